@@ -1,0 +1,65 @@
+"""Everything that Suture refuses, as one tree.
+
+A message names the offender, what was allowed, and the remedy. The tree::
+
+    SutureError
+    ├── NetworkError          a model that cannot become a network
+    │   ├── TracingError      no backend can cut it
+    │   ├── UntrainedError    it cannot be made untrained
+    │   ├── SourceError       a model string that does not resolve
+    │   └── CheckpointError   weights that do not fit the model, or are unsafe to load
+    ├── CutError              a cut that a network does not have
+    ├── ShapeError            two tensors that no stitch joins
+    ├── DataError             data that cannot be measured on
+    ├── FitError              a fit that went wrong (a loss that is not finite)
+    ├── FrozenError           a frozen network that changed during a trial
+    └── OutputError           a place that results cannot be written to
+"""
+
+
+class SutureError(Exception):
+    """Base of every error that Suture raises on purpose."""
+
+
+class NetworkError(SutureError):
+    """A model that cannot become a network."""
+
+
+class TracingError(NetworkError):
+    """No backend can cut this model."""
+
+
+class UntrainedError(NetworkError):
+    """The network cannot be made untrained without help."""
+
+
+class SourceError(NetworkError):
+    """A model string that does not resolve to a model."""
+
+
+class CheckpointError(NetworkError):
+    """Weights that do not fit the model, or that are unsafe to load."""
+
+
+class CutError(SutureError):
+    """A cut that a network does not have, or that two networks do not share."""
+
+
+class ShapeError(SutureError):
+    """Two tensors that no stitch joins."""
+
+
+class DataError(SutureError):
+    """Data that cannot be measured on."""
+
+
+class FitError(SutureError):
+    """A fit that went wrong."""
+
+
+class FrozenError(SutureError):
+    """A frozen network that changed during a trial."""
+
+
+class OutputError(SutureError):
+    """A place that results cannot be written to."""

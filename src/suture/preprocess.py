@@ -1,0 +1,64 @@
+"""How a network wants its images.
+
+Raw images are ``(N, C, H, W)``: ``uint8`` in 0..255 or floats in [0, 1]. A network owns the way from there to its
+first layer (resizing, channels, normalisation), so that two networks are fed the same raw images, each in its way.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from suture.errors import DataError
+
+Preprocessing = Callable[[Tensor], Tensor]
+
+
+def as_floats(images: Tensor) -> Tensor:
+    """Bring raw images to floats in [0, 1]; floats pass unchanged."""
+    return images.float() / 255 if images.dtype == torch.uint8 else images
+
+
+@dataclass(frozen=True)
+class Preprocess:
+    """Resizing, channels and normalisation, in this order, on float images in [0, 1].
+
+    ``size`` is the side in pixels to resize to (bilinear, antialiased; ``None`` keeps it), ``channels`` is 3 to repeat
+    a grey image (``None`` keeps it), ``mean`` and ``std`` are per channel in [0, 1] (one value serves all channels).
+    """
+
+    size: int | None = None
+    channels: int | None = None
+    mean: tuple[float, ...] = (0.0,)
+    std: tuple[float, ...] = (1.0,)
+
+    def __post_init__(self) -> None:
+        if any(s <= 0 for s in self.std):
+            raise DataError(f"preprocessing with std={self.std}: every standard deviation must be above 0")
+
+    def __call__(self, images: Tensor) -> Tensor:
+        """Map float images ``(N, C, H, W)`` to what the first layer takes.
+
+        Raises ``DataError`` when the images' channels do not suit ``channels``, ``mean`` or ``std``.
+        """
+        if self.size is not None and images.shape[-2:] != (self.size, self.size):
+            images = torch.nn.functional.interpolate(
+                images, size=(self.size, self.size), mode="bilinear", antialias=True
+            )
+        if self.channels is not None and images.shape[1] != self.channels:
+            if images.shape[1] != 1:
+                raise DataError(
+                    f"preprocessing cannot turn {images.shape[1]} channels into {self.channels}; only a grey image "
+                    "(1 channel) can be repeated"
+                )
+            images = images.expand(-1, self.channels, -1, -1)
+        return (images - self._per_channel(self.mean, images)) / self._per_channel(self.std, images)
+
+    def _per_channel(self, values: tuple[float, ...], images: Tensor) -> Tensor:
+        if len(values) not in (1, images.shape[1]):
+            raise DataError(
+                f"preprocessing normalises {len(values)} channels, but the images have {images.shape[1]}; give one "
+                f"value for all, one for each, or channels={len(values)} to repeat a grey image"
+            )
+        return torch.tensor(values, dtype=images.dtype, device=images.device).view(1, -1, 1, 1)
