@@ -165,6 +165,11 @@ class _Tracer(fx.Tracer):
         super().__init__()
         self.returned_by: dict[fx.Node, list[str]] = {}
 
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        """Leave modules whole that hooks act on."""
+        hooked = bool(m._forward_hooks or m._forward_pre_hooks)
+        return hooked or super().is_leaf_module(m, module_qualified_name)
+
     def call_module(self, m: nn.Module, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         out = super().call_module(m, forward, args, kwargs)
         path = self.path_of_module(m).partition("model.")[2]

@@ -1,0 +1,77 @@
+"""What a fit is given: the seam as data, and a stitch to change in place."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+
+from torch import Tensor, nn
+
+from suture.network import Frozen
+from suture.stitches import Stitch
+
+
+@dataclass(frozen=True, eq=False)
+class Side:
+    """One data role seen from the seam.
+
+    ``activations`` are the sender's at its cut, ``(n, *sender shape)``; ``labels`` are ``(n,)``; ``expected()`` gives the
+    receiver's own activations at its cut, ``(n, *receiver shape)``, in the same order.
+    """
+
+    activations: Tensor
+    labels: Tensor
+    expected: Callable[[], Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """One seam to be fitted: the data that trains the stitch, and the data that stops and chooses."""
+
+    family: Stitch
+    suffix: Frozen  #: the receiver after its cut
+    fit: Side
+    validation: Side
+    seed: int
+    where: str  #: in words, for messages
+
+
+@dataclass(frozen=True)
+class CurvePoint:
+    """The fit at one moment: losses in nats, on a mini-batch average since the last point and on the validation data."""
+
+    step: int
+    fit_loss: float
+    validation_loss: float
+
+
+@dataclass(frozen=True)
+class FitReport:
+    """How a fit went; ``steps`` counts the steps of gradient descent, those of its start included."""
+
+    steps: int = 0
+    converged: bool = True
+    curve: tuple[CurvePoint, ...] = ()
+
+
+class Fit(ABC):
+    """How a stitch gets its parameters. Fits are frozen dataclasses; equal settings are equal fits."""
+
+    @abstractmethod
+    def fit(self, problem: Problem, stitch: nn.Module) -> FitReport:
+        """Set the parameters and buffers of the stitch in place; leave everything else bit for bit as it was."""
+
+    def __str__(self) -> str:
+        """The call that makes it, without the settings that are default."""
+        return spell(self)
+
+
+def spell(thing: object) -> str:
+    """The call that makes a frozen dataclass, without the fields that have their default value."""
+    if not hasattr(thing, "__dataclass_fields__"):
+        return repr(thing)
+    given = [
+        f"{f.name}={spell(getattr(thing, f.name))}"
+        for f in fields(thing)  # type: ignore[arg-type]
+        if getattr(thing, f.name) != f.default
+    ]
+    return f"{type(thing).__name__}({', '.join(given)})"

@@ -1,0 +1,145 @@
+"""Gradient descent on the task: the stitch is trained to make the stitched network right.
+
+bansal2021, section 2 and appendix A: the infimum of the task loss over the family is approximated by Adam with a cosine
+schedule. Here the frozen prefix has been run once for all; a step costs the stitch and the suffix. A loss on validation
+data, which no step sees, decides which parameters are kept and when to stop.
+"""
+
+import copy
+import math
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from suture.errors import FitError
+from suture.fits.least_squares import LeastSquares
+from suture.fits.problem import CurvePoint, Fit, FitReport, Problem
+from suture.recipes import Adam, Cosine, Optimiser, Schedule, set_rate
+from suture.seeds import generator
+
+EVALUATION_CHUNK = 256
+
+
+@dataclass(frozen=True)
+class Random(Fit):
+    """Leaves the stitch at its random initialisation; the start of the published recipes."""
+
+    def fit(self, problem: Problem, stitch: nn.Module) -> FitReport:
+        """Do nothing."""
+        return FitReport()
+
+
+@dataclass(frozen=True)
+class TaskLoss(Fit):
+    """Cross-entropy with the labels, by gradient descent from any start.
+
+    ``steps`` is the most steps taken, of ``batch`` samples each, drawn without replacement epoch by epoch. Every ``check``
+    steps the validation loss is taken; the best parameters so far, the start's included, are what remains. After
+    ``patience`` checks without a better one the fit has converged; ``patience=None`` takes all steps and keeps the last
+    parameters, as the published recipes do. Raises ``FitError`` where the loss is not finite.
+    """
+
+    start: Fit = field(default_factory=LeastSquares)
+    optimiser: Optimiser = field(default_factory=Adam)
+    schedule: Schedule = field(default_factory=Cosine)
+    steps: int = 500
+    batch: int = 128
+    check: int = 50
+    patience: int | None = 3
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "batch", "check"):
+            if getattr(self, name) < 1:
+                raise FitError(f"TaskLoss({name}={getattr(self, name)}): {name} must be at least 1")
+
+    def fit(self, problem: Problem, stitch: nn.Module) -> FitReport:
+        """Train the stitch in place and leave it in evaluation mode."""
+        begun = self.start.fit(problem, stitch)
+        parameters = list(stitch.parameters())
+        if not parameters:
+            return begun
+        descent = _Descent(self, problem, stitch)
+        steps, converged = descent.run(parameters)
+        stitch.eval()
+        return FitReport(begun.steps + steps, converged, begun.curve + tuple(descent.curve))
+
+
+class _Descent:
+    """One run of gradient descent: where it is, and the best it has seen."""
+
+    def __init__(self, recipe: TaskLoss, problem: Problem, stitch: nn.Module) -> None:
+        self.recipe, self.problem, self.stitch = recipe, problem, stitch
+        self.curve: list[CurvePoint] = []
+        self.best = math.inf
+        self.best_state: dict[str, Tensor] = {}
+        self.checks_since_best = 0
+
+    def run(self, parameters: list[nn.Parameter]) -> tuple[int, bool]:
+        """Take the steps; how many, and whether it converged."""
+        recipe = self.recipe
+        optimiser = recipe.optimiser.over(parameters)
+        batches = _batches(len(self.problem.fit.labels), recipe.batch, self.problem.seed)
+        running: list[float] = []
+        self._check(0, math.nan)
+        for step in range(recipe.steps):
+            set_rate(optimiser, recipe.optimiser, recipe.schedule, step, recipe.steps)
+            running.append(self._step(optimiser, next(batches)))
+            if (step + 1) % recipe.check == 0 or step + 1 == recipe.steps:
+                self._check(step + 1, sum(running) / len(running))
+                running.clear()
+                if recipe.patience is not None and self.checks_since_best >= recipe.patience:
+                    break
+        if recipe.patience is not None:
+            self.stitch.load_state_dict(self.best_state)
+            return step + 1, self.checks_since_best >= recipe.patience
+        return step + 1, False
+
+    def _step(self, optimiser: torch.optim.Optimizer, chosen: Tensor) -> float:
+        self.stitch.train()
+        side = self.problem.fit
+        device = next(self.stitch.parameters()).device
+        logits = self.problem.suffix(self.stitch(side.activations[chosen].to(device)))
+        loss = nn.functional.cross_entropy(logits, side.labels[chosen].to(device))
+        if not loss.isfinite():
+            raise FitError(f"the loss of {self.problem.where} is not finite; try a smaller learning rate")
+        optimiser.zero_grad(set_to_none=True)
+        torch.autograd.backward(loss, inputs=list(self.stitch.parameters()))
+        optimiser.step()
+        return float(loss.detach())
+
+    def _check(self, step: int, fit_loss: float) -> None:
+        loss = self._validation_loss()
+        self.curve.append(CurvePoint(step, fit_loss, loss))
+        if loss < self.best:
+            self.best, self.checks_since_best = loss, 0
+            self.best_state = copy.deepcopy(self.stitch.state_dict())
+        else:
+            self.checks_since_best += 1
+
+    def _validation_loss(self) -> float:
+        self.stitch.eval()
+        side = self.problem.validation
+        device = next(self.stitch.parameters()).device
+        total = 0.0
+        with torch.no_grad():
+            for start in range(0, len(side.labels), EVALUATION_CHUNK):
+                part = slice(start, start + EVALUATION_CHUNK)
+                logits = self.problem.suffix(self.stitch(side.activations[part].to(device)))
+                total += float(nn.functional.cross_entropy(logits, side.labels[part].to(device), reduction="sum"))
+        return total / len(side.labels) if math.isfinite(total) else math.inf
+
+
+class _batches:
+    """Endless mini-batches of indices; every epoch is a new permutation, and its remainder is left out."""
+
+    def __init__(self, n: int, batch: int, seed: int) -> None:
+        self.n, self.batch = n, min(batch, n)
+        self.random = generator("batches", seed)
+        self.order = torch.empty(0, dtype=torch.long)
+
+    def __next__(self) -> Tensor:
+        if len(self.order) < self.batch:
+            self.order = torch.randperm(self.n, generator=self.random)
+        chosen, self.order = self.order[: self.batch], self.order[self.batch :]
+        return chosen
