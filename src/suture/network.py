@@ -88,11 +88,13 @@ class Network:
         self.device = next((p.device for p in self._model.parameters()), torch.device("cpu"))
         self._prepare = _Prepare(self.preprocess)
         probes = [_prepared(self._prepare, _batch(example, n), self) for n in (1, 2, 3)]
+        self._input_shape = probes[0].shape[1:]
         _check_outputs(self._model, probes, self.name)
         _drop_idle_hooks(self._model, probes[2])
         self._traced: Traced = trace(self._model, probes, stages)
         self.cuts, self.outputs = _measure_cuts(self._traced, probes[0], self.name)
         self._untrained: dict[int, Network] = {}
+        self.wrapped_digest = self.state_digest()  #: what ``state_digest`` gave when the network was made
 
     @property
     def backend(self) -> str:
@@ -108,7 +110,7 @@ class Network:
     def fingerprint(self) -> str:
         """SHA-256 over everything that decides the output: weights, buffers, operations and preprocessing."""
         code = [p.body.code if isinstance(p.body, fx.GraphModule) else repr(p.body) for p in self._traced.pieces]
-        return digest(self.state_digest(), repr(self._model), code, _describe(self.preprocess), self._stage_names())
+        return digest(self.wrapped_digest, repr(self._model), code, _describe(self.preprocess), self._stage_names())
 
     def state_digest(self) -> str:
         """SHA-256 over the bytes of all parameters and buffers, as they are now."""
@@ -117,6 +119,15 @@ class Network:
             hasher.update(f"{key}{tensor.dtype}{tuple(tensor.shape)}".encode())
             hasher.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
         return hasher.hexdigest()
+
+    def check_images(self, images: Tensor, name: str) -> None:
+        """Raise ``DataError`` where raw images ``(n, C, H, W)`` cannot be preprocessed to what the network was cut for."""
+        shape = _prepared(self._prepare, images[:1], self).shape[1:]
+        if shape != self._input_shape:
+            raise DataError(
+                f"images of {name} become {tuple(shape)} by the preprocessing of {self.name}, which was cut for "
+                f"{tuple(self._input_shape)}; make the network with example=data.example, or resize in its preprocessing"
+            )
 
     def upto(self, cut: str | Cut) -> Frozen:
         """Give the prefix: raw images ``(n, C, H, W)`` to the tensor at the cut, ``(n, *cut.shape)``."""

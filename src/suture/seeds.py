@@ -1,7 +1,9 @@
-"""Every random choice comes from a seed derived from what it is for."""
+"""What makes a result reproducible: seeds derived from what they are for, and sums that one thread takes."""
 
 import hashlib
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 
@@ -19,3 +21,14 @@ def derive_seed(*parts: object) -> int:
 def generator(*parts: object) -> torch.Generator:
     """A CPU generator seeded by ``derive_seed``."""
     return torch.Generator().manual_seed(derive_seed(*parts))
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Compute with one thread, since the bits of a sum depend on how many share it."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -96,7 +96,8 @@ def _advice(model: nn.Module, survivors: Sequence[str], parameters: dict[str, nn
     named = "" if kind == "parameters" else ", or, if they hold constants, name them: constants=(…)"
     return (
         f"{type(model).__name__} cannot be made untrained: no module's reset_parameters() reaches the {kind} "
-        f"{_few(survivors)}; give the network its factory, factory=lambda: {type(model).__name__}(…){named}"
+        f"{_few(survivors)}; give the network its factory, factory=lambda: {type(model).__name__}(…){named}, or leave "
+        "out the untrained controls"
     )
 
 

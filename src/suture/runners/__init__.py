@@ -1,0 +1,5 @@
+"""Where trials run."""
+
+from suture.runners.local import run, stitch
+
+__all__ = ["run", "stitch"]

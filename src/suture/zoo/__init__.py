@@ -1,0 +1,19 @@
+"""The project's small networks, and the models that strings name."""
+
+from suture.zoo.checkpoints import load_checkpoint
+from suture.zoo.loading import load_network
+from suture.zoo.networks import NETWORKS, convnet, mlp, resnet
+from suture.zoo.sources import Built, Source, parse_source, resolve
+
+__all__ = [
+    "NETWORKS",
+    "Built",
+    "Source",
+    "convnet",
+    "load_checkpoint",
+    "load_network",
+    "mlp",
+    "parse_source",
+    "resnet",
+    "resolve",
+]

@@ -1,0 +1,85 @@
+"""What makes labelled images fit to be measured on; whatever does not is refused before any work is done."""
+
+import torch
+from torch import Tensor
+
+from suture.errors import DataError
+
+
+def check_images(name: str, images: Tensor) -> None:
+    """Refuse, with ``DataError``, all but raw images: at least 2, (N, C, H, W), uint8 or floats in [0, 1]."""
+    if not isinstance(images, Tensor):
+        raise DataError(
+            f"images of {name!r} are a {type(images).__name__}; they must be a torch tensor (N, C, H, W)"
+        )
+    if images.ndim != 4 or 0 in images.shape[1:]:
+        raise DataError(
+            f"images of {name!r} have shape {tuple(images.shape)}; they must be (N, C, H, W), none "
+            "empty: give grey images a channel axis with images.unsqueeze(1)"
+        )
+    if len(images) < 2:
+        raise DataError(f"{name!r} has {_count(len(images))}; at least 2 are needed: give it more data")
+    if images.dtype != torch.uint8 and not images.is_floating_point():
+        raise DataError(
+            f"images of {name!r} have dtype {images.dtype}; they must be uint8 in 0..255 or floats in "
+            "[0, 1]: convert them with images.to(torch.uint8) or images / 255"
+        )
+    if images.is_floating_point():
+        _check_range(name, images)
+
+
+def _check_range(name: str, images: Tensor) -> None:
+    low, high = (bound.item() for bound in torch.aminmax(images.detach()))
+    if not (low >= 0 and high <= 1):  # written so that NaN, which aminmax passes on, is refused too
+        raise DataError(
+            f"images of {name!r} range from {low:g} to {high:g}; floats must be finite and in [0, 1]: divide "
+            "0..255 by 255, and leave normalisation to the network, which owns its preprocessing"
+        )
+
+
+def check_labels(name: str, labels: Tensor, count: int, classes: tuple[str, ...]) -> None:
+    """Refuse, with ``DataError``, all but ``count`` int64 labels, each an index into ``classes``."""
+    if not isinstance(labels, Tensor):
+        what = "none" if labels is None else f"a {type(labels).__name__}"
+        raise DataError(
+            f"{name!r} is data without labels ({what} given); each image needs the index of its class: pass "
+            "labels as an int64 tensor (N,)"
+        )
+    if labels.dtype != torch.int64:
+        raise DataError(
+            f"labels of {name!r} have dtype {labels.dtype}; they must be class indices of dtype torch.int64: "
+            "convert integers with labels.long()"
+        )
+    if labels.shape != (count,):
+        raise DataError(
+            f"labels of {name!r} have shape {tuple(labels.shape)}; its {_count(count)} need labels of shape "
+            f"({count},), one class index each"
+        )
+    low, high = int(labels.min()), int(labels.max())
+    if low < 0 or high >= len(classes):
+        raise DataError(
+            f"labels of {name!r} range from {low} to {high}; its {len(classes)} classes allow 0 to "
+            f"{len(classes) - 1}: name every class in classes, and leave out samples without a label"
+        )
+
+
+def check_pairing(name: str, pairing: Tensor, count: int) -> None:
+    """Refuse, with ``DataError``, all but ``count`` int64 indices of samples."""
+    if not isinstance(pairing, Tensor) or pairing.dtype != torch.int64 or pairing.shape != (count,):
+        got = (
+            f"{pairing.dtype} {tuple(pairing.shape)}"
+            if isinstance(pairing, Tensor)
+            else type(pairing).__name__
+        )
+        raise DataError(
+            f"pairing of {name!r} is {got}; it must be an int64 tensor ({count},): the index of each "
+            "sample's partner, or None where each is its own"
+        )
+    if int(pairing.min()) < 0 or int(pairing.max()) >= count:
+        raise DataError(
+            f"pairing of {name!r} points outside its {_count(count)}; valid partners: 0 to {count - 1}"
+        )
+
+
+def _count(count: int) -> str:
+    return f"{count} sample{'' if count == 1 else 's'}"

@@ -1,0 +1,146 @@
+"""One way in: whatever the user names becomes ``Data``, its images raw and decoded once.
+
+Nothing is ever unpickled: tensors and arrays come as such, files in the formats that ``datasets`` parses.
+"""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from suture.data.hub import SOURCES, from_hub
+from suture.data.samples import Data, Samples, numbered_classes
+from suture.errors import DataError
+from suture.seeds import derive_seed
+
+Array = Tensor | NDArray[Any]
+TrainAndTest = tuple[tuple[Array, Array], tuple[Array, Array]]
+
+_DIGITS_SCORED = 597  # of 1,797, so that 1,200 are left to fit and validate on
+
+
+def load_data(
+    source: str | os.PathLike[str] | TrainAndTest = "digits",
+    *,
+    name: str | None = None,
+    classes: Sequence[str] | None = None,
+    columns: tuple[str, str] | None = None,
+    score_split: str | None = None,
+    size: int | None = None,
+    validation_fraction: float = 0.1,
+) -> Data:
+    """Load labelled images in their three roles: fit, validation (cut from the training data) and score.
+
+    ``source`` is one of
+
+    - ``"digits"``: scikit-learn's 1,797 handwritten digits, 8×8 grey, embedded; 597, stratified, are score;
+    - ``"mnist"``, ``"cifar10"``, or the id of any image-classification data set on the Hugging Face hub;
+    - a local folder that ``datasets`` reads (parquet, a folder of images for each class); it wins over an id;
+    - tensors or arrays ``((train images, train labels), (test images, test labels))``: images (N, C, H, W) or
+      (N, H, W), uint8 in 0..255 or floats in [0, 1] (brought to float32); labels (N,) integers. All copied.
+
+    ``name`` replaces the source's own; ``classes`` names the classes where the source does not (tensors,
+    columns of integers; default ``"0"`` to the highest). For the hub and folders: ``columns`` names the image
+    and the label column where types leave a choice, ``score_split`` the split to score on (default ``test``,
+    else ``validation``), ``size`` the side in pixels to resize to while decoding (bilinear, not keeping the
+    aspect ratio).
+
+    Raises ``DataError`` when the source cannot be found, reached or measured on.
+    """
+    match source:
+        case str("digits"):
+            _refuse("'digits'", classes=classes, columns=columns, score_split=score_split, size=size)
+            name = name or "digits"
+            train, test = _digits(name)
+        case str() | os.PathLike():
+            path = os.fspath(source)
+            name = name or Path(path).expanduser().resolve().name
+            train, test = from_hub(
+                path, name, classes=classes, columns=columns, score_split=score_split, size=size
+            )
+        case ((_, _), (_, _)):
+            _refuse("tensors", columns=columns, score_split=score_split, size=size)
+            name = name or "tensors"
+            train, test = _from_tensors(name, source, classes)
+        case _:
+            raise DataError(f"cannot load data from a {type(source).__name__}; {SOURCES}")
+    return Data.split(name, train, test, validation_fraction)
+
+
+def _refuse(source: str, **options: object) -> None:
+    """Refuse options that would be ignored."""
+    given = [f"{option}=" for option, value in options.items() if value is not None]
+    if given:
+        raise DataError(f"load_data of {source} takes no {', '.join(given)}; leave it out")
+
+
+def _digits(name: str) -> tuple[Samples, Samples]:
+    """The embedded digits, 0..16 brought to 0..255 without loss, cut once and for all."""
+    from sklearn.datasets import load_digits
+    from sklearn.model_selection import train_test_split
+
+    digits = load_digits()
+    images = torch.from_numpy(np.rint(digits.images * 255 / 16).astype(np.uint8)).unsqueeze(1)
+    labels = torch.from_numpy(digits.target.astype(np.int64))
+    train, test = train_test_split(
+        np.arange(len(labels)),
+        test_size=_DIGITS_SCORED,
+        stratify=digits.target,
+        random_state=derive_seed("digits") % 2**32,
+    )
+    everything = Samples(name, images, labels, numbered_classes(labels))
+    return (
+        everything.take(torch.from_numpy(train), f"{name}/train"),
+        everything.take(torch.from_numpy(test), f"{name}/test"),
+    )
+
+
+def _from_tensors(name: str, pairs: TrainAndTest, classes: Sequence[str] | None) -> tuple[Samples, Samples]:
+    (train_images, train_labels), (test_images, test_labels) = pairs
+    train, test = f"{name}/train", f"{name}/test"
+    labels = _labels(train, train_labels), _labels(test, test_labels)
+    class_names = tuple(classes) if classes is not None else numbered_classes(*labels)
+    return (
+        Samples(train, _images(train, train_images), labels[0], class_names),
+        Samples(test, _images(test, test_images), labels[1], class_names),
+    )
+
+
+def _images(name: str, values: Array) -> Tensor:
+    """Images as (N, C, H, W), floats as float32."""
+    images = _own(f"images of {name!r}", values)
+    if images.ndim == 4 and images.shape[-1] in (1, 3) and images.shape[1] > 4:
+        raise DataError(
+            f"images of {name!r} have shape {tuple(images.shape)}, which looks like (N, H, W, C); they must "
+            "be (N, C, H, W): transpose them with axes (0, 3, 1, 2)"
+        )
+    if images.is_floating_point():
+        images = images.float()
+    return images.unsqueeze(1) if images.ndim == 3 else images
+
+
+def _labels(name: str, values: Array | None) -> Tensor:
+    """Labels as (N,), integers as int64."""
+    if values is None:
+        raise DataError(
+            f"{name!r} is data without labels; pass one class index for each image, (N,) integers"
+        )
+    labels = _own(f"labels of {name!r}", values)
+    if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
+        raise DataError(f"labels of {name!r} have dtype {labels.dtype}; they must be integers, class indices")
+    return labels.long()
+
+
+def _own(what: str, values: Array) -> Tensor:
+    """A copy that no one else can change, on the CPU."""
+    if isinstance(values, Tensor):
+        return values.detach().cpu().clone()
+    if not isinstance(values, np.ndarray) or values.dtype.kind not in "uifb":
+        got = f"array of {values.dtype}" if isinstance(values, np.ndarray) else type(values).__name__
+        raise DataError(f"{what} are of type {got}; they must be a torch tensor or a numpy array of numbers")
+    return torch.from_numpy(np.array(values, values.dtype.newbyteorder("="), order="C"))

@@ -1,0 +1,190 @@
+"""Labelled images, and the three roles they play in a trial.
+
+*fit* trains a stitch, *validation* (cut from the same training data) decides when to stop and what to keep,
+*score* is only ever scored on. Images are raw, ``(N, C, H, W)``, uint8 in 0..255 or floats in [0, 1]: every
+network brings its own preprocessing, so that two networks are fed the same images, each in its way.
+
+A sample is *paired* with the one that its label and the receiver's activation are taken from: itself, except
+in the control that breaks the pairs, where the sender sees one image and the stitch is fitted to another.
+
+What data *is* shows in its fingerprint, a SHA-256 over its content; its name is for people and does not
+enter. A tensor changed in place after its fingerprint was taken is no longer what the fingerprint says.
+"""
+
+import hashlib
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from suture.data.checks import check_images, check_labels, check_pairing
+from suture.errors import DataError
+from suture.seeds import digest, generator
+
+
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """Labelled images under a name, each paired with itself unless told otherwise.
+
+    ``images`` is (N, C, H, W), uint8 in 0..255 or floats in [0, 1], N at least 2; ``labels`` is (N,) int64,
+    indices into ``classes``; ``pairing`` is (N,) int64, for each sample the index of the one whose label and
+    receiver activation it is fitted to (``None``: itself). Raises ``DataError`` when any of this fails.
+    """
+
+    name: str
+    images: Tensor
+    labels: Tensor
+    classes: tuple[str, ...]
+    pairing: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        check_images(self.name, self.images)
+        check_labels(self.name, self.labels, len(self), self.classes)
+        if self.pairing is not None:
+            check_pairing(self.name, self.pairing, len(self))
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    @property
+    def example(self) -> Tensor:
+        """The first images, at most 4: what a network is probed with."""
+        return self.images[:4]
+
+    @property
+    def paired_labels(self) -> Tensor:
+        """The labels to fit to, (N,) int64: each sample's partner's."""
+        return self.labels if self.pairing is None else self.labels[self.pairing]
+
+    @cached_property
+    def image_fingerprint(self) -> str:
+        """SHA-256 over dtype, shape and values of the images, in hexadecimal, whatever their layout."""
+        return _tensor_digest(self.images)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 over images, labels, classes and pairing, in hexadecimal; the name does not enter."""
+        pairing = None if self.pairing is None else _tensor_digest(self.pairing)
+        return digest(self.image_fingerprint, _tensor_digest(self.labels), self.classes, pairing)
+
+    def take(self, indices: Tensor, name: str) -> "Samples":
+        """Copy the samples at ``indices``, (M,) int64, in that order, under a name of their own.
+
+        Raises ``DataError`` where pairs are broken: a partner may be left behind.
+        """
+        if self.pairing is not None:
+            raise DataError(
+                f"cannot take samples from {self.name!r}, its pairs are broken: take first, then shuffle"
+            )
+        return Samples(name, self.images[indices], self.labels[indices], self.classes)
+
+    def shuffled(self, seed: int) -> "Samples":
+        """Break every pair: the same images and labels, each sample paired with another.
+
+        The pairing is one random cycle through all samples, drawn uniformly among the (N − 1)! there
+        are, from a seed derived from the fingerprint and ``seed``; a cycle of N ≥ 2 has no fixed point. A
+        partner may share the sample's class, as often as chance has it.
+        """
+        order = torch.randperm(len(self), generator=generator("shuffled pairs", self.fingerprint, seed))
+        pairing = torch.empty_like(order)
+        pairing[order] = order.roll(-1)
+        return replace(self, name=f"{self.name} shuffled", pairing=pairing)
+
+
+@dataclass(frozen=True, eq=False)
+class Data:
+    """A data set in its three roles, of one image shape (C, H, W) and the same classes.
+
+    Raises ``DataError`` when the roles differ in either.
+    """
+
+    name: str
+    fit: Samples
+    validation: Samples
+    score: Samples
+
+    def __post_init__(self) -> None:
+        for samples in (self.validation, self.score):
+            self._check_like_fit(samples)
+
+    @property
+    def example(self) -> Tensor:
+        """The first raw images of the fit data, at most 4."""
+        return self.fit.example
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The names of the classes; a label is an index into them."""
+        return self.fit.classes
+
+    @classmethod
+    def split(cls, name: str, train: Samples, test: Samples, validation_fraction: float = 0.1) -> "Data":
+        """Cut validation from the training samples; the test samples become score.
+
+        The cut is a random permutation seeded by the training samples' fingerprint, so every trial shares it:
+        its first ``validation_fraction`` is validation, the rest, in its random order, is fit. Raises
+        ``DataError`` when either side would get fewer than 2 samples.
+        """
+        count = round(validation_fraction * len(train)) if 0 < validation_fraction < 1 else 0
+        if not 2 <= count <= len(train) - 2:
+            raise DataError(
+                f"validation_fraction={validation_fraction:g} of {train.name!r} ({len(train)} samples) "
+                "leaves fewer than 2 to fit or to validate on; give a fraction in (0, 1) that leaves both 2"
+            )
+        order = torch.randperm(len(train), generator=generator("validation", train.fingerprint))
+        return cls(
+            name,
+            fit=train.take(order[count:], f"{name}/fit"),
+            validation=train.take(order[:count], f"{name}/validation"),
+            score=replace(test, name=f"{name}/score"),
+        )
+
+    def limited(self, fit: int | None = None, score: int | None = None) -> "Data":
+        """Keep the first ``fit`` and ``score`` samples, for quick runs; ``None`` keeps all.
+
+        Validation is limited in proportion to fit, to no fewer than 2. What is cut short says so in its name
+        (``digits/fit[:100]``). Raises ``DataError`` when a number is below 2 or above what there is.
+        """
+        share = 1.0 if fit is None else fit / len(self.fit)
+        return Data(
+            self.name,
+            fit=_first(self.fit, fit),
+            validation=_first(self.validation, max(2, round(share * len(self.validation)))),
+            score=_first(self.score, score),
+        )
+
+    def _check_like_fit(self, samples: Samples) -> None:
+        expected, got = tuple(self.fit.images.shape[1:]), tuple(samples.images.shape[1:])
+        if got != expected:
+            raise DataError(
+                f"images of {samples.name!r} are {got} and those of {self.fit.name!r} {expected} (channels, "
+                "height, width); they must agree: resize them (load_data(…, size=…)) or repeat grey channels"
+            )
+        if samples.classes != self.fit.classes:
+            raise DataError(
+                f"classes of {samples.name!r} are {samples.classes} and those of {self.fit.name!r} "
+                f"{self.fit.classes}; they must be the same, in the same order"
+            )
+
+
+def numbered_classes(*labels: Tensor) -> tuple[str, ...]:
+    """Names for classes that have none: ``"0"`` to the highest label."""
+    highest = max((int(part.max()) for part in labels if len(part)), default=-1)
+    return tuple(map(str, range(highest + 1)))
+
+
+def _first(samples: Samples, count: int | None) -> Samples:
+    if count is None or count == len(samples):
+        return samples
+    if not 2 <= count < len(samples):
+        raise DataError(f"cannot limit {samples.name!r} to {count}; valid: 2 to {len(samples)}, all it has")
+    return samples.take(torch.arange(count), f"{samples.name}[:{count}]")
+
+
+def _tensor_digest(tensor: Tensor) -> str:
+    """SHA-256 over dtype, shape and values; a tensor that is not contiguous is copied a part at a time."""
+    content = hashlib.sha256(repr((tensor.dtype, tuple(tensor.shape))).encode())
+    for part in torch.split(tensor.detach(), 1024):
+        content.update(part.cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    return content.hexdigest()

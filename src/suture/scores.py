@@ -1,0 +1,181 @@
+"""What a network is scored by: one number per test sample, whose mean is the score.
+
+Keeping the numbers per sample lets a stitched network and its receiver be compared sample by sample, and an
+interval be stated (``suture.intervals``). A trait (accuracy on trucks, success of an attack) is just another
+score: subclass ``Score``, and say which samples it selects and what it gives each.
+
+Conventions. Samples run along the first axis. A score is applied to the samples that it selects::
+
+    kept = score.selects(labels)
+    values = score.per_sample(logits[kept], labels[kept])
+
+The penalty is signed so that positive is worse::
+
+    penalty = stitched test error − receiver test error
+
+in percentage points where the unit is a fraction, else in the unit; a score neither good nor bad has none.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from suture.errors import DataError
+from suture.intervals import Estimate, Floats, checked, mean_interval, paired_interval
+
+
+class Score(ABC):
+    """A number per sample, and what its mean is called, counted in, and good for."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """The name in tables and score cards, which tells any two scores of a trial apart."""
+
+    @property
+    @abstractmethod
+    def unit(self) -> str:
+        """One of "fraction" (values in [0, 1]), "nats", "bits" or "raw" (none)."""
+
+    @property
+    @abstractmethod
+    def higher_is_better(self) -> bool | None:
+        """Whether more is better; ``None`` where it is neither good nor bad, and no penalty is defined."""
+
+    def selects(self, labels: Tensor) -> Tensor:
+        """Which samples are scored, as a bool mask (n,) for labels (n,); all, unless overridden."""
+        return torch.ones_like(labels, dtype=torch.bool)
+
+    @abstractmethod
+    def per_sample(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """The value, float64 of shape (n,), of each selected sample from its logits (n, k) and label (n,)."""
+
+
+@final
+@dataclass(frozen=True)
+class Accuracy(Score):
+    """The fraction of samples whose largest logit is their label's: of all, or of those in some ``classes``.
+
+    A sample with a logit that is nan has the value nan, so that no diverged network passes for a wrong one.
+    Raises ``DataError`` when ``classes`` is empty.
+    """
+
+    classes: tuple[int, ...] | None = None
+
+    unit: ClassVar[str] = "fraction"
+    higher_is_better: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if self.classes is not None and len(self.classes) == 0:
+            raise DataError("accuracy on no classes; name at least one, or pass None for all samples")
+
+    @property
+    def name(self) -> str:
+        """One of "accuracy" and "accuracy on classes 3, 5"."""
+        if self.classes is None:
+            return "accuracy"
+        return f"accuracy on classes {', '.join(map(str, self.classes))}"
+
+    def selects(self, labels: Tensor) -> Tensor:
+        """The samples whose label is in ``classes``, a bool mask of shape (n,)."""
+        if self.classes is None:
+            return super().selects(labels)
+        return torch.isin(labels, torch.tensor(self.classes, device=labels.device))
+
+    def per_sample(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """1 where the largest logit is the label's, else 0; ties go to the first class."""
+        right = (logits.argmax(dim=1) == labels).double()
+        return right.masked_fill(logits.isnan().any(dim=1), torch.nan)
+
+
+@final
+@dataclass(frozen=True)
+class CrossEntropy(Score):
+    """The loss: the negative log-probability of the label under the softmax of the logits, in nats."""
+
+    name: ClassVar[str] = "loss"
+    unit: ClassVar[str] = "nats"
+    higher_is_better: ClassVar[bool] = False
+
+    def per_sample(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """−log softmax(logits)[label] of each sample, computed in float64."""
+        return functional.cross_entropy(logits.double(), labels, reduction="none")
+
+
+def estimate(score: Score, values: Tensor, *, seed: int) -> Estimate:
+    """The score in its unit, from its per-sample values (n,), with its 95 % interval over test samples.
+
+    Raises ``DataError`` when there are no values and ``FitError`` when one is not finite.
+    """
+    array = _array(values, score.name)
+    low, high, method = mean_interval(array, seed=seed)
+    if score.unit == "fraction":
+        low, high = np.clip((low, high), 0, 1).tolist()
+    return Estimate(float(array.mean()), low, high, score.unit, array.size, method)
+
+
+def penalty(score: Score, stitched_values: Tensor, receiver_values: Tensor, *, seed: int) -> Estimate | None:
+    """How much worse the stitched network is than its receiver, with a paired 95 % interval.
+
+    Both give per-sample values (n,) of the same samples in the same order. Positive is worse, in pp where the
+    score's unit is a fraction, else in that unit; ``None`` where the score is neither good nor bad. Raises
+    ``ValueError`` when the lengths differ, ``DataError`` when there are no values and ``FitError`` when one
+    is not finite.
+    """
+    if score.higher_is_better is None:
+        return None
+    stitched = _array(stitched_values, f"{score.name} of the stitched network")
+    receiver = _array(receiver_values, f"{score.name} of the receiver")
+    more, less = (receiver, stitched) if score.higher_is_better else (stitched, receiver)
+    low, high, method = paired_interval(more, less, seed=seed)
+    scale, unit = (100.0, "pp") if score.unit == "fraction" else (1.0, score.unit)
+    value = float((more - less).mean())
+    return Estimate(scale * value, scale * low, scale * high, unit, more.size, method)
+
+
+def _array(values: Tensor, of: str) -> Floats:
+    return checked(values.detach().cpu().numpy(), f"the values of {of}")
+
+
+@final
+@dataclass(frozen=True, repr=False)
+class ScoreCard(Mapping[str, Estimate]):
+    """One network's scores by name: ``card.accuracy``, ``card["accuracy on classes 3"]``.
+
+    A name that it does not hold raises ``AttributeError`` or ``KeyError`` with those that it does.
+    """
+
+    estimates: Mapping[str, Estimate]
+
+    def __getitem__(self, name: str) -> Estimate:
+        if name not in self.estimates:
+            raise KeyError(self._missing(name))
+        return self.estimates[name]
+
+    def __getattr__(self, name: str) -> Estimate:
+        if name == "estimates":  # copy and pickle ask it of a card that they have not filled yet
+            raise AttributeError(name)
+        if name not in self.estimates:
+            raise AttributeError(self._missing(name))
+        return self.estimates[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.estimates)
+
+    def __len__(self) -> int:
+        return len(self.estimates)
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *filter(str.isidentifier, self.estimates)]
+
+    def __repr__(self) -> str:
+        return f"ScoreCard({', '.join(f'{name}: {value}' for name, value in self.estimates.items())})"
+
+    def _missing(self, name: str) -> str:
+        return f"no score {name!r}; scores here: {', '.join(map(repr, self.estimates)) or 'none'}"

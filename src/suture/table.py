@@ -1,0 +1,190 @@
+"""The table: what was measured, one row per trial and score, tidy.
+
+The column names are a promise; see ``COLUMNS``. Intervals in a row are 95 % over test samples; ``summary`` aggregates
+over seeds into a table of the same columns plus ``seeds`` and ``interval``.
+"""
+
+import os
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from suture.errors import DataError, OutputError
+from suture.scores import Estimate, Score
+from suture.trial import Failure, Measurement, Trial
+
+Row = dict[str, object]
+
+#: Every column, in order, with its type.
+COLUMNS: dict[str, str] = {
+    "trial": "str",  # its key
+    "study": "str",
+    "status": "str",  # ok, failed
+    "sender": "str",  # name; empty for a noise sender
+    "receiver": "str",
+    "sender_cut": "str",
+    "receiver_cut": "str",
+    "sender_depth": "float64",  # index of the cut / number of cuts, in (0, 1]
+    "receiver_depth": "float64",
+    "stitch": "str",
+    "fit": "str",
+    "control": "str",  # empty for the plain trial
+    "network_seed": "Int64",
+    "seed": "Int64",  # of the stitch
+    "fit_data": "str",
+    "score_data": "str",
+    "score": "str",
+    "unit": "str",  # fraction, nats, bits, raw
+    "stitched": "float64",  # in the unit, as the two scores below
+    "stitched_low": "float64",
+    "stitched_high": "float64",
+    "sender_score": "float64",  # empty where undefined
+    "receiver_score": "float64",
+    "penalty": "float64",  # pp where the unit is a fraction, else the unit; positive is worse
+    "penalty_low": "float64",
+    "penalty_high": "float64",
+    "representation_error": "float64",  # relative squared error to the receiver's own activations
+    "n": "Int64",  # samples scored
+    "steps": "Int64",
+    "converged": "boolean",
+    "seconds": "float64",
+    "error": "str",  # why a trial failed
+}
+
+_IDENTITY = (
+    ["study", "status", "sender", "receiver", "sender_cut", "receiver_cut", "sender_depth", "receiver_depth"]
+    + ["stitch", "fit", "control", "fit_data", "score_data", "score", "unit"]
+)  # fmt: skip
+_AVERAGED = ["stitched", "sender_score", "receiver_score", "penalty", "representation_error", "steps", "seconds"]
+
+
+def to_table(results: Iterable[Measurement | Failure]) -> pd.DataFrame:
+    """Make the table of what was measured, and of what failed."""
+    rows = [row for result in results for row in _rows(result)]
+    return pd.DataFrame(rows, columns=list(COLUMNS)).astype(COLUMNS)
+
+
+def _rows(result: Measurement | Failure) -> list[Row]:
+    if isinstance(result, Measurement):
+        return [_named(result.trial, score) | _measured(result, score) for score in result.trial.scores]
+    failed = {"status": "failed", "error": result.error, "seconds": result.seconds}
+    return [_named(result.trial, score) | failed for score in result.trial.scores]
+
+
+def _named(trial: Trial, score: Score) -> Row:
+    return {
+        "trial": trial.key,
+        "study": trial.study,
+        "status": "ok",
+        "sender": trial.sender.name,
+        "receiver": trial.receiver.name,
+        "sender_cut": trial.sender_cut,
+        "receiver_cut": trial.receiver_cut,
+        "sender_depth": trial.sender.cuts.find(trial.sender_cut).depth,
+        "receiver_depth": trial.receiver.cuts.find(trial.receiver_cut).depth,
+        "stitch": str(trial.family),
+        "fit": str(trial.fit),
+        "control": trial.control,
+        "network_seed": trial.network_seed,
+        "seed": trial.seed,
+        "fit_data": trial.fit_data.name,
+        "score_data": trial.score_data.name,
+        "score": score.name,
+        "unit": score.unit,
+        "error": "",
+    }
+
+
+def _measured(measurement: Measurement, score: Score) -> Row:
+    stitched = measurement.scores[score.name]
+    penalty: Estimate | None = measurement.penalties[score.name]
+    return {
+        "stitched": stitched.value,
+        "stitched_low": stitched.low,
+        "stitched_high": stitched.high,
+        "sender_score": measurement.sender[score.name].value if score.name in measurement.sender else None,
+        "receiver_score": measurement.receiver[score.name].value,
+        "penalty": penalty.value if penalty else None,
+        "penalty_low": penalty.low if penalty else None,
+        "penalty_high": penalty.high if penalty else None,
+        "representation_error": measurement.representation_error,
+        "n": stitched.n,
+        "steps": measurement.steps,
+        "converged": measurement.converged,
+        "seconds": measurement.seconds,
+    }
+
+
+def summary(table: pd.DataFrame) -> pd.DataFrame:
+    """Aggregate over seeds: means, with 95 % intervals over seeds.
+
+    Stitch seeds of the same networks are averaged first, so that the units of a t interval are independent: the network
+    seeds where there are several, else the stitch seeds. With one unit the interval over test samples stays. The column
+    ``interval`` says which: ``t over network seeds``, ``t over stitch seeds`` or ``test samples``; ``seeds`` counts the
+    units. ``converged`` is whether all did; ``trial`` and ``error`` are empty.
+    """
+    missing = [name for name in COLUMNS if name not in table]
+    if missing:
+        raise DataError(f"this is not a table of measurements: it has no column {', '.join(map(repr, missing))}")
+    groups = table.groupby(_IDENTITY, sort=False, dropna=False)
+    rows = [dict(zip(_IDENTITY, names, strict=True)) | _aggregate(group) for names, group in groups]
+    types = {**COLUMNS, "steps": "float64", "seeds": "Int64", "interval": "str"}
+    return pd.DataFrame(rows, columns=list(types)).astype(types)
+
+
+def _aggregate(group: pd.DataFrame) -> Row:
+    several_networks = group["network_seed"].nunique() > 1
+    unit = "network_seed" if several_networks else "seed"
+    units = group.groupby(unit, dropna=False)[_AVERAGED].mean()
+    first = group.iloc[0]
+    shared = {
+        "trial": "",
+        "error": "",
+        "network_seed": None if several_networks else first["network_seed"],
+        "seed": first["seed"] if group["seed"].nunique() == 1 else None,
+        "n": first["n"],
+        "converged": bool(group["converged"].fillna(False).all()),
+        "seeds": len(units),
+    }
+    if len(units) == 1:
+        return {**first.to_dict(), **units.mean().to_dict(), **shared, "interval": "test samples"}
+    over = "network" if several_networks else "stitch"
+    bounds = {f"{name}_{side}": v for name in ("stitched", "penalty") for side, v in _t_interval(units[name])}
+    return {**units.mean().to_dict(), **shared, **bounds, "interval": f"t over {over} seeds"}
+
+
+def _t_interval(values: "pd.Series[float]") -> list[tuple[str, float]]:
+    half = float(stats.t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values)))
+    mean = float(values.mean())
+    return [("low", mean - half), ("high", mean + half)]
+
+
+def save(table: pd.DataFrame, path: str | Path) -> Path:
+    """Write a table as parquet; a reader sees the old file or the new one, never a part. Raises ``OutputError``."""
+    path = Path(path)
+    temporary = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".part")
+        os.close(handle)
+        table.to_parquet(temporary, index=False)
+        with open(temporary, "rb") as written:
+            os.fsync(written.fileno())
+        os.replace(temporary, path)
+    except OSError as error:
+        if temporary:
+            Path(temporary).unlink(missing_ok=True)
+        raise OutputError(f"cannot write {path}: {error.strerror or error}; name another folder") from error
+    return path
+
+
+def load(path: str | Path) -> pd.DataFrame:
+    """Read a table that ``save`` wrote. Raises ``DataError`` where there is none."""
+    path = Path(path)
+    if not path.is_file():
+        raise DataError(f"no table at {path}; it is the file table.parquet in a run's folder")
+    return pd.read_parquet(path).astype(COLUMNS)

@@ -1,0 +1,287 @@
+"""Trial → measurement: the one place where something is measured.
+
+A trial names everything that decides a number, and nothing else: two networks, a seam, a family of stitches, a fit, the
+data in three roles, scores and a seed. Its key is a hash of just that, and every random choice in it is derived from the
+key, so that a trial gives the same bits alone or among others, in any order.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import torch
+from torch import Tensor, nn
+
+from suture.activations import CHUNK, Activations, stepwise
+from suture.data import Samples
+from suture.errors import DataError, FitError, FrozenError
+from suture.fits import CurvePoint, Fit, Problem, Side, TaskLoss
+from suture.network import Network
+from suture.scores import Accuracy, CrossEntropy, Estimate, Score, ScoreCard, estimate, penalty
+from suture.seeds import derive_seed, digest, one_thread
+from suture.stitched import Stitched
+from suture.stitches import Stitch, stitch_for
+
+VERSION = 1  #: of the measuring code; a change that may change a number changes it, and with it every key
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """One measurement, described; two trials are equal when their keys are.
+
+    ``stitch=None`` takes the family that ``stitch_for`` gives for the two shapes. ``control``, ``study`` and
+    ``network_seed`` (the seed of the networks' training) are labels for the table and no part of the key.
+
+    Raises ``CutError`` for an unknown cut, ``ShapeError`` where the stitch cannot join the shapes, ``DataError`` where
+    the data's classes do not match the receiver's head or its images do not suit a network.
+    """
+
+    sender: Network
+    receiver: Network
+    sender_cut: str
+    receiver_cut: str
+    fit_data: Samples
+    validation_data: Samples
+    score_data: Samples
+    stitch: Stitch | None = None
+    fit: Fit = field(default_factory=TaskLoss)
+    scores: tuple[Score, ...] = (Accuracy(), CrossEntropy())
+    seed: int = 0
+    control: str = ""
+    study: str = ""
+    network_seed: int | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "sender_cut", self.sender.cuts.find(self.sender_cut).name)
+        object.__setattr__(self, "receiver_cut", self.receiver.cuts.find(self.receiver_cut).name)
+        self.family.check(*self.shapes)
+        for samples in (self.fit_data, self.validation_data, self.score_data):
+            _check_data(self, samples)
+        if not self.scores:
+            raise DataError("a trial needs at least one score, for instance scores=(Accuracy(),)")
+
+    @property
+    def shapes(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The shapes at the sender's and the receiver's cut, without the batch."""
+        return self.sender.cuts.find(self.sender_cut).shape, self.receiver.cuts.find(self.receiver_cut).shape
+
+    @property
+    def family(self) -> Stitch:
+        """The family of stitches that is used."""
+        return self.stitch if self.stitch is not None else stitch_for(*self.shapes)
+
+    @property
+    def where(self) -> str:
+        """The seam in words."""
+        same = self.sender_cut == self.receiver_cut
+        cuts = self.sender_cut if same else f"{self.sender_cut} → {self.receiver_cut}"
+        return f"{self.sender.name} → {self.receiver.name} at {cuts}" + (f" ({self.control})" if self.control else "")
+
+    @cached_property
+    def key(self) -> str:
+        """A hash of everything that can change the numbers."""
+        data = [s.fingerprint for s in (self.fit_data, self.validation_data, self.score_data)]
+        networks = [self.sender.fingerprint, self.receiver.fingerprint]
+        seam = [self.sender_cut, self.receiver_cut]
+        return digest(VERSION, networks, seam, self.family, self.fit, data, self.scores, self.seed)[:20]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Trial) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __repr__(self) -> str:
+        return f"Trial({self.where}, seed {self.seed}, {self.key})"
+
+
+def _check_data(trial: Trial, samples: Samples) -> None:
+    if trial.receiver.outputs != len(samples.classes):
+        raise DataError(
+            f"{samples.name} has {len(samples.classes)} classes, but the head of the receiver {trial.receiver.name} has "
+            f"{trial.receiver.outputs} outputs; build or load it with {len(samples.classes)} outputs"
+        )
+    for network in (trial.sender, trial.receiver):
+        network.check_images(samples.example, samples.name)
+
+
+@dataclass(frozen=True, eq=False)
+class Measurement:
+    """What a trial gave.
+
+    ``sender``, ``receiver`` and ``scores`` (the stitched network's) hold an ``Estimate`` by score name; the sender's is
+    empty where its head does not match the classes. ``penalties`` are in pp where the unit is a fraction, else in the
+    unit itself, positive is worse, ``None`` for scores that are neither good nor bad. ``representation_error`` is
+    Σ‖stitch(sender) − receiver's own‖² / Σ‖receiver's own − its mean‖² over the score data: 0 is a copy, 1 no better than
+    the mean. ``seconds`` of wall time.
+    """
+
+    trial: Trial
+    sender: ScoreCard
+    receiver: ScoreCard
+    scores: ScoreCard
+    penalties: dict[str, Estimate | None]
+    representation_error: float
+    steps: int
+    converged: bool
+    curve: tuple[CurvePoint, ...]
+    seconds: float
+    stitch: nn.Module
+    controls: "tuple[Measurement | Failure, ...]" = ()
+
+    @property
+    def penalty(self) -> Estimate | None:
+        """The penalty of the first score."""
+        return self.penalties[self.trial.scores[0].name]
+
+    @cached_property
+    def stitched(self) -> Stitched:
+        """The stitched network: raw images ``(n, C, H, W)`` to the receiver's outputs."""
+        trial = self.trial
+        return Stitched(trial.sender, trial.receiver, trial.sender_cut, trial.receiver_cut, self.stitch)
+
+    def __repr__(self) -> str:
+        first = self.trial.scores[0].name
+        lines = [
+            self.trial.where,
+            f"  stitched {first}  {self.scores[first]}",
+            f"  receiver {first}  {self.receiver[first]}",
+            f"  penalty  {self.penalty}",
+        ]
+        lines += [f"  control: {control.summary}" for control in self.controls]
+        return "\n".join(lines)
+
+    @property
+    def summary(self) -> str:
+        """One line: the control's name or the seam, and the stitched network's first score."""
+        return f"{self.trial.control or self.trial.where}  {self.scores[self.trial.scores[0].name]}"
+
+
+@dataclass(frozen=True, eq=False)
+class Failure:
+    """A trial that could not be measured, and why."""
+
+    trial: Trial
+    error: str
+    traceback: str
+    seconds: float
+
+    @property
+    def summary(self) -> str:
+        """One line: the control's name or the seam, and the error."""
+        return f"{self.trial.control or self.trial.where}  failed: {self.error}"
+
+
+def measure(trial: Trial, activations: Activations | None = None) -> Measurement:
+    """Measure one trial, with one thread, reusing cached activations.
+
+    Raises ``FitError`` where activations or the loss are not finite, ``FrozenError`` where a network changed.
+    """
+    cache = activations if activations is not None else Activations()
+    begun = time.perf_counter()
+    with one_thread(), _frozen(trial.sender, trial.receiver):
+        stitch = _build(trial)
+        report = trial.fit.fit(_problem(trial, cache), stitch)
+        stitch.eval().requires_grad_(False)
+        logits, error = _run(trial, cache, stitch)
+        score = trial.score_data
+        receiver = _values(trial, cache.outputs(trial.receiver, score))
+        stitched = _values(trial, logits)
+        fits_head = trial.sender.outputs == len(score.classes)
+        sender = _values(trial, cache.outputs(trial.sender, score)) if fits_head else {}
+    seed: Callable[..., int] = lambda *what: derive_seed(trial.key, *what)  # noqa: E731
+    return Measurement(
+        trial=trial,
+        sender=_card(trial, sender, "sender"),
+        receiver=_card(trial, receiver, "receiver"),
+        scores=_card(trial, stitched, "stitched"),
+        penalties={
+            s.name: penalty(s, stitched[s.name], receiver[s.name], seed=seed(s.name, "penalty")) for s in trial.scores
+        },
+        representation_error=error,
+        steps=report.steps,
+        converged=report.converged,
+        curve=report.curve,
+        seconds=time.perf_counter() - begun,
+        stitch=stitch,
+    )
+
+
+@contextmanager
+def _frozen(*networks: Network) -> Iterator[None]:
+    """Check that no parameter or buffer of the networks changes, bit for bit."""
+    for network in networks:
+        if network.state_digest() != network.wrapped_digest:
+            raise FrozenError(f"the weights of {network.name} changed after it was made a Network; make it again")
+    yield
+    for network in networks:
+        if network.state_digest() != network.wrapped_digest:
+            raise FrozenError(f"the fit changed the frozen network {network.name}; this is a bug in the fit or stitch")
+
+
+def _build(trial: Trial) -> nn.Module:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(derive_seed(trial.key, "stitch"))
+        return trial.family.build(*trial.shapes).to(trial.receiver.device)
+
+
+def _problem(trial: Trial, cache: Activations) -> Problem:
+    return Problem(
+        family=trial.family,
+        suffix=trial.receiver.after(trial.receiver_cut),
+        fit=_side(trial, cache, trial.fit_data),
+        validation=_side(trial, cache, trial.validation_data),
+        seed=derive_seed(trial.key, "fit"),
+        where=trial.where,
+    )
+
+
+def _side(trial: Trial, cache: Activations, samples: Samples) -> Side:
+    def expected() -> Tensor:
+        own = cache.at(trial.receiver, trial.receiver_cut, samples)
+        return own if samples.pairing is None else own[samples.pairing]
+
+    return Side(cache.at(trial.sender, trial.sender_cut, samples), samples.paired_labels, expected)
+
+
+def _run(trial: Trial, cache: Activations, stitch: nn.Module) -> tuple[Tensor, float]:
+    """The stitched network's outputs on the score data, and its representation error there."""
+    given = cache.at(trial.sender, trial.sender_cut, trial.score_data)
+    own = cache.at(trial.receiver, trial.receiver_cut, trial.score_data)
+    suffix = trial.receiver.after(trial.receiver_cut)
+    mean = own.double().mean(0)
+    logits, off, spread = [], 0.0, 0.0
+    with torch.no_grad():
+        for start in range(0, len(given), CHUNK):
+            represented = stitch(given[start : start + CHUNK].to(trial.receiver.device)).contiguous()
+            expected = own[start : start + CHUNK].double()
+            off += float((represented.cpu().double() - expected).square().sum())
+            spread += float((expected - mean).square().sum())
+            logits.append(stepwise(suffix, represented).cpu())
+    outputs = torch.cat(logits)
+    if not outputs.isfinite().all():
+        raise FitError(f"the outputs of the stitched network {trial.where} are not finite")
+    return outputs, off / spread if spread > 0 else float("nan")
+
+
+def _values(trial: Trial, logits: Tensor) -> dict[str, Tensor]:
+    """The value of every score for every sample it selects."""
+    labels = trial.score_data.paired_labels
+    return {score.name: score.per_sample(*_selected(score, logits, labels)) for score in trial.scores}
+
+
+def _selected(score: Score, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    chosen = score.selects(labels)
+    if not chosen.any():
+        raise DataError(f"the score data has no sample that '{score.name}' selects")
+    return logits[chosen], labels[chosen]
+
+
+def _card(trial: Trial, values: dict[str, Tensor], whose: str) -> ScoreCard:
+    scores = {score.name: score for score in trial.scores}
+    return ScoreCard(
+        {n: estimate(scores[n], v, seed=derive_seed(trial.key, n, whose)) for n, v in values.items()}
+    )
+

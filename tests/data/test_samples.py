@@ -1,0 +1,306 @@
+"""Samples and their roles: what is refused, what a fingerprint sees, what shuffling and splitting promise."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from suture.data import Data, Samples
+from suture.errors import DataError
+
+CLASSES = ("cat", "dog", "truck")
+
+
+def make(count: int = 12, name: str = "toy", seed: int = 0) -> Samples:
+    """Images that are all different: the first pixel counts them."""
+    source = torch.Generator().manual_seed(seed)
+    images = torch.randint(0, 256, (count, 2, 4, 5), dtype=torch.uint8, generator=source)
+    images[:, 0, 0, 0] = torch.arange(count) % 256
+    images[:, 0, 0, 1] = torch.arange(count) // 256
+    return Samples(name, images, torch.randint(0, 3, (count,), generator=source), CLASSES)
+
+
+def ids(samples: Samples) -> list[int]:
+    return [int(first) + 256 * int(second) for first, second in samples.images[:, 0, 0, :2]]
+
+
+def as_floats(samples: Samples) -> Samples:
+    return replace(samples, images=samples.images.float() / 255)
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 9])
+def test_example_is_the_first_images_at_most_four(count: int) -> None:
+    samples = make(count)
+    assert len(samples) == count
+    assert torch.equal(samples.example, samples.images[: min(4, count)])
+
+
+def test_floats_may_touch_both_ends_of_the_unit_interval() -> None:
+    samples = as_floats(make())
+    edges = torch.stack([torch.zeros(2, 4, 5), torch.ones(2, 4, 5)])
+    assert len(replace(samples, images=edges, labels=torch.tensor([0, 1]))) == 2
+
+
+def with_pixel(value: float) -> Callable[[Samples], Tensor]:
+    def spoil(samples: Samples) -> Tensor:
+        images = samples.images.float() / 255
+        images[3, 1, 2, 2] = value
+        return images
+
+    return spoil
+
+
+@pytest.mark.parametrize(
+    ("spoil", "says"),
+    [
+        (lambda s: s.images[:, 0], r"shape \(12, 4, 5\); they must be \(N, C, H, W\).*unsqueeze\(1\)"),
+        (lambda s: s.images[:, :0], r"shape \(12, 0, 4, 5\)"),
+        (lambda s: s.images.numpy(), "are a ndarray; they must be a torch tensor"),
+        (lambda s: s.images.int(), r"dtype torch.int32; they must be uint8 .* images / 255"),
+        (lambda s: s.images.float(), r"range from 0 to 255; .* finite and in \[0, 1\]: divide 0..255 by 255"),
+        (with_pixel(-0.01), r"range from -0.01 to 1"),
+        (with_pixel(1.01), r"range from 0 to 1.01"),
+        (with_pixel(float("nan")), "range from nan to nan; floats must be finite"),
+        (with_pixel(float("-inf")), "range from -inf to 1; floats must be finite"),
+        (lambda s: s.images[:1], "has 1 sample; at least 2"),
+        (lambda s: s.images[:0], "has 0 samples; at least 2"),
+    ],
+)
+def test_images_that_cannot_be_measured_on_are_refused(spoil: Callable[[Samples], Tensor], says: str) -> None:
+    samples = make()
+    with pytest.raises(DataError, match=f"'toy'.*{says}"):
+        replace(samples, images=spoil(samples))
+
+
+@pytest.mark.parametrize(
+    ("labels", "says"),
+    [
+        (None, "data without labels"),
+        ([0] * 12, r"data without labels \(a list given\)"),
+        (torch.zeros(12), r"dtype torch.float32; .*labels.long\(\)"),
+        (torch.zeros(12, dtype=torch.int32), "dtype torch.int32"),
+        (torch.zeros(11, dtype=torch.int64), r"shape \(11,\); its 12 samples need labels of shape \(12,\)"),
+        (torch.zeros(12, 1, dtype=torch.int64), r"shape \(12, 1\)"),
+        (torch.full((12,), 3), "range from 3 to 3; its 3 classes allow 0 to 2"),
+        (torch.full((12,), -1), "range from -1 to -1; .*leave out samples without a label"),
+    ],
+)
+def test_labels_that_name_no_class_are_refused(labels: Tensor, says: str) -> None:
+    with pytest.raises(DataError, match=f"'toy'.*{says}"):
+        replace(make(), labels=labels)
+
+
+@pytest.mark.parametrize(
+    ("pairing", "says"),
+    [
+        (torch.zeros(11, dtype=torch.int64), r"is torch.int64 \(11,\); it must be an int64 tensor \(12,\)"),
+        (torch.zeros(12), "is torch.float32"),
+        ([0] * 12, "is list"),
+        (torch.full((12,), 12), "points outside its 12 samples; valid partners: 0 to 11"),
+        (torch.full((12,), -1), "points outside"),
+    ],
+)
+def test_partners_that_do_not_exist_are_refused(pairing: Tensor, says: str) -> None:
+    with pytest.raises(DataError, match=f"'toy'.*{says}"):
+        replace(make(), pairing=pairing)
+
+
+def test_fingerprint_is_the_content_and_not_its_name_or_layout() -> None:
+    samples = make()
+    strided = samples.images.to(memory_format=torch.channels_last)
+    flipped = samples.images.flip(0).clone().flip(0)
+    assert not strided.is_contiguous()
+    for same in (
+        make(name="another"),
+        replace(samples, images=strided),
+        replace(samples, images=flipped),
+        replace(samples, labels=torch.stack([samples.labels, samples.labels], 1)[:, 0]),
+    ):
+        assert same.fingerprint == samples.fingerprint
+        assert same.image_fingerprint == samples.image_fingerprint
+
+
+@given(st.integers(0, 11), st.integers(0, 1), st.integers(0, 3), st.integers(0, 4), st.integers(1, 255))
+def test_fingerprint_sees_every_pixel(n: int, c: int, h: int, w: int, change: int) -> None:
+    samples = make()
+    images = samples.images.clone()
+    images[n, c, h, w] += change
+    changed = replace(samples, images=images)
+    assert changed.image_fingerprint != samples.image_fingerprint
+    assert changed.fingerprint != samples.fingerprint
+
+
+@given(st.integers(0, 11), st.integers(1, 2))
+def test_fingerprint_sees_every_label(n: int, change: int) -> None:
+    samples = make()
+    labels = samples.labels.clone()
+    labels[n] = (labels[n] + change) % 3
+    changed = replace(samples, labels=labels)
+    assert changed.image_fingerprint == samples.image_fingerprint
+    assert changed.fingerprint != samples.fingerprint
+
+
+def test_fingerprint_sees_shape_dtype_classes_and_pairing() -> None:
+    samples = make()
+    zeros = torch.zeros(12, 2, 4, 5)
+    variants = [
+        samples,
+        replace(samples, images=samples.images.view(12, 2, 5, 4)),
+        replace(samples, images=zeros),
+        replace(samples, images=zeros.double()),
+        replace(samples, images=zeros.bfloat16()),
+        replace(samples, images=zeros.half()),
+        replace(samples, classes=("dog", "cat", "truck")),
+        replace(samples, pairing=torch.arange(12)),
+        samples.shuffled(0),
+        samples.shuffled(1),
+    ]
+    assert len({variant.fingerprint for variant in variants}) == len(variants)
+
+
+@pytest.mark.parametrize("count", [1023, 1024, 1025, 2500])
+def test_fingerprint_does_not_depend_on_how_the_images_are_cut_for_hashing(count: int) -> None:
+    samples = make(count)
+    padded = torch.cat([samples.images, samples.images], 3)[..., :5]
+    assert replace(samples, images=padded).fingerprint == samples.fingerprint
+    last = samples.images.clone()
+    last[-1, -1, -1, -1] ^= 1
+    assert replace(samples, images=last).fingerprint != samples.fingerprint
+
+
+def test_take_copies_in_the_order_asked() -> None:
+    samples = make()
+    taken = samples.take(torch.tensor([7, 0, 7]), "some")
+    assert (taken.name, ids(taken), taken.classes) == ("some", [7, 0, 7], CLASSES)
+    assert torch.equal(taken.labels, samples.labels[[7, 0, 7]])
+    taken.images.zero_()
+    assert ids(samples) == list(range(12))
+
+
+def test_take_refuses_broken_pairs() -> None:
+    with pytest.raises(DataError, match="'toy shuffled', its pairs are broken: take first, then shuffle"):
+        make().shuffled(0).take(torch.arange(4), "some")
+
+
+@given(st.integers(2, 60), st.integers(0, 2**40))
+def test_shuffling_is_one_cycle_through_all_samples(count: int, seed: int) -> None:
+    pairing = make(count).shuffled(seed).pairing
+    assert pairing is not None
+    visited, here = [], 0
+    for _ in range(count):
+        here = int(pairing[here])
+        visited.append(here)
+    assert sorted(visited) == list(range(count))  # one cycle: so a permutation, and none its own partner
+
+
+def test_shuffling_breaks_the_pairs_and_nothing_else() -> None:
+    samples = make()
+    shuffled = samples.shuffled(5)
+    assert shuffled.name == "toy shuffled"
+    assert shuffled.images is samples.images
+    assert shuffled.labels is samples.labels
+    assert samples.pairing is None
+    assert samples.paired_labels is samples.labels
+    assert shuffled.pairing is not None
+    expected = [int(samples.labels[partner]) for partner in shuffled.pairing.tolist()]
+    assert shuffled.paired_labels.tolist() == expected
+
+
+def test_shuffling_follows_the_seed_and_the_content_not_the_name() -> None:
+    def pairing(samples: Samples, seed: int) -> list[int]:
+        shuffled = samples.shuffled(seed).pairing
+        assert shuffled is not None
+        return shuffled.tolist()
+
+    assert pairing(make(), 1) == pairing(make(name="another"), 1)
+    assert pairing(make(), 1) != pairing(make(), 2)
+    assert pairing(make(), 1) != pairing(make(seed=9), 1)
+
+
+def test_shuffling_draws_every_cycle_alike() -> None:
+    samples = make(4)
+    drawn = [tuple(samples.shuffled(seed).pairing.tolist()) for seed in range(600)]  # type: ignore[union-attr]
+    counts = [drawn.count(cycle) for cycle in set(drawn)]
+    assert len(counts) == 6  # (4 − 1)!
+    assert min(counts) > 60  # of 100 expected, standard deviation 9
+
+
+@given(st.integers(4, 300), st.floats(0.01, 0.99))
+def test_split_is_disjoint_and_covers_the_training_samples(count: int, fraction: float) -> None:
+    train, test = make(count), make(5, seed=1)
+    size = round(fraction * count)
+    if not 2 <= size <= count - 2:
+        with pytest.raises(DataError, match=r"of 'toy' \(\d+ samples\) leaves fewer than 2"):
+            Data.split("x", train, test, fraction)
+        return
+    data = Data.split("x", train, test, fraction)
+    assert len(data.validation) == size
+    assert sorted(ids(data.fit) + ids(data.validation)) == list(range(count))
+    for part in (data.fit, data.validation):
+        assert torch.equal(part.labels, train.labels[ids(part)])
+    assert data.score.images is test.images
+
+
+def test_split_names_the_roles_and_shares_one_cut() -> None:
+    first = Data.split("x", make(100), make(5))
+    second = Data.split("y", make(100, name="another"), make(7, seed=3))
+    assert (first.fit.name, first.validation.name, first.score.name) == ("x/fit", "x/validation", "x/score")
+    assert ids(first.validation) == ids(second.validation)
+    assert ids(first.validation) != list(range(10)), "the cut must be random"
+    assert first.classes == CLASSES
+    assert torch.equal(first.example, first.fit.images[:4])
+
+
+@pytest.mark.parametrize("fraction", [0.0, 1.0, -0.5, 2.0, float("nan"), 0.01])
+def test_split_refuses_fractions_that_leave_nothing(fraction: float) -> None:
+    with pytest.raises(DataError, match=r"leaves fewer than 2 .* fraction in"):
+        Data.split("x", make(100), make(5), fraction)
+
+
+def test_roles_of_different_shape_or_classes_are_refused() -> None:
+    train, test = make(20), make(5)
+    with pytest.raises(DataError, match=r"'x/score' are \(2, 5, 4\) and those of 'x/fit' \(2, 4, 5\).*size="):
+        Data.split("x", train, replace(test, images=test.images.view(5, 2, 5, 4)))
+    with pytest.raises(DataError, match=r"classes of 'x/score' are .*'deer'"):
+        Data.split("x", train, replace(test, classes=(*CLASSES, "deer")))
+
+
+def test_limited_keeps_the_first_samples_and_says_so() -> None:
+    data = Data.split("x", make(100), make(50, seed=1), 0.2)
+    limited = data.limited(fit=40, score=10)
+    assert ids(limited.fit) == ids(data.fit)[:40]
+    assert ids(limited.validation) == ids(data.validation)[:10]
+    assert ids(limited.score) == ids(data.score)[:10]
+    assert [limited.fit.name, limited.validation.name, limited.score.name] == [
+        "x/fit[:40]",
+        "x/validation[:10]",
+        "x/score[:10]",
+    ]
+
+
+def test_limited_to_what_there_is_changes_nothing() -> None:
+    data = Data.split("x", make(100), make(50, seed=1))
+    for limited in (data.limited(), data.limited(fit=90, score=50)):
+        assert limited.fit is data.fit
+        assert limited.validation is data.validation
+        assert limited.score is data.score
+    assert len(data.limited(fit=2).validation) == 2
+
+
+@pytest.mark.parametrize(
+    ("limits", "says"),
+    [
+        ({"fit": 91}, "'x/fit' to 91; valid: 2 to 90"),
+        ({"fit": 1}, "'x/fit' to 1; valid: 2 to 90"),
+        ({"score": 0}, "'x/score' to 0; valid: 2 to 50"),
+        ({"score": 51}, "'x/score' to 51; valid: 2 to 50"),
+        ({"score": -3}, "'x/score' to -3; valid: 2 to 50"),
+    ],
+)
+def test_limited_refuses_more_than_there_is_and_less_than_two(limits: dict[str, int], says: str) -> None:
+    with pytest.raises(DataError, match=says):
+        Data.split("x", make(100), make(50, seed=1)).limited(**limits)

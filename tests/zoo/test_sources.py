@@ -1,0 +1,403 @@
+import pickle
+import re
+import socket
+import sys
+
+import pytest
+import timm
+import torch
+import torchvision
+from safetensors.torch import save_file
+from torch import nn
+
+from suture.errors import CheckpointError, NetworkError, SourceError
+from suture.preprocess import Preprocess
+from suture.zoo import NETWORKS, Source, convnet, parse_source, resolve
+from suture.zoo.sources import EXAMPLES
+
+SMALL = "timm:mobilenetv3_small_050"
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+MODELS = '''
+"""A user's file."""
+from dataclasses import dataclass
+from torch import nn
+from suture import zoo
+from suture.preprocess import Preprocess
+
+LIMIT = 3
+
+@dataclass
+class Shape:
+    width: "int" = 4
+
+def small(width=4, *, bias=True):
+    return nn.Linear(width, Shape().width, bias=bias)
+
+def normalised():
+    return nn.Linear(2, 2), Preprocess(size=8, mean=(0.5,))
+
+def text():
+    return "a model"
+
+def pair():
+    return nn.Linear(2, 2), 3
+
+def needy(width):
+    return nn.Linear(width, width)
+
+def broken(width=2):
+    raise RuntimeError("out of wool")
+
+def _hidden():
+    return nn.Linear(1, 1)
+'''
+
+
+@pytest.fixture
+def models(tmp_path):
+    path = tmp_path / "models.py"
+    path.write_text(MODELS)
+    return path
+
+
+@pytest.fixture
+def offline(monkeypatch):
+    def refuse(*args, **kwargs):
+        raise AssertionError("nothing may be downloaded")
+
+    monkeypatch.setattr(socket, "socket", refuse)
+    monkeypatch.setattr(socket, "create_connection", refuse)
+
+
+def shapes(model: nn.Module) -> dict[str, torch.Size]:
+    return {name: value.shape for name, value in model.state_dict().items()}
+
+
+# Reading
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "name", "arguments", "checkpoint"),
+    [
+        ("timm:resnet18", "timm", "resnet18", {}, None),
+        ("timm:resnet18.a1_in1k", "timm", "resnet18.a1_in1k", {}, None),
+        (
+            "timm:resnet18,num_classes=10@b.safetensors",
+            "timm",
+            "resnet18",
+            {"num_classes": 10},
+            "b.safetensors",
+        ),
+        ("torchvision:vgg19_bn@a b,c@d'(.pt", "torchvision", "vgg19_bn", {}, "a b,c@d'(.pt"),
+        ("zoo:resnet, width = 16, blocks=(1,1,1)", "zoo", "resnet", {"width": 16, "blocks": (1, 1, 1)}, None),
+        (
+            "zoo:mlp,a=[(1,2),{'k': 'x,y@z'}],b=1e-3",
+            "zoo",
+            "mlp",
+            {"a": [(1, 2), {"k": "x,y@z"}], "b": 1e-3},
+            None,
+        ),
+        (
+            "zoo:mlp,a=gelu,b='12',c=None,d=True,e=",
+            "zoo",
+            "mlp",
+            {"a": "gelu", "b": "12", "c": None, "d": True, "e": ""},
+            None,
+        ),
+        ("zoo:mlp,url=a=b", "zoo", "mlp", {"url": "a=b"}, None),
+        ("path/to/file.py:make,width=8@w.pt", "file", "path/to/file.py:make", {"width": 8}, "w.pt"),
+        ("../a@b, c.d/m.py:Net", "file", "../a@b, c.d/m.py:Net", {}, None),
+        ("C:\\m.py:Net,other=n.py:x", "file", "C:\\m.py:Net", {"other": "n.py:x"}, None),
+    ],
+)
+def test_a_model_string_is_read(text, kind, name, arguments, checkpoint):
+    assert parse_source(text) == Source(text, kind, name, arguments, checkpoint)
+
+
+@pytest.mark.parametrize(
+    ("keys", "fields"),
+    [
+        ("preprocess.size=32", {"size": 32}),
+        ("preprocess.size=None,preprocess.channels=3", {"size": None, "channels": 3}),
+        ("preprocess.mean=0.5,preprocess.std=2", {"mean": (0.5,), "std": (2,)}),
+        ("preprocess.mean=[0.4,0.5,0.6]", {"mean": (0.4, 0.5, 0.6)}),
+    ],
+)
+def test_preprocessing_keys_are_no_arguments(keys, fields):
+    source = parse_source(f"zoo:resnet,size=1,{keys},mean=2")
+    assert source.preprocess == fields
+    assert source.arguments == {"size": 1, "mean": 2}
+
+
+@pytest.mark.parametrize("kind", EXAMPLES)
+def test_every_example_reads_as_its_kind(kind):
+    assert parse_source(EXAMPLES[kind]).kind == kind
+
+
+@pytest.mark.parametrize(
+    "text", ["resnet18", "keras:resnet", "zoo:", "timm:@w.pt", "file.py", "file.py:", ""]
+)
+def test_a_string_of_no_kind_is_told_every_kind_with_an_example(text):
+    with pytest.raises(SourceError, match=f"no model source {re.escape(repr(text))}; name a model") as caught:
+        parse_source(text)
+    assert all(example in str(caught.value) for example in EXAMPLES.values())
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("zoo:mlp,width", "has the argument 'width'; write key=value, such as width=16"),
+        ("zoo:mlp,=3", "has the argument '=3'; write key=value"),
+        ("zoo:mlp,", "has the argument ''; write key=value"),
+        ("zoo:mlp,a-b=3", "has the argument 'a-b=3'; write key=value"),
+        ("zoo:mlp,width=3,width=4", "gives 'width' twice; keep one"),
+        ("zoo:mlp,blocks=(1,1@w.pt", "bracket or a quote without its partner; close it"),
+        ("zoo:mlp,a='b@w.pt", "bracket or a quote without its partner"),
+        ("zoo:mlp,a=1)", "bracket or a quote without its partner"),
+        ("zoo:mlp@", "names no checkpoint after its '@'; write a path there"),
+        (
+            "zoo:mlp,preprocess.crop=3",
+            "sets 'preprocess.crop'; preprocessing has size, channels, mean and std",
+        ),
+        ("zoo:mlp,preprocess.size=big", "sets 'preprocess.size' to 'big'; give a whole number above 0"),
+        ("zoo:mlp,preprocess.channels=0", "sets 'preprocess.channels' to 0; give a whole number above 0"),
+        (
+            "zoo:mlp,preprocess.mean=(0.5,x)",
+            r"sets 'preprocess.mean' to '\(0.5,x\)'; give one number, or one for",
+        ),
+        ("zoo:mlp,preprocess.mean=()", r"sets 'preprocess.mean' to \(\); give one number"),
+        ("zoo:mlp,preprocess.std=0", "every standard deviation must be above 0"),
+        (
+            "timm:resnet18,checkpoint_path=w.pt",
+            "gives timm the argument 'checkpoint_path'; name the checkpoint after",
+        ),
+        ("torchvision:resnet18,pretrained=True", "the argument 'pretrained'; ask .* with weights=DEFAULT"),
+    ],
+)
+def test_a_string_that_cannot_be_read_is_refused(text, message):
+    with pytest.raises(SourceError, match=message) as caught:
+        parse_source(text)
+    assert repr(text) in str(caught.value)
+
+
+# Building
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (f"{SMALL},num_classes=7", lambda: timm.create_model("mobilenetv3_small_050", num_classes=7)),
+        (
+            "timm:vit_tiny_patch16_224,img_size=32,patch_size=4,depth=1",
+            lambda: timm.create_model("vit_tiny_patch16_224", img_size=32, patch_size=4, depth=1),
+        ),
+        ("torchvision:squeezenet1_1,num_classes=3", lambda: torchvision.models.squeezenet1_1(num_classes=3)),
+        ("torchvision:resnet18,weights=None", lambda: torchvision.models.resnet18()),
+        ("zoo:convnet,width=4,classes=3", lambda: convnet(width=4, classes=3)),
+        ("zoo:resnet,width=2,blocks=(1,2)", lambda: NETWORKS["resnet"]((1, 2), width=2)),
+    ],
+)
+@pytest.mark.usefixtures("offline")
+def test_a_source_builds_the_model_it_names_with_identity_preprocessing(text, expected):
+    built = resolve(text)
+    assert type(built.model) is type(expected())
+    assert shapes(built.model) == shapes(expected()) == shapes(built.factory())
+    assert built.preprocess == Preprocess()
+
+
+def test_a_file_builds_by_its_factory(models):
+    built = resolve(f"{models}:small,width=3,bias=False")
+    assert shapes(built.model) == {"weight": (4, 3)} == shapes(built.factory())
+    assert built.preprocess == Preprocess()
+    assert "suture_source" not in "".join(resolve(f"{models}:small").model.state_dict())
+
+
+def test_a_file_brings_its_preprocessing_and_the_string_has_the_last_word(models):
+    assert resolve(f"{models}:normalised").preprocess == Preprocess(size=8, mean=(0.5,))
+    built = resolve(f"{models}:normalised,preprocess.size=16,preprocess.std=0.2")
+    assert built.preprocess == Preprocess(size=16, mean=(0.5,), std=(0.2,))
+
+
+def test_a_file_is_run_once_for_each_content_and_files_of_one_name_do_not_mix(tmp_path):
+    counting = "import builtins\nfrom torch import nn\nbuiltins.RUNS.append({0})\n"
+    counting += "def make():\n    return nn.Linear({0}, 1)\n"
+    import builtins
+
+    builtins.RUNS = []
+    try:
+        for width, folder in ((1, "a"), (22, "b"), (333, "a")):
+            (tmp_path / folder).mkdir(exist_ok=True)
+            (tmp_path / folder / "model.py").write_text(counting.format(width))
+            built = resolve(f"{tmp_path / folder / 'model.py'}:make")
+            assert built.model.in_features == built.factory().in_features == width
+        assert builtins.RUNS == [1, 22, 333]
+    finally:
+        del builtins.RUNS
+
+
+def test_the_factory_builds_afresh_from_torchs_generator_and_never_the_checkpoint(tmp_path):
+    path = tmp_path / "weights.safetensors"
+    trained = convnet(width=2)
+    save_file(trained.state_dict(), path)
+    built = resolve(f"zoo:convnet,width=2@{path}")
+    assert torch.equal(built.model.head.weight, trained.head.weight)
+
+    torch.manual_seed(1)
+    first, second = built.factory(), built.factory()
+    torch.manual_seed(1)
+    again = built.factory()
+    assert torch.equal(first.head.weight, again.head.weight)
+    assert not torch.equal(first.head.weight, second.head.weight)
+    assert not torch.equal(first.head.weight, trained.head.weight)
+
+
+@pytest.mark.parametrize("text", [SMALL, "torchvision:squeezenet1_1", "zoo:mlp", "{models}:small"])
+def test_the_factory_can_be_sent_to_another_process(text, models, monkeypatch):
+    built = resolve(text.format(models=models))
+    sent = pickle.dumps(built.factory)
+    for name in [name for name in sys.modules if name.startswith("suture_source_")]:
+        monkeypatch.delitem(sys.modules, name)
+    assert shapes(pickle.loads(sent)()) == shapes(built.model)  # noqa: S301, our own bytes
+
+
+@pytest.mark.parametrize("form", [str, parse_source])
+def test_a_checkpoint_may_be_given_beside_the_source(tmp_path, form):
+    path = tmp_path / "weights.safetensors"
+    trained = convnet(width=2)
+    save_file(trained.state_dict(), path)
+    assert torch.equal(resolve(form("zoo:convnet,width=2"), path).model.head.weight, trained.head.weight)
+
+
+def test_a_checkpoint_that_does_not_fit_is_an_error_and_so_are_two(tmp_path):
+    path = tmp_path / "weights.safetensors"
+    save_file(convnet(width=2).state_dict(), path)
+    with pytest.raises(CheckpointError, match="other shapes"):
+        resolve(f"zoo:convnet,width=3@{path}")
+    with pytest.raises(SourceError, match=r"has a checkpoint, and 'other.pt' is another; keep one"):
+        resolve(f"zoo:convnet,width=2@{path}", "other.pt")
+
+
+@pytest.mark.parametrize(
+    ("text", "nearest", "listing"),
+    [
+        ("timm:resnet18_", "'resnet18'", "timm.list_models"),
+        ("timm:resnet18.a1_in2k", "'resnet18.a1_in1k'", "timm.list_models"),
+        ("timm:hf-hub:timm/resnet18", "'resnet18", "timm.list_models"),
+        ("torchvision:resnet19", "'resnet18'", "torchvision.models.list_models"),
+        ("torchvision:fcn_resnet50", "'resnet50'", "torchvision.models.list_models"),
+        ("zoo:vgg", "'convnet'", "suture.zoo.NETWORKS"),
+    ],
+)
+@pytest.mark.usefixtures("offline")
+def test_an_unknown_name_is_told_the_nearest(text, nearest, listing):
+    kind, _, name = text.partition(":")
+    with pytest.raises(SourceError, match=f"no model {name!r} in {kind}; nearest: .*{nearest}.*; {listing}"):
+        resolve(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            f"{SMALL},num_clases=10",
+            "takes no argument 'num_clases'; it takes 'pretrained', 'num_classes', 'in_chans'",
+        ),
+        (
+            "torchvision:resnet18,num_clases=10",
+            "takes no argument 'num_clases'; it takes 'weights', .*'num_classes'",
+        ),
+        ("timm:efficientvit_b0,wdth=1", r"takes no argument 'wdth'; it takes 'pretrained', '\*\*kwargs'"),
+        ("torchvision:resnet18,weights=V9", "no weights 'V9'; resnet18 has 'IMAGENET1K_V1', 'DEFAULT'"),
+        ("torchvision:resnet18,weights=True", "no weights True; resnet18 has 'IMAGENET1K_V1', 'DEFAULT'"),
+        ("zoo:mlp,wdth=3", "mlp takes no argument 'wdth'; it takes 'width', 'depth', 'classes', 'inputs'"),
+        ("zoo:resnet,blocks=()", r"resnet raised NetworkError: resnet cannot have blocks=\(\)"),
+        (
+            "{models}:absent",
+            "models.py has no callable 'absent'; its callables: 'Shape', 'small', 'normalised'",
+        ),
+        ("{models}:LIMIT", "has no callable 'LIMIT'; its callables: .*'broken'$"),
+        ("{models}:small,wdth=3", "small takes no argument 'wdth'; it takes 'width', 'bias'"),
+        (
+            "{models}:needy",
+            "raised TypeError: .*missing 1 required .*'width'; correct its arguments.* takes 'width'",
+        ),
+        ("{models}:broken", "broken raised RuntimeError: out of wool; correct its arguments, or the factory"),
+        ("{models}:text", "text returned 'a model'; it must return an nn.Module, or the pair"),
+        ("{models}:pair", r"pair returned \(Linear.*; it must return an nn.Module"),
+        ("nowhere/models.py:small", "no file nowhere.models.py; give its path, from"),
+    ],
+)
+def test_what_cannot_be_built_is_told_with_its_remedy(text, message, models):
+    text = text.format(models=models)
+    with pytest.raises(SourceError, match=message) as caught:
+        resolve(text)
+    assert repr(text) in str(caught.value)
+
+
+def test_what_a_factory_or_a_file_raised_is_the_cause(models, tmp_path):
+    with pytest.raises(SourceError) as caught:
+        resolve(f"{models}:broken")
+    assert isinstance(caught.value.__cause__, RuntimeError)
+    with pytest.raises(SourceError) as caught:
+        resolve("zoo:resnet,blocks=3")
+    assert isinstance(caught.value.__cause__, NetworkError)
+
+    (tmp_path / "bad.py").write_text("import no_such_module_anywhere")
+    for _ in range(2):  # a failed file is not kept
+        with pytest.raises(
+            SourceError, match=r"running .*bad.py raised ModuleNotFoundError: .*; correct"
+        ) as caught:
+            resolve(f"{tmp_path / 'bad.py'}:make")
+        assert isinstance(caught.value.__cause__, ModuleNotFoundError)
+
+
+# Pretrained weights, from files or fakes instead of the network
+
+
+@pytest.mark.usefixtures("offline")
+def test_timms_pretrained_weights_bring_their_preprocessing_but_the_factory_is_untrained(tmp_path):
+    published = timm.create_model("mobilenetv3_small_050")
+    save_file(published.state_dict(), tmp_path / "published.safetensors")
+    overlay = f"pretrained_cfg_overlay={{'file': '{tmp_path / 'published.safetensors'}'}}"
+    built = resolve(f"{SMALL},pretrained=True,{overlay}")
+    assert torch.equal(built.model.conv_stem.weight, published.conv_stem.weight)
+    assert not torch.equal(built.factory().conv_stem.weight, published.conv_stem.weight)
+    assert built.preprocess == Preprocess(224, 3, IMAGENET_MEAN, IMAGENET_STD)
+    assert resolve(f"{SMALL},pretrained=True,{overlay},preprocess.size=64").preprocess.size == 64
+    assert resolve(f"{SMALL},pretrained=False,{overlay}").preprocess == Preprocess()
+
+
+@pytest.fixture
+def published(monkeypatch):
+    """Let torchvision download the weights of a model that the test makes."""
+    monkeypatch.setattr(
+        torchvision.models._api, "load_state_dict_from_url", lambda *a, **k: published.state_dict()
+    )
+
+    def publish(model: nn.Module) -> nn.Module:
+        published.state_dict = model.state_dict
+        return model
+
+    return publish
+
+
+def test_torchvisions_pretrained_weights_bring_their_preprocessing_but_the_factory_is_untrained(published):
+    model = published(torchvision.models.squeezenet1_1())
+    built = resolve("torchvision:squeezenet1_1,weights=DEFAULT,preprocess.size=32")
+    assert torch.equal(built.model.features[0].weight, model.features[0].weight)
+    assert not torch.equal(built.factory().features[0].weight, model.features[0].weight)
+    assert built.preprocess == Preprocess(32, 3, IMAGENET_MEAN, IMAGENET_STD)
+    again = resolve("torchvision:squeezenet1_1,weights=SqueezeNet1_1_Weights.IMAGENET1K_V1")
+    assert again.preprocess == Preprocess(224, 3, IMAGENET_MEAN, IMAGENET_STD)
+
+
+@pytest.mark.filterwarnings("ignore:auxiliary heads")
+def test_pretrained_weights_that_change_the_architecture_must_be_said_in_arguments(published):
+    published(torchvision.models.googlenet(init_weights=False))
+    googlenet = "torchvision:googlenet,weights=DEFAULT,init_weights=False"
+    with pytest.raises(
+        SourceError, match=r"another architecture .* at 'aux1.*; say it in arguments, .*aux_logits"
+    ):
+        resolve(googlenet)
+    built = resolve(f"{googlenet},aux_logits=True")
+    assert shapes(built.model) == shapes(built.factory())
