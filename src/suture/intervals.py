@@ -35,8 +35,9 @@ are those of a mean, a = z₀ = Σd³ / 6(Σd²)^1.5 with d the deviations from 
 both are known, and need no resamples. Values are resampled 1,999 times, by a generator seeded with
 ``seed``. A resample of 0/1 pairs is a multinomial draw over (only a right, only b right, rest), and the
 distribution of its difference is known exactly; that is used, the limit of infinitely many resamples, and
-no seed enters. For lognormal losses (σ = 1) the coverage is 94.6 % at n = 1,000; like every bootstrap's it
-falls with heavier tails (92.7 % at σ = 1.5) and for n below a hundred or so.
+no seed enters. Simulated coverage at n = 1,000 (2,000 replications or more, ± 0.5): 95.0 % for exponential
+losses, 94.7 % for lognormal ones with σ = 1 and 92.7 % with σ = 1.5; like every bootstrap's it falls with
+heavier tails and fewer samples.
 
 Edges. Values that do not vary have the interval [mean, mean]: [0, 0] where stitched and receiver have
 exactly the same loss on every sample. One value that is not 0 or 1 has no interval: both ends are nan, by

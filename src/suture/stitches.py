@@ -65,6 +65,10 @@ class AffineStitch(Stitch):
         """See a batch of tensors as rows of features, ``(rows, features)``."""
 
     @abstractmethod
+    def input_layer(self, stitch: nn.Module) -> nn.Linear | nn.Conv2d | None:
+        """The affine layer that reads the sender's features as they are; ``None`` where a norm comes first."""
+
+    @abstractmethod
     def load(self, stitch: nn.Module, affine: AffineMap) -> None:
         """Give a built stitch the parameters and buffers by which it computes the affine map in evaluation mode."""
 
@@ -107,6 +111,10 @@ class Linear(AffineStitch):
         """``(n, …, D)`` as ``(n · …, D)``."""
         return x.reshape(-1, x.shape[-1])
 
+    def input_layer(self, stitch: nn.Module) -> nn.Linear:
+        """The stitch itself."""
+        return cast(nn.Linear, stitch)
+
     def load(self, stitch: nn.Module, affine: AffineMap) -> None:
         """Set weight and bias."""
         _set(stitch, "weight", affine.weight)
@@ -141,6 +149,10 @@ class Conv(AffineStitch):
     def rows(self, x: Tensor) -> Tensor:
         """``(n, C, H, W)`` as ``(n · H · W, C)``: every pixel a row."""
         return x.movedim(1, -1).reshape(-1, x.shape[1])
+
+    def input_layer(self, stitch: nn.Module) -> nn.Conv2d | None:
+        """The convolution, unless a BatchNorm comes first."""
+        return None if self.batchnorm else cast(nn.Conv2d, stitch)
 
     def load(self, stitch: nn.Module, affine: AffineMap) -> None:
         """Set the convolution; with BatchNorms, their running statistics are those of the rows fitted on."""

@@ -7,13 +7,15 @@ data, which no step sees, decides which parameters are kept and when to stop.
 
 import copy
 import math
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from suture.errors import FitError
 from suture.fits.least_squares import LeastSquares
+from suture.fits.standardised import Standardised
 from suture.fits.problem import CurvePoint, Fit, FitReport, Problem
 from suture.recipes import Adam, Cosine, Optimiser, Schedule, set_rate
 from suture.seeds import generator
@@ -37,16 +39,19 @@ class TaskLoss(Fit):
     ``steps`` is the most steps taken, of ``batch`` samples each, drawn without replacement epoch by epoch. Every ``check``
     steps the validation loss is taken; the best parameters so far, the start's included, are what remains. After
     ``patience`` checks without a better one the fit has converged; ``patience=None`` takes all steps and keeps the last
-    parameters, as the published recipes do. Raises ``FitError`` where the loss is not finite.
+    parameters, as the published recipes do. ``standardise`` lets a stitch without a norm of its own descend on
+    standardised features, whatever the sender's scale (see ``fits.standardised``); the family stays the same. Raises
+    ``FitError`` where the loss is not finite.
     """
 
-    start: Fit = field(default_factory=LeastSquares)
-    optimiser: Optimiser = field(default_factory=Adam)
-    schedule: Schedule = field(default_factory=Cosine)
-    steps: int = 500
-    batch: int = 128
+    start: Fit = LeastSquares()
+    optimiser: Optimiser = Adam(lr=1e-2)
+    schedule: Schedule = Cosine()
+    steps: int = 300
+    batch: int = 64
     check: int = 50
-    patience: int | None = 3
+    patience: int | None = 2
+    standardise: bool = True
 
     def __post_init__(self) -> None:
         for name in ("steps", "batch", "check"):
@@ -59,17 +64,19 @@ class TaskLoss(Fit):
         parameters = list(stitch.parameters())
         if not parameters:
             return begun
-        descent = _Descent(self, problem, stitch)
-        steps, converged = descent.run(parameters)
-        stitch.eval()
+        with Standardised(problem, stitch, self.standardise) as entering:
+            descent = _Descent(self, problem, stitch, entering)
+            steps, converged = descent.run(parameters)
         return FitReport(begun.steps + steps, converged, begun.curve + tuple(descent.curve))
 
 
 class _Descent:
     """One run of gradient descent: where it is, and the best it has seen."""
 
-    def __init__(self, recipe: TaskLoss, problem: Problem, stitch: nn.Module) -> None:
-        self.recipe, self.problem, self.stitch = recipe, problem, stitch
+    def __init__(
+        self, recipe: TaskLoss, problem: Problem, stitch: nn.Module, entering: Callable[[Tensor], Tensor]
+    ) -> None:
+        self.recipe, self.problem, self.stitch, self.entering = recipe, problem, stitch, entering
         self.curve: list[CurvePoint] = []
         self.best = math.inf
         self.best_state: dict[str, Tensor] = {}
@@ -98,9 +105,8 @@ class _Descent:
     def _step(self, optimiser: torch.optim.Optimizer, chosen: Tensor) -> float:
         self.stitch.train()
         side = self.problem.fit
-        device = next(self.stitch.parameters()).device
-        logits = self.problem.suffix(self.stitch(side.activations[chosen].to(device)))
-        loss = nn.functional.cross_entropy(logits, side.labels[chosen].to(device))
+        logits = self._logits(side.activations[chosen])
+        loss = nn.functional.cross_entropy(logits, side.labels[chosen].to(logits.device))
         if not loss.isfinite():
             raise FitError(f"the loss of {self.problem.where} is not finite; try a smaller learning rate")
         optimiser.zero_grad(set_to_none=True)
@@ -120,26 +126,24 @@ class _Descent:
     def _validation_loss(self) -> float:
         self.stitch.eval()
         side = self.problem.validation
-        device = next(self.stitch.parameters()).device
         total = 0.0
         with torch.no_grad():
             for start in range(0, len(side.labels), EVALUATION_CHUNK):
                 part = slice(start, start + EVALUATION_CHUNK)
-                logits = self.problem.suffix(self.stitch(side.activations[part].to(device)))
-                total += float(nn.functional.cross_entropy(logits, side.labels[part].to(device), reduction="sum"))
+                logits = self._logits(side.activations[part])
+                labels = side.labels[part].to(logits.device)
+                total += float(nn.functional.cross_entropy(logits, labels, reduction="sum"))
         return total / len(side.labels) if math.isfinite(total) else math.inf
 
+    def _logits(self, activations: Tensor) -> Tensor:
+        device = next(self.stitch.parameters()).device
+        out: Tensor = self.problem.suffix(self.stitch(self.entering(activations.to(device))))
+        return out
 
-class _batches:
+
+def _batches(n: int, batch: int, seed: int) -> Iterator[Tensor]:
     """Endless mini-batches of indices; every epoch is a new permutation, and its remainder is left out."""
-
-    def __init__(self, n: int, batch: int, seed: int) -> None:
-        self.n, self.batch = n, min(batch, n)
-        self.random = generator("batches", seed)
-        self.order = torch.empty(0, dtype=torch.long)
-
-    def __next__(self) -> Tensor:
-        if len(self.order) < self.batch:
-            self.order = torch.randperm(self.n, generator=self.random)
-        chosen, self.order = self.order[: self.batch], self.order[self.batch :]
-        return chosen
+    random = generator("batches", seed)
+    while True:
+        order = torch.randperm(n, generator=random)
+        yield from order[: n - n % min(batch, n)].split(min(batch, n))

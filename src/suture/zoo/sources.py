@@ -17,16 +17,18 @@ keeps them apart from every factory's arguments.
 
 Nothing is downloaded unless asked for, by ``pretrained=True`` (timm) or ``weights=DEFAULT`` (torchvision).
 Only then does preprocessing start from what those weights were published with (size, mean and standard
-deviation; the whole image is resized, nothing is cropped); otherwise it starts as the identity. A file is
-run when it is resolved, as importing runs it; its factory returns an untrained ``nn.Module``, alone or with
-its ``Preprocess``.
+deviation; the whole image is resized, nothing is cropped); otherwise it starts as the identity. Weights
+that bring arguments of their own (``image_size``, ``aux_logits``) want them named in the source, so that an
+untrained copy has the same architecture.
+
+A file is run when it is resolved, as importing would run it. Its factory returns an untrained ``nn.Module``,
+alone or with its ``Preprocess``.
 """
 
 import ast
 import dataclasses
 import difflib
 import functools
-import importlib.util
 import inspect
 import re
 import sys
@@ -38,7 +40,6 @@ from types import ModuleType
 from typing import Any, cast
 
 import timm
-import torch
 import torchvision
 from torch import nn
 
@@ -138,12 +139,10 @@ def resolve(source: str | Source, checkpoint: str | Path | None = None) -> Built
     if checkpoint is not None and source.checkpoint is not None:
         raise SourceError(f"{source.text!r} has a checkpoint, and {str(checkpoint)!r} is another; keep one")
     model, preprocess = _build(source)
-    factory = functools.partial(_build_untrained, source)
-    if _asks_for_weights(source):
-        _check_alike(model, factory, source)
     weights = source.checkpoint if checkpoint is None else checkpoint
     if weights is not None:
         load_checkpoint(model, weights)
+    factory = functools.partial(_build_untrained, source)
     return Built(model, factory, dataclasses.replace(preprocess, **source.preprocess))
 
 
@@ -248,7 +247,11 @@ def _build_untrained(source: Source) -> nn.Module:
 
 
 def _timm(source: Source) -> Callable[..., object]:
-    _check_name(source, [*timm.list_models(), *timm.list_pretrained()], "timm.list_models()")
+    _check_name(
+        source,
+        [*timm.list_models(), *timm.list_pretrained()],
+        "timm.list_models() and timm.list_pretrained()",
+    )
     entry = timm.model_entrypoint(source.name.partition(".")[0])
     return functools.wraps(entry)(functools.partial(timm.create_model, source.name))
 
@@ -288,7 +291,7 @@ def _check_name(source: Source, names: Collection[str], listing: str) -> None:
     if source.name not in names:
         nearest = _listed(difflib.get_close_matches(source.name, names, n=5, cutoff=0.0))
         raise SourceError(
-            f"no model {source.name!r} in {source.kind}; nearest: {nearest}; {listing} has all {len(names)}"
+            f"no model {source.name!r} in {source.kind}; nearest: {nearest}; all {len(names)}: {listing}"
         )
 
 
@@ -296,20 +299,18 @@ def _imported(path: Path, source: Source) -> ModuleType:
     """The module of a file, run once for each content that the file has had."""
     if not path.is_file():
         raise SourceError(f"{source.text!r}: no file {path}; give its path, from {Path.cwd()} or absolute")
-    name = f"suture_source_{digest(str(path.resolve()), path.read_bytes())[:16]}"
-    if name in sys.modules:
-        return sys.modules[name]
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None  # as the path ends in .py
-    assert spec.loader is not None
-    module = sys.modules[name] = importlib.util.module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:  # a file may raise anything
-        del sys.modules[name]
-        reason = f"{type(error).__name__}: {error}"
-        raise SourceError(f"{source.text!r}: running {path} raised {reason}; correct the file") from error
-    return module
+    code = path.read_bytes()
+    name = f"suture_source_{digest(str(path.resolve()), code)[:16]}"
+    if name not in sys.modules:
+        module = sys.modules[name] = ModuleType(name)
+        module.__file__ = str(path)
+        try:
+            exec(compile(code, path, "exec"), module.__dict__)  # not imported: stale bytecode might stand in
+        except Exception as error:  # a file may raise anything
+            del sys.modules[name]
+            reason = f"{type(error).__name__}: {error}"
+            raise SourceError(f"{source.text!r}: running {path} raised {reason}; correct the file") from error
+    return sys.modules[name]
 
 
 # Pretrained weights
@@ -331,19 +332,6 @@ def _published(model: nn.Module, source: Source) -> Preprocess:
     weights = torchvision.models.get_model_weights(source.name).verify(source.arguments["weights"])
     images = weights.transforms()
     return Preprocess(images.crop_size[0], 3, tuple(images.mean), tuple(images.std))
-
-
-def _check_alike(model: nn.Module, factory: Callable[[], nn.Module], source: Source) -> None:
-    """Refuse pretrained weights that bring another architecture than the factory builds."""
-    with torch.device("meta"):
-        fresh = {name: value.shape for name, value in factory().state_dict().items()}
-    trained = {name: value.shape for name, value in model.state_dict().items()}
-    differing = [name for name in {**trained, **fresh} if trained.get(name) != fresh.get(name)]
-    if differing:
-        raise SourceError(
-            f"{source.text!r}: its pretrained weights bring another architecture than its arguments say, at "
-            f"{_listed(differing[:5])}; say it in arguments, such as image_size=384 or aux_logits=True"
-        )
 
 
 # Saying what went wrong

@@ -4,7 +4,7 @@ Reproducible: the same model, samples, recipe and seed give the same weights, bi
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -26,8 +26,8 @@ class Recipe:
 
     epochs: int = 15
     batch: int = 128
-    optimiser: Optimiser = field(default_factory=lambda: SGD(lr=0.1, nesterov=True, weight_decay=5e-4))
-    schedule: Schedule = field(default_factory=OneCycle)
+    optimiser: Optimiser = SGD(lr=0.1, nesterov=True, weight_decay=5e-4)
+    schedule: Schedule = OneCycle()
     crop: int = 0
     flip: bool = False
 
@@ -36,7 +36,7 @@ DIGITS = Recipe(epochs=15, batch=64)
 """For ``zoo:convnet`` on the digits."""
 
 CIFAR_SMALL = Recipe(
-    epochs=12, batch=128, optimiser=SGD(lr=0.4, nesterov=True, weight_decay=5e-4), crop=4, flip=True
+    epochs=6, optimiser=SGD(lr=0.4, nesterov=True, weight_decay=5e-4), schedule=OneCycle(0.3), crop=4, flip=True
 )
 """For small residual networks on CIFAR-10: a few epochs, one cycle."""
 
@@ -86,7 +86,7 @@ def _descend(
             images = prepare(as_floats(augment(samples.images[chosen], recipe, random)))
             loss = nn.functional.cross_entropy(model(images), samples.labels[chosen])
             optimiser.zero_grad(set_to_none=True)
-            loss.backward()
+            torch.autograd.backward(loss)
             optimiser.step()
             total += float(loss.detach())
         if not torch.tensor(total).isfinite():

@@ -1,0 +1,28 @@
+"""The demonstration: two small networks on real handwritten digits, stitched at every cut, with controls."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+
+from suture.data import load_data
+from suture.network import Network
+from suture.plans import curve
+from suture.runners import run
+from suture.runners.progress import Progress
+from suture.zoo import convnet
+from suture.zoo.training import DIGITS, train
+
+WIDTH = 8
+
+
+def demo(folder: Path, progress: Progress, say: Callable[[str], None]) -> pd.DataFrame:
+    """Train two networks from different seeds, stitch them at every cut, and write ``table.parquet`` to the folder."""
+    data = load_data("digits")
+    networks = []
+    for name, seed in (("A", 0), ("B", 1)):
+        say(f"training {name}, a small convolutional network, on {len(data.fit):,} digits from seed {seed}")
+        model = train(lambda: convnet(WIDTH), data.fit, DIGITS, seed)
+        networks.append(Network(model, example=data.example, name=name))
+    say(f"stitching A → B at each of {len(networks[0].cuts)} cuts, with five controls")
+    return run(curve(*networks, data=data), store=folder, progress=progress)
