@@ -1,6 +1,6 @@
 """Train the two small ResNets of the CIFAR-10 benchmarks: one process each, skipped where the weights are there.
 
-    python benchmarks/cifar_networks.py path/to/cifar10 runs/cifar
+python benchmarks/cifar_networks.py path/to/cifar10 runs/cifar
 """
 
 import argparse
@@ -33,7 +33,10 @@ def make(source: str, folder: Path, seed: int) -> None:
     begun = time.process_time()
 
     def told(epoch: int, loss: float) -> None:
-        print(f"seed {seed}: epoch {epoch}, loss {loss:.3f}, {time.process_time() - begun:.0f} CPU s", flush=True)
+        print(
+            f"seed {seed}: epoch {epoch}, loss {loss:.3f}, {time.process_time() - begun:.0f} CPU s",
+            flush=True,
+        )
 
     model = train(build, data.fit, CIFAR_SMALL, seed, preprocess=PREPROCESS, told=told)
     folder.mkdir(parents=True, exist_ok=True)

@@ -46,7 +46,9 @@ def untrained_sender(trial: Trial) -> Trial:
 
 def untrained_receiver(trial: Trial) -> Trial:
     """Put a freshly initialised network in the receiver's place."""
-    return replace(trial, receiver=_untrained(trial.receiver, trial, "receiver"), control="untrained receiver")
+    return replace(
+        trial, receiver=_untrained(trial.receiver, trial, "receiver"), control="untrained receiver"
+    )
 
 
 def untrained_both(trial: Trial) -> Trial:

@@ -217,7 +217,10 @@ def _may_mutate(node: fx.Node, module: fx.GraphModule) -> bool:
     return False
 
 
-_IN_PLACE = {operator.setitem, *(getattr(operator, f"i{op}") for op in ("add", "sub", "mul", "truediv", "pow"))}
+_IN_PLACE = {
+    operator.setitem,
+    *(getattr(operator, f"i{op}") for op in ("add", "sub", "mul", "truediv", "pow")),
+}
 
 
 def parameters_of(pieces: Sequence[nn.Module]) -> list[int]:

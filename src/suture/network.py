@@ -109,8 +109,12 @@ class Network:
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 over everything that decides the output: weights, buffers, operations and preprocessing."""
-        code = [p.body.code if isinstance(p.body, fx.GraphModule) else repr(p.body) for p in self._traced.pieces]
-        return digest(self.wrapped_digest, repr(self._model), code, _describe(self.preprocess), self._stage_names())
+        code = [
+            p.body.code if isinstance(p.body, fx.GraphModule) else repr(p.body) for p in self._traced.pieces
+        ]
+        return digest(
+            self.wrapped_digest, repr(self._model), code, _describe(self.preprocess), self._stage_names()
+        )
 
     def state_digest(self) -> str:
         """SHA-256 over the bytes of all parameters and buffers, as they are now."""
@@ -230,7 +234,9 @@ def _check_weights(model: nn.Module, name: str) -> None:
     for key, tensor in [*model.named_parameters(), *model.named_buffers()]:
         if tensor.is_floating_point() and not tensor.isfinite().all():
             module, _, kind = key.rpartition(".")
-            raise NetworkError(f"the {kind} of module '{module}' in {name} is not finite; train or load it again")
+            raise NetworkError(
+                f"the {kind} of module '{module}' in {name} is not finite; train or load it again"
+            )
 
 
 def _batch(example: Tensor, n: int) -> Tensor:
@@ -260,7 +266,9 @@ def _check_outputs(model: nn.Module, probes: Sequence[Tensor], name: str) -> Non
         raise NetworkError(f"{name} does not run on preprocessed images of shape {shape}: {error}") from error
     if not isinstance(three, Tensor) or three.ndim != 2 or len(three) != len(probes[2]):
         got = tuple(three.shape) if isinstance(three, Tensor) else type(three).__name__
-        raise NetworkError(f"{name} must map n images to one tensor (n, outputs), but 3 images gave {got}; wrap it")
+        raise NetworkError(
+            f"{name} must map n images to one tensor (n, outputs), but 3 images gave {got}; wrap it"
+        )
     if not torch.equal(three, again):
         raise NetworkError(f"{name} is random in evaluation mode: the same images gave two outputs")
     if not torch.allclose(one[0], three[0], rtol=1e-2, atol=1e-2 * float(three.abs().max()), equal_nan=True):
@@ -281,7 +289,15 @@ def _measure_cuts(traced: Traced, probe: Tensor, name: str) -> tuple[Cuts, int]:
             raise NetworkError(f"the activations at '{names[0]}' in {name} are not finite")
         if i < len(traced.names):
             cuts.append(
-                Cut(names[0], i + 1, len(traced.names), tuple(x.shape[1:]), parameters[i], flops, tuple(names[1:]))
+                Cut(
+                    names[0],
+                    i + 1,
+                    len(traced.names),
+                    tuple(x.shape[1:]),
+                    parameters[i],
+                    flops,
+                    tuple(names[1:]),
+                )
             )
     return Cuts(cuts, traced.dropped, name), x.shape[1]
 

@@ -13,7 +13,12 @@ class Stitched(nn.Module):
     """
 
     def __init__(
-        self, sender: Network, receiver: Network, sender_cut: str | Cut, receiver_cut: str | Cut, stitch: nn.Module
+        self,
+        sender: Network,
+        receiver: Network,
+        sender_cut: str | Cut,
+        receiver_cut: str | Cut,
+        stitch: nn.Module,
     ) -> None:
         super().__init__()
         self.prefix = sender.upto(sender_cut)

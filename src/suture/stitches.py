@@ -160,7 +160,9 @@ class Conv(AffineStitch):
             _set(stitch, "weight", affine.weight[:, :, None, None])
             _set(stitch, "bias", affine.bias)
             return
-        before, conv, after = cast("tuple[nn.BatchNorm2d, nn.Conv2d, nn.BatchNorm2d]", tuple(cast(nn.Sequential, stitch)))
+        before, conv, after = cast(
+            "tuple[nn.BatchNorm2d, nn.Conv2d, nn.BatchNorm2d]", tuple(cast(nn.Sequential, stitch))
+        )
         spread = (affine.variance + before.eps).sqrt()
         out_spread = (affine.out_variance + after.eps).sqrt()
         _set_norm(before, affine.mean, affine.variance, torch.ones_like(spread), torch.zeros_like(spread))
@@ -194,5 +196,10 @@ def _set(module: nn.Module, name: str, value: Tensor) -> None:
 
 
 def _set_norm(norm: nn.BatchNorm2d, mean: Tensor, variance: Tensor, scale: Tensor, shift: Tensor) -> None:
-    for name, value in (("running_mean", mean), ("running_var", variance), ("weight", scale), ("bias", shift)):
+    for name, value in (
+        ("running_mean", mean),
+        ("running_var", variance),
+        ("weight", scale),
+        ("bias", shift),
+    ):
         _set(norm, name, value)

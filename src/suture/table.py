@@ -59,7 +59,15 @@ _IDENTITY = (
     ["study", "status", "sender", "receiver", "sender_cut", "receiver_cut", "sender_depth", "receiver_depth"]
     + ["stitch", "fit", "control", "fit_data", "score_data", "score", "unit"]
 )  # fmt: skip
-_AVERAGED = ["stitched", "sender_score", "receiver_score", "penalty", "representation_error", "steps", "seconds"]
+_AVERAGED = [
+    "stitched",
+    "sender_score",
+    "receiver_score",
+    "penalty",
+    "representation_error",
+    "steps",
+    "seconds",
+]
 
 
 def to_table(results: Iterable[Measurement | Failure]) -> pd.DataFrame:
@@ -129,7 +137,9 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
     """
     missing = [name for name in COLUMNS if name not in table]
     if missing:
-        raise DataError(f"this is not a table of measurements: it has no column {', '.join(map(repr, missing))}")
+        raise DataError(
+            f"this is not a table of measurements: it has no column {', '.join(map(repr, missing))}"
+        )
     groups = table.groupby(_IDENTITY, sort=False, dropna=False)
     rows = [dict(zip(_IDENTITY, names, strict=True)) | _aggregate(group) for names, group in groups]
     types = {**COLUMNS, "steps": "float64", "seeds": "Int64", "interval": "str"}

@@ -52,7 +52,9 @@ class Traced:
     pieces: tuple[Piece, ...]
     names: tuple[Names, ...]
     dropped: Mapping[str, str]
-    refused: Mapping[str, str] = field(default_factory=dict)  #: backends that were tried before, and why they failed
+    refused: Mapping[str, str] = field(
+        default_factory=dict
+    )  #: backends that were tried before, and why they failed
 
 
 def trace(model: nn.Module, probes: Sequence[Tensor], stages: Sequence[Stage] | None) -> Traced:
@@ -96,7 +98,11 @@ class _Candidates:
 
 
 def _verified(
-    backend: str, offer: _Candidates, probes: Sequence[Tensor], wanted: Sequence[Tensor], refused: Mapping[str, str]
+    backend: str,
+    offer: _Candidates,
+    probes: Sequence[Tensor],
+    wanted: Sequence[Tensor],
+    refused: Mapping[str, str],
 ) -> Traced:
     """Keep the cuts that are exact on every probe; raise ``GraphError`` where none is."""
     keep: Sequence[int] = range(len(offer.names))
@@ -117,7 +123,9 @@ def _verified(
     return Traced(backend, pieces, tuple(offer.names[i] for i in keep), dropped, dict(refused))
 
 
-def _exact_pieces(bodies: Sequence[nn.Module], probes: Sequence[Tensor], wanted: Sequence[Tensor]) -> tuple[Piece, ...]:
+def _exact_pieces(
+    bodies: Sequence[nn.Module], probes: Sequence[Tensor], wanted: Sequence[Tensor]
+) -> tuple[Piece, ...]:
     with torch.no_grad():
         pieces = _protected(bodies, probes[0])
         for probe, want in zip(probes, wanted, strict=True):
@@ -210,14 +218,21 @@ def _user_path(path: str) -> str:
 
 
 def _name_nodes(
-    module: fx.GraphModule, model: nn.Module, returned: Mapping[fx.Node, list[str]], scopes: Mapping[fx.Node, str]
+    module: fx.GraphModule,
+    model: nn.Module,
+    returned: Mapping[fx.Node, list[str]],
+    scopes: Mapping[fx.Node, str],
 ) -> dict[fx.Node, Names]:
     """Names for every node, each used once: a second use of a module or operation gets ``_1``, a third ``_2``."""
     used: Counter[str] = Counter()
     names: dict[fx.Node, Names] = {}
     for node in module.graph.nodes:
         paths = returned.get(node)
-        chosen = _ordered(paths, model) if paths else [".".join(filter(None, [scopes.get(node, ""), _operation(node)]))]
+        chosen = (
+            _ordered(paths, model)
+            if paths
+            else [".".join(filter(None, [scopes.get(node, ""), _operation(node)]))]
+        )
         names[node] = tuple(_once(name, used) for name in chosen)
     return names
 
@@ -230,7 +245,9 @@ def _once(name: str, used: Counter[str]) -> str:
 def _ordered(paths: Sequence[str], model: nn.Module) -> list[str]:
     """The outermost module that is not a mere container first, then the others from outside in."""
     outside_in = list(reversed(paths))
-    first = next((p for p in outside_in if not isinstance(model.get_submodule(p), nn.Sequential)), outside_in[0])
+    first = next(
+        (p for p in outside_in if not isinstance(model.get_submodule(p), nn.Sequential)), outside_in[0]
+    )
     return [first, *(path for path in outside_in if path != first)]
 
 
@@ -255,7 +272,9 @@ def _by_export(model: nn.Module, probes: Sequence[Tensor]) -> _Candidates:
     assert isinstance(module, fx.GraphModule)
     nodes = list(module.graph.nodes)
     inside = {node: _modules_around(node) for node in nodes}
-    names = _name_nodes(module, model, _returned_by(nodes, inside), {n: p[-1] for n, p in inside.items() if p})
+    names = _name_nodes(
+        module, model, _returned_by(nodes, inside), {n: p[-1] for n, p in inside.items() if p}
+    )
     return _candidates(CutGraph(module, names, (probes[1], probes[2])))
 
 
@@ -297,7 +316,9 @@ def _by_stages(model: nn.Module, stages: Sequence[Stage]) -> _Candidates:
 
     def build(keep: Sequence[int]) -> Sequence[nn.Module]:
         bounds = [0, *(i + 1 for i in keep), len(named)]
-        return [nn.Sequential(*(body for _, body in named[a:b])) for a, b in zip(bounds, bounds[1:], strict=False)]
+        return [
+            nn.Sequential(*(body for _, body in named[a:b])) for a, b in zip(bounds, bounds[1:], strict=False)
+        ]
 
     return _Candidates(tuple((name,) for name, _ in named[:-1]), build, {})
 
@@ -306,7 +327,9 @@ def _stage(model: nn.Module, stage: Stage) -> tuple[str, nn.Module]:
     if isinstance(stage, tuple):
         name, function = stage
         if isinstance(function, nn.Module):
-            raise TracingError(f"stage '{name}' is a module; give its path in the model instead, so that it is frozen")
+            raise TracingError(
+                f"stage '{name}' is a module; give its path in the model instead, so that it is frozen"
+            )
         return name, _Function(function)
     try:
         return stage, model.get_submodule(stage)

@@ -77,7 +77,9 @@ class Trial:
         """The seam in words."""
         same = self.sender_cut == self.receiver_cut
         cuts = self.sender_cut if same else f"{self.sender_cut} → {self.receiver_cut}"
-        return f"{self.sender.name} → {self.receiver.name} at {cuts}" + (f" ({self.control})" if self.control else "")
+        return f"{self.sender.name} → {self.receiver.name} at {cuts}" + (
+            f" ({self.control})" if self.control else ""
+        )
 
     @cached_property
     def key(self) -> str:
@@ -198,7 +200,8 @@ def measure(trial: Trial, activations: Activations | None = None) -> Measurement
         receiver=_card(trial, receiver, "receiver"),
         scores=_card(trial, stitched, "stitched"),
         penalties={
-            s.name: penalty(s, stitched[s.name], receiver[s.name], seed=seed(s.name, "penalty")) for s in trial.scores
+            s.name: penalty(s, stitched[s.name], receiver[s.name], seed=seed(s.name, "penalty"))
+            for s in trial.scores
         },
         representation_error=error,
         steps=report.steps,
@@ -214,11 +217,15 @@ def _frozen(*networks: Network) -> Iterator[None]:
     """Check that no parameter or buffer of the networks changes, bit for bit."""
     for network in networks:
         if network.state_digest() != network.wrapped_digest:
-            raise FrozenError(f"the weights of {network.name} changed after it was made a Network; make it again")
+            raise FrozenError(
+                f"the weights of {network.name} changed after it was made a Network; make it again"
+            )
     yield
     for network in networks:
         if network.state_digest() != network.wrapped_digest:
-            raise FrozenError(f"the fit changed the frozen network {network.name}; this is a bug in the fit or stitch")
+            raise FrozenError(
+                f"the fit changed the frozen network {network.name}; this is a bug in the fit or stitch"
+            )
 
 
 def _build(trial: Trial) -> nn.Module:
@@ -284,4 +291,3 @@ def _card(trial: Trial, values: dict[str, Tensor], whose: str) -> ScoreCard:
     return ScoreCard(
         {n: estimate(scores[n], v, seed=derive_seed(trial.key, n, whose)) for n, v in values.items()}
     )
-

@@ -77,10 +77,14 @@ def _mark(tensor: Tensor) -> None:
 def _marked(tensor: Tensor) -> bool:
     if tensor.is_floating_point() or tensor.is_complex():
         return bool(tensor.isnan().any())
-    return tensor.numel() > 0 and bool((tensor == (True if tensor.dtype == torch.bool else _INTEGER_MARK)).all())
+    return tensor.numel() > 0 and bool(
+        (tensor == (True if tensor.dtype == torch.bool else _INTEGER_MARK)).all()
+    )
 
 
-def _is_survivor(name: str, parameters: dict[str, nn.Parameter], original: Tensor, constants: Sequence[str]) -> bool:
+def _is_survivor(
+    name: str, parameters: dict[str, nn.Parameter], original: Tensor, constants: Sequence[str]
+) -> bool:
     if name in parameters:
         return True
     return original.is_floating_point() and name not in constants

@@ -53,7 +53,7 @@ def curve(table: pd.DataFrame, score: str = "accuracy") -> Figure:
         for kind in sorted(set(rows["control"]), key=_order, reverse=True):
             _line(axes, rows[rows["control"] == kind], kind, cuts, scale)
         _frame(axes, rows, cuts, score, scale)
-        _legend(figure, axes)
+        _legend(figure, axes, rows)
     return figure
 
 
@@ -66,7 +66,14 @@ def _parents(axes: Axes, plain: pd.DataFrame, scale: float) -> None:
         value = plain[f"{role}_score"].mean() * scale if len(plain) else float("nan")
         if pd.notna(value):
             name = plain[role].iloc[0]
-            axes.axhline(value, color="black", linewidth=0.8, linestyle=dashes, label=f"{name} alone ({role})", zorder=1)
+            axes.axhline(
+                value,
+                color="black",
+                linewidth=0.8,
+                linestyle=dashes,
+                label=f"{name} alone ({role})",
+                zorder=1,
+            )
 
 
 def _line(axes: Axes, rows: pd.DataFrame, kind: str, cuts: list[str], scale: float) -> None:
@@ -106,9 +113,18 @@ def _frame(axes: Axes, rows: pd.DataFrame, cuts: list[str], score: str, scale: f
     axes.set_axisbelow(True)
 
 
-def _legend(figure: Figure, axes: Axes) -> None:
+def _legend(figure: Figure, axes: Axes, rows: pd.DataFrame) -> None:
     handles, labels = axes.get_legend_handles_labels()
-    figure.legend(handles[:2] + handles[:1:-1], labels[:2] + labels[:1:-1], loc="outside right center")
+    over = rows["interval"].iloc[0].removeprefix("t over ")
+    count = rows["n"].iloc[0] if over == "test samples" else rows["seeds"].iloc[0]
+    figure.legend(
+        handles[::-1],
+        labels[::-1],
+        loc="outside right upper",
+        title=f"bands: 95 % over\n{count:,} {over}",
+        title_fontsize=7,
+        alignment="left",
+    )
 
 
 def save(figure: Figure, stem: str | Path) -> list[Path]:

@@ -1,48 +1,66 @@
 """Tables and sentences for the terminal."""
 
 import pandas as pd
+from rich import box
 from rich.table import Table
 
 from suture.cuts import Cuts
 from suture.table import summary
 
 
-def curve_table(table: pd.DataFrame, score: str = "accuracy") -> Table:
-    """Show a row per cut: the stitched network's score and penalty with 95 % intervals, and every control's score."""
+MARGIN = 0.03  #: how much worse a control may be and still count as doing as well
+NARROW = 100  #: columns below which headings are broken over lines
+
+
+def curve_table(table: pd.DataFrame, score: str = "accuracy", width: int = 80) -> Table:
+    """Show a row per cut: the stitched network's score, its penalty with a 95 % interval, and every control's score.
+
+    ``width`` is that of the screen, in characters.
+    """
     rows = summary(table[table["score"] == score])
     controls = [kind for kind in dict.fromkeys(rows["control"]) if kind]
-    first = rows.iloc[0]
-    percent = first["unit"] == "fraction"
-    shown = Table(title=_title(first, score), title_justify="left", title_style="bold", pad_edge=False)
-    shown.add_column("cut")
-    shown.add_column("stitched" + (" %" if percent else f" {first['unit']}"), justify="right")
-    shown.add_column("penalty " + ("pp" if percent else str(first["unit"])), justify="right")
+    percent = rows["unit"].iloc[0] == "fraction"
+    narrow = width < NARROW
+    shown = Table(box=box.SIMPLE_HEAD, padding=(0, 0) if narrow else (0, 1), pad_edge=False, show_edge=False)
+    shown.add_column("cut", overflow="fold", no_wrap=not narrow)
+    shown.add_column("stitched", justify="right", no_wrap=True)
+    shown.add_column("penalty", justify="right", no_wrap=True)
     for kind in controls:
-        shown.add_column(kind, justify="right", style="dim")
+        heading = kind.replace("untrained", "un-\ntrained").replace(" ", "\n") if narrow else kind
+        shown.add_column(heading, justify="right", style="dim", no_wrap=True)
     for cut in dict.fromkeys(rows["receiver_cut"]):
         here = rows[rows["receiver_cut"] == cut].set_index("control")
         shown.add_row(cut, *_plain(here, percent), *(_value(here, kind, percent) for kind in controls))
     return shown
 
 
-def _title(row: "pd.Series[float]", score: str) -> str:
-    parents = ", ".join(
-        f"{row[role]} {_number(row[f'{role}_score'], row['unit'] == 'fraction')}"
+def curve_heading(table: pd.DataFrame, score: str = "accuracy") -> str:
+    """Say what the table of a curve shows, in which units."""
+    rows = summary(table[table["score"] == score])
+    first = rows.iloc[0]
+    percent = first["unit"] == "fraction"
+    parents = " and ".join(
+        f"{first[role]} alone {_number(first[f'{role}_score'], percent)}"
         for role in ("sender", "receiver")
-        if pd.notna(row[f"{role}_score"])
+        if pd.notna(first[f"{role}_score"])
     )
-    return f"{row['sender']} → {row['receiver']}: test {score} on {row['score_data']} (parents: {parents}; n = {row['n']})"
+    units = "in %, penalties in pp" if percent else f"in {first['unit']}"
+    return (
+        f"{first['sender']} → {first['receiver']}: test {score} {units}, with 95 % intervals; {parents}\n"
+        f"scored on {first['n']} images of {first['score_data']}; fitted by {first['fit']}"
+    )
 
 
 def _plain(here: pd.DataFrame, percent: bool) -> tuple[str, str]:
     if "" not in here.index or here.loc["", "status"] != "ok":
         return ("failed", "")
     row = here.loc[""]
-    scale = 100 if percent else 1
-    stitched = _interval(*(row[f"stitched{end}"] * scale for end in ("", "_low", "_high")), signed=False)
+    stitched = _number(row["stitched"], percent)
     if pd.isna(row["penalty"]):
         return stitched, ""
-    return stitched, _interval(*(row[f"penalty{end}"] for end in ("", "_low", "_high")), signed=True)
+    digits = 1 if percent else 3
+    low, high = (f"{row[f'penalty_{end}']:.{digits}f}" for end in ("low", "high"))
+    return stitched, f"{row['penalty']:+.{digits}f} [{low}, {high}]"
 
 
 def _value(here: pd.DataFrame, kind: str, percent: bool) -> str:
@@ -53,10 +71,6 @@ def _value(here: pd.DataFrame, kind: str, percent: bool) -> str:
 
 def _number(value: float, percent: bool) -> str:
     return f"{100 * value:.1f}" if percent else f"{value:.3f}"
-
-
-def _interval(value: float, low: float, high: float, signed: bool) -> str:
-    return f"{value:{'+' if signed else ''}.1f} [{low:.1f}, {high:.1f}]"
 
 
 def reading(table: pd.DataFrame, score: str = "accuracy") -> str:
@@ -73,20 +87,27 @@ def reading(table: pd.DataFrame, score: str = "accuracy") -> str:
     spread = f"[{worst['penalty_low']:.1f}, {worst['penalty_high']:.1f}]"
     lines = [f"Worst penalty: {worst['penalty']:+.1f} {unit} {spread} at {worst['receiver_cut']}."]
     if worst["unit"] == "fraction":
-        lines += _against(rows, plain, "untrained sender", "an untrained sender already gives the receiver")
-        lines += _against(rows, plain, "untrained receiver", "an untrained receiver already gets from the sender")
+        says = "there, success says nothing about what the sender has learned"
+        lines += _against(rows, plain, "untrained sender", says)
+        lines += _against(
+            rows, plain, "untrained receiver", "there, the stitch alone can do the receiver's work"
+        )
     return "\n".join(lines)
 
 
-def _against(rows: pd.DataFrame, plain: pd.DataFrame, control: str, words: str) -> list[str]:
-    """At how many cuts a control comes within 3 pp of the real thing."""
+def _against(rows: pd.DataFrame, plain: pd.DataFrame, control: str, meaning: str) -> list[str]:
+    """At which cuts a control does as well as the real thing."""
     other = rows[rows["control"] == control].set_index("receiver_cut")["stitched"]
     real = plain.set_index("receiver_cut")["stitched"]
     if other.empty:
         return []
-    near = [cut for cut in real.index if cut in other.index and real[cut] - other[cut] <= 0.03]
-    where = f" ({', '.join(near)})" if near else ""
-    return [f"At {len(near)} of {len(real)} cuts {words} as much, within 3 pp{where}."]
+    near = [cut for cut in real.index if cut in other.index and real[cut] - other[cut] <= MARGIN]
+    if not near:
+        return [f"At no cut does an {control} do as well, within {100 * MARGIN:.0f} pp."]
+    return [
+        f"At {len(near)} of {len(real)} cuts an {control} does as well, within {100 * MARGIN:.0f} pp: {meaning} "
+        f"({', '.join(near)})."
+    ]
 
 
 def cuts_table(cuts: Cuts) -> Table:
@@ -97,6 +118,11 @@ def cuts_table(cuts: Cuts) -> Table:
     for cut in cuts:
         shape = "×".join(map(str, cut.shape))
         shown.add_row(
-            str(cut.index), cut.name, shape, f"{cut.depth:.2f}", f"{cut.parameters:,}", f"{cut.flops / 1e6:,.1f}"
+            str(cut.index),
+            cut.name,
+            shape,
+            f"{cut.depth:.2f}",
+            f"{cut.parameters:,}",
+            f"{cut.flops / 1e6:,.1f}",
         )
     return shown

@@ -93,5 +93,7 @@ def prepare_folder(path: str | Path) -> Path:
         probe.touch()
         probe.unlink()
     except OSError as error:
-        raise OutputError(f"cannot write to {folder}: {error.strerror or error}; name another folder") from error
+        raise OutputError(
+            f"cannot write to {folder}: {error.strerror or error}; name another folder"
+        ) from error
     return folder

@@ -36,7 +36,11 @@ DIGITS = Recipe(epochs=15, batch=64)
 """For ``zoo:convnet`` on the digits."""
 
 CIFAR_SMALL = Recipe(
-    epochs=6, optimiser=SGD(lr=0.4, nesterov=True, weight_decay=5e-4), schedule=OneCycle(0.3), crop=4, flip=True
+    epochs=6,
+    optimiser=SGD(lr=0.4, nesterov=True, weight_decay=5e-4),
+    schedule=OneCycle(0.3),
+    crop=4,
+    flip=True,
 )
 """For small residual networks on CIFAR-10: a few epochs, one cycle."""
 
