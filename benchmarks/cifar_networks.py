@@ -15,7 +15,9 @@ from suture.zoo import resnet
 from suture.zoo.training import CIFAR_SMALL, train
 
 PREPROCESS = suture.Preprocess(mean=(0.4914, 0.4822, 0.4465), std=(0.2470, 0.2435, 0.2616))
-SOURCE = "zoo:resnet,blocks=(1,1,1),width=16,preprocess.mean=(0.4914,0.4822,0.4465),preprocess.std=(0.2470,0.2435,0.2616)"
+SOURCE = (
+    "zoo:resnet,blocks=(1,1,1),width=16,preprocess.mean=(0.4914,0.4822,0.4465),preprocess.std=(0.2470,0.2435,0.2616)"
+)
 
 
 def build():

@@ -76,9 +76,7 @@ def test_accuracy_on_some_classes_is_over_the_samples_with_those_labels(logits, 
     kept = score.selects(labels)
     assert kept.dtype == torch.bool
     assert set(labels[kept].tolist()) == {3, 5}
-    right = [
-        p == y for p, y in zip(logits.argmax(dim=1).tolist(), labels.tolist(), strict=True) if y in (3, 5)
-    ]
+    right = [p == y for p, y in zip(logits.argmax(dim=1).tolist(), labels.tolist(), strict=True) if y in (3, 5)]
     assert score.per_sample(logits[kept], labels[kept]).mean().item() == pytest.approx(np.mean(right))
 
 

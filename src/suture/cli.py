@@ -47,13 +47,9 @@ def _parser() -> ArgumentParser:
         version=__version__,
     )
     commands = parser.add_subcommands(required=True, title="commands", metavar="COMMAND")
-    commands.add_subcommand(
-        "demo", _demo_parser(), help="two small networks on real digits, stitched at every cut"
-    )
+    commands.add_subcommand("demo", _demo_parser(), help="two small networks on real digits, stitched at every cut")
     commands.add_subcommand("cuts", _cuts_parser(), help="where a network can be cut")
-    commands.add_subcommand(
-        "curve", _curve_parser(), help="stitch one network to another at every cut they share"
-    )
+    commands.add_subcommand("curve", _curve_parser(), help="stitch one network to another at every cut they share")
     return parser
 
 
@@ -62,9 +58,7 @@ def _demo_parser() -> ArgumentParser:
         description="Train two small networks on scikit-learn's handwritten digits, stitch them at every cut with "
         "controls, print the table and write it, with a figure, to a folder. About a minute on two cores; no network."
     )
-    parser.add_argument(
-        "--out", type=str, default="suture-demo", help="folder for table.parquet and curve.png, .pdf"
-    )
+    parser.add_argument("--out", type=str, default="suture-demo", help="folder for table.parquet and curve.png, .pdf")
     _add_json(parser)
     return parser
 
@@ -84,27 +78,19 @@ def _cuts_parser() -> ArgumentParser:
 def _curve_parser() -> ArgumentParser:
     parser = ArgumentParser(
         description="Stitch the sender's first layers to the receiver's last at every cut that both share, with "
-        "controls.\nExample: suture curve zoo:resnet@a.safetensors zoo:resnet@b.safetensors --data cifar10 --out runs/ab"
+        "controls.\nExample: suture curve zoo:resnet@a.safetensors zoo:resnet@b.safetensors --data cifar10 --out runs"
     )
     parser.add_argument("sender", type=str, help=_MODEL)
     parser.add_argument("receiver", type=str, help="likewise")
-    parser.add_argument(
-        "--data", type=str, required=True, help="digits, mnist, cifar10, a hub id or a local folder"
-    )
+    parser.add_argument("--data", type=str, required=True, help="digits, mnist, cifar10, a hub id or a local folder")
     parser.add_argument(
         "--at", type=str, default=None, help="cuts, separated by commas; by default all that they share"
     )
-    parser.add_argument(
-        "--fit", type=str, default="default", help="how stitches are fitted: default, least-squares"
-    )
+    parser.add_argument("--fit", type=str, default="default", help="how stitches are fitted: default, least-squares")
     parser.add_argument("--controls", type=str, default="all", help="all, none, or names separated by commas")
     parser.add_argument("--seeds", type=int, default=1, help="how many seeds of the stitch")
-    parser.add_argument(
-        "--fit-samples", type=int, default=None, help="use only the first so many images to fit"
-    )
-    parser.add_argument(
-        "--score-samples", type=int, default=None, help="use only the first so many images to score"
-    )
+    parser.add_argument("--fit-samples", type=int, default=None, help="use only the first so many images to fit")
+    parser.add_argument("--score-samples", type=int, default=None, help="use only the first so many images to score")
     parser.add_argument("--size", type=int, default=None, help="resize the images to this side in pixels")
     parser.add_argument("--out", type=str, default=None, help="folder for table.parquet and curve.png, .pdf")
     parser.add_argument("--config", action="config", help="a YAML file of these settings")
@@ -113,9 +99,7 @@ def _curve_parser() -> ArgumentParser:
 
 
 def _add_json(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "--json", action="store_true", help="print JSON to standard output instead of a table"
-    )
+    parser.add_argument("--json", action="store_true", help="print JSON to standard output instead of a table")
 
 
 def _say(line: str) -> None:
@@ -189,15 +173,11 @@ def _curve(chosen: Namespace) -> int:
     fit, controls = _fit(chosen.fit), _controls(chosen.controls)
     if chosen.seeds < 1:
         raise SutureError(f"--seeds {chosen.seeds}: give at least 1")
-    data = load_data(chosen.data, size=chosen.size).limited(
-        fit=chosen.fit_samples, score=chosen.score_samples
-    )
+    data = load_data(chosen.data, size=chosen.size).limited(fit=chosen.fit_samples, score=chosen.score_samples)
     sender, receiver = _pair(chosen.sender, chosen.receiver, data)
     at = [cut.strip() for cut in chosen.at.split(",")] if chosen.at else None
     plan = plans.curve(sender, receiver, data=data, at=at, fit=fit, controls=controls, seeds=chosen.seeds)
-    _say(
-        f"{sender.name} → {receiver.name}: {len(plan)} trials on {data.name}, {len(data.fit):,} images to fit"
-    )
+    _say(f"{sender.name} → {receiver.name}: {len(plan)} trials on {data.name}, {len(data.fit):,} images to fit")
     return _finish(run(plan, store=folder, progress=shown()), folder, chosen.json)
 
 
@@ -261,9 +241,7 @@ def _finish(table: Any, folder: Path | None, as_json: bool) -> int:
     for file in files:
         _say(f"wrote {file}")
     if failed:
-        _say(
-            f"suture: {failed} of {table['trial'].nunique()} trials failed; the table's column 'error' says why"
-        )
+        _say(f"suture: {failed} of {table['trial'].nunique()} trials failed; the table's column 'error' says why")
     return 1 if failed else 0
 
 

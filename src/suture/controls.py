@@ -2,15 +2,15 @@
 
 A control is a function ``Trial → Trial``; runners and fits never hear of it.
 
-==================  =============================================================  =========================================
+==================  ======================================================  ==================================
 control             what is changed                                                what it shows
-==================  =============================================================  =========================================
-itself              the sender is the receiver, cut at the same place              what the stitch alone adds: should stay
-untrained sender    the sender has never seen data                                 how much the suffix and stitch can do alone
-untrained receiver  the receiver has never seen data                               how much the stitch itself can learn
+==================  ======================================================  ==================================
+itself              the sender is the receiver, cut at the same place              what the stitch adds: should stay
+untrained sender    the sender has never seen data                                 what suffix and stitch do alone
+untrained receiver  the receiver has never seen data                               how much the stitch can learn
 untrained both      neither has                                                    the floor of the method
 shuffled pairs      the stitch is fitted to the labels and activations of others   should collapse to chance
-==================  =============================================================  =========================================
+==================  ======================================================  ==================================
 
 bansal2021, section 2 (untrained sender); hernandez2022 (untrained sender, receiver, both); smith2024, appendix C.5
 (itself).
@@ -46,9 +46,7 @@ def untrained_sender(trial: Trial) -> Trial:
 
 def untrained_receiver(trial: Trial) -> Trial:
     """Put a freshly initialised network in the receiver's place."""
-    return replace(
-        trial, receiver=_untrained(trial.receiver, trial, "receiver"), control="untrained receiver"
-    )
+    return replace(trial, receiver=_untrained(trial.receiver, trial, "receiver"), control="untrained receiver")
 
 
 def untrained_both(trial: Trial) -> Trial:

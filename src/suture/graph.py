@@ -90,9 +90,9 @@ class CutGraph:
     def _data_nodes(self) -> list[fx.Node]:
         data: dict[fx.Node, None] = {}
         for node in self.nodes[:-1]:
-            if node.op == "placeholder" or any(source in data for source in node.all_input_nodes):
-                if node in self._live and not self._is_static(node):
-                    data[node] = None
+            depends = node.op == "placeholder" or any(source in data for source in node.all_input_nodes)
+            if depends and node in self._live and not self._is_static(node):
+                data[node] = None
         return list(data)
 
     def _find(self) -> list[fx.Node]:
@@ -179,8 +179,8 @@ class _PieceBuilder:
         """What stands for a node of the source in this piece."""
         if node not in self.copies:
             if self.source.is_static(node):
-                values = [seen[node] for seen in self.source.seen]
-                self.copies[node] = self._derive(*values, name=node.name)
+                small, large = (seen[node] for seen in self.source.seen)
+                self.copies[node] = self._derive(small, large, node.name)
             else:
                 self.copies[node] = self.graph.node_copy(node, self._copy)
         return self.copies[node]

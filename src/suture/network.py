@@ -109,28 +109,24 @@ class Network:
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 over everything that decides the output: weights, buffers, operations and preprocessing."""
-        code = [
-            p.body.code if isinstance(p.body, fx.GraphModule) else repr(p.body) for p in self._traced.pieces
-        ]
-        return digest(
-            self.wrapped_digest, repr(self._model), code, _describe(self.preprocess), self._stage_names()
-        )
+        code = [p.body.code if isinstance(p.body, fx.GraphModule) else repr(p.body) for p in self._traced.pieces]
+        return digest(self.wrapped_digest, repr(self._model), code, _describe(self.preprocess), self._stage_names())
 
     def state_digest(self) -> str:
         """SHA-256 over the bytes of all parameters and buffers, as they are now."""
         hasher = hashlib.sha256()
         for key, tensor in [*self._model.named_parameters(), *self._model.named_buffers()]:
             hasher.update(f"{key}{tensor.dtype}{tuple(tensor.shape)}".encode())
-            hasher.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
+            hasher.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
         return hasher.hexdigest()
 
     def check_images(self, images: Tensor, name: str) -> None:
-        """Raise ``DataError`` where raw images ``(n, C, H, W)`` cannot be preprocessed to what the network was cut for."""
+        """Raise ``DataError`` where raw images ``(n, C, H, W)`` do not become what the network was cut for."""
         shape = _prepared(self._prepare, images[:1], self).shape[1:]
         if shape != self._input_shape:
             raise DataError(
                 f"images of {name} become {tuple(shape)} by the preprocessing of {self.name}, which was cut for "
-                f"{tuple(self._input_shape)}; make the network with example=data.example, or resize in its preprocessing"
+                f"{tuple(self._input_shape)}; make it with example=data.example, or let its preprocessing resize"
             )
 
     def upto(self, cut: str | Cut) -> Frozen:
@@ -234,9 +230,7 @@ def _check_weights(model: nn.Module, name: str) -> None:
     for key, tensor in [*model.named_parameters(), *model.named_buffers()]:
         if tensor.is_floating_point() and not tensor.isfinite().all():
             module, _, kind = key.rpartition(".")
-            raise NetworkError(
-                f"the {kind} of module '{module}' in {name} is not finite; train or load it again"
-            )
+            raise NetworkError(f"the {kind} of module '{module}' in {name} is not finite; train or load it again")
 
 
 def _batch(example: Tensor, n: int) -> Tensor:
@@ -248,11 +242,12 @@ def _batch(example: Tensor, n: int) -> Tensor:
 
 def _prepared(prepare: _Prepare, images: Tensor, network: Network) -> Tensor:
     try:
-        return prepare(images.to(network.device))
+        prepared: Tensor = prepare(images.to(network.device))
     except Exception as error:
         raise DataError(
-            f"the preprocessing of {network.name} cannot be applied to images of shape {tuple(images.shape[1:])}: {error}"
+            f"the preprocessing of {network.name} cannot be applied to images {tuple(images.shape[1:])}: {error}"
         ) from error
+    return prepared
 
 
 def _check_outputs(model: nn.Module, probes: Sequence[Tensor], name: str) -> None:
@@ -266,9 +261,7 @@ def _check_outputs(model: nn.Module, probes: Sequence[Tensor], name: str) -> Non
         raise NetworkError(f"{name} does not run on preprocessed images of shape {shape}: {error}") from error
     if not isinstance(three, Tensor) or three.ndim != 2 or len(three) != len(probes[2]):
         got = tuple(three.shape) if isinstance(three, Tensor) else type(three).__name__
-        raise NetworkError(
-            f"{name} must map n images to one tensor (n, outputs), but 3 images gave {got}; wrap it"
-        )
+        raise NetworkError(f"{name} must map n images to one tensor (n, outputs), but 3 images gave {got}; wrap it")
     if not torch.equal(three, again):
         raise NetworkError(f"{name} is random in evaluation mode: the same images gave two outputs")
     if not torch.allclose(one[0], three[0], rtol=1e-2, atol=1e-2 * float(three.abs().max()), equal_nan=True):

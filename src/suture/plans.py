@@ -114,9 +114,7 @@ def curve(
             network_seed=network_seed,
         )
     if not plan:
-        raise CutError(
-            "no cuts were named and so there is nothing to measure; leave at=None for all shared cuts"
-        )
+        raise CutError("no cuts were named and so there is nothing to measure; leave at=None for all shared cuts")
     return plan
 
 

@@ -89,9 +89,7 @@ class OneCycle(Schedule):
         return (step + 1) / peak if step + 1 < peak else max(0.0, (steps - step) / max(1.0, steps - peak + 1))
 
 
-def set_rate(
-    optimiser: torch.optim.Optimizer, recipe: Optimiser, schedule: Schedule, step: int, steps: int
-) -> None:
+def set_rate(optimiser: torch.optim.Optimizer, recipe: Optimiser, schedule: Schedule, step: int, steps: int) -> None:
     """Set the learning rate of every group for this step."""
     for group in optimiser.param_groups:
         group["lr"] = recipe.lr * schedule.factor(step, steps)

@@ -1,7 +1,8 @@
 """The small maps in the seam.
 
-A *family* (``Identity()``, ``Linear()``, ``Conv()``) says what kind of stitch may join two tensors; ``build`` makes one,
-untrained, as a plain module. Shapes are without the batch: ``(C, H, W)`` maps, ``(T, D)`` tokens, ``(D,)`` vectors.
+A *family* (``Identity()``, ``Linear()``, ``Conv()``) says what kind of stitch may join two tensors; ``build`` makes
+one, untrained, as a plain module. Shapes are without the batch: maps ``(C, H, W)``, tokens ``(T, D)``, vectors
+``(D,)``.
 
 Families that act on each position alone are *affine*: they see their tensor as rows (pixels, tokens or samples) of
 features and map ``row ↦ W·row + b``. This is what least squares fits in closed form; the BatchNorms that bansal2021
@@ -125,7 +126,7 @@ class Linear(AffineStitch):
 class Conv(AffineStitch):
     """A 1×1 convolution, with a BatchNorm before and after unless ``batchnorm=False``.
 
-    Joins maps ``(C, H, W)`` to maps of the same height and width. bansal2021, section 2; hernandez2022 without BatchNorm.
+    Joins maps ``(C, H, W)`` to maps of the same height and width. bansal2021, section 2; without, hernandez2022.
     """
 
     batchnorm: bool = True

@@ -14,7 +14,8 @@ import pandas as pd
 from scipy import stats
 
 from suture.errors import DataError, OutputError
-from suture.scores import Estimate, Score
+from suture.intervals import Estimate
+from suture.scores import Score
 from suture.trial import Failure, Measurement, Trial
 
 Row = dict[str, object]
@@ -55,19 +56,11 @@ COLUMNS: dict[str, str] = {
     "error": "str",  # why a trial failed
 }
 
-_IDENTITY = (
-    ["study", "status", "sender", "receiver", "sender_cut", "receiver_cut", "sender_depth", "receiver_depth"]
-    + ["stitch", "fit", "control", "fit_data", "score_data", "score", "unit"]
-)  # fmt: skip
-_AVERAGED = [
-    "stitched",
-    "sender_score",
-    "receiver_score",
-    "penalty",
-    "representation_error",
-    "steps",
-    "seconds",
+_IDENTITY = [
+    *("study", "status", "sender", "receiver", "sender_cut", "receiver_cut", "sender_depth", "receiver_depth"),
+    *("stitch", "fit", "control", "fit_data", "score_data", "score", "unit"),
 ]
+_AVERAGED = ["stitched", "sender_score", "receiver_score", "penalty", "representation_error", "steps", "seconds"]
 
 
 def to_table(results: Iterable[Measurement | Failure]) -> pd.DataFrame:
@@ -137,9 +130,7 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
     """
     missing = [name for name in COLUMNS if name not in table]
     if missing:
-        raise DataError(
-            f"this is not a table of measurements: it has no column {', '.join(map(repr, missing))}"
-        )
+        raise DataError(f"this is not a table of measurements: it has no column {', '.join(map(repr, missing))}")
     groups = table.groupby(_IDENTITY, sort=False, dropna=False)
     rows = [dict(zip(_IDENTITY, names, strict=True)) | _aggregate(group) for names, group in groups]
     types = {**COLUMNS, "steps": "float64", "seeds": "Int64", "interval": "str"}
@@ -160,11 +151,12 @@ def _aggregate(group: pd.DataFrame) -> Row:
         "converged": bool(group["converged"].fillna(False).all()),
         "seeds": len(units),
     }
+    means = {str(name): value for name, value in units.mean().items()}
     if len(units) == 1:
-        return {**first.to_dict(), **units.mean().to_dict(), **shared, "interval": "test samples"}
+        return {**{str(name): value for name, value in first.items()}, **means, **shared, "interval": "test samples"}
     over = "network" if several_networks else "stitch"
     bounds = {f"{name}_{side}": v for name in ("stitched", "penalty") for side, v in _t_interval(units[name])}
-    return {**units.mean().to_dict(), **shared, **bounds, "interval": f"t over {over} seeds"}
+    return {**means, **shared, **bounds, "interval": f"t over {over} seeds"}
 
 
 def _t_interval(values: "pd.Series[float]") -> list[tuple[str, float]]:

@@ -10,6 +10,7 @@ import re
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -46,15 +47,13 @@ class Piece(nn.Module):
 
 @dataclass(frozen=True)
 class Traced:
-    """A model in pieces: ``names[i]`` are the names of the tensor after ``pieces[i]``; the last piece ends in the output."""
+    """A model in pieces: ``names[i]`` are those of the tensor after ``pieces[i]``; the last ends in the output."""
 
     backend: str
     pieces: tuple[Piece, ...]
     names: tuple[Names, ...]
     dropped: Mapping[str, str]
-    refused: Mapping[str, str] = field(
-        default_factory=dict
-    )  #: backends that were tried before, and why they failed
+    refused: Mapping[str, str] = field(default_factory=dict)  #: backends that were tried before, and why they failed
 
 
 def trace(model: nn.Module, probes: Sequence[Tensor], stages: Sequence[Stage] | None) -> Traced:
@@ -123,9 +122,7 @@ def _verified(
     return Traced(backend, pieces, tuple(offer.names[i] for i in keep), dropped, dict(refused))
 
 
-def _exact_pieces(
-    bodies: Sequence[nn.Module], probes: Sequence[Tensor], wanted: Sequence[Tensor]
-) -> tuple[Piece, ...]:
+def _exact_pieces(bodies: Sequence[nn.Module], probes: Sequence[Tensor], wanted: Sequence[Tensor]) -> tuple[Piece, ...]:
     with torch.no_grad():
         pieces = _protected(bodies, probes[0])
         for probe, want in zip(probes, wanted, strict=True):
@@ -228,11 +225,7 @@ def _name_nodes(
     names: dict[fx.Node, Names] = {}
     for node in module.graph.nodes:
         paths = returned.get(node)
-        chosen = (
-            _ordered(paths, model)
-            if paths
-            else [".".join(filter(None, [scopes.get(node, ""), _operation(node)]))]
-        )
+        chosen = _ordered(paths, model) if paths else [".".join(filter(None, [scopes.get(node, ""), _operation(node)]))]
         names[node] = tuple(_once(name, used) for name in chosen)
     return names
 
@@ -245,9 +238,7 @@ def _once(name: str, used: Counter[str]) -> str:
 def _ordered(paths: Sequence[str], model: nn.Module) -> list[str]:
     """The outermost module that is not a mere container first, then the others from outside in."""
     outside_in = list(reversed(paths))
-    first = next(
-        (p for p in outside_in if not isinstance(model.get_submodule(p), nn.Sequential)), outside_in[0]
-    )
+    first = next((p for p in outside_in if not isinstance(model.get_submodule(p), nn.Sequential)), outside_in[0])
     return [first, *(path for path in outside_in if path != first)]
 
 
@@ -272,9 +263,7 @@ def _by_export(model: nn.Module, probes: Sequence[Tensor]) -> _Candidates:
     assert isinstance(module, fx.GraphModule)
     nodes = list(module.graph.nodes)
     inside = {node: _modules_around(node) for node in nodes}
-    names = _name_nodes(
-        module, model, _returned_by(nodes, inside), {n: p[-1] for n, p in inside.items() if p}
-    )
+    names = _name_nodes(module, model, _returned_by(nodes, inside), {n: p[-1] for n, p in inside.items() if p})
     return _candidates(CutGraph(module, names, (probes[1], probes[2])))
 
 
@@ -316,9 +305,7 @@ def _by_stages(model: nn.Module, stages: Sequence[Stage]) -> _Candidates:
 
     def build(keep: Sequence[int]) -> Sequence[nn.Module]:
         bounds = [0, *(i + 1 for i in keep), len(named)]
-        return [
-            nn.Sequential(*(body for _, body in named[a:b])) for a, b in zip(bounds, bounds[1:], strict=False)
-        ]
+        return [nn.Sequential(*(body for _, body in named[a:b])) for a, b in pairwise(bounds)]
 
     return _Candidates(tuple((name,) for name, _ in named[:-1]), build, {})
 
@@ -327,9 +314,7 @@ def _stage(model: nn.Module, stage: Stage) -> tuple[str, nn.Module]:
     if isinstance(stage, tuple):
         name, function = stage
         if isinstance(function, nn.Module):
-            raise TracingError(
-                f"stage '{name}' is a module; give its path in the model instead, so that it is frozen"
-            )
+            raise TracingError(f"stage '{name}' is a module; give its path in the model instead, so that it is frozen")
         return name, _Function(function)
     try:
         return stage, model.get_submodule(stage)

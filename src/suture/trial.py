@@ -1,8 +1,8 @@
 """Trial → measurement: the one place where something is measured.
 
 A trial names everything that decides a number, and nothing else: two networks, a seam, a family of stitches, a fit, the
-data in three roles, scores and a seed. Its key is a hash of just that, and every random choice in it is derived from the
-key, so that a trial gives the same bits alone or among others, in any order.
+data in three roles, scores and a seed. Its key is a hash of just that, and every random choice in it is derived from
+the key, so that a trial gives the same bits alone or among others, in any order.
 """
 
 import time
@@ -18,8 +18,9 @@ from suture.activations import CHUNK, Activations, stepwise
 from suture.data import Samples
 from suture.errors import DataError, FitError, FrozenError
 from suture.fits import CurvePoint, Fit, Problem, Side, TaskLoss
+from suture.intervals import Estimate
 from suture.network import Network
-from suture.scores import Accuracy, CrossEntropy, Estimate, Score, ScoreCard, estimate, penalty
+from suture.scores import Accuracy, CrossEntropy, Score, ScoreCard, estimate, penalty
 from suture.seeds import derive_seed, digest, one_thread
 from suture.stitched import Stitched
 from suture.stitches import Stitch, stitch_for
@@ -77,9 +78,7 @@ class Trial:
         """The seam in words."""
         same = self.sender_cut == self.receiver_cut
         cuts = self.sender_cut if same else f"{self.sender_cut} → {self.receiver_cut}"
-        return f"{self.sender.name} → {self.receiver.name} at {cuts}" + (
-            f" ({self.control})" if self.control else ""
-        )
+        return f"{self.sender.name} → {self.receiver.name} at {cuts}" + (f" ({self.control})" if self.control else "")
 
     @cached_property
     def key(self) -> str:
@@ -102,8 +101,8 @@ class Trial:
 def _check_data(trial: Trial, samples: Samples) -> None:
     if trial.receiver.outputs != len(samples.classes):
         raise DataError(
-            f"{samples.name} has {len(samples.classes)} classes, but the head of the receiver {trial.receiver.name} has "
-            f"{trial.receiver.outputs} outputs; build or load it with {len(samples.classes)} outputs"
+            f"{samples.name} has {len(samples.classes)} classes, but the head of the receiver {trial.receiver.name} "
+            f"has {trial.receiver.outputs} outputs; build or load it with {len(samples.classes)} outputs"
         )
     for network in (trial.sender, trial.receiver):
         network.check_images(samples.example, samples.name)
@@ -116,8 +115,8 @@ class Measurement:
     ``sender``, ``receiver`` and ``scores`` (the stitched network's) hold an ``Estimate`` by score name; the sender's is
     empty where its head does not match the classes. ``penalties`` are in pp where the unit is a fraction, else in the
     unit itself, positive is worse, ``None`` for scores that are neither good nor bad. ``representation_error`` is
-    Σ‖stitch(sender) − receiver's own‖² / Σ‖receiver's own − its mean‖² over the score data: 0 is a copy, 1 no better than
-    the mean. ``seconds`` of wall time.
+    Σ‖stitch(sender) − receiver's own‖² / Σ‖receiver's own − its mean‖² over the score data: 0 is a copy, 1 no better
+    than the mean. ``seconds`` of wall time.
     """
 
     trial: Trial
@@ -200,8 +199,7 @@ def measure(trial: Trial, activations: Activations | None = None) -> Measurement
         receiver=_card(trial, receiver, "receiver"),
         scores=_card(trial, stitched, "stitched"),
         penalties={
-            s.name: penalty(s, stitched[s.name], receiver[s.name], seed=seed(s.name, "penalty"))
-            for s in trial.scores
+            s.name: penalty(s, stitched[s.name], receiver[s.name], seed=seed(s.name, "penalty")) for s in trial.scores
         },
         representation_error=error,
         steps=report.steps,
@@ -217,15 +215,11 @@ def _frozen(*networks: Network) -> Iterator[None]:
     """Check that no parameter or buffer of the networks changes, bit for bit."""
     for network in networks:
         if network.state_digest() != network.wrapped_digest:
-            raise FrozenError(
-                f"the weights of {network.name} changed after it was made a Network; make it again"
-            )
+            raise FrozenError(f"the weights of {network.name} changed after it was made a Network; make it again")
     yield
     for network in networks:
         if network.state_digest() != network.wrapped_digest:
-            raise FrozenError(
-                f"the fit changed the frozen network {network.name}; this is a bug in the fit or stitch"
-            )
+            raise FrozenError(f"the fit changed the frozen network {network.name}; this is a bug in the fit or stitch")
 
 
 def _build(trial: Trial) -> nn.Module:
@@ -288,6 +282,4 @@ def _selected(score: Score, logits: Tensor, labels: Tensor) -> tuple[Tensor, Ten
 
 def _card(trial: Trial, values: dict[str, Tensor], whose: str) -> ScoreCard:
     scores = {score.name: score for score in trial.scores}
-    return ScoreCard(
-        {n: estimate(scores[n], v, seed=derive_seed(trial.key, n, whose)) for n, v in values.items()}
-    )
+    return ScoreCard({n: estimate(scores[n], v, seed=derive_seed(trial.key, n, whose)) for n, v in values.items()})

@@ -1,9 +1,10 @@
 """Networks that never saw data.
 
-The untrained control means nothing if a trained tensor survives in it. So every tensor of the model is first overwritten
-with a mark that no initialiser writes; every module then resets what it owns; and whatever still carries the mark was
-reset by nobody. A parameter in that state needs the model's factory; so does a floating-point buffer, unless the user
-says that it is a constant. Integer and boolean buffers that nobody resets (index tables, masks) are constants.
+The untrained control means nothing if a trained tensor survives in it. So every tensor of the model is first
+overwritten with a mark that no initialiser writes; every module then resets what it owns; and whatever still carries
+the mark was reset by nobody. A parameter in that state needs the model's factory; so does a floating-point buffer,
+unless the user says that it is a constant. Integer and boolean buffers that nobody resets (index tables, masks) are
+constants.
 """
 
 from collections.abc import Callable, Sequence
@@ -77,14 +78,10 @@ def _mark(tensor: Tensor) -> None:
 def _marked(tensor: Tensor) -> bool:
     if tensor.is_floating_point() or tensor.is_complex():
         return bool(tensor.isnan().any())
-    return tensor.numel() > 0 and bool(
-        (tensor == (True if tensor.dtype == torch.bool else _INTEGER_MARK)).all()
-    )
+    return tensor.numel() > 0 and bool((tensor == (True if tensor.dtype == torch.bool else _INTEGER_MARK)).all())
 
 
-def _is_survivor(
-    name: str, parameters: dict[str, nn.Parameter], original: Tensor, constants: Sequence[str]
-) -> bool:
+def _is_survivor(name: str, parameters: dict[str, nn.Parameter], original: Tensor, constants: Sequence[str]) -> bool:
     if name in parameters:
         return True
     return original.is_floating_point() and name not in constants

@@ -100,9 +100,7 @@ IMAGES = np.random.default_rng(0).integers(0, 256, (20, 3, 5, 7), dtype=np.uint8
         ((IMAGES / 255).astype(">f4"), (3, 5, 7), torch.float32),
     ],
 )
-def test_tensors_and_arrays_keep_their_values(
-    images: Any, shape: tuple[int, ...], dtype: torch.dtype
-) -> None:
+def test_tensors_and_arrays_keep_their_values(images: Any, shape: tuple[int, ...], dtype: torch.dtype) -> None:
     data = load_data(pairs(images), validation_fraction=0.2)
     assert data.fit.images.shape == (16, *shape)
     assert data.fit.images.dtype == dtype
@@ -241,9 +239,7 @@ def test_grey_among_colour_is_repeated(tmp_path: Path, grey_first: bool) -> None
     assert np.array_equal(data.score.images.numpy(), np.stack(expected).transpose(0, 3, 1, 2))
 
 
-@pytest.mark.parametrize(
-    ("mode", "image_format"), [("P", "PNG"), ("RGBA", "PNG"), ("CMYK", "TIFF"), ("RGB", "JPEG")]
-)
+@pytest.mark.parametrize(("mode", "image_format"), [("P", "PNG"), ("RGBA", "PNG"), ("CMYK", "TIFF"), ("RGB", "JPEG")])
 def test_every_other_mode_becomes_rgb(tmp_path: Path, mode: str, image_format: str) -> None:
     files = [encoded(image, image_format, mode) for image in COLOUR]
     data = load_data(write(tmp_path / "pets", [{"bytes": file, "path": None} for file in files]))
@@ -263,9 +259,7 @@ def test_a_rotation_noted_in_exif_is_applied(tmp_path: Path) -> None:
 def test_images_of_different_sizes_need_a_size(tmp_path: Path) -> None:
     images = [*COLOUR[:29], COLOUR[29][:4]]
     folder = write(tmp_path / "pets", stored(images))
-    with pytest.raises(
-        DataError, match=r"image 29 of 'pets/train' is 5×4 pixels, those before it 5×6; .*size="
-    ):
+    with pytest.raises(DataError, match=r"image 29 of 'pets/train' is 5×4 pixels, those before it 5×6; .*size="):
         load_data(folder)
     with pytest.raises(DataError, match=r"size=0 .* give a side of 1 pixel or more"):
         load_data(folder, size=0)
@@ -276,9 +270,7 @@ def test_images_of_different_sizes_need_a_size(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("dtype", ["int64", "uint8"])
 def test_integer_labels_by_name_get_numbered_or_given_classes(tmp_path: Path, dtype: str) -> None:
-    folder = write(
-        tmp_path / "pets", stored(GREY), label_feature=datasets.Value(dtype), label_column="labels"
-    )
+    folder = write(tmp_path / "pets", stored(GREY), label_feature=datasets.Value(dtype), label_column="labels")
     assert load_data(folder).classes == ("0", "1", "2")
     assert load_data(folder, classes=["cat", "dog", "truck"]).classes == ("cat", "dog", "truck")
 
@@ -310,9 +302,7 @@ def test_data_without_labels_is_refused_by_its_columns(tmp_path: Path, feature: 
 
 def test_data_without_images_is_refused_by_its_columns(tmp_path: Path) -> None:
     (tmp_path / "train.csv").write_text("text,label\na,0\nb,1\n")
-    with pytest.raises(
-        DataError, match=r"one image column \(found: none\).*'text' \(Value\), 'label' \(Value\)"
-    ):
+    with pytest.raises(DataError, match=r"one image column \(found: none\).*'text' \(Value\), 'label' \(Value\)"):
         load_data_with_test(tmp_path)
 
 
@@ -342,9 +332,7 @@ def test_a_score_split_without_labels_is_refused(tmp_path: Path, labels: list[An
         (("test",), None, "no split 'train' to fit on; its splits: 'test'"),
     ],
 )
-def test_missing_splits_are_named(
-    tmp_path: Path, splits: tuple[str, ...], asked: str | None, says: str
-) -> None:
+def test_missing_splits_are_named(tmp_path: Path, splits: tuple[str, ...], asked: str | None, says: str) -> None:
     folder = write(tmp_path / "pets", stored(GREY), splits=splits)
     with pytest.raises(DataError, match=says):
         load_data(folder, score_split=asked)
@@ -428,26 +416,18 @@ def test_a_folder_wins_over_a_hub_id(hub: list[str], tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("source", ["mnistt", "./nowhere", "/no/such/folder", "a/b/c", "https://x.org/a", ""])
 def test_a_string_that_is_no_source_is_refused_at_once(hub: list[str], source: str) -> None:
-    with pytest.raises(
-        DataError, match=f"no data '{source}'.*'digits', 'mnist', 'cifar10', .*'owner/name'.*folder"
-    ):
+    with pytest.raises(DataError, match=f"no data '{source}'.*'digits', 'mnist', 'cifar10', .*'owner/name'.*folder"):
         load_data(source)
     assert hub == []
 
 
-@pytest.mark.parametrize(
-    "error", [ConnectionError("Couldn't reach it\nmore"), RuntimeError(), ValueError("odd")]
-)
-def test_a_hub_that_fails_is_named_with_the_other_sources(
-    monkeypatch: pytest.MonkeyPatch, error: Exception
-) -> None:
+@pytest.mark.parametrize("error", [ConnectionError("Couldn't reach it\nmore"), RuntimeError(), ValueError("odd")])
+def test_a_hub_that_fails_is_named_with_the_other_sources(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     def load_dataset(source: str) -> Any:
         raise error
 
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
-    with pytest.raises(
-        DataError, match=r"cannot load 'nobody/nothing' \(.+\); possible sources: .*"
-    ) as caught:
+    with pytest.raises(DataError, match=r"cannot load 'nobody/nothing' \(.+\); possible sources: .*") as caught:
         load_data("nobody/nothing")
     assert caught.value.__cause__ is error
     assert "\n" not in str(caught.value)

@@ -135,16 +135,12 @@ def test_a_pickle_that_would_run_code_is_refused_and_not_run(tmp_path, save):
 
 def test_a_whole_pickled_model_is_refused_by_the_name_of_its_class(tmp_path):
     torch.save(nn.Linear(2, 2), tmp_path / "model.pt")
-    with pytest.raises(
-        CheckpointError, match=r"objects \(torch\.nn\.modules\.linear\.Linear\) and is not loaded"
-    ):
+    with pytest.raises(CheckpointError, match=r"objects \(torch\.nn\.modules\.linear\.Linear\) and is not loaded"):
         load_checkpoint(network(), tmp_path / "model.pt")
 
 
 @pytest.mark.parametrize("suffix", [".safetensors", ".pt"])
-@pytest.mark.parametrize(
-    "damage", [lambda whole: b"", lambda whole: whole[: len(whole) // 2]], ids=["empty", "cut"]
-)
+@pytest.mark.parametrize("damage", [lambda whole: b"", lambda whole: whole[: len(whole) // 2]], ids=["empty", "cut"])
 def test_a_damaged_file_is_refused(tmp_path, suffix, damage):
     path = tmp_path / f"weights{suffix}"
     (save_file if suffix == ".safetensors" else torch.save)(trained().state_dict(), path)

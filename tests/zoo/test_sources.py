@@ -134,9 +134,7 @@ def test_every_example_reads_as_its_kind(kind):
     assert parse_source(EXAMPLES[kind]).kind == kind
 
 
-@pytest.mark.parametrize(
-    "text", ["resnet18", "keras:resnet", "zoo:", "timm:@w.pt", "file.py", "file.py:", ""]
-)
+@pytest.mark.parametrize("text", ["resnet18", "keras:resnet", "zoo:", "timm:@w.pt", "file.py", "file.py:", ""])
 def test_a_string_of_no_kind_is_told_every_kind_with_an_example(text):
     with pytest.raises(SourceError, match=f"no model source {re.escape(repr(text))}; name a model") as caught:
         parse_source(text)
@@ -221,9 +219,7 @@ def test_a_file_is_run_once_for_each_content_and_files_of_one_name_do_not_mix(tm
     for width, folder in ((1, "a"), (2, "b"), (3, "a")):
         path = tmp_path / folder / "model.py"
         path.parent.mkdir(exist_ok=True)
-        path.write_text(
-            f"from torch import nn\nprint('run {width}')\ndef make(): return nn.Linear({width}, 1)"
-        )
+        path.write_text(f"from torch import nn\nprint('run {width}')\ndef make(): return nn.Linear({width}, 1)")
         built = resolve(f"{path}:make")
         assert built.model.in_features == built.factory().in_features == width
     assert capsys.readouterr().out.split("\n") == ["run 1", "run 2", "run 3", ""]
@@ -340,9 +336,7 @@ def test_what_a_factory_or_a_file_raised_is_the_cause(models, tmp_path):
 
     (tmp_path / "bad.py").write_text("import no_such_module_anywhere")
     for _ in range(2):  # a failed file is not kept
-        with pytest.raises(
-            SourceError, match=r"running .*bad.py raised ModuleNotFoundError: .*; correct"
-        ) as caught:
+        with pytest.raises(SourceError, match=r"running .*bad.py raised ModuleNotFoundError: .*; correct") as caught:
             resolve(f"{tmp_path / 'bad.py'}:make")
         assert isinstance(caught.value.__cause__, ModuleNotFoundError)
 

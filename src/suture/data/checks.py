@@ -9,9 +9,7 @@ from suture.errors import DataError
 def check_images(name: str, images: Tensor) -> None:
     """Refuse, with ``DataError``, all but raw images: at least 2, (N, C, H, W), uint8 or floats in [0, 1]."""
     if not isinstance(images, Tensor):
-        raise DataError(
-            f"images of {name!r} are a {type(images).__name__}; they must be a torch tensor (N, C, H, W)"
-        )
+        raise DataError(f"images of {name!r} are a {type(images).__name__}; they must be a torch tensor (N, C, H, W)")
     if images.ndim != 4 or 0 in images.shape[1:]:
         raise DataError(
             f"images of {name!r} have shape {tuple(images.shape)}; they must be (N, C, H, W), none "
@@ -66,19 +64,13 @@ def check_labels(name: str, labels: Tensor, count: int, classes: tuple[str, ...]
 def check_pairing(name: str, pairing: Tensor, count: int) -> None:
     """Refuse, with ``DataError``, all but ``count`` int64 indices of samples."""
     if not isinstance(pairing, Tensor) or pairing.dtype != torch.int64 or pairing.shape != (count,):
-        got = (
-            f"{pairing.dtype} {tuple(pairing.shape)}"
-            if isinstance(pairing, Tensor)
-            else type(pairing).__name__
-        )
+        got = f"{pairing.dtype} {tuple(pairing.shape)}" if isinstance(pairing, Tensor) else type(pairing).__name__
         raise DataError(
             f"pairing of {name!r} is {got}; it must be an int64 tensor ({count},): the index of each "
             "sample's partner, or None where each is its own"
         )
     if int(pairing.min()) < 0 or int(pairing.max()) >= count:
-        raise DataError(
-            f"pairing of {name!r} points outside its {_count(count)}; valid partners: 0 to {count - 1}"
-        )
+        raise DataError(f"pairing of {name!r} points outside its {_count(count)}; valid partners: 0 to {count - 1}")
 
 
 def _count(count: int) -> str:

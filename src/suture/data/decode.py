@@ -33,9 +33,7 @@ def decode_images(rows: Iterable[Encoded | None], count: int, *, name: str, size
     ``DataError`` when an image cannot be decoded, or when sizes differ and no ``size`` is given.
     """
     if size is not None and size < 1:
-        raise DataError(
-            f"size={size} of {name!r} is no size to resize images to; give a side of 1 pixel or more"
-        )
+        raise DataError(f"size={size} of {name!r} is no size to resize images to; give a side of 1 pixel or more")
     pixels = np.empty((0, 0, 0, 0), np.uint8)
     for index, row in enumerate(rows):
         image = _decode(row, f"image {index} of {name!r}", size)

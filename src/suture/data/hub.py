@@ -147,9 +147,7 @@ def _read_labels(source: str, split: Any, column: str, key: str, splits: list[st
     return torch.from_numpy(labels)
 
 
-def _class_names(
-    source: str, feature: Any, classes: Sequence[str] | None, labels: list[Tensor]
-) -> tuple[str, ...]:
+def _class_names(source: str, feature: Any, classes: Sequence[str] | None, labels: list[Tensor]) -> tuple[str, ...]:
     names = getattr(feature, "names", None)
     if names is None:
         return tuple(classes) if classes is not None else numbered_classes(*labels)

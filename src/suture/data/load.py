@@ -60,9 +60,7 @@ def load_data(
         case str() | os.PathLike():
             path = os.fspath(source)
             name = name or Path(path).expanduser().resolve().name
-            train, test = from_hub(
-                path, name, classes=classes, columns=columns, score_split=score_split, size=size
-            )
+            train, test = from_hub(path, name, classes=classes, columns=columns, score_split=score_split, size=size)
         case ((_, _), (_, _)):
             _refuse("tensors", columns=columns, score_split=score_split, size=size)
             name = name or "tensors"
@@ -127,9 +125,7 @@ def _images(name: str, values: Array) -> Tensor:
 def _labels(name: str, values: Array | None) -> Tensor:
     """Labels as (N,), integers as int64."""
     if values is None:
-        raise DataError(
-            f"{name!r} is data without labels; pass one class index for each image, (N,) integers"
-        )
+        raise DataError(f"{name!r} is data without labels; pass one class index for each image, (N,) integers")
     labels = _own(f"labels of {name!r}", values)
     if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
         raise DataError(f"labels of {name!r} have dtype {labels.dtype}; they must be integers, class indices")

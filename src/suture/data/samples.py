@@ -74,9 +74,7 @@ class Samples:
         Raises ``DataError`` where pairs are broken: a partner may be left behind.
         """
         if self.pairing is not None:
-            raise DataError(
-                f"cannot take samples from {self.name!r}, its pairs are broken: take first, then shuffle"
-            )
+            raise DataError(f"cannot take samples from {self.name!r}, its pairs are broken: take first, then shuffle")
         return Samples(name, self.images[indices], self.labels[indices], self.classes)
 
     def shuffled(self, seed: int) -> "Samples":

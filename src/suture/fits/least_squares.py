@@ -5,9 +5,9 @@ With rows ``x`` of the sender and ``y`` of the receiver (the same images, the sa
     Σ ‖W x + b − y‖² + λ‖W‖²
 
 through the normal equations, from moments that are accumulated in float64 over the whole fit data: averaging the
-solutions of batches would be another, wrong, estimator. ``λ`` is chosen on the validation data, whose error follows from
-its own moments. Least squares shrinks what it cannot predict, and a receiver's next ReLU or BatchNorm is off-scale for
-shrunken inputs; so each output channel is rescaled about its mean to the standard deviation that the receiver has there.
+solutions of batches would be another, wrong, estimator. ``λ`` is chosen on the validation data, whose error follows
+from its own moments. Least squares shrinks what it cannot predict, and a receiver's next ReLU or BatchNorm is off-scale
+for shrunken inputs; so each output channel is rescaled about its mean to the standard deviation that the receiver has.
 """
 
 from dataclasses import dataclass
@@ -24,7 +24,9 @@ CHUNK = 256  #: samples per accumulation step; fixed, since sums depend on their
 
 @dataclass(frozen=True)
 class Moments:
-    """Means (features,) and covariances of paired rows, float64: ``xx`` (in, in), ``xy`` (in, out), ``yy`` (out,) variances."""
+    """Moments of paired rows, float64: means (features,), covariances ``xx`` (in, in) and ``xy`` (in, out), and the
+    variances ``yy`` (out,).
+    """
 
     mean_x: Tensor
     mean_y: Tensor

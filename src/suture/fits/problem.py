@@ -14,8 +14,8 @@ from suture.stitches import Stitch
 class Side:
     """One data role seen from the seam.
 
-    ``activations`` are the sender's at its cut, ``(n, *sender shape)``; ``labels`` are ``(n,)``; ``expected()`` gives the
-    receiver's own activations at its cut, ``(n, *receiver shape)``, in the same order.
+    ``activations`` are the sender's at its cut, ``(n, *sender shape)``; ``labels`` are ``(n,)``; ``expected()`` gives
+    the receiver's own activations at its cut, ``(n, *receiver shape)``, in the same order.
     """
 
     activations: Tensor
@@ -37,7 +37,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class CurvePoint:
-    """The fit at one moment: losses in nats, on a mini-batch average since the last point and on the validation data."""
+    """The fit at one moment: losses in nats, averaged over the batches since the last point, and on validation data."""
 
     step: int
     fit_loss: float

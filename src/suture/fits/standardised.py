@@ -39,7 +39,7 @@ class Standardised:
         total = square = torch.zeros((), dtype=torch.float64)
         count = 0
         shift = self.family.rows(activations[:_CHUNK]).double().mean(0)
-        for part in activations.split(_CHUNK):
+        for part in activations.split(_CHUNK):  # type: ignore[no-untyped-call]
             rows = self.family.rows(part).double() - shift
             total, square, count = total + rows.sum(0), square + rows.square().sum(0), count + len(rows)
         std = (square / count - (total / count).square()).clamp(min=0).sqrt()

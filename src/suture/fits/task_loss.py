@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from suture.errors import FitError
 from suture.fits.least_squares import LeastSquares
-from suture.fits.standardised import Standardised
 from suture.fits.problem import CurvePoint, Fit, FitReport, Problem
+from suture.fits.standardised import Standardised
 from suture.recipes import Adam, Cosine, Optimiser, Schedule, set_rate
 from suture.seeds import generator
 
@@ -36,10 +36,10 @@ class Random(Fit):
 class TaskLoss(Fit):
     """Cross-entropy with the labels, by gradient descent from any start.
 
-    ``steps`` is the most steps taken, of ``batch`` samples each, drawn without replacement epoch by epoch. Every ``check``
-    steps the validation loss is taken; the best parameters so far, the start's included, are what remains. After
-    ``patience`` checks without a better one the fit has converged; ``patience=None`` takes all steps and keeps the last
-    parameters, as the published recipes do. ``standardise`` lets a stitch without a norm of its own descend on
+    ``steps`` is the most steps taken, of ``batch`` samples each, drawn without replacement epoch by epoch. Every
+    ``check`` steps the validation loss is taken; the best parameters so far, the start's included, are what remains.
+    After ``patience`` checks without a better one the fit has converged; ``patience=None`` takes all steps and keeps
+    the last parameters, as the published recipes do. ``standardise`` lets a stitch without a norm of its own descend on
     standardised features, whatever the sender's scale (see ``fits.standardised``); the family stays the same. Raises
     ``FitError`` where the loss is not finite.
     """
@@ -146,4 +146,4 @@ def _batches(n: int, batch: int, seed: int) -> Iterator[Tensor]:
     random = generator("batches", seed)
     while True:
         order = torch.randperm(n, generator=random)
-        yield from order[: n - n % min(batch, n)].split(min(batch, n))
+        yield from order[: n - n % min(batch, n)].split(min(batch, n))  # type: ignore[no-untyped-call]

@@ -1,6 +1,7 @@
-"""Figures from tables, in one style: readable in print, in grey and by the colour-blind (the palette of Okabe & Ito)."""
+"""Figures from tables, in one style: readable in print, in grey and by the colour-blind (Okabe & Ito's palette)."""
 
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 import pandas as pd
@@ -10,7 +11,7 @@ from matplotlib.figure import Figure
 from suture.errors import DataError, OutputError
 from suture.table import summary
 
-STYLE = {
+STYLE: dict[str, Any] = {
     "font.size": 8.5,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -44,7 +45,7 @@ def curve(table: pd.DataFrame, score: str = "accuracy") -> Figure:
     rows = summary(table[(table["score"] == score) & (table["status"] == "ok")])
     if rows.empty:
         raise DataError(f"the table has no measurement of '{score}' to draw")
-    with mpl.rc_context(STYLE):
+    with mpl.rc_context(STYLE):  # type: ignore[arg-type]
         cuts = list(dict.fromkeys(rows["receiver_cut"]))
         figure = Figure(figsize=(6.6, 3.4), layout="constrained")
         axes = figure.add_subplot()

@@ -1,5 +1,8 @@
 """Tables and sentences for the terminal."""
 
+from collections.abc import Hashable
+from typing import Any
+
 import pandas as pd
 from rich import box
 from rich.table import Table
@@ -7,8 +10,10 @@ from rich.table import Table
 from suture.cuts import Cuts
 from suture.table import summary
 
+Row = dict[Hashable, Any]
 
 MARGIN = 0.03  #: how much worse a control may be and still count as doing as well
+FAILED = "failed"
 NARROW = 100  #: columns below which headings are broken over lines
 
 
@@ -29,7 +34,7 @@ def curve_table(table: pd.DataFrame, score: str = "accuracy", width: int = 80) -
         heading = kind.replace("untrained", "un-\ntrained").replace(" ", "\n") if narrow else kind
         shown.add_column(heading, justify="right", style="dim", no_wrap=True)
     for cut in dict.fromkeys(rows["receiver_cut"]):
-        here = rows[rows["receiver_cut"] == cut].set_index("control")
+        here = {row["control"]: row for row in rows[rows["receiver_cut"] == cut].to_dict("records")}
         shown.add_row(cut, *_plain(here, percent), *(_value(here, kind, percent) for kind in controls))
     return shown
 
@@ -37,7 +42,7 @@ def curve_table(table: pd.DataFrame, score: str = "accuracy", width: int = 80) -
 def curve_heading(table: pd.DataFrame, score: str = "accuracy") -> str:
     """Say what the table of a curve shows, in which units."""
     rows = summary(table[table["score"] == score])
-    first = rows.iloc[0]
+    first = rows.to_dict("records")[0]
     percent = first["unit"] == "fraction"
     parents = " and ".join(
         f"{first[role]} alone {_number(first[f'{role}_score'], percent)}"
@@ -51,22 +56,18 @@ def curve_heading(table: pd.DataFrame, score: str = "accuracy") -> str:
     )
 
 
-def _plain(here: pd.DataFrame, percent: bool) -> tuple[str, str]:
-    if "" not in here.index or here.loc["", "status"] != "ok":
-        return ("failed", "")
-    row = here.loc[""]
-    stitched = _number(row["stitched"], percent)
-    if pd.isna(row["penalty"]):
+def _plain(here: dict[str, Row], percent: bool) -> tuple[str, str]:
+    stitched = _value(here, "", percent)
+    row = here.get("", {})
+    if stitched == FAILED or pd.isna(row["penalty"]):
         return stitched, ""
     digits = 1 if percent else 3
-    low, high = (f"{row[f'penalty_{end}']:.{digits}f}" for end in ("low", "high"))
-    return stitched, f"{row['penalty']:+.{digits}f} [{low}, {high}]"
+    return stitched, f"{row['penalty']:+.{digits}f} [{row['penalty_low']:.{digits}f}, {row['penalty_high']:.{digits}f}]"
 
 
-def _value(here: pd.DataFrame, kind: str, percent: bool) -> str:
-    if kind not in here.index or here.loc[kind, "status"] != "ok":
-        return "failed"
-    return _number(here.loc[kind, "stitched"], percent)
+def _value(here: dict[str, Row], kind: str, percent: bool) -> str:
+    row = here.get(kind)
+    return _number(row["stitched"], percent) if row is not None and row["status"] == "ok" else FAILED
 
 
 def _number(value: float, percent: bool) -> str:
@@ -89,9 +90,7 @@ def reading(table: pd.DataFrame, score: str = "accuracy") -> str:
     if worst["unit"] == "fraction":
         says = "there, success says nothing about what the sender has learned"
         lines += _against(rows, plain, "untrained sender", says)
-        lines += _against(
-            rows, plain, "untrained receiver", "there, the stitch alone can do the receiver's work"
-        )
+        lines += _against(rows, plain, "untrained receiver", "there, the stitch alone can do the receiver's work")
     return "\n".join(lines)
 
 

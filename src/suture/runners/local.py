@@ -21,9 +21,7 @@ from suture.trial import Failure, Measurement, Trial, measure
 TABLE = "table.parquet"
 
 
-def run(
-    plan: Iterable[Trial], *, store: str | Path | None = None, progress: Progress | None = None
-) -> pd.DataFrame:
+def run(plan: Iterable[Trial], *, store: str | Path | None = None, progress: Progress | None = None) -> pd.DataFrame:
     """Measure the trials of a plan, in its order; the table, one row per trial and score.
 
     A trial that fails is recorded (``status`` is ``failed``, ``error`` says why) and does not stop the others. With
@@ -46,8 +44,8 @@ def stitch(sender: Network, receiver: Network, *, at: At, data: Data, **settings
     """Measure one seam, with its controls beside it in ``.controls``.
 
     ``at`` is a cut of both networks, or ``(sender cut, receiver cut)``; ``settings`` are those of ``plans.seam`` except
-    ``seeds``: ``stitch``, ``fit``, ``scores``, ``controls``, and ``seed``. Raises what the plain trial raises; a control
-    that fails is a ``Failure`` among the controls.
+    ``seeds``: ``stitch``, ``fit``, ``scores``, ``controls``, and ``seed``. Raises what the plain trial raises; a
+    control that fails is a ``Failure`` among the controls.
     """
     seed = settings.pop("seed", 0)
     plain, *controls = seam(sender, receiver, at=at, data=data, seeds=(seed,), **settings)
@@ -93,7 +91,5 @@ def prepare_folder(path: str | Path) -> Path:
         probe.touch()
         probe.unlink()
     except OSError as error:
-        raise OutputError(
-            f"cannot write to {folder}: {error.strerror or error}; name another folder"
-        ) from error
+        raise OutputError(f"cannot write to {folder}: {error.strerror or error}; name another folder") from error
     return folder

@@ -68,9 +68,7 @@ class Lines:
         if isinstance(result, Failure):
             self._say(f"failed: {result.trial.where}: {result.error}")
         if time.monotonic() - self.last >= self.every or self.finished == self.total:
-            self._say(
-                f"{self.finished}/{self.total} trials, {_clock(elapsed)} gone, about {_clock(left)} left"
-            )
+            self._say(f"{self.finished}/{self.total} trials, {_clock(elapsed)} gone, about {_clock(left)} left")
 
     def end(self) -> None:
         """Say nothing more."""

@@ -80,12 +80,8 @@ def _state_dict(content: Any, path: Path) -> dict[str, Tensor]:
         wrapped = [content[key] for key in _WRAPPERS if isinstance(content.get(key), dict)]
         content = wrapped[0] if wrapped else content
     if not isinstance(content, dict):
-        raise CheckpointError(
-            f"{path} holds a {type(content).__name__}, not a state dict; save it by {_SAVE}"
-        )
-    strangers = [
-        name for name, value in content.items() if not (isinstance(name, str) and isinstance(value, Tensor))
-    ]
+        raise CheckpointError(f"{path} holds a {type(content).__name__}, not a state dict; save it by {_SAVE}")
+    strangers = [name for name, value in content.items() if not (isinstance(name, str) and isinstance(value, Tensor))]
     if strangers:
         raise CheckpointError(
             f"{path} is not a state dict: no tensor under {_some(strangers)}; names must map to tensors, "

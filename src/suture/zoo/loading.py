@@ -67,6 +67,4 @@ def image_shape(text: str) -> tuple[int, int, int]:
             return given.get("channels", 3), 32, 32
         case "zoo", _:
             return given.get("channels", 1), 8, 8
-    raise SourceError(
-        f"{text}: only you know the images that it takes; give their shape, such as --shape 3x32x32"
-    )
+    raise SourceError(f"{text}: only you know the images that it takes; give their shape, such as --shape 3x32x32")

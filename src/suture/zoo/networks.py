@@ -48,9 +48,7 @@ def mlp(width: int = 64, depth: int = 4, classes: int = 10, inputs: int = 64) ->
     return _named(flatten=nn.Flatten(), **blocks, head=nn.Linear(sizes[-1], classes))
 
 
-def resnet(
-    blocks: tuple[int, ...] = (1, 1, 1, 1), width: int = 16, classes: int = 10, channels: int = 3
-) -> nn.Module:
+def resnet(blocks: tuple[int, ...] = (1, 1, 1, 1), width: int = 16, classes: int = 10, channels: int = 3) -> nn.Module:
     """A basic-block residual network of one to four stages, with a 3x3 stem for small images.
 
     ``blocks`` counts the blocks of each stage; stage ``i`` (from 0) has ``width * 2**i`` channels, and all

@@ -110,9 +110,7 @@ def parse_source(text: str) -> Source:
     rest = text[head.end() :]
     at = next((i for i, c in _outside(rest, text) if c == "@"), len(rest))
     if rest[at:] == "@":
-        raise SourceError(
-            f"{text!r} names no checkpoint after its '@'; write a path there, or leave the '@' out"
-        )
+        raise SourceError(f"{text!r} names no checkpoint after its '@'; write a path there, or leave the '@' out")
     values = _values(rest[:at], text)
     kind = head["kind"] or "file"
     for key in values:
@@ -279,9 +277,7 @@ def _file(source: Source) -> Callable[..., object]:
         return cast(Callable[..., object], factory)
     own = {n: v for n, v in vars(module).items() if getattr(v, "__module__", None) == module.__name__}
     callables = [n for n, v in own.items() if callable(v) and not n.startswith("_")]
-    raise SourceError(
-        f"{source.text!r}: {path} has no callable {name!r}; its callables: {_listed(callables)}"
-    )
+    raise SourceError(f"{source.text!r}: {path} has no callable {name!r}; its callables: {_listed(callables)}")
 
 
 _FACTORIES = {"timm": _timm, "torchvision": _torchvision, "zoo": _zoo, "file": _file}
@@ -290,9 +286,7 @@ _FACTORIES = {"timm": _timm, "torchvision": _torchvision, "zoo": _zoo, "file": _
 def _check_name(source: Source, names: Collection[str], listing: str) -> None:
     if source.name not in names:
         nearest = _listed(difflib.get_close_matches(source.name, names, n=5, cutoff=0.0))
-        raise SourceError(
-            f"no model {source.name!r} in {source.kind}; nearest: {nearest}; all {len(names)}: {listing}"
-        )
+        raise SourceError(f"no model {source.name!r} in {source.kind}; nearest: {nearest}; all {len(names)}: {listing}")
 
 
 def _imported(path: Path, source: Source) -> ModuleType:

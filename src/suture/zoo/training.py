@@ -56,8 +56,8 @@ def train(
 ) -> nn.Module:
     """Build a network and train it on the samples, from a seed; in evaluation mode.
 
-    ``told`` is called after each epoch with its number (from 1) and mean loss in nats. Raises ``FitError`` where the loss
-    is not finite.
+    ``told`` is called after each epoch with its number (from 1) and mean loss in nats. Raises ``FitError`` where the
+    loss is not finite.
     """
     prepare = preprocess if preprocess is not None else Preprocess()
     with one_thread(), torch.random.fork_rng(devices=[]):
@@ -83,9 +83,7 @@ def _descend(
         order = torch.randperm(len(samples), generator=random)
         total = 0.0
         for i in range(per_epoch):
-            set_rate(
-                optimiser, recipe.optimiser, recipe.schedule, epoch * per_epoch + i, recipe.epochs * per_epoch
-            )
+            set_rate(optimiser, recipe.optimiser, recipe.schedule, epoch * per_epoch + i, recipe.epochs * per_epoch)
             chosen = order[i * batch : (i + 1) * batch]
             images = prepare(as_floats(augment(samples.images[chosen], recipe, random)))
             loss = nn.functional.cross_entropy(model(images), samples.labels[chosen])
