@@ -69,7 +69,9 @@ class Cuts(Sequence[Cut]):
         return f"{meant}valid cuts: {', '.join(map(repr, self.names))}"
 
     def __contains__(self, item: object) -> bool:
-        return item in (self._by_name if isinstance(item, str) else self._cuts)
+        if isinstance(item, str):
+            return item in self._by_name
+        return any(cut is item for cut in self._cuts)
 
     def __getitem__(self, key: "int | slice | str") -> "Cut | tuple[Cut, ...]":  # type: ignore[override]
         return self.find(key) if isinstance(key, str) else self._cuts[key]

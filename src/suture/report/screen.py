@@ -83,7 +83,7 @@ def reading(table: pd.DataFrame, score: str = "accuracy") -> str:
     plain = rows[(rows["control"] == "") & rows["penalty"].notna()]
     if plain.empty:
         return ""
-    worst = plain.loc[plain["penalty"].idxmax()]
+    worst = plain.sort_values("penalty").iloc[-1]
     unit = "pp" if worst["unit"] == "fraction" else worst["unit"]
     spread = f"[{worst['penalty_low']:.1f}, {worst['penalty_high']:.1f}]"
     lines = [f"Worst penalty: {worst['penalty']:+.1f} {unit} {spread} at {worst['receiver_cut']}."]
