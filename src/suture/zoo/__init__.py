@@ -1,9 +1,10 @@
 """The project's small networks, and the models that strings name."""
 
+from suture.zoo.building import Built, resolve
 from suture.zoo.checkpoints import load_checkpoint
 from suture.zoo.loading import load_network
 from suture.zoo.networks import NETWORKS, convnet, mlp, resnet
-from suture.zoo.sources import Built, Source, parse_source, resolve
+from suture.zoo.sources import Source, parse_source
 
 __all__ = [
     "NETWORKS",

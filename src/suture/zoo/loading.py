@@ -7,7 +7,8 @@ from torch import Tensor
 
 from suture.errors import SourceError
 from suture.network import Network
-from suture.zoo.sources import Source, parse_source, resolve
+from suture.zoo.building import resolve
+from suture.zoo.sources import Source, parse_source
 
 
 def load_network(

@@ -27,8 +27,8 @@ def convnet(width: int = 16, classes: int = 10, channels: int = 1) -> nn.Module:
     """
     return _named(
         stage1=_convolution(channels, width),
-        stage2=_convolution(width, 2 * width, pool=nn.MaxPool2d(2)),
-        stage3=_convolution(2 * width, 4 * width, pool=nn.MaxPool2d(2)),
+        stage2=_convolution(width, 2 * width, pool=nn.AvgPool2d(2)),
+        stage3=_convolution(2 * width, 4 * width, pool=nn.AvgPool2d(2)),
         pool=nn.AdaptiveAvgPool2d(1),
         flatten=nn.Flatten(),
         head=nn.Linear(4 * width, classes),
