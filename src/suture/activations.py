@@ -2,7 +2,8 @@
 
 One pass is nested: the activations at a cut are computed from those at the nearest earlier cut that is still cached, so
 a sender's layers run once however many cuts are measured. Images go through in chunks of fixed size and order, so the
-bits do not depend on which cuts were asked for before.
+bits do not depend on which cuts were asked for before. Nor do they on who used the activations before: what somebody
+changed in place is computed anew.
 """
 
 from collections import OrderedDict
@@ -23,12 +24,12 @@ _Key = tuple[str, str, int]  # network, images, index of the cut (one past the l
 class Activations:
     """A cache of activations, least recently used out first.
 
-    ``budget`` bounds what is kept, in bytes of float32 activations in RAM; what a running trial holds comes on top.
+    ``budget`` bounds what is kept, in bytes of RAM; what a running trial holds comes on top.
     """
 
     def __init__(self, budget: int = 4 * 2**30) -> None:
         self.budget = budget
-        self._kept: OrderedDict[_Key, Tensor] = OrderedDict()
+        self._kept: OrderedDict[_Key, tuple[Tensor, int]] = OrderedDict()  # with torch's count of changes in place
 
     def at(self, network: Network, cut: str | Cut, samples: Samples) -> Tensor:
         """Give the activations at a cut, ``(n, *cut.shape)`` on the CPU.
@@ -42,27 +43,33 @@ class Activations:
         return self._get(network, len(network.cuts) + 1, samples)
 
     def _get(self, network: Network, index: int, samples: Samples) -> Tensor:
+        self._forget_changed()
         key = (network.fingerprint, samples.image_fingerprint, index)
         if key not in self._kept:
-            self._kept[key] = self._compute(network, index, samples)
-            self._evict(key)
+            computed = self._compute(network, index, samples)
+            self._kept[key] = computed, computed._version
         self._kept.move_to_end(key)
-        return self._kept[key]
+        found, _ = self._kept[key]
+        self._evict()
+        return found
 
     def _compute(self, network: Network, index: int, samples: Samples) -> Tensor:
         ids = (network.fingerprint, samples.image_fingerprint)
         start = max((i for *kept, i in self._kept if tuple(kept) == ids and i < index), default=0)
-        source = self._kept[(*ids, start)] if start else samples.images
+        source = self._kept[(*ids, start)][0] if start else samples.images
         end = "the output" if index > len(network.cuts) else f"'{network.cuts.names[index - 1]}'"
         return _run(_part(network, start, index), source, network, f"at {end} on {samples.name}")
 
-    def _evict(self, newest: _Key) -> None:
-        used = sum(t.nbytes for t in self._kept.values())
-        for key in list(self._kept):
-            if used <= self.budget:
-                return
-            if key != newest:
-                used -= self._kept.pop(key).nbytes
+    def _forget_changed(self) -> None:
+        for key, (tensor, version) in list(self._kept.items()):
+            if tensor._version != version:
+                del self._kept[key]
+
+    def _evict(self) -> None:
+        used = sum(tensor.nbytes for tensor, _ in self._kept.values())
+        while used > self.budget:
+            _, (tensor, _) = self._kept.popitem(last=False)
+            used -= tensor.nbytes
 
 
 def _part(network: Network, start: int, end: int) -> Frozen:
@@ -74,19 +81,25 @@ def _part(network: Network, start: int, end: int) -> Frozen:
 
 
 def stepwise(part: Frozen, x: Tensor) -> Tensor:
-    """Run part of a network with the tensor at every cut laid out contiguously.
+    """Run part of a network with the images and the tensor at every cut laid out in one way.
 
     The bits of a product may depend on the layout of its operands; this way they do not depend on where a pass began.
     """
-    x = x if part.prepare is None else part.prepare(x)
+    x = _laid_out(x)
+    x = x if part.prepare is None else _laid_out(part.prepare(x))
     for piece in part.pieces:
-        x = piece(x).contiguous()
+        x = _laid_out(piece(x))
     return x
+
+
+def _laid_out(x: Tensor) -> Tensor:
+    """The tensor with the strides of a new one; ``contiguous`` lets dimensions of size 1 keep theirs."""
+    return x.contiguous().view(-1).view(x.shape)
 
 
 def _run(part: Frozen, source: Tensor, network: Network, where: str) -> Tensor:
     out: Tensor | None = None
-    with torch.no_grad():
+    with torch.inference_mode(False), torch.no_grad():
         for start in range(0, len(source), CHUNK):
             chunk = stepwise(part, source[start : start + CHUNK].to(network.device)).cpu()
             if not chunk.isfinite().all():

@@ -1,74 +1,164 @@
 """The command line.
 
 Results go to standard output, everything else to standard error. Exit codes: 0 all measured, 1 some trials failed,
-2 wrong input, 130 interrupted.
+2 wrong input, 130 interrupted. Nothing that takes long to import is imported before a command needs it.
 """
 
 import json
+import os
+import re
+import shutil
 import sys
+import textwrap
 import warnings
 from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from jsonargparse import ArgumentParser, Namespace
-from rich.console import Console
+from jsonargparse import ArgumentError, ArgumentParser, DefaultHelpFormatter, Namespace
 
-from suture import __version__
-from suture.errors import SutureError
+from suture.errors import CutError, ShapeError, SutureError
 
 _MODEL = (
-    "timm:NAME, torchvision:NAME, zoo:NAME or path/to/file.py:FACTORY, then arguments (,key=value) and weights "
-    "(@file.safetensors)"
+    "timm:NAME, torchvision:NAME, zoo:NAME or path/to/file.py:FACTORY, then arguments (,key=value) and trained "
+    "weights (@file.safetensors)"
 )
+_COMMANDS = ("demo", "cuts", "curve")
+_OUT = "folder for table.parquet, curve.png and curve.pdf"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; the exit code."""
-    chosen = _parser().parse_args(None if arguments is None else list(arguments))
-    command = {"demo": _demo, "cuts": _cuts, "curve": _curve}[chosen.subcommand]
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    parser = _parser()
     try:
-        return command(chosen[chosen.subcommand])
+        if not given:
+            parser.print_help(sys.stderr)
+            return 2
+        chosen = parser.parse_args(given)
+        command = dict(zip(_COMMANDS, (_demo, _cuts, _curve), strict=True))[chosen.command]
+        with warnings.catch_warnings():
+            if not sys.warnoptions:
+                warnings.simplefilter("ignore")  # those of libraries; ours are errors
+            return command(chosen[chosen.command])
+    except ArgumentError as error:
+        return _refuse(_plainly(str(error), given))
+    except SystemExit as done:  # --help, --version and --print_config
+        return int(done.code or 0)
     except SutureError as error:
-        print(f"suture: {error}", file=sys.stderr)
-        return 2
+        return _refuse(str(error))
     except KeyboardInterrupt:
-        print("suture: interrupted; with --out, what was measured is in its table.parquet", file=sys.stderr)
+        _say("suture: interrupted; with --out, what was measured before is in its table.parquet")
         return 130
-    except BrokenPipeError:
-        sys.stderr.close()
-        return 1
+    except BrokenPipeError:  # whoever read the results has gone, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+
+
+def _refuse(message: str) -> int:
+    _say(f"suture: {' '.join(message.split())}")
+    return 2
+
+
+def _plainly(message: str, given: list[str]) -> str:
+    """A message of the parser in the words of this one's user."""
+    for found, instead in (
+        (r'^Parser key "([\w.]+)":', r"--\1:"),
+        (r"^argument COMMAND: invalid choice: ('.*') \(choose from (.*)\)", r"no command \1; valid commands: \2"),
+        (r"Expected a <class 'int'>\. Got value: (.*)", r"expected a whole number, got \1"),
+    ):
+        message = re.sub(found, instead, message, flags=re.DOTALL)
+    missing = re.fullmatch(r"the following arguments are required: (.*)", message)
+    if missing:
+        names = [name.rpartition(".")[2] for name in missing[1].split(", ")]
+        message = f"missing {', '.join(n.upper() if n in ('model', 'sender', 'receiver') else f'--{n}' for n in names)}"
+    command = given[0] + " " if given[0] in _COMMANDS else ""
+    return f"{message}; see suture {command}--help"
+
+
+# The parser
+
+
+class _Help(DefaultHelpFormatter):
+    """Help of at most 98 columns; examples keep their lines, and only telling defaults are told."""
+
+    def __init__(self, prog: str, **settings: Any) -> None:
+        width = min(shutil.get_terminal_size().columns, 100) - 2
+        super().__init__(prog, **settings | {"width": width})  # type: ignore[no-untyped-call]
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return text if "\n" in text else textwrap.fill(text, width)
+
+    def _get_help_string(self, action: Any) -> str:
+        if action.option_strings in (["--print_config"], ["--version"]):
+            return {"print_config": "print the settings as YAML, for --config", "version": "show the version"}[
+                action.option_strings[0][2:]
+            ] + " and exit"
+        default = "" if action.default in (None, False, "==SUPPRESS==") else " (default: %(default)s)"
+        return (action.help or "") + default
+
+    def _format_action(self, action: Any) -> str:
+        made: str = super()._format_action(action)
+        return made.partition("\n")[2] if action.dest == "command" else made
+
+
+def _new_parser(about: str, *examples: str, **settings: Any) -> ArgumentParser:
+    shown = "\n".join(f"  {example}" for example in examples)
+    return ArgumentParser(
+        description=about,
+        epilog=f"example{'s' if len(examples) > 1 else ''}:\n{shown}" if examples else None,
+        formatter_class=_Help,
+        exit_on_error=False,
+        allow_abbrev=False,
+        **settings,
+    )
 
 
 def _parser() -> ArgumentParser:
-    parser = ArgumentParser(
+    parser = _new_parser(
+        "Model stitching: join the first layers of one trained network to the last layers of another by a small "
+        "trainable stitch, and measure, beside controls, what the first network's representation is worth to the "
+        "second.",
+        "suture demo",
+        "suture cuts timm:resnet50",
+        "suture curve --help",
         prog="suture",
-        description="Model stitching: join the first layers of one network to the last of another, and measure.",
-        version=__version__,
+        version=version("suture"),
     )
-    commands = parser.add_subcommands(required=True, title="commands", metavar="COMMAND")
-    commands.add_subcommand("demo", _demo_parser(), help="two small networks on real digits, stitched at every cut")
-    commands.add_subcommand("cuts", _cuts_parser(), help="where a network can be cut")
-    commands.add_subcommand("curve", _curve_parser(), help="stitch one network to another at every cut they share")
+    commands = parser.add_subcommands(
+        required=True, dest="command", title="commands", metavar="COMMAND", description=None
+    )
+    for name, made, about in (
+        ("demo", _demo_parser(), "two small networks on real handwritten digits, stitched at every cut"),
+        ("cuts", _cuts_parser(), "where a network can be cut"),
+        ("curve", _curve_parser(), "stitch one network to another at every cut that they share"),
+    ):
+        commands.add_subcommand(name, made, help=about)
+        made.prog = f"suture {name}"
     return parser
 
 
 def _demo_parser() -> ArgumentParser:
-    parser = ArgumentParser(
-        description="Train two small networks on scikit-learn's handwritten digits, stitch them at every cut with "
-        "controls, print the table and write it, with a figure, to a folder. About a minute on two cores; no network."
+    parser = _new_parser(
+        "Train two small networks on scikit-learn's handwritten digits, stitch them at every cut, with controls, print "
+        "the table and write it, with a figure, to a folder. It takes about a minute and downloads nothing.",
+        "suture demo --out digits",
     )
-    parser.add_argument("--out", type=str, default="suture-demo", help="folder for table.parquet and curve.png, .pdf")
+    parser.add_argument("--out", type=str, default="suture-demo", metavar="FOLDER", help=_OUT)
     _add_json(parser)
     return parser
 
 
 def _cuts_parser() -> ArgumentParser:
-    parser = ArgumentParser(
-        description="List every place in a network through which exactly one tensor passes.\n"
-        "Example: suture cuts timm:resnet50"
+    parser = _new_parser(
+        "List every place in a network through which exactly one tensor passes, with its shape, its depth, and the "
+        "parameters and FLOPs up to it.",
+        "suture cuts timm:resnet50",
+        "suture cuts timm:vit_tiny_patch16_224,img_size=32,patch_size=4",
+        "suture cuts models.py:make_net,width=8 --shape 3x32x32",
     )
-    parser.add_argument("model", type=str, help=_MODEL)
+    parser.add_argument("model", type=str, metavar="MODEL", help=_MODEL)
     parser.add_argument("--shape", type=str, default=None, help="of one raw image, such as 3x224x224")
     parser.add_argument("--dropped", action="store_true", help="also say which tensors are no cuts, and why")
     _add_json(parser)
@@ -76,34 +166,54 @@ def _cuts_parser() -> ArgumentParser:
 
 
 def _curve_parser() -> ArgumentParser:
-    parser = ArgumentParser(
-        description="Stitch the sender's first layers to the receiver's last at every cut that both share, with "
-        "controls.\nExample: suture curve zoo:resnet@a.safetensors zoo:resnet@b.safetensors --data cifar10 --out runs"
+    parser = _new_parser(
+        "Stitch the sender's first layers to the receiver's last layers at every cut that both share, each with its "
+        "controls, and print the stitched network's test accuracy and its penalty, with 95 % intervals.",
+        "suture curve zoo:resnet@a.pt zoo:resnet@b.pt --data cifar10 --out runs/ab",
+        "suture curve models.py:net@a.pt models.py:net@b.pt --data photos --at layer2.0",
     )
-    parser.add_argument("sender", type=str, help=_MODEL)
-    parser.add_argument("receiver", type=str, help="likewise")
-    parser.add_argument("--data", type=str, required=True, help="digits, mnist, cifar10, a hub id or a local folder")
-    parser.add_argument(
-        "--at", type=str, default=None, help="cuts, separated by commas; by default all that they share"
+    parser.add_argument("sender", type=str, metavar="SENDER", help=_MODEL)
+    parser.add_argument("receiver", type=str, metavar="RECEIVER", help="likewise")
+    add = parser.add_argument
+    add("--data", type=str, required=True, help="digits, mnist, cifar10, a Hugging Face hub id or a local folder")
+    add(
+        "--at",
+        type=str,
+        default=None,
+        metavar="CUTS",
+        help="by default all that both share; A,B,… or, where names differ, A:X,B:Y,…",
     )
-    parser.add_argument("--fit", type=str, default="default", help="how stitches are fitted: default, least-squares")
-    parser.add_argument("--controls", type=str, default="all", help="all, none, or names separated by commas")
-    parser.add_argument("--seeds", type=int, default=1, help="how many seeds of the stitch")
-    parser.add_argument("--fit-samples", type=int, default=None, help="use only the first so many images to fit")
-    parser.add_argument("--score-samples", type=int, default=None, help="use only the first so many images to score")
-    parser.add_argument("--size", type=int, default=None, help="resize the images to this side in pixels")
-    parser.add_argument("--out", type=str, default=None, help="folder for table.parquet and curve.png, .pdf")
-    parser.add_argument("--config", action="config", help="a YAML file of these settings")
+    add("--fit", type=str, default="task-loss", help="how stitches are fitted: task-loss or least-squares")
+    add("--controls", type=str, default="all", help="all, none, or names separated by commas")
+    add("--seeds", type=int, default=1, metavar="N", help="how many seeds of the stitch")
+    add("--fit-samples", type=int, default=None, metavar="N", help="fit on the first N images only")
+    add("--score-samples", type=int, default=None, metavar="N", help="score on the first N images only")
+    add("--size", type=int, default=None, metavar="PIXELS", help="resize the images to this side")
+    add("--out", type=str, default=None, metavar="FOLDER", help=_OUT)
     _add_json(parser)
+    add("--config", action="config", metavar="FILE", help="a YAML file of these settings")
     return parser
 
 
 def _add_json(parser: ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="print JSON to standard output instead of a table")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+
+
+# The commands
 
 
 def _say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
+
+
+def _show(*things: Any) -> None:
+    """Print tables and texts to standard output, without spaces at the ends of lines."""
+    from rich.console import Console
+
+    console = Console(highlight=False, markup=False, emoji=False)
+    with console.capture() as captured:
+        console.print(*things, sep="\n")
+    print("\n".join(line.rstrip() for line in captured.get().splitlines()), flush=True)
 
 
 def _demo(chosen: Namespace) -> int:
@@ -118,29 +228,25 @@ def _demo(chosen: Namespace) -> int:
 def _cuts(chosen: Namespace) -> int:
     import torch
 
-    from suture.report.screen import cuts_table
-    from suture.zoo import load_network
-    from suture.zoo.loading import image_shape
+    from suture.report.screen import cuts_table, dropped_table
+    from suture.zoo.loading import image_shape, load_model
 
+    model = load_model(chosen.model)
     shape = _shape(chosen.shape) if chosen.shape is not None else image_shape(chosen.model)
     random = torch.Generator().manual_seed(0)
-    network = load_network(
-        chosen.model, example=torch.randint(0, 256, (4, *shape), dtype=torch.uint8, generator=random)
-    )
+    example = torch.randint(0, 256, (4, *shape), dtype=torch.uint8, generator=random)
+    network = model.network(example)
     if chosen.json:
-        print(json.dumps(_cuts_record(network, shape), indent=2))
+        print(json.dumps(_cuts_record(network, shape), indent=2), flush=True)
         return 0
-    console = Console(highlight=False)
-    console.print(cuts_table(network.cuts))
+    dropped = network.cuts.dropped
     refused = "".join(f"; {backend} could not: {reason}" for backend, reason in network.refused.items())
-    console.print(
-        f"{len(network.cuts)} cuts of {network.name} by {network.backend}{refused}, each verified bit for bit; "
-        f"{len(network.cuts.dropped)} other tensors are no cuts{'' if chosen.dropped else ' (--dropped says why)'}",
-        markup=False,
+    said = f"{len(network.cuts)} cuts of {network.name} by {network.backend}{refused}, each verified bit for bit"
+    if dropped:
+        said += f"; {len(dropped)} other tensors are no cuts" + ("" if chosen.dropped else ", --dropped says why")
+    _show(
+        cuts_table(network.cuts), "", said, *(["", dropped_table(network.cuts)] if chosen.dropped and dropped else [])
     )
-    if chosen.dropped:
-        for name, reason in network.cuts.dropped.items():
-            console.print(f"  {name}: {reason}", markup=False)
     return 0
 
 
@@ -158,48 +264,85 @@ def _cuts_record(network: Any, shape: tuple[int, ...]) -> dict[str, object]:
 
 def _shape(text: str) -> tuple[int, ...]:
     sizes = text.lower().replace(",", "x").split("x")
-    if len(sizes) != 3 or not all(size.strip().isdigit() and int(size) > 0 for size in sizes):
+    if len(sizes) != 3 or not all(size.strip().isdecimal() and int(size) > 0 for size in sizes):
         raise SutureError(f"--shape {text}: give channels, height and width of one image, such as 3x224x224")
     return tuple(int(size) for size in sizes)
 
 
 def _curve(chosen: Namespace) -> int:
-    from suture import plans
     from suture.data import load_data
     from suture.runners.local import prepare_folder, run
     from suture.runners.progress import shown
 
-    folder = prepare_folder(chosen.out) if chosen.out is not None else None
     fit, controls = _fit(chosen.fit), _controls(chosen.controls)
-    if chosen.seeds < 1:
-        raise SutureError(f"--seeds {chosen.seeds}: give at least 1")
+    for name, least in (("seeds", 1), ("fit_samples", 2), ("score_samples", 2), ("size", 1)):
+        if chosen[name] is not None and chosen[name] < least:
+            raise SutureError(f"--{name.replace('_', '-')} {chosen[name]}: give at least {least}")
+    models = _models(chosen.sender, chosen.receiver)
+    folder = prepare_folder(chosen.out) if chosen.out is not None else None
     data = load_data(chosen.data, size=chosen.size).limited(fit=chosen.fit_samples, score=chosen.score_samples)
-    sender, receiver = _pair(chosen.sender, chosen.receiver, data)
-    at = [cut.strip() for cut in chosen.at.split(",")] if chosen.at else None
-    plan = plans.curve(sender, receiver, data=data, at=at, fit=fit, controls=controls, seeds=chosen.seeds)
-    _say(f"{sender.name} → {receiver.name}: {len(plan)} trials on {data.name}, {len(data.fit):,} images to fit")
+    networks = [model.network(data.example) for model in models]
+    sender, receiver = networks[0], networks[-1]
+    plan = _plan(chosen.at, sender, receiver, data=data, fit=fit, controls=controls, seeds=chosen.seeds)
+    _say(
+        f"{sender.name} → {receiver.name} on {data.name}: {len(data.fit):,} images to fit, {len(data.score):,} to score"
+    )
     return _finish(run(plan, store=folder, progress=shown()), folder, chosen.json)
 
 
-def _pair(sender: str, receiver: str, data: Any) -> tuple[Any, Any]:
-    """Both networks, with names that tell them apart; a random network is said to be one."""
-    from suture.zoo import load_network
-    from suture.zoo.loading import is_random, source_name
+def _plan(at: str | None, sender: Any, receiver: Any, **settings: Any) -> Any:
+    """The trials at the cuts that ``--at`` names, or at all that both share."""
+    from suture import plans
 
-    names = [source_name(sender), source_name(receiver)]
-    if names[0] == names[1] and sender != receiver:
-        names = [f"{names[0]} A", f"{names[1]} B"]
-    for text in dict.fromkeys((sender, receiver)):
+    plan = plans.Plan(())
+    for text in _shared(sender, receiver) if at is None else dict.fromkeys(at.split(",")):
+        cuts = [cut.strip() for cut in text.split(":")]
+        if len(cuts) > 2:
+            raise SutureError(f"--at {text}: give one cut, or SENDER_CUT:RECEIVER_CUT where the names differ")
+        try:
+            seam = plans.seam(sender, receiver, at=(cuts[0], cuts[-1]), **settings)
+        except ShapeError as error:
+            raise ShapeError(f"at {text}: {error}; choose the cuts with --at") from error
+        if seam[0].receiver_cut in {trial.receiver_cut for trial in plan}:
+            raise SutureError(f"--at leads to the receiver's cut '{seam[0].receiver_cut}' twice; a curve has it once")
+        plan += seam
+    return plan
+
+
+def _shared(sender: Any, receiver: Any) -> tuple[str, ...]:
+    from suture.cuts import shared
+
+    try:
+        return shared(sender.cuts, receiver.cuts)
+    except CutError as error:
+        in_python, here = "at=(sender cut, receiver cut)", "--at SENDER_CUT:RECEIVER_CUT"
+        raise CutError(str(error).replace(in_python, here)) from error
+
+
+def _models(sender: str, receiver: str) -> list[Any]:
+    """The models of both strings (one, where they are equal), with their names; a random network is said to be one."""
+    import torch
+
+    from suture.seeds import derive_seed
+    from suture.zoo.loading import is_random, load_model, names_apart
+
+    texts = list(dict.fromkeys((sender, receiver)))
+    models = []
+    for role, text, name in zip(("sender", "receiver"), texts, names_apart(texts), strict=False):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(derive_seed("random network", role))
+            models.append(load_model(text, name=name))
         if is_random(text):
-            _say(f"suture: {text} names no weights, so it is a random network; give some after an @")
-    first = load_network(sender, example=data.example, name=names[0])
-    return first, first if sender == receiver else load_network(receiver, example=data.example, name=names[1])
+            _say(f"suture: {text} names no weights, so it is a random network; give trained weights after an @")
+    if len(texts) == 1:
+        _say(f"suture: sender and receiver are one network, {sender}; give another to compare")
+    return models
 
 
 def _fit(name: str) -> Any:
     from suture.fits import LeastSquares, TaskLoss
 
-    fits = {"default": TaskLoss(), "least-squares": LeastSquares()}
+    fits = {"task-loss": TaskLoss(), "least-squares": LeastSquares()}
     if name not in fits:
         raise SutureError(f"no fit '{name}'; valid fits: {', '.join(fits)}")
     return fits[name]
@@ -215,33 +358,31 @@ def _controls(text: str) -> tuple[Any, ...]:
     for name in names:
         if name not in by_name:
             raise SutureError(f"no control '{name}'; valid controls: all, none, {', '.join(by_name)}")
-    return tuple(by_name[name] for name in names)
+    return tuple(by_name[name] for name in dict.fromkeys(names))
 
 
 def _finish(table: Any, folder: Path | None, as_json: bool) -> int:
-    """Print the table, write its figure, and say what failed; the exit code."""
+    """Print the table, draw its figure, and say what failed; the exit code."""
     from suture.report import figures, screen
 
     failed = table[table["status"] == "failed"]["trial"].nunique()
     files = [folder / "table.parquet"] if folder is not None else []
     if folder is not None and (table["status"] == "ok").any():
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            files += figures.save(figures.curve(table), folder / "curve")
+        files += figures.save(figures.curve(table), folder / "curve")
     if as_json:
-        rows = json.loads(table.to_json(orient="records"))
-        print(json.dumps({"rows": rows, "files": [str(file) for file in files], "failed": failed}, indent=2))
+        rows = json.loads(table.to_json(orient="records", double_precision=15))
+        print(
+            json.dumps({"rows": rows, "files": [str(file) for file in files], "failed": failed}, indent=2), flush=True
+        )
     else:
-        console = Console(highlight=False)
-        console.print(screen.curve_heading(table), markup=False)
-        console.print()
-        console.print(screen.curve_table(table, width=console.width))
-        console.print()
-        console.print(screen.reading(table), markup=False)
+        width = shutil.get_terminal_size().columns
+        parts = [screen.curve_heading(table), screen.curve_table(table, width=width), screen.reading(table)]
+        _show(*[line for part in parts if part for line in ("", part)][1:])
     for file in files:
         _say(f"wrote {file}")
     if failed:
-        _say(f"suture: {failed} of {table['trial'].nunique()} trials failed; the table's column 'error' says why")
+        reasons = "; ".join(screen.failures(table))
+        _say(f"suture: {failed} of {table['trial'].nunique()} trials failed: {reasons}")
     return 1 if failed else 0
 
 

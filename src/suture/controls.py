@@ -2,15 +2,21 @@
 
 A control is a function ``Trial → Trial``; runners and fits never hear of it.
 
-==================  ======================================================  ==================================
-control             what is changed                                                what it shows
-==================  ======================================================  ==================================
-itself              the sender is the receiver, cut at the same place              what the stitch adds: should stay
-untrained sender    the sender has never seen data                                 what suffix and stitch do alone
-untrained receiver  the receiver has never seen data                               how much the stitch can learn
-untrained both      neither has                                                    the floor of the method
-shuffled pairs      the stitch is fitted to the labels and activations of others   should collapse to chance
-==================  ======================================================  ==================================
+==================  =====================================================  =====================================
+control             what is changed                                        what it shows
+==================  =====================================================  =====================================
+itself              the sender is the receiver, cut at the same place      what the stitch adds: should stay
+untrained sender    the sender has never seen data                         what suffix and stitch do alone
+untrained receiver  the receiver has never seen data                       how much the stitch can learn
+untrained both      neither has                                            the floor of the method
+shuffled pairs      the stitch is fitted to the labels and activations of  whether it leaks: collapses to chance
+                    other images
+==================  =====================================================  =====================================
+
+An untrained receiver is also the baseline of its penalty, which is therefore negative where the stitch learns the task
+by itself: compare the stitched score. And least squares alone does not collapse on maps and tokens of shuffled pairs:
+images have in common what they show at each position on average, and at an early cut that alone tells much about how
+channels correspond. Fits that end on the task loss do collapse, and so do vectors, which have no positions.
 
 bansal2021, section 2 (untrained sender); hernandez2022 (untrained sender, receiver, both); smith2024, appendix C.5
 (itself).

@@ -98,7 +98,7 @@ def shared(a: Cuts, b: Cuts) -> tuple[str, ...]:
 
     Raises ``CutError``, with the names of both, where they share none.
     """
-    names = tuple(cut.name for cut in a if cut.name in b)
+    names = tuple(name for name in a.names if name in b._by_name)
     if not names:
         raise CutError(
             f"no common cut: the sender has {', '.join(a.names)}; the receiver has {', '.join(b.names)}; "

@@ -1,10 +1,11 @@
 """From a traced graph to pieces: where one tensor passes, and the modules between those places.
 
-The nodes of a traced network are of three kinds, told apart by running it on two batch sizes:
+The nodes of a traced network are of three kinds:
 
-- *data*: holds tensors and depends on the values of the input;
-- *static*: holds no tensor (sizes, flags, devices). Never stored across a cut, always derived anew: it is the same at
-  every batch size, or proportional to the first dimension of the tensor that passes;
+- *data*: depends on the values of the input, or is a tensor that such values are written into;
+- *static*: what follows from sizes, flags and devices alone. Never stored across a cut, always computed anew from the
+  sizes on the other side; the size of a tensor that lies before the cut is the same at every batch size, or
+  proportional to the batch that passes, as two runs at different batch sizes tell;
 - *free*: tensors that depend on no data (parameters, masks, a class token expanded to the batch); computed where used.
 
 Side inputs such as position ids and class tokens are static or free and therefore no bypass. A data node is a cut when
@@ -12,12 +13,14 @@ no other data node before it is read after it. Pieces keep every operation in it
 stay where they were.
 """
 
+import inspect
 import operator
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import torch
-from torch import Tensor, fx, nn
+from torch import Tensor, fx
 from torch.utils._pytree import tree_leaves, tree_map
 
 Names = Mapping[fx.Node, tuple[str, ...]]
@@ -50,16 +53,20 @@ class CutGraph:
     """A traced network, ready to be cut.
 
     ``probes`` are two inputs of different batch sizes. Raises ``GraphError`` where the network does not return exactly
-    one tensor.
+    one tensor that depends on its input.
     """
 
     def __init__(self, module: fx.GraphModule, names: Names, probes: tuple[Tensor, Tensor]) -> None:
         self.module, self.names = module, names
         self.nodes = list(module.graph.nodes)
         self.seen = [self._record(probe) for probe in probes]
+        self.input = next(node for node in self.nodes if node.op == "placeholder")
         self.result = self._result()
-        self._live = self._live_nodes()
-        self._data = self._data_nodes()
+        live, depending = self._live_nodes(), self._depending({self.input} | self._written())
+        self.data = [node for node in depending if node in live]
+        self.unread = set(depending) - live  #: nodes of which at most the size is read
+        if self.result not in self.data:
+            raise GraphError("its output does not depend on its input")
         self.dropped: dict[str, str] = {}
         self.candidates = self._find()
 
@@ -77,39 +84,56 @@ class CutGraph:
         return tensors[0]
 
     def _live_nodes(self) -> set[fx.Node]:
+        """The nodes whose values the output depends on; a size alone can be had without the tensor."""
         live = {self.nodes[-1]}
         for node in reversed(self.nodes):
             if node in live or _may_mutate(node, self.module):
                 live.add(node)
-                live.update(node.all_input_nodes)
+                live.update([] if self._is_size(node) else node.all_input_nodes)
         return live
 
-    def _is_static(self, node: fx.Node) -> bool:
-        return not any(isinstance(leaf, _Shape) for leaf in tree_leaves(self.seen[0][node]))
+    def _is_size(self, node: fx.Node) -> bool:
+        return not self._holds_tensor(node) and operation(node) in _METADATA
 
-    def _data_nodes(self) -> list[fx.Node]:
-        data: dict[fx.Node, None] = {}
+    def _holds_tensor(self, node: fx.Node) -> bool:
+        return any(isinstance(leaf, _Shape) for leaf in tree_leaves(self.seen[0][node]))
+
+    def _depending(self, sources: set[fx.Node]) -> dict[fx.Node, None]:
+        """The sources and what depends on their values, in order."""
+        found: dict[fx.Node, None] = {}
         for node in self.nodes[:-1]:
-            depends = node.op == "placeholder" or any(source in data for source in node.all_input_nodes)
-            if depends and node in self._live and not self._is_static(node):
-                data[node] = None
-        return list(data)
+            if node in sources or (any(read in found for read in node.all_input_nodes) and not self._is_size(node)):
+                found[node] = None
+        return found
+
+    def _written(self) -> set[fx.Node]:
+        """Tensors made without the input that something is written into later, and what they were made of."""
+        made_of_input = self._depending({self.input})
+        todo = [node for writer in self.nodes if _may_mutate(writer, self.module) for node in _target(writer)]
+        written: set[fx.Node] = set()
+        while todo:
+            node = todo.pop()
+            known = node in made_of_input or node in written or node.op == "get_attr"
+            if not known and self._holds_tensor(node):
+                written.add(node)
+                todo += node.all_input_nodes
+        return written
 
     def _find(self) -> list[fx.Node]:
         """The data nodes past which no other data node is read, without the input and the output."""
-        position = {node: i for i, node in enumerate(self._data)}
+        position = {node: i for i, node in enumerate(self.data)}
         last_read = {
             node: max((position[user] for user in node.users if user in position), default=i)
             for node, i in position.items()
         }
-        last_read[self.result] = len(self._data)
+        last_read[self.result] = len(self.data)
         crossing: dict[fx.Node, None] = {}
         found = []
-        for i, node in enumerate(self._data):
+        for i, node in enumerate(self.data):
             crossing = {other: None for other in crossing if last_read[other] > i}
             reason = self._reason(node, next(iter(crossing), None))
             crossing[node] = None
-            if node is self.result or node.op == "placeholder":
+            if node is self.result or node is self.input:
                 continue
             if reason is None:
                 found.append(node)
@@ -119,22 +143,22 @@ class CutGraph:
 
     def _reason(self, node: fx.Node, other: fx.Node | None) -> str | None:
         if other is not None:
-            skip = "the input" if other.op == "placeholder" else f"'{self.name(other)}'"
+            skip = "the input" if other is self.input else f"'{self.name(other)}'"
             return f"a path from {skip} jumps over it"
         small, large = (seen[node] for seen in self.seen)
         if not isinstance(small, _Shape):
-            return "it is a tuple, not one tensor"
+            return f"it is a {type(small).__name__}, not one tensor"
         if not small.floating:
             return "it does not hold floating-point numbers"
-        batches = [self._batch(seen) for seen in self.seen]
-        if not small.shape or [small.shape[0], large.shape[0]] != batches:
+        if not small.shape or [small.shape[0], large.shape[0]] != self.batches(self.input):
             return "its first dimension is not the batch"
         if small.shape[1:] != large.shape[1:]:
             return "its shape depends on the batch"
         return None
 
-    def _batch(self, seen: Mapping[fx.Node, Any]) -> int:
-        return int(seen[self._data[0]].shape[0])
+    def batches(self, node: fx.Node) -> list[int]:
+        """The node's first dimension in both runs."""
+        return [int(seen[node].shape[0]) for seen in self.seen]
 
     def name(self, node: fx.Node) -> str:
         """The node's first name."""
@@ -145,19 +169,14 @@ class CutGraph:
 
         Raises ``GraphError`` where a size cannot be derived from the tensor that passes.
         """
-        ends = [*cuts, self.result]
-        starts = [self._data[0], *cuts]
-        return [_PieceBuilder(self, a, b).build() for a, b in zip(starts, ends, strict=True)]
+        bounds = pairwise([self.input, *cuts, self.result])
+        return [_PieceBuilder(self, start, end).build() for start, end in bounds]
 
     def between(self, start: fx.Node, end: fx.Node) -> list[fx.Node]:
         """The data nodes after ``start`` up to ``end``; after the last cut, all that are left."""
-        first = self._data.index(start) + 1
-        last = len(self._data) if end is self.result else self._data.index(end) + 1
-        return self._data[first:last]
-
-    def is_static(self, node: fx.Node) -> bool:
-        """Whether the node holds no tensor."""
-        return self._is_static(node)
+        first = self.data.index(start) + 1
+        last = len(self.data) if end is self.result else self.data.index(end) + 1
+        return self.data[first:last]
 
 
 class _PieceBuilder:
@@ -165,6 +184,7 @@ class _PieceBuilder:
 
     def __init__(self, source: CutGraph, start: fx.Node, end: fx.Node) -> None:
         self.source, self.start, self.end = source, start, end
+        self.passing = source.unread | set(source.data)
         self.graph = fx.Graph()
         self.input = self.graph.placeholder("x")
         self.copies: dict[fx.Node, Any] = {start: self.input}
@@ -178,31 +198,47 @@ class _PieceBuilder:
     def _copy(self, node: fx.Node) -> Any:
         """What stands for a node of the source in this piece."""
         if node not in self.copies:
-            if self.source.is_static(node):
+            if any(read in self.passing and read not in self.copies for read in node.all_input_nodes):
                 small, large = (seen[node] for seen in self.source.seen)
-                self.copies[node] = self._derive(small, large, node.name)
+                self.copies[node] = self._derive(small, large, node)
             else:
                 self.copies[node] = self.graph.node_copy(node, self._copy)
         return self.copies[node]
 
-    def _derive(self, small: Any, large: Any, name: str) -> Any:
+    def _derive(self, small: Any, large: Any, node: fx.Node) -> Any:
+        """The size of a tensor before the cut, by what it was in two runs."""
         if isinstance(small, tuple):
-            return tuple(self._derive(a, b, name) for a, b in zip(small, large, strict=True))
+            return tuple(self._derive(a, b, node) for a, b in zip(small, large, strict=True))
         if small == large:
             return small
-        width = [seen[self.start].shape[0] for seen in self.source.seen]
-        if type(small) is not int or small * width[1] != large * width[0]:
-            raise GraphError(f"'{name}' depends on the batch size in a way that cannot be derived at a cut")
+        few, many = self.source.batches(self.start)
+        if type(small) is not int or small * many != large * few:
+            raise GraphError(f"'{node.name}' depends on the batch size in a way that cannot be derived at a cut")
         size = self.graph.call_method("size", (self.input, 0))
-        if small == width[0]:
+        if small == few:
             return size
-        return self.graph.call_function(
-            operator.floordiv, (self.graph.call_function(operator.mul, (size, small)), width[0])
-        )
+        return self.graph.call_function(operator.floordiv, (self.graph.call_function(operator.mul, (size, small)), few))
+
+
+_METADATA = {
+    *("getattr", "size", "dim", "ndimension", "numel", "nelement", "stride", "storage_offset", "element_size"),
+    *("is_contiguous", "is_floating_point", "is_complex", "get_device", "sym_size", "sym_numel", "sym_stride"),
+}
+"""Operations that, where they give no tensor, read what does not depend on its values."""
+
+
+def operation(node: fx.Node) -> str:
+    """The plain name of what a node computes: ``add``, ``flatten``, ``conv2d``."""
+    if node.op in ("placeholder", "output"):
+        return node.op
+    if isinstance(node.target, torch._ops.OpOverload):
+        return node.target._schema.name.split("::")[1]
+    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", node.name)
+    return name.rpartition(".")[2] or node.name
 
 
 def _may_mutate(node: fx.Node, module: fx.GraphModule) -> bool:
-    """Whether a node whose result nobody reads may still have changed a tensor."""
+    """Whether a node may change a tensor that it is given."""
     if node.op == "call_method":
         return str(node.target).endswith("_")
     if node.op == "call_function":
@@ -210,27 +246,30 @@ def _may_mutate(node: fx.Node, module: fx.GraphModule) -> bool:
             return bool(node.target._schema.is_mutable)
         name = getattr(node.target, "__name__", "")
         in_place = node.target in _IN_PLACE or (name.endswith("_") and not name.endswith("__"))
-        return in_place or bool(node.kwargs.get("inplace")) or "out" in node.kwargs
+        return in_place or _asked_in_place(node) or "out" in node.kwargs
     if node.op == "call_module":
         called = module.get_submodule(str(node.target))
         return bool(getattr(called, "inplace", False)) or not type(called).__module__.startswith("torch.nn")
     return False
 
 
+def _target(node: fx.Node) -> Sequence[fx.Node]:
+    """What a node that may mutate would change."""
+    given = node.kwargs.get("out")
+    return [given] if isinstance(given, fx.Node) else node.all_input_nodes[:1]
+
+
+def _asked_in_place(node: fx.Node) -> bool:
+    """Whether a function is called with ``inplace=True``, by name or by position."""
+    assert callable(node.target)
+    try:
+        given = inspect.signature(node.target).bind(*node.args, **node.kwargs).arguments
+    except (TypeError, ValueError):  # a builtin without a signature
+        given = node.kwargs
+    return bool(given.get("inplace"))
+
+
 _IN_PLACE = {
     operator.setitem,
     *(getattr(operator, f"i{op}") for op in ("add", "sub", "mul", "truediv", "pow")),
 }
-
-
-def parameters_of(pieces: Sequence[nn.Module]) -> list[int]:
-    """Number of distinct parameters up to the end of each piece."""
-    seen: set[int] = set()
-    totals, total = [], 0
-    for piece in pieces:
-        for parameter in piece.parameters():
-            if id(parameter) not in seen:
-                seen.add(id(parameter))
-                total += parameter.numel()
-        totals.append(total)
-    return totals

@@ -12,21 +12,22 @@ from functools import cached_property
 
 import torch
 from torch import Tensor, fx, nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from suture import untrained
-from suture.cuts import Cut, Cuts
+from suture.costs import measure_cuts
+from suture.cuts import Cut
 from suture.errors import DataError, NetworkError
-from suture.graph import parameters_of
-from suture.preprocess import Preprocess, Preprocessing, as_floats
+from suture.freezing import drop_idle_hooks, frozen_copy, plain_tensors, registered, restored
+from suture.pieces import Piece, same_bits
+from suture.preprocess import Prepare, Preprocess, Preprocessing, describe
 from suture.seeds import digest
-from suture.tracing import Piece, Stage, Traced, trace
+from suture.tracing import Stage, Traced, portable, trace
 
 
 class Frozen(nn.Module):
     """Part of a network, from raw images or a cut to a cut or the output; no call makes it train."""
 
-    def __init__(self, pieces: Sequence[Piece], prepare: "_Prepare | None" = None) -> None:
+    def __init__(self, pieces: Sequence[Piece], prepare: Prepare | None = None) -> None:
         super().__init__()
         self.prepare = prepare
         self.pieces = nn.ModuleList(pieces)
@@ -57,7 +58,8 @@ class Network:
         stages: the forward pass as a list of module paths, or of ``(name, function)`` pairs, for models that cannot be
             traced.
         copy: whether to copy the tensors of the model.
-        constants: names of floating-point buffers that are no result of training.
+        constants: names of floating-point buffers, or of plain tensor attributes, that are no result of training;
+            with a ``factory`` also of parameters that it does not draw at random.
 
     Raises:
         NetworkError: the model's weights or outputs are not finite or not reproducible (the message names where).
@@ -78,23 +80,36 @@ class Network:
         constants: Sequence[str] = (),
     ) -> None:
         self.name = name or type(model).__name__
-        self.preprocess: Preprocessing = preprocess if preprocess is not None else Preprocess()
+        self._model = frozen_copy(model, copy, self.name)
+        self.preprocess = _frozen_preprocess(preprocess, self.name)
         self.constants = tuple(constants)
-        self._model = _frozen_copy(model, copy)
         self._factory = factory
-        self._stages = stages
+        self._stages = portable(model, stages)
         self._example = example
+        self._untrained: dict[int, Network] = {}
         _check_weights(self._model, self.name)
         self.device = next((p.device for p in self._model.parameters()), torch.device("cpu"))
-        self._prepare = _Prepare(self.preprocess)
-        probes = [_prepared(self._prepare, _batch(example, n), self) for n in (1, 2, 3)]
-        self._input_shape = probes[0].shape[1:]
-        _check_outputs(self._model, probes, self.name)
-        _drop_idle_hooks(self._model, probes[2])
-        self._traced: Traced = trace(self._model, probes, stages)
-        self.cuts, self.outputs = _measure_cuts(self._traced, probes[0], self.name)
-        self._untrained: dict[int, Network] = {}
+        with torch.inference_mode(False), torch.no_grad(), restored(self._model) as scratch:
+            probes = self._probes()
+            _check_outputs(self._model, probes, self.name)
+            drop_idle_hooks(self._model, probes[2])
+        with torch.inference_mode(False), torch.no_grad(), restored(self._model) as scratch:
+            self._traced: Traced = trace(self._model, probes, self._stages)
+            self.cuts, self.outputs = measure_cuts(self._traced, self._model, probes[0], self.name)
+        self._scratch = frozenset(scratch)
         self.wrapped_digest = self.state_digest()  #: what ``state_digest`` gave when the network was made
+
+    def _probes(self) -> list[Tensor]:
+        """Inputs of the model with batch sizes 1, 2 and 3, made of the example."""
+        self._prepare = Prepare(self.preprocess)
+        images = [_batch(self._example, n) for n in (1, 2, 3)]
+        first = _prepared(self._prepare, images[0], self)
+        self._prepare = Prepare(self.preprocess, _dtype_for(self._model, first))
+        self._input_shape = first.shape[1:]
+        probes = [_prepared(self._prepare, batch, self) for batch in images]
+        if not same_bits(probes[2], _prepared(self._prepare, images[2], self)):
+            raise DataError(f"the preprocessing of {self.name} is random: the same images gave two inputs")
+        return probes
 
     @property
     def backend(self) -> str:
@@ -108,17 +123,30 @@ class Network:
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 over everything that decides the output: weights, buffers, operations and preprocessing."""
-        code = [p.body.code if isinstance(p.body, fx.GraphModule) else repr(p.body) for p in self._traced.pieces]
-        return digest(self.wrapped_digest, repr(self._model), code, _describe(self.preprocess), self._stage_names())
+        """SHA-256 over everything that decides the output: tensors, operations and preprocessing."""
+        pieces = self._traced.pieces
+        code = [p.body.code if isinstance(p.body, fx.GraphModule) else repr(p.body) for p in pieces]
+        settings = [_settings(module) for piece in pieces for module in piece.body.modules()]
+        given = describe([self.preprocess, self._stages])
+        return digest(self.wrapped_digest, repr(self._model), code, settings, given)
 
     def state_digest(self) -> str:
-        """SHA-256 over the bytes of all parameters and buffers, as they are now."""
+        """SHA-256 over the bytes of all tensors that decide the output, as they are now."""
         hasher = hashlib.sha256()
-        for key, tensor in [*self._model.named_parameters(), *self._model.named_buffers()]:
+        for key, tensor in self._state().items():
             hasher.update(f"{key}{tensor.dtype}{tuple(tensor.shape)}".encode())
             hasher.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
         return hasher.hexdigest()
+
+    def _state(self) -> dict[str, Tensor]:
+        """Parameters, buffers, plain tensors, and the constants that tracing found in the code."""
+        state = registered(self._model)
+        state |= {name: tensor for name, tensor in plain_tensors(self._model).items() if name not in self._scratch}
+        known = {id(tensor) for tensor in state.values()}
+        for i, piece in enumerate(self._traced.pieces):
+            found = registered(piece).items()
+            state |= {f"piece {i} {name}": tensor for name, tensor in found if id(tensor) not in known}
+        return state
 
     def check_images(self, images: Tensor, name: str) -> None:
         """Raise ``DataError`` where raw images ``(n, C, H, W)`` do not become what the network was cut for."""
@@ -159,9 +187,9 @@ class Network:
         if seed not in self._untrained:
             model = copying.deepcopy(self._model)
             if self._factory is None:
-                kept = untrained.reset(model, seed, self.constants)
+                kept = untrained.reset(model, seed, (*self.constants, *self._scratch))
             else:
-                model, kept = untrained.fresh(self._factory, self._model, seed)
+                model, kept = untrained.fresh(self._factory, self._model, seed, self.constants)
             self._untrained[seed] = Network(
                 model,
                 example=self._example,
@@ -174,63 +202,41 @@ class Network:
             )
         return self._untrained[seed]
 
-    def _stage_names(self) -> list[str]:
-        return [stage if isinstance(stage, str) else stage[0] for stage in self._stages or ()]
-
     def __repr__(self) -> str:
         return f"Network({self.name!r}, {len(self.cuts)} cuts by {self.backend}, {self.outputs} outputs)"
 
 
-class _Prepare(nn.Module):
-    """From raw images to the model's input."""
-
-    def __init__(self, preprocess: Preprocessing) -> None:
-        super().__init__()
-        self.preprocess = preprocess
-
-    def forward(self, images: Tensor) -> Tensor:
-        return self.preprocess(as_floats(images))
+def _frozen_preprocess(preprocess: Preprocessing | None, name: str) -> Preprocessing:
+    if isinstance(preprocess, nn.Module):
+        return frozen_copy(preprocess, True, f"the preprocessing of {name}")
+    return preprocess if preprocess is not None else Preprocess()
 
 
-def _frozen_copy(model: nn.Module, copy: bool) -> nn.Module:
-    """Copy a model's structure, and its tensors too where asked."""
-    memo: dict[int, object] = {}
-    for module in model.modules():
-        for slot in (module._parameters, module._buffers, module.__dict__):
-            for tensor in slot.values():
-                if isinstance(tensor, Tensor) and id(tensor) not in memo:
-                    _share_or_clone(tensor, memo, copy)
-    frozen = copying.deepcopy(model, memo)
-    frozen.requires_grad_(False)
-    return frozen.eval()
+def _dtype_for(model: nn.Module, probe: Tensor) -> torch.dtype | None:
+    """The one floating type of the model's parameters, if it runs on the probe in no other."""
+    dtypes = {p.dtype for p in model.parameters() if p.is_floating_point()}
+    if len(dtypes) != 1 or probe.dtype in dtypes:
+        return None
+    try:
+        model(probe.clone())
+    except Exception:
+        return dtypes.pop()
+    return None
 
 
-def _share_or_clone(tensor: Tensor, memo: dict[int, object], copy: bool) -> None:
-    data = tensor.detach().clone() if copy else tensor.detach()
-    memo[id(tensor)] = nn.Parameter(data, requires_grad=False) if isinstance(tensor, nn.Parameter) else data
-
-
-def _drop_idle_hooks(model: nn.Module, probe: Tensor) -> None:
-    """Remove the hooks that came along with the copy, unless the output depends on them."""
-    hooks = [h for m in model.modules() for h in (m._forward_hooks, m._forward_pre_hooks) if h]
-    kept = [dict(hook) for hook in hooks]
-    if not hooks:
-        return
-    with torch.no_grad():
-        wanted = model(probe.clone())
-        for hook in hooks:
-            hook.clear()
-        if torch.equal(model(probe.clone()), wanted):
-            return
-    for hook, before in zip(hooks, kept, strict=True):
-        hook.update(before)
+def _settings(module: nn.Module) -> tuple[object, ...]:
+    """The plain values that a module holds, such as a number of heads, which its ``repr`` need not show."""
+    plain = (bool, int, float, complex, str, tuple, type(None))
+    values = sorted((name, repr(value)) for name, value in vars(module).items() if isinstance(value, plain))
+    return type(module).__qualname__, values
 
 
 def _check_weights(model: nn.Module, name: str) -> None:
-    for key, tensor in [*model.named_parameters(), *model.named_buffers()]:
+    for key, tensor in registered(model).items():
         if tensor.is_floating_point() and not tensor.isfinite().all():
             module, _, kind = key.rpartition(".")
-            raise NetworkError(f"the {kind} of module '{module}' in {name} is not finite; train or load it again")
+            whose = f"module '{module}' in {name}" if module else name
+            raise NetworkError(f"the {kind} of {whose} is not finite; train or load it again")
 
 
 def _batch(example: Tensor, n: int) -> Tensor:
@@ -240,68 +246,34 @@ def _batch(example: Tensor, n: int) -> Tensor:
     return torch.stack([example[i % len(example)].roll(i // len(example), dims=-1) for i in range(n)])
 
 
-def _prepared(prepare: _Prepare, images: Tensor, network: Network) -> Tensor:
+def _prepared(prepare: Prepare, images: Tensor, network: Network) -> Tensor:
     try:
         prepared: Tensor = prepare(images.to(network.device))
     except Exception as error:
         raise DataError(
             f"the preprocessing of {network.name} cannot be applied to images {tuple(images.shape[1:])}: {error}"
         ) from error
+    if not isinstance(prepared, Tensor) or prepared.ndim < 1 or len(prepared) != len(images):
+        raise DataError(f"the preprocessing of {network.name} must give one tensor with a row for each image")
     return prepared
 
 
 def _check_outputs(model: nn.Module, probes: Sequence[Tensor], name: str) -> None:
     """Refuse models whose output is no row per image, not reproducible, or not each image's own."""
     try:
-        with torch.no_grad():
-            one, _, three = (model(probe.clone()) for probe in probes)
-            again = model(probes[2].clone())
+        one, _, three = (model(probe.clone()) for probe in probes)
+        again = model(probes[2].clone())
     except Exception as error:
         shape = tuple(probes[0].shape[1:])
         raise NetworkError(f"{name} does not run on preprocessed images of shape {shape}: {error}") from error
     if not isinstance(three, Tensor) or three.ndim != 2 or len(three) != len(probes[2]):
-        got = tuple(three.shape) if isinstance(three, Tensor) else type(three).__name__
-        raise NetworkError(f"{name} must map n images to one tensor (n, outputs), but 3 images gave {got}; wrap it")
-    if not torch.equal(three, again):
+        got = f"shape {tuple(three.shape)}" if isinstance(three, Tensor) else f"a {type(three).__name__}"
+        raise NetworkError(
+            f"{name} must map n images to one tensor (n, outputs), but 3 images gave {got}; wrap it in a module that "
+            "returns that tensor"
+        )
+    if not same_bits(three, again):
         raise NetworkError(f"{name} is random in evaluation mode: the same images gave two outputs")
-    if not torch.allclose(one[0], three[0], rtol=1e-2, atol=1e-2 * float(three.abs().max()), equal_nan=True):
+    finite = bool(three.isfinite().all())  # if not, the cut where it begins will be named
+    if finite and not torch.allclose(one[0], three[0], rtol=1e-2, atol=1e-2 * float(three.abs().max())):
         raise NetworkError(f"the output of {name} for one image depends on the other images of its batch")
-
-
-def _measure_cuts(traced: Traced, probe: Tensor, name: str) -> tuple[Cuts, int]:
-    """Run one image through the pieces and note shape, parameters and FLOPs at every cut."""
-    parameters = parameters_of(traced.pieces)
-    labels: list[tuple[str, ...]] = [*traced.names, ("the output",)]
-    cuts: list[Cut] = []
-    x, flops = probe, 0
-    for i, (piece, names) in enumerate(zip(traced.pieces, labels, strict=True)):
-        with torch.no_grad(), FlopCounterMode(display=False) as counter:
-            x = piece(x)
-        flops += counter.get_total_flops()
-        if not x.isfinite().all():
-            raise NetworkError(f"the activations at '{names[0]}' in {name} are not finite")
-        if i < len(traced.names):
-            cuts.append(
-                Cut(
-                    names[0],
-                    i + 1,
-                    len(traced.names),
-                    tuple(x.shape[1:]),
-                    parameters[i],
-                    flops,
-                    tuple(names[1:]),
-                )
-            )
-    return Cuts(cuts, traced.dropped, name), x.shape[1]
-
-
-def _describe(preprocess: Preprocessing) -> str:
-    """What identifies a preprocessing: the repr and tensors of an object, the source of a function."""
-    if isinstance(preprocess, nn.Module):
-        state = {key: value.tolist() for key, value in preprocess.state_dict().items()}
-        return f"{preprocess!r}{state}"
-    code = getattr(preprocess, "__code__", None)
-    if code is None:
-        return repr(preprocess)
-    closure = [cell.cell_contents for cell in getattr(preprocess, "__closure__", None) or ()]
-    return repr((code.co_code, code.co_consts, code.co_names, closure))

@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import overload
 
 from suture import controls as control
 from suture.controls import Control
 from suture.cuts import Cut, shared
 from suture.data import Data
-from suture.errors import CutError
+from suture.errors import CutError, DataError
 from suture.fits import Fit, TaskLoss
 from suture.network import Network
 from suture.scores import Accuracy, CrossEntropy, Score
@@ -22,12 +23,16 @@ _SCORES: Scores = (Accuracy(), CrossEntropy())
 
 @dataclass(frozen=True)
 class Plan(Sequence[Trial]):
-    """Trials to be measured, in order; plans add up."""
+    """Trials to be measured, in order; plans add up, and a slice of one is a plan."""
 
     trials: tuple[Trial, ...]
 
-    def __getitem__(self, index: int) -> Trial:  # type: ignore[override]
-        return self.trials[index]
+    @overload
+    def __getitem__(self, index: int) -> Trial: ...
+    @overload
+    def __getitem__(self, index: slice) -> "Plan": ...
+    def __getitem__(self, index: int | slice) -> "Trial | Plan":
+        return Plan(self.trials[index]) if isinstance(index, slice) else self.trials[index]
 
     def __iter__(self) -> Iterator[Trial]:
         return iter(self.trials)
@@ -76,7 +81,7 @@ def seam(
             seed=seed,
             network_seed=network_seed,
         )
-        for seed in (range(seeds) if isinstance(seeds, int) else seeds)
+        for seed in _chosen(seeds)
     ]
     return Plan(tuple(t for trial in trials for t in control.with_controls(trial, tuple(controls))))
 
@@ -86,7 +91,7 @@ def curve(
     receiver: Network,
     *,
     data: Data,
-    at: Sequence[str | Cut] | None = None,
+    at: str | Cut | Sequence[At] | None = None,
     stitch: Stitch | None = None,
     fit: Fit | None = None,
     scores: Scores = _SCORES,
@@ -96,9 +101,11 @@ def curve(
 ) -> Plan:
     """Plan the seams at every cut that both networks share, or at those named in ``at``, with controls.
 
-    Raises ``CutError`` where they share none.
+    Raises ``CutError`` where they share none, or none is named.
     """
-    cuts = [_name(cut) for cut in at] if at is not None else list(shared(sender.cuts, receiver.cuts))
+    cuts: Sequence[At] = shared(sender.cuts, receiver.cuts) if at is None else [at] if isinstance(at, str | Cut) else at
+    if not cuts:
+        raise CutError(f"at={at} names no cut; leave it out for all cuts that both networks share")
     plan = Plan(())
     for cut in cuts:
         plan += seam(
@@ -113,9 +120,14 @@ def curve(
             seeds=seeds,
             network_seed=network_seed,
         )
-    if not plan:
-        raise CutError("no cuts were named and so there is nothing to measure; leave at=None for all shared cuts")
     return plan
+
+
+def _chosen(seeds: int | Sequence[int]) -> Sequence[int]:
+    chosen = range(seeds) if isinstance(seeds, int) else seeds
+    if not len(chosen):
+        raise DataError(f"seeds={seeds} plans no trial; give how many, at least 1, or which")
+    return chosen
 
 
 def _name(cut: str | Cut) -> str:

@@ -9,7 +9,8 @@ from suture.network import Network
 class Stitched(nn.Module):
     """A stitched network: a plain module from raw images ``(n, C, H, W)`` to the receiver's outputs.
 
-    ``train()`` reaches the stitch alone; prefix and suffix are frozen and stay in evaluation mode.
+    ``train()`` reaches the stitch alone; prefix and suffix are frozen and stay in evaluation mode. The stitch computes
+    in the floating type of its own parameters.
     """
 
     def __init__(
@@ -27,5 +28,7 @@ class Stitched(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Map raw images to the receiver's outputs ``(n, outputs)``."""
-        out: Tensor = self.suffix(self.stitch(self.prefix(images)))
+        sent = self.prefix(images)
+        own = next((p.dtype for p in self.stitch.parameters()), sent.dtype)
+        out: Tensor = self.suffix(self.stitch(sent.to(own)).contiguous())
         return out

@@ -5,12 +5,14 @@ over seeds into a table of the same columns plus ``seeds`` and ``interval``.
 """
 
 import os
-import tempfile
+import uuid
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from pyarrow import ArrowException
 from scipy import stats
 
 from suture.errors import DataError, OutputError
@@ -128,19 +130,23 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
     ``interval`` says which: ``t over network seeds``, ``t over stitch seeds`` or ``test samples``; ``seeds`` counts the
     units. ``converged`` is whether all did; ``trial`` and ``error`` are empty.
     """
-    missing = [name for name in COLUMNS if name not in table]
-    if missing:
-        raise DataError(f"this is not a table of measurements: it has no column {', '.join(map(repr, missing))}")
+    _check_columns(table)
     groups = table.groupby(_IDENTITY, sort=False, dropna=False)
     rows = [dict(zip(_IDENTITY, names, strict=True)) | _aggregate(group) for names, group in groups]
     types = {**COLUMNS, "steps": "float64", "seeds": "Int64", "interval": "str"}
     return pd.DataFrame(rows, columns=list(types)).astype(types)
 
 
+def _check_columns(table: pd.DataFrame) -> None:
+    missing = [name for name in COLUMNS if name not in table]
+    if missing:
+        raise DataError(f"this is not a table of measurements: it has no column {', '.join(map(repr, missing))}")
+
+
 def _aggregate(group: pd.DataFrame) -> Row:
     several_networks = group["network_seed"].nunique() > 1
     unit = "network_seed" if several_networks else "seed"
-    units = group.groupby(unit, dropna=False)[_AVERAGED].mean()
+    units = group.astype(dict.fromkeys(_AVERAGED, "float64")).groupby(unit, dropna=False)[_AVERAGED].mean()
     first = group.iloc[0]
     shared = {
         "trial": "",
@@ -168,25 +174,29 @@ def _t_interval(values: "pd.Series[float]") -> list[tuple[str, float]]:
 def save(table: pd.DataFrame, path: str | Path) -> Path:
     """Write a table as parquet; a reader sees the old file or the new one, never a part. Raises ``OutputError``."""
     path = Path(path)
-    temporary = None
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".part")
-        os.close(handle)
         table.to_parquet(temporary, index=False)
         with open(temporary, "rb") as written:
             os.fsync(written.fileno())
         os.replace(temporary, path)
     except OSError as error:
-        if temporary:
-            Path(temporary).unlink(missing_ok=True)
         raise OutputError(f"cannot write {path}: {error.strerror or error}; name another folder") from error
+    finally:
+        with suppress(OSError):
+            temporary.unlink()
     return path
 
 
 def load(path: str | Path) -> pd.DataFrame:
-    """Read a table that ``save`` wrote. Raises ``DataError`` where there is none."""
+    """Read a table, or a summary, that ``save`` wrote. Raises ``DataError`` where there is none."""
     path = Path(path)
     if not path.is_file():
         raise DataError(f"no table at {path}; it is the file table.parquet in a run's folder")
-    return pd.read_parquet(path).astype(COLUMNS)
+    try:
+        table = pd.read_parquet(path)
+    except ArrowException as error:
+        raise DataError(f"{path} is no table, or was cut short ({error}); run the plan again") from error
+    _check_columns(table)
+    return table

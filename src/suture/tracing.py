@@ -6,9 +6,15 @@ no piece may change the tensor it was given (it works on a copy where it would).
 loses those cuts; one that keeps none gives way to the next.
 """
 
+import contextlib
+import functools
+import inspect
+import io
+import logging
 import re
+import warnings
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -17,32 +23,20 @@ import torch
 from torch import Tensor, fx, nn
 
 from suture.errors import TracingError
-from suture.graph import CutGraph, GraphError
+from suture.graph import CutGraph, GraphError, operation
+from suture.pieces import Piece, exact_pieces
 
-Stage = str | tuple[str, Callable[[Tensor], Tensor]]
+
+@dataclass(frozen=True)
+class Method:
+    """A stage that is a method of one of the model's modules, so that it can be that of a copy of the model."""
+
+    path: str
+    name: str
+
+
+Stage = str | tuple[str, Callable[[Tensor], Tensor] | Method]
 Names = tuple[str, ...]  # the first is the cut's, the others are aliases
-
-
-class Piece(nn.Module):
-    """What lies between two cuts: always frozen, always in evaluation mode.
-
-    Where ``copies`` is set it works in place, and so on a copy: the tensor that passes a cut is never touched.
-    """
-
-    def __init__(self, body: nn.Module, copies: bool = False) -> None:
-        super().__init__()
-        self.body = body
-        self.copies = copies
-        super().train(False)
-
-    def train(self, mode: bool = True) -> "Piece":
-        """Stay in evaluation mode, whatever is asked."""
-        return self
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Map the tensor at one cut to the tensor at the next."""
-        out: Tensor = self.body(x.clone() if self.copies else x)
-        return out
 
 
 @dataclass(frozen=True)
@@ -71,7 +65,10 @@ def trace(model: nn.Module, probes: Sequence[Tensor], stages: Sequence[Stage] | 
     refused: dict[str, str] = {}
     for backend, candidates in backends.items():
         try:
-            return _verified(backend, candidates(), probes, wanted, refused)
+            with _quiet():
+                with _symbolic_len(model):
+                    offer = candidates()
+                return _verified(backend, offer, probes, wanted, refused)
         except Exception as error:  # a tracer may fail in any way on a model that it does not know
             refused[backend] = _first_line(error)
     said = "; ".join(f"{backend}: {reason}" for backend, reason in refused.items())
@@ -81,6 +78,37 @@ def trace(model: nn.Module, probes: Sequence[Tensor], stages: Sequence[Stage] | 
         else "name the stages that make up its forward pass, stages=['stem', 'blocks.0', …, 'head']"
     )
     raise TracingError(f"{type(model).__name__} cannot be cut ({said}); {remedy}")
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep from the screen what tracers print, log and warn of; why they failed is in their error."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
+
+
+@contextlib.contextmanager
+def _symbolic_len(model: nn.Module) -> Iterator[None]:
+    """Let ``len(x)`` in the model's code be ``x.size(0)``, which tracers follow; the builtin makes it a number."""
+
+    def size(x: Any) -> Any:
+        return x.size(0) if isinstance(x, Tensor | fx.Proxy) else len(x)
+
+    written = [type(module).forward for module in model.modules() if not type(module).__module__.startswith("torch.")]
+    spaces = {id(f.__globals__): f.__globals__ for f in written if inspect.isfunction(f) and "len" not in f.__globals__}
+    for space in spaces.values():
+        space["len"] = size
+    try:
+        yield
+    finally:
+        for space in spaces.values():
+            del space["len"]
 
 
 def _first_line(error: Exception) -> str:
@@ -104,49 +132,24 @@ def _verified(
     refused: Mapping[str, str],
 ) -> Traced:
     """Keep the cuts that are exact on every probe; raise ``GraphError`` where none is."""
+    if not offer.names:
+        raise GraphError("it has no place inside through which exactly one tensor passes")
     keep: Sequence[int] = range(len(offer.names))
     dropped = dict(offer.dropped)
     try:
-        pieces = _exact_pieces(offer.build(keep), probes, wanted)
+        pieces = exact_pieces(offer.build(keep), probes, wanted)
     except Exception:  # find out which cuts are at fault
         keep = []
         for i, names in enumerate(offer.names):
             try:
-                _exact_pieces(offer.build([i]), probes, wanted)
+                exact_pieces(offer.build([i]), probes, wanted)
                 keep.append(i)
             except Exception as error:
                 dropped[names[0]] = _first_line(error)
         if not keep:
             raise
-        pieces = _exact_pieces(offer.build(keep), probes, wanted)
+        pieces = exact_pieces(offer.build(keep), probes, wanted)
     return Traced(backend, pieces, tuple(offer.names[i] for i in keep), dropped, dict(refused))
-
-
-def _exact_pieces(bodies: Sequence[nn.Module], probes: Sequence[Tensor], wanted: Sequence[Tensor]) -> tuple[Piece, ...]:
-    with torch.no_grad():
-        pieces = _protected(bodies, probes[0])
-        for probe, want in zip(probes, wanted, strict=True):
-            x = probe
-            for piece in pieces:
-                before = x._version
-                x, given = piece(x), x
-                if given._version != before:
-                    raise GraphError("an operation in place reaches back through it")
-            if not torch.equal(x, want):
-                raise GraphError("split here, the model does not give its own output bit for bit")
-    return pieces
-
-
-def _protected(bodies: Sequence[nn.Module], x: Tensor) -> tuple[Piece, ...]:
-    """Pieces that copy their input exactly where they would change it."""
-    pieces = []
-    for body in bodies:
-        given = x.clone()
-        before = given._version
-        x = Piece(body)(given)
-        pieces.append(Piece(body, copies=given._version != before))
-        x = x.clone()
-    return tuple(pieces)
 
 
 # --- torch.fx ---------------------------------------------------------------------------------------------------------
@@ -225,7 +228,7 @@ def _name_nodes(
     names: dict[fx.Node, Names] = {}
     for node in module.graph.nodes:
         paths = returned.get(node)
-        chosen = _ordered(paths, model) if paths else [".".join(filter(None, [scopes.get(node, ""), _operation(node)]))]
+        chosen = _ordered(paths, model) if paths else [".".join(filter(None, [scopes.get(node, ""), operation(node)]))]
         names[node] = tuple(_once(name, used) for name in chosen)
     return names
 
@@ -242,16 +245,6 @@ def _ordered(paths: Sequence[str], model: nn.Module) -> list[str]:
     return [first, *(path for path in outside_in if path != first)]
 
 
-def _operation(node: fx.Node) -> str:
-    """The plain name of what a node computes: ``add``, ``flatten``, ``conv2d``."""
-    if node.op in ("placeholder", "output"):
-        return node.op
-    if isinstance(node.target, torch._ops.OpOverload):
-        return node.target._schema.name.split("::")[1]
-    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", node.name)
-    return name.rpartition(".")[2] or node.name
-
-
 # --- torch.export -----------------------------------------------------------------------------------------------------
 
 
@@ -262,25 +255,29 @@ def _by_export(model: nn.Module, probes: Sequence[Tensor]) -> _Candidates:
     module = program.module(check_guards=False)
     assert isinstance(module, fx.GraphModule)
     nodes = list(module.graph.nodes)
-    inside = {node: _modules_around(node) for node in nodes}
-    names = _name_nodes(module, model, _returned_by(nodes, inside), {n: p[-1] for n, p in inside.items() if p})
+    paths = dict(model.named_modules())
+    inside = {node: _calls_around(node, paths) for node in nodes}
+    scopes = {node: [*calls.values()][-1] for node, calls in inside.items() if calls}
+    names = _name_nodes(module, model, _returned_by(nodes, inside), scopes)
     return _candidates(CutGraph(module, names, (probes[1], probes[2])))
 
 
-def _modules_around(node: fx.Node) -> list[str]:
+def _calls_around(node: fx.Node, paths: Container[str]) -> dict[str, str]:
+    """The module calls that a node was computed in, from outside in, with the paths of their modules."""
     stack = node.meta.get("nn_module_stack") or {}
-    return [path for path in (_user_path(value[0]) for value in stack.values()) if path]
+    calls = {call: _user_path(value[0]) for call, value in stack.items()}
+    return {call: path for call, path in calls.items() if path and path in paths}
 
 
-def _returned_by(nodes: Sequence[fx.Node], inside: Mapping[fx.Node, list[str]]) -> dict[fx.Node, list[str]]:
-    """For each node the modules, innermost first, that it is the one output of: it alone is read outside of them."""
-    outputs: dict[str, list[fx.Node]] = {}
+def _returned_by(nodes: Sequence[fx.Node], inside: Mapping[fx.Node, Mapping[str, str]]) -> dict[fx.Node, list[str]]:
+    """For each node the modules, innermost first, that it is the one output of in a call: it alone is read outside."""
+    outputs: dict[tuple[str, str], list[fx.Node]] = {}
     for node in nodes:
-        for path in inside[node]:
-            if any(path not in inside[user] for user in node.users):
-                outputs.setdefault(path, []).append(node)
+        for call, path in inside[node].items():
+            if any(call not in inside[user] for user in node.users):
+                outputs.setdefault((call, path), []).append(node)
     returned: dict[fx.Node, list[str]] = {}
-    for path, out in sorted(outputs.items(), key=lambda item: -item[0].count(".")):
+    for (_, path), out in sorted(outputs.items(), key=lambda item: -item[0][1].count(".")):
         if len(out) == 1:
             returned.setdefault(out[0], []).append(path)
     return returned
@@ -300,8 +297,50 @@ class _Function(nn.Module):
         return self.function(x)
 
 
+def portable(model: nn.Module, stages: Sequence[Stage] | None) -> list[Stage] | None:
+    """The stages such that they can be applied to a copy of the model.
+
+    Raises ``TracingError`` for functions that hold on to modules or parameters, which no copy could replace.
+    """
+    return None if stages is None else [_portable(model, stage) for stage in stages]
+
+
+def _portable(model: nn.Module, stage: Stage) -> Stage:
+    if isinstance(stage, str):
+        return stage
+    name, function = stage
+    if isinstance(function, Method):
+        return stage
+    owner = getattr(function, "__self__", None)
+    for path, module in model.named_modules():
+        if owner is module:
+            return name, Method(path, function.__name__)
+    if holds := _held(function):
+        raise TracingError(
+            f"stage '{name}' is a function that holds {holds}; make it a method of the model, or give the path of a "
+            "module, so that it can be frozen"
+        )
+    return stage
+
+
+def _held(function: Callable[[Tensor], Tensor]) -> str:
+    """What trainable thing a function uses that is no argument of it, in words."""
+    values: dict[str, object] = {"itself": function, "its object": getattr(function, "__self__", None)}
+    if isinstance(function, functools.partial):
+        values |= {"an argument": next(filter(_trains, (*function.args, *function.keywords.values())), None)}
+    if inspect.isfunction(function):
+        found = inspect.getclosurevars(function)
+        values |= {f"'{name}'": value for name, value in {**found.globals, **found.nonlocals}.items()}
+    return next((name for name, value in values.items() if _trains(value)), "")
+
+
+def _trains(value: object) -> bool:
+    return isinstance(value, nn.Module) or (isinstance(value, Tensor) and value.requires_grad)
+
+
 def _by_stages(model: nn.Module, stages: Sequence[Stage]) -> _Candidates:
-    named = [_stage(model, stage) for stage in stages]
+    used: Counter[str] = Counter()
+    named = [(_once(name, used), body) for name, body in (_stage(model, stage) for stage in stages)]
 
     def build(keep: Sequence[int]) -> Sequence[nn.Module]:
         bounds = [0, *(i + 1 for i in keep), len(named)]
@@ -313,8 +352,8 @@ def _by_stages(model: nn.Module, stages: Sequence[Stage]) -> _Candidates:
 def _stage(model: nn.Module, stage: Stage) -> tuple[str, nn.Module]:
     if isinstance(stage, tuple):
         name, function = stage
-        if isinstance(function, nn.Module):
-            raise TracingError(f"stage '{name}' is a module; give its path in the model instead, so that it is frozen")
+        if isinstance(function, Method):
+            function = getattr(model.get_submodule(function.path), function.name)
         return name, _Function(function)
     try:
         return stage, model.get_submodule(stage)

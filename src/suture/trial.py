@@ -2,14 +2,16 @@
 
 A trial names everything that decides a number, and nothing else: two networks, a seam, a family of stitches, a fit, the
 data in three roles, scores and a seed. Its key is a hash of just that, and every random choice in it is derived from
-the key, so that a trial gives the same bits alone or among others, in any order.
+the key, so that a trial gives the same bits alone or among others, in any order. What makes the stitch is derived from
+the part of the key that knows of no score data: not even by its hash does what is scored on reach what is fitted.
 """
 
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cached_property
+from types import CodeType, FunctionType
 
 import torch
 from torch import Tensor, nn
@@ -36,7 +38,8 @@ class Trial:
     ``network_seed`` (the seed of the networks' training) are labels for the table and no part of the key.
 
     Raises ``CutError`` for an unknown cut, ``ShapeError`` where the stitch cannot join the shapes, ``DataError`` where
-    the data's classes do not match the receiver's head or its images do not suit a network.
+    the data's classes do not match the receiver's head, its images do not suit a network, the score data's pairs are
+    broken, or the scores cannot be told apart or select nothing.
     """
 
     sender: Network
@@ -60,8 +63,7 @@ class Trial:
         self.family.check(*self.shapes)
         for samples in (self.fit_data, self.validation_data, self.score_data):
             _check_data(self, samples)
-        if not self.scores:
-            raise DataError("a trial needs at least one score, for instance scores=(Accuracy(),)")
+        _check_scores(self.scores, self.score_data)
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -81,12 +83,17 @@ class Trial:
         return f"{self.sender.name} → {self.receiver.name} at {cuts}" + (f" ({self.control})" if self.control else "")
 
     @cached_property
-    def key(self) -> str:
-        """A hash of everything that can change the numbers."""
-        data = [s.fingerprint for s in (self.fit_data, self.validation_data, self.score_data)]
+    def fit_key(self) -> str:
+        """A hash of everything that can change the stitch; what it is scored on and by is not among it."""
         networks = [self.sender.fingerprint, self.receiver.fingerprint]
         seam = [self.sender_cut, self.receiver_cut]
-        return digest(VERSION, networks, seam, self.family, self.fit, data, self.scores, self.seed)[:20]
+        data = [self.fit_data.fingerprint, self.validation_data.fingerprint]
+        return digest(VERSION, networks, seam, identity(self.family), identity(self.fit), data, self.seed)
+
+    @cached_property
+    def key(self) -> str:
+        """A hash of everything that can change the numbers."""
+        return digest(self.fit_key, self.score_data.fingerprint, identity(self.scores))[:20]
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Trial) and self.key == other.key
@@ -106,6 +113,51 @@ def _check_data(trial: Trial, samples: Samples) -> None:
         )
     for network in (trial.sender, trial.receiver):
         network.check_images(samples.example, samples.name)
+
+
+def _check_scores(scores: tuple[Score, ...], samples: Samples) -> None:
+    if samples.pairing is not None:
+        raise DataError(f"the pairs of the score data, {samples.name}, are broken; only fit and validation data may be")
+    if not scores:
+        raise DataError("a trial needs at least one score, for instance scores=(Accuracy(),)")
+    names = [score.name for score in scores]
+    for score in scores:
+        if names.count(score.name) > 1:
+            raise DataError(f"two scores are called '{score.name}'; tables tell scores apart by their names")
+        if not score.selects(samples.labels).any():
+            raise DataError(f"{samples.name} has no sample that '{score.name}' selects; score on data that has")
+
+
+def identity(thing: object) -> object:
+    """What tells a setting from every other, as plain values: its class and its content, not its ``repr``.
+
+    The same in every process. A dataclass is its fields, another object what it would be pickled from, a function its
+    code, and whatever has a ``fingerprint`` is that.
+    """
+    match thing:
+        case None | bool() | int() | float() | complex() | str() | bytes():
+            return thing
+        case list() | tuple():
+            return [identity(item) for item in thing]
+        case dict():
+            return ["dict", *((identity(key), identity(value)) for key, value in thing.items())]
+        case set() | frozenset():
+            return ["set", *sorted(repr(identity(item)) for item in thing)]
+        case type():
+            return f"{thing.__module__}.{thing.__qualname__}"
+        case Tensor():
+            content = thing.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes()
+            return ["tensor", str(thing.dtype), tuple(thing.shape), digest(content)]
+        case FunctionType():
+            return identity([thing.__code__, thing.__defaults__, [c.cell_contents for c in thing.__closure__ or ()]])
+        case CodeType():
+            return identity([thing.co_code, thing.co_names, thing.co_consts])
+    if hasattr(thing, "fingerprint"):
+        return thing.fingerprint
+    if is_dataclass(thing):
+        return [identity(type(thing)), *((f.name, identity(getattr(thing, f.name))) for f in fields(thing))]
+    reduced = thing.__reduce_ex__(2)
+    return reduced if isinstance(reduced, str) else [identity(type(thing)), *map(identity, reduced[1:3])]
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,8 +234,8 @@ def measure(trial: Trial, activations: Activations | None = None) -> Measurement
     """
     cache = activations if activations is not None else Activations()
     begun = time.perf_counter()
-    with one_thread(), _frozen(trial.sender, trial.receiver):
-        stitch = _build(trial)
+    with one_thread(), _seeded(trial), torch.inference_mode(False), _frozen(trial.sender, trial.receiver):
+        stitch = trial.family.build(*trial.shapes).to(trial.receiver.device)
         report = trial.fit.fit(_problem(trial, cache), stitch)
         stitch.eval().requires_grad_(False)
         logits, error = _run(trial, cache, stitch)
@@ -222,10 +274,13 @@ def _frozen(*networks: Network) -> Iterator[None]:
             raise FrozenError(f"the fit changed the frozen network {network.name}; this is a bug in the fit or stitch")
 
 
-def _build(trial: Trial) -> nn.Module:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(derive_seed(trial.key, "stitch"))
-        return trial.family.build(*trial.shapes).to(trial.receiver.device)
+@contextmanager
+def _seeded(trial: Trial) -> Iterator[None]:
+    """Seed torch's global generators, from which stitches draw, and restore them afterwards."""
+    device = trial.receiver.device
+    with torch.random.fork_rng([] if device.type == "cpu" else [device], device_type=device.type):
+        torch.manual_seed(derive_seed(trial.fit_key, "stitch"))
+        yield
 
 
 def _problem(trial: Trial, cache: Activations) -> Problem:
@@ -234,7 +289,7 @@ def _problem(trial: Trial, cache: Activations) -> Problem:
         suffix=trial.receiver.after(trial.receiver_cut),
         fit=_side(trial, cache, trial.fit_data),
         validation=_side(trial, cache, trial.validation_data),
-        seed=derive_seed(trial.key, "fit"),
+        seed=derive_seed(trial.fit_key, "fit"),
         where=trial.where,
     )
 
@@ -256,7 +311,7 @@ def _run(trial: Trial, cache: Activations, stitch: nn.Module) -> tuple[Tensor, f
     logits, off, spread = [], 0.0, 0.0
     with torch.no_grad():
         for start in range(0, len(given), CHUNK):
-            represented = stitch(given[start : start + CHUNK].to(trial.receiver.device)).contiguous()
+            represented = stitch(given[start : start + CHUNK].to(trial.receiver.device, copy=True))
             expected = own[start : start + CHUNK].double()
             off += float((represented.cpu().double() - expected).square().sum())
             spread += float((expected - mean).square().sum())
@@ -269,15 +324,12 @@ def _run(trial: Trial, cache: Activations, stitch: nn.Module) -> tuple[Tensor, f
 
 def _values(trial: Trial, logits: Tensor) -> dict[str, Tensor]:
     """The value of every score for every sample it selects."""
-    labels = trial.score_data.paired_labels
-    return {score.name: score.per_sample(*_selected(score, logits, labels)) for score in trial.scores}
+    return {score.name: _value(score, logits, trial.score_data.labels) for score in trial.scores}
 
 
-def _selected(score: Score, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+def _value(score: Score, logits: Tensor, labels: Tensor) -> Tensor:
     chosen = score.selects(labels)
-    if not chosen.any():
-        raise DataError(f"the score data has no sample that '{score.name}' selects")
-    return logits[chosen], labels[chosen]
+    return score.per_sample(logits[chosen], labels[chosen])
 
 
 def _card(trial: Trial, values: dict[str, Tensor], whose: str) -> ScoreCard:

@@ -7,67 +7,102 @@ unless the user says that it is a constant. Integer and boolean buffers that nob
 constants.
 """
 
-from collections.abc import Callable, Sequence
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
 
 from suture.errors import UntrainedError
+from suture.freezing import plain_tensors, registered
 
 _INTEGER_MARK = 101
 
 
 def reset(model: nn.Module, seed: int, constants: Sequence[str] = ()) -> tuple[str, ...]:
-    """Reset every tensor of the model in place; the names of the constant buffers that were kept.
+    """Reset every tensor of the model in place; the names of the constants that were kept.
 
-    Raises ``UntrainedError`` naming the parameters, or the floating-point buffers not named in ``constants``, that no
-    module's ``reset_parameters`` reaches.
+    Raises ``UntrainedError`` naming the parameters, or the floating-point buffers and plain tensor attributes not named
+    in ``constants``, that no module's ``reset_parameters`` reaches.
     """
-    originals = {name: tensor.detach().clone() for name, tensor in _tensors(model).items()}
-    for tensor in _tensors(model).values():
+    tensors = _tensors(model)
+    originals = {name: tensor.detach().clone() for name, tensor in tensors.items()}
+    for tensor in tensors.values():
         _mark(tensor)
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
-        torch.manual_seed(seed)
+    with _seeded(seed, model), torch.no_grad():
         for module in model.modules():
-            for method in ("reset_parameters", "_reset_parameters"):
-                if callable(getattr(module, method, None)):
-                    getattr(module, method)()
+            _reset_one(module)
     kept = tuple(name for name, tensor in _tensors(model).items() if _marked(tensor))
     parameters = dict(model.named_parameters())
     survivors = [name for name in kept if _is_survivor(name, parameters, originals[name], constants)]
     if survivors:
-        raise UntrainedError(_advice(model, survivors, parameters))
+        kind = "parameters" if any(name in parameters for name in survivors) else "buffers"
+        raise UntrainedError(_advice(model, f"reaches the {kind} {_few(survivors)}", constants=kind == "buffers"))
     for name in kept:
         _tensors(model)[name].copy_(originals[name])
     return kept
 
 
-def fresh(factory: Callable[[], nn.Module], like: nn.Module, seed: int) -> tuple[nn.Module, tuple[str, ...]]:
-    """Build the model anew by its factory; with the names of the buffers that came out the same (constants).
+def _reset_one(module: nn.Module) -> None:
+    for method in ("reset_parameters", "_reset_parameters"):
+        if callable(getattr(module, method, None)):
+            try:
+                getattr(module, method)()
+            except Exception as error:
+                raise UntrainedError(
+                    f"{type(module).__name__}.{method}() fails ({error}); give the network its factory, "
+                    "factory=lambda: …, or leave out the untrained controls"
+                ) from error
 
-    Raises ``UntrainedError`` where the factory builds another architecture, or gives trained parameters.
+
+def fresh(
+    factory: Callable[[], nn.Module], like: nn.Module, seed: int, constants: Sequence[str] = ()
+) -> tuple[nn.Module, tuple[str, ...]]:
+    """Build the model anew by its factory; with the names of the tensors that came out as they were (constants).
+
+    Raises ``UntrainedError`` where the factory builds another architecture, or gives parameters that are not named in
+    ``constants`` and yet the same from another seed: trained ones, or a factory that seeds itself.
     """
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        model = factory()
-    new, old = _tensors(model), _tensors(like)
+    model, another = (_built(factory, like, s) for s in (seed, seed + 1))
+    new, old = registered(model), registered(like)
+    trained = dict(like.named_parameters())
+    fixed = [n for n, t in registered(another).items() if n in trained and torch.equal(t, new[n])]
+    survivors = [n for n in fixed if n not in constants and not _is_constant(new[n])]
+    if survivors:
+        raise UntrainedError(
+            f"the factory gives the same parameters from every seed ({_few(survivors)}), as if they were trained; it "
+            "must build the model at random, for instance with pretrained=False; those that are no result of training "
+            "can be named: constants=(…)"
+        )
+    same = [n for n in new if torch.equal(new[n], old[n])]
+    return model, tuple(n for n in same if n not in trained or n in constants)
+
+
+def _built(factory: Callable[[], nn.Module], like: nn.Module, seed: int) -> nn.Module:
+    """What the factory builds from a seed, with the types and on the device of the trained model."""
+    with _seeded(seed, like):
+        model = copy.deepcopy(factory())
+    new, old = registered(model), registered(like)
     if {n: t.shape for n, t in new.items()} != {n: t.shape for n, t in old.items()}:
         differ = sorted(set(new) ^ set(old)) or [n for n in new if new[n].shape != old[n].shape]
         raise UntrainedError(f"the factory builds another architecture: {_few(differ)} differ")
-    same = [n for n in new if torch.equal(new[n].to(old[n].device), old[n])]
-    trained = dict(like.named_parameters())
-    survivors = [n for n in same if n in trained and not _is_constant(old[n])]
-    if survivors:
-        raise UntrainedError(
-            f"the factory returns trained parameters ({_few(survivors)}); it must build the model without weights, "
-            "for instance with pretrained=False"
-        )
-    kept = tuple(n for n in same if n not in trained)
-    return model.to(next(like.parameters(), torch.empty(0)).device), kept
+    for name, tensor in new.items():
+        tensor.data = tensor.data.to(old[name].device, old[name].dtype)
+    return model
+
+
+@contextmanager
+def _seeded(seed: int, model: nn.Module) -> Iterator[None]:
+    """Draw from the seed, and leave the generators of the processor and of the model's devices as they were."""
+    devices = {tensor.device for tensor in registered(model).values() if tensor.is_cuda}
+    with torch.random.fork_rng(devices=list(devices)):
+        torch.manual_seed(seed)
+        yield
 
 
 def _tensors(model: nn.Module) -> dict[str, Tensor]:
-    return {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    return {**registered(model), **plain_tensors(model)}
 
 
 def _mark(tensor: Tensor) -> None:
@@ -92,13 +127,11 @@ def _is_constant(tensor: Tensor) -> bool:
     return tensor.numel() == 0 or bool((tensor == tensor.flatten()[0]).all())
 
 
-def _advice(model: nn.Module, survivors: Sequence[str], parameters: dict[str, nn.Parameter]) -> str:
-    kind = "parameters" if any(name in parameters for name in survivors) else "buffers"
-    named = "" if kind == "parameters" else ", or, if they hold constants, name them: constants=(…)"
+def _advice(model: nn.Module, reached: str, constants: bool) -> str:
+    named = ", or, if they hold constants, name them: constants=(…)" if constants else ""
     return (
-        f"{type(model).__name__} cannot be made untrained: no module's reset_parameters() reaches the {kind} "
-        f"{_few(survivors)}; give the network its factory, factory=lambda: {type(model).__name__}(…){named}, or leave "
-        "out the untrained controls"
+        f"{type(model).__name__} cannot be made untrained: no module's reset_parameters() {reached}; give the network "
+        f"its factory, factory=lambda: {type(model).__name__}(…){named}, or leave out the untrained controls"
     )
 
 

@@ -10,6 +10,7 @@ from its own moments. Least squares shrinks what it cannot predict, and a receiv
 for shrunken inputs; so each output channel is rescaled about its mean to the standard deviation that the receiver has.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -74,11 +75,15 @@ class LeastSquares(Fit):
 
     ``ridges`` are the candidates for λ, relative to the mean variance of the sender's features; the validation data
     chooses. ``rescale`` brings each output channel to the receiver's standard deviation. Stitches without parameters
-    stay as they are. Raises ``FitError`` for families that are not affine.
+    stay as they are. Raises ``FitError`` for families that are not affine, and for ridges that are not above 0.
     """
 
     ridges: tuple[float, ...] = (1e-8, 1e-6, 1e-4, 1e-3, 1e-2, 1e-1)
     rescale: bool = True
+
+    def __post_init__(self) -> None:
+        if not self.ridges or not all(ridge > 0 for ridge in self.ridges):
+            raise FitError(f"LeastSquares(ridges={self.ridges}): name ridges above 0, for instance ridges=(1e-6,)")
 
     def fit(self, problem: Problem, stitch: nn.Module) -> FitReport:
         """Solve for the affine map and load it into the stitch."""
@@ -102,15 +107,10 @@ class LeastSquares(Fit):
         values, vectors = torch.linalg.eigh(known.xx)
         scale = values.mean().clamp(min=torch.finfo(torch.float64).tiny)
         projected = vectors.T @ known.xy
-        best: tuple[float, Tensor] | None = None
-        for ridge in self.ridges:
-            weight = (vectors @ (projected / (values.clamp(min=0) + ridge * scale)[:, None])).T
-            error = held_out.error(weight, known.mean_y - weight @ known.mean_x)
-            if best is None or error < best[0]:
-                best = (error, weight)
-        if best is None:
-            raise FitError("LeastSquares needs at least one ridge, for instance ridges=(1e-6,)")
-        return best[1]
+        candidates: Iterator[Tensor] = (
+            (vectors @ (projected / (values.clamp(min=0) + ridge * scale)[:, None])).T for ridge in self.ridges
+        )
+        return min(candidates, key=lambda weight: held_out.error(weight, known.mean_y - weight @ known.mean_x))
 
 
 def _moments_of(side: Side, family: AffineStitch) -> Moments:

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 
 from torch import Tensor, nn
 
@@ -46,7 +46,11 @@ class CurvePoint:
 
 @dataclass(frozen=True)
 class FitReport:
-    """How a fit went; ``steps`` counts the steps of gradient descent, those of its start included."""
+    """How a fit went.
+
+    ``steps`` counts the steps of gradient descent, those of its start included, and so do the points of the curve.
+    ``converged`` is whether it ended because nothing got better; a fit that takes all its steps anyway never knows.
+    """
 
     steps: int = 0
     converged: bool = True
@@ -72,6 +76,6 @@ def spell(thing: object) -> str:
     given = [
         f"{f.name}={spell(getattr(thing, f.name))}"
         for f in fields(thing)  # type: ignore[arg-type]
-        if getattr(thing, f.name) != f.default
+        if f.default is MISSING or getattr(thing, f.name) != f.default
     ]
     return f"{type(thing).__name__}({', '.join(given)})"

@@ -4,7 +4,8 @@ How far a step of gradient descent moves a linear stitch depends on the scale of
 features may be a hundredfold smaller than a trained one's, and a short fit would then report the learning rate instead
 of the representation. A stitch that does not begin with a norm is therefore rewritten, for the time of the descent, to
 read ``(x − mean) / std`` with the feature means and deviations of the fit data, and rewritten back afterwards. Both are
-exact changes of coordinates within the family.
+exact changes of coordinates within the family. A stitch that is still random is taken as drawn for the standardised
+features, and only rewritten back: else its first outputs, too, would be in the sender's units.
 """
 
 from types import TracebackType
@@ -22,13 +23,14 @@ _LEAST = 1e-6  #: features whose deviation is below this share of the largest co
 class Standardised:
     """While entered: the stitch reads standardised features, and the object maps activations to them.
 
-    Does nothing where ``wanted`` is false or the family takes care of it.
+    Does nothing where ``wanted`` is false or the family takes care of it. With ``rewrite=False`` the stitch is taken to
+    read standardised features already.
     """
 
-    def __init__(self, problem: Problem, stitch: nn.Module, wanted: bool) -> None:
+    def __init__(self, problem: Problem, stitch: nn.Module, wanted: bool, *, rewrite: bool = True) -> None:
         family = problem.family
         self.family = family if isinstance(family, AffineStitch) else None
-        self.stitch = stitch
+        self.stitch, self.rewrite = stitch, rewrite
         self.layer = self.family.input_layer(stitch) if self.family is not None and wanted else None
         if self.layer is not None:
             self.mean, self.std = self._measure(problem.fit.activations)
@@ -48,7 +50,7 @@ class Standardised:
         return (shift + total / count).to(like), std.to(like)
 
     def __enter__(self) -> "Standardised":
-        if self.layer is not None:
+        if self.layer is not None and self.rewrite:
             _rebase(self.layer, self.mean, self.std)
         return self
 

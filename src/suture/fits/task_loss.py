@@ -8,7 +8,7 @@ data, which no step sees, decides which parameters are kept and when to stop.
 import copy
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -40,8 +40,8 @@ class TaskLoss(Fit):
     ``check`` steps the validation loss is taken; the best parameters so far, the start's included, are what remains.
     After ``patience`` checks without a better one the fit has converged; ``patience=None`` takes all steps and keeps
     the last parameters, as the published recipes do. ``standardise`` lets a stitch without a norm of its own descend on
-    standardised features, whatever the sender's scale (see ``fits.standardised``); the family stays the same. Raises
-    ``FitError`` where the loss is not finite.
+    standardised features, whatever the sender's scale (see ``fits.standardised``), and a random start is then drawn for
+    those; the family stays the same. Raises ``FitError`` where the loss is not finite.
     """
 
     start: Fit = LeastSquares()
@@ -54,9 +54,10 @@ class TaskLoss(Fit):
     standardise: bool = True
 
     def __post_init__(self) -> None:
-        for name in ("steps", "batch", "check"):
-            if getattr(self, name) < 1:
-                raise FitError(f"TaskLoss({name}={getattr(self, name)}): {name} must be at least 1")
+        for name in ("steps", "batch", "check", "patience"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise FitError(f"TaskLoss({name}={value}): {name} must be at least 1")
 
     def fit(self, problem: Problem, stitch: nn.Module) -> FitReport:
         """Train the stitch in place and leave it in evaluation mode."""
@@ -64,10 +65,12 @@ class TaskLoss(Fit):
         parameters = list(stitch.parameters())
         if not parameters:
             return begun
-        with Standardised(problem, stitch, self.standardise) as entering:
+        rewrite = not isinstance(self.start, Random)
+        with Standardised(problem, stitch, self.standardise, rewrite=rewrite) as entering:
             descent = _Descent(self, problem, stitch, entering)
             steps, converged = descent.run(parameters)
-        return FitReport(begun.steps + steps, converged, begun.curve + tuple(descent.curve))
+        curve = [replace(point, step=begun.steps + point.step) for point in descent.curve]
+        return FitReport(begun.steps + steps, converged, (*begun.curve, *curve))
 
 
 class _Descent:
@@ -97,10 +100,13 @@ class _Descent:
                 running.clear()
                 if recipe.patience is not None and self.checks_since_best >= recipe.patience:
                     break
-        if recipe.patience is not None:
-            self.stitch.load_state_dict(self.best_state)
-            return step + 1, self.checks_since_best >= recipe.patience
-        return step + 1, False
+        kept = self.curve[-1].validation_loss if recipe.patience is None else self.best
+        if not math.isfinite(kept):
+            raise FitError(f"the validation loss of {self.problem.where} is not finite; try a smaller learning rate")
+        if recipe.patience is None:
+            return step + 1, False
+        self.stitch.load_state_dict(self.best_state)
+        return step + 1, self.checks_since_best >= recipe.patience
 
     def _step(self, optimiser: torch.optim.Optimizer, chosen: Tensor) -> float:
         self.stitch.train()
@@ -130,7 +136,7 @@ class _Descent:
         with torch.no_grad():
             for start in range(0, len(side.labels), EVALUATION_CHUNK):
                 part = slice(start, start + EVALUATION_CHUNK)
-                logits = self._logits(side.activations[part])
+                logits = self._logits(side.activations[part].clone())  # for a stitch that works in place
                 labels = side.labels[part].to(logits.device)
                 total += float(nn.functional.cross_entropy(logits, labels, reduction="sum"))
         return total / len(side.labels) if math.isfinite(total) else math.inf

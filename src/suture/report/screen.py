@@ -1,127 +1,201 @@
-"""Tables and sentences for the terminal."""
+"""Tables and sentences for the terminal. Names come out as they are written, whatever they contain."""
 
-from collections.abc import Hashable
-from typing import Any
+import re
+from collections.abc import Iterator, Sequence
 
+import numpy as np
 import pandas as pd
 from rich import box
+from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from suture.cuts import Cuts
-from suture.table import summary
-
-Row = dict[Hashable, Any]
+from suture.report.curves import PLAIN, Curve, arrange
 
 MARGIN = 0.03  #: how much worse a control may be and still count as doing as well
 FAILED = "failed"
-NARROW = 100  #: columns below which headings are broken over lines
 
 
 def curve_table(table: pd.DataFrame, score: str = "accuracy", width: int = 80) -> Table:
     """Show a row per cut: the stitched network's score, its penalty with a 95 % interval, and every control's score.
 
-    ``width`` is that of the screen, in characters.
+    ``width`` is that of the screen, in characters. A value that some seeds failed to give has a ``*``. Raises
+    ``DataError`` where the table holds no such score, or more than one curve.
     """
-    rows = summary(table[table["score"] == score])
-    controls = [kind for kind in dict.fromkeys(rows["control"]) if kind]
-    percent = rows["unit"].iloc[0] == "fraction"
-    narrow = width < NARROW
-    shown = Table(box=box.SIMPLE_HEAD, padding=(0, 0) if narrow else (0, 1), pad_edge=False, show_edge=False)
-    shown.add_column("cut", overflow="fold", no_wrap=not narrow)
-    shown.add_column("stitched", justify="right", no_wrap=True)
-    shown.add_column("penalty", justify="right", no_wrap=True)
-    for kind in controls:
-        heading = kind.replace("untrained", "un-\ntrained").replace(" ", "\n") if narrow else kind
-        shown.add_column(heading, justify="right", style="dim", no_wrap=True)
-    for cut in dict.fromkeys(rows["receiver_cut"]):
-        here = {row["control"]: row for row in rows[rows["receiver_cut"] == cut].to_dict("records")}
-        shown.add_row(cut, *_plain(here, percent), *(_value(here, kind, percent) for kind in controls))
-    return shown
+    shown = arrange(table, score)
+    made = _curve_table(shown, narrow=False)
+    return made if Console(width=10_000).measure(made).maximum <= width else _curve_table(shown, narrow=True)
 
 
-def curve_heading(table: pd.DataFrame, score: str = "accuracy") -> str:
-    """Say what the table of a curve shows, in which units."""
-    rows = summary(table[table["score"] == score])
-    first = rows.to_dict("records")[0]
-    percent = first["unit"] == "fraction"
-    parents = " and ".join(
-        f"{first[role]} alone {_number(first[f'{role}_score'], percent)}"
-        for role in ("sender", "receiver")
-        if pd.notna(first[f"{role}_score"])
+def _curve_table(shown: Curve, narrow: bool) -> Table:
+    """Build the table; a narrow one breaks its headings, and long names of cuts, over lines."""
+    made = _table(narrow)
+    made.add_column("cut", overflow="fold", no_wrap=not narrow)
+    made.add_column("stitched", justify="right", no_wrap=True)
+    made.add_column("penalty", justify="right", no_wrap=True)
+    for kind in shown.controls:
+        made.add_column(Text(_broken(kind) if narrow else kind), justify="right", style="dim", no_wrap=True)
+    columns = [_scores(shown, PLAIN), _penalties(shown), *(_scores(shown, kind) for kind in shown.controls)]
+    for label, *values in zip(shown.labels, *columns, strict=True):
+        made.add_row(*map(Text, (label, *values)))
+    return made
+
+
+def _broken(heading: str) -> str:
+    """A heading in narrow lines."""
+    for word, instead in (("untrained", "un-\ntrained"), ("receiver", "recei-\nver"), ("shuffled", "shuf-\nfled")):
+        heading = heading.replace(word, instead)
+    return heading.replace(" ", "\n")
+
+
+def _table(narrow: bool) -> Table:
+    return Table(box=box.SIMPLE_HEAD, padding=(0, 0) if narrow else (0, 1), pad_edge=False, show_edge=False)
+
+
+def _scores(shown: Curve, kind: str) -> list[str]:
+    values = zip(shown.cuts, shown.lines[kind]["stitched"], strict=True) if kind in shown.lines else ()
+    return [_score(value, (kind, cut) in shown.failed, shown.percent) for cut, value in values] or [""] * len(
+        shown.cuts
     )
-    units = "in %, penalties in pp" if percent else f"in {first['unit']}"
-    return (
-        f"{first['sender']} → {first['receiver']}: test {score} {units}, with 95 % intervals; {parents}\n"
-        f"scored on {first['n']} images of {first['score_data']}; fitted by {first['fit']}"
-    )
 
 
-def _plain(here: dict[str, Row], percent: bool) -> tuple[str, str]:
-    stitched = _value(here, "", percent)
-    row = here.get("", {})
-    if stitched == FAILED or pd.isna(row["penalty"]):
-        return stitched, ""
-    digits = 1 if percent else 3
-    return stitched, f"{row['penalty']:+.{digits}f} [{row['penalty_low']:.{digits}f}, {row['penalty_high']:.{digits}f}]"
+def _score(value: float, failed: bool, percent: bool) -> str:
+    if pd.isna(value):
+        return FAILED if failed else ""
+    return _number(value, percent) + ("*" if failed else "")
 
 
-def _value(here: dict[str, Row], kind: str, percent: bool) -> str:
-    row = here.get(kind)
-    return _number(row["stitched"], percent) if row is not None and row["status"] == "ok" else FAILED
+def _penalties(shown: Curve) -> list[str]:
+    """``+1.2 [-0.3, 2.8]``, with the brackets of all cuts below one another."""
+    digits = 1 if shown.percent else 3
+    bounds = [
+        [f"{_unsigned_zero(bound, digits):.{digits}f}" for bound in pair]
+        for pair in shown.plain[["penalty_low", "penalty_high"]].to_numpy(float)
+    ]
+    low, high = (max(len(pair[side]) for pair in bounds) for side in (0, 1))
+    return [
+        "" if pd.isna(value) else f"{_unsigned_zero(value, digits):+.{digits}f} [{pair[0]:>{low}}, {pair[1]:>{high}}]"
+        for value, pair in zip(shown.plain["penalty"], bounds, strict=True)
+    ]
+
+
+def _unsigned_zero(value: float, digits: int) -> float:
+    """The value, and 0 instead of -0 where that is what would be written."""
+    return 0.0 if abs(value) < 0.5 * 10**-digits else value
 
 
 def _number(value: float, percent: bool) -> str:
     return f"{100 * value:.1f}" if percent else f"{value:.3f}"
 
 
-def reading(table: pd.DataFrame, score: str = "accuracy") -> str:
-    """Say in words what a curve shows: the worst penalty, and what the controls say of it.
-
-    Accuracy only; for other scores and for tables without controls it says what it can.
-    """
-    rows = summary(table[(table["score"] == score) & (table["status"] == "ok")])
-    plain = rows[(rows["control"] == "") & rows["penalty"].notna()]
-    if plain.empty:
-        return ""
-    worst = plain.sort_values("penalty").iloc[-1]
-    unit = "pp" if worst["unit"] == "fraction" else worst["unit"]
-    spread = f"[{worst['penalty_low']:.1f}, {worst['penalty_high']:.1f}]"
-    lines = [f"Worst penalty: {worst['penalty']:+.1f} {unit} {spread} at {worst['receiver_cut']}."]
-    if worst["unit"] == "fraction":
-        says = "there, success says nothing about what the sender has learned"
-        lines += _against(rows, plain, "untrained sender", says)
-        lines += _against(rows, plain, "untrained receiver", "there, the stitch alone can do the receiver's work")
+def curve_heading(table: pd.DataFrame, score: str = "accuracy") -> str:
+    """Say what the table of a curve shows, in which units."""
+    shown = arrange(table, score)
+    parents = " and ".join(
+        f"{getattr(shown, role)} alone {_number(shown.parent(role), shown.percent)}"
+        for role in ("sender", "receiver")
+        if np.isfinite(shown.parent(role))
+    )
+    units = "in %, penalties in pp" if shown.percent else f"in {shown.unit}" if shown.unit != "raw" else "(no unit)"
+    over = f", with 95 % intervals over {shown.intervals}" if shown.intervals else ""
+    rows = table[(table["score"] == score) & (table["control"] == PLAIN)]
+    used = (rows if len(rows) else table).iloc[0]
+    lines = [
+        f"{shown.sender} → {shown.receiver}: test {score} {units}{over}",
+        "; ".join(filter(None, [parents, f"scored on {used['score_data']}", f"fitted by {used['fit']}"])),
+    ]
+    if any("*" in cell for kind in shown.lines for cell in _scores(shown, kind)):
+        lines.append("* some seeds failed; this is the mean of the others")
     return "\n".join(lines)
 
 
-def _against(rows: pd.DataFrame, plain: pd.DataFrame, control: str, meaning: str) -> list[str]:
+def reading(table: pd.DataFrame, score: str = "accuracy") -> str:
+    """Say in words what a curve shows: the worst penalty, and what the controls say of it.
+
+    For scores that are no fraction, and for tables without controls, it says what it can; nothing of what failed.
+    """
+    shown = arrange(table, score)
+    plain = shown.plain[shown.plain["penalty"].notna()]
+    if plain.empty:
+        return ""
+    place = int(np.argmax(plain["penalty"].to_numpy(float)))
+    worst, cut = plain.iloc[place], shown.labels[shown.cuts.index(str(plain.index[place]))]
+    digits, unit = (1, "pp") if shown.percent else (3, shown.unit)
+    value, low, high = (
+        _unsigned_zero(float(worst[name]), digits) for name in ("penalty", "penalty_low", "penalty_high")
+    )
+    spread = f" [{low:.{digits}f}, {high:.{digits}f}]" if np.isfinite([low, high]).all() else ""
+    return "\n".join(
+        [
+            f"Worst penalty: {value:+.{digits}f}{' ' + unit if unit != 'raw' else ''}{spread} at {cut}.",
+            *(_against(shown) if shown.percent else ()),
+        ]
+    )
+
+
+def _against(shown: Curve) -> Iterator[str]:
+    """What each control that was tried says."""
+    meanings = {
+        "untrained sender": "there, success says nothing about what the sender has learned",
+        "untrained receiver": "there, the stitch alone can do the receiver's work",
+    }
+    for control, meaning in meanings.items():
+        if control in shown.lines:
+            yield from _as_good(shown, control, meaning)
+    if "itself" in shown.lines:
+        costs = shown.lines["itself"]["penalty"].dropna()
+        if len(costs):
+            worst = _unsigned_zero(costs.max(), 1)
+            yield f"Stitched to itself, {shown.receiver} has a penalty of at most {worst:+.1f} pp."
+    if "shuffled pairs" in shown.lines:
+        best = shown.lines["shuffled pairs"]["stitched"].dropna()
+        if len(best):
+            yield f"Fitted to shuffled pairs, the stitched network reaches at most {100 * best.max():.1f} %."
+
+
+def _as_good(shown: Curve, control: str, meaning: str) -> Iterator[str]:
     """At which cuts a control does as well as the real thing."""
-    other = rows[rows["control"] == control].set_index("receiver_cut")["stitched"]
-    real = plain.set_index("receiver_cut")["stitched"]
-    if other.empty:
-        return []
-    near = [cut for cut in real.index if cut in other.index and real[cut] - other[cut] <= MARGIN]
-    if not near:
-        return [f"At no cut does an {control} do as well, within {100 * MARGIN:.0f} pp."]
-    return [
-        f"At {len(near)} of {len(real)} cuts an {control} does as well, within {100 * MARGIN:.0f} pp: {meaning} "
-        f"({', '.join(near)})."
-    ]
+    behind = (shown.plain["stitched"] - shown.lines[control]["stitched"]).dropna()
+    near = [shown.labels[shown.cuts.index(cut)] for cut in behind[behind <= MARGIN].index]
+    if near:
+        yield (
+            f"At {len(near)} of {len(behind)} cuts an {control} does as well, within {100 * MARGIN:.0f} pp: {meaning} "
+            f"({', '.join(near)})."
+        )
+    elif len(behind):
+        yield f"At no cut does an {control} do as well, within {100 * MARGIN:.0f} pp."
 
 
 def cuts_table(cuts: Cuts) -> Table:
     """Show a row per cut: name, shape, depth, and parameters and FLOPs up to it."""
-    shown = Table(pad_edge=False)
+    made = _table(narrow=False)
     for name in ("#", "cut", "shape", "depth", "parameters", "MFLOPs"):
-        shown.add_column(name, justify="left" if name == "cut" else "right", overflow="fold")
+        made.add_column(name, justify="left" if name == "cut" else "right", overflow="fold", no_wrap=name != "cut")
     for cut in cuts:
         shape = "×".join(map(str, cut.shape))
-        shown.add_row(
-            str(cut.index),
-            cut.name,
-            shape,
-            f"{cut.depth:.2f}",
-            f"{cut.parameters:,}",
-            f"{cut.flops / 1e6:,.1f}",
-        )
-    return shown
+        values = (str(cut.index), cut.name, shape, f"{cut.depth:.2f}", f"{cut.parameters:,}", f"{cut.flops / 1e6:,.1f}")
+        made.add_row(*map(Text, values))
+    return made
+
+
+def dropped_table(cuts: Cuts) -> Table:
+    """Show a row per tensor that is no cut, and why."""
+    made = _table(narrow=False)
+    made.add_column("no cut", overflow="fold")
+    made.add_column("because", overflow="fold")
+    for name, reason in cuts.dropped.items():
+        made.add_row(Text(name), Text(reason))
+    return made
+
+
+def one_line(text: str) -> str:
+    """A text without its line breaks, for messages."""
+    return re.sub(r"\s+", " ", text).strip()
+
+
+def failures(table: pd.DataFrame, most: int = 3) -> Sequence[str]:
+    """The reasons of failed trials, each once, the most frequent first."""
+    failed = table[table["status"] == "failed"].drop_duplicates("trial")
+    counts = failed["error"].value_counts()
+    return [f"{count} × {one_line(str(reason))}" for reason, count in counts.head(most).items()]

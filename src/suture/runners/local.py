@@ -1,5 +1,6 @@
 """Trials in this process, one after another."""
 
+import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterable
@@ -87,9 +88,8 @@ def prepare_folder(path: str | Path) -> Path:
     folder = Path(path)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        probe = folder / ".writable"
-        probe.touch()
-        probe.unlink()
+        with tempfile.TemporaryFile(dir=folder):
+            pass
     except OSError as error:
         raise OutputError(f"cannot write to {folder}: {error.strerror or error}; name another folder") from error
     return folder

@@ -5,10 +5,14 @@ import time
 from typing import Protocol, TextIO
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, Task, TextColumn
 from rich.progress import Progress as RichBar
+from rich.table import Column
+from rich.text import Text
 
 from suture.trial import Failure, Measurement
+
+_BAR_WIDTH = 50  #: columns: the bar, the count and the times, at most
 
 
 class Progress(Protocol):
@@ -54,8 +58,8 @@ class Lines:
 
     def begin(self, total: int) -> None:
         """Say how many trials there are."""
-        self.total, self.begun = total, time.monotonic()
-        self._say(f"{total} trials")
+        self.total, self.finished, self.begun = total, 0, time.monotonic()
+        self._say(_trials(total))
 
     def working_on(self, what: str) -> None:
         """Say nothing; the result will be said."""
@@ -64,11 +68,13 @@ class Lines:
         """Say how far it is and how long the rest will take."""
         self.finished += 1
         elapsed = time.monotonic() - self.begun
-        left = elapsed / self.finished * (self.total - self.finished)
         if isinstance(result, Failure):
-            self._say(f"failed: {result.trial.where}: {result.error}")
-        if time.monotonic() - self.last >= self.every or self.finished == self.total:
-            self._say(f"{self.finished}/{self.total} trials, {_clock(elapsed)} gone, about {_clock(left)} left")
+            self._say(_failed(result))
+        if self.finished == self.total:
+            self._say(f"{_trials(self.total)} in {_clock(elapsed)}")
+        elif time.monotonic() - self.last >= self.every:
+            left = elapsed / self.finished * (self.total - self.finished)
+            self._say(f"{self.finished}/{_trials(self.total)}, {_clock(elapsed)} gone, about {_clock(left)} left")
 
     def end(self) -> None:
         """Say nothing more."""
@@ -83,25 +89,30 @@ class Bar:
 
     def __init__(self, console: Console) -> None:
         self.console = console
-        columns = (BarColumn(bar_width=24), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("left"))
         self.bar = RichBar(
-            *columns, TimeRemainingColumn(), TextColumn("{task.description}"), console=console, transient=True
+            BarColumn(bar_width=16),
+            MofNCompleteColumn(),
+            _TimeLeft(table_column=Column(no_wrap=True)),
+            TextColumn("{task.description}", markup=False),
+            console=console,
+            transient=True,
         )
         self.task = self.bar.add_task("", total=None)
 
     def begin(self, total: int) -> None:
         """Draw the bar."""
-        self.bar.update(self.task, total=total)
+        self.bar.reset(self.task, total=total)
         self.bar.start()
 
     def working_on(self, what: str) -> None:
         """Show which trial is being measured."""
-        self.bar.update(self.task, description=what)
+        room = max(self.console.width - _BAR_WIDTH, 10)
+        self.bar.update(self.task, description=what if len(what) <= room else f"{what[: room - 1]}…")
 
     def done(self, result: Measurement | Failure) -> None:
         """Move on; failures stay on the screen."""
         if isinstance(result, Failure):
-            self.console.print(f"failed: {result.trial.where}: {result.error}", markup=False, style="red")
+            self.console.print(_failed(result), markup=False, highlight=False, emoji=False, style="red")
         self.bar.advance(self.task)
 
     def end(self) -> None:
@@ -109,11 +120,33 @@ class Bar:
         self.bar.stop()
 
 
+class _TimeLeft(ProgressColumn):
+    """The time gone and, after the first trial, what the rest will take at the pace so far."""
+
+    def render(self, task: Task) -> Text:
+        """Draw both."""
+        gone = task.elapsed or 0.0
+        if not task.completed or task.total is None:
+            return Text(f"{_clock(gone)} gone")
+        return Text(f"{_clock(gone)} gone, {_clock(gone / task.completed * (task.total - task.completed))} left")
+
+
 def shown() -> Progress:
     """Choose a bar where standard error is a terminal, else plain lines."""
     console = Console(stderr=True)
-    return Bar(console) if console.is_terminal else Lines()
+    return Bar(console) if sys.stderr.isatty() and not console.is_dumb_terminal else Lines()
+
+
+def _failed(result: Failure) -> str:
+    return " ".join(f"failed: {result.trial.where}: {result.error}".split())
+
+
+def _trials(count: int) -> str:
+    return f"{count} trial{'' if count == 1 else 's'}"
 
 
 def _clock(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
+    """A time in the unit that people would use: ``42 s``, ``12 min``, ``3.5 h``."""
+    if seconds < 99.5:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 99.5 * 60 else f"{seconds / 3600:.1f} h"

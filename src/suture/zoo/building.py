@@ -157,13 +157,14 @@ def _imported(path: Path, source: Source) -> ModuleType:
 # Pretrained weights
 
 
-def _asks_for_weights(source: Source) -> bool:
+def asks_for_weights(source: Source) -> bool:
+    """Whether a source asks for published pretrained weights."""
     return bool(source.arguments.get(_PRETRAINED.get(source.kind, "")))
 
 
 def _published(model: nn.Module, source: Source) -> Preprocess:
     """The preprocessing that the pretrained weights were published with; without any, the identity."""
-    if not _asks_for_weights(source):
+    if not asks_for_weights(source):
         return Preprocess()
     if source.kind == "timm":
         config = cast(dict[str, Any], model.pretrained_cfg)

@@ -1,5 +1,7 @@
 """From a model string to a network."""
 
+from dataclasses import dataclass
+from math import isqrt
 from pathlib import Path
 
 import timm
@@ -7,7 +9,7 @@ from torch import Tensor
 
 from suture.errors import SourceError
 from suture.network import Network
-from suture.zoo.building import resolve
+from suture.zoo.building import Built, asks_for_weights, resolve
 from suture.zoo.sources import Source, parse_source
 
 
@@ -24,29 +26,45 @@ def load_network(
     ``checkpoint`` a file of weights (safetensors, or a ``.pt`` that is loaded with ``weights_only``); ``example`` a few
     raw images ``(n, C, H, W)``. Raises ``SourceError``, ``CheckpointError``, and what ``Network`` raises.
     """
+    return load_model(source, checkpoint, name=name).network(example)
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A model with its weights, before it has seen an image and is cut."""
+
+    name: str
+    built: Built
+
+    def network(self, example: Tensor) -> Network:
+        """Cut it, by a few raw images ``(n, C, H, W)``. Raises what ``Network`` raises."""
+        return Network(
+            self.built.model,
+            example=example,
+            name=self.name,
+            preprocess=self.built.preprocess,
+            factory=self.built.factory,
+            copy=False,
+        )
+
+
+def load_model(source: str | Source, checkpoint: str | Path | None = None, *, name: str | None = None) -> Model:
+    """Build and load what a model string names, without images. Raises ``SourceError`` and ``CheckpointError``."""
     parsed = parse_source(source) if isinstance(source, str) else source
-    built = resolve(parsed, checkpoint)
-    return Network(
-        built.model,
-        example=example,
-        name=name or parsed.name,
-        preprocess=built.preprocess,
-        factory=built.factory,
-        copy=False,
-    )
+    return Model(name or parsed.name, resolve(parsed, checkpoint))
 
 
-def source_name(text: str) -> str:
-    """A short name for what a model string names: its weights' file, else the model."""
-    source = parse_source(text)
-    return Path(source.checkpoint).stem if source.checkpoint else source.name
+def names_apart(texts: list[str]) -> list[str]:
+    """Short names for what model strings name (their weights' file, else the model), with letters where they agree."""
+    sources = [parse_source(text) for text in texts]
+    names = [Path(source.checkpoint).stem if source.checkpoint else source.name for source in sources]
+    return [f"{name} {chr(ord('A') + i)}" if names.count(name) > 1 else name for i, name in enumerate(names)]
 
 
 def is_random(text: str) -> bool:
     """Whether a model string names no trained weights; a file's factory may load its own, so it counts as trained."""
     source = parse_source(text)
-    pretrained = source.arguments.get("pretrained") or source.arguments.get("weights")
-    return source.kind != "file" and source.checkpoint is None and not pretrained
+    return source.kind != "file" and source.checkpoint is None and not asks_for_weights(source)
 
 
 def image_shape(text: str) -> tuple[int, int, int]:
@@ -60,12 +78,17 @@ def image_shape(text: str) -> tuple[int, int, int]:
         case "timm", name:
             channels, height, width = timm.get_pretrained_cfg_value(name, "input_size") or (3, 224, 224)
             side = given.get("img_size")
-            return given.get("in_chans", channels), side or height, side or width
+            height, width = side if isinstance(side, tuple | list) else (side or height, side or width)
+            return given.get("in_chans", channels), height, width
         case "torchvision", name:
             side = given.get("image_size", 299 if name == "inception_v3" else 224)
             return 3, side, side
         case "zoo", "resnet":
             return given.get("channels", 3), 32, 32
+        case "zoo", "mlp":
+            side = isqrt(given.get("inputs", 64))
+            if side**2 == given.get("inputs", 64):
+                return 1, side, side
         case "zoo", _:
             return given.get("channels", 1), 8, 8
     raise SourceError(f"{text}: only you know the images that it takes; give their shape, such as --shape 3x32x32")

@@ -1,0 +1,132 @@
+"""A frozen copy of a model: what happens to the model later does not reach it, and it reaches nothing of the user's.
+
+A model holds more than parameters and buffers: tensors as plain attributes (some written anew in every forward pass,
+which decide nothing), hooks, and flags. All of it is copied; hooks that the output does not depend on are dropped.
+"""
+
+import copy as copying
+from collections.abc import Iterator, MutableMapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
+
+from suture.errors import NetworkError
+from suture.pieces import same_bits
+
+_OWN = ("_parameters", "_buffers", "_modules")  # where a module keeps what is registered with it
+
+
+def frozen_copy(model: nn.Module, copy: bool, name: str) -> nn.Module:
+    """Copy a model's structure, and its tensors too where ``copy`` is set; in evaluation mode, without gradients.
+
+    Raises ``NetworkError`` where it holds something that cannot be copied.
+    """
+    memo: dict[int, object] = {}
+    try:
+        for module in model.modules():
+            for tensor in tree_leaves(vars(module)):
+                if isinstance(tensor, Tensor) and id(tensor) not in memo:
+                    memo[id(tensor)] = _detached(tensor, copy)
+        frozen = copying.deepcopy(model, memo)
+    except Exception as error:
+        raise NetworkError(
+            f"{name} cannot be copied: {error}; build it anew and load its weights, or take off what it holds besides "
+            "modules and tensors"
+        ) from error
+    for module in frozen.modules():
+        module._backward_hooks.clear()
+        module._backward_pre_hooks.clear()
+    frozen.requires_grad_(False)
+    return frozen.eval()
+
+
+def _detached(tensor: Tensor, copy: bool) -> Tensor:
+    data = tensor.detach().clone() if copy else tensor.detach()
+    return nn.Parameter(data, requires_grad=False) if isinstance(tensor, nn.Parameter) else data
+
+
+def drop_idle_hooks(model: nn.Module, probe: Tensor) -> None:
+    """Remove the hooks that the output does not depend on; torch's own, which make weights, stay."""
+    hooks: list[tuple[MutableMapping[int, Any], int]] = [
+        (kept, key)
+        for module in model.modules()
+        for kept in (module._forward_hooks, module._forward_pre_hooks)
+        for key, hook in kept.items()
+        if not type(hook).__module__.startswith("torch.nn.utils")
+    ]
+    if not hooks:
+        return
+    with torch.no_grad():
+        wanted = model(probe.clone())
+        if not _idle(model, hooks, probe, wanted):
+            for hook in hooks:
+                _idle(model, [hook], probe, wanted)
+
+
+def _idle(model: nn.Module, hooks: list[tuple[MutableMapping[int, Any], int]], probe: Tensor, wanted: Tensor) -> bool:
+    """Take hooks off, and put them back in their order unless the output is the same without them."""
+    before = [(kept, dict(kept)) for kept, _ in hooks]
+    for kept, key in hooks:
+        del kept[key]
+    try:
+        same = same_bits(model(probe.clone()), wanted)
+    except Exception:  # it does not run without them
+        same = False
+    if not same:
+        for kept, entries in before:
+            kept.clear()
+            kept.update(entries)
+    return same
+
+
+@contextmanager
+def restored(model: nn.Module) -> Iterator[set[str]]:
+    """Undo what running or tracing a model writes to the attributes of its modules; gives the names of those written.
+
+    Raises ``NetworkError`` where it writes to its own parameters or buffers.
+    """
+    before = {path: dict(vars(module)) for path, module in model.named_modules()}
+    state = _versions(model)
+    written: set[str] = set()
+    try:
+        yield written
+    finally:
+        for path, module in model.named_modules():
+            written |= {_join(path, name) for name in _restore(vars(module), before.get(path, {}))}
+    for name, version in _versions(model).items():
+        if state.get(name) != version:
+            raise NetworkError(f"running {type(model).__name__} changes its own '{name}' even in evaluation mode")
+
+
+def _versions(model: nn.Module) -> dict[str, tuple[int, int]]:
+    return {name: (id(tensor), tensor._version) for name, tensor in registered(model).items()}
+
+
+def _restore(now: dict[str, Any], before: dict[str, Any]) -> set[str]:
+    changed = {name for name in now.keys() | before.keys() if now.get(name, now) is not before.get(name, now)}
+    for name in changed:
+        now.pop(name, None)
+    now.update({name: before[name] for name in changed if name in before})
+    return changed
+
+
+def registered(model: nn.Module) -> dict[str, Tensor]:
+    """The parameters and buffers of a model by name."""
+    return {**dict(model.named_parameters()), **dict(model.named_buffers())}
+
+
+def plain_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """The tensors that a model's modules hold as plain attributes, alone or in lists, tuples and dictionaries."""
+    found: dict[str, Tensor] = {}
+    for path, module in model.named_modules():
+        for name, value in vars(module).items():
+            leaves = [] if name in _OWN else [leaf for leaf in tree_leaves(value) if isinstance(leaf, Tensor)]
+            found |= {_join(path, name) + (f"[{i}]" if i else ""): leaf for i, leaf in enumerate(leaves)}
+    return found
+
+
+def _join(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name

@@ -1,0 +1,122 @@
+"""A table of one sender, one receiver and one score, arranged along the cuts, for figures and screens."""
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from suture.errors import DataError
+from suture.table import summary
+
+PLAIN = ""  #: the control of the trial itself
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """What was measured of one score along the cuts, aggregated over seeds."""
+
+    sender: str
+    receiver: str
+    score: str
+    unit: str
+    cuts: tuple[str, ...]  #: of the receiver, from input to output
+    labels: tuple[str, ...]  #: of the cuts: ``sender cut → receiver cut`` where the two differ
+    lines: dict[
+        str, pd.DataFrame
+    ]  #: by control, the plain one first: a row per cut; missing where nothing was measured
+    failed: frozenset[tuple[str, str]]  #: (control, cut) where a trial failed; where a seed did not, there is a value
+
+    @property
+    def percent(self) -> bool:
+        """Whether the score is a fraction, to be shown in per cent, and its penalty in percentage points."""
+        return self.unit == "fraction"
+
+    @property
+    def controls(self) -> tuple[str, ...]:
+        """The controls that were tried."""
+        return tuple(kind for kind in self.lines if kind != PLAIN)
+
+    @property
+    def plain(self) -> pd.DataFrame:
+        """A row per cut of the trials themselves; all missing where there are none."""
+        return self.lines.get(PLAIN, pd.DataFrame(index=list(self.cuts), columns=_VALUES, dtype=float))
+
+    def parent(self, role: str) -> float:
+        """The score of the ``sender`` or the ``receiver`` on its own; nan where it has none."""
+        return float(self.plain[f"{role}_score"].astype(float).mean())
+
+    @property
+    def intervals(self) -> str:
+        """What the 95 % intervals are over, in words: ``597 test samples``, ``3 stitch seeds``."""
+        rows = pd.concat(list(self.lines.values())).dropna(subset=["interval", "stitched_low"])
+        records: list[dict[Hashable, Any]] = rows.to_dict("records")
+        return " or ".join(dict.fromkeys(_over(row["interval"], row["n"], row["seeds"]) for row in records))
+
+
+_VALUES = [
+    *("stitched", "stitched_low", "stitched_high", "sender_score", "receiver_score"),
+    *("penalty", "penalty_low", "penalty_high", "n", "seeds", "interval"),
+]
+
+
+def arrange(table: pd.DataFrame, score: str) -> Curve:
+    """Arrange a table along the cuts of its receiver.
+
+    Raises ``DataError`` where it holds nothing of that score, or more than one sender, receiver or setting.
+    """
+    rows = table[table["score"] == score]
+    if rows.empty:
+        held = ", ".join(map(repr, dict.fromkeys(table["score"]))) or "none"
+        raise DataError(f"the table has no measurement of '{score}' to show; its scores: {held}")
+    rows = rows.sort_values("receiver_depth", kind="stable")
+    first = _one_pair(rows)
+    cuts = tuple(dict.fromkeys(rows["receiver_cut"]))
+    measured = summary(rows[rows["status"] == "ok"])
+    kinds = sorted(dict.fromkeys(rows["control"]), key=bool)
+    failed = rows[rows["status"] == "failed"]
+    return Curve(
+        sender=first["sender"],
+        receiver=first["receiver"],
+        score=score,
+        unit=first["unit"],
+        cuts=cuts,
+        labels=tuple(_label(rows, cut) for cut in cuts),
+        lines={kind: _line(measured, kind, cuts) for kind in kinds},
+        failed=frozenset(zip(failed["control"], failed["receiver_cut"], strict=True)),
+    )
+
+
+def _one_pair(rows: pd.DataFrame) -> "pd.Series[str]":
+    """A row of the only sender and receiver: a plain one, where there are any."""
+    across = rows[rows["control"] != "itself"]
+    across = rows if across.empty else across
+    for role in ("sender", "receiver"):
+        names = dict.fromkeys(across[role])
+        if len(names) > 1:
+            raise DataError(f"a curve has one {role}, and the table has {', '.join(names)}; select the rows of one")
+    return across.sort_values("control", kind="stable").iloc[0]
+
+
+def _label(rows: pd.DataFrame, cut: str) -> str:
+    here = rows[(rows["receiver_cut"] == cut) & (rows["control"] != "itself")]
+    senders = [name for name in dict.fromkeys(here["sender_cut"]) if name != cut]
+    return f"{senders[0]} → {cut}" if senders else cut
+
+
+def _line(measured: pd.DataFrame, kind: str, cuts: tuple[str, ...]) -> pd.DataFrame:
+    rows = measured[measured["control"] == kind]
+    twice = rows[rows["receiver_cut"].duplicated()]
+    if not twice.empty:
+        twice = rows[rows["receiver_cut"] == twice["receiver_cut"].iloc[0]]
+        columns = ("sender_cut", "stitch", "fit", "study", "fit_data", "score_data")
+        differ = [column for column in columns if twice[column].nunique() > 1]
+        raise DataError(
+            f"the table has several measurements at '{twice['receiver_cut'].iloc[0]}', which differ in "
+            f"{', '.join(differ)}; select the rows of one curve"
+        )
+    return rows.set_index("receiver_cut").reindex(list(cuts))
+
+
+def _over(interval: str, n: int, seeds: int) -> str:
+    return f"{n:,} {interval}" if interval == "test samples" else f"{seeds} {interval.removeprefix('t over ')}"

@@ -1,0 +1,217 @@
+"""The law of controls: each changes one thing, and the result collapses or stays as it promises."""
+
+from dataclasses import dataclass, fields
+
+import pytest
+import torch
+from torch import nn
+
+from suture import Trial, controls, measure
+from suture.fits import LeastSquares, Random, TaskLoss
+from suture.plans import seam
+from suture.scores import Accuracy, CrossEntropy
+from suture.stitches import Conv, Identity, Linear, Stitch
+from trained import accuracy, digits, few_digits, hybrid, hybrids, state_bits, wrap
+
+CUTS = ("conv", "drop", "embed", "transpose_2", "hidden")
+CHANCE = 0.1
+
+
+def plain(cut: str = "hidden", **settings) -> Trial:
+    a, b = hybrids()
+    data = digits()
+    return Trial(a, b, cut, cut, data.fit, data.validation, data.score, **settings)
+
+
+def changed_fields(trial: Trial, control: Trial) -> set[str]:
+    return {f.name for f in fields(Trial) if getattr(trial, f.name) != getattr(control, f.name)}
+
+
+# --- itself -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fit", [Random(), LeastSquares(), TaskLoss()], ids=str)
+@pytest.mark.parametrize("cut", hybrids()[0].cuts.names)
+def test_stitched_to_itself_through_nothing_it_is_itself(cut, fit):
+    trial = controls.itself(plain(cut, stitch=Identity(), fit=fit))
+    measurement = measure(trial)
+    images = trial.score_data.images[:300]
+    assert torch.equal(measurement.stitched(images), trial.receiver(images))
+    assert measurement.penalties["accuracy"].value == measurement.penalties["loss"].value == 0
+    assert measurement.penalties["loss"].low == measurement.penalties["loss"].high == 0
+    assert measurement.representation_error == 0
+    for name in ("accuracy", "loss"):
+        assert measurement.scores[name].value == measurement.receiver[name].value == measurement.sender[name].value
+
+
+@pytest.mark.parametrize("cut", CUTS)
+def test_stitched_to_itself_it_stays_what_it_was(cut):
+    measurement = measure(controls.itself(plain(cut)))
+    assert abs(measurement.penalty.value) < 1.0
+    assert measurement.penalty.low <= 0 <= measurement.penalty.high
+
+
+def test_itself_is_the_receiver_at_its_own_cut():
+    a, b = hybrids()
+    data = digits()
+    trial = Trial(a, b, "drop", "norm", data.fit, data.validation, data.score, stitch=Conv(batchnorm=False))
+    control = controls.itself(trial)
+    assert control.sender is control.receiver is b
+    assert control.sender_cut == control.receiver_cut == "norm"
+    assert control.stitch is trial.stitch
+    assert changed_fields(trial, control) == {"sender", "sender_cut", "control"}
+
+
+@dataclass(frozen=True)
+class OnlyWider(Stitch):
+    """A family that joins tokens of 8 to a vector of 24, and nothing else."""
+
+    joins = "tokens 6×8 to a vector 24"
+
+    def accepts(self, sender, receiver):
+        return (sender, receiver) == ((6, 8), (24,))
+
+    def build(self, sender, receiver):
+        return nn.Sequential(nn.Flatten(), nn.Linear(48, 24))
+
+
+def test_itself_takes_the_default_stitch_where_the_named_one_cannot_join_a_cut_to_itself():
+    a, b = hybrids()
+    data = few_digits()
+    fit = TaskLoss(start=Random(), steps=20)
+    trial = Trial(a, b, "transpose_2", "hidden", data.fit, data.validation, data.score, stitch=OnlyWider(), fit=fit)
+    control = controls.itself(trial)
+    assert control.family == Linear()
+    assert measure(control).scores.accuracy.n == 260
+
+
+# --- untrained --------------------------------------------------------------------------------------------------------
+
+
+def test_untrained_networks_have_never_seen_data():
+    both = controls.untrained_both(plain())
+    for untrained, trained in ((both.sender, hybrid(0)), (both.receiver, hybrid(1))):
+        state = dict(untrained.whole().named_parameters()) | dict(untrained.whole().named_buffers())
+        known = state_bits(trained)
+        for name, bits in state_bits(untrained.whole()).items():
+            assert bits not in known.values(), f"{name} was kept from training"
+        statistics = {name.rpartition(".")[2]: tensor for name, tensor in state.items() if "running" in name}
+        assert torch.equal(statistics["running_mean"], torch.zeros(8))
+        assert torch.equal(statistics["running_var"], torch.ones(8))
+        score = digits().score
+        assert accuracy(untrained.whole(), score.images, score.labels) < 3 * CHANCE
+
+
+def test_untrained_sender_and_receiver_are_different_networks():
+    trial = plain()
+    same = Trial(
+        trial.receiver, trial.receiver, "hidden", "hidden", *(digits().fit, digits().validation, digits().score)
+    )
+    both = controls.untrained_both(same)
+    sender, receiver = (state_bits(n.whole()) for n in (both.sender, both.receiver))
+    drawn = [name for name in sender if "norm" not in name]
+    assert len(drawn) == 10
+    assert all(sender[name] != receiver[name] for name in drawn)
+    assert both.sender.fingerprint == controls.untrained_sender(same).sender.fingerprint
+    assert both.receiver.fingerprint == controls.untrained_receiver(same).receiver.fingerprint
+
+
+def test_an_untrained_network_is_the_same_at_every_cut_and_another_for_every_seed():
+    senders = {cut: controls.untrained_sender(plain(cut)).sender for cut in CUTS}
+    assert len({sender.fingerprint for sender in senders.values()}) == 1
+    others = [controls.untrained_sender(plain(seed=seed)).sender.fingerprint for seed in (0, 1, 2)]
+    assert len(set(others)) == 3
+    again = wrap(hybrid(0), "another name")
+    trial = plain()
+    renamed = Trial(again, trial.receiver, "hidden", "hidden", trial.fit_data, trial.validation_data, trial.score_data)
+    assert controls.untrained_sender(renamed).sender.fingerprint == others[0]
+
+
+def test_untrained_parts_do_worse():
+    """At a late cut the sender has done the work: who never learnt it cannot be stitched up."""
+    trial = plain("hidden", fit=TaskLoss(steps=150))
+    trained = measure(trial).scores.accuracy
+    for control in (controls.untrained_sender, controls.untrained_both):
+        assert measure(control(trial)).scores.accuracy.high < trained.low
+
+
+# --- shuffled pairs ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cut", CUTS)
+@pytest.mark.parametrize("start", [LeastSquares(), Random()], ids=str)
+def test_shuffled_pairs_collapse_to_chance(cut, start):
+    trial = controls.shuffled_pairs(plain(cut, fit=TaskLoss(start=start, steps=100)))
+    assert measure(trial).scores.accuracy.value < 2.5 * CHANCE
+
+
+def test_shuffled_pairs_leave_least_squares_what_images_share_at_each_position():
+    """A vector has no positions, and collapses; the pixels of two digits still have their places in common."""
+    vector, maps = (controls.shuffled_pairs(plain(cut, fit=LeastSquares())) for cut in ("hidden", "conv"))
+    assert measure(vector).scores.accuracy.value < 2 * CHANCE
+    assert measure(maps).scores.accuracy.value > 5 * CHANCE
+    assert measure(maps).penalty.low > measure(plain("conv", fit=LeastSquares())).penalty.high
+
+
+def test_shuffled_pairs_are_those_of_others_but_scores_are_true():
+    trial = plain()
+    control = controls.shuffled_pairs(trial)
+    for role in ("fit_data", "validation_data"):
+        before, after = getattr(trial, role), getattr(control, role)
+        assert after.images is before.images
+        assert after.labels is before.labels
+        assert (after.pairing != torch.arange(len(after))).all()
+        assert torch.equal(after.pairing.sort().values, torch.arange(len(after)))
+    assert control.score_data is trial.score_data
+    assert trial.score_data.pairing is None
+
+
+def test_shuffled_pairs_differ_by_seed():
+    pairings = [controls.shuffled_pairs(plain(seed=seed)).fit_data.pairing for seed in (0, 0, 1)]
+    assert torch.equal(pairings[0], pairings[1])
+    assert not torch.equal(pairings[0], pairings[2])
+
+
+def test_a_stitch_is_fitted_to_the_activations_that_the_pairing_names():
+    """Undo the shuffle on the sender's side by hand: the closed form then finds what true pairs would give."""
+    trial = plain(fit=LeastSquares(), scores=(Accuracy(),))
+    shuffled = controls.shuffled_pairs(trial)
+    broken, unbroken = measure(shuffled).representation_error, measure(trial).representation_error
+    assert unbroken < 0.7 < broken
+
+
+# --- all --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("control", "name", "changed"),
+    [
+        (controls.itself, "itself", {"sender"}),
+        (controls.untrained_sender, "untrained sender", {"sender"}),
+        (controls.untrained_receiver, "untrained receiver", {"receiver"}),
+        (controls.untrained_both, "untrained both", {"sender", "receiver"}),
+        (controls.shuffled_pairs, "shuffled pairs", {"fit_data", "validation_data"}),
+    ],
+)
+def test_a_control_changes_just_what_it_says(control, name, changed):
+    trial = plain(
+        stitch=Linear(),
+        fit=LeastSquares(rescale=False),
+        scores=(CrossEntropy(),),
+        seed=3,
+        study="a study",
+        network_seed=7,
+    )
+    result = control(trial)
+    assert isinstance(result, Trial)
+    assert changed_fields(trial, result) == changed | {"control"}
+    assert result.control == name
+    assert result.key != trial.key
+    assert trial.control == ""
+
+
+def test_controls_are_on_by_default_and_follow_their_trial():
+    a, b = hybrids()
+    plan = seam(a, b, at="hidden", data=few_digits(), seeds=2)
+    five = ["itself", "untrained sender", "untrained receiver", "untrained both", "shuffled pairs"]
+    assert [(t.seed, t.control) for t in plan] == [(seed, name) for seed in (0, 1) for name in ("", *five)]

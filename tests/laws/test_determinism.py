@@ -1,0 +1,225 @@
+"""The law of reproducibility: the same trial gives the same bits, whatever else is or was computed, and where.
+
+Compared are scores, penalties, intervals, curves and the parameters of the stitch. One network has cuts whose tensors
+are not contiguous, another is laid out in channels_last: there the bits of a product depend on how a tensor came about,
+unless somebody sees to it.
+"""
+
+import copy
+import json
+import os
+import random
+import subprocess
+import sys
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from suture import Network, Samples, Trial, controls, measure
+from suture.activations import Activations
+from suture.fits import Fit, Random, TaskLoss
+from suture.plans import Plan, curve
+from suture.stitches import Stitch
+from suture.zoo import convnet
+from trained import Hybrid, bits, convolutional, few_digits, hybrid, wrap
+
+Bits = dict[str, dict[str, str]]
+FIT = TaskLoss(steps=10, check=4, batch=48)
+
+
+class Pooled(nn.Module):
+    """A convolution reads maps of a single pixel, whose layout in memory their shape does not tell."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(1, 12, 3).to(memory_format=torch.channels_last)
+        self.pool = nn.AdaptiveAvgPool2d(1)
+        self.wide = nn.Conv2d(12, 40, 1)
+        self.head = nn.Linear(40, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.wide(self.pool(self.conv(x))).relu().flatten(1))
+
+
+@dataclass(frozen=True)
+class Dropping(Stitch):
+    """A family that draws random numbers while it trains."""
+
+    joins = "vectors"
+
+    def accepts(self, sender, receiver):
+        return len(sender) == len(receiver) == 1
+
+    def build(self, sender, receiver):
+        return nn.Sequential(nn.Dropout(0.5), nn.Linear(sender[0], receiver[0]))
+
+
+def models() -> dict[str, nn.Module]:
+    torch.manual_seed(0)
+    return {
+        "A": hybrid(0),
+        "B": hybrid(1),
+        "C": copy.deepcopy(convolutional(0)).to(memory_format=torch.channels_last),
+        "D": copy.deepcopy(convolutional(1)).to(memory_format=torch.channels_last),
+        "P": Pooled(),
+        "Q": Pooled(),
+    }
+
+
+def plan_of(models: dict[str, nn.Module]) -> Plan:
+    """Seams of every kind of tensor, with controls, and a stitch that is random in training."""
+    a, b, c, d, p, q = (wrap(model, name) for name, model in models.items())
+    settings = {"data": few_digits(), "fit": FIT, "controls": (controls.itself, controls.shuffled_pairs)}
+    plan = curve(a, b, at=("conv", "transpose", "transpose_2", "hidden"), **settings)
+    plan += curve(c, d, at=("stage1.conv", "stage2.pool", "pool"), **settings)
+    plan += curve(p, q, at=("pool", "wide"), **settings)
+    start = TaskLoss(start=Random(), steps=10, check=4, patience=None)
+    return plan + curve(
+        a, b, at=("hidden",), data=few_digits(), fit=start, stitch=Dropping(), controls=(controls.untrained_sender,)
+    )
+
+
+@cache
+def plan() -> Plan:
+    return plan_of(models())
+
+
+@cache
+def alone() -> Bits:
+    """Every trial with activations of its own."""
+    return {trial.key: bits(measure(trial)) for trial in plan()}
+
+
+def together(trials: list[Trial] | Plan, cache: Activations) -> Bits:
+    return {trial.key: bits(measure(trial, cache)) for trial in trials}
+
+
+def test_trials_differ_among_each_other():
+    assert len({json.dumps(b, sort_keys=True) for b in alone().values()}) == len(alone()) == len(plan())
+
+
+def test_some_tensors_at_cuts_are_not_contiguous():
+    """Else the tests below would prove little."""
+    images = few_digits().fit.images[:4]
+    laid_out = {t.where: t.sender.upto(t.sender_cut)(images).is_contiguous() for t in plan() if not t.control}
+    assert not all(laid_out.values())
+    assert any(laid_out.values())
+
+
+@pytest.mark.parametrize("budget", [0, 100_000, 2**30], ids=["nothing kept", "some evicted", "everything kept"])
+def test_among_others_as_alone(budget):
+    assert together(plan(), Activations(budget)) == alone()
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_in_any_order(seed):
+    shuffled = list(plan())
+    random.Random(seed).shuffle(shuffled)
+    assert together(shuffled, Activations(400_000)) == alone()
+
+
+def test_from_an_earlier_cut_as_from_the_images():
+    cache = Activations()
+    for trial in plan():
+        for network in (trial.sender, trial.receiver):
+            for samples in (trial.fit_data, trial.validation_data, trial.score_data):
+                cache.at(network, network.cuts[0], samples)
+                cache.at(network, network.cuts[len(network.cuts) // 2], samples)
+    assert together(plan(), cache) == alone()
+
+
+@pytest.mark.parametrize(("channels", "kernel"), [(1, 3), (3, 1)])
+def test_whatever_the_layout_of_the_images(channels, kernel):
+    """Samples are what their content is (``fingerprint``), and so are the numbers."""
+    torch.manual_seed(1)
+    model = nn.Sequential(nn.Conv2d(channels, 16, kernel), nn.ReLU(), nn.Flatten(), nn.LazyLinear(10))
+    images = torch.rand(300, channels, 8, 8)
+    model(images)
+    labels = torch.arange(300) % 10
+    results = []
+    for last in (images, images.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)):
+        samples = Samples("colours", last, labels, tuple("0123456789"))
+        network = Network(model, example=images[:4], name="colours")
+        trial = Trial(network, network, "0", "0", samples, samples, samples, fit=FIT)
+        results.append((trial.key, bits(measure(trial))))
+    assert results[0] == results[1]
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_whatever_the_number_of_threads_outside(threads):
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        assert together(plan(), Activations()) == alone()
+        assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_whatever_the_state_of_the_global_generators_which_stays():
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        np.random.seed(seed)  # noqa: NPY002
+        random.seed(seed)
+        states = torch.get_rng_state(), np.random.get_state()[1].tolist(), random.getstate()  # noqa: NPY002
+        assert together(plan(), Activations()) == alone()
+        assert torch.equal(torch.get_rng_state(), states[0])
+        assert np.random.get_state()[1].tolist() == states[1]  # noqa: NPY002
+        assert random.getstate() == states[2]
+
+
+def test_a_trial_that_fails_leaves_threads_and_generators_alone():
+    @dataclass(frozen=True)
+    class Breaks(Fit):
+        def fit(self, problem, stitch):
+            torch.rand(3)
+            raise RuntimeError("broken")
+
+    trial = replace(plan()[0], fit=Breaks())
+    before, state = torch.get_num_threads(), torch.get_rng_state()
+    torch.set_num_threads(2)
+    try:
+        with pytest.raises(RuntimeError, match="broken"):
+            measure(trial)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+# --- in another process -----------------------------------------------------------------------------------------------
+
+
+def test_in_another_process(tmp_path):
+    """Another process with another hash seed and other threads loads the weights and measures in reverse."""
+    for name, model in models().items():
+        save_file({k: v.contiguous() for k, v in model.state_dict().items()}, tmp_path / f"{name}.safetensors")
+    here = Path(__file__)
+    paths = os.pathsep.join([str(here.parent), str(here.parent.parent), *sys.path])
+    environment = os.environ | {"PYTHONHASHSEED": "7", "OMP_NUM_THREADS": "2", "PYTHONPATH": paths}
+    code = f"import {here.stem}; {here.stem}.elsewhere({str(tmp_path)!r})"
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "bits.json").read_text()) == alone()
+
+
+def elsewhere(folder: str) -> None:
+    """What the other process does."""
+    loaded: dict[str, nn.Module] = {}
+    for name, build in zip("ABCDPQ", (Hybrid, Hybrid, _narrow, _narrow, Pooled, Pooled), strict=True):
+        model = build().eval()
+        model.load_state_dict(load_file(Path(folder) / f"{name}.safetensors"))
+        loaded[name] = model.to(memory_format=torch.channels_last) if name in "CD" else model
+    torch.rand(5)
+    found = together(list(reversed(plan_of(loaded))), Activations(400_000))
+    (Path(folder) / "bits.json").write_text(json.dumps(found))
+
+
+def _narrow() -> nn.Module:
+    return convnet(width=4)

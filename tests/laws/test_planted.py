@@ -1,0 +1,103 @@
+"""The planted law: rotate a hidden layer of a copy, and the fit finds the way back.
+
+The sender is the receiver with an invertible map ``Q`` behind one of its layers; its representation is ``Q·h + s``, and
+nothing else undoes that. The best stitch is known: ``Q⁻¹·(· − s)``.
+"""
+
+import copy
+from collections import OrderedDict
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from suture import Trial, measure
+from suture.fits import LeastSquares, Random, TaskLoss
+from suture.scores import Accuracy
+from suture.stitches import Conv, Identity, Linear
+from trained import digits, hybrid, wrap
+
+PLACES = {
+    "conv": Conv(),  # maps, before their BatchNorm
+    "norm": Conv(batchnorm=False),
+    "embed": Linear(),  # tokens
+    "hidden": Linear(),  # a vector
+}
+
+
+def rotation(n: int) -> Tensor:
+    return torch.linalg.qr(torch.randn(n, n, generator=torch.Generator().manual_seed(n)))[0]
+
+
+def permutation(n: int) -> Tensor:
+    return torch.eye(n)[torch.randperm(n, generator=torch.Generator().manual_seed(n))]
+
+
+def rescaling(n: int) -> Tensor:
+    return torch.diag(torch.logspace(-1, 1, n)[torch.randperm(n, generator=torch.Generator().manual_seed(n))])
+
+
+def plant(place: str, q: Tensor, shift: Tensor) -> nn.Module:
+    """A copy of the trained network whose layer gives ``q · h + shift``."""
+    model = copy.deepcopy(hybrid(0))
+    n = len(q)
+    planted = nn.Conv2d(n, n, 1) if place in ("conv", "norm") else nn.Linear(n, n)
+    with torch.no_grad():
+        planted.weight.copy_(q.reshape(planted.weight.shape))
+        planted.bias.copy_(shift)
+    setattr(model, place, nn.Sequential(OrderedDict(honest=model.get_submodule(place), planted=planted)))
+    return model
+
+
+def affine(stitch: nn.Module, n: int) -> tuple[Tensor, Tensor]:
+    """Weight (out, n) and bias that a stitch computes, found by feeding it basis vectors."""
+    stitch = copy.deepcopy(stitch).double()
+    rows = torch.cat([torch.zeros(1, n), torch.eye(n)]).double()
+    maps = not isinstance(stitch, nn.Linear)
+    with torch.no_grad():
+        out = stitch(rows[:, :, None, None])[:, :, 0, 0] if maps else stitch(rows)
+    return (out[1:] - out[0]).T, out[0]
+
+
+def trial(place: str, q: Tensor, shift: Tensor, **settings) -> Trial:
+    data = digits()
+    sender, receiver = wrap(plant(place, q, shift), "planted"), wrap(hybrid(0), "honest")
+    roles = (data.fit, data.validation, data.score)
+    settings = {"scores": (Accuracy(),), "stitch": PLACES[place]} | settings
+    return Trial(sender, receiver, place, place, *roles, **settings)
+
+
+@pytest.mark.parametrize("change", [rotation, permutation, rescaling])
+@pytest.mark.parametrize("shifted", [False, True], ids=["centred", "shifted"])
+@pytest.mark.parametrize("place", PLACES)
+def test_least_squares_finds_the_inverse_to_numerical_precision(place, change, shifted):
+    n = {"hidden": 24}.get(place, 8)
+    q = change(n)
+    shift = 5 * torch.randn(n, generator=torch.Generator().manual_seed(1)) if shifted else torch.zeros(n)
+    planted = trial(place, q, shift, fit=LeastSquares(ridges=(1e-12,)))
+    found = measure(planted)
+
+    inverse = torch.linalg.inv(q.double())
+    weight, bias = affine(found.stitch, n)
+    torch.testing.assert_close(weight, inverse, rtol=0, atol=2e-4 * float(inverse.abs().max()))
+    torch.testing.assert_close(bias, -inverse @ shift.double(), rtol=0, atol=2e-3)
+    assert found.representation_error < 1e-9
+    assert found.scores.accuracy.value == found.receiver.accuracy.value > 0.9
+    assert found.penalty.value == 0
+
+
+@pytest.mark.parametrize("change", [rotation, permutation, rescaling])
+@pytest.mark.parametrize("place", PLACES)
+def test_without_a_stitch_what_was_planted_does_harm(place, change):
+    n = {"hidden": 24}.get(place, 8)
+    harmed = measure(trial(place, change(n), torch.zeros(n), stitch=Identity(), fit=Random()))
+    assert harmed.penalty.low > (0 if change is rescaling else 20)
+
+
+@pytest.mark.parametrize("start", [LeastSquares(), Random()], ids=str)
+@pytest.mark.parametrize("place", PLACES)
+def test_the_task_loss_brings_the_accuracy_back_from_any_start(place, start):
+    n = {"hidden": 24}.get(place, 8)
+    found = measure(trial(place, rotation(n), torch.ones(n), fit=TaskLoss(start=start, steps=400)))
+    assert found.scores.accuracy.value > found.receiver.accuracy.value - 0.02
+    assert found.steps > 0

@@ -1,0 +1,156 @@
+"""Activations: right, computed once, within their budget, and nobody's to change."""
+
+from collections import Counter
+from typing import ClassVar
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from suture import Network, Samples, controls
+from suture.activations import CHUNK, Activations
+from suture.data import Data
+from suture.errors import FitError
+from suture.fits import LeastSquares
+from suture.plans import curve
+from suture.runners.local import run_all
+from trained import convnets, few_digits, hybrids, tensor_bits
+
+
+class Counting(nn.Module):
+    """A layer that counts the samples that pass it, whoever runs it."""
+
+    seen: ClassVar[Counter[str]] = Counter()
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+        self.layer = nn.Linear(6, 6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        Counting.seen[self.name] += len(x)
+        return self.layer(x).relu()
+
+
+STAGES = ["flatten", "one", "two", "three", "head"]
+
+
+def counted(name: str, seed: int) -> Network:
+    """Three counting layers, cut along stages (a tracer would look through them)."""
+    torch.manual_seed(seed)
+    layers = {stage: Counting(f"{name}.{stage}") for stage in STAGES[1:4]}
+    model = nn.Sequential()
+    for stage, layer in {"flatten": nn.Flatten(), **layers, "head": nn.Linear(6, 3)}.items():
+        model.add_module(stage, layer)
+    network = Network(model, example=torch.rand(3, 1, 2, 3), name=name, stages=STAGES)
+    Counting.seen.clear()
+    return network
+
+
+def samples(n: int, seed: int, name: str = "noise") -> Samples:
+    images = torch.rand(n, 1, 2, 3, generator=torch.Generator().manual_seed(seed))
+    return Samples(name, images, torch.arange(n) % 3, tuple("abc"))
+
+
+def test_activations_are_those_of_the_prefix():
+    for network in (*hybrids(), *convnets()):
+        cache = Activations()
+        images = few_digits().score.images
+        for cut in reversed(network.cuts):
+            with torch.no_grad():
+                torch.testing.assert_close(cache.at(network, cut, few_digits().score), network.upto(cut)(images))
+        torch.testing.assert_close(cache.outputs(network, few_digits().score), network(images))
+
+
+def test_each_layer_runs_once_for_all_cuts():
+    a, data = counted("A", 0), samples(CHUNK + 20, 1)
+    cache = Activations()
+    for cut in ("one", "two", "three", "one", "three"):
+        cache.at(a, cut, data)
+    cache.outputs(a, data)
+    assert Counting.seen == {"A.one": len(data), "A.two": len(data), "A.three": len(data)}
+
+
+def test_each_layer_runs_once_however_many_trials_want_it():
+    """Twice on the score data: once for the network's own score, once for the cuts."""
+    a, b = counted("A", 0), counted("B", 1)
+    data = Data("noise", samples(60, 1), samples(20, 2), samples(30, 3))
+    trials = []
+    for seed in range(3):
+        fit = LeastSquares(rescale=bool(seed % 2))
+        chosen = (controls.itself, controls.shuffled_pairs)
+        trials += list(curve(a, b, data=data, fit=fit, controls=chosen, seeds=[seed]))
+    results = []
+    run_all(trials, results.append)
+    assert [type(result).__name__ for result in results] == ["Measurement"] * len(trials)
+    assert len(trials) == 3 * 4 * 3
+    seen = {name: count for name, count in Counting.seen.items() if name.startswith("A")}
+    assert seen == {"A.one": 140, "A.two": 140, "A.three": 140}, "60 + 20 + twice 30"
+
+
+def test_whatever_the_name_of_the_data_and_its_pairs_the_images_are_the_same():
+    a, data = counted("A", 0), samples(40, 1)
+    cache = Activations()
+    first = cache.at(a, "one", data)
+    assert cache.at(a, "one", data.shuffled(0)) is first
+    assert cache.at(a, "one", samples(40, 1, "another name")) is first
+    assert Counting.seen == {"A.one": 40}
+
+
+def test_other_images_and_other_weights_have_other_activations():
+    a, b = counted("A", 0), counted("A", 1)
+    cache = Activations()
+    three = [cache.at(a, "one", samples(40, 1)), cache.at(b, "one", samples(40, 1)), cache.at(a, "one", samples(40, 2))]
+    assert len({tensor_bits(tensor) for tensor in three}) == 3
+
+
+@pytest.mark.parametrize("budget", [0, 1, 40 * 6 * 4 - 1, 2 * 40 * 6 * 4, 10**9])
+def test_no_more_is_kept_than_the_budget(budget):
+    a, data = counted("A", 0), samples(40, 1)
+    cache, roomy = Activations(budget), Activations()
+    for cut in ("one", "three", "two", "flatten", "one"):
+        assert torch.equal(cache.at(a, cut, data), roomy.at(a, cut, data))
+        assert sum(tensor.nbytes for tensor, _ in cache._kept.values()) <= budget
+
+
+def test_what_was_used_last_is_kept_longest():
+    a, data = counted("A", 0), samples(40, 1)
+    cache = Activations(2 * 40 * 6 * 4)
+    one = cache.at(a, "one", data)
+    cache.at(a, "two", data)
+    assert cache.at(a, "one", data) is one
+    cache.at(a, "three", data)
+    assert cache.at(a, "one", data) is one
+    Counting.seen.clear()
+    cache.at(a, "two", data)
+    assert Counting.seen == {"A.two": 40}
+
+
+def test_what_somebody_changed_is_computed_anew():
+    a, data = counted("A", 0), samples(40, 1)
+    cache = Activations()
+    wanted = {cut: tensor_bits(Activations().at(a, cut, data)) for cut in ("one", "two", "three")}
+    cache.at(a, "one", data)[3:5].mul_(2)
+    cache.at(a, "two", data).relu_()
+    assert {cut: tensor_bits(cache.at(a, cut, data)) for cut in ("three", "two", "one")} == wanted
+
+
+class Logarithm(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.flatten(1).log()
+
+
+@pytest.mark.parametrize("where", ["cut", "output"])
+def test_what_is_not_finite_is_named(where):
+    """Finite on the example, so that the network is accepted, and not on a black image."""
+    body = [nn.Flatten(), nn.Linear(6, 6), nn.Linear(6, 3)]
+    body = [Logarithm(), nn.Linear(6, 3)] if where == "cut" else [nn.Flatten(), nn.Identity(), Logarithm()]
+    network = Network(nn.Sequential(*body), example=torch.rand(3, 1, 2, 3) / 2 + 0.1, name="A")
+    dark = torch.full((CHUNK + 5, 1, 2, 3), 0.5)
+    dark[CHUNK + 2] = 0
+    shown = Samples("dark/score", dark, torch.zeros(CHUNK + 5, dtype=torch.int64), tuple("abcdef"))
+    cache = Activations()
+    named = f"the activations of A at '{network.cuts.names[-1]}' on dark/score are not finite"
+    with pytest.raises(FitError, match=named if where == "cut" else "A at the output on dark/score are not finite"):
+        cache.at(network, network.cuts[-1], shown) if where == "cut" else cache.outputs(network, shown)
+    assert not cache._kept

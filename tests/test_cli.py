@@ -1,0 +1,497 @@
+"""The command line as its user meets it: results, messages, exit codes."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+import yaml
+from safetensors.torch import save_file
+
+import suture
+from suture import table as tables
+from suture.cli import main
+from suture.errors import FitError
+from suture.zoo import convnet
+from suture.zoo.training import DIGITS, train
+
+MODELS = """
+from collections import OrderedDict
+from torch import nn
+
+def strange(classes=10):
+    layers = OrderedDict(one=nn.Flatten(), two=nn.Linear(64, 8), three=nn.ReLU(), four=nn.Linear(8, classes))
+    return nn.Sequential(layers)
+
+def broken():
+    model = strange()
+    nn.init.constant_(model.two.weight, float("inf"))
+    return model
+"""
+NET = "zoo:convnet,width=2"
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Checkpoints of ``NET``, two of them trained, and models in a file."""
+    folder = tmp_path_factory.mktemp("models")
+    (folder / "models.py").write_text(MODELS)
+    data = suture.load_data("digits").limited(fit=400)
+    for name, seed in (("a", 0), ("b", 1)):
+        model = train(lambda: convnet(width=2), data.fit, replace(DIGITS, epochs=2), seed)
+        save_file(model.state_dict(), folder / f"{name}.safetensors")
+    state = convnet(width=2).state_dict()
+    save_file({k: v for k, v in state.items() if k != "stage2.conv.weight"}, folder / "short.safetensors")
+    save_file(state | {"stage9.weight": torch.ones(1)}, folder / "long.safetensors")
+    save_file(state | {"head.weight": state["head.weight"] * torch.nan}, folder / "nan.safetensors")
+    torch.save({"weights": os.path.join}, folder / "unsafe.pt")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Image folders in parquet: one sample, none, and images without labels."""
+    root = tmp_path_factory.mktemp("photos")
+    image = np.arange(64, dtype=np.uint8).reshape(8, 8)
+    for name, count, labelled in (("one", 1, True), ("none", 0, True), ("unlabelled", 6, False)):
+        columns: dict[str, list[Any]] = {"image": [image] * count}
+        features: dict[str, Any] = {"image": datasets.Image()}
+        if labelled:
+            columns["label"], features["label"] = [0] * count, datasets.ClassLabel(names=["x", "y"])
+        (root / name).mkdir()
+        for split in ("train", "test"):
+            made = datasets.Dataset.from_dict(columns, features=datasets.Features(features))
+            made.to_parquet(root / name / f"{split}.parquet")
+    return root
+
+
+@pytest.fixture
+def run(
+    folder: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Run:
+    """Run a command among the models, 80 columns wide; its exit code, output and messages."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    places = {"OUT": str(tmp_path / "out"), "PHOTOS": str(photos), "TMP": str(tmp_path)}
+
+    def command(line: str) -> tuple[int, str, str]:
+        words = [re.sub(r"\b(OUT|PHOTOS|TMP)\b", lambda found: places[found[0]], word) for word in line.split()]
+        code = main(words)
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return command
+
+
+A, B = f"{NET}@a.safetensors", f"{NET}@b.safetensors"
+QUICK = f"curve {A} {B} --data digits --fit least-squares --at stage3.pool"
+
+
+# Wrong input
+
+
+@pytest.fixture
+def _idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever begins to measure or to train fails."""
+
+    def work(*args: object, **options: object) -> None:
+        raise SystemExit("work was begun")
+
+    monkeypatch.setattr("suture.runners.local.measure", work)
+    monkeypatch.setattr("suture.demo.train", work)
+
+
+WRONG = [
+    # cuts and shapes
+    (f"curve {A} {B} --data digits --at layer9", "no cut 'layer9' in a; valid cuts: 'stage1.conv', 'stage1.norm',"),
+    (f"curve {A} {B} --data digits --at pool,stage2.rel", "no cut 'stage2.rel' in a; did you mean 'stage2.relu'"),
+    (f"curve {A} {B} --data digits --at pool,", "no cut '' in a; valid cuts: 'stage1.conv'"),
+    (
+        f"curve {A} models.py:strange --data digits",
+        "no common cut: the sender has stage1.conv, .*; the receiver has one, two, three; give both names, --at S",
+    ),
+    (
+        f"curve {A} {NET},preprocess.size=16 --data digits --at stage1.relu",
+        "at stage1.relu: no stitch joins the sender's maps 2×8×8 to the receiver's maps 2×16×16; Conv joins",
+    ),
+    (
+        f"curve {A} models.py:strange --data digits --at flatten:two,pool:five",
+        "no cut 'five' in models.py:strange; valid",
+    ),
+    (
+        f"curve {A} {B} --data digits --at pool:relu:pool",
+        "--at pool:relu:pool: give one cut, or SENDER_CUT:RECEIVER_CUT",
+    ),
+    (
+        f"curve {A} {B} --data digits --at pool,flatten,stage1.conv:stage1.relu,stage1.relu",
+        "--at .* cut 'stage1.relu' twice",
+    ),
+    # data
+    (f"curve {A} {B} --data nowhere", "no data 'nowhere': neither a folder that exists nor a hub id; possible"),
+    (f"curve {A} {B} --data PHOTOS/unlabelled", "one label column .found: none, data without labels.; its columns"),
+    (f"curve {A} {B} --data PHOTOS/one", "1 sample.*at least 2 are needed: give it more data"),
+    (f"curve {A} {B} --data PHOTOS/none", "cannot load '.*none' .*no data.*; possible sources:"),
+    (f"curve {A} {B} --data digits --size 16", "load_data of 'digits' takes no size=; leave it out"),
+    (f"curve {A} {B} --data digits --fit-samples 5000", "cannot limit 'digits/fit' to 5000; valid: 2 to 1080"),
+    (
+        f"curve {A} {NET},classes=7 --data digits --at pool",
+        "digits/fit has 10 classes, but the head of the receiver convnet has 7 outputs; build or load it with 10",
+    ),
+    (
+        f"curve {A} {NET},preprocess.mean=(0.4,0.5,0.6) --data digits",
+        r"the preprocessing of convnet cannot be applied to images \(1, 8, 8\): .* 3 channels, but the images have 1",
+    ),
+    (f"curve {A} zoo:resnet,width=2 --data digits", r"resnet does not run on preprocessed images of shape \(1, 8, 8\)"),
+    # models
+    (f"curve {A} convnet --data digits", "no model source 'convnet'; name a model like one of 'timm:.*'torchvision:"),
+    (f"curve zoo:vgg {B} --data digits", "no model 'vgg' in zoo; nearest: .*; all 3: suture.zoo.NETWORKS"),
+    (f"curve {NET},wdth=3 {B} --data digits", "convnet takes no argument 'wdth'; it takes 'width', 'classes'"),
+    (f"curve {A} gone.py:net --data digits", "no file gone.py; give its path"),
+    (f"curve {NET}@gone.pt {B} --data digits", "no checkpoint gone.pt; give the path of a file"),
+    (f"curve {NET}@short.safetensors {B} --data digits", "does not fit .*: the file lacks 'stage2.conv.weight'"),
+    (f"curve {NET}@long.safetensors {B} --data digits", "does not fit .*: the model has no 'stage9.weight'"),
+    (f"curve {NET}@nan.safetensors {B} --data digits", "values that are not finite in 'head.weight'; the training"),
+    (f"curve {NET}@unsafe.pt {B} --data digits", r"unsafe.pt holds arbitrary Python objects \(.*join\) and is not"),
+    (f"curve zoo:convnet,width=3@a.safetensors {B} --data digits", "other shapes in 'stage1.conv.weight'"),
+    ("curve models.py:broken models.py:strange --data digits", "the weight of module 'two' in .*broken is not finite"),
+    # settings
+    (f"curve {A} {B} --data digits --fit best", "no fit 'best'; valid fits: task-loss, least-squares"),
+    (f"curve {A} {B} --data digits --controls itself,nil", "no control 'nil'; valid controls: all, none, itself, unt"),
+    (f"curve {A} {B} --data digits --seeds 0", "--seeds 0: give at least 1"),
+    (f"curve {A} {B} --data digits --seeds two", "--seeds: expected a whole number, got two"),
+    (f"curve {A} {B} --data digits --fit-samples 1", "--fit-samples 1: give at least 2"),
+    (f"curve {A} {B} --data digits --score-samples -3", "--score-samples -3: give at least 2"),
+    (f"curve {A} {B} --data digits --size 0", "--size 0: give at least 1"),
+    (f"curve {A} {B} --data digits --out a.safetensors", "cannot write to a.safetensors: .*; name another folder"),
+    (f"curve {A} {B} --data digits --out a.safetensors/x", "cannot write to a.safetensors/x: .*; name another"),
+    (f"curve {A} {B} --data digits --config gone.yaml", "--config: .*gone.yaml"),
+    (f"curve {A} {B}", "missing --data; see suture curve --help"),
+    ("curve --data digits", "missing SENDER, RECEIVER; see suture curve --help"),
+    (f"curve {A} {B} --data digits --sed 3", "unrecognized arguments: --sed 3; see suture curve --help"),
+    ("curv a b", "no command 'curv'; valid commands: 'demo', 'cuts', 'curve'; see suture --help"),
+    ("demo --out a.safetensors", "cannot write to a.safetensors: .*; name another folder"),
+    ("cuts", "missing MODEL; see suture cuts --help"),
+    ("cuts resnet18", "no model source 'resnet18'; name a model like one of"),
+    ("cuts zoo:resnet --shape 32x32", "--shape 32x32: give channels, height and width of one image, such as 3x224"),
+    ("cuts zoo:resnet --shape 3x0x32", "--shape 3x0x32: give channels"),
+    ("cuts zoo:resnet --shape 1x8x8", r"resnet does not run on preprocessed images of shape \(1, 8, 8\)"),
+    ("cuts models.py:strange", "models.py:strange: only you know the images that it takes; .* --shape 3x32x32"),
+    ("cuts zoo:mlp,inputs=50", "zoo:mlp,inputs=50: only you know the images that it takes"),
+]
+
+
+@pytest.mark.usefixtures("_idle")
+@pytest.mark.parametrize(("line", "message"), WRONG, ids=[line.replace(A, "A").replace(B, "B") for line, _ in WRONG])
+def test_wrong_input_is_refused_in_one_line_before_any_work(run: Run, line: str, message: str) -> None:
+    code, out, err = run(line)
+    assert code == 2
+    assert out == ""
+    last = err.splitlines()[-1]
+    assert re.match(f"suture: .*({message})", last), last
+    assert [text for text in err.splitlines() if "random network" not in text] == [last]
+
+
+def test_a_wrong_setting_is_refused_before_a_folder_is_made(run: Run, tmp_path: Path) -> None:
+    assert run(f"{QUICK} --seeds 0 --out OUT")[0] == 2
+    assert run(f"curve {A} {NET}@gone.pt --data digits --out OUT")[0] == 2
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_bug_is_not_taken_for_wrong_input(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def bug(*args: object, **options: object) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr("suture.plans.seam", bug)
+    with pytest.raises(RuntimeError, match="a bug"):
+        run(QUICK)
+
+
+# Results
+
+
+def test_a_curve_is_printed_and_written(run: Run, tmp_path: Path) -> None:
+    code, out, err = run(f"{QUICK},stage1.relu --controls itself,untrained-sender --out OUT")
+    assert code == 0
+    table = tables.load(tmp_path / "out" / "table.parquet")
+    assert dict(table.groupby("control")["trial"].nunique()) == {"": 2, "itself": 2, "untrained sender": 2}
+    lines = out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert not any(line.endswith(" ") for line in lines)
+    assert lines[0].startswith("a → b: test accuracy in %, penalties in pp, with 95 % intervals over 597 test")
+    for cut in ("stage1.relu", "stage3.pool"):
+        here = table[(table["receiver_cut"] == cut) & (table["score"] == "accuracy")].set_index("control")
+        row = next(line for line in lines if line.startswith(cut))
+        numbers = [float(text) for text in re.findall(r"[-+]?\d+\.\d", row.removeprefix(cut))]
+        plain = here.loc[""]
+        expected = [100 * plain["stitched"], plain["penalty"], plain["penalty_low"], plain["penalty_high"]]
+        expected += [100 * here.loc[kind, "stitched"] for kind in ("itself", "untrained sender")]
+        assert numbers == pytest.approx(expected, abs=0.0501)
+    assert lines.index(next(x for x in lines if x.startswith("stage1"))) < lines.index(
+        next(x for x in lines if x.startswith("stage3"))
+    )
+    wrote = [line.removeprefix("wrote ") for line in err.splitlines() if line.startswith("wrote ")]
+    assert [Path(path).name for path in wrote] == ["table.parquet", "curve.png", "curve.pdf"]
+    assert all(Path(path).stat().st_size > 1000 for path in wrote)
+    assert "random network" not in err
+
+
+def test_cuts_of_other_names_are_joined(run: Run) -> None:
+    code, out, _ = run(
+        f"curve {A} models.py:strange --data digits --fit least-squares --controls itself --at flatten:two"
+    )
+    assert code == 0
+    assert re.search(r"(?m)^flatten → two +\d+\.\d +[-+]\d", out)
+
+
+def test_json_holds_the_rows_and_the_files(run: Run, tmp_path: Path) -> None:
+    code, out, err = run(f"{QUICK} --controls none --seeds 2 --fit-samples 300 --score-samples 200 --out OUT --json")
+    assert code == 0
+    made = json.loads(out)
+    stored = tables.load(tmp_path / "out" / "table.parquet")
+    assert pd.DataFrame(made["rows"]).astype(tables.COLUMNS).equals(stored) or _close(made["rows"], stored)
+    assert [row["seed"] for row in made["rows"] if row["score"] == "loss"] == [0, 1]
+    assert {(row["fit_data"], row["n"]) for row in made["rows"]} == {("digits/fit[:300]", 200)}
+    assert [Path(file).name for file in made["files"]] == ["table.parquet", "curve.png", "curve.pdf"]
+    assert made["failed"] == 0
+    assert "2 trials" in err
+
+
+def _close(rows: list[dict[str, Any]], stored: pd.DataFrame) -> bool:
+    pd.testing.assert_frame_equal(pd.DataFrame(rows).astype(tables.COLUMNS), stored, rtol=1e-12)
+    return True
+
+
+def test_without_a_folder_nothing_is_written(run: Run, folder: Path) -> None:
+    before = sorted(folder.rglob("*"))
+    code, out, _ = run(f"{QUICK} --controls none --json")
+    assert code == 0
+    assert json.loads(out)["files"] == []
+    assert [path for path in sorted(folder.rglob("*")) if path not in before] == []
+
+
+def test_settings_come_from_yaml_and_the_command_line_has_the_last_word(run: Run, tmp_path: Path) -> None:
+    code, printed, _ = run(f"{QUICK} --controls none --seeds 3 --print_config")
+    assert code == 0
+    settings = yaml.safe_load(printed)
+    assert settings["sender"] == A
+    assert settings["seeds"] == 3
+    (tmp_path / "settings.yaml").write_text(printed)
+    code, out, _ = run("curve --config TMP/settings.yaml --seeds 2 --json")
+    assert code == 0
+    rows = json.loads(out)["rows"]
+    assert {(row["sender"], row["receiver"], row["fit"], row["control"]) for row in rows} == {
+        ("a", "b", "LeastSquares()", "")
+    }
+    assert {row["seed"] for row in rows} == {0, 1}
+
+
+def test_a_failed_trial_is_shown_explained_and_gives_exit_code_1(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from suture.runners import local
+
+    measure = local.measure
+
+    def sometimes(trial: suture.Trial, cache: Any) -> Any:
+        if trial.control == "untrained sender" or trial.sender_cut == "pool":
+            raise FitError(f"the loss at {trial.sender_cut} is\nnot finite")
+        return measure(trial, cache)
+
+    monkeypatch.setattr(local, "measure", sometimes)
+    code, out, err = run(f"{QUICK},pool --controls itself,untrained-sender --out OUT")
+    assert code == 1
+    assert re.search(r"(?m)^stage3\.pool +\d+\.\d +\S+ \[.*\] +\d+\.\d +failed$", out)
+    assert re.search(r"(?m)^pool +failed +failed +failed$", out)
+    assert "failed: a → b at stage3.pool (untrained sender): FitError: the loss at stage3.pool is not finite" in err
+    assert "suture: 4 of 6 trials failed: 3 × FitError: the loss at pool is not finite; 1 × FitError" in err
+    assert (tmp_path / "out" / "curve.png").exists()
+    assert json.loads(run(f"{QUICK},pool --controls none --json")[1])["failed"] == 1
+
+
+def test_where_every_trial_failed_there_is_a_table_but_no_figure(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def never(*args: object) -> None:
+        raise FitError("no")
+
+    monkeypatch.setattr("suture.runners.local.measure", never)
+    code, out, err = run(f"{QUICK} --out OUT")
+    assert code == 1
+    assert re.search(r"(?m)^stage3\.pool +failed", out)
+    assert "6 of 6 trials failed: 6 × FitError: no" in err
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["table.parquet"]
+
+
+def test_random_networks_are_said_to_be_random_and_are_always_the_same(run: Run) -> None:
+    line = f"curve {NET} zoo:mlp,width=6 --data digits --fit least-squares --controls none --json"
+    torch.manual_seed(1)
+    _, first, err = run(line)
+    torch.manual_seed(2)
+    _, second, _ = run(line)
+    for model in (NET, "zoo:mlp,width=6"):
+        assert f"suture: {model} names no weights, so it is a random network; give trained weights after an @" in err
+    keys = [[row["trial"] for row in json.loads(out)["rows"]] for out in (first, second)]
+    assert keys[0] == keys[1]
+
+
+def test_names_tell_networks_apart_and_one_network_is_said_to_be_one(run: Run, folder: Path) -> None:
+    rows = json.loads(run(f"{QUICK.replace(B, NET + ',channels=1@a.safetensors')} --controls none --json")[1])["rows"]
+    assert {(row["sender"], row["receiver"]) for row in rows} == {("a A", "a B")}
+    code, _, err = run(f"{QUICK.replace(B, A)} --controls none --json")
+    assert code == 0
+    assert f"sender and receiver are one network, {A}; give another" in err
+
+
+def test_a_keyboard_interrupt_keeps_what_was_measured(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from suture.runners import local
+
+    measure = local.measure
+
+    def impatient(trial: suture.Trial, cache: Any) -> Any:
+        if trial.control == "untrained sender":
+            raise KeyboardInterrupt
+        return measure(trial, cache)
+
+    monkeypatch.setattr(local, "measure", impatient)
+    code, out, err = run(f"{QUICK} --out OUT")
+    assert (code, out) == (130, "")
+    assert err.splitlines()[-1].startswith("suture: interrupted; ")
+    assert list(dict.fromkeys(tables.load(tmp_path / "out" / "table.parquet")["control"])) == ["", "itself"]
+
+
+# Cuts
+
+
+def test_cuts_are_listed_with_what_is_known_of_them(run: Run) -> None:
+    code, out, err = run("cuts zoo:resnet,width=2 --dropped")
+    assert (code, err) == (0, "")
+    network = suture.load_network("zoo:resnet,width=2", example=torch.zeros(1, 3, 32, 32))
+    rows = {line.split()[1]: line.split() for line in out.splitlines() if re.match(r" *\d+ {3}", line)}
+    assert list(rows) == list(network.cuts.names)
+    for cut in network.cuts:
+        shape = "×".join(map(str, cut.shape))
+        assert rows[cut.name][2:5] == [shape, f"{cut.depth:.2f}", f"{cut.parameters:,}"]
+        assert float(rows[cut.name][5].replace(",", "")) == pytest.approx(cut.flops / 1e6, abs=0.0501)
+    assert all(any(line.startswith(f"{name} ") for line in out.splitlines()) for name in network.cuts.dropped)
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def test_cuts_as_json(run: Run) -> None:
+    code, out, _ = run("cuts models.py:strange --shape 1x8x8 --json")
+    made = json.loads(out)
+    assert code == 0
+    assert made["image_shape"] == [1, 8, 8]
+    assert [(cut["name"], cut["shape"]) for cut in made["cuts"]] == [("one", [64]), ("two", [8]), ("three", [8])]
+
+
+@pytest.mark.parametrize(
+    ("model", "shape"),
+    [
+        ("zoo:convnet,width=2,channels=3", [3, 8, 8]),
+        ("zoo:mlp,inputs=144,width=2", [1, 12, 12]),
+        ("timm:vit_tiny_patch16_224,img_size=32,patch_size=16,depth=1", [3, 32, 32]),
+        ("timm:vit_tiny_patch16_224,img_size=(32,48),patch_size=16,depth=1", [3, 32, 48]),
+        ("torchvision:squeezenet1_1", [3, 224, 224]),
+    ],
+)
+def test_the_images_that_a_model_is_made_for_are_known(run: Run, model: str, shape: list[int]) -> None:
+    code, out, _ = run(f"cuts {model} --json")
+    assert code == 0
+    assert json.loads(out)["image_shape"] == shape
+
+
+# Help, and the process as a whole
+
+
+@pytest.mark.parametrize("line", ["--help", "demo --help", "cuts --help", "curve --help"])
+def test_help_fits_the_screen_and_has_an_example(run: Run, line: str) -> None:
+    code, out, err = run(line)
+    assert (code, err) == (0, "")
+    assert max(map(len, out.splitlines())) <= 80
+    example = re.search(r"(?m)^examples?:\n  (suture .*)$", out)
+    assert example
+    assert main([*example[1].split()[1:], "--help"]) == 0
+
+
+def test_the_examples_of_the_help_are_accepted(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    for command in ("demo", "cuts", "curve"):
+        monkeypatch.setattr(f"suture.cli._{command}", lambda chosen: seen.append(chosen) or 0)
+    examples = [
+        line for of in ("demo", "cuts", "curve") for line in re.findall(r"(?m)^  suture (.*)$", run(f"{of} --help")[1])
+    ]
+    assert [run(example)[0] for example in examples] == [0] * len(examples)
+    assert len(seen) == len(examples) >= 5
+
+
+def test_no_command_shows_the_help_as_wrong_input(run: Run) -> None:
+    code, out, err = run("")
+    assert (code, out) == (2, "")
+    assert "usage: suture COMMAND" in err
+    assert "curve" in err
+
+
+def test_the_version(run: Run) -> None:
+    assert run("--version") == (0, f"suture {suture.__version__}\n", "")
+
+
+QUICKLY = """
+import sys, types
+package = types.ModuleType("suture")
+package.__path__ = [sys.argv[1]]
+sys.modules["suture"] = package  # without what the package's own __init__ imports
+from suture.cli import main
+codes = [main(["curve", "--help"]), main(["curve"]), main(["cuts", "--bogus"])]
+heavy = {"torch", "numpy", "pandas", "matplotlib", "rich", "timm"} & {name.partition(".")[0] for name in sys.modules}
+print(codes, heavy or "nothing heavy", file=sys.stderr)
+"""
+
+
+def test_help_and_refusals_import_nothing_heavy() -> None:
+    package = str(Path(suture.__file__).parent)
+    done = subprocess.run([sys.executable, "-c", QUICKLY, package], capture_output=True, text=True, check=False)
+    assert done.stderr.splitlines()[-1] == "[0, 2, 2] nothing heavy"
+
+
+def test_a_process_keeps_results_and_messages_apart_without_colour_or_warnings(folder: Path) -> None:
+    environment = {k: v for k, v in os.environ.items() if k not in ("FORCE_COLOR", "COLUMNS")}
+    command = [sys.executable, "-W", "error", "-m", "suture.cli", *QUICK.split(), "--controls", "untrained-sender"]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.splitlines()[0] == "a → b on digits: 1,080 images to fit, 597 to score"
+    assert re.fullmatch(r"2 trials\n2 trials in \d+ s", "\n".join(done.stderr.splitlines()[1:]))
+    assert "\x1b" not in done.stdout + done.stderr
+    assert "Worst penalty" in done.stdout
+
+
+def test_a_reader_that_goes_away_ends_the_command_quietly(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with open(tmp_path / "pipe", "w", encoding="utf-8") as pipe:
+
+        class Closed:
+            fileno = pipe.fileno
+
+            def write(self, text: str) -> None:
+                if text:
+                    raise BrokenPipeError
+
+            def flush(self) -> None: ...
+
+        monkeypatch.setattr(sys, "stdout", Closed())
+        assert main(["cuts", NET]) == 141
+        assert os.path.samestat(os.fstat(pipe.fileno()), os.stat(os.devnull))  # where the rest goes at exit

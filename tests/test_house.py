@@ -1,0 +1,167 @@
+"""The house of ARCHITECTURE.md, kept in order: its imports are read, not run.
+
+A file imports only from lower layers or from a file above it in its own layer, so there are no circles; packages
+re-export and nothing more; files stay small; nothing is unpickled.
+"""
+
+import ast
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src" / "suture"
+
+#: Every file, in the order in which they may import: each only from those before it. A package's own ``__init__`` comes
+#: after its last file; the package ``suture`` itself comes last of all.
+LAYERS = {
+    "definition": "errors seeds preprocess cuts graph pieces tracing costs freezing untrained network stitches "
+    "stitched",
+    "evidence": "data.checks data.decode data.samples data.hub data.load data activations intervals scores recipes "
+    "fits.problem fits.least_squares fits.standardised fits.task_loss fits",
+    "measurement": "trial controls plans table",
+    "execution": "runners.progress runners.local runners",
+    "papers": "zoo.networks zoo.checkpoints zoo.sources zoo.building zoo.loading zoo.training zoo",
+    "faces": "report.curves report.figures report.screen report demo cli",
+    "top": "suture",
+}
+ORDER = [f"suture.{name}".removesuffix(".suture") for names in LAYERS.values() for name in names.split()]
+INSTALLED_AS = {"pillow": "PIL", "scikit-learn": "sklearn"}
+FORBIDDEN = {"ray", "transformers", "tests", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(SOURCE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+FILES = {module_name(path): path for path in sorted(SOURCE.rglob("*.py"))}
+TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in FILES.items()}
+
+
+def imported(tree: ast.AST, modules: "dict[str, Path] | set[str]") -> Iterator[str]:
+    """Every module that a file imports, wherever in it; ``from suture import x`` is ``suture.x`` where that exists."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = "." * node.level + (node.module or "")
+            for alias in node.names:
+                inner = f"{base}.{alias.name}"
+                yield inner if inner in modules else base
+
+
+def upward(trees: dict[str, ast.AST], order: list[str]) -> list[str]:
+    """The imports of the files in the order that go up, or sideways to a file below."""
+    return [
+        f"{name} imports {other}"
+        for place, name in enumerate(order)
+        for other in dict.fromkeys(imported(trees[name], set(trees)))
+        if other.partition(".")[0] in ("suture", "") and other not in order[:place]
+    ]
+
+
+def test_every_file_belongs_to_a_layer() -> None:
+    assert sorted(FILES) == sorted(ORDER), "say in LAYERS, and in ARCHITECTURE.md, where a new file belongs"
+
+
+def test_imports_only_go_down() -> None:
+    assert upward(TREES, ORDER) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("from suture.low import x", []),
+        ("from suture import low", []),
+        ("import suture.high", ["suture.middle imports suture.high"]),
+        ("def f():\n    from suture import high", ["suture.middle imports suture.high"]),
+        ("from suture import anything", ["suture.middle imports suture"]),
+        ("from suture.middle import x", ["suture.middle imports suture.middle"]),
+        ("from .low import x", ["suture.middle imports .low"]),
+        ("import torch", []),
+    ],
+)
+def test_an_import_that_goes_up_would_be_seen(source: str, found: list[str]) -> None:
+    trees: dict[str, ast.AST] = {"suture.middle": ast.parse(source)}
+    order = ["suture.low", "suture.middle", "suture.high", "suture"]
+    assert upward(trees | {name: ast.parse("") for name in order if name not in trees}, order) == found
+
+
+@pytest.mark.parametrize("name", [name for name, path in FILES.items() if path.name == "__init__.py"])
+def test_a_package_re_exports_and_nothing_more(name: str) -> None:
+    docstring, *body = TREES[name].body  # type: ignore[attr-defined]
+    assert isinstance(docstring, ast.Expr)
+    imports = [node for node in body if isinstance(node, ast.ImportFrom)]
+    assert all((node.module or "").startswith("suture") for node in imports)
+    assigned = {
+        node.targets[0].id: ast.literal_eval(node.value)
+        for node in body
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+    }
+    assert len(imports) + len(assigned) == len(body)
+    assert set(assigned) <= {"__all__", "__version__"}
+    exported = [alias.asname or alias.name for node in imports for alias in node.names]
+    assert sorted(assigned.get("__all__", [])) == sorted(exported)
+
+
+def test_no_file_has_two_ideas_in_it() -> None:
+    lines = {name: len(path.read_text(encoding="utf-8").splitlines()) for name, path in FILES.items()}
+    assert {name: count for name, count in lines.items() if count > 400} == {}
+
+
+def test_what_is_imported_is_installed_and_nothing_else() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    names = [entry.partition(">")[0].partition("[")[0] for entry in project["dependencies"]]
+    allowed = {INSTALLED_AS.get(name, name) for name in names} | sys.stdlib_module_names | {"suture"}
+    used = {other.partition(".")[0] for tree in TREES.values() for other in imported(tree, FILES)}
+    assert used - allowed == set()
+    assert used & FORBIDDEN == set()
+
+
+def unpickling(tree: ast.AST) -> list[str]:
+    """Whatever in a file may unpickle; ``pickle`` may be imported for its errors."""
+    found = []
+    for node in ast.walk(tree):
+        match node:
+            case ast.ImportFrom(module="pickle" | "torch", names=names):
+                found += [alias.name for alias in names if alias.name in ("load", "loads", "Unpickler", "*")]
+            case ast.Attribute(value=ast.Name(id="pickle"), attr="load" | "loads" | "Unpickler" as attribute):
+                found.append(f"pickle.{attribute}")
+            case ast.Attribute(attr="read_pickle" | "read_hdf" as attribute):
+                found.append(attribute)
+            case ast.Call(func=ast.Attribute(value=ast.Name(id="torch" | "jit"), attr="load"), keywords=keywords):
+                safe = [k for k in keywords if k.arg == "weights_only" and ast.unparse(k.value) == "True"]
+                found += [] if safe else ["torch.load"]
+            case ast.keyword(arg="allow_pickle", value=value) if ast.unparse(value) != "False":
+                found.append("allow_pickle")
+    return found
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_nothing_is_unpickled(name: str) -> None:
+    assert unpickling(TREES[name]) == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import pickle\npickle.load(f)",
+        "import pickle\nread = pickle.loads",
+        "from pickle import loads as read",
+        "import torch\ntorch.load(path)",
+        "import torch\ntorch.load(path, weights_only=False)",
+        "from torch import load",
+        "np.load(path, allow_pickle=True)",
+        "pd.read_pickle(path)",
+    ],
+)
+def test_unpickling_would_be_seen(source: str) -> None:
+    assert len(unpickling(ast.parse(source))) == 1
+
+
+def test_loading_weights_alone_is_not_unpickling() -> None:
+    assert unpickling(ast.parse("torch.load(p, weights_only=True)\npickle.UnpicklingError\nload_file(p)")) == []

@@ -1,0 +1,209 @@
+"""Plans make trials, all of them and in order, and refuse what cannot be measured before any work is done."""
+
+import itertools
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+from torch import nn
+
+import suture
+from suture import Plan, Samples, controls, curve
+from suture.data import Data
+from suture.errors import CutError, DataError, ShapeError
+from suture.fits import Fit, LeastSquares, TaskLoss
+from suture.plans import seam
+from suture.scores import Accuracy, CrossEntropy
+from suture.stitches import Conv, Linear
+from suture.trial import Failure
+from trained import Hybrid, digits, few_digits, hybrids, wrap
+
+NAMES = ["", "itself", "untrained sender", "untrained receiver", "untrained both", "shuffled pairs"]
+
+
+@pytest.fixture
+def no_work(monkeypatch):
+    """Fail where a network is run on more than a probe of an image or four."""
+    forward = suture.network.Frozen.forward
+
+    def guarded(self, x):
+        assert len(x) <= 4, "planning must not run networks on data"
+        return forward(self, x)
+
+    monkeypatch.setattr(suture.network.Frozen, "forward", guarded)
+
+
+# --- seams and curves -------------------------------------------------------------------------------------------------
+
+
+def test_a_curve_is_every_shared_cut_with_every_seed_and_control_in_order(no_work):
+    a, b = hybrids()
+    plan = curve(a, b, data=few_digits(), seeds=2)
+    wanted = itertools.product(a.cuts.names, (0, 1), NAMES)
+    assert [(t.sender_cut, t.seed, t.control) for t in plan] == list(wanted)
+    assert all(t.receiver_cut == t.sender_cut for t in plan)
+    assert len({t.key for t in plan}) == len(plan) == 15 * 2 * 6
+
+
+def test_cuts_are_shared_where_the_names_are(no_work):
+    """Of two depths: what one has and the other has not is left out."""
+    torch.manual_seed(0)
+    short, long = (
+        wrap(nn.Sequential(nn.Flatten(), *(nn.Linear(64, 64) for _ in range(depth)), nn.Linear(64, 10)), str(depth))
+        for depth in (2, 4)
+    )
+    assert [t.sender_cut for t in curve(long, short, data=few_digits(), controls=())] == ["0", "1", "2"]
+
+
+def test_a_curve_takes_the_cuts_that_are_named(no_work):
+    a, b = hybrids()
+    named = curve(a, b, data=few_digits(), at=("hidden", a.cuts[0], "relu"), controls=())
+    assert [t.sender_cut for t in named] == ["hidden", "conv", "relu"]
+    one = curve(a, b, data=few_digits(), at="hidden", controls=())
+    assert [t.sender_cut for t in one] == ["hidden"]
+    pairs = curve(a, b, data=few_digits(), at=[("drop", "relu"), "hidden"], controls=())
+    assert [(t.sender_cut, t.receiver_cut) for t in pairs] == [("drop", "relu"), ("hidden", "hidden")]
+
+
+def test_every_setting_reaches_every_trial(no_work):
+    a, b = hybrids()
+    settings = {"stitch": Linear(), "fit": LeastSquares(rescale=False), "scores": (CrossEntropy(),), "network_seed": 9}
+    data = few_digits()
+    for t in curve(a, b, data=data, at=("hidden", "embed"), seeds=(5, 7), controls=(controls.itself,), **settings):
+        assert {name: getattr(t, name) for name in settings} == settings
+        assert t.seed in (5, 7)
+        assert (t.fit_data, t.validation_data, t.score_data) == (data.fit, data.validation, data.score)
+        assert t.receiver is b
+
+
+def test_a_seam_joins_two_cuts(no_work):
+    a, b = hybrids()
+    plain, *others = seam(a, b, at=("drop", b.cuts.find("relu")), data=few_digits())
+    assert (plain.sender_cut, plain.receiver_cut) == ("drop", "relu")
+    assert [t.control for t in others] == NAMES[1:]
+    assert plain.fit == TaskLoss()
+    assert plain.scores == (Accuracy(), CrossEntropy())
+    assert plain.family == Conv()
+
+
+def test_plans_add_up_and_are_cut():
+    a, b = hybrids()
+    one, two = (curve(a, b, data=few_digits(), at=(cut,), controls=(controls.itself,)) for cut in ("conv", "hidden"))
+    both = one + two
+    assert isinstance(both, Plan)
+    assert list(both) == [*one, *two]
+    assert both[2] == two[0]
+    assert both[2] in both
+    assert isinstance(both[:2], Plan)
+    assert list(both[:2] + both[2:]) == list(both)
+    assert repr(both) == "Plan(4 trials: plain, itself)"
+
+
+# --- refusals ---------------------------------------------------------------------------------------------------------
+
+
+def test_no_common_cut_is_refused_with_those_of_both(no_work):
+    torch.manual_seed(0)
+    numbered = wrap(nn.Sequential(nn.Unflatten(3, (8, 1)), nn.Flatten(), nn.Linear(64, 10)), "numbered")
+    with pytest.raises(CutError, match=r"no common cut: the sender has conv, norm, .*; the receiver has 0, 1; give"):
+        curve(hybrids()[0], numbered, data=few_digits())
+
+
+def test_an_unknown_cut_is_refused_with_the_valid_ones(no_work):
+    a, b = hybrids()
+    for ask in (curve, seam):
+        with pytest.raises(CutError, match=r"no cut 'layer9' in A; .*'conv', 'norm', 'relu'"):
+            ask(a, b, data=few_digits(), at=["layer9"] if ask is curve else "layer9")
+
+
+@pytest.mark.parametrize("settings", [{"at": ()}, {"seeds": 0}, {"seeds": ()}], ids=str)
+def test_a_plan_of_nothing_is_refused(settings, no_work):
+    with pytest.raises((CutError, DataError), match=next(iter(settings))):
+        curve(*hybrids(), data=few_digits(), **settings)
+
+
+def test_a_head_that_does_not_match_the_classes_is_refused(no_work):
+    torch.manual_seed(0)
+    model = Hybrid()
+    model.head = nn.Linear(24, 7)
+    seven = wrap(model, "seven")
+    with pytest.raises(DataError, match="10 classes, but the head of the receiver seven has 7 outputs"):
+        seam(hybrids()[0], seven, at="hidden", data=few_digits(), controls=())
+    assert len(seam(seven, hybrids()[0], at="hidden", data=few_digits(), controls=())) == 1
+
+
+def test_images_that_do_not_suit_a_network_are_refused(no_work):
+    def resized(samples: Samples) -> Samples:
+        images = nn.functional.interpolate(samples.images.float() / 255, size=16).clamp(0, 1)
+        return Samples(samples.name, images, samples.labels, samples.classes)
+
+    small = few_digits()
+    large = Data("large", resized(small.fit), resized(small.validation), resized(small.score))
+    with pytest.raises(DataError, match=r"\(1, 16, 16\) .* A, which was cut for \(1, 8, 8\)"):
+        curve(*hybrids(), data=large)
+    with pytest.raises(DataError, match="which was cut for"):
+        suture.stitch(*hybrids(), at="hidden", data=large)
+
+
+def test_a_stitch_that_cannot_join_is_refused(no_work):
+    with pytest.raises(ShapeError, match=r"Conv\(.*\) cannot join the sender's tokens 8×16"):
+        curve(*hybrids(), data=few_digits(), stitch=Conv())
+
+
+# --- one seam, at once ------------------------------------------------------------------------------------------------
+
+
+def test_stitch_gives_a_measurement_with_its_controls_beside_it():
+    a, b = hybrids()
+    m = suture.stitch(a, b, at="hidden", data=digits(), fit=TaskLoss(steps=50))
+    assert [control.trial.control for control in m.controls] == NAMES[1:]
+    assert m.receiver.accuracy.value > 0.9
+    assert m.scores.accuracy.value > 0.85
+    assert m.penalty.value == pytest.approx(100 * (m.receiver.accuracy.value - m.scores.accuracy.value))
+    assert m.penalty.low <= m.penalty.value <= m.penalty.high
+
+    score = digits().score
+    right = (m.stitched(score.images).argmax(1) == score.labels).float().mean()
+    assert float(right) == pytest.approx(m.scores.accuracy.value, abs=1e-6)
+
+    by_name = {control.trial.control: control.scores.accuracy.value for control in m.controls}
+    assert by_name["itself"] == pytest.approx(m.receiver.accuracy.value, abs=0.01)
+    assert by_name["shuffled pairs"] < 0.2
+    assert all(f"control: {name}  " in repr(m) for name in NAMES[1:])
+
+
+def test_stitch_is_the_trial_that_a_plan_makes():
+    a, b = hybrids()
+    settings = {"fit": LeastSquares(), "controls": ()}
+    m = suture.stitch(a, b, at=("drop", "relu"), data=few_digits(), seed=3, **settings)
+    (trial,) = seam(a, b, at=("drop", "relu"), data=few_digits(), seeds=(3,), **settings)
+    assert m.trial.key == trial.key
+    assert m.controls == ()
+
+
+@dataclass(frozen=True)
+class Broken(Fit):
+    def fit(self, problem, stitch):
+        raise ValueError("no")
+
+
+def broken(trial):
+    return replace(trial, fit=Broken(), control="broken")
+
+
+def test_a_control_that_fails_is_a_failure_among_the_controls():
+    a, b = hybrids()
+    m = suture.stitch(a, b, at="hidden", data=few_digits(), fit=LeastSquares(), controls=(broken, controls.itself))
+    failed, itself = m.controls
+    assert isinstance(failed, Failure)
+    assert failed.error == "ValueError: no"
+    assert itself.trial.control == "itself"
+    assert "control: broken  failed: ValueError: no" in repr(m)
+
+
+def test_what_the_plain_trial_raises_is_raised():
+    a, b = hybrids()
+    with pytest.raises(CutError):
+        suture.stitch(a, b, at="nowhere", data=few_digits())
+    with pytest.raises(ValueError, match="no"):
+        suture.stitch(a, b, at="hidden", data=few_digits(), fit=Broken())

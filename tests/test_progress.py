@@ -1,0 +1,131 @@
+"""Progress: what people see while they wait."""
+
+import io
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from suture.runners import progress
+from suture.runners.progress import Bar, Lines, Silent
+from suture.trial import Failure
+
+GOOD: Any = SimpleNamespace()
+BAD = Failure(SimpleNamespace(where="A → B at [red]x (itself)"), "FitError: the loss\nis not [b]finite", "", 0.1)  # type: ignore[arg-type]
+
+
+class Clock:
+    """A clock that goes on only when told."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(progress.time, "monotonic", clock)
+    return clock
+
+
+def follow(shown: progress.Progress, clock: Clock, seconds: list[float], results: list[Any]) -> None:
+    shown.begin(len(results))
+    for step, result in zip(seconds, results, strict=True):
+        shown.working_on("A → B at x")
+        clock.now += step
+        shown.done(result)
+    shown.end()
+
+
+def test_lines_come_at_most_every_ten_seconds_and_at_the_end(clock: Clock) -> None:
+    stream = io.StringIO()
+    follow(Lines(stream), clock, [4, 4, 4, 4, 4, 4], [GOOD] * 6)
+    assert stream.getvalue().splitlines() == [
+        "6 trials",
+        "3/6 trials, 12 s gone, about 12 s left",
+        "6 trials in 24 s",
+    ]
+
+
+def test_failures_are_said_at_once_in_one_line(clock: Clock) -> None:
+    stream = io.StringIO()
+    follow(Lines(stream), clock, [1, 1], [BAD, GOOD])
+    assert stream.getvalue().splitlines() == [
+        "2 trials",
+        "failed: A → B at [red]x (itself): FitError: the loss is not [b]finite",
+        "2 trials in 2 s",
+    ]
+
+
+def test_lines_may_be_used_again(clock: Clock) -> None:
+    stream = io.StringIO()
+    lines = Lines(stream)
+    follow(lines, clock, [1], [GOOD])
+    clock.now += 500
+    follow(lines, clock, [200], [GOOD])
+    assert stream.getvalue().splitlines() == ["1 trial", "1 trial in 1 s", "1 trial", "1 trial in 3 min"]
+
+
+def test_no_trials_are_no_error(clock: Clock) -> None:
+    for shown in (Lines(io.StringIO()), Silent(), Bar(Console(file=io.StringIO(), force_terminal=True))):
+        follow(shown, clock, [], [])
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        (0.2, "0 s"),
+        (99.4, "99 s"),
+        (99.6, "2 min"),
+        (3000, "50 min"),
+        (5969, "99 min"),
+        (5971, "1.7 h"),
+        (1e5, "27.8 h"),
+    ],
+)
+def test_times_are_in_the_unit_that_people_use(seconds: float, said: str) -> None:
+    assert progress._clock(seconds) == said
+
+
+def test_a_bar_shows_the_count_the_time_left_and_the_trial_in_one_line() -> None:
+    stream = io.StringIO()
+    now = [0.0]
+    bar = Bar(Console(file=stream, force_terminal=True, width=80, no_color=True, get_time=lambda: now[0]))
+    bar.begin(10)
+    bar.working_on("a network with a long name [red] → another at layer4.1.relu (untrained receiver)")
+    now[0] = 20.0
+    bar.done(GOOD)
+    bar.bar.refresh()
+    last = stream.getvalue().split("\r")[-1].split("\x1b[2K")[-1]
+    bar.end()
+    assert " 1/10 20 s gone, 3 min left a network with a long name [" in last
+    assert "\n" not in last
+    assert len(last.rstrip()) <= 80
+
+
+def test_a_bar_leaves_failures_on_the_screen_and_itself_not() -> None:
+    stream = io.StringIO()
+    bar = Bar(Console(file=stream, force_terminal=True, width=80, no_color=True))
+    follow(bar, Clock(), [0], [BAD])
+    assert "failed: A → B at [red]x (itself): FitError: the loss is not [b]finite" in stream.getvalue()
+    assert stream.getvalue().endswith("\x1b[1A\x1b[2K")
+
+
+@pytest.mark.parametrize(
+    ("terminal", "settings", "kind"),
+    [(True, {"TERM": "xterm"}, Bar), (True, {"TERM": "dumb"}, Lines), (False, {"FORCE_COLOR": "1"}, Lines)],
+)
+def test_a_bar_is_for_terminals(
+    monkeypatch: pytest.MonkeyPatch, terminal: bool, settings: dict[str, str], kind: type
+) -> None:
+    stream = io.StringIO()
+    monkeypatch.setattr(stream, "isatty", lambda: terminal)
+    monkeypatch.setattr(sys, "stderr", stream)
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
+    assert type(progress.shown()) is kind

@@ -1,0 +1,87 @@
+"""What ``import suture`` promises: its names, their docstrings, its version, and that it is quiet."""
+
+import inspect
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import suture
+
+ROOT = Path(__file__).parents[1]
+
+
+def public(thing: object) -> Iterator[tuple[str, object]]:
+    """The public classes and functions of a module of ours, and the public members of a class of ours."""
+    if isinstance(thing, ModuleType):
+        names = getattr(thing, "__all__", [name for name in vars(thing) if not name.startswith("_")])
+        for name in names:
+            member = getattr(thing, name)
+            if callable(member) and getattr(member, "__module__", "").startswith("suture"):
+                yield from ((f"{name}{inner}", found) for inner, found in public(member))
+    elif inspect.isclass(thing):
+        yield "", thing
+        for name, member in vars(thing).items():
+            if not name.startswith("_") and (inspect.isroutine(member) or isinstance(member, property)):
+                yield f".{name}", member
+    else:
+        yield "", thing
+
+
+DOCUMENTED = [(f"{name}{inner}", found) for name in suture.__all__ for inner, found in public(getattr(suture, name))]
+
+
+def test_the_names_are_sorted() -> None:
+    assert suture.__all__ == sorted(set(suture.__all__))
+
+
+def test_the_names_are_all_that_the_package_gives() -> None:
+    given = {name for name in vars(suture) if not name.startswith("_")}
+    rooms = {name for name in given if isinstance(vars(suture)[name], ModuleType)}  # imported on the way
+    assert set(suture.__all__) >= given - rooms
+    assert set(suture.__all__) <= given
+
+
+def test_a_star_gives_the_names() -> None:
+    namespace: dict[str, object] = {}
+    exec("from suture import *", namespace)
+    assert set(namespace) - {"__builtins__"} == set(suture.__all__)
+
+
+@pytest.mark.parametrize("name", suture.__all__)
+def test_every_public_name_says_what_it_is(name: str) -> None:
+    text = inspect.getdoc(getattr(suture, name))
+    assert text
+    assert not text.startswith(f"{name}(")  # the docstring that dataclass makes where there is none
+    first = text.partition("\n\n")[0]
+    assert first.endswith((".", "::", ":"))
+
+
+@pytest.mark.parametrize(("name", "thing"), DOCUMENTED, ids=[name for name, _ in DOCUMENTED])
+def test_every_public_member_says_what_it_is(name: str, thing: object) -> None:
+    text = inspect.getdoc(thing)
+    assert text, name
+    assert not text.startswith(f"{name.rpartition('.')[2]}(")
+
+
+def test_the_version_is_that_of_the_project() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert suture.__version__ == project["version"]
+
+
+QUIET = """
+import socket, sys
+def refuse(*args, **options): raise SystemExit("a connection was tried")
+socket.socket.connect = socket.socket.connect_ex = socket.create_connection = socket.getaddrinfo = refuse
+import suture
+print(*(name for name in ("datasets", "sklearn", "matplotlib", "ray", "transformers") if name in sys.modules))
+"""
+
+
+def test_importing_is_quiet_downloads_nothing_and_leaves_heavy_libraries_for_later() -> None:
+    done = subprocess.run([sys.executable, "-W", "error", "-c", QUIET], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "", "")

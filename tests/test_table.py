@@ -1,0 +1,377 @@
+"""The table: the columns that were promised, what is in them, how they are summarised and kept."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import ClassVar
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from pandas.testing import assert_frame_equal
+from scipy import stats
+from torch import nn
+
+from suture import Measurement, Trial, measure, summary
+from suture.activations import Activations
+from suture.errors import DataError, OutputError
+from suture.fits import Fit, LeastSquares, TaskLoss
+from suture.runners.local import attempt
+from suture.scores import Accuracy, CrossEntropy, Score
+from suture.stitches import Conv
+from suture.table import load, save, to_table
+from suture.trial import Failure
+from trained import Hybrid, few_digits, hybrids, wrap
+
+PROMISED = [
+    "trial",
+    "study",
+    "status",
+    "sender",
+    "receiver",
+    "sender_cut",
+    "receiver_cut",
+    "sender_depth",
+    "receiver_depth",
+    "stitch",
+    "fit",
+    "control",
+    "network_seed",
+    "seed",
+    "fit_data",
+    "score_data",
+    "score",
+    "unit",
+    "stitched",
+    "stitched_low",
+    "stitched_high",
+    "sender_score",
+    "receiver_score",
+    "penalty",
+    "penalty_low",
+    "penalty_high",
+    "representation_error",
+    "n",
+    "steps",
+    "converged",
+    "seconds",
+    "error",
+]
+NUMBERS = [
+    "sender_depth",
+    "receiver_depth",
+    "stitched",
+    "stitched_low",
+    "stitched_high",
+    "sender_score",
+    "receiver_score",
+    "penalty",
+    "penalty_low",
+    "penalty_high",
+    "representation_error",
+    "seconds",
+]
+COUNTS = ["network_seed", "seed", "n", "steps"]
+WORDS = [name for name in PROMISED if name not in (*NUMBERS, *COUNTS, "converged")]
+
+
+@dataclass(frozen=True)
+class Threes(Score):
+    """A trait that is neither good nor bad."""
+
+    name: ClassVar[str] = "threes"
+    unit: ClassVar[str] = "fraction"
+    higher_is_better: ClassVar[bool | None] = None
+
+    def per_sample(self, logits, labels):
+        return (logits.argmax(1) == 3).double()
+
+
+@dataclass(frozen=True)
+class Breaks(Fit):
+    def fit(self, problem, stitch):
+        raise RuntimeError("it broke")
+
+
+def trial(**settings) -> Trial:
+    a, b = hybrids()
+    data = few_digits()
+    roles = {"fit_data": data.fit, "validation_data": data.validation, "score_data": data.score}
+    settings = {"fit": TaskLoss(steps=4, check=2), "scores": (Accuracy(), CrossEntropy(), Threes())} | settings
+    return Trial(**{"sender": a, "receiver": b, "sender_cut": "drop", "receiver_cut": "relu", **roles, **settings})
+
+
+@cache
+def measurement() -> Measurement:
+    return measure(trial(study="a study", network_seed=4, seed=2))
+
+
+@cache
+def headless() -> Measurement:
+    torch.manual_seed(0)
+    model = Hybrid()
+    model.head = nn.Linear(24, 3)
+    return measure(trial(sender=wrap(model, "three"), fit=LeastSquares()))
+
+
+@cache
+def failure() -> Failure:
+    failed = attempt(trial(fit=Breaks()), Activations())
+    assert isinstance(failed, Failure)
+    return failed
+
+
+# --- rows -------------------------------------------------------------------------------------------------------------
+
+
+def test_the_columns_are_those_that_were_promised():
+    assert list(to_table([measurement()]).columns) == PROMISED
+    assert list(to_table([]).columns) == PROMISED
+    assert list(to_table([failure()]).columns) == PROMISED
+
+
+@pytest.mark.parametrize("results", [[], ["ok"], ["failed"], ["ok", "failed"]], ids=str)
+def test_a_column_has_the_same_type_whatever_is_in_it(results):
+    table = to_table([measurement() if result == "ok" else failure() for result in results])
+    for name in NUMBERS:
+        assert table[name].dtype == np.float64, name
+    for name in COUNTS:
+        assert table[name].dtype == pd.Int64Dtype(), name
+    for name in WORDS:
+        assert pd.api.types.is_string_dtype(table[name]), name
+        assert all(isinstance(word, str) for word in table[name]), name
+    assert table["converged"].dtype == pd.BooleanDtype()
+
+
+def test_a_row_says_what_was_measured():
+    m = measurement()
+    table = to_table([m])
+    assert list(table["score"]) == ["accuracy", "loss", "threes"]
+    assert list(table["unit"]) == ["fraction", "nats", "fraction"]
+    assert (table["trial"] == m.trial.key).all()
+    row = table.iloc[0]
+    wanted = {
+        "study": "a study",
+        "status": "ok",
+        "sender": "A",
+        "receiver": "B",
+        "sender_cut": "drop",
+        "receiver_cut": "relu",
+        "sender_depth": 4 / 15,
+        "receiver_depth": 3 / 15,
+        "stitch": str(Conv()),
+        "fit": "TaskLoss(steps=4, check=2)",
+        "control": "",
+        "network_seed": 4,
+        "seed": 2,
+        "fit_data": "digits/fit[:300]",
+        "score_data": "digits/score[:260]",
+        "stitched": m.scores.accuracy.value,
+        "stitched_low": m.scores.accuracy.low,
+        "stitched_high": m.scores.accuracy.high,
+        "sender_score": m.sender.accuracy.value,
+        "receiver_score": m.receiver.accuracy.value,
+        "penalty": m.penalty.value,
+        "penalty_low": m.penalty.low,
+        "penalty_high": m.penalty.high,
+        "representation_error": m.representation_error,
+        "n": 260,
+        "steps": 4,
+        "seconds": m.seconds,
+        "error": "",
+    }
+    assert {name: row[name] for name in wanted} == wanted
+    assert bool(row["converged"]) == m.converged
+
+
+def test_penalties_are_in_percentage_points_or_the_unit_and_positive_is_worse():
+    accuracy, loss, threes = (row for _, row in to_table([measurement()]).iterrows())
+    assert accuracy["penalty"] == pytest.approx(100 * (accuracy["receiver_score"] - accuracy["stitched"]))
+    assert loss["penalty"] == pytest.approx(loss["stitched"] - loss["receiver_score"])
+    assert accuracy["stitched"] < accuracy["receiver_score"]
+    assert accuracy["penalty"] > 0
+    assert loss["penalty"] > 0
+    for row in (accuracy, loss):
+        assert row["penalty_low"] <= row["penalty"] <= row["penalty_high"]
+        assert row["stitched_low"] <= row["stitched"] <= row["stitched_high"]
+    assert threes[["penalty", "penalty_low", "penalty_high"]].isna().all()
+    assert 0 <= threes["stitched"] <= 1
+
+
+def test_a_sender_with_another_head_has_an_empty_score():
+    table = to_table([headless()])
+    assert table["sender_score"].isna().all()
+    assert table["receiver_score"].notna().all()
+    assert (table["status"] == "ok").all()
+
+
+def test_a_failed_trial_has_its_rows_and_its_reason():
+    table = to_table([measurement(), failure()])
+    assert len(table) == 6
+    failed = table[table["status"] == "failed"]
+    assert list(failed["score"]) == ["accuracy", "loss", "threes"]
+    assert set(failed["error"]) == {"RuntimeError: it broke"}
+    assert set(failed["trial"]) == {failure().trial.key}
+    assert set(failed["fit"]) == {"Breaks()"}
+    assert (failed["seconds"] >= 0).all()
+    empty = ["stitched", "penalty", "sender_score", "receiver_score", "representation_error", "n", "steps", "converged"]
+    assert failed[empty].isna().all(axis=None)
+    assert "it broke" in failure().traceback
+    assert "test_table.py" in failure().traceback
+
+
+# --- summary ----------------------------------------------------------------------------------------------------------
+
+
+def table_of(seeds: list[tuple[int | None, int]], **columns) -> pd.DataFrame:
+    """A table with a row for each (network seed, stitch seed) and score, made up."""
+    random = np.random.default_rng(0)
+    base = to_table([measurement()]).iloc[:2]
+    rows = []
+    for network_seed, seed in seeds:
+        row = base.assign(network_seed=network_seed, seed=seed, trial=f"{network_seed}.{seed}", **columns)
+        for name in ("stitched", "penalty", "sender_score", "receiver_score", "representation_error", "seconds"):
+            row[name] = random.normal(size=2)
+        row["steps"] = random.integers(1, 100, size=2)
+        rows.append(row)
+    return pd.concat(rows, ignore_index=True).astype({"network_seed": "Int64", "seed": "Int64", "steps": "Int64"})
+
+
+def t_interval(values) -> tuple[float, float]:
+    return stats.t.interval(0.95, len(values) - 1, loc=np.mean(values), scale=stats.sem(values))
+
+
+def test_a_summary_has_the_same_columns_and_two_more():
+    for table in (table_of([(None, 0), (None, 1)]), to_table([measurement()]), to_table([])):
+        assert list(summary(table).columns) == [*PROMISED, "seeds", "interval"]
+
+
+def test_stitch_seeds_are_the_units_where_there_is_one_network():
+    table = table_of([(3, seed) for seed in range(5)])
+    for row, (_, group) in zip(summary(table).to_dict("records"), table.groupby("score", sort=False), strict=True):
+        for name in ("stitched", "penalty"):
+            assert row[name] == pytest.approx(group[name].mean())
+            assert (row[f"{name}_low"], row[f"{name}_high"]) == pytest.approx(t_interval(group[name]))
+        for name in ("sender_score", "receiver_score", "representation_error", "steps", "seconds"):
+            assert row[name] == pytest.approx(group[name].mean())
+        assert row["interval"] == "t over stitch seeds"
+        assert row["seeds"] == 5
+        assert row["network_seed"] == 3
+        assert pd.isna(row["seed"])
+        assert row["trial"] == ""
+
+
+def test_network_seeds_are_the_units_where_there_are_several_and_stitch_seeds_are_averaged_first():
+    table = table_of([(0, 0), (0, 1), (0, 2), (1, 0), (2, 0), (2, 1)])
+    for row, (_, group) in zip(summary(table).to_dict("records"), table.groupby("score", sort=False), strict=True):
+        for name in ("stitched", "penalty"):
+            by_network = [group[group["network_seed"] == network][name].mean() for network in (0, 1, 2)]
+            assert row[name] == pytest.approx(np.mean(by_network))
+            assert (row[f"{name}_low"], row[f"{name}_high"]) == pytest.approx(t_interval(by_network))
+        assert row["interval"] == "t over network seeds"
+        assert row["seeds"] == 3
+        assert pd.isna(row["network_seed"])
+
+
+def test_one_seed_keeps_its_interval_over_test_samples():
+    table = to_table([measurement()])
+    found = summary(table)
+    assert set(found["interval"]) == {"test samples"}
+    assert set(found["seeds"]) == {1}
+    same = [name for name in PROMISED if name not in ("trial", "steps")]
+    assert_frame_equal(found[same], table[same], check_dtype=False)
+
+
+def test_whether_all_converged_is_what_a_summary_says():
+    table = table_of([(None, 0), (None, 1)])
+    for flags, wanted in (([True, True], True), ([True, False], False), ([True, pd.NA], False)):
+        table["converged"] = pd.array(np.repeat(np.array(flags, dtype=object), 2), dtype="boolean")
+        assert set(summary(table)["converged"]) == {wanted}
+
+
+@pytest.mark.parametrize(
+    "column", ["sender_cut", "control", "sender", "stitch", "fit", "score_data", "study", "status"]
+)
+def test_only_seeds_are_summarised_over(column):
+    table = pd.concat([table_of([(None, 0), (None, 1)]), table_of([(None, 0), (None, 1)], **{column: "another"})])
+    found = summary(table)
+    assert len(found) == 4
+    assert set(found["seeds"]) == {2}
+    assert "another" in set(found[column])
+
+
+def test_where_a_score_is_undefined_so_is_its_summary():
+    table = table_of([(None, 0), (None, 1)]).assign(sender_score=np.nan, penalty=np.nan)
+    assert summary(table)[["sender_score", "penalty", "penalty_low", "penalty_high"]].isna().all(axis=None)
+
+
+def test_another_table_is_refused():
+    with pytest.raises(DataError, match="no column 'trial', 'study'"):
+        summary(pd.DataFrame({"score": [1]}))
+
+
+# --- on disk ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def table() -> Iterator[pd.DataFrame]:
+    return to_table([measurement(), headless(), failure(), replace(measurement(), seconds=1.5)])
+
+
+def test_a_table_survives_parquet(table, tmp_path):
+    path = save(table, tmp_path / "deep" / "down" / "table.parquet")
+    assert_frame_equal(load(path), table)
+    assert_frame_equal(pd.read_parquet(path), table)
+    assert os.listdir(path.parent) == ["table.parquet"]
+
+
+def test_a_summary_survives_parquet(tmp_path):
+    found = summary(table_of([(None, 0), (None, 1), (None, 2)]))
+    assert (found["steps"] % 1 != 0).any()
+    assert_frame_equal(load(save(found, tmp_path / "summary.parquet")), found)
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt(), ValueError("arrow")])
+def test_a_save_that_fails_half_way_leaves_the_old_table(table, tmp_path, monkeypatch, error):
+    path = save(table, tmp_path / "table.parquet")
+
+    def half(self, where, **settings):
+        with open(where, "wb") as file:
+            file.write(b"PAR1 and then")
+        raise error
+
+    monkeypatch.setattr(pd.DataFrame, "to_parquet", half)
+    with pytest.raises(OutputError if isinstance(error, OSError) else type(error)):
+        save(table.iloc[:1], path)
+    monkeypatch.undo()
+    assert_frame_equal(load(path), table)
+    assert os.listdir(tmp_path) == ["table.parquet"]
+
+
+def test_who_may_read_the_folders_files_may_read_the_table(table, tmp_path):
+    (tmp_path / "plain").touch()
+    path = save(table, tmp_path / "table.parquet")
+    assert path.stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
+def test_a_place_that_cannot_be_written_to_is_named(table, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(OutputError, match=r"cannot write .*file/table\.parquet: .*name another folder"):
+        save(table, tmp_path / "file" / "table.parquet")
+    (tmp_path / "folder" / "table.parquet").mkdir(parents=True)
+    with pytest.raises(OutputError, match="Is a directory"):
+        save(table, tmp_path / "folder" / "table.parquet")
+    assert sorted(os.listdir(tmp_path / "folder")) == ["table.parquet"]
+
+
+def test_what_is_no_table_is_refused(tmp_path):
+    with pytest.raises(DataError, match="no table at"):
+        load(tmp_path / "none.parquet")
+    (tmp_path / "torn.parquet").write_bytes(b"PAR1 and then")
+    with pytest.raises(DataError, match=r"torn\.parquet is no table"):
+        load(tmp_path / "torn.parquet")
+    pd.DataFrame({"score": [1]}).to_parquet(tmp_path / "other.parquet")
+    with pytest.raises(DataError, match="no column 'trial'"):
+        load(tmp_path / "other.parquet")

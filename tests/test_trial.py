@@ -1,0 +1,439 @@
+"""A trial is what its key says, and a measurement is what its definition says."""
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+import pytest
+import torch
+from scipy.special import log_softmax
+from torch import nn
+
+import suture.trial
+from suture import Network, Preprocess, Samples, Trial, controls, measure
+from suture.activations import Activations
+from suture.data import Data
+from suture.errors import CutError, DataError, FitError, ShapeError
+from suture.fits import Fit, FitReport, LeastSquares, Random, TaskLoss
+from suture.recipes import SGD, Adam, Constant
+from suture.scores import Accuracy, CrossEntropy, Score
+from suture.stitches import Conv, Identity, Linear, Stitch
+from trained import Hybrid, bits, convnets, digits, few_digits, hybrid, hybrids, tensor_bits, wrap
+
+QUICK = TaskLoss(steps=6, check=3)
+
+
+def trial(cut: str = "hidden", data: Data | None = None, **settings) -> Trial:
+    a, b = hybrids()
+    data = data or few_digits()
+    roles = {"fit_data": data.fit, "validation_data": data.validation, "score_data": data.score}
+    return Trial(**{"sender": a, "receiver": b, "sender_cut": cut, "receiver_cut": cut, **roles, **settings})
+
+
+# --- what is measured -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cut", ["conv", "embed", "transpose_2", "hidden"])
+def test_the_numbers_are_those_of_the_definition(cut):
+    """Composed by hand of prefix, stitch and suffix, and counted with numpy."""
+    t = trial(cut, fit=QUICK)
+    m = measure(t)
+    images, labels = t.score_data.images, t.score_data.labels.numpy()
+    with torch.no_grad():
+        sent, own = t.sender.upto(cut)(images), t.receiver.upto(cut)(images)
+        represented = m.stitch(sent)
+        logits = {
+            "stitched": t.receiver.after(cut)(represented),
+            "sender": t.sender.whole()(images),
+            "receiver": t.receiver.whole()(images),
+        }
+    cards = {"stitched": m.scores, "sender": m.sender, "receiver": m.receiver}
+    for whose, out in logits.items():
+        right = out.argmax(1).numpy() == labels
+        loss = -log_softmax(out.double().numpy(), axis=1)[np.arange(len(labels)), labels]
+        assert cards[whose].accuracy.value == pytest.approx(right.mean())
+        assert cards[whose].loss.value == pytest.approx(loss.mean(), rel=1e-5)
+    assert m.penalties["accuracy"].value == pytest.approx(100 * (m.receiver.accuracy.value - m.scores.accuracy.value))
+    assert m.penalties["loss"].value == pytest.approx(m.scores.loss.value - m.receiver.loss.value)
+    assert m.penalty is m.penalties["accuracy"]
+    assert m.penalty.unit == "pp"
+
+    expected, got = own.double().numpy(), represented.double().numpy()
+    relative = ((got - expected) ** 2).sum() / ((expected - expected.mean(0)) ** 2).sum()
+    assert m.representation_error == pytest.approx(relative, rel=1e-5)
+    assert torch.allclose(m.stitched(images), logits["stitched"], atol=1e-5)
+
+
+def test_a_representation_error_of_one_is_no_better_than_the_mean():
+    @dataclass(frozen=True)
+    class Mean(Fit):
+        def fit(self, problem, stitch):
+            with torch.no_grad():
+                stitch.weight.zero_()
+                stitch.bias.copy_(t.receiver.upto("hidden")(t.score_data.images).mean(0))
+            return FitReport()
+
+    t = trial()
+    assert measure(replace(t, fit=Mean())).representation_error == pytest.approx(1, rel=1e-5)
+
+
+def test_a_sender_with_another_head_has_no_score():
+    torch.manual_seed(0)
+    model = Hybrid()
+    model.head = nn.Linear(24, 7)
+    measurement = measure(trial(sender=wrap(model, "seven"), fit=LeastSquares()))
+    assert dict(measurement.sender) == {}
+    assert measurement.receiver.accuracy.n == 260
+
+
+def test_a_trait_that_is_neither_good_nor_bad_has_no_penalty():
+    @dataclass(frozen=True)
+    class Threes(Score):
+        name: ClassVar[str] = "threes seen"
+        unit: ClassVar[str] = "fraction"
+        higher_is_better: ClassVar[bool | None] = None
+
+        def per_sample(self, logits, labels):
+            return (logits.argmax(1) == 3).double()
+
+    measurement = measure(trial(fit=LeastSquares(), scores=(Threes(), Accuracy())))
+    assert measurement.penalty is None
+    assert measurement.penalties["accuracy"] is not None
+    assert "penalty  None" in repr(measurement)
+
+
+def test_a_measurement_says_what_it_found():
+    text = repr(measure(trial(fit=LeastSquares())))
+    assert text.startswith("A → B at hidden\n  stitched accuracy  ")
+    assert "receiver accuracy" in text
+    assert " pp [" in text
+
+
+def test_a_measurement_may_be_made_where_gradients_are_off():
+    t = trial(fit=QUICK)
+    wanted = bits(measure(t))
+    with torch.no_grad():
+        assert bits(measure(t)) == wanted
+
+
+def test_a_stitch_that_works_in_place_spoils_nothing():
+    """Published code loses activations to in-place ReLUs; here the stitch is given a copy."""
+
+    @dataclass(frozen=True)
+    class InPlace(Stitch):
+        joins: ClassVar[str] = "equal shapes"
+
+        def accepts(self, sender, receiver):
+            return sender == receiver
+
+        def build(self, sender, receiver):
+            return nn.Sequential(nn.ReLU(inplace=True), nn.Linear(sender[-1], receiver[-1]))
+
+    t = trial(stitch=InPlace(), fit=TaskLoss(start=Random(), steps=4, check=2))
+    cache = Activations()
+    kept = [cache.at(t.sender, "hidden", samples) for samples in (t.fit_data, t.validation_data, t.score_data)]
+    before = [tensor_bits(tensor) for tensor in kept]
+    assert any(bool((tensor < 0).any()) for tensor in kept)
+    measure(t, cache)
+    assert [tensor_bits(tensor) for tensor in kept] == before
+
+
+def test_a_fit_that_changes_its_data_in_place_spoils_nobody_elses():
+    @dataclass(frozen=True)
+    class Centring(Fit):
+        def fit(self, problem, stitch):
+            problem.fit.activations.sub_(problem.fit.activations.mean(0))
+            problem.fit.expected().mul_(0)
+            return LeastSquares().fit(problem, stitch)
+
+    cache = Activations()
+    honest = trial(fit=LeastSquares())
+    wanted = bits(measure(honest))
+    measure(trial(fit=Centring()), cache)
+    assert bits(measure(honest, cache)) == wanted
+    later = trial("relu_2", fit=LeastSquares())
+    assert bits(measure(later, cache)) == bits(measure(later))
+
+
+# --- nothing is fitted on score data ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fit", [LeastSquares(), QUICK, TaskLoss(start=Random(), steps=6, check=3)], ids=str)
+def test_other_score_data_give_the_same_stitch_bit_for_bit(fit):
+    t = trial(fit=fit)
+    other = replace(t, score_data=digits().score.take(torch.arange(300, 400), "others"))
+    assert other.key != t.key
+    one, two = measure(t), measure(other)
+    assert one.scores.loss.value != two.scores.loss.value
+    assert stitch_bits(one) == stitch_bits(two)
+    assert one.curve == two.curve
+
+
+def test_other_scores_give_the_same_stitch_bit_for_bit():
+    one, two = (measure(trial(fit=QUICK, scores=scores)) for scores in ((Accuracy(),), (CrossEntropy(),)))
+    assert stitch_bits(one) == stitch_bits(two)
+
+
+def test_labels_of_validation_data_only_choose():
+    """With nothing to choose, other validation data give the same stitch up to the order of the batches."""
+    t = trial(fit=LeastSquares(ridges=(1e-3,)))
+    other = replace(t, validation_data=digits().score.take(torch.arange(300, 400), "others"))
+    assert stitch_bits(measure(t)) == stitch_bits(measure(other))
+
+
+def stitch_bits(measurement) -> dict[str, str]:
+    return {name: tensor_bits(tensor) for name, tensor in measurement.stitch.state_dict().items()}
+
+
+# --- keys -------------------------------------------------------------------------------------------------------------
+
+
+def nudged(model: nn.Module, name: str) -> nn.Module:
+    """A copy of a model with one element of one tensor changed by the least that there is."""
+    import copy
+
+    model = copy.deepcopy(model)
+    tensor = (dict(model.named_parameters()) | dict(model.named_buffers()))[name]
+    with torch.no_grad():
+        first = tensor.view(-1)[:1]
+        first.copy_(torch.nextafter(first, first + 1) if first.is_floating_point() else first + 1)
+    return model
+
+
+def relabelled(samples: Samples) -> Samples:
+    labels = samples.labels.clone()
+    labels[0] = (labels[0] + 1) % 10
+    return replace(samples, labels=labels)
+
+
+def repainted(samples: Samples) -> Samples:
+    images = samples.images.clone()
+    images[5, 0, 3, 3] = 255 - images[5, 0, 3, 3]
+    return replace(samples, images=images)
+
+
+@dataclass(frozen=True)
+class Projected(Stitch):
+    """A family that holds a tensor."""
+
+    matrix: torch.Tensor
+    joins: ClassVar[str] = "anything"
+
+    def accepts(self, sender, receiver):
+        return True
+
+    def build(self, sender, receiver):
+        return nn.Identity()
+
+
+class Plain(Fit):
+    """A fit that is no dataclass."""
+
+    def __init__(self, strength: float) -> None:
+        self.strength = strength
+
+    def fit(self, problem, stitch):
+        return FitReport()
+
+
+@dataclass(frozen=True)
+class Chosen(Score):
+    """A score that holds what has no order, and a function."""
+
+    among: frozenset[str] = frozenset()
+    weigh: object = None
+    name: ClassVar[str] = "chosen"
+    unit: ClassVar[str] = "raw"
+    higher_is_better: ClassVar[bool] = True
+
+    def per_sample(self, logits, labels):
+        return logits[:, 0].double()
+
+
+_LARGE = torch.zeros(3000)
+_LARGER = torch.zeros(3000).index_fill(0, torch.tensor(1500), 1.0)
+_BASE = {"stitch": Linear(), "fit": QUICK}
+CHANGES = {
+    "a weight of the sender": lambda t: {"sender": wrap(nudged(hybrid(0), "mix.weight"), "A")},
+    "a weight of the receiver": lambda t: {"receiver": wrap(nudged(hybrid(1), "head.bias"), "B")},
+    "a buffer": lambda t: {"sender": wrap(nudged(hybrid(0), "norm.running_mean"), "A")},
+    "an integer buffer": lambda t: {"sender": wrap(nudged(hybrid(0), "norm.num_batches_tracked"), "A")},
+    "the roles of the networks": lambda t: {"sender": t.receiver, "receiver": t.sender},
+    "the preprocessing": lambda t: {
+        "sender": Network(hybrid(0), example=digits().example, name="A", preprocess=Preprocess(mean=(0.1,)))
+    },
+    "the cut of the sender": lambda t: {"sender_cut": "relu_2"},
+    "the cut of the receiver": lambda t: {"receiver_cut": "relu_2"},
+    "a pixel of the fit data": lambda t: {"fit_data": repainted(t.fit_data)},
+    "a label of the fit data": lambda t: {"fit_data": relabelled(t.fit_data)},
+    "the pairing": lambda t: {"fit_data": t.fit_data.shuffled(0)},
+    "a label of the validation data": lambda t: {"validation_data": relabelled(t.validation_data)},
+    "a pixel of the score data": lambda t: {"score_data": repainted(t.score_data)},
+    "a label of the score data": lambda t: {"score_data": relabelled(t.score_data)},
+    "the order of the data": lambda t: {
+        "fit_data": t.fit_data.take(torch.arange(len(t.fit_data)).flip(0), t.fit_data.name)
+    },
+    "the family": lambda t: {"stitch": Projected(_LARGE)},
+    "the kind of fit": lambda t: {"fit": LeastSquares()},
+    "a setting of the fit": lambda t: {"fit": replace(QUICK, steps=7)},
+    "a setting of the optimiser": lambda t: {"fit": replace(QUICK, optimiser=Adam(1e-2, betas=(0.9, 0.99)))},
+    "the optimiser": lambda t: {"fit": replace(QUICK, optimiser=SGD(1e-2))},
+    "the schedule": lambda t: {"fit": replace(QUICK, schedule=Constant())},
+    "the start": lambda t: {"fit": replace(QUICK, start=Random())},
+    "a setting of the start": lambda t: {"fit": replace(QUICK, start=LeastSquares(rescale=False))},
+    "the scores": lambda t: {"scores": (Accuracy(),)},
+    "a setting of a score": lambda t: {"scores": (Accuracy((1,)), CrossEntropy())},
+    "the order of the scores": lambda t: {"scores": (CrossEntropy(), Accuracy())},
+    "the seed": lambda t: {"seed": 1},
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_the_key_changes_with_whatever_may_change_the_numbers(change):
+    before = trial(**_BASE)
+    assert replace(before, **change(before)).key != before.key
+    assert replace(before, **change(before)) != before
+
+
+def test_the_key_changes_with_the_version_of_the_measuring_code(monkeypatch):
+    before = trial(**_BASE).key
+    monkeypatch.setattr(suture.trial, "VERSION", suture.trial.VERSION + 1)
+    assert trial(**_BASE).key != before
+
+
+@pytest.mark.parametrize(
+    ("one", "two"),
+    [
+        ({"stitch": Projected(_LARGE)}, {"stitch": Projected(_LARGER)}),
+        ({"stitch": Projected(torch.tensor([1.0]))}, {"stitch": Projected(torch.tensor([1.00001]))}),
+        ({"stitch": Projected(torch.tensor([1]))}, {"stitch": Projected(torch.tensor([1.0]))}),
+        ({"fit": Plain(0.1)}, {"fit": Plain(0.2)}),
+        ({"scores": (Chosen(frozenset("ab")),)}, {"scores": (Chosen(frozenset("ac")),)}),
+        ({"scores": (Chosen(weigh=lambda x: x + 1),)}, {"scores": (Chosen(weigh=lambda x: x + 2),)}),
+        ({"scores": (Chosen(weigh=np.arange(2000)),)}, {"scores": (Chosen(weigh=np.arange(2000) ^ 1),)}),
+    ],
+    ids=["large tensor", "a digit of a tensor", "a dtype", "no dataclass", "a set", "a function", "an array"],
+)
+def test_settings_are_told_apart_by_their_content(one, two):
+    """Their ``repr`` would not: it leaves out the middle of tensors and whatever no dataclass shows."""
+    assert trial(**one).key != trial(**two).key
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: {"stitch": Projected(torch.zeros(3000))},
+        lambda: {"fit": Plain(0.1)},
+        lambda: {"scores": (Chosen(frozenset("abcdefgh")),)},
+        lambda: {"scores": (Chosen(weigh=np.arange(2000)),)},
+        lambda: {"scores": (Chosen(weigh=lambda x: x + 1),)},
+    ],
+    ids=["tensor", "no dataclass", "set", "array", "function"],
+)
+def test_equal_settings_have_equal_keys(make):
+    assert trial(**make()).key == trial(**make()).key
+
+
+def test_the_key_does_not_change_with_labels_for_people():
+    before = trial(**_BASE)
+    data = {role: replace(getattr(before, role), name="renamed") for role in ("fit_data", "validation_data")}
+    renamed = replace(
+        before,
+        sender=wrap(hybrid(0), "another name"),
+        control="labelled",
+        study="labelled",
+        network_seed=5,
+        **data,
+    )
+    assert renamed.key == before.key
+    assert renamed == before
+    assert len({renamed, before}) == 1
+
+
+def test_an_alias_of_a_cut_gives_the_same_key():
+    c, d = convnets()
+    alias = "stage1"
+    assert alias not in c.cuts.names
+    assert alias in c.cuts
+    name = c.cuts.find(alias).name
+    one, two = (trial(cut, sender=c, receiver=d, **QUICK_CONV) for cut in (alias, name))
+    assert one.sender_cut == one.receiver_cut == name
+    assert one.key == two.key
+
+
+QUICK_CONV = {"fit": QUICK, "stitch": Conv()}
+
+
+def test_naming_the_default_stitch_gives_the_same_key():
+    assert trial(stitch=None).key == trial(stitch=Linear()).key
+
+
+# --- what is refused at planning --------------------------------------------------------------------------------------
+
+
+def test_an_unknown_cut_is_refused_with_those_there_are():
+    with pytest.raises(CutError, match=r"no cut 'hiden' in A; did you mean 'hidden'\? valid cuts: 'conv', 'norm'"):
+        trial("hiden")
+    with pytest.raises(CutError, match="no cut 'layer9' in B"):
+        trial("hidden", receiver_cut="layer9")
+
+
+def test_a_stitch_that_cannot_join_the_shapes_is_refused():
+    with pytest.raises(ShapeError, match="8×4×4"):
+        trial("conv", receiver_cut="hidden")
+    with pytest.raises(ShapeError, match="Conv"):
+        trial("hidden", stitch=Conv())
+    with pytest.raises(ShapeError, match="Identity"):
+        trial("hidden", receiver_cut="flatten_1", stitch=Identity())
+
+
+@pytest.mark.parametrize("role", ["fit_data", "validation_data", "score_data"])
+def test_data_of_other_classes_are_refused(role):
+    images = torch.zeros(4, 1, 8, 8, dtype=torch.uint8)
+    seven = Samples("seven", images, torch.arange(4), tuple("abcdefg"))
+    with pytest.raises(DataError, match="seven has 7 classes, but the head of the receiver B has 10 outputs"):
+        trial(**{role: seven})
+
+
+@pytest.mark.parametrize("role", ["fit_data", "validation_data", "score_data"])
+def test_images_that_do_not_suit_a_network_are_refused(role):
+    large = Samples("large", torch.zeros(4, 1, 9, 9, dtype=torch.uint8), torch.arange(4), tuple("0123456789"))
+    with pytest.raises(DataError, match=r"images of large become \(1, 9, 9\) by the preprocessing of A"):
+        trial(**{role: large})
+
+
+def test_a_trial_without_scores_is_refused():
+    with pytest.raises(DataError, match="at least one score"):
+        trial(scores=())
+
+
+def test_two_scores_of_one_name_are_refused():
+    with pytest.raises(DataError, match="two scores are called 'accuracy'"):
+        trial(scores=(Accuracy(), CrossEntropy(), Accuracy()))
+
+
+def test_a_score_that_selects_nothing_is_refused_before_any_work():
+    only_threes = digits().score.take((digits().score.labels == 3).nonzero()[:, 0], "threes")
+    with pytest.raises(DataError, match=r"threes has no sample that 'accuracy on classes 5' selects"):
+        trial(score_data=only_threes, scores=(Accuracy((5,)),))
+
+
+def test_score_data_with_broken_pairs_are_refused():
+    with pytest.raises(DataError, match="score"):
+        trial(score_data=few_digits().score.shuffled(0))
+
+
+def test_outputs_that_are_not_finite_name_the_seam():
+    @dataclass(frozen=True)
+    class Explodes(Fit):
+        def fit(self, problem, stitch):
+            stitch.weight.data.fill_(float("inf"))
+            return FitReport()
+
+    with pytest.raises(FitError, match=r"A → B at hidden .*not finite"):
+        measure(trial(fit=Explodes()))
+
+
+def test_the_control_is_part_of_where():
+    assert controls.itself(trial()).where == "B → B at hidden (itself)"
+    assert trial("hidden", receiver_cut="relu_2").where == "A → B at hidden → relu_2"

@@ -1,0 +1,207 @@
+"""Training by recipe: reproducible, augmented as asked, and as good as it says."""
+
+from dataclasses import dataclass, field, replace
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from suture import Samples
+from suture.errors import FitError
+from suture.preprocess import Preprocess
+from suture.recipes import SGD, Adam, Constant, OneCycle, Optimiser
+from suture.zoo import convnet
+from suture.zoo.training import CIFAR_SMALL, DIGITS, Recipe, augment, train
+from trained import accuracy, digits, state_bits
+
+SHORT = Recipe(epochs=2, batch=64, crop=1, flip=True)
+
+
+def narrow() -> nn.Module:
+    """With dropout, which draws from the global generator."""
+    return nn.Sequential(convnet(width=2), nn.Dropout(0.2))
+
+
+def few() -> Samples:
+    return digits().fit.take(torch.arange(150), "few")
+
+
+# --- reproducible -----------------------------------------------------------------------------------------------------
+
+
+def test_a_seed_gives_the_same_weights_whatever_the_threads_and_the_global_generator():
+    found = []
+    before = torch.get_num_threads()
+    for threads, noise in ((1, 0), (2, 1), (1, 2)):
+        torch.set_num_threads(threads)
+        torch.manual_seed(noise)
+        state = torch.get_rng_state()
+        found.append(state_bits(train(narrow, few(), SHORT, seed=5)))
+        assert torch.get_num_threads() == threads
+        assert torch.equal(torch.get_rng_state(), state)
+    torch.set_num_threads(before)
+    assert found[0] == found[1] == found[2]
+
+
+def test_another_seed_gives_other_weights():
+    one, two = (state_bits(train(narrow, few(), SHORT, seed=seed)) for seed in (0, 1))
+    assert all(one[name] != two[name] for name in one if name.endswith("conv.weight"))
+
+
+def test_initialisation_and_batches_both_come_from_the_seed():
+    still = replace(SHORT, optimiser=SGD(0.0), epochs=1)
+    one, two = (train(narrow, few(), still, seed=seed) for seed in (0, 1))
+    assert not torch.equal(one[0].head.weight, two[0].head.weight)
+
+    def alike() -> nn.Module:
+        torch.manual_seed(0)
+        return convnet(width=2)
+
+    one, two = (train(alike, few(), SHORT, seed=seed) for seed in (0, 1))
+    assert not torch.equal(one.head.weight, two.head.weight)
+
+
+def test_the_network_is_handed_over_in_evaluation_mode_and_trainable():
+    model = train(narrow, few(), replace(SHORT, epochs=1), 0)
+    assert not any(module.training for module in model.modules())
+    assert all(parameter.requires_grad for parameter in model.parameters())
+
+
+# --- as asked ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Spied(Optimiser):
+    real: Optimiser
+    rates: list[float] = field(default_factory=list)
+
+    @property
+    def lr(self):
+        return self.real.lr
+
+    def over(self, parameters):
+        optimiser = self.real.over(parameters)
+        optimiser.register_step_pre_hook(lambda used, *_: self.rates.append(used.param_groups[0]["lr"]))
+        return optimiser
+
+
+def test_the_rates_really_used_are_one_cycle_over_all_steps():
+    spied = Spied(SGD(0.5))
+    train(narrow, few(), Recipe(epochs=5, batch=30, optimiser=spied, schedule=OneCycle(0.4)), 0)
+    up = [0.05 * step for step in range(1, 11)]
+    down = [0.5 * left / 16 for left in range(15, 0, -1)]
+    assert spied.rates == pytest.approx(up + down), "25 steps, the peak at the tenth"
+
+
+class Seeing(nn.Module):
+    """Writes down the batches that it is trained on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(64, 10)
+        self.seen: list[Tensor] = []
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.seen.append(x)
+        return self.head(x.flatten(1))
+
+
+def test_every_epoch_shows_every_sample_once_in_another_order():
+    recipe = Recipe(epochs=3, batch=50, optimiser=Adam(0.0), schedule=Constant())
+    seen = train(Seeing, few(), recipe, 0).seen
+    assert [len(batch) for batch in seen] == [50] * 9
+    epochs = [torch.cat(seen[3 * i : 3 * i + 3]) for i in range(3)]
+    wanted = sorted((few().images.float() / 255).flatten(1).tolist())
+    for epoch in epochs:
+        assert sorted(epoch.flatten(1).tolist()) == wanted
+    assert not torch.equal(epochs[0], epochs[1])
+
+
+def test_networks_are_trained_on_preprocessed_images():
+    preprocess = Preprocess(mean=(0.5,), std=(0.25,))
+    plain, prepared = (
+        torch.cat(train(Seeing, few(), Recipe(epochs=1, batch=50), 0, preprocess=p).seen) for p in (None, preprocess)
+    )
+    torch.testing.assert_close(prepared, (plain - 0.5) / 0.25)
+
+
+def test_told_is_the_mean_loss_of_each_epoch():
+    told = []
+    recipe = Recipe(epochs=2, batch=50, optimiser=SGD(0.0))
+    model = train(Seeing, few(), recipe, 0, told=lambda epoch, loss: told.append((epoch, loss)))
+    with torch.no_grad():
+        loss = nn.functional.cross_entropy(model(few().images.float() / 255), few().labels)
+    assert told == [(1, pytest.approx(float(loss), rel=1e-5)), (2, pytest.approx(float(loss), rel=1e-5))]
+
+
+def test_a_loss_that_is_not_finite_is_an_error_that_names_epoch_and_rate():
+    recipe = Recipe(epochs=3, batch=30, optimiser=SGD(3e38), schedule=Constant())
+    with pytest.raises(FitError, match=r"training diverged in epoch 1; try a smaller learning rate than 3e\+38"):
+        train(Seeing, few(), recipe, 0)
+
+
+# --- augmentation -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def images() -> Tensor:
+    """No two pixels alike, so that a crop is found in one place only."""
+    return torch.arange(400 * 2 * 5 * 6).reshape(400, 2, 5, 6).float() + 1
+
+
+def test_crops_are_crops_of_the_padded_image(images):
+    padding = 2
+    out = augment(images, Recipe(crop=padding), torch.Generator().manual_seed(0))
+    assert out.shape == images.shape
+    padded = nn.functional.pad(images, (padding,) * 4)
+    corners = []
+    for one, whole in zip(out, padded, strict=True):
+        fits = [
+            (top, left)
+            for top in range(5)
+            for left in range(5)
+            if torch.equal(whole[:, top : top + 5, left : left + 6], one)
+        ]
+        assert len(fits) == 1
+        corners += fits
+    assert len(set(corners)) == 25, "every corner is drawn"
+    counts = torch.bincount(torch.tensor([5 * top + left for top, left in corners]), minlength=25)
+    assert counts.max() < 40, "about as often, 16 of 400"
+
+
+def test_flips_are_flips_of_half_of_the_images(images):
+    out = augment(images, Recipe(flip=True), torch.Generator().manual_seed(0))
+    flipped = [torch.equal(one, image.flip(-1)) for one, image in zip(out, images, strict=True)]
+    same = [torch.equal(one, image) for one, image in zip(out, images, strict=True)]
+    assert [a != b for a, b in zip(flipped, same, strict=True)] == [True] * 400
+    assert 150 < sum(flipped) < 250
+
+
+def test_bytes_are_cropped_and_flipped_too():
+    raw = digits().fit.images[:50]
+    out = augment(raw, Recipe(crop=1, flip=True), torch.Generator().manual_seed(0))
+    assert out.dtype == torch.uint8
+    assert out.shape == raw.shape
+    assert not torch.equal(out, raw)
+
+
+def test_without_augmentation_images_stay_as_they_are(images):
+    assert augment(images, Recipe(), torch.Generator()) is images
+
+
+def test_augmentation_is_drawn_anew_for_every_batch_of_every_epoch():
+    recipe = Recipe(epochs=2, batch=150, crop=2, flip=True, optimiser=SGD(0.0))
+    first, second = train(Seeing, few(), recipe, 0).seen
+    assert not torch.equal(first.flatten(1).sum(1).sort().values, second.flatten(1).sum(1).sort().values)
+
+
+# --- as good as it says -----------------------------------------------------------------------------------------------
+
+
+def test_the_digits_recipe_reads_digits():
+    model = train(lambda: convnet(width=8), digits().fit, DIGITS, seed=0)
+    assert accuracy(model, digits().score.images.float() / 255, digits().score.labels) > 0.95
+
+
+def test_the_cifar_recipe_augments():
+    assert (CIFAR_SMALL.crop, CIFAR_SMALL.flip) == (4, True)
