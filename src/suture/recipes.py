@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 
+@dataclass(frozen=True)
 class Optimiser(ABC):
     """Settings of an optimiser."""
 

@@ -86,9 +86,10 @@ def _quiet() -> Iterator[None]:
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
-        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()) as unread:
             warnings.simplefilter("ignore")
-            yield
+            with contextlib.redirect_stderr(unread):
+                yield
     finally:
         logging.disable(before)
 

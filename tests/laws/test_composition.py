@@ -185,7 +185,7 @@ def test_a_preprocessing_that_writes_to_its_input_does_not_reach_the_images():
 # ------------------------------------------------------------------------------------- random programs
 
 
-@settings(max_examples=80)
+@settings(max_examples=50)
 @given(programs())
 def test_random_networks_split_exactly(program: Program):
     model = scrambled(program.module()).eval()
@@ -194,7 +194,7 @@ def test_random_networks_split_exactly(program: Program):
         split_everywhere(model, network, images(n, 4, channels=2, seed=n))
 
 
-@settings(max_examples=120)
+@settings(max_examples=80)
 @given(programs(in_place=True))
 def test_random_networks_that_work_in_place_split_exactly(program: Program):
     model = scrambled(program.module()).eval()

@@ -38,8 +38,9 @@ class TaskLoss(Fit):
 
     ``steps`` is the most steps taken, of ``batch`` samples each, drawn without replacement epoch by epoch. Every
     ``check`` steps the validation loss is taken; the best parameters so far, the start's included, are what remains.
-    After ``patience`` checks without a better one the fit has converged; ``patience=None`` takes all steps and keeps
-    the last parameters, as the published recipes do. ``standardise`` lets a stitch without a norm of its own descend on
+    After ``patience`` checks without a better one the fit has converged; a descent that never got better than its start
+    is begun again at a tenth of the rate, at most ``retries`` times, so that a rate too large for one seam is not taken
+    for its answer. ``patience=None`` takes all steps and keeps the last parameters, as the published recipes do. ``standardise`` lets a stitch without a norm of its own descend on
     standardised features, whatever the sender's scale (see ``fits.standardised``), and a random start is then drawn for
     those; the family stays the same. Raises ``FitError`` where the loss is not finite.
     """
@@ -51,6 +52,7 @@ class TaskLoss(Fit):
     batch: int = 64
     check: int = 50
     patience: int | None = 2
+    retries: int = 2
     standardise: bool = True
 
     def __post_init__(self) -> None:
@@ -67,10 +69,22 @@ class TaskLoss(Fit):
             return begun
         rewrite = not isinstance(self.start, Random)
         with Standardised(problem, stitch, self.standardise, rewrite=rewrite) as entering:
-            descent = _Descent(self, problem, stitch, entering)
-            steps, converged = descent.run(parameters)
-        curve = [replace(point, step=begun.steps + point.step) for point in descent.curve]
-        return FitReport(begun.steps + steps, converged, (*begun.curve, *curve))
+            report = begun
+            for retry in range(self.retries + 1):
+                descent = _Descent(self._slower(0.1**retry), problem, stitch, entering)
+                report = _after(report, descent, *descent.run(parameters))
+                if self.patience is None or descent.improved:
+                    break
+        return report
+
+    def _slower(self, factor: float) -> "TaskLoss":
+        return replace(self, optimiser=replace(self.optimiser, lr=factor * self.optimiser.lr))
+
+
+def _after(before: FitReport, descent: "_Descent", steps: int, converged: bool) -> FitReport:
+    """The report of a descent that followed what is reported already."""
+    curve = [replace(point, step=before.steps + point.step) for point in descent.curve]
+    return FitReport(before.steps + steps, converged, (*before.curve, *curve))
 
 
 class _Descent:
@@ -107,6 +121,11 @@ class _Descent:
             return step + 1, False
         self.stitch.load_state_dict(self.best_state)
         return step + 1, self.checks_since_best >= recipe.patience
+
+    @property
+    def improved(self) -> bool:
+        """Whether any check was better than the start."""
+        return self.best < self.curve[0].validation_loss
 
     def _step(self, optimiser: torch.optim.Optimizer, chosen: Tensor) -> float:
         self.stitch.train()

@@ -1,0 +1,37 @@
+"""A network stitched to itself through nothing is itself, bit for bit, at every cut.
+
+Evidence: the user's own model, called on the same images.
+"""
+
+import pytest
+import torch
+from models import ZOO, images, small, zoo_model, zoo_network
+from torch import nn
+
+from suture import Network, Stitched
+from suture.stitches import Identity
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_a_self_stitch_through_the_identity_is_the_network(name):
+    network, x = zoo_network(name), images(2, ZOO[name][1], seed=7)
+    with torch.no_grad():
+        whole = zoo_model(name)(x)
+        for cut in network.cuts:
+            stitch = Identity().build(cut.shape, cut.shape)
+            assert torch.equal(Stitched(network, network, cut, cut.name, stitch)(x), whole), cut.name
+
+
+def test_the_identity_at_another_place_is_not_the_network():
+    network, x = Network(small(), example=images(2, 8)), images(2, 8)
+    stitched = Stitched(network, network, "conv", "relu", nn.Identity())
+    assert not torch.equal(stitched(x), network(x))
+
+
+def test_the_sender_comes_first():
+    a, b = (Network(small(seed), example=images(2, 8)) for seed in (1, 2))
+    x = images(3, 8)
+    stitched = Stitched(a, b, "relu", "add", nn.Identity())
+    with torch.no_grad():
+        assert torch.equal(stitched(x), b.after("add")(a.upto("relu")(x)))
+    assert not torch.equal(stitched(x), Stitched(b, a, "relu", "add", nn.Identity())(x))

@@ -1,0 +1,285 @@
+"""No trained tensor survives in an untrained network; what would survive is refused.
+
+Evidence. Trained tensors are made random, so that equality with one of them would be survival; only bits are compared.
+What initialisation leaves (ones and zeros of norms) is known from their papers, not from the code under test.
+"""
+
+import copy
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from models import images, scrambled, small, zoo_model
+from torch import nn
+
+from suture import Network
+from suture.errors import UntrainedError
+
+LAYERS = {
+    "conv": lambda: nn.Conv2d(3, 3, 3, padding=1),
+    "no bias": lambda: nn.Conv2d(3, 3, 1, bias=False),
+    "batch norm": lambda: nn.BatchNorm2d(3),
+    "group norm": lambda: nn.GroupNorm(3, 3),
+    "prelu": lambda: nn.PReLU(3),
+    "pool": lambda: nn.AvgPool2d(3, 1, 1),
+    "transposed": lambda: nn.ConvTranspose2d(3, 3, 1),
+}
+
+
+def tensors(network):
+    """All parameters and floating-point buffers of a network, in order, as its own parts hold them."""
+    parts = network.whole()
+    both = [*parts.named_parameters(), *parts.named_buffers()]
+    return {name: tensor for name, tensor in both if tensor.is_floating_point()}
+
+
+def nested(draw, depth=0):
+    """A Sequential of layers and Sequentials."""
+    kinds = st.sampled_from(sorted(LAYERS))
+    inside = [
+        nested(draw, depth + 1) if depth < 3 and draw(st.booleans()) else LAYERS[draw(kinds)]()
+        for _ in range(draw(st.integers(1, 3)))
+    ]
+    return nn.Sequential(*inside)
+
+
+@st.composite
+def networks(draw):
+    body = nested(draw)
+    return scrambled(nn.Sequential(body, nn.Flatten(), nn.Linear(3 * 16, 4))).eval()
+
+
+@settings(max_examples=30)
+@given(networks(), st.integers(0, 2**40))
+def test_no_trained_tensor_survives(model, seed):
+    network = Network(model, example=images(2, 4))
+    untrained = network.untrained(seed)
+    trained, fresh = tensors(network), tensors(untrained)
+    assert trained.keys() == fresh.keys()
+    for name, tensor in fresh.items():
+        assert not torch.equal(tensor, trained[name]), name
+        assert (tensor != trained[name]).all(), name
+        if name.endswith("running_mean"):
+            assert (tensor == 0).all()
+        if name.endswith("running_var"):
+            assert (tensor == 1).all()
+    assert untrained.cuts.names == network.cuts.names
+    assert [cut.shape for cut in untrained.cuts] == [cut.shape for cut in network.cuts]
+
+
+@pytest.mark.parametrize("name", ["resnet18", "resnet50", "vgg19_bn"])
+def test_nested_stages_are_really_reset(name):
+    """The trap: resetting the direct children alone leaves every stage trained."""
+    model = zoo_model(name)
+    network = Network(model, example=images(2, 32))
+    trained, fresh = tensors(network), tensors(network.untrained(3))
+    same = [key for key in fresh if (fresh[key] == trained[key]).any()]
+    assert same == []
+    assert len(fresh) == sum(1 for _ in model.parameters()) + 2 * sum(
+        isinstance(module, nn.BatchNorm2d) for module in model.modules()
+    )
+
+
+def test_the_weights_are_those_of_the_layers_own_initialisation():
+    """The spread of a convolution's initial weights is that of PyTorch's documentation, uniform in ±1/√fan-in."""
+    network = Network(zoo_model("resnet18"), example=images(2, 32)).untrained(0)
+    weights = {name: tensor for name, tensor in tensors(network).items() if tensor.ndim == 4}
+    assert len(weights) == 20
+    for name, weight in weights.items():
+        bound = weight[0].numel() ** -0.5
+        assert weight.abs().max() <= bound, name
+        assert weight.std() == pytest.approx(bound / 3**0.5, rel=0.05), name
+
+
+def test_the_same_seed_gives_the_same_bits_and_another_seed_others():
+    first, second = (Network(small(), example=images(2, 8)) for _ in range(2))
+    one, again, other = tensors(first.untrained(5)), tensors(second.untrained(5)), tensors(first.untrained(6))
+    for name in one:
+        assert torch.equal(one[name], again[name])
+    assert first.untrained(5) is first.untrained(5)
+    assert first.untrained(5).fingerprint == second.untrained(5).fingerprint
+    assert first.untrained(5).fingerprint != first.untrained(6).fingerprint != first.fingerprint
+    assert all((one[name] != other[name]).all() for name in one if "conv" in name or "head" in name)
+
+
+def test_the_global_generator_and_the_network_are_left_alone():
+    network = Network(small(), example=images(2, 8))
+    before, state = network.state_digest(), torch.get_rng_state()
+    network.untrained(9)
+    assert network.state_digest() == before
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+# ---------------------------------------------------------------------------------------- what nobody resets
+
+
+class Own(nn.Module):
+    """A model with a parameter and, if asked, buffers and a plain tensor that belong to no module that resets them."""
+
+    def __init__(self, parameter=True, buffer=False, plain=False):
+        super().__init__()
+        self.inner = nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(4 * 64, 5))
+        self.temperature = nn.Parameter(torch.randn(5)) if parameter else None
+        self.register_buffer("table", torch.rand(5) if buffer else None)
+        self.register_buffer("order", torch.randperm(5))
+        self.register_buffer("mask", torch.tensor([True, False, True, True, True]))
+        self.prototypes = torch.rand(5) if plain else None
+
+    def forward(self, x):
+        y = self.inner(x)[:, self.order] * self.mask
+        for own in (self.temperature, self.table, self.prototypes):
+            y = y if own is None else y * own
+        return y
+
+
+def network(model, **arguments):
+    return Network(model.eval(), example=images(2, 8), **arguments)
+
+
+def test_a_parameter_that_no_module_resets_is_refused():
+    message = (
+        r"Own cannot be made untrained: no module's reset_parameters\(\) reaches the parameters 'temperature'; "
+        r"give the network its factory, factory=lambda: Own\(…\)"
+    )
+    with pytest.raises(UntrainedError, match=message):
+        network(scrambled(Own())).untrained(0)
+
+
+def test_a_factory_resets_it():
+    made = network(scrambled(Own()), factory=Own)
+    trained, fresh = tensors(made), tensors(made.untrained(0))
+    assert all((fresh[name] != trained[name]).any() for name in fresh)
+    again = network(scrambled(Own()), factory=Own)
+    assert made.untrained(1).fingerprint == again.untrained(1).fingerprint
+    assert made.untrained(1).fingerprint != made.untrained(2).fingerprint
+
+
+@pytest.mark.parametrize(("held", "name"), [({"buffer": True}, "table"), ({"plain": True}, "prototypes")])
+def test_a_float_tensor_that_no_module_resets_is_refused_unless_it_is_a_named_constant(held, name):
+    model = scrambled(Own(parameter=False, **held))
+    with pytest.raises(UntrainedError, match=rf"reaches the buffers '{name}'; .* name them: constants=\(…\)"):
+        network(model).untrained(0)
+    made = network(model, constants=(name,))
+    kept = made.untrained(0)
+    assert torch.equal(getattr(kept._model, name), getattr(model, name))
+    with pytest.raises(UntrainedError, match=name):
+        network(model, constants=("another",)).untrained(0)
+
+
+def test_index_tables_and_masks_are_constants():
+    model = scrambled(Own(parameter=False))
+    untrained = network(model).untrained(0)
+    assert torch.equal(untrained._model.order, model.order)
+    assert torch.equal(untrained._model.mask, model.mask)
+    assert untrained._model.inner[1].num_batches_tracked == 0
+
+
+def test_a_reset_that_leaves_part_of_a_tensor_is_refused():
+    class Half(nn.Linear):
+        def reset_parameters(self):
+            nn.init.normal_(self.weight[:2])
+            nn.init.zeros_(self.bias)
+
+    model = nn.Sequential(nn.Flatten(), Half(3 * 64, 5))
+    with pytest.raises(UntrainedError, match="'1.weight'"):
+        network(scrambled(model)).untrained(0)
+
+
+def test_a_reset_that_needs_arguments_is_refused():
+    class Wants(nn.Linear):
+        def reset_parameters(self, gain=None):
+            if gain is None and hasattr(self, "ready"):
+                raise TypeError("gain is missing")
+            super().reset_parameters()
+
+    layer = Wants(3 * 64, 5)
+    layer.ready = True
+    with pytest.raises(UntrainedError, match=r"Wants.reset_parameters\(\) fails \(gain is missing\); give .* factory"):
+        network(scrambled(nn.Sequential(nn.Flatten(), layer))).untrained(0)
+
+
+def test_a_tied_parameter_stays_tied():
+    class Tied(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = nn.Conv2d(3, 3, 1), nn.Conv2d(3, 3, 1)
+            self.second.weight = self.first.weight
+            self.head = nn.Linear(3, 5)
+
+        def forward(self, x):
+            return self.head(self.second(self.first(x).tanh()).mean((2, 3)))
+
+    untrained = network(scrambled(Tied())).untrained(0)
+    assert untrained._model.second.weight is untrained._model.first.weight
+
+
+# ------------------------------------------------------------------------------------- factories that do not serve
+
+
+def test_a_factory_that_returns_trained_weights_is_refused():
+    trained = scrambled(Own())
+    message = r"gives the same parameters from every seed \('temperature', 'inner.0.weight'.*pretrained=False"
+    for factory in (lambda: trained, lambda: copy.deepcopy(trained)):
+        with pytest.raises(UntrainedError, match=message):
+            network(trained, factory=factory).untrained(0)
+
+
+def test_a_factory_that_returns_other_trained_weights_is_refused():
+    """As ``pretrained=True`` does for a network that was fine-tuned later: its weights differ, but are trained."""
+    with pytest.raises(UntrainedError, match="the same parameters from every seed"):
+        network(scrambled(Own(), seed=1), factory=lambda: scrambled(Own(), seed=2)).untrained(0)
+
+
+def test_a_factory_that_loads_part_of_the_trained_weights_is_refused():
+    trained = scrambled(Own())
+
+    def factory():
+        model = Own()
+        model.inner.load_state_dict(trained.inner.state_dict())
+        return model
+
+    with pytest.raises(UntrainedError, match=r"from every seed \('inner.0.weight'"):
+        network(trained, factory=factory).untrained(0)
+
+
+def test_a_parameter_that_is_drawn_from_no_seed_can_be_named_a_constant():
+    class Position(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table = nn.Parameter(torch.arange(64.0).view(8, 8).sin(), requires_grad=False)
+            self.body = nn.Sequential(nn.Conv2d(3, 3, 1), nn.Flatten(), nn.Linear(3 * 64, 5))
+
+        def forward(self, x):
+            return self.body(x + self.table)
+
+    with pytest.raises(UntrainedError, match=r"\('table'\).*constants="):
+        network(Position(), factory=Position).untrained(0)
+    untrained = network(Position(), factory=Position, constants=("table",)).untrained(0)
+    assert torch.equal(untrained._model.table, Position().table)
+
+
+@pytest.mark.parametrize(
+    ("factory", "differ"),
+    [
+        (lambda: Own(buffer=True), "'table'"),
+        (lambda: nn.Sequential(nn.Flatten(), nn.Linear(3 * 64, 5)), "'1.bias'"),
+        (lambda: _wider(), "'inner.3.weight'"),
+    ],
+)
+def test_a_factory_of_another_architecture_is_refused(factory, differ):
+    with pytest.raises(UntrainedError, match=f"the factory builds another architecture: .*{differ}.* differ"):
+        network(scrambled(Own()), factory=factory).untrained(0)
+
+
+def _wider():
+    model = Own()
+    model.inner[3] = nn.Linear(4 * 64, 6)
+    return model
+
+
+def test_a_factory_gives_the_networks_own_type():
+    made = Network(scrambled(Own()).double().eval(), example=images(2, 8), factory=Own)
+    untrained = made.untrained(0)
+    assert {p.dtype for p in untrained.whole().parameters()} == {torch.float64}
+    assert untrained(images(2, 8)).dtype == torch.float64
