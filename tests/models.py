@@ -87,13 +87,17 @@ def _narrow_vgg() -> nn.Module:
     return model
 
 
+def seeded(make: Callable[[], nn.Module], seed: int = 0) -> nn.Module:
+    """A scrambled model in evaluation mode, the same from the same seed."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return scrambled(make(), seed).eval()
+
+
 @cache
 def zoo_model(name: str) -> nn.Module:
     """A model of the zoo in evaluation mode."""
-    make, _ = ZOO[name]
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        return scrambled(make()).eval()
+    return seeded(ZOO[name][0])
 
 
 @cache
@@ -120,11 +124,9 @@ class Small(nn.Module):
         return self.head(self.drop(h.mean((2, 3))))
 
 
-def small(seed: int = 0) -> Small:
+def small(seed: int = 0) -> nn.Module:
     """A scrambled ``Small`` in evaluation mode."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return scrambled(Small(), seed).eval()
+    return seeded(Small, seed)
 
 
 class Forward(nn.Module):
@@ -146,11 +148,9 @@ class Forward(nn.Module):
         return self.head(h.mean((2, 3)))
 
 
-def made_of(forward: Callable[[Forward, Tensor], Tensor], inplace: bool = False) -> Forward:
+def made_of(forward: Callable[[Forward, Tensor], Tensor], inplace: bool = False) -> nn.Module:
     """A scrambled ``Forward`` in evaluation mode."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        return scrambled(Forward(forward, inplace)).eval()
+    return seeded(lambda: Forward(forward, inplace))
 
 
 def split_everywhere(model: nn.Module, network: Network, x: Tensor) -> None:

@@ -1,9 +1,9 @@
 """Random networks with skips, drawn as programs whose meaning the strategy itself knows.
 
 A program is a list of steps on values of one shape, (n, 2, 4, 4). Value 0 is the input, value i the result of step i,
-and the output is a head on the last value. ``meaning`` is the graph of what depends on what, built from the steps alone:
-a step in place makes a new version of the tensor that it writes to, and whoever reads any name of that tensor later
-reads the new version. Sizes and parameters are read too, but no data passes there.
+and the output is a head on the last value. ``meaning`` is the graph of what depends on what, built from the steps
+alone: a step in place makes a new version of the tensor that it writes to, and whoever reads any name of that tensor
+later reads the new version. Sizes and parameters are read too, but no data passes there.
 """
 
 from collections.abc import Callable

@@ -180,6 +180,7 @@ WRONG = [
     (f"curve {A} {B}", "missing --data; see suture curve --help"),
     ("curve --data digits", "missing SENDER, RECEIVER; see suture curve --help"),
     (f"curve {A} {B} --data digits --sed 3", "unrecognized arguments: --sed 3; see suture curve --help"),
+    (f"curve {A} {B} --data digits --seed 3", "unrecognized arguments: --seed 3; see suture curve --help"),
     ("curv a b", "no command 'curv'; valid commands: 'demo', 'cuts', 'curve'; see suture --help"),
     ("demo --out a.safetensors", "cannot write to a.safetensors: .*; name another folder"),
     ("cuts", "missing MODEL; see suture cuts --help"),

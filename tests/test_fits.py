@@ -1,6 +1,7 @@
 """The fits against solutions known by construction, and against numpy and scikit-learn."""
 
 import copy
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -190,10 +191,10 @@ def test_rescaled_each_channel_has_the_receivers_mean_and_deviation_on_the_fit_d
 
 @pytest.mark.parametrize("family", [Linear(), Conv(), Conv(batchnorm=False)], ids=str)
 def test_large_means_cost_no_digits(family):
-    """A mean of 10⁵ deviations: sums of squares in float32 would keep nothing of the covariance."""
+    """A mean of 10⁶ deviations: sums of squares would lose the covariance, in float64 too."""
     random = torch.Generator().manual_seed(0)
     shape = (2000, 5) if isinstance(family, Linear) else (500, 5, 2, 2)
-    x = (1e5 + torch.randn(shape, generator=random)).float()
+    x = (1e6 + torch.randn(shape, generator=random)).float()
     y = torch.randn(5, 5, generator=random).double()
     way, x_rows = y.numpy(), rows(x)
     own_rows = (x_rows - x_rows.mean(0)) @ way.T + 3
@@ -291,11 +292,52 @@ def test_where_every_step_does_harm_the_start_is_kept_bit_for_bit():
     wrong = replace(p, fit=replace(p.fit, labels=(p.fit.labels + 1) % 4))
     LeastSquares().fit(wrong, stitch)
     start = affine(stitch, 6)
-    report = TaskLoss(steps=100, check=5, patience=3).fit(wrong, stitch)
+    report = TaskLoss(steps=100, check=5, patience=3, retries=0).fit(wrong, stitch)
     np.testing.assert_allclose(affine(stitch, 6)[0], start[0], rtol=1e-6, atol=1e-7)
     assert report.steps == 15
     assert report.converged
     assert [point.step for point in report.curve] == [0, 5, 10, 15]
+
+
+@pytest.mark.parametrize("patience", [1, 3, 4])
+def test_it_stops_after_so_many_checks_without_a_better_one(patience):
+    """The rule, applied by hand to the checks of a fit that does not stop."""
+    restless = TaskLoss(
+        start=Random(), optimiser=SGD(1.0), schedule=Constant(), steps=60, batch=16, check=1, patience=60, retries=0
+    )
+    p, stitch, _ = planted()
+    losses = [point.validation_loss for point in restless.fit(p, stitch).curve]
+    bests = [step for step, loss in enumerate(losses) if loss < min([math.inf, *losses[:step]])]
+    stop = next(step for step in range(len(losses)) if step - max(b for b in bests if b <= step) == patience)
+    p, stitch, _ = planted()
+    report = replace(restless, patience=patience).fit(p, stitch)
+    assert report.converged
+    assert report.steps == stop
+    assert [point.validation_loss for point in report.curve] == losses[: stop + 1]
+    assert patience == 1 or any(after - before > 1 for before, after in itertools.pairwise(bests) if after < stop)
+
+
+def test_a_rate_too_large_is_tried_again_at_a_tenth():
+    p, stitch, _ = planted()
+    LeastSquares().fit(p, stitch)
+    start = validation_loss(p, stitch)
+    spied = Spied(SGD(3.0))
+    recipe = TaskLoss(optimiser=spied, schedule=Constant(), steps=6, check=3)
+    once = replace(recipe, retries=0).fit(p, stitch)
+    assert (once.steps, validation_loss(p, stitch)) == (6, pytest.approx(start, rel=1e-4))
+    spied.rates.clear()
+    report = recipe.fit(p, stitch)
+    assert spied.rates == pytest.approx([3.0] * 6 + [0.3] * 6 + [0.03] * 6)
+    assert report.steps == 18
+    assert [point.step for point in report.curve] == [0, 3, 6, 6, 9, 12, 12, 15, 18]
+    assert validation_loss(p, stitch) == pytest.approx(min(point.validation_loss for point in report.curve), rel=1e-4)
+    assert validation_loss(p, stitch) < start
+
+
+def test_nothing_is_tried_again_where_it_got_better_or_where_all_steps_are_wanted():
+    for recipe in (TaskLoss(start=Random(), steps=6, check=3), TaskLoss(optimiser=SGD(30.0), steps=6, patience=None)):
+        p, stitch, _ = planted()
+        assert recipe.fit(p, stitch).steps == 6
 
 
 def test_without_patience_all_steps_are_taken_and_the_last_parameters_kept():
@@ -331,6 +373,15 @@ def test_the_curve_tells_the_losses_as_they_were():
     assert [point.step for point in epochs] == [5, 10], "300 samples in batches of 60"
     for point in epochs:
         assert point.fit_loss == pytest.approx(whole, rel=1e-4)
+
+
+def test_a_loss_on_the_fit_data_is_that_of_the_batches_since_the_last_check():
+    """With one batch of everything, and validation on the same, each step's loss is the check before."""
+    p, stitch, _ = planted(n=200)
+    recipe = TaskLoss(start=Random(), steps=7, batch=1000, check=1, patience=None)
+    curve = recipe.fit(replace(p, validation=p.fit), stitch).curve
+    assert [after.fit_loss for after in curve[1:]] == pytest.approx([before.validation_loss for before in curve[:-1]])
+    assert len({round(point.validation_loss, 6) for point in curve}) == 8
 
 
 def test_a_start_that_descends_counts_and_its_curve_goes_on():
@@ -413,10 +464,13 @@ def test_the_stitch_is_left_in_evaluation_mode():
     assert not any(module.training for module in stitch.modules())
 
 
-@pytest.mark.parametrize("setting", ["steps", "batch", "check", "patience"])
-def test_settings_below_one_are_refused_at_once(setting):
-    with pytest.raises(FitError, match=f"TaskLoss\\({setting}=0\\): {setting} must be at least 1"):
-        TaskLoss(**{setting: 0})
+@pytest.mark.parametrize(
+    ("setting", "least"), [("steps", 1), ("batch", 1), ("check", 1), ("patience", 1), ("retries", 0)]
+)
+def test_settings_below_their_least_are_refused_at_once(setting, least):
+    TaskLoss(**{setting: least})
+    with pytest.raises(FitError, match=f"TaskLoss\\({setting}={least - 1}\\): {setting} must be at least {least}"):
+        TaskLoss(**{setting: least - 1})
 
 
 # --- what goes wrong --------------------------------------------------------------------------------------------------

@@ -97,13 +97,13 @@ def test_a_bar_shows_the_count_the_time_left_and_the_trial_in_one_line() -> None
     now = [0.0]
     bar = Bar(Console(file=stream, force_terminal=True, width=80, no_color=True, get_time=lambda: now[0]))
     bar.begin(10)
-    bar.working_on("a network with a long name [red] → another at layer4.1.relu (untrained receiver)")
+    bar.working_on("a [red]network with a long name → another at layer4.1.relu (untrained receiver)")
     now[0] = 20.0
     bar.done(GOOD)
     bar.bar.refresh()
     last = stream.getvalue().split("\r")[-1].split("\x1b[2K")[-1]
     bar.end()
-    assert " 1/10 20 s gone, 3 min left a network with a long name [" in last
+    assert " 1/10 20 s gone, 3 min left a [red]network with a long na…" in last
     assert "\n" not in last
     assert len(last.rstrip()) <= 80
 

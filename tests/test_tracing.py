@@ -9,9 +9,9 @@ import io
 import pytest
 import torch
 import torch.nn.functional as F
-from models import images, made_of, scrambled, small, split_everywhere
 from torch import nn
 
+from models import images, made_of, scrambled, small, split_everywhere
 from suture import Network
 from suture.errors import DataError, NetworkError, TracingError
 
@@ -83,7 +83,7 @@ def test_what_none_can_follow_is_refused_with_both_reasons_and_a_remedy():
         contextlib.redirect_stderr(printed),
         pytest.raises(
             TracingError,
-            match=r"Forward cannot be cut \(torch.fx: .*control flow; torch.export: .*guard.*\); name the stages.*stages=\[",
+            match=r"Forward cannot be cut \(torch.fx: .*control flow; torch.export: .*guard.*\); name .*stages=",
         ),
     ):
         network(made_of(branch_on_values))
@@ -225,7 +225,7 @@ def test_stages_are_the_cuts():
     assert [cut.shape for cut in made.cuts] == [(4, 8, 8)] * 3 + [(4,)]
     assert [cut.parameters for cut in made.cuts] == [112, 132, 132, 132]
     assert_exact(model, made)
-    with pytest.raises(TracingError, match="torch.fx.*torch.export"):
+    with pytest.raises(TracingError, match=r"torch\.fx.*torch\.export"):
         network(model)
 
 
@@ -259,7 +259,7 @@ def test_a_stage_that_holds_a_module_or_a_parameter_is_refused():
     ("stages", "reason"),
     [
         (["stem", "head"], "mat1 and mat2|does not give its own output"),
-        (["stem", "blocks.0", ("pool", lambda x: x.mean((2, 3)) * 2), "head"], "does not give its own output bit for bit"),
+        (["stem", "blocks.0", *STAGES[3:]], "does not give its own output bit for bit"),
         (["stem", "block", "head"], r"no module 'block' in Untraceable; it begins with stem, blocks, head"),
         (["stem"], "no place inside"),
         ([], "no place inside"),
@@ -368,7 +368,7 @@ def test_activations_that_are_not_finite_name_the_first_cut(function):
         h = m.relu(m.conv(x) + 1)
         return m.end(m.relu(function(h)))
 
-    with pytest.raises(NetworkError, match=r"the activations at '(log|mul|truediv|mul_1|div)' in Forward are not finite"):
+    with pytest.raises(NetworkError, match=r"the activations at '(log|truediv|mul_1)' in Forward are not finite"):
         network(made_of(forward))
 
 

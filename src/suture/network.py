@@ -80,24 +80,29 @@ class Network:
         constants: Sequence[str] = (),
     ) -> None:
         self.name = name or type(model).__name__
-        self._model = frozen_copy(model, copy, self.name)
-        self.preprocess = _frozen_preprocess(preprocess, self.name)
         self.constants = tuple(constants)
         self._factory = factory
         self._stages = portable(model, stages)
         self._example = example
         self._untrained: dict[int, Network] = {}
+        with torch.inference_mode(False), torch.no_grad():
+            self._model = frozen_copy(model, copy, self.name)
+            self.preprocess = _frozen_preprocess(preprocess, self.name)
+            self._find_cuts()
+        self.wrapped_digest = self.state_digest()  #: what ``state_digest`` gave when the network was made
+
+    def _find_cuts(self) -> None:
+        """Check the frozen model on probes and cut it, leaving no trace in its attributes."""
         _check_weights(self._model, self.name)
         self.device = next((p.device for p in self._model.parameters()), torch.device("cpu"))
-        with torch.inference_mode(False), torch.no_grad(), restored(self._model) as scratch:
+        with restored(self._model):
             probes = self._probes()
             _check_outputs(self._model, probes, self.name)
             drop_idle_hooks(self._model, probes[2])
-        with torch.inference_mode(False), torch.no_grad(), restored(self._model) as scratch:
+        with restored(self._model) as written:
             self._traced: Traced = trace(self._model, probes, self._stages)
             self.cuts, self.outputs = measure_cuts(self._traced, self._model, probes[0], self.name)
-        self._scratch = frozenset(scratch)
-        self.wrapped_digest = self.state_digest()  #: what ``state_digest`` gave when the network was made
+        self._scratch = frozenset(written)
 
     def _probes(self) -> list[Tensor]:
         """Inputs of the model with batch sizes 1, 2 and 3, made of the example."""

@@ -12,7 +12,6 @@ import torch
 from torch import nn
 
 
-@dataclass(frozen=True)
 class Optimiser(ABC):
     """Settings of an optimiser."""
 
@@ -90,7 +89,9 @@ class OneCycle(Schedule):
         return (step + 1) / peak if step + 1 < peak else max(0.0, (steps - step) / max(1.0, steps - peak + 1))
 
 
-def set_rate(optimiser: torch.optim.Optimizer, recipe: Optimiser, schedule: Schedule, step: int, steps: int) -> None:
-    """Set the learning rate of every group for this step."""
+def set_rate(
+    optimiser: torch.optim.Optimizer, recipe: Optimiser, schedule: Schedule, step: int, steps: int, pace: float = 1.0
+) -> None:
+    """Set the learning rate of every group for this step; ``pace`` multiplies it."""
     for group in optimiser.param_groups:
-        group["lr"] = recipe.lr * schedule.factor(step, steps)
+        group["lr"] = pace * recipe.lr * schedule.factor(step, steps)

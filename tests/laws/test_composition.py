@@ -6,14 +6,16 @@ strategy itself knows the meaning, so that operations in place, in any order and
 part of what is drawn.
 """
 
+from itertools import pairwise
+
 import pytest
 import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
-from models import ZOO, images, made_of, plain, scrambled, small, split_everywhere, zoo_model, zoo_network
-from programs import Program, programs
 from torch import nn
 
+from models import ZOO, images, made_of, plain, scrambled, small, split_everywhere, zoo_model, zoo_network
+from programs import Program, programs
 from suture import Network, Preprocess
 
 BATCHES = (1, 2, 5)
@@ -44,7 +46,7 @@ def test_the_parts_between_cuts_compose(name):
     cuts = list(network.cuts)
     with torch.no_grad():
         first = network.upto(cuts[0])(x)
-        for start, end in zip(cuts, cuts[1:], strict=False):
+        for start, end in pairwise(cuts):
             assert torch.equal(network.between(start, end)(network.upto(start)(x)), network.upto(end)(x))
         far = network.between(cuts[0], cuts[-1])(first)
         assert torch.equal(far, network.upto(cuts[-1])(x))

@@ -5,9 +5,9 @@ Evidence: the user's own model, called on the same images.
 
 import pytest
 import torch
-from models import ZOO, images, small, zoo_model, zoo_network
 from torch import nn
 
+from models import ZOO, images, small, zoo_model, zoo_network
 from suture import Network, Stitched
 from suture.stitches import Identity
 

@@ -10,9 +10,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from models import images, scrambled, small, zoo_model
 from torch import nn
 
+from models import images, scrambled, small, zoo_model
 from suture import Network
 from suture.errors import UntrainedError
 
@@ -182,7 +182,7 @@ def test_a_reset_that_leaves_part_of_a_tensor_is_refused():
             nn.init.zeros_(self.bias)
 
     model = nn.Sequential(nn.Flatten(), Half(3 * 64, 5))
-    with pytest.raises(UntrainedError, match="'1.weight'"):
+    with pytest.raises(UntrainedError, match=r"'1\.weight'"):
         network(scrambled(model)).untrained(0)
 
 

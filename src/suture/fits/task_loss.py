@@ -36,13 +36,14 @@ class Random(Fit):
 class TaskLoss(Fit):
     """Cross-entropy with the labels, by gradient descent from any start.
 
-    ``steps`` is the most steps taken, of ``batch`` samples each, drawn without replacement epoch by epoch. Every
-    ``check`` steps the validation loss is taken; the best parameters so far, the start's included, are what remains.
-    After ``patience`` checks without a better one the fit has converged; a descent that never got better than its start
-    is begun again at a tenth of the rate, at most ``retries`` times, so that a rate too large for one seam is not taken
-    for its answer. ``patience=None`` takes all steps and keeps the last parameters, as the published recipes do. ``standardise`` lets a stitch without a norm of its own descend on
-    standardised features, whatever the sender's scale (see ``fits.standardised``), and a random start is then drawn for
-    those; the family stays the same. Raises ``FitError`` where the loss is not finite.
+    ``steps`` is the most steps that a descent takes, of ``batch`` samples each, drawn without replacement epoch by
+    epoch. Every ``check`` steps the validation loss is taken; the best parameters so far, the start's included, are
+    what remains. After ``patience`` checks without a better one the fit has converged; a descent that never got better
+    than its start is begun again at a tenth of the rate, at most ``retries`` times, so that a rate too large for one
+    seam is not taken for its answer. ``patience=None`` takes all steps once and keeps the last parameters, as the
+    published recipes do. ``standardise`` lets a stitch without a norm of its own descend on standardised features,
+    whatever the sender's scale (see ``fits.standardised``), and a random start is then drawn for those; the family
+    stays the same. Raises ``FitError`` where the loss is not finite.
     """
 
     start: Fit = LeastSquares()
@@ -60,6 +61,8 @@ class TaskLoss(Fit):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise FitError(f"TaskLoss({name}={value}): {name} must be at least 1")
+        if self.retries < 0:
+            raise FitError(f"TaskLoss(retries={self.retries}): retries must be at least 0")
 
     def fit(self, problem: Problem, stitch: nn.Module) -> FitReport:
         """Train the stitch in place and leave it in evaluation mode."""
@@ -71,14 +74,11 @@ class TaskLoss(Fit):
         with Standardised(problem, stitch, self.standardise, rewrite=rewrite) as entering:
             report = begun
             for retry in range(self.retries + 1):
-                descent = _Descent(self._slower(0.1**retry), problem, stitch, entering)
+                descent = _Descent(self, problem, stitch, entering, pace=0.1**retry)
                 report = _after(report, descent, *descent.run(parameters))
                 if self.patience is None or descent.improved:
                     break
         return report
-
-    def _slower(self, factor: float) -> "TaskLoss":
-        return replace(self, optimiser=replace(self.optimiser, lr=factor * self.optimiser.lr))
 
 
 def _after(before: FitReport, descent: "_Descent", steps: int, converged: bool) -> FitReport:
@@ -91,9 +91,14 @@ class _Descent:
     """One run of gradient descent: where it is, and the best it has seen."""
 
     def __init__(
-        self, recipe: TaskLoss, problem: Problem, stitch: nn.Module, entering: Callable[[Tensor], Tensor]
+        self,
+        recipe: TaskLoss,
+        problem: Problem,
+        stitch: nn.Module,
+        entering: Callable[[Tensor], Tensor],
+        pace: float,
     ) -> None:
-        self.recipe, self.problem, self.stitch, self.entering = recipe, problem, stitch, entering
+        self.recipe, self.problem, self.stitch, self.entering, self.pace = recipe, problem, stitch, entering, pace
         self.curve: list[CurvePoint] = []
         self.best = math.inf
         self.best_state: dict[str, Tensor] = {}
@@ -107,7 +112,7 @@ class _Descent:
         running: list[float] = []
         self._check(0, math.nan)
         for step in range(recipe.steps):
-            set_rate(optimiser, recipe.optimiser, recipe.schedule, step, recipe.steps)
+            set_rate(optimiser, recipe.optimiser, recipe.schedule, step, recipe.steps, self.pace)
             running.append(self._step(optimiser, next(batches)))
             if (step + 1) % recipe.check == 0 or step + 1 == recipe.steps:
                 self._check(step + 1, sum(running) / len(running))

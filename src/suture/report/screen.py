@@ -24,29 +24,35 @@ def curve_table(table: pd.DataFrame, score: str = "accuracy", width: int = 80) -
     ``DataError`` where the table holds no such score, or more than one curve.
     """
     shown = arrange(table, score)
-    made = _curve_table(shown, narrow=False)
-    return made if Console(width=10_000).measure(made).maximum <= width else _curve_table(shown, narrow=True)
+    for headings in _HEADINGS:
+        made = _curve_table(shown, headings, narrow=bool(headings))
+        if Console(width=10_000).measure(made).maximum <= width:
+            break
+    return made
 
 
-def _curve_table(shown: Curve, narrow: bool) -> Table:
-    """Build the table; a narrow one breaks its headings, and long names of cuts, over lines."""
+#: How headings are broken over lines, ever narrower.
+_HEADINGS: tuple[dict[str, str], ...] = (
+    {},
+    {"untrained": "un-\ntrained", " ": "\n"},
+    {"untrained": "un-\ntrained", "receiver": "recei-\nver", "shuffled": "shuf-\nfled", " ": "\n"},
+)
+
+
+def _curve_table(shown: Curve, headings: dict[str, str], narrow: bool) -> Table:
+    """Build the table; in a narrow one the names of the cuts are folded where they must be."""
     made = _table(narrow)
     made.add_column("cut", overflow="fold", no_wrap=not narrow)
     made.add_column("stitched", justify="right", no_wrap=True)
     made.add_column("penalty", justify="right", no_wrap=True)
-    for kind in shown.controls:
-        made.add_column(Text(_broken(kind) if narrow else kind), justify="right", style="dim", no_wrap=True)
+    for heading in shown.controls:
+        for word, instead in headings.items():
+            heading = heading.replace(word, instead)
+        made.add_column(Text(heading), justify="right", style="dim", no_wrap=True)
     columns = [_scores(shown, PLAIN), _penalties(shown), *(_scores(shown, kind) for kind in shown.controls)]
     for label, *values in zip(shown.labels, *columns, strict=True):
         made.add_row(*map(Text, (label, *values)))
     return made
-
-
-def _broken(heading: str) -> str:
-    """A heading in narrow lines."""
-    for word, instead in (("untrained", "un-\ntrained"), ("receiver", "recei-\nver"), ("shuffled", "shuf-\nfled")):
-        heading = heading.replace(word, instead)
-    return heading.replace(" ", "\n")
 
 
 def _table(narrow: bool) -> Table:
@@ -54,10 +60,10 @@ def _table(narrow: bool) -> Table:
 
 
 def _scores(shown: Curve, kind: str) -> list[str]:
-    values = zip(shown.cuts, shown.lines[kind]["stitched"], strict=True) if kind in shown.lines else ()
-    return [_score(value, (kind, cut) in shown.failed, shown.percent) for cut, value in values] or [""] * len(
-        shown.cuts
-    )
+    values = shown.lines[kind]["stitched"] if kind in shown.lines else shown.plain["stitched"]
+    return [
+        _score(value, (kind, cut) in shown.failed, shown.percent) for cut, value in zip(shown.cuts, values, strict=True)
+    ]
 
 
 def _score(value: float, failed: bool, percent: bool) -> str:
