@@ -8,6 +8,8 @@ Needs Python 3.11 or later with its venv module, and nothing else. What is there
 Arguments after the command are handed on: python3 run.py demo --out somewhere, python3 run.py test -k frozen
 """
 
+from __future__ import annotations
+
 import hashlib
 import os
 import subprocess
@@ -24,7 +26,7 @@ def main() -> int:
     if len(sys.argv) < 2 or sys.argv[1] not in ("demo", "test"):
         print(__doc__.strip())
         return 0 if sys.argv[1:] in ([], ["-h"], ["--help"]) else 2
-    if sys.version_info < (3, 11):
+    if sys.version_info < (3, 11):  # noqa: UP036 - an older Python must be told, not fail
         print(f"Suture needs Python 3.11 or later; this is {sys.version.split()[0]}", file=sys.stderr)
         return 2
     command, rest = sys.argv[1], sys.argv[2:]

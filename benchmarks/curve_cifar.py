@@ -4,8 +4,8 @@
 
 The plain loop is what a competent engineer writes: frozen prefix recomputed under ``no_grad`` at every step, the stitch
 (BatchNorm-1×1-BatchNorm, linear on vectors) from its default initialisation, Adam 1e-3 with a cosine, batch 128, 5
-epochs. Both use the same images to fit, one thread, and the whole test set to score. Prints CPU seconds and accuracy for
-every cut, and Suture's time for all controls; writes ``plain-loop.json``, the table and the figures. Resumes: networks
+epochs. Both use the same images to fit, one thread, and the whole test set to score. Prints CPU seconds and accuracy
+for every cut, and Suture's time for all controls; writes ``plain-loop.json``, the table and the figures. Resumes: networks
 that are trained and cuts that are measured are not done again.
 """
 
@@ -93,11 +93,16 @@ def main() -> None:
     ratios = [row["plain_s"] / row["suture_s"] for row in rows]
     print(f"mean accuracy: plain loop {statistics.mean(r['plain'] for r in rows):.4f}, ", end="")
     print(f"Suture {statistics.mean(r['suture'] for r in rows):.4f}")
-    print(f"CPU s: plain loop {sum(r['plain_s'] for r in rows):.0f}, Suture {sum(r['suture_s'] for r in rows):.0f}; ", end="")
+    print(
+        f"CPU s: plain loop {sum(r['plain_s'] for r in rows):.0f}, Suture {sum(r['suture_s'] for r in rows):.0f}; ",
+        end="",
+    )
     print(f"median ratio per cut {statistics.median(ratios):.1f}")
     begun, cpu = time.perf_counter(), time.process_time()
     table = suture.run(suture.curve(*networks, data=data), store=given.folder)
-    print(f"with all controls: {time.perf_counter() - begun:.0f} s wall, {time.process_time() - cpu:.0f} CPU s, ", end="")
+    print(
+        f"with all controls: {time.perf_counter() - begun:.0f} s wall, {time.process_time() - cpu:.0f} CPU s, ", end=""
+    )
     print(f"{table['trial'].nunique()} trials, {(table['status'] == 'failed').sum()} rows failed")
     print(*figures.save(figures.curve(table), given.folder / "curve"))
 

@@ -25,7 +25,7 @@ LAYERS = {
     "measurement": "trial controls plans table",
     "execution": "runners.progress runners.local runners",
     "papers": "zoo.networks zoo.checkpoints zoo.sources zoo.building zoo.loading zoo.training zoo",
-    "faces": "report.curves report.figures report.screen report demo cli",
+    "faces": "report.curves report.figures report.screen report demo arguments cli",
     "top": "suture",
 }
 ORDER = [f"suture.{name}".removesuffix(".suture") for names in LAYERS.values() for name in names.split()]

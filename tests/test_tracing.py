@@ -317,13 +317,14 @@ class Returns(nn.Module):
     [
         (lambda y: (y, y), "a tuple"),
         (lambda y: {"logits": y}, "a dict"),
-        (lambda y: y[:, None], r"shape \(3, 1, 5\)"),
-        (lambda y: y.sum(), r"shape \(\)"),
-        (lambda y: y[:1], r"shape \(1, 5\)"),
+        (lambda y: y[:, None], r"torch.float32 of shape \(3, 1, 5\)"),
+        (lambda y: y.sum(), r"torch.float32 of shape \(\)"),
+        (lambda y: y[:1], r"torch.float32 of shape \(1, 5\)"),
+        (lambda y: y.argsort(1), r"torch.int64 of shape \(3, 5\)"),
     ],
 )
 def test_what_is_no_row_per_image_is_refused_with_advice(function, got):
-    message = rf"Returns must map n images to one tensor \(n, outputs\), but 3 images gave {got}; wrap it in a module"
+    message = rf"Returns must map n images to one tensor of floats \(n, outputs\), but 3 images gave {got}; wrap it"
     with pytest.raises(NetworkError, match=message):
         network(Returns(function).eval())
 

@@ -83,7 +83,7 @@ class Network:
         self.constants = tuple(constants)
         self._factory = factory
         self._stages = portable(model, stages)
-        self._example = example
+        self._example = _three(example)
         self._untrained: dict[int, Network] = {}
         with torch.inference_mode(False), torch.no_grad():
             self._model = frozen_copy(model, copy, self.name)
@@ -107,7 +107,7 @@ class Network:
     def _probes(self) -> list[Tensor]:
         """Inputs of the model with batch sizes 1, 2 and 3, made of the example."""
         self._prepare = Prepare(self.preprocess)
-        images = [_batch(self._example, n) for n in (1, 2, 3)]
+        images = [self._example[:n] for n in (1, 2, 3)]
         first = _prepared(self._prepare, images[0], self)
         self._prepare = Prepare(self.preprocess, _dtype_for(self._model, first))
         self._input_shape = first.shape[1:]
@@ -244,11 +244,11 @@ def _check_weights(model: nn.Module, name: str) -> None:
             raise NetworkError(f"the {kind} of {whose} is not finite; train or load it again")
 
 
-def _batch(example: Tensor, n: int) -> Tensor:
-    """``n`` raw images from the example, repeated with a shift where it has too few."""
+def _three(example: Tensor) -> Tensor:
+    """Three raw images from the example, repeated with a shift where it has too few."""
     if not isinstance(example, Tensor) or example.ndim != 4 or len(example) == 0:
         raise DataError("the example must be a few raw images, a tensor of shape (n, C, H, W) with n ≥ 1")
-    return torch.stack([example[i % len(example)].roll(i // len(example), dims=-1) for i in range(n)])
+    return torch.stack([example[i % len(example)].roll(i // len(example), dims=-1) for i in range(3)])
 
 
 def _prepared(prepare: Prepare, images: Tensor, network: Network) -> Tensor:
@@ -266,20 +266,26 @@ def _prepared(prepare: Prepare, images: Tensor, network: Network) -> Tensor:
 def _check_outputs(model: nn.Module, probes: Sequence[Tensor], name: str) -> None:
     """Refuse models whose output is no row per image, not reproducible, or not each image's own."""
     try:
-        _, _, three = (model(probe.clone()) for probe in probes)
-        again = model(probes[2].clone())
+        *_, three, again = (model(probe.clone()) for probe in (*probes, probes[2]))
     except Exception as error:
         shape = tuple(probes[0].shape[1:])
         raise NetworkError(f"{name} does not run on preprocessed images of shape {shape}: {error}") from error
-    if not isinstance(three, Tensor) or three.ndim != 2 or len(three) != len(probes[2]):
-        got = f"shape {tuple(three.shape)}" if isinstance(three, Tensor) else f"a {type(three).__name__}"
-        raise NetworkError(
-            f"{name} must map n images to one tensor (n, outputs), but 3 images gave {got}; wrap it in a module that "
-            "returns that tensor"
-        )
+    _check_rows(three, name)
     if not same_bits(three, again):
         raise NetworkError(f"{name} is random in evaluation mode: the same images gave two outputs")
-    alone = torch.cat([model(probes[2][i : i + 1].clone()) for i in range(len(three))])
+    alone = torch.cat([model(probes[2][i : i + 1].clone()) for i in range(3)])
     finite = bool(three.isfinite().all())  # if not, the cut where it begins will be named
     if finite and not torch.allclose(alone, three, rtol=1e-2, atol=1e-2 * float(three.abs().max())):
         raise NetworkError(f"the output of {name} for one image depends on the other images of its batch")
+
+
+def _check_rows(three: object, name: str) -> None:
+    got = f"a {type(three).__name__}"
+    if isinstance(three, Tensor):
+        if three.ndim == 2 and len(three) == 3 and three.is_floating_point():
+            return
+        got = f"{three.dtype} of shape {tuple(three.shape)}"
+    raise NetworkError(
+        f"{name} must map n images to one tensor of floats (n, outputs), but 3 images gave {got}; wrap it in a module "
+        "that returns that tensor"
+    )

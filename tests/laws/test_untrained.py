@@ -182,6 +182,7 @@ def test_a_reset_that_leaves_part_of_a_tensor_is_refused():
             nn.init.zeros_(self.bias)
 
     model = nn.Sequential(nn.Flatten(), Half(3 * 64, 5))
+    nn.init.normal_(model[1].weight)
     with pytest.raises(UntrainedError, match=r"'1\.weight'"):
         network(scrambled(model)).untrained(0)
 
