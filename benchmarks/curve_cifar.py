@@ -5,8 +5,8 @@
 The plain loop is what a competent engineer writes: frozen prefix recomputed under ``no_grad`` at every step, the stitch
 (BatchNorm-1×1-BatchNorm, linear on vectors) from its default initialisation, Adam 1e-3 with a cosine, batch 128, 5
 epochs. Both use the same images to fit, one thread, and the whole test set to score. Prints CPU seconds and accuracy
-for every cut, and Suture's time for all controls; writes ``plain-loop.json``, the table and the figures. Resumes: networks
-that are trained and cuts that are measured are not done again.
+for every cut, and Suture's time for all controls; writes ``plain-loop.json``, the table and the figures. Resumes:
+networks that are trained and cuts that are measured are not done again.
 """
 
 import argparse

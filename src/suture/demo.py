@@ -6,6 +6,7 @@ from pathlib import Path
 import pandas as pd
 
 from suture.data import load_data
+from suture.fits import TaskLoss
 from suture.network import Network
 from suture.plans import curve
 from suture.runners import run
@@ -14,6 +15,7 @@ from suture.zoo import convnet
 from suture.zoo.training import DIGITS, train
 
 WIDTH = 8
+FIT = TaskLoss(steps=200)  # a third less than the default: the networks are small
 
 
 def demo(folder: Path, progress: Progress, say: Callable[[str], None]) -> pd.DataFrame:
@@ -25,4 +27,4 @@ def demo(folder: Path, progress: Progress, say: Callable[[str], None]) -> pd.Dat
         model = train(lambda: convnet(WIDTH), data.fit, DIGITS, seed)
         networks.append(Network(model, example=data.example, name=name))
     say(f"stitching A → B at each of {len(networks[0].cuts)} cuts, with five controls")
-    return run(curve(*networks, data=data), store=folder, progress=progress)
+    return run(curve(*networks, data=data, fit=FIT), store=folder, progress=progress)
