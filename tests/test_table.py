@@ -178,7 +178,7 @@ def test_a_row_says_what_was_measured():
         "penalty_high": m.penalty.high,
         "representation_error": m.representation_error,
         "n": 260,
-        "steps": 4,
+        "steps": m.steps,
         "seconds": m.seconds,
         "error": "",
     }

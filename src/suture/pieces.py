@@ -16,9 +16,10 @@ from suture.graph import GraphError
 class Piece(nn.Module):
     """What lies between two cuts: always frozen, always in evaluation mode.
 
-    ``dtype`` is the type that its input has in the network, ``order`` the order in memory of the dimensions, ``None``
-    where it is the usual one; a tensor that comes contiguous is brought to it. Where ``copies`` is set the body writes
-    to its input, and so gets a copy.
+    ``dtype`` is the type that its input has in the network, ``order`` the order of its dimensions in memory, from the
+    slowest to the fastest. A contiguous tensor, as a store or a stitch gives it, is brought to that order; where
+    ``fixed`` is set any tensor is, since the body would do something else with another. Where ``copies`` is set the
+    body writes to its input, and so gets a copy.
     """
 
     def __init__(
@@ -27,9 +28,10 @@ class Piece(nn.Module):
         copies: bool = False,
         dtype: torch.dtype | None = None,
         order: tuple[int, ...] | None = None,
+        fixed: bool = False,
     ) -> None:
         super().__init__()
-        self.body, self.copies, self.dtype, self.order = body, copies, dtype, order
+        self.body, self.copies, self.dtype, self.order, self.fixed = body, copies, dtype, order, fixed
         super().train(False)
 
     def train(self, mode: bool = True) -> "Piece":
@@ -39,18 +41,17 @@ class Piece(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Map the tensor at one cut to the tensor at the next."""
         given = x if self.dtype is None else x.to(self.dtype)
-        if self.order is not None and given.is_contiguous():
+        if self.order is not None and (self.fixed or given.is_contiguous()):
             given = _in_order(given, self.order)
         out: Tensor = self.body(given.clone() if self.copies else given)
         return out
 
 
 def _order(x: Tensor) -> tuple[int, ...] | None:
-    """The dimensions from the slowest in memory to the fastest; ``None`` where they lie contiguous."""
-    if x.is_contiguous() or 0 in x.stride():
-        return None
-    order = tuple(sorted(range(x.ndim), key=x.stride, reverse=True))
-    return order if order != tuple(range(x.ndim)) else None
+    """The dimensions from the slowest in memory to the fastest; ``None`` where some share their memory."""
+    if x.is_contiguous():
+        return tuple(range(x.ndim))
+    return None if 0 in x.stride() else tuple(sorted(range(x.ndim), key=x.stride, reverse=True))
 
 
 def _in_order(x: Tensor, order: Sequence[int]) -> Tensor:
@@ -89,13 +90,14 @@ def _run(pieces: Sequence[Piece], x: Tensor) -> Tensor:
 
 
 def _protected(bodies: Sequence[nn.Module], x: Tensor) -> tuple[Piece, ...]:
-    """Pieces that copy their input exactly where they would change it."""
+    """Pieces that copy their input exactly where they would change it, and take no layout that they cannot."""
     pieces: list[Piece] = []
     batch = len(x)
     for body in bodies:
         _check_passes(x, batch)
-        copies = any(_writes(body, layout) for layout in _layouts(x))
-        pieces.append(Piece(body, copies, x.dtype, _order(x)) if pieces else Piece(body, copies))
+        own, *others = [_writes(body, layout) for layout in _layouts(x)]
+        dtype = x.dtype if pieces else None
+        pieces.append(Piece(body, own is not False, dtype, _order(x), fixed=any(other != own for other in others)))
         x = pieces[-1](x)
     return tuple(pieces)
 
@@ -116,10 +118,11 @@ def _layouts(x: Tensor) -> Iterator[Tensor]:
         yield x.movedim(1, last).contiguous().movedim(last, 1).clone()
 
 
-def _writes(body: nn.Module, given: Tensor) -> bool:
+def _writes(body: nn.Module, given: Tensor) -> bool | None:
+    """Whether it writes to what it is given; ``None`` where it cannot take it."""
     before = given._version
     try:
         Piece(body)(given)
-    except Exception:  # it cannot be given a tensor in this layout
-        return False
+    except Exception:
+        return None
     return given._version != before

@@ -9,8 +9,8 @@ from suture.network import Network
 class Stitched(nn.Module):
     """A stitched network: a plain module from raw images ``(n, C, H, W)`` to the receiver's outputs.
 
-    ``train()`` reaches the stitch alone; prefix and suffix are frozen and stay in evaluation mode. The stitch computes
-    in the floating type of its own parameters.
+    ``train()`` reaches the stitch alone; prefix and suffix are frozen and stay in evaluation mode. The stitch is given
+    a contiguous tensor of the floating type of its own parameters, as it is from a store of activations.
     """
 
     def __init__(
@@ -30,5 +30,5 @@ class Stitched(nn.Module):
         """Map raw images to the receiver's outputs ``(n, outputs)``."""
         sent = self.prefix(images)
         own = next((p.dtype for p in self.stitch.parameters()), sent.dtype)
-        out: Tensor = self.suffix(self.stitch(sent.to(own)).contiguous())
+        out: Tensor = self.suffix(self.stitch(sent.to(own).contiguous()))
         return out

@@ -143,10 +143,28 @@ def written_into_a_new_tensor(m, x):
     return m.end(m.next(new.relu_()))
 
 
-IN_PLACE = [
-    *(relu_modules, relu_functions, relu_on_the_input, result_unused, function_with_unused_result, out_argument),
-    *(slices, residual, residual_seen_by_an_alias, through_a_view, written_into_a_new_tensor),
-]
+def written_into_a_new_tensor_by_out(m, x):
+    h = m.conv(x)
+    new = torch.zeros(x.shape[0], 4, 8, 8)
+    torch.add(h, h, out=new)
+    return m.end(m.next(new))
+
+
+IN_PLACE = {
+    relu_modules: "torch.fx",
+    relu_functions: "torch.fx",
+    relu_on_the_input: "torch.fx",
+    result_unused: "torch.fx",
+    function_with_unused_result: "torch.fx",
+    out_argument: "torch.fx",
+    slices: "torch.export",
+    residual: "torch.fx",
+    residual_seen_by_an_alias: "torch.export",
+    through_a_view: "torch.fx",
+    written_into_a_new_tensor: "torch.export",
+    written_into_a_new_tensor_by_out: "torch.export",
+}
+"""With who finds the cuts."""
 
 
 @pytest.mark.parametrize("forward", IN_PLACE)
@@ -154,25 +172,41 @@ IN_PLACE = [
 def test_operations_in_place_touch_no_cut_and_no_image(forward, preprocess):
     model = made_of(forward, inplace=True)
     network = Network(model, example=images(2, 8), preprocess=preprocess)
+    assert network.backend == IN_PLACE[forward]
     assert len(network.cuts) >= 2
     for n in (*BATCHES, 4):
         split_everywhere(model, network, images(n, 8, seed=n))
 
 
-def test_what_is_written_in_one_layout_is_safe_in_another():
-    """Contiguous, the convolution's maps are copied before they are written to; with features last they are not."""
+def written_on_a_copy(m, x):
+    """Of contiguous maps, ``contiguous`` makes a copy; of maps with features last it would not."""
+    h = m.conv(x)
+    g = h.permute(0, 2, 3, 1).contiguous().relu_().permute(0, 3, 1, 2)
+    return m.end(m.next(h) + g)
 
-    def forward(m, x):
-        h = m.conv(x)
-        return m.end(h.permute(0, 2, 3, 1).contiguous().relu_().permute(0, 3, 1, 2))
 
+def viewed(m, x):
+    """A view of all of an image's features is refused where the channels come last."""
+    h = m.conv(x)
+    return m.end(m.next(h) + h.view(h.shape[0], -1).tanh().view(h.shape))
+
+
+@pytest.mark.parametrize("forward", [written_on_a_copy, viewed])
+def test_what_a_tensor_means_does_not_depend_on_its_layout(forward):
     model = made_of(forward)
     network = Network(model, example=images(2, 8))
     with torch.no_grad():
-        passed = network.upto("conv")(images(2, 8)).contiguous(memory_format=torch.channels_last)
+        passed = network.upto("conv")(images(2, 8))
+        last = passed.contiguous(memory_format=torch.channels_last)
         kept = passed.clone()
-        network.after("conv")(passed)
-    assert torch.equal(passed, kept)
+        assert torch.equal(network.after("conv")(last), network.after("conv")(passed))
+    assert torch.equal(last, kept)
+
+
+@pytest.mark.parametrize("name", ["resnet18", "convnext_tiny", "mobilenetv3_small"])
+def test_images_with_channels_last_give_the_models_own_bits_too(name):
+    x = images(2, ZOO[name][1]).contiguous(memory_format=torch.channels_last)
+    split_everywhere(zoo_model(name), zoo_network(name), x)
 
 
 def test_a_preprocessing_that_writes_to_its_input_does_not_reach_the_images():

@@ -9,7 +9,7 @@ from torch import nn
 
 from models import ZOO, images, small, zoo_model, zoo_network
 from suture import Network, Stitched
-from suture.stitches import Identity
+from suture.stitches import Identity, stitch_for
 
 
 @pytest.mark.parametrize("name", ZOO)
@@ -35,3 +35,16 @@ def test_the_sender_comes_first():
     with torch.no_grad():
         assert torch.equal(stitched(x), b.after("add")(a.upto("relu")(x)))
     assert not torch.equal(stitched(x), Stitched(b, a, "relu", "add", nn.Identity())(x))
+
+
+@pytest.mark.parametrize("name", ["convnext_tiny", "resnet18"])
+def test_a_stitched_network_is_the_stitch_between_stored_activations(name):
+    """What the stitch reads may lie in memory in any way; it gives the bits that it gives on a store's copy."""
+    network, x = zoo_network(name), images(2, ZOO[name][1], seed=7)
+    with torch.no_grad():
+        for cut in network.cuts:
+            stitch = stitch_for(cut.shape, cut.shape).build(cut.shape, cut.shape).eval()
+            passed = network.upto(cut)(x)
+            stored = torch.empty(passed.shape).copy_(passed)
+            expected = network.after(cut)(stitch(stored))
+            assert torch.equal(Stitched(network, network, cut, cut, stitch)(x), expected), cut.name
