@@ -284,6 +284,15 @@ def test_one_seed_keeps_its_interval_over_test_samples():
     assert_frame_equal(found[same], table[same], check_dtype=False)
 
 
+def test_stitch_seeds_that_all_gave_the_same_keep_the_interval_over_test_samples():
+    once = to_table([measurement()])
+    found = summary(pd.concat([once.assign(seed=seed) for seed in range(3)], ignore_index=True))
+    assert set(found["interval"]) == {"test samples"}
+    assert set(found["seeds"]) == {3}
+    assert list(found["stitched_low"]) == list(once["stitched_low"])
+    assert list(found["penalty_high"].dropna()) == list(once["penalty_high"].dropna())
+
+
 def test_whether_all_converged_is_what_a_summary_says():
     table = table_of([(None, 0), (None, 1)])
     for flags, wanted in (([True, True], True), ([True, False], False), ([True, pd.NA], False)):

@@ -18,7 +18,7 @@ from suture.trial import Trial
 At = str | Cut | tuple[str | Cut, str | Cut]
 Scores = tuple[Score, ...]
 
-_SCORES: Scores = (Accuracy(), CrossEntropy())
+DEFAULT_SCORES: Scores = (Accuracy(), CrossEntropy())
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def seam(
     data: Data,
     stitch: Stitch | None = None,
     fit: Fit | None = None,
-    scores: Scores = _SCORES,
+    scores: Scores = DEFAULT_SCORES,
     controls: Sequence[Control] = control.DEFAULT,
     seeds: int | Sequence[int] = 1,
     network_seed: int | None = None,
@@ -94,7 +94,7 @@ def curve(
     at: str | Cut | Sequence[At] | None = None,
     stitch: Stitch | None = None,
     fit: Fit | None = None,
-    scores: Scores = _SCORES,
+    scores: Scores = DEFAULT_SCORES,
     controls: Sequence[Control] = control.DEFAULT,
     seeds: int | Sequence[int] = 1,
     network_seed: int | None = None,

@@ -126,9 +126,10 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
     """Aggregate over seeds: means, with 95 % intervals over seeds.
 
     Stitch seeds of the same networks are averaged first, so that the units of a t interval are independent: the network
-    seeds where there are several, else the stitch seeds. With one unit the interval over test samples stays. The column
-    ``interval`` says which: ``t over network seeds``, ``t over stitch seeds`` or ``test samples``; ``seeds`` counts the
-    units. ``converged`` is whether all did; ``trial`` and ``error`` are empty.
+    seeds where there are several, else the stitch seeds. With one unit, or stitch seeds that all gave the same (a
+    closed form does), the interval over test samples stays. The column ``interval`` says which: ``t over network
+    seeds``, ``t over stitch seeds`` or ``test samples``; ``seeds`` counts the units. ``converged`` is whether all did;
+    ``trial`` and ``error`` are empty.
     """
     _check_columns(table)
     groups = table.groupby(_IDENTITY, sort=False, dropna=False)
@@ -158,7 +159,8 @@ def _aggregate(group: pd.DataFrame) -> Row:
         "seeds": len(units),
     }
     means = {str(name): value for name, value in units.mean().items()}
-    if len(units) == 1:
+    alike = not several_networks and units["stitched"].nunique() == 1
+    if len(units) == 1 or alike:
         return {**{str(name): value for name, value in first.items()}, **means, **shared, "interval": "test samples"}
     over = "network" if several_networks else "stitch"
     bounds = {f"{name}_{side}": v for name in ("stitched", "penalty") for side, v in _t_interval(units[name])}

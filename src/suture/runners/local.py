@@ -3,19 +3,21 @@
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
 from suture.activations import Activations
+from suture.controls import DEFAULT, Control
 from suture.data import Data
 from suture.errors import OutputError
+from suture.fits import Fit
 from suture.network import Network
-from suture.plans import At, seam
+from suture.plans import DEFAULT_SCORES, At, Scores, seam
 from suture.runners.progress import Progress, Silent
+from suture.stitches import Stitch
 from suture.table import save, to_table
 from suture.trial import Failure, Measurement, Trial, measure
 
@@ -41,18 +43,30 @@ def run(plan: Iterable[Trial], *, store: str | Path | None = None, progress: Pro
     return to_table(results)
 
 
-def stitch(sender: Network, receiver: Network, *, at: At, data: Data, **settings: Any) -> Measurement:
+def stitch(
+    sender: Network,
+    receiver: Network,
+    *,
+    at: At,
+    data: Data,
+    stitch: Stitch | None = None,
+    fit: Fit | None = None,
+    scores: Scores = DEFAULT_SCORES,
+    controls: Sequence[Control] = DEFAULT,
+    seed: int = 0,
+) -> Measurement:
     """Measure one seam, with its controls beside it in ``.controls``.
 
-    ``at`` is a cut of both networks, or ``(sender cut, receiver cut)``; ``settings`` are those of ``plans.seam`` except
-    ``seeds``: ``stitch``, ``fit``, ``scores``, ``controls``, and ``seed``. Raises what the plain trial raises; a
-    control that fails is a ``Failure`` among the controls.
+    ``at`` is a cut of both networks, or ``(sender cut, receiver cut)``; the other settings are those of ``curve``.
+    Raises what the plain trial raises; a control that fails is a ``Failure`` among the controls.
     """
-    seed = settings.pop("seed", 0)
-    plain, *controls = seam(sender, receiver, at=at, data=data, seeds=(seed,), **settings)
+    plan = seam(
+        sender, receiver, at=at, data=data, stitch=stitch, fit=fit, scores=scores, controls=controls, seeds=(seed,)
+    )
+    plain, *others = plan
     cache = Activations()
     measurement = measure(plain, cache)
-    return replace(measurement, controls=tuple(attempt(control, cache) for control in controls))
+    return replace(measurement, controls=tuple(attempt(other, cache) for other in others))
 
 
 def run_all(
