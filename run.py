@@ -36,6 +36,7 @@ def main() -> int:
             return call("suture", "demo", *rest, check=False, cwd=None)
         for check in (("ruff", "check", "."), ("ruff", "format", "--check", "."), ("mypy",)):
             call(*check)
+        os.environ["OMP_NUM_THREADS"] = "1"  # the tests run side by side
         return call("pytest", "-n", "auto", *rest, check=False)
     except subprocess.CalledProcessError as error:
         print(f"run.py: {' '.join(map(str, error.cmd))} failed", file=sys.stderr)

@@ -1,4 +1,10 @@
-"""Settings that all tests share: hypothesis draws the same examples every time, and no deadline hurries them."""
+"""Settings that all tests share: one thread each, since they run side by side; the same examples from hypothesis every
+time, and no deadline for them.
+"""
+
+import os
+
+os.environ |= {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}  # before torch is imported, and for processes of tests
 
 from hypothesis import settings
 

@@ -39,7 +39,6 @@ def frozen_copy(model: nn.Module, copy: bool, name: str) -> nn.Module:
     for module in frozen.modules():
         module._backward_hooks.clear()
         module._backward_pre_hooks.clear()
-    frozen.requires_grad_(False)
     return frozen.eval()
 
 
@@ -60,7 +59,8 @@ def drop_idle_hooks(model: nn.Module, probe: Tensor) -> None:
     if not hooks:
         return
     with torch.no_grad():
-        wanted = model(probe.clone())
+        with restored(model):
+            wanted = model(probe.clone())
         if not _idle(model, hooks, probe, wanted):
             for hook in hooks:
                 _idle(model, [hook], probe, wanted)
@@ -72,7 +72,8 @@ def _idle(model: nn.Module, hooks: list[tuple[MutableMapping[int, Any], int]], p
     for kept, key in hooks:
         del kept[key]
     try:
-        same = same_bits(model(probe.clone()), wanted)
+        with restored(model):  # a hook that writes what the model reads is not idle
+            same = same_bits(model(probe.clone()), wanted)
     except Exception:  # it does not run without them
         same = False
     if not same:

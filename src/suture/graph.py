@@ -109,7 +109,8 @@ class CutGraph:
     def _written(self) -> set[fx.Node]:
         """Tensors made without the input that something is written into later, and what they were made of."""
         made_of_input = self._depending({self.input})
-        todo = [node for writer in self.nodes if _may_mutate(writer, self.module) for node in _target(writer)]
+        writers = [node for node in self.nodes if _may_mutate(node, self.module)]
+        todo = [node for writer in writers for node in writer.all_input_nodes[:1]]
         written: set[fx.Node] = set()
         while todo:
             node = todo.pop()
@@ -238,7 +239,7 @@ def operation(node: fx.Node) -> str:
 
 
 def _may_mutate(node: fx.Node, module: fx.GraphModule) -> bool:
-    """Whether a node may change a tensor that it is given."""
+    """Whether a node may change a tensor that it is given: the first, or one named ``out``."""
     if node.op == "call_method":
         return str(node.target).endswith("_")
     if node.op == "call_function":
@@ -251,12 +252,6 @@ def _may_mutate(node: fx.Node, module: fx.GraphModule) -> bool:
         called = module.get_submodule(str(node.target))
         return bool(getattr(called, "inplace", False)) or not type(called).__module__.startswith("torch.nn")
     return False
-
-
-def _target(node: fx.Node) -> Sequence[fx.Node]:
-    """What a node that may mutate would change."""
-    given = node.kwargs.get("out")
-    return [given] if isinstance(given, fx.Node) else node.all_input_nodes[:1]
 
 
 def _asked_in_place(node: fx.Node) -> bool:

@@ -98,7 +98,7 @@ class Network:
         with restored(self._model):
             probes = self._probes()
             _check_outputs(self._model, probes, self.name)
-            drop_idle_hooks(self._model, probes[2])
+        drop_idle_hooks(self._model, probes[2])
         with restored(self._model) as written:
             self._traced: Traced = trace(self._model, probes, self._stages)
             self.cuts, self.outputs = measure_cuts(self._traced, self._model, probes[0], self.name)
@@ -230,10 +230,13 @@ def _dtype_for(model: nn.Module, probe: Tensor) -> torch.dtype | None:
 
 
 def _settings(module: nn.Module) -> tuple[object, ...]:
-    """The plain values that a module holds, such as a number of heads, which its ``repr`` need not show."""
+    """What a module does that its ``repr`` need not show: plain values such as a number of heads, code, and hooks."""
     plain = (bool, int, float, complex, str, tuple, type(None))
     values = sorted((name, repr(value)) for name, value in vars(module).items() if isinstance(value, plain))
-    return type(module).__qualname__, values
+    known = isinstance(module, fx.GraphModule) or type(module).__module__.startswith("torch.")
+    code = None if known else getattr(type(module).forward, "__code__", None)
+    hooks = [*module._forward_pre_hooks.values(), *module._forward_hooks.values()]
+    return type(module).__qualname__, values, describe([code, hooks])
 
 
 def _check_weights(model: nn.Module, name: str) -> None:

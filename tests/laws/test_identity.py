@@ -37,6 +37,13 @@ def test_the_sender_comes_first():
     assert not torch.equal(stitched(x), Stitched(b, a, "relu", "add", nn.Identity())(x))
 
 
+class Flat(nn.Module):
+    """A stitch that needs its input contiguous."""
+
+    def forward(self, x):
+        return x.view(-1).view(x.shape)
+
+
 @pytest.mark.parametrize("name", ["convnext_tiny", "resnet18"])
 def test_a_stitched_network_is_the_stitch_between_stored_activations(name):
     """What the stitch reads may lie in memory in any way; it gives the bits that it gives on a store's copy."""
@@ -48,3 +55,4 @@ def test_a_stitched_network_is_the_stitch_between_stored_activations(name):
             stored = torch.empty(passed.shape).copy_(passed)
             expected = network.after(cut)(stitch(stored))
             assert torch.equal(Stitched(network, network, cut, cut, stitch)(x), expected), cut.name
+            assert torch.equal(Stitched(network, network, cut, cut, Flat())(x), network(x)), cut.name
