@@ -15,7 +15,7 @@ from suture.zoo import convnet
 from suture.zoo.training import DIGITS, train
 
 WIDTH = 8
-FIT = TaskLoss(steps=200)  # a third less than the default: the networks are small
+FIT = TaskLoss(steps=120, check=30)  # shorter than the default, for small networks and a demo of under a minute
 
 
 def demo(folder: Path, progress: Progress, say: Callable[[str], None]) -> pd.DataFrame:
