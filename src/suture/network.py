@@ -268,27 +268,28 @@ def _prepared(prepare: Prepare, images: Tensor, network: Network) -> Tensor:
 
 def _check_outputs(model: nn.Module, probes: Sequence[Tensor], name: str) -> None:
     """Refuse models whose output is no row per image, not reproducible, or not each image's own."""
+    batches = [probes[2], probes[2], *(probes[2][i : i + 1] for i in range(3))]
     try:
-        *_, three, again = (model(probe.clone()) for probe in (*probes, probes[2]))
+        three, again, *alone = (model(batch.clone()) for batch in batches)
     except Exception as error:
         shape = tuple(probes[0].shape[1:])
         raise NetworkError(f"{name} does not run on preprocessed images of shape {shape}: {error}") from error
-    _check_rows(three, name)
+    for out, batch in zip((three, again, *alone), batches, strict=True):
+        _check_rows(out, len(batch), name)
     if not same_bits(three, again):
         raise NetworkError(f"{name} is random in evaluation mode: the same images gave two outputs")
-    alone = torch.cat([model(probes[2][i : i + 1].clone()) for i in range(3)])
     finite = bool(three.isfinite().all())  # if not, the cut where it begins will be named
-    if finite and not torch.allclose(alone, three, rtol=1e-2, atol=1e-2 * float(three.abs().max())):
+    if finite and not torch.allclose(torch.cat(alone), three, rtol=1e-2, atol=1e-2 * float(three.abs().max())):
         raise NetworkError(f"the output of {name} for one image depends on the other images of its batch")
 
 
-def _check_rows(three: object, name: str) -> None:
-    got = f"a {type(three).__name__}"
-    if isinstance(three, Tensor):
-        if three.ndim == 2 and len(three) == 3 and three.is_floating_point():
+def _check_rows(out: object, n: int, name: str) -> None:
+    got = f"a {type(out).__name__}"
+    if isinstance(out, Tensor):
+        if out.ndim == 2 and len(out) == n and out.is_floating_point():
             return
-        got = f"{three.dtype} of shape {tuple(three.shape)}"
+        got = f"{out.dtype} of shape {tuple(out.shape)}"
     raise NetworkError(
-        f"{name} must map n images to one tensor of floats (n, outputs), but 3 images gave {got}; wrap it in a module "
-        "that returns that tensor"
+        f"{name} must map n images to one tensor of floats (n, outputs), but a batch of {n} gave {got}; wrap it in a "
+        "module that returns that tensor"
     )

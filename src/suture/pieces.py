@@ -95,7 +95,7 @@ def _protected(bodies: Sequence[nn.Module], x: Tensor) -> tuple[Piece, ...]:
     batch = len(x)
     for body in bodies:
         _check_passes(x, batch)
-        own, *others = [_writes(body, layout) for layout in _layouts(x)]
+        own, *others = [_writes(body, layout) for layout in _layouts(x[:1])]
         dtype = x.dtype if pieces else None
         pieces.append(Piece(body, own is not False, dtype, _order(x), fixed=any(other != own for other in others)))
         x = pieces[-1](x)

@@ -68,7 +68,7 @@ def test_no_trained_tensor_survives(model, seed):
     assert [cut.shape for cut in untrained.cuts] == [cut.shape for cut in network.cuts]
 
 
-@pytest.mark.parametrize("name", ["resnet18", "resnet50", "vgg19_bn"])
+@pytest.mark.parametrize("name", ["resnet18", "vgg19_bn"])
 def test_nested_stages_are_really_reset(name):
     """The trap: resetting the direct children alone leaves every stage trained."""
     model = zoo_model(name)
