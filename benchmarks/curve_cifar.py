@@ -16,8 +16,7 @@ import time
 from pathlib import Path
 
 import torch
-from cifar_networks import PREPROCESS, build, checkpoint, make_all
-from safetensors.torch import load_file
+from cifar_networks import load, make_all
 from torch import nn
 
 import suture
@@ -82,13 +81,9 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--fit-samples", type=int, default=10_000)
     given = parser.parse_args()
-    make_all(given.data, given.folder)
+    make_all(given.data, given.folder, ["resnet-0", "resnet-1"])
     data = suture.load_data(given.data, name="cifar10").limited(fit=given.fit_samples)
-    networks = []
-    for seed, name in ((0, "A"), (1, "B")):
-        model = build()
-        model.load_state_dict(load_file(checkpoint(given.folder, seed)))
-        networks.append(suture.Network(model, example=data.example, name=name, preprocess=PREPROCESS))
+    networks = [load(f"resnet-{seed}", given.folder, data, label) for seed, label in ((0, "A"), (1, "B"))]
     rows = interleaved(*networks, data, given.folder / "plain-loop.json")
     ratios = [row["plain_s"] / row["suture_s"] for row in rows]
     print(f"mean accuracy: plain loop {statistics.mean(r['plain'] for r in rows):.4f}, ", end="")
