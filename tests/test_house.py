@@ -18,11 +18,12 @@ SOURCE = ROOT / "src" / "suture"
 #: Every file, in the order in which they may import: each only from those before it. A package's own ``__init__`` comes
 #: after its last file; the package ``suture`` itself comes last of all.
 LAYERS = {
-    "definition": "errors seeds preprocess cuts graph pieces tracing costs freezing untrained network stitches "
-    "stitched",
-    "evidence": "data.checks data.decode data.samples data.hub data.load data activations intervals scores recipes "
-    "fits.problem fits.least_squares fits.standardised fits.task_loss fits",
-    "measurement": "trial controls plans table",
+    "definition": "errors seeds spelling preprocess cuts graph pieces tracing costs freezing untrained network "
+    "stitches.base stitches.positionwise stitches.constrained stitches.regridded stitches.flattened stitches.choice "
+    "stitches folding stitched saving",
+    "evidence": "data.checks data.decode data.samples data.hub data.load data noise activations intervals scores "
+    "recipes fits.problem fits.least_squares fits.standardised fits.descent fits.task_loss fits.match fits.narrower fits",
+    "measurement": "trial controls plans table depth",
     "execution": "runners.progress runners.local runners",
     "papers": "zoo.networks zoo.checkpoints zoo.sources zoo.building zoo.loading zoo.training zoo",
     "faces": "report.curves report.figures report.screen report demo arguments cli",

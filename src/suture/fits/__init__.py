@@ -1,7 +1,25 @@
-"""How a stitch gets its parameters: in closed form, or by gradient descent on the task."""
+"""How a stitch gets its parameters: in closed form, or by gradient descent on the task or on the activations."""
 
+from suture.fits.descent import Descending, Random
 from suture.fits.least_squares import LeastSquares
+from suture.fits.match import MatchActivations
+from suture.fits.narrower import Narrower
 from suture.fits.problem import CurvePoint, Fit, FitReport, Problem, Side
-from suture.fits.task_loss import Random, TaskLoss
+from suture.fits.task_loss import HardLabels, SoftLabels, Targets, TaskLoss
 
-__all__ = ["CurvePoint", "Fit", "FitReport", "LeastSquares", "Problem", "Random", "Side", "TaskLoss"]
+__all__ = [
+    "CurvePoint",
+    "Descending",
+    "Fit",
+    "FitReport",
+    "HardLabels",
+    "LeastSquares",
+    "MatchActivations",
+    "Narrower",
+    "Problem",
+    "Random",
+    "Side",
+    "SoftLabels",
+    "Targets",
+    "TaskLoss",
+]

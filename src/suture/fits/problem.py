@@ -2,11 +2,13 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor, nn
 
 from suture.network import Frozen
+from suture.spelling import spell
 from suture.stitches import Stitch
 
 
@@ -15,12 +17,14 @@ class Side:
     """One data role seen from the seam.
 
     ``activations`` are the sender's at its cut, ``(n, *sender shape)``; ``labels`` are ``(n,)``; ``expected()`` gives
-    the receiver's own activations at its cut, ``(n, *receiver shape)``, in the same order.
+    the receiver's own activations at its cut, ``(n, *receiver shape)``, and ``outputs()`` its own outputs
+    ``(n, outputs)``, in the same order.
     """
 
     activations: Tensor
     labels: Tensor
     expected: Callable[[], Tensor]
+    outputs: Callable[[], Tensor]
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +41,10 @@ class Problem:
 
 @dataclass(frozen=True)
 class CurvePoint:
-    """The fit at one moment: losses in nats, averaged over the batches since the last point, and on validation data."""
+    """The fit at one moment: its losses, averaged over the batches since the last point, and on validation data.
+
+    In nats for the task, in units of the receiver's variance for the match of activations.
+    """
 
     step: int
     fit_loss: float
@@ -60,6 +67,8 @@ class FitReport:
 class Fit(ABC):
     """How a stitch gets its parameters. Fits are frozen dataclasses; equal settings are equal fits."""
 
+    is_floor: ClassVar[bool] = False  #: whether a descent from here must not end worse on the fit data either
+
     @abstractmethod
     def fit(self, problem: Problem, stitch: nn.Module) -> FitReport:
         """Set the parameters and buffers of the stitch in place; leave everything else bit for bit as it was."""
@@ -67,15 +76,3 @@ class Fit(ABC):
     def __str__(self) -> str:
         """The call that makes it, without the settings that are default."""
         return spell(self)
-
-
-def spell(thing: object) -> str:
-    """The call that makes a frozen dataclass, without the fields that have their default value."""
-    if not hasattr(thing, "__dataclass_fields__"):
-        return repr(thing)
-    given = [
-        f"{f.name}={spell(getattr(thing, f.name))}"
-        for f in fields(thing)  # type: ignore[arg-type]
-        if f.default is MISSING or getattr(thing, f.name) != f.default
-    ]
-    return f"{type(thing).__name__}({', '.join(given)})"

@@ -1,179 +1,75 @@
 """Gradient descent on the task: the stitch is trained to make the stitched network right.
 
 bansal2021, section 2 and appendix A: the infimum of the task loss over the family is approximated by Adam with a cosine
-schedule. Here the frozen prefix has been run once for all; a step costs the stitch and the suffix. A loss on validation
-data, which no step sees, decides which parameters are kept and when to stop.
+schedule. The labels are the data's, or what the receiver itself says of each image.
 """
 
-import copy
-import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import final
 
 import torch
 from torch import Tensor, nn
 
 from suture.errors import FitError
-from suture.fits.least_squares import LeastSquares
-from suture.fits.problem import CurvePoint, Fit, FitReport, Problem
-from suture.fits.standardised import Standardised
-from suture.recipes import Adam, Cosine, Optimiser, Schedule, set_rate
-from suture.seeds import generator
-
-EVALUATION_CHUNK = 256
+from suture.fits.descent import Descending, Loss
+from suture.fits.problem import Problem, Side
 
 
+class Targets(ABC):
+    """What the stitched network is to say of every image."""
+
+    @abstractmethod
+    def of(self, side: Side) -> Tensor:
+        """Give class indices (n,), or probabilities (n, classes)."""
+
+
+@final
 @dataclass(frozen=True)
-class Random(Fit):
-    """Leaves the stitch at its random initialisation; the start of the published recipes."""
+class HardLabels(Targets):
+    """The labels of the data."""
 
-    def fit(self, problem: Problem, stitch: nn.Module) -> FitReport:
-        """Do nothing."""
-        return FitReport()
+    def of(self, side: Side) -> Tensor:
+        """The labels (n,)."""
+        return side.labels
 
 
+@final
 @dataclass(frozen=True)
-class TaskLoss(Fit):
-    """Cross-entropy with the labels, by gradient descent from any start.
+class SoftLabels(Targets):
+    """The receiver's own probabilities, ``softmax(outputs / temperature)`` (Hinton et al. 2015, section 2).
 
-    ``steps`` is the most steps that a descent takes, of ``batch`` samples each, drawn without replacement epoch by
-    epoch. Every ``check`` steps the validation loss is taken; the best parameters so far, the start's included, are
-    what remains. After ``patience`` checks without a better one the fit has converged; a descent that never got better
-    than its start is begun again at a tenth of the rate, at most ``retries`` times, so that a rate too large for one
-    seam is not taken for its answer. ``patience=None`` takes all steps once and keeps the last parameters, as the
-    published recipes do. ``standardise`` lets a stitch without a norm of its own descend on standardised features,
-    whatever the sender's scale (see ``fits.standardised``), and a random start is then drawn for those; the family
-    stays the same. Raises ``FitError`` where the loss is not finite.
+    The stitched network is then asked to do what the receiver does, errors included, and no label is used. Raises
+    ``FitError`` for a temperature that is not above 0.
     """
 
-    start: Fit = LeastSquares()
-    optimiser: Optimiser = Adam(lr=1e-2)
-    schedule: Schedule = Cosine()
-    steps: int = 300
-    batch: int = 64
-    check: int = 50
-    patience: int | None = 2
-    retries: int = 2
-    standardise: bool = True
+    temperature: float = 1.0
 
     def __post_init__(self) -> None:
-        for name in ("steps", "batch", "check", "patience"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise FitError(f"TaskLoss({name}={value}): {name} must be at least 1")
-        if self.retries < 0:
-            raise FitError(f"TaskLoss(retries={self.retries}): retries must be at least 0")
+        if not self.temperature > 0:
+            raise FitError(f"SoftLabels(temperature={self.temperature}): the temperature must be above 0")
 
-    def fit(self, problem: Problem, stitch: nn.Module) -> FitReport:
-        """Train the stitch in place and leave it in evaluation mode."""
-        begun = self.start.fit(problem, stitch)
-        parameters = list(stitch.parameters())
-        if not parameters:
-            return begun
-        rewrite = not isinstance(self.start, Random)
-        with Standardised(problem, stitch, self.standardise, rewrite=rewrite) as entering:
-            report = begun
-            for retry in range(self.retries + 1):
-                descent = _Descent(self, problem, stitch, entering, pace=0.1**retry)
-                report = _after(report, descent, *descent.run(parameters))
-                if self.patience is None or descent.improved:
-                    break
-        return report
+    def of(self, side: Side) -> Tensor:
+        """The probabilities (n, classes)."""
+        return (side.outputs().float() / self.temperature).softmax(1)
 
 
-def _after(before: FitReport, descent: "_Descent", steps: int, converged: bool) -> FitReport:
-    """The report of a descent that followed what is reported already."""
-    curve = [replace(point, step=before.steps + point.step) for point in descent.curve]
-    return FitReport(before.steps + steps, converged, (*before.curve, *curve))
+@final
+@dataclass(frozen=True)
+class TaskLoss(Descending):
+    """Cross-entropy with the labels, or with ``SoftLabels`` of the receiver, in nats; by gradient descent.
 
+    The settings are those of ``Descending``.
+    """
 
-class _Descent:
-    """One run of gradient descent: where it is, and the best it has seen."""
+    targets: Targets = HardLabels()
 
-    def __init__(
-        self,
-        recipe: TaskLoss,
-        problem: Problem,
-        stitch: nn.Module,
-        entering: Callable[[Tensor], Tensor],
-        pace: float,
-    ) -> None:
-        self.recipe, self.problem, self.stitch, self.entering, self.pace = recipe, problem, stitch, entering, pace
-        self.curve: list[CurvePoint] = []
-        self.best = math.inf
-        self.best_state: dict[str, Tensor] = {}
-        self.checks_since_best = 0
+    def loss(self, problem: Problem, side: Side, device: torch.device) -> Loss:
+        """Give the mean cross-entropy of the stitched network's outputs."""
+        targets = self.targets.of(side)
 
-    def run(self, parameters: list[nn.Parameter]) -> tuple[int, bool]:
-        """Take the steps; how many, and whether it converged."""
-        recipe = self.recipe
-        optimiser = recipe.optimiser.over(parameters)
-        batches = _batches(len(self.problem.fit.labels), recipe.batch, self.problem.seed)
-        running: list[float] = []
-        self._check(0, math.nan)
-        for step in range(recipe.steps):
-            set_rate(optimiser, recipe.optimiser, recipe.schedule, step, recipe.steps, self.pace)
-            running.append(self._step(optimiser, next(batches)))
-            if (step + 1) % recipe.check == 0 or step + 1 == recipe.steps:
-                self._check(step + 1, sum(running) / len(running))
-                running.clear()
-                if recipe.patience is not None and self.checks_since_best >= recipe.patience:
-                    break
-        kept = self.curve[-1].validation_loss if recipe.patience is None else self.best
-        if not math.isfinite(kept):
-            raise FitError(f"the validation loss of {self.problem.where} is not finite; try a smaller learning rate")
-        if recipe.patience is None:
-            return step + 1, False
-        self.stitch.load_state_dict(self.best_state)
-        return step + 1, self.checks_since_best >= recipe.patience
+        def of(represented: Tensor, chosen: Tensor) -> Tensor:
+            logits: Tensor = problem.suffix(represented)
+            return nn.functional.cross_entropy(logits, targets[chosen].to(logits.device))
 
-    @property
-    def improved(self) -> bool:
-        """Whether any check was better than the start."""
-        return self.best < self.curve[0].validation_loss
-
-    def _step(self, optimiser: torch.optim.Optimizer, chosen: Tensor) -> float:
-        self.stitch.train()
-        side = self.problem.fit
-        logits = self._logits(side.activations[chosen])
-        loss = nn.functional.cross_entropy(logits, side.labels[chosen].to(logits.device))
-        if not loss.isfinite():
-            raise FitError(f"the loss of {self.problem.where} is not finite; try a smaller learning rate")
-        optimiser.zero_grad(set_to_none=True)
-        torch.autograd.backward(loss, inputs=list(self.stitch.parameters()))
-        optimiser.step()
-        return float(loss.detach())
-
-    def _check(self, step: int, fit_loss: float) -> None:
-        loss = self._validation_loss()
-        self.curve.append(CurvePoint(step, fit_loss, loss))
-        if loss < self.best:
-            self.best, self.checks_since_best = loss, 0
-            self.best_state = copy.deepcopy(self.stitch.state_dict())
-        else:
-            self.checks_since_best += 1
-
-    def _validation_loss(self) -> float:
-        self.stitch.eval()
-        side = self.problem.validation
-        total = 0.0
-        with torch.no_grad():
-            for start in range(0, len(side.labels), EVALUATION_CHUNK):
-                part = slice(start, start + EVALUATION_CHUNK)
-                logits = self._logits(side.activations[part].clone())  # for a stitch that works in place
-                labels = side.labels[part].to(logits.device)
-                total += float(nn.functional.cross_entropy(logits, labels, reduction="sum"))
-        return total / len(side.labels) if math.isfinite(total) else math.inf
-
-    def _logits(self, activations: Tensor) -> Tensor:
-        device = next(self.stitch.parameters()).device
-        out: Tensor = self.problem.suffix(self.stitch(self.entering(activations.to(device))))
-        return out
-
-
-def _batches(n: int, batch: int, seed: int) -> Iterator[Tensor]:
-    """Endless mini-batches of indices; every epoch is a new permutation, and its remainder is left out."""
-    random = generator("batches", seed)
-    while True:
-        order = torch.randperm(n, generator=random)
-        yield from order[: n - n % min(batch, n)].split(min(batch, n))  # type: ignore[no-untyped-call]
+        return of

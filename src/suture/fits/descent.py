@@ -1,0 +1,182 @@
+"""Gradient descent of a stitch: steps on the fit data, stopped and chosen by validation data.
+
+The frozen prefix has been run once for all, so a step costs the stitch and whatever of the receiver the loss needs.
+"""
+
+import copy
+import math
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from suture.errors import FitError
+from suture.fits.least_squares import LeastSquares
+from suture.fits.problem import CurvePoint, Fit, FitReport, Problem, Side
+from suture.fits.standardised import Standardised
+from suture.recipes import Adam, Cosine, Optimiser, Schedule, set_rate
+from suture.seeds import generator
+
+EVALUATION_CHUNK = 256
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+"""What a descent lowers: the mean loss of the stitch's outputs ``(n, *receiver shape)`` for the samples ``(n,)``."""
+
+
+@dataclass(frozen=True)
+class Random(Fit):
+    """Leaves the stitch at its random initialisation; the start of the published recipes."""
+
+    def fit(self, problem: Problem, stitch: nn.Module) -> FitReport:
+        """Do nothing."""
+        return FitReport()
+
+
+@dataclass(frozen=True)
+class Descending(Fit):
+    """A fit by gradient descent from any other fit.
+
+    ``steps`` is the most steps that a descent takes, of ``batch`` samples each, drawn without replacement epoch by
+    epoch. Every ``check`` steps the validation loss is taken; the best parameters so far, the start's included, are
+    what remains. After ``patience`` checks without a better one the fit has converged; a descent that never got better
+    than its start is begun again at a tenth of the rate, at most ``retries`` times, so that a rate too large for one
+    seam is not taken for its answer. ``patience=None`` takes all steps once and keeps the last parameters, as the
+    published recipes do. ``standardise`` lets a stitch without a norm of its own descend on standardised features,
+    whatever the sender's scale (see ``fits.standardised``), and a random start is then drawn for those; the family
+    stays the same. Raises ``FitError`` where the loss is not finite.
+    """
+
+    start: Fit = LeastSquares()
+    optimiser: Optimiser = Adam(lr=1e-2)
+    schedule: Schedule = Cosine()
+    steps: int = 300
+    batch: int = 64
+    check: int = 50
+    patience: int | None = 2
+    retries: int = 2
+    standardise: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "batch", "check", "patience"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise FitError(f"{type(self).__name__}({name}={value}): {name} must be at least 1")
+        if self.retries < 0:
+            raise FitError(f"{type(self).__name__}(retries={self.retries}): retries must be at least 0")
+
+    @abstractmethod
+    def loss(self, problem: Problem, side: Side, device: torch.device) -> Loss:
+        """Give the loss on one side of the problem, for a stitch on this device."""
+
+    def fit(self, problem: Problem, stitch: nn.Module) -> FitReport:
+        """Train the stitch in place and leave it in evaluation mode."""
+        begun = self.start.fit(problem, stitch)
+        parameters = list(stitch.parameters())
+        if not parameters:
+            return begun
+        started = copy.deepcopy(stitch.state_dict()) if self.start.is_floor else None
+        with Standardised(problem, stitch, self.standardise, rewrite=not isinstance(self.start, Random)):
+            report = begun
+            for retry in range(self.retries + 1):
+                descent = _Descent(self, problem, stitch, pace=0.1**retry)
+                report = _after(report, descent, *descent.run(parameters))
+                if self.patience is None or descent.improved:
+                    break
+        if started is not None:
+            self._keep_the_better(problem, stitch, started)
+        return report
+
+    def _keep_the_better(self, problem: Problem, stitch: nn.Module, started: dict[str, Tensor]) -> None:
+        """Go back to the start where the end is worse on the fit data."""
+        measured = _Descent(self, problem, stitch, pace=1)
+        end, ended = measured.mean_loss(problem.fit), copy.deepcopy(stitch.state_dict())
+        stitch.load_state_dict(started)
+        if end <= measured.mean_loss(problem.fit):
+            stitch.load_state_dict(ended)
+
+
+def _after(before: FitReport, descent: "_Descent", steps: int, converged: bool) -> FitReport:
+    """The report of a descent that followed what is reported already."""
+    curve = [replace(point, step=before.steps + point.step) for point in descent.curve]
+    return FitReport(before.steps + steps, converged, (*before.curve, *curve))
+
+
+class _Descent:
+    """One run of gradient descent: where it is, and the best it has seen."""
+
+    def __init__(self, recipe: Descending, problem: Problem, stitch: nn.Module, pace: float) -> None:
+        self.recipe, self.problem, self.stitch, self.pace = recipe, problem, stitch, pace
+        self.device = next(stitch.parameters()).device
+        self.losses = {side: recipe.loss(problem, side, self.device) for side in (problem.fit, problem.validation)}
+        self.curve: list[CurvePoint] = []
+        self.best = math.inf
+        self.best_state: dict[str, Tensor] = {}
+        self.checks_since_best = 0
+
+    def run(self, parameters: list[nn.Parameter]) -> tuple[int, bool]:
+        """Take the steps; how many, and whether it converged."""
+        recipe = self.recipe
+        optimiser = recipe.optimiser.over(parameters)
+        batches = _batches(len(self.problem.fit.labels), recipe.batch, self.problem.seed)
+        running: list[float] = []
+        self._check(0, math.nan)
+        for step in range(recipe.steps):
+            set_rate(optimiser, recipe.optimiser, recipe.schedule, step, recipe.steps, self.pace)
+            running.append(self._step(optimiser, next(batches)))
+            if (step + 1) % recipe.check == 0 or step + 1 == recipe.steps:
+                self._check(step + 1, sum(running) / len(running))
+                running.clear()
+                if recipe.patience is not None and self.checks_since_best >= recipe.patience:
+                    break
+        kept = self.curve[-1].validation_loss if recipe.patience is None else self.best
+        if not math.isfinite(kept):
+            raise FitError(f"the validation loss of {self.problem.where} is not finite; try a smaller learning rate")
+        if recipe.patience is None:
+            return step + 1, False
+        self.stitch.load_state_dict(self.best_state)
+        return step + 1, self.checks_since_best >= recipe.patience
+
+    @property
+    def improved(self) -> bool:
+        """Whether any check was better than the start."""
+        return self.best < self.curve[0].validation_loss
+
+    def mean_loss(self, side: Side) -> float:
+        """The loss on all samples of a side, in evaluation mode; infinite where it is not finite."""
+        self.stitch.eval()
+        total = 0.0
+        with torch.no_grad():
+            for chosen in torch.arange(len(side.labels)).split(EVALUATION_CHUNK):  # type: ignore[no-untyped-call]
+                given = side.activations[chosen].to(self.device)
+                total += float(self.losses[side](self.stitch(given), chosen)) * len(chosen)
+        return total / len(side.labels) if math.isfinite(total) else math.inf
+
+    def _step(self, optimiser: torch.optim.Optimizer, chosen: Tensor) -> float:
+        self.stitch.train()
+        side = self.problem.fit
+        loss = self.losses[side](self.stitch(side.activations[chosen].to(self.device)), chosen)
+        if not loss.isfinite():
+            raise FitError(f"the loss of {self.problem.where} is not finite; try a smaller learning rate")
+        optimiser.zero_grad(set_to_none=True)
+        torch.autograd.backward(loss, inputs=list(self.stitch.parameters()))
+        optimiser.step()
+        return float(loss.detach())
+
+    def _check(self, step: int, fit_loss: float) -> None:
+        loss = self.mean_loss(self.problem.validation)
+        self.curve.append(CurvePoint(step, fit_loss, loss))
+        if loss < self.best:
+            self.best, self.checks_since_best = loss, 0
+            self.best_state = copy.deepcopy(self.stitch.state_dict())
+        else:
+            self.checks_since_best += 1
+
+
+def _batches(n: int, batch: int, seed: int) -> Iterator[Tensor]:
+    """Endless mini-batches of indices; every epoch is a new permutation, and its remainder is left out."""
+    random = generator("batches", seed)
+    while True:
+        order = torch.randperm(n, generator=random)
+        yield from order[: n - n % min(batch, n)].split(min(batch, n))  # type: ignore[no-untyped-call]

@@ -1,0 +1,15 @@
+"""Settings in words: the call that makes a frozen dataclass."""
+
+from dataclasses import MISSING, fields, is_dataclass
+
+
+def spell(thing: object) -> str:
+    """The call that makes a frozen dataclass, without the fields that have their default value."""
+    if not is_dataclass(thing):
+        return repr(thing)
+    given = [
+        f"{f.name}={spell(getattr(thing, f.name))}"
+        for f in fields(thing)
+        if f.default is MISSING or getattr(thing, f.name) != f.default
+    ]
+    return f"{type(thing).__name__}({', '.join(given)})"
