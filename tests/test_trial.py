@@ -1,6 +1,8 @@
 """A trial is what its key says, and a measurement is what its definition says."""
 
+import copy
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import ClassVar
 
 import numpy as np
@@ -13,8 +15,9 @@ import suture.trial
 from suture import Network, Preprocess, Samples, Trial, controls, measure
 from suture.activations import Activations
 from suture.data import Data
-from suture.errors import CutError, DataError, FitError, ShapeError
+from suture.errors import CutError, DataError, FitError, FrozenError, NetworkError, ShapeError
 from suture.fits import Fit, FitReport, LeastSquares, Random, TaskLoss
+from suture.noise import ClusteredNoise
 from suture.recipes import SGD, Adam, Constant
 from suture.scores import Accuracy, CrossEntropy, Score
 from suture.stitches import Conv, Identity, Linear, Stitch
@@ -155,6 +158,173 @@ def test_a_fit_that_changes_its_data_in_place_spoils_nobody_elses():
     assert bits(measure(later, cache)) == bits(measure(later))
 
 
+# --- a sender that is noise -------------------------------------------------------------------------------------------
+
+NOISE = ClusteredNoise((24,), 10, seed=4)
+
+
+def noisy(**given) -> Trial:
+    return trial(**{"sender": NOISE, "sender_cut": "", "fit": LeastSquares(), **given})
+
+
+def test_noise_is_stitched_to_what_the_receiver_makes_of_the_same_images():
+    """The closed form, by numpy, on noise and the receiver's own activations; its bias and scale by hand."""
+    t = noisy(fit=LeastSquares(ridges=(1e-9,), rescale=False))
+    m = measure(t)
+    images, labels = t.score_data.images, t.score_data.labels.numpy()
+    x = NOISE.activations(t.fit_data).double().numpy()
+    sent = NOISE.activations(t.score_data).double().numpy()
+    with torch.no_grad():
+        y = t.receiver.upto("hidden")(t.fit_data.images).double().numpy()
+        own = t.receiver.upto("hidden")(images).double().numpy()
+        one = np.ones((len(x), 1))
+        solved = np.linalg.lstsq(np.hstack([x, one]), y, rcond=None)[0]
+        represented = sent @ solved[:-1] + solved[-1]
+        logits = t.receiver.after("hidden")(torch.from_numpy(represented).float())
+    assert m.scores.accuracy.value == pytest.approx((logits.argmax(1).numpy() == labels).mean(), abs=0.005)
+    relative = ((represented - own) ** 2).sum() / ((own - own.mean(0)) ** 2).sum()
+    assert m.representation_error == pytest.approx(relative, rel=1e-3)
+    assert m.receiver.accuracy.value == pytest.approx(
+        float((t.receiver(images).argmax(1) == t.score_data.labels).float().mean())
+    )
+    assert m.penalties["accuracy"].value == pytest.approx(100 * (m.receiver.accuracy.value - m.scores.accuracy.value))
+
+
+def test_noise_has_no_score_and_no_stitched_network():
+    m = measure(noisy())
+    assert dict(m.sender) == {}
+    assert m.trial.networks == (m.trial.receiver,)
+    with pytest.raises(NetworkError, match=r"noise → B at hidden has no stitched network.*after\('hidden'\)"):
+        _ = m.stitched
+    assert repr(m).startswith("noise → B at hidden\n  stitched accuracy  ")
+    assert controls.clustered_noise(trial()).where == "noise → B at hidden (clustered noise)"
+
+
+def test_noise_is_joined_by_its_shape():
+    assert noisy().shapes == ((24,), (24,))
+    assert noisy().family == Linear()
+    maps = noisy(sender=ClusteredNoise((5, 4, 4), 10), receiver_cut="conv")
+    assert (maps.shapes, maps.family) == (((5, 4, 4), (8, 4, 4)), Conv())
+    assert 0 <= measure(maps).scores.accuracy.value <= 1
+    with pytest.raises(ShapeError, match="vector 24"):
+        noisy(receiver_cut="conv", stitch=Conv())
+
+
+def test_noise_has_no_cuts():
+    with pytest.raises(CutError, match="no cut 'hidden' in clustered noise, which has none; leave it empty"):
+        noisy(sender_cut="hidden")
+    with pytest.raises(CutError, match="no cut '' in A"):
+        trial("", receiver_cut="hidden")
+
+
+@pytest.mark.parametrize("change", [{"seed": 5}, {"scale": 0.2}], ids=str)
+def test_the_key_changes_with_the_noise(change):
+    assert noisy(sender=replace(NOISE, **change)).key != noisy().key
+    assert noisy(sender=replace(NOISE)).key == noisy().key != trial(fit=LeastSquares()).key
+
+
+def test_noise_without_class_labels_to_draw_it_for_is_refused():
+    with pytest.raises(DataError, match=r"each of 9 classes, but digits/fit.* has 10; make it with classes=10"):
+        noisy(sender=ClusteredNoise((24,), 9))
+    fit = few_digits().fit
+    with pytest.raises(DataError, match=r"all 300 samples of .* are of class '0'; give data of at least 2 classes"):
+        noisy(fit_data=replace(fit, labels=torch.zeros_like(fit.labels)))
+
+
+def test_the_receiver_of_noise_is_checked_to_stay_frozen():
+    @dataclass(frozen=True)
+    class Cheats(Fit):
+        def fit(self, problem, stitch):
+            next(problem.suffix.parameters()).data.add_(1)
+            return FitReport()
+
+    with pytest.raises(FrozenError, match="changed the frozen network mine"):
+        measure(noisy(receiver=wrap(hybrid(1), "mine"), fit=Cheats()))
+
+
+# --- networks of other floating types ---------------------------------------------------------------------------------
+
+TYPES = {"float64": torch.float64, "bfloat16": torch.bfloat16}
+
+
+@cache
+def typed(seed: int, dtype: torch.dtype) -> Network:
+    return wrap(copy.deepcopy(hybrid(seed)).to(dtype), f"{dtype}")
+
+
+@dataclass(frozen=True)
+class Spies(Fit):
+    """Writes down the types that it is given."""
+
+    seen: list
+
+    def fit(self, problem, stitch):
+        sides = (problem.fit, problem.validation)
+        self.seen.extend(tensor.dtype for side in sides for tensor in (side.activations, side.expected()))
+        return FitReport()
+
+
+@pytest.mark.parametrize("cut", ["conv", "transpose_2", "hidden"])
+@pytest.mark.parametrize("role", ["sender", "receiver"])
+@pytest.mark.parametrize("dtype", TYPES.values(), ids=TYPES)
+def test_a_network_of_another_floating_type_is_worth_what_its_original_is(dtype, role, cut):
+    """Up to its precision: the closed form draws nothing, so that it can be compared."""
+    t = trial(cut, **{role: typed(0 if role == "sender" else 1, dtype)}, fit=LeastSquares())
+    m, plain = measure(t), measure(trial(cut, fit=LeastSquares()))
+    near = {torch.float64: 1e-3, torch.bfloat16: 0.06}[dtype]
+    assert m.representation_error == pytest.approx(plain.representation_error, rel=near)
+    assert m.scores.loss.value == pytest.approx(plain.scores.loss.value, rel=near)
+    assert m.scores.accuracy.value == pytest.approx(plain.scores.accuracy.value, abs=max(near, 1.01 / 260))
+
+
+@pytest.mark.parametrize("fit", [TaskLoss(steps=40, check=20), TaskLoss(start=Random(), steps=40)], ids=["", "random"])
+@pytest.mark.parametrize("cut", ["conv", "transpose_2", "hidden"])
+@pytest.mark.parametrize("role", ["sender", "receiver"])
+@pytest.mark.parametrize("dtype", TYPES.values(), ids=TYPES)
+def test_a_stitch_descends_between_networks_of_two_floating_types(dtype, role, cut, fit):
+    t = trial(cut, **{role: typed(0 if role == "sender" else 1, dtype)}, fit=fit)
+    m = measure(t)
+    assert min(point.validation_loss for point in m.curve) < m.curve[0].validation_loss
+    assert {p.dtype for p in m.stitch.parameters()} == {torch.float32}
+    logits = m.stitched(t.score_data.images)
+    assert logits.dtype == (torch.float32 if role == "sender" else dtype)
+    right = logits.argmax(1) == t.score_data.labels
+    assert m.scores.accuracy.value == pytest.approx(float(right.float().mean()), abs=1.01 / 260)
+
+
+@pytest.mark.parametrize("sender", [torch.float32, *TYPES.values()], ids=str)
+@pytest.mark.parametrize("receiver", [torch.float32, *TYPES.values()], ids=str)
+def test_a_fit_is_given_what_the_stitch_computes_in(sender, receiver):
+    @dataclass(frozen=True)
+    class Wide(Stitch):
+        dtype: torch.dtype
+        joins: ClassVar[str] = "vectors"
+
+        def accepts(self, sender, receiver):
+            return True
+
+        def build(self, sender, receiver):
+            return nn.Linear(sender[0], receiver[0], dtype=self.dtype)
+
+    for dtype in (torch.float32, torch.float64):
+        spy = Spies([])
+        t = trial(sender=typed(0, sender), receiver=typed(1, receiver), stitch=Wide(dtype), fit=spy)
+        m = measure(t)
+        assert spy.seen == [dtype] * 4
+        assert m.stitched(t.score_data.images[:3]).shape == (3, 10)
+    spy = Spies([])
+    measure(trial(sender=typed(0, sender), receiver=typed(1, receiver), stitch=Identity(), fit=spy))
+    assert spy.seen == [sender, receiver] * 2, "nothing computes: as they are"
+
+
+@pytest.mark.parametrize("dtype", TYPES.values(), ids=TYPES)
+def test_through_nothing_a_network_of_another_floating_type_is_itself(dtype):
+    network = typed(0, dtype)
+    m = measure(trial(sender=network, receiver=network, stitch=Identity()))
+    assert m.representation_error == 0
+    assert m.penalties["loss"].low == m.penalties["loss"].high == 0
+
+
 # --- nothing is fitted on score data ----------------------------------------------------------------------------------
 
 
@@ -190,8 +360,6 @@ def stitch_bits(measurement) -> dict[str, str]:
 
 def nudged(model: nn.Module, name: str) -> nn.Module:
     """A copy of a model with one element of one tensor changed by the least that there is."""
-    import copy
-
     model = copy.deepcopy(model)
     tensor = (dict(model.named_parameters()) | dict(model.named_buffers()))[name]
     with torch.no_grad():
@@ -380,7 +548,7 @@ def test_an_unknown_cut_is_refused_with_those_there_are():
 
 def test_a_stitch_that_cannot_join_the_shapes_is_refused():
     with pytest.raises(ShapeError, match="8×4×4"):
-        trial("conv", receiver_cut="hidden")
+        trial("conv", receiver_cut="hidden", stitch=Linear())
     with pytest.raises(ShapeError, match="Conv"):
         trial("hidden", stitch=Conv())
     with pytest.raises(ShapeError, match="Identity"):

@@ -15,6 +15,7 @@ from suture.cuts import Cut
 from suture.data import Samples
 from suture.errors import FitError
 from suture.network import Frozen, Network
+from suture.noise import ClusteredNoise
 
 CHUNK = 256  #: images per forward pass; fixed, since the bits of a result may depend on it
 
@@ -31,11 +32,14 @@ class Activations:
         self.budget = budget
         self._kept: OrderedDict[_Key, tuple[Tensor, int]] = OrderedDict()  # with torch's count of changes in place
 
-    def at(self, network: Network, cut: str | Cut, samples: Samples) -> Tensor:
-        """Give the activations at a cut, ``(n, *cut.shape)`` on the CPU.
+    def at(self, network: Network | ClusteredNoise, cut: str | Cut, samples: Samples) -> Tensor:
+        """Give the activations at a cut, ``(n, *cut.shape)`` on the CPU, in the network's own floating type.
 
-        Raises ``FitError`` naming the cut where they are not finite.
+        Noise has no cuts; it is drawn whenever it is asked for and never kept, since a trial asks once and drawing it
+        is cheap. Raises ``FitError`` naming the cut where they are not finite.
         """
+        if isinstance(network, ClusteredNoise):
+            return network.activations(samples)
         return self._get(network, network.cuts.find(cut).index, samples)
 
     def outputs(self, network: Network, samples: Samples) -> Tensor:

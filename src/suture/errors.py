@@ -13,6 +13,7 @@ A message names the offender, what was allowed, and the remedy. The tree::
     ├── DataError             data that cannot be measured on
     ├── FitError              a fit that went wrong (a loss that is not finite)
     ├── FrozenError           a frozen network that changed during a trial
+    ├── FoldError             a stitch that no neighbouring layer can take
     └── OutputError           a place that results cannot be written to
 """
 
@@ -59,6 +60,10 @@ class FitError(SutureError):
 
 class FrozenError(SutureError):
     """A frozen network that changed during a trial."""
+
+
+class FoldError(SutureError):
+    """A stitch that no neighbouring layer can take."""
 
 
 class OutputError(SutureError):

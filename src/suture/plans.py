@@ -1,14 +1,15 @@
 """What to measure: plans of trials. Nothing here trains or measures."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import overload
+from fnmatch import fnmatchcase
+from typing import Any, overload
 
 from suture import controls as control
 from suture.controls import Control
 from suture.cuts import Cut, shared
 from suture.data import Data
-from suture.errors import CutError, DataError
+from suture.errors import CutError, DataError, NetworkError, ShapeError
 from suture.fits import Fit, TaskLoss
 from suture.network import Network
 from suture.scores import Accuracy, CrossEntropy, Score
@@ -16,6 +17,9 @@ from suture.stitches import Stitch
 from suture.trial import Trial
 
 At = str | Cut | tuple[str | Cut, str | Cut]
+Networks = Network | Sequence[Network]
+Patterns = str | Cut | Sequence[str | Cut]
+Which = Patterns | Mapping[str, Patterns]
 Scores = tuple[Score, ...]
 
 DEFAULT_SCORES: Scores = (Accuracy(), CrossEntropy())
@@ -121,6 +125,115 @@ def curve(
             network_seed=network_seed,
         )
     return plan
+
+
+def matrix(
+    senders: Networks,
+    receivers: Networks | None = None,
+    *,
+    data: Data,
+    cuts: Which | None = None,
+    sender_cuts: Which | None = None,
+    receiver_cuts: Which | None = None,
+    stitch: Stitch | None = None,
+    fit: Fit | None = None,
+    scores: Scores = DEFAULT_SCORES,
+    controls: Sequence[Control] = control.DEFAULT,
+    seeds: int | Sequence[int] = 1,
+    network_seed: int | None = None,
+) -> Plan:
+    """Plan every sender cut × every receiver cut of every sender into every receiver, with controls.
+
+    Without ``receivers`` every sender also receives, itself included. ``cuts`` chooses the cuts, all by default: names,
+    aliases or glob patterns (``"layer*"``) for every network, or a mapping from names of networks to such;
+    ``sender_cuts`` and ``receiver_cuts`` do so for one role, in place of ``cuts``. A trial that is the same for several
+    seams (``itself`` depends on the receiver's cut alone) is planned once. hernandez2022, section 2.
+
+    Raises ``NetworkError`` where two networks have one name, ``CutError`` where a network has no cut that is asked for,
+    or a pattern matches nothing, ``ShapeError`` with the seam where a stitch cannot join it.
+    """
+    sending = _several(senders)
+    receiving = _several(receivers) if receivers is not None else sending
+    everyone = _told_apart((*sending, *receiving))
+    starts = _cuts_of(everyone, cuts) if sender_cuts is None else _cuts_of(sending, sender_cuts)
+    ends = _cuts_of(everyone, cuts) if receiver_cuts is None else _cuts_of(receiving, receiver_cuts)
+    settings: dict[str, Any] = {"stitch": stitch, "fit": fit, "scores": scores, "controls": controls}
+    settings |= {"data": data, "seeds": seeds, "network_seed": network_seed}
+    trials: dict[tuple[str, ...], Trial] = {}
+    for sender, receiver, at in _seams(sending, receiving, starts, ends):
+        try:
+            made = seam(sender, receiver, at=at, **settings)
+        except ShapeError as error:
+            raise ShapeError(f"{sender.name} → {receiver.name} at {at[0]} → {at[1]}: {error}") from error
+        for trial in made:
+            trials.setdefault((trial.key, trial.control, trial.sender.name, trial.receiver.name), trial)
+    return Plan(tuple(trials.values()))
+
+
+def _several(networks: Networks) -> tuple[Network, ...]:
+    """The networks, each once."""
+    given = (networks,) if isinstance(networks, Network) else tuple(networks)
+    if not given:
+        raise NetworkError("a matrix needs at least one sender and one receiver; give networks")
+    return tuple(dict.fromkeys(given))
+
+
+def _told_apart(networks: Iterable[Network]) -> tuple[Network, ...]:
+    """The networks, each once; refuse two that a table could not tell apart."""
+    named: dict[str, Network] = {}
+    for network in networks:
+        other = named.setdefault(network.name, network)
+        if other is not network and other.fingerprint != network.fingerprint:
+            raise NetworkError(f"two networks are called '{network.name}'; tell them apart: Network(…, name=…)")
+    return tuple(named.values())
+
+
+def _cuts_of(networks: Sequence[Network], which: Which | None) -> dict[str, tuple[str, ...]]:
+    """The names of the chosen cuts of every network, from input to output."""
+    if not isinstance(which, Mapping):
+        return _chosen_cuts(networks, which)
+    unknown = [name for name in which if name not in {network.name for network in networks}]
+    if unknown:
+        known = ", ".join(repr(network.name) for network in networks)
+        raise CutError(f"cuts are given for '{unknown[0]}', and the networks are {known}")
+    return {k: v for network in networks for k, v in _chosen_cuts([network], which.get(network.name)).items()}
+
+
+def _chosen_cuts(networks: Sequence[Network], which: Patterns | None) -> dict[str, tuple[str, ...]]:
+    if which is None:
+        return {network.name: network.cuts.names for network in networks}
+    patterns = [_name(cut) for cut in ([which] if isinstance(which, str | Cut) else which)]
+    matched = {network.name: [_matches(network, pattern) for pattern in patterns] for network in networks}
+    for network in networks:
+        if not any(matched[network.name]):
+            asked = ", ".join(map(repr, patterns)) or "no pattern"
+            raise CutError(f"{asked} matches no cut of {network.name}; its cuts: {', '.join(network.cuts.names)}")
+    for i, pattern in enumerate(patterns):
+        if not any(found[i] for found in matched.values()):
+            raise CutError(f"'{pattern}' matches no cut of {' or '.join(matched)}; leave it out, or correct it")
+    return {
+        network.name: tuple(name for name in network.cuts.names if name in set().union(*matched[network.name]))
+        for network in networks
+    }
+
+
+def _matches(network: Network, pattern: str) -> set[str]:
+    """The cuts that a name, an alias or a glob pattern means."""
+    if pattern in network.cuts:
+        return {network.cuts.find(pattern).name}
+    return {cut.name for cut in network.cuts if any(fnmatchcase(name, pattern) for name in (cut.name, *cut.aliases))}
+
+
+def _seams(
+    senders: Sequence[Network],
+    receivers: Sequence[Network],
+    starts: Mapping[str, tuple[str, ...]],
+    ends: Mapping[str, tuple[str, ...]],
+) -> Iterator[tuple[Network, Network, tuple[str, str]]]:
+    for sender in senders:
+        for receiver in receivers:
+            for start in starts[sender.name]:
+                yield from ((sender, receiver, (start, end)) for end in ends[receiver.name])
 
 
 def _chosen(seeds: int | Sequence[int]) -> Sequence[int]:

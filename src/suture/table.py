@@ -17,6 +17,7 @@ from scipy import stats
 
 from suture.errors import DataError, OutputError
 from suture.intervals import Estimate
+from suture.network import Network
 from suture.scores import Score
 from suture.trial import Failure, Measurement, Trial
 
@@ -29,7 +30,7 @@ COLUMNS: dict[str, str] = {
     "status": "str",  # ok, failed
     "sender": "str",  # name; empty for a noise sender
     "receiver": "str",
-    "sender_cut": "str",
+    "sender_cut": "str",  # empty for a noise sender, and so is its depth
     "receiver_cut": "str",
     "sender_depth": "float64",  # index of the cut / number of cuts, in (0, 1]
     "receiver_depth": "float64",
@@ -79,15 +80,16 @@ def _rows(result: Measurement | Failure) -> list[Row]:
 
 
 def _named(trial: Trial, score: Score) -> Row:
+    sender = trial.sender
     return {
         "trial": trial.key,
         "study": trial.study,
         "status": "ok",
-        "sender": trial.sender.name,
+        "sender": sender.name,
         "receiver": trial.receiver.name,
         "sender_cut": trial.sender_cut,
         "receiver_cut": trial.receiver_cut,
-        "sender_depth": trial.sender.cuts.find(trial.sender_cut).depth,
+        "sender_depth": sender.cuts.find(trial.sender_cut).depth if isinstance(sender, Network) else None,
         "receiver_depth": trial.receiver.cuts.find(trial.receiver_cut).depth,
         "stitch": str(trial.family),
         "fit": str(trial.fit),

@@ -9,40 +9,42 @@ the part of the key that knows of no score data: not even by its hash does what 
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from types import CodeType, FunctionType
+from typing import TypeGuard
 
 import torch
 from torch import Tensor, nn
 
 from suture.activations import CHUNK, Activations, stepwise
 from suture.data import Samples
-from suture.errors import DataError, FitError, FrozenError
+from suture.errors import CutError, DataError, FitError, FrozenError, NetworkError
 from suture.fits import CurvePoint, Fit, Problem, Side, TaskLoss
 from suture.intervals import Estimate
 from suture.network import Network
+from suture.noise import ClusteredNoise
 from suture.scores import Accuracy, CrossEntropy, Score, ScoreCard, estimate, penalty
-from suture.seeds import derive_seed, digest, one_thread
+from suture.seeds import derive_seed, digest, identity, one_thread
 from suture.stitched import Stitched
 from suture.stitches import Stitch, stitch_for
 
-VERSION = 1  #: of the measuring code; a change that may change a number changes it, and with it every key
+VERSION = 2  #: of the measuring code; a change that may change a number changes it, and with it every key
 
 
 @dataclass(frozen=True, eq=False)
 class Trial:
     """One measurement, described; two trials are equal when their keys are.
 
-    ``stitch=None`` takes the family that ``stitch_for`` gives for the two shapes. ``control``, ``study`` and
-    ``network_seed`` (the seed of the networks' training) are labels for the table and no part of the key.
+    A ``ClusteredNoise`` sender has no cuts: its ``sender_cut`` is empty. ``stitch=None`` takes the family that
+    ``stitch_for`` gives for the two shapes. ``control``, ``study`` and ``network_seed`` (the seed of the networks'
+    training) are labels for the table and no part of the key.
 
     Raises ``CutError`` for an unknown cut, ``ShapeError`` where the stitch cannot join the shapes, ``DataError`` where
-    the data's classes do not match the receiver's head, its images do not suit a network, the score data's pairs are
-    broken, or the scores cannot be told apart or select nothing.
+    the data's classes do not match the receiver's head or the noise's clusters, its images do not suit a network, the
+    score data's pairs are broken, or the scores cannot be told apart or select nothing.
     """
 
-    sender: Network
+    sender: Network | ClusteredNoise
     receiver: Network
     sender_cut: str
     receiver_cut: str
@@ -58,17 +60,26 @@ class Trial:
     network_seed: int | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "sender_cut", self.sender.cuts.find(self.sender_cut).name)
+        object.__setattr__(self, "sender_cut", _sender_cut(self.sender, self.sender_cut))
         object.__setattr__(self, "receiver_cut", self.receiver.cuts.find(self.receiver_cut).name)
         self.family.check(*self.shapes)
         for samples in (self.fit_data, self.validation_data, self.score_data):
             _check_data(self, samples)
+        if isinstance(self.sender, ClusteredNoise):
+            self.sender.check_fit(self.fit_data)
         _check_scores(self.scores, self.score_data)
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The shapes at the sender's and the receiver's cut, without the batch."""
-        return self.sender.cuts.find(self.sender_cut).shape, self.receiver.cuts.find(self.receiver_cut).shape
+        """The shapes of what the sender sends and of the receiver's cut, without the batch."""
+        sender = self.sender
+        sent = sender.shape if isinstance(sender, ClusteredNoise) else sender.cuts.find(self.sender_cut).shape
+        return sent, self.receiver.cuts.find(self.receiver_cut).shape
+
+    @property
+    def networks(self) -> tuple[Network, ...]:
+        """The frozen networks: sender, unless that is noise, and receiver."""
+        return (self.receiver,) if isinstance(self.sender, ClusteredNoise) else (self.sender, self.receiver)
 
     @property
     def family(self) -> Stitch:
@@ -78,9 +89,10 @@ class Trial:
     @property
     def where(self) -> str:
         """The seam in words."""
-        same = self.sender_cut == self.receiver_cut
-        cuts = self.sender_cut if same else f"{self.sender_cut} → {self.receiver_cut}"
-        return f"{self.sender.name} → {self.receiver.name} at {cuts}" + (f" ({self.control})" if self.control else "")
+        same = self.sender_cut in ("", self.receiver_cut)
+        cuts = self.receiver_cut if same else f"{self.sender_cut} → {self.receiver_cut}"
+        sender = self.sender.name or "noise"
+        return f"{sender} → {self.receiver.name} at {cuts}" + (f" ({self.control})" if self.control else "")
 
     @cached_property
     def fit_key(self) -> str:
@@ -105,14 +117,24 @@ class Trial:
         return f"Trial({self.where}, seed {self.seed}, {self.key})"
 
 
+def _sender_cut(sender: Network | ClusteredNoise, cut: str) -> str:
+    if isinstance(sender, Network):
+        return sender.cuts.find(cut).name
+    if cut:
+        raise CutError(f"no cut '{cut}' in clustered noise, which has none; leave it empty, sender_cut=''")
+    return cut
+
+
 def _check_data(trial: Trial, samples: Samples) -> None:
     if trial.receiver.outputs != len(samples.classes):
         raise DataError(
             f"{samples.name} has {len(samples.classes)} classes, but the head of the receiver {trial.receiver.name} "
             f"has {trial.receiver.outputs} outputs; build or load it with {len(samples.classes)} outputs"
         )
-    for network in (trial.sender, trial.receiver):
+    for network in trial.networks:
         network.check_images(samples.example, samples.name)
+    if isinstance(trial.sender, ClusteredNoise):
+        trial.sender.check(samples)
 
 
 def _check_scores(scores: tuple[Score, ...], samples: Samples) -> None:
@@ -128,47 +150,15 @@ def _check_scores(scores: tuple[Score, ...], samples: Samples) -> None:
             raise DataError(f"{samples.name} has no sample that '{score.name}' selects; score on data that has")
 
 
-def identity(thing: object) -> object:
-    """What tells a setting from every other, as plain values: its class and its content, not its ``repr``.
-
-    The same in every process. A dataclass is its fields, another object what it would be pickled from, a function its
-    code, and whatever has a ``fingerprint`` is that.
-    """
-    match thing:
-        case None | bool() | int() | float() | complex() | str() | bytes():
-            return thing
-        case list() | tuple():
-            return [identity(item) for item in thing]
-        case dict():
-            return ["dict", *((identity(key), identity(value)) for key, value in thing.items())]
-        case set() | frozenset():
-            return ["set", *sorted(repr(identity(item)) for item in thing)]
-        case type():
-            return f"{thing.__module__}.{thing.__qualname__}"
-        case Tensor():
-            content = thing.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes()
-            return ["tensor", str(thing.dtype), tuple(thing.shape), digest(content)]
-        case FunctionType():
-            return identity([thing.__code__, thing.__defaults__, [c.cell_contents for c in thing.__closure__ or ()]])
-        case CodeType():
-            return identity([thing.co_code, thing.co_names, thing.co_consts])
-    if hasattr(thing, "fingerprint"):
-        return thing.fingerprint
-    if is_dataclass(thing):
-        return [identity(type(thing)), *((f.name, identity(getattr(thing, f.name))) for f in fields(thing))]
-    reduced = thing.__reduce_ex__(2)
-    return reduced if isinstance(reduced, str) else [identity(type(thing)), *map(identity, reduced[1:3])]
-
-
 @dataclass(frozen=True, eq=False)
 class Measurement:
     """What a trial gave.
 
     ``sender``, ``receiver`` and ``scores`` (the stitched network's) hold an ``Estimate`` by score name; the sender's is
-    empty where its head does not match the classes. ``penalties`` are in pp where the unit is a fraction, else in the
-    unit itself, positive is worse, ``None`` for scores that are neither good nor bad. ``representation_error`` is
-    Σ‖stitch(sender) − receiver's own‖² / Σ‖receiver's own − its mean‖² over the score data: 0 is a copy, 1 no better
-    than the mean. ``seconds`` of wall time.
+    empty where its head does not match the classes, or it is noise. ``penalties`` are in pp where the unit is a
+    fraction, else in the unit itself, positive is worse, ``None`` for scores that are neither good nor bad.
+    ``representation_error`` is Σ‖stitch(sender) − receiver's own‖² / Σ‖receiver's own − its mean‖² over the score data:
+    0 is a copy, 1 no better than the mean. ``seconds`` of wall time.
     """
 
     trial: Trial
@@ -191,8 +181,16 @@ class Measurement:
 
     @cached_property
     def stitched(self) -> Stitched:
-        """The stitched network: raw images ``(n, C, H, W)`` to the receiver's outputs."""
+        """The stitched network: raw images ``(n, C, H, W)`` to the receiver's outputs.
+
+        Raises ``NetworkError`` where the sender is noise.
+        """
         trial = self.trial
+        if isinstance(trial.sender, ClusteredNoise):
+            raise NetworkError(
+                f"{trial.where} has no stitched network, since its sender is no network; its parts are .stitch and "
+                f"trial.receiver.after('{trial.receiver_cut}')"
+            )
         return Stitched(trial.sender, trial.receiver, trial.sender_cut, trial.receiver_cut, self.stitch)
 
     def __repr__(self) -> str:
@@ -234,16 +232,15 @@ def measure(trial: Trial, activations: Activations | None = None) -> Measurement
     """
     cache = activations if activations is not None else Activations()
     begun = time.perf_counter()
-    with one_thread(), _seeded(trial), torch.inference_mode(False), _frozen(trial.sender, trial.receiver):
+    with one_thread(), _seeded(trial), torch.inference_mode(False), _frozen(*trial.networks):
         stitch = trial.family.build(*trial.shapes).to(trial.receiver.device)
-        report = trial.fit.fit(_problem(trial, cache), stitch)
+        report = trial.fit.fit(_problem(trial, cache, stitch), stitch)
         stitch.eval().requires_grad_(False)
         logits, error = _run(trial, cache, stitch)
         score = trial.score_data
         receiver = _values(trial, cache.outputs(trial.receiver, score))
         stitched = _values(trial, logits)
-        fits_head = trial.sender.outputs == len(score.classes)
-        sender = _values(trial, cache.outputs(trial.sender, score)) if fits_head else {}
+        sender = _values(trial, cache.outputs(trial.sender, score)) if _solves_task(trial.sender, score) else {}
     seed: Callable[..., int] = lambda *what: derive_seed(trial.key, *what)  # noqa: E731
     return Measurement(
         trial=trial,
@@ -283,23 +280,37 @@ def _seeded(trial: Trial) -> Iterator[None]:
         yield
 
 
-def _problem(trial: Trial, cache: Activations) -> Problem:
+def _problem(trial: Trial, cache: Activations, stitch: nn.Module) -> Problem:
     return Problem(
         family=trial.family,
         suffix=trial.receiver.after(trial.receiver_cut),
-        fit=_side(trial, cache, trial.fit_data),
-        validation=_side(trial, cache, trial.validation_data),
+        fit=_side(trial, cache, trial.fit_data, stitch),
+        validation=_side(trial, cache, trial.validation_data, stitch),
         seed=derive_seed(trial.fit_key, "fit"),
         where=trial.where,
     )
 
 
-def _side(trial: Trial, cache: Activations, samples: Samples) -> Side:
+def _side(trial: Trial, cache: Activations, samples: Samples, stitch: nn.Module) -> Side:
     def expected() -> Tensor:
         own = cache.at(trial.receiver, trial.receiver_cut, samples)
+        return _typed(own if samples.pairing is None else own[samples.pairing], stitch)
+
+    def outputs() -> Tensor:
+        own = cache.outputs(trial.receiver, samples)
         return own if samples.pairing is None else own[samples.pairing]
 
-    return Side(cache.at(trial.sender, trial.sender_cut, samples), samples.paired_labels, expected)
+    sent = cache.at(trial.sender, trial.sender_cut, samples)
+    return Side(_typed(sent, stitch), samples.paired_labels, expected, outputs)
+
+
+def _typed(activations: Tensor, stitch: nn.Module) -> Tensor:
+    """Activations of the floating type that the stitch computes in; as they are where it has no parameters."""
+    return activations.to(next((p.dtype for p in stitch.parameters()), activations.dtype))
+
+
+def _solves_task(sender: Network | ClusteredNoise, samples: Samples) -> TypeGuard[Network]:
+    return isinstance(sender, Network) and sender.outputs == len(samples.classes)
 
 
 def _run(trial: Trial, cache: Activations, stitch: nn.Module) -> tuple[Tensor, float]:
@@ -311,7 +322,8 @@ def _run(trial: Trial, cache: Activations, stitch: nn.Module) -> tuple[Tensor, f
     logits, off, spread = [], 0.0, 0.0
     with torch.no_grad():
         for start in range(0, len(given), CHUNK):
-            represented = stitch(given[start : start + CHUNK].to(trial.receiver.device, copy=True))
+            sent = _typed(given[start : start + CHUNK], stitch)
+            represented = stitch(sent.to(trial.receiver.device, copy=True))
             expected = own[start : start + CHUNK].double()
             off += float((represented.cpu().double() - expected).square().sum())
             spread += float((expected - mean).square().sum())

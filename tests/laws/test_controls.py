@@ -1,17 +1,18 @@
 """The law of controls: each changes one thing, and the result collapses or stays as it promises."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import pytest
 import torch
 from torch import nn
 
-from suture import Trial, controls, measure
+from suture import Samples, Trial, controls, measure
+from suture.errors import DataError, UntrainedError
 from suture.fits import LeastSquares, Random, TaskLoss
 from suture.plans import seam
 from suture.scores import Accuracy, CrossEntropy
 from suture.stitches import Conv, Identity, Linear, Stitch
-from trained import accuracy, digits, few_digits, hybrid, hybrids, state_bits, wrap
+from trained import accuracy, convnets, digits, few_digits, hybrid, hybrids, state_bits, wrap
 
 CUTS = ("conv", "drop", "embed", "transpose_2", "hidden")
 CHANCE = 0.1
@@ -180,6 +181,121 @@ def test_a_stitch_is_fitted_to_the_activations_that_the_pairing_names():
     assert unbroken < 0.7 < broken
 
 
+# --- clustered noise --------------------------------------------------------------------------------------------------
+
+LATE = [(hybrids, "transpose_1"), (hybrids, "hidden"), (convnets, "stage3.conv"), (convnets, "flatten")]
+
+
+def noisy(networks, cut: str, **settings) -> Trial:
+    a, b = networks()
+    data = digits()
+    return controls.clustered_noise(Trial(a, b, cut, cut, data.fit, data.validation, data.score, **settings))
+
+
+@pytest.mark.parametrize(("networks", "cut"), LATE)
+def test_clustered_noise_is_fully_compatible(networks, cut):
+    """smith2024, section 4.2: no sender at all does as well as the receiver's own layers. It is a warning."""
+    measurement = measure(noisy(networks, cut))
+    assert measurement.scores.accuracy.value >= measurement.receiver.accuracy.value - 0.003
+    assert measurement.penalties["loss"].high < 0.05
+    assert measurement.representation_error > 0.5, "and nothing like the receiver's own activations"
+
+
+@pytest.mark.parametrize(("networks", "cut"), LATE)
+def test_fitted_to_shuffled_labels_clustered_noise_collapses(networks, cut):
+    """Each cluster then goes to whatever class; how many hit their own is chance, so seeds are averaged."""
+    found = [measure(controls.shuffled_pairs(noisy(networks, cut, seed=seed))).scores for seed in range(3)]
+    assert sum(scores.accuracy.value for scores in found) / 3 < 2 * CHANCE
+    assert all(scores.loss.value > 2.2 for scores in found), "ln 10 is 2.3"
+
+
+@pytest.mark.parametrize(("networks", "cut"), LATE[1:3])
+def test_where_clusters_drown_clustered_noise_falls_to_chance(networks, cut):
+    trial = noisy(networks, cut)
+    clear, blurred, drowning, drowned = (
+        measure(controls.clustered_noise(trial, scale=scale)).scores.accuracy for scale in (0.1, 0.3, 1, 100)
+    )
+    assert clear.low > blurred.value
+    assert blurred.low > drowning.high
+    assert drowning.low > drowned.high
+    assert drowned.value < 1.5 * CHANCE
+
+
+@pytest.mark.parametrize("control", [controls.clustered_noise, controls.itself])
+def test_it_is_the_same_trial_whatever_the_sender_and_its_cut(control):
+    """So a matrix measures it once for every cut of the receiver."""
+    (a, b), (c, _) = hybrids(), convnets()
+    data = digits()
+    roles = (data.fit, data.validation, data.score)
+    senders = [(a, "hidden", Linear()), (a, "relu_2", None), (b, "hidden", None), (a, "transpose_2", OnlyWider())]
+    same = [control(Trial(sender, b, cut, "hidden", *roles, stitch=family)) for sender, cut, family in senders]
+    same.append(control(Trial(c, b, "flatten", "hidden", *roles)))
+    assert len({trial.key for trial in same}) == 1
+    others = [
+        control(Trial(a, b, "hidden", "relu_2", *roles)),
+        control(Trial(a, a, "hidden", "hidden", *roles)),
+        control(Trial(a, b, "hidden", "hidden", *roles, seed=1)),
+    ]
+    assert len({trial.key for trial in (same[0], *others)}) == 4
+
+
+def test_clustered_noise_has_the_shape_of_the_receivers_cut_and_a_seed_of_its_own():
+    a, b = hybrids()
+    data = digits()
+    trials = [
+        Trial(a, receiver, "transpose_2", cut, data.fit, data.validation, data.score, seed=seed, stitch=stitch)
+        for receiver, cut, seed, stitch in (
+            (b, "transpose_2", 0, Identity()),
+            (b, "transpose_2", 1, None),
+            (a, "transpose_2", 0, None),
+            (b, "hidden", 0, OnlyWider()),
+        )
+    ]
+    found = [controls.clustered_noise(trial) for trial in trials]
+    assert [noise.sender.shape for noise in found] == [(6, 8)] * 3 + [(24,)]
+    assert {(noise.sender.classes, noise.sender.scale, noise.sender_cut) for noise in found} == {(10, 0.1, "")}
+    assert len({noise.sender.seed for noise in found}) == 4
+    assert [noise.stitch for noise in found] == [Identity(), None, None, None]
+
+
+def test_a_scale_of_ones_own_is_part_of_the_controls_name():
+    trial = plain()
+    wide, default = controls.clustered_noise(trial, scale=0.5), controls.clustered_noise(trial, scale=0.1)
+    assert wide.sender.scale == 0.5
+    assert (wide.control, default.control) == ("clustered noise, scale 0.5", "clustered noise")
+    assert wide.sender.seed == default.sender.seed
+    assert wide.key != default.key
+
+
+def test_without_class_labels_there_is_no_clustered_noise():
+    trial = plain()
+    ones = trial.fit_data.take((trial.fit_data.labels == 1).nonzero()[:, 0], "ones")
+    with pytest.raises(DataError, match=r"samples of ones are of class '1'; .*leave out controls\.clustered_noise"):
+        controls.clustered_noise(replace(trial, fit_data=ones))
+    few = replace(trial, validation_data=ones.take(torch.arange(2), "few"), score_data=ones)
+    assert controls.clustered_noise(few).control == "clustered noise", "only a fit needs classes to tell apart"
+
+
+def test_one_class_is_no_class_label():
+    torch.manual_seed(0)
+    one = wrap(nn.Sequential(nn.Flatten(), nn.Linear(64, 4), nn.Linear(4, 1)), "one")
+    images = digits().fit.images[:8]
+    single = Samples("single", images, torch.zeros(8, dtype=torch.int64), ("only",))
+    trial = Trial(one, one, "0", "0", single, single, single)
+    with pytest.raises(DataError, match="at least 2 classes, and there are 1"):
+        controls.clustered_noise(trial)
+
+
+def test_clustered_noise_cannot_be_untrained():
+    noise = noisy(hybrids, "hidden")
+    for control in (controls.untrained_sender, controls.untrained_both):
+        with pytest.raises(UntrainedError, match="never trained; leave out"):
+            control(noise)
+    assert controls.untrained_receiver(noise).sender is noise.sender
+    assert controls.itself(noise).key == controls.itself(plain()).key
+    assert controls.clustered_noise(noise).key == noise.key
+
+
 # --- all --------------------------------------------------------------------------------------------------------------
 
 
@@ -191,6 +307,7 @@ def test_a_stitch_is_fitted_to_the_activations_that_the_pairing_names():
         (controls.untrained_receiver, "untrained receiver", {"receiver"}),
         (controls.untrained_both, "untrained both", {"sender", "receiver"}),
         (controls.shuffled_pairs, "shuffled pairs", {"fit_data", "validation_data"}),
+        (controls.clustered_noise, "clustered noise", {"sender", "sender_cut"}),
     ],
 )
 def test_a_control_changes_just_what_it_says(control, name, changed):
@@ -213,5 +330,5 @@ def test_a_control_changes_just_what_it_says(control, name, changed):
 def test_controls_are_on_by_default_and_follow_their_trial():
     a, b = hybrids()
     plan = seam(a, b, at="hidden", data=few_digits(), seeds=2)
-    five = ["itself", "untrained sender", "untrained receiver", "untrained both", "shuffled pairs"]
-    assert [(t.seed, t.control) for t in plan] == [(seed, name) for seed in (0, 1) for name in ("", *five)]
+    six = ["itself", "untrained sender", "untrained receiver", "untrained both", "shuffled pairs", "clustered noise"]
+    assert [(t.seed, t.control) for t in plan] == [(seed, name) for seed in (0, 1) for name in ("", *six)]

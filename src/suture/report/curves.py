@@ -10,6 +10,7 @@ from suture.errors import DataError
 from suture.table import summary
 
 PLAIN = ""  #: the control of the trial itself
+NO_SENDER = ("itself", "clustered noise")  #: controls in which the receiver, or no network, is in the sender's place
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +90,7 @@ def arrange(table: pd.DataFrame, score: str) -> Curve:
 
 def _one_pair(rows: pd.DataFrame) -> "pd.Series[str]":
     """A row of the only sender and receiver: a plain one, where there are any."""
-    across = rows[rows["control"] != "itself"]
+    across = rows[~without_sender(rows)]
     across = rows if across.empty else across
     for role in ("sender", "receiver"):
         names = dict.fromkeys(across[role])
@@ -98,8 +99,13 @@ def _one_pair(rows: pd.DataFrame) -> "pd.Series[str]":
     return across.sort_values("control", kind="stable").iloc[0]
 
 
+def without_sender(rows: pd.DataFrame) -> "pd.Series[bool]":
+    """Which rows are of a control that depends on the receiver's cut alone."""
+    return rows["control"].isin(NO_SENDER) | (rows["sender"] == "")
+
+
 def _label(rows: pd.DataFrame, cut: str) -> str:
-    here = rows[(rows["receiver_cut"] == cut) & (rows["control"] != "itself")]
+    here = rows[(rows["receiver_cut"] == cut) & ~without_sender(rows)]
     senders = [name for name in dict.fromkeys(here["sender_cut"]) if name != cut]
     return f"{senders[0]} → {cut}" if senders else cut
 

@@ -35,6 +35,7 @@ STYLE: dict[str, Any] = {
     "legend.frameon": False,
     "pdf.fonttype": 42,
     "svg.fonttype": "none",
+    "hatch.linewidth": 0.4,
 }
 
 #: Colour, marker and order of every kind of trial.
@@ -45,13 +46,14 @@ LOOK = {
     "untrained receiver": ("#E69F00", "^"),
     "untrained both": ("#CC79A7", "D"),
     "shuffled pairs": ("#7F7F7F", "x"),
+    "clustered noise": ("#882255", "p"),
 }
 _OTHERS = (("#56B4E9", "P"), ("#000000", "*"), ("#8C6D31", "<"), ("#5254A3", ">"))
 _DASHES: dict[str, Any] = {"receiver": "-", "sender": (0, (4, 2))}
-_WIDTH = 6.6  #: inches: a page of text
-_WIDEST = 10.0  #: inches: a page on its side
+WIDTH = 6.6  #: inches: a page of text
+WIDEST = 10.0  #: inches: a page on its side
 _LETTER = 4.5  #: points: the width of a letter of the legend, on average
-_SMALLEST = 4.5  #: points: the smallest letters
+SMALLEST = 4.5  #: points: the smallest letters
 _LETTERS = 50  #: after which the name of a line is broken in the legend
 
 Entries = list[tuple[Artist, str]]
@@ -66,10 +68,10 @@ def curve(table: pd.DataFrame, score: str = "accuracy") -> Figure:
     shown = arrange(table, score)
     if all(line["stitched"].isna().all() for line in shown.lines.values()):
         raise DataError(f"the table has no measurement of '{score}' to draw: every trial failed")
-    with _styled():
+    with styled():
         crowd = min(max(len(shown.cuts) - 20, 0), 40) / 40
         panels = 2 if shown.plain["penalty"].notna().any() else 1
-        figure = Figure(figsize=(_WIDTH + (_WIDEST - _WIDTH) * crowd, 1), layout="constrained")
+        figure = Figure(figsize=(WIDTH + (WIDEST - WIDTH) * crowd, 1), layout="constrained")
         axes = figure.subplots(panels, 1, sharex=True, squeeze=False, height_ratios=[2.4, 1][:panels])[:, 0]
         entries = _scores(axes[0], shown)
         if panels == 2:
@@ -84,7 +86,7 @@ def _scores(axes: Axes, shown: Curve) -> Entries:
     """Draw the parents and every kind of trial; what the legend says of each."""
     scale, unit = (100.0, "%") if shown.percent else (1.0, shown.unit)
     entries: Entries = []
-    for kind in sorted(shown.lines, key=_order):
+    for kind in sorted(shown.lines, key=place_of):
         name = f"{shown.sender} → {shown.receiver}" if kind == PLAIN else kind
         name = "receiver to itself" if kind == "itself" else name
         entries.append((_line(axes, shown.lines[kind], "stitched", kind, scale), name))
@@ -140,7 +142,8 @@ def _alone(values: "np.ndarray[Any, np.dtype[np.float64]]") -> "np.ndarray[Any, 
     return np.asarray(there & ~before & ~after)
 
 
-def _order(kind: str) -> int:
+def place_of(kind: str) -> int:
+    """The place of a kind of trial among all kinds; those of a user's own come last."""
     return list(LOOK).index(kind) if kind in LOOK else len(LOOK)
 
 
@@ -160,11 +163,11 @@ def _name_cuts(figure: Figure, axes: Axes, shown: Curve) -> float:
     The height of all that, in inches.
     """
     room = 72 * 0.9 * figure.get_figwidth() / len(shown.cuts)  # points
-    step = int(np.ceil(_SMALLEST / room))
-    names = [_shortened(name) for name in shown.labels[::step]]
+    step = int(np.ceil(SMALLEST / room))
+    names = [shortened(name) for name in shown.labels[::step]]
     length = max(map(len, names)) * _LETTER
     flat, steep = length < room, room * step < 14
-    size = min(7.0, max(_SMALLEST, 0.85 * room * step)) if steep else 7.0
+    size = min(7.0, max(SMALLEST, 0.85 * room * step)) if steep else 7.0
     axes.set_xticks(
         range(0, len(shown.cuts), step),
         names,
@@ -179,7 +182,7 @@ def _name_cuts(figure: Figure, axes: Axes, shown: Curve) -> float:
     return 0.3 + (0.1 if flat else length * size / 7.0 / 72 * (1 if steep else 0.65))
 
 
-def _shortened(name: str, longest: int = 40) -> str:
+def shortened(name: str, longest: int = 40) -> str:
     """A name with its middle left out where it is very long: its ends tell cuts apart."""
     return name if len(name) <= longest else f"{name[: longest // 2]}…{name[-longest // 2 + 1 :]}"
 
@@ -211,7 +214,7 @@ def save(figure: Figure, stem: str | Path) -> list[Path]:
     try:
         for path in paths:
             path.parent.mkdir(parents=True, exist_ok=True)
-            with _styled():
+            with styled():
                 figure.savefig(path, dpi=200, metadata={"CreationDate": None} if path.suffix == ".pdf" else None)
     except OSError as error:
         raise OutputError(f"cannot write {path}: {error.strerror or error}; name another folder") from error
@@ -219,7 +222,7 @@ def save(figure: Figure, stem: str | Path) -> list[Path]:
 
 
 @contextmanager
-def _styled() -> Iterator[None]:
+def styled() -> Iterator[None]:
     """Draw in the style, whatever the user's settings; a glyph that the font lacks is drawn as a box."""
     kept: dict[Any, Any] = {
         k: v for k, v in mpl.rcParamsDefault.items() if not k.startswith(("backend", "interactive"))

@@ -108,8 +108,8 @@ def pooled(shape: Shape) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor],
     """How features ``(n, *shape)``, channels first, are averaged over neighbours to at most ``FEATURES`` a sample.
 
     Gives the averaging, to rows ``(n, pooled)``, and what turns a weight of those (out, pooled) into the same map of
-    all features ``(out, *shape)``: averaging is linear, so a regression on averages is a member of the whole family, and
-    the best one where nothing had to be averaged.
+    all features ``(out, *shape)``: averaging is linear, so a regression on averages is a member of the whole family,
+    and the best one where nothing had to be averaged.
     """
     places = shape[1:]
     grid = places
@@ -153,4 +153,5 @@ def _own_order(weight: Tensor) -> Tensor:
 
 
 def _linear(stitch: nn.Module) -> nn.Linear:
-    return next(module for module in stitch.modules() if isinstance(module, nn.Linear))
+    layers = [module for module in stitch.modules() if isinstance(module, nn.Linear)]
+    return layers[0]
