@@ -120,7 +120,7 @@ def pooled(shape: Shape) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor],
     average = nn.functional.adaptive_avg_pool2d if len(places) == 2 else nn.functional.adaptive_avg_pool1d
     size = grid if len(places) == 2 else grid[0]
     every = torch.eye(prod(places), dtype=torch.float64).reshape(prod(places), 1, *places)
-    share = average(every, size).flatten(1)  # type: ignore[arg-type]
+    share: Tensor = average(every, size).flatten(1)  # type: ignore[arg-type]
 
     def pool(x: Tensor) -> Tensor:
         averaged: Tensor = average(x, size)  # type: ignore[arg-type]
@@ -139,7 +139,8 @@ def _leading(weight: Tensor, count: int) -> Tensor:
     if count == channels:
         return torch.eye(channels, dtype=weight.dtype)
     by_channel = weight.movedim(1, 0).flatten(1)
-    return torch.linalg.eigh(by_channel @ by_channel.T).eigenvectors[:, -count:].T
+    vectors: Tensor = torch.linalg.eigh(by_channel @ by_channel.T).eigenvectors
+    return vectors[:, -count:].T
 
 
 def _channels_first(x: Tensor) -> Tensor:

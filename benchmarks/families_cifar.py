@@ -1,0 +1,91 @@
+"""One seam by every family that can join it, on CIFAR-10: accuracy, representation error, parameters, seconds.
+
+    python benchmarks/families_cifar.py path/to/cifar10 runs/cifar
+
+The seam is ``layer2.0`` of two ResNets trained from different seeds (``cifar_networks.py``), the data 10,000 training
+and all 10,000 test images, one thread. Every family is fitted in closed form and on the task, and a 1×1 convolution by
+every fit. Prints the tables of ``docs/families.md``; measured trials are kept in the folder and not measured again.
+"""
+
+import argparse
+from pathlib import Path
+
+import pandas as pd
+from cifar_networks import load, make_all
+
+import suture
+from suture import table
+from suture.activations import Activations
+from suture.fits import Fit, LeastSquares, MatchActivations, Narrower, Random, SoftLabels, TaskLoss
+from suture.plans import seam
+from suture.stitches import Conv, Diagonal, FullLinear, Identity, LowRank, Orthogonal, Permutation, Stitch
+
+AT = "layer2.0"
+FAMILIES: list[Stitch] = [
+    *(Identity(), Permutation(), Diagonal(), Orthogonal()),
+    *(LowRank(rank) for rank in (1, 2, 4, 8, 16)),
+    *(Conv(batchnorm=False), Conv(), Conv(3), Conv(5), Conv(7), Conv(9), FullLinear()),
+]
+FITS: list[Fit] = [
+    LeastSquares(),
+    LeastSquares(rescale=False),
+    MatchActivations(),
+    TaskLoss(),
+    TaskLoss(start=Random()),
+    TaskLoss(start=Narrower(Orthogonal())),
+    TaskLoss(start=MatchActivations()),
+    TaskLoss(targets=SoftLabels()),
+]
+
+
+def cells() -> list[tuple[Stitch, Fit]]:
+    by_family = [
+        (f, fit) for f in FAMILIES for fit in ([LeastSquares(), TaskLoss()] if f != Identity() else [Random()])
+    ]
+    return by_family + [(Conv(), fit) for fit in FITS if fit not in (LeastSquares(), TaskLoss())]
+
+
+def shown(rows: pd.DataFrame) -> str:
+    lines = ["| stitch | fit | accuracy | penalty, pp | representation error | parameters | s |", "|" + " --- |" * 7]
+    lines += [
+        f"| `{row.stitch}` | `{row.fit}` | {100 * row.stitched:.1f} | {row.penalty:+.1f} [{row.penalty_low:.1f}, "
+        f"{row.penalty_high:.1f}] | {row.representation_error:.2f} | {row.parameters:,} | {row.seconds:.0f} |"
+        for row in rows.itertuples()
+    ]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data")
+    parser.add_argument("folder", type=Path)
+    given = parser.parse_args()
+    make_all(given.data, given.folder, ["resnet-0", "resnet-1"])
+    data = suture.load_data(given.data, name="cifar10").limited(fit=10_000)
+    a, b = (load(f"resnet-{seed}", given.folder, data, label) for seed, label in ((0, "A"), (1, "B")))
+    path = given.folder / "families.parquet"
+    rows = pd.read_parquet(path) if path.exists() else pd.DataFrame({"trial": []})
+    cache = Activations()
+    for network in (a, b):  # prefixes run once for all, and are not counted
+        for samples in (data.fit, data.validation, data.score):
+            cache.at(network, AT, samples)
+    for family, fit in cells():
+        (trial,) = seam(a, b, at=AT, data=data, stitch=family, fit=fit, controls=())
+        if trial.key in set(rows["trial"]):
+            continue
+        measured = suture.measure(trial, cache)
+        parameters = sum(parameter.numel() for parameter in measured.stitch.parameters())
+        row = table.to_table([measured]).query("score == 'accuracy'").assign(parameters=parameters)
+        rows = pd.concat([rows, row])
+        rows.to_parquet(path, index=False)
+        print(f"{family} by {fit}: {measured.scores.accuracy}, {measured.seconds:.0f} s", flush=True)
+    names = {str(fit): fit for fit in FITS}
+    first = rows[rows["fit"].isin([str(LeastSquares()), str(TaskLoss()), str(Random())])]
+    parents = rows[["receiver_score", "sender_score"]].iloc[0] * 100
+    print(f"receiver alone {parents['receiver_score']:.1f} %, sender alone {parents['sender_score']:.1f} %")
+    print(shown(first))
+    print(shown(rows[(rows["stitch"] == str(Conv())) & rows["fit"].isin(names)]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""The matrix of two ResNets and a vision transformer on CIFAR-10, every network into every network, with all controls.
+
+    python benchmarks/matrix_cifar.py path/to/cifar10 runs/cifar
+
+Cuts: the ends of all residual blocks and of all transformer blocks. Trains the three networks first where their weights
+are not there (``cifar_networks.py``; about 50 CPU minutes). Stitches are fitted on the first ``--fit-samples`` training
+images and scored on the first ``--score-samples`` test images. Two processes share the trials and write what they have
+every few minutes; started again, only what is missing is measured. Writes the table, the heat map of each pair of
+networks and the summary by depth, and prints the triangle means and the time.
+"""
+
+import argparse
+import os
+import time
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+
+import pandas as pd
+import torch
+from cifar_networks import load, make_all
+
+import suture
+from suture import table
+from suture.activations import Activations
+from suture.depth import by_depth
+from suture.fits import TaskLoss
+from suture.report import figures, heatmaps
+from suture.runners.local import attempt
+
+NETWORKS = ["resnet1111", "resnet2222", "vit"]
+CUTS = ("layer*.?", "blocks.?")
+FIT = TaskLoss(steps=100, check=25)
+PROCESSES = 2
+KEEP_EVERY = 60.0  #: seconds
+
+
+def planned(given: argparse.Namespace) -> suture.Plan:
+    data = suture.load_data(given.data, name="cifar10").limited(fit=given.fit_samples, score=given.score_samples)
+    networks = [load(name, given.folder, data) for name in NETWORKS]
+    return suture.matrix(networks, data=data, cuts=CUTS, fit=FIT)
+
+
+def measured(path: Path) -> pd.DataFrame:
+    return table.load(path) if path.exists() else table.to_table([])
+
+
+def work(given: argparse.Namespace, which: int) -> float:
+    """Measure one share of the trials; the CPU seconds it took."""
+    torch.set_num_threads(1)
+    path = given.folder / f"matrix-{which}.parquet"
+    kept = measured(path)
+    done = set(kept["trial"])
+    trials = [trial for trial in planned(given)[which::PROCESSES] if trial.key not in done]
+    cache, new, saved, begun = Activations(6 * 2**30), [], time.time(), time.process_time()
+    for i, trial in enumerate(trials, start=1):
+        new.append(attempt(trial, cache))
+        if time.time() - saved > KEEP_EVERY or i == len(trials):
+            kept = pd.concat([kept, table.to_table(new)]).astype(table.COLUMNS)
+            table.save(kept, path)
+            new, saved = [], time.time()
+            print(f"process {which}: {i} of {len(trials)}, {time.process_time() - begun:.0f} CPU s", flush=True)
+    return time.process_time() - begun
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--fit-samples", type=int, default=3000)
+    parser.add_argument("--score-samples", type=int, default=1000)
+    given = parser.parse_args()
+    make_all(given.data, given.folder, NETWORKS)
+    begun = time.time()
+    with ProcessPoolExecutor(PROCESSES, mp_context=get_context("spawn")) as pool:
+        seconds = sum(pool.map(work, [given] * PROCESSES, range(PROCESSES)))
+    whole = pd.concat([measured(given.folder / f"matrix-{i}.parquet") for i in range(PROCESSES)]).astype(table.COLUMNS)
+    table.save(whole, given.folder / "matrix.parquet")
+    summary = by_depth(whole)
+    summary.to_csv(given.folder / "matrix-depth.csv", index=False)
+    figures.save(heatmaps.matrix(whole), given.folder / "matrix")
+    print(summary.to_string())
+    each = whole.drop_duplicates("trial")
+    print(
+        f"{len(each)} trials, {(each['status'] == 'failed').sum()} failed, {each['seconds'].sum():.0f} s in trials; "
+        f"this run {time.time() - begun:.0f} s of wall time and {seconds:.0f} CPU s on {os.cpu_count()} cores"
+    )
+
+
+if __name__ == "__main__":
+    main()
