@@ -30,7 +30,7 @@ from suture.runners.local import attempt
 
 NETWORKS = ["resnet1111", "resnet2222", "vit"]
 CUTS = ("layer*.?", "blocks.?")
-FIT = TaskLoss(steps=100, check=25)
+FIT = TaskLoss(steps=60, check=20)
 PROCESSES = 2
 KEEP_EVERY = 60.0  #: seconds
 
@@ -45,12 +45,17 @@ def measured(path: Path) -> pd.DataFrame:
     return table.load(path) if path.exists() else table.to_table([])
 
 
+def gathered(folder: Path) -> pd.DataFrame:
+    parts = [measured(folder / f"matrix-{which}.parquet") for which in range(PROCESSES)]
+    return pd.concat(parts).astype(table.COLUMNS)
+
+
 def work(given: argparse.Namespace, which: int) -> float:
     """Measure one share of the trials; the CPU seconds it took."""
     torch.set_num_threads(1)
     path = given.folder / f"matrix-{which}.parquet"
     kept = measured(path)
-    done = set(kept["trial"])
+    done = set(gathered(given.folder)["trial"])
     trials = [trial for trial in planned(given)[which::PROCESSES] if trial.key not in done]
     cache, new, saved, begun = Activations(6 * 2**30), [], time.time(), time.process_time()
     for i, trial in enumerate(trials, start=1):
@@ -67,14 +72,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data")
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--fit-samples", type=int, default=3000)
+    parser.add_argument("--fit-samples", type=int, default=2000)
     parser.add_argument("--score-samples", type=int, default=1000)
     given = parser.parse_args()
     make_all(given.data, given.folder, NETWORKS)
     begun = time.time()
     with ProcessPoolExecutor(PROCESSES, mp_context=get_context("spawn")) as pool:
         seconds = sum(pool.map(work, [given] * PROCESSES, range(PROCESSES)))
-    whole = pd.concat([measured(given.folder / f"matrix-{i}.parquet") for i in range(PROCESSES)]).astype(table.COLUMNS)
+    whole = gathered(given.folder)
     table.save(whole, given.folder / "matrix.parquet")
     summary = by_depth(whole)
     summary.to_csv(given.folder / "matrix-depth.csv", index=False)
