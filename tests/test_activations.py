@@ -12,6 +12,7 @@ from suture.activations import CHUNK, Activations
 from suture.data import Data
 from suture.errors import FitError
 from suture.fits import LeastSquares
+from suture.noise import ClusteredNoise
 from suture.plans import curve
 from suture.runners.local import run_all
 from trained import convnets, few_digits, hybrids, tensor_bits
@@ -133,6 +134,29 @@ def test_what_somebody_changed_is_computed_anew():
     cache.at(a, "one", data)[3:5].mul_(2)
     cache.at(a, "two", data).relu_()
     assert {cut: tensor_bits(cache.at(a, cut, data)) for cut in ("three", "two", "one")} == wanted
+
+
+def test_noise_is_drawn_and_takes_no_room_from_anybody():
+    a, data = counted("A", 0), samples(40, 1)
+    noise = ClusteredNoise((6,), 3)
+    cache = Activations(40 * 6 * 4)
+    one = cache.at(a, "one", data)
+    assert torch.equal(cache.at(noise, "", data), noise.activations(data))
+    cache.at(noise, "", data).zero_()
+    assert torch.equal(cache.at(noise, "", data.shuffled(0)), noise.activations(data))
+    assert cache.at(a, "one", data) is one
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
+def test_activations_are_in_the_networks_own_floating_type(dtype):
+    model = nn.Sequential(nn.Flatten(), nn.Linear(6, 6), nn.Linear(6, 3)).to(dtype)
+    data = samples(40, 1)
+    network = Network(model, example=data.example, name="A")
+    cache = Activations()
+    with torch.no_grad():
+        flat = model[1](data.images.flatten(1).to(dtype))
+        assert torch.equal(cache.at(network, "1", data), flat)
+        assert torch.equal(cache.outputs(network, data), model[2](flat))
 
 
 class Logarithm(nn.Module):

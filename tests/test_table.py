@@ -14,7 +14,7 @@ from pandas.testing import assert_frame_equal
 from scipy import stats
 from torch import nn
 
-from suture import Measurement, Trial, measure, summary
+from suture import Measurement, Trial, controls, measure, summary
 from suture.activations import Activations
 from suture.errors import DataError, OutputError
 from suture.fits import Fit, LeastSquares, TaskLoss
@@ -117,6 +117,11 @@ def headless() -> Measurement:
 
 
 @cache
+def noisy(seed: int) -> Measurement:
+    return measure(controls.clustered_noise(trial(seed=seed, fit=LeastSquares())))
+
+
+@cache
 def failure() -> Failure:
     failed = attempt(trial(fit=Breaks()), Activations())
     assert isinstance(failed, Failure)
@@ -205,6 +210,23 @@ def test_a_sender_with_another_head_has_an_empty_score():
     assert table["sender_score"].isna().all()
     assert table["receiver_score"].notna().all()
     assert (table["status"] == "ok").all()
+
+
+def test_a_noise_sender_is_empty_and_so_is_all_that_is_a_senders(tmp_path):
+    table = to_table([noisy(0)])
+    assert len(table) == 3
+    assert set(table["sender"]) == set(table["sender_cut"]) == {""}
+    assert table[["sender_depth", "sender_score"]].isna().all(axis=None)
+    assert set(table["receiver_cut"]) == {"relu"}
+    assert set(table["receiver_depth"]) == {3 / 15}
+    assert set(table["control"]) == {"clustered noise"}
+    assert set(table["stitch"]) == {str(Conv())}
+    assert table[["stitched", "receiver_score", "representation_error", "n"]].notna().all(axis=None)
+    assert (table["status"] == "ok").all()
+    assert table.dtypes.equals(to_table([measurement()]).dtypes)
+    assert_frame_equal(load(save(table, tmp_path / "noise.parquet")), table)
+    failed = attempt(controls.clustered_noise(trial(fit=Breaks())), Activations())
+    assert to_table([failed])[["sender", "sender_cut"]].eq("").all(axis=None)
 
 
 def test_a_failed_trial_has_its_rows_and_its_reason():
@@ -340,6 +362,23 @@ def test_a_summary_survives_parquet(tmp_path):
     found = summary(table_of([(None, 0), (None, 1), (None, 2)]))
     assert (found["steps"] % 1 != 0).any()
     assert_frame_equal(load(save(found, tmp_path / "summary.parquet")), found)
+
+
+def test_noise_rows_are_summarised_over_their_seeds_and_with_nobody_else():
+    """Their missing depth must not lose them, nor mix them with a row of the same cut."""
+    results = [measure(trial(seed=seed, fit=LeastSquares())) for seed in range(3)]
+    results += [noisy(seed) for seed in range(3)]
+    results += [measure(controls.clustered_noise(results[0].trial, scale=2))]
+    table = to_table(results)
+    found = summary(table)
+    assert list(found["control"]) == ["", "", ""] + ["clustered noise"] * 3 + ["clustered noise, scale 2"] * 3
+    assert list(found["seeds"]) == [3] * 6 + [1] * 3
+    noise = found[found["control"] == "clustered noise"]
+    wanted = table[table["control"] == "clustered noise"].groupby("score", sort=False)
+    assert list(noise["stitched"]) == pytest.approx(list(wanted["stitched"].mean()))
+    assert set(noise["interval"]) == {"t over stitch seeds"}
+    assert set(noise["sender"]) == set(noise["sender_cut"]) == {""}
+    assert noise[["sender_depth", "sender_score"]].isna().all(axis=None)
 
 
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt(), ValueError("arrow")])

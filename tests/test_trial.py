@@ -190,6 +190,15 @@ def test_noise_is_stitched_to_what_the_receiver_makes_of_the_same_images():
     assert m.penalties["accuracy"].value == pytest.approx(100 * (m.receiver.accuracy.value - m.scores.accuracy.value))
 
 
+def test_noise_alone_is_as_among_others():
+    cache = Activations(200_000)
+    trials = [control(trial(fit=QUICK)) for control in (controls.clustered_noise, controls.itself)]
+    trials += [trial(fit=QUICK), controls.shuffled_pairs(trials[0]), noisy(fit=QUICK), trials[0]]
+    alone = {t.key: bits(measure(t)) for t in trials}
+    assert len({str(found) for found in alone.values()}) == 5
+    assert {t.key: bits(measure(t, cache)) for t in reversed(trials)} == alone
+
+
 def test_noise_has_no_score_and_no_stitched_network():
     m = measure(noisy())
     assert dict(m.sender) == {}
@@ -277,14 +286,16 @@ def test_a_network_of_another_floating_type_is_worth_what_its_original_is(dtype,
     assert m.scores.accuracy.value == pytest.approx(plain.scores.accuracy.value, abs=max(near, 1.01 / 260))
 
 
-@pytest.mark.parametrize("fit", [TaskLoss(steps=40, check=20), TaskLoss(start=Random(), steps=40)], ids=["", "random"])
+@pytest.mark.parametrize("fit", [QUICK, TaskLoss(start=Random(), steps=40)], ids=["from least squares", "random"])
 @pytest.mark.parametrize("cut", ["conv", "transpose_2", "hidden"])
 @pytest.mark.parametrize("role", ["sender", "receiver"])
 @pytest.mark.parametrize("dtype", TYPES.values(), ids=TYPES)
 def test_a_stitch_descends_between_networks_of_two_floating_types(dtype, role, cut, fit):
     t = trial(cut, **{role: typed(0 if role == "sender" else 1, dtype)}, fit=fit)
     m = measure(t)
-    assert min(point.validation_loss for point in m.curve) < m.curve[0].validation_loss
+    assert m.steps > 0
+    losses = [point.validation_loss for point in m.curve]
+    assert fit is QUICK or min(losses) < 0.9 * losses[0], "least squares may already be the best"
     assert {p.dtype for p in m.stitch.parameters()} == {torch.float32}
     logits = m.stitched(t.score_data.images)
     assert logits.dtype == (torch.float32 if role == "sender" else dtype)
