@@ -1,6 +1,7 @@
 """Plans make trials, all of them and in order, and refuse what cannot be measured before any work is done."""
 
 import itertools
+from collections import OrderedDict
 from dataclasses import dataclass, replace
 
 import pytest
@@ -10,15 +11,16 @@ from torch import nn
 import suture
 from suture import Plan, Samples, controls, curve
 from suture.data import Data
-from suture.errors import CutError, DataError, ShapeError
+from suture.errors import CutError, DataError, NetworkError, ShapeError, SutureError
 from suture.fits import Fit, LeastSquares, TaskLoss
-from suture.plans import seam
+from suture.plans import matrix, seam
 from suture.scores import Accuracy, CrossEntropy
-from suture.stitches import Conv, Linear
+from suture.stitches import Conv, Linear, LowRank
 from suture.trial import Failure
 from trained import Hybrid, digits, few_digits, hybrids, wrap
 
-NAMES = ["", "itself", "untrained sender", "untrained receiver", "untrained both", "shuffled pairs"]
+NAMES = ["", "itself", "untrained sender", "untrained receiver", "untrained both", "shuffled pairs", "clustered noise"]
+OF_RECEIVER = ("itself", "clustered noise")  # controls that depend on the receiver's cut alone
 
 
 @pytest.fixture
@@ -40,9 +42,9 @@ def test_a_curve_is_every_shared_cut_with_every_seed_and_control_in_order(no_wor
     a, b = hybrids()
     plan = curve(a, b, data=few_digits(), seeds=2)
     wanted = itertools.product(a.cuts.names, (0, 1), NAMES)
-    assert [(t.sender_cut, t.seed, t.control) for t in plan] == list(wanted)
-    assert all(t.receiver_cut == t.sender_cut for t in plan)
-    assert len({t.key for t in plan}) == len(plan) == 15 * 2 * 6
+    assert [(t.receiver_cut, t.seed, t.control) for t in plan] == list(wanted)
+    assert all(t.sender_cut == ("" if t.control == "clustered noise" else t.receiver_cut) for t in plan)
+    assert len({t.key for t in plan}) == len(plan) == 15 * 2 * 7
 
 
 def test_cuts_are_shared_where_the_names_are(no_work):
@@ -97,6 +99,155 @@ def test_plans_add_up_and_are_cut():
     assert isinstance(both[:2], Plan)
     assert list(both[:2] + both[2:]) == list(both)
     assert repr(both) == "Plan(4 trials: plain, itself)"
+
+
+# --- matrices ---------------------------------------------------------------------------------------------------------
+
+
+def mlp(name: str, layers: int, seed: int = 0) -> suture.Network:
+    """A network of so many linear layers; cut after all but the last: flat, block0.0, block0.1, …"""
+    torch.manual_seed(seed)
+    names = [f"block{i // 2}" for i in range(layers - 1)]
+    blocks = {
+        block: nn.Sequential(*(nn.Linear(64, 64) for _ in range(names.count(block)))) for block in dict.fromkeys(names)
+    }
+    return wrap(nn.Sequential(OrderedDict(flat=nn.Flatten(), **blocks, head=nn.Linear(64, 10))), name)
+
+
+def seams_of(plan, control=""):
+    return [(t.sender.name, t.receiver.name, t.sender_cut, t.receiver_cut) for t in plan if t.control == control]
+
+
+def test_a_matrix_is_every_sender_cut_with_every_receiver_cut(no_work):
+    a, b = mlp("a", 5), mlp("b", 3, seed=1)
+    plan = matrix(a, b, data=few_digits(), seeds=2)
+    every = [("a", "b", *cuts) for cuts in itertools.product(a.cuts.names, b.cuts.names)]
+    for control in set(NAMES) - {*OF_RECEIVER}:
+        assert seams_of(plan, control) == [seam for seam in every for _ in (0, 1)]
+    assert [t.seed for t in plan if t.control == ""] == [0, 1] * len(every)
+
+
+def test_what_depends_on_the_receiver_alone_is_planned_once(no_work):
+    """Whatever the sender and its cut: the paper's own reckoning of how many trials there are."""
+    a, b, c = mlp("a", 4), mlp("b", 3, seed=1), mlp("c", 5, seed=2)
+    plan = matrix([a, b], [b, c], data=few_digits(), seeds=2)
+    senders, receivers = len(a.cuts) + len(b.cuts), len(b.cuts) + len(c.cuts)
+    per_control = {kind: sum(t.control == kind for t in plan) for kind in NAMES}
+    assert per_control == {k: 2 * receivers * (1 if k in OF_RECEIVER else senders) for k in NAMES}
+    assert len({(t.key, t.control) for t in plan}) == len(plan)
+    assert {(t.receiver.name, t.receiver_cut) for t in plan if t.control == "clustered noise"} == {
+        (network.name, cut) for network in (b, c) for cut in network.cuts.names
+    }
+
+
+def test_without_receivers_every_network_receives(no_work):
+    a, b = mlp("a", 3), mlp("b", 3, seed=1)
+    alone, both = (matrix([a, b], *more, data=few_digits(), controls=()) for more in ((), ([a, b],)))
+    assert list(alone) == list(both)
+    assert {seam[:2] for seam in seams_of(alone)} == {("a", "a"), ("a", "b"), ("b", "a"), ("b", "b")}
+    assert list(matrix([a, b, a], data=few_digits(), controls=())) == list(alone)
+
+
+def test_equal_networks_of_two_names_keep_their_rows(no_work):
+    """Their trials are equal, key by key; a table must still show both."""
+    one, other = mlp("one", 3), mlp("other", 3)
+    assert one.fingerprint == other.fingerprint
+    plan = matrix([one, other], one, data=few_digits(), controls=(controls.itself,))
+    assert {seam[0] for seam in seams_of(plan)} == {"one", "other"}
+    assert len(seams_of(plan, "itself")) == len(one.cuts)
+
+
+@pytest.mark.parametrize(
+    ("cuts", "of_a", "of_b"),
+    [
+        ("block0.*", ["block0.0", "block0.1"], ["block0.0", "block0.1"]),
+        (("block2*", "flat"), ["flat", "block2.0"], ["flat"]),
+        (("block1.1", "block0.1"), ["block0.1", "block1.1"], ["block0.1"]),
+        ({"a": "flat"}, ["flat"], ["flat", "block0.0", "block0.1", "block1.0"]),
+        ({"a": ("*.0",), "b": "block1.0"}, ["block0.0", "block1.0", "block2.0"], ["block1.0"]),
+        (None, ["flat", *(f"block{i}.{j}" for i in (0, 1) for j in (0, 1)), "block2.0"], None),
+    ],
+    ids=str,
+)
+def test_cuts_are_chosen_by_name_alias_and_pattern(cuts, of_a, of_b, no_work):
+    a, b = mlp("a", 6), mlp("b", 4, seed=1)
+    made = seams_of(matrix(a, b, data=few_digits(), cuts=cuts, controls=()))
+    assert made == [("a", "b", *pair) for pair in itertools.product(of_a, of_b or of_a[:4])]
+
+
+def test_an_alias_and_a_cut_itself_choose_a_cut(no_work):
+    a, b = mlp("a", 6), mlp("b", 4, seed=1)
+    assert "block0" in a.cuts.find("block0.1").aliases
+    made = seams_of(matrix(a, b, data=few_digits(), cuts=("block0", a.cuts[0]), controls=()))
+    assert made == [("a", "b", *pair) for pair in itertools.product(["flat", "block0.1"], repeat=2)]
+
+
+def test_each_role_may_have_cuts_of_its_own(no_work):
+    a, b = mlp("a", 4), mlp("b", 4, seed=1)
+    plan = matrix([a, b], data=few_digits(), cuts="flat", sender_cuts="block1*", controls=())
+    assert {seam[2:] for seam in seams_of(plan)} == {("block1.0", "flat")}
+    plan = matrix([a, b], data=few_digits(), sender_cuts="flat", receiver_cuts={"b": "block0.1"}, controls=())
+    assert {s[3] for s in seams_of(plan) if s[1] == "b"} == {"block0.1"}
+    assert {s[3] for s in seams_of(plan) if s[1] == "a"} == set(a.cuts.names)
+
+
+def test_every_setting_reaches_every_trial_of_a_matrix(no_work):
+    a, b = hybrids()
+    settings = {"stitch": Linear(), "fit": LeastSquares(rescale=False), "scores": (CrossEntropy(),), "network_seed": 9}
+    data = few_digits()
+    plan = matrix(a, b, data=data, cuts="hidden", seeds=(5,), controls=(controls.itself,), **settings)
+    assert len(plan) == 2
+    for t in plan:
+        assert {name: getattr(t, name) for name in settings} == settings
+        assert (t.fit_data, t.validation_data, t.score_data, t.seed) == (data.fit, data.validation, data.score, 5)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"cuts": "layer*"}, r"'layer\*' matches no cut of a; its cuts: flat, block0.0"),
+        ({"cuts": ("flat", "blok*")}, r"'blok\*' matches no cut of a or b; leave it out"),
+        ({"cuts": {"c": "flat"}}, "cuts are given for 'c', and the networks are 'a', 'b'"),
+        ({"sender_cuts": {"b": "flat"}}, "cuts are given for 'b', and the networks are 'a'"),
+        ({"cuts": {"a": ("flat", "head")}}, "'head' matches no cut of a"),
+        ({"receiver_cuts": "block2.0"}, "'block2.0' matches no cut of b; its cuts"),
+        ({"cuts": ()}, "no pattern matches no cut of a"),
+        ({"seeds": 0}, "seeds=0 plans no trial"),
+        ({"stitch": Conv()}, r"a → b at flat → flat: Conv\(.*cannot join the sender's vector 64"),
+        ({"stitch": LowRank(65)}, r"a → b at flat → flat: LowRank\(rank=65\)"),
+    ],
+    ids=str,
+)
+def test_what_makes_no_matrix_is_refused(settings, message, no_work):
+    a, b = mlp("a", 6), mlp("b", 4, seed=1)
+    with pytest.raises(SutureError, match=message):
+        matrix(a, b, data=few_digits(), **settings)
+
+
+def test_networks_of_one_name_are_refused(no_work):
+    with pytest.raises(NetworkError, match=r"two networks are called 'a'; tell them apart: Network\(…, name=…\)"):
+        matrix(mlp("a", 3), mlp("a", 3, seed=1), data=few_digits())
+    with pytest.raises(NetworkError, match="at least one sender"):
+        matrix([], data=few_digits())
+
+
+def test_a_matrix_across_kinds_is_planned_without_naming_a_stitch(no_work):
+    """Maps, tokens and vectors, every one into every other."""
+    a, b = hybrids()
+    plan = matrix(a, b, data=few_digits(), controls=())
+    assert len(plan) == len(a.cuts) * len(b.cuts)
+    assert len({str(t.family) for t in plan}) > 3
+
+
+def test_planning_a_large_matrix_is_quick(no_work, monkeypatch):
+    """By what it costs, not by the clock: weights and images are hashed once, whatever the number of trials."""
+    a, b = mlp("a", 9), mlp("b", 9, seed=1)
+    hashed = []
+    digest = suture.Network.state_digest
+    monkeypatch.setattr(suture.Network, "state_digest", lambda self: hashed.append(self.name) or digest(self))
+    plan = matrix(a, b, data=few_digits())
+    assert len(plan) == 81 * 5 + 2 * 9
+    assert len(hashed) <= 2 * 3  # the untrained ones are made, once each
 
 
 # --- refusals ---------------------------------------------------------------------------------------------------------

@@ -7,12 +7,15 @@ network tells what the sender's representation is worth to the receiver. Always 
 from suture import controls, errors, fits, recipes, scores, stitches
 from suture.cuts import Cut
 from suture.data import Data, Samples, load_data
+from suture.depth import by_depth, profiles
 from suture.errors import SutureError
+from suture.folding import foldable_cuts
 from suture.network import Network
-from suture.plans import Plan, curve
+from suture.noise import ClusteredNoise
+from suture.plans import Plan, curve, matrix
 from suture.preprocess import Preprocess
 from suture.runners import run, stitch
-from suture.stitched import Stitched
+from suture.stitched import Stitched, can_fold, load_stitched
 from suture.stitches import stitch_for
 from suture.table import summary
 from suture.trial import Failure, Measurement, Trial, measure
@@ -21,6 +24,7 @@ from suture.zoo import load_network
 __version__ = "0.1.0"
 
 __all__ = [
+    "ClusteredNoise",
     "Cut",
     "Data",
     "Failure",
@@ -32,13 +36,19 @@ __all__ = [
     "Stitched",
     "SutureError",
     "Trial",
+    "by_depth",
+    "can_fold",
     "controls",
     "curve",
     "errors",
     "fits",
+    "foldable_cuts",
     "load_data",
     "load_network",
+    "load_stitched",
+    "matrix",
     "measure",
+    "profiles",
     "recipes",
     "run",
     "scores",

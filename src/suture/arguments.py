@@ -12,8 +12,8 @@ _MODEL = (
     "timm:NAME, torchvision:NAME, zoo:NAME or path/to/file.py:FACTORY, then arguments (,key=value) and trained "
     "weights (@file.safetensors)"
 )
-COMMANDS = ("demo", "cuts", "curve")
-_OUT = "folder for table.parquet, curve.png and curve.pdf"
+COMMANDS = ("demo", "cuts", "curve", "matrix")
+_POSITIONAL = {"model": "MODEL", "sender": "SENDER", "receiver": "RECEIVER", "senders": "SENDER"}
 
 
 def plainly(message: str, given: list[str]) -> str:
@@ -27,7 +27,7 @@ def plainly(message: str, given: list[str]) -> str:
     missing = re.fullmatch(r"the following arguments are required: (.*)", message)
     if missing:
         names = [name.rpartition(".")[2] for name in missing[1].split(", ")]
-        message = f"missing {', '.join(n.upper() if n in ('model', 'sender', 'receiver') else f'--{n}' for n in names)}"
+        message = f"missing {', '.join(_POSITIONAL.get(name, f'--{name}') for name in names)}"
     command = given[0] + " " if given[0] in COMMANDS else ""
     return f"{message}; see suture {command}--help"
 
@@ -76,6 +76,7 @@ def parser() -> ArgumentParser:
         "suture demo",
         "suture cuts timm:resnet50",
         "suture curve --help",
+        "suture matrix --help",
         prog="suture",
         version=version("suture"),
     )
@@ -86,6 +87,7 @@ def parser() -> ArgumentParser:
         ("demo", _demo_parser(), "two small networks on real handwritten digits, stitched at every cut"),
         ("cuts", _cuts_parser(), "where a network can be cut"),
         ("curve", _curve_parser(), "stitch one network to another at every cut that they share"),
+        ("matrix", _matrix_parser(), "stitch every cut of networks to every cut of networks"),
     ):
         commands.add_subcommand(name, command, help=about)
         command.prog = f"suture {name}"
@@ -98,7 +100,7 @@ def _demo_parser() -> ArgumentParser:
         "the table and write it, with a figure, to a folder. It takes about a minute and downloads nothing.",
         "suture demo --out digits",
     )
-    parser.add_argument("--out", type=str, default="suture-demo", metavar="FOLDER", help=_OUT)
+    parser.add_argument("--out", type=str, default="suture-demo", metavar="FOLDER", help=_out("curve"))
     _add_json(parser)
     return parser
 
@@ -127,25 +129,69 @@ def _curve_parser() -> ArgumentParser:
     )
     parser.add_argument("sender", type=str, metavar="SENDER", help=_MODEL)
     parser.add_argument("receiver", type=str, metavar="RECEIVER", help="likewise")
-    add = parser.add_argument
-    add("--data", type=str, required=True, help="digits, mnist, cifar10, a Hugging Face hub id or a local folder")
-    add(
+    parser.add_argument(
         "--at",
         type=str,
         default=None,
         metavar="CUTS",
         help="by default all that both share; A,B,… or, where names differ, A:X,B:Y,…",
     )
-    add("--fit", type=str, default="task-loss", help="how stitches are fitted: task-loss or least-squares")
+    _add_measuring(parser, _out("curve"))
+    return parser
+
+
+def _matrix_parser() -> ArgumentParser:
+    parser = _new_parser(
+        "Stitch every cut of every sender to every cut of every receiver, each with its controls, and print the "
+        "matrices (rows sender, columns receiver) and their means by depth. Without --into every network is stitched "
+        "to every network, itself included.",
+        "suture matrix zoo:resnet@a.pt zoo:resnet@b.pt --data cifar10 --out runs/ab",
+        "suture matrix zoo:mlp@a.pt zoo:mlp@b.pt --into zoo:mlp@c.pt --data digits",
+        "suture matrix zoo:resnet@a.pt m.py:vit@v.pt --data photos --at 'layer*,block*'",
+        "suture matrix zoo:mlp@a.pt zoo:mlp@b.pt --data digits --stitch low-rank,rank=8",
+    )
+    add = parser.add_argument
+    add("senders", type=str, nargs="+", metavar="SENDER", help=_MODEL)
+    add("--into", type=str, nargs="+", default=None, metavar="RECEIVER", help="likewise; by default the senders")
+    add(
+        "--at", type=str, default=None, metavar="CUTS", help="names or patterns, such as layer*,fc; by default all cuts"
+    )
+    add("--sender-at", type=str, default=None, metavar="CUTS", help="likewise, of the senders only")
+    add("--receiver-at", type=str, default=None, metavar="CUTS", help="likewise, of the receivers only")
+    _add_measuring(parser, _out("matrix", "depth.parquet"))
+    return parser
+
+
+def _add_measuring(parser: ArgumentParser, out: str) -> None:
+    """Add the settings of every command that measures."""
+    add = parser.add_argument
+    add("--data", type=str, required=True, help="digits, mnist, cifar10, a Hugging Face hub id or a local folder")
+    add(
+        "--stitch",
+        type=str,
+        default=None,
+        metavar="FAMILY",
+        help="conv, linear, low-rank,rank=8, …; by default what suits the two shapes",
+    )
+    add(
+        "--fit",
+        type=str,
+        default="task-loss",
+        help="how stitches are fitted: task-loss, least-squares, match-activations or random; task-loss,steps=100 "
+        "changes a setting",
+    )
     add("--controls", type=str, default="all", help="all, none, or names separated by commas")
     add("--seeds", type=int, default=1, metavar="N", help="how many seeds of the stitch")
     add("--fit-samples", type=int, default=None, metavar="N", help="fit on the first N images only")
     add("--score-samples", type=int, default=None, metavar="N", help="score on the first N images only")
     add("--size", type=int, default=None, metavar="PIXELS", help="resize the images to this side")
-    add("--out", type=str, default=None, metavar="FOLDER", help=_OUT)
+    add("--out", type=str, default=None, metavar="FOLDER", help=out)
     _add_json(parser)
     add("--config", action="config", metavar="FILE", help="a YAML file of these settings")
-    return parser
+
+
+def _out(figure: str, *others: str) -> str:
+    return f"folder for {', '.join(('table.parquet', *others, f'{figure}.png'))} and {figure}.pdf"
 
 
 def _add_json(parser: ArgumentParser) -> None:

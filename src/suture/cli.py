@@ -28,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             known.print_help(sys.stderr)
             return 2
         chosen = known.parse_args(given)
-        command = dict(zip(COMMANDS, (_demo, _cuts, _curve), strict=True))[chosen.command]
+        command = dict(zip(COMMANDS, (_demo, _cuts, _curve, _matrix), strict=True))[chosen.command]
         with warnings.catch_warnings():
             if not sys.warnoptions:
                 warnings.simplefilter("ignore")  # those of libraries; ours are errors
@@ -120,24 +120,81 @@ def _shape(text: str) -> tuple[int, ...]:
 
 
 def _curve(chosen: Namespace) -> int:
-    from suture.data import load_data
-    from suture.runners.local import prepare_folder, run
-    from suture.runners.progress import shown
+    settings = _settings(chosen)
+    models = _models([chosen.sender, chosen.receiver])
+    if len(models) == 1:
+        _say(f"suture: sender and receiver are one network, {chosen.sender}; give another to compare")
+    folder, data, networks = _prepared(chosen, models)
+    sender, receiver = networks[0], networks[-1]
+    plan = _plan(chosen.at, sender, receiver, data=data, **settings)
+    _say_data(f"{sender.name} → {receiver.name}", data)
+    return _finish(_run(plan, folder), folder, chosen.json)
 
-    fit, controls = _fit(chosen.fit), _controls(chosen.controls)
+
+def _matrix(chosen: Namespace) -> int:
+    from suture import plans
+
+    settings = _settings(chosen)
+    into = chosen.into if chosen.into is not None else chosen.senders
+    if chosen.into is None and len(dict.fromkeys(chosen.senders)) == 1:
+        raise SutureError(
+            f"{chosen.senders[0]} is the only network; give others, or --into RECEIVER, which may be the same again"
+        )
+    texts = list(dict.fromkeys((*chosen.senders, *into)))
+    folder, data, networks = _prepared(chosen, _models(texts))
+    named = dict(zip(texts, networks, strict=True))
+    sides = [[named[text] for text in dict.fromkeys(side)] for side in (chosen.senders, into)]
+    settings |= {key: _patterns(chosen[option]) for key, option in _CUTS.items()}
+    try:
+        plan = plans.matrix(sides[0], sides[1], data=data, **settings)
+    except ShapeError as error:
+        raise ShapeError(f"{error}; choose other cuts with --at, or another --stitch") from error
+    names = [", ".join(network.name for network in side) for side in sides]
+    _say_data(" → ".join(names), data)
+    return _finish_matrix(_run(plan, folder), folder, chosen.json)
+
+
+_CUTS = {"cuts": "at", "sender_cuts": "sender_at", "receiver_cuts": "receiver_at"}
+
+
+def _patterns(text: str | None) -> tuple[str, ...] | None:
+    return None if text is None else tuple(pattern.strip() for pattern in text.split(","))
+
+
+def _settings(chosen: Namespace) -> dict[str, Any]:
+    """How to measure: what a plan takes beside networks, cuts and data. Wrong numbers are refused first."""
+    from suture.choices import controls_named, fit_named, stitch_named
+
     for name, least in (("seeds", 1), ("fit_samples", 2), ("score_samples", 2), ("size", 1)):
         if chosen[name] is not None and chosen[name] < least:
             raise SutureError(f"--{name.replace('_', '-')} {chosen[name]}: give at least {least}")
-    models = _models(chosen.sender, chosen.receiver)
+    return {
+        "stitch": stitch_named(chosen.stitch) if chosen.stitch is not None else None,
+        "fit": fit_named(chosen.fit),
+        "controls": controls_named(chosen.controls),
+        "seeds": chosen.seeds,
+    }
+
+
+def _prepared(chosen: Namespace, models: list[Any]) -> tuple[Path | None, Any, list[Any]]:
+    """The folder to write to, if any, the data, and the networks."""
+    from suture.data import load_data
+    from suture.runners.local import prepare_folder
+
     folder = prepare_folder(chosen.out) if chosen.out is not None else None
     data = load_data(chosen.data, size=chosen.size).limited(fit=chosen.fit_samples, score=chosen.score_samples)
-    networks = [model.network(data.example) for model in models]
-    sender, receiver = networks[0], networks[-1]
-    plan = _plan(chosen.at, sender, receiver, data=data, fit=fit, controls=controls, seeds=chosen.seeds)
-    _say(
-        f"{sender.name} → {receiver.name} on {data.name}: {len(data.fit):,} images to fit, {len(data.score):,} to score"
-    )
-    return _finish(run(plan, store=folder, progress=shown()), folder, chosen.json)
+    return folder, data, [model.network(data.example) for model in models]
+
+
+def _say_data(what: str, data: Any) -> None:
+    _say(f"{what} on {data.name}: {len(data.fit):,} images to fit, {len(data.score):,} to score")
+
+
+def _run(plan: Any, folder: Path | None) -> Any:
+    from suture.runners.local import run
+    from suture.runners.progress import shown
+
+    return run(plan, store=folder, progress=shown())
 
 
 def _plan(at: str | None, sender: Any, receiver: Any, **settings: Any) -> Any:
@@ -169,71 +226,78 @@ def _shared(sender: Any, receiver: Any) -> tuple[str, ...]:
         raise CutError(str(error).replace(in_python, here)) from error
 
 
-def _models(sender: str, receiver: str) -> list[Any]:
-    """The models of both strings (one, where they are equal), with their names; a random network is said to be one."""
+def _models(given: list[str]) -> list[Any]:
+    """The models of the strings (one, where they are equal), with their names; a random network is said to be one."""
     import torch
 
     from suture.seeds import derive_seed
     from suture.zoo.loading import is_random, load_model, names_apart
 
-    texts = list(dict.fromkeys((sender, receiver)))
+    texts = list(dict.fromkeys(given))
+    roles = ("sender", "receiver", *range(2, len(texts)))
     models = []
-    for role, text, name in zip(("sender", "receiver"), texts, names_apart(texts), strict=False):
+    for role, text, name in zip(roles, texts, names_apart(texts), strict=False):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(derive_seed("random network", role))
             models.append(load_model(text, name=name))
         if is_random(text):
             _say(f"suture: {text} names no weights, so it is a random network; give trained weights after an @")
-    if len(texts) == 1:
-        _say(f"suture: sender and receiver are one network, {sender}; give another to compare")
     return models
 
 
-def _fit(name: str) -> Any:
-    from suture.fits import LeastSquares, TaskLoss
-
-    fits = {"task-loss": TaskLoss(), "least-squares": LeastSquares()}
-    if name not in fits:
-        raise SutureError(f"no fit '{name}'; valid fits: {', '.join(fits)}")
-    return fits[name]
-
-
-def _controls(text: str) -> tuple[Any, ...]:
-    from suture import controls
-
-    by_name = {control.__name__.replace("_", "-"): control for control in controls.DEFAULT}
-    if text in ("all", "none"):
-        return controls.DEFAULT if text == "all" else ()
-    names = [name.strip().replace("_", "-").replace(" ", "-") for name in text.split(",")]
-    for name in names:
-        if name not in by_name:
-            raise SutureError(f"no control '{name}'; valid controls: all, none, {', '.join(by_name)}")
-    return tuple(by_name[name] for name in dict.fromkeys(names))
-
-
 def _finish(table: Any, folder: Path | None, as_json: bool) -> int:
-    """Print the table, draw its figure, and say what failed; the exit code."""
+    """Print the table of a curve, draw its figure, and say what failed; the exit code."""
     from suture.report import figures, screen
 
-    failed = table[table["status"] == "failed"]["trial"].nunique()
-    files = [folder / "table.parquet"] if folder is not None else []
+    files = []
     if folder is not None and (table["status"] == "ok").any():
         files += figures.save(figures.curve(table), folder / "curve")
-    if as_json:
-        rows = json.loads(table.to_json(orient="records", double_precision=15))
-        print(
-            json.dumps({"rows": rows, "files": [str(file) for file in files], "failed": failed}, indent=2), flush=True
-        )
+    width = shutil.get_terminal_size().columns
+    parts = [screen.curve_heading(table), screen.curve_table(table, width=width), screen.reading(table)]
+    return _hand_over(table, folder, files, {} if as_json else None, [[part] for part in parts])
+
+
+def _finish_matrix(table: Any, folder: Path | None, as_json: bool) -> int:
+    """Print matrices and their summary by depth, draw their figure, and say what failed; the exit code."""
+    from suture import table as tables
+    from suture.depth import by_depth
+    from suture.report import figures, grids, heatmaps
+
+    summary = by_depth(table)
+    files = []
+    if folder is not None:
+        files.append(tables.save(summary, folder / "depth.parquet"))
+        if (table["status"] == "ok").any():
+            files += figures.save(heatmaps.matrix(table), folder / "matrix")
+    width = shutil.get_terminal_size().columns
+    parts: list[list[Any]] = [[grids.matrix_heading(table)], grids.matrix_tables(table, width=width)]
+    parts += [grids.depth_tables(table, width=width), [grids.matrix_reading(table)]]
+    return _hand_over(table, folder, files, {"by_depth": _records(summary)} if as_json else None, parts)
+
+
+def _hand_over(
+    table: Any, folder: Path | None, drawn: list[Path], record: dict[str, Any] | None, parts: list[list[Any]]
+) -> int:
+    """Print the parts of a report, or its record as JSON; say which files were written, and what failed."""
+    from suture.report import screen
+
+    failed = table[table["status"] == "failed"]["trial"].nunique()
+    files = [*([folder / "table.parquet"] if folder is not None else []), *drawn]
+    if record is not None:
+        made = {"rows": _records(table), **record, "files": [str(file) for file in files], "failed": failed}
+        print(json.dumps(made, indent=2), flush=True)
     else:
-        width = shutil.get_terminal_size().columns
-        parts = [screen.curve_heading(table), screen.curve_table(table, width=width), screen.reading(table)]
-        _show(*[line for part in parts if part for line in ("", part)][1:])
+        _show(*[line for part in parts if any(part) for line in ("", *part)][1:])
     for file in files:
         _say(f"wrote {file}")
     if failed:
         reasons = "; ".join(screen.failures(table))
         _say(f"suture: {failed} of {table['trial'].nunique()} trials failed: {reasons}")
     return 1 if failed else 0
+
+
+def _records(table: Any) -> Any:
+    return json.loads(table.to_json(orient="records", double_precision=15))
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from suture.controls import DEFAULT
 from suture.data import load_data
 from suture.fits import TaskLoss
 from suture.network import Network
@@ -15,7 +16,7 @@ from suture.zoo import convnet
 from suture.zoo.training import DIGITS, train
 
 WIDTH = 8
-FIT = TaskLoss(steps=120, check=30)  # shorter than the default, for small networks and a demo of under a minute
+FIT = TaskLoss(steps=90, check=30)  # shorter than the default, for small networks and a demo of under a minute
 
 
 def demo(folder: Path, progress: Progress, say: Callable[[str], None]) -> pd.DataFrame:
@@ -26,5 +27,5 @@ def demo(folder: Path, progress: Progress, say: Callable[[str], None]) -> pd.Dat
         say(f"training {name}, a small convolutional network, on {len(data.fit):,} digits from seed {seed}")
         model = train(lambda: convnet(WIDTH), data.fit, DIGITS, seed)
         networks.append(Network(model, example=data.example, name=name))
-    say(f"stitching A → B at each of {len(networks[0].cuts)} cuts, with five controls")
+    say(f"stitching A → B at each of {len(networks[0].cuts)} cuts, with {len(DEFAULT)} controls")
     return run(curve(*networks, data=data, fit=FIT), store=folder, progress=progress)

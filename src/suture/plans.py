@@ -219,9 +219,10 @@ def _chosen_cuts(networks: Sequence[Network], which: Patterns | None) -> dict[st
 
 def _matches(network: Network, pattern: str) -> set[str]:
     """The cuts that a name, an alias or a glob pattern means."""
-    if pattern in network.cuts:
+    names = {cut.name: (cut.name, *cut.aliases) for cut in network.cuts}
+    if any(pattern in known for known in names.values()):
         return {network.cuts.find(pattern).name}
-    return {cut.name for cut in network.cuts if any(fnmatchcase(name, pattern) for name in (cut.name, *cut.aliases))}
+    return {name for name, known in names.items() if any(fnmatchcase(one, pattern) for one in known)}
 
 
 def _seams(

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import TypeGuard
 
 import torch
@@ -191,7 +192,18 @@ class Measurement:
                 f"{trial.where} has no stitched network, since its sender is no network; its parts are .stitch and "
                 f"trial.receiver.after('{trial.receiver_cut}')"
             )
-        return Stitched(trial.sender, trial.receiver, trial.sender_cut, trial.receiver_cut, self.stitch)
+        return Stitched(trial.sender, trial.receiver, trial.sender_cut, trial.receiver_cut, self.stitch, trial.family)
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the stitched network to a folder, for ``load_stitched``, with what was measured; gives the folder.
+
+        Raises ``OutputError`` where that cannot be done, ``NetworkError`` where the sender is noise.
+        """
+        scores = {
+            name: {"value": e.value, "low": e.low, "high": e.high, "unit": e.unit} for name, e in self.scores.items()
+        }
+        record = {"trial": self.trial.key, "fit": str(self.trial.fit), "seed": self.trial.seed, "scores": scores}
+        return self.stitched.save(folder, record | {"representation_error": self.representation_error})
 
     def __repr__(self) -> str:
         first = self.trial.scores[0].name
@@ -200,6 +212,7 @@ class Measurement:
             f"  stitched {first}  {self.scores[first]}",
             f"  receiver {first}  {self.receiver[first]}",
             f"  penalty  {self.penalty}",
+            f"  {self.trial.family} by {self.trial.fit}, representation error {self.representation_error:.3f}",
         ]
         lines += [f"  control: {control.summary}" for control in self.controls]
         return "\n".join(lines)

@@ -18,11 +18,10 @@ from torch.utils.hooks import RemovableHandle
 
 from suture.fits.problem import Problem
 from suture.stitches import AffineStitch
+from suture.stitches.base import RawLayer, Scale
 
 _CHUNK = 256
 _LEAST = 1e-6  #: features whose deviation is below this share of the largest count as constant
-
-Layer = nn.Linear | nn.Conv2d
 
 
 class Standardised:
@@ -64,7 +63,7 @@ class _Measured(Exception):
 class _Sums:
     """Sums of the features that a layer reads, about the means of the first chunk."""
 
-    def __init__(self, layer: Layer) -> None:
+    def __init__(self, layer: RawLayer) -> None:
         self.layer, self.count = layer, 0
         self.shift = self.total = self.square = torch.zeros((), dtype=torch.float64)
 
@@ -85,7 +84,7 @@ class _Sums:
         return shift.to(self.layer.weight), std.to(self.layer.weight)
 
 
-def _measured(stitch: nn.Module, layers: Any, activations: Tensor) -> list[tuple[Layer, Tensor, Tensor]]:
+def _measured(stitch: nn.Module, layers: Any, activations: Tensor) -> list[tuple[RawLayer, Tensor, Tensor]]:
     """Every layer with the means and deviations of the features that it reads on these activations."""
     sums = [_Sums(layer) for layer in layers]
     seen: set[int] = set()
@@ -116,19 +115,19 @@ def _measured(stitch: nn.Module, layers: Any, activations: Tensor) -> list[tuple
     return [(own.layer, *own.moments()) for own in sums]
 
 
-def _standardising(layer: Layer, mean: Tensor, std: Tensor) -> Any:
+def _standardising(layer: RawLayer, mean: Tensor, std: Tensor) -> Any:
     """A hook by which a layer reads ``(x − mean) / std``."""
     if isinstance(layer, nn.Conv2d):
         mean, std = mean[:, None, None], std[:, None, None]
     return lambda _, given: ((given[0] - mean) / std,)
 
 
-def _rebase(layer: Layer, mean: Tensor, std: Tensor) -> None:
+def _rebase(layer: RawLayer, mean: Tensor, std: Tensor) -> None:
     """Make the layer do to ``(x − mean) / std`` what it did to ``x``."""
     weight = layer.weight.detach().double()
     assert layer.bias is not None
     by_feature = weight.flatten(2).sum(2) if isinstance(layer, nn.Conv2d) else weight
-    shape = (1, -1, *[1] * (weight.ndim - 2))
+    shifted = weight * mean.double() if isinstance(layer, Scale) else by_feature @ mean.double()
     with torch.no_grad():
-        layer.bias.copy_(layer.bias.double() + by_feature @ mean.double())
-        layer.weight.copy_(weight * std.double().reshape(shape))
+        layer.bias.copy_(layer.bias.double() + shifted)
+        layer.weight.copy_(weight * std.double().reshape(-1, *[1] * (weight.ndim - 2)))

@@ -1,7 +1,7 @@
 """Tables and sentences for the terminal. Names come out as they are written, whatever they contain."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
@@ -12,8 +12,8 @@ from rich.text import Text
 
 from suture.cuts import Cuts
 from suture.report.curves import PLAIN, Curve, arrange
+from suture.report.readings import unsigned_zero, what_controls_say
 
-MARGIN = 0.03  #: how much worse a control may be and still count as doing as well
 FAILED = "failed"
 
 
@@ -41,7 +41,7 @@ _HEADINGS: tuple[dict[str, str], ...] = (
 
 def _curve_table(shown: Curve, headings: dict[str, str], narrow: bool) -> Table:
     """Build the table; in a narrow one the names of the cuts are folded where they must be."""
-    made = _table(narrow)
+    made = new_table(narrow)
     made.add_column("cut", overflow="fold", no_wrap=not narrow)
     made.add_column("stitched", justify="right", no_wrap=True)
     made.add_column("penalty", justify="right", no_wrap=True)
@@ -55,7 +55,8 @@ def _curve_table(shown: Curve, headings: dict[str, str], narrow: bool) -> Table:
     return made
 
 
-def _table(narrow: bool) -> Table:
+def new_table(narrow: bool) -> Table:
+    """Make an empty table in the style of all tables."""
     return Table(box=box.SIMPLE_HEAD, padding=(0, 0) if narrow else (0, 1), pad_edge=False, show_edge=False)
 
 
@@ -69,29 +70,25 @@ def _scores(shown: Curve, kind: str) -> list[str]:
 def _score(value: float, failed: bool, percent: bool) -> str:
     if pd.isna(value):
         return FAILED if failed else ""
-    return _number(value, percent) + ("*" if failed else "")
+    return written(value, percent) + ("*" if failed else "")
 
 
 def _penalties(shown: Curve) -> list[str]:
     """``+1.2 [-0.3, 2.8]``, with the brackets of all cuts below one another."""
     digits = 1 if shown.percent else 3
     bounds = [
-        [f"{_unsigned_zero(bound, digits):.{digits}f}" for bound in pair]
+        [f"{unsigned_zero(bound, digits):.{digits}f}" for bound in pair]
         for pair in shown.plain[["penalty_low", "penalty_high"]].to_numpy(float)
     ]
     low, high = (max(len(pair[side]) for pair in bounds) for side in (0, 1))
     return [
-        "" if pd.isna(value) else f"{_unsigned_zero(value, digits):+.{digits}f} [{pair[0]:>{low}}, {pair[1]:>{high}}]"
+        "" if pd.isna(value) else f"{unsigned_zero(value, digits):+.{digits}f} [{pair[0]:>{low}}, {pair[1]:>{high}}]"
         for value, pair in zip(shown.plain["penalty"], bounds, strict=True)
     ]
 
 
-def _unsigned_zero(value: float, digits: int) -> float:
-    """The value, and 0 instead of -0 where that is what would be written."""
-    return 0.0 if abs(value) < 0.5 * 10**-digits else value
-
-
-def _number(value: float, percent: bool) -> str:
+def written(value: float, percent: bool) -> str:
+    """A score as it is shown: in per cent with one decimal, else with three."""
     return f"{100 * value:.1f}" if percent else f"{value:.3f}"
 
 
@@ -99,7 +96,7 @@ def curve_heading(table: pd.DataFrame, score: str = "accuracy") -> str:
     """Say what the table of a curve shows, in which units."""
     shown = arrange(table, score)
     parents = " and ".join(
-        f"{getattr(shown, role)} alone {_number(shown.parent(role), shown.percent)}"
+        f"{getattr(shown, role)} alone {written(shown.parent(role), shown.percent)}"
         for role in ("sender", "receiver")
         if np.isfinite(shown.parent(role))
     )
@@ -129,7 +126,7 @@ def reading(table: pd.DataFrame, score: str = "accuracy") -> str:
     worst, cut = plain.iloc[place], shown.labels[shown.cuts.index(str(plain.index[place]))]
     digits, unit = (1, "pp") if shown.percent else (3, shown.unit)
     value, low, high = (
-        _unsigned_zero(float(worst[name]), digits) for name in ("penalty", "penalty_low", "penalty_high")
+        unsigned_zero(float(worst[name]), digits) for name in ("penalty", "penalty_low", "penalty_high")
     )
     spread = f" [{low:.{digits}f}, {high:.{digits}f}]" if np.isfinite([low, high]).all() else ""
     return "\n".join(
@@ -140,42 +137,16 @@ def reading(table: pd.DataFrame, score: str = "accuracy") -> str:
     )
 
 
-def _against(shown: Curve) -> Iterator[str]:
+def _against(shown: Curve) -> Sequence[str]:
     """What each control that was tried says."""
-    meanings = {
-        "untrained sender": "there, success says nothing about what the sender has learned",
-        "untrained receiver": "there, the stitch alone can do the receiver's work",
-    }
-    for control, meaning in meanings.items():
-        if control in shown.lines:
-            yield from _as_good(shown, control, meaning)
-    if "itself" in shown.lines:
-        costs = shown.lines["itself"]["penalty"].dropna()
-        if len(costs):
-            worst = _unsigned_zero(costs.max(), 1)
-            yield f"Stitched to itself, {shown.receiver} has a penalty of at most {worst:+.1f} pp."
-    if "shuffled pairs" in shown.lines:
-        best = shown.lines["shuffled pairs"]["stitched"].dropna()
-        if len(best):
-            yield f"Fitted to shuffled pairs, the stitched network reaches at most {100 * best.max():.1f} %."
-
-
-def _as_good(shown: Curve, control: str, meaning: str) -> Iterator[str]:
-    """At which cuts a control does as well as the real thing."""
-    behind = (shown.plain["stitched"] - shown.lines[control]["stitched"]).dropna()
-    near = [shown.labels[shown.cuts.index(cut)] for cut in behind[behind <= MARGIN].index]
-    if near:
-        yield (
-            f"At {len(near)} of {len(behind)} cuts an {control} does as well, within {100 * MARGIN:.0f} pp: {meaning} "
-            f"({', '.join(near)})."
-        )
-    elif len(behind):
-        yield f"At no cut does an {control} do as well, within {100 * MARGIN:.0f} pp."
+    scores = {kind: line["stitched"].to_numpy(float) for kind, line in shown.lines.items()}
+    costs = shown.lines["itself"]["penalty"].to_numpy(float) if "itself" in shown.lines else np.array([])
+    return [*what_controls_say(scores, costs, shown.labels, "cuts", shown.receiver)]
 
 
 def cuts_table(cuts: Cuts) -> Table:
     """Show a row per cut: name, shape, depth, and parameters and FLOPs up to it."""
-    made = _table(narrow=False)
+    made = new_table(narrow=False)
     for name in ("#", "cut", "shape", "depth", "parameters", "MFLOPs"):
         made.add_column(name, justify="left" if name == "cut" else "right", overflow="fold", no_wrap=name != "cut")
     for cut in cuts:
@@ -187,7 +158,7 @@ def cuts_table(cuts: Cuts) -> Table:
 
 def dropped_table(cuts: Cuts) -> Table:
     """Show a row per tensor that is no cut, and why."""
-    made = _table(narrow=False)
+    made = new_table(narrow=False)
     made.add_column("no cut", overflow="fold")
     made.add_column("because", overflow="fold")
     for name, reason in cuts.dropped.items():

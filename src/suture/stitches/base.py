@@ -99,6 +99,23 @@ class Moments:
         return self.xx.diagonal().mean().clamp(min=torch.finfo(torch.float64).tiny)
 
 
+class Scale(nn.Module):
+    """Scales and shifts every feature of the last dimension: ``weight · x + bias``."""
+
+    def __init__(self, features: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(features))
+        self.bias = nn.Parameter(torch.zeros(features))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map ``(n, …, D)`` to ``(n, …, D)``."""
+        return self.weight * x + self.bias
+
+
+RawLayer = nn.Linear | nn.Conv2d | Scale
+"""A layer that can be rewritten for features that are scaled and shifted."""
+
+
 @dataclass(frozen=True)
 class Part:
     """One affine map inside a stitch.
@@ -128,7 +145,7 @@ class AffineStitch(Stitch):
         """Give the weights (out, in), within the family, of least error on these moments: one for every ridge."""
         yield from known.regressions(ridges)
 
-    def raw_layers(self, stitch: nn.Module) -> Sequence[nn.Linear | nn.Conv2d]:
+    def raw_layers(self, stitch: nn.Module) -> Sequence[RawLayer]:
         """The layers that read the sender's features as they are, and may be rewritten for others; by default none."""
         return ()
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrizations, parametrize
 
 from suture.errors import ShapeError
-from suture.stitches.base import AffineMap, AffineStitch, Moments, Part, Shape, assign, spell_shape, width
+from suture.stitches.base import AffineMap, AffineStitch, Moments, Part, Scale, Shape, assign, spell_shape, width
 from suture.stitches.positionwise import features_first, features_last
 
 
@@ -31,19 +31,6 @@ class PerPixel(nn.Module):
         """Map ``(n, C, H, W)`` to ``(n, C', H, W)``."""
         out: Tensor = self.core(x.movedim(1, -1))
         return out.movedim(-1, 1)
-
-
-class Scale(nn.Module):
-    """Scales and shifts every feature of the last dimension: ``weight · x + bias``."""
-
-    def __init__(self, features: int) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(features))
-        self.bias = nn.Parameter(torch.zeros(features))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Map ``(n, …, D)`` to ``(n, …, D)``."""
-        return self.weight * x + self.bias
 
 
 class Assigned(nn.Module):
@@ -106,8 +93,9 @@ class LowRank(_PerPosition):
     """A linear map of at most a given rank: narrow to ``rank`` features, then widen.
 
     In closed form reduced-rank regression (Izenman 1975): of the ridge regression ``W`` with covariance ``S`` what lies
-    in the ``rank`` leading eigenvectors of ``W S Wᵀ``. Raises ``ShapeError`` for a rank below 1, and for one larger
-    than either number of features.
+    in the ``rank`` leading eigenvectors of ``W S Wᵀ``. Each layer gets the root of its singular values on standardised
+    features, so that a descent moves both alike. Raises ``ShapeError`` for a rank below 1, and for one larger than
+    either number of features.
     """
 
     rank: int
@@ -151,12 +139,15 @@ class LowRank(_PerPosition):
 
     def _load(self, core: nn.Module, affine: AffineMap) -> None:
         narrow, widen = cast(nn.Sequential, core)
-        left, values, right = torch.linalg.svd(affine.weight, full_matrices=False)
+        std = affine.variance.sqrt()
+        std = torch.where(std > 1e-6 * std.max(), std, 1.0)
+        left, values, right = torch.linalg.svd(affine.weight * std, full_matrices=False)
         root = values[: self.rank].sqrt()
-        assign(narrow, "weight", root[:, None] * right[: self.rank])
-        assign(narrow, "bias", torch.zeros_like(root))
+        narrowing = root[:, None] * right[: self.rank] / std
+        assign(narrow, "weight", narrowing)
+        assign(narrow, "bias", -narrowing @ affine.mean)
         assign(widen, "weight", left[:, : self.rank] * root)
-        assign(widen, "bias", affine.bias)
+        assign(widen, "bias", affine.bias + affine.weight @ affine.mean)
 
 
 @final
@@ -228,6 +219,10 @@ class Diagonal(_PerPosition):
         """Give the slope of every feature for every ridge."""
         for ridge in ridges:
             yield torch.diag(known.xy.diagonal() / (known.xx.diagonal() + ridge * known.scale))
+
+    def raw_layers(self, stitch: nn.Module) -> Sequence[Scale]:
+        """The scale."""
+        return [cast(Scale, _core_of(stitch))]
 
     def _core(self, inputs: int, outputs: int) -> nn.Module:
         return Scale(inputs)

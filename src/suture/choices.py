@@ -1,0 +1,103 @@
+"""What names on the command line stand for: families of stitches, fits and controls.
+
+A family or a fit is written as its call: its name, then ``key=value`` where a setting is not the default's
+(``conv,kernel=3``, ``low-rank,rank=8``, ``task-loss,steps=100``). Values are Python literals.
+"""
+
+import ast
+import difflib
+import types
+from collections.abc import Mapping
+from dataclasses import MISSING, fields
+from typing import Any, get_args, get_type_hints
+
+from suture import controls as known_controls
+from suture.controls import Control
+from suture.errors import SutureError
+from suture.fits import Fit, LeastSquares, MatchActivations, Random, TaskLoss
+from suture.stitches import FAMILIES, Stitch
+
+FITS: dict[str, type[Fit]] = {
+    "task-loss": TaskLoss,
+    "least-squares": LeastSquares,
+    "match-activations": MatchActivations,
+    "random": Random,
+}
+"""Every fit, by its name."""
+
+_PLAIN = (bool, int, float, str, type(None))
+
+
+def stitch_named(text: str) -> Stitch:
+    """Give the family of stitches that a text names. Raises ``SutureError``, and what the family raises."""
+    made: Stitch = _called("stitch", text, FAMILIES)
+    return made
+
+
+def fit_named(text: str) -> Fit:
+    """Give the fit that a text names. Raises ``SutureError``, and what the fit raises."""
+    made: Fit = _called("fit", text, FITS)
+    return made
+
+
+def controls_named(text: str) -> tuple[Control, ...]:
+    """Give the controls that a text names: ``all``, ``none``, or names separated by commas. Raises ``SutureError``."""
+    by_name = {control.__name__.replace("_", "-"): control for control in known_controls.DEFAULT}
+    if text in ("all", "none"):
+        return known_controls.DEFAULT if text == "all" else ()
+    names = [name.strip().replace("_", "-").replace(" ", "-") for name in text.split(",")]
+    for name in names:
+        if name not in by_name:
+            raise SutureError(f"no control '{name}'; valid controls: all, none, {', '.join(by_name)}")
+    return tuple(by_name[name] for name in dict.fromkeys(names))
+
+
+def _called(kind: str, text: str, known: Mapping[str, type]) -> Any:
+    """Make what a call names, with its settings."""
+    name, _, settings = (part.strip() for part in text.partition(","))
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=1)
+        meant = f"did you mean '{near[0]}'? " if near else ""
+        many = {"stitch": "stitches", "fit": "fits"}[kind]
+        raise SutureError(f"no {kind} '{name}'; {meant}valid {many}: {', '.join(known)}")
+    allowed = _settable(known[name])
+    given = _settings(f"--{kind} {text}", settings)
+    for key, value in given.items():
+        if key not in allowed:
+            takes = ", ".join(allowed) or "no setting"
+            raise SutureError(f"--{kind} {text}: {name} has no setting '{key}'; it takes {takes}")
+        if not _suits(value, allowed[key]):
+            wanted = " or ".join("None" if one is types.NoneType else one.__name__ for one in allowed[key])
+            raise SutureError(f"--{kind} {text}: {key}={value!r} is no {wanted}")
+    needed = [f.name for f in fields(known[name]) if f.default is MISSING and f.default_factory is MISSING]
+    for key in needed:
+        if key not in given:
+            raise SutureError(f"--{kind} {text}: {name} needs its {key}; write {name},{key}=…")
+    return known[name](**given)
+
+
+def _settable(of: type) -> dict[str, tuple[type, ...]]:
+    """The fields that a plain value can set, with the types that suit them."""
+    hints = get_type_hints(of)
+    found = {f.name: get_args(hints[f.name]) or (hints[f.name],) for f in fields(of) if f.init}
+    return {name: kinds for name, kinds in found.items() if all(kind in _PLAIN for kind in kinds)}
+
+
+def _settings(where: str, text: str) -> dict[str, Any]:
+    """The values by key in ``key=value,key=value``."""
+    wrong = f"{where}: write settings as key=value, separated by commas, with numbers, True or False as values"
+    try:
+        call = ast.parse(f"call({text})", mode="eval").body
+        assert isinstance(call, ast.Call)
+        given = {keyword.arg: ast.literal_eval(keyword.value) for keyword in call.keywords}
+    except (SyntaxError, ValueError, AssertionError) as error:
+        raise SutureError(wrong) from error
+    if call.args or None in given:
+        raise SutureError(wrong)
+    return {str(key): value for key, value in given.items()}
+
+
+def _suits(value: object, kinds: tuple[type, ...]) -> bool:
+    if isinstance(value, bool):
+        return bool in kinds
+    return isinstance(value, kinds) or (isinstance(value, int) and float in kinds)
