@@ -21,6 +21,7 @@ from safetensors.torch import save_file
 import suture
 from suture import table as tables
 from suture.cli import main
+from suture.depth import by_depth
 from suture.errors import FitError
 from suture.zoo import convnet
 from suture.zoo.training import DIGITS, train
@@ -123,8 +124,8 @@ WRONG = [
         "no common cut: the sender has stage1.conv, .*; the receiver has one, two, three; give both names, --at S",
     ),
     (
-        f"curve {A} {NET},preprocess.size=16 --data digits --at stage1.relu",
-        "at stage1.relu: no stitch joins the sender's maps 2×8×8 to the receiver's maps 2×16×16; Conv joins",
+        f"curve {A} {NET},preprocess.size=16 --data digits --at stage1.relu --stitch conv",
+        r"at stage1.relu: Conv\(\) cannot join the sender's maps 2×8×8 to the receiver's maps 2×16×16; .* --stitch",
     ),
     (
         f"curve {A} models.py:strange --data digits --at flatten:two,pool:five",
@@ -138,6 +139,49 @@ WRONG = [
         f"curve {A} {B} --data digits --at pool,flatten,stage1.conv:stage1.relu,stage1.relu",
         "--at .* cut 'stage1.relu' twice",
     ),
+    # matrices
+    (
+        f"matrix {A} {B} --data digits --at layer*",
+        r"'layer\*' matches no cut of a; its cuts: stage1.conv, stage1.norm,",
+    ),
+    (
+        f"matrix {A} {B} --data digits --at pool,stage*x",
+        r"'stage\*x' matches no cut of a or b; leave it out, or correct",
+    ),
+    (f"matrix {A} {B} --data digits --sender-at two", "'two' matches no cut of a; its cuts: stage1.conv"),
+    (
+        f"matrix {A} --into models.py:strange --data digits --receiver-at pool",
+        "'pool' matches no cut of models.py:stra",
+    ),
+    (f"matrix {A} --data digits", "a.safetensors is the only network; give others, or --into RECEIVER, which may be"),
+    (f"matrix {A} {A} --data digits", "a.safetensors is the only network; give others"),
+    (f"matrix {A} --into {NET},classes=7 --data digits", "the head of the receiver convnet has 7 outputs"),
+    (
+        f"matrix {A} {B} --data digits --at stage1* --stitch low-rank,rank=3",
+        r"a → a at stage1.conv → stage1.conv: LowRank\(rank=3\) .*; choose other cuts with --at, or another --stitch",
+    ),
+    (
+        f"matrix {A} {B} --data digits --stitch linear --at stage1.relu,flatten",
+        "a → a at stage1.relu → flatten: Linear",
+    ),
+    # families and fits
+    (f"matrix {A} {B} --data digits --stitch best", "no stitch 'best'; valid stitches: identity, linear, conv, low-r"),
+    (f"curve {A} {B} --data digits --stitch low-rang,rank=2", "no stitch 'low-rang'; did you mean 'low-rank'?"),
+    (
+        f"curve {A} {B} --data digits --stitch low-rank",
+        "--stitch low-rank: low-rank needs its rank; write low-rank,rank",
+    ),
+    (f"curve {A} {B} --data digits --stitch conv,kernal=3", "conv has no setting 'kernal'; it takes kernel, batchnorm"),
+    (f"curve {A} {B} --data digits --stitch conv,kernel=1.5", "--stitch conv,kernel=1.5: kernel=1.5 is no int"),
+    (f"curve {A} {B} --data digits --stitch conv,kernel=True", "kernel=True is no int"),
+    (f"curve {A} {B} --data digits --stitch conv,3", "--stitch conv,3: write settings as key=value, separated by com"),
+    (f"curve {A} {B} --data digits --stitch conv,kernel=", "--stitch conv,kernel=: write settings as key=value"),
+    (f"curve {A} {B} --data digits --stitch conv,kernel=x", "--stitch conv,kernel=x: write settings as key=value"),
+    (f"curve {A} {B} --data digits --stitch conv,kernel=1,kernel=3", "write settings as key=value"),
+    (f"curve {A} {B} --data digits --stitch conv,**{{}}", "write settings as key=value"),
+    (f"curve {A} {B} --data digits --fit task-loss,start=1", "task-loss has no setting 'start'; it takes steps, batch"),
+    (f"curve {A} {B} --data digits --fit random,steps=1", "random has no setting 'steps'; it takes no setting"),
+    (f"curve {A} {B} --data digits --fit task-loss,steps=0", r"TaskLoss\(steps=0\): steps must be at least 1"),
     # data
     (f"curve {A} {B} --data nowhere", "no data 'nowhere': neither a folder that exists nor a hub id; possible"),
     (f"curve {A} {B} --data PHOTOS/unlabelled", "one label column .found: none, data without labels.; its columns"),
@@ -167,7 +211,7 @@ WRONG = [
     (f"curve zoo:convnet,width=3@a.safetensors {B} --data digits", "other shapes in 'stage1.conv.weight'"),
     ("curve models.py:broken models.py:strange --data digits", "the weight of module 'two' in .*broken is not finite"),
     # settings
-    (f"curve {A} {B} --data digits --fit best", "no fit 'best'; valid fits: task-loss, least-squares"),
+    (f"curve {A} {B} --data digits --fit best", "no fit 'best'; valid fits: task-loss, least-squares, match-"),
     (f"curve {A} {B} --data digits --controls itself,nil", "no control 'nil'; valid controls: all, none, itself, unt"),
     (f"curve {A} {B} --data digits --seeds 0", "--seeds 0: give at least 1"),
     (f"curve {A} {B} --data digits --seeds two", "--seeds: expected a whole number, got two"),
@@ -179,9 +223,14 @@ WRONG = [
     (f"curve {A} {B} --data digits --config gone.yaml", "--config: .*gone.yaml"),
     (f"curve {A} {B}", "missing --data; see suture curve --help"),
     ("curve --data digits", "missing SENDER, RECEIVER; see suture curve --help"),
+    ("matrix", "missing SENDER, --data; see suture matrix --help"),
+    (f"matrix {A} {B}", "missing --data; see suture matrix --help"),
+    (f"matrix {A} {B} --data digits --seeds 0", "--seeds 0: give at least 1"),
+    (f"matrix {A} {B} --data digits --controls nil", "no control 'nil'; valid controls: all, none, itself"),
+    (f"matrix {A} {B} --data digits --out a.safetensors", "cannot write to a.safetensors: .*; name another folder"),
     (f"curve {A} {B} --data digits --sed 3", "unrecognized arguments: --sed 3; see suture curve --help"),
     (f"curve {A} {B} --data digits --seed 3", "unrecognized arguments: --seed 3; see suture curve --help"),
-    ("curv a b", "no command 'curv'; valid commands: 'demo', 'cuts', 'curve'; see suture --help"),
+    ("curv a b", "no command 'curv'; valid commands: 'demo', 'cuts', 'curve', 'matrix'; see suture --help"),
     ("demo --out a.safetensors", "cannot write to a.safetensors: .*; name another folder"),
     ("cuts", "missing MODEL; see suture cuts --help"),
     ("cuts resnet18", "no model source 'resnet18'; name a model like one of"),
@@ -331,7 +380,7 @@ def test_where_every_trial_failed_there_is_a_table_but_no_figure(
     code, out, err = run(f"{QUICK} --out OUT")
     assert code == 1
     assert re.search(r"(?m)^stage3\.pool +failed", out)
-    assert "6 of 6 trials failed: 6 × FitError: no" in err
+    assert "7 of 7 trials failed: 7 × FitError: no" in err
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["table.parquet"]
 
 
@@ -372,6 +421,119 @@ def test_a_keyboard_interrupt_keeps_what_was_measured(
     assert (code, out) == (130, "")
     assert err.splitlines()[-1].startswith("suture: interrupted; ")
     assert list(dict.fromkeys(tables.load(tmp_path / "out" / "table.parquet")["control"])) == ["", "itself"]
+
+
+# Matrices
+
+
+MATRIX = f"matrix {A} {B} --data digits --fit least-squares --at *.pool,flatten --fit-samples 200 --score-samples 100"
+
+
+def test_a_matrix_is_printed_and_written(run: Run, tmp_path: Path) -> None:
+    code, out, err = run(f"{MATRIX} --controls itself,untrained-sender,clustered-noise --out OUT")
+    assert code == 0
+    table = tables.load(tmp_path / "out" / "table.parquet")
+    cuts = ["stage2.pool", "stage3.pool", "flatten"]
+    assert dict(table.groupby("control")["trial"].nunique()) == {
+        "": 36, "itself": 6, "untrained sender": 36, "clustered noise": 6
+    }  # fmt: skip
+    lines = out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert not any(line.endswith(" ") for line in lines)
+    assert lines[0].startswith("a, b → a, b: test accuracy in %; rows are sender cuts")
+    plain = table[(table["control"] == "") & (table["score"] == "accuracy")]
+    at = lines.index("b → a")
+    for place, cut in enumerate(cuts, start=at):
+        row = next(line for line in lines[place:] if line.startswith(cut))
+        here = plain[(plain["sender"] == "b") & (plain["receiver"] == "a") & (plain["sender_cut"] == cut)]
+        expected = 100 * here.set_index("receiver_cut")["stitched"][cuts]
+        assert [float(x) for x in row.split()[1:]] == pytest.approx(list(expected), abs=0.0501)
+    assert re.search(r"(?m)^all pairs +\d", out)
+    assert "Late → early (sender cut at least as deep as receiver cut)" in out
+    wrote = [Path(line.removeprefix("wrote ")) for line in err.splitlines() if line.startswith("wrote ")]
+    assert [path.name for path in wrote] == ["table.parquet", "depth.parquet", "matrix.png", "matrix.pdf"]
+    assert all(path.stat().st_size > 1000 for path in wrote)
+    pd.testing.assert_frame_equal(pd.read_parquet(wrote[1]), by_depth(table))
+
+
+def test_senders_go_into_the_receivers_that_are_named(run: Run) -> None:
+    code, out, err = run(f"{MATRIX} --into models.py:strange --receiver-at two,t*ree --controls none --json")
+    assert code == 0, err
+    made = json.loads(out)
+    rows = [row for row in made["rows"] if row["score"] == "accuracy"]
+    assert {(row["sender"], row["receiver"]) for row in rows} == {(s, "models.py:strange") for s in "ab"}
+    assert {row["receiver_cut"] for row in rows} == {"two", "three"}
+    assert {row["sender_cut"] for row in rows} == {"stage2.pool", "stage3.pool", "flatten"}
+    assert [(row["sender"], row["cells"]) for row in made["by_depth"]] == [("a", 6), ("b", 6)]
+    by_hand = [row["stitched"] for row in rows if row["sender"] == "a"]
+    assert made["by_depth"][0]["mean"] == pytest.approx(np.mean(by_hand))
+    assert (made["files"], made["failed"]) == ([], 0)
+    assert "a, b → models.py:strange on digits: 200 images to fit, 100 to score" in err
+
+
+def test_one_network_goes_into_itself_where_that_is_asked_for(run: Run) -> None:
+    code, out, _ = run(f"{MATRIX.replace(B, '')} --into {A} --controls none --json")
+    assert code == 0
+    assert {(row["sender"], row["receiver"]) for row in json.loads(out)["rows"]} == {("a", "a")}
+
+
+@pytest.mark.parametrize(
+    ("settings", "stitch", "fit"),
+    [
+        ("--stitch low-rank,rank=2", "LowRank(rank=2)", "TaskLoss(steps=5)"),
+        ("--stitch conv-linear,channels=1", "ConvLinear(channels=1)", "TaskLoss(steps=5)"),
+        ("--stitch diagonal --fit least-squares,rescale=False", "Diagonal()", "LeastSquares(rescale=False)"),
+        ("--fit random", None, "Random()"),
+        ("--fit match-activations,steps=5", None, "MatchActivations(steps=5)"),
+    ],
+)
+def test_families_and_fits_are_named_by_their_calls(run: Run, settings: str, stitch: str | None, fit: str) -> None:
+    at = "stage3.pool:flatten" if "conv-linear" in settings else "stage3.pool"
+    line = f"curve {A} {B} --data digits --fit task-loss,steps=5 --at {at} --controls none --json {settings}"
+    code, out, err = run(f"{line} --fit-samples 100 --score-samples 50")
+    assert code == 0, err
+    rows = json.loads(out)["rows"]
+    assert {(row["stitch"], row["fit"]) for row in rows} == {(stitch or "Conv()", fit)}
+
+
+def test_a_matrix_from_yaml(run: Run, tmp_path: Path) -> None:
+    code, printed, _ = run(f"{MATRIX} --into {B} --controls none --print_config")
+    assert code == 0
+    assert yaml.safe_load(printed)["senders"] == [A, B]
+    (tmp_path / "settings.yaml").write_text(printed)
+    code, out, _ = run("matrix --config TMP/settings.yaml --at flatten --json")
+    assert code == 0
+    rows = json.loads(out)["rows"]
+    assert [(row["sender"], row["receiver"]) for row in rows if row["score"] == "loss"] == [("a", "b"), ("b", "b")]
+    assert {row["sender_cut"] for row in rows} == {"flatten"}
+
+
+def test_a_failed_trial_of_a_matrix_is_shown_and_gives_exit_code_1(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from suture.runners import local
+
+    measure = local.measure
+
+    def sometimes(trial: suture.Trial, *rest: Any) -> Any:
+        if trial.sender_cut == "flatten" or always:
+            raise FitError("no")
+        return measure(trial, *rest)
+
+    monkeypatch.setattr(local, "measure", sometimes)
+    line = f"{MATRIX} --into {B} --controls none --out OUT"
+    always = False
+    code, out, err = run(line)
+    assert code == 1
+    assert re.search(r"(?m)^flatten +× +× +×$", out)
+    assert "suture: 6 of 18 trials failed: 6 × FitError: no" in err
+    assert (tmp_path / "out" / "matrix.png").exists()
+    always = True
+    (tmp_path / "out" / "matrix.png").unlink()
+    code, out, err = run(line)
+    assert code == 1
+    assert not (tmp_path / "out" / "matrix.png").exists()
+    assert "18 of 18 trials failed" in err
 
 
 # Cuts
@@ -418,7 +580,7 @@ def test_the_images_that_a_model_is_made_for_are_known(run: Run, model: str, sha
 # Help, and the process as a whole
 
 
-@pytest.mark.parametrize("line", ["--help", "demo --help", "cuts --help", "curve --help"])
+@pytest.mark.parametrize("line", ["--help", "demo --help", "cuts --help", "curve --help", "matrix --help"])
 def test_help_fits_the_screen_and_has_an_example(run: Run, line: str) -> None:
     code, out, err = run(line)
     assert (code, err) == (0, "")
@@ -430,13 +592,12 @@ def test_help_fits_the_screen_and_has_an_example(run: Run, line: str) -> None:
 
 def test_the_examples_of_the_help_are_accepted(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
-    for command in ("demo", "cuts", "curve"):
+    for command in ("demo", "cuts", "curve", "matrix"):
         monkeypatch.setattr(f"suture.cli._{command}", lambda chosen: seen.append(chosen) or 0)
-    examples = [
-        line for of in ("demo", "cuts", "curve") for line in re.findall(r"(?m)^  suture (.*)$", run(f"{of} --help")[1])
-    ]
+    commands = ("demo", "cuts", "curve", "matrix")
+    examples = [line for of in commands for line in re.findall(r"(?m)^  suture (.*)$", run(f"{of} --help")[1])]
     assert [run(example)[0] for example in examples] == [0] * len(examples)
-    assert len(seen) == len(examples) >= 5
+    assert len(seen) == len(examples) >= 9
 
 
 def test_no_command_shows_the_help_as_wrong_input(run: Run) -> None:
@@ -456,6 +617,7 @@ package = types.ModuleType("suture")
 package.__path__ = [sys.argv[1]]
 sys.modules["suture"] = package  # without what the package's own __init__ imports
 from suture.cli import main
+from suture.depth import by_depth
 codes = [main(["curve", "--help"]), main(["curve"]), main(["cuts", "--bogus"])]
 heavy = {"torch", "numpy", "pandas", "matplotlib", "rich", "timm"} & {name.partition(".")[0] for name in sys.modules}
 print(codes, heavy or "nothing heavy", file=sys.stderr)

@@ -209,7 +209,7 @@ def _plan(at: str | None, sender: Any, receiver: Any, **settings: Any) -> Any:
         try:
             seam = plans.seam(sender, receiver, at=(cuts[0], cuts[-1]), **settings)
         except ShapeError as error:
-            raise ShapeError(f"at {text}: {error}; choose the cuts with --at") from error
+            raise ShapeError(f"at {text}: {error}; choose the cuts with --at, or another --stitch") from error
         if seam[0].receiver_cut in {trial.receiver_cut for trial in plan}:
             raise SutureError(f"--at leads to the receiver's cut '{seam[0].receiver_cut}' twice; a curve has it once")
         plan += seam

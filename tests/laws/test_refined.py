@@ -6,7 +6,7 @@ it basis vectors, not off its parameters.
 """
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -97,9 +97,9 @@ def check_member(family: AffineStitch, stitch: nn.Module) -> np.ndarray:
 
 TARGET = {Orthogonal(): rotation(), Permutation(): permutation(), Diagonal(): torch.arange(1.0, 1.0 + SIZE).diag()}
 TARGET[LowRank(RANK)] = rotation()[:, :RANK] @ rotation(seed=1)[:RANK]
-STARTS = {"random": Random(), "closed": LeastSquares(), "trained": TaskLoss(start=Random(), steps=10)}
-STARTS["matched"] = MatchActivations(steps=10)
-ROUGH = {"optimiser": Adam(0.1), "steps": 30, "check": 10, "patience": None}
+STARTS = {"random": Random(), "closed": LeastSquares(), "trained": TaskLoss(start=Random(), steps=5)}
+STARTS["matched"] = MatchActivations(steps=5)
+ROUGH = {"optimiser": Adam(0.1), "steps": 12, "check": 12, "patience": None}
 
 
 @pytest.mark.parametrize("start", STARTS)
@@ -116,40 +116,43 @@ def test_a_descent_moves_and_stays_in_its_family(family, shape, way, start):
     stitch = built(family, shape, shape)
     way(start=STARTS[start], **ROUGH).fit(p, stitch)
     after = check_member(family, stitch)
-    still = isinstance(family, Permutation) and (start, way) == ("closed", MatchActivations)
-    assert still == np.allclose(before, after, atol=1e-3), "the closest permutation stays, everything else moves"
+    if not isinstance(family, Permutation):  # which has nowhere to go by small steps
+        assert np.abs(before - after).max() > 1e-2
 
 
 @pytest.mark.parametrize("optimiser", [Adam(0.1), SGD(0.3)], ids=["Adam", "SGD"])
 @pytest.mark.parametrize("family", FAMILIES, ids=str)
 def test_a_long_and_rough_descent_does_not_wear_the_family_out(family, optimiser):
-    """400 steps at a constant rate: errors of rounding do not add up."""
+    """150 steps at a constant rate: errors of rounding do not add up."""
     p = posed(family, TARGET[family], (SIZE,))
     stitch = built(family, (SIZE,), (SIZE,))
-    MatchActivations(optimiser=optimiser, schedule=Constant(), steps=400, check=400, patience=None).fit(p, stitch)
+    MatchActivations(optimiser=optimiser, schedule=Constant(), steps=150, check=150, patience=None).fit(p, stitch)
     check_member(family, stitch)
 
 
+DESCENTS = {"task": TaskLoss(optimiser=SGD(0.1), check=20, steps=200), "match": MatchActivations(optimiser=Adam(0.05), check=20)}
+
+
 @pytest.mark.parametrize(("i", "j"), list(itertools.combinations(range(SIZE), 2)))
-@pytest.mark.parametrize("shape", [(SIZE,), (SIZE, 2, 2)], ids=named)
-def test_two_swapped_units_are_swapped_back(i, j, shape):
-    """By the task alone, and by the receiver's activations, with the default settings."""
+@pytest.mark.parametrize("way", DESCENTS)
+def test_two_swapped_units_are_swapped_back(way, i, j):
+    """By the task alone, and by the receiver's activations."""
     right = permutation()
-    p = posed(Permutation(), right, shape)
-    for way in (TaskLoss, MatchActivations):
-        stitch = built(Permutation(), shape, shape)
-        way(start=Given(swapped(right, i, j))).fit(p, stitch)
-        assert np.array_equal(check_member(Permutation(), stitch), right.numpy())
+    p = posed(Permutation(), right, (SIZE,))
+    stitch = built(Permutation(), (SIZE,), (SIZE,))
+    replace(DESCENTS[way], start=Given(swapped(right, i, j))).fit(p, stitch)
+    assert np.array_equal(check_member(Permutation(), stitch), right.numpy())
 
 
+@pytest.mark.parametrize("shape", SHAPES, ids=named)
+@pytest.mark.parametrize("way", DESCENTS)
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("way", [TaskLoss, MatchActivations], ids=["task", "match"])
-def test_a_permutation_is_found_from_any_other(way, seed):
-    """On the task at five times the usual rate: scores far apart must cross."""
+def test_a_permutation_is_found_from_any_other(way, seed, shape):
     right = permutation(seed=seed)
-    p = posed(Permutation(), right, (SIZE,), seed)
-    stitch = built(Permutation(), (SIZE,), (SIZE,), seed)
-    way(start=Random(), optimiser=Adam(0.05)).fit(p, stitch)
+    p = posed(Permutation(), right, shape, seed)
+    stitch = built(Permutation(), shape, shape, seed)
+    assert (affine(stitch, SIZE)[0] != right.numpy()).any()
+    replace(DESCENTS[way], start=Random()).fit(p, stitch)
     assert np.array_equal(check_member(Permutation(), stitch), right.numpy())
 
 
@@ -159,7 +162,7 @@ def test_a_rotation_off_by_a_bit_is_turned_back(shape, way):
     right, start = rotation(), turned(rotation(), 0.5)
     p = posed(Orthogonal(), right, shape)
     stitch = built(Orthogonal(), shape, shape)
-    way(start=Given(start)).fit(p, stitch)
+    way(start=Given(start), check=20).fit(p, stitch)
     found = check_member(Orthogonal(), stitch)
     before, after = (np.abs(weight - right.numpy()).max() for weight in (start.numpy(), found))
     assert after < (0.3 if way is TaskLoss else 0.02) * before

@@ -184,6 +184,9 @@ class Permutation(_PerPosition):
 
     In closed form a linear assignment: of all permutations ``P`` the one with the largest ``Σ y · P x``, which has the
     least squared error (Li et al. 2016, *Convergent Learning*, match units by their correlation in this way).
+
+    To refine it on the task prefer ``TaskLoss(optimiser=SGD(0.1))``: Adam moves every score by steps of one size, which
+    hides the swap that would gain most, and may stall where SGD arrives.
     """
 
     joins: ClassVar[str] = "vectors, tokens or maps to as many positions with as many features"
