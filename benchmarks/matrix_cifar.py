@@ -2,7 +2,7 @@
 
     python benchmarks/matrix_cifar.py path/to/cifar10 runs/cifar
 
-Cuts: the ends of all residual blocks and of all transformer blocks. Trains the three networks first where their weights
+Cuts: the ends of the four stages of each ResNet and of the four transformer blocks, or of every block. Trains the three networks first where their weights
 are not there (``cifar_networks.py``; about 50 CPU minutes). Stitches are fitted on the first ``--fit-samples`` training
 images and scored on the first ``--score-samples`` test images. Two processes share the trials and write what they have
 every few minutes; started again, only what is missing is measured. Writes the table, the heat map of each pair of
@@ -29,8 +29,9 @@ from suture.report import figures, heatmaps
 from suture.runners.local import attempt
 
 NETWORKS = ["resnet1111", "resnet2222", "vit"]
-CUTS = ("layer*.?", "blocks.?")
-FIT = TaskLoss(steps=60, check=20)
+STAGES = {"resnet1111": ("layer?.0",), "resnet2222": ("layer?.1",), "vit": ("blocks.?",)}
+BLOCKS = ("layer?.?", "blocks.?")
+FIT = TaskLoss(steps=60, batch=32, check=20)
 PROCESSES = 2
 KEEP_EVERY = 60.0  #: seconds
 
@@ -38,7 +39,7 @@ KEEP_EVERY = 60.0  #: seconds
 def planned(given: argparse.Namespace) -> suture.Plan:
     data = suture.load_data(given.data, name="cifar10").limited(fit=given.fit_samples, score=given.score_samples)
     networks = [load(name, given.folder, data) for name in NETWORKS]
-    return suture.matrix(networks, data=data, cuts=CUTS, fit=FIT)
+    return suture.matrix(networks, data=data, cuts=BLOCKS if given.every_block else STAGES, fit=FIT)
 
 
 def measured(path: Path) -> pd.DataFrame:
@@ -74,12 +75,14 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--fit-samples", type=int, default=2000)
     parser.add_argument("--score-samples", type=int, default=1000)
+    parser.add_argument("--every-block", action="store_true", help="256 cells in place of 144")
     given = parser.parse_args()
     make_all(given.data, given.folder, NETWORKS)
     begun = time.time()
     with ProcessPoolExecutor(PROCESSES, mp_context=get_context("spawn")) as pool:
         seconds = sum(pool.map(work, [given] * PROCESSES, range(PROCESSES)))
     whole = gathered(given.folder)
+    whole = whole[whole["trial"].isin({trial.key for trial in planned(given)})]
     table.save(whole, given.folder / "matrix.parquet")
     summary = by_depth(whole)
     summary.to_csv(given.folder / "matrix-depth.csv", index=False)

@@ -617,7 +617,6 @@ package = types.ModuleType("suture")
 package.__path__ = [sys.argv[1]]
 sys.modules["suture"] = package  # without what the package's own __init__ imports
 from suture.cli import main
-from suture.depth import by_depth
 codes = [main(["curve", "--help"]), main(["curve"]), main(["cuts", "--bogus"])]
 heavy = {"torch", "numpy", "pandas", "matplotlib", "rich", "timm"} & {name.partition(".")[0] for name in sys.modules}
 print(codes, heavy or "nothing heavy", file=sys.stderr)

@@ -124,6 +124,8 @@ def test_steps_are_those_between_measured_cuts() -> None:
     """Of cuts at 0.1, 0.5 and 0.9 the step is 0.4, and 0.1 is no step away from 0.9."""
     row = only(by_depth(tabled([[1, 0, 0], [0, 1, 0], [0, 0, 1]], depths=([0.1, 0.5, 0.9], [0.1, 0.5, 0.9]))))
     assert (row["near_cells"], row["far_cells"]) == (7, 2)
+    uneven = [0.1, 0.2, 0.3, 1.0]  # one long way among short ones does not widen the diagonal
+    assert only(by_depth(tabled(np.eye(4).tolist(), depths=(uneven, uneven))))["near_cells"] == 4 + 2 * 2
 
 
 # --- seeds and failures -----------------------------------------------------------------------------------------------

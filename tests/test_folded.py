@@ -11,10 +11,11 @@ from torch import fx, nn
 from torch.nn.utils import parametrizations
 
 from foldable import PAGE as NETWORKS
-from models import images, scrambled, seeded, zoo_network
+from models import images, made_of, scrambled, seeded, zoo_network
 from suture import Network, Preprocess, Stitched
 from suture.errors import FoldError
 from suture.folding import Fold, foldable_cuts
+from suture.folding.layers import WithBorder
 from suture.stitched import can_fold
 from suture.stitches import Conv, ConvLinear, Linear, StridedConv, UpsampledConv
 from trained import state_bits
@@ -132,10 +133,14 @@ def test_it_has_no_stitch_and_one_layer_in_place_of_one():
 
 
 def test_a_network_stitched_to_itself_shares_no_tensor_with_itself():
-    network = receiver(nn.Conv2d(6, 6, 3), nn.ReLU(), nn.Conv2d(6, 6, 1), nn.Flatten())
-    model = stitched(network, network)
-    assert agrees(model, model.folded(), images(2, 8))
-    save(model.folded().state_dict())
+    """Here the second convolution and its BatchNorm come twice: before the stitch, and after it."""
+    network = receiver(nn.Conv2d(6, 6, 3, padding=1), nn.BatchNorm2d(6), nn.ReLU(), nn.Conv2d(6, 6, 1), nn.Flatten())
+    model = stitched(network, network, "4", "1", Conv(batchnorm=False))
+    folded = model.folded()
+    assert agrees(model, folded, images(2, 8))
+    save(folded.state_dict())
+    tensors = [tensor.data_ptr() for tensor in folded.state_dict(keep_vars=True).values()]
+    assert len(set(tensors)) == len(tensors)
 
 
 def test_random_numbers_are_not_drawn():
@@ -210,6 +215,8 @@ def test_layers_that_are_exported_operations():
     for cut in found:
         model = stitched(network, network, cut)
         assert agrees(model, model.folded(), images(3, 8, seed=4)), cut
+        side, *into = found[cut]
+        assert isinstance(model.folded().get_submodule(f"{side}.{into[0]}"), nn.Conv2d | nn.Linear | WithBorder)
         save(model.folded().state_dict())
 
 
@@ -295,7 +302,9 @@ class Doubled(nn.Conv2d):
 
 def test_a_class_that_computes_otherwise_is_not_taken_for_its_base():
     model = stitched(sender(), receiver(Doubled(6, 5, 3), nn.Flatten()))
-    assert agrees(model, model.folded(), images(2, 8))
+    assert agrees(model, model.folded(), images(2, 8)), "traced, it is a convolution and a product"
+    whole = receiver(Doubled(6, 5, 3), nn.Flatten(), stages=["0", "1", "2", "3"])
+    assert "the next operation is a Doubled ('2')" in can_fold(stitched(sender(), whole)).reason
 
 
 def test_a_batchnorm_takes_it_where_no_layer_does():
@@ -361,17 +370,35 @@ def test_a_view_that_spells_out_the_features():
     assert agrees(before, before.folded(), images(2, 8))
 
 
-def test_other_layouts():
-    """Maps whose channels lie last in memory, into a network that views them."""
-    a = chain(_ChannelsLast(), nn.Flatten(), nn.Linear(192, 2))
-    b = receiver(nn.Conv2d(6, 5, 3), nn.Flatten())
-    model = stitched(a, b, "0.permute_1" if "0.permute_1" in a.cuts else a.cuts.names[-2], "1")
+class ChannelsLast(nn.Module):
+    def forward(self, x):
+        return x.permute(0, 2, 3, 1).contiguous().relu().permute(0, 3, 1, 2)
+
+
+def viewing(m, x):
+    h = m.relu(m.conv(x))
+    return h.view(h.shape[0], -1)
+
+
+def test_a_receiver_that_views_its_maps_is_given_them_as_they_lie_in_its_own_network():
+    a = chain(nn.Conv2d(3, 4, 1), ChannelsLast(), nn.Flatten(), nn.Linear(256, 2))
+    b = Network(made_of(viewing), example=images(2, 8), name="B")
+    cut = [cut.name for cut in a.cuts if cut.shape == (4, 8, 8)][-1]
+    assert not a.upto(cut)(images(2, 8)).is_contiguous()
+    model = Stitched(a, b, cut, "relu", nn.Identity())
     assert agrees(model, model.folded(), images(2, 8))
 
 
-class _ChannelsLast(nn.Module):
-    def forward(self, x):
-        return x.permute(0, 2, 3, 1).contiguous().relu().permute(0, 3, 1, 2)
+def test_networks_of_other_floating_types():
+    double = Network(
+        seeded(lambda: nn.Sequential(nn.Conv2d(3, 4, 1), nn.ReLU(), nn.Flatten())).double(), example=images(2, 8)
+    )
+    single = receiver(nn.Conv2d(6, 5, 3, padding=1), nn.Flatten())
+    model = stitched(double, single)
+    folded = model.folded()
+    assert agrees(model, folded, images(2, 8))
+    assert folded.get_submodule("receiver.2.layer").weight.dtype == torch.float32
+    assert folded.get_submodule("sender.0").weight.dtype == torch.float64
 
 
 # ------------------------------------------------------------------------------------------------- what is said of it
@@ -421,6 +448,79 @@ def test_a_stitch_with_a_non_linearity_is_refused():
         FoldError, match=r"does not map the features .*; keep the stitched network as it is, or stitch at"
     ):
         model.folded()
+
+
+def features_averaged(m, x):
+    h = m.relu(m.conv(x))
+    return h.mean(1).mean(1)
+
+
+def features_taken(m, x):
+    h = m.relu(m.conv(x))
+    return h[:, :3].mean((2, 3))
+
+
+def features_scaled(m, x):
+    h = m.relu(m.conv(x))
+    return (h * 2).mean((2, 3))
+
+
+@pytest.mark.parametrize(
+    ("forward", "said"),
+    [(features_averaged, "a mean"), (features_taken, "a getitem"), (features_scaled, "a mul")],
+)
+def test_what_acts_on_features_lets_nothing_through(forward, said):
+    b = Network(made_of(forward), example=images(2, 8), name="B")
+    reason = can_fold(stitched(sender(), b, "1", "relu")).reason
+    assert reason.startswith(f"in the receiver B, the next operation is {said}")
+
+
+def averaged_before(m, x):
+    return m.next(m.relu(m.conv(x))).mean(1, keepdim=True).flatten(1)
+
+
+def taken_before(m, x):
+    return m.next(m.relu(m.conv(x)))[:, 1:2].flatten(1)
+
+
+def padded_before(m, x):
+    return torch.nn.functional.avg_pool2d(m.next(m.relu(m.conv(x))), 3, 1, 1).flatten(1)
+
+
+@pytest.mark.parametrize("forward", [averaged_before, taken_before, padded_before])
+def test_nor_back_to_the_layer_before_it(forward):
+    a = Network(made_of(forward), example=images(2, 8), name="A")
+    cut = a.cuts.names[-1]
+    reason = can_fold(stitched(a, receiver(nn.Sigmoid(), nn.Flatten()), cut, "1")).reason
+    assert f"in the sender A, the operation before it is {'an' if cut[0] == 'a' else 'a'} {cut} ('{cut}')" in reason
+
+
+def written_to(m, x):
+    h = m.next(m.relu(m.conv(x)))
+    h.mul_(2)
+    return nn.functional.dropout(h, 0.5, False).flatten(1)
+
+
+class WrittenBeforeNorm(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 1)
+        self.norm = nn.BatchNorm2d(4)
+
+    def forward(self, x):
+        h = self.conv(x)
+        h.mul_(2)
+        return self.norm(h).relu().flatten(1)
+
+
+def test_what_is_written_to_on_the_way_is_not_passed_over():
+    b = receiver(nn.Sigmoid(), nn.Flatten())
+    a = Network(made_of(written_to), example=images(2, 8), name="A")
+    assert "a mul_ ('mul_') also reads what a Conv2d ('next') gives" in can_fold(stitched(a, b, "dropout", "1")).reason
+    a = Network(seeded(WrittenBeforeNorm), example=images(2, 8), name="A")
+    model = stitched(a, b, "norm", "1")
+    assert can_fold(model) == Fold(("norm",), "A", "sender")
+    assert agrees(model, model.folded(), images(2, 8))
 
 
 class Single(nn.Module):

@@ -10,10 +10,10 @@ import torch
 from sklearn.linear_model import Ridge
 from torch import Tensor, nn
 
-from problems import TINY, affine, planted, problem, real, rows, side
+from problems import TINY, affine, built, matching, planted, problem, real, rows, side
 from suture.errors import FitError
 from suture.fits import FitReport, LeastSquares
-from suture.stitches import Conv, Identity, Linear, Stitch
+from suture.stitches import Conv, ConvLinear, FullLinear, Identity, Linear, Stitch, flattened, positionwise
 from trained import digits, hybrids
 
 SEAMS = {"maps": ("conv", Conv()), "maps, no norm": ("norm", Conv(batchnorm=False)), "tokens": ("embed", Linear())}
@@ -133,6 +133,70 @@ def test_dead_features_do_no_harm(family):
     assert float(out[:, 2].abs().max()) < 1e-6
     weight, _ = affine(stitch, 4)
     assert np.abs(weight[:, 1]).max() < 1e-6
+
+
+# --- very many features, very many rows -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("batchnorm", [True, False])
+def test_of_very_many_patches_the_first_images_are_enough_and_the_border_is_still_theirs(batchnorm, monkeypatch):
+    """Planted by torch's own convolution; behind the images used come others with other means."""
+    monkeypatch.setattr(positionwise, "WORK", 1)
+    random = torch.Generator().manual_seed(0)
+    x = torch.randn((300, 3, 5, 5), generator=random, dtype=torch.float64)
+    x[:256] += torch.tensor([5.0, -3.0, 2.0])[:, None, None]
+    weight = torch.randn((2, 3, 3, 3), generator=random, dtype=torch.float64)
+    centre = x[:256].mean((0, 2, 3))[:, None, None] if batchnorm else 0
+    y = nn.functional.conv2d(x - centre, weight, padding=1)
+    y[256:] = 100.0
+    family = Conv(3, batchnorm=batchnorm)
+    stitch = built(family, (3, 5, 5), (2, 5, 5)).double()
+    LeastSquares(ridges=(1e-15,), rescale=False).fit(matching(family, x, y), stitch)
+    with torch.no_grad():
+        torch.testing.assert_close(stitch.eval()(x[:256]), y[:256], rtol=1e-8, atol=1e-8)
+
+
+def test_of_patches_with_too_many_features_the_middle_is_solved_for(monkeypatch):
+    monkeypatch.setattr(positionwise, "FEATURES", 3 * 9)
+    random = torch.Generator().manual_seed(0)
+    x, y = (torch.randn((80, size, 6, 6), generator=random, dtype=torch.float64) for size in (3, 2))
+    gave = []
+    for kernel in (3, 5, 7):
+        stitch = built(Conv(kernel), (3, 6, 6), (2, 6, 6)).double()
+        LeastSquares(rescale=False).fit(matching(Conv(kernel), x, y), stitch)
+        with torch.no_grad():
+            gave.append(stitch.eval()(x))
+        assert stitch[1].weight.shape[-1] == kernel
+    assert torch.equal(gave[0], gave[1])
+    torch.testing.assert_close(gave[0], gave[2], rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("family", "sender"),
+    [
+        (FullLinear(), (3, 4, 6)),
+        (FullLinear(), (24, 3)),
+        (FullLinear(), (3, 4, 3, 2)),
+        (ConvLinear(), (3, 4, 6)),
+        (ConvLinear(), (24, 3)),
+    ],
+    ids=str,
+)
+def test_of_very_many_features_a_map_of_averages_over_neighbours_is_found(family, sender, monkeypatch):
+    """72 features where 36 are allowed: each channel's averages over pairs of neighbours, mapped by hand."""
+    monkeypatch.setattr(flattened, "FEATURES", 36)
+    random = torch.Generator().manual_seed(0)
+    x = torch.randn((200, *sender), generator=random, dtype=torch.float64)
+    pairs = {
+        (3, 4, 6): lambda: (x[..., 0::2] + x[..., 1::2]) / 2,
+        (24, 3): lambda: (x[:, 0::2] + x[:, 1::2]) / 2,
+        (3, 4, 3, 2): lambda: (x[..., 0] + x[..., 1]) / 2,
+    }[sender]()
+    y = pairs.flatten(1) @ torch.randn((36, 4), generator=random, dtype=torch.float64) + 1
+    stitch = built(family, sender, (4,)).double()
+    LeastSquares(ridges=(1e-14,), rescale=False).fit(matching(family, x, y), stitch)
+    with torch.no_grad():
+        torch.testing.assert_close(stitch.eval()(x), y, rtol=1e-8, atol=1e-8)
 
 
 def test_a_stitch_without_parameters_stays_as_it_is():

@@ -179,6 +179,7 @@ def test_an_alias_and_a_cut_itself_choose_a_cut(no_work):
     a, b = mlp("a", 6), mlp("b", 4, seed=1)
     assert "block0" in a.cuts.find("block0.1").aliases
     made = seams_of(matrix(a, b, data=few_digits(), cuts=("block0", a.cuts[0]), controls=()))
+    assert made == seams_of(matrix(a, b, data=few_digits(), cuts=("b?ock0", "flat"), controls=()))
     assert made == [("a", "b", *pair) for pair in itertools.product(["flat", "block0.1"], repeat=2)]
 
 
@@ -186,6 +187,8 @@ def test_each_role_may_have_cuts_of_its_own(no_work):
     a, b = mlp("a", 4), mlp("b", 4, seed=1)
     plan = matrix([a, b], data=few_digits(), cuts="flat", sender_cuts="block1*", controls=())
     assert {seam[2:] for seam in seams_of(plan)} == {("block1.0", "flat")}
+    plan = matrix(mlp("c", 7, seed=2), b, data=few_digits(), cuts="block2*", receiver_cuts="flat", controls=())
+    assert {seam[2:] for seam in seams_of(plan)} == {("block2.0", "flat"), ("block2.1", "flat")}
     plan = matrix([a, b], data=few_digits(), sender_cuts="flat", receiver_cuts={"b": "block0.1"}, controls=())
     assert {s[3] for s in seams_of(plan) if s[1] == "b"} == {"block0.1"}
     assert {s[3] for s in seams_of(plan) if s[1] == "a"} == set(a.cuts.names)

@@ -85,14 +85,16 @@ def _settable(of: type) -> dict[str, tuple[type, ...]]:
 
 def _settings(where: str, text: str) -> dict[str, Any]:
     """The values by key in ``key=value,key=value``."""
-    wrong = f"{where}: write settings as key=value, separated by commas, with numbers, True or False as values"
+    wrong = (
+        f"{where}: write settings as key=value, each once, separated by commas, with numbers, True or False as values"
+    )
     try:
         call = ast.parse(f"call({text})", mode="eval").body
         assert isinstance(call, ast.Call)
         given = {keyword.arg: ast.literal_eval(keyword.value) for keyword in call.keywords}
     except (SyntaxError, ValueError, AssertionError) as error:
         raise SutureError(wrong) from error
-    if call.args or None in given:
+    if call.args or None in given or len(given) < len(call.keywords):
         raise SutureError(wrong)
     return {str(key): value for key, value in given.items()}
 

@@ -23,7 +23,7 @@ from suture.errors import DataError
 
 BY_SHAPE = "by shape"  #: the stitch of a matrix whose shapes decide the family
 POOLED = "all"  #: the sender and the receiver of a row over several pairs of networks
-EXACT = 1e-9  #: depths that differ by less are equal: 1/3 and 2/6
+EXACT = 1e-9  #: numbers that differ by less are equal: depths of 1/3 and 2/6
 
 _MATRIX = ["study", "sender", "receiver", "stitch", "fit", "control", "fit_data", "score_data", "score", "unit"]
 _PLACE = ["sender_cut", "receiver_cut", "sender_depth", "receiver_depth"]

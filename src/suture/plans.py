@@ -155,8 +155,9 @@ def matrix(
     sending = _several(senders)
     receiving = _several(receivers) if receivers is not None else sending
     everyone = _told_apart((*sending, *receiving))
-    starts = _cuts_of(everyone, cuts) if sender_cuts is None else _cuts_of(sending, sender_cuts)
-    ends = _cuts_of(everyone, cuts) if receiver_cuts is None else _cuts_of(receiving, receiver_cuts)
+    both = sender_cuts is None and receiver_cuts is None
+    starts = _cuts_of(everyone if both else sending, cuts if sender_cuts is None else sender_cuts)
+    ends = _cuts_of(everyone if both else receiving, cuts if receiver_cuts is None else receiver_cuts)
     settings: dict[str, Any] = {"stitch": stitch, "fit": fit, "scores": scores, "controls": controls}
     settings |= {"data": data, "seeds": seeds, "network_seed": network_seed}
     trials: dict[tuple[str, ...], Trial] = {}

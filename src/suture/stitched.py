@@ -75,8 +75,8 @@ def load_stitched(
     """Load a stitched network that ``save`` wrote, with the two networks that it was made of.
 
     ``stitch`` is its family, or a module to be filled, where the family is not one of the library's. The stitch comes
-    back in evaluation mode and frozen. Nothing is unpickled. Raises ``CheckpointError`` where the folder is absent, damaged or of another kind, or a network or the
-    stitch is not the one that was saved.
+    back in evaluation mode and frozen. Nothing is unpickled. Raises ``CheckpointError`` where the folder is absent,
+    damaged or of another kind, or a network or the stitch is not the one that was saved.
     """
     saved: Saved = read(folder)
     seam = saved.seam(sender, receiver)

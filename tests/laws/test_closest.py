@@ -58,7 +58,7 @@ def error(stitch: nn.Module, x: Tensor, y: Tensor) -> Tensor:
 
 
 def free(family, stitch: nn.Module) -> dict[str, nn.Parameter]:
-    """The parameters; without the shift before a padded convolution, which the closed form leaves at the data's mean."""
+    """The parameters; without the shift before a padded convolution, which the closed form fixes at the mean."""
     fixed = {"0.bias"} if isinstance(family, Conv) and family.batchnorm and family.kernel > 1 else set()
     return {name: value for name, value in stitch.named_parameters() if name not in fixed}
 

@@ -11,13 +11,12 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-import scipy.linalg
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from problems import JOINTS, TINY, affine, built, matching, named
+from problems import affine, built, matching, named
 from suture.fits import LeastSquares
 from suture.stitches import (
     Conv,

@@ -12,9 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from suture import Trial, measure
-from suture.fits import LeastSquares, Random, TaskLoss
+from suture.fits import LeastSquares, MatchActivations, Narrower, Random, SoftLabels, TaskLoss
+from suture.recipes import Adam
 from suture.scores import Accuracy
-from suture.stitches import Conv, Identity, Linear
+from suture.stitches import Conv, Diagonal, Identity, Linear, Orthogonal, Permutation
 from trained import digits, hybrid, wrap
 
 PLACES = {
@@ -106,3 +107,49 @@ def test_the_task_loss_brings_the_accuracy_back_from_any_start(place, fit, withi
     found = measure(trial(place, rotation(n), torch.ones(n), fit=fit))
     assert found.penalty.value < within
     assert found.steps > 0
+
+
+OWN = {rotation: Orthogonal(), permutation: Permutation(), rescaling: Diagonal()}
+
+
+@pytest.mark.parametrize("family", OWN.values(), ids=str)
+@pytest.mark.parametrize("change", OWN)
+@pytest.mark.parametrize("place", ["norm", "embed"])
+def test_a_narrow_family_finds_what_it_can_represent_and_nothing_else(place, change, family):
+    """A permutation is a rotation too; of all else the representation error says that it is not matched."""
+    n = {"hidden": 24}.get(place, 8)
+    found = measure(trial(place, change(n), torch.zeros(n), stitch=family, fit=LeastSquares(ridges=(1e-12,))))
+    if family == OWN[change] or (change is permutation and family == Orthogonal()):
+        assert found.representation_error < 1e-9
+        assert found.penalty.value == 0
+    else:
+        assert found.representation_error > 0.01
+
+
+@pytest.mark.parametrize("place", ["conv", "hidden"])
+def test_matching_by_descent_brings_back_what_least_squares_finds_at_once(place):
+    n = {"hidden": 24}.get(place, 8)
+    fit = MatchActivations(optimiser=Adam(0.05), steps=300)
+    found = measure(trial(place, rotation(n), torch.ones(n), fit=fit))
+    assert found.representation_error < 0.03
+    assert found.penalty.value < 2
+    assert found.steps > 0
+
+
+@pytest.mark.parametrize("place", ["embed", "hidden"])
+def test_what_works_and_what_matches_are_told_apart(place):
+    """Trained on the task alone a stitch works without being the inverse; matched from there it is."""
+    n = {"hidden": 24}.get(place, 8)
+    task = TaskLoss(start=Random(), targets=SoftLabels(), steps=300)
+    works = measure(trial(place, rotation(n), torch.ones(n), fit=task))
+    matches = measure(trial(place, rotation(n), torch.ones(n), fit=MatchActivations(start=task, optimiser=Adam(0.05))))
+    assert works.penalty.value < 8
+    assert works.representation_error > 0.05
+    assert matches.representation_error < 0.2 * works.representation_error
+    assert matches.steps > works.steps
+
+
+def test_from_a_narrower_familys_answer_nothing_is_lost():
+    n = 8
+    wide = trial("conv", rotation(n), torch.ones(n), fit=TaskLoss(start=Narrower(Orthogonal())))
+    assert measure(wide).penalty.value <= 0.5

@@ -130,7 +130,10 @@ def test_a_long_and_rough_descent_does_not_wear_the_family_out(family, optimiser
     check_member(family, stitch)
 
 
-DESCENTS = {"task": TaskLoss(optimiser=SGD(0.1), check=20, steps=200), "match": MatchActivations(optimiser=Adam(0.05), check=20)}
+DESCENTS = {
+    "task": TaskLoss(optimiser=SGD(0.1), check=20, steps=200),
+    "match": MatchActivations(optimiser=Adam(0.05), check=20),
+}
 
 
 @pytest.mark.parametrize(("i", "j"), list(itertools.combinations(range(SIZE), 2)))

@@ -7,14 +7,17 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, final
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from suture.errors import FitError
 from suture.fits.least_squares import LeastSquares
 from suture.fits.problem import Fit, FitReport, Problem, Side
+from suture.seeds import generator
 from suture.stitches import AffineStitch, Stitch
+from suture.stitches.positionwise import FEATURES
 
 _CHUNK = 256
+_ROOM = 2**24  #: numbers in all the noise
 _EXACTLY = LeastSquares(ridges=(1e-12,), rescale=False)
 
 
@@ -24,8 +27,9 @@ class Narrower(Fit):
     """The solution of another family, by its own ``fit``, as a member of this one.
 
     The member is found by least squares onto what the other stitch gives, which is exact where the other family is
-    contained in this one, and else the closest member. A descent that starts here ends no worse than this on the fit
-    data, nor on the validation data. Raises ``FitError`` where this family is not affine.
+    contained in this one (and its closed form is a whole one: see ``Conv`` and ``FullLinear`` for very many features),
+    and else the closest member. A descent that starts here ends no worse than this on the fit data, nor, with patience,
+    on the validation data. Raises ``FitError`` where this family is not affine.
     """
 
     family: Stitch
@@ -39,16 +43,22 @@ class Narrower(Fit):
         shapes = (tuple(t.shape[1:]) for t in (problem.fit.activations, problem.fit.expected()))
         other = self.family.build(*shapes).to(next(stitch.parameters()).device)
         report = self.by.fit(replace(problem, family=self.family), other)
-        other.eval()
-        taught = [_given_by(other, side) for side in (problem.fit, problem.validation)]
-        _EXACTLY.fit(replace(problem, fit=taught[0], validation=taught[1]), stitch)
+        taught = _taught(other.eval(), problem.fit, next(stitch.parameters()).device, problem.seed)
+        _EXACTLY.fit(replace(problem, fit=taught, validation=taught), stitch)
         return report
 
 
-def _given_by(stitch: nn.Module, side: Side) -> Side:
-    """The side, with what a stitch makes of its activations in place of the receiver's own."""
-    device = next(stitch.parameters()).device
+def _taught(stitch: nn.Module, side: Side, device: torch.device, seed: int) -> Side:
+    """What a stitch makes of the activations, and of some noise about their mean.
+
+    The noise, too small to matter elsewhere, says what the stitch does in directions in which the activations do not
+    vary: fewer samples than features, dead units.
+    """
+    random, sent = generator("narrower", seed), side.activations
+    count = min(2 * min(sent[0].numel(), FEATURES), max(64, _ROOM // sent[0].numel()))
+    noise = torch.randn((count, *sent.shape[1:]), generator=random).to(sent)
+    noise = sent.mean(0) + 1e-3 * sent.std(correction=0) * noise
+    activations = torch.cat([sent, noise])[torch.randperm(len(sent) + count, generator=random)]
     with torch.no_grad():
-        parts = [stitch(part.to(device)).cpu() for part in torch.split(side.activations, _CHUNK)]
-    given: Tensor = torch.cat(parts)
-    return replace(side, expected=lambda: given)
+        given = torch.cat([stitch(part.to(device)).cpu() for part in torch.split(activations, _CHUNK)])
+    return replace(side, activations=activations, expected=lambda: given)

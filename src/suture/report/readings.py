@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from suture.depth import Numbers
+from suture.depth import EXACT, Numbers
 from suture.report.curves import PLAIN
 
 MARGIN = 0.03  #: how much worse a control may be and still count as doing as well
@@ -50,7 +50,7 @@ def _as_good(control: str, kinds: Mapping[str, Numbers], places: Sequence[str], 
         return
     behind = kinds[PLAIN] - kinds[control]
     compared = int(np.isfinite(behind).sum())
-    near = [places[i] for i in np.flatnonzero(behind <= MARGIN).tolist()]
+    near = [places[i] for i in np.flatnonzero(behind <= MARGIN + EXACT).tolist()]
     who, meaning = _AS_GOOD[control]
     if near:
         named = ", ".join(near[:_MOST]) + (f" and {len(near) - _MOST} more" if len(near) > _MOST else "")

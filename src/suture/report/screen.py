@@ -31,11 +31,13 @@ def curve_table(table: pd.DataFrame, score: str = "accuracy", width: int = 80) -
     return made
 
 
+_SHORT = {"receiver": "recei-\nver", "shuffled": "shuf-\nfled", "clustered": "clus-\ntered", " ": "\n"}
 #: How headings are broken over lines, ever narrower.
 _HEADINGS: tuple[dict[str, str], ...] = (
     {},
     {"untrained": "un-\ntrained", " ": "\n"},
-    {"untrained": "un-\ntrained", "receiver": "recei-\nver", "shuffled": "shuf-\nfled", " ": "\n"},
+    _SHORT | {"untrained": "un-\ntrained"},
+    _SHORT | {"untrained": "un-\ntrai-\nned", "sender": "sen-\nder", "itself": "it-\nself"},
 )
 
 

@@ -111,7 +111,7 @@ def pooled(shape: Shape) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor],
     all features ``(out, *shape)``: averaging is linear, so a regression on averages is a member of the whole family,
     and the best one where nothing had to be averaged.
     """
-    places = shape[1:]
+    places = shape[1:] if len(shape) < 4 else (prod(shape[1:]),)
     grid = places
     while len(grid) and shape[0] * prod(grid) > FEATURES and max(grid) > 1:
         grid = tuple(max(1, size // 2) if size == max(grid) else size for size in grid)
@@ -123,7 +123,7 @@ def pooled(shape: Shape) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor],
     share: Tensor = average(every, size).flatten(1)  # type: ignore[arg-type]
 
     def pool(x: Tensor) -> Tensor:
-        averaged: Tensor = average(x, size)  # type: ignore[arg-type]
+        averaged: Tensor = average(x.reshape(-1, shape[0], *places), size)  # type: ignore[arg-type]
         return averaged.flatten(1)
 
     def unpool(weight: Tensor) -> Tensor:

@@ -102,7 +102,8 @@ class Conv(AffineStitch):
         kernel = self.kernel
         while kernel > 1 and channels * kernel**2 > FEATURES:
             kernel -= 2
-        padded_with = channel_means(sent) if kernel > 1 and self.batchnorm else torch.zeros(channels)
+        most = None if kernel == 1 else affordable(height * width, channels * kernel**2)
+        padded_with = channel_means(sent[:most]) if kernel > 1 and self.batchnorm else torch.zeros(channels)
 
         def reads(x: Tensor) -> Tensor:
             return patches(x.double() - padded_with[:, None, None], kernel) if kernel > 1 else features_first(x)
@@ -110,7 +111,6 @@ class Conv(AffineStitch):
         def load(affine: AffineMap) -> None:
             load_conv(stitch, affine, (kernel, kernel), padded_with)
 
-        most = None if kernel == 1 else affordable(height * width, channels * kernel**2)
         return [Part(reads, features_first, load, most)]
 
     def raw_layers(self, stitch: nn.Module) -> Sequence[nn.Conv2d]:

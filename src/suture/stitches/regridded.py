@@ -52,8 +52,8 @@ class Seen:
     def maps(self, x: Tensor) -> Tensor:
         """See a batch as maps ``(n, channels, height, width)``, without the class token."""
         if self.kind != 2:
-            return x.reshape(len(x), self.channels, self.height, self.width)
-        grid = x[:, int(self.class_token) :].reshape(-1, self.height, self.width, self.channels)
+            return x if self.kind == 3 else x[:, :, None, None]
+        grid = torch.unflatten(x[:, int(self.class_token) :], 1, (self.height, self.width))
         return grid.movedim(-1, 1)
 
     def summary(self, x: Tensor) -> Tensor:
