@@ -2,11 +2,11 @@
 
     python benchmarks/matrix_cifar.py path/to/cifar10 runs/cifar
 
-Cuts: the ends of the four stages of each ResNet and of the four transformer blocks, or of every block. Trains the three networks first where their weights
-are not there (``cifar_networks.py``; about 50 CPU minutes). Stitches are fitted on the first ``--fit-samples`` training
-images and scored on the first ``--score-samples`` test images. Two processes share the trials and write what they have
-every few minutes; started again, only what is missing is measured. Writes the table, the heat map of each pair of
-networks and the summary by depth, and prints the triangle means and the time.
+Cuts: the ends of the four stages of each ResNet and of the four transformer blocks, or of every block. Trains the three
+networks first where their weights are not there (``cifar_networks.py``; about 50 CPU minutes). Stitches are fitted on
+the first ``--fit-samples`` training images and scored on the first ``--score-samples`` test images. Two processes share
+the trials and write what they have every minute; started again, only what is missing is measured. Writes the table, the
+heat map and the summary by depth, and prints the triangle means and the time.
 """
 
 import argparse
