@@ -11,6 +11,7 @@ import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import QuadMesh
@@ -27,7 +28,7 @@ from suture.fits import LeastSquares
 from suture.report import figures, grids, heatmaps
 from suture.report.matrices import arrange
 from suture.table import COLUMNS
-from trained import convnets, few_digits
+from trained import few_digits
 
 CONTROLS = ("untrained sender", "untrained receiver", "untrained both", "shuffled pairs")
 STRIPS = ("itself", "clustered noise")
@@ -556,8 +557,9 @@ def test_markup_in_names_comes_out_as_it_is_written() -> None:
 
 
 def test_a_real_matrix_is_arranged_drawn_and_shown(tmp_path: Path) -> None:
-    c, d = convnets()
-    settings: dict[str, Any] = {"data": few_digits(), "fit": LeastSquares(), "cuts": ("stage[23].relu", "pool")}
+    torch.manual_seed(0)
+    c, d = (suture.load_network("zoo:mlp,width=16,depth=2", example=few_digits().example, name=name) for name in "CD")
+    settings: dict[str, Any] = {"data": few_digits(), "fit": LeastSquares(), "cuts": ("block[12].relu", "flatten")}
     chosen = (controls.itself, controls.untrained_sender, controls.clustered_noise)
     table = suture.run(suture.plans.matrix([c, d], d, controls=chosen, **settings))
     arranged = arrange(table, "accuracy")
@@ -567,7 +569,7 @@ def test_a_real_matrix_is_arranged_drawn_and_shown(tmp_path: Path) -> None:
     itself, alone = arranged.strips["itself"], arranged.parents[""][1][0]
     np.testing.assert_allclose(itself, alone, atol=0.02)
     row = table[(table["control"] == "") & (table["score"] == "accuracy") & (table["sender"] == "C")]
-    row = row[(row["sender_cut"] == "stage2.relu") & (row["receiver_cut"] == "pool")]
+    row = row[(row["sender_cut"] == "flatten") & (row["receiver_cut"] == "block2.relu")]
     assert arranged.plain[0, 2] == row["stitched"].iloc[0]
     for score in ("accuracy", "loss"):
         assert all(path.exists() for path in figures.save(heatmaps.matrix(table, score), tmp_path / score))

@@ -20,13 +20,16 @@ SOURCE = ROOT / "src" / "suture"
 LAYERS = {
     "definition": "errors seeds spelling preprocess cuts graph pieces tracing costs freezing untrained network "
     "stitches.base stitches.positionwise stitches.constrained stitches.regridded stitches.flattened stitches.choice "
-    "stitches folding stitched saving",
+    "stitches folding.joint folding.layers folding.passing folding.rows folding.melting folding.folds folding saving "
+    "stitched",
     "evidence": "data.checks data.decode data.samples data.hub data.load data noise activations intervals scores "
-    "recipes fits.problem fits.least_squares fits.standardised fits.descent fits.task_loss fits.match fits.narrower fits",
+    "recipes fits.problem fits.least_squares fits.standardised fits.descent fits.task_loss fits.match fits.narrower "
+    "fits",
     "measurement": "trial controls plans table depth",
     "execution": "runners.progress runners.local runners",
     "papers": "zoo.networks zoo.checkpoints zoo.sources zoo.building zoo.loading zoo.training zoo",
-    "faces": "report.curves report.figures report.screen report demo arguments cli",
+    "faces": "report.curves report.readings report.figures report.screen report.matrices report.layouts "
+    "report.heatmaps report.grids report choices demo arguments cli",
     "top": "suture",
 }
 ORDER = [f"suture.{name}".removesuffix(".suture") for names in LAYERS.values() for name in names.split()]

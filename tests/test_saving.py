@@ -13,7 +13,6 @@ from models import images, scrambled, seeded
 from suture import Network, Stitched
 from suture.errors import CheckpointError, CutError, OutputError
 from suture.saving import DESCRIPTION, TENSORS, read
-from suture.stitched import load_stitched
 from suture.stitches import (
     Conv,
     ConvLinear,
@@ -28,7 +27,9 @@ from suture.stitches import (
     Stitch,
     StridedConv,
     UpsampledConv,
+    stitch_for,
 )
+from suture.zoo import convnet, load_network, load_stitched
 
 
 class Shapes(nn.Module):
@@ -129,8 +130,9 @@ def test_what_the_folder_says(tmp_path):
     said = json.loads((tmp_path / DESCRIPTION).read_text())
     assert said["format"] == 1
     assert said["stitch"] == {"family": "LowRank", "settings": {"rank": 2}}
-    assert said["sender"] == {"name": "A", "fingerprint": A.fingerprint, "cut": "vector", "source": None}
-    assert said["receiver"] == {"name": "B", "fingerprint": B.fingerprint, "cut": "vector", "source": None}
+    common = {"cut": "vector", "source": None, "images": [3, 8, 8]}
+    assert said["sender"] == {"name": "A", "fingerprint": A.fingerprint} | common
+    assert said["receiver"] == {"name": "B", "fingerprint": B.fingerprint} | common
     assert read(tmp_path).record == {"trial": "abc", "scores": {"accuracy": [0.5, None]}, "steps": 3}
     assert set(load_file(tmp_path / TENSORS)) == {f"{i}.{kind}" for i in (0, 1) for kind in ("weight", "bias")}
 
@@ -221,10 +223,24 @@ def test_networks_that_are_not_given_are_named(tmp_path):
 
 def test_where_a_network_came_from_is_said(tmp_path):
     named = network(5, "N")
-    named.source = "zoo:shapes@n.safetensors"
+    named.source = "shapes.py:shapes@n.safetensors"
     made(Conv(), sender=named).save(tmp_path)
-    with pytest.raises(CheckpointError, match=r"the network N made of zoo:shapes@n\.safetensors \(fingerprint"):
+    with pytest.raises(CheckpointError, match=r"the network N made of shapes\.py:shapes@n\.safetensors \(finger"):
         load_stitched(tmp_path)
+
+
+def test_networks_of_model_strings_are_made_anew(tmp_path):
+    torch.manual_seed(0)
+    save_file(convnet(width=2).state_dict(), tmp_path / "weights.safetensors")
+    text = f"zoo:convnet,width=2,preprocess.mean=0.3@{tmp_path / 'weights.safetensors'}"
+    own = load_network(text, example=images(2, 8, 1), name="own")
+    shapes = own.cuts.find("stage1").shape, own.cuts.find("stage2").shape
+    family = stitch_for(*shapes)
+    model = Stitched(own, own, "stage1", "stage2", family.build(*shapes).eval(), family)
+    model.save(tmp_path / "saved")
+    again = load_stitched(tmp_path / "saved")
+    assert torch.equal(again(images(3, 8, 1)), model(images(3, 8, 1)))
+    assert again.seam.sender.name == "own"
 
 
 def _cut_short(path):

@@ -15,11 +15,11 @@ from suture.noise import ClusteredNoise
 from suture.plans import Plan, curve, matrix
 from suture.preprocess import Preprocess
 from suture.runners import run, stitch
-from suture.stitched import Stitched, can_fold, load_stitched
+from suture.stitched import Stitched, can_fold
 from suture.stitches import stitch_for
 from suture.table import summary
 from suture.trial import Failure, Measurement, Trial, measure
-from suture.zoo import load_network
+from suture.zoo import load_network, load_stitched
 
 __version__ = "0.1.0"
 

@@ -80,6 +80,7 @@ class Network:
         constants: Sequence[str] = (),
     ) -> None:
         self.name = name or type(model).__name__
+        self.source: str | None = None  #: the model string that it was made of, where it was
         self.constants = tuple(constants)
         self._factory = factory
         self._stages = portable(model, stages)
@@ -115,6 +116,11 @@ class Network:
         if not same_bits(probes[2], _prepared(self._prepare, images[2], self)):
             raise DataError(f"the preprocessing of {self.name} is random: the same images gave two inputs")
         return probes
+
+    @property
+    def image_shape(self) -> tuple[int, ...]:
+        """The shape (C, H, W) of the raw images that it was cut for."""
+        return tuple(self._example.shape[1:])
 
     @property
     def backend(self) -> str:

@@ -61,6 +61,12 @@ class Saved:
         names = [self.description[role]["cut"] for role in _ROLES]
         return Seam(sender, receiver, sender.cuts.find(names[0]), receiver.cuts.find(names[1]))
 
+    def made_of(self, role: str) -> tuple[str, tuple[int, ...]] | None:
+        """The model string and the image shape (C, H, W) of a network, where they are known."""
+        side = self.description[role]
+        source, images = side.get("source"), side.get("images")
+        return (source, tuple(images)) if isinstance(source, str) and isinstance(images, list) else None
+
     def _names(self, role: str) -> str:
         side = self.description[role]
         source = f" made of {side['source']}" if side.get("source") else ""
@@ -128,12 +134,12 @@ def _version() -> str:
 
 
 def _described(network: Network, cut: str) -> dict[str, object]:
-    source = getattr(network, "source", None)
     return {
         "name": network.name,
         "fingerprint": network.fingerprint,
         "cut": cut,
-        "source": None if source is None else str(source),
+        "source": network.source,
+        "images": list(network.image_shape),
     }
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Self
 
 from torch import Tensor, nn
 
@@ -60,25 +61,26 @@ class Stitched(nn.Module):
         """
         return write(folder, self.seam, self.stitch, self.family, record or {})
 
+    @classmethod
+    def load(
+        cls,
+        folder: str | Path,
+        sender: Network | None = None,
+        receiver: Network | None = None,
+        stitch: Stitch | nn.Module | None = None,
+    ) -> Self:
+        """Load a stitched network that ``save`` wrote, with the two networks that it was made of.
+
+        ``stitch`` is its family, or a module to be filled, where the family is not one of the library's. Nothing is
+        unpickled. Raises ``CheckpointError`` where the folder is absent, damaged or of another kind, or a network or
+        the stitch is not the one that was saved.
+        """
+        saved: Saved = read(folder)
+        seam = saved.seam(sender, receiver)
+        module, family = rebuilt(saved, seam, stitch)
+        return cls(seam.sender, seam.receiver, seam.sender_cut, seam.receiver_cut, module, family)
+
 
 def can_fold(stitched: Stitched) -> Fold:
     """Say whether the stitch, fitted or not, can be melted into a neighbour, into which layer, and if not why."""
     return fold_of(stitched.seam, stitched.stitch)
-
-
-def load_stitched(
-    folder: str | Path,
-    sender: Network | None = None,
-    receiver: Network | None = None,
-    stitch: Stitch | nn.Module | None = None,
-) -> Stitched:
-    """Load a stitched network that ``save`` wrote, with the two networks that it was made of.
-
-    ``stitch`` is its family, or a module to be filled, where the family is not one of the library's. The stitch comes
-    back in evaluation mode and frozen. Nothing is unpickled. Raises ``CheckpointError`` where the folder is absent,
-    damaged or of another kind, or a network or the stitch is not the one that was saved.
-    """
-    saved: Saved = read(folder)
-    seam = saved.seam(sender, receiver)
-    module, family = rebuilt(saved, seam, stitch)
-    return Stitched(seam.sender, seam.receiver, seam.sender_cut, seam.receiver_cut, module, family)

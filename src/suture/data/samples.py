@@ -84,10 +84,17 @@ class Samples:
         are, from a seed derived from the fingerprint and ``seed``; a cycle of N ≥ 2 has no fixed point. A
         partner may share the sample's class, as often as chance has it.
         """
-        order = torch.randperm(len(self), generator=generator("shuffled pairs", self.fingerprint, seed))
-        pairing = torch.empty_like(order)
-        pairing[order] = order.roll(-1)
-        return replace(self, name=f"{self.name} shuffled", pairing=pairing)
+        if seed not in self._shuffled:
+            order = torch.randperm(len(self), generator=generator("shuffled pairs", self.fingerprint, seed))
+            pairing = torch.empty_like(order)
+            pairing[order] = order.roll(-1)
+            self._shuffled[seed] = replace(self, name=f"{self.name} shuffled", pairing=pairing)
+        return self._shuffled[seed]
+
+    @cached_property
+    def _shuffled(self) -> "dict[int, Samples]":
+        """What ``shuffled`` gave, by seed: its images need not be hashed for every trial."""
+        return {}
 
 
 @dataclass(frozen=True, eq=False)

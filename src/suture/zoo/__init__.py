@@ -2,7 +2,7 @@
 
 from suture.zoo.building import Built, resolve
 from suture.zoo.checkpoints import load_checkpoint
-from suture.zoo.loading import load_network
+from suture.zoo.loading import load_network, load_stitched
 from suture.zoo.networks import NETWORKS, convnet, mlp, resnet
 from suture.zoo.sources import Source, parse_source
 
@@ -13,6 +13,7 @@ __all__ = [
     "convnet",
     "load_checkpoint",
     "load_network",
+    "load_stitched",
     "mlp",
     "parse_source",
     "resnet",

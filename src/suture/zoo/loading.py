@@ -5,10 +5,15 @@ from math import isqrt
 from pathlib import Path
 
 import timm
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from suture.errors import SourceError
 from suture.network import Network
+from suture.saving import read
+from suture.seeds import generator
+from suture.stitched import Stitched
+from suture.stitches import Stitch
 from suture.zoo.building import Built, asks_for_weights, resolve
 from suture.zoo.sources import Source, parse_source
 
@@ -29,16 +34,43 @@ def load_network(
     return load_model(source, checkpoint, name=name).network(example)
 
 
+def load_stitched(
+    folder: str | Path,
+    sender: Network | None = None,
+    receiver: Network | None = None,
+    stitch: Stitch | nn.Module | None = None,
+) -> Stitched:
+    """Load a stitched network that ``save`` wrote, with the two networks that it joins.
+
+    A network that is not given is made anew of its model string, where it came from one with a checkpoint; never of a
+    Python file, which would be run. Everything else is as in ``Stitched.load``, which also says what is raised.
+    """
+    given = dict(zip(("sender", "receiver"), (sender, receiver), strict=True))
+    saved = read(folder)
+    for role, network in given.items():
+        made_of = saved.made_of(role)
+        if network is None and made_of is not None and _can_be_made(made_of[0]):
+            example = torch.randint(0, 256, (4, *made_of[1]), dtype=torch.uint8, generator=generator("example"))
+            given[role] = load_network(made_of[0], example=example, name=saved.description[role]["name"])
+    return Stitched.load(folder, given["sender"], given["receiver"], stitch)
+
+
+def _can_be_made(text: str) -> bool:
+    source = parse_source(text)
+    return source.kind != "file" and source.checkpoint is not None and not asks_for_weights(source)
+
+
 @dataclass(frozen=True, eq=False)
 class Model:
     """A model with its weights, before it has seen an image and is cut."""
 
     name: str
     built: Built
+    source: str
 
     def network(self, example: Tensor) -> Network:
         """Cut it, by a few raw images ``(n, C, H, W)``. Raises what ``Network`` raises."""
-        return Network(
+        network = Network(
             self.built.model,
             example=example,
             name=self.name,
@@ -46,12 +78,15 @@ class Model:
             factory=self.built.factory,
             copy=False,
         )
+        network.source = self.source
+        return network
 
 
 def load_model(source: str | Source, checkpoint: str | Path | None = None, *, name: str | None = None) -> Model:
     """Build and load what a model string names, without images. Raises ``SourceError`` and ``CheckpointError``."""
     parsed = parse_source(source) if isinstance(source, str) else source
-    return Model(name or parsed.name, resolve(parsed, checkpoint))
+    text = parsed.text if checkpoint is None else f"{parsed.text}@{checkpoint}"
+    return Model(name or parsed.name, resolve(parsed, checkpoint), text)
 
 
 def names_apart(texts: list[str]) -> list[str]:
