@@ -174,7 +174,7 @@ WRONG = [
     (f"curve {A} {B} --data digits --stitch conv,kernal=3", "conv has no setting 'kernal'; it takes kernel, batchnorm"),
     (f"curve {A} {B} --data digits --stitch conv,kernel=1.5", "--stitch conv,kernel=1.5: kernel=1.5 is no int"),
     (f"curve {A} {B} --data digits --stitch conv,kernel=True", "kernel=True is no int"),
-    (f"curve {A} {B} --data digits --stitch conv,3", "--stitch conv,3: write settings as key=value, separated by com"),
+    (f"curve {A} {B} --data digits --stitch conv,3", "--stitch conv,3: write settings as key=value, each once"),
     (f"curve {A} {B} --data digits --stitch conv,kernel=", "--stitch conv,kernel=: write settings as key=value"),
     (f"curve {A} {B} --data digits --stitch conv,kernel=x", "--stitch conv,kernel=x: write settings as key=value"),
     (f"curve {A} {B} --data digits --stitch conv,kernel=1,kernel=3", "write settings as key=value"),
