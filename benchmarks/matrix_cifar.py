@@ -28,17 +28,18 @@ from suture.fits import TaskLoss
 from suture.report import figures, heatmaps
 from suture.runners.local import attempt
 
-NETWORKS = ["resnet1111", "resnet2222", "vit"]
-STAGES = {"resnet1111": ("layer?.0",), "resnet2222": ("layer?.1",), "vit": ("blocks.?",)}
+NETWORKS = {"resnet1111": "RN1111", "resnet2222": "RN2222", "vit": "ViT"}
+STAGES = {"RN1111": ("layer?.0",), "RN2222": ("layer?.1",), "ViT": ("blocks.?",)}
 BLOCKS = ("layer?.?", "blocks.?")
 FIT = TaskLoss(steps=60, batch=32, check=20)
+SHOWN = ["sender", "receiver", "control", "mean", "late_to_early", "early_to_late", "difference", "near", "far"]
 PROCESSES = 2
 KEEP_EVERY = 60.0  #: seconds
 
 
 def planned(given: argparse.Namespace) -> suture.Plan:
     data = suture.load_data(given.data, name="cifar10").limited(fit=given.fit_samples, score=given.score_samples)
-    networks = [load(name, given.folder, data) for name in NETWORKS]
+    networks = [load(name, given.folder, data, label) for name, label in NETWORKS.items()]
     return suture.matrix(networks, data=data, cuts=BLOCKS if given.every_block else STAGES, fit=FIT)
 
 
@@ -77,17 +78,18 @@ def main() -> None:
     parser.add_argument("--score-samples", type=int, default=1000)
     parser.add_argument("--every-block", action="store_true", help="256 cells in place of 144")
     given = parser.parse_args()
-    make_all(given.data, given.folder, NETWORKS)
+    make_all(given.data, given.folder, list(NETWORKS))
     begun = time.time()
     with ProcessPoolExecutor(PROCESSES, mp_context=get_context("spawn")) as pool:
         seconds = sum(pool.map(work, [given] * PROCESSES, range(PROCESSES)))
     whole = gathered(given.folder)
     whole = whole[whole["trial"].isin({trial.key for trial in planned(given)})]
     table.save(whole, given.folder / "matrix.parquet")
-    summary = by_depth(whole)
-    summary.to_csv(given.folder / "matrix-depth.csv", index=False)
     figures.save(heatmaps.matrix(whole), given.folder / "matrix")
-    print(summary.to_string())
+    for pooled in (True, False):
+        summary = by_depth(whole, pooled=pooled)
+        summary.to_csv(given.folder / f"matrix-depth-{'pooled' if pooled else 'pairs'}.csv", index=False)
+        print(summary[[*SHOWN, "cells"]].round(3).to_string(index=False))
     each = whole.drop_duplicates("trial")
     print(
         f"{len(each)} trials, {(each['status'] == 'failed').sum()} failed, {each['seconds'].sum():.0f} s in trials; "

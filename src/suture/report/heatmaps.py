@@ -108,7 +108,7 @@ class _Drawing:
         if size < SMALLEST or room / longest < 0.75 * SMALLEST:
             return
         for (i, j), text in texts.items():
-            fitting = min(size, 0.98 * room / len(text))
+            fitting = min(size, 0.84 * room / len(text)) if len(text) > 2 else size
             ink = self._ink(values[i, j])
             axes.text(j + 0.5, i + 0.5, text, size=fitting, color=ink, ha="center", va="center_baseline")
 
