@@ -10,8 +10,9 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from models import images, scrambled, seeded
-from suture import Network, Stitched
+from suture import Network, Stitched, stitch
 from suture.errors import CheckpointError, CutError, OutputError
+from suture.fits import LeastSquares
 from suture.saving import DESCRIPTION, TENSORS, read
 from suture.stitches import (
     Conv,
@@ -30,6 +31,7 @@ from suture.stitches import (
     stitch_for,
 )
 from suture.zoo import convnet, load_network, load_stitched
+from trained import convnets, few_digits
 
 
 class Shapes(nn.Module):
@@ -227,6 +229,19 @@ def test_where_a_network_came_from_is_said(tmp_path):
     made(Conv(), sender=named).save(tmp_path)
     with pytest.raises(CheckpointError, match=r"the network N made of shapes\.py:shapes@n\.safetensors \(finger"):
         load_stitched(tmp_path)
+
+
+def test_a_measurement_is_saved_with_what_was_measured(tmp_path):
+    a, b = convnets()
+    measured = stitch(a, b, at="flatten", data=few_digits(), fit=LeastSquares(), controls=())
+    measured.save(tmp_path)
+    x = few_digits().score.images
+    assert torch.equal(load_stitched(tmp_path, a, b)(x), measured.stitched(x))
+    kept = read(tmp_path).record
+    assert kept["trial"] == measured.trial.key
+    assert kept["fit"] == "LeastSquares()"
+    assert kept["scores"]["accuracy"]["value"] == measured.scores.accuracy.value
+    assert kept["representation_error"] == measured.representation_error
 
 
 def test_networks_of_model_strings_are_made_anew(tmp_path):
