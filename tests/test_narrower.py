@@ -51,6 +51,7 @@ CHAINS: list[tuple[Shape, Shape, list[Stitch]]] = [
     (TOKENS, (5,), [ConvLinear(), FullLinear()]),
     (MAPS, TOKENS, [MapsToTokens(), FullLinear()]),
     (TOKENS, (3, 2, 2), [TokensToMaps(), FullLinear()]),
+    ((5, 16, 16), (2, 16, 16), [Conv(), FullLinear()]),  # more features than its closed form takes
 ]
 STEPS = [
     (sender, receiver, narrow, wide) for sender, receiver, chain in CHAINS for narrow, wide in itertools.pairwise(chain)
@@ -193,14 +194,16 @@ def test_a_family_that_is_not_narrower_gives_the_closest_member():
     assert abs(affine(stitch, 6)[0] - (left @ right).numpy()).max() < 1e-5
 
 
-def test_fewer_samples_than_features_still_give_the_same_map_everywhere():
+@pytest.mark.parametrize(
+    ("sender", "narrow", "wide"), [((10, 8), Linear(), FullLinear()), ((80,), Orthogonal(), Linear())], ids=named
+)
+def test_fewer_samples_than_features_still_give_the_same_map_everywhere(sender, narrow, wide):
     """80 features, 50 samples: for others, too, the wider stitch must do what the narrower one does."""
-    sender = (10, 8)
     x = torch.randn((100, *sender), generator=torch.Generator().manual_seed(0))
     y = torch.randn((100, *sender), generator=torch.Generator().manual_seed(1)) + x
-    p = matching(FullLinear(), x, y, held=50)
-    stitch, other = built(FullLinear(), sender, sender), alone(p, Linear(), sender, sender)
-    Narrower(Linear()).fit(p, stitch)
+    p = matching(wide, x, y, held=50)
+    stitch, other = built(wide, sender, sender), alone(p, narrow, sender, sender)
+    Narrower(narrow).fit(p, stitch)
     new = torch.randn((50, *sender), generator=torch.Generator().manual_seed(2))
     with torch.no_grad():
         assert float((stitch(new) - other(new)).abs().max()) < 1e-3

@@ -13,7 +13,7 @@ from suture.errors import FitError
 from suture.fits.least_squares import LeastSquares
 from suture.fits.problem import Fit, FitReport, Problem, Side
 from suture.seeds import generator
-from suture.stitches import AffineStitch, Stitch
+from suture.stitches import AffineStitch, Identity, Stitch
 from suture.stitches.positionwise import FEATURES
 
 _CHUNK = 256
@@ -26,10 +26,10 @@ _EXACTLY = LeastSquares(ridges=(1e-12,), rescale=False)
 class Narrower(Fit):
     """The solution of another family, by its own ``fit``, as a member of this one.
 
-    The member is found by least squares onto what the other stitch gives, which is exact where the other family is
-    contained in this one (and its closed form is a whole one: see ``Conv`` and ``FullLinear`` for very many features),
-    and else the closest member. A descent that starts here ends no worse than this on the fit data, nor, with patience,
-    on the validation data. Raises ``FitError`` where this family is not affine.
+    ``FullLinear`` copies any affine stitch. Else the member is found by least squares onto what the other stitch gives,
+    which is exact where the other family is contained in this one (and its closed form is a whole one: see ``Conv`` for
+    very many features), and else the closest member. A descent that starts here ends no worse than this on the fit
+    data, nor, with patience, on the validation data. Raises ``FitError`` where this family is not affine.
     """
 
     family: Stitch
@@ -40,9 +40,11 @@ class Narrower(Fit):
         """Fit a stitch of the narrower family and copy what it does."""
         if not isinstance(problem.family, AffineStitch):
             raise FitError(f"{problem.family} cannot start from {self.family}: it is not affine")
-        shapes = (tuple(t.shape[1:]) for t in (problem.fit.activations, problem.fit.expected()))
+        shapes = [tuple(t.shape[1:]) for t in (problem.fit.activations, problem.fit.expected())]
         other = self.family.build(*shapes).to(next(stitch.parameters()).device)
         report = self.by.fit(replace(problem, family=self.family), other)
+        if isinstance(self.family, AffineStitch | Identity) and problem.family.copy(stitch, other, shapes[0]):
+            return report
         taught = _taught(other.eval(), problem.fit, next(stitch.parameters()).device, problem.seed)
         _EXACTLY.fit(replace(problem, fit=taught, validation=taught), stitch)
         return report

@@ -145,6 +145,10 @@ class AffineStitch(Stitch):
         """Give the weights (out, in), within the family, of least error on these moments: one for every ridge."""
         yield from known.regressions(ridges)
 
+    def copy(self, stitch: nn.Module, other: nn.Module, sender: Shape) -> bool:
+        """Make a built stitch compute what another affine module does; whether the family knows how, by default not."""
+        return False
+
     def raw_layers(self, stitch: nn.Module) -> Sequence[RawLayer]:
         """The layers that read the sender's features as they are, and may be rewritten for others; by default none."""
         return ()

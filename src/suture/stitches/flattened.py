@@ -1,5 +1,6 @@
 """Families that read a whole tensor at once, every position with weights of its own."""
 
+import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -11,6 +12,8 @@ from torch import Tensor, nn
 from suture.errors import ShapeError
 from suture.stitches.base import AffineMap, AffineStitch, Part, Shape, assign, width
 from suture.stitches.positionwise import FEATURES, features_last, stacked
+
+_BASIS = 256  #: basis tensors that a module is given at once
 
 
 @final
@@ -98,6 +101,20 @@ class FullLinear(AffineStitch):
             assign(layer, "bias", affine.bias)
 
         return [Part(lambda x: pool(_channels_first(x.double())), lambda y: y.flatten(1), load)]
+
+    def copy(self, stitch: nn.Module, other: nn.Module, sender: Shape) -> bool:
+        """Read the other's map off what it gives for zero and for every basis tensor, in float64."""
+        layer, size = _linear(stitch), prod(sender)
+        exact = copy.deepcopy(other).double().eval()
+        zero = torch.zeros(1, *sender, dtype=torch.float64, device=layer.weight.device)
+        with torch.no_grad():
+            bias = exact(zero).flatten(1)
+            layer.bias.copy_(bias[0])
+            for start in range(0, size, _BASIS):
+                count = min(_BASIS, size - start)
+                basis = torch.eye(count, size).to(zero).roll(start, 1).reshape(count, *sender)
+                layer.weight[:, start : start + count] = (exact(basis).flatten(1) - bias).T.to(layer.weight)
+        return True
 
     def raw_layers(self, stitch: nn.Module) -> Sequence[nn.Linear]:
         """The map."""
