@@ -16,7 +16,7 @@ from suture.zoo import convnet
 from suture.zoo.training import DIGITS, train
 
 WIDTH = 8
-FIT = TaskLoss(steps=105, check=35)  # shorter than the default, for small networks and a demo of under a minute
+FIT = TaskLoss(steps=90, check=30)  # shorter than the default, for small networks and a demo of under a minute
 
 
 def demo(folder: Path, progress: Progress, say: Callable[[str], None]) -> pd.DataFrame:
