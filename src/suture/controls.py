@@ -18,7 +18,8 @@ clustered noise     no sender: noise around one random point per class     how f
 An untrained receiver is also the baseline of its penalty, which is therefore negative where the stitch learns the task
 by itself: compare the stitched score. And least squares alone does not collapse on maps and tokens of shuffled pairs:
 images have in common what they show at each position on average, and at an early cut that alone tells much about how
-channels correspond. Fits that end on the task loss do collapse, and so do vectors, which have no positions.
+channels correspond. Fits that end on the task loss do collapse, given steps enough, and so do vectors, which have no
+positions.
 
 Clustered noise represents nothing but the class, and yet most receivers can be stitched to it without a loss
 (smith2024: "full compatibility"). A seam at which it does as well as the sender shows that the receiver's suffix and a

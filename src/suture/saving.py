@@ -8,8 +8,6 @@ of the tensors, so that a folder of which only a part was written, or changed, i
 import hashlib
 import json
 import math
-import os
-import uuid
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass
@@ -27,6 +25,7 @@ from suture.errors import CheckpointError, OutputError, SutureError
 from suture.folding import Seam
 from suture.network import Network
 from suture.stitches import Stitch
+from suture.writing import whole
 
 FORMAT = 1  #: of the folder; a reader refuses any other
 TENSORS, DESCRIPTION = "stitch.safetensors", "stitched.json"
@@ -115,16 +114,8 @@ def _state(stitch: nn.Module) -> dict[str, Tensor]:
 
 
 def _put(path: Path, content: bytes) -> None:
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.part")
-    try:
-        with open(temporary, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        with suppress(OSError):
-            temporary.unlink()
+    with whole(path) as temporary:
+        temporary.write_bytes(content)
 
 
 def _version() -> str:

@@ -39,9 +39,7 @@ class Stitched(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Map raw images to the receiver's outputs ``(n, outputs)``."""
-        sent = self.prefix(images)
-        own = next((p.dtype for p in self.stitch.parameters()), sent.dtype)
-        out: Tensor = self.suffix(self.stitch(sent.to(own).contiguous()))
+        out: Tensor = self.suffix(self.stitch(typed(self.prefix(images), self.stitch).contiguous()))
         return out
 
     def folded(self) -> nn.Module:
@@ -79,6 +77,11 @@ class Stitched(nn.Module):
         seam = saved.seam(sender, receiver)
         module, family = rebuilt(saved, seam, stitch)
         return cls(seam.sender, seam.receiver, seam.sender_cut, seam.receiver_cut, module, family)
+
+
+def typed(activations: Tensor, stitch: nn.Module) -> Tensor:
+    """Activations of the floating type that the stitch computes in; as they are where it has no parameters."""
+    return activations.to(next((p.dtype for p in stitch.parameters()), activations.dtype))
 
 
 def can_fold(stitched: Stitched) -> Fold:

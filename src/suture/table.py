@@ -4,10 +4,7 @@ The column names are a promise; see ``COLUMNS``. Intervals in a row are 95 % ove
 over seeds into a table of the same columns plus ``seeds`` and ``interval``.
 """
 
-import os
-import uuid
 from collections.abc import Iterable
-from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +17,7 @@ from suture.intervals import Estimate
 from suture.network import Network
 from suture.scores import Score
 from suture.trial import Failure, Measurement, Trial
+from suture.writing import whole
 
 Row = dict[str, object]
 
@@ -178,18 +176,12 @@ def _t_interval(values: "pd.Series[float]") -> list[tuple[str, float]]:
 def save(table: pd.DataFrame, path: str | Path) -> Path:
     """Write a table as parquet; a reader sees the old file or the new one, never a part. Raises ``OutputError``."""
     path = Path(path)
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        table.to_parquet(temporary, index=False)
-        with open(temporary, "rb") as written:
-            os.fsync(written.fileno())
-        os.replace(temporary, path)
+        with whole(path) as temporary:
+            table.to_parquet(temporary, index=False)
     except OSError as error:
         raise OutputError(f"cannot write {path}: {error.strerror or error}; name another folder") from error
-    finally:
-        with suppress(OSError):
-            temporary.unlink()
     return path
 
 

@@ -26,7 +26,7 @@ from suture.network import Network
 from suture.noise import ClusteredNoise
 from suture.scores import Accuracy, CrossEntropy, Score, ScoreCard, estimate, penalty
 from suture.seeds import derive_seed, digest, identity, one_thread
-from suture.stitched import Stitched
+from suture.stitched import Stitched, typed
 from suture.stitches import Stitch, stitch_for
 
 VERSION = 2  #: of the measuring code; a change that may change a number changes it, and with it every key
@@ -307,19 +307,14 @@ def _problem(trial: Trial, cache: Activations, stitch: nn.Module) -> Problem:
 def _side(trial: Trial, cache: Activations, samples: Samples, stitch: nn.Module) -> Side:
     def expected() -> Tensor:
         own = cache.at(trial.receiver, trial.receiver_cut, samples)
-        return _typed(own if samples.pairing is None else own[samples.pairing], stitch)
+        return typed(own if samples.pairing is None else own[samples.pairing], stitch)
 
     def outputs() -> Tensor:
         own = cache.outputs(trial.receiver, samples)
         return own if samples.pairing is None else own[samples.pairing]
 
     sent = cache.at(trial.sender, trial.sender_cut, samples)
-    return Side(_typed(sent, stitch), samples.paired_labels, expected, outputs)
-
-
-def _typed(activations: Tensor, stitch: nn.Module) -> Tensor:
-    """Activations of the floating type that the stitch computes in; as they are where it has no parameters."""
-    return activations.to(next((p.dtype for p in stitch.parameters()), activations.dtype))
+    return Side(typed(sent, stitch), samples.paired_labels, expected, outputs)
 
 
 def _solves_task(sender: Network | ClusteredNoise, samples: Samples) -> TypeGuard[Network]:
@@ -335,7 +330,7 @@ def _run(trial: Trial, cache: Activations, stitch: nn.Module) -> tuple[Tensor, f
     logits, off, spread = [], 0.0, 0.0
     with torch.no_grad():
         for start in range(0, len(given), CHUNK):
-            sent = _typed(given[start : start + CHUNK], stitch)
+            sent = typed(given[start : start + CHUNK], stitch)
             represented = stitch(sent.to(trial.receiver.device, copy=True))
             expected = own[start : start + CHUNK].double()
             off += float((represented.cpu().double() - expected).square().sum())

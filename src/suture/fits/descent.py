@@ -77,24 +77,27 @@ class Descending(Fit):
         if not parameters:
             return begun
         started = copy.deepcopy(stitch.state_dict()) if self.start.is_floor else None
+        device = parameters[0].device
+        losses = {side: self.loss(problem, side, device) for side in (problem.fit, problem.validation)}
         with Standardised(problem, stitch, self.standardise, rewrite=not isinstance(self.start, Random)):
             report = begun
             for retry in range(self.retries + 1):
-                descent = _Descent(self, problem, stitch, pace=0.1**retry)
+                descent = _Descent(self, problem, stitch, losses, pace=0.1**retry)
                 report = _after(report, descent, *descent.run(parameters))
                 if self.patience is None or descent.improved:
                     break
         if started is not None:
-            self._keep_the_better(problem, stitch, started)
+            _keep_the_better(descent, stitch, started)
         return report
 
-    def _keep_the_better(self, problem: Problem, stitch: nn.Module, started: dict[str, Tensor]) -> None:
-        """Go back to the start where the end is worse on the fit data."""
-        measured = _Descent(self, problem, stitch, pace=1)
-        end, ended = measured.mean_loss(problem.fit), copy.deepcopy(stitch.state_dict())
-        stitch.load_state_dict(started)
-        if end <= measured.mean_loss(problem.fit):
-            stitch.load_state_dict(ended)
+
+def _keep_the_better(descent: "_Descent", stitch: nn.Module, started: dict[str, Tensor]) -> None:
+    """Go back to the start where the end is worse on the fit data."""
+    fit = descent.problem.fit
+    end, ended = descent.mean_loss(fit), copy.deepcopy(stitch.state_dict())
+    stitch.load_state_dict(started)
+    if end <= descent.mean_loss(fit):
+        stitch.load_state_dict(ended)
 
 
 def _after(before: FitReport, descent: "_Descent", steps: int, converged: bool) -> FitReport:
@@ -106,10 +109,11 @@ def _after(before: FitReport, descent: "_Descent", steps: int, converged: bool) 
 class _Descent:
     """One run of gradient descent: where it is, and the best it has seen."""
 
-    def __init__(self, recipe: Descending, problem: Problem, stitch: nn.Module, pace: float) -> None:
-        self.recipe, self.problem, self.stitch, self.pace = recipe, problem, stitch, pace
+    def __init__(
+        self, recipe: Descending, problem: Problem, stitch: nn.Module, losses: dict[Side, Loss], pace: float
+    ) -> None:
+        self.recipe, self.problem, self.stitch, self.losses, self.pace = recipe, problem, stitch, losses, pace
         self.device = next(stitch.parameters()).device
-        self.losses = {side: recipe.loss(problem, side, self.device) for side in (problem.fit, problem.validation)}
         self.curve: list[CurvePoint] = []
         self.best = math.inf
         self.best_state: dict[str, Tensor] = {}

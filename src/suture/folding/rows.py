@@ -7,8 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from suture.folding.layers import NotMelted
-
-Shape = tuple[int, ...]
+from suture.stitches import Shape
 
 
 @dataclass(frozen=True)
