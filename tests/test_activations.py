@@ -7,14 +7,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from suture import Network, Samples, controls
-from suture.activations import CHUNK, Activations
+from suture import Network, Samples, controls, measure
+from suture.activations import CHUNK, Activations, Need
 from suture.data import Data
 from suture.errors import FitError
 from suture.fits import LeastSquares
 from suture.noise import ClusteredNoise
 from suture.plans import curve
-from suture.runners.local import run_all
 from trained import convnets, few_digits, hybrids, tensor_bits
 
 
@@ -38,6 +37,7 @@ STAGES = ["flatten", "one", "two", "three", "head"]
 
 def counted(name: str, seed: int) -> Network:
     """Three counting layers, cut along stages (a tracer would look through them)."""
+    Counting.seen.clear()
     torch.manual_seed(seed)
     layers = {stage: Counting(f"{name}.{stage}") for stage in STAGES[1:4]}
     model = nn.Sequential()
@@ -81,9 +81,9 @@ def test_each_layer_runs_once_however_many_trials_want_it():
         fit = LeastSquares(rescale=bool(seed % 2))
         chosen = (controls.itself, controls.shuffled_pairs)
         trials += list(curve(a, b, data=data, fit=fit, controls=chosen, seeds=[seed]))
-    results = []
-    run_all(trials, results.append)
-    assert [type(result).__name__ for result in results] == ["Measurement"] * len(trials)
+    cache = Activations()
+    for trial in trials:
+        measure(trial, cache)
     assert len(trials) == 3 * 4 * 3
     seen = {name: count for name, count in Counting.seen.items() if name.startswith("A")}
     assert seen == {"A.one": 140, "A.two": 140, "A.three": 140}, "60 + 20 + twice 30"
@@ -111,7 +111,7 @@ def test_no_more_is_kept_than_the_budget(budget):
     cache, roomy = Activations(budget), Activations()
     for cut in ("one", "three", "two", "flatten", "one"):
         assert torch.equal(cache.at(a, cut, data), roomy.at(a, cut, data))
-        assert sum(tensor.nbytes for tensor, _ in cache._kept.values()) <= budget
+        assert sum(tensor.nbytes for tensor in (kept.tensor for kept in cache._kept.values())) <= budget
 
 
 def test_what_was_used_last_is_kept_longest():
@@ -178,3 +178,46 @@ def test_what_is_not_finite_is_named(where):
     with pytest.raises(FitError, match=named if where == "cut" else "A at the output on dark/score are not finite"):
         cache.at(network, network.cuts[-1], shown) if where == "cut" else cache.outputs(network, shown)
     assert not cache._kept
+
+
+# --- needs, and what comes from elsewhere -----------------------------------------------------------------------------
+
+
+def needs(network: Network, data: Samples) -> list[Need]:
+    return [Need(network, data, index) for index in range(1, len(network.cuts) + 2)]
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
+def test_a_need_knows_its_shape_and_size(dtype):
+    model = nn.Sequential(nn.Flatten(), nn.Linear(6, 6), nn.Linear(6, 3)).to(dtype)
+    data = samples(40, 1)
+    for need in needs(Network(model, example=data.example, name="A"), data):
+        got = Activations().get(need)
+        assert (need.shape, need.nbytes) == (got.shape, got.nbytes)
+    noise = Need(ClusteredNoise((6, 2), 3), data, 0)
+    assert (noise.shape, noise.nbytes) == ((40, 6, 2), Activations().get(noise).nbytes)
+
+
+def test_the_key_of_a_need_is_what_decides_the_activations():
+    a, b, data = counted("A", 0), counted("A", 1), samples(40, 1)
+    every = [*needs(a, data), *needs(b, data), *needs(a, samples(40, 2)), Need(ClusteredNoise((6,), 3), data, 0)]
+    assert len({need.key for need in every}) == len(every)
+    assert [need.key for need in needs(a, samples(40, 1, "another name").shuffled(0))] == [
+        need.key for need in needs(counted("A", 0), data)
+    ]
+
+
+def test_what_is_supplied_is_taken_and_held_beyond_the_budget():
+    a, data = counted("A", 0), samples(40, 1)
+    wanted = Activations().at(a, "two", data)
+    Counting.seen.clear()
+    cache = Activations(0)
+    given = Activations().at(a, "one", data)
+    cache.supply(Need(a, data, a.cuts.find("one").index), given)
+    assert cache.at(a, "one", data) is given
+    assert torch.equal(cache.at(a, "two", data), wanted)
+    assert cache.at(a, "one", data) is given
+    assert Counting.seen == {"A.one": 40, "A.two": 40}
+    given.zero_()
+    assert torch.equal(cache.at(a, "two", data), wanted)
+    assert Counting.seen == {"A.one": 80, "A.two": 80}

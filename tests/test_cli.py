@@ -97,7 +97,7 @@ def run(
 
 
 A, B = f"{NET}@a.safetensors", f"{NET}@b.safetensors"
-QUICK = f"curve {A} {B} --data digits --fit least-squares --at stage3.pool"
+QUICK = f"curve {A} {B} --data digits --fit least-squares --workers 1 --at stage3.pool"
 
 
 # Wrong input
@@ -110,7 +110,7 @@ def _idle(monkeypatch: pytest.MonkeyPatch) -> None:
     def work(*args: object, **options: object) -> None:
         raise SystemExit("work was begun")
 
-    monkeypatch.setattr("suture.runners.local.measure", work)
+    monkeypatch.setattr("suture.runners.tasks.measure", work)
     monkeypatch.setattr("suture.demo.train", work)
 
 
@@ -218,8 +218,8 @@ WRONG = [
     (f"curve {A} {B} --data digits --fit-samples 1", "--fit-samples 1: give at least 2"),
     (f"curve {A} {B} --data digits --score-samples -3", "--score-samples -3: give at least 2"),
     (f"curve {A} {B} --data digits --size 0", "--size 0: give at least 1"),
-    (f"curve {A} {B} --data digits --out a.safetensors", "cannot write to a.safetensors: .*; name another folder"),
-    (f"curve {A} {B} --data digits --out a.safetensors/x", "cannot write to a.safetensors/x: .*; name another"),
+    (f"curve {A} {B} --data digits --out a.safetensors", "cannot write to a.safetensors: .*, or name another folder"),
+    (f"curve {A} {B} --data digits --out a.safetensors/x", "cannot write to a.safetensors/x: .*, or name another"),
     (f"curve {A} {B} --data digits --config gone.yaml", "--config: .*gone.yaml"),
     (f"curve {A} {B}", "missing --data; see suture curve --help"),
     ("curve --data digits", "missing SENDER, RECEIVER; see suture curve --help"),
@@ -227,11 +227,27 @@ WRONG = [
     (f"matrix {A} {B}", "missing --data; see suture matrix --help"),
     (f"matrix {A} {B} --data digits --seeds 0", "--seeds 0: give at least 1"),
     (f"matrix {A} {B} --data digits --controls nil", "no control 'nil'; valid controls: all, none, itself"),
-    (f"matrix {A} {B} --data digits --out a.safetensors", "cannot write to a.safetensors: .*; name another folder"),
+    (f"matrix {A} {B} --data digits --out a.safetensors", "cannot write to a.safetensors: .*, or name another folder"),
     (f"curve {A} {B} --data digits --sed 3", "unrecognized arguments: --sed 3; see suture curve --help"),
     (f"curve {A} {B} --data digits --seed 3", "unrecognized arguments: --seed 3; see suture curve --help"),
-    ("curv a b", "no command 'curv'; valid commands: 'demo', 'cuts', 'curve', 'matrix'; see suture --help"),
-    ("demo --out a.safetensors", "cannot write to a.safetensors: .*; name another folder"),
+    ("curv a b", "no command 'curv'; valid commands: 'demo', 'cuts', 'curve', 'matrix', .*; see suture --help"),
+    ("demo --out a.safetensors", "cannot write to a.safetensors: .*, or name another folder"),
+    # where it runs
+    (f"{QUICK} --workers 0", "--workers 0: give at least 1, which is one process alone"),
+    (f"{QUICK} --workers many", "--workers: expected a whole number, got many"),
+    (f"{QUICK} --ram much", "--ram: 'much' is no size in bytes; write for instance 8GB"),
+    (f"{QUICK} --disk=-1GB", "--disk: '-1GB' is no size in bytes"),
+    (f"{QUICK} --on cluster", "--on cluster: give local, ray, or ray:ADDRESS, such as ray:auto"),
+    (f"{QUICK} --on ray:", "--on ray:: give local, ray, or ray:ADDRESS"),
+    (f"{QUICK} --on ray --ram 2GB", "--on ray takes no --workers, --ram, which is for this machine; leave it out"),
+    (f"{QUICK} --on local:4", "--on local:4: give local, ray, or ray:ADDRESS"),
+    # what it will cost
+    ("plan", "missing COMMAND, which is curve or matrix; see suture plan --help"),
+    ("plan cuts", "no command 'cuts'; valid commands: 'curve', 'matrix'; see suture plan --help"),
+    ("plan matrix", "missing SENDER, --data; see suture plan matrix --help"),
+    (f"plan {QUICK} --seeds 0", "--seeds 0: give at least 1"),
+    (f"plan {QUICK} --bogus", "unrecognized arguments: --bogus; see suture plan curve --help"),
+    (f"plan {QUICK} --ram 1MB", "of RAM .* the budget is 1.0 MB; give fewer fit samples"),
     ("cuts", "missing MODEL; see suture cuts --help"),
     ("cuts resnet18", "no model source 'resnet18'; name a model like one of"),
     ("cuts zoo:resnet --shape 32x32", "--shape 32x32: give channels, height and width of one image, such as 3x224"),
@@ -350,16 +366,16 @@ def test_settings_come_from_yaml_and_the_command_line_has_the_last_word(run: Run
 def test_a_failed_trial_is_shown_explained_and_gives_exit_code_1(
     run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from suture.runners import local
+    from suture.runners import tasks
 
-    measure = local.measure
+    measure = tasks.measure
 
     def sometimes(trial: suture.Trial, cache: Any) -> Any:
         if trial.control == "untrained sender" or trial.sender_cut == "pool":
             raise FitError(f"the loss at {trial.sender_cut} is\nnot finite")
         return measure(trial, cache)
 
-    monkeypatch.setattr(local, "measure", sometimes)
+    monkeypatch.setattr(tasks, "measure", sometimes)
     code, out, err = run(f"{QUICK},pool --controls itself,untrained-sender --out OUT")
     assert code == 1
     assert re.search(r"(?m)^stage3\.pool +\d+\.\d +\S+ \[.*\] +\d+\.\d +failed$", out)
@@ -376,12 +392,14 @@ def test_where_every_trial_failed_there_is_a_table_but_no_figure(
     def never(*args: object) -> None:
         raise FitError("no")
 
-    monkeypatch.setattr("suture.runners.local.measure", never)
+    monkeypatch.setattr("suture.runners.tasks.measure", never)
     code, out, err = run(f"{QUICK} --out OUT")
     assert code == 1
     assert re.search(r"(?m)^stage3\.pool +failed", out)
     assert "7 of 7 trials failed: 7 × FitError: no" in err
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["table.parquet"]
+    assert [path.name for path in (tmp_path / "out").iterdir() if path.suffix in (".parquet", ".png", ".pdf")] == [
+        "table.parquet"
+    ]
 
 
 def test_random_networks_are_said_to_be_random_and_are_always_the_same(run: Run) -> None:
@@ -407,26 +425,31 @@ def test_names_tell_networks_apart_and_one_network_is_said_to_be_one(run: Run, f
 def test_a_keyboard_interrupt_keeps_what_was_measured(
     run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from suture.runners import local
+    from suture.runners import tasks
 
-    measure = local.measure
+    measure = tasks.measure
 
     def impatient(trial: suture.Trial, cache: Any) -> Any:
         if trial.control == "untrained sender":
             raise KeyboardInterrupt
         return measure(trial, cache)
 
-    monkeypatch.setattr(local, "measure", impatient)
+    monkeypatch.setattr(tasks, "measure", impatient)
     code, out, err = run(f"{QUICK} --out OUT")
     assert (code, out) == (130, "")
-    assert err.splitlines()[-1].startswith("suture: interrupted; ")
+    line = f"{QUICK} --out {tmp_path / 'out'}"
+    said = f"suture: interrupted: 2 of 7 trials are measured and kept in {tmp_path / 'out'}; go on with: suture {line}"
+    assert err.splitlines()[-1] == said
     assert list(dict.fromkeys(tables.load(tmp_path / "out" / "table.parquet")["control"])) == ["", "itself"]
 
 
 # Matrices
 
 
-MATRIX = f"matrix {A} {B} --data digits --fit least-squares --at *.pool,flatten --fit-samples 200 --score-samples 100"
+MATRIX = (
+    f"matrix {A} {B} --data digits --fit least-squares --workers 1 --at *.pool,flatten --fit-samples 200 "
+    "--score-samples 100"
+)
 
 
 def test_a_matrix_is_printed_and_written(run: Run, tmp_path: Path) -> None:
@@ -511,16 +534,16 @@ def test_a_matrix_from_yaml(run: Run, tmp_path: Path) -> None:
 def test_a_failed_trial_of_a_matrix_is_shown_and_gives_exit_code_1(
     run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from suture.runners import local
+    from suture.runners import tasks
 
-    measure = local.measure
+    measure = tasks.measure
 
     def sometimes(trial: suture.Trial, *rest: Any) -> Any:
         if trial.sender_cut == "flatten" or always:
             raise FitError("no")
         return measure(trial, *rest)
 
-    monkeypatch.setattr(local, "measure", sometimes)
+    monkeypatch.setattr(tasks, "measure", sometimes)
     line = f"{MATRIX} --into {B} --controls none --out OUT"
     always = False
     code, out, err = run(line)
@@ -529,10 +552,9 @@ def test_a_failed_trial_of_a_matrix_is_shown_and_gives_exit_code_1(
     assert "suture: 6 of 18 trials failed: 6 × FitError: no" in err
     assert (tmp_path / "out" / "matrix.png").exists()
     always = True
-    (tmp_path / "out" / "matrix.png").unlink()
-    code, out, err = run(line)
+    code, out, err = run(line.replace("OUT", "TMP/other"))
     assert code == 1
-    assert not (tmp_path / "out" / "matrix.png").exists()
+    assert not (tmp_path / "other" / "matrix.png").exists()
     assert "18 of 18 trials failed" in err
 
 
@@ -580,7 +602,10 @@ def test_the_images_that_a_model_is_made_for_are_known(run: Run, model: str, sha
 # Help, and the process as a whole
 
 
-@pytest.mark.parametrize("line", ["--help", "demo --help", "cuts --help", "curve --help", "matrix --help"])
+COMMANDS = ("demo", "cuts", "curve", "matrix", "plan", "plan curve", "plan matrix", "status", "table", "verify")
+
+
+@pytest.mark.parametrize("line", ["--help", *(f"{command} --help" for command in COMMANDS)])
 def test_help_fits_the_screen_and_has_an_example(run: Run, line: str) -> None:
     code, out, err = run(line)
     assert (code, err) == (0, "")
@@ -592,12 +617,10 @@ def test_help_fits_the_screen_and_has_an_example(run: Run, line: str) -> None:
 
 def test_the_examples_of_the_help_are_accepted(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
-    for command in ("demo", "cuts", "curve", "matrix"):
-        monkeypatch.setattr(f"suture.cli._{command}", lambda chosen: seen.append(chosen) or 0)
-    commands = ("demo", "cuts", "curve", "matrix")
-    examples = [line for of in commands for line in re.findall(r"(?m)^  suture (.*)$", run(f"{of} --help")[1])]
+    monkeypatch.setattr("suture.cli._COMMANDS", [lambda chosen, line: seen.append(chosen) or 0] * 8)
+    examples = [line for of in COMMANDS for line in re.findall(r"(?m)^  suture (.*)$", run(f"{of} --help")[1])]
     assert [run(example)[0] for example in examples] == [0] * len(examples)
-    assert len(seen) == len(examples) >= 9
+    assert len(seen) == len(examples) >= 17
 
 
 def test_no_command_shows_the_help_as_wrong_input(run: Run) -> None:

@@ -10,13 +10,15 @@ from suture.data import Data, Samples, load_data
 from suture.depth import by_depth, profiles
 from suture.errors import SutureError
 from suture.folding import foldable_cuts
+from suture.forecast import Forecast, forecast
 from suture.network import Network
 from suture.noise import ClusteredNoise
 from suture.plans import Plan, curve, matrix
 from suture.preprocess import Preprocess
-from suture.runners import run, stitch
+from suture.runners import Local, Ray, run, stitch
 from suture.stitched import Stitched, can_fold
 from suture.stitches import stitch_for
+from suture.store import Store
 from suture.table import summary
 from suture.trial import Failure, Measurement, Trial, measure
 from suture.zoo import load_network, load_stitched
@@ -28,12 +30,16 @@ __all__ = [
     "Cut",
     "Data",
     "Failure",
+    "Forecast",
+    "Local",
     "Measurement",
     "Network",
     "Plan",
     "Preprocess",
+    "Ray",
     "Samples",
     "Stitched",
+    "Store",
     "SutureError",
     "Trial",
     "by_depth",
@@ -43,6 +49,7 @@ __all__ = [
     "errors",
     "fits",
     "foldable_cuts",
+    "forecast",
     "load_data",
     "load_network",
     "load_stitched",

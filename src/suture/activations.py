@@ -3,77 +3,229 @@
 One pass is nested: the activations at a cut are computed from those at the nearest earlier cut that is still cached, so
 a sender's layers run once however many cuts are measured. Images go through in chunks of fixed size and order, so the
 bits do not depend on which cuts were asked for before. Nor do they on who used the activations before: what somebody
-changed in place is computed anew.
+changed in place is not given to anybody else.
+
+Where memory runs out, a chunk goes through in halves, quarters, down to single images. This may change the last bits,
+so such activations, and those computed from them, stay with the process that computed them, and a note says so.
 """
 
+import tempfile
 from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import prod
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from suture.activation_folder import ActivationFolder, OverBudgetError
 from suture.cuts import Cut
 from suture.data import Samples
 from suture.errors import FitError
+from suture.memory import NoRoomError, gathered, out_of_memory
 from suture.network import Frozen, Network
 from suture.noise import ClusteredNoise
+from suture.seeds import digest
+from suture.sizes import in_words
 
 CHUNK = 256  #: images per forward pass; fixed, since the bits of a result may depend on it
+PAGE = 4096  #: bytes; what is smaller is not worth a file
 
-_Key = tuple[str, str, int]  # network, images, index of the cut (one past the last is the output)
+
+@dataclass(frozen=True, eq=False)
+class Need:
+    """Activations that somebody will ask for: of a network, at a cut, on samples.
+
+    ``index`` is that of the cut, ``len(network.cuts) + 1`` for the output, 0 for noise.
+    """
+
+    network: Network | ClusteredNoise
+    samples: Samples
+    index: int
+
+    @cached_property
+    def key(self) -> str:
+        """SHA-256 over everything that decides the activations, in hexadecimal."""
+        if isinstance(self.network, ClusteredNoise):
+            return digest(self.network.fingerprint, self.samples.fingerprint)
+        return digest(self.network.fingerprint, self.network.device.type, self.samples.image_fingerprint, self.index)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the activations, one row per sample."""
+        match self.network:
+            case ClusteredNoise():
+                return (len(self.samples), *self.network.shape)
+            case network if self.index > len(network.cuts):
+                return (len(self.samples), network.outputs)
+            case network:
+                return (len(self.samples), *tuple(network.cuts)[self.index - 1].shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Their size, in bytes, in the floating type of the network's parameters."""
+        tensors = () if isinstance(self.network, ClusteredNoise) else self.network._model.parameters()
+        dtype = next((p.dtype for p in tensors if p.is_floating_point()), torch.float32)
+        return prod(self.shape) * dtype.itemsize
+
+    @property
+    def where(self) -> str:
+        """Of what, where and on which samples, in words."""
+        match self.network:
+            case ClusteredNoise():
+                return f"of clustered noise on {self.samples.name}"
+            case network if self.index > len(network.cuts):
+                return f"of {network.name} at the output on {self.samples.name}"
+            case network:
+                return f"of {network.name} at '{network.cuts.names[self.index - 1]}' on {self.samples.name}"
+
+
+@dataclass(frozen=True, eq=False)
+class _Kept:
+    """A tensor, torch's count of changes in place when it was kept, and what went wrong while it was computed."""
+
+    tensor: Tensor
+    version: int
+    note: str = ""
 
 
 class Activations:
     """A cache of activations, least recently used out first.
 
-    ``budget`` bounds what is kept, in bytes of RAM; what a running trial holds comes on top.
+    ``ram`` bounds what is kept in memory, in bytes; what a running trial holds comes on top. With ``disk``, whatever
+    has at least a page is kept in that folder instead, for all processes of the machine; who asks for it gets the pages
+    of the file, which are theirs to change. ``notes`` say in words where memory or the disk did not suffice, and, each
+    time it is asked for, what may differ in its last bits for that; whoever has read them may clear them.
     """
 
-    def __init__(self, budget: int = 4 * 2**30) -> None:
-        self.budget = budget
-        self._kept: OrderedDict[_Key, tuple[Tensor, int]] = OrderedDict()  # with torch's count of changes in place
+    def __init__(self, ram: int = 4 * 2**30, disk: ActivationFolder | None = None) -> None:
+        self.ram = ram
+        self.disk = disk
+        self.notes: list[str] = []
+        self._kept: OrderedDict[str, _Kept] = OrderedDict()
+        self._supplied: dict[str, _Kept] = {}
 
     def at(self, network: Network | ClusteredNoise, cut: str | Cut, samples: Samples) -> Tensor:
         """Give the activations at a cut, ``(n, *cut.shape)`` on the CPU, in the network's own floating type.
 
-        Noise has no cuts; it is drawn whenever it is asked for and never kept, since a trial asks once and drawing it
-        is cheap. Raises ``FitError`` naming the cut where they are not finite.
+        Noise has no cuts; in memory it is not kept, since drawing it is cheap. Raises ``FitError`` naming the cut where
+        they are not finite.
         """
-        if isinstance(network, ClusteredNoise):
-            return network.activations(samples)
-        return self._get(network, network.cuts.find(cut).index, samples)
+        index = 0 if isinstance(network, ClusteredNoise) else network.cuts.find(cut).index
+        return self.get(Need(network, samples, index))
 
     def outputs(self, network: Network, samples: Samples) -> Tensor:
         """Give the network's own outputs, ``(n, outputs)`` on the CPU."""
-        return self._get(network, len(network.cuts) + 1, samples)
+        return self.get(Need(network, samples, len(network.cuts) + 1))
 
-    def _get(self, network: Network, index: int, samples: Samples) -> Tensor:
-        self._forget_changed()
-        key = (network.fingerprint, samples.image_fingerprint, index)
-        if key not in self._kept:
-            computed = self._compute(network, index, samples)
-            self._kept[key] = computed, computed._version
-        self._kept.move_to_end(key)
-        found, _ = self._kept[key]
-        self._evict()
-        return found
+    def get(self, need: Need) -> Tensor:
+        """Give what is needed, one row per sample, on the CPU.
 
-    def _compute(self, network: Network, index: int, samples: Samples) -> Tensor:
-        ids = (network.fingerprint, samples.image_fingerprint)
-        start = max((i for *kept, i in self._kept if tuple(kept) == ids and i < index), default=0)
-        source = self._kept[(*ids, start)][0] if start else samples.images
-        end = "the output" if index > len(network.cuts) else f"'{network.cuts.names[index - 1]}'"
-        return _run(_part(network, start, index), source, network, f"at {end} on {samples.name}")
+        Raises ``FitError`` naming it where it is not finite, or where neither memory nor disk can hold it.
+        """
+        with torch.inference_mode(False), torch.no_grad():
+            self._forget_changed()
+            kept = self._find(need)
+            if kept is not None:
+                if need.key in self._kept:
+                    self._kept.move_to_end(need.key)
+                self._note(kept.note)
+                return kept.tensor
+            shared = self._shared(need)
+            return shared if shared is not None else self._in_memory(need)
+
+    def supply(self, need: Need, tensor: Tensor) -> None:
+        """Take activations that were computed elsewhere; they are held, beyond the budget, for as long as this is."""
+        self._supplied[need.key] = _Kept(tensor, tensor._version)
+
+    def _find(self, need: Need) -> _Kept | None:
+        return self._kept.get(need.key) or self._supplied.get(need.key)
+
+    def _shared(self, need: Need) -> Tensor | None:
+        """What is needed, from the disk; it is put there where it is not. ``None`` where it does not belong there."""
+        if self.disk is None or not PAGE <= need.nbytes <= self.disk.budget:
+            return None
+        found = self.disk.find(need.key)
+        if found is not None:
+            return found
+        try:
+            with self.disk.alone(need.key):
+                found = self.disk.find(need.key)
+                return found if found is not None else self._written(need, self.disk)
+        except OverBudgetError:
+            return None
+        except NoRoomError as refusal:
+            self._note(f"activations {need.where} ({in_words(need.nbytes)}) were not kept on disk: {refusal}")
+            return None
+
+    def _written(self, need: Need, disk: ActivationFolder) -> Tensor:
+        chunks = self._chunks(need)
+        tensor = disk.write(need.key, chunks)
+        if not chunks.exact:
+            self._remember(need, tensor, chunks.note)
+        return tensor
+
+    def _in_memory(self, need: Need) -> Tensor:
+        if isinstance(need.network, ClusteredNoise):
+            return need.network.activations(need.samples)
+        chunks = self._chunks(need)
+        folder = self._folder()
+        try:
+            tensor, spilled = gathered(chunks, folder)
+        except NoRoomError as error:
+            raise FitError(
+                f"out of memory: the activations {need.where} take {in_words(need.nbytes)}, and {error}; measure on "
+                "fewer samples or at a later cut, or free some room"
+            ) from error
+        if spilled:
+            self._note(f"out of memory: activations {need.where} ({in_words(need.nbytes)}) were put into {folder}")
+        self._remember(need, tensor, chunks.note)
+        return tensor
+
+    def _folder(self) -> Path:
+        """Where a tensor goes that memory cannot hold."""
+        if self.disk is not None and self.disk.path.is_dir():
+            return self.disk.path
+        return Path(tempfile.gettempdir())
+
+    def _chunks(self, need: Need) -> "_Pass | _Drawn":
+        match need.network:
+            case ClusteredNoise():
+                return _Drawn(need.network.activations(need.samples))
+            case network:
+                start, source, note = self._nearest(network, need)
+                return _Pass(need, _part(network, start, need.index), source, network.device, note)
+
+    def _nearest(self, network: Network, need: Need) -> tuple[int, Tensor, str]:
+        """The nearest earlier cut whose activations are here, or being computed, and these; else 0 and the images."""
+        for index in range(need.index - 1, 0, -1):
+            earlier = Need(network, need.samples, index)
+            kept = self._find(earlier)
+            if kept is not None:
+                return index, kept.tensor, kept.note
+            found = self.disk.awaited(earlier.key) if self.disk is not None else None
+            if found is not None:
+                return index, found, ""
+        return 0, need.samples.images, ""
+
+    def _remember(self, need: Need, tensor: Tensor, note: str) -> None:
+        self._note(note)
+        self._kept[need.key] = _Kept(tensor, tensor._version, note)
+        used = sum(kept.tensor.nbytes for kept in self._kept.values())
+        while used > self.ram:
+            _, kept = self._kept.popitem(last=False)
+            used -= kept.tensor.nbytes
 
     def _forget_changed(self) -> None:
-        for key, (tensor, version) in list(self._kept.items()):
-            if tensor._version != version:
-                del self._kept[key]
+        for cache in (self._kept, self._supplied):
+            for key in [key for key, kept in cache.items() if kept.tensor._version != kept.version]:
+                del cache[key]
 
-    def _evict(self) -> None:
-        used = sum(tensor.nbytes for tensor, _ in self._kept.values())
-        while used > self.budget:
-            _, (tensor, _) = self._kept.popitem(last=False)
-            used -= tensor.nbytes
+    def _note(self, note: str) -> None:
+        if note and note not in self.notes:
+            self.notes.append(note)
 
 
 def _part(network: Network, start: int, end: int) -> Frozen:
@@ -101,15 +253,71 @@ def _laid_out(x: Tensor) -> Tensor:
     return x.contiguous().view(-1).view(x.shape)
 
 
-def _run(part: Frozen, source: Tensor, network: Network, where: str) -> Tensor:
-    out: Tensor | None = None
-    with torch.inference_mode(False), torch.no_grad():
-        for start in range(0, len(source), CHUNK):
-            chunk = stepwise(part, source[start : start + CHUNK].to(network.device)).cpu()
-            if not chunk.isfinite().all():
-                raise FitError(f"the activations of {network.name} {where} are not finite")
-            if out is None:
-                out = torch.empty((len(source), *chunk.shape[1:]), dtype=chunk.dtype)
-            out[start : start + len(chunk)] = chunk
-    assert out is not None
-    return out
+@dataclass(eq=False)
+class _Pass:
+    """What a part of a network makes of a tensor, a chunk at a time; always the same bits, unless there is a note."""
+
+    need: Need
+    part: Frozen
+    source: Tensor
+    device: torch.device
+    note: str = ""
+    _size: int = field(default=CHUNK, init=False)
+
+    @property
+    def rows(self) -> int:
+        return len(self.source)
+
+    @property
+    def exact(self) -> bool:
+        return not self.note
+
+    def __iter__(self) -> Iterator[Tensor]:
+        for chunk in torch.split(self.source, CHUNK):
+            done = 0
+            while done < len(chunk):
+                given = chunk[done : done + self._size]
+                out = self._through(given)
+                if out is None:
+                    self._halve(len(given))
+                    continue
+                if not out.isfinite().all():
+                    raise FitError(f"the activations {self.need.where} are not finite")
+                yield out
+                done += len(given)
+
+    def _through(self, given: Tensor) -> Tensor | None:
+        """The part's output for some rows, ``None`` where there is not enough memory for it."""
+        try:
+            return stepwise(self.part, given.to(self.device)).cpu()
+        except Exception as error:
+            if not out_of_memory(error):
+                raise
+            if len(given) == 1:
+                raise FitError(
+                    f"out of memory: the activations {self.need.where} cannot be computed, even one image at a time; "
+                    "use smaller images, a smaller network, or a machine with more memory"
+                ) from error
+        return None
+
+    def _halve(self, tried: int) -> None:
+        self._size = (tried + 1) // 2
+        self.note = f"out of memory: activations {self.need.where} were computed {self._size} images at a time"
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+
+
+@dataclass(frozen=True, eq=False)
+class _Drawn:
+    """A tensor that is there already, a chunk at a time."""
+
+    tensor: Tensor
+    note: str = ""
+    exact: bool = True
+
+    @property
+    def rows(self) -> int:
+        return len(self.tensor)
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return iter(torch.split(self.tensor, CHUNK))

@@ -12,8 +12,15 @@ _MODEL = (
     "timm:NAME, torchvision:NAME, zoo:NAME or path/to/file.py:FACTORY, then arguments (,key=value) and trained "
     "weights (@file.safetensors)"
 )
-COMMANDS = ("demo", "cuts", "curve", "matrix")
-_POSITIONAL = {"model": "MODEL", "sender": "SENDER", "receiver": "RECEIVER", "senders": "SENDER"}
+COMMANDS = ("demo", "cuts", "curve", "matrix", "plan", "status", "table", "verify")
+PLANNED = ("curve", "matrix")  #: the commands whose cost can be asked for
+_POSITIONAL = {
+    "model": "MODEL",
+    "sender": "SENDER",
+    "receiver": "RECEIVER",
+    "senders": "SENDER",
+    "folder": "FOLDER",
+}
 
 
 def plainly(message: str, given: list[str]) -> str:
@@ -21,6 +28,7 @@ def plainly(message: str, given: list[str]) -> str:
     for found, instead in (
         (r'^Parser key "([\w.]+)":', r"--\1:"),
         (r"^argument COMMAND: invalid choice: ('.*') \(choose from (.*)\)", r"no command \1; valid commands: \2"),
+        (r'^expected "plan.what" to be one of .*', "missing COMMAND, which is curve or matrix"),
         (r"Expected a <class 'int'>\. Got value: (.*)", r"expected a whole number, got \1"),
     ):
         message = re.sub(found, instead, message, flags=re.DOTALL)
@@ -28,7 +36,8 @@ def plainly(message: str, given: list[str]) -> str:
     if missing:
         names = [name.rpartition(".")[2] for name in missing[1].split(", ")]
         message = f"missing {', '.join(_POSITIONAL.get(name, f'--{name}') for name in names)}"
-    command = given[0] + " " if given[0] in COMMANDS else ""
+    words = given[:2] if given[:1] == ["plan"] and given[1:2] and given[1] in PLANNED else given[:1]
+    command = " ".join(words) + " " if given[0] in COMMANDS else ""
     return f"{message}; see suture {command}--help"
 
 
@@ -52,7 +61,7 @@ class _Help(DefaultHelpFormatter):
 
     def _format_action(self, action: Any) -> str:
         made: str = super()._format_action(action)
-        return made.partition("\n")[2] if action.dest == "command" else made
+        return made.partition("\n")[2] if action.dest in ("command", "what") else made
 
 
 def _new_parser(about: str, *examples: str, **settings: Any) -> ArgumentParser:
@@ -77,20 +86,27 @@ def parser() -> ArgumentParser:
         "suture cuts timm:resnet50",
         "suture curve --help",
         "suture matrix --help",
+        "suture status runs/ab",
         prog="suture",
         version=version("suture"),
     )
     commands = made.add_subcommands(
         required=True, dest="command", title="commands", metavar="COMMAND", description=None
     )
+    plan = _plan_parser()
     for name, command, about in (
         ("demo", _demo_parser(), "two small networks on real handwritten digits, stitched at every cut"),
         ("cuts", _cuts_parser(), "where a network can be cut"),
         ("curve", _curve_parser(), "stitch one network to another at every cut that they share"),
         ("matrix", _matrix_parser(), "stitch every cut of networks to every cut of networks"),
+        ("plan", plan, "say what a curve or a matrix will cost, and measure nothing"),
+        ("status", _status_parser(), "say how far the run in a folder is, and how to go on"),
+        ("table", _table_parser(), "show what is measured so far of the run in a folder"),
+        ("verify", _verify_parser(), "check that what the run in a folder has kept is sound"),
     ):
         commands.add_subcommand(name, command, help=about)
         command.prog = f"suture {name}"
+    _add_planned(plan)
     return made
 
 
@@ -145,7 +161,7 @@ def _matrix_parser() -> ArgumentParser:
         "Stitch every cut of every sender to every cut of every receiver, each with its controls, and print the "
         "matrices (rows sender, columns receiver) and their means by depth. Without --into every network is stitched "
         "to every network, itself included.",
-        "suture matrix zoo:resnet@a.pt zoo:resnet@b.pt --data cifar10 --out runs/ab",
+        "suture matrix zoo:resnet@a.pt zoo:resnet@b.pt --data cifar10 --out grid",
         "suture matrix zoo:mlp@a.pt zoo:mlp@b.pt --into zoo:mlp@c.pt --data digits",
         "suture matrix zoo:resnet@a.pt m.py:vit@v.pt --data photos --at 'layer*,block*'",
         "suture matrix zoo:mlp@a.pt zoo:mlp@b.pt --data digits --stitch low-rank,rank=8",
@@ -159,6 +175,72 @@ def _matrix_parser() -> ArgumentParser:
     add("--sender-at", type=str, default=None, metavar="CUTS", help="likewise, of the senders only")
     add("--receiver-at", type=str, default=None, metavar="CUTS", help="likewise, of the receivers only")
     _add_measuring(parser, _out("matrix", "depth.parquet"))
+    return parser
+
+
+def _plan_parser() -> ArgumentParser:
+    return _new_parser(
+        "Say what a curve or a matrix will cost, in time, RAM and disk, before anything of it is measured.",
+        "suture plan curve zoo:resnet@a.pt zoo:resnet@b.pt --data cifar10 --workers 8",
+    )
+
+
+def _add_planned(plan: ArgumentParser) -> None:
+    """Add the commands whose cost ``plan`` says; the parser knows them only once it is a subcommand itself."""
+    commands = plan.add_subcommands(required=True, dest="what", title="commands", metavar="COMMAND", description=None)
+    for name, command in zip(PLANNED, (_curve_parser(), _matrix_parser()), strict=True):
+        command.description = (
+            f"Say what suture {name} will cost with the same arguments, in time, RAM and disk, and measure nothing. "
+            "What is measured in the folder --out already counts as done."
+        )
+        first = (command.epilog or "").splitlines()[1]
+        command.epilog = "example:\n" + first.replace("suture ", "suture plan ")
+        commands.add_subcommand(name, command, help=f"what suture {name} will cost")
+        command.prog = f"suture plan {name}"
+
+
+_FOLDER = "of a run: what its command was given as --out"
+
+
+def _status_parser() -> ArgumentParser:
+    parser = _new_parser(
+        "Say how far the run in a folder is: what is measured, has failed, is missing and is being worked on, what it "
+        "takes on the disk, and the command to go on. The exit code is 0 where all is measured, 1 where some trials "
+        "failed, 3 where some are not measured yet.",
+        "suture status runs/ab",
+    )
+    parser.add_argument("folder", type=str, metavar="FOLDER", help=_FOLDER)
+    _add_json(parser)
+    return parser
+
+
+def _table_parser() -> ArgumentParser:
+    parser = _new_parser(
+        "Show what is measured so far of the run in a folder, whether it is over, stopped or going on, and write its "
+        "table.parquet anew. The exit code is that of suture status.",
+        "suture table runs/ab",
+        "suture table runs/ab --csv ab.csv",
+    )
+    parser.add_argument("folder", type=str, metavar="FOLDER", help=_FOLDER)
+    parser.add_argument("--csv", type=str, default=None, metavar="FILE", help="also write the rows to a file, as CSV")
+    _add_json(parser)
+    return parser
+
+
+def _verify_parser() -> ArgumentParser:
+    parser = _new_parser(
+        "Read all that the run in a folder has kept, compare it with the checksums written beside it, and say what is "
+        "damaged and what to do. The exit code is 0 where all is sound, 1 where something is damaged.",
+        "suture verify runs/ab",
+        "suture verify runs/ab --repair",
+    )
+    parser.add_argument("folder", type=str, metavar="FOLDER", help=_FOLDER)
+    parser.add_argument(
+        "--repair",
+        action="store_true",
+        help="move what is damaged into FOLDER/damaged, so that the next run measures just that again",
+    )
+    _add_json(parser)
     return parser
 
 
@@ -185,9 +267,21 @@ def _add_measuring(parser: ArgumentParser, out: str) -> None:
     add("--fit-samples", type=int, default=None, metavar="N", help="fit on the first N images only")
     add("--score-samples", type=int, default=None, metavar="N", help="score on the first N images only")
     add("--size", type=int, default=None, metavar="PIXELS", help="resize the images to this side")
-    add("--out", type=str, default=None, metavar="FOLDER", help=out)
+    add("--out", type=str, default=None, metavar="FOLDER", help=f"{out}, and for all that is measured")
+    _add_running(parser)
     _add_json(parser)
     add("--config", action="config", metavar="FILE", help="a YAML file of these settings")
+
+
+def _add_running(parser: ArgumentParser) -> None:
+    """Add the settings of where and how trials run."""
+    add = parser.add_argument
+    add("--on", type=str, default="local", metavar="WHERE", help="local, ray, or ray:ADDRESS of a cluster")
+    add("--workers", type=int, default=None, metavar="N", help="processes on this machine; by default as many as pay")
+    add("--ram", type=str, default=None, metavar="SIZE", help="that all processes may take together, such as 8GB")
+    add("--disk", type=str, default=None, metavar="SIZE", help="that cached activations may take, such as 20GB")
+    add("--retry", action="store_true", help="measure again what failed before, in the folder --out")
+    add("--extend", action="store_true", help="let the folder --out take the trials of another plan than its own")
 
 
 def _out(figure: str, *others: str) -> str:

@@ -1,4 +1,4 @@
-"""What names on the command line stand for: families of stitches, fits and controls.
+"""What names on the command line stand for: families of stitches, fits, controls and runners.
 
 A family or a fit is written as its call: its name, then ``key=value`` where a setting is not the default's
 (``conv,kernel=3``, ``low-rank,rank=8``, ``task-loss,steps=100``). Values are Python literals.
@@ -15,6 +15,8 @@ from suture import controls as known_controls
 from suture.controls import Control
 from suture.errors import SutureError
 from suture.fits import Fit, LeastSquares, MatchActivations, Random, TaskLoss
+from suture.runners import Local, Ray, Runner
+from suture.sizes import parse_size
 from suture.stitches import FAMILIES, Stitch
 
 FITS: dict[str, type[Fit]] = {
@@ -50,6 +52,30 @@ def controls_named(text: str) -> tuple[Control, ...]:
         if name not in by_name:
             raise SutureError(f"no control '{name}'; valid controls: all, none, {', '.join(by_name)}")
     return tuple(by_name[name] for name in dict.fromkeys(names))
+
+
+def runner_named(text: str, workers: int | None = None, ram: str | None = None, disk: str | None = None) -> Runner:
+    """Give the runner that a text names, ``local``, ``ray`` or ``ray:ADDRESS``, with its settings.
+
+    Raises ``SutureError`` for any other, for settings that no runner takes, and for those of this machine elsewhere.
+    """
+    given = {"workers": workers, "ram": ram, "disk": disk}
+    if workers is not None and workers < 1:
+        raise SutureError(f"--workers {workers}: give at least 1, which is one process alone")
+    for name, size in (("ram", ram), ("disk", disk)):
+        try:
+            parse_size(size if size is not None else 0)
+        except SutureError as error:
+            raise SutureError(f"--{name}: {error}") from error
+    kind, separator, address = text.partition(":")
+    if text == "local":
+        return Local(workers=workers, ram=ram, disk=disk)
+    if kind != "ray" or (separator and not address):
+        raise SutureError(f"--on {text}: give local, ray, or ray:ADDRESS, such as ray:auto or ray:10.0.0.5:6379")
+    others = [f"--{name}" for name, value in given.items() if value is not None]
+    if others:
+        raise SutureError(f"--on {text} takes no {', '.join(others)}, which is for this machine; leave it out")
+    return Ray(address=address or None)
 
 
 def _called(kind: str, text: str, known: Mapping[str, type]) -> Any:

@@ -14,7 +14,9 @@ A message names the offender, what was allowed, and the remedy. The tree::
     ├── FitError              a fit that went wrong (a loss that is not finite)
     ├── FrozenError           a frozen network that changed during a trial
     ├── FoldError             a stitch that no neighbouring layer can take
-    └── OutputError           a place that results cannot be written to
+    ├── OutputError           a place that results cannot be written to
+    ├── StoreError            a folder that is no store of this run
+    └── RunnerError           a place where trials cannot run
 """
 
 
@@ -68,3 +70,11 @@ class FoldError(SutureError):
 
 class OutputError(SutureError):
     """A place that results cannot be written to."""
+
+
+class StoreError(SutureError):
+    """A folder that is no store, or not this run's."""
+
+
+class RunnerError(SutureError):
+    """A place where trials cannot run."""

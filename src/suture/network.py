@@ -8,7 +8,6 @@ that would not fit into memory twice); changing them afterwards is detected by t
 import copy as copying
 import hashlib
 from collections.abc import Callable, Sequence
-from functools import cached_property
 
 import torch
 from torch import Tensor, fx, nn
@@ -16,11 +15,11 @@ from torch import Tensor, fx, nn
 from suture import untrained
 from suture.costs import measure_cuts
 from suture.cuts import Cut
-from suture.errors import DataError, NetworkError
+from suture.errors import DataError, FrozenError, NetworkError
 from suture.freezing import drop_idle_hooks, frozen_copy, plain_tensors, registered, restored
 from suture.pieces import Piece, same_bits
-from suture.preprocess import Prepare, Preprocess, Preprocessing, describe
-from suture.seeds import digest
+from suture.preprocess import Prepare, Preprocess, Preprocessing
+from suture.seeds import digest, identity, settings
 from suture.tracing import Stage, Traced, portable, trace
 
 
@@ -91,6 +90,7 @@ class Network:
             self.preprocess = _frozen_preprocess(preprocess, self.name)
             self._find_cuts()
         self.wrapped_digest = self.state_digest()  #: what ``state_digest`` gave when the network was made
+        self.fingerprint = self._fingerprint()  #: SHA-256 over all that decides the output, when it was made
 
     def _find_cuts(self) -> None:
         """Check the frozen model on probes and cut it, leaving no trace in its attributes."""
@@ -132,14 +132,24 @@ class Network:
         """The backends that were tried before and could not cut the model, with the reason."""
         return dict(self._traced.refused)
 
-    @cached_property
-    def fingerprint(self) -> str:
+    def _fingerprint(self) -> str:
         """SHA-256 over everything that decides the output: tensors, operations and preprocessing."""
         pieces = self._traced.pieces
         code = [p.body.code if isinstance(p.body, fx.GraphModule) else repr(p.body) for p in pieces]
-        settings = [_settings(module) for piece in pieces for module in piece.body.modules()]
-        given = describe([self.preprocess, self._stages])
-        return digest(self.wrapped_digest, repr(self._model), code, settings, given)
+        paths = {module: path for path, module in self._model.named_modules()}
+        held = [self._settings(paths.get(module, ""), module) for piece in pieces for module in piece.body.modules()]
+        return digest(self.wrapped_digest, repr(self._model), code, identity([held, self.preprocess, self._stages]))
+
+    def _settings(self, path: str, module: nn.Module) -> object:
+        """What a module does that neither its ``repr`` nor its tensors show, without what a run leaves behind in it."""
+        if isinstance(module, fx.GraphModule):
+            return None
+        found = settings(module)
+        return type(module), [(n, found[n]) for n in sorted(found) if f"{path}.{n}".lstrip(".") not in self._scratch]
+
+    def __getstate__(self) -> dict[str, object]:
+        """A copy and what is sent to another process leave out the untrained networks made of this one."""
+        return vars(self) | {"_untrained": {}}
 
     def state_digest(self) -> str:
         """SHA-256 over the bytes of all tensors that decide the output, as they are now."""
@@ -148,6 +158,11 @@ class Network:
             hasher.update(f"{key}{tensor.dtype}{tuple(tensor.shape)}".encode())
             hasher.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
         return hasher.hexdigest()
+
+    def check_frozen(self) -> None:
+        """Raise ``FrozenError`` where a tensor that decides the output is not what it was."""
+        if self.state_digest() != self.wrapped_digest:
+            raise FrozenError(f"the weights of {self.name} changed after it was made a Network; make it again")
 
     def _state(self) -> dict[str, Tensor]:
         """Parameters, buffers, plain tensors, and the constants that tracing found in the code."""
@@ -233,16 +248,6 @@ def _dtype_for(model: nn.Module, probe: Tensor) -> torch.dtype | None:
     except Exception:
         return dtypes.pop()
     return None
-
-
-def _settings(module: nn.Module) -> tuple[object, ...]:
-    """What a module does that its ``repr`` need not show: plain values such as a number of heads, code, and hooks."""
-    plain = (bool, int, float, complex, str, tuple, type(None))
-    values = sorted((name, repr(value)) for name, value in vars(module).items() if isinstance(value, plain))
-    known = isinstance(module, fx.GraphModule) or type(module).__module__.startswith("torch.")
-    code = None if known else getattr(type(module).forward, "__code__", None)
-    hooks = [*module._forward_pre_hooks.values(), *module._forward_hooks.values()]
-    return type(module).__qualname__, values, describe([code, hooks])
 
 
 def _check_weights(model: nn.Module, name: str) -> None:

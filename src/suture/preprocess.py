@@ -4,14 +4,9 @@ Raw images are ``(N, C, H, W)``: ``uint8`` in 0..255 or floats in [0, 1]. A netw
 first layer (resizing, channels, normalisation), so that two networks are fed the same raw images, each in its way.
 """
 
-import functools
-import hashlib
-import re
-import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -90,50 +85,3 @@ class Prepare(nn.Module):
             floats = images.clone()
         prepared = self.preprocess(floats)
         return prepared if self.dtype is None else prepared.to(self.dtype)
-
-
-def describe(thing: object) -> str:
-    """What identifies a function, an object or a value in any process: code, settings and tensors, but no address."""
-    return repr(_essence(thing, ()))
-
-
-def _essence(thing: object, inside: tuple[int, ...]) -> object:
-    if id(thing) in inside:
-        return "itself"
-    inside = (*inside, id(thing))
-    match thing:
-        case Tensor():
-            data = thing.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes()
-            return tuple(thing.shape), str(thing.dtype), hashlib.sha256(data).hexdigest()
-        case np.ndarray():
-            return thing.shape, str(thing.dtype), hashlib.sha256(bytes(thing.tobytes())).hexdigest()
-        case Mapping():
-            return [(_essence(key, inside), _essence(value, inside)) for key, value in thing.items()]
-        case list() | tuple():
-            return [_essence(item, inside) for item in thing]
-        case set() | frozenset():
-            return sorted(repr(_essence(item, inside)) for item in thing)
-        case types.CodeType():
-            return thing.co_code, thing.co_names, thing.co_varnames, _essence(thing.co_consts, inside)
-        case types.FunctionType():
-            return _essence(_parts(thing), inside)
-        case types.MethodType():
-            return _essence((thing.__func__, thing.__self__), inside)
-        case functools.partial():
-            return _essence((thing.func, thing.args, thing.keywords), inside)
-        case type() | types.BuiltinFunctionType() | types.ModuleType():
-            return getattr(thing, "__module__", ""), getattr(thing, "__qualname__", thing.__name__)
-    if not hasattr(thing, "__dict__"):
-        return re.sub(" at 0x[0-9a-f]+", "", repr(thing))
-    does = getattr(type(thing), "forward" if isinstance(thing, nn.Module) else "__call__", None)
-    return type(thing).__qualname__, _essence(getattr(does, "__code__", None), inside), _essence(vars(thing), inside)
-
-
-def _parts(function: types.FunctionType) -> tuple[object, ...]:
-    """All that decides what a function returns; functions of other modules count by their name."""
-    captured = [cell.cell_contents for cell in function.__closure__ or ()]
-    known = {name: function.__globals__[name] for name in function.__code__.co_names if name in function.__globals__}
-    for name, value in known.items():
-        if isinstance(value, types.FunctionType) and value.__module__ != function.__module__:
-            known[name] = f"{value.__module__}.{value.__qualname__}"
-    return function.__code__, function.__defaults__, function.__kwdefaults__, captured, known

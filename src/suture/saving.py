@@ -88,17 +88,8 @@ def write(
     Raises ``OutputError`` where the folder cannot be written, or the record holds more than plain values.
     """
     folder = Path(folder).expanduser()
-    content = to_bytes({name: tensor.detach().cpu().contiguous() for name, tensor in _state(stitch).items()})
-    description = {
-        "format": FORMAT,
-        "suture": _version(),
-        "stitch": _spelled(family),
-        "tensors": hashlib.sha256(content).hexdigest(),
-        "sender": _described(seam.sender, seam.sender_cut.name),
-        "receiver": _described(seam.receiver, seam.receiver_cut.name),
-        "record": _plain(record, "the record"),
-    }
-    text = json.dumps(description, indent=2, ensure_ascii=False, allow_nan=False)
+    content = tensors_of(stitch)
+    text = json.dumps(describe(seam, content, family, record), indent=2, ensure_ascii=False, allow_nan=False)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         _put(folder / TENSORS, content)
@@ -106,6 +97,24 @@ def write(
     except OSError as error:
         raise OutputError(f"cannot write {folder}: {error.strerror or error}; name another folder") from error
     return folder
+
+
+def tensors_of(stitch: nn.Module) -> bytes:
+    """The parameters and buffers of a stitch as the content of a safetensors file."""
+    return to_bytes({name: tensor.detach().cpu().contiguous() for name, tensor in _state(stitch).items()})
+
+
+def describe(seam: Seam, content: bytes, family: Stitch | None, record: Mapping[str, object]) -> dict[str, object]:
+    """What ``stitched.json`` says, as plain values, of a stitch whose tensors are ``content``."""
+    return {
+        "format": FORMAT,
+        "suture": version(),
+        "stitch": _spelled(family),
+        "tensors": hashlib.sha256(content).hexdigest(),
+        "sender": _described(seam.sender, seam.sender_cut.name),
+        "receiver": _described(seam.receiver, seam.receiver_cut.name),
+        "record": plain(record, "the record"),
+    }
 
 
 def _state(stitch: nn.Module) -> dict[str, Tensor]:
@@ -118,7 +127,8 @@ def _put(path: Path, content: bytes) -> None:
         temporary.write_bytes(content)
 
 
-def _version() -> str:
+def version() -> str:
+    """Say which version of Suture this is."""
     with suppress(metadata.PackageNotFoundError):
         return metadata.version("suture")
     return "unknown"
@@ -134,17 +144,20 @@ def _described(network: Network, cut: str) -> dict[str, object]:
     }
 
 
-def _plain(value: object, where: str) -> Any:
-    """Plain values as JSON has them; numbers that are not finite become null."""
+def plain(value: object, where: str) -> Any:
+    """Give plain values as JSON has them; numbers that are not finite become null.
+
+    Raises ``OutputError`` for anything else.
+    """
     match value:
         case None | bool() | int() | str():
             return value
         case float():
             return value if math.isfinite(value) else None
         case list() | tuple():
-            return [_plain(item, where) for item in value]
+            return [plain(item, where) for item in value]
         case Mapping() if all(isinstance(key, str) for key in value):
-            return {key: _plain(item, where) for key, item in value.items()}
+            return {key: plain(item, where) for key, item in value.items()}
     raise OutputError(
         f"{where} holds a {type(value).__name__}, which a JSON file cannot; give numbers, text, lists and dictionaries "
         "with text as keys"
@@ -163,7 +176,7 @@ def _spelled(family: object) -> dict[str, object] | None:
 
 
 def _setting(value: object, name: str) -> object:
-    return _spelled(value) if isinstance(value, Stitch) else _plain(value, f"the family {name}")
+    return _spelled(value) if isinstance(value, Stitch) else plain(value, f"the family {name}")
 
 
 # --- back -------------------------------------------------------------------------------------------------------------

@@ -13,10 +13,8 @@ from pyarrow import ArrowException
 from scipy import stats
 
 from suture.errors import DataError, OutputError
-from suture.intervals import Estimate
-from suture.network import Network
-from suture.scores import Score
-from suture.trial import Failure, Measurement, Trial
+from suture.records import Described, Record, described, record
+from suture.trial import Failure, Measurement
 from suture.writing import whole
 
 Row = dict[str, object]
@@ -66,59 +64,36 @@ _AVERAGED = ["stitched", "sender_score", "receiver_score", "penalty", "represent
 
 def to_table(results: Iterable[Measurement | Failure]) -> pd.DataFrame:
     """Make the table of what was measured, and of what failed."""
-    rows = [row for result in results for row in _rows(result)]
+    return table_of((described(result.trial), record(result)) for result in results)
+
+
+def table_of(results: Iterable[tuple[Described, Record]]) -> pd.DataFrame:
+    """Make the table of records, each with the trial that it is shown for."""
+    rows = [row for trial, result in results for row in _rows(trial, result)]
     return pd.DataFrame(rows, columns=list(COLUMNS)).astype(COLUMNS)
 
 
-def _rows(result: Measurement | Failure) -> list[Row]:
-    if isinstance(result, Measurement):
-        return [_named(result.trial, score) | _measured(result, score) for score in result.trial.scores]
-    failed = {"status": "failed", "error": result.error, "seconds": result.seconds}
-    return [_named(result.trial, score) | failed for score in result.trial.scores]
+def _rows(trial: Described, result: Record) -> list[Row]:
+    common = {"trial": trial.key, **trial.labels, "status": result["status"], "seconds": result["seconds"]}
+    scores = [common | {"score": name, "unit": unit} for name, unit in trial.scores]
+    if result["status"] == "failed":
+        return [row | {"error": result["error"]} for row in scores]
+    measured = {"error": ""} | {name: result[name] for name in ("representation_error", "steps", "converged")}
+    return [row | measured | _estimates(result["scores"][row["score"]]) for row in scores]
 
 
-def _named(trial: Trial, score: Score) -> Row:
-    sender = trial.sender
+def _estimates(score: Record) -> Row:
+    stitched, penalty = score["stitched"], score["penalty"] or {}
     return {
-        "trial": trial.key,
-        "study": trial.study,
-        "status": "ok",
-        "sender": sender.name,
-        "receiver": trial.receiver.name,
-        "sender_cut": trial.sender_cut,
-        "receiver_cut": trial.receiver_cut,
-        "sender_depth": sender.cuts.find(trial.sender_cut).depth if isinstance(sender, Network) else None,
-        "receiver_depth": trial.receiver.cuts.find(trial.receiver_cut).depth,
-        "stitch": str(trial.family),
-        "fit": str(trial.fit),
-        "control": trial.control,
-        "network_seed": trial.network_seed,
-        "seed": trial.seed,
-        "fit_data": trial.fit_data.name,
-        "score_data": trial.score_data.name,
-        "score": score.name,
-        "unit": score.unit,
-        "error": "",
-    }
-
-
-def _measured(measurement: Measurement, score: Score) -> Row:
-    stitched = measurement.scores[score.name]
-    penalty: Estimate | None = measurement.penalties[score.name]
-    return {
-        "stitched": stitched.value,
-        "stitched_low": stitched.low,
-        "stitched_high": stitched.high,
-        "sender_score": measurement.sender[score.name].value if score.name in measurement.sender else None,
-        "receiver_score": measurement.receiver[score.name].value,
-        "penalty": penalty.value if penalty else None,
-        "penalty_low": penalty.low if penalty else None,
-        "penalty_high": penalty.high if penalty else None,
-        "representation_error": measurement.representation_error,
-        "n": stitched.n,
-        "steps": measurement.steps,
-        "converged": measurement.converged,
-        "seconds": measurement.seconds,
+        "stitched": stitched["value"],
+        "stitched_low": stitched["low"],
+        "stitched_high": stitched["high"],
+        "sender_score": score["sender"]["value"] if score["sender"] is not None else None,
+        "receiver_score": score["receiver"]["value"],
+        "penalty": penalty.get("value"),
+        "penalty_low": penalty.get("low"),
+        "penalty_high": penalty.get("high"),
+        "n": stitched["n"],
     }
 
 

@@ -17,7 +17,7 @@ from typing import TypeGuard
 import torch
 from torch import Tensor, nn
 
-from suture.activations import CHUNK, Activations, stepwise
+from suture.activations import CHUNK, Activations, Need, stepwise
 from suture.data import Samples
 from suture.errors import CutError, DataError, FitError, FrozenError, NetworkError
 from suture.fits import CurvePoint, Fit, Problem, Side, TaskLoss
@@ -29,7 +29,7 @@ from suture.seeds import derive_seed, digest, identity, one_thread
 from suture.stitched import Stitched, typed
 from suture.stitches import Stitch, stitch_for
 
-VERSION = 2  #: of the measuring code; a change that may change a number changes it, and with it every key
+VERSION = 3  #: of the measuring code; a change that may change a number changes it, and with it every key
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,6 +95,20 @@ class Trial:
         sender = self.sender.name or "noise"
         return f"{sender} → {self.receiver.name} at {cuts}" + (f" ({self.control})" if self.control else "")
 
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        """The activations that it asks for: what can be computed before it, and shared with other trials."""
+        sender, receiver, score = self.sender, self.receiver, self.score_data
+        sent = 0 if isinstance(sender, ClusteredNoise) else sender.cuts.find(self.sender_cut).index
+        own = receiver.cuts.find(self.receiver_cut).index
+        fitted = (self.fit_data, self.validation_data)
+        needs = [Need(sender, samples, sent) for samples in (*fitted, score)]
+        needs += [Need(receiver, samples, own) for samples in (*(fitted if self.fit.reads_receiver else ()), score)]
+        needs.append(Need(receiver, score, len(receiver.cuts) + 1))
+        if _solves_task(sender, score):
+            needs.append(Need(sender, score, len(sender.cuts) + 1))
+        return tuple({need.key: need for need in needs}.values())
+
     @cached_property
     def fit_key(self) -> str:
         """A hash of everything that can change the stitch; what it is scored on and by is not among it."""
@@ -159,7 +173,8 @@ class Measurement:
     empty where its head does not match the classes, or it is noise. ``penalties`` are in pp where the unit is a
     fraction, else in the unit itself, positive is worse, ``None`` for scores that are neither good nor bad.
     ``representation_error`` is Σ‖stitch(sender) − receiver's own‖² / Σ‖receiver's own − its mean‖² over the score data:
-    0 is a copy, 1 no better than the mean. ``seconds`` of wall time.
+    0 is a copy, 1 no better than the mean. ``seconds`` of wall time. ``notes`` say what went otherwise than it should
+    (memory that ran out) and may have changed the last bits.
     """
 
     trial: Trial
@@ -173,6 +188,7 @@ class Measurement:
     curve: tuple[CurvePoint, ...]
     seconds: float
     stitch: nn.Module
+    notes: tuple[str, ...] = ()
     controls: "tuple[Measurement | Failure, ...]" = ()
 
     @property
@@ -199,11 +215,16 @@ class Measurement:
 
         Raises ``OutputError`` where that cannot be done, ``NetworkError`` where the sender is noise.
         """
+        return self.stitched.save(folder, self.kept_beside)
+
+    @property
+    def kept_beside(self) -> dict[str, object]:
+        """What is kept beside the stitch, as plain values."""
         scores = {
             name: {"value": e.value, "low": e.low, "high": e.high, "unit": e.unit} for name, e in self.scores.items()
         }
         record = {"trial": self.trial.key, "fit": str(self.trial.fit), "seed": self.trial.seed, "scores": scores}
-        return self.stitched.save(folder, record | {"representation_error": self.representation_error})
+        return record | {"representation_error": self.representation_error}
 
     def __repr__(self) -> str:
         first = self.trial.scores[0].name
@@ -244,6 +265,7 @@ def measure(trial: Trial, activations: Activations | None = None) -> Measurement
     Raises ``FitError`` where activations or the loss are not finite, ``FrozenError`` where a network changed.
     """
     cache = activations if activations is not None else Activations()
+    cache.notes.clear()
     begun = time.perf_counter()
     with one_thread(), _seeded(trial), torch.inference_mode(False), _frozen(*trial.networks):
         stitch = trial.family.build(*trial.shapes).to(trial.receiver.device)
@@ -269,6 +291,7 @@ def measure(trial: Trial, activations: Activations | None = None) -> Measurement
         curve=report.curve,
         seconds=time.perf_counter() - begun,
         stitch=stitch,
+        notes=tuple(cache.notes),
     )
 
 
@@ -276,8 +299,7 @@ def measure(trial: Trial, activations: Activations | None = None) -> Measurement
 def _frozen(*networks: Network) -> Iterator[None]:
     """Check that no parameter or buffer of the networks changes, bit for bit."""
     for network in networks:
-        if network.state_digest() != network.wrapped_digest:
-            raise FrozenError(f"the weights of {network.name} changed after it was made a Network; make it again")
+        network.check_frozen()
     yield
     for network in networks:
         if network.state_digest() != network.wrapped_digest:
@@ -326,7 +348,7 @@ def _run(trial: Trial, cache: Activations, stitch: nn.Module) -> tuple[Tensor, f
     given = cache.at(trial.sender, trial.sender_cut, trial.score_data)
     own = cache.at(trial.receiver, trial.receiver_cut, trial.score_data)
     suffix = trial.receiver.after(trial.receiver_cut)
-    mean = own.double().mean(0)
+    mean = _mean(own)
     logits, off, spread = [], 0.0, 0.0
     with torch.no_grad():
         for start in range(0, len(given), CHUNK):
@@ -340,6 +362,12 @@ def _run(trial: Trial, cache: Activations, stitch: nn.Module) -> tuple[Tensor, f
     if not outputs.isfinite().all():
         raise FitError(f"the outputs of the stitched network {trial.where} are not finite")
     return outputs, off / spread if spread > 0 else float("nan")
+
+
+def _mean(activations: Tensor) -> Tensor:
+    """The mean over the samples in float64, a chunk at a time."""
+    total = sum(part.double().sum(0) for part in torch.split(activations, CHUNK))
+    return torch.as_tensor(total) / len(activations)
 
 
 def _values(trial: Trial, logits: Tensor) -> dict[str, Tensor]:

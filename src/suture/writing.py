@@ -10,12 +10,24 @@ from pathlib import Path
 @contextmanager
 def whole(path: Path) -> Iterator[Path]:
     """Give a temporary path to write to, which then takes the place of ``path``: a reader sees the old or the new."""
+    with draft(path) as temporary:
+        yield temporary
+        publish(temporary, path)
+
+
+@contextmanager
+def draft(path: Path) -> Iterator[Path]:
+    """Give a temporary path beside ``path``, hidden; what is left there in the end is removed."""
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.part")
     try:
         yield temporary
-        with open(temporary, "rb") as written:
-            os.fsync(written.fileno())
-        os.replace(temporary, path)
     finally:
         with suppress(OSError):
             temporary.unlink()
+
+
+def publish(temporary: Path, path: Path) -> None:
+    """Put what was written to a temporary path in the place of ``path``, once it is on the disk."""
+    with open(temporary, "rb") as written:
+        os.fsync(written.fileno())
+    os.replace(temporary, path)

@@ -29,6 +29,11 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 class Random(Fit):
     """Leaves the stitch at its random initialisation; the start of the published recipes."""
 
+    @property
+    def reads_receiver(self) -> bool:
+        """It reads nothing."""
+        return False
+
     def fit(self, problem: Problem, stitch: nn.Module) -> FitReport:
         """Do nothing."""
         return FitReport()
@@ -65,6 +70,11 @@ class Descending(Fit):
                 raise FitError(f"{type(self).__name__}({name}={value}): {name} must be at least 1")
         if self.retries < 0:
             raise FitError(f"{type(self).__name__}(retries={self.retries}): retries must be at least 0")
+
+    @property
+    def reads_receiver(self) -> bool:
+        """Whether its start does."""
+        return self.start.reads_receiver
 
     @abstractmethod
     def loss(self, problem: Problem, side: Side, device: torch.device) -> Loss:

@@ -26,6 +26,11 @@ class MatchActivations(Descending):
 
     start: Fit = Random()
 
+    @property
+    def reads_receiver(self) -> bool:
+        """It matches them."""
+        return True
+
     def loss(self, problem: Problem, side: Side, device: torch.device) -> Loss:
         """Give the mean squared error of what the stitch gives."""
         expected = side.expected()

@@ -69,6 +69,11 @@ class Fit(ABC):
 
     is_floor: ClassVar[bool] = False  #: whether a descent from here must not end worse on the fit data either
 
+    @property
+    def reads_receiver(self) -> bool:
+        """Whether it asks for the receiver's own activations, which are then computed beforehand; if in doubt, yes."""
+        return True
+
     @abstractmethod
     def fit(self, problem: Problem, stitch: nn.Module) -> FitReport:
         """Set the parameters and buffers of the stitch in place; leave everything else bit for bit as it was."""

@@ -1,109 +1,253 @@
-"""Trials in this process, one after another."""
+"""Trials on this machine: in a pool of worker processes with one thread each, or in this process.
 
-import tempfile
+Workers are processes of their own that know nothing of this one but what they are sent, so a script needs no
+``if __name__ == "__main__"``, a notebook will do, and one that dies takes no other with it. They share activations
+through memory-mapped files.
+"""
+
+import contextlib
+import os
+import queue
+import subprocess
+import sys
+import threading
 import time
-import traceback
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import final
 
-import pandas as pd
-
+from suture.activation_folder import ActivationFolder
 from suture.activations import Activations
-from suture.controls import DEFAULT, Control
-from suture.data import Data
-from suture.errors import OutputError
-from suture.fits import Fit
-from suture.network import Network
-from suture.plans import DEFAULT_SCORES, At, Scores, seam
-from suture.runners.progress import Progress, Silent
-from suture.stitches import Stitch
-from suture.table import save, to_table
-from suture.trial import Failure, Measurement, Trial, measure
+from suture.errors import RunnerError
+from suture.forecast import affordable
+from suture.runners import worker
+from suture.runners.base import Outcome, Outcomes, Queue, Runner, Task
+from suture.runners.shipping import Packer, Parcel
+from suture.sizes import cores, free_disk, parse_size, physical_memory
+from suture.trial import Trial
 
-TABLE = "table.parquet"
+WORTH_WORKERS = 20.0  #: seconds of work left, from which starting processes (a few seconds each) pays
+POLL = 0.2  #: seconds between two looks at a queue that has nothing to give yet
 
 
-def run(plan: Iterable[Trial], *, store: str | Path | None = None, progress: Progress | None = None) -> pd.DataFrame:
-    """Measure the trials of a plan, in its order; the table, one row per trial and score.
+@final
+@dataclass(frozen=True)
+class Local(Runner):
+    """This machine.
 
-    A trial that fails is recorded (``status`` is ``failed``, ``error`` says why) and does not stop the others. With
-    ``store``, a folder, the table so far is written to ``store/table.parquet`` after every trial, so that nothing that
-    was measured is lost. Raises ``OutputError`` before any work where the folder cannot be written to.
+    ``workers`` is the number of processes, 1 for this process alone. By default work begins in this process, and goes
+    on in as many as there are cores where what is left would take longer than starting them. ``ram`` and ``disk`` are
+    budgets, in bytes or as ``"8 GB"``: for all that processes hold together (by default not limited: fewer workers are
+    started where they would need more than the machine has), and for activations on the disk (by default half of what
+    is free, at most 50 GB). A trial whose worker dies is begun again, at most ``retries`` times.
     """
-    folder = prepare_folder(store) if store is not None else None
-    results: list[Measurement | Failure] = []
 
-    def keep(result: Measurement | Failure) -> None:
-        results.append(result)
-        if folder is not None:
-            save(to_table(results), folder / TABLE)
+    workers: int | None = None
+    ram: int | str | None = None
+    disk: int | str | None = None
+    retries: int = 2
 
-    run_all(plan, keep, progress)
-    return to_table(results)
+    def __post_init__(self) -> None:
+        if self.workers is not None and self.workers < 1:
+            raise RunnerError(f"Local(workers={self.workers}): give at least 1, which is this process alone")
+        if self.retries < 0:
+            raise RunnerError(f"Local(retries={self.retries}): give 0 or more")
+        for name in ("ram", "disk"):
+            value = getattr(self, name)
+            if value is not None:
+                parse_size(value)
+
+    def prepared(self, trials: Sequence[Trial]) -> "Local":
+        """With as many workers as the RAM allows. Raises ``RunnerError`` where it does not allow a single one."""
+        wanted = self.workers if self.workers is not None else cores()
+        if not trials or (self.ram is None and wanted == 1):
+            return self
+        able = affordable(trials, self.ram_budget, wanted, strict=self.ram is not None)
+        return self if able >= wanted else replace(self, workers=able)
+
+    @property
+    def ram_budget(self) -> int:
+        """Bytes that all processes may hold together."""
+        return parse_size(self.ram) if self.ram is not None else physical_memory()
+
+    def disk_budget(self, folder: Path) -> int:
+        """Bytes that activations may take in a folder."""
+        return parse_size(self.disk) if self.disk is not None else min(free_disk(folder) // 2, 50 * 10**9)
+
+    def run(self, queue: Queue, scratch: Path) -> Outcomes:
+        """Do the tasks, here or in workers."""
+        packer, first = Packer(scratch), list[Task]()
+        if self.workers is None or self.workers == 1:
+            yield from self._here(queue, scratch, packer, first)
+        if first or not queue.exhausted:
+            yield from self._pool(queue, scratch, packer, first)
+
+    def _here(self, queue: Queue, scratch: Path, packer: Packer, first: list[Task]) -> Outcomes:
+        """Do tasks in this process, until the rest is worth the start of workers; ``first`` then has one for them."""
+        activations = Activations(self._cache(1), ActivationFolder(scratch, self.disk_budget(scratch)))
+        begun, done, alone = time.monotonic(), 0, self.workers == 1
+        while not queue.exhausted:
+            task = queue.take()
+            if task is None:
+                time.sleep(POLL)
+                continue
+            if not alone and self._worth_workers(time.monotonic() - begun, done, queue.left):
+                if _can_be_sent(task, packer):
+                    first.append(task)
+                    return
+                alone = True
+            yield task, task.run(activations)
+            done += 1
+
+    @staticmethod
+    def _worth_workers(elapsed: float, done: int, left: int) -> bool:
+        return cores() > 1 and left > 1 and elapsed * left > WORTH_WORKERS * max(done, 1)
+
+    def _cache(self, workers: int) -> int:
+        """Bytes of activations that a process may keep in RAM where the disk takes them not."""
+        return min(4 * 2**30, self.ram_budget // (4 * workers))
+
+    def _pool(self, queue: Queue, scratch: Path, packer: Packer, first: list[Task]) -> Outcomes:
+        count = self.workers if self.workers is not None else cores()
+        begin = {
+            "path": sys.path,
+            "scratch": str(scratch.resolve()),
+            "ram": self._cache(count),
+            "disk": self.disk_budget(scratch),
+        }
+        with _Pool(count, packer, begin, self.retries) as pool:
+            running = {pool.submit(task): task for task in first}
+            while running or not queue.exhausted:
+                while len(running) < count and (task := queue.take()) is not None:
+                    running[pool.submit(task)] = task
+                ended, _ = wait(running, timeout=POLL if len(running) < count else None, return_when=FIRST_COMPLETED)
+                if not running:
+                    time.sleep(POLL)
+                for future in ended:
+                    yield running.pop(future), future.result()
 
 
-def stitch(
-    sender: Network,
-    receiver: Network,
-    *,
-    at: At,
-    data: Data,
-    stitch: Stitch | None = None,
-    fit: Fit | None = None,
-    scores: Scores = DEFAULT_SCORES,
-    controls: Sequence[Control] = DEFAULT,
-    seed: int = 0,
-) -> Measurement:
-    """Measure one seam, with its controls beside it in ``.controls``.
-
-    ``at`` is a cut of both networks, or ``(sender cut, receiver cut)``; the other settings are those of ``curve``.
-    Raises what the plain trial raises; a control that fails is a ``Failure`` among the controls.
-    """
-    plan = seam(
-        sender, receiver, at=at, data=data, stitch=stitch, fit=fit, scores=scores, controls=controls, seeds=(seed,)
-    )
-    plain, *others = plan
-    cache = Activations()
-    measurement = measure(plain, cache)
-    return replace(measurement, controls=tuple(attempt(other, cache) for other in others))
-
-
-def run_all(
-    plan: Iterable[Trial], keep: Callable[[Measurement | Failure], None], progress: Progress | None = None
-) -> None:
-    """Measure every trial and hand over each result as soon as it is there."""
-    trials = list(plan)
-    shown = progress if progress is not None else Silent()
-    cache = Activations()
-    shown.begin(len(trials))
+def _can_be_sent(task: Task, packer: Packer) -> bool:
     try:
-        for trial in trials:
-            shown.working_on(trial.where)
-            result = attempt(trial, cache)
-            keep(result)
-            shown.done(result)
-    finally:
-        shown.end()
+        for part in packer.pack(task).parts:
+            packer.part(part)
+    except RunnerError:
+        return False
+    return True
 
 
-def attempt(trial: Trial, cache: Activations) -> Measurement | Failure:
-    """Measure a trial; where that fails, say why instead of raising."""
-    begun = time.perf_counter()
-    try:
-        return measure(trial, cache)
-    except Exception as error:  # a user's stitch, fit or score may raise anything
-        reason = f"{type(error).__name__}: {error}"
-        return Failure(trial, reason, traceback.format_exc(), time.perf_counter() - begun)
+class _Pool:
+    """Threads that each own a worker process, and start another where it dies."""
+
+    def __init__(self, count: int, packer: Packer, begin: dict[str, object], retries: int) -> None:
+        self.packer, self.begin, self.retries = packer, begin, retries
+        self.threads = ThreadPoolExecutor(count, "suture")
+        self.idle: queue.LifoQueue[_Worker] = queue.LifoQueue()
+        self.all: list[_Worker] = []
+        self.starting = threading.Lock()
+        self.closed = False
+
+    def __enter__(self) -> "_Pool":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        with self.starting:
+            self.closed = True
+            for process in self.all:
+                process.kill()
+        self.threads.shutdown(cancel_futures=True)
+
+    def submit(self, task: Task) -> Future[Outcome]:
+        """Have a task done by an idle worker, or a new one."""
+        return self.threads.submit(self._do, task)
+
+    def _do(self, task: Task) -> Outcome:
+        parcel = self.packer.pack(task)
+        reason = ""
+        for _ in range(self.retries + 1):
+            process = self._worker()
+            try:
+                outcome = self._ask(process, task, parcel)
+                self.idle.put(process)
+                return outcome
+            except (EOFError, OSError):
+                reason = process.died()
+                if self.closed:
+                    break
+        return task.lost(reason)
+
+    def _worker(self) -> "_Worker":
+        with contextlib.suppress(queue.Empty):
+            return self.idle.get_nowait()
+        with self.starting:
+            if self.closed:
+                raise RunnerError("the run is over")
+            process = _Worker(self.begin)
+            self.all.append(process)
+        process.begin()
+        return process
+
+    def _ask(self, process: "_Worker", task: Task, parcel: Parcel) -> Outcome:
+        process.send({"parts": parcel.parts}, parcel.content)
+        while True:
+            match process.receive():
+                case {"need": key}, _:
+                    process.send({}, self.packer.part(key))
+                case {"refused": reason}, _:
+                    return task.lost(reason)
+                case {"record": record}, tensors:
+                    return Outcome(record, tensors)
 
 
-def prepare_folder(path: str | Path) -> Path:
-    """Make a folder to write to. Raises ``OutputError`` where that cannot be done."""
-    folder = Path(path)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise OutputError(f"cannot write to {folder}: {error.strerror or error}; name another folder") from error
-    return folder
+class _Worker:
+    """A process at the other end of two pipes."""
+
+    def __init__(self, begin: dict[str, object]) -> None:
+        alone = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+        self.process = subprocess.Popen(
+            [sys.executable, "-P", worker.__file__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=os.environ | alone,
+            start_new_session=True,  # an interruption at the keyboard is ours to pass on
+        )
+        self.settings = begin
+
+    def begin(self) -> None:
+        """Wait until it is ready. Raises ``RunnerError`` where it cannot even begin, which no repetition would mend."""
+        try:
+            self.send(self.settings)
+            self.receive()
+        except (EOFError, OSError):
+            raise RunnerError(f"{self.died()}, before it could begin; Local(workers=1) runs in this process") from None
+
+    def send(self, header: dict[str, object], content: bytes = b"") -> None:
+        assert self.process.stdin is not None
+        worker.send(self.process.stdin, header, content)
+
+    def receive(self) -> worker.Message:
+        assert self.process.stdout is not None
+        return worker.receive(self.process.stdout)
+
+    def died(self) -> str:
+        """Why it is no more, in words."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(5)
+        self.kill()
+        code = self.process.returncode
+        if code >= 0:
+            return f"the worker process ended with exit code {code} (what it said is on standard error)"
+        memory = ", as the system does where memory runs out" if code == -9 else ""
+        return f"the worker process was killed by signal {-code}{memory}"
+
+    def kill(self) -> None:
+        """End it at once, unless it has ended."""
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        for stream in (self.process.stdin, self.process.stdout):
+            if stream is not None:
+                with contextlib.suppress(OSError):
+                    stream.close()

@@ -10,22 +10,20 @@ from rich.progress import Progress as RichBar
 from rich.table import Column
 from rich.text import Text
 
-from suture.trial import Failure, Measurement
-
 _BAR_WIDTH = 50  #: columns: the bar, the count and the times, at most
 
 
 class Progress(Protocol):
     """Is told how work goes on."""
 
-    def begin(self, total: int) -> None:
-        """``total`` trials are about to be measured."""
+    def begin(self, total: int, done: int) -> None:
+        """``total`` trials are to be measured, of which ``done`` are known already."""
 
     def working_on(self, what: str) -> None:
         """This trial, in words, begins."""
 
-    def done(self, result: Measurement | Failure) -> None:
-        """A trial has been measured, or has failed."""
+    def done(self, what: str, error: str | None) -> None:
+        """This trial, in words, has been measured, or has failed."""
 
     def end(self) -> None:
         """There is no more to come."""
@@ -34,13 +32,13 @@ class Progress(Protocol):
 class Silent:
     """Shows nothing."""
 
-    def begin(self, total: int) -> None:
+    def begin(self, total: int, done: int) -> None:
         """Show nothing."""
 
     def working_on(self, what: str) -> None:
         """Show nothing."""
 
-    def done(self, result: Measurement | Failure) -> None:
+    def done(self, what: str, error: str | None) -> None:
         """Show nothing."""
 
     def end(self) -> None:
@@ -53,27 +51,27 @@ class Lines:
     def __init__(self, stream: TextIO | None = None, every: float = 10.0) -> None:
         self.stream = stream if stream is not None else sys.stderr
         self.every = every
-        self.total = self.finished = 0
+        self.total = self.finished = self.before = 0
         self.begun = self.last = time.monotonic()
 
-    def begin(self, total: int) -> None:
+    def begin(self, total: int, done: int) -> None:
         """Say how many trials there are."""
-        self.total, self.finished, self.begun = total, 0, time.monotonic()
-        self._say(_trials(total))
+        self.total, self.finished, self.before, self.begun = total, done, done, time.monotonic()
+        self._say(_trials(total) + (f", {done} measured before" if done else ""))
 
     def working_on(self, what: str) -> None:
         """Say nothing; the result will be said."""
 
-    def done(self, result: Measurement | Failure) -> None:
+    def done(self, what: str, error: str | None) -> None:
         """Say how far it is and how long the rest will take."""
         self.finished += 1
         elapsed = time.monotonic() - self.begun
-        if isinstance(result, Failure):
-            self._say(_failed(result))
+        if error is not None:
+            self._say(_failed(what, error))
         if self.finished == self.total:
             self._say(f"{_trials(self.total)} in {_clock(elapsed)}")
         elif time.monotonic() - self.last >= self.every:
-            left = elapsed / self.finished * (self.total - self.finished)
+            left = elapsed / (self.finished - self.before) * (self.total - self.finished)
             self._say(f"{self.finished}/{_trials(self.total)}, {_clock(elapsed)} gone, about {_clock(left)} left")
 
     def end(self) -> None:
@@ -99,9 +97,9 @@ class Bar:
         )
         self.task = self.bar.add_task("", total=None)
 
-    def begin(self, total: int) -> None:
+    def begin(self, total: int, done: int) -> None:
         """Draw the bar."""
-        self.bar.reset(self.task, total=total)
+        self.bar.reset(self.task, total=total, completed=done, before=done)
         self.bar.start()
 
     def working_on(self, what: str) -> None:
@@ -109,10 +107,10 @@ class Bar:
         room = max(self.console.width - _BAR_WIDTH, 10)
         self.bar.update(self.task, description=what if len(what) <= room else f"{what[: room - 1]}…")
 
-    def done(self, result: Measurement | Failure) -> None:
+    def done(self, what: str, error: str | None) -> None:
         """Move on; failures stay on the screen."""
-        if isinstance(result, Failure):
-            self.console.print(_failed(result), markup=False, highlight=False, emoji=False, style="red")
+        if error is not None:
+            self.console.print(_failed(what, error), markup=False, highlight=False, emoji=False, style="red")
         self.bar.advance(self.task)
 
     def end(self) -> None:
@@ -126,9 +124,10 @@ class _TimeLeft(ProgressColumn):
     def render(self, task: Task) -> Text:
         """Draw both."""
         gone = task.elapsed or 0.0
-        if not task.completed or task.total is None:
+        done = task.completed - task.fields.get("before", 0)
+        if not done or task.total is None:
             return Text(f"{_clock(gone)} gone")
-        return Text(f"{_clock(gone)} gone, {_clock(gone / task.completed * (task.total - task.completed))} left")
+        return Text(f"{_clock(gone)} gone, {_clock(gone / done * (task.total - task.completed))} left")
 
 
 def shown() -> Progress:
@@ -137,8 +136,8 @@ def shown() -> Progress:
     return Bar(console) if sys.stderr.isatty() and not console.is_dumb_terminal else Lines()
 
 
-def _failed(result: Failure) -> str:
-    return " ".join(f"failed: {result.trial.where}: {result.error}".split())
+def _failed(what: str, error: str) -> str:
+    return " ".join(f"failed: {what}: {error}".split())
 
 
 def _trials(count: int) -> str:

@@ -1,5 +1,6 @@
 """The project's small networks, and the models that strings name."""
 
+from suture.zoo.bases import BaseModel
 from suture.zoo.building import Built, resolve
 from suture.zoo.checkpoints import load_checkpoint
 from suture.zoo.loading import load_network, load_stitched
@@ -8,6 +9,7 @@ from suture.zoo.sources import Source, parse_source
 
 __all__ = [
     "NETWORKS",
+    "BaseModel",
     "Built",
     "Source",
     "convnet",

@@ -1,0 +1,234 @@
+"""The commands that measure, ``demo``, ``curve`` and ``matrix``, and ``plan``, which says what they will cost."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from jsonargparse import Namespace
+
+from suture import output
+from suture.errors import CutError, ShapeError, StoreError, SutureError
+from suture.output import say
+
+
+class Asked(NamedTuple):
+    """What is asked for: the trials, the store, if any, and what they are in words."""
+
+    trials: Any
+    store: Any
+    words: str
+
+
+def demo(chosen: Namespace, command: str) -> int:
+    """Measure the demonstration's curve; the exit code."""
+    from suture.demo import demo
+    from suture.runners.progress import shown
+    from suture.store import Store
+
+    folder = Store.make(chosen.out).path
+    return output.finish_curve(demo(folder, shown(), say), folder, chosen.json)
+
+
+def curve(chosen: Namespace, command: str) -> int:
+    """Measure a curve; the exit code."""
+    asked = _curve(chosen, _made)
+    return output.finish_curve(_measured(chosen, asked, command), _folder(asked), chosen.json)
+
+
+def matrix(chosen: Namespace, command: str) -> int:
+    """Measure a matrix; the exit code."""
+    asked = _matrix(chosen, _made)
+    return output.finish_matrix(_measured(chosen, asked, command), _folder(asked), chosen.json)
+
+
+def plan(chosen: Namespace, command: str) -> int:
+    """Say what a command will cost, and measure nothing; the exit code."""
+    from suture.forecast import forecast
+    from suture.report import forecasts
+    from suture.sizes import parse_size
+
+    given = chosen[chosen.what]
+    asked = {"curve": _curve, "matrix": _matrix}[chosen.what](given, _there)
+    known = _known(asked, given) if asked.store is not None else ()
+    ram, disk = (parse_size(given[name]) if given[name] is not None else None for name in ("ram", "disk"))
+    made = forecast(asked.trials, workers=given.workers, ram=ram, disk=disk, done=known)
+    if given.json:
+        output.show_json(forecasts.record(made))
+    else:
+        output.show(forecasts.forecast_table(made))
+    return 0
+
+
+# --- what is asked for ------------------------------------------------------------------------------------------------
+
+
+def _made(folder: str) -> Any:
+    """The store in a folder that is to be written to."""
+    from suture.store import Store
+
+    return Store.make(folder)
+
+
+def _there(folder: str) -> Any:
+    """The store in a folder that may be there already."""
+    from suture.store import LABEL, Store
+
+    return Store(folder) if (Path(folder).expanduser() / LABEL).exists() else None
+
+
+def _folder(asked: Asked) -> Path | None:
+    return asked.store.path if asked.store is not None else None
+
+
+def _curve(chosen: Namespace, opened: Callable[[str], Any]) -> Asked:
+    settings = _settings(chosen)
+    models = _models([chosen.sender, chosen.receiver])
+    if len(models) == 1:
+        say(f"suture: sender and receiver are one network, {chosen.sender}; give another to compare")
+    store, data, networks = _prepared(chosen, models, opened)
+    sender, receiver = networks[0], networks[-1]
+    trials = _at_cuts(chosen.at, sender, receiver, data=data, **settings)
+    return Asked(trials, store, _words(f"{sender.name} → {receiver.name}", data))
+
+
+def _matrix(chosen: Namespace, opened: Callable[[str], Any]) -> Asked:
+    from suture import plans
+
+    settings = _settings(chosen)
+    into = chosen.into if chosen.into is not None else chosen.senders
+    if chosen.into is None and len(dict.fromkeys(chosen.senders)) == 1:
+        raise SutureError(
+            f"{chosen.senders[0]} is the only network; give others, or --into RECEIVER, which may be the same again"
+        )
+    texts = list(dict.fromkeys((*chosen.senders, *into)))
+    store, data, networks = _prepared(chosen, _models(texts), opened)
+    named = dict(zip(texts, networks, strict=True))
+    sides = [[named[text] for text in dict.fromkeys(side)] for side in (chosen.senders, into)]
+    settings |= {key: _patterns(chosen[option]) for key, option in _CUTS.items()}
+    try:
+        trials = plans.matrix(sides[0], sides[1], data=data, **settings)
+    except ShapeError as error:
+        raise ShapeError(f"{error}; choose other cuts with --at, or another --stitch") from error
+    names = [", ".join(network.name for network in side) for side in sides]
+    return Asked(trials, store, _words(" → ".join(names), data))
+
+
+_CUTS = {"cuts": "at", "sender_cuts": "sender_at", "receiver_cuts": "receiver_at"}
+
+
+def _patterns(text: str | None) -> tuple[str, ...] | None:
+    return None if text is None else tuple(pattern.strip() for pattern in text.split(","))
+
+
+def _settings(chosen: Namespace) -> dict[str, Any]:
+    """How to measure: what a plan takes beside networks, cuts and data. Wrong numbers are refused first."""
+    from suture.choices import controls_named, fit_named, stitch_named
+
+    for name, least in (("seeds", 1), ("fit_samples", 2), ("score_samples", 2), ("size", 1)):
+        if chosen[name] is not None and chosen[name] < least:
+            raise SutureError(f"--{name.replace('_', '-')} {chosen[name]}: give at least {least}")
+    _runner(chosen)
+    return {
+        "stitch": stitch_named(chosen.stitch) if chosen.stitch is not None else None,
+        "fit": fit_named(chosen.fit),
+        "controls": controls_named(chosen.controls),
+        "seeds": chosen.seeds,
+    }
+
+
+def _runner(chosen: Namespace) -> Any:
+    from suture.choices import runner_named
+
+    return runner_named(chosen.on, workers=chosen.workers, ram=chosen.ram, disk=chosen.disk)
+
+
+def _prepared(chosen: Namespace, models: list[Any], opened: Callable[[str], Any]) -> tuple[Any, Any, list[Any]]:
+    """The store, if one is named, the data, and the networks."""
+    from suture.data import load_data
+
+    store = opened(chosen.out) if chosen.out is not None else None
+    data = load_data(chosen.data, size=chosen.size).limited(fit=chosen.fit_samples, score=chosen.score_samples)
+    return store, data, [model.network(data.example) for model in models]
+
+
+def _words(what: str, data: Any) -> str:
+    return f"{what} on {data.name}: {len(data.fit):,} images to fit, {len(data.score):,} to score"
+
+
+def _at_cuts(at: str | None, sender: Any, receiver: Any, **settings: Any) -> Any:
+    """The trials at the cuts that ``--at`` names, or at all that both share."""
+    from suture import plans
+
+    plan = plans.Plan(())
+    for text in _shared(sender, receiver) if at is None else dict.fromkeys(at.split(",")):
+        cuts = [cut.strip() for cut in text.split(":")]
+        if len(cuts) > 2:
+            raise SutureError(f"--at {text}: give one cut, or SENDER_CUT:RECEIVER_CUT where the names differ")
+        try:
+            seam = plans.seam(sender, receiver, at=(cuts[0], cuts[-1]), **settings)
+        except ShapeError as error:
+            raise ShapeError(f"at {text}: {error}; choose the cuts with --at, or another --stitch") from error
+        if seam[0].receiver_cut in {trial.receiver_cut for trial in plan}:
+            raise SutureError(f"--at leads to the receiver's cut '{seam[0].receiver_cut}' twice; a curve has it once")
+        plan += seam
+    return plan
+
+
+def _shared(sender: Any, receiver: Any) -> tuple[str, ...]:
+    from suture.cuts import shared
+
+    try:
+        return shared(sender.cuts, receiver.cuts)
+    except CutError as error:
+        in_python, here = "at=(sender cut, receiver cut)", "--at SENDER_CUT:RECEIVER_CUT"
+        raise CutError(str(error).replace(in_python, here)) from error
+
+
+def _models(given: list[str]) -> list[Any]:
+    """The models of the strings (one, where they are equal), with their names; a random network is said to be one."""
+    import torch
+
+    from suture.seeds import derive_seed
+    from suture.zoo.loading import is_random, load_model, names_apart
+
+    texts = list(dict.fromkeys(given))
+    roles = ("sender", "receiver", *range(2, len(texts)))
+    models = []
+    for role, text, name in zip(roles, texts, names_apart(texts), strict=False):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(derive_seed("random network", role))
+            models.append(load_model(text, name=name))
+        if is_random(text):
+            say(f"suture: {text} names no weights, so it is a random network; give trained weights after an @")
+    return models
+
+
+# --- what is done with it ---------------------------------------------------------------------------------------------
+
+
+def _measured(chosen: Namespace, asked: Asked, command: str) -> Any:
+    """The table of what is asked for."""
+    from suture.runners import run
+    from suture.runners.progress import shown
+
+    say(asked.words)
+    return run(
+        asked.trials,
+        store=asked.store,
+        on=_runner(chosen),
+        progress=shown(),
+        retry=chosen.retry,
+        extend=chosen.extend,
+        command=command,
+    )
+
+
+def _known(asked: Asked, chosen: Namespace) -> set[str]:
+    """The keys of what need not be measured. Raises ``StoreError`` where the store is another run's."""
+    from suture.store import settings_of
+
+    planned, new = asked.store._known(), {trial.key for trial in asked.trials}
+    if planned and not (chosen.extend or new <= planned or new >= planned):
+        raise StoreError(asked.store._other(settings_of(asked.trials)))
+    known: set[str] = asked.store.finished()
+    return known if chosen.retry else known | asked.store.failures().keys()

@@ -1,0 +1,211 @@
+"""The work of a run: what is planned, what of it is known, and what may begin.
+
+The one queue that ``run`` gives to runners. It asks the store first, so that nothing is measured that is known; it
+claims what it gives away, so that several processes can share a store; and it plans the trials of base models as soon
+as these are trained.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from typing import final
+
+import pandas as pd
+
+from suture.claims import Claims
+from suture.errors import DataError, RunnerError, SutureError
+from suture.network import Network
+from suture.records import Described, Record, described
+from suture.runners.base import Base, Later, Outcome, Task
+from suture.runners.progress import Progress
+from suture.runners.tasks import Measuring
+from suture.store import NETWORKS, TABLE, TRIALS, Store, settings_of
+from suture.table import save, table_of
+from suture.trial import Trial
+
+
+@final
+class Work:
+    """What is planned, what of it is known, and what may begin."""
+
+    def __init__(
+        self,
+        plan: Iterable[Trial | Later],
+        store: Store | None,
+        shown: Progress,
+        *,
+        retry: bool = False,
+        extend: bool = False,
+        command: str | None = None,
+    ) -> None:
+        self.store, self.shown, self.retry, self.command = store, shown, retry, command
+        self.claims = Claims(store.path / "locks") if store is not None else None
+        self.records: dict[str, Record] = {}  # of trials, by key
+        self.networks: dict[str, Network] = {}  # of base models that are trained, by key
+        self.unmade: list[str] = []  # which could not be trained, and why
+        self.ready: deque[Task] = deque()
+        self.running = 0
+        self.rows: list[Described | Later] = []
+        self.made: dict[int, list[Described]] = {}  # the trials of what came later, by its place in ``rows``
+        self.trials: list[Trial] = []
+        self._add_plan(list(plan), extend)
+        total = len({trial.key for trial in self._described()} | {task.key for task in self.ready})
+        shown.begin(total, total - len(self.ready))
+
+    def _add_plan(self, plan: list[Trial | Later], extend: bool) -> None:
+        if not plan:
+            raise DataError(
+                "this plan has no trial: nothing to measure; check the cuts, controls and seeds it is made of"
+            )
+        self.rows = [described(item) if isinstance(item, Trial) else item for item in plan]
+        bases = {base.key: base for item in plan if isinstance(item, Later) for base in item.bases}
+        trials = [item for item in plan if isinstance(item, Trial)]
+        if self.store is not None:
+            self.store.plan(list(self._described()), self._settings(trials), tuple(bases), extend)
+        for base in bases.values():
+            self._add(base)
+        self._add_trials(trials)
+        self._make_later()
+
+    def _settings(self, trials: Sequence[Trial]) -> Record:
+        return settings_of(trials) | ({"command": self.command} if self.command is not None else {})
+
+    # --- the queue ----------------------------------------------------------------------------------------------------
+
+    def take(self) -> Task | None:
+        """Take a task that nobody else is at."""
+        for _ in range(len(self.ready)):
+            task = self.ready.popleft()
+            if self.claims is not None and not self.claims.take(task.key):
+                self.ready.append(task)
+            elif self._done_elsewhere(task):
+                self._give_back(task)
+            else:
+                self.running += 1
+                self.shown.working_on(task.where)
+                return task
+        return None
+
+    @property
+    def left(self) -> int:
+        """How many tasks are ready."""
+        return len(self.ready)
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether there is nothing more, not even after what is running."""
+        return not self.ready and not (self.running and self._waiting())
+
+    def _waiting(self) -> list[int]:
+        return [i for i, item in enumerate(self.rows) if isinstance(item, Later) and i not in self.made]
+
+    def _done_elsewhere(self, task: Task) -> bool:
+        """Take over what another process has finished since we looked."""
+        if self.store is None:
+            return False
+        if self.store.has(task.kind, task.key):
+            self._know(task, self.store.record(task.kind, task.key))
+        elif not self.retry and (failed := self.store.failure(task.kind, task.key)) is not None:
+            self._know(task, failed)
+        else:
+            return False
+        self.shown.done(task.where, self.records.get(task.key, {}).get("error"))
+        return True
+
+    def _give_back(self, task: Task) -> None:
+        if self.claims is not None:
+            self.claims.give_back(task.key)
+
+    # --- what is known ------------------------------------------------------------------------------------------------
+
+    def keep(self, task: Task, outcome: Outcome) -> None:
+        """Keep an outcome, on the disk where there is a store."""
+        self.running -= 1
+        if self.store is not None:
+            self.store.keep(task.kind, task.key, outcome.record, outcome.tensors)
+        self._know(task, outcome.record, outcome.tensors)
+        self._give_back(task)
+        self.shown.done(task.where, outcome.record.get("error"))
+
+    def _know(self, task: Task, record: Record, tensors: bytes | None = None) -> None:
+        if task.kind == TRIALS:
+            self.records[task.key] = record
+            return
+        assert isinstance(task, Base)
+        if record["status"] == "failed":
+            self.unmade.append(f"{task.where}: {record['error']}")
+            return
+        if tensors is None:
+            assert self.store is not None
+            tensors = self.store.tensors(NETWORKS, task.key)
+        self.networks[task.key] = task.network(tensors)
+        self._make_later()
+
+    def _make_later(self) -> None:
+        """Plan the trials of networks that are there now."""
+        for place in self._waiting():
+            item = self.rows[place]
+            assert isinstance(item, Later)
+            networks = [self.networks.get(base.key) for base in item.bases]
+            if None not in networks:
+                trials = list(item.make(*networks))
+                self.made[place] = [described(trial) for trial in trials]
+                if self.store is not None:
+                    self.store.plan(self.made[place], self._settings(trials), extend=True)
+                self._add_trials(trials)
+
+    def _add_trials(self, trials: Sequence[Trial]) -> None:
+        known = {task.key for task in self.ready}
+        for trial in trials:
+            if trial.key not in known and trial.key not in self.records:
+                known.add(trial.key)
+                self._add(Measuring(trial))
+                self.trials.append(trial)
+
+    def _add(self, task: Task) -> None:
+        if self.store is not None and self._stored(task):
+            return
+        self.ready.append(task)
+
+    def _stored(self, task: Task) -> bool:
+        assert self.store is not None
+        if self.store.has(task.kind, task.key):
+            self._know(task, self.store.record(task.kind, task.key))
+            return True
+        failed = None if self.retry else self.store.failure(task.kind, task.key)
+        if failed is not None:
+            self._know(task, failed)
+        return failed is not None
+
+    def _described(self) -> Iterator[Described]:
+        for place, item in enumerate(self.rows):
+            yield from [item] if isinstance(item, Described) else self.made.get(place, [])
+
+    # --- the end ------------------------------------------------------------------------------------------------------
+
+    def table(self) -> pd.DataFrame:
+        """The rows of all that is known."""
+        return table_of((trial, self.records[trial.key]) for trial in self._described() if trial.key in self.records)
+
+    def end(self) -> None:
+        """Give back what is claimed, and write the table."""
+        self.shown.end()
+        if self.claims is not None and self.store is not None:
+            self.claims.give_all_back()
+            with suppress(SutureError, OSError):  # the results themselves are kept
+                save(self.store.table(self.records), self.store.path / TABLE)
+
+    def interrupted(self) -> str:
+        """How much is done, and how to go on."""
+        planned = {trial.key for trial in self._described()}
+        done = len(planned & self.records.keys())
+        if self.store is None:
+            return f"interrupted: {done} of {len(planned)} trials were measured, and kept nowhere; give a store="
+        return f"interrupted: {done} of {len(planned)} trials are measured and kept in {self.store.path}"
+
+    def check_bases(self) -> None:
+        """Raise ``RunnerError`` where trials could not even be planned, since their networks could not be trained."""
+        lacking = self._waiting()
+        if lacking:
+            parts = f"{len(lacking)} part{'s' if len(lacking) > 1 else ''} of the plan"
+            raise RunnerError(f"{parts} could not be measured: {'; '.join(self.unmade)}; all else is measured")
