@@ -207,6 +207,16 @@ def test_what_the_rows_raise_is_not_the_folder_s(tmp_path, monkeypatch):
         gathered(Rows(), tmp_path / "nowhere")
 
 
+def test_a_disk_that_fills_while_rows_are_written(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(memory, "available_memory", lambda: 0)
+    monkeypatch.setattr("suture.tensorfiles._put", full)
+    with pytest.raises(NoRoomError, match="No space left"):
+        gathered(Rows(), tmp_path)
+
+
 def test_a_file_larger_than_memory_can_be_mapped(tmp_path):
     rows = 2 * physical_memory() // 2**20
     with open(tmp_path / "large", "w+b") as file:

@@ -128,7 +128,10 @@ def _connect(ray: Any, address: str | None, retries: int) -> None:
             if address is None:
                 _start(ray, retries, silent)
             else:
-                ray.init(address, **silent)
+                with patch.dict(
+                    os.environ, {"RAY_BACKEND_LOG_LEVEL": os.environ.get("RAY_BACKEND_LOG_LEVEL", "fatal")}
+                ):
+                    ray.init(address, **silent)
     except Exception as error:
         where = f"cannot connect to the cluster of Ray at '{address}'" if address else "cannot start Ray here"
         raise RunnerError(f"{where}: {error}") from error

@@ -22,6 +22,8 @@ from suture.activations import Activations, Need
 from suture.errors import RunnerError
 from suture.runners.base import Outcome, Task
 from suture.runners.shipping import Parcel, Unpacker
+from suture.saving import version
+from suture.trial import VERSION
 
 KEPT = 64  #: networks, samples and images that a worker process keeps
 _ALL = 2**62  # bytes: a task keeps whatever it has computed until it ends
@@ -77,9 +79,7 @@ class Driver:
     @classmethod
     def this(cls) -> "Driver":
         """This process."""
-        import suture
-
-        return cls(tuple(sys.path), {"suture": suture.__version__, "torch": torch.__version__})
+        return cls(tuple(sys.path), {"suture": version(), "measuring code": str(VERSION), "torch": torch.__version__})
 
 
 def compute(
@@ -126,10 +126,10 @@ def _prepare(driver: Driver) -> None:
     if not sys.warnoptions:
         warnings.simplefilter("ignore")  # those of libraries; ours are errors
     sys.path += [folder for folder in driver.path if folder not in sys.path]
-    for name, version in Driver.this().versions.items():
-        if version != driver.versions[name]:
+    for name, here in Driver.this().versions.items():
+        if here != driver.versions[name]:
             raise RunnerError(
-                f"{platform.node()} has {name} {version}, and the process that began the run {driver.versions[name]}, "
+                f"{platform.node()} has {name} {here}, and the process that began the run {driver.versions[name]}, "
                 "so their results may differ; install the same on all nodes"
             )
 
