@@ -29,8 +29,9 @@ SEEDS = 6  # 3 seams × 7 (a trial and its controls) × 2 directions × 6 seeds 
 
 def plan(folder: Path):  # type: ignore[no-untyped-def]
     """Six seams of two small networks, with all controls; the networks are trained once and kept in the folder."""
-    import suture
     from safetensors.torch import save_file
+
+    import suture
     from suture.fits import LeastSquares
     from suture.zoo import convnet, load_network
     from suture.zoo.training import Recipe, train

@@ -26,7 +26,7 @@ from suture.inspection import status
 from suture.report.stores import broken
 from suture.runners import Local, Ray, tasks
 from suture.store import Store
-from test_cli import MATRIX, NET, QUICK, Run, folder  # noqa: F401 - a fixture
+from test_cli import MATRIX, NET, QUICK, B, Run, folder  # noqa: F401 - a fixture
 
 SMALL = f"{QUICK},pool --fit-samples 300 --score-samples 200"
 LINE = f"{SMALL} --controls itself,untrained-sender --out out"  # six trials
@@ -234,7 +234,9 @@ def test_the_table_shows_what_there_is(run: Run, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_matrix_is_shown_as_a_matrix(run: Run) -> None:
-    _, measured, _ = run(f"{MATRIX} --controls itself --out out")
+    line = MATRIX.replace(f" {B}", f" --into {B}").replace("*.pool,flatten", "flatten")  # one that could be a curve
+    _, measured, _ = run(f"{line} --controls itself --out out")
+    assert "late → early" in measured
     code, shown, _ = run("table out")
     assert (code, shown) == (0, measured)
 

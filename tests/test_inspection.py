@@ -113,6 +113,13 @@ def test_one_flipped_bit_is_found_wherever_it_is(folder: Path, name: str, place:
     assert verify(folder)
 
 
+@pytest.mark.parametrize("altered", [lambda text: text + "x", lambda text: text.partition("\n")[2], lambda text: ""])
+def test_checksums_of_other_files_than_a_result_has_are_found(folder: Path, altered: Callable) -> None:
+    path = a(folder, NETWORKS) / "done"
+    path.write_text(altered(path.read_text()))
+    assert [finding.path for finding in verify(folder)] == [path]
+
+
 def test_the_result_of_another_is_found(folder: Path) -> None:
     first, second = sorted((folder / TRIALS).iterdir())[:2]
     shutil.rmtree(second)
@@ -166,7 +173,12 @@ def test_a_folder_that_is_no_store_or_of_another_format_is_an_error(folder: Path
             look(folder)
 
 
-@pytest.mark.parametrize("damage", [flip, cut, lambda path: path.write_text("[]") and path])
+def renamed(path: Path) -> Path:
+    path.write_text(path.read_text().replace('"sender": "A"', '"sender": "Z"'))
+    return path
+
+
+@pytest.mark.parametrize("damage", [flip, cut, renamed, lambda path: path.write_text("[]") and path])
 def test_a_damaged_plan_is_found_and_written_anew_by_the_next_run(
     kept: tuple[Path, pd.DataFrame], folder: Path, damage: Callable
 ) -> None:
@@ -323,6 +335,14 @@ def test_the_status_of_a_run_that_was_stopped_and_goes_on_elsewhere(tmp_path: Pa
     other.give_all_back()
     assert status(tmp_path / "run").running == 0
     assert verify(tmp_path / "run") == ()
+
+
+def test_a_run_whose_base_network_is_not_trained_is_not_complete(tmp_path: Path) -> None:
+    with pytest.raises(Interrupted):
+        run(plan()[4:], store=tmp_path / "run", on=Unruly(stops_after=0))
+    found = status(tmp_path / "run")
+    assert (found.planned, found.missing, found.networks, found.networks_done) == (0, 0, 1, 0)
+    assert not found.complete
 
 
 def test_the_status_counts_failures_by_their_messages(tmp_path: Path) -> None:

@@ -123,7 +123,8 @@ class Activations:
     def get(self, need: Need) -> Tensor:
         """Give what is needed, one row per sample, on the CPU.
 
-        Raises ``FitError`` naming it where it is not finite, or where neither memory nor disk can hold it.
+        Raises ``FitError`` naming it where it is not finite, or where neither memory nor disk can hold it, and
+        ``FrozenError`` where it must be computed and the network's weights have changed.
         """
         with torch.inference_mode(False), torch.no_grad():
             self._forget_changed()
@@ -195,6 +196,7 @@ class Activations:
             case ClusteredNoise():
                 return _Drawn(need.network.activations(need.samples))
             case network:
+                network.check_frozen()  # what is kept under a fingerprint must be that network's
                 start, source, note = self._nearest(network, need)
                 return _Pass(need, _part(network, start, need.index), source, network.device, note)
 

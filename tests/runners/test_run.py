@@ -119,6 +119,8 @@ def test_a_network_that_was_changed_spoils_every_trial_of_its_own_and_no_other()
     table = run([bad, later, good])
     assert list(table["status"]) == ["failed"] * 4 + ["ok"] * 2
     assert all(error.startswith(FrozenError.__name__) for error in table["error"][:4])
+    alone = run([good])
+    assert_frame_equal(timeless(table[4:]).reset_index(drop=True), timeless(alone))
 
 
 def test_a_plan_without_trials_is_refused(tmp_path):

@@ -6,4 +6,17 @@ from suture.runners.local import Local
 from suture.runners.ray import Ray
 from suture.runners.unruly import Unruly
 
-__all__ = ["Base", "Interrupted", "Later", "Local", "Outcome", "Queue", "Ray", "Runner", "Task", "Unruly", "run", "stitch"]
+__all__ = [
+    "Base",
+    "Interrupted",
+    "Later",
+    "Local",
+    "Outcome",
+    "Queue",
+    "Ray",
+    "Runner",
+    "Task",
+    "Unruly",
+    "run",
+    "stitch",
+]

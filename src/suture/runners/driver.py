@@ -11,6 +11,7 @@ import pandas as pd
 from suture.activations import Activations
 from suture.controls import DEFAULT, Control
 from suture.data import Data
+from suture.errors import OutputError
 from suture.fits import Fit
 from suture.network import Network
 from suture.plans import DEFAULT_SCORES, At, Scores, seam
@@ -60,7 +61,9 @@ def run(
                 for task, outcome in outcomes:
                     work.keep(task, outcome)
     except KeyboardInterrupt:
-        raise Interrupted(work.interrupted()) from None
+        raise Interrupted(f"interrupted: {work.so_far()}") from None
+    except OutputError as error:
+        raise OutputError(f"{error}. {work.so_far()}") from error
     finally:
         work.end()
     work.check_bases()

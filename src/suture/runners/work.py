@@ -195,13 +195,13 @@ class Work:
             with suppress(SutureError, OSError):  # the results themselves are kept
                 save(self.store.table(self.records), self.store.path / TABLE)
 
-    def interrupted(self) -> str:
-        """How much is done, and how to go on."""
+    def so_far(self) -> str:
+        """How much is done, in words."""
         planned = {trial.key for trial in self._described()}
         done = len(planned & self.records.keys())
         if self.store is None:
-            return f"interrupted: {done} of {len(planned)} trials were measured, and kept nowhere; give a store="
-        return f"interrupted: {done} of {len(planned)} trials are measured and kept in {self.store.path}"
+            return f"{done} of {len(planned)} trials were measured, and kept nowhere; give a store="
+        return f"{done} of {len(planned)} trials are measured and kept in {self.store.path}"
 
     def check_bases(self) -> None:
         """Raise ``RunnerError`` where trials could not even be planned, since their networks could not be trained."""

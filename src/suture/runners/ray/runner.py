@@ -19,7 +19,7 @@ from typing import Any, final
 from suture.activations import Need
 from suture.errors import RunnerError, SutureError
 from suture.network import Network
-from suture.runners.base import Outcome, Queue, Runner, Task
+from suture.runners.base import Outcome, Outcomes, Queue, Runner, Task
 from suture.runners.ray import remote
 from suture.runners.ray.cluster import check_address, check_resources, connected, slots
 from suture.runners.shipping import Packer
@@ -85,7 +85,7 @@ class Ray(Runner):
         """What one trial takes, as Ray calls it."""
         return {"CPU": self.cpus_per_trial, "GPU": self.gpus_per_trial}
 
-    def run(self, queue: Queue, scratch: Path) -> Iterator[tuple[Task, Outcome]]:
+    def run(self, queue: Queue, scratch: Path) -> Outcomes:
         """Do the tasks on the cluster; ``scratch`` is not used, since activations lie in the cluster's memory.
 
         Raises ``RunnerError`` where there is no cluster, or none of its nodes has what a trial takes.
