@@ -11,12 +11,12 @@ from suture import controls
 from suture.activations import Activations
 from suture.controls import clustered_noise, shuffled_pairs
 from suture.errors import DataError, RunnerError
-from suture.expenses import Expenses
 from suture.fits import Fit, LeastSquares, MatchActivations, Narrower, Random, TaskLoss
 from suture.fits.problem import FitReport, Problem
-from suture.footprint import PROCESS, Footprint, footprint
-from suture.forecast import START, Forecast, affordable, forecast
-from suture.paces import Pace, StitchPaces, network_pace
+from suture.forecasts import START, Forecast, affordable, forecast
+from suture.forecasts.expenses import Expenses
+from suture.forecasts.footprint import PROCESS, Footprint, footprint
+from suture.forecasts.paces import Pace, StitchPaces, network_pace
 from suture.plans import Plan, curve
 from suture.report.forecasts import forecast_table, in_time, record
 from suture.stitches import Conv, Linear, Permutation, Stitch
@@ -172,7 +172,9 @@ def test_nothing_is_changed_by_looking_ahead() -> None:
 
 def test_networks_of_one_architecture_are_timed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     timed = []
-    monkeypatch.setattr("suture.expenses.network_pace", lambda n, images: timed.append(n) or network_pace(n, images))
+    monkeypatch.setattr(
+        "suture.forecasts.expenses.network_pace", lambda n, images: timed.append(n) or network_pace(n, images)
+    )
     Expenses(list(plan()))
     assert len(timed) == 1
 
@@ -180,7 +182,7 @@ def test_networks_of_one_architecture_are_timed_once(monkeypatch: pytest.MonkeyP
 def test_of_many_kinds_of_stitches_a_few_are_timed_and_the_others_go_by_their_work(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("suture.paces.TIMED", 3)
+    monkeypatch.setattr("suture.forecasts.paces.TIMED", 3)
     kinds = [(Linear(), (64, width), (64, width)) for width in range(8, 200, 8)]
     paces = StitchPaces(kinds, torch.device("cpu"))
     assert len(paces._timed) == 3

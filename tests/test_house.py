@@ -18,17 +18,18 @@ SOURCE = ROOT / "src" / "suture"
 #: Every file, in the order in which they may import: each only from those before it. A package's own ``__init__`` comes
 #: after its last file; the package ``suture`` itself comes last of all.
 LAYERS = {
-    "definition": "errors seeds spelling writing sizes preprocess cuts graph pieces tracing costs freezing untrained network "
-    "stitches.base stitches.positionwise stitches.constrained stitches.regridded stitches.flattened stitches.choice "
-    "stitches folding.joint folding.layers folding.passing folding.rows folding.melting folding.folds folding saving "
-    "stitched",
+    "definition": "errors seeds spelling writing sizes preprocess cuts graph pieces tracing costs freezing untrained "
+    "network stitches.base stitches.positionwise stitches.constrained stitches.regridded stitches.flattened "
+    "stitches.choice stitches folding.joint folding.layers folding.passing folding.rows folding.melting folding.folds "
+    "folding saving stitched",
     "evidence": "data.checks data.decode data.samples data.hub data.load data noise tensorfiles memory "
-    "activation_folder activations intervals scores recipes fits.problem fits.least_squares fits.standardised fits.descent fits.task_loss fits.match fits.narrower "
-    "fits",
+    "activation_folder activations intervals scores recipes fits.problem fits.least_squares fits.standardised "
+    "fits.descent fits.task_loss fits.match fits.narrower fits",
     "measurement": "trial controls plans records table depth",
-    "execution": "store claims inspection paces expenses footprint forecast runners.base runners.progress "
-    "runners.shipping runners.tasks runners.worker runners.local runners.ray.cluster runners.ray.remote "
-    "runners.ray.runner runners.ray runners.unruly runners.work runners.driver runners",
+    "execution": "store_files store_plans store claims inspection forecasts.paces forecasts.expenses "
+    "forecasts.footprint forecasts.forecast forecasts runners.base runners.progress runners.shipping runners.tasks "
+    "runners.worker runners.local runners.ray.cluster runners.ray.remote runners.ray.runner runners.ray "
+    "runners.unruly runners.work runners.driver runners",
     "papers": "zoo.networks zoo.checkpoints zoo.sources zoo.building zoo.loading zoo.training zoo.bases zoo",
     "faces": "report.curves report.readings report.figures report.screen report.matrices report.layouts "
     "report.heatmaps report.grids report.forecasts report.stores report choices demo arguments output "

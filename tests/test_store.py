@@ -15,7 +15,7 @@ import torch
 from pandas.testing import assert_frame_equal
 
 import suture
-from suture import controls, curve, load_stitched, run
+from suture import controls, curve, load_stitched, run, store_plans
 from suture import store as room
 from suture.activations import Activations
 from suture.claims import Claims
@@ -107,7 +107,7 @@ def test_many_at_once_leave_one_whole_result(store):
 
 
 def test_a_writer_that_stops_in_the_middle_leaves_nothing_that_counts(store, monkeypatch):
-    monkeypatch.setattr(room, "_rename", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr(room, "rename", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         store.keep(TRIALS, "k", OK, b"")
     assert store.finished() == set()
@@ -195,7 +195,7 @@ def test_a_damaged_label_is_refused(tmp_path):
 
 def test_a_store_of_another_measuring_code_is_read_and_not_added_to(tmp_path, monkeypatch):
     table = run(plan(), store=tmp_path)
-    monkeypatch.setattr(room, "VERSION", 1000)
+    monkeypatch.setattr(store_plans, "VERSION", 1000)
     with pytest.raises(StoreError, match="was measured by version 3 of the measuring code, and this is version 1000"):
         run(plan(), store=tmp_path, extend=True)
     assert_frame_equal(Store(tmp_path).table(), table)
@@ -221,19 +221,19 @@ def test_a_damaged_record_is_named(tmp_path):
 
 def test_plans_add_up_in_order_each_row_once(store):
     words = [described(trial) for trial in plan()]
-    store.plan(words[:2], {"fit": "f", "command": "go on"})
-    store.plan(words, {"fit": "f", "command": "go on, wider"})
-    store.plan(words[1:3], {"fit": "f"})
-    assert store.planned() == words
-    assert store.settings() == {"fit": "f", "command": "go on"}
-    assert store.command == "go on, wider"
+    store.plans.add(words[:2], {"fit": "f", "command": "go on"})
+    store.plans.add(words, {"fit": "f", "command": "go on, wider"})
+    store.plans.add(words[1:3], {"fit": "f"})
+    assert store.plans.trials() == words
+    assert store.plans.settings() == {"fit": "f", "command": "go on"}
+    assert store.plans.command == "go on, wider"
 
 
 def test_the_same_trial_under_other_labels_is_another_row(store):
     trial = plan()[0]
     words = [described(replace(trial, study=study)) for study in ("one", "two")]
-    store.plan(words, {})
-    assert store.planned() == words
+    store.plans.add(words, {})
+    assert store.plans.trials() == words
 
 
 # --- who is at what ---------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from suture.data import Data, Samples, load_data
 from suture.depth import by_depth, profiles
 from suture.errors import SutureError
 from suture.folding import foldable_cuts
-from suture.forecast import Forecast, forecast
+from suture.forecasts import Forecast, forecast
 from suture.network import Network
 from suture.noise import ClusteredNoise
 from suture.plans import Plan, curve, matrix

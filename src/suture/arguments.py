@@ -117,6 +117,7 @@ def _demo_parser() -> ArgumentParser:
         "suture demo --out digits",
     )
     parser.add_argument("--out", type=str, default="suture-demo", metavar="FOLDER", help=_out("curve"))
+    _add_running(parser)
     _add_json(parser)
     return parser
 
@@ -269,6 +270,7 @@ def _add_measuring(parser: ArgumentParser, out: str) -> None:
     add("--size", type=int, default=None, metavar="PIXELS", help="resize the images to this side")
     add("--out", type=str, default=None, metavar="FOLDER", help=f"{out}, and for all that is measured")
     _add_running(parser)
+    add("--extend", action="store_true", help="let the folder --out take the trials of another plan than its own")
     _add_json(parser)
     add("--config", action="config", metavar="FILE", help="a YAML file of these settings")
 
@@ -281,7 +283,6 @@ def _add_running(parser: ArgumentParser) -> None:
     add("--ram", type=str, default=None, metavar="SIZE", help="that all processes may take together, such as 8GB")
     add("--disk", type=str, default=None, metavar="SIZE", help="that cached activations may take, such as 20GB")
     add("--retry", action="store_true", help="measure again what failed before, in the folder --out")
-    add("--extend", action="store_true", help="let the folder --out take the trials of another plan than its own")
 
 
 def _out(figure: str, *others: str) -> str:

@@ -10,7 +10,7 @@ from suture.data import load_data
 from suture.fits import TaskLoss
 from suture.network import Network
 from suture.plans import curve
-from suture.runners import run
+from suture.runners import Runner, run
 from suture.runners.progress import Progress
 from suture.zoo import convnet
 from suture.zoo.training import DIGITS, train
@@ -19,8 +19,19 @@ WIDTH = 8
 FIT = TaskLoss(steps=90, check=30)  # shorter than the default, for small networks and a demo of under a minute
 
 
-def demo(folder: Path, progress: Progress, say: Callable[[str], None]) -> pd.DataFrame:
-    """Train two networks from different seeds, stitch them at every cut, and write ``table.parquet`` to the folder."""
+def demo(
+    folder: Path,
+    progress: Progress,
+    say: Callable[[str], None],
+    *,
+    on: Runner | None = None,
+    retry: bool = False,
+    command: str | None = None,
+) -> pd.DataFrame:
+    """Train two networks from different seeds, stitch them at every cut, and write ``table.parquet`` to the folder.
+
+    ``on``, ``retry`` and ``command`` are those of ``run``.
+    """
     data = load_data("digits")
     networks = []
     for name, seed in (("A", 0), ("B", 1)):
@@ -28,4 +39,6 @@ def demo(folder: Path, progress: Progress, say: Callable[[str], None]) -> pd.Dat
         model = train(lambda: convnet(WIDTH), data.fit, DIGITS, seed)
         networks.append(Network(model, example=data.example, name=name))
     say(f"stitching A → B at each of {len(networks[0].cuts)} cuts, with {len(DEFAULT)} controls")
-    return run(curve(*networks, data=data, fit=FIT), store=folder, progress=progress)
+    return run(
+        curve(*networks, data=data, fit=FIT), store=folder, progress=progress, on=on, retry=retry, command=command
+    )

@@ -26,8 +26,9 @@ from suture import table as tables
 from suture.activation_folder import ActivationFolder
 from suture.claims import Claims
 from suture.errors import DataError
-from suture.seeds import digest
-from suture.store import ASIDE, DONE, FILES, FORMAT, LABEL, NETWORKS, TABLE, TRIALS, Store, _alive, _text, writing_to
+from suture.store import ASIDE, DONE, FILES, FORMAT, LABEL, NETWORKS, TABLE, TRIALS, Store
+from suture.store_files import alive, text, writing_to
+from suture.store_plans import plan_name
 from suture.trial import VERSION
 from suture.writing import whole
 
@@ -82,8 +83,8 @@ class Finding:
 def status(folder: str | Path) -> Status:
     """Say how far the run in a folder is. Raises ``StoreError`` where it is no store, or its plans are damaged."""
     store = Store(folder)
-    planned = {trial.key for trial in store.planned()}
-    bases = store._known() - planned
+    planned = {trial.key for trial in store.plans.trials()}
+    bases = store.plans.bases()
     failures, untrained = store.failures(), store.failures(NETWORKS)
     measured, failed = planned & store.finished(), planned & failures.keys()
     sizes, changes = _sizes(store.path)
@@ -100,7 +101,7 @@ def status(folder: str | Path) -> Status:
         result_bytes=sizes["results"],
         activation_bytes=sizes[_ACTIVATIONS],
         last_change=datetime.fromtimestamp(changes).astimezone(),
-        command=store.command,
+        command=store.plans.command,
         errors=Counter(str(failure["error"]) for failure in (*untrained.values(), *failures.values())),
     )
 
@@ -187,9 +188,8 @@ def _plans(path: Path) -> Iterator[Finding]:
 def _wrong_plan(path: Path) -> str:
     content = _json(path)
     try:
-        trials = [trial | {"scores": tuple(map(tuple, trial["scores"]))} for trial in content["trials"]]
-        name = digest(sorted(content["bases"]), trials)[:12]
-        sound = isinstance(content["settings"], dict)
+        name = plan_name(content)
+        sound = isinstance(content["settings"], dict) and all(map(Mapping.keys, content["trials"]))
     except (TypeError, KeyError, AttributeError):
         return "cannot be read as a plan"
     return "" if sound and path.stem.partition("-")[2] == name else "is not what was written"
@@ -287,7 +287,7 @@ def _leftovers(folder: Path) -> Iterator[Finding]:
 def _abandoned(part: Path) -> bool:
     """Whether nobody will finish a folder: its process is no more, or on another machine and long silent."""
     if f".{platform.node()}." in part.name:
-        return not _alive(part.name.split(".")[-3])
+        return not alive(part.name.split(".")[-3])
     with suppress(FileNotFoundError):
         return time.time() - part.stat().st_mtime > _LONG
     return False
@@ -351,7 +351,7 @@ def _put_right(path: Path, place: Path) -> list[str]:
     if place == Path(LABEL):
         with whole(path / LABEL) as temporary:
             content = {"format": FORMAT, "measuring": _measured_by(path) or VERSION}
-            temporary.write_text(_text(content), encoding="utf-8")
+            temporary.write_text(text(content), encoding="utf-8")
         return [f"wrote {LABEL} anew"]
     if place == Path("plans"):  # nothing there to be put right
         return []

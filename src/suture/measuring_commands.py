@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from jsonargparse import Namespace
 
 from suture import output
-from suture.errors import CutError, ShapeError, StoreError, SutureError
+from suture.errors import CutError, ShapeError, SutureError
 from suture.output import say
 
 
@@ -25,8 +25,10 @@ def demo(chosen: Namespace, command: str) -> int:
     from suture.runners.progress import shown
     from suture.store import Store
 
+    runner = _runner(chosen)
     folder = Store.make(chosen.out).path
-    return output.finish_curve(demo(folder, shown(), say), folder, chosen.json)
+    table = demo(folder, shown(), say, on=runner, retry=chosen.retry, command=command)
+    return output.finish_curve(table, folder, chosen.json)
 
 
 def curve(chosen: Namespace, command: str) -> int:
@@ -43,7 +45,7 @@ def matrix(chosen: Namespace, command: str) -> int:
 
 def plan(chosen: Namespace, command: str) -> int:
     """Say what a command will cost, and measure nothing; the exit code."""
-    from suture.forecast import forecast
+    from suture.forecasts import forecast
     from suture.report import forecasts
     from suture.sizes import parse_size
 
@@ -225,10 +227,8 @@ def _measured(chosen: Namespace, asked: Asked, command: str) -> Any:
 
 def _known(asked: Asked, chosen: Namespace) -> set[str]:
     """The keys of what need not be measured. Raises ``StoreError`` where the store is another run's."""
-    from suture.store import settings_of
+    from suture.store_plans import settings_of
 
-    planned, new = asked.store._known(), {trial.key for trial in asked.trials}
-    if planned and not (chosen.extend or new <= planned or new >= planned):
-        raise StoreError(asked.store._other(settings_of(asked.trials)))
+    asked.store.plans.check({trial.key for trial in asked.trials}, settings_of(asked.trials), chosen.extend)
     known: set[str] = asked.store.finished()
     return known if chosen.retry else known | asked.store.failures().keys()

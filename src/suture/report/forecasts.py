@@ -3,7 +3,7 @@
 from rich.table import Table
 from rich.text import Text
 
-from suture.forecast import Forecast
+from suture.forecasts import Forecast
 from suture.sizes import in_words
 
 

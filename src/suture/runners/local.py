@@ -21,7 +21,7 @@ from typing import final
 from suture.activation_folder import ActivationFolder
 from suture.activations import Activations
 from suture.errors import RunnerError
-from suture.forecast import affordable
+from suture.forecasts import affordable
 from suture.runners import worker
 from suture.runners.base import Outcome, Outcomes, Queue, Runner, Task
 from suture.runners.shipping import Packer, Parcel

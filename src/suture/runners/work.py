@@ -19,7 +19,8 @@ from suture.records import Described, Record, described
 from suture.runners.base import Base, Later, Outcome, Task
 from suture.runners.progress import Progress
 from suture.runners.tasks import Measuring
-from suture.store import NETWORKS, TABLE, TRIALS, Store, settings_of
+from suture.store import NETWORKS, TABLE, TRIALS, Store
+from suture.store_plans import settings_of
 from suture.table import save, table_of
 from suture.trial import Trial
 
@@ -61,7 +62,9 @@ class Work:
         bases = {base.key: base for item in plan if isinstance(item, Later) for base in item.bases}
         trials = [item for item in plan if isinstance(item, Trial)]
         if self.store is not None:
-            self.store.plan(list(self._described()), self._settings(trials), tuple(bases), extend)
+            words, settings = list(self._described()), self._settings(trials)
+            self.store.plans.check({trial.key for trial in words} | bases.keys(), settings, extend)
+            self.store.plans.add(words, settings, tuple(bases))
         for base in bases.values():
             self._add(base)
         self._add_trials(trials)
@@ -151,7 +154,7 @@ class Work:
                 trials = list(item.make(*networks))
                 self.made[place] = [described(trial) for trial in trials]
                 if self.store is not None:
-                    self.store.plan(self.made[place], self._settings(trials), extend=True)
+                    self.store.plans.add(self.made[place], self._settings(trials))
                 self._add_trials(trials)
 
     def _add_trials(self, trials: Sequence[Trial]) -> None:

@@ -4,6 +4,7 @@ It reads requests from its standard input and writes replies to its standard out
 standard error. It ends when the process that started it does, whatever it is doing.
 """
 
+import contextlib
 import json
 import os
 import struct
@@ -48,7 +49,8 @@ def main() -> None:
     threading.Thread(target=_leave_with, args=(parent,), daemon=True).start()
     begin, _ = receive(requests)
     sys.path[:] = begin["path"]
-    _work(requests, replies, Path(begin["scratch"]), begin["ram"], begin["disk"])
+    with contextlib.suppress(BrokenPipeError):  # whoever started it is gone
+        _work(requests, replies, Path(begin["scratch"]), begin["ram"], begin["disk"])
 
 
 def _work(requests: IO[bytes], replies: IO[bytes], scratch: Path, ram: int, disk: int) -> None:

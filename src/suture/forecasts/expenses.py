@@ -1,6 +1,6 @@
 """What a trial costs, in seconds of one core, before it is measured.
 
-Times are put together from paces measured on this machine (``suture.paces``) and a few constants, each with how it was
+Times are put together from paces measured on this machine (``suture.forecasts.paces``) and a few constants, each with how it was
 found. A descent is taken to go all its steps, once: in eleven runs of the demo and on CIFAR-10, of 855 trials with
 ``patience=2``, retries included, the mean was 0.89 to 1.03 of ``steps``.
 """
@@ -12,9 +12,9 @@ from math import prod
 
 from suture.activations import CHUNK, Need
 from suture.fits import Descending, Fit, LeastSquares, MatchActivations, Narrower, Random, TaskLoss
+from suture.forecasts.paces import Kind, NetworkPace, Pace, StitchPaces, interval_pace, network_pace, total
 from suture.network import Network
 from suture.noise import ClusteredNoise
-from suture.paces import Kind, NetworkPace, Pace, StitchPaces, interval_pace, network_pace, total
 from suture.scores import Accuracy
 from suture.trial import Trial
 

@@ -8,8 +8,8 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from suture.errors import DataError, RunnerError
-from suture.expenses import Expenses
-from suture.footprint import Footprint, Likenesses, footprint, samples_of, weight
+from suture.forecasts.expenses import Expenses
+from suture.forecasts.footprint import Footprint, Likenesses, footprint, samples_of, weight
 from suture.sizes import cores
 from suture.trial import Trial
 

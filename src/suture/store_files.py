@@ -1,0 +1,78 @@
+"""Files of a store: read and written whole, and what is said where a disk refuses."""
+
+import json
+import os
+from errno import ENOSPC
+from pathlib import Path
+from typing import Any
+
+from suture.errors import OutputError, StoreError
+from suture.writing import whole
+
+
+class writing_to:
+    """Where writing to a folder fails, say so as an ``OutputError`` with the remedy."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __enter__(self) -> None:
+        """Begin."""
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """Translate an ``OSError``."""
+        if isinstance(error, OSError):
+            full = error.errno == ENOSPC
+            remedy = "free some space on the disk" if full else "make it writable, or name another folder"
+            raise OutputError(f"cannot write to {self.path}: {error.strerror or error}; {remedy}") from error
+
+
+def read(path: Path) -> Any:
+    """Read a JSON file. Raises ``StoreError`` where it is damaged."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise StoreError(f"{path} is damaged ({error}); 'suture verify' on the run's folder says what to do") from error
+
+
+def write(path: Path, content: str) -> None:
+    """Write a text file whole."""
+    with whole(path) as temporary:
+        temporary.write_text(content, encoding="utf-8")
+
+
+def text(content: object) -> str:
+    """Plain values as people can read them too."""
+    return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
+
+
+def flush(folder: Path) -> None:
+    """Have the names in a folder on the disk, where the system can."""
+    if os.name != "posix":
+        return
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+
+
+def rename(source: Path, target: Path) -> None:
+    """Rename a folder; ``FileExistsError`` where the target is there."""
+    try:
+        os.rename(source, target)
+    except OSError:
+        if target.exists():
+            raise FileExistsError(target) from None
+        raise
+
+
+def alive(process: str) -> bool:
+    """Whether a process of this machine, by its number, is alive."""
+    try:
+        os.kill(int(process), 0)
+    except (ProcessLookupError, ValueError):
+        return False
+    except OSError:
+        return True
+    return True
