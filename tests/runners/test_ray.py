@@ -45,6 +45,7 @@ def here():
 def nowhere(monkeypatch):
     """No cluster that this process is connected to."""
     monkeypatch.setattr("ray.is_initialized", lambda: False)
+    monkeypatch.setattr("ray._private.ray_constants.ENABLE_RAY_CLUSTER", False)  # so that Ray, too, looks on loopback
 
 
 def marked(path: str) -> int:

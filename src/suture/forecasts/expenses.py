@@ -1,8 +1,8 @@
 """What a trial costs, in seconds of one core, before it is measured.
 
-Times are put together from paces measured on this machine (``suture.forecasts.paces``) and a few constants, each with how it was
-found. A descent is taken to go all its steps, once: in eleven runs of the demo and on CIFAR-10, of 855 trials with
-``patience=2``, retries included, the mean was 0.89 to 1.03 of ``steps``.
+Times are put together from paces measured on this machine (``suture.forecasts.paces``) and a few constants, each with
+how it was found. A descent is taken to go all its steps, once: in eleven runs of the demo and on CIFAR-10, of 855
+trials with ``patience=2``, retries included, the mean was 0.89 to 1.03 of ``steps``.
 """
 
 from collections import OrderedDict

@@ -42,7 +42,11 @@ def check_address(address: str | None) -> None:
 
 
 def _check_answer(address: str) -> None:
+    from ray._private import services
+
     host, port = _host_and_port(_found(address) if address == "auto" else address)
+    if not address.startswith("ray://"):
+        host = services.resolve_ip_for_localhost(host)  # as Ray will
     try:
         with socket.create_connection((host, port), PATIENCE) as connection:
             if "RAY_USE_TLS" not in os.environ and not _speaks_grpc(connection):
