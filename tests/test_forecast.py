@@ -105,7 +105,7 @@ def test_it_takes_about_as_long_as_it_says() -> None:
         measure(trial, cache)
     taken = time.thread_time() - begun
     expected = sum(expenses.of(trial) for trial in plan())
-    assert taken / 4 < expected < taken * 4  # half as wide on a machine that does nothing else
+    assert taken / 6 < expected < taken * 6  # wide, since machines are busy; alone it is within 2
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,8 @@ import time
 from pathlib import Path
 from typing import IO, Any
 
+KEPT = 64  #: networks, samples and images that a worker process keeps
+
 Message = tuple[dict[str, Any], bytes]
 
 
@@ -71,7 +73,7 @@ def _work(requests: IO[bytes], replies: IO[bytes], scratch: Path, ram: int, disk
         send(replies, {"need": key})
         return receive(requests)[1]
 
-    unpacker = Unpacker(fetch)
+    unpacker = Unpacker(fetch, KEPT)
     activations = Activations(ram, ActivationFolder(scratch, disk))
     send(replies, {})
     while True:

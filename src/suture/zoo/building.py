@@ -22,8 +22,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
 
-import timm
-import torchvision
 from torch import nn
 
 from suture.errors import SourceError
@@ -92,6 +90,8 @@ def _build_untrained(source: Source) -> nn.Module:
 
 
 def _timm(source: Source) -> Callable[..., object]:
+    import timm
+
     _check_name(
         source,
         [*timm.list_models(), *timm.list_pretrained()],
@@ -102,6 +102,8 @@ def _timm(source: Source) -> Callable[..., object]:
 
 
 def _torchvision(source: Source) -> Callable[..., object]:
+    import torchvision
+
     listing = "torchvision.models.list_models(module=torchvision.models)"
     _check_name(source, torchvision.models.list_models(module=torchvision.models), listing)
     published = torchvision.models.get_model_weights(source.name).__members__
@@ -171,6 +173,8 @@ def _published(model: nn.Module, source: Source) -> Preprocess:
         size = source.arguments.get("img_size", config["input_size"][-1])
         channels = source.arguments.get("in_chans", config["input_size"][0])
         return Preprocess(size, channels, tuple(config["mean"]), tuple(config["std"]))
+    import torchvision
+
     weights = torchvision.models.get_model_weights(source.name).verify(source.arguments["weights"])
     images = weights.transforms()
     return Preprocess(images.crop_size[0], 3, tuple(images.mean), tuple(images.std))

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from math import isqrt
 from pathlib import Path
 
-import timm
 import torch
 from torch import Tensor, nn
 
@@ -111,6 +110,8 @@ def image_shape(text: str) -> tuple[int, int, int]:
     given = source.arguments
     match source.kind, source.name:
         case "timm", name:
+            import timm
+
             channels, height, width = timm.get_pretrained_cfg_value(name, "input_size") or (3, 224, 224)
             side = given.get("img_size")
             height, width = side if isinstance(side, tuple | list) else (side or height, side or width)

@@ -14,7 +14,6 @@ from collections.abc import Callable
 from itertools import pairwise
 
 from torch import nn
-from torchvision.models.resnet import BasicBlock, conv1x1, conv3x3
 
 from suture.errors import NetworkError
 
@@ -67,7 +66,7 @@ def resnet(blocks: tuple[int, ...] = (1, 1, 1, 1), width: int = 16, classes: int
         for i, depth in enumerate(blocks)
     }
     network = _named(
-        conv1=conv3x3(channels, width),
+        conv1=_conv3x3(channels, width),
         bn1=nn.BatchNorm2d(width),
         relu=nn.ReLU(),
         **stages,
@@ -88,16 +87,24 @@ def _named(**modules: nn.Module) -> nn.Sequential:
 
 def _convolution(inputs: int, outputs: int, **pool: nn.Module) -> nn.Sequential:
     return _named(
-        conv=conv3x3(inputs, outputs),
+        conv=_conv3x3(inputs, outputs),
         norm=nn.BatchNorm2d(outputs),
         relu=nn.ReLU(),
         **pool,
     )
 
 
+def _conv3x3(inputs: int, outputs: int) -> nn.Conv2d:
+    return nn.Conv2d(inputs, outputs, 3, padding=1, bias=False)
+
+
 def _residual_stage(inputs: int, outputs: int, depth: int, stride: int) -> nn.Sequential:
+    from torchvision.models.resnet import BasicBlock
+
     same = stride == 1 and inputs == outputs
-    shortcut = None if same else nn.Sequential(conv1x1(inputs, outputs, stride), nn.BatchNorm2d(outputs))
+    shortcut = None
+    if not same:
+        shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
     first = BasicBlock(inputs, outputs, stride, shortcut)
     return nn.Sequential(first, *(BasicBlock(outputs, outputs) for _ in range(depth - 1)))
 

@@ -22,10 +22,10 @@ from suture.activations import Activations, Need
 from suture.errors import RunnerError
 from suture.runners.base import Outcome, Task
 from suture.runners.shipping import Parcel, Unpacker
+from suture.runners.worker import KEPT
 from suture.saving import version
 from suture.trial import VERSION
 
-KEPT = 64  #: networks, samples and images that a worker process keeps
 _ALL = 2**62  # bytes: a task keeps whatever it has computed until it ends
 
 _parts: dict[str, Any] = {}  # references to the parts of the parcel that is being opened
