@@ -13,9 +13,10 @@ from suture.controls import clustered_noise, shuffled_pairs
 from suture.errors import DataError, RunnerError
 from suture.fits import Fit, LeastSquares, MatchActivations, Narrower, Random, TaskLoss
 from suture.fits.problem import FitReport, Problem
-from suture.forecasts import START, Forecast, affordable, forecast
+from suture.forecasts import Forecast, affordable, forecast
 from suture.forecasts.expenses import Expenses
 from suture.forecasts.footprint import PROCESS, Footprint, footprint
+from suture.forecasts.forecast import START
 from suture.forecasts.paces import Pace, StitchPaces, network_pace
 from suture.plans import Plan, curve
 from suture.report.forecasts import forecast_table, in_time, record

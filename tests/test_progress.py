@@ -2,18 +2,16 @@
 
 import io
 import sys
-from types import SimpleNamespace
-from typing import Any
+from collections.abc import Sequence
 
 import pytest
 from rich.console import Console
 
 from suture.runners import progress
 from suture.runners.progress import Bar, Lines, Silent
-from suture.trial import Failure
 
-GOOD: Any = SimpleNamespace()
-BAD = Failure(SimpleNamespace(where="A → B at [red]x (itself)"), "FitError: the loss\nis not [b]finite", "", 0.1)  # type: ignore[arg-type]
+GOOD = None
+BAD = "FitError: the loss\nis not [b]finite"
 
 
 class Clock:
@@ -33,12 +31,14 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-def follow(shown: progress.Progress, clock: Clock, seconds: list[float], results: list[Any]) -> None:
-    shown.begin(len(results))
-    for step, result in zip(seconds, results, strict=True):
+def follow(
+    shown: progress.Progress, clock: Clock, seconds: list[float], errors: Sequence[str | None], before: int = 0
+) -> None:
+    shown.begin(before + len(errors), before)
+    for step, error in zip(seconds, errors, strict=True):
         shown.working_on("A → B at x")
         clock.now += step
-        shown.done(result)
+        shown.done("A → B at [red]x (itself)", error)
     shown.end()
 
 
@@ -49,6 +49,16 @@ def test_lines_come_at_most_every_ten_seconds_and_at_the_end(clock: Clock) -> No
         "6 trials",
         "3/6 trials, 12 s gone, about 12 s left",
         "6 trials in 24 s",
+    ]
+
+
+def test_what_was_measured_before_counts_and_takes_no_time(clock: Clock) -> None:
+    stream = io.StringIO()
+    follow(Lines(stream), clock, [12, 4, 4], [GOOD] * 3, before=7)
+    assert stream.getvalue().splitlines() == [
+        "10 trials, 7 measured before",
+        "8/10 trials, 12 s gone, about 24 s left",
+        "10 trials in 20 s",
     ]
 
 
@@ -96,14 +106,14 @@ def test_a_bar_shows_the_count_the_time_left_and_the_trial_in_one_line() -> None
     stream = io.StringIO()
     now = [0.0]
     bar = Bar(Console(file=stream, force_terminal=True, width=80, no_color=True, get_time=lambda: now[0]))
-    bar.begin(10)
+    bar.begin(30, 20)
     bar.working_on("a [red]network with a long name → another at layer4.1.relu (untrained receiver)")
     now[0] = 20.0
-    bar.done(GOOD)
+    bar.done("a", GOOD)
     bar.bar.refresh()
     last = stream.getvalue().split("\r")[-1].split("\x1b[2K")[-1]
     bar.end()
-    assert " 1/10 20 s gone, 3 min left a [red]network with a long na…" in last
+    assert "21/30 20 s gone, 3 min left a [red]network with a long na…" in last
     assert "\n" not in last
     assert len(last.rstrip()) <= 80
 

@@ -18,7 +18,7 @@ from suture import Measurement, Trial, controls, measure, summary
 from suture.activations import Activations
 from suture.errors import DataError, OutputError
 from suture.fits import Fit, LeastSquares, TaskLoss
-from suture.runners.local import attempt
+from suture.runners.tasks import attempt
 from suture.scores import Accuracy, CrossEntropy, Score
 from suture.stitches import Conv
 from suture.table import load, save, to_table

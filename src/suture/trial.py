@@ -300,10 +300,16 @@ def _frozen(*networks: Network) -> Iterator[None]:
     """Check that no parameter or buffer of the networks changes, bit for bit."""
     for network in networks:
         network.check_frozen()
-    yield
+    noticed = None
+    try:
+        yield
+    except FrozenError as error:  # where activations were to be computed
+        noticed = error
     for network in networks:
         if network.state_digest() != network.wrapped_digest:
             raise FrozenError(f"the fit changed the frozen network {network.name}; this is a bug in the fit or stitch")
+    if noticed is not None:
+        raise noticed
 
 
 @contextmanager
