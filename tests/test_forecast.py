@@ -19,7 +19,7 @@ from suture.forecasts.footprint import PROCESS, Footprint, footprint
 from suture.forecasts.forecast import START
 from suture.forecasts.paces import Pace, StitchPaces, network_pace
 from suture.plans import Plan, curve
-from suture.report.forecasts import forecast_table, in_time, record
+from suture.report.forecasts import forecast_table, record
 from suture.stitches import Conv, Linear, Permutation, Stitch
 from suture.stitches.base import Shape
 from suture.trial import measure
@@ -295,10 +295,3 @@ def test_the_record_is_plain_and_complete() -> None:
     assert made["largest"] == {"trial": MADE.largest, "ram": 120 * 10**6}
     assert made["ram"] == MADE.ram
     assert record(forecasted())["ram_budget"] is None
-
-
-@pytest.mark.parametrize(
-    ("time", "words"), [(0.2, "1 s"), (42, "42 s"), (720, "12 min"), (12600, "3.5 h"), (4 * 86400 + 1e5, "5 days")]
-)
-def test_times_are_said_in_the_unit_that_suits(time: float, words: str) -> None:
-    assert in_time(time) == words

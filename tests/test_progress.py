@@ -96,10 +96,11 @@ def test_no_trials_are_no_error(clock: Clock) -> None:
         (5969, "99 min"),
         (5971, "1.7 h"),
         (1e5, "27.8 h"),
+        (4 * 86400 + 1e5, "5 days"),
     ],
 )
 def test_times_are_in_the_unit_that_people_use(seconds: float, said: str) -> None:
-    assert progress._clock(seconds) == said
+    assert progress.clock(seconds) == said
 
 
 def test_a_bar_shows_the_count_the_time_left_and_the_trial_in_one_line() -> None:

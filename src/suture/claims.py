@@ -22,7 +22,7 @@ class Claims:
 
     def take(self, key: str) -> bool:
         """Claim a piece of work; whether it is ours now. Somebody else may just have finished it: look after this."""
-        lock = FileLock(self.folder / f"{key}.lock")
+        lock = FileLock(self.folder / f"{key}.lock", fallback_to_soft=False)
         try:
             lock.acquire(timeout=0)
         except Timeout:

@@ -4,6 +4,7 @@ from rich.table import Table
 from rich.text import Text
 
 from suture.forecasts import Forecast
+from suture.runners.progress import clock
 from suture.sizes import in_words
 
 
@@ -47,12 +48,12 @@ def _lines(forecast: Forecast) -> list[tuple[str, str, str]]:
         lines.append(("already measured", f"{forecast.done:,}", ""))
     if not forecast.left:
         return [*lines, ("time left", "none", "everything is measured")]
-    one = in_time(forecast.cpu_seconds)
+    one = clock(forecast.cpu_seconds)
     held = forecast.footprint
     return [
         *lines,
         ("workers", f"{forecast.workers:,}", f"each up to {in_words(forecast.ram_per_worker)} of RAM"),
-        ("time left", f"about {in_time(forecast.seconds)}", f"{one} of one core" if forecast.workers > 1 else ""),
+        ("time left", f"about {clock(forecast.seconds)}", f"{one} of one core" if forecast.workers > 1 else ""),
         ("RAM", in_words(forecast.ram), _within(forecast.ram_budget)),
         ("largest trial", in_words(held.peak), held.largest),
         ("disk", in_words(forecast.disk), _within(forecast.disk_budget, "for activations")),
@@ -69,12 +70,3 @@ def _kept(forecast: Forecast) -> str:
     if forecast.disk_budget is None or forecast.activations <= forecast.disk_budget:
         return "each computed once"
     return "more than the budget: some are computed again"
-
-
-def in_time(seconds: float) -> str:
-    """A time in the unit that people would use: ``42 s``, ``12 min``, ``3.5 h``, ``4 days``."""
-    if seconds < 99.5:
-        return f"{max(1, round(seconds))} s"
-    if seconds < 99.5 * 60:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h" if seconds < 99.5 * 3600 else f"{seconds / 86400:.0f} days"

@@ -69,10 +69,10 @@ class Lines:
         if error is not None:
             self._say(_failed(what, error))
         if self.finished == self.total:
-            self._say(f"{_trials(self.total)} in {_clock(elapsed)}")
+            self._say(f"{_trials(self.total)} in {clock(elapsed)}")
         elif time.monotonic() - self.last >= self.every:
             left = elapsed / (self.finished - self.before) * (self.total - self.finished)
-            self._say(f"{self.finished}/{_trials(self.total)}, {_clock(elapsed)} gone, about {_clock(left)} left")
+            self._say(f"{self.finished}/{_trials(self.total)}, {clock(elapsed)} gone, about {clock(left)} left")
 
     def end(self) -> None:
         """Say nothing more."""
@@ -126,8 +126,8 @@ class _TimeLeft(ProgressColumn):
         gone = task.elapsed or 0.0
         done = task.completed - task.fields.get("before", 0)
         if not done or task.total is None:
-            return Text(f"{_clock(gone)} gone")
-        return Text(f"{_clock(gone)} gone, {_clock(gone / done * (task.total - task.completed))} left")
+            return Text(f"{clock(gone)} gone")
+        return Text(f"{clock(gone)} gone, {clock(gone / done * (task.total - task.completed))} left")
 
 
 def shown() -> Progress:
@@ -144,8 +144,10 @@ def _trials(count: int) -> str:
     return f"{count} trial{'' if count == 1 else 's'}"
 
 
-def _clock(seconds: float) -> str:
-    """A time in the unit that people would use: ``42 s``, ``12 min``, ``3.5 h``."""
+def clock(seconds: float) -> str:
+    """Put a time into the unit that people would use: ``42 s``, ``12 min``, ``3.5 h``, ``5 days``."""
     if seconds < 99.5:
         return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 99.5 * 60 else f"{seconds / 3600:.1f} h"
+    if seconds < 99.5 * 60:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 99.5 * 3600 else f"{seconds / 86400:.0f} days"
