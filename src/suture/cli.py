@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except SutureError as error:
             return _refuse(str(error))
         except KeyboardInterrupt as interruption:
-            say(f"suture: {_interrupted(str(interruption), command)}")
+            say(f"suture: {_interrupted(str(interruption))}")
             return 128 + (signal.SIGTERM if terminated else signal.SIGINT)
         except BrokenPipeError:  # whoever read the results has gone, as `head` does
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -82,13 +82,9 @@ def _terminations() -> Iterator[list[int]]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _interrupted(message: str, command: str) -> str:
-    """What is said of an interruption: how much is done, and how to go on where that is kept."""
-    if not message:
-        return "interrupted"
-    if "kept nowhere" in message:
-        return message.replace("give a store=", "give --out FOLDER")
-    return f"{message}; go on with: {command}"
+def _interrupted(message: str) -> str:
+    """What is said of an interruption; a run says how much is done."""
+    return message.replace("give a store=", "give --out FOLDER") or "interrupted"
 
 
 def _cuts(chosen: Namespace, command: str) -> int:

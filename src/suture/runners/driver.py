@@ -61,9 +61,9 @@ def run(
                 for task, outcome in outcomes:
                     work.keep(task, outcome)
     except KeyboardInterrupt:
-        raise Interrupted(f"interrupted: {work.so_far()}") from None
+        raise Interrupted(f"interrupted: {work.so_far()}{_going_on(work, command)}") from None
     except OutputError as error:
-        raise OutputError(f"{error}. {work.so_far()}") from error
+        raise OutputError(f"{error}. {work.so_far()}{_going_on(work, command)}") from error
     finally:
         work.end()
     work.check_bases()
@@ -94,6 +94,12 @@ def stitch(
     cache = Activations()
     measurement = measure(plain, cache)
     return replace(measurement, controls=tuple(attempt(other, cache) for other in others))
+
+
+def _going_on(work: Work, command: str | None) -> str:
+    if work.store is None:
+        return ""
+    return f"; go on with: {command}" if command is not None else "; the same call goes on from there"
 
 
 def _opened(store: str | Path | Store | None) -> Store | None:
