@@ -194,6 +194,22 @@ def test_workers_begin_where_the_rest_is_worth_it(tmp_path, monkeypatch):
     assert len(processes) == 6
 
 
+@pytest.mark.slow
+def test_a_worker_that_is_killed_before_it_begins_is_replaced(tmp_path, monkeypatch):
+    started = []
+
+    class Doomed(subprocess.Popen):
+        def __init__(self, *args, **settings):
+            super().__init__(*args, **settings)
+            started.append(self)
+            if len(started) == 1:
+                self.kill()
+
+    monkeypatch.setattr("suture.runners.local.subprocess.Popen", Doomed)
+    assert len(list(Local(workers=2).run(Naptime(3), tmp_path))) == 3
+    assert started[0].returncode == -signal.SIGKILL
+
+
 @dataclass(frozen=True)
 class Unsendable(Fit):
     """Holds what cannot be pickled."""

@@ -169,6 +169,7 @@ class _Pool:
         for _ in range(self.retries + 1):
             process = self._worker()
             try:
+                process.get_ready()
                 outcome = self._ask(process, task, parcel)
                 self.idle.put(process)
                 return outcome
@@ -186,7 +187,6 @@ class _Pool:
                 raise RunnerError("the run is over")
             process = _Worker(self.begin)
             self.all.append(process)
-        process.begin()
         return process
 
     def _ask(self, process: "_Worker", task: Task, parcel: Parcel) -> Outcome:
@@ -213,15 +213,21 @@ class _Worker:
             env=os.environ | alone,
             start_new_session=True,  # an interruption at the keyboard is ours to pass on
         )
-        self.settings = begin
+        self.settings, self.ready = begin, False
 
-    def begin(self) -> None:
-        """Wait until it is ready. Raises ``RunnerError`` where it cannot even begin, which no repetition would mend."""
+    def get_ready(self) -> None:
+        """Wait until it has begun. Raises ``RunnerError`` where it gives up by itself, which no repetition would mend."""
+        if self.ready:
+            return
         try:
             self.send(self.settings)
             self.receive()
+            self.ready = True
         except (EOFError, OSError):
-            raise RunnerError(f"{self.died()}, before it could begin; Local(workers=1) runs in this process") from None
+            reason = self.died()
+            if self.process.returncode < 0:  # somebody killed it
+                raise
+            raise RunnerError(f"{reason}, before it could begin; Local(workers=1) runs in this process") from None
 
     def send(self, header: dict[str, object], content: bytes = b"") -> None:
         assert self.process.stdin is not None
