@@ -216,7 +216,7 @@ class _Worker:
         self.settings, self.ready = begin, False
 
     def get_ready(self) -> None:
-        """Wait until it has begun. Raises ``RunnerError`` where it gives up by itself, which no repetition would mend."""
+        """Wait until it has begun. Raises ``RunnerError`` where it gives up by itself: no repetition mends that."""
         if self.ready:
             return
         try:
