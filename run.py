@@ -37,7 +37,7 @@ def main() -> int:
         for check in (("ruff", "check", "."), ("ruff", "format", "--check", "."), ("mypy",)):
             call(*check)
         os.environ["OMP_NUM_THREADS"] = "1"  # the tests run side by side
-        return call("pytest", "-n", "auto", *rest, check=False)
+        return call("pytest", "-n", "auto", "--dist", "worksteal", "-m", "not gpu", *rest, check=False)
     except subprocess.CalledProcessError as error:
         print(f"run.py: {' '.join(map(str, error.cmd))} failed", file=sys.stderr)
         return error.returncode

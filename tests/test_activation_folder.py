@@ -434,6 +434,7 @@ def until(condition, seconds: float = 60) -> None:
         time.sleep(0.01)
 
 
+@pytest.mark.slow
 def test_two_processes_at_once_compute_once(folder, tmp_path):
     log = tmp_path / "log"
     log.touch()
@@ -452,6 +453,7 @@ def test_two_processes_at_once_compute_once(folder, tmp_path):
     assert passes == {}
 
 
+@pytest.mark.slow
 def test_who_is_killed_while_writing_leaves_no_torn_file_and_no_lock(folder, tmp_path):
     log = tmp_path / "log"
     log.touch()

@@ -652,6 +652,7 @@ def test_help_and_refusals_import_nothing_heavy() -> None:
     assert done.stderr.splitlines()[-1] == "[0, 2, 2] nothing heavy"
 
 
+@pytest.mark.slow
 def test_a_process_keeps_results_and_messages_apart_without_colour_or_warnings(folder: Path) -> None:
     environment = {k: v for k, v in os.environ.items() if k not in ("FORCE_COLOR", "COLUMNS")}
     command = [sys.executable, "-W", "error", "-m", "suture.cli", *QUICK.split(), "--controls", "untrained-sender"]

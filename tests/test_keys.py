@@ -219,6 +219,7 @@ def test_keys_are_the_same_whatever_was_made_before():
     assert {name: CHANGES[name]().key for name in names} == keys()
 
 
+@pytest.mark.slow
 def test_keys_are_the_same_in_another_process():
     code = "import test_keys; print(*test_keys.keys().values())"
     path = os.pathsep.join([str(Path(suture.__file__).parents[1]), str(TESTS)])
@@ -513,6 +514,7 @@ def identities() -> list[str]:
     return [identity(thing) for pair in PAIRS.values() for thing in pair]
 
 
+@pytest.mark.slow
 def test_identities_are_the_same_in_every_process():
     path = os.pathsep.join([str(Path(suture.__file__).parents[1]), str(TESTS)])
     done = subprocess.run(

@@ -267,6 +267,7 @@ print(own.notes)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="limits the address space as Linux does")
 def test_memory_that_really_runs_out():
     done = subprocess.run([sys.executable, "-c", SCARCE], capture_output=True, text=True, check=False)

@@ -718,6 +718,7 @@ def fingerprints():
     return [one.fingerprint for one in made]
 
 
+@pytest.mark.slow
 def test_fingerprints_are_the_same_in_every_process():
     run = subprocess.run(
         [sys.executable, "-c", "import test_network; print(*test_network.fingerprints())"],

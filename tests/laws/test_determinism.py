@@ -199,6 +199,7 @@ def test_a_trial_that_fails_leaves_threads_and_generators_alone():
 # --- in another process -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_in_another_process(tmp_path):
     """Another process with another hash seed and other threads loads the weights and measures in reverse."""
     for name, model in models().items():

@@ -157,6 +157,7 @@ def test_the_lowest_coverage_of_few_disagreements_is_as_documented():
     assert 0.928 <= lowest <= 0.931
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("draw", "truth", "n"),
     [

@@ -357,6 +357,7 @@ def measured_elsewhere(trials: list[Trial], path: list[Path], folder: Path | Non
     return json.loads(done.stdout)
 
 
+@pytest.mark.slow
 def test_the_same_is_measured_in_another_process(tmp_path):
     made = networks(tmp_path)
     small_ones = [made[name] for name in ("lambda", "closure", "shared", "untrained", "parametrised")]
@@ -457,6 +458,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_what_a_script_defines_itself_goes_with_it(tmp_path):
     (tmp_path / "script.py").write_text(textwrap.dedent(MAIN))
     here = Path(__file__).parent
