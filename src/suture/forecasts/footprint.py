@@ -25,9 +25,7 @@ from suture.trial import Trial
 PROCESS = 500 * 10**6
 
 _LIVE = 3  #: tensors of the largest size that are there at once in a forward pass: what comes, goes, and lies between
-_SAVED = (
-    5  #: tensors that the way back needs, for each at a cut: 4.7 in a ViT, whose cuts lie further apart, 2 in a ResNet
-)
+_SAVED = 5  #: tensors that the way back needs, for each at a cut: 4.7 in a ViT, whose cuts lie far apart, 2 in a ResNet
 _ROWS = 2**25  #: numbers in the rows of one step of ``fits.least_squares``
 _COPIES = 7  #: of a stitch's parameters in a descent: themselves, gradients, two moments, the best, the start, the end
 

@@ -13,7 +13,7 @@ from suture.forecasts.footprint import Footprint, Likenesses, footprint, samples
 from suture.sizes import cores
 from suture.trial import Trial
 
-START = 5.0  #: seconds until a worker process can begin: 4.7 for ``import suture``, 0.2 for the first networks
+START = 3.0  #: seconds until the first outcome of a worker process, nearly all of them for ``import suture``
 RECORD = 10_000  #: bytes of a trial's record
 
 
