@@ -1,0 +1,123 @@
+"""Base models: what decides their weights decides their key, and each is trained once."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from pandas.testing import assert_frame_equal
+from safetensors.torch import load
+
+import suture
+from suture import Network, curve, run
+from suture.activations import Activations
+from suture.data import Samples
+from suture.errors import RunnerError, SourceError
+from suture.fits import LeastSquares
+from suture.runners import Later, Local, Unruly
+from suture.store import NETWORKS, Store
+from suture.zoo import BaseModel, convnet
+from suture.zoo.training import DIGITS, Recipe, train
+from trained import few_digits
+
+SHORT = Recipe(epochs=1, batch=64)
+SOURCE = "zoo:convnet,width=2"
+
+
+def few() -> Samples:
+    return few_digits().fit
+
+
+def base(**settings) -> BaseModel:
+    return BaseModel(**{"source": SOURCE, "samples": few(), "recipe": SHORT, "seed": 3, "name": "A"} | settings)
+
+
+def test_it_is_what_training_gives() -> None:
+    outcome = base().run(Activations())
+    assert outcome.record["status"] == "ok"
+    model = train(lambda: convnet(2), few(), SHORT, 3)
+    trained, found = model.state_dict(), load(outcome.tensors)
+    assert found.keys() == trained.keys()
+    assert all(torch.equal(found[name], trained[name]) for name in trained)
+    network = base().network(outcome.tensors)
+    assert isinstance(network, Network)
+    assert network.name == "A"
+    with torch.no_grad():
+        assert torch.equal(network(few().images), model(few().images.float() / 255))
+
+
+def test_its_card_says_what_it_is() -> None:
+    card = base().run(Activations()).record
+    assert card["network"] == base().key
+    assert {name: card[name] for name in ("source", "recipe", "seed")} == {
+        "source": SOURCE,
+        "recipe": str(SHORT),
+        "seed": 3,
+    }
+    assert card["data"] == {"name": few().name, "fingerprint": few().fingerprint}
+
+
+def test_the_key_is_what_decides_the_weights(tmp_path: Path) -> None:
+    file = tmp_path / "own.py"
+    file.write_text("from suture.zoo import mlp\ndef net():\n    return mlp(8, 2)\n")
+    own = base(source=f"{file}:net")
+    others = [
+        base(source="zoo:convnet,width=3"),
+        base(source=f"{SOURCE},preprocess.mean=0.5"),
+        base(samples=few().take(torch.arange(100), "fewer")),
+        base(recipe=replace(SHORT, epochs=2)),
+        base(recipe=DIGITS),
+        base(seed=4),
+        own,
+    ]
+    keys = {base().key, *(other.key for other in others)}
+    assert len(keys) == 1 + len(others)
+    assert base(name="B").key == base(samples=replace(few(), name="renamed")).key == base().key
+    file.write_text("from suture.zoo import mlp\ndef net():\n    return mlp(8, 2).double().float()\n")
+    assert base(source=f"{file}:net").key != own.key
+
+
+def test_a_string_that_names_no_model_is_refused_at_once() -> None:
+    with pytest.raises(SourceError, match="no model source 'resnet18'"):
+        base(source="resnet18")
+    with pytest.raises(SourceError, match="no model 'convnext' in zoo"):
+        _ = base(source="zoo:convnext").key
+
+
+def later(**settings) -> Later:
+    """Two base models and a trial between them at two cuts."""
+    data = few_digits()
+    bases = tuple(base(seed=seed, name=name, **settings) for seed, name in enumerate("AB"))
+    return Later(bases, lambda a, b: curve(a, b, data=data, fit=LeastSquares(), at=("stage1", "stage2"), controls=()))
+
+
+def test_networks_are_trained_once_and_then_stitched_wherever_that_is(tmp_path: Path) -> None:
+    here = run([later()], store=tmp_path / "here", on=Local(workers=1))
+    assert list(here["sender"].unique()) == ["A"]
+    assert (here["status"] == "ok").all()
+    cards = [Store(tmp_path / "here").record(NETWORKS, b.key) for b in later().bases]
+    assert_frame_equal(run([later()], store=tmp_path / "here"), here)
+    assert [Store(tmp_path / "here").record(NETWORKS, b.key) for b in later().bases] == cards
+    unruly = run([later()], on=Unruly(seed=1))
+    assert_frame_equal(unruly.drop(columns="seconds"), here.drop(columns="seconds"))
+
+
+@pytest.mark.slow
+def test_workers_train_the_same_networks(tmp_path: Path) -> None:
+    here = run([later()], on=Local(workers=1))
+    pooled = run([later()], store=tmp_path, on=Local(workers=2))
+    assert_frame_equal(pooled.drop(columns="seconds"), here.drop(columns="seconds"))
+
+
+@pytest.mark.ray
+def test_ray_trains_the_same_networks() -> None:
+    here = run([later()], on=Local(workers=1))
+    there = run([later()], on=suture.Ray())
+    assert_frame_equal(there.drop(columns="seconds"), here.drop(columns="seconds"))
+
+
+def test_training_that_diverges_is_a_failure_that_says_so(tmp_path: Path) -> None:
+    wild = replace(SHORT, optimiser=replace(SHORT.optimiser, lr=1e20), epochs=2)
+    with pytest.raises(RunnerError, match=r"training A on .*, seed 0: FitError: training diverged"):
+        run([later(recipe=wild)], store=tmp_path)
+    assert set(Store(tmp_path).failures(NETWORKS)) == {b.key for b in later(recipe=wild).bases}
