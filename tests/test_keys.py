@@ -29,11 +29,11 @@ import suture
 from models import images, seeded, small
 from suture import ClusteredNoise, Network, Samples, Trial, measure
 from suture.fits import LeastSquares, MatchActivations, Random, TaskLoss
+from suture.identities import identity
 from suture.preprocess import Preprocess
 from suture.recipes import SGD, Adam, OneCycle
 from suture.runners.shipping import Packer, Unpacker
 from suture.scores import Accuracy, CrossEntropy, Score
-from suture.seeds import identity
 from suture.stitches import Conv, LowRank, Orthogonal
 
 TESTS = Path(__file__).parent

@@ -17,9 +17,10 @@ from suture.costs import measure_cuts
 from suture.cuts import Cut
 from suture.errors import DataError, FrozenError, NetworkError
 from suture.freezing import drop_idle_hooks, frozen_copy, plain_tensors, registered, restored
+from suture.identities import identity, settings
 from suture.pieces import Piece, same_bits
 from suture.preprocess import Prepare, Preprocess, Preprocessing
-from suture.seeds import digest, identity, settings
+from suture.seeds import digest
 from suture.tracing import Stage, Traced, portable, trace
 
 

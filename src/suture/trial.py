@@ -21,11 +21,12 @@ from suture.activations import CHUNK, Activations, Need, stepwise
 from suture.data import Samples
 from suture.errors import CutError, DataError, FitError, FrozenError, NetworkError
 from suture.fits import CurvePoint, Fit, Problem, Side, TaskLoss
+from suture.identities import identity
 from suture.intervals import Estimate
 from suture.network import Network
 from suture.noise import ClusteredNoise
 from suture.scores import Accuracy, CrossEntropy, Score, ScoreCard, estimate, penalty
-from suture.seeds import derive_seed, digest, identity, one_thread
+from suture.seeds import derive_seed, digest, one_thread
 from suture.stitched import Stitched, typed
 from suture.stitches import Stitch, stitch_for
 

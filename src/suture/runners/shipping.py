@@ -31,9 +31,10 @@ from torch.nn.utils import parametrize
 
 from suture.data import Samples
 from suture.errors import NetworkError, RunnerError
+from suture.identities import identity
 from suture.network import Network
 from suture.noise import ClusteredNoise
-from suture.seeds import digest, identity
+from suture.seeds import digest
 from suture.trial import Trial
 from suture.writing import whole
 

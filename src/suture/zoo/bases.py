@@ -21,11 +21,12 @@ from safetensors.torch import load as from_bytes
 
 from suture.activations import Activations
 from suture.data import Samples
+from suture.identities import identity
 from suture.network import Network
 from suture.records import machine
 from suture.runners import Base, Outcome
 from suture.saving import tensors_of
-from suture.seeds import digest, identity
+from suture.seeds import digest
 from suture.store import NETWORKS
 from suture.zoo.building import Built, resolve
 from suture.zoo.sources import Source, parse_source
