@@ -141,11 +141,15 @@ class Full:
 
 
 def test_cached_activations_go_before_a_result_does(store, monkeypatch):
-    (store.activations / "cached").write_bytes(b"much")
+    cached = store.activations / "key.activations.safetensors"
+    images = store.activations / "images.safetensors"  # that workers share
+    cached.write_bytes(b"much")
+    images.write_bytes(b"little")
     monkeypatch.setattr(os, "fsync", Full(1))
     store.keep(TRIALS, "k", OK, b"")
     assert store.finished() == {"k"}
-    assert not (store.activations / "cached").exists()
+    assert not cached.exists()
+    assert images.exists()
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,7 @@ from typing import final
 
 import pandas as pd
 
+from suture.activation_folder import ActivationFolder
 from suture.errors import StoreError
 from suture.records import Record
 from suture.store_files import alive, flush, read, rename, text, write, writing_to
@@ -146,7 +147,7 @@ class Store:
             except OSError as error:
                 if error.errno != ENOSPC:
                     raise
-                shutil.rmtree(self.activations, ignore_errors=True)
+                ActivationFolder(self.activations, 0).clear()
                 self._keep(kind, key, record, tensors)
 
     def _keep(self, kind: str, key: str, record: Record, tensors: bytes) -> None:
