@@ -104,13 +104,7 @@ class Work:
 
     def _done_elsewhere(self, task: Task) -> bool:
         """Take over what another process has finished since we looked."""
-        if self.store is None:
-            return False
-        if self.store.has(task.kind, task.key):
-            self._know(task, self.store.record(task.kind, task.key))
-        elif not self.retry and (failed := self.store.failure(task.kind, task.key)) is not None:
-            self._know(task, failed)
-        else:
+        if not self._stored(task):
             return False
         self.shown.done(task.where, self.records.get(task.key, {}).get("error"))
         return True
@@ -166,12 +160,13 @@ class Work:
                 self.trials.append(trial)
 
     def _add(self, task: Task) -> None:
-        if self.store is not None and self._stored(task):
-            return
-        self.ready.append(task)
+        if not self._stored(task):
+            self.ready.append(task)
 
     def _stored(self, task: Task) -> bool:
-        assert self.store is not None
+        """Take a result from the store, if it is there."""
+        if self.store is None:
+            return False
         if self.store.has(task.kind, task.key):
             self._know(task, self.store.record(task.kind, task.key))
             return True

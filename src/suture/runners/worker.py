@@ -1,4 +1,4 @@
-"""A worker process of the local runner: ``python -m suture.runners.worker``.
+"""A worker process of the local runner, which runs this file as a program.
 
 It reads requests from its standard input and writes replies to its standard output; whatever user code prints goes to
 standard error. It ends when the process that started it does, whatever it is doing.
