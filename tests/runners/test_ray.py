@@ -269,13 +269,7 @@ class OneAfterAnother(Given):
 def test_what_may_begin_only_when_something_else_has_ended_is_waited_for(here):
     queue: Queue = OneAfterAnother(Says("first"), Says("second"), Says("third"))
     order = []
-    def listening(process):
-    try:
-        return [c for c in process.net_connections("inet") if c.status == "LISTEN"]
-    except psutil.NoSuchProcess:  # a worker that has just died, as one is to
-        return []
-
-for task, outcome in Ray().run(queue, Path()):
+    for task, outcome in Ray().run(queue, Path()):
         order.append(task.key)
         queue.waits = False
         assert outcome.record["pid"] != os.getpid()
