@@ -13,13 +13,16 @@ from pathlib import Path
 from safetensors.torch import save_file
 
 import suture
-from suture.recipes import Adam, OneCycle
+from suture.recipes import SGD, Adam, OneCycle
 from suture.zoo import load_network, parse_source, resolve
-from suture.zoo.training import CIFAR_SMALL, Recipe, train
+from suture.zoo.training import CropFlip, Recipe, train
 
 _NORMALISED = "preprocess.mean=(0.4914,0.4822,0.4465),preprocess.std=(0.2470,0.2435,0.2616)"
 _VIT = "timm:vit_tiny_patch16_224,img_size=32,patch_size=4,embed_dim=96,depth=4,num_heads=3,num_classes=10"
-CIFAR_VIT = Recipe(epochs=10, optimiser=Adam(lr=1.5e-3), schedule=OneCycle(0.2), crop=4, flip=True)
+CIFAR_SMALL = Recipe(
+    epochs=6, optimiser=SGD(lr=0.4, nesterov=True, weight_decay=5e-4), schedule=OneCycle(0.3), augment=CropFlip(4)
+)
+CIFAR_VIT = Recipe(epochs=10, optimiser=Adam(lr=1.5e-3), schedule=OneCycle(0.2), augment=CropFlip(4))
 
 
 @dataclass(frozen=True)

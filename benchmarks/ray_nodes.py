@@ -43,7 +43,8 @@ def plan(folder: Path, trials: int):  # type: ignore[no-untyped-def]
     import suture
     from suture.fits import TaskLoss
     from suture.zoo import convnet, load_network
-    from suture.zoo.training import DIGITS, train
+    from suture.zoo.recipes import DIGITS
+from suture.zoo.training import train
 
     data = suture.load_data("digits")
     weights = {name: folder / f"{name}.safetensors" for name in "AB"}

@@ -24,7 +24,8 @@ from suture.cli import main
 from suture.depth import by_depth
 from suture.errors import FitError
 from suture.zoo import convnet
-from suture.zoo.training import DIGITS, train
+from suture.zoo.recipes import DIGITS
+from suture.zoo.training import train
 
 MODELS = """
 from collections import OrderedDict

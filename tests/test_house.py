@@ -30,7 +30,9 @@ LAYERS = {
     "forecasts.footprint forecasts.forecast forecasts runners.base runners.progress runners.shipping runners.tasks "
     "runners.worker runners.local runners.ray.cluster runners.ray.remote runners.ray.runner runners.ray "
     "runners.unruly runners.work runners.driver runners",
-    "papers": "zoo.networks zoo.checkpoints zoo.sources zoo.building zoo.loading zoo.training zoo.bases zoo",
+    "papers": "zoo.networks zoo.checkpoints zoo.sources zoo.building zoo.loading zoo.training.augment "
+    "zoo.training.objectives zoo.training.penalties zoo.training.stopping zoo.training.recipe zoo.training.parts "
+    "zoo.training.states zoo.training.loop zoo.training zoo.recipes zoo.cards zoo.bases zoo",
     "faces": "report.curves report.readings report.figures report.screen report.matrices report.layouts "
     "report.heatmaps report.grids report.forecasts report.stores report choices demo arguments output "
     "measuring_commands store_commands cli",

@@ -25,7 +25,7 @@ from suture.runners import Interrupted, Later, Local, Unruly
 from suture.runners.progress import Silent
 from suture.store import FILES, NETWORKS, TRIALS, Store
 from suture.zoo.bases import BaseModel
-from suture.zoo.training import DIGITS
+from suture.zoo.recipes import DIGITS
 from trained import few_digits, hybrid, hybrids
 
 HERE = Local(workers=1)

@@ -10,7 +10,8 @@ import suture
 from suture import Measurement, Network
 from suture.data import Data
 from suture.zoo import convnet
-from suture.zoo.training import DIGITS, Recipe, train
+from suture.zoo.recipes import DIGITS
+from suture.zoo.training import Recipe, train
 
 
 class Hybrid(nn.Module):

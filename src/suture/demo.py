@@ -13,7 +13,8 @@ from suture.plans import curve
 from suture.runners import Runner, run
 from suture.runners.progress import Progress
 from suture.zoo import convnet
-from suture.zoo.training import DIGITS, train
+from suture.zoo.recipes import DIGITS
+from suture.zoo.training import train
 
 WIDTH = 8
 FIT = TaskLoss(steps=90, check=30)  # shorter than the default, for small networks and a demo of under a minute

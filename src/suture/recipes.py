@@ -36,6 +36,19 @@ class Adam(Optimiser):
 
 
 @dataclass(frozen=True)
+class AdamW(Optimiser):
+    """Adam with decoupled weight decay (Loshchilov & Hutter 2019)."""
+
+    lr: float = 1e-3
+    betas: tuple[float, float] = (0.9, 0.999)
+    weight_decay: float = 0.05
+
+    def over(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+        """Make ``torch.optim.AdamW``."""
+        return torch.optim.AdamW(parameters, self.lr, self.betas, weight_decay=self.weight_decay)
+
+
+@dataclass(frozen=True)
 class SGD(Optimiser):
     """Stochastic gradient descent with momentum."""
 
@@ -66,6 +79,19 @@ class Constant(Schedule):
     def factor(self, step: int, steps: int) -> float:
         """1."""
         return 1.0
+
+
+@dataclass(frozen=True)
+class Steps(Schedule):
+    """The full rate, multiplied by ``factor_at_drop`` at each of the ``drops``, which are shares of all steps."""
+
+    drops: tuple[float, ...] = (0.5, 0.75)
+    factor_at_drop: float = 0.2
+
+    def factor(self, step: int, steps: int) -> float:
+        """``factor_at_drop`` to the power of the drops that lie at or before this step."""
+        past = sum(step >= drop * steps for drop in self.drops)
+        return float(self.factor_at_drop**past)
 
 
 @dataclass(frozen=True)

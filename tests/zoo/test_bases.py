@@ -17,7 +17,8 @@ from suture.fits import LeastSquares
 from suture.runners import Later, Local, Unruly
 from suture.store import NETWORKS, Store
 from suture.zoo import BaseModel, convnet
-from suture.zoo.training import DIGITS, Recipe, train
+from suture.zoo.recipes import DIGITS
+from suture.zoo.training import Recipe, train
 from trained import few_digits
 
 SHORT = Recipe(epochs=1, batch=64)
@@ -54,7 +55,13 @@ def test_its_card_says_what_it_is() -> None:
         "recipe": str(SHORT),
         "seed": 3,
     }
-    assert card["data"] == {"name": few().name, "fingerprint": few().fingerprint}
+    assert card["data"] == {
+        "name": few().name,
+        "fingerprint": few().fingerprint,
+        "samples": 300,
+        "shape": [1, 8, 8],
+        "classes": list(few().classes),
+    }
 
 
 def test_the_key_is_what_decides_the_weights(tmp_path: Path) -> None:

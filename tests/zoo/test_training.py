@@ -11,10 +11,11 @@ from suture.errors import FitError
 from suture.preprocess import Preprocess
 from suture.recipes import SGD, Adam, Constant, OneCycle, Optimiser
 from suture.zoo import convnet
-from suture.zoo.training import CIFAR_SMALL, DIGITS, Recipe, augment, train
+from suture.zoo.recipes import DIGITS
+from suture.zoo.training import CropFlip, Recipe, train
 from trained import accuracy, digits, state_bits
 
-SHORT = Recipe(epochs=2, batch=64, crop=1, flip=True)
+SHORT = Recipe(epochs=2, batch=64, augment=CropFlip(1))
 
 
 def narrow() -> nn.Module:
@@ -143,54 +144,8 @@ def test_a_loss_that_is_not_finite_is_an_error_that_names_epoch_and_rate():
 # --- augmentation -----------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def images() -> Tensor:
-    """No two pixels alike, so that a crop is found in one place only."""
-    return torch.arange(400 * 2 * 5 * 6).reshape(400, 2, 5, 6).float() + 1
-
-
-def test_crops_are_crops_of_the_padded_image(images):
-    padding = 2
-    out = augment(images, Recipe(crop=padding), torch.Generator().manual_seed(0))
-    assert out.shape == images.shape
-    padded = nn.functional.pad(images, (padding,) * 4)
-    corners = []
-    for one, whole in zip(out, padded, strict=True):
-        fits = [
-            (top, left)
-            for top in range(5)
-            for left in range(5)
-            if torch.equal(whole[:, top : top + 5, left : left + 6], one)
-        ]
-        assert len(fits) == 1
-        corners += fits
-    assert len(set(corners)) == 25, "every corner is drawn"
-    counts = torch.bincount(torch.tensor([5 * top + left for top, left in corners]), minlength=25)
-    assert counts.max() < 40, "about as often, 16 of 400"
-
-
-def test_flips_are_flips_of_half_of_the_images(images):
-    out = augment(images, Recipe(flip=True), torch.Generator().manual_seed(0))
-    flipped = [torch.equal(one, image.flip(-1)) for one, image in zip(out, images, strict=True)]
-    same = [torch.equal(one, image) for one, image in zip(out, images, strict=True)]
-    assert [a != b for a, b in zip(flipped, same, strict=True)] == [True] * 400
-    assert 150 < sum(flipped) < 250
-
-
-def test_bytes_are_cropped_and_flipped_too():
-    raw = digits().fit.images[:50]
-    out = augment(raw, Recipe(crop=1, flip=True), torch.Generator().manual_seed(0))
-    assert out.dtype == torch.uint8
-    assert out.shape == raw.shape
-    assert not torch.equal(out, raw)
-
-
-def test_without_augmentation_images_stay_as_they_are(images):
-    assert augment(images, Recipe(), torch.Generator()) is images
-
-
 def test_augmentation_is_drawn_anew_for_every_batch_of_every_epoch():
-    recipe = Recipe(epochs=2, batch=150, crop=2, flip=True, optimiser=SGD(0.0))
+    recipe = Recipe(epochs=2, batch=150, augment=CropFlip(2), optimiser=SGD(0.0))
     first, second = train(Seeing, few(), recipe, 0).seen
     assert not torch.equal(first.flatten(1).sum(1).sort().values, second.flatten(1).sum(1).sort().values)
 
@@ -201,7 +156,3 @@ def test_augmentation_is_drawn_anew_for_every_batch_of_every_epoch():
 def test_the_digits_recipe_reads_digits():
     model = train(lambda: convnet(width=8), digits().fit, DIGITS, seed=0)
     assert accuracy(model, digits().score.images.float() / 255, digits().score.labels) > 0.95
-
-
-def test_the_cifar_recipe_augments():
-    assert (CIFAR_SMALL.crop, CIFAR_SMALL.flip) == (4, True)

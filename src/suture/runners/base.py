@@ -7,7 +7,7 @@ is kept, and where, a runner does not know; nor does a task.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
@@ -64,6 +64,15 @@ class Task(ABC):
 
 class Base(Task):
     """A network that is yet to be trained."""
+
+    @property
+    def bases(self) -> "tuple[Base, ...]":
+        """Those that must be trained before."""
+        return ()
+
+    def after(self, tensors: Mapping[str, bytes]) -> "Base":
+        """The same task, under the same key, with the tensors of its ``bases``, by their keys."""
+        return self
 
     @abstractmethod
     def network(self, tensors: bytes) -> Network:

@@ -15,7 +15,7 @@ from suture.errors import OutputError
 from suture.fits import Fit
 from suture.network import Network
 from suture.plans import DEFAULT_SCORES, At, Scores, seam
-from suture.runners.base import Later, Runner
+from suture.runners.base import Base, Later, Runner
 from suture.runners.local import Local
 from suture.runners.progress import Progress, Silent
 from suture.runners.tasks import attempt
@@ -30,7 +30,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 def run(
-    plan: Iterable[Trial | Later],
+    plan: Iterable[Trial | Later | Base],
     *,
     store: str | Path | Store | None = None,
     on: Runner | None = None,
@@ -41,7 +41,8 @@ def run(
 ) -> pd.DataFrame:
     """Measure the trials of a plan; the table, one row per trial and score, in the plan's order.
 
-    With ``store``, a folder, everything measured is kept there as soon as it is there, and what is there already is not
+    A plan may also have base models, which are trained and give no row, and trials for ``Later``, when theirs are
+    trained. With ``store``, a folder, everything measured is kept there as soon as it is there, and what is there already is not
     measured again: a run that was stopped goes on where it was. Several processes may run one plan into one store, and
     share the work. ``on`` says where trials run: ``Local()`` by default, or ``Ray()``; the scores are the same, bit for
     bit. A trial that fails is recorded (``status`` is ``failed``, ``error`` says why), does not stop the others, and is

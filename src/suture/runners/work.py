@@ -31,7 +31,7 @@ class Work:
 
     def __init__(
         self,
-        plan: Iterable[Trial | Later],
+        plan: Iterable[Trial | Later | Base],
         store: Store | None,
         shown: Progress,
         *,
@@ -43,32 +43,58 @@ class Work:
         self.claims = Claims(store.path / "locks") if store is not None else None
         self.records: dict[str, Record] = {}  # of trials, by key
         self.networks: dict[str, Network] = {}  # of base models that are trained, by key
+        self.weights: dict[str, bytes] = {}  # of base models that others start from, by key
+        self.held: dict[str, Base] = {}  # base models whose own bases are not trained yet, by key
         self.unmade: list[str] = []  # which could not be trained, and why
         self.ready: deque[Task] = deque()
         self.running = 0
+        self.bases: dict[str, Base] = {}
+        self.wanted: set[str] = set()  # keys of the base models that trials wait for
+        self.started: set[str] = set()  # keys of those that others start from
         self.rows: list[Described | Later] = []
         self.made: dict[int, list[Described]] = {}  # the trials of what came later, by its place in ``rows``
         self.trials: list[Trial] = []
         self._add_plan(list(plan), extend)
-        total = len({trial.key for trial in self._described()} | {task.key for task in self.ready})
-        shown.begin(total, total - len(self.ready))
+        left = len(self.ready) + len(self.held)
+        total = len({trial.key for trial in self._described()} | self.bases.keys())
+        shown.begin(total, total - left)
 
-    def _add_plan(self, plan: list[Trial | Later], extend: bool) -> None:
+    def _add_plan(self, plan: list[Trial | Later | Base], extend: bool) -> None:
         if not plan:
             raise DataError(
                 "this plan has no trial: nothing to measure; check the cuts, controls and seeds it is made of"
             )
-        self.rows = [described(item) if isinstance(item, Trial) else item for item in plan]
-        bases = {base.key: base for item in plan if isinstance(item, Later) for base in item.bases}
+        self.rows = [
+            described(item) if isinstance(item, Trial) else item for item in plan if not isinstance(item, Base)
+        ]
         trials = [item for item in plan if isinstance(item, Trial)]
+        self.wanted = {base.key for item in plan if isinstance(item, Later) for base in item.bases}
+        for item in plan:
+            self._need(item.bases if isinstance(item, Later) else (item,) if isinstance(item, Base) else ())
         if self.store is not None:
             words, settings = list(self._described()), self._settings(trials)
-            self.store.plans.check({trial.key for trial in words} | bases.keys(), settings, extend)
-            self.store.plans.add(words, settings, tuple(bases))
-        for base in bases.values():
-            self._add(base)
+            self.store.plans.check({trial.key for trial in words} | self.bases.keys(), settings, extend)
+            self.store.plans.add(words, settings, tuple(self.bases))
+        for base in self.bases.values():
+            if not self._stored(base):
+                self.held[base.key] = base
+        self._release()
         self._add_trials(trials)
         self._make_later()
+
+    def _need(self, bases: Iterable[Base]) -> None:
+        """List base models, those first that others start from."""
+        for base in bases:
+            self._need(base.bases)
+            self.started |= {other.key for other in base.bases}
+            self.bases.setdefault(base.key, base)
+
+    def _release(self) -> None:
+        """Let base models begin whose own bases are trained."""
+        for key, base in list(self.held.items()):
+            if all(other.key in self.weights for other in base.bases):
+                del self.held[key]
+                self.ready.append(base.after(self.weights))
 
     def _settings(self, trials: Sequence[Trial]) -> Record:
         return settings_of(trials) | ({"command": self.command} if self.command is not None else {})
@@ -97,7 +123,7 @@ class Work:
     @property
     def exhausted(self) -> bool:
         """Whether there is nothing more, not even after what is running."""
-        return not self.ready and not (self.running and self._waiting())
+        return not self.ready and not (self.running and (self.held or self._waiting()))
 
     def _waiting(self) -> list[int]:
         return [i for i, item in enumerate(self.rows) if isinstance(item, Later) and i not in self.made]
@@ -132,11 +158,17 @@ class Work:
         if record["status"] == "failed":
             self.unmade.append(f"{task.where}: {record['error']}")
             return
+        if task.key not in self.started | self.wanted:
+            return
         if tensors is None:
             assert self.store is not None
             tensors = self.store.tensors(NETWORKS, task.key)
-        self.networks[task.key] = task.network(tensors)
-        self._make_later()
+        if task.key in self.started:
+            self.weights[task.key] = tensors
+            self._release()
+        if task.key in self.wanted:
+            self.networks[task.key] = task.network(tensors)
+            self._make_later()
 
     def _make_later(self) -> None:
         """Plan the trials of networks that are there now."""
@@ -197,13 +229,19 @@ class Work:
         """How much is done, in words."""
         planned = {trial.key for trial in self._described()}
         done = len(planned & self.records.keys())
+        if not planned and self.store is not None:
+            trained = len(self.store.finished(NETWORKS) & self.bases.keys())
+            return f"{trained} of {len(self.bases)} networks are trained and kept in {self.store.path}"
         if self.store is None:
             return f"{done} of {len(planned)} trials were measured, and kept nowhere; give a store="
         return f"{done} of {len(planned)} trials are measured and kept in {self.store.path}"
 
     def check_bases(self) -> None:
-        """Raise ``RunnerError`` where trials could not even be planned, since their networks could not be trained."""
+        """Raise ``RunnerError`` where networks could not be trained, or trials for that reason not even be planned."""
         lacking = self._waiting()
+        if self.unmade and not lacking:
+            more = f" {len(self.held)} more start from these." if self.held else ""
+            raise RunnerError(f"{'; '.join(self.unmade)};{more} all else is done")
         if lacking:
             parts = f"{len(lacking)} part{'s' if len(lacking) > 1 else ''} of the plan"
             raise RunnerError(f"{parts} could not be measured: {'; '.join(self.unmade)}; all else is measured")

@@ -2,22 +2,28 @@
 
 ::
 
-    a, b = (BaseModel("zoo:resnet,width=16", data.fit, CIFAR_SMALL, seed, name=name) for seed, name in enumerate("AB"))
+    a, b = (BaseModel("zoo:resnet,width=16", data.training, FAST, seed, name=name) for seed, name in enumerate("AB"))
     plan = [Later((a, b), lambda a, b: suture.curve(a, b, data=data))]
     suture.run(plan, store="runs/ab")
 
-trains both, in parallel where there are workers, keeps their weights in the store, and then measures.
+trains both, in parallel where there are workers, keeps their weights in the store, and then measures. A base model may
+start from another, take parts of it and leave them frozen; that one is then trained first.
 """
 
+import shutil
 import time
 import traceback
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import ClassVar, final
 
 import torch
+from filelock import FileLock
 from safetensors.torch import load as from_bytes
+from torch import Tensor
 
 from suture.activations import Activations
 from suture.data import Samples
@@ -29,10 +35,14 @@ from suture.saving import tensors_of
 from suture.seeds import digest
 from suture.store import NETWORKS
 from suture.zoo.building import Built, resolve
+from suture.zoo.cards import scored
 from suture.zoo.sources import Source, parse_source
-from suture.zoo.training import Recipe, train
+from suture.zoo.training import Checkpoints, Parts, Recipe, Training
 
-VERSION = 1  #: of the training code; a change that may change weights changes it, and with it every key
+VERSION = 2  #: of the training code; a change that may change weights changes it, and with it every key
+
+Told = Callable[[int, float], None]
+Watch = Callable[[int, int], None]
 
 
 @final
@@ -41,8 +51,10 @@ class BaseModel(Base):
     """A network to be trained, described.
 
     ``source`` is a model string without weights, ``samples`` what it is trained on, ``seed`` decides initialisation,
-    order and augmentation. The ``name`` is for tables and no part of the key. Raises ``SourceError`` where the string
-    names no model.
+    order and augmentation. It begins with the weights of ``start``, another base model, as far as ``parts`` say, which
+    also say what trains; ``until`` ends it after that epoch of its recipe. The card says how it does on ``scored_on``.
+    ``name``, ``scored_on`` and ``device`` are no part of the key. Raises ``SourceError`` where the string names no
+    model.
     """
 
     source: str
@@ -50,6 +62,12 @@ class BaseModel(Base):
     recipe: Recipe
     seed: int = 0
     name: str = ""
+    start: "BaseModel | None" = None
+    parts: Parts = Parts()
+    until: int | None = None
+    scored_on: tuple[Samples, ...] = ()
+    device: str = "cpu"
+    weights: bytes = b""  #: of ``start``, once it is trained
 
     kind: ClassVar[str] = NETWORKS
 
@@ -66,52 +84,146 @@ class BaseModel(Base):
             return resolve(self._parsed)
 
     @cached_property
+    def _training(self) -> dict[str, tuple[str, str]]:
+        """Everything that can change the weights, but when it ends: by name, a text and a hash."""
+        built = self._built
+        architecture = digest(identity(built.factory), repr(built.model), identity(built.preprocess), self._file())
+        start = self.start.key if self.start is not None else "nothing"
+        return {
+            "training code": (f"version {VERSION}", str(VERSION)),
+            "network": (self.source, digest(identity(self._parsed), architecture)),
+            "data": (self.samples.name, self.samples.fingerprint),
+            "recipe": (str(self.recipe), identity(self.recipe)),
+            "seed": (str(self.seed), str(self.seed)),
+            "start": (start, start),
+            "parts": (str(self.parts), str(self.parts)),
+        }
+
+    def _file(self) -> bytes:
+        """What the user's own file says that the network is."""
+        if self._parsed.kind != "file":
+            return b""
+        return Path(self._parsed.name.rpartition(":")[0]).expanduser().read_bytes()
+
+    @cached_property
     def key(self) -> str:
         """A hash of everything that can change the weights."""
-        built = self._built
-        made: list[object] = [
-            identity(self._parsed),
-            repr(built.model),
-            identity(built.factory),
-            identity(built.preprocess),
-        ]
-        if self._parsed.kind == "file":
-            made.append(Path(self._parsed.name.rpartition(":")[0]).expanduser().read_bytes())
-        return digest(VERSION, made, self.samples.fingerprint, identity(self.recipe), self.seed)[:20]
+        return digest([hashed for _, hashed in self._training.values()], self.until)[:20]
 
     @property
     def where(self) -> str:
         """What is trained, in words."""
-        return f"training {self.name or self._parsed.name} on {self.samples.name}, seed {self.seed}"
+        until = f", to epoch {self.until}" if self.until is not None else ""
+        return f"training {self.name or self._parsed.name} on {self.samples.name}, seed {self.seed}{until}"
+
+    @property
+    def bases(self) -> tuple["BaseModel", ...]:
+        """The base model that it starts from."""
+        return () if self.start is None else (self.start,)
+
+    def after(self, tensors: Mapping[str, bytes]) -> "BaseModel":
+        """The same, with the weights that it starts from."""
+        return self if self.start is None else replace(self, weights=tensors[self.start.key])
 
     def run(self, activations: Activations) -> Outcome:
-        """Train it: the card, and the weights."""
+        """Train it: the card, and the weights. What was begun before and killed goes on."""
+        disk = activations.disk
+        return self.train(disk.path / "training" / replace(self, until=None).key if disk is not None else None)
+
+    def train(
+        self,
+        folder: Path | None = None,
+        told: Told = lambda epoch, loss: None,
+        watch: Watch = lambda step, steps: None,
+    ) -> Outcome:
+        """Train it; ``told`` and ``watch`` are those of ``Training``.
+
+        The ``folder`` has its checkpoints while it trains, and is gone when it is done; after ``until`` it stays, for
+        whom the same training goes on further. Any ``Exception`` is an outcome.
+        """
         begun = time.perf_counter()
         try:
-            built = self._built
-            model = train(built.factory, self.samples, self.recipe, self.seed, preprocess=built.preprocess)
-            tensors = tensors_of(model)
+            if folder is None:
+                return self._trained(None, told, watch)
+            folder.mkdir(parents=True, exist_ok=True)
+            with FileLock(folder / "lock"):
+                outcome = self._trained(Checkpoints(folder, self._training), told, watch)
+            if self.until is None:
+                shutil.rmtree(folder, ignore_errors=True)
+                with suppress(OSError):
+                    folder.parent.rmdir()
+            return outcome
         except Exception as error:  # a factory may raise anything
-            return Outcome(self._card("failed", begun, f"{type(error).__name__}: {error}", traceback.format_exc()))
-        return Outcome(self._card("ok", begun), tensors)
+            return Outcome(
+                self._card("failed", time.perf_counter() - begun)
+                | {"error": f"{type(error).__name__}: {error}", "traceback": traceback.format_exc()}
+            )
+
+    def _trained(self, checkpoints: Checkpoints | None, told: Told, watch: Watch) -> Outcome:
+        built = self._built
+        training = Training(
+            built.factory,
+            self.samples,
+            self.recipe,
+            self.seed,
+            preprocess=built.preprocess,
+            start=self._beginning(),
+            parts=self.parts,
+            device=self.device,
+            told=told,
+            watch=watch,
+        )
+        model = training.run(checkpoints, until=self.until)
+        progress = training.progress
+        card = self._card("ok", progress.seconds) | {
+            "steps": progress.step,
+            "epochs": progress.step / training.per_epoch,
+            "losses": progress.losses,
+            "precision": "bfloat16" if training.bfloat16 else "float32",
+            "parameters": sum(parameter.numel() for parameter in model.parameters()),
+            "scores": [scored(model, built.preprocess, samples, self.device) for samples in self.scored_on],
+        }
+        return Outcome(card, tensors_of(model))
+
+    def _beginning(self) -> dict[str, Tensor] | None:
+        if self.start is None:
+            return None
+        weights = self.weights
+        if not weights:
+            outcome = self.start.train()
+            if outcome.failed:
+                raise RuntimeError(f"{self.start.where}: {outcome.record['error']}")
+            weights = outcome.tensors
+        return from_bytes(weights)
 
     def lost(self, reason: str) -> Outcome:
         """A failure for which nobody is left to say more."""
-        return Outcome(self._card("failed", time.perf_counter(), reason))
+        return Outcome(self._card("failed", 0.0) | {"error": reason, "traceback": ""})
 
-    def _card(self, status: str, begun: float, error: str | None = None, trace: str = "") -> dict[str, object]:
-        card: dict[str, object] = {
+    def _card(self, status: str, seconds: float) -> dict[str, object]:
+        return {
             "status": status,
             "network": self.key,
             "training": VERSION,
+            "name": self.name,
             "source": self.source,
             "recipe": str(self.recipe),
             "seed": self.seed,
-            "data": {"name": self.samples.name, "fingerprint": self.samples.fingerprint},
-            "seconds": time.perf_counter() - begun,
+            "data": {
+                "name": self.samples.name,
+                "fingerprint": self.samples.fingerprint,
+                "samples": len(self.samples),
+                "shape": list(self.samples.images.shape[1:]),
+                "classes": list(self.samples.classes),
+            },
+            "start": self.start.key if self.start is not None else None,
+            "parts": str(self.parts),
+            "until": self.until,
+            "seconds": seconds,
+            "device": self.device,
+            "threads": 1,
             "machine": machine(),
         }
-        return card if error is None else card | {"error": error, "traceback": trace}
 
     def network(self, tensors: bytes) -> Network:
         """Make the trained network of its weights."""

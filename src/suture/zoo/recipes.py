@@ -1,0 +1,107 @@
+"""Recipes of training by name: those of the papers, exact, and the fast ones of this project.
+
+bansal2021 appendix A.2; oxford2025 section 3; smith2024 appendices B.1 and C.2; SimCLR is Chen et al. 2020,
+arXiv:2002.05709, appendix B.9. What a paper does not say is ours, and said here.
+"""
+
+from suture.recipes import SGD, AdamW, Constant, Cosine, OneCycle, Steps
+from suture.zoo.training import L1, L2, CropFlip, Plateau, Prune, Recipe, SimCLR, SimCLRView
+
+BANSAL2021 = Recipe(
+    steps=64_000,
+    batch=128,
+    optimiser=SGD(lr=0.05, momentum=0.9, weight_decay=1e-4),
+    schedule=Steps((0.5, 0.75), 0.2),
+    augment=CropFlip(4),
+)
+"""ResNets on CIFAR-10. The batch is that of the authors' code."""
+
+BANSAL2021_MYRTLE = Recipe(
+    steps=80_000, batch=128, optimiser=SGD(lr=1.0, momentum=0.0), schedule=Constant(), augment=CropFlip(4)
+)
+"""Myrtle-CNN on CIFAR-10. The paper names no momentum and no weight decay, so there is none."""
+
+BANSAL2021_VIT = Recipe(
+    epochs=200,
+    batch=128,
+    optimiser=AdamW(lr=5e-4, weight_decay=0.05),
+    schedule=OneCycle(0.05),
+    augment=CropFlip(4),
+    precision="fast",
+)
+"""ViT. The paper gives no recipe; this is ours."""
+
+OXFORD2025 = Recipe(epochs=100, batch=4, optimiser=SGD(lr=1e-3, momentum=0.9), schedule=Constant(), stop=Plateau())
+"""MLPs and CNNs, until the loss plateaus; what that is, and at most 100 epochs, is ours."""
+
+OXFORD2025_SIMPLE = Recipe(
+    epochs=100,
+    batch=4,
+    optimiser=SGD(lr=1e-3, momentum=0.9),
+    schedule=Constant(),
+    stop=Plateau(),
+    penalty=L1(1e-5),
+    prune=Prune(0.1, 500),
+)
+"""The simpler ResNet-18 of section 4.4: L1 and intermittent random pruning. The paper gives neither λ nor share."""
+
+OXFORD2025_COMPLEX = Recipe(
+    epochs=100,
+    batch=4,
+    optimiser=SGD(lr=1e-3, momentum=0.9),
+    schedule=Constant(),
+    stop=Plateau(),
+    penalty=L2(1e-4),
+)
+"""The more complex ResNet-18 of section 4.4: L2. The paper does not give λ."""
+
+SMITH2024 = Recipe(epochs=4, batch=128, optimiser=SGD(lr=0.1, momentum=0.9, weight_decay=1e-4), schedule=Constant())
+"""ResNet-18 on the colour data sets. The paper names no schedule."""
+
+SMITH2024_VGG = Recipe(
+    epochs=50, batch=64, optimiser=SGD(lr=1e-2, momentum=0.9, weight_decay=1e-4), schedule=Constant()
+)
+"""VGG19 on the colour data sets."""
+
+SIMCLR = Recipe(
+    epochs=800,
+    batch=512,
+    optimiser=SGD(lr=0.5, momentum=0.9, weight_decay=1e-4),
+    schedule=Cosine(),
+    augment=SimCLRView(),
+    objective=SimCLR(),
+    precision="fast",
+)
+"""SimCLR's first stage, with SGD in the place of LARS. bansal2021 does not say how its SimCLR network was trained."""
+
+LINEAR = Recipe(epochs=10, batch=256, optimiser=SGD(lr=0.1, momentum=0.9), schedule=Cosine(), precision="fast")
+"""A linear classifier on frozen layers, SimCLR's second stage."""
+
+DIGITS = Recipe(epochs=15, batch=64)
+"""Small convolutional networks on the 8x8 digits."""
+
+FAST = Recipe(
+    epochs=15,
+    batch=128,
+    optimiser=SGD(lr=0.2, nesterov=True, weight_decay=5e-4),
+    schedule=OneCycle(0.2),
+    augment=CropFlip(4),
+    precision="fast",
+)
+"""Convolutional networks on CIFAR-10, on a laptop."""
+
+RECIPES: dict[str, Recipe] = {
+    "bansal2021": BANSAL2021,
+    "bansal2021-myrtle": BANSAL2021_MYRTLE,
+    "bansal2021-vit": BANSAL2021_VIT,
+    "oxford2025": OXFORD2025,
+    "oxford2025-simple": OXFORD2025_SIMPLE,
+    "oxford2025-complex": OXFORD2025_COMPLEX,
+    "smith2024": SMITH2024,
+    "smith2024-vgg": SMITH2024_VGG,
+    "simclr": SIMCLR,
+    "linear": LINEAR,
+    "digits": DIGITS,
+    "fast": FAST,
+}
+"""Every recipe, by its name."""

@@ -1,0 +1,172 @@
+"""What a network is trained to do: the loss that training lowers, and what the network carries meanwhile.
+
+An objective may give the network another head for the time of training (``attach``) and takes it away at the end
+(``detach``). Losses are means over the batch, in nats.
+
+SimCLR is Chen et al. 2020, *A Simple Framework for Contrastive Learning of Visual Representations*, arXiv:2002.05709.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from suture.errors import FitError
+
+View = Callable[[], Tensor]
+"""Gives the images of a batch, augmented anew by every call and preprocessed, ``(n, C, H, W)``."""
+
+
+class Objective(ABC):
+    """What training lowers."""
+
+    def attach(self, model: nn.Module) -> nn.Module:
+        """Make the model what is trained, changing the model itself; random weights are torch's global generator's."""
+        return model
+
+    def detach(self, trained: nn.Module) -> nn.Module:
+        """Give the model back from what was trained; this changes what was trained."""
+        return trained
+
+    @abstractmethod
+    def loss(self, trained: nn.Module, view: View, labels: Tensor) -> Tensor:
+        """The loss on a batch, a scalar in nats; ``labels`` are ``(n,)`` int64."""
+
+
+@dataclass(frozen=True)
+class CrossEntropy(Objective):
+    """Cross-entropy with the labels, of which ``smoothing`` is shared out evenly among all classes.
+
+    Raises ``FitError`` for a share that leaves nothing to the label.
+    """
+
+    smoothing: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.smoothing < 1:
+            raise FitError(f"CrossEntropy(smoothing={self.smoothing:g}): smoothing is at least 0 and below 1")
+
+    def loss(self, trained: nn.Module, view: View, labels: Tensor) -> Tensor:
+        """The mean cross-entropy on one view of the batch."""
+        return nn.functional.cross_entropy(_exact(trained(view())), labels, label_smoothing=self.smoothing)
+
+
+@dataclass(frozen=True)
+class SimCLR(Objective):
+    """Two views of an image are to be nearer to each other than to the views of all other images (NT-Xent).
+
+    A projection, Linear-ReLU-Linear to ``projection`` values, with as many hidden units as it has inputs, stands in
+    the place of the model's last linear layer while it trains, which is put back as it was: what it then reads is a
+    representation that no label has shaped. The last linear layer is the last ``nn.Linear`` among the model's modules,
+    in the order in which they were registered; it must give the model's output. ``temperature`` divides the cosine.
+    Raises ``FitError`` for a temperature that is not above 0 or a projection to nothing.
+    """
+
+    temperature: float = 0.5
+    projection: int = 128
+
+    def __post_init__(self) -> None:
+        if not 0 < self.temperature < math.inf:
+            raise FitError(f"SimCLR(temperature={self.temperature:g}): temperature must be above 0, for instance 0.5")
+        if self.projection < 1:
+            raise FitError(f"SimCLR(projection={self.projection}): projection must be at least 1")
+
+    def attach(self, model: nn.Module) -> nn.Module:
+        """Put a projection with random weights in the place of the last linear layer.
+
+        Raises ``FitError`` where there is none, or where the model has its projection already.
+        """
+        if _projections(model):
+            raise FitError(f"{type(model).__name__} has a projection already; detach it first")
+        linear = [name for name, module in model.named_modules() if isinstance(module, nn.Linear) and name]
+        if not linear:
+            raise FitError(
+                f"SimCLR finds no nn.Linear inside {type(model).__name__} to put its projection in the place of; give "
+                "it a network whose last layer is linear"
+            )
+        last = model.get_submodule(linear[-1])
+        assert isinstance(last, nn.Linear)
+        model.set_submodule(linear[-1], _Projection(last, self.projection))
+        return model
+
+    def detach(self, trained: nn.Module) -> nn.Module:
+        """Put the last linear layer back, on the device where the projection is.
+
+        Raises ``FitError`` where there is no projection.
+        """
+        found = _projections(trained)
+        if not found:
+            raise FitError(f"{type(trained).__name__} has no projection to take away; attach it first")
+        for name, projection in found.items():
+            trained.set_submodule(name, projection.replaced())
+        return trained
+
+    def loss(self, trained: nn.Module, view: View, labels: Tensor) -> Tensor:
+        """NT-Xent on two views of the batch, which pass the network together; labels are not read.
+
+        Raises ``FitError`` for a batch of one image, which has no others, and for a network whose last linear layer
+        does not give its output.
+        """
+        outputs = trained(torch.cat([view(), view()]))
+        if outputs.shape != (2 * len(labels), self.projection):
+            raise FitError(
+                f"{type(trained).__name__} gives {tuple(outputs.shape)} for two views of {len(labels)} images, not the "
+                f"projection's {(2 * len(labels), self.projection)}; SimCLR needs a network that ends with its last "
+                "linear layer"
+            )
+        return nt_xent(outputs, self.temperature)
+
+
+def nt_xent(projections: Tensor, temperature: float) -> Tensor:
+    """The normalised temperature-scaled cross-entropy of Chen et al. 2020, equation 1, mean over all views, in nats.
+
+    ``projections`` is ``(2n, D)``, the first views of all images, then the second views in the same order. Raises
+    ``FitError`` for fewer than two images.
+    """
+    n = len(projections) // 2
+    if n < 2:
+        raise FitError(f"SimCLR tells images from one another and was given {n}; use batches of at least 2 images")
+    with torch.autocast(projections.device.type, enabled=False):
+        unit = nn.functional.normalize(_exact(projections), dim=1)
+        similarities = unit @ unit.T / temperature
+    similarities = similarities.masked_fill(torch.eye(2 * n, dtype=torch.bool, device=unit.device), -math.inf)
+    partners = torch.arange(2 * n, device=unit.device).roll(n)
+    return nn.functional.cross_entropy(similarities, partners)
+
+
+class _Projection(nn.Module):
+    """Linear-ReLU-Linear, which keeps the layer that it stands in for: as buffers, so that nothing trains it."""
+
+    def __init__(self, last: nn.Linear, outputs: int) -> None:
+        super().__init__()
+        self.hidden = nn.Linear(last.in_features, last.in_features).to(last.weight)
+        self.relu = nn.ReLU()
+        self.output = nn.Linear(last.in_features, outputs).to(last.weight)
+        for name, parameter in last.named_parameters():
+            self.register_buffer(f"replaced_{name}", parameter.detach().clone())
+        self._last = (last,)  # in a tuple, so that it is no submodule
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Project features ``(n, D)``."""
+        projected: Tensor = self.output(self.relu(self.hidden(features)))
+        return projected
+
+    def replaced(self) -> nn.Linear:
+        """The layer that it stood in for, as it was, where the projection is now."""
+        last = self._last[0].to(self.hidden.weight.device)
+        with torch.no_grad():
+            for name, parameter in last.named_parameters():
+                parameter.copy_(self.get_buffer(f"replaced_{name}"))
+        return last.train(self.training)
+
+
+def _exact(outputs: Tensor) -> Tensor:
+    """At least in float32, where the network computes in less."""
+    return outputs.to(torch.promote_types(outputs.dtype, torch.float32))
+
+
+def _projections(model: nn.Module) -> dict[str, _Projection]:
+    return {name: module for name, module in model.named_modules() if isinstance(module, _Projection)}

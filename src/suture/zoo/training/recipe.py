@@ -1,0 +1,72 @@
+"""A recipe: the fixed settings by which a network is trained."""
+
+from dataclasses import dataclass
+
+import torch
+
+from suture.errors import FitError
+from suture.recipes import SGD, OneCycle, Optimiser, Schedule
+from suture.zoo.training.augment import Augmentation, Unchanged
+from suture.zoo.training.objectives import CrossEntropy, Objective
+from suture.zoo.training.penalties import Penalty, Prune
+from suture.zoo.training.stopping import Plateau
+
+PRECISIONS = ("float32", "fast")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a network is trained.
+
+    ``epochs`` or ``steps`` says for how long (with ``stop``, at most); an epoch has as many whole batches as the samples
+    give, in an order of its own, and what is left over waits for the next. ``schedule`` runs over all steps. ``augment``
+    acts on the raw images of a batch, ``objective`` is what falls, ``penalty`` is added to it, ``prune`` sets weights to
+    zero now and then, ``stop`` ends it early by the epochs' mean losses. ``precision`` is ``float32``, or ``fast``: the
+    forward pass in bfloat16 where the processor has it, weights and optimiser in float32.
+
+    Raises ``FitError`` where the settings contradict each other.
+    """
+
+    epochs: int | None = None
+    batch: int = 128
+    optimiser: Optimiser = SGD(lr=0.1, nesterov=True, weight_decay=5e-4)
+    schedule: Schedule = OneCycle()
+    steps: int | None = None
+    augment: Augmentation = Unchanged()
+    objective: Objective = CrossEntropy()
+    penalty: Penalty | None = None
+    prune: Prune | None = None
+    stop: Plateau | None = None
+    precision: str = "float32"
+
+    def __post_init__(self) -> None:
+        if (self.epochs is None) == (self.steps is None):
+            raise FitError(f"epochs={self.epochs} and steps={self.steps}: a recipe needs one of them, not both")
+        for name in ("epochs", "steps", "batch"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise FitError(f"{name}={value}: a recipe needs at least 1")
+        if self.precision not in PRECISIONS:
+            raise FitError(f"precision={self.precision!r}: give one of {', '.join(PRECISIONS)}")
+
+    def per_epoch(self, samples: int) -> int:
+        """Steps in an epoch of so many samples."""
+        return samples // min(self.batch, samples)
+
+    def total(self, samples: int) -> int:
+        """Steps in all, where nothing ends it early."""
+        if self.steps is not None:
+            return self.steps
+        assert self.epochs is not None
+        return self.epochs * self.per_epoch(samples)
+
+    def in_bfloat16(self, device: torch.device) -> bool:
+        """Whether the forward pass runs in bfloat16 on a device."""
+        return self.precision == "fast" and _has_bfloat16(device)
+
+
+def _has_bfloat16(device: torch.device) -> bool:
+    if device.type == "cuda":
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    checks = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")  # there is no public way to ask
+    return device.type == "cpu" and any(getattr(torch.cpu, check, bool)() for check in checks)
