@@ -127,8 +127,12 @@ class BaseModel(Base):
 
     def run(self, activations: Activations) -> Outcome:
         """Train it: the card, and the weights. What was begun before and killed goes on."""
-        disk = activations.disk
-        return self.train(disk.path / "training" / replace(self, until=None).key if disk is not None else None)
+        begun, disk = time.perf_counter(), activations.disk
+        try:
+            return self.train(disk.path / "training" / replace(self, until=None).key if disk is not None else None)
+        except Exception as error:  # a factory may raise anything
+            reason = {"error": f"{type(error).__name__}: {error}", "traceback": traceback.format_exc()}
+            return Outcome(self._card("failed", time.perf_counter() - begun) | reason)
 
     def train(
         self,
@@ -136,28 +140,21 @@ class BaseModel(Base):
         told: Told = lambda epoch, loss: None,
         watch: Watch = lambda step, steps: None,
     ) -> Outcome:
-        """Train it; ``told`` and ``watch`` are those of ``Training``.
+        """Train it: the card, and the weights. ``told`` and ``watch`` are those of ``Training``.
 
         The ``folder`` has its checkpoints while it trains, and is gone when it is done; after ``until`` it stays, for
-        whom the same training goes on further. Any ``Exception`` is an outcome.
+        whom the same training goes on further. Raises what ``Training`` raises.
         """
-        begun = time.perf_counter()
-        try:
-            if folder is None:
-                return self._trained(None, told, watch)
-            folder.mkdir(parents=True, exist_ok=True)
-            with FileLock(folder / "lock"):
-                outcome = self._trained(Checkpoints(folder, self._training), told, watch)
-            if self.until is None:
-                shutil.rmtree(folder, ignore_errors=True)
-                with suppress(OSError):
-                    folder.parent.rmdir()
-            return outcome
-        except Exception as error:  # a factory may raise anything
-            return Outcome(
-                self._card("failed", time.perf_counter() - begun)
-                | {"error": f"{type(error).__name__}: {error}", "traceback": traceback.format_exc()}
-            )
+        if folder is None:
+            return self._trained(None, told, watch)
+        folder.mkdir(parents=True, exist_ok=True)
+        with FileLock(folder / "lock"):
+            outcome = self._trained(Checkpoints(folder, self._training), told, watch)
+        if self.until is None:
+            shutil.rmtree(folder, ignore_errors=True)
+            with suppress(OSError):
+                folder.parent.rmdir()
+        return outcome
 
     def _trained(self, checkpoints: Checkpoints | None, told: Told, watch: Watch) -> Outcome:
         built = self._built
@@ -188,13 +185,7 @@ class BaseModel(Base):
     def _beginning(self) -> dict[str, Tensor] | None:
         if self.start is None:
             return None
-        weights = self.weights
-        if not weights:
-            outcome = self.start.train()
-            if outcome.failed:
-                raise RuntimeError(f"{self.start.where}: {outcome.record['error']}")
-            weights = outcome.tensors
-        return from_bytes(weights)
+        return from_bytes(self.weights or self.start.train().tensors)
 
     def lost(self, reason: str) -> Outcome:
         """A failure for which nobody is left to say more."""
