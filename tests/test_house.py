@@ -22,7 +22,8 @@ LAYERS = {
     "untrained network stitches.base stitches.positionwise stitches.constrained stitches.regridded stitches.flattened "
     "stitches.choice stitches folding.joint folding.layers folding.passing folding.rows folding.melting folding.folds "
     "folding saving stitched",
-    "evidence": "data.checks data.decode data.samples data.hub data.load data noise tensorfiles memory "
+    "evidence": "data.checks data.decode data.samples data.variants.base data.variants.parts data.variants.labels "
+    "data.variants.colours data.variants.stacked data.variants.known data.variants data.hub data.load data noise tensorfiles memory "
     "activation_folder activations intervals scores recipes fits.problem fits.least_squares fits.standardised "
     "fits.descent fits.task_loss fits.match fits.narrower fits",
     "measurement": "trial controls plans records table depth",
@@ -30,10 +31,11 @@ LAYERS = {
     "forecasts.footprint forecasts.forecast forecasts runners.base runners.progress runners.shipping runners.tasks "
     "runners.worker runners.local runners.ray.cluster runners.ray.remote runners.ray.runner runners.ray "
     "runners.unruly runners.work runners.driver runners",
-    "papers": "zoo.networks zoo.checkpoints zoo.sources zoo.building zoo.loading zoo.training.augment "
+    "papers": "zoo.networks.parts zoo.networks.plain zoo.networks.residual zoo.networks.transformer zoo.networks.table "
+    "zoo.networks zoo.checkpoints zoo.sources zoo.building zoo.loading zoo.training.augment "
     "zoo.training.objectives zoo.training.penalties zoo.training.stopping zoo.training.recipe zoo.training.parts "
-    "zoo.training.states zoo.training.loop zoo.training zoo.recipes zoo.cards zoo.bases zoo",
-    "faces": "report.curves report.readings report.figures report.screen report.matrices report.layouts "
+    "zoo.training.states zoo.training.loop zoo.training zoo.recipes zoo.cards zoo.bases zoo.ledger zoo",
+    "faces": "report.curves report.readings report.figures report.pictures report.screen report.matrices report.layouts "
     "report.heatmaps report.grids report.forecasts report.stores report choices demo arguments output "
     "measuring_commands store_commands cli",
     "top": "suture",

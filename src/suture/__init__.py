@@ -6,7 +6,7 @@ network tells what the sender's representation is worth to the receiver. Always 
 
 from suture import controls, errors, fits, recipes, scores, stitches
 from suture.cuts import Cut
-from suture.data import Data, Samples, load_data
+from suture.data import Data, Samples, load_data, variants
 from suture.depth import by_depth, profiles
 from suture.errors import SutureError
 from suture.folding import foldable_cuts
@@ -63,4 +63,5 @@ __all__ = [
     "stitch_for",
     "stitches",
     "summary",
+    "variants",
 ]

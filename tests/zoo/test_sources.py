@@ -2,6 +2,7 @@ import pickle
 import re
 import socket
 import sys
+from dataclasses import replace
 
 import pytest
 import timm
@@ -12,7 +13,9 @@ from torch import nn
 
 from suture.errors import CheckpointError, NetworkError, SourceError
 from suture.preprocess import Preprocess
-from suture.zoo import NETWORKS, Source, convnet, parse_source, resolve
+from suture.zoo import NETWORKS, Source, convnet, load_network, parse_source, resolve
+from suture.zoo.loading import image_shape
+from suture.zoo.networks import preprocess_of
 from suture.zoo.sources import EXAMPLES
 
 SMALL = "timm:mobilenetv3_small_050"
@@ -196,11 +199,70 @@ def test_a_string_that_cannot_be_read_is_refused(text, message):
     ],
 )
 @pytest.mark.usefixtures("offline")
-def test_a_source_builds_the_model_it_names_with_identity_preprocessing(text, expected):
+def test_a_source_builds_the_model_it_names(text, expected):
     built = resolve(text)
     assert type(built.model) is type(expected())
     assert shapes(built.model) == shapes(expected()) == shapes(built.factory())
-    assert built.preprocess == Preprocess()
+    if not text.startswith("zoo:"):
+        assert built.preprocess == Preprocess()
+
+
+CIFAR = Preprocess(mean=(0.4914, 0.4822, 0.4465), std=(0.2470, 0.2435, 0.2616))
+MNIST = Preprocess(mean=(0.1307,), std=(0.3081,))
+HALF = Preprocess(mean=(0.5,), std=(0.5,))
+
+
+@pytest.mark.parametrize(
+    ("text", "image", "preprocess"),
+    [
+        ("zoo:convnet,width=2", (1, 8, 8), Preprocess()),
+        ("zoo:convnet,width=2,channels=3", (3, 8, 8), Preprocess()),
+        ("zoo:mlp", (1, 8, 8), Preprocess()),
+        ("zoo:mlp,inputs=144", (1, 12, 12), Preprocess()),
+        ("zoo:mlp,inputs=784", (1, 28, 28), HALF),
+        ("zoo:mlp,inputs=3072", (3, 32, 32), HALF),
+        ("zoo:cnn", (3, 32, 32), HALF),
+        ("zoo:cnn,dense=5,image=(64,32)", (3, 64, 32), HALF),
+        ("zoo:cnn,image=(28,28),channels=1", (1, 28, 28), HALF),
+        ("zoo:myrtle,width=4", (3, 32, 32), CIFAR),
+        ("zoo:resnet,width=2", (3, 32, 32), CIFAR),
+        ("zoo:resnet,width=2,channels=1", (1, 32, 32), MNIST),
+        ("zoo:resnet,width=2,channels=2", (2, 32, 32), Preprocess()),
+        ("zoo:resnet,width=2,stem=7x7", (3, 28, 28), CIFAR),
+        ("zoo:resnet50,width=2,channels=1,stem=7x7", (1, 28, 28), MNIST),
+        ("zoo:resnet164,width=8,blocks=1", (3, 32, 32), CIFAR),
+        ("zoo:vgg19,width=2,hidden=4,pool=1", (3, 32, 32), replace(CIFAR, size=32)),
+        ("zoo:vgg19,width=2,hidden=4,pool=1,channels=1", (1, 32, 32), replace(MNIST, size=32)),
+        ("zoo:vit,dim=16,depth=1,heads=2,size=28,channels=1", (1, 28, 28), MNIST),
+    ],
+)
+def test_a_network_of_the_project_knows_its_images_and_how_it_wants_them(text, image, preprocess):
+    assert image_shape(text) == image
+    built = resolve(text)
+    assert built.preprocess == preprocess
+    with torch.no_grad():
+        assert built.model.eval()(built.preprocess(torch.rand(2, *image))).shape == (2, 10)
+
+
+def test_every_network_of_the_project_normalises_or_takes_the_digits():
+    assert {name for name in NETWORKS if preprocess_of(name, {}) == Preprocess()} == {"convnet", "mlp"}
+
+
+def test_the_string_has_the_last_word_on_the_preprocessing_of_a_network_of_the_project():
+    built = resolve("zoo:vgg19,width=2,hidden=4,pool=1,preprocess.mean=0.5,preprocess.size=None")
+    assert built.preprocess == Preprocess(None, None, (0.5,), (0.2470, 0.2435, 0.2616))
+
+
+def test_a_small_image_is_brought_to_the_size_that_vgg19_needs():
+    network = load_network("zoo:vgg19,width=2,hidden=4,pool=1", example=torch.rand(3, 3, 28, 28))
+    assert network.image_shape == (3, 28, 28)
+    assert network.cuts["features.1"].shape == (2, 32, 32)
+
+
+@pytest.mark.parametrize("text", ["zoo:mlp,inputs=50", "models.py:net", "zoo:nothing"])
+def test_images_that_nobody_can_know_are_asked_for(text):
+    with pytest.raises(SourceError, match=f"{text}: only you know the images that it takes; give their shape"):
+        image_shape(text)
 
 
 def test_a_file_builds_by_its_factory(models):
@@ -275,7 +337,7 @@ def test_a_checkpoint_that_does_not_fit_is_an_error_and_so_are_two(tmp_path):
         ("timm:hf-hub:timm/resnet18", "'resnet18", "timm.list_models"),
         ("torchvision:resnet19", "'resnet18'", "torchvision.models.list_models"),
         ("torchvision:fcn_resnet50", "'resnet50'", "torchvision.models.list_models"),
-        ("zoo:vgg", "'convnet'", "suture.zoo.NETWORKS"),
+        ("zoo:vgg", "'vgg19'", "suture.zoo.NETWORKS"),
     ],
 )
 @pytest.mark.usefixtures("offline")

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from suture.data.hub import SOURCES, from_hub
 from suture.data.samples import Data, Samples, numbered_classes
+from suture.data.variants.stacked import stack
 from suture.errors import DataError
 from suture.seeds import derive_seed
 
@@ -41,6 +42,8 @@ def load_data(
     - ``"digits"``: scikit-learn's 1,797 handwritten digits, 8×8 grey, embedded; 597, stratified, are score;
     - ``"mnist"``, ``"cifar10"``, or the id of any image-classification data set on the Hugging Face hub;
     - a local folder that ``datasets`` reads (parquet, a folder of images for each class); it wins over an id;
+    - two of these joined by ``+``: the images of the first above those of the second (``"mnist+cifar10"``; see
+      ``suture.data.variants.stack``); a folder of that very name wins;
     - tensors or arrays ``((train images, train labels), (test images, test labels))``: images (N, C, H, W) or
       (N, H, W), uint8 in 0..255 or floats in [0, 1] (brought to float32); labels (N,) integers. All copied.
 
@@ -52,6 +55,11 @@ def load_data(
 
     Raises ``DataError`` when the source cannot be found, reached or measured on.
     """
+    pair = _pair(source)
+    if pair is not None:
+        _refuse("two sources", classes=classes, columns=columns, score_split=score_split, size=size)
+        upper, lower = (load_data(one, validation_fraction=validation_fraction) for one in pair)
+        return stack(upper, lower, name)
     match source:
         case str("digits"):
             _refuse("'digits'", classes=classes, columns=columns, score_split=score_split, size=size)
@@ -68,6 +76,19 @@ def load_data(
         case _:
             raise DataError(f"cannot load data from a {type(source).__name__}; {SOURCES}")
     return Data.split(name, train, test, validation_fraction)
+
+
+def _pair(source: object) -> tuple[str, str] | None:
+    """The two sources that ``A+B`` names; ``None`` for one source."""
+    if not isinstance(source, str | os.PathLike):
+        return None
+    path = os.fspath(source)
+    if not isinstance(path, str) or Path(path).expanduser().is_dir() or path.count("+") != 1:
+        return None
+    upper, _, lower = (part.strip() for part in path.partition("+"))
+    if not upper or not lower:
+        raise DataError(f"cannot load {path!r}: '+' joins two sources, such as 'mnist+cifar10'; name both")
+    return upper, lower
 
 
 def _refuse(source: str, **options: object) -> None:

@@ -118,6 +118,19 @@ class Data:
         """The first raw images of the fit data, at most 4."""
         return self.fit.example
 
+    @cached_property
+    def training(self) -> Samples:
+        """Fit and validation together, in this order: what a network is trained on that a stitch will join.
+
+        Raises ``DataError`` where pairs are broken: a network is trained on images with their own labels.
+        """
+        if self.fit.pairing is not None or self.validation.pairing is not None:
+            raise DataError(f"cannot join fit and validation of {self.name!r}, their pairs are broken: join first")
+        parts = (self.fit, self.validation)
+        images, labels = torch.cat([part.images for part in parts]), torch.cat([part.labels for part in parts])
+        name = self.fit.name.removesuffix("/fit")
+        return Samples(f"{name}/training", images, labels, self.classes)
+
     @property
     def classes(self) -> tuple[str, ...]:
         """The names of the classes; a label is an index into them."""

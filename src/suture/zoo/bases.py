@@ -23,7 +23,7 @@ from typing import ClassVar, final
 import torch
 from filelock import FileLock
 from safetensors.torch import load as from_bytes
-from torch import Tensor
+from torch import Tensor, nn
 
 from suture.activations import Activations
 from suture.data import Samples
@@ -87,7 +87,7 @@ class BaseModel(Base):
     def _training(self) -> dict[str, tuple[str, str]]:
         """Everything that can change the weights, but when it ends: by name, a text and a hash."""
         built = self._built
-        architecture = digest(identity(built.factory), repr(built.model), identity(built.preprocess), self._file())
+        architecture = digest(identity(built.factory), _shape(built.model), identity(built.preprocess), self._file())
         start = self.start.key if self.start is not None else "nothing"
         return {
             "training code": (f"version {VERSION}", str(VERSION)),
@@ -230,3 +230,9 @@ class BaseModel(Base):
             factory=built.factory,
             copy=False,
         )
+
+
+def _shape(model: nn.Module) -> list[object]:
+    """What a model consists of, whatever the version of torch says of it: its modules, and its tensors' shapes."""
+    modules = [(name, type(module).__qualname__) for name, module in model.named_modules()]
+    return [modules, [(name, tuple(tensor.shape)) for name, tensor in model.state_dict().items()]]

@@ -1,10 +1,12 @@
 """What model strings name, built: the one place that resolves them.
 
+The project's own networks come with the preprocessing that ``suture.zoo.networks`` names for them, those of a
+file with what its factory returns, all others with none; the string has the last word.
+
 Nothing is downloaded unless asked for, by ``pretrained=True`` (timm) or ``weights=DEFAULT`` (torchvision).
-Only then does preprocessing start from what those weights were published with (size, mean and standard
-deviation; the whole image is resized, nothing is cropped); otherwise it starts as the identity. Weights
-that bring arguments of their own (``image_size``, ``aux_logits``) want them named in the source, so that an
-untrained copy has the same architecture.
+Only then does their preprocessing start from what those weights were published with (size, mean and standard
+deviation; the whole image is resized, nothing is cropped). Weights that bring arguments of their own
+(``image_size``, ``aux_logits``) want them named in the source, so that an untrained copy has the same architecture.
 
 A file is run when it is resolved, as importing would run it. Its factory returns an untrained ``nn.Module``,
 alone or with its ``Preprocess``.
@@ -28,7 +30,7 @@ from suture.errors import SourceError
 from suture.preprocess import Preprocess
 from suture.seeds import digest
 from suture.zoo.checkpoints import load_checkpoint
-from suture.zoo.networks import NETWORKS
+from suture.zoo.networks import NETWORKS, preprocess_of
 from suture.zoo.sources import Source, parse_source
 
 _PRETRAINED = {"timm": "pretrained", "torchvision": "weights"}
@@ -74,7 +76,7 @@ def _build(source: Source) -> tuple[nn.Module, Preprocess]:
         raise SourceError(f"{source.text!r}: {_explained(error, factory, source)}") from error
     match made:
         case nn.Module():
-            return made, _published(made, source)
+            return made, _wanted(made, source)
         case (nn.Module() as model, Preprocess() as preprocess):
             return model, preprocess
     raise SourceError(
@@ -164,8 +166,10 @@ def asks_for_weights(source: Source) -> bool:
     return bool(source.arguments.get(_PRETRAINED.get(source.kind, "")))
 
 
-def _published(model: nn.Module, source: Source) -> Preprocess:
-    """The preprocessing that the pretrained weights were published with; without any, the identity."""
+def _wanted(model: nn.Module, source: Source) -> Preprocess:
+    """What pretrained weights were published with, or a network of the project wants; else the identity."""
+    if source.kind == "zoo":
+        return preprocess_of(source.name, source.arguments)
     if not asks_for_weights(source):
         return Preprocess()
     if source.kind == "timm":

@@ -1,7 +1,6 @@
 """From a model string to a network."""
 
 from dataclasses import dataclass
-from math import isqrt
 from pathlib import Path
 
 import torch
@@ -14,6 +13,7 @@ from suture.seeds import generator
 from suture.stitched import Stitched
 from suture.stitches import Stitch
 from suture.zoo.building import Built, asks_for_weights, resolve
+from suture.zoo.networks import NETWORKS, images_of
 from suture.zoo.sources import Source, parse_source
 
 
@@ -91,7 +91,7 @@ def load_model(source: str | Source, checkpoint: str | Path | None = None, *, na
 def names_apart(texts: list[str]) -> list[str]:
     """Short names for what model strings name (their weights' file, else the model), with letters where they agree."""
     sources = [parse_source(text) for text in texts]
-    names = [Path(source.checkpoint).stem if source.checkpoint else source.name for source in sources]
+    names = [source.called for source in sources]
     return [f"{name} {chr(ord('A') + i)}" if names.count(name) > 1 else name for i, name in enumerate(names)]
 
 
@@ -104,7 +104,8 @@ def is_random(text: str) -> bool:
 def image_shape(text: str) -> tuple[int, int, int]:
     """The shape (C, H, W) of the images that a model string's model is made for.
 
-    Raises ``SourceError`` for a model of the user's own file, of which nobody else can know.
+    For ``zoo:`` networks with ``stem=7x7`` it is MNIST's 28x28. Raises ``SourceError`` for a model of the user's own
+    file and for a multilayer perceptron whose inputs make no square image: of these nobody else can know.
     """
     source = parse_source(text)
     given = source.arguments
@@ -119,12 +120,8 @@ def image_shape(text: str) -> tuple[int, int, int]:
         case "torchvision", name:
             side = given.get("image_size", 299 if name == "inception_v3" else 224)
             return 3, side, side
-        case "zoo", "resnet":
-            return given.get("channels", 3), 32, 32
-        case "zoo", "mlp":
-            side = isqrt(given.get("inputs", 64))
-            if side**2 == given.get("inputs", 64):
-                return 1, side, side
-        case "zoo", _:
-            return given.get("channels", 1), 8, 8
+        case "zoo", name if name in NETWORKS:
+            shape = images_of(name, given)
+            if shape is not None:
+                return shape
     raise SourceError(f"{text}: only you know the images that it takes; give their shape, such as --shape 3x32x32")

@@ -74,14 +74,14 @@ SIMCLR = Recipe(
 )
 """SimCLR's first stage, with SGD in the place of LARS. bansal2021 does not say how its SimCLR network was trained."""
 
-LINEAR = Recipe(epochs=10, batch=256, optimiser=SGD(lr=0.1, momentum=0.9), schedule=Cosine(), precision="fast")
+LINEAR = Recipe(epochs=5, batch=256, optimiser=SGD(lr=0.1, momentum=0.9), schedule=Cosine(), precision="fast")
 """A linear classifier on frozen layers, SimCLR's second stage."""
 
 DIGITS = Recipe(epochs=15, batch=64)
 """Small convolutional networks on the 8x8 digits."""
 
 FAST = Recipe(
-    epochs=15,
+    epochs=16,
     batch=128,
     optimiser=SGD(lr=0.2, nesterov=True, weight_decay=5e-4),
     schedule=OneCycle(0.2),
@@ -89,6 +89,86 @@ FAST = Recipe(
     precision="fast",
 )
 """Convolutional networks on CIFAR-10, on a laptop."""
+
+FAST_STEPS = Recipe(
+    steps=3_000,
+    batch=128,
+    optimiser=SGD(lr=0.2, nesterov=True, weight_decay=5e-4),
+    schedule=OneCycle(0.2),
+    augment=CropFlip(4),
+    precision="fast",
+)
+"""As ``fast``, but as many steps for few samples as for all."""
+
+FAST_VIT = Recipe(
+    epochs=16,
+    batch=128,
+    optimiser=AdamW(lr=1e-3, weight_decay=0.05),
+    schedule=OneCycle(0.1),
+    augment=CropFlip(4),
+)
+"""Small vision transformers on CIFAR-10."""
+
+FAST_MNIST = Recipe(
+    epochs=5,
+    batch=128,
+    optimiser=SGD(lr=0.05, nesterov=True, weight_decay=5e-4),
+    schedule=OneCycle(0.2),
+    precision="fast",
+)
+"""Small convolutional networks on MNIST."""
+
+STEPPED = Recipe(
+    epochs=16,
+    batch=128,
+    optimiser=SGD(lr=0.05, momentum=0.9, weight_decay=1e-4),
+    schedule=Steps((0.5, 0.75), 0.2),
+    augment=CropFlip(4),
+    precision="fast",
+)
+"""bansal2021's recipe in a tenth of its steps, with the drops of the rate at the same shares."""
+
+SIMCLR_SMALL = Recipe(
+    epochs=16,
+    batch=512,
+    optimiser=SGD(lr=0.5, momentum=0.9, weight_decay=1e-4),
+    schedule=Cosine(),
+    augment=SimCLRView(),
+    objective=SimCLR(),
+    precision="fast",
+)
+"""SimCLR in an evening."""
+
+OXFORD_SMALL = Recipe(
+    epochs=20,
+    batch=32,
+    optimiser=SGD(lr=4e-3, momentum=0.9),
+    schedule=Constant(),
+    stop=Plateau(patience=3),
+)
+"""oxford2025's recipe with a batch eight times as large at four times the rate."""
+
+SIMPLE_SMALL = Recipe(
+    epochs=4,
+    batch=128,
+    optimiser=SGD(lr=0.02, momentum=0.9),
+    schedule=Constant(),
+    penalty=L1(1e-5),
+    prune=Prune(0.1, 200),
+)
+"""oxford2025's simpler network of section 4.4 in four epochs."""
+
+COMPLEX_SMALL = Recipe(epochs=4, batch=128, optimiser=SGD(lr=0.02, momentum=0.9), schedule=Constant(), penalty=L2(1e-4))
+"""oxford2025's more complex network of section 4.4 in four epochs."""
+
+SMITH_VGG_SMALL = Recipe(
+    epochs=4,
+    batch=64,
+    optimiser=SGD(lr=1e-2, momentum=0.9, weight_decay=1e-4),
+    schedule=Constant(),
+    precision="fast",
+)
+"""smith2024's recipe for VGG19 in four epochs."""
 
 RECIPES: dict[str, Recipe] = {
     "bansal2021": BANSAL2021,
@@ -103,5 +183,14 @@ RECIPES: dict[str, Recipe] = {
     "linear": LINEAR,
     "digits": DIGITS,
     "fast": FAST,
+    "fast-steps": FAST_STEPS,
+    "fast-vit": FAST_VIT,
+    "fast-mnist": FAST_MNIST,
+    "stepped": STEPPED,
+    "simclr-small": SIMCLR_SMALL,
+    "oxford-small": OXFORD_SMALL,
+    "simple-small": SIMPLE_SMALL,
+    "complex-small": COMPLEX_SMALL,
+    "smith-vgg-small": SMITH_VGG_SMALL,
 }
 """Every recipe, by its name."""

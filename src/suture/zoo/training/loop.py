@@ -8,6 +8,7 @@ The images lie on the device as they are, and a batch is taken, augmented and pr
 copies. Maps are laid out channels last.
 """
 
+import copy
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -119,8 +120,8 @@ class Training:
         set_modes(self.model, self.changing)
         with self._alone():
             self._descend(last, checkpoints, every)
-        _lay_out(self.model, torch.contiguous_format)
-        model = self.recipe.objective.detach(self.model).cpu().eval()
+        model = self.recipe.objective.detach(copy.deepcopy(self.model)).cpu().eval()
+        _lay_out(model, torch.contiguous_format)
         for parameter in model.parameters():
             parameter.grad = None
             parameter.requires_grad_(True)

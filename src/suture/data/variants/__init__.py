@@ -1,0 +1,32 @@
+"""The papers' data sets, each made from another by small changes with exact definitions."""
+
+from suture.data.variants.base import Variant, vary
+from suture.data.variants.colours import BASE_COLOURS, Colour, ColourOnly, Correlated, Digit, Grey3
+from suture.data.variants.known import VARIANTS
+from suture.data.variants.labels import OBJECTS_ANIMALS, ObjectsAnimals, RandomLabels, Relabelled, SuperClasses
+from suture.data.variants.parts import Half, Subset, Without
+from suture.data.variants.stacked import BlackedOut, Decorrelated, mnist_cifar, stack
+
+__all__ = [
+    "BASE_COLOURS",
+    "OBJECTS_ANIMALS",
+    "VARIANTS",
+    "BlackedOut",
+    "Colour",
+    "ColourOnly",
+    "Correlated",
+    "Decorrelated",
+    "Digit",
+    "Grey3",
+    "Half",
+    "ObjectsAnimals",
+    "RandomLabels",
+    "Relabelled",
+    "Subset",
+    "SuperClasses",
+    "Variant",
+    "Without",
+    "mnist_cifar",
+    "stack",
+    "vary",
+]

@@ -1,0 +1,94 @@
+"""What a variant of data is: the same data with one thing changed, so that what networks learn from it is known.
+
+A variant says which of the three roles it changes. One that spoils what a network is taught (fewer samples, wrong
+labels, a class left out) changes the *training* roles, fit and validation, and leaves score as it is: what the network
+lacks shows on the true data. One that sets another task, or makes another kind of image, changes every role.
+
+Random choices come from the images, the seed and the kind of variant alone. So they are the same in every process, and
+the half of the relabelled data is the relabelled half of the data. Draws are the CPU's, whatever device holds the data.
+"""
+
+import difflib
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from suture.data.samples import Data, Samples
+from suture.errors import DataError
+from suture.seeds import generator
+
+
+@dataclass(frozen=True)
+class Variant(ABC):
+    """One change of a data set: a function from ``Data`` to ``Data``, with its settings."""
+
+    @property
+    @abstractmethod
+    def summary(self) -> str:
+        """The few words that enter the names of the data and of the samples it changes: ``without truck``."""
+
+    @abstractmethod
+    def __call__(self, data: Data) -> Data:
+        """Give the changed data; what is given stays as it is. Raises ``DataError`` where it cannot be changed so."""
+
+
+def vary(data: Data, *variants: Variant) -> Data:
+    """Apply variants in order, the first one first."""
+    for variant in variants:
+        data = variant(data)
+    return data
+
+
+Change = Callable[[Samples], Samples]
+
+
+def training_changed(data: Data, summary: str, change: Change) -> Data:
+    """The data with fit and validation changed, each on its own; score is the very same."""
+    return changed(data, summary, fit=change(data.fit), validation=change(data.validation))
+
+
+def all_changed(data: Data, summary: str, change: Change) -> Data:
+    """The data with every role changed, each on its own."""
+    return changed(data, summary, fit=change(data.fit), validation=change(data.validation), score=change(data.score))
+
+
+def changed(data: Data, summary: str, *, fit: Samples, validation: Samples, score: Samples | None = None) -> Data:
+    """Data under a new name with changed roles, named alike; without a new ``score`` the very same."""
+    name = f"{data.name} {summary}"
+
+    def named(now: Samples, before: Samples) -> Samples:
+        return replace(now, name=_renamed(before.name, data.name, name))
+
+    return Data(
+        name,
+        fit=named(fit, data.fit),
+        validation=named(validation, data.validation),
+        score=data.score if score is None else named(score, data.score),
+    )
+
+
+def _renamed(samples: str, before: str, now: str) -> str:
+    return f"{now}{samples.removeprefix(before)}" if samples.startswith(f"{before}/") else f"{samples} ({now})"
+
+
+def order_of(samples: Samples, kind: str, seed: int) -> Tensor:
+    """A random order of the samples, (N,) int64, of the images' own for a kind of choice and a seed."""
+    return torch.randperm(len(samples), generator=generator("variant", kind, samples.image_fingerprint, seed))
+
+
+def class_index(name: str, data: Data, what: str) -> int:
+    """The label of a class by its name. Raises ``DataError`` with the nearest name where the data lack it."""
+    if name not in data.classes:
+        near = difflib.get_close_matches(name, data.classes, n=1)
+        meant = f"did you mean '{near[0]}'? " if near else ""
+        raise DataError(f"{what}: {data.name} has no class '{name}'; {meant}its classes: {listed(data.classes)}")
+    return data.classes.index(name)
+
+
+def listed(names: tuple[str, ...], most: int = 20) -> str:
+    """Names for a message, the first of them where there are very many."""
+    more = f", … ({len(names)} in all)" if len(names) > most else ""
+    return ", ".join(f"'{name}'" for name in names[:most]) + more

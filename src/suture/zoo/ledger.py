@@ -1,0 +1,419 @@
+"""The compute ledger: every base network that the papers' studies need at small scale, each trained once.
+
+Small scale is two cores and an evening: widths, epochs and seeds are reduced until the whole fits into ``HOURS``. Each
+reduction is an entry's ``deviation``. What the studies share they share by key: the same network, data, recipe and seed
+are one network, whichever study asks for it.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+
+from suture.data import Data
+from suture.data.variants import (
+    Colour,
+    ColourOnly,
+    Correlated,
+    Decorrelated,
+    Digit,
+    Grey3,
+    Half,
+    ObjectsAnimals,
+    RandomLabels,
+    Relabelled,
+    Subset,
+    Variant,
+    Without,
+    vary,
+)
+from suture.zoo.bases import BaseModel
+from suture.zoo.building import resolve
+from suture.zoo.recipes import RECIPES
+from suture.zoo.training import Parts, Recipe
+
+HOURS = 12.0  #: that the whole ledger may take on two cores
+CORES = 2
+
+_IMAGES = {"cifar10": 50_000, "mnist": 60_000, "mnist+cifar10": 49_900}  #: to train on
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One base network of the ledger, for all its seeds.
+
+    ``source`` is a model string, ``data`` one of ``cifar10``, ``mnist`` and ``mnist+cifar10``, changed by ``variants``;
+    ``recipe`` is a name in ``RECIPES``. It begins with the network that the entry ``start`` names, of the same seed, as
+    ``parts`` say; ``until`` ends it after that epoch, ``epochs`` are others than the recipe's. ``also`` are other
+    variants of the data to score on, ``experiments`` the ids that ask for it, ``deviation`` what differs from a paper.
+    """
+
+    name: str
+    source: str
+    data: str
+    recipe: str
+    seeds: tuple[int, ...]
+    experiments: tuple[str, ...]
+    variants: tuple[Variant, ...] = ()
+    deviation: str = ""
+    start: str | None = None
+    parts: Parts = Parts()
+    epochs: int | None = None
+    until: int | None = None
+    also: tuple[tuple[Variant, ...], ...] = ()
+
+    @property
+    def settings(self) -> Recipe:
+        """The recipe itself, with as many ``epochs`` as are given."""
+        recipe = RECIPES[self.recipe]
+        return recipe if self.epochs is None else replace(recipe, epochs=self.epochs)
+
+    @property
+    def images(self) -> int:
+        """How many images it is trained on."""
+        count = _IMAGES[self.data]
+        for variant in self.variants:
+            match variant:
+                case Subset(n=n):
+                    count = n
+                case Half():
+                    count //= 2
+                case Without(classes=classes):
+                    count -= count * len(classes.split("|")) // 10
+        return count
+
+    @property
+    def steps(self) -> int:
+        """The steps of its recipe, all of which it takes unless the loss plateaus before."""
+        if self.until is not None:
+            return self.until * self.settings.per_epoch(self.images)
+        return self.settings.total(self.images)
+
+    @property
+    def rate(self) -> float:
+        """Images a second on one thread of the reference machine."""
+        return _rate(self.source, self.recipe)
+
+    @property
+    def seconds(self) -> float:
+        """What one seed takes on one thread of the reference machine, at most; nothing for an epoch on the way."""
+        if self.until is not None:
+            return 0.0
+        return self.steps * min(self.settings.batch, self.images) / self.rate
+
+    @property
+    def parameters(self) -> int:
+        """Of the network."""
+        return _parameters(self.source)
+
+    @property
+    def bytes(self) -> int:
+        """What its seeds take on the disk."""
+        return 4 * self.parameters * len(self.seeds)
+
+
+@cache
+def _parameters(source: str) -> int:
+    return sum(parameter.numel() for parameter in resolve(source).model.parameters())
+
+
+#: Images a second that one thread of the reference machine trains on, by network.
+_RATES = {
+    "zoo:resnet,blocks=(2,2,2,2),width=4": 2200.0,
+    "zoo:resnet,blocks=(2,2,2,2),width=8": 1306.0,
+    "zoo:resnet,blocks=(2,2,2,2),width=16": 621.0,
+    "zoo:resnet,blocks=(2,2,2,2),width=32": 201.0,
+    "zoo:resnet,blocks=(1,1,1,1),width=16": 1290.0,
+    "zoo:resnet,blocks=(1,1,2,2),width=16": 850.0,
+    "zoo:resnet,blocks=(2,2,1,1),width=16": 850.0,
+    "zoo:resnet,blocks=(3,4,6,3),width=16": 348.0,
+    "zoo:resnet164,width=8": 74.0,
+    "zoo:myrtle,width=32": 496.0,
+    "zoo:vit,dim=64,depth=6,heads=4": 362.0,
+    "zoo:mlp,width=64,depth=9,inputs=3072": 12000.0,
+    "zoo:cnn,dense=4": 5000.0,
+    "zoo:cnn,image=(28,28),channels=1": 7000.0,
+    "zoo:cnn,dense=3,image=(64,32)": 3000.0,
+    "zoo:resnet,blocks=(2,2,2,2),width=32,stem=7x7": 1228.0,
+    "zoo:vgg19,width=16,hidden=256,pool=1": 655.0,
+}
+_TWO_VIEWS = 2  #: SimCLR sees each image twice
+
+
+def _rate(source: str, recipe: str) -> float:
+    return _RATES[source.removesuffix(",classes=2")] / (_TWO_VIEWS if recipe == "simclr-small" else 1)
+
+
+_R18 = "zoo:resnet,blocks=(2,2,2,2),width=16"
+_SMITH = "zoo:resnet,blocks=(2,2,2,2),width=32,stem=7x7"
+_VGG = "zoo:vgg19,width=16,hidden=256,pool=1"
+_MLP = "zoo:mlp,width=64,depth=9,inputs=3072"
+_CNN = "zoo:cnn,dense=4"
+_MNIST = "zoo:cnn,image=(28,28),channels=1"
+_STACKED = "zoo:cnn,dense=3,image=(64,32)"
+_THREE, _FIVE = (0, 1, 2), (0, 1, 2, 3, 4)
+_QUARTER = "quarter width, 16 epochs for 164"
+_FEW = "quarter width, 3,000 steps for 64,000"
+
+
+def _resnets() -> list[Entry]:
+    pairs = (
+        "bansal-2A",
+        "bansal-2A-random",
+        "bansal-5",
+        "bansal-4",
+        "bansal-probe",
+        "bansal-invariance",
+        "bansal-fold",
+    )
+    also = ("bansal-3A", "bansal-3C", "bansal-6", "hernandez-2", "hernandez-2d", "hernandez-3", "hernandez-copy")
+    random = ("hernandez-random-both", "hernandez-random-receiver", "hernandez-random-sender")
+    made = [Entry("resnet18", _R18, "cifar10", "fast", _FIVE, (*pairs, *also, *random), deviation=_QUARTER)]
+    wide = "half width, 10 epochs for 164, two seeds"
+    for width, name, seeds, ids, epochs, deviation in (
+        (4, "w0.25", _THREE, ("bansal-3C", "bansal-7"), None, _QUARTER),
+        (8, "w0.5", _THREE, ("bansal-2A",), None, _QUARTER),
+        (32, "w2", (0, 1), ("bansal-2A", "bansal-3C", "bansal-7"), 10, wide),
+    ):
+        source = f"zoo:resnet,blocks=(2,2,2,2),width={width}"
+        made.append(Entry(f"resnet18 {name}", source, "cifar10", "fast", seeds, ids, (), deviation, epochs=epochs))
+    for blocks in ((1, 1, 1, 1), (1, 1, 2, 2), (2, 2, 1, 1)):
+        shape = ",".join(map(str, blocks))
+        source = f"zoo:resnet,blocks=({shape}),width=16"
+        made.append(
+            Entry(
+                f"resnet({shape})",
+                source,
+                "cifar10",
+                "fast",
+                (0, 1),
+                ("hernandez-2", "hernandez-2d"),
+                deviation=_QUARTER,
+            )
+        )
+    source = "zoo:resnet,blocks=(3,4,6,3),width=16"
+    deviation = "quarter width, 8 epochs for 164, one seed"
+    made.append(Entry("resnet34", source, "cifar10", "fast", (0,), ("hernandez-3",), (), deviation, epochs=8))
+    return made
+
+
+def _others() -> list[Entry]:
+    return [
+        Entry(
+            "myrtle",
+            "zoo:myrtle,width=32",
+            "cifar10",
+            "fast",
+            _THREE,
+            ("bansal-2A", "bansal-fold"),
+            deviation="half width, 16 epochs for 205",
+        ),
+        Entry(
+            "resnet164",
+            "zoo:resnet164,width=8",
+            "cifar10",
+            "fast",
+            (0, 1),
+            ("bansal-2A", "bansal-8"),
+            deviation="half width, 4 epochs for 164, two seeds",
+            epochs=4,
+        ),
+        Entry(
+            "vit",
+            "zoo:vit,dim=64,depth=6,heads=4",
+            "cifar10",
+            "fast-vit",
+            (0, 1),
+            ("bansal-2A",),
+            deviation="64 wide for 768, half depth, on CIFAR-10 for CIFAR-5m, two seeds",
+        ),
+        Entry(
+            "simclr",
+            _R18,
+            "cifar10",
+            "simclr-small",
+            (0, 1),
+            ("bansal-6",),
+            deviation="quarter width, 16 epochs, SGD for LARS, two seeds",
+        ),
+        Entry(
+            "simclr classifier",
+            _R18,
+            "cifar10",
+            "linear",
+            (0, 1),
+            ("bansal-6",),
+            start="simclr",
+            parts=Parts(trained=("fc",)),
+        ),
+    ]
+
+
+def _histories() -> list[Entry]:
+    """Networks that have seen less, or something else."""
+    made = []
+    for which in (0, 1):
+        ids = ("bansal-2A-disjoint",)
+        made.append(Entry(f"resnet18 half {which}", _R18, "cifar10", "fast-steps", _THREE, ids, (Half(which),), _FEW))
+    variants: list[tuple[str, Variant]] = [("objects-animals", ObjectsAnimals())]
+    variants += [(f"{100 * p:.0f} % random labels", RandomLabels(p)) for p in (0.1, 0.5, 1.0)]
+    for name, variant in variants:
+        source = f"{_R18},classes=2" if name == "objects-animals" else _R18
+        made.append(
+            Entry(f"resnet18 {name}", source, "cifar10", "fast-steps", _THREE, ("bansal-3A",), (variant,), _FEW)
+        )
+    for n in (5_000, 10_000, 25_000):
+        samples = ("bansal-2C", "bansal-7", "bansal-9")
+        made.append(Entry(f"resnet18 {n} samples", _R18, "cifar10", "fast-steps", _THREE, samples, (Subset(n),), _FEW))
+    for until, name in ((4, "40"), (8, "80"), (None, "160")):
+        times = ("bansal-3B", "bansal-7")
+        deviation = "quarter width, a tenth of the steps"
+        made.append(
+            Entry(f"resnet18 epoch {name}", _R18, "cifar10", "stepped", _THREE, times, (), deviation, until=until)
+        )
+    return made
+
+
+def _frozen() -> list[Entry]:
+    """bansal-9, as the paper chose: blocks 0, 1 and 8, 9, 11 of its ten, or the first three and the last three."""
+    made = []
+    early = ("conv1", "bn1", "layer1.0")
+    for name, frozen in (
+        ("B.4", (*early, "layer4.0", "layer4.1", "fc")),
+        ("section 6", (*early, "layer1.1", "layer2.0", "layer3.1", "layer4.0", "layer4.1", "fc")),
+    ):
+        parts = Parts(taken=frozen, frozen=frozen)
+        made.append(
+            Entry(
+                f"resnet18 freeze {name}",
+                _R18,
+                "cifar10",
+                "fast-steps",
+                _THREE,
+                ("bansal-9",),
+                (),
+                _FEW,
+                start="resnet18 5000 samples",
+                parts=parts,
+            )
+        )
+    return made
+
+
+def _oxford() -> list[Entry]:
+    relabelled, without = (Relabelled("automobile", "cat"),), (Without("truck"),)
+    batch = "batch 32 at 4 times the rate for batch 4, at most 20 epochs"
+    made: list[Entry] = [
+        Entry(
+            "mnist cnn", _MNIST, "mnist", "fast-mnist", _THREE, ("oxford2025",), (), "the paper trains it, no row asks"
+        ),
+        Entry("mlp", _MLP, "cifar10", "oxford-small", _FIVE, ("oxford-4.1-mlp",), (), batch),
+        Entry("mlp cars as cats", _MLP, "cifar10", "oxford-small", _FIVE, ("oxford-4.1-mlp",), relabelled, batch),
+        Entry("cnn", _CNN, "cifar10", "oxford-small", _FIVE, ("oxford-4.1-cnn", "oxford-4.3a"), (), batch),
+        Entry("cnn cars as cats", _CNN, "cifar10", "oxford-small", _FIVE, ("oxford-4.1-cnn",), relabelled, batch),
+        Entry("cnn no trucks A", _CNN, "cifar10", "oxford-small", _FIVE, ("oxford-4.2",), without, batch),
+        Entry(
+            "cnn no trucks B",
+            _CNN,
+            "cifar10",
+            "oxford-small",
+            (5, 6, 7, 8, 9),
+            ("oxford-4.2", "oxford-4.3a"),
+            without,
+            batch,
+        ),
+    ]
+    for layer in ("fc1", "fc2", "fc3"):
+        parts = Parts(trained=(layer,))
+        made.append(
+            Entry(
+                f"cnn trucks in {layer}",
+                _CNN,
+                "cifar10",
+                "oxford-small",
+                _FIVE,
+                ("oxford-4.2",),
+                (),
+                batch,
+                "cnn no trucks A",
+                parts,
+            )
+        )
+    ids = ("oxford-4.3b", "oxford-4.4-fig5", "oxford-6.1")
+    made.append(Entry("stacked cnn digits", _STACKED, "mnist+cifar10", "oxford-small", _FIVE, ids, (), batch))
+    made.append(
+        Entry("stacked cnn pictures", _STACKED, "mnist+cifar10", "oxford-small", _FIVE, ids, (Decorrelated(),), batch)
+    )
+    scratch = "smith2024's network at half width, 4 epochs, from scratch for ImageNet weights"
+    for name in ("simple", "complex"):
+        made.append(
+            Entry(
+                f"resnet18 {name}", _SMITH, "mnist", f"{name}-small", _THREE, ("oxford-4.4-fig6",), (Grey3(),), scratch
+            )
+        )
+    return made
+
+
+def _smith() -> list[Entry]:
+    colours = {"correlated": Correlated(), "digit": Digit(), "colour": Colour(), "colour-only": ColourOnly()}
+    variants: dict[str, Variant] = {**colours, "grey": Grey3()}
+    ids = ("smith-4.1", "smith-1c", "smith-C1", "smith-C5", "smith-4.2", "smith-4.2-noise")
+    correlated = ((Correlated(),),)
+    made: list[Entry] = [
+        Entry(f"resnet18 {name}", _SMITH, "mnist", "smith2024", _FIVE, ids, (variant,), "half width", also=correlated)
+        for name, variant in variants.items()
+    ]
+    return made + [
+        Entry(
+            f"vgg19 {name}",
+            _VGG,
+            "mnist",
+            "smith-vgg-small",
+            _THREE,
+            ("smith-C2",),
+            (variant,),
+            "quarter width, narrow classifier, 4 epochs for 50",
+        )
+        for name, variant in colours.items()
+    ]
+
+
+LEDGER: tuple[Entry, ...] = (*_resnets(), *_others(), *_histories(), *_frozen(), *_oxford(), *_smith())
+"""Every base network of the studies at small scale."""
+
+
+def models(entries: Sequence[Entry], load: Callable[[str], Data], device: str = "cpu") -> list[BaseModel]:
+    """The base models of some entries, each with all its seeds; ``load`` gives the data by name.
+
+    Those that an entry starts from come with it. Raises ``DataError`` where a name is no entry's.
+    """
+    by_name = {entry.name: entry for entry in LEDGER}
+    prepared: dict[object, Data] = {}
+
+    def data(entry: Entry, variants: tuple[Variant, ...]) -> Data:
+        wanted = (entry.data, variants)
+        if wanted not in prepared:
+            prepared[wanted] = vary(load(entry.data), *variants)
+        return prepared[wanted]
+
+    def model(entry: Entry, seed: int) -> BaseModel:
+        own = data(entry, entry.variants)
+        scored = (own, *(data(entry, variants) for variants in entry.also if variants != entry.variants))
+        return BaseModel(
+            entry.source,
+            own.training,
+            entry.settings,
+            seed,
+            name=entry.name,
+            start=None if entry.start is None else model(by_name[entry.start], seed),
+            parts=entry.parts,
+            until=entry.until,
+            scored_on=tuple(each.score for each in scored),
+            device=device,
+        )
+
+    return [model(entry, seed) for entry in entries for seed in entry.seeds]
+
+
+def hours(entries: Iterable[Entry]) -> float:
+    """What entries take on two cores of the reference machine, two networks at a time."""
+    return sum(entry.seconds * len(entry.seeds) for entry in entries) / CORES / 3600
