@@ -23,8 +23,8 @@ LAYERS = {
     "stitches.choice stitches folding.joint folding.layers folding.passing folding.rows folding.melting folding.folds "
     "folding saving stitched",
     "evidence": "data.checks data.decode data.samples data.variants.base data.variants.parts data.variants.labels "
-    "data.variants.colours data.variants.stacked data.variants.known data.variants data.hub data.load data noise tensorfiles memory "
-    "activation_folder activations intervals scores recipes fits.problem fits.least_squares fits.standardised "
+    "data.variants.colours data.variants.stacked data.variants.known data.variants data.hub data.load data noise "
+    "tensorfiles memory activation_folder activations intervals scores recipes fits.problem fits.least_squares fits.standardised "
     "fits.descent fits.task_loss fits.match fits.narrower fits",
     "measurement": "trial controls plans records table depth",
     "execution": "store_files store_plans store claims inspection forecasts.paces forecasts.expenses "
@@ -34,9 +34,10 @@ LAYERS = {
     "papers": "zoo.networks.parts zoo.networks.plain zoo.networks.residual zoo.networks.transformer zoo.networks.table "
     "zoo.networks zoo.checkpoints zoo.sources zoo.building zoo.loading zoo.training.augment "
     "zoo.training.objectives zoo.training.penalties zoo.training.stopping zoo.training.recipe zoo.training.parts "
-    "zoo.training.states zoo.training.loop zoo.training zoo.recipes zoo.cards zoo.bases zoo.ledger zoo",
-    "faces": "report.curves report.readings report.figures report.pictures report.screen report.matrices report.layouts "
-    "report.heatmaps report.grids report.forecasts report.stores report choices demo arguments output "
+    "zoo.training.states zoo.training.loop zoo.training zoo.recipes zoo.cards zoo.bases "
+    "zoo.ledger.entry zoo.ledger.entries zoo.ledger.making zoo.ledger zoo",
+    "faces": "report.curves report.readings report.figures report.pictures report.screen report.matrices "
+    "report.layouts report.heatmaps report.grids report.forecasts report.stores report choices demo arguments output "
     "measuring_commands store_commands cli",
     "top": "suture",
 }
