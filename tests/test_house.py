@@ -24,8 +24,8 @@ LAYERS = {
     "folding saving stitched",
     "evidence": "data.checks data.decode data.samples data.variants.base data.variants.parts data.variants.labels "
     "data.variants.colours data.variants.stacked data.variants.known data.variants data.hub data.load data noise "
-    "tensorfiles memory activation_folder activations intervals scores recipes fits.problem fits.least_squares fits.standardised "
-    "fits.descent fits.task_loss fits.match fits.narrower fits",
+    "tensorfiles memory activation_folder activations intervals scores recipes fits.problem fits.least_squares "
+    "fits.standardised fits.descent fits.task_loss fits.match fits.narrower fits",
     "measurement": "trial controls plans records table depth",
     "execution": "store_files store_plans store claims inspection forecasts.paces forecasts.expenses "
     "forecasts.footprint forecasts.forecast forecasts runners.base runners.progress runners.shipping runners.tasks "

@@ -20,7 +20,7 @@ def models(entries: Sequence[Entry], load: Callable[[str], Data], device: str = 
     def data(entry: Entry, variants: tuple[Variant, ...]) -> Data:
         wanted = (entry.data, variants)
         if wanted not in prepared:
-            prepared[wanted] = vary(load(entry.data), *variants)
+            prepared[wanted] = vary(data(entry, ()), *variants) if variants else load(entry.data)
         return prepared[wanted]
 
     def model(entry: Entry, seed: int) -> BaseModel:
