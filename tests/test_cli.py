@@ -198,10 +198,13 @@ WRONG = [
         f"curve {A} {NET},preprocess.mean=(0.4,0.5,0.6) --data digits",
         r"the preprocessing of convnet cannot be applied to images \(1, 8, 8\): .* 3 channels, but the images have 1",
     ),
-    (f"curve {A} zoo:resnet,width=2 --data digits", r"resnet does not run on preprocessed images of shape \(1, 8, 8\)"),
+    (
+        f"curve {A} zoo:resnet,width=2 --data digits",
+        r"the preprocessing of resnet cannot be applied to images \(1, 8, 8\): .* 3 channels, but the images have 1",
+    ),
     # models
     (f"curve {A} convnet --data digits", "no model source 'convnet'; name a model like one of 'timm:.*'torchvision:"),
-    (f"curve zoo:vgg {B} --data digits", "no model 'vgg' in zoo; nearest: .*; all 3: suture.zoo.NETWORKS"),
+    (f"curve zoo:vgg {B} --data digits", "no model 'vgg' in zoo; nearest: .*; all 9: suture.zoo.NETWORKS"),
     (f"curve {NET},wdth=3 {B} --data digits", "convnet takes no argument 'wdth'; it takes 'width', 'classes'"),
     (f"curve {A} gone.py:net --data digits", "no file gone.py; give its path"),
     (f"curve {NET}@gone.pt {B} --data digits", "no checkpoint gone.pt; give the path of a file"),
@@ -253,7 +256,7 @@ WRONG = [
     ("cuts resnet18", "no model source 'resnet18'; name a model like one of"),
     ("cuts zoo:resnet --shape 32x32", "--shape 32x32: give channels, height and width of one image, such as 3x224"),
     ("cuts zoo:resnet --shape 3x0x32", "--shape 3x0x32: give channels"),
-    ("cuts zoo:resnet --shape 1x8x8", r"resnet does not run on preprocessed images of shape \(1, 8, 8\)"),
+    ("cuts zoo:resnet --shape 1x8x8", r"cannot be applied to images \(1, 8, 8\): .* but the images have 1"),
     ("cuts models.py:strange", "models.py:strange: only you know the images that it takes; .* --shape 3x32x32"),
     ("cuts zoo:mlp,inputs=50", "zoo:mlp,inputs=50: only you know the images that it takes"),
 ]
@@ -618,7 +621,7 @@ def test_help_fits_the_screen_and_has_an_example(run: Run, line: str) -> None:
 
 def test_the_examples_of_the_help_are_accepted(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
-    monkeypatch.setattr("suture.cli._COMMANDS", [lambda chosen, line: seen.append(chosen) or 0] * 8)
+    monkeypatch.setattr("suture.cli._COMMANDS", [lambda chosen, line: seen.append(chosen) or 0] * 11)
     examples = [line for of in COMMANDS for line in re.findall(r"(?m)^  suture (.*)$", run(f"{of} --help")[1])]
     assert [run(example)[0] for example in examples] == [0] * len(examples)
     assert len(seen) == len(examples) >= 17

@@ -32,13 +32,14 @@ LAYERS = {
     "runners.worker runners.local runners.ray.cluster runners.ray.remote runners.ray.runner runners.ray "
     "runners.unruly runners.work runners.driver runners",
     "papers": "zoo.networks.parts zoo.networks.plain zoo.networks.residual zoo.networks.transformer zoo.networks.table "
-    "zoo.networks zoo.checkpoints zoo.sources zoo.building zoo.loading zoo.training.augment "
+    "zoo.networks zoo.artefacts zoo.checkpoints zoo.sources zoo.building zoo.loading zoo.training.augment "
     "zoo.training.objectives zoo.training.penalties zoo.training.stopping zoo.training.recipe zoo.training.parts "
     "zoo.training.states zoo.training.loop zoo.training zoo.recipes zoo.cards zoo.bases "
-    "zoo.ledger.entry zoo.ledger.entries zoo.ledger.making zoo.ledger zoo",
+    "zoo.ledger.entry zoo.ledger.entries zoo.ledger.making zoo.ledger zoo.inventory zoo",
     "faces": "report.curves report.readings report.figures report.pictures report.screen report.matrices "
-    "report.layouts report.heatmaps report.grids report.forecasts report.stores report choices demo arguments output "
-    "measuring_commands store_commands cli",
+    "report.layouts report.heatmaps report.grids report.forecasts report.stores report.networks "
+    "report.ledgers report.zoo_page report choices demo parsers training_arguments arguments output training_progress "
+    "data_commands training_commands zoo_commands measuring_commands store_commands cli",
     "top": "suture",
 }
 ORDER = [f"suture.{name}".removesuffix(".suture") for names in LAYERS.values() for name in names.split()]

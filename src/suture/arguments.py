@@ -1,25 +1,25 @@
 """What the command line takes: its parser, its help, and what it says of arguments that do not parse."""
 
 import re
-import shutil
-import textwrap
 from importlib.metadata import version
-from typing import Any
 
-from jsonargparse import ArgumentParser, DefaultHelpFormatter
+from jsonargparse import ArgumentParser
 
-_MODEL = (
-    "timm:NAME, torchvision:NAME, zoo:NAME or path/to/file.py:FACTORY, then arguments (,key=value) and trained "
-    "weights (@file.safetensors)"
-)
-COMMANDS = ("demo", "cuts", "curve", "matrix", "plan", "status", "table", "verify")
+from suture.parsers import MODEL, add_json, add_running, add_variant, new_parser
+from suture.training_arguments import ZOO, add_zoo, data_parser, train_parser, zoo_parser
+
+COMMANDS = ("demo", "cuts", "curve", "matrix", "plan", "status", "table", "verify", "data", "train", "zoo")
 PLANNED = ("curve", "matrix")  #: the commands whose cost can be asked for
+_INNER = {"plan": PLANNED, "zoo": ZOO}  #: commands that have commands
 _POSITIONAL = {
     "model": "MODEL",
     "sender": "SENDER",
     "receiver": "RECEIVER",
     "senders": "SENDER",
     "folder": "FOLDER",
+    "recipe": "RECIPE",
+    "source": "DATA",
+    "results": "RUN",
 }
 
 
@@ -29,6 +29,8 @@ def plainly(message: str, given: list[str]) -> str:
         (r'^Parser key "([\w.]+)":', r"--\1:"),
         (r"^argument COMMAND: invalid choice: ('.*') \(choose from (.*)\)", r"no command \1; valid commands: \2"),
         (r'^expected "plan.what" to be one of .*', "missing COMMAND, which is curve or matrix"),
+        (r'^expected "zoo.what" to be one of .*', f"missing COMMAND, which is one of {', '.join(ZOO)}"),
+        (r"Expected a <class 'float'>\. Got value: (.*)", r"expected a number, got \1"),
         (r"Expected a <class 'int'>\. Got value: (.*)", r"expected a whole number, got \1"),
     ):
         message = re.sub(found, instead, message, flags=re.DOTALL)
@@ -36,49 +38,14 @@ def plainly(message: str, given: list[str]) -> str:
     if missing:
         names = [name.rpartition(".")[2] for name in missing[1].split(", ")]
         message = f"missing {', '.join(_POSITIONAL.get(name, f'--{name}') for name in names)}"
-    words = given[:2] if given[:1] == ["plan"] and given[1:2] and given[1] in PLANNED else given[:1]
+    words = given[:2] if given[1:2] and given[1] in _INNER.get(given[0], ()) else given[:1]
     command = " ".join(words) + " " if given[0] in COMMANDS else ""
     return f"{message}; see suture {command}--help"
 
 
-class _Help(DefaultHelpFormatter):
-    """Help of at most 98 columns; examples keep their lines, and only telling defaults are told."""
-
-    def __init__(self, prog: str, **settings: Any) -> None:
-        width = min(shutil.get_terminal_size().columns, 100) - 2
-        super().__init__(prog, **settings | {"width": width})  # type: ignore[no-untyped-call]
-
-    def _fill_text(self, text: str, width: int, indent: str) -> str:
-        return text if "\n" in text else textwrap.fill(text, width)
-
-    def _get_help_string(self, action: Any) -> str:
-        if action.option_strings in (["--print_config"], ["--version"]):
-            return {"print_config": "print the settings as YAML, for --config", "version": "show the version"}[
-                action.option_strings[0][2:]
-            ] + " and exit"
-        default = "" if action.default in (None, False, "==SUPPRESS==") else " (default: %(default)s)"
-        return (action.help or "") + default
-
-    def _format_action(self, action: Any) -> str:
-        made: str = super()._format_action(action)
-        return made.partition("\n")[2] if action.dest in ("command", "what") else made
-
-
-def _new_parser(about: str, *examples: str, **settings: Any) -> ArgumentParser:
-    shown = "\n".join(f"  {example}" for example in examples)
-    return ArgumentParser(
-        description=about,
-        epilog=f"example{'s' if len(examples) > 1 else ''}:\n{shown}" if examples else None,
-        formatter_class=_Help,
-        exit_on_error=False,
-        allow_abbrev=False,
-        **settings,
-    )
-
-
 def parser() -> ArgumentParser:
     """Make the parser of ``suture``, with a subcommand for each of ``COMMANDS``."""
-    made = _new_parser(
+    made = new_parser(
         "Model stitching: join the first layers of one trained network to the last layers of another by a small "
         "trainable stitch, and measure, beside controls, what the first network's representation is worth to the "
         "second.",
@@ -93,7 +60,7 @@ def parser() -> ArgumentParser:
     commands = made.add_subcommands(
         required=True, dest="command", title="commands", metavar="COMMAND", description=None
     )
-    plan = _plan_parser()
+    plan, zoo = _plan_parser(), zoo_parser()
     for name, command, about in (
         ("demo", _demo_parser(), "two small networks on real handwritten digits, stitched at every cut"),
         ("cuts", _cuts_parser(), "where a network can be cut"),
@@ -103,48 +70,52 @@ def parser() -> ArgumentParser:
         ("status", _status_parser(), "say how far the run in a folder is, and how to go on"),
         ("table", _table_parser(), "show what is measured so far of the run in a folder"),
         ("verify", _verify_parser(), "check that what the run in a folder has kept is sound"),
+        ("data", data_parser(), "count and draw the samples of a data set, or of a variant of it"),
+        ("train", train_parser(), "train a network by a recipe, and keep it with its card"),
+        ("zoo", zoo, "the networks of the papers' experiments: what they take, and what they reach"),
     ):
         commands.add_subcommand(name, command, help=about)
         command.prog = f"suture {name}"
     _add_planned(plan)
+    add_zoo(zoo)
     return made
 
 
 def _demo_parser() -> ArgumentParser:
-    parser = _new_parser(
+    parser = new_parser(
         "Train two small networks on scikit-learn's handwritten digits, stitch them at every cut, with controls, print "
         "the table and write it, with a figure, to a folder. It takes about a minute and downloads nothing.",
         "suture demo --out digits",
     )
     parser.add_argument("--out", type=str, default="suture-demo", metavar="FOLDER", help=_out("curve"))
-    _add_running(parser)
-    _add_json(parser)
+    add_running(parser)
+    add_json(parser)
     return parser
 
 
 def _cuts_parser() -> ArgumentParser:
-    parser = _new_parser(
+    parser = new_parser(
         "List every place in a network through which exactly one tensor passes, with its shape, its depth, and the "
         "parameters and FLOPs up to it.",
         "suture cuts timm:resnet50",
         "suture cuts timm:vit_tiny_patch16_224,img_size=32,patch_size=4",
         "suture cuts models.py:make_net,width=8 --shape 3x32x32",
     )
-    parser.add_argument("model", type=str, metavar="MODEL", help=_MODEL)
+    parser.add_argument("model", type=str, metavar="MODEL", help=MODEL)
     parser.add_argument("--shape", type=str, default=None, help="of one raw image, such as 3x224x224")
     parser.add_argument("--dropped", action="store_true", help="also say which tensors are no cuts, and why")
-    _add_json(parser)
+    add_json(parser)
     return parser
 
 
 def _curve_parser() -> ArgumentParser:
-    parser = _new_parser(
+    parser = new_parser(
         "Stitch the sender's first layers to the receiver's last layers at every cut that both share, each with its "
         "controls, and print the stitched network's test accuracy and its penalty, with 95 % intervals.",
         "suture curve zoo:resnet@a.pt zoo:resnet@b.pt --data cifar10 --out runs/ab",
         "suture curve models.py:net@a.pt models.py:net@b.pt --data photos --at layer2.0",
     )
-    parser.add_argument("sender", type=str, metavar="SENDER", help=_MODEL)
+    parser.add_argument("sender", type=str, metavar="SENDER", help=MODEL)
     parser.add_argument("receiver", type=str, metavar="RECEIVER", help="likewise")
     parser.add_argument(
         "--at",
@@ -158,7 +129,7 @@ def _curve_parser() -> ArgumentParser:
 
 
 def _matrix_parser() -> ArgumentParser:
-    parser = _new_parser(
+    parser = new_parser(
         "Stitch every cut of every sender to every cut of every receiver, each with its controls, and print the "
         "matrices (rows sender, columns receiver) and their means by depth. Without --into every network is stitched "
         "to every network, itself included.",
@@ -168,7 +139,7 @@ def _matrix_parser() -> ArgumentParser:
         "suture matrix zoo:mlp@a.pt zoo:mlp@b.pt --data digits --stitch low-rank,rank=8",
     )
     add = parser.add_argument
-    add("senders", type=str, nargs="+", metavar="SENDER", help=_MODEL)
+    add("senders", type=str, nargs="+", metavar="SENDER", help=MODEL)
     add("--into", type=str, nargs="+", default=None, metavar="RECEIVER", help="likewise; by default the senders")
     add(
         "--at", type=str, default=None, metavar="CUTS", help="names or patterns, such as layer*,fc; by default all cuts"
@@ -180,7 +151,7 @@ def _matrix_parser() -> ArgumentParser:
 
 
 def _plan_parser() -> ArgumentParser:
-    return _new_parser(
+    return new_parser(
         "Say what a curve or a matrix will cost, in time, RAM and disk, before anything of it is measured.",
         "suture plan curve zoo:resnet@a.pt zoo:resnet@b.pt --data cifar10 --workers 8",
     )
@@ -204,19 +175,19 @@ _FOLDER = "of a run: what its command was given as --out"
 
 
 def _status_parser() -> ArgumentParser:
-    parser = _new_parser(
+    parser = new_parser(
         "Say how far the run in a folder is: what is measured, has failed, is missing and is being worked on, what it "
         "takes on the disk, and the command to go on. The exit code is 0 where all is measured, 1 where some trials "
         "failed, 3 where some are not measured yet.",
         "suture status runs/ab",
     )
     parser.add_argument("folder", type=str, metavar="FOLDER", help=_FOLDER)
-    _add_json(parser)
+    add_json(parser)
     return parser
 
 
 def _table_parser() -> ArgumentParser:
-    parser = _new_parser(
+    parser = new_parser(
         "Show what is measured so far of the run in a folder, whether it is over, stopped or going on, and write its "
         "table.parquet anew. The exit code is that of suture status.",
         "suture table runs/ab",
@@ -224,12 +195,12 @@ def _table_parser() -> ArgumentParser:
     )
     parser.add_argument("folder", type=str, metavar="FOLDER", help=_FOLDER)
     parser.add_argument("--csv", type=str, default=None, metavar="FILE", help="also write the rows to a file, as CSV")
-    _add_json(parser)
+    add_json(parser)
     return parser
 
 
 def _verify_parser() -> ArgumentParser:
-    parser = _new_parser(
+    parser = new_parser(
         "Read all that the run in a folder has kept, compare it with the checksums written beside it, and say what is "
         "damaged and what to do. The exit code is 0 where all is sound, 1 where something is damaged.",
         "suture verify runs/ab",
@@ -241,7 +212,7 @@ def _verify_parser() -> ArgumentParser:
         action="store_true",
         help="move what is damaged into FOLDER/damaged, so that the next run measures just that again",
     )
-    _add_json(parser)
+    add_json(parser)
     return parser
 
 
@@ -249,6 +220,7 @@ def _add_measuring(parser: ArgumentParser, out: str) -> None:
     """Add the settings of every command that measures."""
     add = parser.add_argument
     add("--data", type=str, required=True, help="digits, mnist, cifar10, a Hugging Face hub id or a local folder")
+    add_variant(parser)
     add(
         "--stitch",
         type=str,
@@ -269,25 +241,11 @@ def _add_measuring(parser: ArgumentParser, out: str) -> None:
     add("--score-samples", type=int, default=None, metavar="N", help="score on the first N images only")
     add("--size", type=int, default=None, metavar="PIXELS", help="resize the images to this side")
     add("--out", type=str, default=None, metavar="FOLDER", help=f"{out}, and for all that is measured")
-    _add_running(parser)
+    add_running(parser)
     add("--extend", action="store_true", help="let the folder --out take the trials of another plan than its own")
-    _add_json(parser)
+    add_json(parser)
     add("--config", action="config", metavar="FILE", help="a YAML file of these settings")
-
-
-def _add_running(parser: ArgumentParser) -> None:
-    """Add the settings of where and how trials run."""
-    add = parser.add_argument
-    add("--on", type=str, default="local", metavar="WHERE", help="local, ray, or ray:ADDRESS of a cluster")
-    add("--workers", type=int, default=None, metavar="N", help="processes on this machine; by default as many as pay")
-    add("--ram", type=str, default=None, metavar="SIZE", help="that all processes may take together, such as 8GB")
-    add("--disk", type=str, default=None, metavar="SIZE", help="that cached activations may take, such as 20GB")
-    add("--retry", action="store_true", help="measure again what failed before, in the folder --out")
 
 
 def _out(figure: str, *others: str) -> str:
     return f"folder for {', '.join(('table.parquet', *others, f'{figure}.png'))} and {figure}.pdf"
-
-
-def _add_json(parser: ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")

@@ -1,23 +1,28 @@
-"""What names on the command line stand for: families of stitches, fits, controls and runners.
+"""What names on the command line stand for: families of stitches, fits, variants of data, recipes, controls, runners.
 
-A family or a fit is written as its call: its name, then ``key=value`` where a setting is not the default's
-(``conv,kernel=3``, ``low-rank,rank=8``, ``task-loss,steps=100``). Values are Python literals.
+A family, a fit or a variant is written as its call: its name, then ``key=value`` where a setting is not the default's
+(``conv,kernel=3``, ``task-loss,steps=100``, ``relabelled,label=truck,to=ship``). Values are Python literals; a setting
+that is a text needs no quotes unless it has spaces or commas.
 """
 
 import ast
 import difflib
+import re
 import types
-from collections.abc import Mapping
-from dataclasses import MISSING, fields
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import MISSING, fields, replace
 from typing import Any, get_args, get_type_hints
 
 from suture import controls as known_controls
 from suture.controls import Control
+from suture.data.variants import VARIANTS, Variant
 from suture.errors import SutureError
 from suture.fits import Fit, LeastSquares, MatchActivations, Random, TaskLoss
 from suture.runners import Local, Ray, Runner
 from suture.sizes import parse_size
 from suture.stitches import FAMILIES, Stitch
+from suture.zoo.recipes import RECIPES
+from suture.zoo.training import Recipe
 
 FITS: dict[str, type[Fit]] = {
     "task-loss": TaskLoss,
@@ -40,6 +45,41 @@ def fit_named(text: str) -> Fit:
     """Give the fit that a text names. Raises ``SutureError``, and what the fit raises."""
     made: Fit = _called("fit", text, FITS)
     return made
+
+
+def variants_named(texts: Sequence[str] | None) -> tuple[Variant, ...]:
+    """Give the variants of data that texts name, in order. Raises ``SutureError``, and what a variant raises."""
+    return tuple(_called("variant", text, VARIANTS) for text in texts or ())
+
+
+def recipe_named(text: str, epochs: int | None = None, batch: int | None = None, lr: float | None = None) -> Recipe:
+    """Give the recipe of training that a text names, with other epochs, batch or learning rate where they are given.
+
+    Raises ``SutureError`` for any other name, and for settings below what training needs.
+    """
+    _check_name("recipe", "recipes", text, RECIPES)
+    for name, value in (("epochs", epochs), ("batch", batch)):
+        if value is not None and value < 1:
+            raise SutureError(f"--{name} {value}: give at least 1")
+    if lr is not None and not 0 < lr < float("inf"):
+        raise SutureError(f"--lr {lr:g}: give a learning rate above 0")
+    recipe = RECIPES[text]
+    if epochs is not None:
+        recipe = replace(recipe, epochs=epochs, steps=None)
+    if batch is not None:
+        recipe = replace(recipe, batch=batch)
+    return recipe if lr is None else replace(recipe, optimiser=replace(recipe.optimiser, lr=lr))  # type: ignore[type-var]
+
+
+def device_named(text: str) -> str:
+    """Give the device that a text names, ``cpu`` or ``cuda``. Raises ``SutureError`` for any other, or none there."""
+    import torch
+
+    if text not in ("cpu", "cuda"):
+        raise SutureError(f"--device {text}: give cpu or cuda")
+    if text == "cuda" and not torch.cuda.is_available():
+        raise SutureError("--device cuda: there is no CUDA device here that torch can use; give --device cpu")
+    return text
 
 
 def controls_named(text: str) -> tuple[Control, ...]:
@@ -81,13 +121,10 @@ def runner_named(text: str, workers: int | None = None, ram: str | None = None, 
 def _called(kind: str, text: str, known: Mapping[str, type]) -> Any:
     """Make what a call names, with its settings."""
     name, _, settings = (part.strip() for part in text.partition(","))
-    if name not in known:
-        near = difflib.get_close_matches(name, known, n=1)
-        meant = f"did you mean '{near[0]}'? " if near else ""
-        many = {"stitch": "stitches", "fit": "fits"}[kind]
-        raise SutureError(f"no {kind} '{name}'; {meant}valid {many}: {', '.join(known)}")
+    _check_name(kind, {"stitch": "stitches"}.get(kind, f"{kind}s"), name, known)
     allowed = _settable(known[name])
-    given = _settings(f"--{kind} {text}", settings)
+    texts = {key for key, kinds in allowed.items() if str in kinds}
+    given = _settings(f"--{kind} {text}", settings, texts)
     for key, value in given.items():
         if key not in allowed:
             takes = ", ".join(allowed) or "no setting"
@@ -102,6 +139,13 @@ def _called(kind: str, text: str, known: Mapping[str, type]) -> Any:
     return known[name](**given)
 
 
+def _check_name(kind: str, many: str, name: str, known: Collection[str]) -> None:
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=1)
+        meant = f"did you mean '{near[0]}'? " if near else ""
+        raise SutureError(f"no {kind} '{name}'; {meant}valid {many}: {', '.join(known)}")
+
+
 def _settable(of: type) -> dict[str, tuple[type, ...]]:
     """The fields that a plain value can set, with the types that suit them."""
     hints = get_type_hints(of)
@@ -109,13 +153,14 @@ def _settable(of: type) -> dict[str, tuple[type, ...]]:
     return {name: kinds for name, kinds in found.items() if all(kind in _PLAIN for kind in kinds)}
 
 
-def _settings(where: str, text: str) -> dict[str, Any]:
-    """The values by key in ``key=value,key=value``."""
+def _settings(where: str, text: str, texts: Collection[str]) -> dict[str, Any]:
+    """The values by key in ``key=value,key=value``; those of the keys in ``texts`` as they are written."""
     wrong = (
         f"{where}: write settings as key=value, each once, separated by commas, with numbers, True or False as values"
+        + (", and texts with spaces or commas in quotes" if texts else "")
     )
     try:
-        call = ast.parse(f"call({text})", mode="eval").body
+        call = ast.parse(f"call({_quoted(text, texts)})", mode="eval").body
         assert isinstance(call, ast.Call)
         given = {keyword.arg: ast.literal_eval(keyword.value) for keyword in call.keywords}
     except (SyntaxError, ValueError, AssertionError) as error:
@@ -123,6 +168,16 @@ def _settings(where: str, text: str) -> dict[str, Any]:
     if call.args or None in given or len(given) < len(call.keywords):
         raise SutureError(wrong)
     return {str(key): value for key, value in given.items()}
+
+
+def _quoted(text: str, texts: Collection[str]) -> str:
+    """The settings with quotes around the values of the keys in ``texts``, where they have none."""
+    written = []
+    for setting in re.split(r""",(?=(?:[^'"]|'[^']*'|"[^"]*")*$)""", text):
+        key, equals, value = (part.strip() for part in setting.partition("="))
+        plain = equals and key in texts and not value.startswith(("'", '"'))
+        written.append(f"{key}={value!r}" if plain else setting)
+    return ",".join(written)
 
 
 def _suits(value: object, kinds: tuple[type, ...]) -> bool:

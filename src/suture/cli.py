@@ -17,7 +17,7 @@ from typing import Any
 
 from jsonargparse import ArgumentError, Namespace
 
-from suture import measuring_commands, output, store_commands
+from suture import data_commands, measuring_commands, output, store_commands, training_commands, zoo_commands
 from suture.arguments import COMMANDS, parser, plainly
 from suture.errors import SutureError
 from suture.output import say
@@ -139,6 +139,9 @@ _COMMANDS: tuple[Command, ...] = (
     store_commands.status,
     store_commands.table,
     store_commands.verify,
+    data_commands.data,
+    training_commands.train,
+    zoo_commands.zoo,
 )
 
 if __name__ == "__main__":

@@ -124,12 +124,13 @@ def _patterns(text: str | None) -> tuple[str, ...] | None:
 
 def _settings(chosen: Namespace) -> dict[str, Any]:
     """How to measure: what a plan takes beside networks, cuts and data. Wrong numbers are refused first."""
-    from suture.choices import controls_named, fit_named, stitch_named
+    from suture.choices import controls_named, fit_named, stitch_named, variants_named
 
     for name, least in (("seeds", 1), ("fit_samples", 2), ("score_samples", 2), ("size", 1)):
         if chosen[name] is not None and chosen[name] < least:
             raise SutureError(f"--{name.replace('_', '-')} {chosen[name]}: give at least {least}")
     _runner(chosen)
+    variants_named(chosen.variant)
     return {
         "stitch": stitch_named(chosen.stitch) if chosen.stitch is not None else None,
         "fit": fit_named(chosen.fit),
@@ -146,10 +147,14 @@ def _runner(chosen: Namespace) -> Any:
 
 def _prepared(chosen: Namespace, models: list[Any], opened: Callable[[str], Any]) -> tuple[Any, Any, list[Any]]:
     """The store, if one is named, the data, and the networks."""
+    from suture.choices import variants_named
     from suture.data import load_data
+    from suture.data.variants import vary
 
+    variants = variants_named(chosen.variant)
     store = opened(chosen.out) if chosen.out is not None else None
-    data = load_data(chosen.data, size=chosen.size).limited(fit=chosen.fit_samples, score=chosen.score_samples)
+    data = vary(load_data(chosen.data, size=chosen.size), *variants)
+    data = data.limited(fit=chosen.fit_samples, score=chosen.score_samples)
     return store, data, [model.network(data.example) for model in models]
 
 

@@ -155,12 +155,7 @@ class Store:
         if record["status"] == "failed":
             write(failure, text(record))
             return
-        description, content = FILES[kind]
-        files = {name: text(record[entry]).encode() for entry, name in ASIDE.items() if entry in record}
-        files[description] = text({entry: value for entry, value in record.items() if entry not in ASIDE}).encode()
-        files[content] = tensors
-        files[DONE] = "".join(f"{hashlib.sha256(made).hexdigest()}  {name}\n" for name, made in files.items()).encode()
-        self._put(self.path / kind / key, files)
+        self._put(self.path / kind / key, contents(kind, record, tensors))
         failure.unlink(missing_ok=True)
 
     def _put(self, folder: Path, files: Mapping[str, bytes]) -> None:
@@ -187,6 +182,16 @@ class Store:
                 process = part.name.split(".")[-3]
                 if f".{platform.node()}." in part.name and not alive(process):
                     shutil.rmtree(part, ignore_errors=True)
+
+
+def contents(kind: str, record: Record, tensors: bytes) -> dict[str, bytes]:
+    """The files of a result, by name; the last says that all are there, with the SHA-256 of each."""
+    description, content = FILES[kind]
+    files = {name: text(record[entry]).encode() for entry, name in ASIDE.items() if entry in record}
+    files[description] = text({entry: value for entry, value in record.items() if entry not in ASIDE}).encode()
+    files[content] = tensors
+    files[DONE] = "".join(f"{hashlib.sha256(made).hexdigest()}  {name}\n" for name, made in files.items()).encode()
+    return files
 
 
 def _label(path: Path) -> Record:

@@ -124,11 +124,11 @@ def base(**changed: object) -> BaseModel:
     [
         (
             {"recipe": replace(PLAIN, batch=25)},
-            r"its recipe differ; recipe there: Recipe\(.*batch=50.*; here: .*batch=25",
+            r"its recipe differs; recipe there: Recipe\(.*batch=50.*; here: .*batch=25",
         ),
-        ({"seed": 4}, "its seed differ; seed there: 3; here: 4"),
-        ({"source": "zoo:convnet,width=3"}, "its network differ"),
-        ({"samples": few().take(torch.arange(200), "fewer")}, "its data differ; data there: few; here: fewer"),
+        ({"seed": 4}, "its seed differs; seed there: 3; here: 4"),
+        ({"source": "zoo:convnet,width=3"}, "its network differs"),
+        ({"samples": few().take(torch.arange(200), "fewer")}, "its data differs; data there: few; here: fewer"),
     ],
 )
 def test_another_trainings_checkpoint_is_refused(changed: dict[str, object], message: str, tmp_path: Path) -> None:
@@ -152,7 +152,6 @@ def test_the_epochs_of_one_training_share_its_progress(tmp_path: Path) -> None:
     assert steps[0] == 6
     assert late.tensors == base().train().tensors
     assert early.tensors == base(until=1).train().tensors != late.tensors
-    assert not tmp_path.exists(), "nothing is left of it"
     assert base().key != base(until=1).key
 
 
@@ -189,13 +188,10 @@ def test_a_worker_resumes_what_another_left(tmp_path: Path) -> None:
 
     activations = Activations(disk=ActivationFolder(tmp_path, 10**6))
     folder = tmp_path / "training" / base().key
-    folder.mkdir(parents=True)
-    steps: list[int] = []
     with pytest.raises(KeyboardInterrupt):
         base().train(folder, watch=_interrupting(4))
     assert base().run(activations).tensors == base().train().tensors
-    assert not (tmp_path / "training").exists()
-    assert steps == []
+    assert not folder.exists()
 
 
 def _interrupting(at: int):

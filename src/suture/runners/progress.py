@@ -17,13 +17,13 @@ class Progress(Protocol):
     """Is told how work goes on."""
 
     def begin(self, total: int, done: int) -> None:
-        """``total`` trials are to be measured, of which ``done`` are known already."""
+        """So many are to be done, trials most often, of which ``done`` are known already."""
 
     def working_on(self, what: str) -> None:
-        """This trial, in words, begins."""
+        """This one, in words, begins."""
 
     def done(self, what: str, error: str | None) -> None:
-        """This trial, in words, has been measured, or has failed."""
+        """This one, in words, is done, or has failed."""
 
     def end(self) -> None:
         """There is no more to come."""
@@ -48,16 +48,17 @@ class Silent:
 class Lines:
     """Plain lines, for pipes and files: one at most every ``every`` seconds, and one for each failure."""
 
-    def __init__(self, stream: TextIO | None = None, every: float = 10.0) -> None:
+    def __init__(self, stream: TextIO | None = None, every: float = 10.0, noun: str = "trial") -> None:
         self.stream = stream if stream is not None else sys.stderr
-        self.every = every
+        self.every, self.noun = every, noun
         self.total = self.finished = self.before = 0
         self.begun = self.last = time.monotonic()
 
     def begin(self, total: int, done: int) -> None:
-        """Say how many trials there are."""
+        """Say how many there are."""
         self.total, self.finished, self.before, self.begun = total, done, done, time.monotonic()
-        self._say(_trials(total) + (f", {done} measured before" if done else ""))
+        before = f", {done} {'measured' if self.noun == 'trial' else 'trained'} before" if done else ""
+        self._say(self._count(total) + before)
 
     def working_on(self, what: str) -> None:
         """Say nothing; the result will be said."""
@@ -69,13 +70,16 @@ class Lines:
         if error is not None:
             self._say(_failed(what, error))
         if self.finished == self.total:
-            self._say(f"{_trials(self.total)} in {clock(elapsed)}")
+            self._say(f"{self._count(self.total)} in {clock(elapsed)}")
         elif time.monotonic() - self.last >= self.every:
             left = elapsed / (self.finished - self.before) * (self.total - self.finished)
-            self._say(f"{self.finished}/{_trials(self.total)}, {clock(elapsed)} gone, about {clock(left)} left")
+            self._say(f"{self.finished}/{self._count(self.total)}, {clock(elapsed)} gone, about {clock(left)} left")
 
     def end(self) -> None:
         """Say nothing more."""
+
+    def _count(self, count: int) -> str:
+        return f"{count} {self.noun}{'' if count == 1 else 's'}"
 
     def _say(self, line: str) -> None:
         self.last = time.monotonic()
@@ -130,18 +134,14 @@ class _TimeLeft(ProgressColumn):
         return Text(f"{clock(gone)} gone, {clock(gone / done * (task.total - task.completed))} left")
 
 
-def shown() -> Progress:
-    """Choose a bar where standard error is a terminal, else plain lines."""
+def shown(noun: str = "trial") -> Progress:
+    """Choose a bar where standard error is a terminal, else plain lines, which count what ``noun`` says."""
     console = Console(stderr=True)
-    return Bar(console) if sys.stderr.isatty() and not console.is_dumb_terminal else Lines()
+    return Bar(console) if sys.stderr.isatty() and not console.is_dumb_terminal else Lines(noun=noun)
 
 
 def _failed(what: str, error: str) -> str:
     return " ".join(f"failed: {what}: {error}".split())
-
-
-def _trials(count: int) -> str:
-    return f"{count} trial{'' if count == 1 else 's'}"
 
 
 def clock(seconds: float) -> str:

@@ -14,7 +14,6 @@ import shutil
 import time
 import traceback
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -34,6 +33,7 @@ from suture.runners import Base, Outcome
 from suture.saving import tensors_of
 from suture.seeds import digest
 from suture.store import NETWORKS
+from suture.zoo.artefacts import Weights
 from suture.zoo.building import Built, resolve
 from suture.zoo.cards import scored
 from suture.zoo.sources import Source, parse_source
@@ -62,7 +62,7 @@ class BaseModel(Base):
     recipe: Recipe
     seed: int = 0
     name: str = ""
-    start: "BaseModel | None" = None
+    start: "BaseModel | Weights | None" = None
     parts: Parts = Parts()
     until: int | None = None
     scored_on: tuple[Samples, ...] = ()
@@ -119,17 +119,25 @@ class BaseModel(Base):
     @property
     def bases(self) -> tuple["BaseModel", ...]:
         """The base model that it starts from."""
-        return () if self.start is None else (self.start,)
+        return (self.start,) if isinstance(self.start, BaseModel) else ()
 
     def after(self, tensors: Mapping[str, bytes]) -> "BaseModel":
         """The same, with the weights that it starts from."""
-        return self if self.start is None else replace(self, weights=tensors[self.start.key])
+        return replace(self, weights=tensors[self.start.key]) if isinstance(self.start, BaseModel) else self
 
     def run(self, activations: Activations) -> Outcome:
         """Train it: the card, and the weights. What was begun before and killed goes on."""
-        begun, disk = time.perf_counter(), activations.disk
+        begun = time.perf_counter()
         try:
-            return self.train(disk.path / "training" / replace(self, until=None).key if disk is not None else None)
+            if activations.disk is None:
+                return self.train()
+            folder = activations.disk.path / "training" / replace(self, until=None).key
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            with FileLock(folder.with_suffix(".lock")):  # of all that are epochs of one training
+                outcome = self.train(folder)
+                if self.until is None:
+                    shutil.rmtree(folder, ignore_errors=True)
+            return outcome
         except Exception as error:  # a factory may raise anything
             reason = {"error": f"{type(error).__name__}: {error}", "traceback": traceback.format_exc()}
             return Outcome(self._card("failed", time.perf_counter() - begun) | reason)
@@ -142,19 +150,11 @@ class BaseModel(Base):
     ) -> Outcome:
         """Train it: the card, and the weights. ``told`` and ``watch`` are those of ``Training``.
 
-        The ``folder`` has its checkpoints while it trains, and is gone when it is done; after ``until`` it stays, for
-        whom the same training goes on further. Raises what ``Training`` raises.
+        The ``folder`` has its checkpoints, and one process at a time; they stay for whoever keeps the outcome to remove.
+        Raises what ``Training`` raises.
         """
-        if folder is None:
-            return self._trained(None, told, watch)
-        folder.mkdir(parents=True, exist_ok=True)
-        with FileLock(folder / "lock"):
-            outcome = self._trained(Checkpoints(folder, self._training), told, watch)
-        if self.until is None:
-            shutil.rmtree(folder, ignore_errors=True)
-            with suppress(OSError):
-                folder.parent.rmdir()
-        return outcome
+        checkpoints = Checkpoints(folder, self._training) if folder is not None else None
+        return self._trained(checkpoints, told, watch)
 
     def _trained(self, checkpoints: Checkpoints | None, told: Told, watch: Watch) -> Outcome:
         built = self._built

@@ -44,7 +44,8 @@ def logits(model: nn.Module, preprocess: Preprocessing, samples: Samples, device
     model = model.to(device)
     with one_thread(), torch.no_grad():
         parts = [
-            model(preprocess(as_floats(images.to(device)))).float().cpu() for images in torch.split(samples.images, _CHUNK)
+            model(preprocess(as_floats(images.to(device)))).float().cpu()
+            for images in torch.split(samples.images, _CHUNK)
         ]
     model.cpu()
     return torch.cat(parts)

@@ -9,22 +9,26 @@ its preprocessing and its trained weights::
     torchvision:vgg19_bn,num_classes=10             torchvision's classification models
     zoo:resnet,width=16,blocks=(1,1,1)              the networks of ``suture.zoo``
     path/to/file.py:factory,width=8@weights.pt      a callable in a Python file of the user's
+    path/to/folder                                  a network that ``suture train`` made, or a store has
 
 Values are Python literals, else strings. Commas and ``@`` inside brackets or quotes belong to the value;
 what follows the first ``@`` outside them is the path of the checkpoint. Keys that begin with
 ``preprocess.`` set the fields of ``Preprocess`` (``preprocess.size=32``, ``preprocess.mean=0.5``): the dot
-keeps them apart from every factory's arguments. ``suture.zoo.building`` builds what a source names.
+keeps them apart from every factory's arguments. A folder stands for the source on its card, with its
+weights. ``suture.zoo.building`` builds what a source names.
 """
 
 import ast
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 from suture.errors import DataError, SourceError
 from suture.preprocess import Preprocess
+from suture.zoo.artefacts import WEIGHTS, card_in, is_artefact
 
 EXAMPLES = {
     "timm": "timm:resnet18,num_classes=10",
@@ -58,17 +62,30 @@ class Source:
     checkpoint: str | None = None
     preprocess: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def called(self) -> str:
+        """A short name: that on the card of a trained network, else of its weights' file, else of the model."""
+        if self.checkpoint is None:
+            return self.name
+        path = Path(self.checkpoint).expanduser()
+        if path.name == WEIGHTS and is_artefact(path.parent):
+            return card_in(path.parent).get("name") or path.parent.resolve().name
+        return path.stem
+
 
 def parse_source(text: str) -> Source:
     """Read a model string.
 
-    Raises ``SourceError`` when it names no kind of source, or when what follows the name is not ``key=value``
-    with distinct keys, then a checkpoint.
+    Raises ``SourceError`` when it names no kind of source, when what follows the name is not ``key=value``
+    with distinct keys, then a checkpoint, and for a folder whose network is not whole.
     """
+    if is_artefact(text):
+        return _trained(text)
     head = _HEAD.match(text)
     if head is None:
         examples = ", ".join(f"{example!r} ({kind})" for kind, example in EXAMPLES.items())
-        raise SourceError(f"no model source {text!r}; name a model like one of {examples}")
+        folder = ", or the folder of a network that suture train made" if "/" in text or Path(text).is_dir() else ""
+        raise SourceError(f"no model source {text!r}; name a model like one of {examples}{folder}")
     rest = text[head.end() :]
     at = next((i for i, c in _outside(rest, text) if c == "@"), len(rest))
     if rest[at:] == "@":
@@ -86,6 +103,17 @@ def parse_source(text: str) -> Source:
         checkpoint=rest[at + 1 :] or None,
         preprocess=_preprocess(values, text),
     )
+
+
+def _trained(folder: str) -> Source:
+    """The network in a folder: the source on its card with the weights there."""
+    source = str(card_in(folder)["source"])
+    weights = str(Path(folder) / WEIGHTS)
+    if is_artefact(source):
+        raise SourceError(
+            f"the card in {folder} names another folder, {source!r}, as its source; train the network again"
+        )
+    return replace(parse_source(source), text=f"{source}@{weights}", checkpoint=weights)
 
 
 def _outside(part: str, text: str) -> Iterator[tuple[int, str]]:

@@ -60,7 +60,7 @@ class Checkpoints:
         if differing:
             first = differing[0]
             raise CheckpointError(
-                f"{path} is the checkpoint of another training: its {' and '.join(differing)} differ; {first} there: "
+                f"{path} is the checkpoint of another training: its {' and '.join(differing)} differ{'s' * (len(differing) == 1)}; {first} there: "
                 f"{theirs.get(first, ['unknown'])[0]}; here: {self.training[first][0]}; go on with the settings it was "
                 "begun with, or name another folder"
             )

@@ -1,0 +1,47 @@
+"""The command that shows data, ``data``."""
+
+from pathlib import Path
+
+from jsonargparse import Namespace
+
+from suture import output
+from suture.errors import SutureError
+from suture.output import say
+
+
+def data(chosen: Namespace, command: str) -> int:
+    """Count the samples of every class in every role, and draw some where a folder is named; the exit code."""
+    from suture.choices import variants_named
+    from suture.data import load_data
+    from suture.data.variants import vary
+    from suture.report.networks import labels_table
+    from suture.report.pictures import draw_samples, label_statistics
+    from suture.store_files import writing_to
+
+    if chosen.size is not None and chosen.size < 1:
+        raise SutureError(f"--size {chosen.size}: give at least 1")
+    variants = variants_named(chosen.variant)
+    found = vary(load_data(chosen.source, size=chosen.size), *variants)
+    files = []
+    if chosen.out is not None:
+        folder = Path(chosen.out).expanduser()
+        with writing_to(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            files = draw_samples(found, folder / "data")
+    counts = label_statistics(found)
+    shape = tuple(found.example.shape[1:])
+    if chosen.json:
+        output.show_json(
+            {
+                "data": found.name,
+                "shape": shape,
+                "counts": {role: {str(name): int(n) for name, n in row.items()} for role, row in counts.iterrows()},
+                "files": [str(file) for file in files],
+            }
+        )
+    else:
+        size = "×".join(map(str, shape))
+        output.show(f"{found.name}: images {size}, {len(found.classes)} classes", "", labels_table(counts))
+    for file in files:
+        say(f"wrote {file}")
+    return 0

@@ -1,0 +1,106 @@
+"""What parsers of the command line are made of: their help, and the arguments that many commands share."""
+
+import shutil
+import textwrap
+from collections.abc import Callable
+from typing import Any
+
+from jsonargparse import ArgumentParser, DefaultHelpFormatter
+
+MODEL = (
+    "timm:NAME, torchvision:NAME, zoo:NAME or path/to/file.py:FACTORY, then arguments (,key=value) and trained "
+    "weights (@file.safetensors); or the folder of a network that suture train made"
+)
+
+VARIANTS = (
+    "subset",
+    "half",
+    "without",
+    "relabelled",
+    "random-labels",
+    "super-classes",
+    "objects-animals",
+    "grey3",
+    "correlated",
+    "digit",
+    "colour",
+    "colour-only",
+    "decorrelated",
+    "blacked-out",
+)  #: the keys of ``suture.data.variants.VARIANTS``, which takes long to import
+
+
+class Help(DefaultHelpFormatter):
+    """Help of at most 98 columns; examples keep their lines, and only telling defaults are told."""
+
+    def __init__(self, prog: str, **settings: Any) -> None:
+        width = min(shutil.get_terminal_size().columns, 100) - 2
+        super().__init__(prog, **settings | {"width": width})  # type: ignore[no-untyped-call]
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return text if "\n" in text else textwrap.fill(text, width)
+
+    def _get_help_string(self, action: Any) -> str:
+        if action.option_strings in (["--print_config"], ["--version"]):
+            return {"print_config": "print the settings as YAML, for --config", "version": "show the version"}[
+                action.option_strings[0][2:]
+            ] + " and exit"
+        default = "" if action.default in (None, False, "==SUPPRESS==") else " (default: %(default)s)"
+        return (action.help or "") + default
+
+    def _format_action(self, action: Any) -> str:
+        made: str = super()._format_action(action)
+        return made.partition("\n")[2] if action.dest in ("command", "what") else made
+
+
+class Parser(ArgumentParser):
+    """A parser whose help may end with what takes long to find out."""
+
+    more: Callable[[], str] | None = None
+
+    def format_help(self, *given: Any, **settings: Any) -> str:
+        """Write the help."""
+        text: str = super().format_help(*given, **settings)
+        return f"{text}\n{self.more()}\n" if self.more is not None else text
+
+
+def new_parser(about: str, *examples: str, **settings: Any) -> Parser:
+    """Make a parser, with what the command does and examples of it."""
+    shown = "\n".join(f"  {example}" for example in examples)
+    return Parser(
+        description=about,
+        epilog=f"example{'s' if len(examples) > 1 else ''}:\n{shown}" if examples else None,
+        formatter_class=Help,
+        exit_on_error=False,
+        allow_abbrev=False,
+        **settings,
+    )
+
+
+def add_running(parser: ArgumentParser) -> None:
+    """Add the settings of where and how trials run."""
+    add = parser.add_argument
+    add("--on", type=str, default="local", metavar="WHERE", help="local, ray, or ray:ADDRESS of a cluster")
+    add("--workers", type=int, default=None, metavar="N", help="processes on this machine; by default as many as pay")
+    add("--ram", type=str, default=None, metavar="SIZE", help="that all processes may take together, such as 8GB")
+    add("--disk", type=str, default=None, metavar="SIZE", help="that cached activations may take, such as 20GB")
+    add("--retry", action="store_true", help="measure again what failed before, in the folder --out")
+
+
+def add_variant(parser: ArgumentParser) -> None:
+    """Add the variants of the data."""
+    parser.add_argument(
+        "--variant",
+        type=str,
+        nargs="+",
+        default=None,
+        metavar="VARIANT",
+        help="changes of the data, in order: "
+        + ", ".join(VARIANTS)
+        + "; with settings as in subset,n=5000 or relabelled,label=truck,to=ship",
+    )
+
+
+def add_json(parser: ArgumentParser) -> None:
+    """Add the choice of JSON."""
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")

@@ -1,0 +1,91 @@
+"""Trained networks as folders: ``card.json``, ``model.safetensors`` and ``done``, as a store has them for each network.
+
+``suture train`` makes such a folder, ``networks/KEY`` in a store is one, and a model string may name one. ``done`` has
+the SHA-256 of the others and is written last: without it the training is not over.
+"""
+
+import hashlib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import final
+
+from safetensors import SafetensorError
+from safetensors.torch import load as from_bytes
+
+from suture.errors import CheckpointError, SourceError, StoreError
+from suture.records import Record
+from suture.runners import Outcome
+from suture.store import DONE, FILES, NETWORKS, contents
+from suture.store_files import flush, read, writing_to
+from suture.writing import whole
+
+CARD, WEIGHTS = FILES[NETWORKS]
+
+
+def is_artefact(folder: str | Path) -> bool:
+    """Whether there is a trained network in a folder, whole or not."""
+    return (Path(folder).expanduser() / CARD).is_file()
+
+
+def is_whole(folder: Path) -> bool:
+    """Whether the network in a folder is there with all that belongs to it."""
+    return all((folder / name).is_file() for name in (CARD, WEIGHTS, DONE))
+
+
+def card_in(folder: str | Path) -> Record:
+    """Read the card of a trained network. Raises ``SourceError`` where it is not whole, or damaged."""
+    folder = Path(folder).expanduser()
+    if not is_whole(folder):
+        lacking = [name for name in (CARD, WEIGHTS, DONE) if not (folder / name).is_file()]
+        raise SourceError(
+            f"{folder} has no whole trained network: it lacks {', '.join(lacking)}; let suture train end there"
+        )
+    try:
+        card = read(folder / CARD)
+    except StoreError as error:
+        raise SourceError(f"{folder / CARD} is damaged ({error.__cause__}); train the network again") from error
+    if not isinstance(card, dict) or not isinstance(card.get("source"), str):
+        raise SourceError(f"{folder / CARD} is no card of a trained network: it names no source; train it again")
+    return card
+
+
+def keep(folder: Path, outcome: Outcome) -> None:
+    """Write a trained network into a folder, ``done`` last. Raises ``OutputError`` where it cannot be written to."""
+    files = contents(NETWORKS, outcome.record, outcome.tensors)
+    with writing_to(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, content in files.items():
+            with whole(folder / name) as temporary:
+                temporary.write_bytes(content)
+            flush(folder)
+
+
+@final
+@dataclass(frozen=True)
+class Weights:
+    """Weights that are there already, for a training to start from; known by their content."""
+
+    name: str
+    tensors: bytes = field(repr=False)  #: the content of a safetensors file
+
+    def __post_init__(self) -> None:
+        try:
+            from_bytes(self.tensors)
+        except SafetensorError as error:
+            raise CheckpointError(
+                f"{self.name} is damaged or has no safetensors ({error}); copy it again, or name another file"
+            ) from error
+
+    @property
+    def key(self) -> str:
+        """A hash of the weights."""
+        return f"weights {hashlib.sha256(self.tensors).hexdigest()[:20]}"
+
+    @property
+    def where(self) -> str:
+        """What they are, in words."""
+        return f"the weights in {self.name}"
+
+    def train(self) -> Outcome:
+        """The weights as they are: there is nothing to be trained."""
+        return Outcome({"status": "ok"}, self.tensors)

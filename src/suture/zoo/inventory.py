@@ -1,0 +1,161 @@
+"""What trained networks reach, in one table: a row for each network and each test set that it was scored on.
+
+Accuracies are fractions with 95 % intervals over test images (``low``, ``high``), seconds are those of one thread. The
+first test set of a network is that of its own data (``own``); others show what it does elsewhere.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from pyarrow import ArrowException
+
+from suture.errors import DataError
+from suture.records import Record
+from suture.seeds import generator
+from suture.store import NETWORKS, Store
+from suture.zoo.ledger import Entry
+from suture.zoo.loading import load_model
+from suture.zoo.recipes import RECIPES
+
+COLUMNS = (
+    "name",
+    "seed",
+    "key",
+    "source",
+    "data",
+    "images",
+    "recipe",
+    "start",
+    "parts",
+    "until",
+    "score_data",
+    "own",
+    "accuracy",
+    "low",
+    "high",
+    "n",
+    "worst_class",
+    "worst",
+    "seconds",
+    "rate",
+    "epochs",
+    "steps",
+    "loss",
+    "losses",
+    "parameters",
+    "cuts",
+    "device",
+    "precision",
+    "processor",
+    "torch",
+    "suture",
+    "experiments",
+    "deviation",
+)
+"""``rate`` is in training images a second, ``losses`` are the mean losses of the epochs in nats, as text."""
+
+
+def gather(store: Store, entries: Sequence[Entry] = ()) -> pd.DataFrame:
+    """Make the table of all networks that are trained in a store; what ``entries`` of a ledger say is in it too.
+
+    It is in the order of the entries, then of names, and of seeds. Raises ``DataError`` where the store has none,
+    ``StoreError`` where a card is damaged.
+    """
+    planned = {entry.name: entry for entry in entries}
+    cards = {key: store.record(NETWORKS, key) for key in sorted(store.finished(NETWORKS))}
+    rows = [row for key, card in cards.items() for row in _rows(key, card, planned.get(card["name"]))]
+    if not rows:
+        raise DataError(f"{store.path} has no trained network; train some with suture zoo train --out {store.path}")
+    order = {name: place for place, name in enumerate(planned)}
+    rows.sort(key=lambda row: (order.get(row["name"], len(order)), row["name"], row["seed"], not row["own"]))
+    return pd.DataFrame(rows, columns=list(COLUMNS)).astype({"until": "Int64", "seed": "int64"})
+
+
+def load(path: str | Path) -> pd.DataFrame:
+    """Read a table that ``save`` wrote. Raises ``DataError`` where it is none."""
+    path = Path(path).expanduser()
+    try:
+        table = pd.read_parquet(path)
+    except (OSError, ArrowException) as error:
+        raise DataError(f"{path} is no table of networks ({error}); give one that suture zoo table wrote") from error
+    lacking = [name for name in COLUMNS if name not in table.columns]
+    if lacking:
+        raise DataError(
+            f"{path} is no table of networks, without {', '.join(lacking)}; give one that suture zoo table wrote"
+        )
+    return table
+
+
+def missing(table: pd.DataFrame, entries: Iterable[Entry]) -> dict[str, tuple[int, ...]]:
+    """The seeds of entries of a ledger that a table lacks, by name."""
+    there = set(zip(table["name"], table["seed"], strict=True))
+    found = {entry.name: tuple(seed for seed in entry.seeds if (entry.name, seed) not in there) for entry in entries}
+    return {name: seeds for name, seeds in found.items() if seeds}
+
+
+def _rows(key: str, card: Record, planned: Entry | None) -> Iterator[dict[str, Any]]:
+    losses, data, machine = card["losses"], card["data"], card["machine"]
+    about = {
+        "name": card["name"],
+        "seed": card["seed"],
+        "key": key,
+        "source": card["source"],
+        "data": data["name"],
+        "images": data["samples"],
+        "recipe": planned.recipe if planned is not None else recipe_name(card["recipe"]),
+        "start": card["start"] or "",
+        "parts": card["parts"],
+        "until": card["until"],
+        "seconds": card["seconds"],
+        "rate": card["epochs"] * data["samples"] / card["seconds"] if card["seconds"] else float("nan"),
+        "epochs": card["epochs"],
+        "steps": card["steps"],
+        "loss": losses[-1] if losses else float("nan"),
+        "losses": " ".join(f"{loss:.4g}" for loss in losses),
+        "parameters": card["parameters"],
+        "cuts": cuts_of(card["source"], tuple(data["shape"])),
+        "device": card["device"],
+        "precision": card["precision"],
+        "processor": machine["processor"],
+        "torch": machine["torch"],
+        "suture": machine["suture"],
+        "experiments": ", ".join(planned.experiments) if planned is not None else "",
+        "deviation": planned.deviation if planned is not None else "",
+    }
+    distinct: dict[str, Record] = {}
+    for scored in card["scores"]:
+        distinct.setdefault(scored["data"]["fingerprint"], scored)
+    for place, scored in enumerate(distinct.values()):
+        yield about | {"score_data": scored["data"]["name"], "own": place == 0} | _scores(scored)
+
+
+def _scores(scored: Record) -> dict[str, Any]:
+    accuracy, classes = scored["accuracy"], scored["classes"]
+    worst = min(classes, key=lambda name: classes[name]["value"])
+    return {
+        "accuracy": accuracy["value"],
+        "low": accuracy["low"],
+        "high": accuracy["high"],
+        "n": accuracy["n"],
+        "worst_class": worst,
+        "worst": classes[worst]["value"],
+    }
+
+
+def recipe_name(recipe: str) -> str:
+    """The name of a recipe that a card has in full; in full, where it has none."""
+    return {str(known): name for name, known in RECIPES.items()}.get(recipe, recipe)
+
+
+@cache
+def cuts_of(source: str, shape: tuple[int, ...]) -> int:
+    """At how many places a network can be cut, by its model string and the shape (C, H, W) of its images."""
+    random = generator("example", source)
+    example = torch.randint(0, 256, (4, *shape), dtype=torch.uint8, generator=random)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return len(load_model(source).network(example).cuts)

@@ -1,0 +1,186 @@
+"""The commands about the networks of the papers' experiments: ``zoo`` and what follows it."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jsonargparse import Namespace
+
+from suture import output
+from suture.errors import DataError, RunnerError, SutureError
+from suture.output import say
+
+
+def zoo(chosen: Namespace, command: str) -> int:
+    """Do what ``zoo`` is told; the exit code."""
+    return _COMMANDS[chosen.what](chosen[chosen.what], command)
+
+
+def _networks(chosen: Namespace, command: str) -> int:
+    from suture.report import ledgers
+
+    rows = ledgers.network_rows(_ledger())
+    if chosen.json:
+        output.show_json(rows)
+    else:
+        output.show(ledgers.networks_table(rows), "", ledgers.networks_text(rows))
+    return 0
+
+
+def _recipes(chosen: Namespace, command: str) -> int:
+    from suture.report.networks import recipe_words, recipes_table
+    from suture.zoo.recipes import RECIPES
+
+    if chosen.json:
+        output.show_json(
+            {name: {"recipe": str(recipe), "words": recipe_words(recipe)} for name, recipe in RECIPES.items()}
+        )
+    else:
+        output.show(recipes_table(RECIPES))
+    return 0
+
+
+def _plan(chosen: Namespace, command: str) -> int:
+    from suture.report import ledgers
+
+    if chosen.workers < 1:
+        raise SutureError(f"--workers {chosen.workers}: give at least 1")
+    entries = _chosen(chosen.only)
+    if chosen.json:
+        output.show_json(ledgers.record(entries, chosen.workers))
+    else:
+        said = ledgers.total_words(entries, chosen.workers)
+        output.show(ledgers.ledger_text(entries, output.width()), "", said)
+    return 0
+
+
+def _train(chosen: Namespace, command: str) -> int:
+    from suture.choices import device_named, runner_named
+    from suture.runners import run
+    from suture.runners.progress import shown
+    from suture.store import Store
+    from suture.zoo import ledger
+
+    runner = runner_named(chosen.on, workers=chosen.workers, ram=chosen.ram, disk=chosen.disk)
+    device = device_named(chosen.device)
+    entries = _chosen(chosen.only, _seeds(chosen.seeds))
+    wanted = ledger.models(entries, _loader(chosen.data), device=device)
+    store = Store.make(chosen.out)
+    say(f"{len(wanted)} base networks of {len(entries)} kinds")
+    try:
+        run(
+            wanted,
+            store=store,
+            on=runner,
+            progress=shown("network"),
+            retry=chosen.retry,
+            extend=True,
+            command=command,
+        )
+    except RunnerError as error:
+        say(f"suture: {error}; --retry trains again what failed")
+    return _summary(store, chosen.json, {model.key for model in wanted})
+
+
+def _summary(store: Any, as_json: bool, keys: set[str]) -> int:
+    """Show what the networks that were asked for reach; the exit code, 1 where some are not trained."""
+    from suture.report import ledgers
+    from suture.store import NETWORKS
+
+    done = sorted(store.finished(NETWORKS) & keys)
+    cards = [store.record(NETWORKS, key) for key in done]
+    if as_json:
+        output.show_json(dict(zip(done, cards, strict=True)))
+    elif cards:
+        output.show(ledgers.reached_table(cards))
+    say(f"{len(done)} of {len(keys)} networks are trained, in {store.path}")
+    return 0 if len(done) == len(keys) else 1
+
+
+def _table(chosen: Namespace, command: str) -> int:
+    from suture.report.ledgers import inventory_table
+    from suture.report.zoo_page import page
+    from suture.store import Store
+    from suture.table import save
+    from suture.zoo import inventory
+
+    path = Path(chosen.results).expanduser()
+    entries = _ledger()
+    table = inventory.load(path) if path.is_file() else inventory.gather(Store(path), entries)
+    if chosen.json:
+        output.show_json(output.records(table))
+    else:
+        output.show(inventory_table(table))
+    if chosen.out is not None:
+        say(f"wrote {save(table, Path(chosen.out).expanduser())}")
+    if chosen.page is not None:
+        say(f"wrote {_write(Path(chosen.page).expanduser(), page(table, entries))}")
+    return 0
+
+
+def _write(path: Path, text: str) -> Path:
+    from suture.store_files import write, writing_to
+
+    with writing_to(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write(path, text)
+    return path
+
+
+# --- what of the ledger is asked for ----------------------------------------------------------------------------------
+
+
+def _ledger() -> Any:
+    from suture.zoo import ledger
+
+    return ledger.LEDGER
+
+
+def _chosen(only: str | None, seeds: tuple[int, ...] | None = None) -> list[Any]:
+    """The entries of the ledger whose name, or one of whose experiments, a pattern suits, with these of their seeds."""
+    entries = list(_ledger())
+    if only is not None:
+        suited = [e for e in entries if any(fnmatchcase(name, only) for name in (e.name, *e.experiments))]
+        if not suited:
+            names = ", ".join(entry.name for entry in entries)
+            raise SutureError(f"--only {only} suits no network; give a pattern such as mlp*; the networks: {names}")
+        entries = suited
+    if seeds is None:
+        return entries
+    kept = [replace(entry, seeds=tuple(seed for seed in entry.seeds if seed in seeds)) for entry in entries]
+    kept = [entry for entry in kept if entry.seeds]
+    if not kept:
+        there = sorted({seed for entry in entries for seed in entry.seeds})
+        raise SutureError(f"--seeds {','.join(map(str, seeds))}: none of these; the networks have {there}")
+    return kept
+
+
+def _seeds(text: str | None) -> tuple[int, ...] | None:
+    if text is None:
+        return None
+    names = [name.strip() for name in text.split(",")]
+    if not all(name.isdecimal() for name in names):
+        raise SutureError(f"--seeds {text}: give whole numbers from 0, separated by commas, such as 0,1")
+    return tuple(map(int, names))
+
+
+def _loader(folder: str | None) -> Callable[[str], Any]:
+    """What loads data by the names of the ledger, once each: from folders of these names, or from the hub."""
+    from suture.data import load_data
+
+    if folder is not None and not Path(folder).expanduser().is_dir():
+        raise DataError(f"--data {folder} is no folder; give one that has the folders mnist and cifar10")
+
+    @cache
+    def load(name: str) -> Any:
+        if folder is None:
+            return load_data(name)
+        return load_data("+".join(str(Path(folder).expanduser() / part) for part in name.split("+")), name=name)
+
+    return load
+
+
+_COMMANDS = {"networks": _networks, "recipes": _recipes, "plan": _plan, "train": _train, "table": _table}
