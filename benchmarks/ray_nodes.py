@@ -44,7 +44,7 @@ def plan(folder: Path, trials: int):  # type: ignore[no-untyped-def]
     from suture.fits import TaskLoss
     from suture.zoo import convnet, load_network
     from suture.zoo.recipes import DIGITS
-from suture.zoo.training import train
+    from suture.zoo.training import train
 
     data = suture.load_data("digits")
     weights = {name: folder / f"{name}.safetensors" for name in "AB"}

@@ -42,12 +42,12 @@ def run(
     """Measure the trials of a plan; the table, one row per trial and score, in the plan's order.
 
     A plan may also have base models, which are trained and give no row, and trials for ``Later``, when theirs are
-    trained. With ``store``, a folder, everything measured is kept there as soon as it is there, and what is there already is not
-    measured again: a run that was stopped goes on where it was. Several processes may run one plan into one store, and
-    share the work. ``on`` says where trials run: ``Local()`` by default, or ``Ray()``; the scores are the same, bit for
-    bit. A trial that fails is recorded (``status`` is ``failed``, ``error`` says why), does not stop the others, and is
-    measured again only with ``retry``. ``extend`` lets a store take trials of another plan than its own. ``command`` is
-    how a shell would go on with the run, for people who find the folder.
+    trained. With ``store``, a folder, everything measured is kept there as soon as it is there, and what is there
+    already is not measured again: a run that was stopped goes on where it was. Several processes may run one plan into
+    one store, and share the work. ``on`` says where trials run: ``Local()`` by default, or ``Ray()``; the scores are
+    the same, bit for bit. A trial that fails is recorded (``status`` is ``failed``, ``error`` says why), does not stop
+    the others, and is measured again only with ``retry``. ``extend`` lets a store take trials of another plan than its
+    own. ``command`` is how a shell would go on with the run, for people who find the folder.
 
     Raises ``DataError`` where the plan has no trial, ``StoreError`` where the folder is another run's, ``OutputError``
     where it cannot be written to, ``RunnerError`` where trials cannot run; an interruption at the keyboard ends it

@@ -150,8 +150,8 @@ class BaseModel(Base):
     ) -> Outcome:
         """Train it: the card, and the weights. ``told`` and ``watch`` are those of ``Training``.
 
-        The ``folder`` has its checkpoints, and one process at a time; they stay for whoever keeps the outcome to remove.
-        Raises what ``Training`` raises.
+        The ``folder`` has its checkpoints, and one process at a time; they stay for whoever keeps the outcome to
+        remove. Raises what ``Training`` raises.
         """
         checkpoints = Checkpoints(folder, self._training) if folder is not None else None
         return self._trained(checkpoints, told, watch)

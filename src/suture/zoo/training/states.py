@@ -58,9 +58,9 @@ class Checkpoints:
         theirs = _header(path)["training"]
         differing = [name for name, (_, hashed) in self.training.items() if theirs.get(name, ["", ""])[1] != hashed]
         if differing:
-            first = differing[0]
+            first, verb = differing[0], "differs" if len(differing) == 1 else "differ"
             raise CheckpointError(
-                f"{path} is the checkpoint of another training: its {' and '.join(differing)} differ{'s' * (len(differing) == 1)}; {first} there: "
+                f"{path} is the checkpoint of another training: its {' and '.join(differing)} {verb}; {first} there: "
                 f"{theirs.get(first, ['unknown'])[0]}; here: {self.training[first][0]}; go on with the settings it was "
                 "begun with, or name another folder"
             )
