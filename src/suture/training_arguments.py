@@ -161,8 +161,20 @@ def _table_parser() -> ArgumentParser:
         "suture zoo table networks.parquet --page docs/zoo.md",
     )
     add = parser.add_argument
-    add("results", type=str, metavar="RUN", help="the folder of a run, or a table that this command wrote")
-    add("--out", type=str, default=None, metavar="FILE", help="write the table, as parquet")
+    add(
+        "results",
+        type=str,
+        nargs="+",
+        metavar="RUN",
+        help="the folder of a run, or a table that this command wrote; of one network the last counts",
+    )
+    add(
+        "--out",
+        type=str,
+        default=None,
+        metavar="FILE",
+        help="add the rows to a table, as parquet; what it has of other networks stays",
+    )
     add("--page", type=str, default=None, metavar="FILE", help="write the page, as Markdown")
     add_json(parser)
     return parser

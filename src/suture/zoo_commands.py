@@ -13,6 +13,8 @@ from suture import output
 from suture.errors import DataError, RunnerError, SutureError
 from suture.output import say
 
+THROUGHPUT = "throughput.txt"  #: beside a table of networks, what benchmarks/training_throughput.py found
+
 
 def zoo(chosen: Namespace, command: str) -> int:
     """Do what ``zoo`` is told; the exit code."""
@@ -107,9 +109,12 @@ def _table(chosen: Namespace, command: str) -> int:
     from suture.table import save
     from suture.zoo import inventory
 
-    path = Path(chosen.results).expanduser()
     entries = _ledger()
-    table = inventory.load(path) if path.is_file() else inventory.gather(Store(path), entries)
+    paths = [Path(result).expanduser() for result in chosen.results]
+    tables = [inventory.load(path) if path.is_file() else inventory.gather(Store(path), entries) for path in paths]
+    if chosen.out is not None and (there := Path(chosen.out).expanduser()).is_file():
+        tables.insert(0, inventory.load(there))
+    table = inventory.joined(tables, entries)
     if chosen.json:
         output.show_json(output.records(table))
     else:
@@ -117,7 +122,9 @@ def _table(chosen: Namespace, command: str) -> int:
     if chosen.out is not None:
         say(f"wrote {save(table, Path(chosen.out).expanduser())}")
     if chosen.page is not None:
-        say(f"wrote {_write(Path(chosen.page).expanduser(), page(table, entries))}")
+        beside = [path.parent / THROUGHPUT for path in paths if path.is_file()]
+        throughput = [line for path in beside if path.is_file() for line in path.read_text().splitlines()]
+        say(f"wrote {_write(Path(chosen.page).expanduser(), page(table, entries, throughput))}")
     return 0
 
 

@@ -254,7 +254,9 @@ def row(**settings: Any) -> dict[str, Any]:
 
 
 def table_of(*rows: dict[str, Any]) -> pd.DataFrame:
-    return pd.DataFrame(rows, columns=list(inventory.COLUMNS)).astype({"until": "Int64"})
+    """A table of rows, each another network unless they have keys."""
+    keyed = [row | {"key": row["key"] or f"network {place}"} for place, row in enumerate(rows)]
+    return pd.DataFrame(keyed, columns=list(inventory.COLUMNS)).astype({"until": "Int64"})
 
 
 RESNET = "zoo:resnet,blocks=(2,2,2,2),width=16"
@@ -295,6 +297,34 @@ def test_colour_mnist_stands_beside_the_paper() -> None:
     assert "| colour only | 68.6 | 60.0 | 1 |" in page
     assert "Colour-only is the lowest; in the paper it is." in page
     assert "Colour-only is **not** the lowest" in zoo_page.page(colours(correlated=0.5, colour_only=0.6))
+
+
+def test_of_one_network_from_one_device_the_later_row_counts_and_nothing_else_is_lost() -> None:
+    first = table_of(row(key="a", accuracy=0.5), row(key="b", accuracy=0.6), row(key="a", accuracy=0.7, device="cuda"))
+    later = table_of(row(key="a", accuracy=0.8), row(key="c", accuracy=0.9, name="m"))
+    made = inventory.joined([first, later])
+    found = {(row.key, row.device): row.accuracy for row in made.itertuples()}
+    assert found == {("a", "cpu"): 0.8, ("b", "cpu"): 0.6, ("a", "cuda"): 0.7, ("c", "cpu"): 0.9}
+    assert list(made["name"]) == ["m", "n", "n", "n"]
+
+
+def test_a_network_trained_twice_counts_once_and_seconds_are_the_processors() -> None:
+    gpu = row(key="a", accuracy=0.7, device="cuda", seconds=3.0)
+    both = zoo_page.page(table_of(gpu, row(key="a", accuracy=0.8, seconds=123.0)))
+    assert "| 1 | 80.0 | 3 80.0 | 123 | 1,000 | 5 |" in both
+    assert "1 network: " in both
+    assert "1 of them on both; their accuracies differ by up to 10.0." in both
+    planned = Entry("n", "zoo:cnn,dense=4", "cifar10", "oxford-small", (0,), ())
+    assert f"| ≈ {planned.seconds:,.0f} |" in zoo_page.page(table_of(gpu), [planned])
+
+
+def test_the_throughput_stands_in_the_page_where_it_was_measured(folder: Path, run: Run) -> None:
+    table = save(table_of(row()), folder / "beside" / "networks.parquet")
+    (table.parent / "throughput.txt").write_text("one core: 9.87 times as fast\n")
+    code, _, _ = run(f"zoo table {table} --page {folder / 'page.md'}")
+    assert code == 0
+    assert "one core: 9.87 times as fast" in (folder / "page.md").read_text(encoding="utf-8")
+    assert "Throughput" not in zoo_page.page(table_of(row()))
 
 
 def test_no_cell_breaks_the_page() -> None:

@@ -1,6 +1,6 @@
 """The page about the trained networks of the experiments, ``docs/zoo.md``, made of their table alone."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
@@ -58,32 +58,62 @@ TABLE_C1 = {"correlated": 0.999, "digit": 0.978, "colour": 1.0, "colour only": 0
 SHAPELESS = "colour only"  #: trained without any digit, so out of distribution on Correlated
 
 
-def page(table: pd.DataFrame, entries: Sequence[Entry] = ()) -> str:
-    """Write the page. What ``entries`` of a ledger have and the table lacks is said in it."""
-    own = table[table["own"]]
+def page(table: pd.DataFrame, entries: Sequence[Entry] = (), throughput: Sequence[str] = ()) -> str:
+    """Write the page. What ``entries`` of a ledger have and the table lacks is said in it.
+
+    ``throughput`` are the lines of the benchmark of training.
+    """
+    own = _once(table[table["own"]])
+    planned = {entry.name: entry for entry in entries}
     parts = [
         "# The trained networks",
-        f"Made by `{COMMAND}`; do not edit by hand. A row is a network; accuracies are in %, on all test images, the "
-        "mean over the seeds and in brackets their range. Seconds are those of one seed on one thread.",
-        _machines(own),
+        f"Made by `{COMMAND}`; do not edit by hand. A row is a kind of network; accuracies are in %, on all test "
+        "images, the mean over the seeds and in brackets their range. Seconds are those of one seed on one core of a "
+        "two-core machine whose other core trains another: measured where a network was trained there, with ≈ from the "
+        "images a second in the ledger where it was not.",
+        _machines(table[table["own"]]),
         "## What had to be reached",
         _targets(own),
-        *_colours(table),
-        *(part for kind in _kinds(own) for part in _section(kind, own)),
-        *_elsewhere(table),
+        *_throughput(throughput),
+        *_colours(_once(table)),
+        *(part for kind in _kinds(own) for part in _section(kind, own, table, planned)),
+        *_elsewhere(_once(table)),
         *_missing(table, entries),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
+def _once(table: pd.DataFrame) -> pd.DataFrame:
+    """Each network once: from this processor where it was trained both there and on a GPU."""
+    ranked = table.sort_values("device", key=lambda devices: devices != "cpu", kind="stable")
+    return ranked.drop_duplicates(["key", "score_data"]).sort_index()
+
+
 def _machines(own: pd.DataFrame) -> str:
     """On what all this was trained."""
     said = [
-        f"{len(rows)} on {device} ({processor}, torch {version})"
+        f"{len(rows)} on {'a GPU' if device == 'cuda' else device} ({processor}, torch {version}), "
+        f"{clock(float(rows['seconds'].sum()))} of training"
         for (device, processor, version), rows in own.groupby(["device", "processor", "torch"], sort=True)
     ]
-    total = clock(float(own["seconds"].sum()))
-    return f"{len(own)} networks, {total} of training in all: {'; '.join(said)}."
+    twice = [rows for _, rows in own.groupby("key") if rows["device"].nunique() > 1]
+    gaps = [rows.groupby("device")["accuracy"].mean().diff().abs().max() for rows in twice]
+    both = (
+        f" {len(twice)} were trained on both; their accuracies differ by up to {100 * max(gaps):.1f}." if gaps else ""
+    )
+    count = own["key"].nunique()
+    return f"{count} network{'' if count == 1 else 's'}: {'; '.join(said)}.{both}"
+
+
+def _throughput(lines: Sequence[str]) -> list[str]:
+    if not lines:
+        return []
+    about = (
+        "ResNet-18 at quarter width on 20,000 images of CIFAR-10, the same recipe for 4 epochs: a plain PyTorch loop "
+        "with a DataLoader (float32, torchvision's augmentation) and the loop of `suture train`, in turns, by "
+        "`python benchmarks/training_throughput.py CIFAR10 --out results/small/throughput.txt`:"
+    )
+    return ["## Throughput of training", about, "```text\n" + "\n".join(lines) + "\n```"]
 
 
 def _targets(own: pd.DataFrame) -> str:
@@ -132,11 +162,15 @@ def _kinds(own: pd.DataFrame) -> list[str]:
     return [name for name in KINDS if name in there] + sorted(there - KINDS.keys())
 
 
-def _section(kind: str, own: pd.DataFrame) -> Iterator[str]:
+def _section(kind: str, own: pd.DataFrame, table: pd.DataFrame, planned: Mapping[str, Entry]) -> Iterator[str]:
     rows = own[own["source"].map(lambda source: parse_source(source).name == kind)]
     yield f"## {KINDS.get(kind, kind)}"
     what, took = ["name", "network", "trained on", "recipe", "seeds"], ["seconds", "parameters", "cuts"]
-    lines = [_line(str(name), group) for name, group in rows.groupby("name", sort=False)]
+    on_cpu = table[table["own"] & table["device"].eq("cpu")]
+    lines = [
+        _line(str(name), group, _seconds(on_cpu[on_cpu["name"].eq(name)], planned.get(str(name))))
+        for name, group in rows.groupby("name", sort=False)
+    ]
     yield _grid([*what, "accuracy", "worst class", *took], lines, right=(4, 5, 7, 8, 9))
     deviations: dict[str, dict[str, None]] = {}
     for name, deviation in zip(rows["name"], rows["deviation"], strict=True):
@@ -149,7 +183,16 @@ def _section(kind: str, own: pd.DataFrame) -> Iterator[str]:
         yield from _curves(rows)
 
 
-def _line(name: str, rows: pd.DataFrame) -> list[str]:
+def _seconds(rows: pd.DataFrame, planned: Entry | None) -> str:
+    """Of one seed on one core, measured or by the ledger's rate."""
+    if len(rows):
+        return f"{rows['seconds'].mean():,.0f}"
+    if planned is None:
+        return ""
+    return f"≈ {planned.seconds:,.0f}" if planned.until is None else "on the way"
+
+
+def _line(name: str, rows: pd.DataFrame, seconds: str) -> list[str]:
     first = rows.iloc[0]
     epochs = f"{rows['epochs'].mean():.3g} epochs"
     worst = rows.groupby("worst_class")["worst"].mean()
@@ -161,7 +204,7 @@ def _line(name: str, rows: pd.DataFrame) -> list[str]:
         f"{rows['seed'].nunique()}",
         _range(rows["accuracy"]),
         f"{worst.idxmin()} {100 * worst.min():.1f}",
-        f"{rows['seconds'].mean():,.0f}",
+        seconds,
         f"{first['parameters']:,}",
         f"{first['cuts']}",
     ]

@@ -70,9 +70,24 @@ def gather(store: Store, entries: Sequence[Entry] = ()) -> pd.DataFrame:
     rows = [row for key, card in cards.items() for row in _rows(key, card, planned.get(card["name"]))]
     if not rows:
         raise DataError(f"{store.path} has no trained network; train some with suture zoo train --out {store.path}")
-    order = {name: place for place, name in enumerate(planned)}
-    rows.sort(key=lambda row: (order.get(row["name"], len(order)), row["name"], row["seed"], not row["own"]))
-    return pd.DataFrame(rows, columns=list(COLUMNS)).astype({"until": "Int64", "seed": "int64"})
+    return _ordered(pd.DataFrame(rows, columns=list(COLUMNS)).astype({"until": "Int64", "seed": "int64"}), entries)
+
+
+def joined(tables: Sequence[pd.DataFrame], entries: Sequence[Entry] = ()) -> pd.DataFrame:
+    """Join tables to one; where two have the same network from the same device, the later one's rows count."""
+    known: dict[tuple[str, str], pd.DataFrame] = {}
+    for table in tables:
+        for (key, device), rows in table.groupby(["key", "device"], sort=False):
+            known[str(key), str(device)] = rows
+    return _ordered(pd.concat(known.values(), ignore_index=True), entries)
+
+
+def _ordered(table: pd.DataFrame, entries: Sequence[Entry]) -> pd.DataFrame:
+    order = {entry.name: place for place, entry in enumerate(entries)}
+    places = table["name"].map(lambda name: order.get(name, len(order)))
+    rows = table.assign(place=places, other=~table["own"])
+    by = ["place", "name", "seed", "device", "other"]
+    return rows.sort_values(by, kind="stable").drop(columns=["place", "other"]).reset_index(drop=True)
 
 
 def load(path: str | Path) -> pd.DataFrame:

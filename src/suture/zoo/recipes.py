@@ -148,6 +148,15 @@ OXFORD_SMALL = Recipe(
 )
 """oxford2025's recipe with a batch eight times as large at four times the rate."""
 
+OXFORD_SMALL_MLP = Recipe(
+    epochs=20,
+    batch=32,
+    optimiser=SGD(lr=1e-2, momentum=0.9),
+    schedule=Constant(),
+    stop=Plateau(patience=8),
+)
+"""As ``oxford-small``, for MLPs of nine hidden layers, whose loss stays at chance for the first epochs."""
+
 SIMPLE_SMALL = Recipe(
     epochs=4,
     batch=128,
@@ -189,6 +198,7 @@ RECIPES: dict[str, Recipe] = {
     "stepped": STEPPED,
     "simclr-small": SIMCLR_SMALL,
     "oxford-small": OXFORD_SMALL,
+    "oxford-small-mlp": OXFORD_SMALL_MLP,
     "simple-small": SIMPLE_SMALL,
     "complex-small": COMPLEX_SMALL,
     "smith-vgg-small": SMITH_VGG_SMALL,
