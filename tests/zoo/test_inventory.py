@@ -244,6 +244,7 @@ def row(**settings: Any) -> dict[str, Any]:
         "worst": 0.8,
         "worst_class": "3",
         "seconds": 10.0,
+        "processor_seconds": float("nan"),
         "epochs": 4.0,
         "parameters": 1000,
         "cuts": 5,

@@ -68,9 +68,9 @@ def page(table: pd.DataFrame, entries: Sequence[Entry] = (), throughput: Sequenc
     parts = [
         "# The trained networks",
         f"Made by `{COMMAND}`; do not edit by hand. A row is a kind of network; accuracies are in %, on all test "
-        "images, the mean over the seeds and in brackets their range. Seconds are those of one seed on one core of a "
-        "two-core machine whose other core trains another: measured where a network was trained there, with ≈ from the "
-        "images a second in the ledger where it was not.",
+        "images, the mean over the seeds and in brackets their range. Seconds are those that one seed keeps one core busy, "
+        "on a machine of two cores whose other core trains another: measured where a network was trained there, with ≈ "
+        "from the images a second in the ledger where it was not.",
         _machines(table[table["own"]]),
         "## What had to be reached",
         _targets(own),
@@ -186,7 +186,7 @@ def _section(kind: str, own: pd.DataFrame, table: pd.DataFrame, planned: Mapping
 def _seconds(rows: pd.DataFrame, planned: Entry | None) -> str:
     """Of one seed on one core, measured or by the ledger's rate."""
     if len(rows):
-        return f"{rows['seconds'].mean():,.0f}"
+        return f"{rows['processor_seconds'].fillna(rows['seconds']).mean():,.0f}"
     if planned is None:
         return ""
     return f"≈ {planned.seconds:,.0f}" if planned.until is None else "on the way"

@@ -173,6 +173,7 @@ class BaseModel(Base):
         model = training.run(checkpoints, until=self.until)
         progress = training.progress
         card = self._card("ok", progress.seconds) | {
+            "processor_seconds": progress.busy,
             "steps": progress.step,
             "epochs": progress.step / training.per_epoch,
             "losses": progress.losses,

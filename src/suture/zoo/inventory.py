@@ -1,6 +1,7 @@
 """What trained networks reach, in one table: a row for each network and each test set that it was scored on.
 
-Accuracies are fractions with 95 % intervals over test images (``low``, ``high``), seconds are those of one thread. The
+Accuracies are fractions with 95 % intervals over test images (``low``, ``high``), seconds are those of one thread, as
+time and as the processors were busy with it. The
 first test set of a network is that of its own data (``own``); others show what it does elsewhere.
 """
 
@@ -41,6 +42,7 @@ COLUMNS = (
     "worst_class",
     "worst",
     "seconds",
+    "processor_seconds",
     "rate",
     "epochs",
     "steps",
@@ -126,6 +128,7 @@ def _rows(key: str, card: Record, planned: Entry | None) -> Iterator[dict[str, A
         "parts": card["parts"],
         "until": card["until"],
         "seconds": card["seconds"],
+        "processor_seconds": card.get("processor_seconds", float("nan")),
         "rate": card["epochs"] * data["samples"] / card["seconds"] if card["seconds"] else float("nan"),
         "epochs": card["epochs"],
         "steps": card["steps"],

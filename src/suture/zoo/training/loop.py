@@ -129,9 +129,9 @@ class Training:
 
     def _descend(self, last: int, checkpoints: Checkpoints | None, every: float) -> None:
         images, labels = self.samples.images.to(self.device), self.samples.labels.to(self.device)
-        progress, resumed, begun = self.progress, self.progress.seconds, time.monotonic()
+        progress, clock = self.progress, _Clock(self.progress)
         total, count = torch.tensor(progress.begun[0], dtype=torch.float64, device=self.device), progress.begun[1]
-        saved, epoch, order = begun, -1, torch.empty(0, dtype=torch.int64)
+        saved, epoch, order = time.monotonic(), -1, torch.empty(0, dtype=torch.int64)
         while progress.step < last and not self.over:
             if progress.step // self.per_epoch != epoch:
                 epoch = progress.step // self.per_epoch
@@ -146,10 +146,11 @@ class Training:
             self.watch(progress.step, self.steps)
             now = time.monotonic()
             if checkpoints is not None and (progress.step == last or now - saved > every):
-                progress.begun, progress.seconds = (float(total), count), resumed + now - begun
+                progress.begun = (float(total), count)
+                clock.tell()
                 checkpoints.save(self.model, self.optimiser, progress, keep=progress.step == last < self.steps)
                 saved = now
-        progress.seconds = resumed + time.monotonic() - begun
+        clock.tell()
 
     def _end_epoch(self, epoch: int, loss: float) -> None:
         if not torch.tensor(loss).isfinite():
@@ -191,6 +192,19 @@ class Training:
                 yield
             finally:
                 torch.backends.cudnn.deterministic = before
+
+
+class _Clock:
+    """Adds the time that passes, and what of it the processors were busy, to a training's own."""
+
+    def __init__(self, progress: Progress) -> None:
+        self.progress = progress
+        self.before = progress.seconds, progress.busy
+        self.begun = time.monotonic(), time.process_time()
+
+    def tell(self) -> None:
+        self.progress.seconds = self.before[0] + time.monotonic() - self.begun[0]
+        self.progress.busy = self.before[1] + time.process_time() - self.begun[1]
 
 
 def _tensors(model: nn.Module) -> dict[str, Tensor]:

@@ -24,13 +24,17 @@ _MODEL, _OPTIMISER = "model/", "optimiser/"
 
 @dataclass
 class Progress:
-    """How far a training is: steps done, the mean loss of each epoch in nats, the sum and number of those of the epoch
-    that has begun, and the seconds that it took."""
+    """How far a training is.
+
+    Steps done, the mean loss of each epoch in nats, the sum and number of the losses of the epoch that has begun, and
+    the seconds that it took: of time, and of this process's processors.
+    """
 
     step: int = 0
     losses: list[float] = field(default_factory=list)
     begun: tuple[float, int] = (0.0, 0)
     seconds: float = 0.0
+    busy: float = 0.0
 
 
 @final
@@ -93,7 +97,7 @@ class Checkpoints:
         header = _header(path)
         self._last = None if header["kept"] else path
         found = header["progress"]
-        return Progress(found["step"], found["losses"], (found["begun"][0], found["begun"][1]), found["seconds"])
+        return Progress(**(found | {"begun": tuple(found["begun"])}))
 
 
 def _header(path: Path) -> dict[str, Any]:
