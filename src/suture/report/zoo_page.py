@@ -68,9 +68,9 @@ def page(table: pd.DataFrame, entries: Sequence[Entry] = (), throughput: Sequenc
     parts = [
         "# The trained networks",
         f"Made by `{COMMAND}`; do not edit by hand. A row is a kind of network; accuracies are in %, on all test "
-        "images, the mean over the seeds and in brackets their range. Seconds are those that one seed keeps one core busy, "
-        "on a machine of two cores whose other core trains another: measured where a network was trained there, with ≈ "
-        "from the images a second in the ledger where it was not.",
+        "images, the mean over the seeds and in brackets their range. Seconds are those that one seed keeps one core "
+        "busy, on a machine of two cores whose other core trains another: measured where a network was trained there, "
+        "with ≈ from the images a second in the ledger where it was not.",
         _machines(table[table["own"]]),
         "## What had to be reached",
         _targets(own),
@@ -98,9 +98,7 @@ def _machines(own: pd.DataFrame) -> str:
     ]
     twice = [rows for _, rows in own.groupby("key") if rows["device"].nunique() > 1]
     gaps = [rows.groupby("device")["accuracy"].mean().diff().abs().max() for rows in twice]
-    both = (
-        f" {len(twice)} were trained on both; their accuracies differ by up to {100 * max(gaps):.1f}." if gaps else ""
-    )
+    both = f" {len(twice)} of them on both; their accuracies differ by up to {100 * max(gaps):.1f}." if gaps else ""
     count = own["key"].nunique()
     return f"{count} network{'' if count == 1 else 's'}: {'; '.join(said)}.{both}"
 

@@ -1,8 +1,8 @@
 """What trained networks reach, in one table: a row for each network and each test set that it was scored on.
 
 Accuracies are fractions with 95 % intervals over test images (``low``, ``high``), seconds are those of one thread, as
-time and as the processors were busy with it. The
-first test set of a network is that of its own data (``own``); others show what it does elsewhere.
+time and as the processors were busy with it. The first test set of a network is that of its own data (``own``); others
+show what it does elsewhere.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
