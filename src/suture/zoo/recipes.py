@@ -173,11 +173,11 @@ COMPLEX_SMALL = Recipe(epochs=4, batch=128, optimiser=SGD(lr=0.02, momentum=0.9)
 SMITH_VGG_SMALL = Recipe(
     epochs=4,
     batch=64,
-    optimiser=SGD(lr=1e-2, momentum=0.9, weight_decay=1e-4),
+    optimiser=SGD(lr=3e-3, momentum=0.9, weight_decay=1e-4),
     schedule=Constant(),
     precision="fast",
 )
-"""smith2024's recipe for VGG19 in four epochs."""
+"""smith2024's recipe for VGG19 in four epochs, at a third of the rate, at which narrow networks do not diverge."""
 
 RECIPES: dict[str, Recipe] = {
     "bansal2021": BANSAL2021,

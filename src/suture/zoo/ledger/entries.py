@@ -247,7 +247,7 @@ def _smith() -> list[Entry]:
             _THREE,
             ("smith-C2",),
             (variant,),
-            "quarter width, narrow classifier, 4 epochs for 50",
+            "quarter width, narrow classifier, 4 epochs for 50, a third of the rate",
         )
         for name, variant in colours.items()
     ]
