@@ -128,11 +128,11 @@ def test_the_same_command_again_trains_nothing(nets: Path, run: Run, monkeypatch
 @pytest.mark.parametrize(
     ("more", "differs"),
     [
-        ("--seed 1", "the seed differ"),
-        ("--lr 0.5", "the recipe differ"),
+        ("--seed 1", "the seed differs"),
+        ("--lr 0.5", "the recipe differs"),
         ("--variant subset,n=500", "the data differ"),
         ("--frozen stage1", "the parts that train differ"),
-        ("--start b", "what it starts from differ"),
+        ("--start b", "what it starts from differs"),
     ],
 )
 def test_a_folder_with_another_network_is_refused(nets: Path, run: Run, more: str, differs: str) -> None:

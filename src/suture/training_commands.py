@@ -1,5 +1,6 @@
 """The command that trains one network, ``train``."""
 
+import shlex
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,17 +33,18 @@ def train(chosen: Namespace, command: str) -> int:
     base, data = _base(chosen, folder)
     _check_fits(base, data)
     wanted = _wanted(base, folder, epochs)
-    missing = [one for one in wanted if not is_whole(one.folder)]
-    if missing:
+    made = []
+    if not all(is_whole(one.folder) for one in wanted):
         _prepare(folder)
-        say(_words(base))
         with _alone(folder):
-            for one in missing:
+            made = [one for one in wanted if not is_whole(one.folder)]  # another process may just have been here
+            say(_words(base))
+            for one in made:
                 keep(one.folder, _trained(one, folder / PROGRESS, command))
-        shutil.rmtree(folder / PROGRESS, ignore_errors=True)
-    else:
+            shutil.rmtree(folder / PROGRESS, ignore_errors=True)
+    if not made:
         say(f"suture: {folder} has this very network already; nothing was trained")
-    return _finish(folder, wanted, missing, chosen)
+    return _finish(folder, wanted, made, chosen)
 
 
 # --- what is asked for ------------------------------------------------------------------------------------------------
@@ -159,7 +161,8 @@ def _wanted(base: Any, folder: Path, epochs: tuple[int, ...]) -> list[Wanted]:
 
     last = -(-base.recipe.total(len(base.samples)) // base.recipe.per_epoch(len(base.samples)))
     if any(epoch >= last for epoch in epochs):
-        raise SutureError(f"--keep {epochs[-1]}: give epochs below {last}, after which the training ends")
+        remedy = f"give epochs below {last}, after which" if last > 1 else "leave it out, since after one epoch"
+        raise SutureError(f"--keep {epochs[-1]}: {remedy} the training ends")
     wanted = [
         Wanted(folder / f"epoch-{epoch}", replace(base, until=epoch, name=f"{base.name} epoch {epoch}"), epoch)
         for epoch in epochs
@@ -185,7 +188,9 @@ def _difference(card: Any, model: Any) -> str:
         "the parts that train": (card["parts"], str(model.parts)),
     }
     differing = [name for name, (theirs, ours) in found.items() if theirs != ours]
-    return f": {' and '.join(differing)} differ" if differing else ", by another version of the training code"
+    plural = len(differing) > 1 or differing[:1] in (["the data"], ["the parts that train"])
+    verb = "differ" if plural else "differs"
+    return f": {' and '.join(differing)} {verb}" if differing else ", by another version of the training code"
 
 
 # --- training ---------------------------------------------------------------------------------------------------------
@@ -206,7 +211,7 @@ def _alone(folder: Path) -> Iterator[None]:
     """Refuse to train where another process does."""
     from filelock import FileLock, Timeout
 
-    lock = FileLock(folder / PROGRESS / "command.lock")
+    lock = FileLock(folder / PROGRESS / "command.lock", fallback_to_soft=False)
     try:
         lock.acquire(timeout=0)
     except Timeout:
@@ -268,5 +273,6 @@ def _finish(folder: Path, wanted: list[Wanted], made: list[Wanted], chosen: Name
     output.show(*networks.card_parts(cards[str(folder)]))
     for one in made:
         say(f"wrote {one.folder}")
-    say(f"use it as a model: suture curve {chosen.out} OTHER --data {chosen.data}")
+    variants = f" --variant {shlex.join(chosen.variant)}" if chosen.variant else ""
+    say(f"use it as a model: suture curve {chosen.out} OTHER --data {chosen.data}{variants}")
     return 0

@@ -10,10 +10,11 @@ from typing import Any
 import datasets
 import pandas as pd
 import pytest
+import torch
 
 import suture
 from suture.cli import main
-from suture.data import Data, load_data
+from suture.data import Data, Samples, load_data
 from suture.data.variants import Relabelled, Without
 from suture.errors import DataError
 from suture.report import zoo_page
@@ -307,6 +308,36 @@ def test_of_one_network_from_one_device_the_later_row_counts_and_nothing_else_is
     found = {(row.key, row.device): row.accuracy for row in made.itertuples()}
     assert found == {("a", "cpu"): 0.8, ("b", "cpu"): 0.6, ("a", "cuda"): 0.7, ("c", "cpu"): 0.9}
     assert list(made["name"]) == ["m", "n", "n", "n"]
+
+
+def test_a_network_by_an_older_recipe_is_not_the_ledgers(folder: Path) -> None:
+    entry = replace(ENTRIES[0], name="old")
+    store = Store.make(folder / "old")
+    samples = Samples("mnist/training", *_some())
+    for recipe in (DIGITS, SHORT):
+        model = BaseModel(NET, samples, recipe, 0, name="old", scored_on=(samples,))
+        outcome = model.train()
+        store.keep(NETWORKS, model.key, outcome.record, outcome.tensors)
+    made = inventory.gather(store, [entry])
+    assert list(made["name"]) == ["old", "old (other settings)"]
+    assert list(made["deviation"]) == [entry.deviation, ""]
+    assert inventory.missing(made, [entry]) == {"old": (1,)}
+    assert list(inventory.gather(store)["name"]) == ["old", "old"]
+
+
+def test_a_network_that_was_never_scored_has_a_row(folder: Path) -> None:
+    store = Store.make(folder / "unscored")
+    model = BaseModel(NET, Samples("some", *_some()), SHORT, 0, name="n")
+    outcome = model.train()
+    store.keep(NETWORKS, model.key, outcome.record, outcome.tensors)
+    made = inventory.gather(store)
+    assert list(made["name"]) == ["n"]
+    assert made["accuracy"].isna().all()
+
+
+def _some() -> tuple[torch.Tensor, torch.Tensor, tuple[str, ...]]:
+    digits = load_data("digits").fit
+    return digits.images[:100], digits.labels[:100], digits.classes
 
 
 def test_a_network_trained_twice_counts_once_and_seconds_are_the_processors() -> None:

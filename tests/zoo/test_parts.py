@@ -59,6 +59,17 @@ def test_a_single_tensor_and_a_pattern_can_be_named() -> None:
     assert torch.equal(second.head.weight, first.head.weight)
 
 
+def test_the_statistics_of_a_norm_stay_where_only_its_weight_is_named() -> None:
+    first = trained()
+    second = trained(2, start=first.state_dict(), parts=Parts(trained=("stage*.norm.weight", "head")))
+    one, two = state_bits(first), state_bits(second)
+    assert {name for name in one if one[name] != two[name]} == {
+        *(f"stage{stage}.norm.weight" for stage in (1, 2, 3)),
+        "head.weight",
+        "head.bias",
+    }
+
+
 def test_what_is_taken_is_the_others_and_the_rest_is_drawn_anew() -> None:
     first = trained()
     parts = Parts(taken=("stage1", "stage2"), frozen=("stage1",))
@@ -93,7 +104,8 @@ def test_a_dropout_in_a_frozen_part_drops_nothing() -> None:
     ("parts", "message"),
     [
         ({"trained": ("fc1",)}, "no module 'fc1' in Sequential; nearest: "),
-        ({"frozen": ("*",)}, "nothing of Sequential would train"),
+        ({"frozen": ("*",)}, r"nothing of Sequential would train with frozen=\('\*',\); freeze less"),
+        ({"trained": ("stage1.norm.running_mean",)}, "would train with trained=.*; name modules with parameters"),
         ({"taken": ("stage9",)}, "no module 'stage9' in Sequential; nearest: stage"),
     ],
 )

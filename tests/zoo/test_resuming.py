@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 from torch import nn
 
-from suture.activations import Activations
 from suture.data import Samples
-from suture.errors import CheckpointError
+from suture.errors import CheckpointError, FitError, NetworkError, OutputError
 from suture.recipes import SGD, Adam, AdamW
+from suture.runners import Local, run
+from suture.store import NETWORKS, Store
 from suture.zoo import BaseModel, convnet
 from suture.zoo.training import (
     L1,
@@ -183,15 +184,51 @@ def test_a_process_that_is_killed_loses_nothing_but_time(tmp_path: Path) -> None
     assert base().train(folder).tensors == base().train().tensors
 
 
-def test_a_worker_resumes_what_another_left(tmp_path: Path) -> None:
-    from suture.activation_folder import ActivationFolder
-
-    activations = Activations(disk=ActivationFolder(tmp_path, 10**6))
-    folder = tmp_path / "training" / base().key
+def test_a_run_goes_on_from_what_was_left_and_tidies_up_when_the_result_is_kept(tmp_path: Path) -> None:
+    store = Store.make(tmp_path)
     with pytest.raises(KeyboardInterrupt):
-        base().train(folder, watch=_interrupting(4))
-    assert base().run(activations).tensors == base().train().tensors
-    assert not folder.exists()
+        base().train(base()._progress(store.activations), watch=_interrupting(6))
+    steps = [path.name for path in base()._progress(store.activations).glob("step-*")]
+    assert steps == []
+    base(until=1).train(base()._progress(store.activations))
+    assert base()._progress(store.activations).exists()
+    run([base()], store=store, on=Local(workers=1))
+    assert store.tensors(NETWORKS, base().key) == base().train().tensors
+    assert not base()._progress(store.activations).exists()
+
+
+def test_a_result_that_cannot_be_kept_leaves_the_checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store.make(tmp_path)
+
+    def refuse(*_: object) -> None:
+        raise OutputError("the disk is full")
+
+    monkeypatch.setattr(Store, "keep", refuse)
+    with pytest.raises(OutputError, match="the disk is full"):
+        run([base()], store=store, on=Local(workers=1))
+    assert [path.name for path in base()._progress(store.activations).glob("step-*")] == ["step-00000015.safetensors"]
+
+
+def test_a_training_does_not_change_its_device_on_the_way(tmp_path: Path) -> None:
+    base(until=1).train(tmp_path)
+    with pytest.raises(CheckpointError, match="its device differs; device there: cpu, float32; here: meta, float32"):
+        base(device="meta").train(tmp_path)
+
+
+def test_an_epoch_before_the_first_is_refused() -> None:
+    with pytest.raises(FitError, match="until=0: a network is there after epoch 1 at the earliest"):
+        base(until=0)
+
+
+def test_weights_with_two_names_are_refused_before_anything_trains() -> None:
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Linear(64, 64), nn.Linear(64, 64)
+            self.second.weight = self.first.weight
+
+    with pytest.raises(NetworkError, match=r"'first.weight' and 'second.weight' of Tied are one and the same tensor"):
+        Training(Tied, few(), PLAIN, 0)
 
 
 def _interrupting(at: int):

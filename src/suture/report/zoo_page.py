@@ -93,7 +93,7 @@ def _machines(own: pd.DataFrame) -> str:
     """On what all this was trained."""
     said = [
         f"{len(rows)} on {'a GPU' if device == 'cuda' else device} ({processor}, torch {version}), "
-        f"{clock(float(rows['seconds'].sum()))} of training"
+        f"{clock(float(rows[rows['until'].isna()]['seconds'].sum()))} of training"
         for (device, processor, version), rows in own.groupby(["device", "processor", "torch"], sort=True)
     ]
     twice = [rows for _, rows in own.groupby("key") if rows["device"].nunique() > 1]

@@ -61,6 +61,9 @@ class Task(ABC):
     def lost(self, reason: str) -> Outcome:
         """The outcome where whoever did it died of it, again and again; ``reason`` says how."""
 
+    def tidy(self, scratch: Path) -> None:  # noqa: B027
+        """Remove what it left in the scratch folder to go on from, now that its outcome is kept."""
+
 
 class Base(Task):
     """A network that is yet to be trained."""

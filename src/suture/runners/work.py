@@ -83,10 +83,11 @@ class Work:
         self._make_later()
 
     def _need(self, bases: Iterable[Base]) -> None:
-        """List base models, those first that others start from."""
+        """List base models, those first that others start from and that are not trained yet."""
         for base in bases:
-            self._need(base.bases)
-            self.started |= {other.key for other in base.bases}
+            if self.store is None or not self.store.has(base.kind, base.key):
+                self._need(base.bases)
+                self.started |= {other.key for other in base.bases}
             self.bases.setdefault(base.key, base)
 
     def _release(self) -> None:
@@ -146,6 +147,8 @@ class Work:
         self.running -= 1
         if self.store is not None:
             self.store.keep(task.kind, task.key, outcome.record, outcome.tensors)
+            if not outcome.failed:
+                task.tidy(self.store.activations)
         self._know(task, outcome.record, outcome.tensors)
         self._give_back(task)
         self.shown.done(task.where, outcome.record.get("error"))

@@ -26,6 +26,7 @@ from torch import Tensor, nn
 
 from suture.activations import Activations
 from suture.data import Samples
+from suture.errors import FitError
 from suture.identities import identity
 from suture.network import Network
 from suture.records import machine
@@ -73,6 +74,8 @@ class BaseModel(Base):
 
     def __post_init__(self) -> None:
         parse_source(self.source)
+        if self.until is not None and self.until < 1:
+            raise FitError(f"until={self.until}: a network is there after epoch 1 at the earliest")
 
     @cached_property
     def _parsed(self) -> Source:
@@ -131,16 +134,21 @@ class BaseModel(Base):
         try:
             if activations.disk is None:
                 return self.train()
-            folder = activations.disk.path / "training" / replace(self, until=None).key
+            folder = self._progress(activations.disk.path)
             folder.parent.mkdir(parents=True, exist_ok=True)
-            with FileLock(folder.with_suffix(".lock")):  # of all that are epochs of one training
-                outcome = self.train(folder)
-                if self.until is None:
-                    shutil.rmtree(folder, ignore_errors=True)
-            return outcome
+            with FileLock(folder.with_suffix(".lock"), fallback_to_soft=False):  # of all epochs of one training
+                return self.train(folder)
         except Exception as error:  # a factory may raise anything
             reason = {"error": f"{type(error).__name__}: {error}", "traceback": traceback.format_exc()}
             return Outcome(self._card("failed", time.perf_counter() - begun) | reason)
+
+    def _progress(self, scratch: Path) -> Path:
+        return scratch / "training" / f"{replace(self, until=None).key}-{self.device.replace(':', '-')}"
+
+    def tidy(self, scratch: Path) -> None:
+        """Remove the checkpoints; those of an earlier epoch stay, since others may go on from there."""
+        if self.until is None:
+            shutil.rmtree(self._progress(scratch), ignore_errors=True)
 
     def train(
         self,
@@ -153,8 +161,10 @@ class BaseModel(Base):
         The ``folder`` has its checkpoints, and one process at a time; they stay for whoever keeps the outcome to
         remove. Raises what ``Training`` raises.
         """
-        checkpoints = Checkpoints(folder, self._training) if folder is not None else None
-        return self._trained(checkpoints, told, watch)
+        precision = "bfloat16" if self.recipe.in_bfloat16(torch.device(self.device)) else "float32"
+        bits = f"{self.device}, {precision}"
+        training = self._training | {"device": (bits, bits)}
+        return self._trained(Checkpoints(folder, training) if folder is not None else None, told, watch)
 
     def _trained(self, checkpoints: Checkpoints | None, told: Told, watch: Watch) -> Outcome:
         built = self._built
@@ -177,7 +187,7 @@ class BaseModel(Base):
             "steps": progress.step,
             "epochs": progress.step / training.per_epoch,
             "losses": progress.losses,
-            "precision": "bfloat16" if training.bfloat16 else "float32",
+            "precision": _precision(training),
             "parameters": sum(parameter.numel() for parameter in model.parameters()),
             "scores": [scored(model, built.preprocess, samples, self.device) for samples in self.scored_on],
         }
@@ -237,3 +247,11 @@ def _shape(model: nn.Module) -> list[object]:
     """What a model consists of, whatever the version of torch says of it: its modules, and its tensors' shapes."""
     modules = [(name, type(module).__qualname__) for name, module in model.named_modules()]
     return [modules, [(name, tuple(tensor.shape)) for name, tensor in model.state_dict().items()]]
+
+
+def _precision(training: Training) -> str:
+    """What the forward pass computed in; a GPU's convolutions take TensorFloat-32 for float32 unless told otherwise."""
+    if training.bfloat16:
+        return "bfloat16"
+    coarse = training.device.type == "cuda" and torch.backends.cudnn.allow_tf32
+    return "float32, convolutions in TF32" if coarse else "float32"

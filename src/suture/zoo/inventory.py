@@ -67,9 +67,8 @@ def gather(store: Store, entries: Sequence[Entry] = ()) -> pd.DataFrame:
     It is in the order of the entries, then of names, and of seeds. Raises ``DataError`` where the store has none,
     ``StoreError`` where a card is damaged.
     """
-    planned = {entry.name: entry for entry in entries}
     cards = {key: store.record(NETWORKS, key) for key in sorted(store.finished(NETWORKS))}
-    rows = [row for key, card in cards.items() for row in _rows(key, card, planned.get(card["name"]))]
+    rows = [row for key, card in cards.items() for row in rows_of(key, card, entries)]
     if not rows:
         raise DataError(f"{store.path} has no trained network; train some with suture zoo train --out {store.path}")
     return _ordered(pd.DataFrame(rows, columns=list(COLUMNS)).astype({"until": "Int64", "seed": "int64"}), entries)
@@ -114,10 +113,16 @@ def missing(table: pd.DataFrame, entries: Iterable[Entry]) -> dict[str, tuple[in
     return {name: seeds for name, seeds in found.items() if seeds}
 
 
-def _rows(key: str, card: Record, planned: Entry | None) -> Iterator[dict[str, Any]]:
+def rows_of(key: str, card: Record, entries: Sequence[Entry] = ()) -> Iterator[dict[str, Any]]:
+    """The rows of one network, by its card, under the name of the entry that it is one of.
+
+    One that has an entry's name and other settings, as after a recipe has changed, says so in its name.
+    """
     losses, data, machine = card["losses"], card["data"], card["machine"]
+    planned = next((entry for entry in entries if entry.describes(card)), None)
+    other = planned is None and any(entry.name == card["name"] for entry in entries)
     about = {
-        "name": card["name"],
+        "name": planned.name if planned is not None else f"{card['name']}{' (other settings)' * other}",
         "seed": card["seed"],
         "key": key,
         "source": card["source"],
@@ -147,8 +152,14 @@ def _rows(key: str, card: Record, planned: Entry | None) -> Iterator[dict[str, A
     distinct: dict[str, Record] = {}
     for scored in card["scores"]:
         distinct.setdefault(scored["data"]["fingerprint"], scored)
+    if not distinct:
+        yield about | {"score_data": "", "own": True} | _UNSCORED
     for place, scored in enumerate(distinct.values()):
         yield about | {"score_data": scored["data"]["name"], "own": place == 0} | _scores(scored)
+
+
+_NOTHING = float("nan")
+_UNSCORED = {"accuracy": _NOTHING, "low": _NOTHING, "high": _NOTHING, "n": 0, "worst_class": "", "worst": _NOTHING}
 
 
 def _scores(scored: Record) -> dict[str, Any]:

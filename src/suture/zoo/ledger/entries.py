@@ -1,4 +1,7 @@
-"""Every entry of the ledger, paper by paper."""
+"""Every entry of the ledger, paper by paper.
+
+Not among them are networks that a study makes of these by fine-tuning: bansal-8's, and the specialists of oxford-6.2.
+"""
 
 from suture.data.variants import (
     Colour,
@@ -42,11 +45,11 @@ def _resnets() -> list[Entry]:
     )
     also = ("bansal-3A", "bansal-3C", "bansal-6", "hernandez-2", "hernandez-2d", "hernandez-3", "hernandez-copy")
     random = ("hernandez-random-both", "hernandez-random-receiver", "hernandez-random-sender")
-    made = [Entry("resnet18", _R18, "cifar10", "fast", _FIVE, (*pairs, *also, *random), deviation=_QUARTER)]
+    made = [Entry("resnet18", _R18, "cifar10", "fast", _THREE, (*pairs, *also, *random), deviation=_QUARTER)]
     wide = "half width, 10 epochs for 164, two seeds"
     for width, name, seeds, ids, epochs, deviation in (
         (4, "w0.25", _THREE, ("bansal-3C", "bansal-7"), None, _QUARTER),
-        (8, "w0.5", _THREE, ("bansal-2A",), None, _QUARTER),
+        (8, "w0.5", (0, 1), ("bansal-2A",), None, f"{_QUARTER}, two seeds"),
         (32, "w2", (0, 1), ("bansal-2A", "bansal-3C", "bansal-7"), 10, wide),
     ):
         source = f"zoo:resnet,blocks=(2,2,2,2),width={width}"
@@ -62,12 +65,12 @@ def _resnets() -> list[Entry]:
                 "fast",
                 (0, 1),
                 ("hernandez-2", "hernandez-2d"),
-                deviation=_QUARTER,
+                deviation=f"four of the 16 shapes, two seeds each, {_QUARTER}",
             )
         )
     source = "zoo:resnet,blocks=(3,4,6,3),width=16"
-    deviation = "quarter width, 8 epochs for 164, one seed"
-    made.append(Entry("resnet34", source, "cifar10", "fast", (0,), ("hernandez-3",), (), deviation, epochs=8))
+    deviation = "quarter width, 4 epochs for 164, one seed"
+    made.append(Entry("resnet34", source, "cifar10", "fast", (0,), ("hernandez-3",), (), deviation, epochs=4))
     return made
 
 
@@ -78,9 +81,9 @@ def _others() -> list[Entry]:
             "zoo:myrtle,width=32",
             "cifar10",
             "fast",
-            _THREE,
+            (0, 1),
             ("bansal-2A", "bansal-fold"),
-            deviation="half width, 16 epochs for 205",
+            deviation="half width, 16 epochs for 205, two seeds",
         ),
         Entry(
             "resnet164",
@@ -106,16 +109,16 @@ def _others() -> list[Entry]:
             _R18,
             "cifar10",
             "simclr-small",
-            (0, 1),
+            (0,),
             ("bansal-6",),
-            deviation="quarter width, 16 epochs, SGD for LARS, two seeds",
+            deviation="quarter width, 16 epochs, SGD for LARS, one seed; its last layer is random",
         ),
         Entry(
             "simclr classifier",
             _R18,
             "cifar10",
             "linear",
-            (0, 1),
+            (0,),
             ("bansal-6",),
             start="simclr",
             parts=Parts(trained=("fc",)),
@@ -136,9 +139,14 @@ def _histories() -> list[Entry]:
         made.append(
             Entry(f"resnet18 {name}", source, "cifar10", "fast-steps", _THREE, ("bansal-3A",), (variant,), _FEW)
         )
-    for n in (5_000, 10_000, 25_000):
-        samples = ("bansal-2C", "bansal-7", "bansal-9")
+    for n, samples in (
+        (5_000, ("bansal-2C", "bansal-7", "bansal-9")),
+        (10_000, ("bansal-2C",)),
+        (25_000, ("bansal-2C", "bansal-7")),
+    ):
         made.append(Entry(f"resnet18 {n} samples", _R18, "cifar10", "fast-steps", _THREE, samples, (Subset(n),), _FEW))
+    ids = ("bansal-3A", "bansal-9")
+    made.append(Entry("resnet18 same steps", _R18, "cifar10", "fast-steps", _THREE, ids, (), _FEW))
     for until, name in ((4, "40"), (8, "80"), (None, "160")):
         times = ("bansal-3B", "bansal-7")
         deviation = "quarter width, a tenth of the steps"
@@ -149,14 +157,14 @@ def _histories() -> list[Entry]:
 
 
 def _frozen() -> list[Entry]:
-    """bansal-9, as the paper chose: blocks 0, 1 and 8, 9, 11 of its ten, or the first three and the last three."""
+    """bansal-9, as the paper chose.
+
+    Its layers are numbered as in its authors' code: 0 and 1 are the stem, 2 to 9 the blocks, 10 is pooling, 11 is fc.
+    Appendix B.4 freezes {0, 1} and {8, 9, 11}, section 6 the first three and the last three that have weights.
+    """
     made = []
-    early = ("conv1", "bn1", "layer1.0")
-    for name, frozen in (
-        ("B.4", (*early, "layer4.0", "layer4.1", "fc")),
-        ("section 6", (*early, "layer1.1", "layer2.0", "layer3.1", "layer4.0", "layer4.1", "fc")),
-    ):
-        parts = Parts(taken=frozen, frozen=frozen)
+    late = ("layer4.0", "layer4.1", "fc")
+    for name, early in (("B.4", ("conv1", "bn1")), ("section 6", ("conv1", "bn1", "layer1.0"))):
         made.append(
             Entry(
                 f"resnet18 freeze {name}",
@@ -165,10 +173,9 @@ def _frozen() -> list[Entry]:
                 "fast-steps",
                 _THREE,
                 ("bansal-9",),
-                (),
-                _FEW,
+                deviation=_FEW,
                 start="resnet18 5000 samples",
-                parts=parts,
+                parts=Parts(taken=early + late, frozen=early + late),
             )
         )
     return made
@@ -192,7 +199,7 @@ def _oxford() -> list[Entry]:
             _CNN,
             "cifar10",
             "oxford-small",
-            (5, 6, 7, 8, 9),
+            (5, 6, 7),
             ("oxford-4.2", "oxford-4.3a"),
             without,
             batch,
@@ -206,10 +213,10 @@ def _oxford() -> list[Entry]:
                 _CNN,
                 "cifar10",
                 "oxford-small",
-                _FIVE,
+                (0,) if layer == "fc1" else _FIVE,
                 ("oxford-4.2",),
                 (),
-                batch,
+                f"{batch}; fc1 alone does not learn trucks in them" if layer == "fc1" else batch,
                 "cnn no trucks A",
                 parts,
             )

@@ -5,8 +5,10 @@ reduction is an entry's ``deviation``. What the studies share they share by key:
 are one network, whichever study asks for it.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import Any
 
 from suture.data.variants import (
     Half,
@@ -27,6 +29,9 @@ _IMAGES = {"cifar10": 50_000, "mnist": 60_000, "mnist+cifar10": 49_900}  #: to t
 @dataclass(frozen=True)
 class Entry:
     """One base network of the ledger, for all its seeds.
+
+    Networks of one architecture and seed begin with the same weights, whatever they are trained on: who compares two
+    of them as independent takes different seeds.
 
     ``source`` is a model string, ``data`` one of ``cifar10``, ``mnist`` and ``mnist+cifar10``, changed by ``variants``;
     ``recipe`` is a name in ``RECIPES``. It begins with the network that the entry ``start`` names, of the same seed, as
@@ -55,6 +60,18 @@ class Entry:
         return recipe if self.epochs is None else replace(recipe, epochs=self.epochs)
 
     @property
+    def data_name(self) -> str:
+        """What the training samples are called."""
+        return f"{' '.join([self.data, *(variant.summary for variant in self.variants)])}/training"
+
+    def describes(self, card: Mapping[str, Any]) -> bool:
+        """Whether the card of a trained network is one of this entry's; of its name, whatever the seed."""
+        made = (card["source"], card["recipe"], card["parts"], card["until"], card["data"]["name"])
+        wanted = (self.source, str(self.settings), str(self.parts), self.until, self.data_name)
+        own = card["seed"] in self.seeds or card["name"] == self.name
+        return own and made == wanted and bool(card["start"]) == (self.start is not None)
+
+    @property
     def images(self) -> int:
         """How many images it is trained on."""
         count = _IMAGES[self.data]
@@ -78,7 +95,7 @@ class Entry:
     @property
     def rate(self) -> float:
         """Images a second on one thread of the reference machine."""
-        return _rate(self.source, self.recipe)
+        return _rate(self)
 
     @property
     def seconds(self) -> float:
@@ -103,28 +120,36 @@ def _parameters(source: str) -> int:
     return sum(parameter.numel() for parameter in resolve(source).model.parameters())
 
 
-#: Images a second that one thread of the reference machine trains on, by network.
+#: Images a second that one thread of the reference machine trains on, by network: benchmarks/training_rates.py.
 _RATES = {
-    "zoo:resnet,blocks=(2,2,2,2),width=4": 2200.0,
-    "zoo:resnet,blocks=(2,2,2,2),width=8": 1306.0,
-    "zoo:resnet,blocks=(2,2,2,2),width=16": 621.0,
-    "zoo:resnet,blocks=(2,2,2,2),width=32": 201.0,
-    "zoo:resnet,blocks=(1,1,1,1),width=16": 1290.0,
-    "zoo:resnet,blocks=(1,1,2,2),width=16": 850.0,
-    "zoo:resnet,blocks=(2,2,1,1),width=16": 850.0,
-    "zoo:resnet,blocks=(3,4,6,3),width=16": 348.0,
-    "zoo:resnet164,width=8": 74.0,
-    "zoo:myrtle,width=32": 496.0,
-    "zoo:vit,dim=64,depth=6,heads=4": 362.0,
-    "zoo:mlp,width=64,depth=9,inputs=3072": 12000.0,
-    "zoo:cnn,dense=4": 5000.0,
-    "zoo:cnn,image=(28,28),channels=1": 7000.0,
-    "zoo:cnn,dense=3,image=(64,32)": 3000.0,
-    "zoo:resnet,blocks=(2,2,2,2),width=32,stem=7x7": 1228.0,
-    "zoo:vgg19,width=16,hidden=256,pool=1": 655.0,
+    "zoo:resnet,blocks=(2,2,2,2),width=4": 1440.0,
+    "zoo:resnet,blocks=(2,2,2,2),width=8": 1080.0,
+    "zoo:resnet,blocks=(2,2,2,2),width=16": 520.0,
+    "zoo:resnet,blocks=(2,2,2,2),width=32": 190.0,
+    "zoo:resnet,blocks=(1,1,1,1),width=16": 1040.0,
+    "zoo:resnet,blocks=(1,1,2,2),width=16": 820.0,
+    "zoo:resnet,blocks=(2,2,1,1),width=16": 670.0,
+    "zoo:resnet,blocks=(3,4,6,3),width=16": 300.0,
+    "zoo:resnet164,width=8": 113.0,
+    "zoo:myrtle,width=32": 415.0,
+    "zoo:vit,dim=64,depth=6,heads=4": 290.0,
+    "zoo:mlp,width=64,depth=9,inputs=3072": 9500.0,
+    "zoo:cnn,dense=4": 4300.0,
+    "zoo:cnn,image=(28,28),channels=1": 8000.0,
+    "zoo:cnn,dense=3,image=(64,32)": 2640.0,
+    "zoo:resnet,blocks=(2,2,2,2),width=32,stem=7x7": 1080.0,
+    "zoo:vgg19,width=16,hidden=256,pool=1": 840.0,
 }
-_TWO_VIEWS = 2  #: SimCLR sees each image twice
+#: The same where that differs with the recipe: by network, recipe, and whether it starts from another network.
+_OTHER_RATES = {
+    ("zoo:resnet,blocks=(2,2,2,2),width=16", "simclr-small", False): 260.0,
+    ("zoo:resnet,blocks=(2,2,2,2),width=16", "linear", True): 2100.0,
+    ("zoo:resnet,blocks=(2,2,2,2),width=16", "fast-steps", True): 660.0,
+    ("zoo:cnn,dense=4", "oxford-small", True): 7800.0,
+    ("zoo:resnet,blocks=(2,2,2,2),width=32,stem=7x7", "smith2024", False): 1330.0,
+}
 
 
-def _rate(source: str, recipe: str) -> float:
-    return _RATES[source.removesuffix(",classes=2")] / (_TWO_VIEWS if recipe == "simclr-small" else 1)
+def _rate(entry: Entry) -> float:
+    other = _OTHER_RATES.get((entry.source, entry.recipe, entry.start is not None))
+    return other if other is not None else _RATES[entry.source.removesuffix(",classes=2")]

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from suture.data import Samples
-from suture.errors import FitError
+from suture.errors import FitError, NetworkError
 from suture.preprocess import Preprocess, Preprocessing, as_floats
 from suture.recipes import set_rate
 from suture.seeds import derive_seed, generator, one_thread
@@ -82,6 +82,7 @@ class Training:
         with self._alone():
             torch.manual_seed(derive_seed("network", seed))
             model = build()
+            _check_apart(model)
             parts = parts if parts is not None else Parts()
             if start is not None:
                 parts.take(model, start)
@@ -183,7 +184,7 @@ class Training:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """One thread, generators of our own, and on a GPU kernels that give the same bits each time."""
+        """One thread, generators of our own, and on a GPU convolutions that give the same bits each time."""
         cuda = self.device.type == "cuda"
         before = torch.backends.cudnn.deterministic
         with one_thread(), torch.random.fork_rng(devices=[torch.cuda.current_device()] if cuda else []):
@@ -205,6 +206,17 @@ class _Clock:
     def tell(self) -> None:
         self.progress.seconds = self.before[0] + time.monotonic() - self.begun[0]
         self.progress.busy = self.before[1] + time.process_time() - self.begun[1]
+
+
+def _check_apart(model: nn.Module) -> None:
+    """Refuse weights that have two names: a checkpoint would hold them twice, and one could be frozen by the other."""
+    first: dict[int, str] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        if first.setdefault(parameter.data_ptr(), name) != name and parameter.numel():
+            raise NetworkError(
+                f"{first[parameter.data_ptr()]!r} and {name!r} of {type(model).__name__} are one and the same tensor; "
+                "training by recipe needs weights of their own: untie them"
+            )
 
 
 def _tensors(model: nn.Module) -> dict[str, Tensor]:

@@ -48,7 +48,11 @@ class Parts:
         else:
             chosen = named(model, self.trained) if self.trained else everything
         if not chosen & {name for name, _ in model.named_parameters()}:
-            raise NetworkError(f"nothing of {type(model).__name__} would train with frozen={self.frozen}; freeze less")
+            which, remedy = (
+                (self.frozen, "freeze less") if self.frozen else (self.trained, "name modules with parameters")
+            )
+            settings = f"{'frozen' if self.frozen else 'trained'}={which}"
+            raise NetworkError(f"nothing of {type(model).__name__} would train with {settings}; {remedy}")
         return chosen
 
     def take(self, model: nn.Module, start: Mapping[str, Tensor]) -> None:
@@ -91,7 +95,8 @@ def _paths(name: str) -> list[str]:
 def set_modes(model: nn.Module, training: set[str]) -> None:
     """Put what trains into training mode and the rest into evaluation mode; parameters that do not train, no gradients.
 
-    A module without tensors, such as a dropout, goes with the module around it.
+    A module without tensors, such as a dropout, goes with the module around it; one of whose buffers one is frozen, as
+    a BatchNorm of which only the weight was named, would change it in training mode, and so does not get there.
     """
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(name in training)
@@ -99,8 +104,9 @@ def set_modes(model: nn.Module, training: set[str]) -> None:
 
 
 def _set_mode(module: nn.Module, path: str, training: set[str], around: bool) -> None:
-    tensors = [f"{path}{name}" for name in module.state_dict()]
-    own = any(name in training for name in tensors) if tensors else around
-    module.training = own
+    kept = module.state_dict()
+    own = any(f"{path}{name}" in training for name in kept) if kept else around
+    buffers = [name for name, _ in module.named_buffers(recurse=False) if name in kept]
+    module.training = own and all(f"{path}{name}" in training for name in buffers)
     for name, child in module.named_children():
         _set_mode(child, f"{path}{name}.", training, own)

@@ -26,7 +26,7 @@ class Penalty(ABC):
 class L1(Penalty):
     """``weight`` · Σ |w|, over all weights and biases (oxford2025, equation 4).
 
-    The paper gives no ``weight``. A parameter at 0 stays there: its gradient is 0. Raises ``FitError`` for a negative
+    The paper gives no ``weight``. At 0 the penalty's gradient is 0. Raises ``FitError`` for a negative
     ``weight``.
     """
 

@@ -19,7 +19,7 @@ class Recipe:
     """How a network is trained.
 
     ``epochs`` or ``steps`` says for how long (with ``stop``, at most); an epoch has as many whole batches as the
-    samples give, in an order of its own, and what is left over waits for the next. ``schedule`` runs over all steps.
+    samples give, in an order of its own, and leaves out what is left over. ``schedule`` runs over all steps.
     ``augment`` acts on the raw images of a batch, ``objective`` is what falls, ``penalty`` is added to it, ``prune``
     sets weights to zero now and then, ``stop`` ends it early by the epochs' mean losses. ``precision`` is ``float32``,
     or ``fast``: the forward pass in bfloat16 where the processor has it, weights and optimiser in float32.
