@@ -145,8 +145,8 @@ def _histories() -> list[Entry]:
         (25_000, ("bansal-2C", "bansal-7")),
     ):
         made.append(Entry(f"resnet18 {n} samples", _R18, "cifar10", "fast-steps", _THREE, samples, (Subset(n),), _FEW))
-    ids = ("bansal-3A", "bansal-9")
-    made.append(Entry("resnet18 same steps", _R18, "cifar10", "fast-steps", _THREE, ids, (), _FEW))
+    standard = ("bansal-3A", "bansal-9")
+    made.append(Entry("resnet18 same steps", _R18, "cifar10", "fast-steps", _THREE, standard, (), _FEW))
     for until, name in ((4, "40"), (8, "80"), (None, "160")):
         times = ("bansal-3B", "bansal-7")
         deviation = "quarter width, a tenth of the steps"
