@@ -136,9 +136,8 @@ def _histories() -> list[Entry]:
     variants += [(f"{100 * p:.0f} % random labels", RandomLabels(p)) for p in (0.1, 0.5, 1.0)]
     for name, variant in variants:
         source = f"{_R18},classes=2" if name == "objects-animals" else _R18
-        made.append(
-            Entry(f"resnet18 {name}", source, "cifar10", "fast-steps", _THREE, ("bansal-3A",), (variant,), _FEW)
-        )
+        few = f"{_FEW}, in which it learns nothing" if variant == RandomLabels(1.0) else _FEW
+        made.append(Entry(f"resnet18 {name}", source, "cifar10", "fast-steps", _THREE, ("bansal-3A",), (variant,), few))
     for n, samples in (
         (5_000, ("bansal-2C", "bansal-7", "bansal-9")),
         (10_000, ("bansal-2C",)),
