@@ -27,7 +27,7 @@ def status_text(status: Status, width: int = 80) -> str:
     parts = [f"{status.path}: {_how_far(status)}"]
     if status.networks:
         failed = f", {status.networks_failed} failed" if status.networks_failed else ""
-        later = "" if status.complete or status.missing else "; their trials are planned when they are"
+        later = "" if status.complete or status.missing else "; trials that wait for them are planned then"
         parts.append(f"{status.networks_done} of {_count(status.networks, 'base network')} trained{failed}{later}")
     parts.append(
         f"{in_words(status.result_bytes)} of results, {in_words(status.activation_bytes)} of cached activations; last "
@@ -43,7 +43,7 @@ def status_text(status: Status, width: int = 80) -> str:
 
 
 def _how_far(status: Status) -> str:
-    said = f"{status.measured} of {_count(status.planned, 'trial')} measured"
+    said = f"{status.measured} of {_count(status.planned, 'trial')} measured" if status.planned else "no trials planned"
     if status.failed:
         said += f", {status.failed} failed"
     if status.missing:
