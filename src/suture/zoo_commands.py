@@ -71,7 +71,8 @@ def _train(chosen: Namespace, command: str) -> int:
     entries = _chosen(chosen.only, _seeds(chosen.seeds))
     wanted = ledger.models(entries, _loader(chosen.data), device=device)
     store = Store.make(chosen.out)
-    say(f"{len(wanted)} base networks of {len(entries)} kinds")
+    kinds = f"{len(entries)} kind{'' if len(entries) == 1 else 's'}"
+    say(f"{len(wanted)} base networks of {kinds}")
     try:
         run(
             wanted,

@@ -4,6 +4,8 @@ bansal2021 appendix A.2; oxford2025 section 3; smith2024 appendices B.1 and C.2;
 arXiv:2002.05709, appendix B.9. What a paper does not say is ours, and said here.
 """
 
+from dataclasses import replace
+
 from suture.recipes import SGD, AdamW, Constant, Cosine, OneCycle, Steps
 from suture.zoo.training import L1, L2, CropFlip, Plateau, Prune, Recipe, SimCLR, SimCLRView
 
@@ -34,25 +36,10 @@ BANSAL2021_VIT = Recipe(
 OXFORD2025 = Recipe(epochs=100, batch=4, optimiser=SGD(lr=1e-3, momentum=0.9), schedule=Constant(), stop=Plateau())
 """MLPs and CNNs, until the loss plateaus; what that is, and at most 100 epochs, is ours."""
 
-OXFORD2025_SIMPLE = Recipe(
-    epochs=100,
-    batch=4,
-    optimiser=SGD(lr=1e-3, momentum=0.9),
-    schedule=Constant(),
-    stop=Plateau(),
-    penalty=L1(1e-5),
-    prune=Prune(0.1, 500),
-)
+OXFORD2025_SIMPLE = replace(OXFORD2025, penalty=L1(1e-5), prune=Prune(0.1, 500))
 """The simpler ResNet-18 of section 4.4: L1 and intermittent random pruning. The paper gives neither λ nor share."""
 
-OXFORD2025_COMPLEX = Recipe(
-    epochs=100,
-    batch=4,
-    optimiser=SGD(lr=1e-3, momentum=0.9),
-    schedule=Constant(),
-    stop=Plateau(),
-    penalty=L2(1e-4),
-)
+OXFORD2025_COMPLEX = replace(OXFORD2025, penalty=L2(1e-4))
 """The more complex ResNet-18 of section 4.4: L2. The paper does not give λ."""
 
 SMITH2024 = Recipe(epochs=4, batch=128, optimiser=SGD(lr=0.1, momentum=0.9, weight_decay=1e-4), schedule=Constant())
@@ -90,14 +77,7 @@ FAST = Recipe(
 )
 """Convolutional networks on CIFAR-10, on a laptop."""
 
-FAST_STEPS = Recipe(
-    steps=3_000,
-    batch=128,
-    optimiser=SGD(lr=0.2, nesterov=True, weight_decay=5e-4),
-    schedule=OneCycle(0.2),
-    augment=CropFlip(4),
-    precision="fast",
-)
+FAST_STEPS = replace(FAST, epochs=None, steps=3_000)
 """As ``fast``, but as many steps for few samples as for all."""
 
 FAST_VIT = Recipe(
@@ -118,64 +98,26 @@ FAST_MNIST = Recipe(
 )
 """Small convolutional networks on MNIST."""
 
-STEPPED = Recipe(
-    epochs=16,
-    batch=128,
-    optimiser=SGD(lr=0.05, momentum=0.9, weight_decay=1e-4),
-    schedule=Steps((0.5, 0.75), 0.2),
-    augment=CropFlip(4),
-    precision="fast",
-)
+STEPPED = replace(BANSAL2021, steps=None, epochs=16, precision="fast")
 """bansal2021's recipe in a tenth of its steps, with the drops of the rate at the same shares."""
 
-SIMCLR_SMALL = Recipe(
-    epochs=16,
-    batch=512,
-    optimiser=SGD(lr=0.5, momentum=0.9, weight_decay=1e-4),
-    schedule=Cosine(),
-    augment=SimCLRView(),
-    objective=SimCLR(),
-    precision="fast",
-)
+SIMCLR_SMALL = replace(SIMCLR, epochs=16)
 """SimCLR in an evening."""
 
-OXFORD_SMALL = Recipe(
-    epochs=20,
-    batch=32,
-    optimiser=SGD(lr=4e-3, momentum=0.9),
-    schedule=Constant(),
-    stop=Plateau(patience=3),
-)
+OXFORD_SMALL = replace(OXFORD2025, epochs=20, batch=32, optimiser=SGD(lr=4e-3, momentum=0.9), stop=Plateau(patience=3))
 """oxford2025's recipe with a batch eight times as large at four times the rate."""
 
-OXFORD_SMALL_MLP = Recipe(
-    epochs=20,
-    batch=32,
-    optimiser=SGD(lr=1e-2, momentum=0.9),
-    schedule=Constant(),
-    stop=Plateau(patience=8),
-)
+OXFORD_SMALL_MLP = replace(OXFORD_SMALL, optimiser=SGD(lr=1e-2, momentum=0.9), stop=Plateau(patience=8))
 """As ``oxford-small``, for MLPs of nine hidden layers, whose loss stays at chance for the first epochs."""
 
-SIMPLE_SMALL = Recipe(
-    epochs=4,
-    batch=128,
-    optimiser=SGD(lr=0.02, momentum=0.9),
-    schedule=Constant(),
-    penalty=L1(1e-5),
-    prune=Prune(0.1, 200),
-)
-"""oxford2025's simpler network of section 4.4 in four epochs."""
-
-COMPLEX_SMALL = Recipe(epochs=4, batch=128, optimiser=SGD(lr=0.02, momentum=0.9), schedule=Constant(), penalty=L2(1e-4))
+COMPLEX_SMALL = replace(SMITH2024, optimiser=SGD(lr=0.02, momentum=0.9), penalty=L2(1e-4))
 """oxford2025's more complex network of section 4.4 in four epochs."""
 
-SMITH_VGG_SMALL = Recipe(
-    epochs=4,
-    batch=64,
-    optimiser=SGD(lr=3e-3, momentum=0.9, weight_decay=1e-4),
-    schedule=Constant(),
-    precision="fast",
+SIMPLE_SMALL = replace(COMPLEX_SMALL, penalty=L1(1e-5), prune=Prune(0.1, 200))
+"""oxford2025's simpler network of section 4.4 in four epochs."""
+
+SMITH_VGG_SMALL = replace(
+    SMITH2024_VGG, epochs=4, optimiser=SGD(lr=3e-3, momentum=0.9, weight_decay=1e-4), precision="fast"
 )
 """smith2024's recipe for VGG19 in four epochs, at a third of the rate, at which narrow networks do not diverge."""
 
