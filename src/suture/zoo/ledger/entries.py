@@ -30,6 +30,7 @@ _MNIST = "zoo:cnn,image=(28,28),channels=1"
 _STACKED = "zoo:cnn,dense=3,image=(64,32)"
 _THREE, _FIVE = (0, 1, 2), (0, 1, 2, 3, 4)
 _QUARTER = "quarter width, 16 epochs for 164"
+_BATCH = "batch 32 at 4 times the rate for batch 4, at most 20 epochs"
 _FEW = "quarter width, 3,000 steps for 64,000"
 
 
@@ -180,9 +181,8 @@ def _frozen() -> list[Entry]:
     return made
 
 
-def _oxford() -> list[Entry]:
+def _oxford_cifar() -> list[Entry]:
     relabelled, without = (Relabelled("automobile", "cat"),), (Without("truck"),)
-    batch = "batch 32 at 4 times the rate for batch 4, at most 20 epochs"
     deep = "batch 32 at 10 times the rate for batch 4, at most 20 epochs"
     made: list[Entry] = [
         Entry(
@@ -190,9 +190,9 @@ def _oxford() -> list[Entry]:
         ),
         Entry("mlp", _MLP, "cifar10", "oxford-small-mlp", _FIVE, ("oxford-4.1-mlp",), (), deep),
         Entry("mlp cars as cats", _MLP, "cifar10", "oxford-small-mlp", _FIVE, ("oxford-4.1-mlp",), relabelled, deep),
-        Entry("cnn", _CNN, "cifar10", "oxford-small", _FIVE, ("oxford-4.1-cnn", "oxford-4.3a"), (), batch),
-        Entry("cnn cars as cats", _CNN, "cifar10", "oxford-small", _FIVE, ("oxford-4.1-cnn",), relabelled, batch),
-        Entry("cnn no trucks A", _CNN, "cifar10", "oxford-small", _FIVE, ("oxford-4.2",), without, batch),
+        Entry("cnn", _CNN, "cifar10", "oxford-small", _FIVE, ("oxford-4.1-cnn", "oxford-4.3a"), (), _BATCH),
+        Entry("cnn cars as cats", _CNN, "cifar10", "oxford-small", _FIVE, ("oxford-4.1-cnn",), relabelled, _BATCH),
+        Entry("cnn no trucks A", _CNN, "cifar10", "oxford-small", _FIVE, ("oxford-4.2",), without, _BATCH),
         Entry(
             "cnn no trucks B",
             _CNN,
@@ -201,7 +201,7 @@ def _oxford() -> list[Entry]:
             (5, 6, 7),
             ("oxford-4.2", "oxford-4.3a"),
             without,
-            batch,
+            _BATCH,
         ),
     ]
     for layer in ("fc1", "fc2", "fc3"):
@@ -215,15 +215,20 @@ def _oxford() -> list[Entry]:
                 (0,) if layer == "fc1" else _FIVE,
                 ("oxford-4.2",),
                 (),
-                f"{batch}; fc1 alone does not learn trucks in them" if layer == "fc1" else batch,
+                f"{_BATCH}; fc1 alone does not learn trucks in them" if layer == "fc1" else _BATCH,
                 "cnn no trucks A",
                 parts,
             )
         )
+    return made
+
+
+def _oxford_mnist() -> list[Entry]:
+    made: list[Entry] = []
     ids = ("oxford-4.3b", "oxford-4.4-fig5", "oxford-6.1")
-    made.append(Entry("stacked cnn digits", _STACKED, "mnist+cifar10", "oxford-small", _FIVE, ids, (), batch))
+    made.append(Entry("stacked cnn digits", _STACKED, "mnist+cifar10", "oxford-small", _FIVE, ids, (), _BATCH))
     made.append(
-        Entry("stacked cnn pictures", _STACKED, "mnist+cifar10", "oxford-small", _FIVE, ids, (Decorrelated(),), batch)
+        Entry("stacked cnn pictures", _STACKED, "mnist+cifar10", "oxford-small", _FIVE, ids, (Decorrelated(),), _BATCH)
     )
     scratch = "smith2024's network at half width, 4 epochs, from scratch for ImageNet weights"
     for name in ("simple", "complex"):
@@ -259,5 +264,13 @@ def _smith() -> list[Entry]:
     ]
 
 
-LEDGER: tuple[Entry, ...] = (*_resnets(), *_others(), *_histories(), *_frozen(), *_oxford(), *_smith())
+LEDGER: tuple[Entry, ...] = (
+    *_resnets(),
+    *_others(),
+    *_histories(),
+    *_frozen(),
+    *_oxford_cifar(),
+    *_oxford_mnist(),
+    *_smith(),
+)
 """Every base network of the studies at small scale."""
