@@ -6,7 +6,29 @@ import os
 
 os.environ |= {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}  # before torch is imported, and for processes of tests
 
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
 from hypothesis import settings
 
 settings.register_profile("suture", derandomize=True, deadline=None, max_examples=40, database=None)
 settings.load_profile("suture")
+
+
+@pytest.fixture
+def run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[[str], tuple[int, str, str]]:
+    """Run a command in an empty folder, 80 columns wide; its exit code, output and messages."""
+    from suture.cli import main
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+
+    def command(line: str) -> tuple[int, str, str]:
+        code = main(line.split())
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return command

@@ -7,26 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from suture.cli import main
 from suture.data import load_data
 from suture.data.variants import Relabelled, Subset, vary
 from suture.report.pictures import label_statistics
 
 Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run a command in an empty folder, 80 columns wide; its exit code, output and messages."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "80")
-
-    def command(line: str) -> tuple[int, str, str]:
-        code = main(line.split())
-        said = capsys.readouterr()
-        return code, said.out, said.err
-
-    return command
 
 
 def test_the_labels_of_every_role_are_counted(run: Run) -> None:

@@ -32,20 +32,6 @@ TRAIN = f"train digits --network {NET} --data digits --epochs 2"
 Run = Callable[..., tuple[int, str, str]]
 
 
-@pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run a command in an empty folder, 80 columns wide; its exit code, output and messages."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "80")
-
-    def command(line: str) -> tuple[int, str, str]:
-        code = main(line.split())
-        said = capsys.readouterr()
-        return code, said.out, said.err
-
-    return command
-
-
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the networks ``a`` (with its first epoch beside it) and ``b``."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
-from suture.data import Data
+from suture.data import Data, Samples
 from suture.data.variants import Variant, vary
 from suture.zoo.bases import BaseModel
 from suture.zoo.ledger.entries import LEDGER
@@ -12,30 +12,34 @@ from suture.zoo.ledger.entry import CORES, Entry
 def models(entries: Sequence[Entry], load: Callable[[str], Data], device: str = "cpu") -> list[BaseModel]:
     """The base models of some entries, each with all its seeds; ``load`` gives the data by name.
 
-    Those that an entry starts from come with it. Raises ``DataError`` where a name is no entry's.
+    Those that an entry starts from come with it.
     """
     by_name = {entry.name: entry for entry in LEDGER}
-    prepared: dict[object, Data] = {}
+    loaded: dict[str, Data] = {}
+    prepared: dict[object, tuple[Samples, Samples]] = {}
 
-    def data(entry: Entry, variants: tuple[Variant, ...]) -> Data:
-        wanted = (entry.data, variants)
-        if wanted not in prepared:
-            prepared[wanted] = vary(data(entry, ()), *variants) if variants else load(entry.data)
-        return prepared[wanted]
+    def samples(entry: Entry, variants: tuple[Variant, ...]) -> tuple[Samples, Samples]:
+        """What to train and to score on; the rest of a variant, which takes as much memory again, is let go."""
+        if (entry.data, variants) not in prepared:
+            if entry.data not in loaded:
+                loaded[entry.data] = load(entry.data)
+            data = vary(loaded[entry.data], *variants)
+            prepared[entry.data, variants] = data.training, data.score
+        return prepared[entry.data, variants]
 
     def model(entry: Entry, seed: int) -> BaseModel:
-        own = data(entry, entry.variants)
-        scored = (own, *(data(entry, variants) for variants in entry.also if variants != entry.variants))
+        training, score = samples(entry, entry.variants)
+        others = [samples(entry, variants)[1] for variants in entry.also if variants != entry.variants]
         return BaseModel(
             entry.source,
-            own.training,
+            training,
             entry.settings,
             seed,
             name=entry.name,
             start=None if entry.start is None else model(by_name[entry.start], seed),
             parts=entry.parts,
             until=entry.until,
-            scored_on=tuple(each.score for each in scored),
+            scored_on=(score, *others),
             device=device,
         )
 
