@@ -183,6 +183,9 @@ WRONG = [
     (f"curve {A} {B} --data digits --fit task-loss,start=1", "task-loss has no setting 'start'; it takes steps, batch"),
     (f"curve {A} {B} --data digits --fit random,steps=1", "random has no setting 'steps'; it takes no setting"),
     (f"curve {A} {B} --data digits --fit task-loss,steps=0", r"TaskLoss\(steps=0\): steps must be at least 1"),
+    (f"curve {A} {B} --data digits --fit bansal2021,lr=1", "bansal2021 has no setting 'lr'; it takes steps, batch"),
+    (f"curve {A} {B} --data digits --fit bansal2021,steps=1.5", "--fit bansal2021,steps=1.5: steps=1.5 is no int"),
+    (f"curve {A} {B} --data digits --fit best-of,steps=1", "best-of has no setting 'steps'; it takes no setting"),
     # data
     (f"curve {A} {B} --data nowhere", "no data 'nowhere': neither a folder that exists nor a hub id; possible"),
     (f"curve {A} {B} --data PHOTOS/unlabelled", "one label column .found: none, data without labels.; its columns"),
@@ -215,7 +218,8 @@ WRONG = [
     (f"curve zoo:convnet,width=3@a.safetensors {B} --data digits", "other shapes in 'stage1.conv.weight'"),
     ("curve models.py:broken models.py:strange --data digits", "the weight of module 'two' in .*broken is not finite"),
     # settings
-    (f"curve {A} {B} --data digits --fit best", "no fit 'best'; valid fits: task-loss, least-squares, match-"),
+    (f"curve {A} {B} --data digits --fit best", "no fit 'best'; did you mean 'best-of'\\? valid fits: fast, task-"),
+    (f"curve {A} {B} --data digits --fit bansal", "no fit 'bansal'; did you mean 'bansal2021'\\?"),
     (f"curve {A} {B} --data digits --controls itself,nil", "no control 'nil'; valid controls: all, none, itself, unt"),
     (f"curve {A} {B} --data digits --seeds 0", "--seeds 0: give at least 1"),
     (f"curve {A} {B} --data digits --seeds two", "--seeds: expected a whole number, got two"),
@@ -512,6 +516,9 @@ def test_one_network_goes_into_itself_where_that_is_asked_for(run: Run) -> None:
         ("--stitch diagonal --fit least-squares,rescale=False", "Diagonal()", "LeastSquares(rescale=False)"),
         ("--fit random", None, "Random()"),
         ("--fit match-activations,steps=5", None, "MatchActivations(steps=5)"),
+        ("--fit bansal2021,steps=5", None, "bansal2021(steps=5)"),
+        ("--fit hernandez2022-copy,steps=5", None, "hernandez2022-copy(steps=5)"),
+        ("--fit csiszarik2021,steps=5 --stitch diagonal", "Diagonal()", "csiszarik2021(steps=5)"),
     ],
 )
 def test_families_and_fits_are_named_by_their_calls(run: Run, settings: str, stitch: str | None, fit: str) -> None:

@@ -1,16 +1,18 @@
 """What the command line takes: its parser, its help, and what it says of arguments that do not parse."""
 
 import re
+from collections.abc import Sequence
 from importlib.metadata import version
 
 from jsonargparse import ArgumentParser
 
+from suture.bench_arguments import BENCHES, add_benches, bench_parser
 from suture.parsers import MODEL, add_json, add_running, add_variant, new_parser
 from suture.training_arguments import ZOO, add_zoo, data_parser, train_parser, zoo_parser
 
-COMMANDS = ("demo", "cuts", "curve", "matrix", "plan", "status", "table", "verify", "data", "train", "zoo")
+COMMANDS = ("demo", "cuts", "curve", "matrix", "plan", "status", "table", "verify", "data", "train", "zoo", "bench")
 PLANNED = ("curve", "matrix")  #: the commands whose cost can be asked for
-_INNER = {"plan": PLANNED, "zoo": ZOO}  #: commands that have commands
+_INNER = {"plan": PLANNED, "zoo": ZOO, "bench": BENCHES}  #: commands that have commands
 _POSITIONAL = {
     "model": "MODEL",
     "sender": "SENDER",
@@ -30,6 +32,7 @@ def plainly(message: str, given: list[str]) -> str:
         (r"^argument COMMAND: invalid choice: ('.*') \(choose from (.*)\)", r"no command \1; valid commands: \2"),
         (r'^expected "plan.what" to be one of .*', "missing COMMAND, which is curve or matrix"),
         (r'^expected "zoo.what" to be one of .*', f"missing COMMAND, which is one of {', '.join(ZOO)}"),
+        (r'^expected "bench.what" to be one of .*', f"missing COMMAND, which is one of {', '.join(BENCHES)}"),
         (r"Expected a <class 'float'>\. Got value: (.*)", r"expected a number, got \1"),
         (r"Expected a <class 'int'>\. Got value: (.*)", r"expected a whole number, got \1"),
     ):
@@ -43,8 +46,8 @@ def plainly(message: str, given: list[str]) -> str:
     return f"{message}; see suture {command}--help"
 
 
-def parser() -> ArgumentParser:
-    """Make the parser of ``suture``, with a subcommand for each of ``COMMANDS``."""
+def parser(given: Sequence[str] = ()) -> ArgumentParser:
+    """Make the parser of ``suture``, with a subcommand for each of ``COMMANDS``; ``given`` is what it is made for."""
     made = new_parser(
         "Model stitching: join the first layers of one trained network to the last layers of another by a small "
         "trainable stitch, and measure, beside controls, what the first network's representation is worth to the "
@@ -60,7 +63,7 @@ def parser() -> ArgumentParser:
     commands = made.add_subcommands(
         required=True, dest="command", title="commands", metavar="COMMAND", description=None
     )
-    plan, zoo = _plan_parser(), zoo_parser()
+    plan, zoo, bench = _plan_parser(), zoo_parser(), bench_parser()
     for name, command, about in (
         ("demo", _demo_parser(), "two small networks on real handwritten digits, stitched at every cut"),
         ("cuts", _cuts_parser(), "where a network can be cut"),
@@ -73,11 +76,13 @@ def parser() -> ArgumentParser:
         ("data", data_parser(), "count and draw the samples of a data set, or of a variant of it"),
         ("train", train_parser(), "train a network by a recipe, and keep it with its card"),
         ("zoo", zoo, "the networks of the papers' experiments: what they take, and what they reach"),
+        ("bench", bench, "the same matrix by the plain loop and by Suture, side by side"),
     ):
         commands.add_subcommand(name, command, help=about)
         command.prog = f"suture {name}"
     _add_planned(plan)
     add_zoo(zoo)
+    add_benches(bench, given)
     return made
 
 

@@ -1,7 +1,8 @@
 """What names on the command line stand for: families of stitches, fits, variants of data, recipes, controls, runners.
 
 A family, a fit or a variant is written as its call: its name, then ``key=value`` where a setting is not the default's
-(``conv,kernel=3``, ``task-loss,steps=100``, ``relabelled,label=truck,to=ship``). Values are Python literals; a setting
+(``conv,kernel=3``, ``task-loss,steps=100``, ``relabelled,label=truck,to=ship``). A published fit goes by its name, and
+its settings are changed in the same way (``bansal2021,steps=4000``). Values are Python literals; a setting
 that is a text needs no quotes unless it has spaces or commas.
 """
 
@@ -17,20 +18,24 @@ from suture import controls as known_controls
 from suture.controls import Control
 from suture.data.variants import VARIANTS, Variant
 from suture.errors import SutureError
-from suture.fits import Fit, LeastSquares, MatchActivations, Random, TaskLoss
+from suture.fits import BestOf, Fast, Fit, LeastSquares, MatchActivations, Random, TaskLoss
+from suture.recipes import RECIPES as PUBLISHED_FITS
 from suture.runners import Local, Ray, Runner
 from suture.sizes import parse_size
 from suture.stitches import FAMILIES, Stitch
 from suture.zoo.recipes import RECIPES
 from suture.zoo.training import Recipe
 
-FITS: dict[str, type[Fit]] = {
+FITS: dict[str, type[Fit] | Fit] = {
+    "fast": Fast,
     "task-loss": TaskLoss,
     "least-squares": LeastSquares,
     "match-activations": MatchActivations,
     "random": Random,
+    "best-of": BestOf,
+    **PUBLISHED_FITS,
 }
-"""Every fit, by its name."""
+"""Every fit, by its name; the published ones as they are."""
 
 _PLAIN = (bool, int, float, str, type(None))
 
@@ -118,11 +123,12 @@ def runner_named(text: str, workers: int | None = None, ram: str | None = None, 
     return Ray(address=address or None)
 
 
-def _called(kind: str, text: str, known: Mapping[str, type]) -> Any:
-    """Make what a call names, with its settings."""
+def _called(kind: str, text: str, known: Mapping[str, Any]) -> Any:
+    """Make what a call names, a class or one of its objects, with its settings."""
     name, _, settings = (part.strip() for part in text.partition(","))
     _check_name(kind, {"stitch": "stitches"}.get(kind, f"{kind}s"), name, known)
-    allowed = _settable(known[name])
+    named = known[name]
+    allowed = _settable(named if isinstance(named, type) else type(named))
     texts = {key for key, kinds in allowed.items() if str in kinds}
     given = _settings(f"--{kind} {text}", settings, texts)
     for key, value in given.items():
@@ -132,11 +138,13 @@ def _called(kind: str, text: str, known: Mapping[str, type]) -> Any:
         if not _suits(value, allowed[key]):
             wanted = " or ".join("None" if one is types.NoneType else one.__name__ for one in allowed[key])
             raise SutureError(f"--{kind} {text}: {key}={value!r} is no {wanted}")
-    needed = [f.name for f in fields(known[name]) if f.default is MISSING and f.default_factory is MISSING]
+    if not isinstance(named, type):
+        return replace(named, **given)
+    needed = [f.name for f in fields(named) if f.default is MISSING and f.default_factory is MISSING]
     for key in needed:
         if key not in given:
             raise SutureError(f"--{kind} {text}: {name} needs its {key}; write {name},{key}=…")
-    return known[name](**given)
+    return named(**given)
 
 
 def _check_name(kind: str, many: str, name: str, known: Collection[str]) -> None:

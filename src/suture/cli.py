@@ -17,8 +17,17 @@ from typing import Any
 
 from jsonargparse import ArgumentError, Namespace
 
-from suture import data_commands, measuring_commands, output, store_commands, training_commands, zoo_commands
+from suture import (
+    bench_commands,
+    data_commands,
+    measuring_commands,
+    output,
+    store_commands,
+    training_commands,
+    zoo_commands,
+)
 from suture.arguments import COMMANDS, parser, plainly
+from suture.bench_arguments import spelled_out
 from suture.errors import SutureError
 from suture.output import say
 
@@ -28,7 +37,7 @@ Command = Callable[[Namespace, str], int]
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; the exit code."""
     given = sys.argv[1:] if arguments is None else list(arguments)
-    command = shlex.join(["suture", *given])
+    command, given = shlex.join(["suture", *given]), spelled_out(given)
     with _terminations() as terminated:
         try:
             return _run(given, command)
@@ -47,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(given: list[str], command: str) -> int:
-    known = parser()
+    known = parser(given)
     if not given:
         known.print_help(sys.stderr)
         return 2
@@ -142,6 +151,7 @@ _COMMANDS: tuple[Command, ...] = (
     data_commands.data,
     training_commands.train,
     zoo_commands.zoo,
+    bench_commands.bench,
 )
 
 if __name__ == "__main__":

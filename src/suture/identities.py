@@ -51,6 +51,7 @@ _NO_NUMBER = {  # methods that decide no result; those of dataclasses are writte
     *("__repr__", "__str__", "__eq__", "__ne__", "__hash__", "__lt__", "__le__", "__gt__", "__ge__"),
     *("__setattr__", "__delattr__", "__replace__", "__getstate__", "__setstate__", "_abc_impl"),
 }
+_MOVED = {"suture.optimisers": "suture.recipes"}  # modules that moved keep their name in keys
 _METHODS = types.FunctionType | staticmethod | classmethod | property  # type: ignore[type-arg]
 
 
@@ -188,7 +189,7 @@ def _set_by_hand(thing: object, state: Mapping[str, object]) -> dict[str, object
 
 
 def _full_name(thing: type | types.FunctionType) -> str:
-    return f"{thing.__module__}.{thing.__qualname__}"
+    return f"{_MOVED.get(thing.__module__, thing.__module__)}.{thing.__qualname__}"
 
 
 def _is_library(thing: type | types.FunctionType) -> bool:

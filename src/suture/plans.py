@@ -10,7 +10,7 @@ from suture.controls import Control
 from suture.cuts import Cut, shared
 from suture.data import Data
 from suture.errors import CutError, DataError, NetworkError, ShapeError
-from suture.fits import Fit, TaskLoss
+from suture.fits import Fast, Fit
 from suture.network import Network
 from suture.scores import Accuracy, CrossEntropy, Score
 from suture.stitches import Stitch
@@ -80,7 +80,7 @@ def seam(
             data.validation,
             data.score,
             stitch=stitch,
-            fit=fit if fit is not None else TaskLoss(),
+            fit=fit if fit is not None else Fast(),
             scores=tuple(scores),
             seed=seed,
             network_seed=network_seed,

@@ -31,7 +31,12 @@ from suture.intervals import Estimate, Floats, checked, mean_interval, paired_in
 
 
 class Score(ABC):
-    """A number per sample, and what its mean is called, counted in, and good for."""
+    """A number per sample, and what its mean is called, counted in, and good for.
+
+    ``coarse`` says that logits which are off by the rounding to 16 bits will do, as long as the largest is the right one.
+    """
+
+    coarse: ClassVar[bool] = False
 
     @property
     @abstractmethod
@@ -70,6 +75,7 @@ class Accuracy(Score):
 
     unit: ClassVar[str] = "fraction"
     higher_is_better: ClassVar[bool] = True
+    coarse: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.classes is not None and len(self.classes) == 0:
@@ -102,6 +108,7 @@ class CrossEntropy(Score):
     name: ClassVar[str] = "loss"
     unit: ClassVar[str] = "nats"
     higher_is_better: ClassVar[bool] = False
+    coarse: ClassVar[bool] = True
 
     def per_sample(self, logits: Tensor, labels: Tensor) -> Tensor:
         """−log softmax(logits)[label] of each sample, computed in float64."""

@@ -10,27 +10,31 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import TypeGuard
 
 import torch
 from torch import Tensor, nn
 
-from suture.activations import CHUNK, Activations, Need, stepwise
+from suture.activations import CHUNK, Activations, Need
 from suture.data import Samples
 from suture.errors import CutError, DataError, FitError, FrozenError, NetworkError
-from suture.fits import CurvePoint, Fit, Problem, Side, TaskLoss
+from suture.fits import CurvePoint, Fast, Fit, Problem, Side
+from suture.fits.suffixes import MakeLean
 from suture.identities import identity
 from suture.intervals import Estimate
+from suture.lean import lean_suffix
 from suture.network import Network
 from suture.noise import ClusteredNoise
 from suture.scores import Accuracy, CrossEntropy, Score, ScoreCard, estimate, penalty
+from suture.scoring import outputs
 from suture.seeds import derive_seed, digest, one_thread
 from suture.stitched import Stitched, typed
 from suture.stitches import Stitch, stitch_for
 
-VERSION = 3  #: of the measuring code; a change that may change a number changes it, and with it every key
+VERSION = 4  #: of the measuring code; a change that may change a number changes it, and with it every key
+COMPARED = 1024  #: score samples on which the representation error is taken, at most
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +58,7 @@ class Trial:
     validation_data: Samples
     score_data: Samples
     stitch: Stitch | None = None
-    fit: Fit = field(default_factory=TaskLoss)
+    fit: Fit = field(default_factory=Fast)
     scores: tuple[Score, ...] = (Accuracy(), CrossEntropy())
     seed: int = 0
     control: str = ""
@@ -104,11 +108,18 @@ class Trial:
         own = receiver.cuts.find(self.receiver_cut).index
         fitted = (self.fit_data, self.validation_data)
         needs = [Need(sender, samples, sent) for samples in (*fitted, score)]
-        needs += [Need(receiver, samples, own) for samples in (*(fitted if self.fit.reads_receiver else ()), score)]
+        read = (*(fitted if self.fit.reads_receiver else ()), self.compared)
+        needs += [Need(receiver, samples, own) for samples in read]
         needs.append(Need(receiver, score, len(receiver.cuts) + 1))
         if _solves_task(sender, score):
             needs.append(Need(sender, score, len(sender.cuts) + 1))
         return tuple({need.key: need for need in needs}.values())
+
+    @cached_property
+    def compared(self) -> Samples:
+        """The score samples on which the representation error is taken: the first ``COMPARED``."""
+        score = self.score_data
+        return score if len(score) <= COMPARED else score.first(COMPARED)
 
     @cached_property
     def fit_key(self) -> str:
@@ -173,8 +184,8 @@ class Measurement:
     ``sender``, ``receiver`` and ``scores`` (the stitched network's) hold an ``Estimate`` by score name; the sender's is
     empty where its head does not match the classes, or it is noise. ``penalties`` are in pp where the unit is a
     fraction, else in the unit itself, positive is worse, ``None`` for scores that are neither good nor bad.
-    ``representation_error`` is Σ‖stitch(sender) − receiver's own‖² / Σ‖receiver's own − its mean‖² over the score data:
-    0 is a copy, 1 no better than the mean. ``seconds`` of wall time. ``notes`` say what went otherwise than it should
+    ``representation_error`` is Σ‖stitch(sender) − receiver's own‖² / Σ‖receiver's own − its mean‖² over the first
+    ``COMPARED`` score samples: 0 is a copy, 1 no better than the mean. ``seconds`` of wall time. ``notes`` say what went otherwise than it should
     (memory that ran out) and may have changed the last bits.
     """
 
@@ -270,9 +281,11 @@ def measure(trial: Trial, activations: Activations | None = None) -> Measurement
     begun = time.perf_counter()
     with one_thread(), _seeded(trial), torch.inference_mode(False), _frozen(*trial.networks):
         stitch = trial.family.build(*trial.shapes).to(trial.receiver.device)
-        report = trial.fit.fit(_problem(trial, cache, stitch), stitch)
+        problem = _problem(trial, cache, stitch)
+        report = trial.fit.fit(problem, stitch)
         stitch.eval().requires_grad_(False)
-        logits, error = _run(trial, cache, stitch)
+        logits, notes = _run(trial, cache, stitch, problem.lean)
+        error = _error(trial, cache, stitch)
         score = trial.score_data
         receiver = _values(trial, cache.outputs(trial.receiver, score))
         stitched = _values(trial, logits)
@@ -292,7 +305,7 @@ def measure(trial: Trial, activations: Activations | None = None) -> Measurement
         curve=report.curve,
         seconds=time.perf_counter() - begun,
         stitch=stitch,
-        notes=tuple(cache.notes),
+        notes=(*cache.notes, *report.notes, *notes),
     )
 
 
@@ -330,7 +343,16 @@ def _problem(trial: Trial, cache: Activations, stitch: nn.Module) -> Problem:
         validation=_side(trial, cache, trial.validation_data, stitch),
         seed=derive_seed(trial.fit_key, "fit"),
         where=trial.where,
+        lean=_lean(trial, stitch),
     )
+
+
+def _lean(trial: Trial, stitch: nn.Module) -> MakeLean | None:
+    """What makes the receiver's lean suffix; ``None`` for a stitch without parameters, whose bits are the receiver's."""
+    if next(stitch.parameters(), None) is None:
+        return None
+    cut = trial.receiver.cuts.find(trial.receiver_cut)
+    return lru_cache(partial(lean_suffix, trial.receiver, cut))
 
 
 def _side(trial: Trial, cache: Activations, samples: Samples, stitch: nn.Module) -> Side:
@@ -350,25 +372,39 @@ def _solves_task(sender: Network | ClusteredNoise, samples: Samples) -> TypeGuar
     return isinstance(sender, Network) and sender.outputs == len(samples.classes)
 
 
-def _run(trial: Trial, cache: Activations, stitch: nn.Module) -> tuple[Tensor, float]:
-    """The stitched network's outputs on the score data, and its representation error there."""
+def _run(trial: Trial, cache: Activations, stitch: nn.Module, lean: MakeLean | None) -> tuple[Tensor, tuple[str, ...]]:
+    """The stitched network's outputs on the score data, and what went otherwise than it should."""
     given = cache.at(trial.sender, trial.sender_cut, trial.score_data)
-    own = cache.at(trial.receiver, trial.receiver_cut, trial.score_data)
     suffix = trial.receiver.after(trial.receiver_cut)
-    mean = _mean(own)
-    logits, off, spread = [], 0.0, 0.0
-    with torch.no_grad():
-        for start in range(0, len(given), CHUNK):
-            sent = typed(given[start : start + CHUNK], stitch)
-            represented = stitch(sent.to(trial.receiver.device, copy=True))
-            expected = own[start : start + CHUNK].double()
-            off += float((represented.cpu().double() - expected).square().sum())
-            spread += float((expected - mean).square().sum())
-            logits.append(stepwise(suffix, represented).cpu())
-    outputs = torch.cat(logits)
-    if not outputs.isfinite().all():
+
+    def represented(chosen: Tensor) -> Tensor:
+        return _represented(trial, stitch, given[chosen])
+
+    coarse = all(score.coarse for score in trial.scores)
+    found, notes = outputs(suffix, lean, represented, len(given), coarse)
+    if not found.isfinite().all():
         raise FitError(f"the outputs of the stitched network {trial.where} are not finite")
-    return outputs, off / spread if spread > 0 else float("nan")
+    return found, notes
+
+
+def _represented(trial: Trial, stitch: nn.Module, given: Tensor) -> Tensor:
+    with torch.no_grad():
+        out: Tensor = stitch(typed(given, stitch).to(trial.receiver.device, copy=True))
+    return out
+
+
+def _error(trial: Trial, cache: Activations, stitch: nn.Module) -> float:
+    """The stitched network's representation error, on the samples that are compared."""
+    compared = trial.compared
+    given = cache.at(trial.sender, trial.sender_cut, trial.score_data)[: len(compared)]
+    own = cache.at(trial.receiver, trial.receiver_cut, compared)
+    mean, off, spread = _mean(own), 0.0, 0.0
+    for start in range(0, len(given), CHUNK):
+        expected = own[start : start + CHUNK].double()
+        sent = _represented(trial, stitch, given[start : start + CHUNK])
+        off += float((sent.cpu().double() - expected).square().sum())
+        spread += float((expected - mean).square().sum())
+    return off / spread if spread > 0 else float("nan")
 
 
 def _mean(activations: Tensor) -> Tensor:

@@ -77,6 +77,19 @@ class Samples:
             raise DataError(f"cannot take samples from {self.name!r}, its pairs are broken: take first, then shuffle")
         return Samples(name, self.images[indices], self.labels[indices], self.classes)
 
+    def first(self, count: int) -> "Samples":
+        """Give the first samples, with the images and labels that are here; the same object each time.
+
+        Raises ``DataError`` where pairs are broken.
+        """
+        if count not in self._first:
+            self._first[count] = self.take(torch.arange(count), f"{self.name}[:{count}]")
+        return self._first[count]
+
+    @cached_property
+    def _first(self) -> "dict[int, Samples]":
+        return {}
+
     def shuffled(self, seed: int) -> "Samples":
         """Break every pair: the same images and labels, each sample paired with another.
 

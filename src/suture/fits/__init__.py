@@ -1,6 +1,8 @@
 """How a stitch gets its parameters: in closed form, or by gradient descent on the task or on the activations."""
 
+from suture.fits.best_of import BestOf
 from suture.fits.descent import Descending, Random
+from suture.fits.fast import Fast
 from suture.fits.least_squares import LeastSquares
 from suture.fits.match import MatchActivations
 from suture.fits.narrower import Narrower
@@ -8,8 +10,10 @@ from suture.fits.problem import CurvePoint, Fit, FitReport, Problem, Side
 from suture.fits.task_loss import HardLabels, SoftLabels, Targets, TaskLoss
 
 __all__ = [
+    "BestOf",
     "CurvePoint",
     "Descending",
+    "Fast",
     "Fit",
     "FitReport",
     "HardLabels",

@@ -16,7 +16,7 @@ from suture.errors import FitError
 from suture.fits.least_squares import LeastSquares
 from suture.fits.problem import CurvePoint, Fit, FitReport, Problem, Side
 from suture.fits.standardised import Standardised
-from suture.recipes import Adam, Cosine, Optimiser, Schedule, set_rate
+from suture.optimisers import Adam, Cosine, Optimiser, Schedule, set_rate
 from suture.seeds import generator
 
 EVALUATION_CHUNK = 256
@@ -133,12 +133,12 @@ class _Descent:
         """Take the steps; how many, and whether it converged."""
         recipe = self.recipe
         optimiser = recipe.optimiser.over(parameters)
-        batches = _batches(len(self.problem.fit.labels), recipe.batch, self.problem.seed)
+        drawn = batches(len(self.problem.fit.labels), recipe.batch, self.problem.seed)
         running: list[float] = []
         self._check(0, math.nan)
         for step in range(recipe.steps):
             set_rate(optimiser, recipe.optimiser, recipe.schedule, step, recipe.steps, self.pace)
-            running.append(self._step(optimiser, next(batches)))
+            running.append(self._step(optimiser, next(drawn)))
             if (step + 1) % recipe.check == 0 or step + 1 == recipe.steps:
                 self._check(step + 1, sum(running) / len(running))
                 running.clear()
@@ -188,7 +188,7 @@ class _Descent:
             self.checks_since_best += 1
 
 
-def _batches(n: int, batch: int, seed: int) -> Iterator[Tensor]:
+def batches(n: int, batch: int, seed: int) -> Iterator[Tensor]:
     """Endless mini-batches of indices; every epoch is a new permutation, and its remainder is left out."""
     random = generator("batches", seed)
     while True:

@@ -13,6 +13,7 @@ inputs; so each output channel is rescaled about its mean to the standard deviat
 rescaled member is still one of the family.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -26,30 +27,31 @@ CHUNK = 256  #: samples per accumulation step; fixed, since sums depend on their
 _ROOM = 2**25  #: numbers in the rows of one step; of larger rows a step takes fewer samples
 
 
-def moments(x: Tensor, y: Tensor, part: Part) -> Moments:
+def moments(x: Tensor, y: Tensor, part: Part, dtype: torch.dtype = torch.float64) -> Moments:
     """Accumulate the moments of the rows of two activation tensors ``(n, …)`` in one pass, in float64.
 
-    Rows are shifted by the means of the first chunk, so that large means do not cost digits.
+    Rows are shifted by the means of the first chunk, so that large means do not cost digits. ``dtype`` is the type of
+    the products within a chunk.
     """
     x, y = x[: part.most], y[: part.most]
     first, expected = part.reads(x[:1]), part.gives(y[:1])
     if len(first) != len(expected):
         raise FitError("the sender's and the receiver's activations have different numbers of rows")
     chunk = max(1, min(CHUNK, _ROOM // max(first.numel(), expected.numel())))
-    shift_x = part.reads(x[:chunk]).double().mean(0)
-    shift_y = part.gives(y[:chunk]).double().mean(0)
+    shift_x = part.reads(x[:chunk]).to(dtype).mean(0)
+    shift_y = part.gives(y[:chunk]).to(dtype).mean(0)
     sums: list[Tensor] = []
     count = 0
     for start in range(0, len(x), chunk):
-        a = part.reads(x[start : start + chunk]).double() - shift_x
-        b = part.gives(y[start : start + chunk]).double() - shift_y
-        new = [a.sum(0), b.sum(0), a.T @ a, a.T @ b, b.square().sum(0)]
+        a = part.reads(x[start : start + chunk]).to(dtype) - shift_x
+        b = part.gives(y[start : start + chunk]).to(dtype) - shift_y
+        new = [total.double() for total in (a.sum(0), b.sum(0), a.T @ a, a.T @ b, b.square().sum(0))]
         sums = [old + more for old, more in zip(sums, new, strict=True)] if sums else new
         count += len(a)
     mean_a, mean_b, aa, ab, bb = (total / count for total in sums)
     return Moments(
-        mean_x=shift_x + mean_a,
-        mean_y=shift_y + mean_b,
+        mean_x=shift_x.double() + mean_a,
+        mean_y=shift_y.double() + mean_b,
         xx=aa - torch.outer(mean_a, mean_a),
         xy=ab - torch.outer(mean_a, mean_b),
         yy=bb - mean_b.square(),
@@ -82,22 +84,25 @@ class LeastSquares(Fit):
             raise FitError(f"LeastSquares has no closed form for {family}; use TaskLoss(start=Random())")
         for part in family.parts(stitch, problem.fit.activations):
             known, held_out = (_moments_of(side, part) for side in (problem.fit, problem.validation))
-            part.load(self._solve(family, known, held_out))
+            part.load(closed_form(family, known, held_out, self.ridges, self.rescale))
         return FitReport()
 
-    def _solve(self, family: AffineStitch, known: Moments, held_out: Moments) -> AffineMap:
-        """The member of the family whose ridge has the least error on held-out moments."""
 
-        def bias(weight: Tensor) -> Tensor:
-            return known.mean_y - weight @ known.mean_x if family.shifts else torch.zeros_like(known.mean_y)
+def closed_form(
+    family: AffineStitch, known: Moments, held_out: Moments, ridges: Sequence[float], rescale: bool
+) -> AffineMap:
+    """The member of the family whose ridge has the least error on held-out moments, rescaled where that is wanted."""
 
-        candidates = family.candidates(known, self.ridges)
-        weight = min(candidates, key=lambda weight: held_out.error(weight, bias(weight)))
-        variance = (weight @ known.xx * weight).sum(1).clamp(min=0)
-        if self.rescale and family.scales:
-            scale = torch.where(variance > 1e-12 * known.yy, (known.yy / variance).sqrt(), 1.0)
-            weight, variance = weight * scale[:, None], variance * scale.square()
-        return AffineMap(weight, bias(weight), known.mean_x, known.xx.diagonal().clamp(min=0), variance)
+    def bias(weight: Tensor) -> Tensor:
+        return known.mean_y - weight @ known.mean_x if family.shifts else torch.zeros_like(known.mean_y)
+
+    candidates = family.candidates(known, ridges)
+    weight = min(candidates, key=lambda weight: held_out.error(weight, bias(weight)))
+    variance = (weight @ known.xx * weight).sum(1).clamp(min=0)
+    if rescale and family.scales:
+        scale = torch.where(variance > 1e-12 * known.yy, (known.yy / variance).sqrt(), 1.0)
+        weight, variance = weight * scale[:, None], variance * scale.square()
+    return AffineMap(weight, bias(weight), known.mean_x, known.xx.diagonal().clamp(min=0), variance)
 
 
 def _moments_of(side: Side, part: Part) -> Moments:

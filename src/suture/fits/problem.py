@@ -2,11 +2,13 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import ClassVar
 
+import torch
 from torch import Tensor, nn
 
+from suture.lean import Lean
 from suture.network import Frozen
 from suture.spelling import spell
 from suture.stitches import Stitch
@@ -37,6 +39,7 @@ class Problem:
     validation: Side
     seed: int
     where: str  #: in words, for messages
+    lean: "Callable[[torch.dtype], Lean | None] | None" = None  #: makes the lean suffix, where there may be one
 
 
 @dataclass(frozen=True)
@@ -57,11 +60,19 @@ class FitReport:
 
     ``steps`` counts the steps of gradient descent, those of its start included, and so do the points of the curve.
     ``converged`` is whether it ended because nothing got better; a fit that takes all its steps anyway never knows.
+    ``kept`` says which of several fits gave the stitch, where there were several. ``notes`` say what went otherwise than
+    it should.
     """
 
     steps: int = 0
     converged: bool = True
     curve: tuple[CurvePoint, ...] = ()
+    kept: str = ""
+    notes: tuple[str, ...] = ()
+
+
+PUBLISHED: "dict[str, Fit]" = {}
+"""Fits that go by a name wherever they are spelled, which ``suture.recipes`` fills; keys do not depend on it."""
 
 
 class Fit(ABC):
@@ -79,5 +90,20 @@ class Fit(ABC):
         """Set the parameters and buffers of the stitch in place; leave everything else bit for bit as it was."""
 
     def __str__(self) -> str:
-        """The call that makes it, without the settings that are default."""
-        return spell(self)
+        """The name of a published fit, with its steps where only they differ; else the call that makes it.
+
+        A call is spelled without the settings that are default.
+        """
+        return _published(self) or spell(self)
+
+
+def _published(fit: Fit) -> str:
+    """The name that a fit goes by, if it does."""
+    for name, known in PUBLISHED.items():
+        if type(known) is type(fit) and is_dataclass(fit):
+            differ = [f.name for f in fields(fit) if getattr(known, f.name) != getattr(fit, f.name)]
+            if differ == ["steps"]:
+                return f"{name}(steps={vars(fit)['steps']})"
+            if not differ:
+                return name
+    return ""

@@ -124,6 +124,19 @@ def join(sender: Network, receiver: Network, sender_cut: Cut, receiver_cut: Cut)
     return Joint(sender.name, receiver.name, sender_cut, receiver_cut, *found)
 
 
+def after(network: Network, cut: Cut) -> Joint:
+    """Put what follows a cut of a network into one graph, whose input is the tensor at the cut.
+
+    Raises ``FoldError`` where the network was cut along stages that are functions.
+    """
+    build = _Builder()
+    x = build.graph.placeholder("x")
+    build.shapes[x], build.names[x] = cut.shape, cut.name
+    build.graph.output(build.chain(x, network.after(cut).pieces, list(network.cuts)[cut.index :], RECEIVER))
+    found = build.graph, x, x, build.shapes, build.names, build.parts
+    return Joint(network.name, network.name, cut, cut, *found)
+
+
 @dataclass
 class _Builder:
     """Copies pieces into one graph."""

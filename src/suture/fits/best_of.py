@@ -1,0 +1,99 @@
+"""The best of several fits: for when the infimum over the family is wanted, and not one way towards it.
+
+bansal2021, section 2, defines the stitching penalty by the smallest loss over the family. Every descent only bounds it
+from above: one from least squares begins where the receiver's own activations are matched best, which need not be near
+what its task needs; one from a random start is far from converged after the steps that are usual. The least bound is
+the better number, and which fit gave it is worth knowing.
+"""
+
+import copy
+import math
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import final
+
+import torch
+from torch import nn
+
+from suture.errors import FitError
+from suture.fits.descent import EVALUATION_CHUNK, Random
+from suture.fits.problem import Fit, FitReport, Problem
+from suture.fits.task_loss import TaskLoss
+from suture.optimisers import Adam, Cosine
+
+PUBLISHED_START = TaskLoss(
+    start=Random(),
+    optimiser=Adam(lr=1e-3),
+    schedule=Cosine(),
+    steps=2_000,
+    batch=128,
+    check=390,
+    patience=None,
+    retries=0,
+    standardise=False,
+)
+"""bansal2021's fit in a sixtieth of its steps, which is ours."""
+
+
+@final
+@dataclass(frozen=True)
+class BestOf(Fit):
+    """Of several fits the one whose stitched network has the least task loss on the validation data.
+
+    Each begins with a copy of the same unfitted stitch and the same random numbers, and so gives what it would give
+    alone; of equals the first is kept. The report counts the steps of all; else it is that of the one that was kept,
+    and names it. Raises ``FitError`` where no fit is named, or one twice, where none gives a finite loss, and what the
+    fits raise.
+    """
+
+    fits: tuple[Fit, ...] = (TaskLoss(), PUBLISHED_START)
+
+    def __post_init__(self) -> None:
+        if not self.fits:
+            raise FitError("BestOf(fits=()): name fits to choose from, for instance fits=(LeastSquares(), TaskLoss())")
+        for fit in self.fits:
+            if self.fits.count(fit) > 1:
+                raise FitError(f"BestOf names {fit} twice, which gives the same stitch twice; measure with more seeds")
+
+    @property
+    def reads_receiver(self) -> bool:
+        """Whether any of them does."""
+        return any(fit.reads_receiver for fit in self.fits)
+
+    def fit(self, problem: Problem, stitch: nn.Module) -> FitReport:
+        """Fit a copy of the stitch by each, and give the stitch what the best one has."""
+        if not stitch.state_dict():
+            return replace(self.fits[0].fit(problem, stitch), kept=str(self.fits[0]))
+        device = next(chain(stitch.parameters(), stitch.buffers())).device
+        steps, least = 0, math.inf
+        best: tuple[nn.Module, Fit, FitReport] | None = None
+        for fit in self.fits:
+            own = copy.deepcopy(stitch)
+            with torch.random.fork_rng([] if device.type == "cpu" else [device], device_type=device.type):
+                report = fit.fit(problem, own)
+            steps += report.steps
+            loss = _validation_loss(problem, own, device)
+            if loss < least:
+                least, best = loss, (own, fit, report)
+        if best is None:
+            raise FitError(f"no fit of {problem.where} has a finite validation loss; try a smaller learning rate")
+        fitted, kept, report = best
+        stitch.load_state_dict(fitted.state_dict())
+        stitch.eval()
+        return replace(report, steps=steps, kept=report.kept or str(kept))
+
+    def __str__(self) -> str:
+        """The call that makes it."""
+        return "BestOf()" if self == BestOf() else f"BestOf(fits=({', '.join(map(str, self.fits))}))"
+
+
+def _validation_loss(problem: Problem, stitch: nn.Module, device: torch.device) -> float:
+    """Mean cross-entropy of the stitched network in nats."""
+    side = problem.validation
+    loss = TaskLoss().loss(problem, side, device)
+    stitch.eval()
+    total = 0.0
+    with torch.no_grad():
+        for chosen in torch.arange(len(side.labels)).split(EVALUATION_CHUNK):  # type: ignore[no-untyped-call]
+            total += float(loss(stitch(side.activations[chosen].to(device)), chosen)) * len(chosen)
+    return total / len(side.labels)

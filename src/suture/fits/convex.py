@@ -1,0 +1,138 @@
+"""The task loss where only pooling and a linear layer follow the cut: convex, and solved as such.
+
+A stitch ``y = W·x + b`` of every position, followed by the mean over the positions and a linear layer ``V·y + c``, gives
+
+    outputs = V·(W·z + b) + c        z: the mean of the rows x of an image
+
+so the images enter by ``z`` alone, and the cross-entropy is convex in ``M = V·W``. The penalised loss
+
+    mean cross-entropy + λ ‖(M − M₀)·σ_z‖²
+
+with ``M₀`` from the closed form is minimised by L-BFGS for each λ; the validation data chooses among them, the closed
+form included. Of the ``W`` that give this ``M`` the one nearest to the closed form's is taken, ``W₀ + V⁺(M − M₀)``.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from scipy.optimize import minimize
+from torch import Tensor, nn
+
+from suture.stitches import AffineMap, Part
+
+PENALTIES = (1e-2, 1e-3, 1e-4)  #: candidates for λ, in the order in which they are solved
+ITERATIONS = 60  #: of L-BFGS, at most, for each
+CHUNK = 256
+_RANK = 1e-6  #: directions of V weaker than this share of the strongest reach no output
+
+
+@dataclass(frozen=True, eq=False)
+class Head:
+    """Pooling and a linear layer: ``outputs = weight · mean of the rows + bias``, float64."""
+
+    weight: Tensor
+    bias: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Solved:
+    """The solution: the map of rows, its mean validation loss and the closed form's, and the iterations taken."""
+
+    affine: AffineMap
+    loss: float
+    start_loss: float
+    fit_loss: float
+    iterations: int
+
+
+def head_of(run: nn.Module, shape: tuple[int, ...], part: Part, probe: Tensor) -> Head | None:
+    """Read the linear layer off a suffix of tensors ``(n, *shape)``; ``None`` where it is no mean and linear layer.
+
+    ``probe`` are such tensors, on which the two must agree to 1e-4 of what the outputs vary by.
+    """
+    features = part.gives(probe[:1]).shape[-1]
+    axis = next((i for i in (0, len(shape) - 1) if shape[i] == features), None)
+    if axis is None:
+        return None
+    basis = torch.cat([torch.zeros(1, features), torch.eye(features)]).to(probe)
+    ends = [1] * (len(shape) - 1)
+    spread = basis.reshape(-1, features, *ends).movedim(1, axis + 1).expand(-1, *shape)
+    with torch.no_grad():
+        out = run(spread.contiguous()).double()
+        head = Head((out[1:] - out[0]).T, out[0])
+        wanted = run(probe).double()
+    off = (_means(probe, part.gives).double() @ head.weight.T + head.bias - wanted).abs().max()
+    return head if off <= 1e-4 * (wanted - wanted.mean(0)).square().mean().sqrt() else None
+
+
+def solve(head: Head, part: Part, start: AffineMap, sides: tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]) -> Solved:
+    """Minimise the task loss over the map of rows; ``sides`` are activations and labels to fit and to choose by."""
+    (z, labels), (held, held_labels) = [(_means(x, part.reads).double(), y) for x, y in sides]
+    mean, std = z.mean(0), z.std(0, correction=0)
+    std = torch.where(std > 1e-6 * std.max(), std, 1.0)
+    left, strengths, _ = torch.linalg.svd(head.weight, full_matrices=False)
+    basis = left[:, strengths > _RANK * strengths.max()]
+    fixed = head.bias + head.weight @ (start.weight @ mean + start.bias)
+    first = basis.T @ head.weight @ start.weight * std
+    problem = _Softmax((z - mean) / std, labels, basis, fixed, first)
+    held_problem = _Softmax((held - mean) / std, held_labels, basis, fixed, first)
+    begin = torch.zeros(basis.shape[1], len(mean) + 1, dtype=torch.float64)
+    best, loss = begin, held_problem.loss(begin)
+    start_loss, iterations, current = loss, 0, begin
+    for penalty in PENALTIES:
+        current, taken = problem.minimised(current, penalty)
+        iterations += taken
+        now = held_problem.loss(current)
+        if now >= loss:
+            break
+        best, loss = current, now
+    change = best
+    back = torch.linalg.pinv(head.weight) @ basis
+    weight = start.weight + back @ change[:, :-1] / std
+    bias = start.bias + back @ change[:, -1] - (weight - start.weight) @ mean
+    affine = AffineMap(weight, bias, start.mean, start.variance, start.out_variance)
+    return Solved(affine, loss, start_loss, problem.loss(best), iterations)
+
+
+class _Softmax:
+    """Cross-entropy of ``basis · ((first + change) · z + shift) + fixed`` on standardised means ``z``; in float32."""
+
+    def __init__(self, z: Tensor, labels: Tensor, basis: Tensor, fixed: Tensor, first: Tensor) -> None:
+        self.z, self.basis, self.labels = z.float(), basis.float(), labels.cpu()
+        self.base = (z @ first.T @ basis.T + fixed).float()
+        self.right = nn.functional.one_hot(self.labels, self.base.shape[1]).float()
+
+    def _log_probabilities(self, change: Tensor) -> Tensor:
+        moved = torch.addmm(change[:, -1], self.z, change[:, :-1].T)
+        return torch.addmm(self.base, moved, self.basis.T).log_softmax(1)
+
+    def loss(self, change: Tensor) -> float:
+        """The mean cross-entropy in nats, for a change of the map and its shift ``(rank, features + 1)``."""
+        return _cross_entropy(self._log_probabilities(change.float()), self.labels)
+
+    def minimised(self, start: Tensor, penalty: float) -> tuple[Tensor, int]:
+        """The penalised minimum, and the iterations taken."""
+
+        def objective(flat: np.ndarray) -> tuple[float, np.ndarray]:
+            change = torch.from_numpy(flat).reshape(start.shape).float()
+            logs = self._log_probabilities(change)
+            through = (logs.exp() - self.right) @ self.basis / len(logs)
+            gradient = torch.cat([through.T @ self.z, through.sum(0)[:, None]], 1)
+            gradient[:, :-1] += 2 * penalty * change[:, :-1]
+            value = _cross_entropy(logs, self.labels) + penalty * float(change[:, :-1].double().square().sum())
+            return value, gradient.double().flatten().numpy()
+
+        options = {"maxiter": ITERATIONS, "ftol": 1e-6, "gtol": 1e-6}
+        found = minimize(objective, start.flatten().numpy(), jac=True, method="L-BFGS-B", options=options)
+        return torch.from_numpy(found.x).reshape(start.shape), int(found.nit)
+
+
+def _cross_entropy(logs: Tensor, labels: Tensor) -> float:
+    return float(-logs.gather(1, labels[:, None]).double().mean())
+
+
+def _means(x: Tensor, rows: object) -> Tensor:
+    """The mean of the rows of every sample ``(n, features)``."""
+    assert callable(rows)
+    return torch.cat([rows(part).reshape(len(part), -1, rows(part[:1]).shape[-1]).mean(1) for part in x.split(CHUNK)])  # type: ignore[no-untyped-call]

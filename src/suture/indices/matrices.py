@@ -1,0 +1,131 @@
+"""Activations as matrices, samples × features: what all indices have in common.
+
+``flattened``: an image is a sample, and every value of its tensor a feature. ``pixels``: every position of a map, or
+every token, is a sample, and its channels are the features (images × positions samples); two layers can then be
+compared only where they have as many positions. Nothing is copied but the rows that are asked for.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import frexp, isfinite, prod
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from suture.errors import DataError
+
+SamplesAs = Literal["flattened", "pixels"]
+FEATURES = 2048  #: that are centred at a time
+SAMPLES = 256  #: likewise, where rows are taken: sums over few samples are exact; both fixed, as bits depend on them
+_SAFE = 30  #: powers of two that values may be from 1: their products' products then fit into float32
+_LARGEST = 120  #: powers of two by which values are scaled; a float32 holds no more
+
+
+@dataclass(frozen=True, eq=False)
+class Layer:
+    """Activations ``(images, …)`` read as a matrix, samples × features; ``name`` is for messages.
+
+    Maps are (channels, height, width), tokens (tokens, channels). Raises ``DataError`` unless there are two samples at
+    least, one feature, and finite real floating values.
+    """
+
+    name: str
+    activations: Tensor
+    samples_as: SamplesAs = "flattened"
+
+    def __post_init__(self) -> None:
+        x = self.activations
+        if self.samples_as not in get_args(SamplesAs):
+            raise DataError(f"samples_as={self.samples_as!r}: give {' or '.join(map(repr, get_args(SamplesAs)))}")
+        if not x.is_floating_point():
+            raise DataError(f"{self.name} is of {x.dtype}: give activations in a floating type")
+        if x.ndim < 2 or x.numel() == 0 or self.samples < 2:
+            raise DataError(f"{self.name} is {tuple(x.shape)}: give two samples or more, each with a feature or more")
+        if not all(map(isfinite, self._range)):
+            raise DataError(f"{self.name} is not finite everywhere: an index of it would mean nothing; leave it out")
+
+    @property
+    def positions(self) -> int:
+        """The samples that an image has."""
+        if self.samples_as == "flattened":
+            return 1
+        shape = self.activations.shape
+        return shape[1] if len(shape) == 3 else prod(shape[2:])
+
+    @property
+    def samples(self) -> int:
+        """The rows of the matrix."""
+        return len(self.activations) * self.positions
+
+    @property
+    def features(self) -> int:
+        """The columns of the matrix."""
+        return self.activations[:1].numel() // self.positions
+
+    def matrix(self, images: slice = slice(None)) -> Tensor:
+        """The matrix, or its rows of some images, ``(samples, features)``: a view where it can be."""
+        x = self.activations[images].detach()
+        if self.samples_as == "pixels" and x.ndim != 3:
+            x = x.flatten(2).transpose(1, 2) if x.ndim > 2 else x
+        return x.reshape(-1, self.features)
+
+    def centred_columns(self, dtype: torch.dtype, start: int = 0) -> Iterator[Tensor]:
+        """The matrix in ``dtype`` from row ``start`` on, some columns at a time; every column has mean 0 over all rows.
+
+        Means are taken in float64, and a constant column is exactly 0. Very small or large values are scaled by a power
+        of two, the same for the whole layer.
+        """
+        for columns in torch.split(self.matrix(), FEATURES, 1):
+            columns = self._scaled(columns, dtype)
+            mean = columns.sum(0, dtype=torch.float64) / self.samples
+            if dtype == torch.float64:  # in float32 the mean of a constant is rounded to the constant
+                mean = torch.where((columns == columns[0]).all(0), columns[0].double(), mean)
+            yield columns[start:].to(dtype) - mean.to(dtype)
+
+    def centred_rows(self, dtype: torch.dtype) -> Iterator[Tensor]:
+        """The same, some samples at a time, with all columns."""
+        mean = torch.stack([rows.sum(0, dtype=torch.float64) for rows in self._rows(dtype)]).sum(0) / self.samples
+        if dtype == torch.float64:
+            first = self._scaled(self.matrix(slice(1))[0], dtype)
+            alike = torch.stack([(rows == first).all(0) for rows in self._rows(dtype)]).all(0)
+            mean = torch.where(alike, first.double(), mean)
+        for rows in self._rows(dtype):
+            yield rows.to(dtype) - mean.to(dtype)
+
+    def _rows(self, dtype: torch.dtype) -> Iterator[Tensor]:
+        images = max(1, SAMPLES // self.positions)
+        for start in range(0, len(self.activations), images):
+            yield self._scaled(self.matrix(slice(start, start + images)), dtype)
+
+    def _scaled(self, x: Tensor, dtype: torch.dtype) -> Tensor:
+        """What it is given, scaled where that must be, in ``dtype`` then."""
+        low, high = self._range
+        power = -frexp(max(abs(low), abs(high)))[1]
+        return x if abs(power) <= _SAFE else x.to(dtype) * 2.0 ** max(-_LARGEST, min(_LARGEST, power))
+
+    @cached_property
+    def _range(self) -> tuple[float, float]:
+        """The smallest and the largest value; not a number where one is none."""
+        low, high = torch.aminmax(self.activations.detach())
+        return float(low), float(high)
+
+
+def layers(xs: Sequence[Tensor], side: str, samples_as: SamplesAs) -> list[Layer]:
+    """Read activations as layers, named by their place. Raises ``DataError`` as ``Layer`` does, or without any."""
+    if not len(xs):
+        raise DataError(f"{side} is empty: give the activations of one layer at least")
+    return [Layer(f"{side}[{i}]", x, samples_as) for i, x in enumerate(xs)]
+
+
+def same_samples(of: Sequence[Layer]) -> int:
+    """The samples that all layers have. Raises ``DataError`` naming one that has others than the first."""
+    for layer in of:
+        if layer.samples != of[0].samples:
+            remedy = "" if layer.samples_as == "flattened" else "; layers of other sizes can be compared as 'flattened'"
+            raise DataError(
+                f"{layer.name} has {layer.samples:,} samples and {of[0].name} {of[0].samples:,}: give the activations "
+                f"of the same images, in the same order{remedy}"
+            )
+    return of[0].samples

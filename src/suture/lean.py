@@ -1,0 +1,220 @@
+"""A lean suffix: the same function of the tensor at a cut, in fewer and cheaper operations.
+
+BatchNorms are folded into the convolution or linear layer before them, ``γ(Kx + c − μ)/σ + β = (γK/σ)x + …``, tensors
+lie with their channels last, ReLUs and sums write into what a layer has just made, and the layers may compute in
+bfloat16. What follows the last non-linear layer (pooling, flattening, the classifier) stays in float32, so that outputs
+are not rounded to eight bits. The bits are other than the suffix's own; whoever uses a lean suffix compares it with that
+first (``suture.guards``). The frozen network is not touched.
+"""
+
+import copy as copying
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+
+from suture.cuts import Cut
+from suture.errors import FoldError
+from suture.folding.joint import Joint, after
+from suture.folding.layers import Norm, exact, layer_of, scale_and_shift
+from suture.graph import operation
+from suture.network import Network
+
+_ADD = {"add", "iadd", "add_"}
+_RELU = {"relu", "relu_", "ReLU"}
+_HEAD = {
+    *("flatten", "dropout", "mean", "squeeze", "adaptive_avg_pool2d", "avg_pool2d"),
+    *("Flatten", "Dropout", "AdaptiveAvgPool2d", "AvgPool2d", "Identity", "FastAdaptiveAvgPool", "Linear", "linear"),
+}  #: what is left in float32 at the end
+
+
+class Lean(nn.Module):
+    """Maps the tensor at a cut ``(n, *cut.shape)``, of any floating type, to the outputs ``(n, outputs)`` in float32.
+
+    ``dtype`` is the type that the layers compute in; ``only_head`` says that they are pooling, flattening and a linear
+    layer, and nothing else. Gradients pass to the input and to nothing else.
+    """
+
+    def __init__(self, body: fx.GraphModule, dtype: torch.dtype, copies: bool, only_head: bool = False) -> None:
+        super().__init__()
+        self.body, self.dtype, self.copies, self.only_head = body, dtype, copies, only_head
+        super().train(False)
+
+    def train(self, mode: bool = True) -> "Lean":
+        """Stay in evaluation mode, whatever is asked."""
+        return self
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Compute the outputs."""
+        layout = torch.channels_last if x.ndim == 4 else torch.preserve_format
+        given = x.to(self.dtype, memory_format=layout)
+        out: Tensor = self.body(given.clone() if self.copies and given is x else given)
+        return out.float()
+
+
+def lean_suffix(receiver: Network, cut: Cut, dtype: torch.dtype = torch.float32) -> Lean | None:
+    """Make the lean suffix of a network after a cut; ``None`` where it cannot be had, as for stages that are functions.
+
+    ``dtype`` is float32, or a lower precision that the device has; a head alone stays in float32.
+    """
+    with torch.inference_mode(False), torch.no_grad():
+        try:
+            joint = after(receiver, cut)
+        except FoldError:
+            return None
+        _Rewriting(joint).run()
+        piece = receiver.after(cut).pieces[0]
+        steps = sum(node.op.startswith("call") for node in joint.graph.nodes)
+        only_head = len(_head(joint)) == steps
+        used = torch.float32 if only_head else dtype
+        return Lean(_assembled(joint, used), used, bool(piece.copies), only_head)
+
+
+def half_precision(device: torch.device) -> torch.dtype | None:
+    """The type of 16 bits that a device computes in faster than in float32; ``None`` where it has none."""
+    if device.type == "cuda":
+        return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else None
+    checks = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")  # there is no public way to ask
+    there = any(getattr(torch.cpu, check, lambda: False)() for check in checks)
+    return torch.bfloat16 if device.type == "cpu" and there else None
+
+
+class _Rewriting:
+    """Rewrites the graph of a suffix; new layers go among its parts."""
+
+    def __init__(self, joint: Joint) -> None:
+        self.joint, self.graph = joint, joint.graph
+        self.shapes = _shapes(joint)
+
+    def run(self) -> None:
+        """Fold the BatchNorms, then let sums and ReLUs write in place."""
+        for node in list(self.graph.nodes):
+            self._fold_norm(node)
+        for node in list(self.graph.nodes):
+            self._sum_in_place(node)
+            self._relu_in_place(node)
+
+    def _kind(self, node: fx.Node) -> str:
+        module = self.joint.module_of(node)
+        return operation(node) if module is None else type(module).__name__
+
+    def _fold_norm(self, node: fx.Node) -> None:
+        """Fold a BatchNorm into the layer that makes its input, where nothing else reads that."""
+        norm = layer_of(self.joint, node)
+        if not isinstance(norm, Norm) or len(node.all_input_nodes[0].users) > 1:
+            return
+        before = node.all_input_nodes[0]
+        layer = layer_of(self.joint, before)
+        if layer is None or isinstance(layer, Norm) or len(self.shapes[before]) == 3:
+            return
+        name = f"folded.{node.name}"
+        self.joint.parts[name] = _scaled(layer, *scale_and_shift(norm))
+        with self.graph.inserting_before(before):
+            folded = self.graph.create_node("call_module", name, (before.all_input_nodes[0],))
+        self.shapes[folded] = self.shapes[node]
+        node.replace_all_uses_with(folded)
+        self.graph.erase_node(node)
+        self.graph.erase_node(before)
+
+    def _sum_in_place(self, node: fx.Node) -> None:
+        """Add to a tensor that a layer has just made, where nothing else reads it."""
+        inputs = list(node.args)
+        if self._kind(node) not in _ADD or len(inputs) != 2 or node.kwargs or len(node.all_input_nodes) != 2:
+            return
+        mine = next((read for read in node.all_input_nodes if self._is_fresh(read)), None)
+        if mine is None or self.shapes[inputs[0]] != self.shapes[inputs[1]]:
+            return
+        other = inputs[1] if mine is inputs[0] else inputs[0]
+        node.op, node.target, node.args = "call_method", "add_", (mine, other)
+
+    def _relu_in_place(self, node: fx.Node) -> None:
+        if self._kind(node) in _RELU and len(node.all_input_nodes) == 1 and self._is_fresh(node.all_input_nodes[0]):
+            node.op, node.target = "call_function", torch.relu_
+            node.args, node.kwargs = (node.all_input_nodes[0],), {}
+
+    def _is_fresh(self, node: fx.Node) -> bool:
+        """Whether a tensor was just made by a layer, or is a sum, and is read once."""
+        if len(node.users) != 1 or node not in self.shapes:
+            return False
+        if self._kind(node) in _ADD:
+            first = node.args[0]
+            return operation(node) == "add" or (isinstance(first, fx.Node) and self._is_fresh(first))
+        return layer_of(self.joint, node) is not None
+
+
+def _scaled(layer: nn.Module, scale: Tensor, shift: Tensor) -> nn.Module:
+    """The layer followed by ``scale · x + shift`` for every feature, as a layer."""
+    made, weight, bias = copying.copy(layer), layer.weight, layer.bias
+    assert isinstance(weight, Tensor)
+    made._parameters = dict(layer._parameters)
+    scaled = exact(weight) * scale.reshape(-1, *[1] * (weight.ndim - 1))
+    shifted = shift if bias is None else shift + scale * exact(bias)  # type: ignore[arg-type]
+    made.weight, made.bias = (nn.Parameter(value.to(weight), requires_grad=False) for value in (scaled, shifted))
+    return made
+
+
+class _Shapes(fx.Interpreter):
+    """Runs a graph and notes the shape of every tensor."""
+
+    def __init__(self, module: fx.GraphModule) -> None:
+        super().__init__(module)
+        self.seen: dict[fx.Node, tuple[int, ...]] = {}
+
+    def run_node(self, n: fx.Node) -> Any:
+        value = super().run_node(n)
+        if isinstance(value, Tensor):
+            self.seen[n] = tuple(value.shape)
+        return value
+
+
+def _shapes(joint: Joint) -> dict[fx.Node, tuple[int, ...]]:
+    tensors = (p for part in joint.parts.values() for p in ([part] if isinstance(part, Tensor) else part.parameters()))
+    like = next((p for p in tensors if p.is_floating_point()), torch.zeros(()))
+    x = torch.zeros(2, *joint.receiver_cut.shape, dtype=like.dtype, device=like.device)
+    graph, copies = fx.Graph(), dict[fx.Node, fx.Node]()
+    graph.output(graph.graph_copy(joint.graph, copies))
+    shapes = _Shapes(fx.GraphModule(joint.parts, graph))
+    shapes.run(x)
+    return {node: shapes.seen[copy] for node, copy in copies.items() if copy in shapes.seen}
+
+
+def _assembled(joint: Joint, dtype: torch.dtype) -> fx.GraphModule:
+    """The module of a graph: copies of what it calls, in the precision, with the head left in float32."""
+    graph, late = joint.graph, _head(joint)
+    if late:
+        first = next(node for node in graph.nodes if node in late)
+        with graph.inserting_before(first):
+            wide = graph.call_method("float", (first.all_input_nodes[0],))
+        first.replace_input_with(first.all_input_nodes[0], wide)
+    named = [node for node in graph.nodes if node.op in ("call_module", "get_attr")]
+    kept = {str(node.target) for node in named if node in late or (node.users and late.issuperset(node.users))}
+    early = {str(node.target) for node in named} - kept
+    copies = copying.deepcopy({name: part for name, part in joint.parts.items() if name in early | kept})
+    parts = {name: _brought(part, dtype if name in early else torch.float32) for name, part in copies.items()}
+    graph.lint()
+    module = fx.GraphModule(parts, graph, class_name="Lean")
+    for parameter in module.parameters():
+        parameter.requires_grad_(False)
+    return module.eval()
+
+
+def _head(joint: Joint) -> set[fx.Node]:
+    """The nodes of the pooling, flattening and linear layer that end a network; none where it ends in no linear one."""
+    end = next(node for node in joint.graph.nodes if node.op == "output")
+    node, found = end.args[0], []
+    while isinstance(node, fx.Node) and node.all_input_nodes:
+        module = joint.module_of(node)
+        if (operation(node) if module is None else type(module).__name__) not in _HEAD:
+            break
+        found.append(node)
+        node = node.all_input_nodes[0]
+    linear = [isinstance(layer_of(joint, node), nn.Linear) for node in found]
+    return set(found) if any(linear) else set()
+
+
+def _brought(part: Any, dtype: torch.dtype) -> Any:
+    """A module or tensor in another floating type, with the channels of kernels last."""
+    if isinstance(part, Tensor):
+        return part.to(dtype) if part.is_floating_point() else part
+    part = part.to(dtype)
+    return part.to(memory_format=torch.channels_last) if any(p.ndim == 4 for p in part.parameters()) else part
