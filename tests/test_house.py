@@ -21,11 +21,12 @@ LAYERS = {
     "definition": "errors seeds identities spelling writing sizes preprocess cuts graph pieces tracing costs freezing "
     "untrained network stitches.base stitches.positionwise stitches.constrained stitches.regridded stitches.flattened "
     "stitches.choice stitches folding.joint folding.layers folding.passing folding.rows folding.melting folding.folds "
-    "folding saving stitched",
+    "folding lean saving stitched",
     "evidence": "data.checks data.decode data.samples data.variants.base data.variants.parts data.variants.labels "
     "data.variants.colours data.variants.stacked data.variants.known data.variants data.hub data.load data noise "
-    "tensorfiles memory activation_folder activations intervals scores recipes fits.problem fits.least_squares "
-    "fits.standardised fits.descent fits.task_loss fits.match fits.narrower fits",
+    "tensorfiles memory activation_folder activations intervals scores optimisers fits.problem fits.least_squares "
+    "fits.standardised fits.descent fits.task_loss fits.match fits.narrower fits.suffixes fits.coordinates fits.convex "
+    "fits.fast fits.best_of fits recipes scoring indices.matrices indices.cka indices",
     "measurement": "trial controls plans records table depth",
     "execution": "store_files store_plans store claims inspection forecasts.paces forecasts.expenses "
     "forecasts.footprint forecasts.forecast forecasts runners.base runners.progress runners.shipping runners.tasks "
@@ -38,8 +39,10 @@ LAYERS = {
     "zoo.ledger.entry zoo.ledger.entries zoo.ledger.making zoo.ledger zoo.inventory zoo",
     "faces": "report.curves report.readings report.figures report.pictures report.screen report.matrices "
     "report.layouts report.heatmaps report.grids report.forecasts report.stores report.networks "
-    "report.ledgers report.zoo_page report choices demo parsers training_arguments arguments output training_progress "
-    "data_commands training_commands zoo_commands measuring_commands store_commands cli",
+    "report.ledgers report.zoo_page choices demo parsers output bench.plain bench.methods bench.peaks bench.spending "
+    "bench.records bench.cells bench.flops bench.matrix bench.summary bench.pairwise bench.similarity bench "
+    "report.bench report training_arguments bench_arguments arguments training_progress data_commands "
+    "training_commands zoo_commands measuring_commands store_commands bench_commands cli",
     "top": "suture",
 }
 ORDER = [f"suture.{name}".removesuffix(".suture") for names in LAYERS.values() for name in names.split()]

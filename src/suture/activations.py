@@ -5,6 +5,9 @@ a sender's layers run once however many cuts are measured. Images go through in 
 bits do not depend on which cuts were asked for before. Nor do they on who used the activations before: what somebody
 changed in place is not given to anybody else.
 
+Of many images, each piece of a network between two cuts runs in its lean version (``suture.lean``, in float32) where
+that agrees with the piece itself on the first chunk, to rounding.
+
 Where memory runs out, a chunk goes through in halves, quarters, down to single images. This may change the last bits,
 so such activations, and those computed from them, stay with the process that computed them, and a note says so.
 """
@@ -24,6 +27,7 @@ from suture.activation_folder import ActivationFolder, OverBudgetError
 from suture.cuts import Cut
 from suture.data import Samples
 from suture.errors import FitError
+from suture.lean import Lean, lean_pieces
 from suture.memory import NoRoomError, gathered, out_of_memory
 from suture.network import Frozen, Network
 from suture.noise import ClusteredNoise
@@ -32,6 +36,8 @@ from suture.sizes import in_words
 
 CHUNK = 256  #: images per forward pass; fixed, since the bits of a result may depend on it
 PAGE = 4096  #: bytes; what is smaller is not worth a file
+MANY = 1024  #: images from which on lean pieces are worth being compared
+ROUNDING = 1e-4  #: the root mean square of what a lean piece may be off by, relative to the piece's output
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,7 +204,9 @@ class Activations:
             case network:
                 network.check_frozen()  # what is kept under a fingerprint must be that network's
                 start, source, note = self._nearest(network, need)
-                return _Pass(need, _part(network, start, need.index), source, network.device, note)
+                part = _part(network, start, need.index)
+                pieces = lean_pieces(network, start, need.index) if len(source) >= MANY else None
+                return _Pass(need, part, source, network.device, note, _Leanly(part, pieces) if pieces else None)
 
     def _nearest(self, network: Network, need: Need) -> tuple[int, Tensor, str]:
         """The nearest earlier cut whose activations are here, or being computed, and these; else 0 and the images."""
@@ -255,6 +263,38 @@ def _laid_out(x: Tensor) -> Tensor:
     return x.contiguous().view(-1).view(x.shape)
 
 
+def _channels_last(x: Tensor) -> Tensor:
+    """Maps with their channels last in memory, whatever their strides; other tensors as new ones."""
+    return _laid_out(x.movedim(1, -1)).movedim(-1, 1) if x.ndim == 4 else _laid_out(x)
+
+
+class _Leanly:
+    """Part of a network in lean pieces, each of which was seen to agree with the piece itself."""
+
+    def __init__(self, part: Frozen, pieces: list[Lean | None]) -> None:
+        self.part, self.pieces = part, pieces
+        self.compared = False
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Map a chunk; the first one is what the pieces are compared on."""
+        x = x if self.part.prepare is None else self.part.prepare(_laid_out(x))
+        for i, (own, lean) in enumerate(zip(self.part.pieces, self.pieces, strict=True)):
+            out = None if lean is None else lean(x)
+            if not self.compared or out is None:
+                exact = own(_laid_out(x))
+                if out is None or not _agree(out, exact):
+                    out, self.pieces[i] = exact, None
+            x = _channels_last(out)
+        self.compared = True
+        return _laid_out(x)
+
+
+def _agree(out: Tensor, exact: Tensor) -> bool:
+    if out.shape != exact.shape or out.dtype != exact.dtype:
+        return False
+    return bool((out - exact).square().mean().sqrt() <= ROUNDING * exact.square().mean().sqrt())
+
+
 @dataclass(eq=False)
 class _Pass:
     """What a part of a network makes of a tensor, a chunk at a time; always the same bits, unless there is a note."""
@@ -264,6 +304,7 @@ class _Pass:
     source: Tensor
     device: torch.device
     note: str = ""
+    leanly: _Leanly | None = None
     _size: int = field(default=CHUNK, init=False)
 
     @property
@@ -291,7 +332,8 @@ class _Pass:
     def _through(self, given: Tensor) -> Tensor | None:
         """The part's output for some rows, ``None`` where there is not enough memory for it."""
         try:
-            return stepwise(self.part, given.to(self.device)).cpu()
+            given = given.to(self.device)
+            return (stepwise(self.part, given) if self.leanly is None else self.leanly(given)).cpu()
         except Exception as error:
             if not out_of_memory(error):
                 raise

@@ -223,7 +223,7 @@ def _resampled_means(values: Floats, seed: int) -> Floats:
     rng = np.random.default_rng(seed)
     means = np.empty(_RESAMPLES)
     for batch in np.array_split(means, math.ceil(_RESAMPLES * values.size / _BATCH)):
-        batch[:] = values[rng.integers(values.size, size=(batch.size, values.size))].mean(axis=1)
+        batch[:] = values[rng.integers(values.size, size=(batch.size, values.size), dtype=np.int32)].mean(axis=1)
     return means
 
 

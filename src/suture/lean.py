@@ -3,8 +3,8 @@
 BatchNorms are folded into the convolution or linear layer before them, ``γ(Kx + c − μ)/σ + β = (γK/σ)x + …``, tensors
 lie with their channels last, ReLUs and sums write into what a layer has just made, and the layers may compute in
 bfloat16. What follows the last non-linear layer (pooling, flattening, the classifier) stays in float32, so that outputs
-are not rounded to eight bits. The bits are other than the suffix's own; whoever uses a lean suffix compares it with that
-first (``suture.guards``). The frozen network is not touched.
+are not rounded to eight bits. The bits are other than the suffix's own; whoever uses a lean suffix compares it with
+that first. The frozen network is not touched.
 """
 
 import copy as copying
@@ -15,7 +15,7 @@ from torch import Tensor, fx, nn
 
 from suture.cuts import Cut
 from suture.errors import FoldError
-from suture.folding.joint import Joint, after
+from suture.folding.joint import Joint, stretch
 from suture.folding.layers import Norm, exact, layer_of, scale_and_shift
 from suture.graph import operation
 from suture.network import Network
@@ -57,17 +57,32 @@ def lean_suffix(receiver: Network, cut: Cut, dtype: torch.dtype = torch.float32)
 
     ``dtype`` is float32, or a lower precision that the device has; a head alone stays in float32.
     """
+    return _made(receiver, cut.index, len(receiver.cuts) + 1, dtype)
+
+
+def lean_pieces(network: Network, start: int, end: int) -> list[Lean | None]:
+    """Make a lean version, in float32, of every piece between two places of a network.
+
+    Places are indices of cuts; 0 is the prepared input, one more than there are cuts is the output. What a piece gives
+    is the same whichever others are asked for.
+    """
+    return [_made(network, place, place + 1, torch.float32) for place in range(start, end)]
+
+
+def _made(network: Network, start: int, end: int, dtype: torch.dtype) -> Lean | None:
+    pieces = network.whole().pieces[start:end]
+    if any(piece.dtype not in (None, torch.float32) for piece in pieces):
+        return None
     with torch.inference_mode(False), torch.no_grad():
         try:
-            joint = after(receiver, cut)
+            joint = stretch(network, start, end)
         except FoldError:
             return None
         _Rewriting(joint).run()
-        piece = receiver.after(cut).pieces[0]
         steps = sum(node.op.startswith("call") for node in joint.graph.nodes)
         only_head = len(_head(joint)) == steps
         used = torch.float32 if only_head else dtype
-        return Lean(_assembled(joint, used), used, bool(piece.copies), only_head)
+        return Lean(_assembled(joint, used), used, bool(pieces[0].copies), only_head)
 
 
 def half_precision(device: torch.device) -> torch.dtype | None:
@@ -118,7 +133,7 @@ class _Rewriting:
 
     def _sum_in_place(self, node: fx.Node) -> None:
         """Add to a tensor that a layer has just made, where nothing else reads it."""
-        inputs = list(node.args)
+        inputs: list[Any] = list(node.args)
         if self._kind(node) not in _ADD or len(inputs) != 2 or node.kwargs or len(node.all_input_nodes) != 2:
             return
         mine = next((read for read in node.all_input_nodes if self._is_fresh(read)), None)
@@ -170,7 +185,7 @@ class _Shapes(fx.Interpreter):
 def _shapes(joint: Joint) -> dict[fx.Node, tuple[int, ...]]:
     tensors = (p for part in joint.parts.values() for p in ([part] if isinstance(part, Tensor) else part.parameters()))
     like = next((p for p in tensors if p.is_floating_point()), torch.zeros(()))
-    x = torch.zeros(2, *joint.receiver_cut.shape, dtype=like.dtype, device=like.device)
+    x = torch.zeros(2, *joint.shapes[joint.received], dtype=like.dtype, device=like.device)
     graph, copies = fx.Graph(), dict[fx.Node, fx.Node]()
     graph.output(graph.graph_copy(joint.graph, copies))
     shapes = _Shapes(fx.GraphModule(joint.parts, graph))

@@ -33,7 +33,7 @@ from suture.intervals import Estimate, Floats, checked, mean_interval, paired_in
 class Score(ABC):
     """A number per sample, and what its mean is called, counted in, and good for.
 
-    ``coarse`` says that logits which are off by the rounding to 16 bits will do, as long as the largest is the right one.
+    ``coarse`` says that logits which are off by the rounding to 16 bits will do, if the largest is the right one.
     """
 
     coarse: ClassVar[bool] = False

@@ -1,11 +1,11 @@
 """The outputs of a stitched network on many images: through the lean suffix, yet no score is another for it.
 
-Outputs in bfloat16 are off by a few thousandths, which turns the prediction of images that two classes nearly share. How
-far the difference between two outputs of one image is off is measured on the first ``CHUNK`` images against the eager
-suffix. Every image whose two largest outputs lie closer than ``SAFETY`` times the most that was seen is then computed by
-the eager suffix, so that the largest output is the right one; where too many are that close, a lean suffix in float32 is
-tried, and then none. Few images are computed eagerly to begin with. A score that needs more than the largest output and
-its rough size (``Score.coarse``) gets no lower precision than float32.
+Outputs in bfloat16 are off by a few thousandths, which turns the prediction of images that two classes nearly share.
+How far the difference between two outputs of one image is off is measured on the first ``CHUNK`` images against the
+eager suffix. Every image whose two largest outputs lie closer than ``SAFETY`` times the most that was seen is then
+computed by the eager suffix, so that the largest output is the right one; where too many are that close, a lean suffix
+in float32 is tried, and then none. Few images are computed eagerly to begin with. A score that needs more than the
+largest output and its rough size (``Score.coarse``) gets no lower precision than float32.
 """
 
 from collections.abc import Callable, Sequence

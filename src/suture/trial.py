@@ -185,8 +185,9 @@ class Measurement:
     empty where its head does not match the classes, or it is noise. ``penalties`` are in pp where the unit is a
     fraction, else in the unit itself, positive is worse, ``None`` for scores that are neither good nor bad.
     ``representation_error`` is Σ‖stitch(sender) − receiver's own‖² / Σ‖receiver's own − its mean‖² over the first
-    ``COMPARED`` score samples: 0 is a copy, 1 no better than the mean. ``seconds`` of wall time. ``notes`` say what went otherwise than it should
-    (memory that ran out) and may have changed the last bits.
+    ``COMPARED`` score samples: 0 is a copy, 1 no better than the mean. ``seconds`` of wall time. ``notes`` say what
+    went otherwise than it should (memory that ran out, a lean suffix that would not do), which may have changed the
+    last bits.
     """
 
     trial: Trial
@@ -289,13 +290,14 @@ def measure(trial: Trial, activations: Activations | None = None) -> Measurement
         score = trial.score_data
         receiver = _values(trial, cache.outputs(trial.receiver, score))
         stitched = _values(trial, logits)
-        sender = _values(trial, cache.outputs(trial.sender, score)) if _solves_task(trial.sender, score) else {}
+        parents = [_parent(trial, cache, trial.receiver)]
+        parents += [_parent(trial, cache, trial.sender) if _solves_task(trial.sender, score) else ScoreCard({})]
     seed: Callable[..., int] = lambda *what: derive_seed(trial.key, *what)  # noqa: E731
     return Measurement(
         trial=trial,
-        sender=_card(trial, sender, "sender"),
-        receiver=_card(trial, receiver, "receiver"),
-        scores=_card(trial, stitched, "stitched"),
+        sender=parents[1],
+        receiver=parents[0],
+        scores=_card(trial.scores, stitched, trial.key, "stitched"),
         penalties={
             s.name: penalty(s, stitched[s.name], receiver[s.name], seed=seed(s.name, "penalty")) for s in trial.scores
         },
@@ -343,12 +345,20 @@ def _problem(trial: Trial, cache: Activations, stitch: nn.Module) -> Problem:
         validation=_side(trial, cache, trial.validation_data, stitch),
         seed=derive_seed(trial.fit_key, "fit"),
         where=trial.where,
+        share=_share(trial),
         lean=_lean(trial, stitch),
     )
 
 
+def _share(trial: Trial) -> float:
+    """The share of the receiver's operations that lie after its cut; its head is left out of account."""
+    cuts = trial.receiver.cuts
+    whole = list(cuts)[-1].flops
+    return 1 - cuts.find(trial.receiver_cut).flops / whole if whole else 1.0
+
+
 def _lean(trial: Trial, stitch: nn.Module) -> MakeLean | None:
-    """What makes the receiver's lean suffix; ``None`` for a stitch without parameters, whose bits are the receiver's."""
+    """What makes the receiver's lean suffix; ``None`` for a stitch without parameters: the receiver's bits are kept."""
     if next(stitch.parameters(), None) is None:
         return None
     cut = trial.receiver.cuts.find(trial.receiver_cut)
@@ -378,7 +388,7 @@ def _run(trial: Trial, cache: Activations, stitch: nn.Module, lean: MakeLean | N
     suffix = trial.receiver.after(trial.receiver_cut)
 
     def represented(chosen: Tensor) -> Tensor:
-        return _represented(trial, stitch, given[chosen])
+        return _represented(trial, stitch, given[chosen])  # a copy, which a stitch may write into
 
     coarse = all(score.coarse for score in trial.scores)
     found, notes = outputs(suffix, lean, represented, len(given), coarse)
@@ -389,7 +399,7 @@ def _run(trial: Trial, cache: Activations, stitch: nn.Module, lean: MakeLean | N
 
 def _represented(trial: Trial, stitch: nn.Module, given: Tensor) -> Tensor:
     with torch.no_grad():
-        out: Tensor = stitch(typed(given, stitch).to(trial.receiver.device, copy=True))
+        out: Tensor = stitch(typed(given, stitch).to(trial.receiver.device))
     return out
 
 
@@ -400,17 +410,17 @@ def _error(trial: Trial, cache: Activations, stitch: nn.Module) -> float:
     own = cache.at(trial.receiver, trial.receiver_cut, compared)
     mean, off, spread = _mean(own), 0.0, 0.0
     for start in range(0, len(given), CHUNK):
-        expected = own[start : start + CHUNK].double()
-        sent = _represented(trial, stitch, given[start : start + CHUNK])
-        off += float((sent.cpu().double() - expected).square().sum())
-        spread += float((expected - mean).square().sum())
+        expected = own[start : start + CHUNK]
+        sent = _represented(trial, stitch, given[start : start + CHUNK].clone()).cpu()
+        off += float((sent - expected).square().sum(dtype=torch.float64))
+        spread += float((expected - mean).square().sum(dtype=torch.float64))
     return off / spread if spread > 0 else float("nan")
 
 
 def _mean(activations: Tensor) -> Tensor:
-    """The mean over the samples in float64, a chunk at a time."""
-    total = sum(part.double().sum(0) for part in torch.split(activations, CHUNK))
-    return torch.as_tensor(total) / len(activations)
+    """The mean over the samples, a chunk at a time."""
+    total = sum(part.sum(0, dtype=torch.float64) for part in torch.split(activations, CHUNK))
+    return (torch.as_tensor(total) / len(activations)).to(activations)
 
 
 def _values(trial: Trial, logits: Tensor) -> dict[str, Tensor]:
@@ -423,6 +433,20 @@ def _value(score: Score, logits: Tensor, labels: Tensor) -> Tensor:
     return score.per_sample(logits[chosen], labels[chosen])
 
 
-def _card(trial: Trial, values: dict[str, Tensor], whose: str) -> ScoreCard:
-    scores = {score.name: score for score in trial.scores}
-    return ScoreCard({n: estimate(scores[n], v, seed=derive_seed(trial.key, n, whose)) for n, v in values.items()})
+def _parent(trial: Trial, cache: Activations, network: Network) -> ScoreCard:
+    """A network's own scores, which do not depend on the seam: taken once for as long as they are asked for."""
+    key = digest(network.fingerprint, network.device.type, trial.score_data.fingerprint, identity(trial.scores))
+    outputs = cache.outputs(network, trial.score_data)
+    if key not in _PARENTS:
+        _PARENTS[key] = _card(trial.scores, _values(trial, outputs), key, "parent")
+        while len(_PARENTS) > 64:
+            del _PARENTS[next(iter(_PARENTS))]
+    return _PARENTS[key]
+
+
+_PARENTS: dict[str, ScoreCard] = {}
+
+
+def _card(scores: tuple[Score, ...], values: dict[str, Tensor], *seed: str) -> ScoreCard:
+    named = {score.name: score for score in scores}
+    return ScoreCard({n: estimate(named[n], v, seed=derive_seed(*seed, n)) for n, v in values.items()})

@@ -43,9 +43,7 @@ Cuts = Sequence[Sequence[Cut]]
 def add_arguments(parser: ArgumentParser) -> None:
     """Add what ``suture bench similarity`` takes."""
     add = parser.add_argument
-    add(
-        "networks", type=str, nargs="*", metavar="NETWORK", help=f"two, each {MODEL}; by default small ones"
-    )
+    add("networks", type=str, nargs="*", metavar="NETWORK", help=f"two, each {MODEL}; by default small ones")
     add("--data", type=str, default=None, help="digits, mnist, cifar10, a Hugging Face hub id or a local folder")
     add("--size", type=int, default=None, metavar="PIXELS", help="resize the images to this side")
     add(

@@ -1,28 +1,30 @@
 """The task loss where only pooling and a linear layer follow the cut: convex, and solved as such.
 
-A stitch ``y = W·x + b`` of every position, followed by the mean over the positions and a linear layer ``V·y + c``, gives
+A stitch ``y = W·x + b`` of every position, then the mean over the positions and a linear layer ``V·y + c``, give
 
     outputs = V·(W·z + b) + c        z: the mean of the rows x of an image
 
 so the images enter by ``z`` alone, and the cross-entropy is convex in ``M = V·W``. The penalised loss
 
-    mean cross-entropy + λ ‖(M − M₀)·σ_z‖²
+    mean cross-entropy + λ ‖M·σ_z‖²
 
-with ``M₀`` from the closed form is minimised by L-BFGS for each λ; the validation data chooses among them, the closed
-form included. Of the ``W`` that give this ``M`` the one nearest to the closed form's is taken, ``W₀ + V⁺(M − M₀)``.
+is minimised by L-BFGS for each λ, the largest first; the validation data chooses among them, the closed form included.
+Of the ``W`` that give this ``M`` the one nearest to the closed form's ``W₀`` is taken, ``W₀ + V⁺(M − V·W₀)``.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from scipy.optimize import minimize
 from torch import Tensor, nn
 
 from suture.stitches import AffineMap, Part
 
-PENALTIES = (1e-2, 1e-3, 1e-4)  #: candidates for λ, in the order in which they are solved
-ITERATIONS = 60  #: of L-BFGS, at most, for each
+PENALTIES = (3e-2, 1e-2, 3e-3, 1e-3)  #: candidates for λ, in the order in which they are solved
+ITERATIONS = 40  #: of L-BFGS, at most, for each
 CHUNK = 256
 _RANK = 1e-6  #: directions of V weaker than this share of the strongest reach no output
 
@@ -66,65 +68,68 @@ def head_of(run: nn.Module, shape: tuple[int, ...], part: Part, probe: Tensor) -
     return head if off <= 1e-4 * (wanted - wanted.mean(0)).square().mean().sqrt() else None
 
 
-def solve(head: Head, part: Part, start: AffineMap, sides: tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]) -> Solved:
-    """Minimise the task loss over the map of rows; ``sides`` are activations and labels to fit and to choose by."""
-    (z, labels), (held, held_labels) = [(_means(x, part.reads).double(), y) for x, y in sides]
+Flat = NDArray[np.float64]
+Labelled = tuple[Tensor, Tensor]
+
+
+def solve(head: Head, part: Part, start: AffineMap, fit: Labelled, held_out: Labelled) -> Solved:
+    """Minimise the task loss over the map of rows, on activations and labels to fit and others to choose by."""
+    (z, labels), (held, held_labels) = [(_means(x, part.reads).double(), y) for x, y in (fit, held_out)]
     mean, std = z.mean(0), z.std(0, correction=0)
     std = torch.where(std > 1e-6 * std.max(), std, 1.0)
     left, strengths, _ = torch.linalg.svd(head.weight, full_matrices=False)
     basis = left[:, strengths > _RANK * strengths.max()]
-    fixed = head.bias + head.weight @ (start.weight @ mean + start.bias)
-    first = basis.T @ head.weight @ start.weight * std
-    problem = _Softmax((z - mean) / std, labels, basis, fixed, first)
-    held_problem = _Softmax((held - mean) / std, held_labels, basis, fixed, first)
-    begin = torch.zeros(basis.shape[1], len(mean) + 1, dtype=torch.float64)
-    best, loss = begin, held_problem.loss(begin)
-    start_loss, iterations, current = loss, 0, begin
+    sides = ((z - mean) / std, labels), ((held - mean) / std, held_labels)
+    problem, held_problem = (_Softmax(z, y, basis, head.bias) for z, y in sides)
+    first = basis.T @ head.weight @ torch.cat([start.weight * std, (start.weight @ mean + start.bias)[:, None]], 1)
+    best, loss = first, held_problem.loss(first)
+    start_loss, iterations, current = loss, 0, torch.zeros_like(first)
     for penalty in PENALTIES:
         current, taken = problem.minimised(current, penalty)
         iterations += taken
         now = held_problem.loss(current)
-        if now >= loss:
+        if now < loss:
+            best, loss = current, now
+        elif best is not first:
             break
-        best, loss = current, now
-    change = best
     back = torch.linalg.pinv(head.weight) @ basis
-    weight = start.weight + back @ change[:, :-1] / std
-    bias = start.bias + back @ change[:, -1] - (weight - start.weight) @ mean
+    change = back @ (best - first)
+    weight = start.weight + change[:, :-1] / std
+    bias = start.bias + change[:, -1] - (weight - start.weight) @ mean
     affine = AffineMap(weight, bias, start.mean, start.variance, start.out_variance)
     return Solved(affine, loss, start_loss, problem.loss(best), iterations)
 
 
 class _Softmax:
-    """Cross-entropy of ``basis · ((first + change) · z + shift) + fixed`` on standardised means ``z``; in float32."""
+    """Cross-entropy of ``basis · (map · z + shift) + bias`` on standardised means ``z``; in float32."""
 
-    def __init__(self, z: Tensor, labels: Tensor, basis: Tensor, fixed: Tensor, first: Tensor) -> None:
-        self.z, self.basis, self.labels = z.float(), basis.float(), labels.cpu()
-        self.base = (z @ first.T @ basis.T + fixed).float()
-        self.right = nn.functional.one_hot(self.labels, self.base.shape[1]).float()
+    def __init__(self, z: Tensor, labels: Tensor, basis: Tensor, bias: Tensor) -> None:
+        self.z, self.basis, self.bias, self.labels = z.float(), basis.float(), bias.float(), labels.cpu()
+        self.right = nn.functional.one_hot(self.labels, len(bias)).float()
 
-    def _log_probabilities(self, change: Tensor) -> Tensor:
-        moved = torch.addmm(change[:, -1], self.z, change[:, :-1].T)
-        return torch.addmm(self.base, moved, self.basis.T).log_softmax(1)
+    def _log_probabilities(self, mapped: Tensor) -> Tensor:
+        moved = torch.addmm(mapped[:, -1], self.z, mapped[:, :-1].T)
+        return torch.addmm(self.bias, moved, self.basis.T).log_softmax(1)
 
-    def loss(self, change: Tensor) -> float:
-        """The mean cross-entropy in nats, for a change of the map and its shift ``(rank, features + 1)``."""
-        return _cross_entropy(self._log_probabilities(change.float()), self.labels)
+    def loss(self, mapped: Tensor) -> float:
+        """The mean cross-entropy in nats, for a map and its shift ``(rank, features + 1)``."""
+        return _cross_entropy(self._log_probabilities(mapped.float()), self.labels)
 
     def minimised(self, start: Tensor, penalty: float) -> tuple[Tensor, int]:
         """The penalised minimum, and the iterations taken."""
 
-        def objective(flat: np.ndarray) -> tuple[float, np.ndarray]:
-            change = torch.from_numpy(flat).reshape(start.shape).float()
-            logs = self._log_probabilities(change)
+        def objective(flat: Flat) -> tuple[float, Flat]:
+            mapped = torch.from_numpy(flat).reshape(start.shape).float()
+            logs = self._log_probabilities(mapped)
             through = (logs.exp() - self.right) @ self.basis / len(logs)
             gradient = torch.cat([through.T @ self.z, through.sum(0)[:, None]], 1)
-            gradient[:, :-1] += 2 * penalty * change[:, :-1]
-            value = _cross_entropy(logs, self.labels) + penalty * float(change[:, :-1].double().square().sum())
+            gradient[:, :-1] += 2 * penalty * mapped[:, :-1]
+            value = _cross_entropy(logs, self.labels) + penalty * float(mapped[:, :-1].double().square().sum())
             return value, gradient.double().flatten().numpy()
 
-        options = {"maxiter": ITERATIONS, "ftol": 1e-6, "gtol": 1e-6}
-        found = minimize(objective, start.flatten().numpy(), jac=True, method="L-BFGS-B", options=options)
+        options: Any = {"maxiter": ITERATIONS, "ftol": 1e-5, "gtol": 1e-6}
+        begin: Any = start.flatten().numpy()
+        found = minimize(objective, begin, jac=True, method="L-BFGS-B", options=options)
         return torch.from_numpy(found.x).reshape(start.shape), int(found.nit)
 
 

@@ -5,10 +5,10 @@ features it reads. A layer ``y = W·x + b`` is therefore written as
 
     W = σ_y · U / σ_x        b = σ_y · v − W·μ_x
 
-with the means ``μ_x`` and deviations ``σ_x`` of each feature that it reads and ``σ_y`` of each that it gives, as they are
-where the descent begins, and a step on ``U`` and ``v`` is ``rate / √(features read)``. One rate then serves nearly all
-seams. The changes of coordinates are exact and stay within the family; a zero-padded convolution is not centred, since
-at the border a shift is none. Other parameters are taken as they are, in units of 1.
+with the means ``μ_x`` and deviations ``σ_x`` of each feature that it reads and ``σ_y`` of each that it gives, as they
+are where the descent begins, and a step on ``U`` and ``v`` is ``rate / √(features read)``. One rate then serves nearly
+all seams. The changes of coordinates are exact and stay within the family; a zero-padded convolution is not centred,
+since at the border a shift is none. Other parameters are taken as they are, in units of 1.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -40,8 +40,8 @@ class _Read:
 class Coordinates:
     """The parameters of a stitch, as free tensors to be descended on and as what the stitch computes with.
 
-    ``sent`` are activations ``(n, *sender shape)`` of the type that the stitch reads. Nothing is written into the stitch
-    before ``write``.
+    ``sent`` are activations ``(n, *sender shape)`` of the type that the stitch reads. Nothing is written into the
+    stitch before ``write``.
     """
 
     def __init__(self, stitch: nn.Module, sent: Tensor) -> None:
@@ -153,4 +153,4 @@ def _deviation(rows: Tensor) -> Tensor:
 
 
 def _padding(layer: nn.Conv2d) -> Sequence[int]:
-    return (1,) if isinstance(layer.padding, str) else cast("tuple[int, ...]", layer.padding)
+    return (1,) if isinstance(layer.padding, str) else layer.padding

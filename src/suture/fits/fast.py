@@ -1,7 +1,7 @@
 """The default fit: the closed form, then a short descent on the task loss; nothing to be set.
 
-1. The closed form of ``LeastSquares``, each output channel rescaled to the receiver's deviation, from as many samples as
-   such a map of features needs (``ROWS``).
+1. The closed form of ``LeastSquares``, each output channel rescaled to the receiver's deviation, from as many samples
+   as such a map of features needs (``ROWS``).
 2. Where only pooling and a linear layer follow, the task loss is convex, and its minimum is computed (``fits.convex``).
 3. Else Adam descends from there on the task loss, in coordinates in which one rate suits nearly all seams
    (``fits.coordinates``), through the receiver's lean suffix where that was seen to agree (``fits.suffixes``). A few
@@ -27,22 +27,24 @@ from suture.fits.coordinates import PROBED, Coordinates
 from suture.fits.descent import batches
 from suture.fits.least_squares import closed_form, moments
 from suture.fits.problem import CurvePoint, Fit, FitReport, Problem, Side
-from suture.fits.suffixes import Chosen, choose
+from suture.fits.suffixes import Ask, Asking, choose, driven
 from suture.stitches import AffineMap, AffineStitch, Conv, Moments, Part, Stitch, StridedConv, UpsampledConv
 
 ROWS = 2**20  #: positions from which the closed form's moments are taken, at most
 WORK = 1e10  #: multiply-adds for them, at most
 SAMPLES = 1024  #: samples that they are taken from in any case, if there are so many
 RIDGES = (1e-5, 1e-3, 1e-1)  #: candidates, relative to the mean variance of the sender's features
+MORE = 8  #: times as many steps through a short suffix, at most
 FIRST = 30  #: steps of the first round
-RATE = 0.03  #: of Adam, in the coordinates of the descent, unless probes say otherwise
-RATES = 3.0  #: the factor between the rates that are tried
+RATE = 0.03  #: of Adam, in the coordinates of the descent, at least
+RATES = 3.0  #: the factor between the rates that are tried, and between the best of a few steps and that of many
 PROBES = 6  #: steps that each is tried for
-REACH = 3  #: factors up or down, at most
+REACH = 4  #: of them, at most
 BETAS = (0.8, 0.95)  #: of Adam
-WORTH = 0.03  #: the share of the validation loss that a round must take off for another to follow
-RETREATS = 3  #: times that a round which made it worse is begun again, at a quarter of the rate
-HELD_OUT = 1024  #: validation samples that are looked at, at most
+WORTH = 0.02  #: the share of the validation loss that a round must take off for another to follow
+RETREAT = 4.0  #: the rate is divided by this, and the round begun again, where it made the validation loss worse
+RETREATS = 1  #: so often
+HELD_OUT = 512  #: validation samples that are looked at, at most
 CHUNK = 256
 
 
@@ -51,11 +53,13 @@ CHUNK = 256
 class Fast(Fit):
     """The closed form, then a short descent on the task loss until the validation loss no longer falls.
 
-    ``steps`` is the most steps that are taken, of ``batch`` samples each; 0 leaves it at the closed form. A family that
-    has no closed form begins at random. Raises ``FitError`` where the loss is not finite at any rate.
+    ``steps`` is the most steps that are taken, of ``batch`` samples each, through a whole receiver; through a suffix,
+    which costs less, as many more as it is a smaller share of that, but at most ``MORE`` times as many. 0 leaves it at
+    the closed form. A family that has no closed form begins at random. Raises ``FitError`` where the loss is not finite
+    at any rate.
     """
 
-    steps: int = 450
+    steps: int = 120
     batch: int = 32
 
     def __post_init__(self) -> None:
@@ -84,8 +88,9 @@ class Fast(Fit):
             head = convex.head_of(through.run, tuple(probe.shape[1:]), plain.parts[0], probe)
             if head is not None:
                 return replace(_solved(problem, plain, maps, head), notes=notes)
-        descent = _Descent(problem, plain.stitch, through, self.batch)
-        steps, converged = descent.run(self.steps)
+        descent = _Descent(problem, plain.stitch, self.batch)
+        most = round(self.steps / max(problem.share, 1 / MORE))
+        steps, converged = driven(descent.run(most), through.run)
         return FitReport(steps, converged, tuple(descent.curve), notes=notes)
 
 
@@ -149,8 +154,8 @@ def _moments(side: Side, part: Part) -> Moments:
 
 def _solved(problem: Problem, plain: _Plain, maps: list[AffineMap], head: convex.Head) -> FitReport:
     """Solve the convex problem and load its solution."""
-    sides = ((side.activations, side.labels) for side in (problem.fit, problem.validation))
-    found = convex.solve(head, plain.parts[0], maps[0], (next(sides), next(sides)))
+    fit, held_out = ((side.activations, side.labels) for side in (problem.fit, problem.validation))
+    found = convex.solve(head, plain.parts[0], maps[0], fit, held_out)
     maps[0] = found.affine
     plain.parts[0].load(found.affine)
     curve = (CurvePoint(0, math.nan, found.start_loss), CurvePoint(found.iterations, found.fit_loss, found.loss))
@@ -158,31 +163,33 @@ def _solved(problem: Problem, plain: _Plain, maps: list[AffineMap], head: convex
 
 
 class _Descent:
-    """Adam from where the stitch is, in rounds, until the validation loss no longer falls."""
+    """Adam from where the stitch is, in rounds, until the validation loss no longer falls.
 
-    def __init__(self, problem: Problem, stitch: nn.Module, through: Chosen, batch: int) -> None:
-        self.problem, self.through = problem, through
+    It asks for losses instead of computing them, so that several can share one pass through a suffix.
+    """
+
+    def __init__(self, problem: Problem, stitch: nn.Module, batch: int) -> None:
+        self.problem = problem
         self.device = next(stitch.parameters()).device
         self.coordinates = Coordinates(stitch, problem.fit.activations[:PROBED].to(self.device))
-        self.labels = problem.fit.labels.to(self.device)
-        self.batches = batches(len(self.labels), batch, problem.seed)
+        self.batches = batches(len(problem.fit.labels), batch, problem.seed)
         self.curve: list[CurvePoint] = []
 
-    def run(self, most: int) -> tuple[int, bool]:
+    def run(self, most: int) -> Asking[tuple[int, bool]]:
         """Take at most so many steps; how many, and whether it converged."""
-        self.best, self.losses = self.coordinates.state(), self._held_out()
+        self.best, self.losses = self.coordinates.state(), (yield from self._held_out())
         self._note(0, math.nan)
-        rate, done = self._probed(most)
+        rate, done = yield from self._probed(most)
         length, converged, backed = FIRST, False, 0
         adam = self._adam(rate)
         while done < most and not converged:
             length = min(length, most - done)
-            fit_loss = self._round(adam, rate, length)
+            fit_loss = yield from self._round(adam, rate, length)
             done += length
-            fallen = self._kept()
+            fallen = yield from self._kept()
             self._note(done, fit_loss)
             if fallen < 0 and backed < RETREATS:
-                backed, rate = backed + 1, rate / 4
+                backed, rate = backed + 1, rate / RETREAT
                 self.coordinates.restore(self.best)
                 adam = self._adam(rate)
             else:
@@ -196,65 +203,72 @@ class _Descent:
     def _adam(self, rate: float) -> torch.optim.Adam:
         return torch.optim.Adam(self.coordinates.groups(rate), betas=BETAS)
 
-    def _probed(self, most: int) -> tuple[float, int]:
-        """The rate at which a few steps lower the loss most, and the steps taken; the usual one where few are left."""
+    def _probed(self, most: int) -> Asking[tuple[float, int]]:
+        """The rate for many steps, and the steps taken to find it; the usual one where there are few.
+
+        Of a few steps at each rate, all on the same batches, the best tells: many annealed steps bear a larger rate.
+        """
         if most <= 2 * FIRST:
             return RATE, 0
-        batches = [next(self.batches) for _ in range(PROBES)]
-        losses = {power: self._tried(RATE * RATES**power, batches) for power in (0, 1)}
-        up = losses[1] < losses[0]
-        best = 1 if up else 0
-        while abs(best) < REACH:
-            other = best + 1 if up else best - 1
-            losses[other] = self._tried(RATE * RATES**other, batches)
-            if losses[other] >= losses[best]:
+        drawn = [next(self.batches) for _ in range(PROBES)]
+        best, least = 0, (yield from self._tried(RATE / RATES, drawn))
+        for tried in range(1, REACH + 1):
+            loss = yield from self._tried(RATE * RATES ** (tried - 1), drawn)
+            if loss >= least:
                 break
-            best = other
-        return RATE * RATES**best, PROBES * len(losses)
+            best, least = tried, loss
+        return RATE * RATES**best, PROBES * (tried + 1)
 
-    def _tried(self, rate: float, batches: list[Tensor]) -> float:
+    def _tried(self, rate: float, drawn: list[Tensor]) -> Asking[float]:
         """The loss that steps at this rate end at; infinite where they diverge. Goes back to the start."""
-        adam = self._adam(rate)
-        losses = [self._step(adam, batch) for batch in batches]
+        adam, losses = self._adam(rate), []
+        for batch in drawn:
+            losses.append((yield from self._step(adam, batch)))
         self.coordinates.restore(self.best)
         return sum(losses[PROBES // 2 :]) if math.isfinite(sum(losses)) else math.inf
 
-    def _round(self, adam: torch.optim.Adam, rate: float, length: int) -> float:
+    def _round(self, adam: torch.optim.Adam, rate: float, length: int) -> Asking[float]:
         """Take steps that anneal from the rate to zero; the mean loss of the batches."""
         total = 0.0
         whole = [group["lr"] for group in self.coordinates.groups(rate)]
         for step in range(length):
             for group, lr in zip(adam.param_groups, whole, strict=True):
                 group["lr"] = lr * (1 + math.cos(math.pi * step / length)) / 2
-            total += self._step(adam, next(self.batches))
+            total += yield from self._step(adam, next(self.batches))
         return total / length
 
-    def _step(self, adam: torch.optim.Adam, chosen: Tensor) -> float:
-        sent = self.problem.fit.activations[chosen].to(self.device)
-        loss = nn.functional.cross_entropy(self.through.run(self.coordinates(_laid_out(sent))), self.labels[chosen])
+    def _step(self, adam: torch.optim.Adam, chosen: Tensor) -> Asking[float]:
+        given = self.coordinates(self._sent(self.problem.fit, chosen))
+        answer = yield Ask(given.detach(), self._labels(self.problem.fit, chosen), gradient=True)
         adam.zero_grad(set_to_none=True)
-        torch.autograd.backward(loss, inputs=list(self.coordinates.free.values()))
+        torch.autograd.backward([given], [answer.gradient], inputs=list(self.coordinates.free.values()))
         adam.step()
-        return float(loss.detach())
+        return float(answer.losses.mean())
 
-    def _held_out(self) -> Tensor:
-        """The loss of every validation sample that is looked at, in float64."""
+    def _held_out(self) -> Asking[Tensor]:
+        """The loss of every validation sample that is looked at."""
         side = self.problem.validation
         losses = []
-        with torch.no_grad():
-            for start in range(0, min(HELD_OUT, len(side.labels)), CHUNK):
-                chosen = slice(start, min(start + CHUNK, HELD_OUT))
-                out = self.through.run(self.coordinates(_laid_out(side.activations[chosen].to(self.device))))
-                labels = side.labels[chosen].to(self.device)
-                losses.append(nn.functional.cross_entropy(out.double(), labels, reduction="none").cpu())
+        for chosen in torch.arange(min(HELD_OUT, len(side.labels))).split(CHUNK):  # type: ignore[no-untyped-call]
+            with torch.no_grad():
+                given = self.coordinates(self._sent(side, chosen))
+            answer = yield Ask(given, self._labels(side, chosen), gradient=False)
+            losses.append(answer.losses.double().cpu())
         return torch.cat(losses)
 
-    def _kept(self) -> float:
+    def _sent(self, side: Side, chosen: Tensor) -> Tensor:
+        sent = side.activations[chosen].to(self.device)
+        return sent.contiguous(memory_format=torch.channels_last) if sent.ndim == 4 else sent
+
+    def _labels(self, side: Side, chosen: Tensor) -> Tensor:
+        return side.labels[chosen].to(self.device)
+
+    def _kept(self) -> Asking[float]:
         """The share by which the validation loss has fallen below the best; if it has, keep this.
 
         0 where it fell by less than the standard error of the fall, -1 where it rose.
         """
-        losses = self._held_out()
+        losses = yield from self._held_out()
         fall = self.losses - losses
         mean, before = float(fall.mean()), float(self.losses.mean())
         if not mean > 0:
@@ -265,8 +279,3 @@ class _Descent:
 
     def _note(self, step: int, fit_loss: float) -> None:
         self.curve.append(CurvePoint(step, fit_loss, float(self.losses.mean())))
-
-
-def _laid_out(sent: Tensor) -> Tensor:
-    return sent.contiguous(memory_format=torch.channels_last) if sent.ndim == 4 else sent
-

@@ -39,6 +39,7 @@ class Problem:
     validation: Side
     seed: int
     where: str  #: in words, for messages
+    share: float = 1.0  #: of the receiver's operations that lie after its cut
     lean: "Callable[[torch.dtype], Lean | None] | None" = None  #: makes the lean suffix, where there may be one
 
 
@@ -60,8 +61,8 @@ class FitReport:
 
     ``steps`` counts the steps of gradient descent, those of its start included, and so do the points of the curve.
     ``converged`` is whether it ended because nothing got better; a fit that takes all its steps anyway never knows.
-    ``kept`` says which of several fits gave the stitch, where there were several. ``notes`` say what went otherwise than
-    it should.
+    ``kept`` says which of several fits gave the stitch, where there were several. ``notes`` say what went otherwise
+    than it should.
     """
 
     steps: int = 0

@@ -124,15 +124,18 @@ def join(sender: Network, receiver: Network, sender_cut: Cut, receiver_cut: Cut)
     return Joint(sender.name, receiver.name, sender_cut, receiver_cut, *found)
 
 
-def after(network: Network, cut: Cut) -> Joint:
-    """Put what follows a cut of a network into one graph, whose input is the tensor at the cut.
+def stretch(network: Network, start: int, end: int) -> Joint:
+    """Put what lies between two places of a network into one graph, whose input is the tensor at the first.
 
-    Raises ``FoldError`` where the network was cut along stages that are functions.
+    Places are indices of cuts; 0 is the prepared input, one more than there are cuts is the output. Raises
+    ``FoldError`` where the network was cut along stages that are functions.
     """
-    build = _Builder()
+    build, cuts = _Builder(), list(network.cuts)
     x = build.graph.placeholder("x")
-    build.shapes[x], build.names[x] = cut.shape, cut.name
-    build.graph.output(build.chain(x, network.after(cut).pieces, list(network.cuts)[cut.index :], RECEIVER))
+    build.shapes[x] = cuts[start - 1].shape if start else tuple(network._input_shape)
+    pieces = network.whole().pieces[start:end]
+    build.graph.output(build.chain(x, pieces, cuts[start:end], RECEIVER))
+    cut = cuts[max(start, 1) - 1]
     found = build.graph, x, x, build.shapes, build.names, build.parts
     return Joint(network.name, network.name, cut, cut, *found)
 
