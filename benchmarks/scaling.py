@@ -28,6 +28,7 @@ from unittest.mock import patch
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
 from scipy.stats import linregress
 
 import suture
@@ -114,18 +115,25 @@ class Workshop:
         self._data, self.zoo = suture.load_data(data, name="cifar10"), zoo
         self.data = cache(self._limited)
         self.network = cache(self._loaded)
+        self.untrained = cache(self._built)
 
     def _limited(self, fitted: int, scored: int) -> suture.Data:
         return self._data.limited(fit=fitted * 9 // 10, score=scored)  # and a tenth to validate
 
-    def _loaded(self, width: int, seed: int, trained: bool = True) -> Network:
-        source = f"zoo:resnet,blocks=(2,2,2,2),width={width}"
-        if trained:
-            source = next(str(path.parent) for path in self.zoo.glob("*/card.json") if _is(path, width, seed))
+    def _loaded(self, width: int, seed: int) -> Network:
+        source = next(str(path.parent) for path in self.zoo.glob("*/card.json") if _is(path, width, seed))
         return suture.load_network(source, example=self._data.fit.example, name="AB"[seed])
 
+    def _built(self, blocks: tuple[int, ...], width: int) -> Network:
+        source = f"zoo:resnet,blocks={blocks},width={width}".replace(" ", "")
+        name = f"ResNet{blocks}"
+        return suture.load_network(source, example=self._data.fit.example, name=name)
+
     def trials(self, point: Point) -> list[Trial]:
-        sender, receiver = (self.network(point.width, seed, point.trained) for seed in (0, 0 if point.itself else 1))
+        if point.trained:
+            sender, receiver = (self.network(point.width, seed) for seed in (0, 0 if point.itself else 1))
+        else:
+            sender = receiver = self.untrained((2, 2, 2, 2), point.width)
         data = self.data(point.fitted, point.scored)
         fit = Fast() if point.trained else Fast(steps=60)
         pairs = [(BLOCKS[a], BLOCKS[b]) for a, b in point.blocks]
@@ -233,7 +241,7 @@ def records(folder: Path, point: Point) -> list[dict[str, Any]]:
 
 
 def seconds(folder: Path, point: Point, part: str = "cpu") -> float:
-    return median(record[part] for record in records(folder, point))
+    return float(median(record[part] for record in records(folder, point)))
 
 
 def seams(folder: Path, cells: Any, width: int = 16, fitted: int = 10_000, **other: Any) -> float:
@@ -270,9 +278,9 @@ def panels(folder: Path) -> list[tuple[str, list[float], dict[str, list[float]]]
 
 
 LABELS = (
-    {"seams": "all n × n seams", "shared": "shared by them", "plain loop": "plain loop"},
-    {"seams": "one seam", "shared": "shared by all seams", "plain loop": "plain loop, one seam"},
-    {"seams": "one seam", "shared": "shared by all seams"},
+    {"seams": "all n × n seams", "shared": "shared by them"},
+    {"seams": "one seam", "shared": "shared, to fit"},
+    {"seams": "one seam", "shared": "shared"},
 )
 
 
@@ -286,9 +294,12 @@ def drawn(folder: Path) -> Figure:
                 _fitted(axes, places, values, what, labels[what])
             if letter == "a":
                 axes.plot(places, [plain * n**2 for n in places], color=COLOURS["plain loop"][0], lw=1, ls=(0, (4, 2)))
-                axes.plot([1], [plain], "x", color="#7F7F7F", ms=5, label="plain loop, n² × one seam")
             if letter == "b":
-                axes.plot([10_000], [plain], "x", color="#7F7F7F", ms=5, label="plain loop, one seam")
+                scored = seconds(folder, Point("shared", 16, grid(8)), "scored")
+                axes.axhline(scored, color=COLOURS["shared"][0], lw=1, ls=":", label="shared, to score")
+            if letter != "c":
+                said = "plain loop, from one seam" if letter == "a" else "plain loop, one seam"
+                axes.plot(places[:1] if letter == "a" else places[-1:], [plain], "x", color="#7F7F7F", ms=5, label=said)
             _dressed(axes, axis, places, letter)
     return figure
 
@@ -304,12 +315,16 @@ def _dressed(axes: Axes, axis: str, places: list[float], letter: str) -> None:
     axes.set(xscale="log", yscale="log", xlabel=axis)
     axes.set_xticks(places, [f"{place:,}" for place in places])
     axes.minorticks_off()
+    axes.margins(x=0.1)
     low, high = axes.get_ylim()
-    axes.set_ylim(low / 1.3, high * 6)  # room for the legend
+    axes.set_ylim(low / 1.3, high * (high / low) ** 0.45)  # room for the legend
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
     axes.set_title(letter, loc="left", fontweight="bold", fontsize=9)
     axes.grid(axis="y", linewidth=0.4, alpha=0.5)
     axes.set_axisbelow(True)
-    axes.legend(loc="upper left", fontsize=6.2, handletextpad=0.3, borderaxespad=0.1)
+    legend = axes.legend(loc="upper left", fontsize=6.2, handletextpad=0.4, handlelength=1.4, borderaxespad=0.1)
+    legend.set_title("exponent ± standard error", {"size": 6.2, "style": "italic"})
+    legend.set_alignment("left")
     if letter == "a":
         axes.set_ylabel("CPU seconds, one thread")
 

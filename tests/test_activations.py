@@ -7,14 +7,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from models import seeded
 from suture import Network, Samples, controls, measure
-from suture.activations import CHUNK, Activations, Need
+from suture.activations import CHUNK, MANY, Activations, Need, stepwise
 from suture.data import Data
 from suture.errors import FitError
 from suture.fits import LeastSquares
 from suture.noise import ClusteredNoise
 from suture.plans import curve
-from trained import convnets, few_digits, hybrids, tensor_bits
+from trained import convnets, digits, few_digits, hybrids, tensor_bits
 
 
 class Counting(nn.Module):
@@ -221,3 +222,105 @@ def test_what_is_supplied_is_taken_and_held_beyond_the_budget():
     given.zero_()
     assert torch.equal(cache.at(a, "two", data), wanted)
     assert Counting.seen == {"A.one": 80, "A.two": 80}
+
+
+# --- many images: lean pieces -----------------------------------------------------------------------------------------
+
+
+class Shrinking(nn.Module):
+    """Maps, then maps of one pixel, then vectors; a BatchNorm that folds and a view of maps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(1, 6, 3, padding=1), nn.BatchNorm2d(6)
+        self.pool, self.pixel = nn.AdaptiveAvgPool2d(1), nn.Conv2d(6, 7, 1)
+        self.second, self.head = nn.Conv2d(7, 6, 1, bias=False), nn.Linear(6, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.pool(self.norm(self.conv(x)).relu())
+        h = self.second(self.pixel(h).relu()).relu()
+        return self.head(h.view(h.size(0), -1))
+
+
+class Viewing(nn.Module):
+    """Flattens maps in a way that channels which lie last do not allow."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm, self.head = nn.Conv2d(1, 6, 2), nn.BatchNorm2d(6), nn.Linear(12, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.norm(self.conv(x)).relu()
+        return self.head(h.view(h.size(0), -1).tanh())
+
+
+def shrinking() -> Network:
+    return Network(seeded(Shrinking), example=torch.rand(3, 1, 2, 3), name="A")
+
+
+def lean_networks() -> list[Network]:
+    viewing = Network(seeded(Viewing), example=torch.rand(3, 1, 2, 3), name="V")
+    return [shrinking(), viewing]
+
+
+@pytest.mark.parametrize("network", [*lean_networks(), *hybrids()[:1], *convnets()[:1]], ids=lambda n: n.name)
+def test_of_many_images_the_bits_do_not_depend_on_what_was_asked_before(network):
+    data = samples(MANY + 90, 1) if network.name in "AV" else digits().fit
+    assert len(data) >= MANY
+    wanted = {cut.name: tensor_bits(Activations().at(network, cut, data)) for cut in network.cuts}
+    end = tensor_bits(Activations().outputs(network, data))
+    cuts = list(network.cuts)
+    for order in (cuts, cuts[::-1], cuts[1::2] + cuts[::2]):
+        cache = Activations()
+        for cut in order:
+            assert tensor_bits(cache.at(network, cut, data)) == wanted[cut.name], cut.name
+        assert tensor_bits(cache.outputs(network, data)) == end
+    state = network.state_digest()
+    assert state == network.wrapped_digest
+
+
+@pytest.mark.parametrize("network", [*lean_networks(), *hybrids()[:1], *convnets()[:1]], ids=lambda n: n.name)
+def test_of_many_images_they_are_the_prefixs_to_rounding(network):
+    data = samples(MANY + 90, 1) if network.name in "AV" else digits().fit
+    cache = Activations()
+    for cut in reversed(network.cuts):
+        with torch.no_grad():
+            wanted = network.upto(cut)(data.images)
+        found = cache.at(network, cut, data)
+        assert found.is_contiguous()
+        assert float((found - wanted).square().mean().sqrt()) <= 1e-5 * float(wanted.square().mean().sqrt())
+
+
+def _eager(network: Network, data: Samples) -> list[str]:
+    parts = [torch.cat([stepwise(network.upto(cut), x) for x in data.images.split(CHUNK)]) for cut in network.cuts]
+    return [tensor_bits(part) for part in parts]
+
+
+class Wrong(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x * 2
+
+
+class Raising(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        raise RuntimeError("view size is not compatible with input tensor's size and stride")
+
+
+@pytest.mark.parametrize("bad", [Wrong(), Raising(), None], ids=["wrong", "raising", "none"])
+def test_where_lean_pieces_disagree_the_network_s_own_run(monkeypatch, bad):
+    network, data = shrinking(), samples(MANY + 90, 1)
+    with torch.no_grad():
+        eager = _eager(network, data)
+    monkeypatch.setattr("suture.activations.lean_pieces", lambda network, start, end: [bad] * (end - start))
+    cache = Activations()
+    assert [tensor_bits(cache.at(network, cut, data)) for cut in network.cuts] == eager
+    assert cache.notes == []
+
+
+def test_few_images_run_through_the_network_s_own_pieces(monkeypatch):
+    monkeypatch.setattr("suture.activations.lean_pieces", lambda *given: pytest.fail("lean pieces were made"))
+    network, data = shrinking(), samples(MANY - 1, 1)
+    with torch.no_grad():
+        eager = _eager(network, data)
+    cache = Activations()
+    assert [tensor_bits(cache.at(network, cut, data)) for cut in network.cuts] == eager

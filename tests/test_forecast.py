@@ -11,7 +11,7 @@ from suture import controls
 from suture.activations import Activations
 from suture.controls import clustered_noise, shuffled_pairs
 from suture.errors import DataError, RunnerError
-from suture.fits import Fit, LeastSquares, MatchActivations, Narrower, Random, TaskLoss
+from suture.fits import BestOf, Fast, Fit, LeastSquares, MatchActivations, Narrower, Random, TaskLoss
 from suture.fits.problem import FitReport, Problem
 from suture.forecasts import Forecast, affordable, forecast
 from suture.forecasts.expenses import Expenses
@@ -23,7 +23,7 @@ from suture.report.forecasts import forecast_table, record
 from suture.stitches import Conv, Linear, Permutation, Stitch
 from suture.stitches.base import Shape
 from suture.trial import measure
-from trained import convnets, few_digits
+from trained import convnets, digits, few_digits
 
 FIT = TaskLoss(steps=30, check=15)
 
@@ -96,16 +96,17 @@ def test_more_workers_take_less_time_and_more_ram() -> None:
     assert two.ram == one.footprint.driver + 2 * one.ram_per_worker
 
 
-def test_it_takes_about_as_long_as_it_says() -> None:
-    expenses = Expenses(list(plan()))
+@pytest.mark.parametrize("fit", [FIT, Fast(), BestOf((LeastSquares(), FIT))], ids=["TaskLoss", "Fast", "BestOf"])
+def test_it_takes_about_as_long_as_it_says(fit: Fit) -> None:
+    expenses = Expenses(list(plan(fit)))
     cache = Activations()
-    for trial in plan():
+    for trial in plan(fit):
         measure(trial, cache)  # the first time is slower, and activations are counted by themselves
     begun = time.thread_time()
-    for trial in plan():
+    for trial in plan(fit):
         measure(trial, cache)
     taken = time.thread_time() - begun
-    expected = sum(expenses.of(trial) for trial in plan())
+    expected = sum(expenses.of(trial) for trial in plan(fit))
     assert taken / 6 < expected < taken * 6  # wide, since machines are busy; alone it is within 2
 
 
@@ -124,17 +125,66 @@ def test_every_fit_has_its_cost() -> None:
         TaskLoss(),
         TaskLoss(steps=3000),
         Own(),
+        Fast(),
+        BestOf((LeastSquares(), Fast())),
     )
     trials = [replace(plan()[0], fit=fit, stitch=Conv(batchnorm=False)) for fit in fits]
     trials.append(replace(trials[0], fit=Narrower(Permutation())))
     expenses = Expenses(trials)  # of the same paces, so that costs compare
-    nothing, solved, matched, random, default, long, own, narrower = map(expenses.of, trials)
+    nothing, solved, matched, random, default, long, own, quick, best, narrower = map(expenses.of, trials)
     assert nothing < solved < default
     assert nothing < matched < random < default < long
     assert random == pytest.approx(default - (solved - nothing))
     assert long - default == pytest.approx(10 * (default - solved) - (default - solved), rel=0.1)
-    assert own == default
+    assert own == quick
+    assert nothing < quick < default
+    assert best - nothing > (solved - nothing) + (quick - nothing)
     assert narrower > nothing
+
+
+def test_the_default_fit_costs_by_its_rounds() -> None:
+    trials = [replace(plan()[0], fit=Fast(steps=steps)) for steps in (0, 30, 120, 930, 3000)]
+    expenses = Expenses(trials)
+    costs = [expenses.of(trial) for trial in trials]
+    assert costs == sorted(costs)
+    solved, first, _, long, longest = costs
+    assert 5 * (first - solved) < long - solved
+    assert 2 * (long - solved) < longest - solved < 6 * (long - solved)
+
+
+def test_the_furthest_cut_costs_least() -> None:
+    early, late = (replace(trial, fit=Fast(), control="") for trial in (plan()[0], plan()[4]))
+    assert (early.receiver_cut, late.receiver_cut) == ("stage1.relu", "stage3.relu")
+    expenses = Expenses([early, late])
+    assert expenses._suffix(late)[1].over(32, 32) < expenses._suffix(early)[1].over(32, 32)
+
+
+def test_many_images_go_through_the_lean_suffix(monkeypatch: pytest.MonkeyPatch) -> None:
+    trial = replace(plan()[0], score_data=replace(digits().fit, name="digits/many"))
+    expenses = Expenses([trial])
+    (sort,) = expenses._networks
+    plain = expenses._networks[sort]
+    costs, passes = [], []
+    for share in (1.0, 0.25):
+        expenses._networks[sort] = replace(plain, lean=(share, share), lean_pieces=share)
+        costs.append(expenses._scoring(trial))
+        passes.append(expenses.passes([trial]))
+    assert costs[1] < costs[0]
+    assert passes[1] < passes[0]
+
+
+def test_lean_suffixes_are_timed_as_they_are() -> None:
+    pace = network_pace(convnets()[0], few_digits().fit.images)
+    assert all(0.02 < share < 50 for share in (*pace.lean, pace.lean_pieces))
+
+
+def test_the_best_of_several_holds_what_its_fits_do() -> None:
+    trial = replace(plan()[0], score_data=plan()[0].score_data.first(40))
+    alone = [footprint([replace(trial, fit=fit)]).peak for fit in (TaskLoss(batch=256), Fast())]
+    assert footprint([replace(trial, fit=BestOf((TaskLoss(batch=256), Fast())))]).peak > max(alone)
+    without = footprint([replace(trial, fit=LeastSquares())]).peak
+    weights = sum(p.nbytes for p in trial.receiver.after(trial.receiver_cut).parameters())
+    assert footprint([replace(trial, fit=Fast())]).peak >= without + weights
 
 
 @dataclass(frozen=True)

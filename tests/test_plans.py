@@ -12,7 +12,7 @@ import suture
 from suture import Plan, Samples, controls, curve
 from suture.data import Data
 from suture.errors import CutError, DataError, NetworkError, ShapeError, SutureError
-from suture.fits import Fit, LeastSquares, TaskLoss
+from suture.fits import Fast, Fit, LeastSquares, TaskLoss
 from suture.plans import matrix, seam
 from suture.scores import Accuracy, CrossEntropy
 from suture.stitches import Conv, Linear, LowRank
@@ -83,7 +83,7 @@ def test_a_seam_joins_two_cuts(no_work):
     plain, *others = seam(a, b, at=("drop", b.cuts.find("relu")), data=few_digits())
     assert (plain.sender_cut, plain.receiver_cut) == ("drop", "relu")
     assert [t.control for t in others] == NAMES[1:]
-    assert plain.fit == TaskLoss()
+    assert plain.fit == Fast()
     assert plain.scores == (Accuracy(), CrossEntropy())
     assert plain.family == Conv()
 

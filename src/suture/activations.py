@@ -279,7 +279,7 @@ class _Leanly:
         """Map a chunk; the first one is what the pieces are compared on."""
         x = x if self.part.prepare is None else self.part.prepare(_laid_out(x))
         for i, (own, lean) in enumerate(zip(self.part.pieces, self.pieces, strict=True)):
-            out = None if lean is None else lean(x)
+            out = None if lean is None else _tried(lean, x)
             if not self.compared or out is None:
                 exact = own(_laid_out(x))
                 if out is None or not _agree(out, exact):
@@ -287,6 +287,17 @@ class _Leanly:
             x = _channels_last(out)
         self.compared = True
         return _laid_out(x)
+
+
+def _tried(lean: Lean, x: Tensor) -> Tensor | None:
+    """What a lean piece gives; ``None`` where its body cannot take this layout."""
+    try:
+        out: Tensor = lean(x)
+    except Exception as error:
+        if out_of_memory(error):
+            raise
+        return None
+    return out
 
 
 def _agree(out: Tensor, exact: Tensor) -> bool:

@@ -67,6 +67,8 @@ def _matrix_parser() -> ArgumentParser:
     sample = "how many cells to measure, spread evenly over the matrix, or all"
     add("--sample", type=str, default="6", metavar="N", help=sample)
     add("--repeats", type=int, default=3, metavar="N", help="how often each is measured; the medians count")
+    quicker = "leave out least squares + Adam, which takes nearly as long as the plain loop"
+    add("--no-least-squares", action="store_true", help=quicker)
     controls = "also measure the controls of each cell, once, by the plain loop and by the default fit"
     add("--controls", action="store_true", help=controls)
     add("--out", type=str, default="suture-bench", metavar="FOLDER", help="folder for what is measured")

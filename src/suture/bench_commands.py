@@ -28,7 +28,7 @@ def _matrix(chosen: Namespace, command: str) -> int:
     sample, further = _checked(chosen)
     networks, data = _networks(chosen)
     grid = _grid(chosen, networks, data)
-    known = methods_for(len(data.fit), further)
+    known = methods_for(len(data.fit), further, least_squares=not chosen.no_least_squares)
     controls = DEFAULT if chosen.controls else ()
     planned = benchmark(grid, known, sample=sample, repeats=chosen.repeats, controls=controls)
     _say(planned, data)

@@ -120,7 +120,9 @@ class _Rewriting:
             return
         before = node.all_input_nodes[0]
         layer = layer_of(self.joint, before)
-        if layer is None or isinstance(layer, Norm) or len(self.shapes[before]) == 3:
+        if layer is None or isinstance(layer, Norm) or hasattr(layer, "parametrizations"):
+            return
+        if isinstance(layer, nn.Linear) and len(self.shapes[before]) > 2:  # the norm is of the second dimension
             return
         name = f"folded.{node.name}"
         self.joint.parts[name] = _scaled(layer, *scale_and_shift(norm))
@@ -137,7 +139,7 @@ class _Rewriting:
         if self._kind(node) not in _ADD or len(inputs) != 2 or node.kwargs or len(node.all_input_nodes) != 2:
             return
         mine = next((read for read in node.all_input_nodes if self._is_fresh(read)), None)
-        if mine is None or self.shapes[inputs[0]] != self.shapes[inputs[1]]:
+        if mine is None or self.shapes.get(inputs[0]) != self.shapes.get(inputs[1]):
             return
         other = inputs[1] if mine is inputs[0] else inputs[0]
         node.op, node.target, node.args = "call_method", "add_", (mine, other)

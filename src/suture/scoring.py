@@ -70,7 +70,7 @@ def _tried(made: Lean, given: Tensor, exact: Tensor) -> _Lean | None:
     off = out - exact
     apart = SAFETY * float((off.amax(1) - off.amin(1)).max())
     doubtful = float((_margins(out) <= apart).float().mean())
-    return _Lean(made, apart) if doubtful <= DOUBTFUL else None
+    return _Lean(made, apart) if doubtful <= DOUBTFUL and apart < float("inf") else None
 
 
 def _certified(own: Frozen, lean: _Lean, represented: Represented, exact: Tensor, rest: Tensor) -> Tensor:

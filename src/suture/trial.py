@@ -307,7 +307,7 @@ def measure(trial: Trial, activations: Activations | None = None) -> Measurement
         curve=report.curve,
         seconds=time.perf_counter() - begun,
         stitch=stitch,
-        notes=(*cache.notes, *report.notes, *notes),
+        notes=(*cache.notes, *report.notes, *([f"kept {report.kept}"] if report.kept else []), *notes),
     )
 
 

@@ -8,7 +8,7 @@ from torch import nn
 
 from suture import Samples, Trial, controls, measure
 from suture.errors import DataError, UntrainedError
-from suture.fits import LeastSquares, Random, TaskLoss
+from suture.fits import Fast, LeastSquares, Random, TaskLoss
 from suture.plans import seam
 from suture.scores import Accuracy, CrossEntropy
 from suture.stitches import Conv, Identity, Linear, Stitch
@@ -31,7 +31,7 @@ def changed_fields(trial: Trial, control: Trial) -> set[str]:
 # --- itself -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("fit", [Random(), LeastSquares(), TaskLoss()], ids=str)
+@pytest.mark.parametrize("fit", [Random(), LeastSquares(), TaskLoss(), Fast()], ids=str)
 @pytest.mark.parametrize("cut", hybrids()[0].cuts.names)
 def test_stitched_to_itself_through_nothing_it_is_itself(cut, fit):
     trial = controls.itself(plain(cut, stitch=Identity(), fit=fit))

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 
 from suture.bench.plain import Plain
 from suture.errors import SutureError
-from suture.fits import Fit, LeastSquares, TaskLoss
+from suture.fits import Fast, Fit, LeastSquares, TaskLoss
 from suture.identities import identity
 from suture.optimisers import Adam, Cosine
 from suture.seeds import digest
 from suture.trial import VERSION
 
-DEFAULT: Fit = TaskLoss()  #: the fit that a plan has where none is named
+DEFAULT: Fit = Fast()  #: the fit that a plan has where none is named
 
 PLAIN = "plain loop"
 LEAST_SQUARES = "least squares + Adam"
@@ -52,14 +52,17 @@ def least_squares_then_adam(samples: int) -> TaskLoss:
     )
 
 
-def methods_for(samples: int, further: Sequence[tuple[str, Fit]] = ()) -> tuple[Method, ...]:
+def methods_for(
+    samples: int, further: Sequence[tuple[str, Fit]] = (), *, least_squares: bool = True
+) -> tuple[Method, ...]:
     """Give the plain loop, least squares then Adam on so many images, the default fit, and any further fits by name.
 
+    ``least_squares=False`` leaves that out, which takes nearly as long as the plain loop.
     Raises ``SutureError`` where two would have one name.
     """
     known = (
         Method(PLAIN, Plain()),
-        Method(LEAST_SQUARES, least_squares_then_adam(samples)),
+        *([Method(LEAST_SQUARES, least_squares_then_adam(samples))] if least_squares else []),
         Method(OURS, DEFAULT),
         *(Method(name, fit) for name, fit in further),
     )

@@ -17,6 +17,7 @@ from torch import nn
 
 from suture.errors import FitError
 from suture.fits.descent import EVALUATION_CHUNK, Random
+from suture.fits.fast import Fast
 from suture.fits.problem import Fit, FitReport, Problem
 from suture.fits.task_loss import TaskLoss
 from suture.optimisers import Adam, Cosine
@@ -46,11 +47,11 @@ class BestOf(Fit):
     fits raise.
     """
 
-    fits: tuple[Fit, ...] = (TaskLoss(), PUBLISHED_START)
+    fits: tuple[Fit, ...] = (Fast(), PUBLISHED_START)
 
     def __post_init__(self) -> None:
         if not self.fits:
-            raise FitError("BestOf(fits=()): name fits to choose from, for instance fits=(LeastSquares(), TaskLoss())")
+            raise FitError("BestOf(fits=()): name fits to choose from, for instance fits=(LeastSquares(), Fast())")
         for fit in self.fits:
             if self.fits.count(fit) > 1:
                 raise FitError(f"BestOf names {fit} twice, which gives the same stitch twice; measure with more seeds")

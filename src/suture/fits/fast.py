@@ -6,8 +6,8 @@
 3. Else Adam descends from there on the task loss, in coordinates in which one rate suits nearly all seams
    (``fits.coordinates``), through the receiver's lean suffix where that was seen to agree (``fits.suffixes``). A few
    steps at each of some rates tell which to take; the steps then come in rounds, each twice as long as the one before
-   and annealed to a rate of zero. A round that lowers the validation loss by less than ``WORTH`` of it, or by less than
-   the standard error of that fall, was the last. The best parameters seen, the start's included, are kept.
+   and annealed to a rate of zero. A round, other than the first, that lowers the validation loss by less than ``WORTH``
+   of it was the last. The best parameters seen, the start's included, are kept.
 
 bansal2021, section 2, defines the penalty by the smallest task loss over the family; all this is a way towards it, and
 like any descent ends above it. ``BestOf`` tries several starts.
@@ -28,10 +28,10 @@ from suture.fits.descent import batches
 from suture.fits.least_squares import closed_form, moments
 from suture.fits.problem import CurvePoint, Fit, FitReport, Problem, Side
 from suture.fits.suffixes import Ask, Asking, choose, driven
-from suture.stitches import AffineMap, AffineStitch, Conv, Moments, Part, Stitch, StridedConv, UpsampledConv
+from suture.stitches import AffineMap, AffineStitch, Conv, Linear, Moments, Part, Stitch, StridedConv, UpsampledConv
 
-ROWS = 2**20  #: positions from which the closed form's moments are taken, at most
-WORK = 1e10  #: multiply-adds for them, at most
+ROWS = 2**18  #: positions from which the closed form's moments are taken, at most
+WORK = 5e9  #: multiply-adds for them, at most
 SAMPLES = 1024  #: samples that they are taken from in any case, if there are so many
 RIDGES = (1e-5, 1e-3, 1e-1)  #: candidates, relative to the mean variance of the sender's features
 MORE = 8  #: times as many steps through a short suffix, at most
@@ -44,7 +44,7 @@ BETAS = (0.8, 0.95)  #: of Adam
 WORTH = 0.02  #: the share of the validation loss that a round must take off for another to follow
 RETREAT = 4.0  #: the rate is divided by this, and the round begun again, where it made the validation loss worse
 RETREATS = 1  #: so often
-HELD_OUT = 512  #: validation samples that are looked at, at most
+HELD_OUT = 1024  #: validation samples that are looked at, at most
 CHUNK = 256
 
 
@@ -59,7 +59,7 @@ class Fast(Fit):
     at any rate.
     """
 
-    steps: int = 120
+    steps: int = 100
     batch: int = 32
 
     def __post_init__(self) -> None:
@@ -84,7 +84,7 @@ class Fast(Fit):
             probe = plain.stitch(sent[:PROBED].to(device))
         through = choose(problem.suffix, problem.lean, probe)
         notes = (through.note,) if through.note else ()
-        if through.only_head and len(plain.parts) == 1:
+        if through.only_head and _is_free(plain.family):
             head = convex.head_of(through.run, tuple(probe.shape[1:]), plain.parts[0], probe)
             if head is not None:
                 return replace(_solved(problem, plain, maps, head), notes=notes)
@@ -130,6 +130,12 @@ def _bare(family: AffineStitch) -> AffineStitch:
     """The family without BatchNorms, where these add nothing to what it can express: before and after single pixels."""
     pixelwise = isinstance(family, StridedConv | UpsampledConv) or (isinstance(family, Conv) and family.kernel == 1)
     return replace(family, batchnorm=False) if pixelwise and family.batchnorm else family  # type: ignore[attr-defined, type-var]
+
+
+def _is_free(family: Stitch) -> bool:
+    """Whether its stitches are one map of rows, which may be any."""
+    single = isinstance(family, Conv) and family.kernel == 1
+    return single or isinstance(family, Linear | StridedConv | UpsampledConv)
 
 
 def _closed_forms(problem: Problem, plain: _Plain) -> list[AffineMap]:
@@ -193,7 +199,7 @@ class _Descent:
                 self.coordinates.restore(self.best)
                 adam = self._adam(rate)
             else:
-                converged, length = fallen < WORTH, 2 * length
+                converged, length = fallen < WORTH and length > FIRST, 2 * length
         if not math.isfinite(float(self.losses.mean())):
             raise FitError(f"the validation loss of {self.problem.where} is not finite at any rate that was tried")
         self.coordinates.restore(self.best)
@@ -264,18 +270,12 @@ class _Descent:
         return side.labels[chosen].to(self.device)
 
     def _kept(self) -> Asking[float]:
-        """The share by which the validation loss has fallen below the best; if it has, keep this.
-
-        0 where it fell by less than the standard error of the fall, -1 where it rose.
-        """
+        """The share by which the validation loss has fallen below the best; where it has, this is kept."""
         losses = yield from self._held_out()
-        fall = self.losses - losses
-        mean, before = float(fall.mean()), float(self.losses.mean())
-        if not mean > 0:
-            return -1.0
-        self.best, self.losses = self.coordinates.state(), losses
-        error = float(fall.std(correction=0)) / math.sqrt(len(fall))
-        return mean / before if mean > error else 0.0
+        fallen = 1 - float(losses.mean() / self.losses.mean())
+        if fallen > 0:
+            self.best, self.losses = self.coordinates.state(), losses
+        return fallen if math.isfinite(fallen) else -1.0
 
     def _note(self, step: int, fit_loss: float) -> None:
         self.curve.append(CurvePoint(step, fit_loss, float(self.losses.mean())))

@@ -2,26 +2,33 @@
 
 Times are put together from paces measured on this machine (``suture.forecasts.paces``) and a few constants, each with
 how it was found. A descent is taken to go all its steps, once: in eleven runs of the demo and on CIFAR-10, of 855
-trials with ``patience=2``, retries included, the mean was 0.89 to 1.03 of ``steps``.
+trials with ``patience=2``, retries included, the mean was 0.89 to 1.03 of ``steps``. ``Fast`` ends by itself: it is
+taken to go the rounds that fit into half of the steps that it may take, and to try three rates.
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from math import prod
 
-from suture.activations import CHUNK, Need
-from suture.fits import Descending, Fit, LeastSquares, MatchActivations, Narrower, Random, TaskLoss
+from suture.activations import CHUNK, MANY, Need
+from suture.fits import BestOf, Descending, Fast, Fit, LeastSquares, MatchActivations, Narrower, Random
+from suture.fits.coordinates import PROBED
+from suture.fits.fast import FIRST, HELD_OUT, MORE, PROBES
 from suture.forecasts.paces import Kind, NetworkPace, Pace, StitchPaces, interval_pace, network_pace, total
 from suture.network import Network
 from suture.noise import ClusteredNoise
 from suture.scores import Accuracy
-from suture.trial import Trial
+from suture.scoring import LEAST
+from suture.stitches import Stitch
+from suture.trial import COMPARED, Trial
 
 # Measured on one core of an AMD EPYC, by the least of five runs of the code in question:
 _ERROR = 3e-8  #: seconds for a number of the representation error (``trial._run`` on chunks of 2¹⁷ to 2²⁴ numbers)
 _NOISE = 5e-9  #: seconds for a number of clustered noise
 _KEEP = 6e-9  #: seconds for a number of activations: checked, copied, hashed and written to a file
+_DOUBTFUL = 0.05  #: the share of images whose scores are computed again, through the receiver as it is
+_RATES = 3  #: rates that ``Fast`` tries
 _STEP = 2e-4  #: seconds of a step beside networks and stitch: drawing a batch, the loss, the optimiser's rate
 
 
@@ -69,8 +76,11 @@ class Expenses:
         numbers = prod(need.shape)
         if isinstance(need.network, ClusteredNoise):
             return numbers * (_NOISE + _KEEP)
-        pieces = self._pace(need.network).forward[start : need.index]
-        return total(pieces).over(len(need.samples), CHUNK) + numbers * _KEEP
+        pace, images = self._pace(need.network), len(need.samples)
+        own = total(pace.forward[start : need.index])
+        leanly = images >= MANY
+        passing = (own * pace.lean_pieces if leanly else own).over(images, CHUNK)
+        return passing + (own.over(CHUNK, CHUNK) if leanly else 0.0) + numbers * _KEEP
 
     def _pace(self, network: Network) -> NetworkPace:
         return self._networks[_sort(network)]
@@ -82,6 +92,12 @@ class Expenses:
         match fit:
             case Random():
                 return 0.0
+            case BestOf():
+                checking = (pace.forward + self._suffix(trial)[0]).over(held_out, CHUNK)
+                return sum(self._fit(trial, each) + checking for each in fit.fits)
+            case Fast():
+                few = min(fitted, pace.few) + min(held_out, pace.few)
+                return pace.quick.over(few, 2**62) + self._rounds(trial, fit)
             case LeastSquares():
                 return pace.solve.over(min(fitted, pace.most) + min(held_out, pace.most), 2**62)
             case Narrower():
@@ -89,7 +105,27 @@ class Expenses:
                 return by + pace.solve.over(3 * min(fitted, pace.most), 2**62)
             case Descending():
                 return self._fit(trial, fit.start) + self._descent(trial, fit)
-        return self._fit(trial, TaskLoss())  # a fit of the user's own: as good a guess as any
+        return self._fit(trial, Fast())  # a fit of the user's own: as good a guess as any
+
+    def _rounds(self, trial: Trial, fit: Fast) -> float:
+        """The rounds in half of the steps, the rates that are tried, and the validation loss after each round."""
+        assert self._stitches is not None
+        pace = self._stitches.of(_kind(trial))
+        if pace.step == Pace() or not fit.steps:
+            return 0.0
+        forward, training = self._suffix(trial)
+        lean = self._pace(trial.receiver).lean
+        most = round(fit.steps / max(_share(trial), 1 / MORE))
+        lengths = [min(FIRST, most)]
+        while sum(lengths) + 2 * lengths[-1] <= most / 2:
+            lengths.append(2 * lengths[-1])
+        tried = _RATES * PROBES if most > 2 * FIRST else 0
+        batch = min(fit.batch, len(trial.fit_data))
+        step = (pace.step + training * lean[1]).over(batch, batch) + _STEP
+        held_out = min(HELD_OUT, len(trial.validation_data))
+        checking = (pace.forward + forward * lean[0]).over(held_out, CHUNK) * (1 + len(lengths))
+        probing = (forward + forward * lean[0]).over(min(PROBED, len(trial.fit_data)), CHUNK)
+        return (sum(lengths) + tried) * step + checking + probing
 
     def _descent(self, trial: Trial, fit: Descending) -> float:
         """All steps, once, and the validation loss at every check."""
@@ -115,12 +151,17 @@ class Expenses:
         """The stitched network's outputs, the representation error, and the intervals."""
         assert self._stitches is not None
         n = len(trial.score_data)
-        forward = self._stitches.of(_kind(trial)).forward + self._suffix(trial)[0]
+        stitch, suffix = self._stitches.of(_kind(trial)).forward, self._suffix(trial)[0]
         if n not in self._intervals:
             self._intervals[n] = interval_pace(n)
         bootstrapped = sum(not isinstance(score, Accuracy) for score in trial.scores)
         intervals = 4 * bootstrapped * self._intervals[n]  # sender, receiver, stitched, penalty
-        return forward.over(n, CHUNK) + n * prod(trial.shapes[1]) * _ERROR + intervals
+        leanly = n >= LEAST
+        passing = suffix * (self._pace(trial.receiver).lean[0] + _DOUBTFUL) if leanly else suffix
+        probing = suffix.over(CHUNK, CHUNK) if leanly else 0.0
+        compared = min(n, COMPARED)
+        error = stitch.over(compared, CHUNK) + compared * prod(trial.shapes[1]) * _ERROR
+        return (stitch + passing).over(n, CHUNK) + probing + error + intervals
 
 
 def _run_of(need: Need) -> tuple[str, str]:
@@ -137,11 +178,26 @@ def _kind(trial: Trial) -> Kind:
     return (trial.family, *trial.shapes)
 
 
+def _share(trial: Trial) -> float:
+    """The share of the receiver's operations that lie after its cut, as ``Fast`` is told."""
+    cuts = list(trial.receiver.cuts)
+    own = trial.receiver.cuts.find(trial.receiver_cut).flops
+    return 1 - own / cuts[-1].flops if cuts[-1].flops else 1.0
+
+
 def _kinds(trial: Trial) -> list[Kind]:
     """The kinds of stitches that a trial makes: its own, and those that its fit starts from."""
-    kinds, fit = [_kind(trial)], trial.fit
-    while isinstance(fit, Narrower | Descending):
-        if isinstance(fit, Narrower):
-            kinds.append((fit.family, *trial.shapes))
-        fit = fit.by if isinstance(fit, Narrower) else fit.start
-    return kinds
+    return [_kind(trial), *((family, *trial.shapes) for family in _narrower(trial.fit))]
+
+
+def _narrower(fit: Fit) -> Iterator[Stitch]:
+    """The families that a fit starts from."""
+    match fit:
+        case Narrower():
+            yield fit.family
+            yield from _narrower(fit.by)
+        case Descending():
+            yield from _narrower(fit.start)
+        case BestOf():
+            for each in fit.fits:
+                yield from _narrower(each)

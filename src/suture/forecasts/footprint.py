@@ -15,9 +15,11 @@ from torch import nn
 from suture.activations import CHUNK
 from suture.data import Samples
 from suture.errors import RunnerError
-from suture.fits import Descending, Fit, Narrower
+from suture.fits import BestOf, Descending, Fast, Fit, Narrower
 from suture.network import Network
+from suture.scoring import LEAST
 from suture.sizes import in_words
+from suture.stitches.base import width
 from suture.trial import Trial
 
 #: Bytes of a process that has done nothing yet: ``RssAnon`` was 482 MB after ``import suture`` and one way back through
@@ -28,6 +30,7 @@ _LIVE = 3  #: tensors of the largest size that are there at once in a forward pa
 _SAVED = 5  #: tensors that the way back needs, for each at a cut: 4.7 in a ViT, whose cuts lie far apart, 2 in a ResNet
 _ROWS = 2**25  #: numbers in the rows of one step of ``fits.least_squares``
 _COPIES = 7  #: of a stitch's parameters in a descent: themselves, gradients, two moments, the best, the start, the end
+_LEAN = 2  #: times the receiver's suffix that its lean versions take: in float32, and in 16 bits while that is made
 
 
 @dataclass(frozen=True)
@@ -115,7 +118,8 @@ def weight(module: nn.Module) -> int:
 
 def _peak(trial: Trial, stitch: nn.Module) -> int:
     """What a trial holds at its worst moment, with a stitch like this."""
-    return _copies(trial) + weight(stitch) * _COPIES + max(_backwards(trial), _forwards(trial), _closed_form(trial))
+    parameters = weight(stitch) * (_COPIES + _fits_of(trial.fit)) + _lean(trial)
+    return _copies(trial) + parameters + max(_backwards(trial), _forwards(trial), _closed_form(trial), _convex(trial))
 
 
 def _unkept(trial: Trial, disk: int | None) -> int:
@@ -133,7 +137,42 @@ def _copies(trial: Trial) -> int:
 
 
 def _from_narrower(fit: Fit) -> bool:
-    return isinstance(fit, Narrower) or (isinstance(fit, Descending) and _from_narrower(fit.start))
+    match fit:
+        case BestOf():
+            return any(map(_from_narrower, fit.fits))
+        case Descending():
+            return _from_narrower(fit.start)
+    return isinstance(fit, Narrower)
+
+
+def _fits_of(fit: Fit) -> int:
+    """Copies of a stitch that are kept while others are fitted."""
+    return 2 if isinstance(fit, BestOf) else 0
+
+
+def _batch(fit: Fit) -> int:
+    """The samples of one step."""
+    return max(map(_batch, fit.fits)) if isinstance(fit, BestOf) else getattr(fit, "batch", 0)
+
+
+def _lean(trial: Trial) -> int:
+    """The receiver's lean suffixes, where any are made."""
+    wanted = _has_fast(trial.fit) or len(trial.score_data) >= LEAST
+    return _LEAN * weight(trial.receiver.after(trial.receiver_cut)) if wanted else 0
+
+
+def _has_fast(fit: Fit) -> bool:
+    return any(map(_has_fast, fit.fits)) if isinstance(fit, BestOf) else isinstance(fit, Fast)
+
+
+def _convex(trial: Trial) -> int:
+    """The mean features of every sample, in float64 as they are, standardised and in float32, where ``Fast`` solves."""
+    cuts = trial.receiver.cuts
+    own = cuts.find(trial.receiver_cut)
+    pooled = all(prod(cut.shape) == width(own.shape) for cut in cuts if cut.index > own.index)
+    if not pooled or not _has_fast(trial.fit):
+        return 0
+    return 8 * 3 * width(trial.shapes[0]) * (len(trial.fit_data) + len(trial.validation_data))
 
 
 def _backwards(trial: Trial) -> int:
@@ -141,7 +180,7 @@ def _backwards(trial: Trial) -> int:
     own = trial.receiver.cuts.find(trial.receiver_cut).index
     after = sum(prod(cut.shape) for cut in trial.receiver.cuts if cut.index >= own)
     numbers = sum(map(prod, trial.shapes)) + after
-    return 4 * _SAVED * numbers * min(getattr(trial.fit, "batch", 0), len(trial.fit_data))
+    return 4 * _SAVED * numbers * min(_batch(trial.fit), len(trial.fit_data))
 
 
 def _forwards(trial: Trial) -> int:

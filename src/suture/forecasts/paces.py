@@ -16,11 +16,14 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from suture.fits import LeastSquares, Problem, Side
+from suture.fits import LeastSquares, Problem, Side, fast
+from suture.fits.least_squares import closed_form, moments
+from suture.fits.suffixes import precisions
 from suture.intervals import mean_interval
+from suture.lean import lean_suffix
 from suture.network import Frozen, Network
 from suture.seeds import one_thread
-from suture.stitches import AffineStitch, Stitch
+from suture.stitches import AffineStitch, Part, Stitch
 from suture.stitches.base import Shape
 
 FLOPS = 1.5e9  #: of one timed forward pass of a network, at most: 0.03 s; the way back takes twice that
@@ -61,22 +64,30 @@ def total(paces: Iterable[Pace]) -> Pace:
 class NetworkPace:
     """The pace of every piece of a network, forwards and forwards with the way back, and the seconds of its digest.
 
-    Piece ``i`` lies between cuts ``i`` and ``i + 1``, counted from 1; the first begins at the images.
+    Piece ``i`` lies between cuts ``i`` and ``i + 1``, counted from 1; the first begins at the images. ``lean`` is the
+    share of its time that a lean suffix takes, forwards and with the way back, ``lean_pieces`` that of lean pieces.
     """
 
     forward: tuple[Pace, ...]
     training: tuple[Pace, ...]
     digest: float
+    lean: tuple[float, float] = (1.0, 1.0)
+    lean_pieces: float = 1.0
 
 
 @dataclass(frozen=True)
 class StitchPace:
-    """The pace of a stitch: forwards, one step of its descent, and its fit in closed form (images seen at most)."""
+    """The pace of a stitch: forwards, one step of its descent, and its fit in closed form (images seen at most).
+
+    ``quick`` and ``few`` are those of the closed form of ``Fast``.
+    """
 
     forward: Pace
     step: Pace
     solve: Pace
     most: int
+    quick: Pace
+    few: int
 
 
 def network_pace(network: Network, images: Tensor) -> NetworkPace:
@@ -89,12 +100,49 @@ def network_pace(network: Network, images: Tensor) -> NetworkPace:
         _timed_pieces(part, given[:1])  # the first time is slower
         small, large = (_timed_pieces(part, given[:size]) for size in (max(1, count // 8), count))
         digest = _seconds(network.state_digest, network.device)
+        lean = _lean_shares(network, given)
     sizes = max(1, count // 8), count
     forward, training = (
         tuple(_pace(few, many, *sizes) for few, many in zip(*both, strict=True))
         for both in zip(small, large, strict=True)
     )
-    return NetworkPace(forward, training, digest)
+    return NetworkPace(forward, training, digest, *lean)
+
+
+def _lean_shares(network: Network, images: Tensor) -> tuple[tuple[float, float], float]:
+    """The share of time that the lean suffix of the first cut takes, in the fastest type, and forwards in float32."""
+    cut = next(iter(network.cuts), None)
+    if cut is None:
+        return (1.0, 1.0), 1.0
+    with torch.inference_mode(False), torch.no_grad():
+        x = network.upto(cut)(images).contiguous()
+    plain = _both_ways(network.after(cut), x)
+    found = []
+    for dtype in dict.fromkeys((precisions(network.device)[0], torch.float32)):
+        lean = lean_suffix(network, cut, dtype)
+        found.append(plain if lean is None else _both_ways(lean, x))
+    shares = [tuple(a / b if b and math.isfinite(a) else 1.0 for a, b in zip(one, plain, strict=True)) for one in found]
+    return (shares[0][0], shares[0][1]), shares[-1][0]
+
+
+def _both_ways(run: nn.Module, x: Tensor) -> tuple[float, float]:
+    """The seconds of a part of a network for a batch, forwards and with the way back; infinite where it cannot run."""
+
+    def forward() -> None:
+        with torch.no_grad():
+            run(x)
+
+    def train() -> None:
+        out = run(x.detach().requires_grad_(x.is_floating_point()))
+        if out.requires_grad:
+            torch.autograd.backward(out, torch.ones_like(out))
+
+    with torch.inference_mode(False):
+        try:
+            forward()  # the first time is slower
+            return _seconds(forward, x.device), _seconds(train, x.device)
+        except Exception:  # a body that no other layout or type suits, and in whose place the network's own runs
+            return math.inf, math.inf
 
 
 def _timed_pieces(part: Frozen, x: Tensor) -> tuple[list[float], list[float]]:
@@ -132,12 +180,25 @@ def stitch_pace(kind: Kind, device: torch.device) -> StitchPace:
         stitch = family.build(sent, received).to(device)
         x, y = torch.randn(count, *sent), torch.randn(count, *received)
         sizes = (max(4, count // 8), count)
-        forward, step, solve = (
-            _pace(time_of(x[: sizes[0]], y[: sizes[0]]), time_of(x, y), *sizes)
-            for time_of in (_forwards(stitch, device), _steps(stitch, device), _solutions(family, stitch))
+        timed = (
+            _forwards(stitch, device),
+            _steps(stitch, device),
+            _solutions(family, stitch),
+            _quickly(family, stitch),
+        )
+        forward, step, solve, quick = (
+            _pace(time_of(x[: sizes[0]], y[: sizes[0]]), time_of(x, y), *sizes) for time_of in timed
         )
         parts = family.parts(stitch, x) if isinstance(family, AffineStitch) else ()
-    return StitchPace(forward, step, solve, min((part.most for part in parts if part.most), default=2**62))
+        most = min((part.most for part in parts if part.most), default=2**62)
+        few = min((_moments_from(part, x) for part in parts), default=2**62)
+    return StitchPace(forward, step, solve, most, quick, min(most, few))
+
+
+def _moments_from(part: Part, x: Tensor) -> int:
+    """How many samples ``Fast`` takes moments from, at most."""
+    rows, features = part.reads(x[:1]).shape
+    return max(fast.SAMPLES, min(fast.ROWS // rows, int(fast.WORK / (rows * features**2))))
 
 
 def interval_pace(samples: int) -> float:
@@ -173,8 +234,9 @@ class StitchPaces:
         near = min(self._timed, key=lambda other: abs(math.log(self._work[other] / work)))
         factor = work / self._work[near]
         known = self._timed[near]
-        forward, step, solve = (Pace(p.fixed, p.each * factor) for p in (known.forward, known.step, known.solve))
-        return StitchPace(forward, step, solve, known.most)
+        timed = (known.forward, known.step, known.solve, known.quick)
+        forward, step, solve, quick = (Pace(p.fixed, p.each * factor) for p in timed)
+        return StitchPace(forward, step, solve, known.most, quick, known.few)
 
 
 def _work(kind: Kind) -> float:
@@ -227,6 +289,26 @@ def _solutions(family: Stitch, stitch: nn.Module) -> _Timing:
         fitted, held_out = (_side(x[part], y[part]) for part in (slice(half), slice(half, None)))
         problem = Problem(family, Frozen([]), fitted, held_out, seed=0, where="a forecast")
         return _seconds(lambda: LeastSquares().fit(problem, stitch), torch.device("cpu"))
+
+    return timed
+
+
+def _quickly(family: Stitch, stitch: nn.Module) -> _Timing:
+    """Time the closed form of ``Fast`` in the same way."""
+
+    def timed(x: Tensor, y: Tensor) -> float:
+        if not isinstance(family, AffineStitch):
+            return 0.0
+        half = len(x) // 2
+
+        def solve() -> None:
+            for part in family.parts(stitch, x):
+                known, held_out = (
+                    moments(x[of], y[of], part, torch.float32) for of in (slice(half), slice(half, None))
+                )
+                part.load(closed_form(family, known, held_out, fast.RIDGES, rescale=True))
+
+        return _seconds(solve, torch.device("cpu"))
 
     return timed
 

@@ -129,7 +129,8 @@ class _Regridded(AffineStitch):
         tokens = any(isinstance(module, Tokens) for module in stitch.modules())
 
         def reads(x: Tensor) -> Tensor:
-            grown = nn.functional.interpolate(view(x), size=size, mode="nearest")
+            seen = view(x)
+            grown = seen if seen.shape[2:] == size else nn.functional.interpolate(seen, size=size, mode="nearest")
             return nn.functional.unfold(grown, kernel, stride=kernel).movedim(1, 2).flatten(0, 1)
 
         def gives(y: Tensor) -> Tensor:

@@ -1,0 +1,289 @@
+"""What a matrix needs, what the machine could do, what was reached; and what hernandez2022's matrices would take.
+
+    python benchmarks/limit.py path/to/cifar10 runs/scaling
+
+Reads what ``scaling.py`` measured. *Needed* are the floating-point operations of products and convolutions, a
+multiply-add as two: each sender's prefix once per data role, the moments of the closed form, every step through stitch
+and frozen suffix forwards and back (a frozen suffix has no gradients of its weights, so a step takes its operations
+twice, not three times), validation and scores once through the suffix; and the bytes of activations at cuts that are
+written and read for that. The machine's peaks are measured here, with one thread, in the shapes of these networks.
+
+``--forecast`` also asks ``suture.forecast`` about some of hernandez2022's seams, which takes a minute or two.
+"""
+
+import argparse
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from itertools import product
+from math import prod
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import torch
+from scaling import RATES, Point, Workshop, grid, records, sampled, seconds
+from torch.utils.flop_counter import FlopCounterMode
+
+import suture
+from suture import Network
+from suture.bench.peaks import measure_peaks
+from suture.cuts import Cut
+from suture.fits import fast
+from suture.seeds import one_thread
+from suture.stitches import stitch_for
+from suture.trial import COMPARED
+
+BATCH = fast.Fast().batch
+FLOAT = 4  #: bytes
+ROLES = ("fitted", "scored")
+HALF = ("steps", "validation", "scoring")  #: parts that run in bfloat16 where the processor has it
+SHAPES = tuple(product((1, 2), repeat=4))  #: blocks of hernandez2022's 16 networks
+CONDITIONS = 4  #: as trained; sender, receiver, both without training
+FITTED, HELD_OUT, SCORED = 45_000, 5_000, 10_000
+H200 = 790e12  #: operations a second in bfloat16, of large matrix products
+TRAINED = (128, 8.2e-3)  #: images and seconds of a step of training ResNet-18 alone on one, in float32 with TF32
+
+
+@dataclass(frozen=True)
+class Needed:
+    """Operations, and bytes of activations at cuts that are written and read."""
+
+    flops: float = 0.0
+    moved: float = 0.0
+
+    def __add__(self, other: "Needed") -> "Needed":
+        return Needed(self.flops + other.flops, self.moved + other.moved)
+
+    def __mul__(self, times: float) -> "Needed":
+        return Needed(self.flops * times, self.moved * times)
+
+
+@cache
+def stitch_flops(sent: tuple[int, ...], received: tuple[int, ...]) -> int:
+    """Of the default stitch for one image."""
+    with torch.device("meta"), torch.no_grad(), FlopCounterMode(display=False) as counter:
+        stitch_for(sent, received).build(sent, received).eval()(torch.empty(1, *sent))
+    return int(counter.get_total_flops())
+
+
+def whole(network: Network) -> int:
+    """Operations of a network for one image, but for what lies after its last cut."""
+    return tuple(network.cuts)[-1].flops
+
+
+def needed(sent: Cut, received: Cut, of: int, taken: tuple[float, float], images: tuple[int, int, int]) -> "Parts":
+    """What one seam of maps needs once activations are there, by part.
+
+    ``of`` are the receiver's operations, ``taken`` the steps and points of validation, ``images`` those to fit, to
+    validate and to score.
+    """
+    (steps, points), (fitted, held_out, scored) = taken, images
+    stitch = stitch_flops(sent.shape, received.shape)
+    once, read, own = stitch + of - received.flops, FLOAT * prod(sent.shape), FLOAT * prod(received.shape)
+    rows = min(prod(sent.shape[1:]), prod(received.shape[1:]))
+    features = sent.shape[0] * max(1, sent.shape[1] // received.shape[1]) ** 2
+    some = max(fast.SAMPLES, min(fast.ROWS // rows, int(fast.WORK / (rows * features**2))))
+    some = min(some, fitted) + min(some, held_out)
+    return {
+        "closed form": Needed(2 * rows * features * (features + received.shape[0]), read + own) * some,
+        "steps": Needed(2 * once, read) * (steps * BATCH),
+        "validation": Needed(once, read) * (points * min(fast.HELD_OUT, held_out)),
+        "scoring": Needed(once, read) * scored,
+        "representation error": Needed(stitch, read + own) * COMPARED,
+    }
+
+
+Parts = dict[str, Needed]
+
+
+def added(every: Iterable[Parts]) -> Parts:
+    found: Parts = {}
+    for parts in every:
+        for part, need in parts.items():
+            found[part] = found.get(part, Needed()) + need
+    return found
+
+
+def clocks(folder: Path, cells: list[Point]) -> dict[str, float]:
+    """The CPU seconds of every part, summed over seams; of each the mean of its repeats."""
+
+    def of(part: str) -> float:
+        return sum(fmean(record["parts"].get(part, 0.0) for record in records(folder, cell)) for cell in cells)
+
+    steps, validation = of("suffix in steps"), of("suffix in validation")
+    named = {part: of(part) for part in ("closed form", "choice of suffix", "convex solution")}
+    named |= {"steps": steps, "stitch and optimiser": of("descent") - steps - validation, "validation": validation}
+    named |= {part: of(part) for part in ("scoring", "representation error", "whether frozen")}
+    every = sum(fmean(record["cpu"] for record in records(folder, cell)) for cell in cells)
+    return named | {"all else": every - sum(named.values())}
+
+
+def bandwidth() -> float:
+    """Bytes a second that one thread reads and writes in copying a large tensor; the best of five."""
+    source = torch.ones(2**26)
+    target, taken = torch.empty_like(source), []
+    for _ in range(5):
+        begun = time.perf_counter()
+        target.copy_(source)
+        taken.append(time.perf_counter() - begun)
+    return 2 * source.nbytes / min(taken)
+
+
+def taken(record: dict[str, Any]) -> tuple[float, float]:
+    """Steps of a descent, none where the problem was solved as convex, and points at which it was validated."""
+    return (0, 0) if "convex solution" in record["parts"] else (record["steps"], record["points"])
+
+
+def of_matrix(folder: Path, shop: Workshop) -> None:
+    """Print the table of the 8 × 8 matrix."""
+    peaks = measure_peaks([shop.network(16, seed) for seed in (0, 1)])
+    speed = bandwidth()
+    print(f"GFLOP/s: products {rounded(peaks.products)}; convolutions")
+    for shape, rates in peaks.convolutions.items():
+        print(f"  {shape}: {rounded(rates)}")
+    print(f"copying {speed / 1e9:.1f} GB/s\n")
+    cells = [Point("seam", 16, (cell,)) for cell in sampled(8)]
+    seams = added(_of_seam(folder, shop, cell) for cell in cells)
+    shared = Point("shared", 16, grid(8))
+    record = records(folder, shared)[0]
+    activations = Needed(*(sum(record[f"{role} {what}"] for role in ROLES) for what in ("flops", "bytes")))
+    needs = {"activations": activations} | {part: need * 8 for part, need in seams.items()}
+    spent = {"activations": seconds(folder, shared)}
+    spent |= {part: 8 * value for part, value in clocks(folder, cells).items()}
+    print(f"{'part':22s}{'GFLOP':>9s}{'GB':>7s}{'at peak, s':>12s}{'CPU s':>9s}{'share':>8s}{'GFLOP/s':>9s}")
+    least = {}
+    for part, used in spent.items():
+        need, best = needs.get(part, Needed()), peaks.convolution("bfloat16" if part in HALF else "float32") or 1.0
+        least[part] = max(need.flops / best / 1e9, need.moved / speed)
+        _row(part, need, least[part], used, sum(spent.values()))
+    _row("all", sum(needs.values(), Needed()), sum(least.values()), sum(spent.values()), sum(spent.values()))
+
+
+def _of_seam(folder: Path, shop: Workshop, cell: Point) -> Parts:
+    (trial,), record = shop.trials(cell), records(folder, cell)[0]
+    assert isinstance(trial.sender, Network)
+    sent, received = trial.sender.cuts.find(trial.sender_cut), trial.receiver.cuts.find(trial.receiver_cut)
+    images = len(trial.fit_data), len(trial.validation_data), len(trial.score_data)
+    return needed(sent, received, whole(trial.receiver), taken(record), images)
+
+
+def _row(part: str, need: Needed, least: float, used: float, every: float) -> None:
+    rate = f"{need.flops / used / 1e9:9.0f}" if need.flops else " " * 9
+    counts = f"{need.flops / 1e9:9.0f}{need.moved / 1e9:7.2f}{least:12.2f}" if need.flops else " " * 28
+    print(f"{part:22s}{counts}{used:9.1f}{100 * used / every:7.1f}%{rate}")
+
+
+def rounded(rates: dict[str, float]) -> str:
+    return ", ".join(f"{kind} {rate:.0f}" for kind, rate in rates.items())
+
+
+def blocks(network: Network) -> list[Cut]:
+    return [cut for cut in network.cuts if cut.name.startswith("layer") and cut.name.count(".") == 1]
+
+
+def of_hernandez(folder: Path, shop: Workshop, networks: list[Network]) -> None:
+    """Print what 256 ordered pairs under four conditions need, and how long they would take."""
+    share, points = usual(folder, shop)
+    images = (FITTED, HELD_OUT, SCORED)
+    kinds = Counter((sent, received, whole(network)) for sent, received, network in _seams(networks))
+    ends = {cut for network in networks for cut in blocks(network)[-1:]}  # where the problem is convex
+    steps = {kind: 0.0 if kind[1] in ends else share * most(*kind[1:]) for kind in kinds}
+    parts = added(
+        {part: need * (CONDITIONS * times) for part, need in needed(*kind, (steps[kind], points), images).items()}
+        for kind, times in kinds.items()
+    )
+    count = CONDITIONS * sum(kinds.values())
+    stored = 2 * sum(images) * FLOAT * sum(prod(cut.shape) for network in networks for cut in blocks(network))
+    parts["activations"] = Needed(2 * sum(images) * sum(whole(network) for network in networks), stored)
+    all_parts = sum(parts.values(), Needed())
+    mean = CONDITIONS * sum(steps[kind] * times for kind, times in kinds.items()) / count
+    print(f"\nhernandez2022 at width 64: {count:,} seams, {all_parts.flops / 1e15:.1f} PFLOP;")
+    print(
+        f"{100 * share:.0f} % of the most steps, {mean:.0f} a seam, {points:.1f} points of validation; activations of"
+    )
+    print(f"{stored / 1e12:.2f} TB, {all_parts.moved / 1e12:.1f} TB written and read at cuts")
+    print(f"one thread of this machine: {_here(folder, networks[-1], parts, count) / 86400:.1f} days")
+    reached = TRAINED[0] * 3 * whole(networks[-1]) / TRAINED[1]
+    for what, rate in (("at the rate of a training", reached), ("at the peak", H200)):
+        print(f"one H200 {what} ({rate / 1e12:.0f} TFLOP/s): {all_parts.flops / rate / 3600:.2f} h")
+
+
+def most(received: Cut, of: int) -> int:
+    """The most steps that the default fit takes at a receiver's cut."""
+    return round(fast.Fast().steps / max(1 - received.flops / of, 1 / fast.MORE))
+
+
+def usual(folder: Path, shop: Workshop) -> tuple[float, float]:
+    """The share of the most steps that were taken, and the points of validation, where there was a descent."""
+    taken_steps, most_steps, points = [], [], []
+    for cell in (Point("seam", 16, (cell,)) for cell in sampled(8)):
+        (trial,), record = shop.trials(cell), records(folder, cell)[0]
+        steps, validated = taken(record)
+        if steps:
+            taken_steps.append(steps)
+            most_steps.append(most(trial.receiver.cuts.find(trial.receiver_cut), whole(trial.receiver)))
+            points.append(validated)
+    return sum(taken_steps) / sum(most_steps), fmean(points)
+
+
+def _seams(networks: list[Network]) -> Iterator[tuple[Cut, Cut, Network]]:
+    for sender, receiver in product(networks, repeat=2):
+        for sent, received in product(blocks(sender), blocks(receiver)):
+            yield sent, received, receiver
+
+
+def _here(folder: Path, network: Network, parts: Parts, count: int) -> float:
+    """Seconds, each part at the rate that it reached at width 64."""
+    cell, shared = (Point(kind, RATES[-1], ((3, 3),), 1200, 1024, True, False) for kind in ("seam", "shared"))
+    record, pass_ = records(folder, cell)[0], records(folder, shared)[0]
+    spent, at = clocks(folder, [cell]), blocks(network)[3]
+    known = needed(at, at, whole(network), taken(record), (1080, 120, 1024))
+    rates = {part: need.flops / spent[part] for part, need in known.items()}
+    rates["activations"] = sum(pass_[f"{role} flops"] for role in ROLES) / pass_["cpu"]
+    seconds = {part: need.flops / rates[part] for part, need in parts.items()}
+    steps = parts["steps"].flops / known["steps"].flops * record["steps"]  # worth so many of that seam
+    seconds["stitch and optimiser"] = spent["stitch and optimiser"] / record["steps"] * steps
+    seconds |= {part: spent[part] * count for part in ("choice of suffix", "whether frozen", "all else")}
+    for part, value in seconds.items():
+        rate = f", {rates[part] / 1e9:.0f} GFLOP/s" if part in rates else ""
+        print(f"  {part:22s}{parts.get(part, Needed()).flops / 1e15:8.3f} PFLOP{value / 86400:8.2f} days{rate}")
+    return sum(seconds.values())
+
+
+def of_forecast(networks: list[Network], shop: Workshop) -> None:
+    """Print the forecast for one seam in 16 pairs, each network once on either side, scaled to all seams."""
+    data = shop.data(FITTED + HELD_OUT, SCORED)
+    pairs = [(a, networks[(i + 5) % len(networks)]) for i, a in enumerate(networks)]
+    plans = [
+        suture.matrix(a, b, data=data, cuts=[c.name for c in (*blocks(a), *blocks(b))], controls=()) for a, b in pairs
+    ]
+    trials = [trial for plan in plans for trial in plan]
+    said = suture.forecast(trials)
+    count = CONDITIONS * sum(1 for _ in _seams(networks))
+    print(
+        f"forecast of {len(trials)} seams: {said.cpu_seconds / 3600:.1f} h; of {count:,} so many times that: "
+        f"{said.cpu_seconds / 86400 * count / len(trials):.1f} days of one thread"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--zoo", type=Path, default=Path("runs/zoo/networks"))
+    parser.add_argument("--forecast", action="store_true")
+    given = parser.parse_args()
+    shop = Workshop(given.data, given.zoo)
+    with one_thread():
+        of_matrix(given.folder, shop)
+        networks = [shop.untrained(shape, RATES[-1]) for shape in SHAPES]
+        of_hernandez(given.folder, shop, networks)
+        if given.forecast:
+            of_forecast(networks, shop)
+
+
+if __name__ == "__main__":
+    main()
