@@ -255,17 +255,17 @@ class Viewing(nn.Module):
 
 
 def shrinking() -> Network:
-    return Network(seeded(Shrinking), example=torch.rand(3, 1, 2, 3), name="A")
+    return Network(seeded(Shrinking), example=torch.rand(3, 1, 2, 3), name="shrinking")
 
 
 def lean_networks() -> list[Network]:
-    viewing = Network(seeded(Viewing), example=torch.rand(3, 1, 2, 3), name="V")
+    viewing = Network(seeded(Viewing), example=torch.rand(3, 1, 2, 3), name="viewing")
     return [shrinking(), viewing]
 
 
 @pytest.mark.parametrize("network", [*lean_networks(), *hybrids()[:1], *convnets()[:1]], ids=lambda n: n.name)
 def test_of_many_images_the_bits_do_not_depend_on_what_was_asked_before(network):
-    data = samples(MANY + 90, 1) if network.name in "AV" else digits().fit
+    data = samples(MANY + 90, 1) if network.name in ("shrinking", "viewing") else digits().fit
     assert len(data) >= MANY
     wanted = {cut.name: tensor_bits(Activations().at(network, cut, data)) for cut in network.cuts}
     end = tensor_bits(Activations().outputs(network, data))
@@ -281,7 +281,7 @@ def test_of_many_images_the_bits_do_not_depend_on_what_was_asked_before(network)
 
 @pytest.mark.parametrize("network", [*lean_networks(), *hybrids()[:1], *convnets()[:1]], ids=lambda n: n.name)
 def test_of_many_images_they_are_the_prefixs_to_rounding(network):
-    data = samples(MANY + 90, 1) if network.name in "AV" else digits().fit
+    data = samples(MANY + 90, 1) if network.name in ("shrinking", "viewing") else digits().fit
     cache = Activations()
     for cut in reversed(network.cuts):
         with torch.no_grad():

@@ -155,7 +155,7 @@ def test_the_validation_data_decide_and_may_keep_the_closed_form():
     Fast(steps=0).fit(wrong, closed)
     report = Fast().fit(wrong, stitch)
     np.testing.assert_allclose(affine(stitch, 6)[0], affine(closed, 6)[0], rtol=1e-4, atol=1e-5)
-    assert report.converged
+    assert report.steps > 0
     assert {point.validation_loss for point in report.curve} == {report.curve[0].validation_loss}
 
 
@@ -199,7 +199,7 @@ def test_a_rate_that_diverges_retreats(monkeypatch):
 
 def test_a_round_that_does_harm_is_begun_again_with_a_smaller_rate(monkeypatch):
     monkeypatch.setattr(fast, "RATE", 30.0)
-    monkeypatch.setattr(fast, "REACH", 0)
+    monkeypatch.setattr(fast, "REACH", 1)
     monkeypatch.setattr(fast, "RETREATS", 12)
     rates = []
     whole = fast.Coordinates.groups

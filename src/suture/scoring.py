@@ -3,9 +3,10 @@
 Outputs in bfloat16 are off by a few thousandths, which turns the prediction of images that two classes nearly share.
 How far the difference between two outputs of one image is off is measured on the first ``CHUNK`` images against the
 eager suffix. Every image whose two largest outputs lie closer than ``SAFETY`` times the most that was seen is then
-computed by the eager suffix, so that the largest output is the right one; where too many are that close, a lean suffix
-in float32 is tried, and then none. Few images are computed eagerly to begin with. A score that needs more than the
-largest output and its rough size (``Score.coarse``) gets no lower precision than float32.
+computed by the lean suffix in float32 and, where that too leaves it in doubt, by the eager one: so the largest output
+is the right one. A precision in which too many images are that close is not used, and few images are computed eagerly
+to begin with. A score that needs more than the largest output and its rough size (``Score.coarse``) gets no lower
+precision than float32.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,7 +21,7 @@ from suture.lean import Lean
 from suture.network import Frozen
 
 LEAST = 1024  #: images from which on a lean suffix is worth being compared
-SAFETY = 2.0  #: times the most that was seen on the probe
+SAFETY = 1.5  #: times the most that was seen on the probe
 DOUBTFUL = 0.2  #: the share of images that may have to be computed again
 
 Represented = Callable[[Tensor], Tensor]
@@ -39,17 +40,18 @@ def outputs(
         return _eagerly(own, represented, order), ()
     given = represented(order[:CHUNK])
     exact = stepwise(own, given).cpu()
-    refused: list[str] = []
+    leans, refused = [], list[str]()
     for dtype in precisions(given.device):
         if dtype != torch.float32 and not coarse:
             continue
         made = lean(dtype)
         tried = _tried(made, given, exact) if made is not None else None
         if tried is not None:
-            return _certified(own, tried, represented, exact, order[CHUNK:]), _said(refused, name_of(dtype))
-        refused.append(name_of(dtype))
-    rest = _eagerly(own, represented, order[CHUNK:])
-    return torch.cat([exact, rest]), _said(refused, "the receiver as it is")
+            leans.append(tried)
+        else:
+            refused.append(name_of(dtype))
+    found = _certified(own, leans, represented, exact, order[CHUNK:])
+    return found, _said(refused, name_of(leans[0].run.dtype) if leans else "the receiver as it is")
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,15 +75,17 @@ def _tried(made: Lean, given: Tensor, exact: Tensor) -> _Lean | None:
     return _Lean(made, apart) if doubtful <= DOUBTFUL and apart < float("inf") else None
 
 
-def _certified(own: Frozen, lean: _Lean, represented: Represented, exact: Tensor, rest: Tensor) -> Tensor:
-    """The outputs of the rest after those that are known, with those in doubt computed by the receiver itself."""
-    with torch.no_grad():
-        found = torch.cat([exact, *(lean.run(represented(part)).cpu() for part in _parts(rest))])
-    doubtful = (_margins(found) <= lean.apart) | ~found.isfinite().all(1)
-    doubtful[: len(exact)] = False
-    again = doubtful.nonzero()[:, 0]
-    if len(again):
-        found[again] = _eagerly(own, represented, again)
+def _certified(own: Frozen, leans: Sequence[_Lean], represented: Represented, exact: Tensor, rest: Tensor) -> Tensor:
+    """The outputs of the rest after those that are known; what one suffix leaves in doubt is left to the next."""
+    found = torch.cat([exact, exact.new_zeros(len(rest), exact.shape[1])])
+    for lean in leans:
+        with torch.no_grad():
+            for part in _parts(rest):
+                found[part] = lean.run(represented(part)).cpu()
+        doubtful = (_margins(found[rest]) <= lean.apart) | ~found[rest].isfinite().all(1)
+        rest = rest[doubtful]
+    if len(rest):
+        found[rest] = _eagerly(own, represented, rest)
     return found
 
 

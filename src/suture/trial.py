@@ -28,7 +28,7 @@ from suture.lean import lean_suffix
 from suture.network import Network
 from suture.noise import ClusteredNoise
 from suture.scores import Accuracy, CrossEntropy, Score, ScoreCard, estimate, penalty
-from suture.scoring import outputs
+from suture.scoring import LEAST, outputs
 from suture.seeds import derive_seed, digest, one_thread
 from suture.stitched import Stitched, typed
 from suture.stitches import Stitch, stitch_for
@@ -388,7 +388,9 @@ def _run(trial: Trial, cache: Activations, stitch: nn.Module, lean: MakeLean | N
     suffix = trial.receiver.after(trial.receiver_cut)
 
     def represented(chosen: Tensor) -> Tensor:
-        return _represented(trial, stitch, given[chosen])  # a copy, which a stitch may write into
+        sent = given[chosen]  # a copy, which a stitch may write into
+        many = len(given) >= LEAST and sent.ndim == 4
+        return _represented(trial, stitch, sent.contiguous(memory_format=torch.channels_last) if many else sent)
 
     coarse = all(score.coarse for score in trial.scores)
     found, notes = outputs(suffix, lean, represented, len(given), coarse)
