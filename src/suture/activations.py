@@ -36,6 +36,7 @@ from suture.sizes import in_words
 
 CHUNK = 256  #: images per forward pass; fixed, since the bits of a result may depend on it
 PAGE = 4096  #: bytes; what is smaller is not worth a file
+VERSION = 2  #: of the code that computes activations; a change that may change a bit changes it
 MANY = 1024  #: images from which on lean pieces are worth being compared
 ROUNDING = 1e-4  #: the root mean square of what a lean piece may be off by, relative to the piece's output
 
@@ -56,7 +57,8 @@ class Need:
         """SHA-256 over everything that decides the activations, in hexadecimal."""
         if isinstance(self.network, ClusteredNoise):
             return digest(self.network.fingerprint, self.samples.fingerprint)
-        return digest(self.network.fingerprint, self.network.device.type, self.samples.image_fingerprint, self.index)
+        images = self.samples.image_fingerprint
+        return digest(VERSION, self.network.fingerprint, self.network.device.type, images, self.index)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -277,7 +279,7 @@ class _Leanly:
 
     def __call__(self, x: Tensor) -> Tensor:
         """Map a chunk; the first one is what the pieces are compared on."""
-        x = x if self.part.prepare is None else self.part.prepare(_laid_out(x))
+        x = _channels_last(x if self.part.prepare is None else self.part.prepare(_laid_out(x)))
         for i, (own, lean) in enumerate(zip(self.part.pieces, self.pieces, strict=True)):
             out = None if lean is None else _tried(lean, x)
             if not self.compared or out is None:

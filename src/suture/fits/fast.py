@@ -217,7 +217,7 @@ class _Descent:
         if most <= 2 * FIRST:
             return RATE, 0
         drawn = [next(self.batches) for _ in range(PROBES)]
-        best, least = 0, (yield from self._tried(RATE / RATES, drawn))
+        best, tried, least = 0, 0, (yield from self._tried(RATE / RATES, drawn))
         for tried in range(1, REACH + 1):
             loss = yield from self._tried(RATE * RATES ** (tried - 1), drawn)
             if loss >= least:
