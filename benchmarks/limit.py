@@ -35,6 +35,7 @@ from suture.bench import peaks as peaks_module
 from suture.bench.peaks import measure_peaks
 from suture.cuts import Cut
 from suture.fits import fast
+from suture.forecasts.expenses import Expenses
 from suture.seeds import one_thread
 from suture.stitches import stitch_for
 from suture.trial import COMPARED
@@ -209,7 +210,7 @@ def of_hernandez(folder: Path, shop: Workshop, networks: list[Network]) -> None:
         f"{100 * share:.0f} % of the most steps, {mean:.0f} a seam, {points:.1f} points of validation; activations of"
     )
     print(f"{stored / 1e12:.2f} TB, {all_parts.moved / 1e12:.1f} TB written and read at cuts")
-    print(f"one thread of this machine: {_here(folder, networks[-1], parts, count) / 86400:.1f} days")
+    print(f"one thread of this machine: {_here(folder, shop, networks[-1], parts, count) / 86400:.1f} days")
     reached = TRAINED[0] * 3 * whole(networks[-1]) / TRAINED[1]
     for what, rate in (("at the rate of a training", reached), ("at the peak", H200)):
         print(f"one H200 {what} ({rate / 1e12:.0f} TFLOP/s): {all_parts.flops / rate / 3600:.2f} h")
@@ -239,13 +240,21 @@ def _seams(networks: list[Network]) -> Iterator[tuple[Cut, Cut, Network]]:
             yield sent, received, receiver
 
 
-def _here(folder: Path, network: Network, parts: Parts, count: int) -> float:
-    """Seconds, each part at the rate that it reached at width 64."""
+def _here(folder: Path, shop: Workshop, network: Network, parts: Parts, count: int) -> float:
+    """Seconds, each part at the rate that it reached at width 64.
+
+    Scoring, whose predictions are in doubt without training, is taken to be as much slower than validation as at width
+    16 with it.
+    """
     cell, shared = (Point(kind, RATES[-1], ((3, 3),), 1200, 1024, True, False) for kind in ("seam", "shared"))
     record, pass_ = records(folder, cell)[0], records(folder, shared)[0]
     spent, at = clocks(folder, [cell]), blocks(network)[3]
     known = needed(at, at, whole(network), taken(record), (1080, 120, 1024))
     rates = {part: need.flops / spent[part] for part, need in known.items()}
+    trained = [Point("seam", 16, (cell,)) for cell in sampled(8)]
+    flops, clock = added(_of_seam(folder, shop, cell) for cell in trained), clocks(folder, trained)
+    of = {part: flops[part].flops / clock[part] for part in ("scoring", "validation")}
+    rates["scoring"] = rates["validation"] * of["scoring"] / of["validation"]
     rates["activations"] = sum(pass_[f"{role} flops"] for role in ROLES) / pass_["cpu"]
     seconds = {part: need.flops / rates[part] for part, need in parts.items()}
     steps = parts["steps"].flops / known["steps"].flops * record["steps"]  # worth so many of that seam
@@ -265,12 +274,12 @@ def of_forecast(networks: list[Network], shop: Workshop) -> None:
         suture.matrix(a, b, data=data, cuts=[c.name for c in (*blocks(a), *blocks(b))], controls=()) for a, b in pairs
     ]
     trials = [trial for plan in plans for trial in plan]
-    said = suture.forecast(trials)
+    costs = Expenses(trials)
+    each, passes = sum(map(costs.of, trials)) / len(trials), costs.passes(trials)
     count = CONDITIONS * sum(1 for _ in _seams(networks))
-    print(
-        f"forecast of {len(trials)} seams: {said.cpu_seconds / 3600:.1f} h; of {count:,} so many times that: "
-        f"{said.cpu_seconds / 86400 * count / len(trials):.1f} days of one thread"
-    )
+    days = (each * count + 2 * passes) / 86400  # networks as they are, and without training
+    print(f"forecast, by {len(trials)} seams: {each:.0f} s a seam and {passes / 3600:.1f} h of passes for 16 networks;")
+    print(f"{days:.0f} days of one thread for {count:,} seams")
 
 
 def main() -> None:

@@ -28,6 +28,7 @@ from unittest.mock import patch
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
 from matplotlib.ticker import FuncFormatter
 from scipy.stats import linregress
 
@@ -323,7 +324,7 @@ def _dressed(axes: Axes, axis: str, places: list[float], letter: str) -> None:
     axes.grid(axis="y", linewidth=0.4, alpha=0.5)
     axes.set_axisbelow(True)
     legend = axes.legend(loc="upper left", fontsize=6.2, handletextpad=0.4, handlelength=1.4, borderaxespad=0.1)
-    legend.set_title("exponent ± standard error", {"size": 6.2, "style": "italic"})
+    legend.set_title("exponent ± standard error", FontProperties(size=6.2, style="italic"))
     legend.set_alignment("left")
     if letter == "a":
         axes.set_ylabel("CPU seconds, one thread")

@@ -7,7 +7,8 @@ that would not fit into memory twice); changing them afterwards is detected by t
 
 import copy as copying
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, fx, nn
@@ -231,6 +232,23 @@ class Network:
 
     def __repr__(self) -> str:
         return f"Network({self.name!r}, {len(self.cuts)} cuts by {self.backend}, {self.outputs} outputs)"
+
+
+@contextmanager
+def frozen(*networks: Network) -> Iterator[None]:
+    """Check that no parameter or buffer of the networks changes, bit for bit."""
+    for network in networks:
+        network.check_frozen()
+    noticed = None
+    try:
+        yield
+    except FrozenError as error:  # where activations were to be computed
+        noticed = error
+    for network in networks:
+        if network.state_digest() != network.wrapped_digest:
+            raise FrozenError(f"the fit changed the frozen network {network.name}; this is a bug in the fit or stitch")
+    if noticed is not None:
+        raise noticed
 
 
 def _frozen_preprocess(preprocess: Preprocessing | None, name: str) -> Preprocessing:

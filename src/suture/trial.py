@@ -9,7 +9,7 @@ the part of the key that knows of no score data: not even by its hash does what 
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import TypeGuard
@@ -17,18 +17,19 @@ from typing import TypeGuard
 import torch
 from torch import Tensor, nn
 
-from suture.activations import CHUNK, Activations, Need
+from suture.activations import Activations, Need
+from suture.cards import card, check_scores, parent_card, values
 from suture.data import Samples
-from suture.errors import CutError, DataError, FitError, FrozenError, NetworkError
-from suture.fits import CurvePoint, Fast, Fit, Problem, Side
+from suture.errors import CutError, DataError, FitError, NetworkError
+from suture.fits import CurvePoint, Fast, Fit, FitReport, Problem, Side
 from suture.fits.suffixes import MakeLean
 from suture.identities import identity
 from suture.intervals import Estimate
 from suture.lean import lean_suffix
-from suture.network import Network
+from suture.network import Frozen, Network, frozen
 from suture.noise import ClusteredNoise
-from suture.scores import Accuracy, CrossEntropy, Score, ScoreCard, estimate, penalty
-from suture.scoring import LEAST, outputs
+from suture.scores import Accuracy, CrossEntropy, Score, ScoreCard, penalty
+from suture.scoring import LEAST, Outputs, Passing, asking, representation_error, together
 from suture.seeds import derive_seed, digest, one_thread
 from suture.stitched import Stitched, typed
 from suture.stitches import Stitch, stitch_for
@@ -73,7 +74,7 @@ class Trial:
             _check_data(self, samples)
         if isinstance(self.sender, ClusteredNoise):
             self.sender.check_fit(self.fit_data)
-        _check_scores(self.scores, self.score_data)
+        check_scores(self.scores, self.score_data)
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -162,19 +163,6 @@ def _check_data(trial: Trial, samples: Samples) -> None:
         network.check_images(samples.example, samples.name)
     if isinstance(trial.sender, ClusteredNoise):
         trial.sender.check(samples)
-
-
-def _check_scores(scores: tuple[Score, ...], samples: Samples) -> None:
-    if samples.pairing is not None:
-        raise DataError(f"the pairs of the score data, {samples.name}, are broken; only fit and validation data may be")
-    if not scores:
-        raise DataError("a trial needs at least one score, for instance scores=(Accuracy(),)")
-    names = [score.name for score in scores]
-    for score in scores:
-        if names.count(score.name) > 1:
-            raise DataError(f"two scores are called '{score.name}'; tables tell scores apart by their names")
-        if not score.selects(samples.labels).any():
-            raise DataError(f"{samples.name} has no sample that '{score.name}' selects; score on data that has")
 
 
 @dataclass(frozen=True, eq=False)
@@ -280,24 +268,30 @@ def measure(trial: Trial, activations: Activations | None = None) -> Measurement
     cache = activations if activations is not None else Activations()
     cache.notes.clear()
     begun = time.perf_counter()
-    with one_thread(), _seeded(trial), torch.inference_mode(False), _frozen(*trial.networks):
+    with one_thread(), seeded(trial), torch.inference_mode(False), frozen(*trial.networks):
         stitch = trial.family.build(*trial.shapes).to(trial.receiver.device)
-        problem = _problem(trial, cache, stitch)
+        problem = problem_of(trial, cache, stitch)
         report = trial.fit.fit(problem, stitch)
         stitch.eval().requires_grad_(False)
-        logits, notes = _run(trial, cache, stitch, problem.lean)
-        error = _error(trial, cache, stitch)
-        score = trial.score_data
-        receiver = _values(trial, cache.outputs(trial.receiver, score))
-        stitched = _values(trial, logits)
-        parents = [_parent(trial, cache, trial.receiver)]
-        parents += [_parent(trial, cache, trial.sender) if _solves_task(trial.sender, score) else ScoreCard({})]
+        found = _run(trial, cache, stitch, problem.lean)
+        measurement = measured(trial, cache, stitch, report, found)
+    return replace(measurement, seconds=time.perf_counter() - begun)
+
+
+def measured(trial: Trial, cache: Activations, stitch: nn.Module, report: FitReport, found: Outputs) -> Measurement:
+    """The measurement that a fitted stitch, and the outputs found with it, make; its ``seconds`` are 0."""
+    logits, notes = found
+    error = _error(trial, cache, stitch)
+    score = trial.score_data
+    receiver = values(trial.scores, cache.outputs(trial.receiver, score), score.labels)
+    stitched = values(trial.scores, logits, score.labels)
+    sender = trial.sender if _solves_task(trial.sender, score) else None
     seed: Callable[..., int] = lambda *what: derive_seed(trial.key, *what)  # noqa: E731
     return Measurement(
         trial=trial,
-        sender=parents[1],
-        receiver=parents[0],
-        scores=_card(trial.scores, stitched, trial.key, "stitched"),
+        sender=ScoreCard({}) if sender is None else parent_card(sender, score, trial.scores, cache),
+        receiver=parent_card(trial.receiver, score, trial.scores, cache),
+        scores=card(trial.scores, stitched, trial.key, "stitched"),
         penalties={
             s.name: penalty(s, stitched[s.name], receiver[s.name], seed=seed(s.name, "penalty")) for s in trial.scores
         },
@@ -305,31 +299,14 @@ def measure(trial: Trial, activations: Activations | None = None) -> Measurement
         steps=report.steps,
         converged=report.converged,
         curve=report.curve,
-        seconds=time.perf_counter() - begun,
+        seconds=0.0,
         stitch=stitch,
         notes=(*cache.notes, *report.notes, *([f"kept {report.kept}"] if report.kept else []), *notes),
     )
 
 
 @contextmanager
-def _frozen(*networks: Network) -> Iterator[None]:
-    """Check that no parameter or buffer of the networks changes, bit for bit."""
-    for network in networks:
-        network.check_frozen()
-    noticed = None
-    try:
-        yield
-    except FrozenError as error:  # where activations were to be computed
-        noticed = error
-    for network in networks:
-        if network.state_digest() != network.wrapped_digest:
-            raise FrozenError(f"the fit changed the frozen network {network.name}; this is a bug in the fit or stitch")
-    if noticed is not None:
-        raise noticed
-
-
-@contextmanager
-def _seeded(trial: Trial) -> Iterator[None]:
+def seeded(trial: Trial) -> Iterator[None]:
     """Seed torch's global generators, from which stitches draw, and restore them afterwards."""
     device = trial.receiver.device
     with torch.random.fork_rng([] if device.type == "cpu" else [device], device_type=device.type):
@@ -337,7 +314,8 @@ def _seeded(trial: Trial) -> Iterator[None]:
         yield
 
 
-def _problem(trial: Trial, cache: Activations, stitch: nn.Module) -> Problem:
+def problem_of(trial: Trial, cache: Activations, stitch: nn.Module) -> Problem:
+    """What the fit of a trial is given, for a stitch that was just built."""
     return Problem(
         family=trial.family,
         suffix=trial.receiver.after(trial.receiver_cut),
@@ -382,10 +360,17 @@ def _solves_task(sender: Network | ClusteredNoise, samples: Samples) -> TypeGuar
     return isinstance(sender, Network) and sender.outputs == len(samples.classes)
 
 
-def _run(trial: Trial, cache: Activations, stitch: nn.Module, lean: MakeLean | None) -> tuple[Tensor, tuple[str, ...]]:
+def _run(trial: Trial, cache: Activations, stitch: nn.Module, lean: MakeLean | None) -> Outputs:
     """The stitched network's outputs on the score data, and what went otherwise than it should."""
     given = cache.at(trial.sender, trial.sender_cut, trial.score_data)
-    suffix = trial.receiver.after(trial.receiver_cut)
+    (found,) = together([scoring(trial, given, stitch, trial.receiver.after(trial.receiver_cut), lean)])
+    if isinstance(found, Exception):
+        raise found
+    return found
+
+
+def scoring(trial: Trial, given: Tensor, stitch: nn.Module, suffix: Frozen, lean: MakeLean | None) -> Passing[Outputs]:
+    """Find the stitched network's outputs, asking for the passes; ``given`` are the sender's activations."""
 
     def represented(chosen: Tensor) -> Tensor:
         sent = given[chosen]  # a copy, which a stitch may write into
@@ -393,7 +378,7 @@ def _run(trial: Trial, cache: Activations, stitch: nn.Module, lean: MakeLean | N
         return _represented(trial, stitch, sent.contiguous(memory_format=torch.channels_last) if many else sent)
 
     coarse = all(score.coarse for score in trial.scores)
-    found, notes = outputs(suffix, lean, represented, len(given), coarse)
+    found, notes = yield from asking(suffix, lean, represented, len(given), coarse)
     if not found.isfinite().all():
         raise FitError(f"the outputs of the stitched network {trial.where} are not finite")
     return found, notes
@@ -409,46 +394,5 @@ def _error(trial: Trial, cache: Activations, stitch: nn.Module) -> float:
     """The stitched network's representation error, on the samples that are compared."""
     compared = trial.compared
     given = cache.at(trial.sender, trial.sender_cut, trial.score_data)[: len(compared)]
-    own = cache.at(trial.receiver, trial.receiver_cut, compared)
-    mean, off, spread = _mean(own), 0.0, 0.0
-    for start in range(0, len(given), CHUNK):
-        expected = own[start : start + CHUNK]
-        sent = _represented(trial, stitch, given[start : start + CHUNK].clone()).cpu()
-        off += float((sent - expected).square().sum(dtype=torch.float64))
-        spread += float((expected - mean).square().sum(dtype=torch.float64))
-    return off / spread if spread > 0 else float("nan")
-
-
-def _mean(activations: Tensor) -> Tensor:
-    """The mean over the samples, a chunk at a time."""
-    total = sum(part.sum(0, dtype=torch.float64) for part in torch.split(activations, CHUNK))
-    return (torch.as_tensor(total) / len(activations)).to(activations)
-
-
-def _values(trial: Trial, logits: Tensor) -> dict[str, Tensor]:
-    """The value of every score for every sample it selects."""
-    return {score.name: _value(score, logits, trial.score_data.labels) for score in trial.scores}
-
-
-def _value(score: Score, logits: Tensor, labels: Tensor) -> Tensor:
-    chosen = score.selects(labels)
-    return score.per_sample(logits[chosen], labels[chosen])
-
-
-def _parent(trial: Trial, cache: Activations, network: Network) -> ScoreCard:
-    """A network's own scores, which do not depend on the seam: taken once for as long as they are asked for."""
-    key = digest(network.fingerprint, network.device.type, trial.score_data.fingerprint, identity(trial.scores))
-    outputs = cache.outputs(network, trial.score_data)
-    if key not in _PARENTS:
-        _PARENTS[key] = _card(trial.scores, _values(trial, outputs), key, "parent")
-        while len(_PARENTS) > 64:
-            del _PARENTS[next(iter(_PARENTS))]
-    return _PARENTS[key]
-
-
-_PARENTS: dict[str, ScoreCard] = {}
-
-
-def _card(scores: tuple[Score, ...], values: dict[str, Tensor], *seed: str) -> ScoreCard:
-    named = {score.name: score for score in scores}
-    return ScoreCard({n: estimate(named[n], v, seed=derive_seed(*seed, n)) for n, v in values.items()})
+    own = cache.at(trial.receiver, trial.receiver_cut, compared).to(trial.receiver.device)
+    return representation_error(lambda part: _represented(trial, stitch, part), given, own)

@@ -62,9 +62,9 @@ def head_of(run: nn.Module, shape: tuple[int, ...], part: Part, probe: Tensor) -
     spread = basis.reshape(-1, features, *ends).movedim(1, axis + 1).expand(-1, *shape)
     with torch.no_grad():
         out = run(spread.contiguous()).double()
-        head = Head((out[1:] - out[0]).T, out[0])
-        wanted = run(probe).double()
-    off = (_means(probe, part.gives).double() @ head.weight.T + head.bias - wanted).abs().max()
+        head = Head((out[1:] - out[0]).T.cpu(), out[0].cpu())
+        wanted = run(probe).double().cpu()
+    off = (_means(probe, part.gives).double().cpu() @ head.weight.T + head.bias - wanted).abs().max()
     return head if off <= 1e-4 * (wanted - wanted.mean(0)).square().mean().sqrt() else None
 
 

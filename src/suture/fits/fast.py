@@ -15,7 +15,7 @@ like any descent ends above it. ``BestOf`` tries several starts.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import final
 
 import torch
@@ -41,7 +41,7 @@ RATES = 3.0  #: the factor between the rates that are tried, and between the bes
 PROBES = 6  #: steps that each is tried for
 REACH = 4  #: of them, at most
 BETAS = (0.8, 0.95)  #: of Adam
-WORTH = 0.02  #: the share of the validation loss that a round must take off for another to follow
+WORTH = 0.03  #: the share of the validation loss that a round must take off for another to follow
 RETREAT = 4.0  #: the rate is divided by this, and the round begun again, where it made the validation loss worse
 RETREATS = 1  #: so often
 HELD_OUT = 1024  #: validation samples that are looked at, at most
@@ -59,7 +59,7 @@ class Fast(Fit):
     at any rate.
     """
 
-    steps: int = 100
+    steps: int = 240
     batch: int = 32
 
     def __post_init__(self) -> None:
@@ -68,16 +68,22 @@ class Fast(Fit):
 
     def fit(self, problem: Problem, stitch: nn.Module) -> FitReport:
         """Fit the stitch in place and leave it in evaluation mode."""
+        begun = self.begin(problem, stitch)
+        return begun if isinstance(begun, FitReport) else driven(begun.rest, begun.through)
+
+    def begin(self, problem: Problem, stitch: nn.Module) -> "FitReport | Begun":
+        """Do all that comes before a descent; the report, where none follows."""
         stitch.eval()
         if next(stitch.parameters(), None) is None:
             return FitReport()
         plain = _plain(problem, stitch)
         maps = _closed_forms(problem, plain)
-        report = self._descend(problem, plain, maps) if self.steps else FitReport(converged=False)
-        plain.write(maps)
-        return report
+        begun = self._begun(problem, plain, maps) if self.steps else FitReport(converged=False)
+        if isinstance(begun, FitReport):
+            plain.write(maps)
+        return begun
 
-    def _descend(self, problem: Problem, plain: "_Plain", maps: list[AffineMap]) -> FitReport:
+    def _begun(self, problem: Problem, plain: "_Plain", maps: list[AffineMap]) -> "FitReport | Begun":
         sent = problem.fit.activations
         device = next(plain.stitch.parameters()).device
         with torch.no_grad():
@@ -88,10 +94,24 @@ class Fast(Fit):
             head = convex.head_of(through.run, tuple(probe.shape[1:]), plain.parts[0], probe)
             if head is not None:
                 return replace(_solved(problem, plain, maps, head), notes=notes)
+        return Begun(through.run, self._descend(problem, plain, maps, notes))
+
+    def _descend(
+        self, problem: Problem, plain: "_Plain", maps: list[AffineMap], notes: tuple[str, ...]
+    ) -> Asking[FitReport]:
         descent = _Descent(problem, plain.stitch, self.batch)
         most = round(self.steps / max(problem.share, 1 / MORE))
-        steps, converged = driven(descent.run(most), through.run)
+        steps, converged = yield from descent.run(most)
+        plain.write(maps)
         return FitReport(steps, converged, tuple(descent.curve), notes=notes)
+
+
+@dataclass(frozen=True, eq=False)
+class Begun:
+    """A fit whose descent is left, and the suffix through which it asks for its losses."""
+
+    through: nn.Module
+    rest: Asking[FitReport]
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,13 +174,16 @@ def _moments(side: Side, part: Part) -> Moments:
     """Moments from as many samples as a map of so many features needs; products in float32."""
     x = side.activations
     rows, features = part.reads(x[:1]).shape
-    some = max(SAMPLES, min(ROWS // rows, int(WORK / (rows * features**2))))
-    return moments(x[:some], side.expected()[:some], part, torch.float32)
+    expected = side.expected()
+    most = max(rows, len((part.each or part.gives)(expected[:1])))
+    some = max(SAMPLES, min(ROWS // most, int(WORK / (rows * features**2))))
+    made = moments(x[:some], expected[:some].to(x.device), part, torch.float32)
+    return Moments(*(getattr(made, each.name).cpu() for each in fields(made)))
 
 
 def _solved(problem: Problem, plain: _Plain, maps: list[AffineMap], head: convex.Head) -> FitReport:
     """Solve the convex problem and load its solution."""
-    fit, held_out = ((side.activations, side.labels) for side in (problem.fit, problem.validation))
+    fit, held_out = ((side.activations.cpu(), side.labels.cpu()) for side in (problem.fit, problem.validation))
     found = convex.solve(head, plain.parts[0], maps[0], fit, held_out)
     maps[0] = found.affine
     plain.parts[0].load(found.affine)

@@ -41,14 +41,15 @@ def moments(x: Tensor, y: Tensor, part: Part, dtype: torch.dtype = torch.float64
     shift_x = part.reads(x[:chunk]).to(dtype).mean(0)
     shift_y = part.gives(y[:chunk]).to(dtype).mean(0)
     sums: list[Tensor] = []
-    count = 0
+    count = many = 0
     for start in range(0, len(x), chunk):
         a = part.reads(x[start : start + chunk]).to(dtype) - shift_x
         b = part.gives(y[start : start + chunk]).to(dtype) - shift_y
-        new = [total.double() for total in (a.sum(0), b.sum(0), a.T @ a, a.T @ b, b.square().sum(0))]
+        each = b if part.each is None else part.each(y[start : start + chunk]).to(dtype) - shift_y
+        new = [total.double() for total in (a.sum(0), b.sum(0), a.T @ a, a.T @ b, each.square().sum(0))]
         sums = [old + more for old, more in zip(sums, new, strict=True)] if sums else new
-        count += len(a)
-    mean_a, mean_b, aa, ab, bb = (total / count for total in sums)
+        count, many = count + len(a), many + len(each)
+    mean_a, mean_b, aa, ab, bb = (total / n for total, n in zip(sums, (*[count] * 4, many), strict=True))
     return Moments(
         mean_x=shift_x.double() + mean_a,
         mean_y=shift_y.double() + mean_b,

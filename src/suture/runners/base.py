@@ -53,6 +53,11 @@ class Task(ABC):
         """The activations that it will ask for, as far as that is known."""
         return ()
 
+    @property
+    def company(self) -> str | None:
+        """What tasks that a device had better do in one go have in common; ``None`` for one that is done alone."""
+        return None
+
     @abstractmethod
     def run(self, activations: Activations) -> Outcome:
         """Do it, with one thread. What goes wrong is an outcome too: no ``Exception`` leaves it."""
@@ -93,8 +98,8 @@ class Later:
 class Queue(Protocol):
     """What is to be done."""
 
-    def take(self) -> Task | None:
-        """Take a task that may begin; ``None`` where there is none, or none yet."""
+    def take(self, beside: Task | None = None) -> Task | None:
+        """Take a task that may begin, of the same ``company`` as another if so wanted; ``None`` where there is none."""
 
     @property
     def exhausted(self) -> bool:

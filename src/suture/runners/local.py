@@ -25,7 +25,9 @@ from suture.forecasts import affordable
 from suture.runners import worker
 from suture.runners.base import Outcome, Outcomes, Queue, Runner, Task
 from suture.runners.shipping import Packer, Parcel
+from suture.runners.tasks import in_one_go
 from suture.sizes import cores, free_disk, parse_size, physical_memory
+from suture.together import STITCHES
 from suture.trial import Trial
 
 WORTH_WORKERS = 20.0  #: seconds of work left, from which starting processes (a few seconds each) pays
@@ -98,8 +100,9 @@ class Local(Runner):
                     first.append(task)
                     return
                 alone = True
-            yield task, task.run(activations)
-            done += 1
+            tasks = _with_company(task, queue)
+            yield from zip(tasks, in_one_go(tasks, activations), strict=True)
+            done += len(tasks)
 
     @staticmethod
     def _worth_workers(elapsed: float, done: int, left: int) -> bool:
@@ -118,15 +121,24 @@ class Local(Runner):
             "disk": self.disk_budget(scratch),
         }
         with _Pool(count, packer, begin, self.retries) as pool:
-            running = {pool.submit(task): task for task in first}
+            running = {pool.submit(_with_company(task, queue)) for task in first}
             while running or not queue.exhausted:
                 while len(running) < count and (task := queue.take()) is not None:
-                    running[pool.submit(task)] = task
+                    running.add(pool.submit(_with_company(task, queue)))
                 ended, _ = wait(running, timeout=POLL if len(running) < count else None, return_when=FIRST_COMPLETED)
                 if not running:
                     time.sleep(POLL)
                 for future in ended:
-                    yield running.pop(future), future.result()
+                    running.remove(future)
+                    yield from future.result()
+
+
+def _with_company(task: Task, queue: Queue) -> list[Task]:
+    """A task that was taken, and those that are best done in one go with it."""
+    tasks = [task]
+    while task.company is not None and len(tasks) < STITCHES and (other := queue.take(task)) is not None:
+        tasks.append(other)
+    return tasks
 
 
 def _can_be_sent(task: Task, packer: Packer) -> bool:
@@ -136,6 +148,9 @@ def _can_be_sent(task: Task, packer: Packer) -> bool:
     except RunnerError:
         return False
     return True
+
+
+Done = tuple[Task, Outcome]
 
 
 class _Pool:
@@ -159,25 +174,27 @@ class _Pool:
                 process.kill()
         self.threads.shutdown(cancel_futures=True)
 
-    def submit(self, task: Task) -> Future[Outcome]:
-        """Have a task done by an idle worker, or a new one."""
-        return self.threads.submit(self._do, task)
+    def submit(self, tasks: list[Task]) -> Future[list[Done]]:
+        """Have a task, or several of one company, done by an idle worker, or a new one."""
+        return self.threads.submit(self._do, tasks)
 
-    def _do(self, task: Task) -> Outcome:
-        parcel = self.packer.pack(task)
+    def _do(self, tasks: list[Task]) -> list[Done]:
+        parcel = self.packer.pack(tuple(tasks))
         reason = ""
-        for _ in range(self.retries + 1):
+        for _ in range(self.retries + 1 if len(tasks) == 1 else 1):
             process = self._worker()
             try:
                 process.get_ready()
-                outcome = self._ask(process, task, parcel)
+                outcomes = self._ask(process, tasks, parcel)
                 self.idle.put(process)
-                return outcome
+                return list(zip(tasks, outcomes, strict=True))
             except (EOFError, OSError):
                 reason = process.died()
                 if self.closed:
                     break
-        return task.lost(reason)
+        if len(tasks) > 1 and not self.closed:  # whichever it was that the worker died of
+            return [done for task in tasks for done in self._do([task])]
+        return [(task, task.lost(reason)) for task in tasks]
 
     def _worker(self) -> "_Worker":
         with contextlib.suppress(queue.Empty):
@@ -189,16 +206,18 @@ class _Pool:
             self.all.append(process)
         return process
 
-    def _ask(self, process: "_Worker", task: Task, parcel: Parcel) -> Outcome:
+    def _ask(self, process: "_Worker", tasks: list[Task], parcel: Parcel) -> list[Outcome]:
         process.send({"parts": parcel.parts}, parcel.content)
-        while True:
+        outcomes: list[Outcome] = []
+        while len(outcomes) < len(tasks):
             match process.receive():
                 case {"need": key}, _:
                     process.send({}, self.packer.part(key))
                 case {"refused": reason}, _:
-                    return task.lost(reason)
+                    return [task.lost(reason) for task in tasks]
                 case {"record": record}, tensors:
-                    return Outcome(record, tensors)
+                    outcomes.append(Outcome(record, tensors))
+        return outcomes
 
 
 class _Worker:

@@ -1,14 +1,15 @@
 """Measuring a trial, as a task."""
 
-import time
-import traceback
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar, final
 
 from suture.activations import Activations, Need
 from suture.records import record, stitched
 from suture.runners.base import Outcome, Task
 from suture.store import TRIALS
+from suture.together import attempted, company, failure, measure_together
 from suture.trial import Failure, Measurement, Trial, measure
 
 
@@ -36,16 +37,14 @@ class Measuring(Task):
         """The activations that the trial asks for."""
         return self.trial.needs
 
+    @cached_property
+    def company(self) -> str | None:
+        """What trials have in common that a GPU had better measure together."""
+        return company(self.trial)
+
     def run(self, activations: Activations) -> Outcome:
         """Measure it: the record, and the tensors of the stitch."""
-        result = attempt(self.trial, activations)
-        if isinstance(result, Failure):
-            return Outcome(record(result))
-        try:
-            joined, tensors = stitched(result)
-            return Outcome(record(result) | ({"stitched": joined} if joined is not None else {}), tensors)
-        except Exception as error:  # a user's stitch or score may hold anything
-            return Outcome(record(_failure(self.trial, error, result.seconds)))
+        return _outcome(attempt(self.trial, activations))
 
     def lost(self, reason: str) -> Outcome:
         """A failure for which nobody is left to say more."""
@@ -54,12 +53,22 @@ class Measuring(Task):
 
 def attempt(trial: Trial, activations: Activations) -> Measurement | Failure:
     """Measure a trial; where that fails, say why instead of raising."""
-    begun = time.perf_counter()
+    return attempted(trial, lambda: measure(trial, activations))
+
+
+def in_one_go(tasks: Sequence[Task], activations: Activations) -> list[Outcome]:
+    """Do a task, or several of the same company, with one thread; their outcomes in order."""
+    if len(tasks) == 1:
+        return [tasks[0].run(activations)]
+    trials = [task.trial for task in tasks if isinstance(task, Measuring)]
+    return [_outcome(result) for result in measure_together(trials, activations)]
+
+
+def _outcome(result: Measurement | Failure) -> Outcome:
+    if isinstance(result, Failure):
+        return Outcome(record(result))
     try:
-        return measure(trial, activations)
-    except Exception as error:  # a user's stitch, fit or score may raise anything
-        return _failure(trial, error, time.perf_counter() - begun)
-
-
-def _failure(trial: Trial, error: Exception, seconds: float) -> Failure:
-    return Failure(trial, f"{type(error).__name__}: {error}", traceback.format_exc(), seconds)
+        joined, tensors = stitched(result)
+        return Outcome(record(result) | ({"stitched": joined} if joined is not None else {}), tensors)
+    except Exception as error:  # a user's stitch or score may hold anything
+        return Outcome(record(failure(result.trial, error, result.seconds)))

@@ -102,11 +102,12 @@ class Work:
 
     # --- the queue ----------------------------------------------------------------------------------------------------
 
-    def take(self) -> Task | None:
-        """Take a task that nobody else is at."""
+    def take(self, beside: Task | None = None) -> Task | None:
+        """Take a task that nobody else is at, of the same company as another if so wanted."""
         for _ in range(len(self.ready)):
             task = self.ready.popleft()
-            if self.claims is not None and not self.claims.take(task.key):
+            other = beside is not None and task.company != beside.company
+            if other or (self.claims is not None and not self.claims.take(task.key)):
                 self.ready.append(task)
             elif self._done_elsewhere(task):
                 self._give_back(task)

@@ -62,8 +62,8 @@ def _work(requests: IO[bytes], replies: IO[bytes], scratch: Path, ram: int, disk
 
     from suture.activation_folder import ActivationFolder
     from suture.activations import Activations
-    from suture.runners.base import Task
     from suture.runners.shipping import Parcel, Unpacker
+    from suture.runners.tasks import in_one_go
 
     torch.set_num_threads(1)
     if not sys.warnoptions:
@@ -82,13 +82,13 @@ def _work(requests: IO[bytes], replies: IO[bytes], scratch: Path, ram: int, disk
         except EOFError:
             return
         try:
-            task = unpacker.unpack(Parcel(content, tuple(header["parts"])))
+            tasks = unpacker.unpack(Parcel(content, tuple(header["parts"])))
         except Exception as error:  # a module that is not here, weights that are others
             send(replies, {"refused": f"{type(error).__name__}: {error}"})
             continue
-        assert isinstance(task, Task)
-        outcome = task.run(activations)
-        send(replies, {"record": outcome.record}, outcome.tensors)
+        assert isinstance(tasks, tuple)
+        for outcome in in_one_go(tasks, activations):
+            send(replies, {"record": outcome.record}, outcome.tensors)
 
 
 def _leave_with(parent: int) -> None:

@@ -130,12 +130,15 @@ class Part:
     ``reads`` sees a batch of the sender's tensors as rows ``(rows, in)``, ``gives`` a batch of the receiver's as as
     many rows ``(rows, out)``; ``load`` sets the parameters and buffers by which the stitch computes an affine map in
     evaluation mode. ``most`` bounds the images that its moments are taken from, where every image has very many rows.
+    Where the map serves several rows of the receiver alike, ``gives`` are their means, and ``each`` sees them one by
+    one, for what a row varies by.
     """
 
     reads: Callable[[Tensor], Tensor]
     gives: Callable[[Tensor], Tensor]
     load: Callable[[AffineMap], None]
     most: int | None = None
+    each: Callable[[Tensor], Tensor] | None = None
 
 
 class AffineStitch(Stitch):

@@ -139,6 +139,9 @@ class _Regridded(AffineStitch):
         def load(affine: AffineMap) -> None:
             load_conv(stitch, affine, kernel, torch.zeros(conv.in_channels))
 
+        times = _times(seen, size)
+        if kernel == (1, 1) and not tokens and times is not None:
+            return [_grown(view, times, load)]
         positions = size[0] * size[1] // (kernel[0] * kernel[1])
         parts = [Part(reads, gives, load, affordable(positions, conv.in_channels * kernel[0] * kernel[1]))]
         return parts if token is None else [*parts, Part(seen.summary, lambda y: y[:, 0], _loader(token))]
@@ -241,6 +244,22 @@ def _on_grid(tokens: Seen, maps: Seen) -> Seen:
     if tokens.kind != 2 or maps.kind != 3 or extra not in (0, 1):
         return tokens
     return Seen(2, tokens.channels, maps.height, maps.width, class_token=bool(extra))
+
+
+def _times(seen: Seen, size: tuple[int, int]) -> tuple[int, int] | None:
+    """How many times larger a map is to become on each axis, where these are whole numbers."""
+    axes = list(zip(size, (seen.height, seen.width), strict=True))
+    return None if any(want % have for want, have in axes) else (axes[0][0] // axes[0][1], axes[1][0] // axes[1][1])
+
+
+def _grown(view: Summarised, times: tuple[int, int], load: Callable[[AffineMap], None]) -> Part:
+    """The map of pixels that are then copied: onto the means of the receiver's pixels that each becomes."""
+    return Part(
+        reads=lambda x: features_first(view(x)),
+        gives=lambda y: features_first(nn.functional.avg_pool2d(y, times)),
+        load=load,
+        each=features_first,
+    )
 
 
 def _loader(layer: nn.Linear) -> Callable[[AffineMap], None]:
