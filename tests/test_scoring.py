@@ -99,7 +99,7 @@ def test_a_score_that_is_not_coarse_never_sees_sixteen_bits():
     assert asked == [torch.float32]
     asked.clear()
     scored(logits(), lean, coarse=True)
-    assert asked == [torch.bfloat16]
+    assert asked == [torch.bfloat16, torch.float32]
 
 
 def test_few_images_are_the_receivers_bit_for_bit():
