@@ -89,7 +89,7 @@ def needed(sent: Cut, received: Cut, of: int, taken: tuple[float, float], images
     once, read, own = stitch + of - received.flops, FLOAT * prod(sent.shape), FLOAT * prod(received.shape)
     rows = min(prod(sent.shape[1:]), prod(received.shape[1:]))
     features = sent.shape[0] * max(1, sent.shape[1] // received.shape[1]) ** 2
-    some = max(fast.SAMPLES, min(fast.ROWS // rows, int(fast.WORK / (rows * features**2))))
+    some = fast.sufficient(received.shape, rows, features)
     some = min(some, fitted) + min(some, held_out)
     return {
         "closed form": Needed(2 * rows * features * (features + received.shape[0]), read + own) * some,
@@ -218,7 +218,7 @@ def of_hernandez(folder: Path, shop: Workshop, networks: list[Network]) -> None:
 
 def most(received: Cut, of: int) -> int:
     """The most steps that the default fit takes at a receiver's cut."""
-    return round(fast.Fast().steps / max(1 - received.flops / of, 1 / fast.MORE))
+    return fast.Fast().most(1 - received.flops / of)
 
 
 def usual(folder: Path, shop: Workshop) -> tuple[float, float]:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from models import seeded
 from suture import Network, Samples, controls, measure
-from suture.activations import CHUNK, MANY, Activations, Need, stepwise
+from suture.activations import CHUNK, MANY, Activations, Need, finite, stepwise
 from suture.data import Data
 from suture.errors import FitError
 from suture.fits import LeastSquares
@@ -324,3 +324,11 @@ def test_few_images_run_through_the_network_s_own_pieces(monkeypatch):
         eager = _eager(network, data)
     cache = Activations()
     assert [tensor_bits(cache.at(network, cut, data)) for cut in network.cuts] == eager
+
+
+def test_what_is_finite_has_a_sum_that_need_not_be():
+    assert finite(torch.ones(3))
+    assert finite(torch.full((3,), 3e38))
+    for wrong in (torch.inf, -torch.inf, torch.nan):
+        assert not finite(torch.tensor([1.0, wrong]))
+    assert not finite(torch.tensor([torch.inf, -torch.inf]))

@@ -222,7 +222,7 @@ def test_it_takes_no_more_steps_than_it_may(steps):
 def test_a_short_suffix_may_take_more_of_them():
     p, stitch = real("conv", Conv(), fit=300)
     taken = []
-    for share in (1.0, 0.5, 0.01):
+    for share in (1.0, 0.25, 0.01):
         monkey = copy.deepcopy(stitch)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(fast, "WORTH", -1.0)
@@ -273,3 +273,24 @@ def test_settings_that_are_none_are_refused(settings):
 
 def test_it_is_spelled_as_it_is_called():
     assert (str(Fast()), str(Fast(steps=0))) == ("Fast()", "Fast(steps=0)")
+
+
+# --- what it reads of the receiver ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("shape", "samples"), [((4, 32, 32), 1024), ((4, 4, 4), 2048), ((64, 8), 1024), ((9,), 2**15)])
+def test_a_map_of_many_positions_needs_few_samples(shape, samples):
+    assert Fast().reads(shape) == samples
+
+
+def test_it_is_given_no_more_of_the_receiver_s_activations_than_it_reads(monkeypatch):
+    monkeypatch.setattr(fast, "SAMPLES", 64)
+    monkeypatch.setattr(fast, "ROWS", 0)
+    sender, receiver = hybrids()
+    data = few_digits()
+    trial = Trial(sender, receiver, "conv", "conv", data.fit, data.validation, data.score, fit=Fast(steps=5))
+    read = [need for need in trial.needs if need.network is receiver and need.index <= len(receiver.cuts)]
+    assert {len(need.samples) for need in read} == {64, len(data.validation), len(data.score)}
+    few = measure(trial)
+    monkeypatch.setattr(Fast, "reads", lambda self, shape: math.inf)
+    assert bits(measure(trial).stitch) == bits(few.stitch)

@@ -11,7 +11,8 @@ from models import ZOO, images, seeded, small, zoo_network
 from suture import Network
 from suture.cuts import Cut
 from suture.graph import operation
-from suture.lean import Lean, half_precision, lean_pieces, lean_suffix
+from suture.lean import Lean, half_precision, lean_pieces, lean_stitch, lean_suffix
+from suture.stitches import Conv, MapsToTokens, Stitch, StridedConv, UpsampledConv
 from trained import convnets, few_digits, hybrids, state_bits
 
 Together = Callable[["Made", Tensor], Tensor]
@@ -329,3 +330,38 @@ def test_a_network_in_another_floating_type_is_left_as_it_is(dtype):
 def test_half_precision_is_what_the_device_has():
     assert half_precision(torch.device("cpu")) in (None, torch.bfloat16)
     assert half_precision(torch.device("meta")) is None
+
+
+# --- stitches ---------------------------------------------------------------------------------------------------------
+
+MAPS = (8, 4, 4)
+FAMILIES = [
+    (Conv(), MAPS, 1),
+    (Conv(3), MAPS, 2),
+    (Conv(batchnorm=False), MAPS, 1),
+    (StridedConv(batchnorm=True), (5, 2, 2), 1),
+    (UpsampledConv(batchnorm=True), (5, 8, 8), 2),
+    (MapsToTokens(), (16, 6), 2),
+]
+
+
+@pytest.mark.parametrize(("family", "receiver", "left"), FAMILIES, ids=str)
+def test_a_lean_stitch_is_the_same_map_in_fewer_layers(family: Stitch, receiver, left):
+    stitch = family.build(MAPS, receiver)
+    for module in stitch.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            for tensor in (module.running_mean, module.running_var, module.weight, module.bias):
+                nn.init.uniform_(tensor, 0.5, 2)
+    stitch.eval().requires_grad_(False)
+    before, x = state_bits(stitch), torch.randn(7, *MAPS)
+    lean = lean_stitch(stitch)
+    torch.testing.assert_close(lean(x), stitch(x), rtol=1e-4, atol=1e-5)
+    assert state_bits(stitch) == before
+    assert sum(next(module.children(), None) is None for module in lean.modules()) == left
+    assert not any(parameter.requires_grad for parameter in lean.parameters())
+
+
+def test_a_stitch_that_is_no_chain_is_left_alone():
+    stitch = Made(_twice, {})
+    assert lean_stitch(stitch) is stitch
+    assert lean_stitch(nn.Identity()).__class__ is nn.Identity

@@ -85,6 +85,27 @@ def _made(network: Network, start: int, end: int, dtype: torch.dtype) -> Lean | 
         return Lean(_assembled(joint, used), used, bool(pieces[0].copies), only_head)
 
 
+def lean_stitch(stitch: nn.Module) -> nn.Module:
+    """Make the same map as a stitch in evaluation mode, with its BatchNorms folded into the convolution between them.
+
+    Gives the stitch itself where there are none, or more than a chain of layers; the bits are other than its own.
+    """
+    modules = list(stitch.modules())
+    chain = [module for module in modules if next(module.children(), None) is None]
+    if any(type(module) is not nn.Sequential for module in modules if module not in chain):
+        return stitch
+    layers: list[nn.Module] = []
+    for module in chain:
+        before = layers[-1] if layers else None
+        if isinstance(module, nn.BatchNorm2d) and isinstance(before, nn.Conv2d):
+            layers[-1] = _scaled(before, *scale_and_shift(module))
+        elif isinstance(module, nn.Conv2d) and _is_free(module) and isinstance(before, nn.BatchNorm2d):
+            layers[-1] = _of_scaled(module, *scale_and_shift(before))
+        else:
+            layers.append(module)
+    return stitch if len(layers) == len(chain) else nn.Sequential(*layers).requires_grad_(False).eval()
+
+
 def half_precision(device: torch.device) -> torch.dtype | None:
     """The type of 16 bits that a device computes in faster than in float32; ``None`` where it has none."""
     if device.type == "cuda":
@@ -161,12 +182,29 @@ class _Rewriting:
 
 def _scaled(layer: nn.Module, scale: Tensor, shift: Tensor) -> nn.Module:
     """The layer followed by ``scale · x + shift`` for every feature, as a layer."""
-    made, weight, bias = copying.copy(layer), layer.weight, layer.bias
+    weight, bias = layer.weight, layer.bias
     assert isinstance(weight, Tensor)
-    made._parameters = dict(layer._parameters)
     scaled = exact(weight) * scale.reshape(-1, *[1] * (weight.ndim - 1))
-    shifted = shift if bias is None else shift + scale * exact(bias)  # type: ignore[arg-type]
-    made.weight, made.bias = (nn.Parameter(value.to(weight), requires_grad=False) for value in (scaled, shifted))
+    return _like(layer, scaled, shift if bias is None else shift + scale * exact(bias))  # type: ignore[arg-type]
+
+
+def _is_free(layer: nn.Conv2d) -> bool:
+    """Whether a shift of what a convolution reads is one of what it gives, everywhere."""
+    return layer.padding == (0, 0) and layer.groups == 1
+
+
+def _of_scaled(layer: nn.Conv2d, scale: Tensor, shift: Tensor) -> nn.Module:
+    """The convolution, without padding or groups, of ``scale · x + shift`` for every feature."""
+    weight = exact(layer.weight)
+    moved = torch.einsum("oihw,i->o", weight, shift)
+    return _like(layer, weight * scale[:, None, None], moved if layer.bias is None else exact(layer.bias) + moved)
+
+
+def _like(layer: nn.Module, weight: Tensor, bias: Tensor) -> nn.Module:
+    """The layer with other parameters, of the type and on the device of its own."""
+    made = copying.copy(layer)
+    made._parameters = dict(layer._parameters)
+    made.weight, made.bias = (nn.Parameter(v.to(layer.weight), requires_grad=False) for v in (weight, bias))  # type: ignore[arg-type]
     return made
 
 

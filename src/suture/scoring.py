@@ -48,24 +48,39 @@ Passing = Generator[Pass, Tensor, _T]
 Outputs = tuple[Tensor, tuple[str, ...]]
 
 
-def outputs(own: Frozen, lean: MakeLean | None, represented: Represented, count: int, coarse: bool) -> Outputs:
+def outputs(
+    own: Frozen,
+    lean: MakeLean | None,
+    represented: Represented,
+    count: int,
+    coarse: bool,
+    leanly: Represented | None = None,
+) -> Outputs:
     """Compute the outputs ``(count, outputs)`` of the suffix on the CPU, and say in words where no lean one would do.
 
-    ``coarse`` allows lower precision than float32.
+    ``coarse`` allows lower precision than float32. ``leanly`` is a cheaper way to what the stitch makes, if any, whose
+    error is measured with the lean suffix's.
     """
-    (found,) = together([asking(own, lean, represented, count, coarse)])
+    (found,) = together([asking(own, lean, represented, count, coarse, leanly)])
     if isinstance(found, Exception):
         raise found
     return found
 
 
-def asking(own: Frozen, lean: MakeLean | None, represented: Represented, count: int, coarse: bool) -> Passing[Outputs]:
+def asking(
+    own: Frozen,
+    lean: MakeLean | None,
+    represented: Represented,
+    count: int,
+    coarse: bool,
+    leanly: Represented | None = None,
+) -> Passing[Outputs]:
     """Find ``outputs``, asking for the passes."""
     order = torch.arange(count)
     if lean is None or count < LEAST:
         return (yield from _eagerly(own, represented, order)), ()
-    given = represented(order[:CHUNK])
-    exact = yield Pass(own, given)
+    exact = yield Pass(own, represented(order[:CHUNK]))
+    given = (leanly or represented)(order[:CHUNK])
     leans, refused = [], list[str]()
     for dtype in precisions(given.device):
         if dtype != torch.float32 and not coarse:
@@ -76,7 +91,7 @@ def asking(own: Frozen, lean: MakeLean | None, represented: Represented, count: 
             leans.append(tried)
         else:
             refused.append(name_of(dtype))
-    found = yield from _certified(own, leans, represented, exact, order[CHUNK:])
+    found = yield from _certified(own, leans, represented, leanly or represented, exact, order[CHUNK:])
     return found, _said(refused, name_of(leans[0].dtype) if leans else "the receiver as it is")
 
 
@@ -116,13 +131,18 @@ def _tried(made: Lean, given: Tensor, exact: Tensor, dtype: torch.dtype) -> Pass
 
 
 def _certified(
-    own: Frozen, leans: Sequence[_Lean], represented: Represented, exact: Tensor, rest: Tensor
+    own: Frozen,
+    leans: Sequence[_Lean],
+    represented: Represented,
+    leanly: Represented,
+    exact: Tensor,
+    rest: Tensor,
 ) -> Passing[Tensor]:
     """The outputs of the rest after those that are known; what one suffix leaves in doubt is left to the next."""
     found = torch.cat([exact, exact.new_zeros(len(rest), exact.shape[1])])
     for lean in leans:
         for part in _parts(rest):
-            found[part] = yield Pass(lean.run, represented(part))
+            found[part] = yield Pass(lean.run, leanly(part))
         doubtful = (_margins(found[rest]) <= lean.apart) | ~found[rest].isfinite().all(1)
         rest = rest[doubtful]
     if len(rest):

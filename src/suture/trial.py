@@ -25,7 +25,7 @@ from suture.fits import CurvePoint, Fast, Fit, FitReport, Problem, Side
 from suture.fits.suffixes import MakeLean
 from suture.identities import identity
 from suture.intervals import Estimate
-from suture.lean import lean_suffix
+from suture.lean import lean_stitch, lean_suffix
 from suture.network import Frozen, Network, frozen
 from suture.noise import ClusteredNoise
 from suture.scores import Accuracy, CrossEntropy, Score, ScoreCard, penalty
@@ -34,7 +34,7 @@ from suture.seeds import derive_seed, digest, one_thread
 from suture.stitched import Stitched, typed
 from suture.stitches import Stitch, stitch_for
 
-VERSION = 4  #: of the measuring code; a change that may change a number changes it, and with it every key
+VERSION = 5  #: of the measuring code; a change that may change a number changes it, and with it every key
 COMPARED = 1024  #: score samples on which the representation error is taken, at most
 
 
@@ -109,7 +109,7 @@ class Trial:
         own = receiver.cuts.find(self.receiver_cut).index
         fitted = (self.fit_data, self.validation_data)
         needs = [Need(sender, samples, sent) for samples in (*fitted, score)]
-        read = (*(fitted if self.fit.reads_receiver else ()), self.compared)
+        read = (*(_read(self, samples) for samples in fitted if self.fit.reads_receiver), self.compared)
         needs += [Need(receiver, samples, own) for samples in read]
         needs.append(Need(receiver, score, len(receiver.cuts) + 1))
         if _solves_task(sender, score):
@@ -345,7 +345,7 @@ def _lean(trial: Trial, stitch: nn.Module) -> MakeLean | None:
 
 def _side(trial: Trial, cache: Activations, samples: Samples, stitch: nn.Module) -> Side:
     def expected() -> Tensor:
-        own = cache.at(trial.receiver, trial.receiver_cut, samples)
+        own = cache.at(trial.receiver, trial.receiver_cut, _read(trial, samples))
         return typed(own if samples.pairing is None else own[samples.pairing], stitch)
 
     def outputs() -> Tensor:
@@ -354,6 +354,12 @@ def _side(trial: Trial, cache: Activations, samples: Samples, stitch: nn.Module)
 
     sent = cache.at(trial.sender, trial.sender_cut, samples)
     return Side(typed(sent, stitch), samples.paired_labels, expected, outputs)
+
+
+def _read(trial: Trial, samples: Samples) -> Samples:
+    """The samples of which a fit reads the receiver's own activations."""
+    most = trial.fit.reads(trial.shapes[1])
+    return samples if samples.pairing is not None or len(samples) <= most else samples.first(int(most))
 
 
 def _solves_task(sender: Network | ClusteredNoise, samples: Samples) -> TypeGuard[Network]:
@@ -372,13 +378,15 @@ def _run(trial: Trial, cache: Activations, stitch: nn.Module, lean: MakeLean | N
 def scoring(trial: Trial, given: Tensor, stitch: nn.Module, suffix: Frozen, lean: MakeLean | None) -> Passing[Outputs]:
     """Find the stitched network's outputs, asking for the passes; ``given`` are the sender's activations."""
 
-    def represented(chosen: Tensor) -> Tensor:
+    many = len(given) >= LEAST and given.ndim == 4
+    folded = lean_stitch(stitch) if many else stitch
+
+    def represented(chosen: Tensor, by: nn.Module = stitch) -> Tensor:
         sent = given[chosen]  # a copy, which a stitch may write into
-        many = len(given) >= LEAST and sent.ndim == 4
-        return _represented(trial, stitch, sent.contiguous(memory_format=torch.channels_last) if many else sent)
+        return _represented(trial, by, sent.contiguous(memory_format=torch.channels_last) if many else sent)
 
     coarse = all(score.coarse for score in trial.scores)
-    found, notes = yield from asking(suffix, lean, represented, len(given), coarse)
+    found, notes = yield from asking(suffix, lean, represented, len(given), coarse, partial(represented, by=folded))
     if not found.isfinite().all():
         raise FitError(f"the outputs of the stitched network {trial.where} are not finite")
     return found, notes

@@ -22,12 +22,13 @@ from suture.bench.records import Folder, Record, Shared, Subject
 from suture.bench.spending import spending
 from suture.controls import Control
 from suture.errors import DataError, SutureError
+from suture.memory import available_memory
 from suture.runners.progress import Progress, Silent
 from suture.seeds import one_thread
 from suture.sizes import free_disk
 from suture.trial import Trial, measure
 
-_RAM = 2**30  #: bytes of activations kept in memory, where the disk takes them not
+_RAM = 2**30  #: bytes of activations kept in memory beside a folder
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,8 +96,14 @@ def run(planned: Benchmark, folder: Folder, subject: Subject, progress: Progress
         with one_thread(), ExitStack() as stack:
             peaks, shared = _machine(planned, folder), folder.shared
             if missing or shared is None:
-                cache = _cache(Path(stack.enter_context(tempfile.TemporaryDirectory(dir=folder.path))))
-                shared = _prepared(planned, folder, shared, missing, cache)
+                ours = [job for job in missing if not _is_plain(job)]
+                needs = [need for job in ours for need in job.trial.needs]
+                path = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=folder.path)))
+                cache = _cache(path, (*needs, *(_shared(planned) if shared is None else ())))
+                if shared is None:
+                    folder.shared = shared = _prepared(planned, cache)
+                else:
+                    fill(cache, needs)
                 records |= _measured(missing, len(jobs), folder, cache, progress or Silent())
     except KeyboardInterrupt:
         done = sum(folder.read(job.name) is not None for job in jobs)
@@ -115,25 +122,28 @@ def _machine(planned: Benchmark, folder: Folder) -> Peaks:
     return peaks
 
 
-def _cache(path: Path) -> Activations:
+def _cache(path: Path, needs: Iterable[Need]) -> Activations:
+    """Keep activations in memory, where that has room for twice as much, else in files."""
+    size = sum(need.nbytes for need in {need.key: need for need in needs}.values())
+    if 2 * size <= available_memory():
+        return Activations(size)
     return Activations(_RAM, ActivationFolder(path, min(free_disk(path) // 2, 50 * 10**9)))
 
 
-def _prepared(
-    planned: Benchmark, folder: Folder, known: Shared | None, missing: Sequence[Job], cache: Activations
-) -> Shared:
-    """Do the shared work: with a clock for the whole grid, once; else only for what is still to be measured."""
-    if known is not None:
-        fill(cache, [need for job in missing if not _is_plain(job) for need in job.trial.needs])
-        return known
+def _shared(planned: Benchmark) -> list[Need]:
+    """What the library's fits of the whole grid need."""
     fits = [method.how for method in planned.methods if not isinstance(method.how, Plain)]
-    needs = [need for trial in planned.grid for fit in fits for need in replace(trial, fit=fit).needs]
+    return [need for trial in planned.grid for fit in fits for need in replace(trial, fit=fit).needs]
+
+
+def _prepared(planned: Benchmark, cache: Activations) -> Shared:
+    """Do the shared work for the whole grid, with a clock."""
+    needs = _shared(planned)
     with spending() as spent:
         for samples in {id(need.samples): need.samples for need in needs}.values():
             _ = replace(samples).fingerprint  # anew: it may be known already
         fill(cache, needs)
-    folder.shared = shared = Shared(spent.cpu, spent.wall, shared_flops(needs), len(planned.grid))
-    return shared
+    return Shared(spent.cpu, spent.wall, shared_flops(needs), len(planned.grid))
 
 
 def fill(cache: Activations, needs: Iterable[Need]) -> None:

@@ -21,6 +21,7 @@ from suture.fits.fast import Fast
 from suture.fits.problem import Fit, FitReport, Problem
 from suture.fits.task_loss import TaskLoss
 from suture.optimisers import Adam, Cosine
+from suture.stitches.base import Shape
 
 PUBLISHED_START = TaskLoss(
     start=Random(),
@@ -60,6 +61,10 @@ class BestOf(Fit):
     def reads_receiver(self) -> bool:
         """Whether any of them does."""
         return any(fit.reads_receiver for fit in self.fits)
+
+    def reads(self, shape: Shape) -> float:
+        """As many as the one that reads most."""
+        return max(fit.reads(shape) for fit in self.fits)
 
     def fit(self, problem: Problem, stitch: nn.Module) -> FitReport:
         """Fit a copy of the stitch by each, and give the stitch what the best one has."""

@@ -18,6 +18,7 @@ from suture.fits.problem import CurvePoint, Fit, FitReport, Problem, Side
 from suture.fits.standardised import Standardised
 from suture.optimisers import Adam, Cosine, Optimiser, Schedule, set_rate
 from suture.seeds import generator
+from suture.stitches.base import Shape
 
 EVALUATION_CHUNK = 256
 
@@ -75,6 +76,10 @@ class Descending(Fit):
     def reads_receiver(self) -> bool:
         """Whether its start does."""
         return self.start.reads_receiver
+
+    def reads(self, shape: Shape) -> float:
+        """As many as its start reads."""
+        return self.start.reads(shape)
 
     @abstractmethod
     def loss(self, problem: Problem, side: Side, device: torch.device) -> Loss:

@@ -5,9 +5,9 @@
 2. Where only pooling and a linear layer follow, the task loss is convex, and its minimum is computed (``fits.convex``).
 3. Else Adam descends from there on the task loss, in coordinates in which one rate suits nearly all seams
    (``fits.coordinates``), through the receiver's lean suffix where that was seen to agree (``fits.suffixes``). A few
-   steps at each of some rates tell which to take; the steps then come in rounds, each twice as long as the one before
-   and annealed to a rate of zero. A round, other than the first, that lowers the validation loss by less than ``WORTH``
-   of it was the last. The best parameters seen, the start's included, are kept.
+   steps at each of some rates tell which to take; the steps then come in rounds, each three times as long as the one
+   before and annealed to a rate of zero. A round, other than the first, that lowers the validation loss by less than
+   ``WORTH`` of it was the last. The best parameters seen, the start's included, are kept.
 
 bansal2021, section 2, defines the penalty by the smallest task loss over the family; all this is a way towards it, and
 like any descent ends above it. ``BestOf`` tries several starts.
@@ -16,6 +16,7 @@ like any descent ends above it. ``BestOf`` tries several starts.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from math import prod
 from typing import final
 
 import torch
@@ -29,13 +30,15 @@ from suture.fits.least_squares import closed_form, moments
 from suture.fits.problem import CurvePoint, Fit, FitReport, Problem, Side
 from suture.fits.suffixes import Ask, Asking, choose, driven
 from suture.stitches import AffineMap, AffineStitch, Conv, Linear, Moments, Part, Stitch, StridedConv, UpsampledConv
+from suture.stitches.base import Shape
 
-ROWS = 2**18  #: positions from which the closed form's moments are taken, at most
-WORK = 5e9  #: multiply-adds for them, at most
-SAMPLES = 1024  #: samples that they are taken from in any case, if there are so many
+ROWS = 2**15  #: positions from which the closed form's moments are taken
+WORK = 5e9  #: multiply-adds for them, at most, unless samples are few
+SAMPLES = 1024  #: samples that are not few
 RIDGES = (1e-5, 1e-3, 1e-1)  #: candidates, relative to the mean variance of the sender's features
-MORE = 8  #: times as many steps through a short suffix, at most
+MORE = 4  #: times as many steps through a short suffix, at most
 FIRST = 30  #: steps of the first round
+LONGER = 3  #: times as long as a round is the next
 RATE = 0.03  #: of Adam, in the coordinates of the descent, at least
 RATES = 3.0  #: the factor between the rates that are tried, and between the best of a few steps and that of many
 PROBES = 6  #: steps that each is tried for
@@ -54,9 +57,8 @@ class Fast(Fit):
     """The closed form, then a short descent on the task loss until the validation loss no longer falls.
 
     ``steps`` is the most steps that are taken, of ``batch`` samples each, through a whole receiver; through a suffix,
-    which costs less, as many more as it is a smaller share of that, but at most ``MORE`` times as many. 0 leaves it at
-    the closed form. A family that has no closed form begins at random. Raises ``FitError`` where the loss is not finite
-    at any rate.
+    which costs less, more (see ``most``). 0 leaves it at the closed form. A family that has no closed form begins at
+    random. Raises ``FitError`` where the loss is not finite at any rate.
     """
 
     steps: int = 240
@@ -65,6 +67,18 @@ class Fast(Fit):
     def __post_init__(self) -> None:
         if self.steps < 0 or self.batch < 1:
             raise FitError(f"{self}: steps must be at least 0, and batch at least 1")
+
+    def reads(self, shape: Shape) -> float:
+        """Enough for the closed form."""
+        return enough(shape)
+
+    def most(self, share: float) -> int:
+        """The most steps through a suffix that is this share of the receiver's operations.
+
+        They grow by the square root of what a step saves, so that the cost of the seam falls by it; at most ``MORE``
+        times ``steps``.
+        """
+        return round(self.steps / math.sqrt(max(share, MORE**-2)))
 
     def fit(self, problem: Problem, stitch: nn.Module) -> FitReport:
         """Fit the stitch in place and leave it in evaluation mode."""
@@ -100,8 +114,7 @@ class Fast(Fit):
         self, problem: Problem, plain: "_Plain", maps: list[AffineMap], notes: tuple[str, ...]
     ) -> Asking[FitReport]:
         descent = _Descent(problem, plain.stitch, self.batch)
-        most = round(self.steps / max(problem.share, 1 / MORE))
-        steps, converged = yield from descent.run(most)
+        steps, converged = yield from descent.run(self.most(problem.share))
         plain.write(maps)
         return FitReport(steps, converged, tuple(descent.curve), notes=notes)
 
@@ -170,13 +183,21 @@ def _closed_forms(problem: Problem, plain: _Plain) -> list[AffineMap]:
     return maps
 
 
+def enough(shape: Shape) -> int:
+    """Samples from which a map to tensors of a shape is told: ``ROWS`` positions, but not few samples."""
+    return max(SAMPLES, ROWS // prod(shape[1:] if len(shape) > 2 else shape[:-1]))
+
+
+def sufficient(shape: Shape, rows: int, features: int) -> int:
+    """Samples that moments are taken from, of each of which there are so many rows of so many features."""
+    return min(enough(shape), max(SAMPLES, int(WORK / (rows * features**2))))
+
+
 def _moments(side: Side, part: Part) -> Moments:
     """Moments from as many samples as a map of so many features needs; products in float32."""
-    x = side.activations
+    x, expected = side.activations, side.expected()
     rows, features = part.reads(x[:1]).shape
-    expected = side.expected()
-    most = max(rows, len((part.each or part.gives)(expected[:1])))
-    some = max(SAMPLES, min(ROWS // most, int(WORK / (rows * features**2))))
+    some = sufficient(tuple(expected.shape[1:]), rows, features)
     made = moments(x[:some], expected[:some].to(x.device), part, torch.float32)
     return Moments(*(getattr(made, each.name).cpu() for each in fields(made)))
 
@@ -222,7 +243,7 @@ class _Descent:
                 self.coordinates.restore(self.best)
                 adam = self._adam(rate)
             else:
-                converged, length = fallen < WORTH and length > FIRST, 2 * length
+                converged, length = fallen < WORTH and length > FIRST, LONGER * length
         if not math.isfinite(float(self.losses.mean())):
             raise FitError(f"the validation loss of {self.problem.where} is not finite at any rate that was tried")
         self.coordinates.restore(self.best)

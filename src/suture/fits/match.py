@@ -5,6 +5,7 @@ inputs", by mean squared error, and never sees the task. Where it ends, a least-
 the published experiment, and serves families that have no closed form.
 """
 
+import math
 from dataclasses import dataclass
 from typing import final
 
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from suture.fits.descent import Descending, Loss, Random
 from suture.fits.problem import Fit, Problem, Side
+from suture.stitches.base import Shape
 
 
 @final
@@ -30,6 +32,10 @@ class MatchActivations(Descending):
     def reads_receiver(self) -> bool:
         """It matches them."""
         return True
+
+    def reads(self, shape: Shape) -> float:
+        """All."""
+        return math.inf
 
     def loss(self, problem: Problem, side: Side, device: torch.device) -> Loss:
         """Give the mean squared error of what the stitch gives."""

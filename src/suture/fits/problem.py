@@ -1,5 +1,6 @@
 """What a fit is given: the seam as data, and a stitch to change in place."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass
@@ -12,6 +13,7 @@ from suture.lean import Lean
 from suture.network import Frozen
 from suture.spelling import spell
 from suture.stitches import Stitch
+from suture.stitches.base import Shape
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,8 +21,8 @@ class Side:
     """One data role seen from the seam.
 
     ``activations`` are the sender's at its cut, ``(n, *sender shape)``; ``labels`` are ``(n,)``; ``expected()`` gives
-    the receiver's own activations at its cut, ``(n, *receiver shape)``, and ``outputs()`` its own outputs
-    ``(n, outputs)``, in the same order.
+    the receiver's own activations at its cut, ``(n, *receiver shape)``, of the first samples where the fit ``reads`` no
+    more, and ``outputs()`` its own outputs ``(n, outputs)``, in the same order.
     """
 
     activations: Tensor
@@ -85,6 +87,10 @@ class Fit(ABC):
     def reads_receiver(self) -> bool:
         """Whether it asks for the receiver's own activations, which are then computed beforehand; if in doubt, yes."""
         return True
+
+    def reads(self, shape: Shape) -> float:
+        """Of how many samples, from the first on, it asks for those ``(n, *shape)``; all of them, if in doubt."""
+        return math.inf if self.reads_receiver else 0
 
     @abstractmethod
     def fit(self, problem: Problem, stitch: nn.Module) -> FitReport:

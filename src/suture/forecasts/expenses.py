@@ -14,7 +14,7 @@ from math import prod
 from suture.activations import CHUNK, MANY, Need
 from suture.fits import BestOf, Descending, Fast, Fit, LeastSquares, MatchActivations, Narrower, Random
 from suture.fits.coordinates import PROBED
-from suture.fits.fast import FIRST, HELD_OUT, MORE, PROBES
+from suture.fits.fast import FIRST, HELD_OUT, LONGER, PROBES
 from suture.forecasts.paces import Kind, NetworkPace, Pace, StitchPaces, interval_pace, network_pace, total
 from suture.network import Network
 from suture.noise import ClusteredNoise
@@ -115,10 +115,10 @@ class Expenses:
             return 0.0
         forward, training = self._suffix(trial)
         lean = self._pace(trial.receiver).lean
-        most = round(fit.steps / max(_share(trial), 1 / MORE))
+        most = fit.most(_share(trial))
         lengths = [min(FIRST, most)]
-        while sum(lengths) + 2 * lengths[-1] <= most / 2:
-            lengths.append(2 * lengths[-1])
+        while sum(lengths) + LONGER * lengths[-1] <= most / 2:
+            lengths.append(LONGER * lengths[-1])
         tried = _RATES * PROBES if most > 2 * FIRST else 0
         batch = min(fit.batch, len(trial.fit_data))
         step = (pace.step + training * lean[1]).over(batch, batch) + _STEP

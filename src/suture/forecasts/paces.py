@@ -191,14 +191,13 @@ def stitch_pace(kind: Kind, device: torch.device) -> StitchPace:
         )
         parts = family.parts(stitch, x) if isinstance(family, AffineStitch) else ()
         most = min((part.most for part in parts if part.most), default=2**62)
-        few = min((_moments_from(part, x) for part in parts), default=2**62)
+        few = min((_moments_from(part, x, tuple(y.shape[1:])) for part in parts), default=2**62)
     return StitchPace(forward, step, solve, most, quick, min(most, few))
 
 
-def _moments_from(part: Part, x: Tensor) -> int:
+def _moments_from(part: Part, x: Tensor, shape: tuple[int, ...]) -> int:
     """How many samples ``Fast`` takes moments from, at most."""
-    rows, features = part.reads(x[:1]).shape
-    return max(fast.SAMPLES, min(fast.ROWS // rows, int(fast.WORK / (rows * features**2))))
+    return fast.sufficient(shape, *part.reads(x[:1]).shape)
 
 
 def interval_pace(samples: int) -> float:
