@@ -26,7 +26,8 @@ LAYERS = {
     "data.variants.colours data.variants.stacked data.variants.known data.variants data.hub data.load data noise "
     "tensorfiles memory activation_folder activations intervals scores optimisers fits.problem fits.least_squares "
     "fits.standardised fits.descent fits.task_loss fits.match fits.narrower fits.suffixes fits.coordinates fits.convex "
-    "fits.fast fits.together fits.best_of fits recipes scoring indices.matrices indices.cka indices",
+    "fits.fast fits.together fits.best_of fits recipes scoring indices.matrices indices.cka indices "
+    "complexity.base complexity.landscape complexity.curvature complexity.size complexity.ranks complexity.rows complexity",
     "measurement": "cards trial together controls plans records table depth",
     "execution": "store_files store_plans store claims inspection forecasts.paces forecasts.expenses "
     "forecasts.footprint forecasts.forecast forecasts runners.base runners.progress runners.shipping runners.tasks "
