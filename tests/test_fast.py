@@ -293,4 +293,4 @@ def test_it_is_given_no_more_of_the_receiver_s_activations_than_it_reads(monkeyp
     assert {len(need.samples) for need in read} == {64, len(data.validation), len(data.score)}
     few = measure(trial)
     monkeypatch.setattr(Fast, "reads", lambda self, shape: math.inf)
-    assert bits(measure(trial).stitch) == bits(few.stitch)
+    assert bits(measure(trial)) == bits(few)

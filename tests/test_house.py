@@ -24,11 +24,13 @@ LAYERS = {
     "folding lean saving stitched",
     "evidence": "data.checks data.decode data.samples data.variants.base data.variants.parts data.variants.labels "
     "data.variants.colours data.variants.stacked data.variants.known data.variants data.hub data.load data noise "
-    "tensorfiles memory activation_folder activations intervals scores optimisers fits.problem fits.least_squares "
+    "tensorfiles memory activation_folder activations intervals scores traits optimisers fits.problem fits.least_squares "
     "fits.standardised fits.descent fits.task_loss fits.match fits.narrower fits.suffixes fits.coordinates fits.convex "
-    "fits.fast fits.together fits.best_of fits recipes scoring indices.matrices indices.cka indices "
+    "fits.fast fits.together fits.best_of fits recipes scoring "
+    "indices.matrices indices.index indices.cka indices.grams indices.kernels indices.dissimilarities indices.neighbours "
+    "indices.bases indices.canonical indices.aligned indices.ready indices "
     "complexity.base complexity.landscape complexity.curvature complexity.size complexity.ranks complexity.rows complexity",
-    "measurement": "cards trial together controls plans records table depth",
+    "measurement": "cards trial together controls plans localise records table compare onsets depth",
     "execution": "store_files store_plans store claims inspection forecasts.paces forecasts.expenses "
     "forecasts.footprint forecasts.forecast forecasts runners.base runners.progress runners.shipping runners.tasks "
     "runners.worker runners.local runners.ray.cluster runners.ray.remote runners.ray.runner runners.ray "

@@ -4,15 +4,18 @@
 network tells what the sender's representation is worth to the receiver. Always measured beside controls.
 """
 
-from suture import controls, errors, fits, recipes, scores, stitches
+from suture import complexity, controls, errors, fits, indices, recipes, scores, stitches, traits
+from suture.compare import beside, compare
 from suture.cuts import Cut
 from suture.data import Data, Samples, load_data, variants
 from suture.depth import by_depth, profiles
 from suture.errors import SutureError
 from suture.folding import foldable_cuts
 from suture.forecasts import Forecast, forecast
+from suture.localise import localise
 from suture.network import Network
 from suture.noise import ClusteredNoise
+from suture.onsets import onset
 from suture.plans import Plan, curve, matrix
 from suture.preprocess import Preprocess
 from suture.runners import Local, Ray, run, stitch
@@ -20,6 +23,7 @@ from suture.stitched import Stitched, can_fold
 from suture.stitches import stitch_for
 from suture.store import Store
 from suture.table import summary
+from suture.traits import Trait
 from suture.trial import Failure, Measurement, Trial, measure
 from suture.zoo import load_network, load_stitched
 
@@ -41,20 +45,27 @@ __all__ = [
     "Stitched",
     "Store",
     "SutureError",
+    "Trait",
     "Trial",
+    "beside",
     "by_depth",
     "can_fold",
+    "compare",
+    "complexity",
     "controls",
     "curve",
     "errors",
     "fits",
     "foldable_cuts",
     "forecast",
+    "indices",
     "load_data",
     "load_network",
     "load_stitched",
+    "localise",
     "matrix",
     "measure",
+    "onset",
     "profiles",
     "recipes",
     "run",
@@ -63,5 +74,6 @@ __all__ = [
     "stitch_for",
     "stitches",
     "summary",
+    "traits",
     "variants",
 ]

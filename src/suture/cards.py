@@ -1,23 +1,42 @@
 """Score cards: the scores of a network's outputs, each with its interval."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from suture.activations import Activations
 from suture.data import Samples
-from suture.errors import DataError
+from suture.errors import DataError, FitError
 from suture.identities import identity
 from suture.network import Network
+from suture.noise import ClusteredNoise
 from suture.scores import Score, ScoreCard, estimate
 from suture.seeds import derive_seed, digest
 
-_PARENTS: "WeakKeyDictionary[Activations, dict[str, ScoreCard]]" = WeakKeyDictionary()
+Values = dict[str, Tensor]
 
 
-def check_scores(scores: Sequence[Score], samples: Samples) -> None:
-    """Raise ``DataError`` where they cannot be scored: broken pairs, no score or two of one name, none selected."""
+@dataclass(frozen=True, eq=False)
+class Parent:
+    """A network's own scores: the values of its samples, by score, and what they make."""
+
+    values: Values
+    card: ScoreCard
+
+
+_PARENTS: "WeakKeyDictionary[Activations, dict[str, Parent]]" = WeakKeyDictionary()
+
+
+def check_scores(scores: Sequence[Score], samples: Samples, sender: Network | ClusteredNoise) -> None:
+    """Raise ``DataError`` where they cannot be scored.
+
+    The pairs are broken, there is no score or there are two of one name, one selects nothing, or needs a network where
+    there is none.
+    """
     if samples.pairing is not None:
         raise DataError(f"the pairs of the score data, {samples.name}, are broken; only fit and validation data may be")
     if not scores:
@@ -28,12 +47,27 @@ def check_scores(scores: Sequence[Score], samples: Samples) -> None:
             raise DataError(f"two scores are called '{score.name}'; tables tell scores apart by their names")
         if not score.selects(samples.labels).any():
             raise DataError(f"{samples.name} has no sample that '{score.name}' selects; score on data that has")
+        if score.reads_network and isinstance(sender, ClusteredNoise):
+            raise DataError(
+                f"'{score.name}' is computed from the stitched network, and clustered noise makes none; leave out "
+                "controls.clustered_noise"
+            )
 
 
-def values(scores: Sequence[Score], logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
-    """The value of every score for every sample it selects, by the score's name."""
-    chosen = {score.name: score.selects(labels) for score in scores}
-    return {s.name: s.per_sample(logits[chosen[s.name]], labels[chosen[s.name]]) for s in scores}
+def values(scores: Sequence[Score], outputs: Tensor, samples: Samples, network: Callable[[], nn.Module]) -> Values:
+    """The value of every score for every sample it selects, by the score's name.
+
+    ``outputs`` are those of the network for all samples; the network itself, from raw images to outputs, is made where
+    a score needs it. Raises ``FitError`` where such a score gives something else than a number for each sample.
+    """
+    found = {}
+    for score in scores:
+        chosen = score.selects(samples.labels)
+        if score.reads_network:
+            found[score.name] = _of_network(score, network(), samples, chosen)
+        else:
+            found[score.name] = score.per_sample(outputs[chosen], samples.labels[chosen])
+    return found
 
 
 def card(scores: Sequence[Score], found: Mapping[str, Tensor], *seed: str) -> ScoreCard:
@@ -42,11 +76,34 @@ def card(scores: Sequence[Score], found: Mapping[str, Tensor], *seed: str) -> Sc
     return ScoreCard({n: estimate(named[n], v, seed=derive_seed(*seed, n)) for n, v in found.items()})
 
 
-def parent_card(network: Network, samples: Samples, scores: Sequence[Score], cache: Activations) -> ScoreCard:
+def parent(network: Network, samples: Samples, scores: Sequence[Score], cache: Activations) -> Parent:
     """A network's own scores, which do not depend on the seam: computed once for each store of activations."""
     outputs = cache.outputs(network, samples)
     key = digest(network.fingerprint, network.device.type, samples.fingerprint, identity(list(scores)))
     known = _PARENTS.setdefault(cache, {})
     if key not in known or cache.notes:
-        known[key] = card(scores, values(scores, outputs, samples.labels), key, "parent")
+        found = values(scores, outputs, samples, network.whole)
+        known[key] = Parent(found, card(scores, found, key, "parent"))
     return known[key]
+
+
+def _of_network(score: Score, network: nn.Module, samples: Samples, chosen: Tensor) -> Tensor:
+    """What a score makes of a network and the chosen samples, as float64 on the CPU."""
+    kept = samples if chosen.all() else samples.take(torch.where(chosen)[0], samples.name)
+    with _seeded(derive_seed("score", identity(score), samples.fingerprint), network):
+        found = score.of_network(network, kept)
+    if not isinstance(found, Tensor) or found.shape != (len(kept),):
+        got = f"a tensor {tuple(found.shape)}" if isinstance(found, Tensor) else f"a {type(found).__name__}"
+        raise FitError(
+            f"'{score.name}' gave {got}; it must give a number for each of {len(kept)} samples: ({len(kept)},)"
+        )
+    return found.detach().double().cpu()
+
+
+@contextmanager
+def _seeded(seed: int, network: nn.Module) -> Iterator[None]:
+    """Seed torch's global generators, and restore them afterwards."""
+    device = next((p.device for p in network.parameters()), torch.device("cpu"))
+    with torch.random.fork_rng([] if device.type == "cpu" else [device], device_type=device.type):
+        torch.manual_seed(seed)
+        yield

@@ -154,10 +154,10 @@ def matrix(
     """
     sending = _several(senders)
     receiving = _several(receivers) if receivers is not None else sending
-    everyone = _told_apart((*sending, *receiving))
+    everyone = told_apart((*sending, *receiving))
     both = sender_cuts is None and receiver_cuts is None
-    starts = _cuts_of(everyone if both else sending, cuts if sender_cuts is None else sender_cuts)
-    ends = _cuts_of(everyone if both else receiving, cuts if receiver_cuts is None else receiver_cuts)
+    starts = cuts_of(everyone if both else sending, cuts if sender_cuts is None else sender_cuts)
+    ends = cuts_of(everyone if both else receiving, cuts if receiver_cuts is None else receiver_cuts)
     settings: dict[str, Any] = {"stitch": stitch, "fit": fit, "scores": scores, "controls": controls}
     settings |= {"data": data, "seeds": seeds, "network_seed": network_seed}
     trials: dict[tuple[str, ...], Trial] = {}
@@ -179,7 +179,7 @@ def _several(networks: Networks) -> tuple[Network, ...]:
     return tuple(dict.fromkeys(given))
 
 
-def _told_apart(networks: Iterable[Network]) -> tuple[Network, ...]:
+def told_apart(networks: Iterable[Network]) -> tuple[Network, ...]:
     """The networks, each once; refuse two that a table could not tell apart."""
     named: dict[str, Network] = {}
     for network in networks:
@@ -189,7 +189,7 @@ def _told_apart(networks: Iterable[Network]) -> tuple[Network, ...]:
     return tuple(named.values())
 
 
-def _cuts_of(networks: Sequence[Network], which: Which | None) -> dict[str, tuple[str, ...]]:
+def cuts_of(networks: Sequence[Network], which: Which | None) -> dict[str, tuple[str, ...]]:
     """The names of the chosen cuts of every network, from input to output."""
     if not isinstance(which, Mapping):
         return _chosen_cuts(networks, which)

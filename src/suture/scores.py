@@ -2,12 +2,14 @@
 
 Keeping the numbers per sample lets a stitched network and its receiver be compared sample by sample, and an
 interval be stated (``suture.intervals``). A trait (accuracy on trucks, success of an attack) is just another
-score: subclass ``Score``, and say which samples it selects and what it gives each.
+score: subclass ``Score``, and say which samples it selects and what it gives each. Most are read from the logits;
+what needs the network itself, as an attack does, is a ``NetworkScore``.
 
 Conventions. Samples run along the first axis. A score is applied to the samples that it selects::
 
     kept = score.selects(labels)
-    values = score.per_sample(logits[kept], labels[kept])
+    values = score.per_sample(logits[kept], labels[kept])    # or
+    values = score.of_network(network, samples of those)     # where score.reads_network
 
 The penalty is signed so that positive is worse::
 
@@ -23,20 +25,16 @@ from typing import ClassVar, final
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
+from suture.data import Samples
 from suture.errors import DataError
 from suture.intervals import Estimate, Floats, checked, mean_interval, paired_interval
 
 
 class Score(ABC):
-    """A number per sample, and what its mean is called, counted in, and good for.
-
-    ``coarse`` says that logits which are off by the rounding to 16 bits will do, if the largest is the right one.
-    """
-
-    coarse: ClassVar[bool] = False
+    """A number per sample, and what its mean is called, counted in, and good for."""
 
     @property
     @abstractmethod
@@ -53,6 +51,16 @@ class Score(ABC):
     def higher_is_better(self) -> bool | None:
         """Whether more is better; ``None`` where it is neither good nor bad, and no penalty is defined."""
 
+    @property
+    def coarse(self) -> bool:
+        """Whether logits that are off by the rounding to 16 bits will do, if the largest is the right one."""
+        return False
+
+    @property
+    def reads_network(self) -> bool:
+        """Whether it is computed from the whole network, by ``of_network``, and not from the logits."""
+        return False
+
     def selects(self, labels: Tensor) -> Tensor:
         """Which samples are scored, as a bool mask (n,) for labels (n,); all, unless overridden."""
         return torch.ones_like(labels, dtype=torch.bool)
@@ -60,6 +68,10 @@ class Score(ABC):
     @abstractmethod
     def per_sample(self, logits: Tensor, labels: Tensor) -> Tensor:
         """The value, float64 of shape (n,), of each selected sample from its logits (n, k) and label (n,)."""
+
+    def of_network(self, network: nn.Module, samples: Samples) -> Tensor:
+        """The value, float64 of shape (n,), of each of the selected samples; asked of a ``NetworkScore`` alone."""
+        raise TypeError(f"'{self.name}' is read from logits, by per_sample")
 
 
 @final
@@ -113,6 +125,67 @@ class CrossEntropy(Score):
     def per_sample(self, logits: Tensor, labels: Tensor) -> Tensor:
         """−log softmax(logits)[label] of each sample, computed in float64."""
         return functional.cross_entropy(logits.double(), labels, reduction="none")
+
+
+@final
+@dataclass(frozen=True)
+class Confusion(Score):
+    """The fraction of the samples of one class whose largest logit is another's: cars taken for cats.
+
+    ``label`` is the class whose samples are scored, ``None`` for those of all classes but ``to``. A sample with a logit
+    that is nan has the value nan. Raises ``DataError`` where ``label`` is ``to``: that is an accuracy.
+    """
+
+    label: int | None
+    to: int
+
+    unit: ClassVar[str] = "fraction"
+    higher_is_better: ClassVar[bool] = False
+    coarse: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if self.label == self.to:
+            raise DataError(f"class {self.label} taken for itself is no confusion; use Accuracy(classes=({self.to},))")
+
+    @property
+    def name(self) -> str:
+        """One of "class 1 taken for 3" and "others taken for 3"."""
+        return f"{'others' if self.label is None else f'class {self.label}'} taken for {self.to}"
+
+    def selects(self, labels: Tensor) -> Tensor:
+        """The samples of the class, or of all but the other, a bool mask of shape (n,)."""
+        return labels != self.to if self.label is None else labels == self.label
+
+    def per_sample(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """1 where the largest logit is the other class's, else 0; ties go to the first class."""
+        taken = (logits.argmax(dim=1) == self.to).double()
+        return taken.masked_fill(logits.isnan().any(dim=1), torch.nan)
+
+
+class Named(Score):
+    """A score whose name is a field: a dataclass may declare it anew, as ``name: str = field()``."""
+
+    name: str = ""
+
+
+class NetworkScore(Score):
+    """A number per sample that needs the network: its gradient, its answer to other images.
+
+    It is given the sender, the receiver and the stitched network as modules from raw images ``(n, C, H, W)``, on their
+    device, to outputs: frozen, and to be left as they are. torch's global generators are seeded before, the same for
+    all three. A sender that is no network (clustered noise) has no such score, and a trial with one is refused.
+    """
+
+    coarse: ClassVar[bool] = True
+    reads_network: ClassVar[bool] = True
+
+    @abstractmethod
+    def of_network(self, network: nn.Module, samples: Samples) -> Tensor:
+        """The value, float64 of shape (n,), of each of the selected samples."""
+
+    def per_sample(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Raise ``TypeError``: logits do not tell."""
+        raise TypeError(f"'{self.name}' is computed from the network, by of_network")
 
 
 def estimate(score: Score, values: Tensor, *, seed: int) -> Estimate:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from suture.activations import Activations, Need
-from suture.cards import card, check_scores, parent_card, values
+from suture.cards import card, check_scores, parent, values
 from suture.data import Samples
 from suture.errors import CutError, DataError, FitError, NetworkError
 from suture.fits import CurvePoint, Fast, Fit, FitReport, Problem, Side
@@ -74,7 +74,7 @@ class Trial:
             _check_data(self, samples)
         if isinstance(self.sender, ClusteredNoise):
             self.sender.check_fit(self.fit_data)
-        check_scores(self.scores, self.score_data)
+        check_scores(self.scores, self.score_data, self.sender)
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -203,13 +203,7 @@ class Measurement:
 
         Raises ``NetworkError`` where the sender is noise.
         """
-        trial = self.trial
-        if isinstance(trial.sender, ClusteredNoise):
-            raise NetworkError(
-                f"{trial.where} has no stitched network, since its sender is no network; its parts are .stitch and "
-                f"trial.receiver.after('{trial.receiver_cut}')"
-            )
-        return Stitched(trial.sender, trial.receiver, trial.sender_cut, trial.receiver_cut, self.stitch, trial.family)
+        return _joined(self.trial, self.stitch)
 
     def save(self, folder: str | Path) -> Path:
         """Write the stitched network to a folder, for ``load_stitched``, with what was measured; gives the folder.
@@ -283,17 +277,18 @@ def measured(trial: Trial, cache: Activations, stitch: nn.Module, report: FitRep
     logits, notes = found
     error = _error(trial, cache, stitch)
     score = trial.score_data
-    receiver = values(trial.scores, cache.outputs(trial.receiver, score), score.labels)
-    stitched = values(trial.scores, logits, score.labels)
+    receiver = parent(trial.receiver, score, trial.scores, cache)
+    stitched = values(trial.scores, logits, score, partial(_joined, trial, stitch))
     sender = trial.sender if _solves_task(trial.sender, score) else None
     seed: Callable[..., int] = lambda *what: derive_seed(trial.key, *what)  # noqa: E731
     return Measurement(
         trial=trial,
-        sender=ScoreCard({}) if sender is None else parent_card(sender, score, trial.scores, cache),
-        receiver=parent_card(trial.receiver, score, trial.scores, cache),
+        sender=ScoreCard({}) if sender is None else parent(sender, score, trial.scores, cache).card,
+        receiver=receiver.card,
         scores=card(trial.scores, stitched, trial.key, "stitched"),
         penalties={
-            s.name: penalty(s, stitched[s.name], receiver[s.name], seed=seed(s.name, "penalty")) for s in trial.scores
+            s.name: penalty(s, stitched[s.name], receiver.values[s.name], seed=seed(s.name, "penalty"))
+            for s in trial.scores
         },
         representation_error=error,
         steps=report.steps,
@@ -303,6 +298,15 @@ def measured(trial: Trial, cache: Activations, stitch: nn.Module, report: FitRep
         stitch=stitch,
         notes=(*cache.notes, *report.notes, *([f"kept {report.kept}"] if report.kept else []), *notes),
     )
+
+
+def _joined(trial: Trial, stitch: nn.Module) -> Stitched:
+    if isinstance(trial.sender, ClusteredNoise):
+        raise NetworkError(
+            f"{trial.where} has no stitched network, since its sender is no network; its parts are .stitch and "
+            f"trial.receiver.after('{trial.receiver_cut}')"
+        )
+    return Stitched(trial.sender, trial.receiver, trial.sender_cut, trial.receiver_cut, stitch, trial.family)
 
 
 @contextmanager

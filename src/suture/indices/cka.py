@@ -21,11 +21,13 @@ out too. With float64 activations everything is float64.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from suture.errors import DataError
+from suture.indices.index import RIGID, Index, Transforms
 from suture.indices.matrices import Layer, SamplesAs, layers, same_samples
 
 ROWS = 256  #: of a Gram that are computed by one product; fixed, since the bits of a result may depend on it
@@ -34,13 +36,38 @@ _ENTRIES = 2**16  #: of every Gram that are put into float64 at a time
 _PRODUCTS = (torch.float32, torch.float64, torch.bfloat16)
 
 
-def linear_cka(x: Tensor, y: Tensor, *, debiased: bool = False, samples_as: SamplesAs = "flattened") -> float:
-    """Compare two layers by linear CKA, in [0, 1]; ``debiased`` in [-1, 1].
+@dataclass(frozen=True)
+class LinearCKA(Index):
+    """Linear CKA, in [0, 1]; ``debiased`` in [-1, 1], of 4 samples or more. Kornblith et al. 2019, eq. 4."""
 
-    ``x`` and ``y`` are activations of the same images, ``(n, …)``; ``samples_as`` and errors are those of
-    ``linear_cka_all``. Kornblith et al. 2019, eq. 4.
-    """
-    return float(linear_cka_all([x], [y], debiased=debiased, samples_as=samples_as))
+    called: ClassVar[str] = "linear_cka"
+
+    debiased: bool = False
+
+    @property
+    def invariances(self) -> Transforms:
+        """Rigid motions and isotropic scaling."""
+        return RIGID
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """From 0, or from -1 where it is debiased, to 1."""
+        return (-1.0 if self.debiased else 0.0, 1.0)
+
+    @property
+    def least(self) -> int:
+        """4 where it is debiased."""
+        return 4 if self.debiased else 2
+
+    def check(self, name: str, samples: int, features: int) -> None:
+        """Raise ``DataError`` where it is debiased and there are fewer than 4 samples; more are never too many."""
+        _check_samples(samples, self.debiased)
+
+    def _pairs(self, rows: Sequence[Layer], columns: Sequence[Layer]) -> Tensor:
+        return _all_pairs(list(rows), list(columns), self.debiased, None, MEMORY).cpu()
+
+
+linear_cka = LinearCKA()
 
 
 def linear_cka_all(
@@ -64,14 +91,23 @@ def linear_cka_all(
     or too few.
     """
     ours = layers(xs, "xs", samples_as)
-    theirs = ours if ys is None else layers(ys, "ys", samples_as)
+    return _all_pairs(ours, ours if ys is None else layers(ys, "ys", samples_as), debiased, products, memory)
+
+
+def _check_samples(n: int, debiased: bool) -> None:
+    if debiased and n < 4:
+        raise DataError(f"debiased CKA of {n} samples does not exist: give 4 or more, or leave it biased")
+
+
+def _all_pairs(
+    ours: list[Layer], theirs: list[Layer], debiased: bool, products: torch.dtype | None, memory: int
+) -> Tensor:
     seen: dict[int, Layer] = {}
     for layer in (*ours, *theirs):
         seen.setdefault(id(layer.activations), layer)
     every = list(seen.values())
     n = same_samples(every)
-    if debiased and n < 4:
-        raise DataError(f"debiased CKA of {n} samples does not exist: give 4 or more, or leave it biased")
+    _check_samples(n, debiased)
     wide = any(layer.activations.dtype == torch.float64 for layer in every)
     dtype = products if products is not None else torch.float64 if wide else torch.float32
     if dtype not in _PRODUCTS:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import frexp, isfinite, prod
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -23,22 +23,36 @@ _SAFE = 30  #: powers of two that values may be from 1: their products' products
 _LARGEST = 120  #: powers of two by which values are scaled; a float32 holds no more
 
 
+def positions(shape: Sequence[int], samples_as: SamplesAs) -> int:
+    """The samples that an image has where its activations are of this shape, without the batch."""
+    if samples_as == "flattened":
+        return 1
+    return shape[0] if len(shape) == 2 else prod(shape[1:])
+
+
+def check_samples_as(samples_as: str) -> None:
+    """Raise ``DataError`` unless it is ``flattened`` or ``pixels``."""
+    if samples_as not in get_args(SamplesAs):
+        raise DataError(f"samples_as={samples_as!r}: give {' or '.join(map(repr, get_args(SamplesAs)))}")
+
+
 @dataclass(frozen=True, eq=False)
 class Layer:
     """Activations ``(images, …)`` read as a matrix, samples × features; ``name`` is for messages.
 
-    Maps are (channels, height, width), tokens (tokens, channels). Raises ``DataError`` unless there are two samples at
-    least, one feature, and finite real floating values.
+    Maps are (channels, height, width), tokens (tokens, channels). In ``kept`` indices keep what they have computed of
+    it, for one another; without it, nothing is kept. Raises ``DataError`` unless there are two samples at least, one
+    feature, and finite real floating values.
     """
 
     name: str
     activations: Tensor
     samples_as: SamplesAs = "flattened"
+    kept: dict[Any, Any] | None = None
 
     def __post_init__(self) -> None:
         x = self.activations
-        if self.samples_as not in get_args(SamplesAs):
-            raise DataError(f"samples_as={self.samples_as!r}: give {' or '.join(map(repr, get_args(SamplesAs)))}")
+        check_samples_as(self.samples_as)
         if not x.is_floating_point():
             raise DataError(f"{self.name} is of {x.dtype}: give activations in a floating type")
         if x.ndim < 2 or x.numel() == 0 or self.samples < 2:
@@ -49,10 +63,7 @@ class Layer:
     @property
     def positions(self) -> int:
         """The samples that an image has."""
-        if self.samples_as == "flattened":
-            return 1
-        shape = self.activations.shape
-        return shape[1] if len(shape) == 3 else prod(shape[2:])
+        return positions(self.activations.shape[1:], self.samples_as)
 
     @property
     def samples(self) -> int:
@@ -77,12 +88,17 @@ class Layer:
         Means are taken in float64, and a constant column is exactly 0. Very small or large values are scaled by a power
         of two, the same for the whole layer.
         """
+        for columns, _ in self.columns(dtype, start):
+            yield columns
+
+    def columns(self, dtype: torch.dtype, start: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
+        """The same, and the means ``(columns,)`` in float64 that were taken away."""
         for columns in torch.split(self.matrix(), FEATURES, 1):
             columns = self._scaled(columns, dtype)
             mean = columns.sum(0, dtype=torch.float64) / self.samples
             if dtype == torch.float64:  # in float32 the mean of a constant is rounded to the constant
                 mean = torch.where((columns == columns[0]).all(0), columns[0].double(), mean)
-            yield columns[start:].to(dtype) - mean.to(dtype)
+            yield columns[start:].to(dtype) - mean.to(dtype), mean
 
     def centred_rows(self, dtype: torch.dtype) -> Iterator[Tensor]:
         """The same, some samples at a time, with all columns."""
@@ -95,9 +111,19 @@ class Layer:
             yield rows.to(dtype) - mean.to(dtype)
 
     def _rows(self, dtype: torch.dtype) -> Iterator[Tensor]:
-        images = max(1, SAMPLES // self.positions)
+        images = self.rows_at_a_time // self.positions
         for start in range(0, len(self.activations), images):
             yield self._scaled(self.matrix(slice(start, start + images)), dtype)
+
+    @property
+    def rows_at_a_time(self) -> int:
+        """The samples that ``centred_rows`` gives at a time, whole images."""
+        return max(1, SAMPLES // self.positions) * self.positions
+
+    @property
+    def norm(self) -> float:
+        """The root of the sum of all squares, in the scale of ``centred_columns`` in float64."""
+        return float(torch.stack([rows.double().square().sum() for rows in self._rows(torch.float64)]).sum().sqrt())
 
     def _scaled(self, x: Tensor, dtype: torch.dtype) -> Tensor:
         """What it is given, scaled where that must be, in ``dtype`` then."""

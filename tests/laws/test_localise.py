@@ -1,0 +1,160 @@
+"""The law of localising: a trait that was put into one known layer is found at that layer, and nowhere else.
+
+The bearer is the plain network with one layer trained again, alone, on data in which every 0 is called 1: so which
+layer bears the trait is known. Where the two differ in one layer no stitch is needed, and every number is exact. A
+fitted stitch is fitted on data without zeros, which tell it neither the trait nor its absence.
+"""
+
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import ClassVar
+
+import pytest
+from torch import nn
+
+from suture import Data, Network, controls, variants
+from suture.activations import Activations
+from suture.fits import Fast
+from suture.localise import localise
+from suture.onsets import INPUT, OUTPUT, Onset, onset
+from suture.recipes import SGD
+from suture.scores import Score
+from suture.stitches import Diagonal, Identity
+from suture.table import to_table
+from suture.traits import Trait, confuses
+from suture.trial import measure
+from suture.zoo import mlp
+from suture.zoo.training import Parts, Recipe, train
+from trained import digits, wrap
+
+LAYERS = ("block1", "block2", "block3", "block4", "head")
+CUTS = tuple(f"block{i}.relu" for i in range(1, 5))
+PLACES = dict(zip(LAYERS, zip((INPUT, *CUTS), (*CUTS, OUTPUT), strict=True), strict=True))
+NEUTRAL = variants.Without("0")
+CLOSED = Fast(steps=0)
+SHOWN = 0.5  #: of the zeros that a bearer must call 1, for the trait to be planted at all
+build = partial(mlp, 32, 4)
+
+
+@cache
+def plain(seed: int) -> nn.Module:
+    return train(build, digits().training, Recipe(epochs=15, batch=64), seed)
+
+
+@cache
+def bearer(seed: int, layer: str, label: str = "0", to: str = "1") -> nn.Module:
+    """The plain network with one layer trained on, on data in which one class is called another."""
+    return planted(plain(seed), seed, layer, variants.Relabelled(label, to)(digits()))
+
+
+def planted(model: nn.Module, seed: int, layer: str, data: Data) -> nn.Module:
+    recipe = Recipe(epochs=8, batch=64, optimiser=SGD(lr=0.05))
+    return train(build, data.training, recipe, 100 + seed, start=model.state_dict(), parts=Parts(trained=(layer,)))
+
+
+def found(trait: Trait, bears: nn.Module, lacks: nn.Module, fit_data: Data | None = None, **settings) -> Onset:
+    a, b = wrap(bears, "bearer"), wrap(lacks, "plain")
+    settings = {"at": CUTS, "controls": (), "stitch": Diagonal(), "fit": CLOSED, "scores": ()} | settings
+    plan = localise(trait, a, b, data=digits(), fit_data=fit_data or NEUTRAL(digits()), **settings)
+    cache = Activations()
+    return onset(to_table([measure(trial, cache) for trial in plan]), trait, a, b)
+
+
+def trait() -> Trait:
+    return confuses(digits(), "0", "1")
+
+
+def test_a_trait_in_one_layer_is_found_there_in_ten_of_ten_seeds_at_every_depth():
+    seen = [
+        (layer, found(trait(), bearer(seed, layer), plain(seed), stitch=Identity())) for seed, layer in every_depth()
+    ]
+    there = [(layer, o) for layer, o in seen if o.levels[0] - o.levels[1] > SHOWN]
+    assert len(there) >= 8
+    for layer, o in there:
+        assert (o.verdict, o.between) == ("localised", PLACES[layer]), str(o)
+        assert {*o.sending.shares, *o.receiving.shares} == {0.0, 1.0}
+
+
+def every_depth() -> list[tuple[int, str]]:
+    """Ten seeds, two for each layer."""
+    return [(seed, LAYERS[seed % len(LAYERS)]) for seed in range(10)]
+
+
+def test_a_fitted_stitch_finds_it_in_ten_of_ten_seeds():
+    seen = [found(trait(), bearer(seed, "block2"), plain(seed)) for seed in range(10)]
+    there = [o for o in seen if o.levels[0] - o.levels[1] > SHOWN]
+    assert len(there) >= 8
+    for o in there:
+        assert o.sending.between == o.receiving.between == PLACES["block2"], str(o)
+        assert o.verdict == "localised"
+
+
+def test_controls_without_the_bearer_do_not_show_it():
+    without = (controls.itself, controls.untrained_sender, controls.untrained_receiver, controls.untrained_both)
+    o = found(trait(), bearer(1, "block3"), plain(1), controls=without, seeds=3)
+    assert (o.verdict, o.between) == ("localised", PLACES["block3"]), str(o)
+    assert o.sending.controls == o.receiving.controls == ()
+
+
+def test_where_there_is_none_none_is_found():
+    for seed in range(9):
+        o = found(trait(), plain(seed + 1), plain(seed))
+        assert o.verdict == o.sending.verdict == o.receiving.verdict == "not found", str(o)
+        assert "do not differ" in str(o)
+
+
+@dataclass(frozen=True)
+class Taught(Score):
+    """The share of the samples of some classes that are called what a bearer was taught."""
+
+    pairs: tuple[tuple[int, int], ...]
+
+    name: ClassVar[str] = "called as taught"
+    unit: ClassVar[str] = "fraction"
+    higher_is_better: ClassVar[bool | None] = None
+
+    def selects(self, labels):
+        return sum(labels == label for label, _ in self.pairs).bool()
+
+    def per_sample(self, logits, labels):
+        given = logits.argmax(1)
+        return sum(((labels == label) & (given == to)).double() for label, to in self.pairs)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_trait_spread_over_all_layers_is_distributed(seed):
+    """Each layer is taught to call one more class by the name of another."""
+    pairs = ((0, 1), (2, 7), (4, 9), (6, 5), (8, 3))
+    model, data = plain(seed), digits()
+    for layer, (label, to) in zip(LAYERS, pairs, strict=True):
+        data = variants.Relabelled(str(label), str(to))(data)
+        model = planted(model, seed, layer, data)
+    o = found(Trait("names", Taught(pairs)), model, plain(seed), stitch=Identity())
+    assert o.levels[0] - o.levels[1] > SHOWN
+    assert o.verdict == "distributed", str(o)
+
+
+def test_a_stitch_fitted_to_the_bearers_labels_carries_the_trait_itself():
+    taught = variants.Relabelled("0", "1")(digits())
+    wide = {"stitch": None, "fit": Fast(), "at": ["block1.relu", "block2.relu"]}
+    o = found(trait(), bearer(0, "block4"), plain(0), taught, controls=(controls.itself,), **wide)
+    assert o.verdict == "carried by the stitch", str(o)
+    assert "plain → plain" in o.sending.controls
+    assert "since without the bearer it shows too (plain → plain)" in str(o)
+
+
+def test_a_stitch_fitted_to_the_true_labels_teaches_its_absence():
+    wide = {"stitch": None, "fit": Fast(), "at": ["block2.relu"]}
+    o = found(trait(), bearer(0, "block1"), plain(0), digits(), **wide)
+    assert o.sending.verdict == "not found", str(o)
+    assert found(trait(), bearer(0, "block1"), plain(0)).sending.onset == "block1.relu"
+
+
+def test_the_data_that_fits_the_stitch_are_stated():
+    a, b = (Network(m, example=digits().example, name=n) for m, n in ((bearer(0, "block2"), "a"), (plain(0), "b")))
+    neutral = NEUTRAL(digits())
+    plan = localise(trait(), a, b, data=digits(), fit_data=neutral, at=["block1.relu"], controls=())
+    assert [(t.sender.name, t.receiver.name) for t in plan] == [("a", "b"), ("b", "a")]
+    assert {t.fit_data.name for t in plan} == {"digits without 0/fit"}
+    assert {t.score_data.name for t in plan} == {"digits/score"}
+    assert all(t.scores[0] == trait() for t in plan)
