@@ -5,9 +5,10 @@
 2. Where only pooling and a linear layer follow, the task loss is convex, and its minimum is computed (``fits.convex``).
 3. Else Adam descends from there on the task loss, in coordinates in which one rate suits nearly all seams
    (``fits.coordinates``), through the receiver's lean suffix where that was seen to agree (``fits.suffixes``). A few
-   steps at each of some rates tell which to take; the steps then come in rounds, each three times as long as the one
-   before and annealed to a rate of zero. A round, other than the first, that lowers the validation loss by less than
-   ``WORTH`` of it was the last. The best parameters seen, the start's included, are kept.
+   steps at each of some rates tell which to take; the steps then come in rounds, each annealed to a rate of zero and
+   three times as long as the one before, the last as long as steps are left. A round, other than the first, that lowers
+   the validation loss by less than ``WORTH`` of it was the last. The best parameters seen, the start's included, are
+   kept.
 
 bansal2021, section 2, defines the penalty by the smallest task loss over the family; all this is a way towards it, and
 like any descent ends above it. ``BestOf`` tries several starts.
@@ -212,6 +213,11 @@ def _solved(problem: Problem, plain: _Plain, maps: list[AffineMap], head: convex
     return FitReport(found.iterations, True, curve)
 
 
+def _length(planned: int, left: int) -> int:
+    """The steps of a round: what is planned, or all that are left where the next could not be ``LONGER`` in turn."""
+    return planned if left - planned >= LONGER * planned else left
+
+
 class _Descent:
     """Adam from where the stitch is, in rounds, until the validation loss no longer falls.
 
@@ -230,10 +236,9 @@ class _Descent:
         self.best, self.losses = self.coordinates.state(), (yield from self._held_out())
         self._note(0, math.nan)
         rate, done = yield from self._probed(most)
-        length, converged, backed = FIRST, False, 0
+        length, converged, backed = _length(FIRST, most - done), False, 0
         adam = self._adam(rate)
         while done < most and not converged:
-            length = min(length, most - done)
             fit_loss = yield from self._round(adam, rate, length)
             done += length
             fallen = yield from self._kept()
@@ -244,6 +249,7 @@ class _Descent:
                 adam = self._adam(rate)
             else:
                 converged, length = fallen < WORTH and length > FIRST, LONGER * length
+            length = _length(length, most - done)
         if not math.isfinite(float(self.losses.mean())):
             raise FitError(f"the validation loss of {self.problem.where} is not finite at any rate that was tried")
         self.coordinates.restore(self.best)
