@@ -33,8 +33,7 @@ from matplotlib.ticker import FuncFormatter
 from scipy.stats import linregress
 
 import suture
-from suture import Network
-from suture import trial as trial_module
+from suture import Network, measuring
 from suture.activation_folder import ActivationFolder
 from suture.activations import Activations, Need
 from suture.bench.flops import fitted_flops, per_image, shared_flops
@@ -153,8 +152,8 @@ PARTS: list[tuple[str, Any, str]] = [
     ("convex solution", fast, "_solved"),
     ("descent", fast, "driven"),
     ("suffix", suffixes, "answers"),
-    ("scoring", trial_module, "_run"),
-    ("representation error", trial_module, "_error"),
+    ("scoring", measuring, "_run"),
+    ("representation error", measuring, "_error"),
     ("whether frozen", Network, "state_digest"),
 ]
 

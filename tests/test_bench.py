@@ -40,8 +40,9 @@ from suture.bench.methods import LEAST_SQUARES, OURS, PLAIN
 from suture.bench.spending import processor, spending
 from suture.errors import DataError, FitError, StoreError, SutureError
 from suture.fits import LeastSquares, Random, TaskLoss
+from suture.measuring import measure
 from suture.report import bench as report
-from suture.trial import Trial, measure
+from suture.trial import Trial
 from trained import convnets, few_digits, hybrids
 
 CUTS = ("stage1", "stage3", "flatten")

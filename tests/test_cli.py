@@ -19,10 +19,12 @@ import yaml
 from safetensors.torch import save_file
 
 import suture
+from suture import baselines, controls
 from suture import table as tables
+from suture.choices import controls_named
 from suture.cli import main
 from suture.depth import by_depth
-from suture.errors import FitError
+from suture.errors import FitError, SutureError
 from suture.zoo import convnet
 from suture.zoo.recipes import DIGITS
 from suture.zoo.training import train
@@ -628,7 +630,7 @@ def test_help_fits_the_screen_and_has_an_example(run: Run, line: str) -> None:
 
 def test_the_examples_of_the_help_are_accepted(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
-    monkeypatch.setattr("suture.cli._COMMANDS", [lambda chosen, line: seen.append(chosen) or 0] * 12)
+    monkeypatch.setattr("suture.cli._COMMANDS", [lambda chosen, line: seen.append(chosen) or 0] * 16)
     examples = [line for of in COMMANDS for line in re.findall(r"(?m)^  suture (.*)$", run(f"{of} --help")[1])]
     assert [run(example)[0] for example in examples] == [0] * len(examples)
     assert len(seen) == len(examples) >= 17
@@ -692,3 +694,10 @@ def test_a_reader_that_goes_away_ends_the_command_quietly(
         monkeypatch.setattr(sys, "stdout", Closed())
         assert main(["cuts", NET]) == 141
         assert os.path.samestat(os.fstat(pipe.fileno()), os.stat(os.devnull))  # where the rest goes at exit
+
+
+def test_baselines_are_named_beside_controls() -> None:
+    assert controls_named("all,linear-probe") == (*controls.DEFAULT, baselines.linear_probe)
+    assert controls_named("plugged in, itself, itself") == (baselines.plugged, controls.itself)
+    with pytest.raises(SutureError, match="and baselines: linear-probe, fine-tuned, retrained, plugged-in"):
+        controls_named("probe")

@@ -12,9 +12,9 @@ from suture.activations import Activations
 from suture.compare import COLUMNS, SEAM, beside, compare
 from suture.errors import CutError, DataError, NetworkError
 from suture.fits import LeastSquares
+from suture.measuring import measure
 from suture.plans import curve
 from suture.table import to_table
-from suture.trial import measure
 from trained import convnets, digits, few_digits, hybrid, hybrids, state_bits
 
 BY = [indices.linear_cka, indices.procrustes]

@@ -18,11 +18,11 @@ from suture.forecasts.expenses import Expenses
 from suture.forecasts.footprint import PROCESS, Footprint, footprint
 from suture.forecasts.forecast import START
 from suture.forecasts.paces import Pace, StitchPaces, network_pace
+from suture.measuring import measure
 from suture.plans import Plan, curve
 from suture.report.forecasts import forecast_table, record
 from suture.stitches import Conv, Linear, Permutation, Stitch
 from suture.stitches.base import Shape
-from suture.trial import measure
 from trained import convnets, digits, few_digits
 
 FIT = TaskLoss(steps=30, check=15)

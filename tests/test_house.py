@@ -18,34 +18,36 @@ SOURCE = ROOT / "src" / "suture"
 #: Every file, in the order in which they may import: each only from those before it. A package's own ``__init__`` comes
 #: after its last file; the package ``suture`` itself comes last of all.
 LAYERS = {
-    "definition": "errors seeds identities spelling writing sizes preprocess cuts graph pieces tracing costs freezing "
-    "untrained network stitches.base stitches.positionwise stitches.constrained stitches.regridded stitches.flattened "
-    "stitches.choice stitches folding.joint folding.layers folding.passing folding.rows folding.melting folding.folds "
-    "folding lean saving stitched",
+    "definition": "errors seeds identities spelling writing sizes preprocess cuts graph pieces tracing costs "
+    "freezing untrained network stitches.base stitches.positionwise stitches.constrained stitches.regridded "
+    "stitches.flattened stitches.probes stitches.layers stitches.choice stitches folding.joint folding.layers "
+    "folding.passing folding.rows folding.melting folding.folds folding lean saving stitched",
     "evidence": "data.checks data.decode data.samples data.variants.base data.variants.parts data.variants.labels "
     "data.variants.colours data.variants.stacked data.variants.known data.variants data.hub data.load data noise "
-    "tensorfiles memory activation_folder activations intervals scores traits optimisers fits.problem fits.least_squares "
-    "fits.standardised fits.descent fits.task_loss fits.match fits.narrower fits.suffixes fits.coordinates fits.convex "
-    "fits.fast fits.together fits.best_of fits recipes scoring "
-    "indices.matrices indices.index indices.cka indices.grams indices.kernels indices.dissimilarities indices.neighbours "
-    "indices.bases indices.canonical indices.aligned indices.ready indices "
-    "complexity.base complexity.landscape complexity.curvature complexity.size complexity.ranks complexity.rows complexity",
-    "measurement": "cards trial together controls plans localise records table compare onsets depth",
+    "tensorfiles memory activation_folder activations intervals scores traits optimisers fits.problem "
+    "fits.least_squares fits.standardised fits.descent fits.task_loss fits.match fits.narrower fits.suffixes "
+    "fits.coordinates fits.convex fits.logistic fits.fast fits.together fits.best_of fits recipes scoring "
+    "indices.matrices indices.index indices.cka indices.grams indices.kernels indices.dissimilarities "
+    "indices.neighbours indices.bases indices.canonical indices.aligned indices.ready indices complexity.base "
+    "complexity.landscape complexity.curvature complexity.size complexity.ranks complexity.rows complexity",
+    "measurement": "cards trial measuring together controls baselines plans localise records table compare onsets "
+    "depth",
     "execution": "store_files store_plans store claims inspection forecasts.paces forecasts.expenses "
     "forecasts.footprint forecasts.forecast forecasts runners.base runners.progress runners.shipping runners.tasks "
     "runners.worker runners.local runners.ray.cluster runners.ray.remote runners.ray.runner runners.ray "
     "runners.unruly runners.work runners.driver runners",
-    "papers": "zoo.networks.parts zoo.networks.plain zoo.networks.residual zoo.networks.transformer zoo.networks.table "
-    "zoo.networks zoo.artefacts zoo.checkpoints zoo.sources zoo.building zoo.loading zoo.training.augment "
-    "zoo.training.objectives zoo.training.penalties zoo.training.stopping zoo.training.recipe zoo.training.parts "
-    "zoo.training.states zoo.training.loop zoo.training zoo.recipes zoo.cards zoo.bases "
+    "papers": "zoo.networks.parts zoo.networks.plain zoo.networks.residual zoo.networks.transformer "
+    "zoo.networks.table zoo.networks zoo.artefacts zoo.checkpoints zoo.sources zoo.building zoo.loading "
+    "zoo.training.augment zoo.training.objectives zoo.training.penalties zoo.training.stopping zoo.training.recipe "
+    "zoo.training.parts zoo.training.states zoo.training.loop zoo.training zoo.recipes zoo.cards zoo.bases "
     "zoo.ledger.entry zoo.ledger.entries zoo.ledger.making zoo.ledger zoo.inventory zoo",
-    "faces": "report.curves report.readings report.figures report.pictures report.screen report.matrices "
-    "report.layouts report.heatmaps report.grids report.forecasts report.stores report.networks "
-    "report.ledgers report.zoo_page choices demo parsers output bench.plain bench.methods bench.peaks bench.spending "
-    "bench.records bench.cells bench.flops bench.matrix bench.summary bench.pairwise bench.similarity bench "
-    "report.bench report training_arguments bench_arguments arguments training_progress data_commands "
-    "training_commands zoo_commands measuring_commands store_commands bench_commands cli",
+    "faces": "report.curves report.readings report.seams explain report.figures report.pictures report.screen "
+    "report.localisations report.complexities report.matrices report.layouts report.heatmaps report.grids "
+    "report.similarities report.forecasts report.stores report.networks report.ledgers report.zoo_page choices demo "
+    "parsers output bench.plain bench.methods bench.peaks bench.spending bench.records bench.cells bench.flops "
+    "bench.matrix bench.summary bench.pairwise bench.similarity bench report.bench report training_arguments "
+    "bench_arguments comparing_arguments arguments training_progress data_commands training_commands zoo_commands "
+    "measuring_commands comparing_commands store_commands bench_commands cli",
     "top": "suture",
 }
 ORDER = [f"suture.{name}".removesuffix(".suture") for names in LAYERS.values() for name in names.split()]

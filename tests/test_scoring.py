@@ -180,7 +180,7 @@ def test_accuracies_are_those_of_the_receiver_itself(monkeypatch):
     assert len(many()) >= LEAST
     lean = measure(trial())
     assert lean.notes == ()
-    monkeypatch.setattr("suture.trial.lean_suffix", lambda *given: None)
+    monkeypatch.setattr("suture.measuring.lean_suffix", lambda *given: None)
     eager = measure(trial())
     assert lean.scores.accuracy == eager.scores.accuracy
     assert lean.penalties["accuracy"] == eager.penalties["accuracy"]
@@ -192,7 +192,8 @@ def test_the_users_scores_are_computed_in_float32(monkeypatch):
     from suture.lean import lean_suffix
 
     asked = []
-    monkeypatch.setattr("suture.trial.lean_suffix", lambda n, c, dtype: asked.append(dtype) or lean_suffix(n, c, dtype))
+    made = lambda n, c, dtype: asked.append(dtype) or lean_suffix(n, c, dtype)  # noqa: E731
+    monkeypatch.setattr("suture.measuring.lean_suffix", made)
     measure(trial(scores=(Accuracy(), Largest())))
     assert asked == [torch.float32]
     asked.clear()
@@ -203,7 +204,7 @@ def test_the_users_scores_are_computed_in_float32(monkeypatch):
 def test_the_outputs_of_few_images_are_the_eager_ones(monkeypatch):
     few = trial(score_data=digits().score)
     lean = measure(few)
-    monkeypatch.setattr("suture.trial.lean_suffix", lambda *given: None)
+    monkeypatch.setattr("suture.measuring.lean_suffix", lambda *given: None)
     assert bits(measure(few)) == bits(lean)
 
 

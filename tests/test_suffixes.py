@@ -137,9 +137,9 @@ def _wrong(network: Network, cut: object, dtype: torch.dtype) -> Lean:
 
 
 def test_a_trial_whose_lean_suffix_is_wrong_is_measured_through_the_receiver(monkeypatch):
-    monkeypatch.setattr("suture.trial.lean_suffix", lambda network, cut, dtype: None)
+    monkeypatch.setattr("suture.measuring.lean_suffix", lambda network, cut, dtype: None)
     without = measure(trial())
-    monkeypatch.setattr("suture.trial.lean_suffix", _wrong)
+    monkeypatch.setattr("suture.measuring.lean_suffix", _wrong)
     wrong = measure(trial())
     assert bits(wrong) == bits(without)
     assert not without.notes
@@ -153,7 +153,7 @@ def test_a_trial_goes_through_the_lean_suffix_where_it_agrees(monkeypatch):
         made.append(dtype)
         return lean_suffix(network, cut, dtype)
 
-    monkeypatch.setattr("suture.trial.lean_suffix", watched)
+    monkeypatch.setattr("suture.measuring.lean_suffix", watched)
     measurement = measure(trial())
     assert made
     assert measurement.notes == ()

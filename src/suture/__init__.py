@@ -4,15 +4,17 @@
 network tells what the sender's representation is worth to the receiver. Always measured beside controls.
 """
 
-from suture import complexity, controls, errors, fits, indices, recipes, scores, stitches, traits
+from suture import baselines, complexity, controls, errors, fits, indices, recipes, scores, stitches, traits
 from suture.compare import beside, compare
 from suture.cuts import Cut
 from suture.data import Data, Samples, load_data, variants
 from suture.depth import by_depth, profiles
 from suture.errors import SutureError
+from suture.explain import explain
 from suture.folding import foldable_cuts
 from suture.forecasts import Forecast, forecast
 from suture.localise import localise
+from suture.measuring import measure
 from suture.network import Network
 from suture.noise import ClusteredNoise
 from suture.onsets import onset
@@ -24,7 +26,7 @@ from suture.stitches import stitch_for
 from suture.store import Store
 from suture.table import summary
 from suture.traits import Trait
-from suture.trial import Failure, Measurement, Trial, measure
+from suture.trial import Failure, Measurement, Trial
 from suture.zoo import load_network, load_stitched
 
 __version__ = "0.1.0"
@@ -47,6 +49,7 @@ __all__ = [
     "SutureError",
     "Trait",
     "Trial",
+    "baselines",
     "beside",
     "by_depth",
     "can_fold",
@@ -55,6 +58,7 @@ __all__ = [
     "controls",
     "curve",
     "errors",
+    "explain",
     "fits",
     "foldable_cuts",
     "forecast",

@@ -7,10 +7,14 @@ from importlib.metadata import version
 from jsonargparse import ArgumentParser
 
 from suture.bench_arguments import BENCHES, add_benches, bench_parser
-from suture.parsers import MODEL, add_json, add_running, add_variant, new_parser
+from suture.comparing_arguments import compare_parser, complexity_parser, explain_parser, localise_parser
+from suture.parsers import MODEL, add_json, add_measuring, add_running, new_parser, out_help
 from suture.training_arguments import ZOO, add_zoo, data_parser, train_parser, zoo_parser
 
-COMMANDS = ("demo", "cuts", "curve", "matrix", "plan", "status", "table", "verify", "data", "train", "zoo", "bench")
+COMMANDS = (
+    *("demo", "cuts", "curve", "matrix", "localise", "compare", "complexity", "plan"),
+    *("status", "table", "explain", "verify", "data", "train", "zoo", "bench"),
+)
 PLANNED = ("curve", "matrix")  #: the commands whose cost can be asked for
 _INNER = {"plan": PLANNED, "zoo": ZOO, "bench": BENCHES}  #: commands that have commands
 _POSITIONAL = {
@@ -22,6 +26,12 @@ _POSITIONAL = {
     "recipe": "RECIPE",
     "source": "DATA",
     "results": "RUN",
+    "first": "SENDER",
+    "second": "RECEIVER",
+    "trait": "TRAIT",
+    "bearer": "BEARER",
+    "plain": "PLAIN",
+    "measured": "RUN or NETWORK",
 }
 
 
@@ -69,9 +79,13 @@ def parser(given: Sequence[str] = ()) -> ArgumentParser:
         ("cuts", _cuts_parser(), "where a network can be cut"),
         ("curve", _curve_parser(), "stitch one network to another at every cut that they share"),
         ("matrix", _matrix_parser(), "stitch every cut of networks to every cut of networks"),
+        ("localise", localise_parser(), "find the layers of a network in which a trait lies"),
+        ("compare", compare_parser(), "similarity indices of every cut of a network and every cut of another"),
+        ("complexity", complexity_parser(), "rank, sharpness, gradient norm and size of stitched networks, or of any"),
         ("plan", plan, "say what a curve or a matrix will cost, and measure nothing"),
         ("status", _status_parser(), "say how far the run in a folder is, and how to go on"),
         ("table", _table_parser(), "show what is measured so far of the run in a folder"),
+        ("explain", explain_parser(), "say in words what the run in a folder says, and what it does not"),
         ("verify", _verify_parser(), "check that what the run in a folder has kept is sound"),
         ("data", data_parser(), "count and draw the samples of a data set, or of a variant of it"),
         ("train", train_parser(), "train a network by a recipe, and keep it with its card"),
@@ -92,7 +106,7 @@ def _demo_parser() -> ArgumentParser:
         "the table and write it, with a figure, to a folder. It takes about a minute and downloads nothing.",
         "suture demo --out digits",
     )
-    parser.add_argument("--out", type=str, default="suture-demo", metavar="FOLDER", help=_out("curve"))
+    parser.add_argument("--out", type=str, default="suture-demo", metavar="FOLDER", help=out_help("curve"))
     add_running(parser)
     add_json(parser)
     return parser
@@ -129,7 +143,7 @@ def _curve_parser() -> ArgumentParser:
         metavar="CUTS",
         help="by default all that both share; A,B,… or, where names differ, A:X,B:Y,…",
     )
-    _add_measuring(parser, _out("curve"))
+    add_measuring(parser, out_help("curve"))
     return parser
 
 
@@ -151,7 +165,7 @@ def _matrix_parser() -> ArgumentParser:
     )
     add("--sender-at", type=str, default=None, metavar="CUTS", help="likewise, of the senders only")
     add("--receiver-at", type=str, default=None, metavar="CUTS", help="likewise, of the receivers only")
-    _add_measuring(parser, _out("matrix", "depth.parquet"))
+    add_measuring(parser, out_help("matrix", "depth.parquet"))
     return parser
 
 
@@ -219,38 +233,3 @@ def _verify_parser() -> ArgumentParser:
     )
     add_json(parser)
     return parser
-
-
-def _add_measuring(parser: ArgumentParser, out: str) -> None:
-    """Add the settings of every command that measures."""
-    add = parser.add_argument
-    add("--data", type=str, required=True, help="digits, mnist, cifar10, a Hugging Face hub id or a local folder")
-    add_variant(parser)
-    add(
-        "--stitch",
-        type=str,
-        default=None,
-        metavar="FAMILY",
-        help="conv, linear, low-rank,rank=8, …; by default what suits the two shapes",
-    )
-    add(
-        "--fit",
-        type=str,
-        default="task-loss",
-        help="how stitches are fitted: task-loss, least-squares, match-activations or random; task-loss,steps=100 "
-        "changes a setting",
-    )
-    add("--controls", type=str, default="all", help="all, none, or names separated by commas")
-    add("--seeds", type=int, default=1, metavar="N", help="how many seeds of the stitch")
-    add("--fit-samples", type=int, default=None, metavar="N", help="fit on the first N images only")
-    add("--score-samples", type=int, default=None, metavar="N", help="score on the first N images only")
-    add("--size", type=int, default=None, metavar="PIXELS", help="resize the images to this side")
-    add("--out", type=str, default=None, metavar="FOLDER", help=f"{out}, and for all that is measured")
-    add_running(parser)
-    add("--extend", action="store_true", help="let the folder --out take the trials of another plan than its own")
-    add_json(parser)
-    add("--config", action="config", metavar="FILE", help="a YAML file of these settings")
-
-
-def _out(figure: str, *others: str) -> str:
-    return f"folder for {', '.join(('table.parquet', *others, f'{figure}.png'))} and {figure}.pdf"

@@ -1,4 +1,4 @@
-"""What names on the command line stand for: families of stitches, fits, variants of data, recipes, controls, runners.
+"""What names on the command line stand for: stitches, fits, variants, recipes, controls, runners, indices, traits.
 
 A family, a fit or a variant is written as its call: its name, then ``key=value`` where a setting is not the default's
 (``conv,kernel=3``, ``task-loss,steps=100``, ``relabelled,label=truck,to=ship``). A published fit goes by its name, and
@@ -10,15 +10,18 @@ import ast
 import difflib
 import re
 import types
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import MISSING, fields, replace
-from typing import Any, get_args, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+from suture import baselines, complexity, traits
 from suture import controls as known_controls
 from suture.controls import Control
+from suture.data import Data
 from suture.data.variants import VARIANTS, Variant
 from suture.errors import SutureError
 from suture.fits import BestOf, Fast, Fit, LeastSquares, MatchActivations, Random, TaskLoss
+from suture.indices import READY, Index
 from suture.recipes import RECIPES as PUBLISHED_FITS
 from suture.runners import Local, Ray, Runner
 from suture.sizes import parse_size
@@ -36,6 +39,37 @@ FITS: dict[str, type[Fit] | Fit] = {
     **PUBLISHED_FITS,
 }
 """Every fit, by its name; the published ones as they are."""
+
+BASELINES: dict[str, Control] = {
+    "linear-probe": baselines.linear_probe,
+    "fine-tuned": baselines.fine_tuned,
+    "retrained": baselines.retrained,
+    "plugged-in": baselines.plugged,
+}
+"""Every baseline, by its name."""
+
+MEASURES: dict[str, type[complexity.Complexity]] = {
+    "gradient-norm": complexity.GradientNorm,
+    "mean-sharpness": complexity.MeanSharpness,
+    "worst-sharpness": complexity.WorstSharpness,
+    "top-eigenvalue": complexity.TopEigenvalue,
+    "hessian-trace": complexity.HessianTrace,
+    "gzip-size": complexity.GzipSize,
+    "parameters": complexity.Parameters,
+    "flops": complexity.Flops,
+    "numerical-rank": complexity.NumericalRank,
+    "effective-rank": complexity.EffectiveRank,
+}
+"""Every measure of complexity, by its name."""
+GROUPS = {
+    "landscape": complexity.LANDSCAPE,
+    "curvature": complexity.CURVATURE,
+    "size": complexity.SIZE,
+    "ranks": complexity.RANKS,
+}
+"""Measures that go by one name."""
+TRAITS = ("accuracy", "confusion", "blackout", "trigger", "fgsm", "variant")  #: what a trait may begin with
+_SIDES = ("top", "bottom", "left", "right")
 
 _PLAIN = (bool, int, float, str, type(None))
 
@@ -88,15 +122,130 @@ def device_named(text: str) -> str:
 
 
 def controls_named(text: str) -> tuple[Control, ...]:
-    """Give the controls that a text names: ``all``, ``none``, or names separated by commas. Raises ``SutureError``."""
+    """Give the controls that a text names, and baselines: names separated by commas, ``all`` controls, or ``none``.
+
+    Raises ``SutureError``.
+    """
     by_name = {control.__name__.replace("_", "-"): control for control in known_controls.DEFAULT}
-    if text in ("all", "none"):
-        return known_controls.DEFAULT if text == "all" else ()
+    every = by_name | BASELINES
+    if text == "none":
+        return ()
     names = [name.strip().replace("_", "-").replace(" ", "-") for name in text.split(",")]
+    names = [each for name in names for each in (by_name if name == "all" else [name])]
     for name in names:
-        if name not in by_name:
-            raise SutureError(f"no control '{name}'; valid controls: all, none, {', '.join(by_name)}")
-    return tuple(by_name[name] for name in dict.fromkeys(names))
+        if name not in every:
+            raise SutureError(
+                f"no control '{name}'; valid controls: all, none, {', '.join(by_name)}; "
+                f"and baselines: {', '.join(BASELINES)}"
+            )
+    return tuple(every[name] for name in dict.fromkeys(names))
+
+
+def indices_named(text: str) -> tuple[Index, ...]:
+    """Give the indices that a text names: ``all``, or names separated by commas, each with its settings behind it.
+
+    Raises ``SutureError``, and what an index raises.
+    """
+    if text == "all":
+        return tuple(READY.values())
+    return tuple(_called("index", part, READY) for part in _parts(text))
+
+
+def measures_named(text: str) -> tuple[complexity.Complexity, ...]:
+    """Give the measures of complexity that a text names, or groups of them, each with its settings behind it.
+
+    Raises ``SutureError``, and what a measure raises.
+    """
+    found: list[complexity.Complexity] = []
+    for part in _parts(text):
+        found += GROUPS[part] if part in GROUPS else [_called("measure", part, MEASURES)]
+    return tuple(dict.fromkeys(found))
+
+
+def trait_named(text: str) -> Callable[[Data], traits.Trait]:
+    """Give what makes of data the trait that a text names: a kind of ``TRAITS``, a colon, and what it needs.
+
+    Raises ``SutureError`` for any other; what it gives raises ``DataError`` where the data have no such class or pixel.
+    """
+    kind, colon, given = (part.strip() for part in text.partition(":"))
+    _check_name("trait", "traits", kind, TRAITS)
+    where = f"trait {text}"
+    if not (colon and given):
+        raise SutureError(f"{where}: write what it is of, such as {_TRAIT_EXAMPLES[kind]}")
+    match kind:
+        case "accuracy":
+            return lambda data: traits.knows(data, given)
+        case "confusion":
+            label, to = _two(where, given, ">", kind)
+            return lambda data: traits.confuses(data, label, to)
+        case "blackout":
+            return _blackout(where, given)
+        case "trigger":
+            to, place = _two(where, given, "@", kind)
+            patch = _rectangle(where, place, kind)
+            return lambda data: traits.triggered(data, to, patch)
+        case "fgsm":
+            attack = traits.falls_to(traits.FGSM(_numbers(where, given, (1,), kind)[0]))
+            return lambda data: attack
+    on = traits.accuracy_on(_called("variant", given, VARIANTS))
+    return lambda data: on
+
+
+_TRAIT_EXAMPLES = {
+    "accuracy": "accuracy:truck",
+    "confusion": "confusion:car>cat",
+    "blackout": "blackout:top or blackout:0,0,4,8",
+    "trigger": "trigger:cat@0,0,3,3,1.0",
+    "fgsm": "fgsm:0.03",
+    "variant": "variant:digit",
+}
+
+
+def _blackout(where: str, given: str) -> Callable[[Data], traits.Trait]:
+    if given not in _SIDES:
+        covered = traits.accuracy_on(_rectangle(where, given, "blackout"))
+        return lambda data: covered
+
+    def half(data: Data) -> traits.Trait:
+        height, width = data.fit.images.shape[2:]
+        down, across = (-(-height // 2), width) if given in ("top", "bottom") else (height, -(-width // 2))
+        top, left = (height - down if given == "bottom" else 0), (width - across if given == "right" else 0)
+        return traits.accuracy_on(traits.Covered(top, left, down, across))
+
+    return half
+
+
+def _rectangle(where: str, given: str, kind: str) -> traits.Covered:
+    top, left, height, width, *value = _numbers(where, given, (4, 5), kind)
+    return traits.Covered(int(top), int(left), int(height), int(width), *value)
+
+
+def _numbers(where: str, given: str, counts: tuple[int, ...], kind: str) -> list[float]:
+    try:
+        found = [float(part) for part in given.split(",")]
+    except ValueError:
+        found = []
+    if len(found) not in counts or any(part != int(part) for part in found[: 4 * (counts[0] == 4)]):
+        raise SutureError(f"{where}: write it with numbers, such as {_TRAIT_EXAMPLES[kind]}")
+    return found
+
+
+def _two(where: str, given: str, sign: str, kind: str) -> tuple[str, str]:
+    first, _, second = (part.strip() for part in given.partition(sign))
+    if not (first and second):
+        raise SutureError(f"{where}: write both, such as {_TRAIT_EXAMPLES[kind]}")
+    return first, second
+
+
+def _parts(text: str) -> list[str]:
+    """Names separated by commas, each with the settings behind it, ``key=value``, as one text."""
+    parts: list[str] = []
+    for word in text.split(","):
+        if "=" in word and parts:
+            parts[-1] += f",{word}"
+        else:
+            parts.append(word.strip())
+    return list(dict.fromkeys(parts))
 
 
 def runner_named(text: str, workers: int | None = None, ram: str | None = None, disk: str | None = None) -> Runner:
@@ -126,24 +275,25 @@ def runner_named(text: str, workers: int | None = None, ram: str | None = None, 
 def _called(kind: str, text: str, known: Mapping[str, Any]) -> Any:
     """Make what a call names, a class or one of its objects, with its settings."""
     name, _, settings = (part.strip() for part in text.partition(","))
-    _check_name(kind, {"stitch": "stitches"}.get(kind, f"{kind}s"), name, known)
+    _check_name(kind, {"stitch": "stitches", "index": "indices"}.get(kind, f"{kind}s"), name, known)
     named = known[name]
     allowed = _settable(named if isinstance(named, type) else type(named))
     texts = {key for key, kinds in allowed.items() if str in kinds}
-    given = _settings(f"--{kind} {text}", settings, texts)
+    option = {"index": "by", "measure": "by"}.get(kind, kind)
+    given = _settings(f"--{option} {text}", settings, texts)
     for key, value in given.items():
         if key not in allowed:
             takes = ", ".join(allowed) or "no setting"
-            raise SutureError(f"--{kind} {text}: {name} has no setting '{key}'; it takes {takes}")
+            raise SutureError(f"--{option} {text}: {name} has no setting '{key}'; it takes {takes}")
         if not _suits(value, allowed[key]):
             wanted = " or ".join("None" if one is types.NoneType else one.__name__ for one in allowed[key])
-            raise SutureError(f"--{kind} {text}: {key}={value!r} is no {wanted}")
+            raise SutureError(f"--{option} {text}: {key}={value!r} is no {wanted}")
     if not isinstance(named, type):
         return replace(named, **given)
     needed = [f.name for f in fields(named) if f.default is MISSING and f.default_factory is MISSING]
     for key in needed:
         if key not in given:
-            raise SutureError(f"--{kind} {text}: {name} needs its {key}; write {name},{key}=…")
+            raise SutureError(f"--{option} {text}: {name} needs its {key}; write {name},{key}=…")
     return named(**given)
 
 
@@ -157,6 +307,7 @@ def _check_name(kind: str, many: str, name: str, known: Collection[str]) -> None
 def _settable(of: type) -> dict[str, tuple[type, ...]]:
     """The fields that a plain value can set, with the types that suit them."""
     hints = get_type_hints(of)
+    hints = {name: str if get_origin(hint) is Literal else hint for name, hint in hints.items()}
     found = {f.name: get_args(hints[f.name]) or (hints[f.name],) for f in fields(of) if f.init}
     return {name: kinds for name, kinds in found.items() if all(kind in _PLAIN for kind in kinds)}
 

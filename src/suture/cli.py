@@ -19,6 +19,7 @@ from jsonargparse import ArgumentError, Namespace
 
 from suture import (
     bench_commands,
+    comparing_commands,
     data_commands,
     measuring_commands,
     output,
@@ -144,9 +145,13 @@ _COMMANDS: tuple[Command, ...] = (
     _cuts,
     measuring_commands.curve,
     measuring_commands.matrix,
+    comparing_commands.localise,
+    comparing_commands.compare,
+    comparing_commands.complexity,
     measuring_commands.plan,
     store_commands.status,
     store_commands.table,
+    comparing_commands.explain,
     store_commands.verify,
     data_commands.data,
     training_commands.train,

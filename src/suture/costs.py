@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
-from suture.cuts import Cut, Cuts
+from suture.cuts import OUTPUT, Cut, Cuts
 from suture.errors import NetworkError
 from suture.tracing import Traced
 
@@ -32,13 +32,13 @@ def measure_cuts(traced: Traced, model: nn.Module, probe: Tensor, name: str) -> 
         with _unfused(), FlopCounterMode(display=False) as counter, read:
             x = piece(x)
         flops += counter.get_total_flops()
-        cut, *aliases = traced.names[i] if i < len(traced.names) else ("the output",)
+        cut, *aliases = traced.names[i] if i < len(traced.names) else (OUTPUT,)
         if not x.isfinite().all():
             raise NetworkError(f"the activations at '{cut}' in {name} are not finite")
-        if i < len(traced.names):
-            shape = tuple(x.shape[1:])
-            cuts.append(Cut(cut, i + 1, len(traced.names), shape, read.total, flops, tuple(aliases)))
-    return Cuts(cuts, traced.dropped, name), x.shape[1]
+        shape = tuple(x.shape[1:])
+        cuts.append(Cut(cut, i + 1, len(traced.names), shape, read.total, flops, tuple(aliases)))
+    *inside, end = cuts
+    return Cuts(inside, traced.dropped, name, end), x.shape[1]
 
 
 @contextmanager

@@ -14,13 +14,16 @@ from dataclasses import dataclass
 
 from suture.errors import CutError
 
+OUTPUT = "output"
+"""Where all layers of a network end: no cut, but where the tensor of a seam may go that needs none of them."""
+
 
 @dataclass(frozen=True)
 class Cut:
     """A place through which exactly one tensor passes."""
 
     name: str
-    index: int  #: position from the input, 1 … ``of``
+    index: int  #: position from the input, 1 … ``of``; one more for ``OUTPUT``
     of: int  #: number of cuts of the network
     shape: tuple[int, ...]  #: of the tensor, without the batch
     parameters: int  #: number of parameters up to here
@@ -29,18 +32,25 @@ class Cut:
 
     @property
     def depth(self) -> float:
-        """Index of the cut / number of cuts, in (0, 1]."""
-        return self.index / self.of
+        """Index of the cut / number of cuts, in (0, 1]; 1 for ``OUTPUT``."""
+        return min(1.0, self.index / self.of)
+
+    @property
+    def is_output(self) -> bool:
+        """Whether it is ``OUTPUT``, which no layer follows."""
+        return self.index > self.of
 
 
 class Cuts(Sequence[Cut]):
     """The cuts of one network, in order; found by position, name or alias.
 
-    ``dropped`` maps the name of every other tensor of the network to the reason why it is no cut.
+    ``dropped`` maps the name of every other tensor of the network to the reason why it is no cut. ``end`` is the
+    ``OUTPUT``, which is found by its name and is none of the cuts; a cut of that name hides it.
     """
 
-    def __init__(self, cuts: Sequence[Cut], dropped: Mapping[str, str], network: str) -> None:
+    def __init__(self, cuts: Sequence[Cut], dropped: Mapping[str, str], network: str, end: Cut | None = None) -> None:
         self._cuts = tuple(cuts)
+        self._end = end
         self._by_name = {name: cut for cut in reversed(cuts) for name in (*cut.aliases, cut.name)}
         self._network = network
         self.dropped = dict(dropped)
@@ -51,13 +61,15 @@ class Cuts(Sequence[Cut]):
         return tuple(cut.name for cut in self._cuts)
 
     def find(self, cut: "str | Cut") -> Cut:
-        """Find a cut by name or alias.
+        """Find a cut by name or alias, or the ``OUTPUT``.
 
         Raises ``CutError``, with the reason and the valid names, where there is none.
         """
         name = cut.name if isinstance(cut, Cut) else cut
         if name in self._by_name:
             return self._by_name[name]
+        if self._end is not None and name == OUTPUT:
+            return self._end
         reason = f" ({self.dropped[name]})" if name in self.dropped else ""
         raise CutError(f"no cut '{name}' in {self._network}{reason}; {self._valid(name)}")
 

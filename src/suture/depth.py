@@ -9,7 +9,7 @@ from it.
 A cell is the mean over its seeds: stitch seeds of the same networks first, then network seeds. A trial that failed is
 left out and counted, and a cell all of whose trials failed is empty. Scores are in the table's units (fractions, not
 per cent), and so are differences. A sender that is no network (clustered noise) has no depth: it is in the means over
-all cells, and in no triangle.
+all cells, and in no triangle; nor is a baseline that ends behind all of the receiver's layers, which is no cut of it.
 
 The family of stitches varies from cell to cell where the shapes decide it, and then does not tell matrices apart: it is
 ``by shape``. Where a seam was stitched by several families, each that was used at every seam has a matrix of its own.
@@ -19,6 +19,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from suture.cuts import OUTPUT
 from suture.errors import DataError
 
 BY_SHAPE = "by shape"  #: the stitch of a matrix whose shapes decide the family
@@ -78,6 +79,7 @@ def by_depth(
         raise DataError(f"near={near} is no distance in depth; give one of at least 0, such as near=0.1")
     names = [name for name in _MATRIX if not (pooled and name in ("sender", "receiver"))]
     held = _cells(table, score, names)
+    held.loc[ends_at_output(held), "receiver_depth"] = np.nan
     held["near"] = _near(held, near)
     rows: list[dict[str, object]] = [
         dict(zip(names, map(str, key), strict=True)) | _summarised(group)
@@ -104,6 +106,15 @@ def profiles(table: pd.DataFrame, score: str = "accuracy") -> pd.DataFrame:
                 named = dict(zip(_MATRIX, map(str, key), strict=True))
                 rows.append(named | {"role": role, "cut": cut, "depth": depth} | _spread(line))
     return pd.DataFrame(rows)
+
+
+def ends_at_output(rows: pd.DataFrame) -> "pd.Series[bool]":
+    """Which rows of a table, or of its cells, are of baselines that end at ``OUTPUT``, behind the receiver's layers.
+
+    A receiver to which trials themselves lead there has a cut of that name, or is meant to be shown so.
+    """
+    there = rows["receiver_cut"] == OUTPUT
+    return there & ~rows["receiver"].isin(rows.loc[there & (rows["control"] == ""), "receiver"])
 
 
 def at_least_as_deep(sender_depths: Numbers, receiver_depths: Numbers) -> Mask:
@@ -157,7 +168,7 @@ def _step(depths: "pd.Series[float]") -> float:
 
 def _summarised(held: pd.DataFrame) -> dict[str, object]:
     values = held["stitched"].to_numpy(float)
-    placed = held["sender_depth"].notna().to_numpy(bool)
+    placed = held[["sender_depth", "receiver_depth"]].notna().all(axis=1).to_numpy(bool)
     late = at_least_as_deep(held["sender_depth"].to_numpy(float), held["receiver_depth"].to_numpy(float))
     near = held["near"].to_numpy(bool)
     parts = {

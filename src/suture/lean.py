@@ -55,9 +55,10 @@ class Lean(nn.Module):
 def lean_suffix(receiver: Network, cut: Cut, dtype: torch.dtype = torch.float32) -> Lean | None:
     """Make the lean suffix of a network after a cut; ``None`` where it cannot be had, as for stages that are functions.
 
-    ``dtype`` is float32, or a lower precision that the device has; a head alone stays in float32.
+    Nor is there one of nothing, after the output. ``dtype`` is float32, or a lower precision that the device has; a
+    head alone stays in float32.
     """
-    return _made(receiver, cut.index, len(receiver.cuts) + 1, dtype)
+    return None if cut.is_output else _made(receiver, cut.index, len(receiver.cuts) + 1, dtype)
 
 
 def lean_pieces(network: Network, start: int, end: int) -> list[Lean | None]:

@@ -104,3 +104,44 @@ def add_variant(parser: ArgumentParser) -> None:
 def add_json(parser: ArgumentParser) -> None:
     """Add the choice of JSON."""
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+
+
+def add_measuring(parser: ArgumentParser, out: str) -> None:
+    """Add the settings of every command that measures."""
+    add = parser.add_argument
+    add("--data", type=str, required=True, help="digits, mnist, cifar10, a Hugging Face hub id or a local folder")
+    add_variant(parser)
+    add(
+        "--stitch",
+        type=str,
+        default=None,
+        metavar="FAMILY",
+        help="conv, linear, low-rank,rank=8, …; by default what suits the two shapes",
+    )
+    add(
+        "--fit",
+        type=str,
+        default="task-loss",
+        help="how stitches are fitted: task-loss, least-squares, match-activations or random; task-loss,steps=100 "
+        "changes a setting",
+    )
+    add(
+        "--controls",
+        type=str,
+        default="all",
+        help="all, none, or names separated by commas; baselines too, such as all,linear-probe",
+    )
+    add("--seeds", type=int, default=1, metavar="N", help="how many seeds of the stitch")
+    add("--fit-samples", type=int, default=None, metavar="N", help="fit on the first N images only")
+    add("--score-samples", type=int, default=None, metavar="N", help="score on the first N images only")
+    add("--size", type=int, default=None, metavar="PIXELS", help="resize the images to this side")
+    add("--out", type=str, default=None, metavar="FOLDER", help=f"{out}, and for all that is measured")
+    add_running(parser)
+    add("--extend", action="store_true", help="let the folder --out take the trials of another plan than its own")
+    add_json(parser)
+    add("--config", action="config", metavar="FILE", help="a YAML file of these settings")
+
+
+def out_help(figure: str, *others: str) -> str:
+    """Say what a command writes to the folder ``--out``."""
+    return f"folder for {', '.join(('table.parquet', *others, f'{figure}.png'))} and {figure}.pdf"

@@ -176,6 +176,8 @@ def _spelled(family: object) -> dict[str, object] | None:
 
 
 def _setting(value: object, name: str) -> object:
+    if isinstance(value, Network):
+        return {"network": value.name, "fingerprint": value.fingerprint}
     return _spelled(value) if isinstance(value, Stitch) else plain(value, f"the family {name}")
 
 
@@ -231,13 +233,13 @@ def rebuilt(saved: Saved, seam: Seam, given: Stitch | nn.Module | None) -> tuple
     """
     if isinstance(given, nn.Module):
         return _filled(saved, given, seam), None
-    family = _family(saved, given)
+    family = _family(saved, seam, given)
     with torch.random.fork_rng([]), torch.inference_mode(False):
         stitch = family.build(seam.sender_cut.shape, seam.receiver_cut.shape)
     return _filled(saved, stitch, seam), family
 
 
-def _family(saved: Saved, given: Stitch | None) -> Stitch:
+def _family(saved: Saved, seam: Seam, given: Stitch | None) -> Stitch:
     spelled = saved.description["stitch"]
     if given is not None:
         if spelled is not None and _spelled(given) != spelled:
@@ -250,7 +252,7 @@ def _family(saved: Saved, given: Stitch | None) -> Stitch:
             f"{saved.folder} holds {_say(spelled)}, which is no family of the library; give it, stitch=, or a module "
             "of its kind to be filled"
         )
-    return _made(saved, spelled)
+    return _made(saved, seam, spelled)
 
 
 def _say(spelled: Mapping[str, Any] | None) -> str:
@@ -260,22 +262,32 @@ def _say(spelled: Mapping[str, Any] | None) -> str:
     return f"a stitch of {spelled.get('family')}({', '.join(f'{k}={v!r}' for k, v in settings.items())})"
 
 
-def _made(saved: Saved, spelled: Mapping[str, Any]) -> Stitch:
+def _made(saved: Saved, seam: Seam, spelled: Mapping[str, Any]) -> Stitch:
     name = spelled.get("family")
     kind = getattr(stitches, name, None) if isinstance(name, str) and name in stitches.__all__ else None
     if not (isinstance(kind, type) and issubclass(kind, Stitch)):
         raise CheckpointError(f"{saved.folder} holds {_say(spelled)}, which this version does not know; update suture")
     try:
-        return kind(**{key: _value(saved, value) for key, value in spelled["settings"].items()})
+        return kind(**{key: _value(saved, seam, value) for key, value in spelled["settings"].items()})
+    except CheckpointError:
+        raise
     except (TypeError, SutureError) as error:
         raise CheckpointError(
             f"{saved.folder} holds {_say(spelled)}, which cannot be made ({error}); save it again"
         ) from error
 
 
-def _value(saved: Saved, value: Any) -> Any:
+def _value(saved: Saved, seam: Seam, value: Any) -> Any:
     if isinstance(value, dict) and "family" in value:
-        return _made(saved, value)
+        return _made(saved, seam, value)
+    if isinstance(value, dict) and "fingerprint" in value:
+        for network in (seam.sender, seam.receiver):
+            if network.fingerprint == value["fingerprint"]:
+                return network
+        raise CheckpointError(
+            f"{saved.folder} holds layers of {value.get('network')}, neither its sender nor its receiver; give "
+            "the family, stitch="
+        )
     return tuple(value) if isinstance(value, list) else value
 
 

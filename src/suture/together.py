@@ -27,11 +27,12 @@ from suture.fits import Fast, FitReport, Problem, Side
 from suture.fits.fast import Begun
 from suture.fits.suffixes import MakeLean
 from suture.fits.together import descend
+from suture.measuring import measure, measured, problem_of, scoring, seeded
 from suture.network import Frozen, frozen
 from suture.scoring import Outputs, together
 from suture.seeds import digest, one_thread
 from suture.sizes import physical_memory
-from suture.trial import Failure, Measurement, Trial, measure, measured, problem_of, scoring, seeded
+from suture.trial import Failure, Measurement, Trial
 
 STITCHES = 64  #: fitted in one go, at most
 HELD = 0.25  #: the share of the machine's memory that the activations of one go may take

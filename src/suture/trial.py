@@ -1,4 +1,4 @@
-"""Trial → measurement: the one place where something is measured.
+"""A trial, and what it gives: a measurement or a failure.
 
 A trial names everything that decides a number, and nothing else: two networks, a seam, a family of stitches, a fit, the
 data in three roles, scores and a seed. Its key is a hash of just that, and every random choice in it is derived from
@@ -6,32 +6,26 @@ the key, so that a trial gives the same bits alone or among others, in any order
 the part of the key that knows of no score data: not even by its hash does what is scored on reach what is fitted.
 """
 
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache, partial
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TypeGuard
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
-from suture.activations import Activations, Need
-from suture.cards import card, check_scores, parent, values
+from suture.activations import Need
+from suture.cards import check_scores
+from suture.cuts import OUTPUT
 from suture.data import Samples
-from suture.errors import CutError, DataError, FitError, NetworkError
-from suture.fits import CurvePoint, Fast, Fit, FitReport, Problem, Side
-from suture.fits.suffixes import MakeLean
+from suture.errors import CutError, DataError, NetworkError
+from suture.fits import CurvePoint, Fast, Fit
 from suture.identities import identity
 from suture.intervals import Estimate
-from suture.lean import lean_stitch, lean_suffix
-from suture.network import Frozen, Network, frozen
+from suture.network import Network
 from suture.noise import ClusteredNoise
-from suture.scores import Accuracy, CrossEntropy, Score, ScoreCard, penalty
-from suture.scoring import LEAST, Outputs, Passing, asking, representation_error, together
-from suture.seeds import derive_seed, digest, one_thread
-from suture.stitched import Stitched, typed
+from suture.scores import Accuracy, CrossEntropy, Score, ScoreCard
+from suture.seeds import digest
+from suture.stitched import Stitched
 from suture.stitches import Stitch, stitch_for
 
 VERSION = 5  #: of the measuring code; a change that may change a number changes it, and with it every key
@@ -42,9 +36,10 @@ COMPARED = 1024  #: score samples on which the representation error is taken, at
 class Trial:
     """One measurement, described; two trials are equal when their keys are.
 
-    A ``ClusteredNoise`` sender has no cuts: its ``sender_cut`` is empty. ``stitch=None`` takes the family that
-    ``stitch_for`` gives for the two shapes. ``control``, ``study`` and ``network_seed`` (the seed of the networks'
-    training) are labels for the table and no part of the key.
+    A ``ClusteredNoise`` sender has no cuts: its ``sender_cut`` is empty. The ``receiver_cut`` ``OUTPUT`` lies behind
+    all of the receiver's layers: the stitch then gives the outputs itself, as a probe does. ``stitch=None`` takes the
+    family that ``stitch_for`` gives for the two shapes. ``control``, ``study`` and ``network_seed`` (the seed of the
+    networks' training) are labels for the table and no part of the key.
 
     Raises ``CutError`` for an unknown cut, ``ShapeError`` where the stitch cannot join the shapes, ``DataError`` where
     the data's classes do not match the receiver's head or the noise's clusters, its images do not suit a network, the
@@ -109,10 +104,10 @@ class Trial:
         own = receiver.cuts.find(self.receiver_cut).index
         fitted = (self.fit_data, self.validation_data)
         needs = [Need(sender, samples, sent) for samples in (*fitted, score)]
-        read = (*(_read(self, samples) for samples in fitted if self.fit.reads_receiver), self.compared)
+        read = (*(read_by(self, samples) for samples in fitted if self.fit.reads_receiver), self.compared)
         needs += [Need(receiver, samples, own) for samples in read]
         needs.append(Need(receiver, score, len(receiver.cuts) + 1))
-        if _solves_task(sender, score):
+        if solves_task(sender, score):
             needs.append(Need(sender, score, len(sender.cuts) + 1))
         return tuple({need.key: need for need in needs}.values())
 
@@ -147,7 +142,12 @@ class Trial:
 
 def _sender_cut(sender: Network | ClusteredNoise, cut: str) -> str:
     if isinstance(sender, Network):
-        return sender.cuts.find(cut).name
+        found = sender.cuts.find(cut)
+        if found.is_output:
+            raise CutError(
+                f"'{OUTPUT}' of {sender.name} is no cut to send from; valid cuts: {', '.join(sender.cuts.names)}"
+            )
+        return found.name
     if cut:
         raise CutError(f"no cut '{cut}' in clustered noise, which has none; leave it empty, sender_cut=''")
     return cut
@@ -163,6 +163,17 @@ def _check_data(trial: Trial, samples: Samples) -> None:
         network.check_images(samples.example, samples.name)
     if isinstance(trial.sender, ClusteredNoise):
         trial.sender.check(samples)
+
+
+def read_by(trial: Trial, samples: Samples) -> Samples:
+    """The samples of which a fit reads the receiver's own activations."""
+    most = trial.fit.reads(trial.shapes[1])
+    return samples if samples.pairing is not None or len(samples) <= most else samples.first(int(most))
+
+
+def solves_task(sender: Network | ClusteredNoise, samples: Samples) -> TypeGuard[Network]:
+    """Whether the sender is a network with an output for every class."""
+    return isinstance(sender, Network) and sender.outputs == len(samples.classes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -203,7 +214,7 @@ class Measurement:
 
         Raises ``NetworkError`` where the sender is noise.
         """
-        return _joined(self.trial, self.stitch)
+        return joined(self.trial, self.stitch)
 
     def save(self, folder: str | Path) -> Path:
         """Write the stitched network to a folder, for ``load_stitched``, with what was measured; gives the folder.
@@ -254,157 +265,11 @@ class Failure:
         return f"{self.trial.control or self.trial.where}  failed: {self.error}"
 
 
-def measure(trial: Trial, activations: Activations | None = None) -> Measurement:
-    """Measure one trial, with one thread, reusing cached activations.
-
-    Raises ``FitError`` where activations or the loss are not finite, ``FrozenError`` where a network changed.
-    """
-    cache = activations if activations is not None else Activations()
-    cache.notes.clear()
-    begun = time.perf_counter()
-    with one_thread(), seeded(trial), torch.inference_mode(False), frozen(*trial.networks):
-        stitch = trial.family.build(*trial.shapes).to(trial.receiver.device)
-        problem = problem_of(trial, cache, stitch)
-        report = trial.fit.fit(problem, stitch)
-        stitch.eval().requires_grad_(False)
-        found = _run(trial, cache, stitch, problem.lean)
-        measurement = measured(trial, cache, stitch, report, found)
-    return replace(measurement, seconds=time.perf_counter() - begun)
-
-
-def measured(trial: Trial, cache: Activations, stitch: nn.Module, report: FitReport, found: Outputs) -> Measurement:
-    """The measurement that a fitted stitch, and the outputs found with it, make; its ``seconds`` are 0."""
-    logits, notes = found
-    error = _error(trial, cache, stitch)
-    score = trial.score_data
-    receiver = parent(trial.receiver, score, trial.scores, cache)
-    stitched = values(trial.scores, logits, score, partial(_joined, trial, stitch))
-    sender = trial.sender if _solves_task(trial.sender, score) else None
-    seed: Callable[..., int] = lambda *what: derive_seed(trial.key, *what)  # noqa: E731
-    return Measurement(
-        trial=trial,
-        sender=ScoreCard({}) if sender is None else parent(sender, score, trial.scores, cache).card,
-        receiver=receiver.card,
-        scores=card(trial.scores, stitched, trial.key, "stitched"),
-        penalties={
-            s.name: penalty(s, stitched[s.name], receiver.values[s.name], seed=seed(s.name, "penalty"))
-            for s in trial.scores
-        },
-        representation_error=error,
-        steps=report.steps,
-        converged=report.converged,
-        curve=report.curve,
-        seconds=0.0,
-        stitch=stitch,
-        notes=(*cache.notes, *report.notes, *([f"kept {report.kept}"] if report.kept else []), *notes),
-    )
-
-
-def _joined(trial: Trial, stitch: nn.Module) -> Stitched:
+def joined(trial: Trial, stitch: nn.Module) -> Stitched:
+    """The stitched network that a stitch makes at a trial's seam. Raises ``NetworkError`` where the sender is noise."""
     if isinstance(trial.sender, ClusteredNoise):
         raise NetworkError(
             f"{trial.where} has no stitched network, since its sender is no network; its parts are .stitch and "
             f"trial.receiver.after('{trial.receiver_cut}')"
         )
     return Stitched(trial.sender, trial.receiver, trial.sender_cut, trial.receiver_cut, stitch, trial.family)
-
-
-@contextmanager
-def seeded(trial: Trial) -> Iterator[None]:
-    """Seed torch's global generators, from which stitches draw, and restore them afterwards."""
-    device = trial.receiver.device
-    with torch.random.fork_rng([] if device.type == "cpu" else [device], device_type=device.type):
-        torch.manual_seed(derive_seed(trial.fit_key, "stitch"))
-        yield
-
-
-def problem_of(trial: Trial, cache: Activations, stitch: nn.Module) -> Problem:
-    """What the fit of a trial is given, for a stitch that was just built."""
-    return Problem(
-        family=trial.family,
-        suffix=trial.receiver.after(trial.receiver_cut),
-        fit=_side(trial, cache, trial.fit_data, stitch),
-        validation=_side(trial, cache, trial.validation_data, stitch),
-        seed=derive_seed(trial.fit_key, "fit"),
-        where=trial.where,
-        share=_share(trial),
-        lean=_lean(trial, stitch),
-    )
-
-
-def _share(trial: Trial) -> float:
-    """The share of the receiver's operations that lie after its cut; its head is left out of account."""
-    cuts = trial.receiver.cuts
-    whole = list(cuts)[-1].flops
-    return 1 - cuts.find(trial.receiver_cut).flops / whole if whole else 1.0
-
-
-def _lean(trial: Trial, stitch: nn.Module) -> MakeLean | None:
-    """What makes the receiver's lean suffix; ``None`` for a stitch without parameters: the receiver's bits are kept."""
-    if next(stitch.parameters(), None) is None:
-        return None
-    cut = trial.receiver.cuts.find(trial.receiver_cut)
-    return lru_cache(partial(lean_suffix, trial.receiver, cut))
-
-
-def _side(trial: Trial, cache: Activations, samples: Samples, stitch: nn.Module) -> Side:
-    def expected() -> Tensor:
-        own = cache.at(trial.receiver, trial.receiver_cut, _read(trial, samples))
-        return typed(own if samples.pairing is None else own[samples.pairing], stitch)
-
-    def outputs() -> Tensor:
-        own = cache.outputs(trial.receiver, samples)
-        return own if samples.pairing is None else own[samples.pairing]
-
-    sent = cache.at(trial.sender, trial.sender_cut, samples)
-    return Side(typed(sent, stitch), samples.paired_labels, expected, outputs)
-
-
-def _read(trial: Trial, samples: Samples) -> Samples:
-    """The samples of which a fit reads the receiver's own activations."""
-    most = trial.fit.reads(trial.shapes[1])
-    return samples if samples.pairing is not None or len(samples) <= most else samples.first(int(most))
-
-
-def _solves_task(sender: Network | ClusteredNoise, samples: Samples) -> TypeGuard[Network]:
-    return isinstance(sender, Network) and sender.outputs == len(samples.classes)
-
-
-def _run(trial: Trial, cache: Activations, stitch: nn.Module, lean: MakeLean | None) -> Outputs:
-    """The stitched network's outputs on the score data, and what went otherwise than it should."""
-    given = cache.at(trial.sender, trial.sender_cut, trial.score_data)
-    (found,) = together([scoring(trial, given, stitch, trial.receiver.after(trial.receiver_cut), lean)])
-    if isinstance(found, Exception):
-        raise found
-    return found
-
-
-def scoring(trial: Trial, given: Tensor, stitch: nn.Module, suffix: Frozen, lean: MakeLean | None) -> Passing[Outputs]:
-    """Find the stitched network's outputs, asking for the passes; ``given`` are the sender's activations."""
-
-    many = len(given) >= LEAST and given.ndim == 4
-    folded = lean_stitch(stitch) if many else stitch
-
-    def represented(chosen: Tensor, by: nn.Module = stitch) -> Tensor:
-        sent = given[chosen]  # a copy, which a stitch may write into
-        return _represented(trial, by, sent.contiguous(memory_format=torch.channels_last) if many else sent)
-
-    coarse = all(score.coarse for score in trial.scores)
-    found, notes = yield from asking(suffix, lean, represented, len(given), coarse, partial(represented, by=folded))
-    if not found.isfinite().all():
-        raise FitError(f"the outputs of the stitched network {trial.where} are not finite")
-    return found, notes
-
-
-def _represented(trial: Trial, stitch: nn.Module, given: Tensor) -> Tensor:
-    with torch.no_grad():
-        out: Tensor = stitch(typed(given, stitch).to(trial.receiver.device))
-    return out
-
-
-def _error(trial: Trial, cache: Activations, stitch: nn.Module) -> float:
-    """The stitched network's representation error, on the samples that are compared."""
-    compared = trial.compared
-    given = cache.at(trial.sender, trial.sender_cut, trial.score_data)[: len(compared)]
-    own = cache.at(trial.receiver, trial.receiver_cut, compared).to(trial.receiver.device)
-    return representation_error(lambda part: _represented(trial, stitch, part), given, own)

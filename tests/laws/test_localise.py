@@ -16,13 +16,13 @@ from suture import Data, Network, controls, variants
 from suture.activations import Activations
 from suture.fits import Fast
 from suture.localise import localise
+from suture.measuring import measure
 from suture.onsets import INPUT, OUTPUT, Onset, onset
 from suture.recipes import SGD
 from suture.scores import Score
 from suture.stitches import Diagonal, Identity
 from suture.table import to_table
 from suture.traits import Trait, confuses
-from suture.trial import measure
 from suture.zoo import mlp
 from suture.zoo.training import Parts, Recipe, train
 from trained import digits, wrap

@@ -22,11 +22,12 @@ from suture.bench.records import Folder, Record, Shared, Subject
 from suture.bench.spending import spending
 from suture.controls import Control
 from suture.errors import DataError, SutureError
+from suture.measuring import measure
 from suture.memory import available_memory
 from suture.runners.progress import Progress, Silent
 from suture.seeds import one_thread
 from suture.sizes import free_disk
-from suture.trial import Trial, measure
+from suture.trial import Trial
 
 _RAM = 2**30  #: bytes of activations kept in memory beside a folder
 

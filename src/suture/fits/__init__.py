@@ -4,6 +4,7 @@ from suture.fits.best_of import BestOf
 from suture.fits.descent import Descending, Random
 from suture.fits.fast import Fast
 from suture.fits.least_squares import LeastSquares
+from suture.fits.logistic import Logistic
 from suture.fits.match import MatchActivations
 from suture.fits.narrower import Narrower
 from suture.fits.problem import CurvePoint, Fit, FitReport, Problem, Side
@@ -18,6 +19,7 @@ __all__ = [
     "FitReport",
     "HardLabels",
     "LeastSquares",
+    "Logistic",
     "MatchActivations",
     "Narrower",
     "Problem",

@@ -12,6 +12,7 @@ is minimised by L-BFGS for each λ, the largest first; the validation data choos
 Of the ``W`` that give this ``M`` the one nearest to the closed form's ``W₀`` is taken, ``W₀ + V⁺(M − V·W₀)``.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,8 +73,20 @@ Flat = NDArray[np.float64]
 Labelled = tuple[Tensor, Tensor]
 
 
-def solve(head: Head, part: Part, start: AffineMap, fit: Labelled, held_out: Labelled) -> Solved:
-    """Minimise the task loss over the map of rows, on activations and labels to fit and others to choose by."""
+def solve(
+    head: Head,
+    part: Part,
+    start: AffineMap,
+    fit: Labelled,
+    held_out: Labelled,
+    penalties: Sequence[float] | None = None,
+    iterations: int = ITERATIONS,
+) -> Solved:
+    """Minimise the task loss over the map of rows, on activations and labels to fit and others to choose by.
+
+    ``penalties`` are the candidates for λ, by default ``PENALTIES``, in the order in which they are solved, each with
+    at most so many iterations.
+    """
     (z, labels), (held, held_labels) = [(_means(x, part.reads).double(), y) for x, y in (fit, held_out)]
     mean, std = z.mean(0), z.std(0, correction=0)
     std = torch.where(std > 1e-6 * std.max(), std, 1.0)
@@ -83,10 +96,10 @@ def solve(head: Head, part: Part, start: AffineMap, fit: Labelled, held_out: Lab
     problem, held_problem = (_Softmax(z, y, basis, head.bias) for z, y in sides)
     first = basis.T @ head.weight @ torch.cat([start.weight * std, (start.weight @ mean + start.bias)[:, None]], 1)
     best, loss = first, held_problem.loss(first)
-    start_loss, iterations, current = loss, 0, torch.zeros_like(first)
-    for penalty in PENALTIES:
-        current, taken = problem.minimised(current, penalty)
-        iterations += taken
+    start_loss, steps, current = loss, 0, torch.zeros_like(first)
+    for penalty in PENALTIES if penalties is None else penalties:
+        current, taken = problem.minimised(current, penalty, iterations)
+        steps += taken
         now = held_problem.loss(current)
         if now < loss:
             best, loss = current, now
@@ -97,7 +110,7 @@ def solve(head: Head, part: Part, start: AffineMap, fit: Labelled, held_out: Lab
     weight = start.weight + change[:, :-1] / std
     bias = start.bias + change[:, -1] - (weight - start.weight) @ mean
     affine = AffineMap(weight, bias, start.mean, start.variance, start.out_variance)
-    return Solved(affine, loss, start_loss, problem.loss(best), iterations)
+    return Solved(affine, loss, start_loss, problem.loss(best), steps)
 
 
 class _Softmax:
@@ -115,7 +128,7 @@ class _Softmax:
         """The mean cross-entropy in nats, for a map and its shift ``(rank, features + 1)``."""
         return _cross_entropy(self._log_probabilities(mapped.float()), self.labels)
 
-    def minimised(self, start: Tensor, penalty: float) -> tuple[Tensor, int]:
+    def minimised(self, start: Tensor, penalty: float, most: int) -> tuple[Tensor, int]:
         """The penalised minimum, and the iterations taken."""
 
         def objective(flat: Flat) -> tuple[float, Flat]:
@@ -127,7 +140,7 @@ class _Softmax:
             value = _cross_entropy(logs, self.labels) + penalty * float(mapped[:, :-1].double().square().sum())
             return value, gradient.double().flatten().numpy()
 
-        options: Any = {"maxiter": ITERATIONS, "ftol": 1e-5, "gtol": 1e-6}
+        options: Any = {"maxiter": most, "ftol": 1e-5, "gtol": 1e-6}
         begin: Any = start.flatten().numpy()
         found = minimize(objective, begin, jac=True, method="L-BFGS-B", options=options)
         return torch.from_numpy(found.x).reshape(start.shape), int(found.nit)

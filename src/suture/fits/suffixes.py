@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from suture.lean import Lean, half_precision
+from suture.network import Frozen
 
 MakeLean = Callable[[torch.dtype], Lean | None]
 """Makes the lean suffix in a floating type, where there is one."""
@@ -31,8 +32,10 @@ class Chosen:
 
     @property
     def only_head(self) -> bool:
-        """Whether nothing but pooling and a linear layer follows the cut."""
-        return isinstance(self.run, Lean) and self.run.only_head
+        """Whether nothing but pooling and a linear layer follows the cut, or nothing at all."""
+        if isinstance(self.run, Lean):
+            return self.run.only_head
+        return isinstance(self.run, Frozen) and not self.run.pieces
 
 
 def precisions(device: torch.device) -> list[torch.dtype]:

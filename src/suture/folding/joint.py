@@ -115,6 +115,8 @@ def join(sender: Network, receiver: Network, sender_cut: Cut, receiver_cut: Cut)
     """
     build = _Builder()
     prefix, suffix = sender.upto(sender_cut), receiver.after(receiver_cut)
+    if receiver_cut.is_output:
+        raise FoldError(f"no layer of {receiver.name} follows it")
     x = build.prepared(prefix.prepare)
     sent = build.chain(x, prefix.pieces, list(sender.cuts)[: sender_cut.index], SENDER)
     received = build.adapted(sent, sender.after(sender_cut), suffix)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from math import prod
 
 from suture.activations import CHUNK, MANY, Need
-from suture.fits import BestOf, Descending, Fast, Fit, LeastSquares, MatchActivations, Narrower, Random
+from suture.fits import BestOf, Descending, Fast, Fit, LeastSquares, Logistic, MatchActivations, Narrower, Random
 from suture.fits.coordinates import PROBED
 from suture.fits.fast import FIRST, HELD_OUT, LONGER, PROBES
 from suture.forecasts.paces import Kind, NetworkPace, Pace, StitchPaces, interval_pace, network_pace, total
@@ -20,15 +20,16 @@ from suture.network import Network
 from suture.noise import ClusteredNoise
 from suture.scores import Accuracy
 from suture.scoring import LEAST
-from suture.stitches import Stitch
+from suture.stitches import Probe, Stitch
 from suture.trial import COMPARED, Trial
 
 # Measured on one core of an AMD EPYC, by the least of five runs of the code in question:
-_ERROR = 3e-8  #: seconds for a number of the representation error (``trial._run`` on chunks of 2¹⁷ to 2²⁴ numbers)
+_ERROR = 3e-8  #: seconds for a number of the representation error (``measuring._run`` on chunks of 2¹⁷ to 2²⁴ numbers)
 _NOISE = 5e-9  #: seconds for a number of clustered noise
 _KEEP = 6e-9  #: seconds for a number of activations: checked, copied, hashed and written to a file
 _DOUBTFUL = 0.05  #: the share of images whose scores are computed again, through the receiver as it is
 _RATES = 3  #: rates that ``Fast`` tries
+_SOLVING = 2e-8  #: seconds for a weight and a sample of logistic regression: a hundred iterations
 _STEP = 2e-4  #: seconds of a step beside networks and stitch: drawing a batch, the loss, the optimiser's rate
 
 
@@ -92,6 +93,10 @@ class Expenses:
         match fit:
             case Random():
                 return 0.0
+            case Logistic():
+                sent, received = trial.shapes
+                features = trial.family.reads(sent) if isinstance(trial.family, Probe) else prod(sent)
+                return _SOLVING * fitted * features * prod(received)
             case BestOf():
                 checking = (pace.forward + self._suffix(trial)[0]).over(held_out, CHUNK)
                 return sum(self._fit(trial, each) + checking for each in fit.fits)

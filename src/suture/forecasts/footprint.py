@@ -15,10 +15,11 @@ from torch import nn
 from suture.activations import CHUNK
 from suture.data import Samples
 from suture.errors import RunnerError
-from suture.fits import BestOf, Descending, Fast, Fit, Narrower
+from suture.fits import BestOf, Descending, Fast, Fit, Logistic, Narrower
 from suture.network import Network
 from suture.scoring import LEAST
 from suture.sizes import in_words
+from suture.stitches import Layers, Probe, Stitch
 from suture.stitches.base import width
 from suture.trial import Trial
 
@@ -166,21 +167,33 @@ def _has_fast(fit: Fit) -> bool:
 
 
 def _convex(trial: Trial) -> int:
-    """The mean features of every sample, in float64 as they are, standardised and in float32, where ``Fast`` solves."""
+    """The features of every sample, in float64 as they are, standardised and in float32, where the task is solved."""
+    samples = len(trial.fit_data) + len(trial.validation_data)
+    if isinstance(trial.fit, Logistic):
+        features = trial.family.reads(trial.shapes[0]) if isinstance(trial.family, Probe) else prod(trial.shapes[0])
+        return 8 * 3 * features * samples
     cuts = trial.receiver.cuts
     own = cuts.find(trial.receiver_cut)
     pooled = all(prod(cut.shape) == width(own.shape) for cut in cuts if cut.index > own.index)
     if not pooled or not _has_fast(trial.fit):
         return 0
-    return 8 * 3 * width(trial.shapes[0]) * (len(trial.fit_data) + len(trial.validation_data))
+    return 8 * 3 * width(trial.shapes[0]) * samples
 
 
 def _backwards(trial: Trial) -> int:
-    """The tensors of one step: the stitch's, and those of the receiver after the cut."""
+    """The tensors of one step: the stitch's, with those inside layers, and those of the receiver after the cut."""
     own = trial.receiver.cuts.find(trial.receiver_cut).index
     after = sum(prod(cut.shape) for cut in trial.receiver.cuts if cut.index >= own)
-    numbers = sum(map(prod, trial.shapes)) + after
+    numbers = sum(map(prod, trial.shapes)) + after + _inside(trial.family)
     return 4 * _SAVED * numbers * min(_batch(trial.fit), len(trial.fit_data))
+
+
+def _inside(family: Stitch) -> int:
+    """The numbers at the cuts inside the layers that a stitch is made of, if it is."""
+    if not isinstance(family, Layers):
+        return 0
+    start, end = (cut.index for cut in family.ends)
+    return sum(prod(cut.shape) for cut in family.network.cuts if start < cut.index < end)
 
 
 def _forwards(trial: Trial) -> int:

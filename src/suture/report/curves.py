@@ -6,6 +6,7 @@ from typing import Any
 
 import pandas as pd
 
+from suture.depth import ends_at_output
 from suture.errors import DataError
 from suture.table import summary
 
@@ -62,7 +63,7 @@ _VALUES = [
 
 
 def arrange(table: pd.DataFrame, score: str) -> Curve:
-    """Arrange a table along the cuts of its receiver.
+    """Arrange a table along the cuts of its receiver; a baseline without one lies where the trial itself does.
 
     Raises ``DataError`` where it holds nothing of that score, or more than one sender, receiver or setting.
     """
@@ -70,7 +71,7 @@ def arrange(table: pd.DataFrame, score: str) -> Curve:
     if rows.empty:
         held = ", ".join(map(repr, dict.fromkeys(table["score"]))) or "none"
         raise DataError(f"the table has no measurement of '{score}' to show; its scores: {held}")
-    rows = rows.sort_values("receiver_depth", kind="stable")
+    rows = _beside(rows).sort_values("receiver_depth", kind="stable")
     first = _one_pair(rows)
     cuts = tuple(dict.fromkeys(rows["receiver_cut"]))
     measured = summary(rows[rows["status"] == "ok"])
@@ -86,6 +87,18 @@ def arrange(table: pd.DataFrame, score: str) -> Curve:
         lines={kind: _line(measured, kind, cuts) for kind in kinds},
         failed=frozenset(zip(failed["control"], failed["receiver_cut"], strict=True)),
     )
+
+
+def _beside(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows, those of baselines that end at the output put to the receiver's cut that their sender's leads to."""
+    plain = rows[rows["control"] == PLAIN].drop_duplicates("sender_cut").set_index("sender_cut")
+    ended = ends_at_output(rows) & rows["sender_cut"].isin(plain.index)
+    if not ended.any():
+        return rows
+    placed = rows.copy()
+    for column in ("receiver_cut", "receiver_depth"):
+        placed.loc[ended, column] = rows.loc[ended, "sender_cut"].map(plain[column])
+    return placed
 
 
 def _one_pair(rows: pd.DataFrame) -> "pd.Series[str]":

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from suture.depth import Mask, Numbers, at_least_as_deep, cells
+from suture.depth import Mask, Numbers, at_least_as_deep, cells, ends_at_output
 from suture.errors import DataError
 from suture.report.curves import PLAIN, without_sender
 
@@ -88,12 +88,14 @@ def late_to_early(sender: Block, receiver: Block) -> Mask:
 
 
 def arrange(table: pd.DataFrame, score: str = "accuracy") -> Matrix:
-    """Arrange a table as matrices.
+    """Arrange a table as matrices; baselines that end at no cut of the receiver have no place in one.
 
     Raises ``DataError`` where it holds nothing of that score, or several measurements of a seam and a control that
     differ in more than their seeds.
     """
     held = cells(table, score)
+    ended = ends_at_output(held)
+    held = held if ended.all() else held[~ended]
     _check_once(held)
     is_strip = without_sender(held)
     held, apart = held[~is_strip], held[is_strip]

@@ -10,7 +10,7 @@ from suture.report.curves import PLAIN
 MARGIN = 0.03  #: how much worse a control may be and still count as doing as well
 _MOST = 6  #: places that a sentence names
 
-_AS_GOOD = {
+AS_GOOD = {
     "untrained sender": ("an untrained sender", "success says nothing about what the sender has learned"),
     "untrained receiver": ("an untrained receiver", "the stitch alone can do the receiver's work"),
     "clustered noise": (
@@ -51,7 +51,7 @@ def _as_good(control: str, kinds: Mapping[str, Numbers], places: Sequence[str], 
     behind = kinds[PLAIN] - kinds[control]
     compared = int(np.isfinite(behind).sum())
     near = [places[i] for i in np.flatnonzero(behind <= MARGIN + EXACT).tolist()]
-    who, meaning = _AS_GOOD[control]
+    who, meaning = AS_GOOD[control]
     if near:
         named = ", ".join(near[:_MOST]) + (f" and {len(near) - _MOST} more" if len(near) > _MOST else "")
         yield (

@@ -13,6 +13,7 @@ from suture.controls import DEFAULT, Control
 from suture.data import Data
 from suture.errors import OutputError
 from suture.fits import Fit
+from suture.measuring import measure
 from suture.network import Network
 from suture.plans import DEFAULT_SCORES, At, Scores, seam
 from suture.runners.base import Base, Later, Runner
@@ -22,7 +23,7 @@ from suture.runners.tasks import attempt
 from suture.runners.work import Work
 from suture.stitches import Stitch
 from suture.store import Store
-from suture.trial import Measurement, Trial, measure
+from suture.trial import Measurement, Trial
 
 
 class Interrupted(KeyboardInterrupt):

@@ -6,11 +6,12 @@ from functools import cached_property
 from typing import ClassVar, final
 
 from suture.activations import Activations, Need
+from suture.measuring import measure
 from suture.records import record, stitched
 from suture.runners.base import Outcome, Task
 from suture.store import TRIALS
 from suture.together import attempted, company, failure, measure_together
-from suture.trial import Failure, Measurement, Trial, measure
+from suture.trial import Failure, Measurement, Trial
 
 
 @final

@@ -4,7 +4,9 @@ from suture.stitches.base import AffineMap, AffineStitch, Moments, Part, Shape, 
 from suture.stitches.choice import FAMILIES, stitch_for
 from suture.stitches.constrained import Diagonal, LowRank, Orthogonal, Permutation
 from suture.stitches.flattened import ConvLinear, FullLinear
+from suture.stitches.layers import Layers
 from suture.stitches.positionwise import Conv, Identity, Linear
+from suture.stitches.probes import Probe
 from suture.stitches.regridded import MapsToTokens, StridedConv, TokensToMaps, TokensToTokens, UpsampledConv
 
 __all__ = [
@@ -16,6 +18,7 @@ __all__ = [
     "Diagonal",
     "FullLinear",
     "Identity",
+    "Layers",
     "Linear",
     "LowRank",
     "MapsToTokens",
@@ -23,6 +26,7 @@ __all__ = [
     "Orthogonal",
     "Part",
     "Permutation",
+    "Probe",
     "Shape",
     "Stitch",
     "StridedConv",

@@ -28,6 +28,7 @@ class Stitch(ABC):
     """A family of stitches: which shapes it joins, and how one is made."""
 
     joins: ClassVar[str]  #: in words, for messages
+    suggested: ClassVar[bool] = True  #: whether messages name it among the families that could join two shapes
 
     @abstractmethod
     def accepts(self, sender: Shape, receiver: Shape) -> bool:
@@ -185,7 +186,7 @@ def say_families(sender: Shape, receiver: Shape) -> str:
 def _families(base: type[Stitch]) -> Iterator[type[Stitch]]:
     for family in base.__subclasses__():
         if family.__module__.startswith(f"{__package__}."):
-            if not family.__abstractmethods__:
+            if not family.__abstractmethods__ and family.suggested:
                 yield family
             yield from _families(family)
 

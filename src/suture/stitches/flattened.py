@@ -52,7 +52,7 @@ class ConvLinear(AffineStitch):
     def parts(self, stitch: nn.Module, sent: Tensor) -> Sequence[Part]:
         """Give both maps together; rows are samples."""
         first, _, last = cast("tuple[nn.Conv2d | nn.Linear, nn.Module, nn.Linear]", tuple(cast(nn.Sequential, stitch)))
-        pool, unpool = pooled(tuple(_channels_first(sent[:1]).shape[1:]))
+        pool, unpool = pooled(tuple(channels_first(sent[:1]).shape[1:]))
 
         def load(affine: AffineMap) -> None:
             weight = unpool(affine.weight)
@@ -62,7 +62,7 @@ class ConvLinear(AffineStitch):
             assign(last, "weight", _own_order(torch.einsum("kc,oc...->ok...", kept, weight)))
             assign(last, "bias", affine.bias)
 
-        return [Part(lambda x: pool(_channels_first(x.double())), features_last, load)]
+        return [Part(lambda x: pool(channels_first(x.double())), features_last, load)]
 
     def raw_layers(self, stitch: nn.Module) -> Sequence[nn.Linear | nn.Conv2d]:
         """The map of positions."""
@@ -94,13 +94,13 @@ class FullLinear(AffineStitch):
     def parts(self, stitch: nn.Module, sent: Tensor) -> Sequence[Part]:
         """Give the map; rows are samples."""
         layer = _linear(stitch)
-        pool, unpool = pooled(tuple(_channels_first(sent[:1]).shape[1:]))
+        pool, unpool = pooled(tuple(channels_first(sent[:1]).shape[1:]))
 
         def load(affine: AffineMap) -> None:
             assign(layer, "weight", _own_order(unpool(affine.weight)))
             assign(layer, "bias", affine.bias)
 
-        return [Part(lambda x: pool(_channels_first(x.double())), lambda y: y.flatten(1), load)]
+        return [Part(lambda x: pool(channels_first(x.double())), lambda y: y.flatten(1), load)]
 
     def copy(self, stitch: nn.Module, other: nn.Module, sender: Shape) -> bool:
         """Read the other's map off what it gives for zero and for every basis tensor, in float64."""
@@ -129,9 +129,7 @@ def pooled(shape: Shape) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor],
     and the best one where nothing had to be averaged.
     """
     places = shape[1:] if len(shape) < 4 else (prod(shape[1:]),)
-    grid = places
-    while len(grid) and shape[0] * prod(grid) > FEATURES and max(grid) > 1:
-        grid = tuple(max(1, size // 2) if size == max(grid) else size for size in grid)
+    grid = averaged_to(places, shape[0], FEATURES)
     if grid == places:
         return lambda x: x.flatten(1), lambda weight: weight.reshape(-1, *shape)
     average = nn.functional.adaptive_avg_pool2d if len(places) == 2 else nn.functional.adaptive_avg_pool1d
@@ -150,6 +148,14 @@ def pooled(shape: Shape) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor],
     return pool, unpool
 
 
+def averaged_to(places: Shape, channels: int, most: int) -> Shape:
+    """The grid that positions are averaged to, longest sides halved, for at most so many features where that can be."""
+    grid = places
+    while len(grid) and channels * prod(grid) > most and max(grid) > 1:
+        grid = tuple(max(1, size // 2) if size == max(grid) else size for size in grid)
+    return grid
+
+
 def _leading(weight: Tensor, count: int) -> Tensor:
     """The ``count`` orthonormal directions (count, channels) that hold most of a weight (out, channels, …)."""
     channels = weight.shape[1]
@@ -160,7 +166,7 @@ def _leading(weight: Tensor, count: int) -> Tensor:
     return vectors[:, -count:].T
 
 
-def _channels_first(x: Tensor) -> Tensor:
+def channels_first(x: Tensor) -> Tensor:
     """Tokens ``(n, T, D)`` as ``(n, D, T)``; everything else as it is."""
     return x.transpose(1, 2) if x.ndim == 3 else x
 

@@ -1,0 +1,264 @@
+"""The commands for evidence beside the stitch: ``compare``, ``localise``, ``complexity`` and ``explain``."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from jsonargparse import Namespace
+
+from suture import output
+from suture.errors import CheckpointError, DataError, SutureError
+from suture.measuring_commands import Asked, _folder, _made, _measured, _models, _patterns, _prepared, _settings, _words
+from suture.output import say
+
+SIMILARITIES, COMPLEXITY = "similarities.parquet", "complexity.parquet"
+_STITCHED = ("", "itself")  #: the controls whose networks can be made again: those that are trained
+
+
+def compare(chosen: Namespace, command: str) -> int:
+    """Compare two networks at all pairs of cuts; the exit code."""
+    from suture import table as tables
+    from suture.choices import indices_named
+    from suture.compare import beside
+    from suture.compare import compare as compared
+    from suture.report import figures, similarities
+
+    by = indices_named(chosen.by)
+    _check_numbers(chosen, samples=2, size=1)
+    if chosen.samples_as not in ("flattened", "pixels"):
+        raise SutureError(f"--samples-as {chosen.samples_as}: give flattened or pixels")
+    measured = _run_table(chosen.beside) if chosen.beside is not None else None
+    data = _data(chosen)
+    models = _models([chosen.first, chosen.second])
+    networks = [model.network(data.example) for model in models]
+    cuts = {name: _patterns(chosen[name]) for name in ("cuts", "sender_cuts", "receiver_cuts")}
+    settings: dict[str, Any] = {"by": by, "samples": chosen.samples, "samples_as": chosen.samples_as, **cuts}
+    found = compared(networks[0], networks[-1], data=data, **settings)
+    folder = _out(chosen.out)
+    files = [] if folder is None else [tables.save(found, folder / SIMILARITIES)]
+    if folder is not None:
+        files += figures.save(similarities.grid(found), folder / "similarities")
+    if measured is not None:
+        joined, figure = beside(measured, found), similarities.along(measured, found)
+        if folder is not None:
+            files += [tables.save(joined, folder / "beside.parquet"), *figures.save(figure, folder / "beside")]
+    parts: output.Parts = [[similarities.heading(found)], [*similarities.tables(found, output.width())]]
+    return _hand_over(found, files, parts, chosen.json)
+
+
+def localise(chosen: Namespace, command: str) -> int:
+    """Stitch a trait's bearer and a plain network both ways, and say where the trait lies; the exit code."""
+    from suture.choices import trait_named, variants_named
+
+    trait = trait_named(chosen.trait)
+    variants_named(chosen.fit_variant)
+    settings = _settings(chosen)
+    models = _models([chosen.bearer, chosen.plain])
+    if len(models) == 1:
+        raise SutureError(f"bearer and plain network are one network, {chosen.bearer}; give another that has no trait")
+    asked, made = _localised(chosen, trait, models, settings)
+    table = _measured(chosen, asked, command)
+    return _finish_localised(table, _folder(asked), made, [model.name for model in models], chosen.json)
+
+
+def _localised(chosen: Namespace, trait: Any, models: list[Any], settings: dict[str, Any]) -> tuple[Asked, Any]:
+    """What is asked for, and the trait on these data."""
+    from suture.choices import variants_named
+    from suture.data.variants import vary
+    from suture.localise import localise as planned
+
+    store, data, (bearer, plain) = _prepared(chosen, models, _made)
+    made = trait(data)
+    if chosen.controls == "all":
+        settings["controls"] = None  # all that suit the trait
+    fitted = vary(data, *variants_named(chosen.fit_variant))
+    trials = planned(made, bearer, plain, data=data, fit_data=fitted, at=_seams(chosen.at), **settings)
+    words = f"{made.name}, {_words(f'{bearer.name} ↔ {plain.name}', fitted)}"
+    return Asked(trials, store, words), made
+
+
+def _finish_localised(table: Any, folder: Path | None, trait: Any, names: list[str], as_json: bool) -> int:
+    from suture.report import figures, localisations
+
+    files = [] if folder is None else [folder / "table.parquet"]
+    record: dict[str, Any] = {}
+    try:
+        figure, found = localisations.localisation(table, trait, *names)
+    except DataError as error:  # trials failed, of all seams of one way
+        parts: output.Parts = [[f"nothing can be said of where '{trait.name}' lies: {error}"]]
+    else:
+        files += figures.save(figure, folder / "localise") if folder is not None else []
+        parts = [[localisations.shares_heading(found)], [localisations.shares_table(found)], [str(found)]]
+        record = localisations.record(found)
+    return output.hand_over(table, files, record if as_json else None, parts)
+
+
+def complexity(chosen: Namespace, command: str) -> int:
+    """Measure the complexity of what a run stitched, or of networks; the exit code."""
+    from suture import table as tables
+    from suture.choices import measures_named
+    from suture.report import complexities, figures
+    from suture.store import LABEL
+
+    by = measures_named(chosen.by) if chosen.by is not None else None
+    _check_numbers(chosen, samples=2, size=1)
+    run = (Path(chosen.measured[0]).expanduser() / LABEL).exists()
+    if run and len(chosen.measured) > 1:
+        raise SutureError(f"{chosen.measured[0]} is the folder of a run; give it alone")
+    if not run and chosen.networks is not None:
+        raise SutureError("--networks: these are for the folder of a run; name networks without it")
+    data = _data(chosen)
+    samples = data.score.first(min(chosen.samples, len(data.score)))
+    rows = _of_run(chosen, data, samples, by) if run else _of_networks(chosen.measured, data, samples, by)
+    folder = _out(chosen.out)
+    files = [] if folder is None else [tables.save(rows, folder / COMPLEXITY)]
+    if folder is not None and run:
+        files += figures.save(complexities.along(rows), folder / "complexity")
+    heading = f"complexity on {len(samples):,} images of {samples.name}"
+    return _hand_over(rows, files, [[heading], [complexities.values_table(rows)]], chosen.json)
+
+
+def _of_networks(texts: list[str], data: Any, samples: Any, by: Any) -> Any:
+    import pandas as pd
+
+    from suture.complexity import complexity as measure
+
+    networks = [model.network(data.example) for model in _models(texts)]
+    return pd.concat([measure(network, samples, by, _alone(network)) for network in networks], ignore_index=True)
+
+
+def _alone(network: Any) -> dict[str, object]:
+    """The labels of a network that is not stitched."""
+    cuts = {"sender_cut": "", "receiver_cut": "", "sender_depth": None, "receiver_depth": None}
+    return {"control": "", "sender": network.name, "receiver": network.name} | cuts
+
+
+def _of_run(chosen: Namespace, data: Any, samples: Any, by: Any) -> Any:
+    """The rows of what a run stitched, then those of its networks."""
+    import pandas as pd
+
+    from suture.complexity import RANKS, seam_labels
+    from suture.complexity import complexity as measure
+
+    given = [model.network(data.example) for model in _models(chosen.networks)] if chosen.networks else []
+    networks = {network.fingerprint: network for network in given}
+    rows: list[Any] = []
+    for control, stitched in _stitched(Path(chosen.measured[0]).expanduser(), networks):
+        seam = stitched.seam
+        say(f"measuring {seam.sender.name} → {seam.receiver.name} at {seam.receiver_cut.name}")
+        rows.append(measure(stitched, samples, by, {"control": control} | seam_labels(stitched)))
+    if not rows:
+        raise DataError(f"{chosen.measured[0]} has measured no stitched network yet; see suture status")
+    alone = None if by is None else [one for one in by if type(one) not in {type(rank) for rank in RANKS}]
+    rows += [measure(one, samples, alone, _alone(one)) for one in networks.values() if alone is None or alone]
+    return pd.concat([part.astype(rows[0].dtypes) for part in rows], ignore_index=True)
+
+
+def _stitched(folder: Path, networks: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """What a run stitched of trained networks, with its control; networks that had to be made are added."""
+    from suture.saving import read
+    from suture.store import TRIALS, Store
+    from suture.zoo.loading import load_stitched
+
+    store = Store(folder)
+    done = store.finished()
+    for trial in store.plans.trials():
+        control = str(trial.labels["control"])
+        if trial.key not in done or control not in _STITCHED or not trial.labels["sender"]:
+            continue
+        path = folder / TRIALS / trial.key
+        sides = read(path).description
+        known = [networks.get(sides[role]["fingerprint"]) for role in ("sender", "receiver")]
+        try:
+            stitched = load_stitched(path, *known)
+        except CheckpointError as error:
+            raise CheckpointError(f"{error}; name the networks of the run: --networks NETWORK …") from error
+        for network in (stitched.seam.sender, stitched.seam.receiver):
+            networks.setdefault(network.fingerprint, network)
+        yield control, stitched
+
+
+def explain(chosen: Namespace, command: str) -> int:
+    """Say what a run says, and what must not be concluded from it; the exit code."""
+    import textwrap
+    from dataclasses import asdict
+
+    from suture.explain import explain as explained
+
+    folder = Path(chosen.folder).expanduser()
+    table = _run_table(chosen.folder)
+    beside = {"similarities": _read(folder / SIMILARITIES), "ranks": _read(folder / COMPLEXITY)}
+    said = explained(table, **beside, score=chosen.score, margin=chosen.margin, chance=chosen.chance)
+    if chosen.json:
+        output.show_json(asdict(said))
+        return 0
+    for line in str(said).splitlines():
+        wide = output.width()
+        print(textwrap.fill(line, wide, subsequent_indent="  ", break_on_hyphens=False, break_long_words=False))
+    return 0
+
+
+# --- what several share -----------------------------------------------------------------------------------------------
+
+
+def _check_numbers(chosen: Namespace, **least: int) -> None:
+    for name, smallest in least.items():
+        if chosen[name] is not None and chosen[name] < smallest:
+            raise SutureError(f"--{name} {chosen[name]}: give at least {smallest}")
+
+
+def _data(chosen: Namespace) -> Any:
+    from suture.choices import variants_named
+    from suture.data import load_data
+    from suture.data.variants import vary
+
+    variants = variants_named(chosen.variant)
+    return vary(load_data(chosen.data, size=chosen.size), *variants)
+
+
+def _run_table(folder: str) -> Any:
+    from suture.store import Store
+
+    table = Store(folder).table()
+    if not len(table):
+        raise DataError(f"{folder} has measured nothing yet; see suture status {folder}")
+    return table
+
+
+def _read(path: Path) -> Any:
+    """A table that another command wrote; ``None`` where there is none."""
+    import pandas as pd
+    from pyarrow import ArrowException
+
+    if not path.is_file():
+        return None
+    try:
+        return pd.read_parquet(path)
+    except (ArrowException, OSError) as error:
+        raise DataError(f"{path} is no table, or was cut short ({error}); write it again") from error
+
+
+def _out(folder: str | None) -> Path | None:
+    return None if folder is None else Path(folder).expanduser()
+
+
+def _seams(text: str | None) -> list[Any] | None:
+    """What ``--at`` names, for ``localise``."""
+    if text is None:
+        return None
+    seams = [tuple(cut.strip() for cut in each.split(":")) for each in dict.fromkeys(text.split(","))]
+    wrong = [":".join(seam) for seam in seams if len(seam) > 2]
+    if wrong:
+        raise SutureError(f"--at {wrong[0]}: give one cut, or BEARER_CUT:PLAIN_CUT where the names differ")
+    return [seam if len(seam) == 2 else seam[0] for seam in seams]
+
+
+def _hand_over(table: Any, files: list[Path], parts: output.Parts, as_json: bool) -> int:
+    """Print what was found, as JSON where that is asked for, and say which files were written."""
+    if as_json:
+        output.show_json({"rows": output.records(table), "files": [str(file) for file in files]})
+    else:
+        output.show(*[line for part in parts if any(part) for line in ("", *part)][1:])
+    for file in files:
+        say(f"wrote {file}")
+    return 0
