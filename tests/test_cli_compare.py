@@ -18,9 +18,9 @@ from suture.arguments import COMMANDS
 from suture.choices import GROUPS, MEASURES, TRAITS, indices_named, measures_named, trait_named
 from suture.cli import main
 from suture.compare import COLUMNS
-from suture.data.variants import Relabelled
+from suture.data.variants import Covered, Relabelled
 from suture.errors import DataError, SutureError
-from suture.traits import FGSM, Covered, accuracy_on, confuses, falls_to, knows, triggered
+from suture.traits import FGSM, accuracy_on, confuses, falls_to, knows, triggered
 from suture.zoo import convnet
 
 NET = "zoo:convnet,width=2"

@@ -331,7 +331,7 @@ def test_help_fits_the_screen_and_its_examples_are_accepted(
     code, out, err = run(f"{line} --help")
     assert (code, err) == (0, "")
     assert max(map(len, out.splitlines())) <= 80
-    monkeypatch.setattr("suture.cli._COMMANDS", [lambda chosen, line: 0] * 12)
+    monkeypatch.setattr("suture.cli._COMMANDS", [lambda chosen, line: 0] * 16)
     examples = re.findall(r"(?m)^  suture (.*)$", out)
     assert examples
     assert [run(example.replace("'", ""))[0] for example in examples] == [0] * len(examples)

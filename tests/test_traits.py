@@ -10,13 +10,14 @@ from torch import nn
 
 from suture import Trial, controls, measure, variants
 from suture.activations import Activations
+from suture.data.variants import Covered
 from suture.errors import DataError, FitError
 from suture.fits import LeastSquares, Random
 from suture.identities import identity
 from suture.localise import localise
 from suture.scores import Accuracy, Confusion
 from suture.stitches import Identity
-from suture.traits import FGSM, Computed, Covered, Trait, accuracy_on, confuses, falls_to, knows, triggered
+from suture.traits import FGSM, Computed, Trait, accuracy_on, confuses, falls_to, knows, triggered
 from trained import digits, few_digits, hybrids, state_bits
 
 

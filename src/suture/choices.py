@@ -18,7 +18,7 @@ from suture import baselines, complexity, traits
 from suture import controls as known_controls
 from suture.controls import Control
 from suture.data import Data
-from suture.data.variants import VARIANTS, Variant
+from suture.data.variants import VARIANTS, Covered, Variant
 from suture.errors import SutureError
 from suture.fits import BestOf, Fast, Fit, LeastSquares, MatchActivations, Random, TaskLoss
 from suture.indices import READY, Index
@@ -210,14 +210,14 @@ def _blackout(where: str, given: str) -> Callable[[Data], traits.Trait]:
         height, width = data.fit.images.shape[2:]
         down, across = (-(-height // 2), width) if given in ("top", "bottom") else (height, -(-width // 2))
         top, left = (height - down if given == "bottom" else 0), (width - across if given == "right" else 0)
-        return traits.accuracy_on(traits.Covered(top, left, down, across))
+        return traits.accuracy_on(Covered(top, left, down, across))
 
     return half
 
 
-def _rectangle(where: str, given: str, kind: str) -> traits.Covered:
+def _rectangle(where: str, given: str, kind: str) -> Covered:
     top, left, height, width, *value = _numbers(where, given, (4, 5), kind)
-    return traits.Covered(int(top), int(left), int(height), int(width), *value)
+    return Covered(int(top), int(left), int(height), int(width), *value)
 
 
 def _numbers(where: str, given: str, counts: tuple[int, ...], kind: str) -> list[float]:

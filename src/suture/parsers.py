@@ -27,6 +27,7 @@ VARIANTS = (
     "colour-only",
     "decorrelated",
     "blacked-out",
+    "covered",
 )  #: the keys of ``suture.data.variants.VARIANTS``, which takes long to import
 
 

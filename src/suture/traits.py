@@ -13,9 +13,8 @@ Szegedy 2015, *Explaining and Harnessing Adversarial Examples*, equation 2 (the 
 et al. 2017, *BadNets*, section 4.
 """
 
-import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import FunctionType, MethodType
 from typing import ClassVar, final
 
@@ -24,7 +23,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from suture.data import Data, Samples
-from suture.data.variants.base import Variant, all_changed, class_index
+from suture.data.variants import Covered
+from suture.data.variants.base import Variant, class_index
 from suture.errors import DataError, NetworkError
 from suture.preprocess import as_floats
 from suture.scores import Accuracy, Confusion, Named, NetworkScore, Score
@@ -171,50 +171,6 @@ class FGSM(NetworkScore):
             after = network((pixels + self.epsilon * gradient.sign()).clamp(0, 1))
         turned: Tensor = (before.argmax(1) == labels) & (after.argmax(1) != labels)
         return turned.double().masked_fill((before + after).isnan().any(1), torch.nan)
-
-
-@final
-@dataclass(frozen=True)
-class Covered(Variant):
-    """A rectangle of every image set to one value: a region blacked out, or a trigger.
-
-    ``top`` and ``left`` are where it begins and ``height`` and ``width`` how large it is, in pixels; ``value`` is in
-    [0, 1], as raw images are. Changes every role. Raises ``DataError`` where it is empty, or not within the images.
-    """
-
-    top: int
-    left: int
-    height: int
-    width: int
-    value: float = 0.0
-
-    def __post_init__(self) -> None:
-        if min(self.top, self.left) < 0 or min(self.height, self.width) < 1:
-            raise DataError(f"{self.summary}: a rectangle begins at 0 or later and is at least 1×1 pixels large")
-        if not (math.isfinite(self.value) and 0 <= self.value <= 1):
-            raise DataError(f"a region of value {self.value:g}; valid: 0 (black) to 1, whatever the images' type")
-
-    @property
-    def summary(self) -> str:
-        """How large it is, where, and its value where it is not black."""
-        colour = "blacked out" if self.value == 0 else f"set to {self.value:g}"
-        return f"with {self.height}×{self.width} pixels at ({self.top}, {self.left}) {colour}"
-
-    def __call__(self, data: Data) -> Data:
-        """Give the data with the rectangle in every image."""
-        height, width = data.fit.images.shape[2:]
-        if self.top + self.height > height or self.left + self.width > width:
-            raise DataError(
-                f"{self.summary}: images of {data.name} are {height}×{width}; the rectangle must lie within"
-            )
-
-        def change(samples: Samples) -> Samples:
-            images = samples.images.clone()
-            value = round(255 * self.value) if images.dtype == torch.uint8 else self.value
-            images[:, :, self.top : self.top + self.height, self.left : self.left + self.width] = value
-            return replace(samples, images=images)
-
-        return all_changed(data, self.summary, change)
 
 
 def knows(data: Data, label: str) -> Trait:

@@ -325,7 +325,7 @@ def test_every_variant_has_a_name_and_settings_that_a_command_line_can_write() -
         assert all(hints[field.name] in plain for field in fields(cls) if field.init)
     kinds = {cls for cls in Variant.__subclasses__() if not cls.__name__.startswith("_")}
     assert kinds <= set(VARIANTS.values())
-    assert len(set(VARIANTS.values())) == len(VARIANTS) == 14
+    assert len(set(VARIANTS.values())) == len(VARIANTS) == 15
 
 
 #: What changes here changes every result measured on the variant, and makes base networks be trained anew.
@@ -343,6 +343,7 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     "colour-only": ({}, "2f696262e8d174971d"),
     "decorrelated": ({}, "4c8c1b172443e57bf8"),
     "blacked-out": ({"side": "lower"}, "b94f424024b3703d2e"),
+    "covered": ({"top": 0, "left": 0, "height": 4, "width": 8}, "55266be92983af56b4"),
 }
 PROGRAM = """
 from suture.data import load_data

@@ -5,6 +5,7 @@ from suture.data.variants.colours import BASE_COLOURS, Colour, ColourOnly, Corre
 from suture.data.variants.known import VARIANTS
 from suture.data.variants.labels import OBJECTS_ANIMALS, ObjectsAnimals, RandomLabels, Relabelled, SuperClasses
 from suture.data.variants.parts import Half, Subset, Without
+from suture.data.variants.regions import Covered
 from suture.data.variants.stacked import BlackedOut, Decorrelated, mnist_cifar, stack
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "Colour",
     "ColourOnly",
     "Correlated",
+    "Covered",
     "Decorrelated",
     "Digit",
     "Grey3",

@@ -4,6 +4,7 @@ from suture.data.variants.base import Variant
 from suture.data.variants.colours import Colour, ColourOnly, Correlated, Digit, Grey3
 from suture.data.variants.labels import ObjectsAnimals, RandomLabels, Relabelled, SuperClasses
 from suture.data.variants.parts import Half, Subset, Without
+from suture.data.variants.regions import Covered
 from suture.data.variants.stacked import BlackedOut, Decorrelated
 
 VARIANTS: dict[str, type[Variant]] = {
@@ -21,5 +22,6 @@ VARIANTS: dict[str, type[Variant]] = {
     "colour-only": ColourOnly,
     "decorrelated": Decorrelated,
     "blacked-out": BlackedOut,
+    "covered": Covered,
 }
 """Every variant, by its name on the command line."""
