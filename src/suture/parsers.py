@@ -122,9 +122,9 @@ def add_measuring(parser: ArgumentParser, out: str) -> None:
     add(
         "--fit",
         type=str,
-        default="task-loss",
-        help="how stitches are fitted: task-loss, least-squares, match-activations or random; task-loss,steps=100 "
-        "changes a setting",
+        default="fast",
+        help="how stitches are fitted: fast, task-loss, least-squares, match-activations, best-of, random, or a "
+        "published fit such as bansal2021; fast,steps=100 changes a setting",
     )
     add(
         "--controls",
