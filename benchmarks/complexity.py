@@ -37,7 +37,8 @@ WHOLE = (
     TopEigenvalue(tolerance=0.01),
     HessianTrace(products=12),
 )
-STITCHED = (*WHOLE, NumericalRank(), EffectiveRank())
+RANKS = (NumericalRank(), EffectiveRank())
+RANKED = 2000  #: images, since a rank is below their number
 
 
 def main() -> None:
@@ -77,7 +78,11 @@ def main() -> None:
         if (trial.sender_cut, a.name) not in done:
             begun = time.process_time()
             measured = suture.measure(trial, kept)
-            add(complexity.complexity(measured.stitched, samples, STITCHED), trial.where, begun)
+            found = [
+                complexity.complexity(measured.stitched, some, by)
+                for some, by in ((samples, WHOLE), (data.score.first(RANKED), RANKS))
+            ]
+            add(pd.concat(found, ignore_index=True), trial.where, begun)
 
 
 if __name__ == "__main__":
