@@ -135,7 +135,7 @@ def test_what_a_control_does_as_well_is_denied(control, claim, meaning):
     line = one(explain(table(controls={control: 0.93})).not_concluded, claim)
     assert meaning in line
     assert "at 2 of 2 cuts" in line
-    assert "better by one +1.0 pp [0.3, 1.7], two +1.5 pp [0.8, 2.2]" in line
+    assert "less the control: one +1.0 pp [0.3, 1.7], two +1.5 pp [0.8, 2.2]" in line
     none(explain(table(controls={control: 0.5})).not_concluded, claim)
     none(explain(table(controls={})).not_concluded, claim)
 

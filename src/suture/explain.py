@@ -220,7 +220,7 @@ def _as_well(pair: Pair, ahead: Spread, margin: float, claim: str, who: str, mea
         listed = _listed(pair, as_well, lambda i: _spread(pair, ahead, i, signed=True))
         yield (
             f"{pair}: {claim}, at {_share(pair, as_well)}: {who} does as well, within {within}: {meaning}; the "
-            f"stitched network is better by {listed}."
+            f"stitched network less the control: {listed}."
         )
     open_ = np.isfinite(ahead.value) & ~as_well & ~(ahead.low > margin)
     if open_.any():
