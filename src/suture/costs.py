@@ -29,7 +29,7 @@ def measure_cuts(traced: Traced, model: nn.Module, probe: Tensor, name: str) -> 
     x, flops = probe, 0
     read = _ParametersRead(model.parameters())
     for i, piece in enumerate(traced.pieces):
-        with _unfused(), FlopCounterMode(display=False) as counter, read:
+        with unfused(), FlopCounterMode(display=False) as counter, read:
             x = piece(x)
         flops += counter.get_total_flops()
         cut, *aliases = traced.names[i] if i < len(traced.names) else (OUTPUT,)
@@ -42,7 +42,7 @@ def measure_cuts(traced: Traced, model: nn.Module, probe: Tensor, name: str) -> 
 
 
 @contextmanager
-def _unfused() -> Iterator[None]:
+def unfused() -> Iterator[None]:
     """Compute attention as plain products, which are what is counted."""
     before = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)

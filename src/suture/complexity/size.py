@@ -7,7 +7,7 @@ from typing import ClassVar, final
 from torch.utils.flop_counter import FlopCounterMode
 
 from suture.complexity.base import Complexity, Subject
-from suture.costs import _unfused
+from suture.costs import unfused
 
 LEVEL = 9  #: of gzip, fixed
 
@@ -64,6 +64,6 @@ class Flops(Complexity):
     def of(self, subject: Subject) -> float:
         """The number."""
         image = subject.samples.images[:1].to(subject.device)
-        with _unfused(), FlopCounterMode(display=False) as counter:
+        with unfused(), FlopCounterMode(display=False) as counter:
             subject.module(image)
         return float(counter.get_total_flops())

@@ -65,12 +65,7 @@ class Basis:
 
 def basis(layer: Layer) -> Basis:
     """Compute the directions of a layer, or give those that it keeps."""
-    if layer.kept is None:
-        return _computed(layer)
-    if "basis" not in layer.kept:
-        layer.kept["basis"] = _computed(layer)
-    found: Basis = layer.kept["basis"]
-    return found
+    return layer.once("basis", _computed)
 
 
 def cross(x: Basis, y: Basis) -> Tensor:

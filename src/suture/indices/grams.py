@@ -68,12 +68,7 @@ class Gram:
 
 def gram(layer: Layer) -> Gram:
     """Compute the inner products of a layer's samples, or give those that it keeps."""
-    if layer.kept is None:
-        return _computed(layer)
-    if "gram" not in layer.kept:
-        layer.kept["gram"] = _computed(layer)
-    found: Gram = layer.kept["gram"]
-    return found
+    return layer.once("gram", _computed)
 
 
 def _computed(layer: Layer) -> Gram:

@@ -5,17 +5,18 @@ every token, is a sample, and its channels are the features (images × positions
 compared only where they have as many positions. Nothing is copied but the rows that are asked for.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import frexp, isfinite, prod
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 import torch
 from torch import Tensor
 
 from suture.errors import DataError
 
+_T = TypeVar("_T")
 SamplesAs = Literal["flattened", "pixels"]
 FEATURES = 2048  #: that are centred at a time
 SAMPLES = 256  #: likewise, where rows are taken: sums over few samples are exact; both fixed, as bits depend on them
@@ -59,6 +60,15 @@ class Layer:
             raise DataError(f"{self.name} is {tuple(x.shape)}: give two samples or more, each with a feature or more")
         if not all(map(isfinite, self._range)):
             raise DataError(f"{self.name} is not finite everywhere: an index of it would mean nothing; leave it out")
+
+    def once(self, name: str, compute: "Callable[[Layer], _T]") -> _T:
+        """What is computed of this layer, kept under a name where anything is."""
+        if self.kept is None:
+            return compute(self)
+        if name not in self.kept:
+            self.kept[name] = compute(self)
+        found: _T = self.kept[name]
+        return found
 
     @property
     def positions(self) -> int:
