@@ -40,7 +40,9 @@ LAYERS = {
     "zoo.networks.table zoo.networks zoo.artefacts zoo.checkpoints zoo.sources zoo.building zoo.loading "
     "zoo.training.augment zoo.training.objectives zoo.training.penalties zoo.training.stopping zoo.training.recipe "
     "zoo.training.parts zoo.training.states zoo.training.loop zoo.training zoo.recipes zoo.cards zoo.bases "
-    "zoo.ledger.entry zoo.ledger.entries zoo.ledger.making zoo.ledger zoo.inventory zoo",
+    "zoo.ledger.entry zoo.ledger.entries zoo.ledger.making zoo.ledger zoo.inventory zoo studies.quantities "
+    "studies.claims studies.scale studies.study studies.making studies.running studies.bansal2021 "
+    "studies.hernandez2022 studies.oxford2025 studies.smith2024 studies.known studies",
     "faces": "report.curves report.readings report.seams explain report.figures report.pictures report.screen "
     "report.localisations report.complexities report.matrices report.layouts report.heatmaps report.grids "
     "report.similarities report.forecasts report.stores report.networks report.ledgers report.zoo_page choices demo "

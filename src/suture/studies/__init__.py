@@ -1,0 +1,28 @@
+"""The papers' experiments by name: plans of trials at a scale, and claims that a program decides."""
+
+from suture.studies.claims import Claim, Decided, Roles, verdict_of
+from suture.studies.known import STUDIES, study_named
+from suture.studies.quantities import Figure, Where
+from suture.studies.running import Result, load_result, run_study
+from suture.studies.scale import SCALES, Scale, scale_named
+from suture.studies.study import Beside, Panel, Study
+
+__all__ = [
+    "SCALES",
+    "STUDIES",
+    "Beside",
+    "Claim",
+    "Decided",
+    "Figure",
+    "Panel",
+    "Result",
+    "Roles",
+    "Scale",
+    "Study",
+    "Where",
+    "load_result",
+    "run_study",
+    "scale_named",
+    "study_named",
+    "verdict_of",
+]

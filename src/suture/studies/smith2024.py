@@ -1,0 +1,5 @@
+"""The experiments of smith2024."""
+
+from suture.studies.study import Study
+
+STUDIES: tuple[Study, ...] = ()
