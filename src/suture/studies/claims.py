@@ -47,7 +47,7 @@ class Claim:
     statement: str
     source: str
     quantity: Quantity
-    direction: Literal["≤", "≥", ""] = ""
+    direction: Literal["≤", "≥", "<", ">", ""] = ""
     threshold: float | None = None
     margin: float = 0.0
     unit: str = "pp"
@@ -65,7 +65,7 @@ class Claim:
         """The threshold with its margin."""
         if self.threshold is None:
             return None
-        return self.threshold + self.margin if self.direction == "≤" else self.threshold - self.margin
+        return self.threshold + self.margin if self.direction in "≤<" else self.threshold - self.margin
 
     def decide(self, tables: Tables) -> "Decided":
         """Read the figure and decide. What was not measured has no figure and no verdict."""
@@ -81,9 +81,12 @@ class Claim:
             return REPORTED
         if not figure.decides:
             return UNDECIDED
-        low, high = (figure.low, figure.high) if self.direction == "≤" else (-figure.high, -figure.low)
-        limit = bound if self.direction == "≤" else -bound
-        return REPRODUCED if high <= limit else NOT_REPRODUCED if low > limit else UNDECIDED
+        below = self.direction in "≤<"
+        low, high, limit = (figure.low, figure.high, bound) if below else (-figure.high, -figure.low, -bound)
+        strict = self.direction in "<>"
+        if high < limit or (high == limit and not strict):
+            return REPRODUCED
+        return NOT_REPRODUCED if low > limit or (low == limit and strict) else UNDECIDED
 
 
 @final

@@ -1,5 +1,322 @@
-"""The experiments of hernandez2022."""
+"""hernandez2022: Exploring Neural Network Modularity Using Model Stitching.
 
-from suture.studies.study import Study
+The paper stitches every layer of one network into every layer of another, on CIFAR-10, across architectures: the
+ResNets of one or two basic blocks a stage, ResNet(a,b,c,d), all 256 ordered pairs of the 16, and ResNet-18 with itself
+and with ResNet-34 (section 1.5). It finds triangles: a late layer of the sender serves an early layer of the receiver,
+and not the other way round. Networks that were not trained, on either side or both, are its controls. A *cell* of a
+matrix is one sender cut into one receiver cut; cells are compared by depth, as ``suture.depth`` does.
 
-STUDIES: tuple[Study, ...] = ()
+Its stitch (section 1.2) is a 1×1 convolution; to shrink, a convolution whose stride equals its kernel; to grow,
+nearest up-sampling and a 1×1 convolution. No BatchNorm is named, so none is here: ``Conv(batchnorm=False)``,
+``StridedConv()``, ``UpsampledConv()``.
+
+Deviations at every scale. The text does not say which layers it cuts behind: here it is the basic blocks. Nor does it
+name an optimiser: the published fit is ``recipes.hernandez2022``, the settings of the authors' code. Sender and
+receiver are of different seeds, since networks of one seed may begin with the same weights; so the pairs of one shape
+are of two networks, where the paper says both "itself" and "varied through the random seed".
+
+The unit of an interval is the ordered pair of networks. Networks recur in several pairs, so the units are not wholly
+independent, and intervals may be somewhat too narrow.
+"""
+
+from dataclasses import replace
+from functools import partial
+
+from suture.controls import untrained_both, untrained_receiver, untrained_sender
+from suture.studies.claims import Claim, Roles
+from suture.studies.contrasts import Above, ByDepth, Contrast
+from suture.studies.hernandez2022_plans import (
+    SHAPES,
+    circle_of,
+    copies,
+    diagonals,
+    larger,
+    name_of,
+    triangles,
+    untrained,
+)
+from suture.studies.quantities import Mean, Quantity, Spread, Where, Worst
+from suture.studies.scale import EPOCHS
+from suture.studies.study import Panel, Study
+
+_EVERYWHERE = (
+    "The unit is the ordered pair of networks; networks recur in pairs, so units are not wholly independent.",
+    "Cuts are behind the basic blocks; the paper does not name its layers.",
+    "Sender and receiver are of different seeds.",
+    "The published fit is that of the authors' code, without its warm-up: the text has no settings.",
+)
+_FEW = "Stitches are fitted and scored on 5,000 images each."
+_SOME = "Networks are cut behind their first block and the last of each stage: 5 × 5 cells."
+_PUBLISHED, _SAME, _OTHER = Where(fit="published"), Where(receiver="another *"), Where(receiver="resnet*")
+_BOTH, _RECEIVER, _SENDER = (Where(control=f"untrained {role}") for role in ("both", "receiver", "sender"))
+_LATE, _EARLY = (2 / 3, 1.0), (0.0, 1 / 3)
+_AUTHORS = "hernandez2022"
+_ROLES = Roles("training images of CIFAR-10", "test images of CIFAR-10", "none: accuracies are compared")
+_DEEPER = "mean accuracy where the sender's cut is at least as deep as the receiver's"
+
+
+def _small(which: str) -> tuple[str, ...]:
+    sample = (
+        f"The published fit, {EPOCHS} epochs of 5,000 images, joins the ends of the stages (4 × 4 cuts) of {which}."
+    )
+    return (_FEW, sample)
+
+
+def _maps(where: Where, *named: tuple[str, str, str]) -> Panel:
+    """Heat maps of accuracy, one for each of some pairs: what it is called, sender and receiver."""
+    lines = tuple((label, replace(where, sender=sender, receiver=receiver)) for label, sender, receiver in named)
+    return Panel("map", "stitched", "accuracy", lines)
+
+
+def _shown(statement: str, source: str, quantity: Quantity, fit: str = "default", unit: str = "pp") -> Claim:
+    return Claim(statement, source, quantity, fit=fit, unit=unit, roles=_ROLES)
+
+
+def _at_least(statement: str, source: str, quantity: Quantity, least: float, paper: str, fit: str = "default") -> Claim:
+    ours = least != 0
+    return Claim(statement, source, quantity, "≥", least, ours=ours, paper=paper, fit=fit, roles=_ROLES)
+
+
+def _also(*figures: tuple[str, Quantity, str]) -> tuple[Claim, ...]:
+    return tuple(_shown(words, "section 1.5", quantity, _AUTHORS, unit) for words, quantity, unit in figures)
+
+
+def _late(where: Where) -> Above:
+    return Above("stitched", replace(where, sender_depth=_LATE, receiver_depth=_LATE), where)
+
+
+def _early(where: Where) -> Above:
+    return Above("stitched", replace(where, receiver_depth=_EARLY), where)
+
+
+_UNTRAINED = ("resnet18", "resnet18", "another resnet18")
+_TRIANGLE = "all layers in the lower left hand triangle have high stitching accuracy"
+_LARGER = (("resnet18", "another resnet18"), ("resnet18", "resnet34"), ("resnet34", "resnet18"))
+_COPIES = (
+    ("the default fit on the task", "default", Where()),
+    ("the published fit on the task", _AUTHORS, Where(fit=f"TaskLoss*|{_AUTHORS}")),
+    ("the published fit to the representation", f"{_AUTHORS}-copy", Where(fit=f"MatchActivations*|{_AUTHORS}-copy")),
+    ("least squares to the representation", "least squares", Where(fit="LeastSquares*")),
+)
+
+STUDIES: tuple[Study, ...] = (
+    Study(
+        "hernandez-2",
+        "Triangles",
+        "Do late layers of a network serve early layers of another shape, and not the other way round?",
+        "section 1.5, figure 2",
+        triangles,
+        (
+            _at_least(
+                f"{_DEEPER} is above the rest by at least 20 pp",
+                "section 1.5",
+                ByDepth("difference"),
+                20.0,
+                _TRIANGLE,
+            ),
+            _at_least(
+                f"{_DEEPER} is above the rest by at least 20 pp",
+                "section 1.5",
+                ByDepth("difference", _PUBLISHED),
+                20.0,
+                _TRIANGLE,
+                _AUTHORS,
+            ),
+            _shown(
+                f"{_DEEPER}, above the rest, at the cells that the published fit has",
+                "section 1.5",
+                ByDepth("difference", like=_PUBLISHED),
+            ),
+        ),
+        (
+            _maps(Where(), *((f"{name_of(a)} → {name_of(b)}", name_of(a), name_of(b)) for a, b in circle_of())),
+            _maps(_PUBLISHED, *((f"{name_of(a)} → {name_of(b)}", name_of(a), name_of(b)) for a, b in circle_of())),
+        ),
+        _EVERYWHERE,
+        (
+            "Four of the 16 shapes, two seeds each; every ordered pair of unequal shapes, one seed into the other.",
+            *_small("four pairs, a circle of the shapes"),
+        ),
+    ),
+    Study(
+        "hernandez-2d",
+        "Diagonals",
+        "Are networks of one shape, of two seeds, more diagonal than networks of unequal shapes?",
+        "section 1.5",
+        diagonals,
+        (
+            _at_least(
+                "accuracy within one cut of the diagonal is further above the rest than in unequal shapes",
+                "section 1.5",
+                Contrast(ByDepth("near_difference", _SAME), ByDepth("near_difference", _OTHER)),
+                0.0,
+                "more of a diagonal pattern",
+            ),
+            _at_least(
+                f"{_DEEPER} is above the rest, in equal shapes",
+                "section 1.5",
+                ByDepth("difference", _SAME),
+                0.0,
+                "the lower left hand triangle had higher accuracy than the top right hand triangle",
+            ),
+            _shown(
+                "accuracy within one cut of the diagonal, above the rest: equal shapes",
+                "section 1.5",
+                ByDepth("near_difference", _SAME),
+            ),
+            _shown(
+                "accuracy within one cut of the diagonal, above the rest: unequal shapes",
+                "section 1.5",
+                ByDepth("near_difference", _OTHER),
+            ),
+        ),
+        (_maps(Where(), *((name_of(a), name_of(a), f"another {name_of(a)}") for a in SHAPES)),),
+        (
+            *_EVERYWHERE,
+            "Within one cut is a distance in depth of at most the larger step of the two networks; the two groups of "
+            "pairs are compared by Welch's interval.",
+        ),
+        ("Four of the 16 shapes, two seeds each, in both directions, beside hernandez-2's unequal pairs.", _FEW),
+    ),
+    Study(
+        "hernandez-3",
+        "Larger ResNets",
+        "Are ResNet-18 and ResNet-34 triangular too?",
+        "section 1.5, figure 3",
+        larger,
+        tuple(
+            _shown(
+                f"{_DEEPER}, above the rest: {a} → {b}",
+                "figure 3",
+                ByDepth("difference", Where(sender=a, receiver=b, fit=kind)),
+                fit,
+            )
+            for kind, fit in (("default", "default"), ("published", _AUTHORS))
+            for a, b in _LARGER
+        ),
+        (_maps(Where(), *((f"{a} → {b}", a, b) for a, b in _LARGER)),),
+        _EVERYWHERE,
+        (
+            "ResNet-34 has one seed.",
+            _SOME,
+            *_small("the first pair of each kind"),
+        ),
+    ),
+    Study(
+        "hernandez-random-both",
+        "Untrained networks",
+        "What can a stitch do between two networks that have never seen data?",
+        "section 1.5",
+        partial(untrained, control=untrained_both),
+        (
+            Claim(
+                "accuracy is at most 50 % in every cell",
+                "section 1.5",
+                Worst("stitched", _BOTH),
+                "≤",
+                50.0,
+                unit="%",
+                ours=True,
+                paper="all possible stitches have low accuracy",
+                roles=_ROLES,
+            ),
+            Claim(
+                "the standard deviation of accuracy over cells is at most 10 pp",
+                "section 1.5",
+                Spread("stitched", _BOTH),
+                "≤",
+                10.0,
+                ours=True,
+                paper="a rather uniform distribution",
+                roles=_ROLES,
+            ),
+            *_also(
+                ("largest accuracy of a cell", Worst("stitched", replace(_BOTH, fit="published")), "%"),
+                ("standard deviation over cells", Spread("stitched", replace(_BOTH, fit="published")), "pp"),
+            ),
+        ),
+        (_maps(_BOTH, _UNTRAINED), _maps(replace(_BOTH, fit="published"), _UNTRAINED)),
+        _EVERYWHERE,
+        (_SOME, *_small("the first pair")),
+    ),
+    Study(
+        "hernandez-random-receiver",
+        "Untrained receiver",
+        "Where does a trained sender serve a receiver that has never seen data?",
+        "section 1.5",
+        partial(untrained, control=untrained_receiver),
+        (
+            _at_least(
+                "mean accuracy of late → late (both depths at least 2/3) is above the others by at least 20 pp",
+                "section 1.5",
+                _late(_RECEIVER),
+                20.0,
+                "only stitches from the later layers into the later layers have high accuracy",
+            ),
+            *_also(("late → late, above the others", _late(replace(_RECEIVER, fit="published")), "pp")),
+        ),
+        (_maps(_RECEIVER, _UNTRAINED), _maps(replace(_RECEIVER, fit="published"), _UNTRAINED)),
+        _EVERYWHERE,
+        (_SOME, *_small("the first pair")),
+    ),
+    Study(
+        "hernandez-random-sender",
+        "Untrained sender",
+        "Where does a sender that has never seen data serve a trained receiver?",
+        "section 1.5",
+        partial(untrained, control=untrained_sender),
+        (
+            _at_least(
+                "mean accuracy into early cuts (depth at most 1/3) is above that into the others by at least 20 pp",
+                "section 1.5",
+                _early(_SENDER),
+                20.0,
+                "only stitches into the early layers of the receiver have high accuracy",
+            ),
+            *_also(("into early cuts, above the others", _early(replace(_SENDER, fit="published")), "pp")),
+        ),
+        (_maps(_SENDER, _UNTRAINED), _maps(replace(_SENDER, fit="published"), _UNTRAINED)),
+        _EVERYWHERE,
+        (_SOME, *_small("the first pair")),
+    ),
+    Study(
+        "hernandez-copy",
+        "Copying",
+        "Does a stitch that serves the task give the receiver what it expects?",
+        "sections 1.2 and 1.5",
+        copies,
+        (
+            *(
+                _shown(f"mean accuracy by {words}", "section 1.5", Mean("stitched", where), fit, "%")
+                for words, fit, where in _COPIES
+            ),
+            *(
+                _shown(
+                    f"mean squared error to the expected representation, as a share of its variance, by {words}",
+                    "section 1.5",
+                    Mean("representation_error", where),
+                    fit,
+                    "of the variance",
+                )
+                for words, fit, where in _COPIES
+            ),
+            *(
+                _shown(f"{_DEEPER}, above the rest, by {words}", "section 1.5", ByDepth("difference", where), fit)
+                for words, fit, where in _COPIES
+            ),
+        ),
+        (
+            *(
+                Panel("map", column, label, tuple((words, where) for words, _, where in _COPIES))
+                for column, label in (("stitched", "accuracy"), ("representation_error", "error / variance"))
+            ),
+        ),
+        (
+            *_EVERYWHERE,
+            "The mean squared error is given relative to the variance of the expected representation, on the first "
+            "1,024 score images: 0 is a copy, 1 no better than the mean.",
+            "Least squares stands beside the published copying: it is the exact minimum of the same error.",
+        ),
+        (_FEW, f"Cuts are the ends of the stages (4 × 4); published fits take {EPOCHS} epochs."),
+    ),
+)

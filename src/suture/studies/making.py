@@ -21,6 +21,7 @@ from suture.network import Network
 from suture.plans import At, Scores, Which, curve, cuts_of, matrix
 from suture.runners import Base, Later
 from suture.scores import Accuracy
+from suture.seeds import derive_seed
 from suture.stitches import Stitch
 from suture.studies.quantities import COMPLEXITIES, SIMILARITIES
 from suture.studies.scale import SMALL, TINY, Scale
@@ -50,6 +51,11 @@ def named(network: Network, name: str) -> Network:
     other = copy.copy(network)
     other.name = name
     return other
+
+
+def untrained_of(sender: Network) -> Network:
+    """The untrained sender that ``controls.untrained_sender`` puts into trials of seed 0."""
+    return sender.untrained(derive_seed("untrained", sender.fingerprint, "sender", 0))
 
 
 def apart(sender: Network, receiver: Network) -> tuple[Network, Network]:
@@ -162,7 +168,7 @@ def similarities(
         def make(stitched: Made, a: Network, b: Network, number: int = number) -> pd.DataFrame:
             a, b = apart(a, b)
             if untrained:
-                a = named(a.untrained(number), f"untrained {a.name}")
+                a = named(untrained_of(a), f"untrained {a.name}")
             rows = compare(a, b, data=data, by=tuple(by), cuts=tuple(cuts))
             equal = rows["sender_cut"] == rows["receiver_cut"]
             return rows[equal].assign(network_seed=number).reset_index(drop=True)

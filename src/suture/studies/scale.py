@@ -82,7 +82,17 @@ class Scale:
     name: Name
     load: Load
     _bases: dict[tuple[str, int], BaseModel] = field(default_factory=dict, repr=False)
-    _data: dict[object, Data] = field(default_factory=dict, repr=False)
+    _data: dict[str | tuple[str, tuple[Variant, ...], bool], Data] = field(default_factory=dict, repr=False)
+
+    @property
+    def stands_in(self) -> bool:
+        """Whether small images stand in for the data: at tiny scale, and where trials are only counted."""
+        return self.load is stand_in
+
+    @property
+    def asked(self) -> tuple[tuple[str, tuple[Variant, ...], bool], ...]:
+        """What ``data`` was asked for so far: names, variants, and whether few."""
+        return tuple(key for key in self._data if isinstance(key, tuple))
 
     @property
     def fit(self) -> Fit:
@@ -107,7 +117,11 @@ class Scale:
         """The network of a name in the ledger, and of one of its seeds, yet to be trained."""
         key = (name, seed)
         if key not in self._bases:
-            (made,) = models([replace(scaled(entry(name), self.name), seeds=(seed,))], self.whole)
+            wanted = scaled(entry(name), self.name)
+            variants = _varied(wanted.variants, self.stands_in)
+            (made,) = models([replace(wanted, variants=variants, start=None, seeds=(seed,))], self.whole)
+            if wanted.start is not None:
+                made = replace(made, start=self.base(wanted.start, seed))
             self._bases[key] = _shrunk(made) if self.name == TINY else made
         return self._bases[key]
 
@@ -121,7 +135,7 @@ class Scale:
         """What fits stitches and is scored on; ``few`` where cells are many."""
         key = (name, variants, few)
         if key not in self._data:
-            made = vary(self.whole(name), *_varied(variants, self.name))
+            made = vary(self.whole(name), *_varied(variants, self.stands_in))
             if self.name == SMALL:
                 fit, score = FEW if few else MANY
                 made = made.limited(fit=min(fit, len(made.fit)), score=min(score, len(made.score)))
@@ -156,7 +170,7 @@ def scaled(small: Entry, scale: Name) -> Entry:
         return small
     tiny, paper = _SOURCES.get(small.source, (small.source, small.source))
     if scale == TINY:
-        return replace(small, source=tiny, variants=_varied(small.variants, scale))
+        return replace(small, source=tiny)
     source = paper if paper.startswith("zoo:") else f"zoo:resnet,{paper}"
     recipe = "bansal2021-myrtle" if small.name == "myrtle" else _RECIPES.get(small.recipe, small.recipe)
     until = None if small.until is None else 10 * small.until
@@ -186,9 +200,8 @@ def _reshaped(samples: Samples, name: str) -> Samples:
     return Samples(f"{name}/{role}", torch.cat([larger] * 3, dim=1), samples.labels, _CIFAR10)
 
 
-def _varied(variants: Sequence[Variant], scale: Name) -> tuple[Variant, ...]:
-    """The variants at a scale: subsets are smaller where all there is is."""
-    less = scale == TINY
+def _varied(variants: Sequence[Variant], less: bool) -> tuple[Variant, ...]:
+    """The variants, with smaller subsets where all there is is smaller."""
     return tuple(replace(v, n=max(4, v.n // _LESS)) if less and isinstance(v, Subset) else v for v in variants)
 
 

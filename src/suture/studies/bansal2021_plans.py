@@ -1,0 +1,341 @@
+"""What the studies of bansal2021 measure, at every scale: which networks, at which cuts, on which data.
+
+Networks go by their names in the ledger. Whatever several studies measure alike (the curve of two ResNet-18s above all)
+has one key and is measured once.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import permutations
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from suture import baselines, controls
+from suture.compare import compare
+from suture.controls import Control
+from suture.data import Data, Samples
+from suture.data.variants import Subset
+from suture.fits import Fit, TaskLoss
+from suture.fits import Random as FromRandom
+from suture.network import Network
+from suture.optimisers import Adam, Cosine
+from suture.plans import At, curve
+from suture.recipes import bansal2021 as PUBLISHED
+from suture.runners import Later
+from suture.scores import Accuracy, estimate
+from suture.seeds import one_thread
+from suture.stitches import Conv
+from suture.studies import pretrained
+from suture.studies.folds import folds
+from suture.studies.invariance import CHANGED, CHANGES, changed
+from suture.studies.making import ACCURACY, BLOCKS, Cuts, Pair, apart, curves, pairs, similarities
+from suture.studies.quantities import NETWORKS, SIMILARITIES
+from suture.studies.scale import PAPER, SMALL, TINY, Scale
+from suture.studies.study import Beside, Made, Part
+from suture.trial import Trial
+from suture.zoo.bases import BaseModel
+
+R18, SAME, FEW = "resnet18", "resnet18 same steps", "resnet18 5000 samples"
+LABELS = ("objects-animals", "10 % random labels", "50 % random labels", "100 % random labels")
+SUBSETS = (5_000, 10_000, 25_000)
+EPOCHS = (40, 80, 160)
+WIDTHS = {"0.25": "resnet18 w0.25", "1": R18, "2": "resnet18 w2"}
+KERNELS = (1, 3, 5, 7, 9)
+FROZEN = ("B.4", "section 6")
+SIMCLR = "simclr classifier"
+FOLDED = ("myrtle", "vgg19 digit", "mlp", R18)
+STAGE_ENDS = ("layer1.1", "layer2.1", "layer3.1")
+_STAGES, _TOKENS = r"stages\.\d+(\.blocks\.\d+)?", r"blocks\.\d+"
+_CHUNK = 256
+_COMPARED = 1_000  #: images that bansal-invariance compares layers on
+
+
+def data_of(scale: Scale) -> Data:
+    """CIFAR-10, as much of it as the scale takes."""
+    return scale.data("cifar10")
+
+
+def blocks(pattern: str, first: int = 0, every: int = 1) -> Callable[[Network, Network], Sequence[At]]:
+    """The receiver's cuts whose whole names suit a pattern: from one on, every so many."""
+    return lambda a, b: [name for name in b.cuts.names if re.fullmatch(pattern, name)][first::every]
+
+
+def few(scale: Scale, sender: str, receiver: str) -> list[Pair]:
+    """The pairs of two networks; at tiny scale the first alone."""
+    return pairs(scale, sender, receiver, 1 if scale.name == TINY else None)
+
+
+def unlike(scale: Scale, sender: str, receiver: str) -> list[Pair]:
+    """Every two networks that did not begin with the same weights."""
+    return [(i, j) for i in scale.seeds(sender) for j in scale.seeds(receiver) if i != j]
+
+
+# --- section 4 --------------------------------------------------------------------------------------------------------
+
+
+def connected(scale: Scale) -> list[Part]:
+    """bansal-2A: pairs of each architecture, at every cut between blocks."""
+    data = data_of(scale)
+    sixth = blocks(_STAGES, 5, 6) if scale.name == SMALL else blocks(_STAGES)
+    deep = scale.data("cifar10", few=True) if scale.name == SMALL else data
+    return [
+        *curves(scale, R18, R18, data, controls=controls.DEFAULT, published=scale.published(PUBLISHED)),
+        *_alike(scale, "resnet18 w0.5", data, BLOCKS),
+        *_alike(scale, "resnet18 w2", data, BLOCKS),
+        *_alike(scale, "myrtle", data, ("stage?",)),
+        *_alike(scale, "vit", data, blocks(_TOKENS)),
+        *_alike(scale, "resnet164", deep, sixth),
+    ]
+
+
+def _alike(scale: Scale, name: str, data: Data, cuts: Cuts) -> list[Later]:
+    return curves(scale, name, name, data, cuts=cuts, seeds=few(scale, name, name))
+
+
+def disjoint(scale: Scale) -> list[Part]:
+    """bansal-2A-disjoint."""
+    halves = ("resnet18 half 0", "resnet18 half 1")
+    return [*curves(scale, *halves, data_of(scale), published=scale.published(PUBLISHED))]
+
+
+def untrained(scale: Scale) -> list[Part]:
+    """bansal-2A-random."""
+    return [*curves(scale, R18, R18, data_of(scale), also=(controls.untrained_sender,))]
+
+
+def untrained_cka(scale: Scale) -> list[Part]:
+    """bansal-5."""
+    return [*untrained(scale), *similarities(scale, R18, R18, data_of(scale), untrained=True)]
+
+
+def kernels(scale: Scale) -> list[Part]:
+    """bansal-4."""
+    cuts = {PAPER: BLOCKS, TINY: STAGE_ENDS[-1:]}.get(scale.name, STAGE_ENDS)
+    return [p for k in KERNELS for p in curves(scale, R18, R18, data_of(scale), cuts=cuts, stitch=Conv(kernel=k))]
+
+
+# --- section 5 --------------------------------------------------------------------------------------------------------
+
+
+def imagenet(scale: Scale) -> list[Part]:
+    """bansal-2B: of the user's files, or at tiny scale of narrow networks in their place.
+
+    Raises ``SutureError`` where files are missing.
+    """
+    names = (pretrained.SUPERVISED, *pretrained.SELF_SUPERVISED)
+    given: dict[str, BaseModel | Callable[[], Network]] = {}
+    if scale.name == TINY:
+        data, recipe = data_of(scale), scale.base(R18, 0).recipe
+        for seed, name in enumerate(names):
+            source = "zoo:resnet50,width=4,blocks=(1,1,1,1)"
+            given[name] = BaseModel(source, data.training, recipe, seed, name=name, scored_on=(data.score,))
+    else:
+        folder, files = pretrained.files()
+        data = scale.data(folder)
+        for name in names:
+            given[name] = partial(pretrained.resnet50, name, files[name], data.example)
+    receiver = given[pretrained.SUPERVISED]
+    return [_joined(scale, given[name], receiver, data, i) for i, name in enumerate(pretrained.SELF_SUPERVISED)]
+
+
+def _joined(
+    scale: Scale,
+    sender: BaseModel | Callable[[], Network],
+    receiver: BaseModel | Callable[[], Network],
+    data: Data,
+    number: int,
+) -> Later:
+    def make(*trained: Network) -> list[Trial]:
+        made = [one() for one in (sender, receiver) if not isinstance(one, BaseModel)]
+        a, b = *trained, *made
+        at = blocks(r"layer\d\.\d", 0, 3 if scale.name == TINY else 1)(a, b)
+        settings = {"data": data, "scores": ACCURACY, "network_seed": number}
+        first = (controls.untrained_sender,) if number == 0 else ()
+        trials = list(curve(a, b, at=at, fit=scale.fit, controls=first, **settings))  # type: ignore[arg-type]
+        if scale.name == PAPER:
+            trials += curve(a, b, at=at, fit=PUBLISHED, controls=(), **settings)  # type: ignore[arg-type]
+        return trials
+
+    return Later(tuple(one for one in (sender, receiver) if isinstance(one, BaseModel)), make)
+
+
+def simclr(scale: Scale) -> list[Part]:
+    """bansal-6: both directions, and two supervised networks beside them."""
+    data, there, back = data_of(scale), unlike(scale, SIMCLR, R18), unlike(scale, R18, SIMCLR)
+    return [
+        *curves(scale, SIMCLR, R18, data, seeds=there, published=scale.published(PUBLISHED)),
+        *curves(scale, R18, SIMCLR, data, seeds=back),
+        *curves(scale, R18, R18, data),
+        *similarities(scale, SIMCLR, R18, data, seeds=there),
+        *similarities(scale, R18, R18, data),
+    ]
+
+
+def labels(scale: Scale) -> list[Part]:
+    """bansal-3A."""
+    data, published = data_of(scale), scale.published(PUBLISHED)
+    return [
+        part
+        for kind in LABELS
+        for part in curves(scale, f"{R18} {kind}", R18, data, published=published if kind == LABELS[0] else None)
+    ]
+
+
+# --- section 6 --------------------------------------------------------------------------------------------------------
+
+
+def samples(scale: Scale) -> list[Part]:
+    """bansal-2C: stitches are fitted to the 10,000 training images of the receiver."""
+    data, published = scale.data("cifar10", Subset(10_000)), scale.published(PUBLISHED)
+    receiver = f"{R18} 10000 samples"
+    return [
+        part
+        for n in SUBSETS
+        for part in curves(scale, f"{R18} {n} samples", receiver, data, published=published if n == 25_000 else None)
+    ]
+
+
+def epochs(scale: Scale) -> list[Part]:
+    """bansal-3B: of one training, so each pair is one seed."""
+    data, published = data_of(scale), scale.published(PUBLISHED)
+    runs = [(seed, seed) for seed in scale.seeds(f"{R18} epoch 80")]
+    return [
+        part
+        for at in EPOCHS
+        for part in curves(
+            *(scale, f"{R18} epoch {at}", f"{R18} epoch 80", data),
+            seeds=runs,
+            names=(f"epoch {at}", "epoch 80, receiving"),
+            published=published if at == EPOCHS[0] else None,
+        )
+    ]
+
+
+def widths(scale: Scale) -> list[Part]:
+    """bansal-3C."""
+    data, published = data_of(scale), scale.published(PUBLISHED)
+    parts: list[Part] = []
+    for a, b in permutations(WIDTHS, 2):
+        cuts = ("layer?.1",) if "2" in (a, b) and scale.name == SMALL else BLOCKS
+        sampled = published if (a, b) == ("1", "0.25") else None
+        chosen = few(scale, WIDTHS[a], WIDTHS[b])
+        parts += curves(scale, WIDTHS[a], WIDTHS[b], data, cuts=cuts, published=sampled, seeds=chosen)
+    return parts
+
+
+def more(scale: Scale) -> list[Part]:
+    """bansal-7: CKA of the pairs of section 6, and the one stitch that it is set against."""
+    data, runs = data_of(scale), [(seed, seed) for seed in scale.seeds(f"{R18} epoch 80")]
+    return [
+        *curves(scale, f"{R18} 25000 samples", FEW, scale.data("cifar10", Subset(5_000))),
+        *similarities(scale, WIDTHS["0.25"], WIDTHS["2"], data),
+        *similarities(scale, FEW, f"{R18} 25000 samples", data),
+        *similarities(scale, f"{R18} epoch 80", f"{R18} epoch 160", data, seeds=runs),
+    ]
+
+
+def fine_tuning(scale: Scale) -> list[Part]:
+    """bansal-8: no plain trials, and at small scale three cuts."""
+    again: Fit = baselines.TRAINING if scale.name == PAPER else scale.published(_REDRAWN)
+
+    def redrawn(trial: Trial) -> Trial:
+        return baselines.retrained(controls.untrained_sender(trial), fit=again)
+
+    cuts = blocks(_STAGES, 23, 12) if scale.name == SMALL else blocks(_STAGES)
+    both: tuple[Control, ...] = (controls.untrained_sender, redrawn)
+    parts = curves(scale, "resnet164", "resnet164", data_of(scale), cuts=cuts, also=both)
+    return [Later(part.bases, partial(_controls_of, part)) for part in parts]
+
+
+_REDRAWN = TaskLoss(start=FromRandom(), optimiser=Adam(lr=1e-3), schedule=Cosine(), batch=64, patience=None, retries=0)
+
+
+def _controls_of(part: Later, *networks: Network) -> list[Trial]:
+    return [trial for trial in part.make(*networks) if trial.control]
+
+
+def freezing(scale: Scale) -> list[Part]:
+    """bansal-9: the networks, and the curves by which layers are chosen."""
+    data = data_of(scale)
+    names = (SAME, FEW, *(f"{R18} freeze {name}" for name in FROZEN))
+    return [
+        *curves(scale, FEW, SAME, data),
+        *curves(scale, SAME, FEW, data),
+        *(accuracy(scale.base(name, seed), seed) for name in names for seed in scale.seeds(name)),
+    ]
+
+
+def accuracy(base: BaseModel, seed: int) -> Beside:
+    """How a network does on all test images: one row, with ``network_seed``, accuracy as a fraction."""
+
+    def make(stitched: Made, network: Network) -> pd.DataFrame:
+        return pd.DataFrame([{"network_seed": seed, "seed": seed, **accuracy_of(network, base.scored_on[0])}])
+
+    return Beside(NETWORKS, f"{base.name}, {seed}", (base,), make)
+
+
+def accuracy_of(network: Network, on: Samples) -> dict[str, object]:
+    """The accuracy of a network with its interval over test images, as a row; ``name`` is ``sender`` too."""
+    with one_thread():
+        outputs: Tensor = torch.cat([network(images) for images in torch.split(on.images, _CHUNK)])
+    found = estimate(Accuracy(), Accuracy().per_sample(outputs, on.labels), seed=0)
+    names = {"name": network.name, "sender": network.name, "score_data": on.name}
+    return names | {"accuracy": found.value, "low": found.low, "high": found.high, "unit": found.unit, "n": found.n}
+
+
+# --- sections 2, 3 and 4: what is argued there ------------------------------------------------------------------------
+
+
+def probes(scale: Scale) -> list[Part]:
+    """bansal-probe."""
+    return [*curves(scale, R18, R18, data_of(scale), also=(baselines.linear_probe,))]
+
+
+def invariance(scale: Scale) -> list[Part]:
+    """bansal-invariance: the sender as it is, and changed in two ways, at three cuts."""
+    data = data_of(scale)
+    parts: list[Part] = []
+    for number, (start, end) in enumerate(pairs(scale, R18, R18)):
+        bases = (scale.base(R18, start), scale.base(R18, end))
+        parts.append(Later(bases, partial(_changed_trials, scale, data, number)))
+        parts.append(Beside(SIMILARITIES, f"changed, {number}", bases, partial(_changed_cka, data, number)))
+    return parts
+
+
+def _senders(a: Network, data: Data) -> list[tuple[Network, str, str]]:
+    """The sender and its changes, each with the cuts of sender and receiver."""
+    plain = [(a, cut, cut) for cut in STAGE_ENDS]
+    return plain + [(changed(a, cut, kind, data.fit), CHANGED, cut) for kind in CHANGES for cut in STAGE_ENDS]
+
+
+def _changed_trials(scale: Scale, data: Data, number: int, a: Network, b: Network) -> list[Trial]:
+    a, b = apart(a, b)
+    settings = {"data": data, "fit": scale.fit, "scores": ACCURACY, "network_seed": number}
+    made = [
+        curve(sender, b, at=[(start, end)], controls=(), **settings)  # type: ignore[arg-type]
+        for sender, start, end in _senders(a, data)
+    ]
+    return [trial for plan in made for trial in plan]
+
+
+def _changed_cka(data: Data, number: int, stitched: Made, a: Network, b: Network) -> pd.DataFrame:
+    a, b = apart(a, b)
+    rows = [
+        compare(sender, b, data=data, sender_cuts=(start,), receiver_cuts=(end,), samples=_COMPARED)
+        for sender, start, end in _senders(a, data)
+    ]
+    return pd.concat(rows, ignore_index=True).assign(network_seed=number)
+
+
+def folding(scale: Scale) -> list[Part]:
+    """bansal-fold: three networks and random stitches of each kind; trained networks recur where there are fewer."""
+    most = 1 if scale.name == TINY else 3
+    return [
+        folds(scale.base(name, seeds[number % len(seeds)]), number)
+        for name in FOLDED
+        for seeds in [scale.seeds(name)]
+        for number in range(most)
+    ]

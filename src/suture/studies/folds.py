@@ -1,0 +1,76 @@
+"""Which cuts of a network let a stitch melt into a neighbouring layer, and how exactly (bansal2021, section 4).
+
+At every cut a stitch of the papers' kind is put between a network and itself: a 1×1 convolution between BatchNorms on
+maps, a linear map elsewhere. Its numbers are random, since whether and how well it melts does not depend on how it was
+fitted: weights of a random rotation's size, BatchNorm statistics and shifts that are none of 0 and 1. Where it melts,
+the folded network is run beside the stitched one.
+"""
+
+import pandas as pd
+import torch
+from torch import Tensor, nn
+
+from suture.network import Network
+from suture.seeds import generator, one_thread
+from suture.stitched import Stitched, can_fold
+from suture.stitches import stitch_for
+from suture.studies.quantities import FOLDS
+from suture.studies.study import Beside, Made
+from suture.zoo.bases import BaseModel
+
+IMAGES = 64  #: that outputs are compared on
+
+
+def folds(base: BaseModel, seed: int) -> Beside:
+    """The folds of a network: a row per cut, with ``network_seed``.
+
+    ``melts`` is 1 where a stitch melts and 0 where not, for the ``reason`` given; ``into`` names the layers that take
+    it and ``side`` whose they are. ``error`` is the largest difference of outputs over ``n`` images, relative to the
+    largest output; empty where nothing melts.
+    """
+
+    def make(stitched: Made, network: Network) -> pd.DataFrame:
+        return folds_of(network, base.scored_on[0].images[:IMAGES], seed)
+
+    return Beside(FOLDS, f"{base.name}, {seed}", (base,), make)
+
+
+def folds_of(network: Network, images: Tensor, seed: int) -> pd.DataFrame:
+    """The rows of one network."""
+    rows = []
+    for cut in network.cuts:
+        family = stitch_for(cut.shape, cut.shape)
+        stitch = drawn(family.build(cut.shape, cut.shape), f"{cut.name} {seed}")
+        joined = Stitched(network, network, cut, cut, stitch).eval()
+        fold = can_fold(joined)
+        rows.append(
+            {"network_seed": seed, "sender": network.name, "receiver": network.name}
+            | {"sender_cut": cut.name, "receiver_cut": cut.name}
+            | {"sender_depth": cut.depth, "receiver_depth": cut.depth, "stitch": str(family)}
+            | {"melts": float(bool(fold)), "side": fold.side, "into": ", ".join(fold.into), "reason": fold.reason}
+            | {"error": difference(joined, joined.folded(), images) if fold else float("nan"), "n": len(images)}
+        )
+    return pd.DataFrame(rows)
+
+
+def drawn(stitch: nn.Module, name: str) -> nn.Module:
+    """Give every parameter and buffer of a stitch a random value; ``name`` decides which."""
+    source = generator("folds", name)
+    with torch.no_grad():
+        for key, tensor in stitch.state_dict().items():
+            if not tensor.is_floating_point():
+                continue
+            if tensor.ndim > 1:
+                tensor.copy_(torch.randn(tensor.shape, generator=source) / tensor[0].numel() ** 0.5)
+            elif key.endswith(("weight", "var")):
+                tensor.copy_(0.5 + torch.rand(tensor.shape, generator=source))
+            else:
+                tensor.copy_(torch.randn(tensor.shape, generator=source) / 2)
+    return stitch
+
+
+def difference(a: nn.Module, b: nn.Module, images: Tensor) -> float:
+    """The largest difference of two networks' outputs, relative to the largest output of the first."""
+    with one_thread(), torch.no_grad():
+        ours, theirs = a(images).double(), b(images).double()
+    return float((ours - theirs).abs().max() / ours.abs().max())

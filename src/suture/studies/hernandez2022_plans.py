@@ -1,0 +1,194 @@
+"""What the studies of hernandez2022 measure: every sender cut into every receiver cut, of pairs of networks.
+
+The unit of an interval, ``network_seed``, is the number of the pair.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import final
+
+from suture import recipes
+from suture.controls import Control
+from suture.data import Data
+from suture.fits import Fit, LeastSquares
+from suture.network import Network
+from suture.plans import seam
+from suture.runners import Base, Later
+from suture.stitches import Conv, Stitch, stitch_for
+from suture.studies.making import ACCURACY, BLOCKS, Pair, apart, cuts_like, pairs
+from suture.studies.scale import PAPER, SMALL, TINY, Scale
+from suture.studies.study import Part
+from suture.trial import Trial
+
+__all__ = ["SHAPES", "circle_of", "copies", "diagonals", "larger", "name_of", "triangles", "untrained"]
+
+STAGE_ENDS = ("layer1", "layer2", "layer3", "layer4")
+Shape = tuple[int, int, int, int]
+SHAPES: tuple[Shape, ...] = ((2, 2, 2, 2), (1, 1, 1, 1), (1, 1, 2, 2), (2, 2, 1, 1))
+"""At tiny and small scale. Each is followed by the one that it sends to where the published fit is run."""
+
+
+def circle_of(shapes: Sequence[Shape] = SHAPES) -> Sequence[tuple[Shape, Shape]]:
+    """Each shape with the one that it sends to where the published fit is a sample."""
+    return tuple(zip(shapes, (*shapes[1:], shapes[0]), strict=True))
+
+
+@final
+@dataclass(frozen=True)
+class _Fitted:
+    """A fit, the patterns of the cuts between which it is run, and the controls in place of the plain trials."""
+
+    fit: Fit
+    cuts: tuple[str, ...] = BLOCKS
+    receiver_cuts: tuple[str, ...] | None = None
+    only: tuple[Control, ...] = ()
+
+
+def _matrix(number: int, bases: tuple[Base, Base], data: Data, fits: Sequence[_Fitted], scale: Scale) -> Later:
+    """The matrices of a pair of networks, one by each of some fits; ``number`` is their unit."""
+
+    def make(a: Network, b: Network) -> list[Trial]:
+        a, b = apart(a, b)
+        made: list[Trial] = []
+        for one in fits:
+            starts, ends = _cuts(scale, a, one.cuts), _cuts(scale, b, one.receiver_cuts or one.cuts)
+            for start, end in product(starts, ends):
+                stitch = _stitch(a.cuts.find(start).shape, b.cuts.find(end).shape)
+                trials = seam(
+                    *(a, b),
+                    at=(start, end),
+                    data=data,
+                    stitch=stitch,
+                    fit=one.fit,
+                    scores=ACCURACY,
+                    controls=one.only,
+                    network_seed=number,
+                )
+                made += trials[1:] if one.only else trials
+        return made
+
+    return Later(bases, make)
+
+
+def _cuts(scale: Scale, network: Network, patterns: tuple[str, ...]) -> list[str]:
+    """The cuts of some patterns; at tiny scale ends of stages: three for all blocks, two of them for a sample."""
+    if scale.name != TINY:
+        return cuts_like(network, patterns)
+    first, _, third, last = cuts_like(network, STAGE_ENDS)
+    return [first, last] if patterns == STAGE_ENDS else [first, third, last]
+
+
+def _stitch(sender: tuple[int, ...], receiver: tuple[int, ...]) -> Stitch:
+    """The paper's: no BatchNorm, whichever way the size changes."""
+    plain = Conv(batchnorm=False)
+    return plain if plain.accepts(sender, receiver) else stitch_for(sender, receiver)
+
+
+def _published(scale: Scale) -> _Fitted:
+    """The authors' recipe, between the ends of the stages below the paper's scale."""
+    cuts = BLOCKS if scale.name == PAPER else STAGE_ENDS
+    return _Fitted(scale.published(recipes.hernandez2022, few=True), cuts)
+
+
+def _shaped(scale: Scale, shape: Shape, seed: int) -> Base:
+    """The network of a shape: the ledger's, or at the paper's scale one of the twelve that are none of the ledger's."""
+    if shape in SHAPES:
+        return scale.base(name_of(shape), seed)
+    like = scale.base(name_of(SHAPES[1]), seed)
+    blocks = ",".join(map(str, shape))
+    return replace(like, source=like.source.replace("(1,1,1,1)", f"({blocks})"), name=name_of(shape))
+
+
+def name_of(shape: Shape) -> str:
+    """What the ledger calls the network of a shape, or would."""
+    return "resnet18" if shape == SHAPES[0] else f"resnet({','.join(map(str, shape))})"
+
+
+def _shapes(scale: Scale) -> Sequence[Shape]:
+    if scale.name == TINY:
+        return SHAPES[:2]
+    return SHAPES if scale.name == SMALL else [(a, b, c, d) for a, b, c, d in product((1, 2), repeat=4)]
+
+
+def _across(scale: Scale, data: Data, equal: bool, published: bool = False) -> list[Part]:
+    """All ordered pairs of shapes, a seed of one into the other seed of the other. Units come from 0 on.
+
+    At small scale the published fit is run for a circle of the shapes alone.
+    """
+    circle = circle_of()
+    ordered = [(a, b) for a, b in product(_shapes(scale), repeat=2) if equal or a != b]
+    made: list[Part] = []
+    for number, (a, b) in enumerate(ordered):
+        fits = [_Fitted(scale.fit)]
+        if published and (scale.name != SMALL or (a, b) in circle):
+            fits.append(_published(scale))
+        made.append(_matrix(number, (_shaped(scale, a, 0), _shaped(scale, b, 1)), data, fits, scale))
+    return made
+
+
+def triangles(scale: Scale) -> list[Part]:
+    """All pairs of shapes; equal ones at the paper's scale alone, as its 256 pairs have them."""
+    return _across(scale, scale.data("cifar10", few=True), scale.name == PAPER, published=True)
+
+
+def diagonals(scale: Scale) -> list[Part]:
+    """Equal shapes in both directions, after the unequal ones, which cost nothing in the store of hernandez-2."""
+    data = scale.data("cifar10", few=True)
+    made = _across(scale, data, equal=False)
+    for shape, (start, end) in product(_shapes(scale), ((0, 1), (1, 0))[: 1 if scale.name == TINY else 2]):
+        bases = (_shaped(scale, shape, start), _shaped(scale, shape, end))
+        made.append(_matrix(len(made), bases, data, [_Fitted(scale.fit)], scale))
+    return made
+
+
+def _seeds(scale: Scale, sender: str, receiver: str) -> list[Pair]:
+    """The pairs of unequal seeds, so that nothing begins with the same weights."""
+    if sender == receiver:
+        return pairs(scale, sender, receiver, 1 if scale.name == TINY else None)
+    return [pair for pair in product(scale.seeds(sender), scale.seeds(receiver)) if pair[0] != pair[1]]
+
+
+def larger(scale: Scale) -> list[Part]:
+    """ResNet-18 ↔ ResNet-18 and ResNet-18 ↔ ResNet-34."""
+    data = scale.data("cifar10", few=True)
+    made: list[Part] = []
+    for sender, receiver in (("resnet18", "resnet18"), ("resnet18", "resnet34"), ("resnet34", "resnet18")):
+        for number, (start, end) in enumerate(_seeds(scale, sender, receiver)):
+            fits = [_Fitted(scale.fit, _blocks(scale))]
+            if number == 0 or scale.name != SMALL:
+                fits.append(_published(scale))
+            bases = (scale.base(sender, start), scale.base(receiver, end))
+            made.append(_matrix(number, bases, data, fits, scale))
+    return made
+
+
+def _blocks(scale: Scale) -> tuple[str, ...]:
+    """The cuts of ResNet-18 and -34: at small scale the first block and the last of each stage."""
+    return ("layer1.0", *STAGE_ENDS) if scale.name == SMALL else BLOCKS
+
+
+def untrained(scale: Scale, control: Control) -> list[Part]:
+    """ResNet-18 → ResNet-18 with a control in place of every trial."""
+    data = scale.data("cifar10", few=True)
+    made: list[Part] = []
+    for number, (start, end) in enumerate(pairs(scale, "resnet18", "resnet18", 1 if scale.name == TINY else None)):
+        fits = [_Fitted(scale.fit, _blocks(scale), only=(control,))]
+        if number == 0 or scale.name != SMALL:
+            fits.append(replace(_published(scale), only=(control,)))
+        bases = (scale.base("resnet18", start), scale.base("resnet18", end))
+        made.append(_matrix(number, bases, data, fits, scale))
+    return made
+
+
+def copies(scale: Scale) -> list[Part]:
+    """The stitch trained on the task, and to copy, by the default and the published fits."""
+    data = scale.data("cifar10", few=True)
+    copying = scale.published(recipes.hernandez2022_copy, few=True)
+    fits = (scale.fit, scale.published(recipes.hernandez2022, few=True), copying, LeastSquares())
+    cuts = BLOCKS if scale.name == PAPER else STAGE_ENDS
+    made: list[Part] = []
+    for number, (start, end) in enumerate(pairs(scale, "resnet18", "resnet18")):
+        bases = (scale.base("resnet18", start), scale.base("resnet18", end))
+        made.append(_matrix(number, bases, data, [_Fitted(fit, cuts) for fit in fits], scale))
+    return made

@@ -1,0 +1,308 @@
+"""The claims of oxford2025, as data. Where they are decided by one of two data that fit the stitch, the other reports.
+
+Thresholds that are this project's: a class counts as unknown at ``NONE`` per cent; a network does as well as its
+parents within ``COMPARABLE`` points; a trait is conveyed where half of its bearer's is, and one step makes it where it
+makes 0.8 of it, as ``suture.onset`` has both; a trend is monotone at Spearman's ρ of ``MONOTONE``. Untrained networks
+know nothing where the trait's score is at most ``CHANCE`` per cent: twice the 10 % of ten classes, and
+half of the least that a trained bearer shows.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+from suture.onsets import CONVEYED, STEP
+from suture.studies.claims import Claim, Roles
+from suture.studies.oxford2025_plans import (
+    CARS,
+    DIGITS,
+    OTHERS,
+    TRUCKS,
+)
+from suture.studies.quantities import (
+    Difference,
+    Greatest,
+    Mean,
+    Quantity,
+    Slope,
+    Trend,
+    Where,
+    Worst,
+)
+from suture.studies.steps import Share, Step
+
+ON_CARS, ON_TRUCKS = f"accuracy on {CARS}", f"accuracy on {TRUCKS}"
+TRUE, ALTERED, WITHOUT = "cifar10/*", "cifar10 automobile*", "cifar10 without*"
+PAIRED, LOOSE = "mnist+cifar10/*", "*decorrelated*"
+BOTH, UPPER, LOWER = "mnist+cifar10/*", "*cifar10 blacked out*", "*mnist blacked out*"
+NARROW, WIDE = "pool?|fc*", "flatten"
+NONE, COMPARABLE, MONOTONE, CHANCE = 5.0, 10.0, 0.8, 20.0
+
+ROLES = {
+    TRUE: Roles("training images, true labels of all classes", "test images, true labels"),
+    ALTERED: Roles("training images, every car labelled cat", "test images, true labels"),
+    WITHOUT: Roles("training images without trucks", "test images, trucks among them"),
+    PAIRED: Roles("MNIST-CIFAR, digit and picture of one class", "MNIST-CIFAR, one side black", "none"),
+    LOOSE: Roles("MNIST-CIFAR, digits at random", "MNIST-CIFAR, one side black", "none"),
+}
+_FITS = {"default": "default fit", "published": "the paper's recipe, first pair"}
+
+
+def _report(statement: str, source: str, quantity: Quantity, fitted: str, **settings: Any) -> Claim:
+    merged: dict[str, Any] = {"unit": "%", "roles": ROLES[fitted]} | settings
+    return Claim(statement, source, quantity, **merged)
+
+
+# --- 4.1: traits can be inherited -------------------------------------------------------------------------------------
+
+
+def inherited(network: str, decided: str, *, recovered: bool, cut: str = "") -> tuple[Claim, ...]:
+    """Cars and the other nine classes both ways; ``recovered`` where the relabelled sender's cars are to come back."""
+    blind, made = f"{network} cars as cats", list[Claim]()
+    for fitted in (decided, ALTERED if decided == TRUE else TRUE):
+        labels = "the altered labels" if fitted == ALTERED else "the true labels"
+        for sender, receiver in ((network, blind), (blind, network)):
+            where = Where(score=ON_CARS, sender=sender, receiver=receiver, fit_data=fitted, receiver_cut=cut)
+            way = f"{sender} → {receiver}, fitted on {labels}"
+            if fitted != decided:
+                made.append(_report(f"car accuracy: {way}", "section 4.1", Mean("stitched", where), fitted))
+            elif recovered and sender == blind:
+                made.append(_recovered(where, way))
+            else:
+                made.append(_unknown(where, way, fitted, "section 4.1", "unable to correctly identify cars"))
+            if fitted == decided and not recovered:
+                made.append(_comparable(where, way, fitted))
+    return tuple(made)
+
+
+def narrow() -> tuple[Claim, ...]:
+    """The same of CNNs with a 1×1 convolution alone."""
+    made, names = list[Claim](), ("cnn", "cnn cars as cats")
+    for fitted, labels in ((TRUE, "the true labels"), (ALTERED, "the altered labels")):
+        for sender, receiver in (names, names[::-1]):
+            where = Where(score=ON_CARS, sender=sender, receiver=receiver, fit_data=fitted, receiver_cut="pool2")
+            statement = f"car accuracy: {sender} → {receiver}, fitted on {labels}, by a 1×1 convolution"
+            made.append(_report(statement, "section 4.1", Mean("stitched", where), fitted))
+    return tuple(made)
+
+
+def _unknown(where: Where, way: str, fitted: str, source: str, paper: str, what: str = "car") -> Claim:
+    statement = f"{what} accuracy is at most {NONE:g} %: {way}"
+    quantity = Worst("stitched", where)
+    return Claim(statement, source, quantity, "≤", NONE, unit="%", ours=True, paper=paper, roles=ROLES[fitted])
+
+
+def _recovered(where: Where, way: str) -> Claim:
+    return Claim(
+        f"car accuracy is at least {CONVEYED:g} of the clean network's own: {way}",
+        "section 4.1",
+        Share(Mean("stitched", where), Mean("receiver_score", where)),
+        "≥",
+        CONVEYED,
+        unit="share",
+        ours=True,
+        paper="able to correctly identify cars, after sufficient training",
+        roles=ROLES[where.fit_data],
+    )
+
+
+def _comparable(where: Where, way: str, fitted: str) -> Claim:
+    on = replace(where, score=OTHERS)
+    lost = [Difference(Mean(parent, on), Mean("stitched", on)) for parent in ("sender_score", "receiver_score")]
+    return Claim(
+        f"the other nine classes are at most {COMPARABLE:g} pp below either parent: {way}",
+        "section 4.1",
+        Greatest(tuple(lost)),
+        "≤",
+        COMPARABLE,
+        ours=True,
+        paper="comparably to A and B on the other 9 image categories",
+        roles=Roles(ROLES[fitted].fitted, "test images of the other nine classes", "both parents, on the same"),
+    )
+
+
+# --- 4.2: a trait can be located --------------------------------------------------------------------------------------
+
+_BEFORE = {"fc1": "pool?", "fc2": "pool?|fc1_relu", "fc3": "pool?|fc1_relu|fc2_relu"}
+_AFTER = {"fc1": "fc*", "fc2": "fc2_relu|fc3_relu", "fc3": "fc3_relu"}
+
+
+def located(layer: str, figure: str) -> tuple[Claim, ...]:
+    """Trucks before and behind the layer that alone was trained on them, and the step to it."""
+    sender, made, source = f"cnn trucks in {layer}", list[Claim](), f"section 4.2, figure {figure}"
+    for fitted in (TRUE, WITHOUT):
+        labels = "all classes" if fitted == TRUE else "all classes but trucks"
+        before, after, line = (
+            Where(score=ON_TRUCKS, sender=sender, fit_data=fitted, receiver_cut=cut)
+            for cut in (_BEFORE[layer], _AFTER[layer], NARROW)
+        )
+        way = f"trucks in {layer}, fitted on {labels}"
+        step, share = (
+            Step("stitched", line, cut=f"{layer}_relu"),
+            Share(Worst("stitched", after, smallest=True), _own(after)),
+        )
+        if layer == "fc1" or fitted == WITHOUT:
+            made += [
+                _report(f"most truck accuracy before {layer}: {way}", source, Worst("stitched", before), fitted),
+                _report(f"truck accuracy from {layer} on: {way}", source, Mean("stitched", after), fitted),
+                _report(f"share of it that the step to {layer} makes: {way}", source, step, fitted, unit="share"),
+            ]
+        else:
+            conveyed = f"from {layer} on truck accuracy is at least {CONVEYED:g} of the sender's own: {way}"
+            localised = f"the step to {layer} makes at least {STEP:g} of the most truck accuracy: {way}"
+            settings: dict[str, Any] = {"unit": "share", "ours": True, "roles": ROLES[fitted]}
+            paper = "comparable performance on trucks to the other 9 categories"
+            made += [
+                _unknown(before, f"before {layer}, {way}", fitted, source, "unable to recognise trucks", "truck"),
+                Claim(conveyed, source, share, "≥", CONVEYED, paper=paper, **settings),
+                Claim(localised, source, step, "≥", STEP, paper="the performance jumps up", **settings),
+            ]
+    own = Where(score=ON_TRUCKS, sender=sender, fit_data=TRUE, receiver_cut=NARROW)
+    after = Where(score=ON_TRUCKS, sender=sender, fit_data=TRUE, receiver_cut=_AFTER[layer])
+    short = Difference(Mean("stitched", replace(after, score=OTHERS)), Mean("stitched", after))
+    words = f"from {layer} on, the other nine classes less trucks: trucks in {layer}, fitted on all classes"
+    made.append(_report(words, source, short, TRUE, unit="pp"))
+    made.append(_report(f"truck accuracy of the sender itself: trucks in {layer}", source, _own(own), TRUE))
+    return tuple(made)
+
+
+def _own(where: Where) -> Mean:
+    return Mean("sender_score", where)
+
+
+# --- 4.3: a distributed trait -----------------------------------------------------------------------------------------
+
+
+def steadily() -> tuple[Claim, ...]:
+    """Trucks, the more of them the more layers come from the network that knows them."""
+    made = list[Claim]()
+    for fitted in (TRUE, WITHOUT):
+        labels = "all classes" if fitted == TRUE else "all classes but trucks"
+        where = Where(score=ON_TRUCKS, sender="cnn", fit_data=fitted, receiver_cut=NARROW)
+        trend, slope = Trend("stitched", where, along="sender_depth"), Slope("stitched", where, along="sender_depth")
+        source, way = "section 4.3, figure 3a", f"fitted on {labels}"
+        statement = f"truck accuracy rises with the number of layers that the network with trucks gives: {way}"
+        if fitted == TRUE:
+            made.append(_monotone(f"{statement} (Spearman's ρ ≥ {MONOTONE:g})", source, trend, fitted))
+        else:
+            made.append(_report(f"{statement} (Spearman's ρ)", source, trend, fitted, unit="ρ"))
+        made.append(_report(f"slope of truck accuracy from input to output: {way}", source, slope, fitted, unit="pp"))
+    return tuple(made)
+
+
+def _monotone(statement: str, source: str, trend: Trend, fitted: str, rises: bool = True) -> Claim:
+    paper = "steadily" if fitted == PAIRED else "gets progressively worse as the number of layers from A decreases"
+    direction, threshold = ("≥", MONOTONE) if rises else ("≤", -MONOTONE)
+    roles = ROLES[fitted]
+    return Claim(statement, source, trend, direction, threshold, unit="ρ", ours=True, paper=paper, roles=roles)  # type: ignore[arg-type]
+
+
+_SIDES = (("MNIST", UPPER, True), ("CIFAR", LOWER, False))
+
+
+def opposite() -> tuple[Claim, ...]:
+    """Both sides along the cuts, and what the stitch of high capacity does to them."""
+    made = list[Claim]()
+    for fitted in (PAIRED, LOOSE):
+        for side, scored, rises in _SIDES:
+            where = Where(sender=DIGITS, fit_data=fitted, score_data=scored, receiver_cut=NARROW)
+            trend, moves = Trend("stitched", where, along="sender_depth"), "rises" if rises else "falls"
+            bound = f"ρ {'≥' if rises else '≤'} {MONOTONE if rises else -MONOTONE:g}"
+            statement = f"{side}-side accuracy {moves} with the number of layers from the network of digits"
+            source = "section 4.3, figure 3b"
+            if fitted == PAIRED:
+                made.append(_monotone(f"{statement} ({bound})", source, trend, fitted, rises))
+            else:
+                made.append(_report(f"{statement} (ρ), fitted on digits at random", source, trend, fitted, unit="ρ"))
+    return (*made, *(_lifted(side, scored) for side, scored, _ in _SIDES))
+
+
+def _lifted(side: str, scored: str) -> Claim:
+    wide, narrow = (
+        Where(sender=DIGITS, fit_data=PAIRED, score_data=scored, sender_cut="pool2", receiver_cut=cut)
+        for cut in (WIDE, "pool2")
+    )
+    quantity = Difference(Mean("stitched", wide), Mean("stitched", narrow))
+    statement = (
+        f"at Pool2 the linear stitch of high capacity lifts {side}-side accuracy above that of the 1×1 convolution"
+    )
+    return Claim(
+        statement, "section 4.3, figure 3b", quantity, "≥", 0.0, paper="increases across the board", roles=ROLES[PAIRED]
+    )
+
+
+def robust() -> tuple[Claim, ...]:
+    """The four figures of section 6.1, and its two networks'."""
+    made = list[Claim]()
+    scored = (
+        ("both sides", BOTH, "98 %"),
+        ("the MNIST side alone", UPPER, "82 %"),
+        ("the CIFAR side alone", LOWER, "42 %"),
+    )
+    for fit in ("default", "published"):
+        for words, data, paper in scored:
+            where = Where(sender=DIGITS, fit_data=PAIRED, score_data=data, receiver_cut=WIDE, fit=fit)
+            statement = f"accuracy of the stitched network on {words}: {_FITS[fit]}"
+            made.append(_report(statement, "section 6.1", Mean("stitched", where), PAIRED, paper=paper, fit=_FITS[fit]))
+    own = (
+        ("the network of digits", "sender_score", ("97 %", "97 %", "0 %")),
+        ("the network of pictures", "receiver_score", ("63 %", "0 %", "63 %")),
+    )
+    for network, column, papers in own:
+        for (words, data, _), paper in zip(scored, papers, strict=True):
+            where = Where(sender=DIGITS, fit_data=PAIRED, score_data=data, receiver_cut=WIDE)
+            made.append(
+                _report(f"{network} itself on {words}", "section 6.1", Mean(column, where), PAIRED, paper=paper)
+            )
+    return tuple(made)
+
+
+# --- the control ------------------------------------------------------------------------------------------------------
+
+
+def controlled() -> tuple[Claim, ...]:
+    """Every trait of untrained networks, at the worst cut; by both fits."""
+    made, line = list[Claim](), {"receiver_cut": NARROW}
+    traits = (
+        ("cars, MLP behind the fifth layer", {"score": ON_CARS, "sender": "*mlp*"}, TRUE),
+        ("cars, CNN at the worst cut of the line", {"score": ON_CARS, "sender": "*cnn*", **line}, TRUE),
+        ("trucks, CNN at the worst cut of the line", {"score": ON_TRUCKS, "sender": "*cnn*", **line}, TRUE),
+        ("the MNIST side, at the worst cut of the line", {"score_data": UPPER, **line}, PAIRED),
+        ("the CIFAR side, at the worst cut of the line", {"score_data": LOWER, **line}, PAIRED),
+    )
+    for words, settings, fitted in traits:
+        for fit in ("default", "published"):
+            where = Where(control="untrained both", fit_data=fitted, fit=fit, **settings)  # type: ignore[arg-type]
+            statement = f"untrained networks: accuracy on {words}"
+            made.append(
+                _chance(statement, where, fitted)
+                if fit == "default"
+                else _report(
+                    f"{statement}, by the paper's recipe", "section 3", Worst("stitched", where), fitted, fit=_FITS[fit]
+                )
+            )
+    wide: tuple[tuple[str, dict[str, str], str], ...] = (
+        ("cars, CNN", {"score": ON_CARS}, TRUE),
+        ("trucks, CNN", {"score": ON_TRUCKS}, TRUE),
+        ("the MNIST side", {"score_data": UPPER}, PAIRED),
+        ("the CIFAR side", {"score_data": LOWER}, PAIRED),
+    )
+    for words, settings, fitted in wide:
+        where = Where(control="untrained both", fit_data=fitted, receiver_cut=WIDE, **settings)  # type: ignore[arg-type]
+        statement = f"untrained networks: accuracy on {words}, stitch from Pool2 to the flattened vector"
+        made.append(_report(statement, "section 3", Mean("stitched", where), fitted))
+    return tuple(made)
+
+
+def _chance(statement: str, where: Where, fitted: str) -> Claim:
+    words, quantity = f"{statement} is at most {CHANCE:g} %", Worst("stitched", where)
+    return Claim(
+        words,
+        "section 3",
+        quantity,
+        "≤",
+        CHANCE,
+        unit="%",
+        ours=True,
+        paper="cannot learn the traits",
+        roles=ROLES[fitted],
+    )

@@ -1,0 +1,231 @@
+"""The plans of oxford2025: its lines of cuts, its stitches and its data.
+
+The *line* of a network are the cuts behind its layers that have weights, behind ReLU and pooling: the paper's axis. On
+it a 1×1 convolution without BatchNorm joins maps and a linear map vectors. Behind the convolutions there is a second
+stitch, beside the line: from the maps to the flattened vector, "both a 1x1 convolutional and a fully connected layer"
+(section 3), or one linear map of everything, the "high capacity" stitch (section 4.3). As functions they are the same.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from suture.complexity import Complexity, GradientNorm, GzipSize, MeanSharpness, WorstSharpness, complexity
+from suture.controls import Control, untrained_both
+from suture.data import Data
+from suture.data.variants import BlackedOut, Decorrelated, Grey3, Relabelled, Without, vary
+from suture.network import Network
+from suture.plans import At, Scores, curve
+from suture.recipes import oxford2025 as PUBLISHED
+from suture.runners import Base, Later
+from suture.scores import Accuracy
+from suture.stitches import Conv, FullLinear, Stitch
+from suture.studies.making import apart, complexities, pairs
+from suture.studies.quantities import COMPLEXITIES
+from suture.studies.scale import PAPER, SMALL, TINY, Scale
+from suture.studies.study import Beside, Made, Part
+from suture.traits import Trait, confuses, knows
+from suture.trial import Trial
+
+Seam = tuple[At, Stitch | None]
+
+CARS, CATS, TRUCKS = "automobile", "cat", "truck"
+OTHERS = "accuracy on the other nine"
+DIGITS, PICTURES = "stacked cnn digits", "stacked cnn pictures"
+SIMPLE, COMPLEX = "resnet18 simple", "resnet18 complex"
+
+NARROW = Conv(batchnorm=False)
+MAPS: tuple[Seam, ...] = (("pool1", NARROW), ("pool2", NARROW))
+SPECIAL = ("cnn trucks in fc1", "cnn trucks in fc2", "cnn trucks in fc3")
+LINE: tuple[Seam, ...] = (*MAPS, ("fc1_relu", None), ("fc2_relu", None), ("fc3_relu", None))
+STACKED: tuple[Seam, ...] = LINE[:-1]
+BETWEEN: At = ("pool2", "flatten")
+DENSE: Seam = (BETWEEN, None)
+HIGH: Seam = (BETWEEN, FullLinear())
+BLOCKS: tuple[Seam, ...] = tuple((f"layer{stage}.{block}", None) for stage in range(1, 5) for block in range(2))
+
+BATCHES = "gradient norm, batches of 4"
+BY: tuple[Complexity, ...] = (GradientNorm(), GradientNorm(batch=4), MeanSharpness(), GzipSize())
+
+
+def lines(
+    scale: Scale,
+    sender: str,
+    receiver: str,
+    data: Data,
+    seams: Sequence[Seam],
+    *,
+    scores: Scores,
+    controls: Sequence[Control] = (),
+    published: Sequence[int] = (),
+    only: bool = False,
+) -> list[Later]:
+    """Seams of all pairs of two networks, each with its own stitch.
+
+    ``controls`` go with every pair; with ``only`` they are planned in the place of the plain trials. The ``published``
+    are the numbers of the seams that the first pair also fits by the paper's recipe: at tiny scale the first
+    of them, at the paper's all of all pairs.
+    """
+    made, most = [], 1 if scale.name == TINY else len(published)
+    for number, (start, end) in enumerate(pairs(scale, sender, receiver)):
+
+        def make(a: Network, b: Network, number: int = number) -> list[Trial]:
+            a, b = apart(a, b)
+            settings: dict[str, Any] = {"data": data, "scores": scores, "controls": controls, "network_seed": number}
+            trials: list[Trial] = []
+            for place, (at, stitch) in enumerate(seams):
+                trials += curve(a, b, at=[at], stitch=stitch, fit=scale.fit, **settings)
+                if scale.name == PAPER or (number == 0 and place in published[:most]):
+                    trials += curve(a, b, at=[at], stitch=stitch, fit=scale.published(PUBLISHED), **settings)
+            return [trial for trial in trials if trial.control or not only]
+
+        made.append(Later((scale.base(sender, start), scale.base(receiver, end)), make))
+    return made
+
+
+def others(data: Data, name: str) -> Trait:
+    """The trait of accuracy on all classes but one."""
+    return Trait(OTHERS, Accuracy(tuple(label for label, held in enumerate(data.classes) if held != name)))
+
+
+# --- sections 4.1 to 4.3 ----------------------------------------------------------------------------------------------
+
+
+def inherited(scale: Scale, network: str, seams: Sequence[Seam]) -> list[Part]:
+    """4.1: a network and one to which cars are cats, both ways, fitted on the true and on the altered labels."""
+    blind, parts = f"{network} cars as cats", list[Part]()
+    for variants in ((Relabelled(CARS, CATS),), ()):
+        data = scale.data("cifar10", *variants)
+        scores = (Accuracy(), knows(data, CARS), others(data, CARS), confuses(data, CARS, CATS))
+        for sender, receiver in ((network, blind), (blind, network)):
+            parts += lines(scale, sender, receiver, data, seams, scores=scores, published=range(len(seams)))
+    return parts
+
+
+def located(scale: Scale, senders: Sequence[str]) -> list[Part]:
+    """4.2 and 4.3a: senders that know trucks into one that does not, fitted with trucks and without."""
+    parts = list[Part]()
+    for variants in ((), (Without(TRUCKS),)):
+        data = scale.data("cifar10", *variants)
+        scores = (Accuracy(), knows(data, TRUCKS), others(data, TRUCKS))
+        for sender in senders:
+            seams = (*LINE, DENSE)
+            sample = range(len(seams)) if not variants else ()
+            parts += lines(scale, sender, "cnn no trucks B", data, seams, scores=scores, published=sample)
+    return parts
+
+
+def sides(scale: Scale, decorrelated: bool = False) -> tuple[Data, Data, Data]:
+    """MNIST-CIFAR scored on both sides, on the digits alone, on the pictures alone; fitted on paired digits or not."""
+    whole = scale.data("mnist+cifar10")
+    fitted = vary(whole, Decorrelated()) if decorrelated else whole
+    scored = (whole, vary(whole, BlackedOut("cifar10")), vary(whole, BlackedOut("mnist")))
+    both, digits, pictures = (replace(fitted, name=whole.name, score=data.score) for data in scored)
+    return both, digits, pictures
+
+
+def distributed(scale: Scale) -> list[Part]:
+    """4.3b: a network of digits into one of pictures, scored on either side."""
+    parts = list[Part]()
+    for decorrelated in (False, True):
+        for data in sides(scale, decorrelated):
+            sample = () if decorrelated else range(len(STACKED))
+            seams = (*STACKED, HIGH) if not decorrelated else STACKED
+            parts += lines(scale, DIGITS, PICTURES, data, seams, scores=(Accuracy(),), published=sample)
+    return parts
+
+
+def robust(scale: Scale) -> list[Part]:
+    """6.1: the high-capacity stitch."""
+    settings: dict[str, Any] = {"scores": (Accuracy(),), "published": (0,)}
+    return [part for data in sides(scale) for part in lines(scale, DIGITS, PICTURES, data, (HIGH,), **settings)]
+
+
+# --- section 4.4 ------------------------------------------------------------------------------------------------------
+
+
+def _most(scale: Scale, small: int) -> int:
+    return {TINY: 8, SMALL: small}.get(scale.name, 10_000)
+
+
+def dominated(scale: Scale) -> list[Part]:
+    """Figure 5: the complexity of the stitched networks of 4.3b, and of the two that they are made of."""
+    data, by = sides(scale)[0], (*BY, WorstSharpness())
+    laters = lines(scale, DIGITS, PICTURES, data, (*STACKED, HIGH), scores=(Accuracy(),))
+    return [*laters, *_complex(scale, laters, data, by, _most(scale, 1_000))]
+
+
+def simplified(scale: Scale) -> list[Part]:
+    """Figure 6: a simple ResNet-18 into a complex one, behind every block."""
+    data = scale.data("mnist", Grey3())
+    laters = lines(scale, SIMPLE, COMPLEX, data, BLOCKS, scores=(Accuracy(),))
+    return [*laters, *_complex(scale, laters, data, BY, _most(scale, 500))]
+
+
+def _complex(scale: Scale, laters: list[Later], data: Data, by: Sequence[Complexity], most: int) -> list[Beside]:
+    parts = []
+    for number, later in enumerate(laters):
+        bases: tuple[Base, ...] = later.bases
+        stitched = complexities(f"stitched, {number}", bases, _plain(scale, later), data, by, most)
+        parts += [_told_apart(stitched), _told_apart(_parents(f"parents, {number}", bases, data, by, most, number))]
+    return parts
+
+
+def _plain(scale: Scale, later: Later) -> Any:
+    """The plain trials by the default fit."""
+
+    def plan(*networks: Network) -> list[Trial]:
+        return [trial for trial in later.make(*networks) if not trial.control and trial.fit == scale.fit]
+
+    return plan
+
+
+def _parents(name: str, bases: tuple[Base, ...], data: Data, by: Sequence[Complexity], most: int, pair: int) -> Beside:
+    """The two networks as they are: sent and received by themselves, at no cut."""
+
+    def make(stitched: Made, *networks: Network) -> pd.DataFrame:
+        samples = data.score.first(min(most, len(data.score)))
+        rows = []
+        for network in networks:
+            ends = {"sender": network.name, "receiver": network.name, "sender_cut": "", "receiver_cut": ""}
+            depths = {"sender_depth": np.nan, "receiver_depth": np.nan}
+            rows.append(complexity(network, samples, by, {"network_seed": pair, "control": "", **ends, **depths}))
+        return pd.concat(rows, ignore_index=True)
+
+    return Beside(COMPLEXITIES, name, bases, make)
+
+
+def _told_apart(part: Beside) -> Beside:
+    """The same, with another name for the gradient norm of batches."""
+
+    def make(stitched: Made, *networks: Network) -> pd.DataFrame:
+        rows = part.make(stitched, *networks)
+        of_batches = (rows["measure"] == GradientNorm.name) & (rows["settings"] == GradientNorm(batch=4).settings)
+        return rows.assign(measure=rows["measure"].where(~of_batches, BATCHES))
+
+    return Beside(part.kind, part.name, part.bases, make)
+
+
+# --- the control ------------------------------------------------------------------------------------------------------
+
+
+def controlled(scale: Scale) -> list[Part]:
+    """Untrained into untrained, at the seams of 4.1 to 4.3 and 6.1, fitted on the true labels of all classes."""
+    data = scale.data("cifar10")
+    settings: dict[str, Any] = {"controls": (untrained_both,), "only": True}
+    scores = (Accuracy(), knows(data, CARS), knows(data, TRUCKS))
+    seams: tuple[Seam, ...] = (("block5.relu", None),)
+    parts: list[Part] = [
+        *lines(scale, "mlp", "mlp cars as cats", data, seams, scores=scores, published=(0,), **settings)
+    ]
+    seams = (*LINE, DENSE)
+    sample = range(len(seams))
+    parts += lines(scale, "cnn", "cnn no trucks B", data, seams, scores=scores, published=sample, **settings)
+    for side in sides(scale)[1:]:
+        stacked = (*STACKED, HIGH)
+        sample = range(len(STACKED))
+        parts += lines(scale, DIGITS, PICTURES, side, stacked, scores=(Accuracy(),), published=sample, **settings)
+    return parts

@@ -1,0 +1,107 @@
+"""The claims of oxford2025's section 4.4, as data: complexity of stitched networks, small ones and large ones.
+
+What the paper ran are the gradient norm of batches of 4, mean sharpness and gzip size; the gradient norm of the whole
+loss and the largest sharpness stand beside them as reports. Its own figures are of other widths, so claims are of
+ratios and trends.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from suture.studies.claims import Claim, Roles
+from suture.studies.oxford2025_claims import NARROW, WIDE
+from suture.studies.oxford2025_plans import BATCHES, COMPLEX, DIGITS, PICTURES, SIMPLE
+from suture.studies.quantities import COMPLEXITIES, Difference, Mean, Ratio, Slope, Trend, Where
+from suture.studies.steps import FirstStep, Peak
+
+WHOLE = Roles("MNIST-CIFAR, digit and picture of one class", "its first test images, for loss and gradient", "none")
+DIGITS_ONLY = Roles("grey MNIST in three channels", "its first test images, for loss and gradient", "none")
+
+MEASURES = (
+    (BATCHES, "nats"),
+    ("gradient norm", "nats"),
+    ("mean sharpness", "nats"),
+    ("worst sharpness", "nats"),
+    ("gzip size", "bits"),
+)
+
+
+def _measured(measure: str, sender: str, receiver: str, cut: str, of_sender: str = "") -> Where:
+    return Where(
+        table=COMPLEXITIES, measure=measure, sender=sender, receiver=receiver, receiver_cut=cut, sender_cut=of_sender
+    )
+
+
+def dominated() -> tuple[Claim, ...]:
+    """A peak at interior cuts by each measure, and how it depends on the stitch."""
+    made, source = list[Claim](), "section 4.4, figure 5"
+    settings: dict[str, Any] = {"unit": "ratio", "roles": WHOLE}
+    ran = (BATCHES, "mean sharpness", "gzip size")
+    for measure, _ in MEASURES:
+        peak = Peak("value", _measured(measure, DIGITS, PICTURES, NARROW))
+        words = f"the largest {measure} at an interior cut, over that at the ends of the line"
+        if measure in ran:
+            paper = "the complexity peaks sharply in the middle"
+            made.append(Claim(f"{words}, is above 1", source, peak, "≥", 1.0, paper=paper, **settings))
+        else:
+            made.append(Claim(words, source, peak, **settings))
+    for measure, _ in MEASURES:
+        at = (_measured(measure, DIGITS, PICTURES, cut, "pool2") for cut in (WIDE, "pool2"))
+        wide, narrow = (Mean("value", where) for where in at)
+        words = f"{measure} at Pool2 with the stitch of high capacity, over that with the 1×1 convolution"
+        made.append(Claim(words, source, Ratio(wide, narrow), paper="varies strongly", **settings))
+    return (
+        *made,
+        *_simpler(DIGITS, PICTURES, source, settings, ran, "model A presumably far simpler, confirmed by all three"),
+    )
+
+
+def _simpler(
+    simple: str, other: str, source: str, settings: dict[str, Any], ran: Sequence[str], paper: str
+) -> list[Claim]:
+    made = []
+    for measure in ran:
+        ends = (Mean("value", _measured(measure, name, name, "")) for name in (simple, other))
+        words = f"{measure} of {simple} itself, over that of {other}"
+        made.append(Claim(words, source, Ratio(*ends), paper=paper, **settings))
+    return made
+
+
+def simplified() -> tuple[Claim, ...]:
+    """Figure 6 at the ends of the four stages, and at all eight blocks."""
+    made, roles = list[Claim](), DIGITS_ONLY
+    ran = ((BATCHES, "nats", "6a"), ("mean sharpness", "nats", "6a"), ("gzip size", "bits", "6b"))
+    for measure, unit, figure in ran:
+        source = f"section 4.4, figure {figure}"
+        four, eight = (_measured(measure, SIMPLE, COMPLEX, cut) for cut in ("layer?.1", "layer?.?"))
+        words = f"{measure} falls as more layers come from the simpler network"
+        slope = Slope("value", four, along="sender_depth")
+        made.append(
+            Claim(
+                f"{words}: slope over the four cuts is below 0",
+                source,
+                slope,
+                "≤",
+                0.0,
+                unit=unit,
+                ours=True,
+                roles=roles,
+            )
+        )
+        every = Trend("value", eight, along="sender_depth")
+        made.append(Claim(f"{words}: Spearman's ρ over all eight blocks", source, every, unit="ρ", roles=roles))
+    where = _measured(BATCHES, SIMPLE, COMPLEX, "layer?.1")
+    words = f"the first step of {BATCHES} is the largest of the three: by how much of the range"
+    paper = "the jump from the first to the second layer has the largest change"
+    first = FirstStep("value", where)
+    made.append(Claim(words, "section 4.4, figure 6a", first, "≥", 0.0, unit="share", paper=paper, roles=roles))
+    late = [Mean("value", _measured(BATCHES, SIMPLE, COMPLEX, cut)) for cut in ("layer4.1", "layer3.1")]
+    paper = "the 4th data point does not fit the expected trend"
+    words = f"{BATCHES} at the fourth cut, less that at the third"
+    made.append(Claim(words, "section 4.4, figure 6a", Difference(*late), unit="nats", paper=paper, roles=roles))
+    papers = {BATCHES: ("1.57", "5.53"), "gzip size": ("3.30e8", "3.44e8")}
+    for measure, unit, _ in ran:
+        for name, paper in zip((SIMPLE, COMPLEX), papers.get(measure, ("", "")), strict=True):
+            own = Mean("value", _measured(measure, name, name, ""))
+            made.append(Claim(f"{measure} of {name} itself", "section 4.4", own, unit=unit, paper=paper, roles=roles))
+    return tuple(made)

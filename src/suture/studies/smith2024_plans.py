@@ -1,0 +1,206 @@
+"""What the studies of smith2024 measure: curves over its five cuts, of networks that see colours, digits or both."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+import pandas as pd
+import torch
+
+from suture import recipes
+from suture.complexity import NumericalRank
+from suture.controls import Control, clustered_noise, itself, shuffled_pairs, untrained_sender
+from suture.data import Data, Samples
+from suture.data.variants import Colour, ColourOnly, Correlated, Digit, Grey3, Variant
+from suture.fits import Fit
+from suture.network import Network
+from suture.plans import At, curve
+from suture.runners import Base, Later
+from suture.scores import Accuracy
+from suture.seeds import one_thread
+from suture.studies.making import ACCURACY, complexities, curves, cuts_like, pairs
+from suture.studies.quantities import NETWORKS
+from suture.studies.scale import SMALL, TINY, Scale
+from suture.studies.study import Beside, Made, Part
+from suture.trial import Trial
+
+CUTS = ("maxpool", "layer1.1", "layer2.1", "layer3.1", "avgpool")
+"""What comes before Layer 1, 2, 3, 4 and Linear; behind the pooling, since a map of one pixel takes the paper's stitch,
+which has BatchNorms, as every other cut does, and a vector would not."""
+VGG_CUTS = ("features.1", "features.9", "features.22", "features.29", "avgpool")
+"""What comes before features.2, .10, .23, .30 and classifier.0, the last behind the pooling likewise."""
+COLOURS: dict[str, Variant] = {
+    "correlated": Correlated(),
+    "digit": Digit(),
+    "colour": Colour(),
+    "colour-only": ColourOnly(),
+}
+DIGIT = "resnet18 digit"
+RANKED = CUTS[1:3]  #: the cuts before Layers 2 and 3
+SCALES = (0.02, 0.5)  #: of the noise, beside the default
+STITCHES = 5  #: seeds of stitches at features.2 of VGG19
+AGAIN = "clustered noise, again"
+_CHUNK = 256
+
+
+def compatible(scale: Scale) -> list[Part]:
+    """Every kind of sender into the Digit network, at every cut, fitted and scored on Correlated."""
+    made: list[Part] = []
+    for kind in COLOURS:
+        made += curves(
+            *(scale, f"resnet18 {kind}", DIGIT, scale.data("mnist", Correlated())),
+            cuts=CUTS,
+            controls=(untrained_sender, shuffled_pairs) if kind == "colour-only" else (),
+            published=scale.published(recipes.smith2024),
+            sample=(0, 2, 4),
+            seeds=_first(scale, f"resnet18 {kind}"),
+        )
+    return made
+
+
+def _first(scale: Scale, sender: str) -> list[tuple[int, int]]:
+    return pairs(scale, sender, DIGIT, 1 if scale.name == TINY else None)
+
+
+def ranks(scale: Scale) -> list[Part]:
+    """The trials of ``compatible`` by the default fit, and the ranks of what they make of the score data."""
+    data = scale.data("mnist", Correlated())
+    made: list[Part] = []
+    for kind in COLOURS:
+        cuts = RANKED if scale.name == TINY else CUTS
+        parts = curves(scale, f"resnet18 {kind}", DIGIT, data, cuts=cuts)
+        made += parts
+        for number, part in enumerate(parts):
+            plan = partial(_listed, part)
+            made.append(complexities(f"{kind}, {number}", part.bases, plan, data, (NumericalRank(),), 10_000))
+    return made
+
+
+def _listed(part: Later, *networks: Network) -> list[Trial]:
+    return list(part.make(*networks))
+
+
+def without_digits(scale: Scale) -> list[Part]:
+    """Colour-only networks into grey ones, on plain colours; and how the grey ones do on grey digits."""
+    grey = "resnet18 grey"
+    sent = "resnet18 colour-only"
+    trials = curves(
+        *(scale, sent, grey, scale.data("mnist", ColourOnly())),
+        cuts=CUTS,
+        published=scale.published(recipes.smith2024),
+        sample=(0, 2, 4),
+    )
+    of_digits = scale.data("mnist", Grey3()).score
+    ends = [end for _, end in pairs(scale, sent, grey)]
+    return [*trials, *(_accuracy(scale.base(grey, end), of_digits, number) for number, end in enumerate(ends))]
+
+
+def _accuracy(base: Base, samples: Samples, number: int) -> Beside:
+    """The accuracy of a network as it is, in the row of its pair."""
+
+    def make(stitched: Made, network: Network) -> pd.DataFrame:
+        with one_thread():
+            given = torch.cat([network(images).cpu() for images in torch.split(samples.images, _CHUNK)])
+        right = Accuracy().per_sample(given, samples.labels)
+        row = {"network_seed": number, "receiver": network.name, "accuracy": float(right.double().mean())}
+        return pd.DataFrame([row | {"unit": "fraction", "score_data": samples.name, "n": len(samples)}])
+
+    return Beside(NETWORKS, f"receiver {number}", (base,), make)
+
+
+def reversed_too(scale: Scale) -> list[Part]:
+    """Every kind into Digit, and Digit into every kind, before Layer 1."""
+    ways = [(f"resnet18 {kind}", DIGIT) for kind in COLOURS]
+    ways += [(DIGIT, f"resnet18 {kind}") for kind in COLOURS if kind != "digit"]
+    made: list[Part] = []
+    for sender, receiver in ways:
+        made += curves(
+            *(scale, sender, receiver, scale.data("mnist", Correlated())),
+            cuts=CUTS[:1],
+            published=scale.published(recipes.smith2024),
+            sample=(0,),
+        )
+    return made
+
+
+def to_itself(scale: Scale) -> list[Part]:
+    """Each kind of network stitched to itself, on Correlated."""
+    data, published = scale.data("mnist", Correlated()), scale.published(recipes.smith2024)
+    made: list[Part] = []
+    for kind in COLOURS:
+        for seed in scale.seeds(f"resnet18 {kind}")[: 1 if scale.name == TINY and kind != "digit" else None]:
+            fits: list[tuple[Fit, Sequence[str]]] = [(scale.fit, CUTS)]
+            if kind == "digit" and (seed == 0 or scale.name != SMALL):
+                fits.append((published, CUTS[::2] if scale.name == SMALL else CUTS))
+            made.append(_alone(scale, f"resnet18 {kind}", seed, data, fits, (itself,)))
+    return made
+
+
+def noise(scale: Scale) -> list[Part]:
+    """Clustered noise of three scales into the Digit network, labelled as Correlated is."""
+    data = scale.data("mnist", Correlated())
+    controls: tuple[Control, ...] = (clustered_noise, *(partial(clustered_noise, scale=size) for size in SCALES))
+    made: list[Part] = []
+    for seed in scale.seeds(DIGIT):
+        fits: list[tuple[Fit, Sequence[str]]] = [(scale.fit, CUTS)]
+        if seed == 0 or scale.name != SMALL:
+            fits.append((scale.published(recipes.smith2024_noise), CUTS[::2] if scale.name == SMALL else CUTS))
+        made.append(_alone(scale, DIGIT, seed, data, fits, controls))
+    return made
+
+
+def vgg(scale: Scale) -> list[Part]:
+    """Clustered noise into VGG19s of every kind, labelled as their own data is; stitches of other seeds too."""
+    published = scale.published(recipes.smith2024_vgg)
+    made: list[Part] = []
+    for kind, variant in COLOURS.items():
+        data = scale.data("mnist", variant)
+        for seed in scale.seeds(f"vgg19 {kind}"):
+            fits: list[tuple[Fit, Sequence[str]]] = [(scale.fit, VGG_CUTS)]
+            fits.append((published, VGG_CUTS[:1] if scale.name != "paper" else VGG_CUTS))
+            again = STITCHES if kind.startswith("colour") else 0
+            made.append(_alone(scale, f"vgg19 {kind}", seed, data, fits, (clustered_noise,), again))
+    return made
+
+
+def _again(trial: Trial) -> Trial:
+    """Clustered noise under another name, to keep the stitches of other seeds out of what is read of the first."""
+    return replace(clustered_noise(trial), control=AGAIN)
+
+
+def _alone(
+    scale: Scale,
+    name: str,
+    seed: int,
+    data: Data,
+    fits: Sequence[tuple[Fit, Sequence[str]]],
+    controls: Sequence[Control],
+    again: int = 0,
+) -> Later:
+    """Trials of one network that need no other: controls at cuts, in place of the plain trials.
+
+    ``again`` is how many stitches the first cut gets by the first fit, of noise of their own.
+    """
+
+    def make(network: Network) -> list[Trial]:
+        made: list[Trial] = []
+        for fit, cuts in fits:
+            at = _thinned(scale, cuts_like(network, cuts))
+            planned = curve(
+                *(network, network), at=at, data=data, fit=fit, scores=ACCURACY, controls=controls, network_seed=seed
+            )
+            made += [trial for trial in planned if trial.control]
+        if again:
+            stitches = 2 if scale.name == TINY else again
+            fit, cuts = fits[0]
+            plan = partial(curve, network, network, data=data, fit=fit, scores=ACCURACY, network_seed=seed)
+            planned = plan(at=cuts_like(network, cuts)[:1], controls=(_again,), seeds=stitches)
+            made += [trial for trial in planned if trial.control]
+        return made
+
+    return Later((scale.base(name, seed),), make)
+
+
+def _thinned(scale: Scale, names: list[str]) -> Sequence[At]:
+    """The cuts; at tiny scale the first and the last."""
+    return [names[0], names[-1]] if scale.name == TINY and len(names) > 2 else names

@@ -1,0 +1,214 @@
+"""oxford-6.2: specialists stitched into an expert for one combination, beside fine-tuning as long on it.
+
+Section 6.2 of oxford2025 is an outlook, without an experiment. An input is M pictures, each of one of ten categories,
+and all M are to be named; some time T before the task, one combination is marked as important. Either a network is
+fine-tuned on it for T, or of 10·M specialists, one for each category of each picture, the M that are concerned are
+stitched together. This is the simplest honest version of it, with M = 2.
+
+* *The task*: an MNIST digit above a CIFAR-10 picture, drawn independently; a class for each of the 100 combinations.
+* *The general network*: the CNN of section 4.3 with 100 outputs, trained on that.
+* *Specialists*, made before T: the general network trained on for ``AHEAD`` epochs, on all images with its category and
+  as many others. Two are needed: one for the marked digit, one for the marked picture.
+* *T* is ``STEPS`` steps of ``BATCH`` images: all images of the marked combination and as many others. Fine-tuning
+  spends them on all weights of the general network, stitching on the stitch, from its closed form. A step of the latter
+  is the cheaper one, so stitching takes no longer.
+* *The marked combination* is the commonest of the test images, since its accuracy is read from those alone.
+
+The digits' specialist sends. Both networks are scored on the same images, by accuracy on the marked combination and on
+all of them; with 1 point for an input and 1,000 for a marked one, the first is what counts.
+"""
+
+from dataclasses import dataclass, replace
+from typing import final
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from suture.data import Data, Samples
+from suture.data.variants import Decorrelated, Variant
+from suture.data.variants.base import all_changed, changed, order_of
+from suture.fits import Fit, LeastSquares, TaskLoss
+from suture.network import Network
+from suture.plans import curve
+from suture.recipes import SGD, Constant
+from suture.runners import Later
+from suture.scores import Accuracy
+from suture.seeds import one_thread
+from suture.studies.claims import Claim, Roles
+from suture.studies.oxford2025_plans import STACKED
+from suture.studies.quantities import NETWORKS, Difference, Mean, Where
+from suture.studies.scale import TINY, Scale
+from suture.studies.study import Beside, Made, Part
+from suture.traits import Trait
+from suture.trial import Trial
+from suture.zoo.bases import BaseModel
+from suture.zoo.recipes import OXFORD2025, OXFORD_SMALL
+from suture.zoo.training import Recipe
+
+SOURCE = "zoo:cnn,dense=3,image=(64,32),classes=100"
+AHEAD, STEPS, BATCH = 3, 300, 32
+MARKED = "accuracy on the marked combination"
+GENERAL, TUNED, OF_DIGIT, OF_PICTURE = "general", "fine-tuned", "digit specialist", "picture specialist"
+_OPTIMISER = SGD(lr=4e-3, momentum=0.9)
+_CHUNK = 256
+
+
+@final
+@dataclass(frozen=True)
+class Combinations(Variant):
+    """MNIST-CIFAR with digits at random, labelled by both: ``10 · digit + picture``. Changes every role."""
+
+    @property
+    def summary(self) -> str:
+        """What is told apart."""
+        return "combinations"
+
+    def __call__(self, data: Data) -> Data:
+        """Give the data with a class for each combination."""
+        count = len(data.classes)
+        classes = tuple(f"{digit} & {picture}" for digit in range(count) for picture in data.classes)
+        drawn = Decorrelated()(data)
+        labels = {role: _pairs(getattr(data, role), count) for role in ("fit", "validation", "score")}
+        made = {role: replace(getattr(drawn, role), labels=labels[role], classes=classes) for role in labels}
+        return all_changed(Data(data.name, **made), self.summary, lambda samples: samples)
+
+
+def _pairs(samples: Samples, count: int) -> Tensor:
+    """The combinations' labels, (N,): the digits' are those of the images that ``Decorrelated`` takes them from."""
+    order = order_of(samples, "decorrelated", 0).to(samples.labels.device)
+    return count * samples.labels[order] + samples.labels
+
+
+@final
+@dataclass(frozen=True)
+class Emphasised(Variant):
+    """Training data of some classes, and as many samples of the others, the first there are. ``of`` says which."""
+
+    labels: tuple[int, ...]
+    of: str
+
+    @property
+    def summary(self) -> str:
+        """What is emphasised."""
+        return f"emphasising {self.of}"
+
+    def __call__(self, data: Data) -> Data:
+        """Give the data in which half is of those classes."""
+        return changed(data, self.summary, fit=self._half(data.fit), validation=self._half(data.validation))
+
+    def _half(self, samples: Samples) -> Samples:
+        meant = torch.isin(samples.labels.cpu(), torch.tensor(self.labels))
+        chosen, others = torch.where(meant)[0], torch.where(~meant)[0]
+        kept = torch.cat([chosen, others[: max(2, len(chosen))]]).sort().values
+        return samples.take(kept.to(samples.labels.device), samples.name)
+
+
+def marked(data: Data) -> int:
+    """The commonest label of the score samples; the first of several."""
+    return int(torch.bincount(data.score.labels, minlength=len(data.classes)).argmax())
+
+
+def seeds(scale: Scale) -> tuple[int, ...]:
+    """The seeds of the general network."""
+    return (0, 1) if scale.name == TINY else (0, 1, 2)
+
+
+def plan(scale: Scale) -> list[Part]:
+    """The general networks, what is made of each, the seams of its specialists, and how well each network does."""
+    data = Combinations()(scale.whole("mnist+cifar10"))
+    label = marked(data)
+    digit, picture = divmod(label, 10)
+    here = Emphasised((label,), "the marked combination")(data)
+    with_digit = Emphasised(tuple(range(10 * digit, 10 * digit + 10)), "the marked digit")(data)
+    with_picture = Emphasised(tuple(range(picture, 100, 10)), "the marked picture")(data)
+    scores = (Accuracy(), Trait(MARKED, Accuracy((label,))))
+    parts: list[Part] = []
+    for seed in seeds(scale):
+        general = BaseModel(SOURCE, data.training, _learning(scale), seed, name=GENERAL)
+        on = [
+            (OF_DIGIT, with_digit, _ahead(scale)),
+            (OF_PICTURE, with_picture, _ahead(scale)),
+            (TUNED, here, _tuning(scale)),
+        ]
+        made = [BaseModel(SOURCE, of.training, recipe, seed, name=name, start=general) for name, of, recipe in on]
+        parts.append(Later((made[0], made[1]), _Seams(here, _fit(scale), scores, seed)))
+        parts += [_accuracy(base, data.score, label, seed) for base in (general, *made)]
+    return parts
+
+
+@dataclass(frozen=True, eq=False)
+class _Seams:
+    """The seams of two specialists, fitted by a fit on data."""
+
+    data: Data
+    fit: Fit
+    scores: tuple[Accuracy | Trait, ...]
+    seed: int
+
+    def __call__(self, sender: Network, receiver: Network) -> list[Trial]:
+        trials: list[Trial] = []
+        for at, stitch in STACKED:
+            settings = {"scores": self.scores, "controls": (), "network_seed": self.seed}
+            trials += curve(sender, receiver, at=[at], data=self.data, stitch=stitch, fit=self.fit, **settings)  # type: ignore[arg-type]
+        return trials
+
+
+def _learning(scale: Scale) -> Recipe:
+    recipe = OXFORD2025 if scale.name == "paper" else OXFORD_SMALL
+    return _shorter(recipe, 2) if scale.name == TINY else recipe
+
+
+def _ahead(scale: Scale) -> Recipe:
+    recipe = replace(OXFORD_SMALL, epochs=AHEAD, stop=None)
+    return _shorter(recipe, 2) if scale.name == TINY else recipe
+
+
+def _tuning(scale: Scale) -> Recipe:
+    return _shorter(replace(OXFORD_SMALL, optimiser=_OPTIMISER, batch=BATCH), 2 if scale.name == TINY else STEPS)
+
+
+def _shorter(recipe: Recipe, steps: int) -> Recipe:
+    return replace(recipe, epochs=None, steps=steps, stop=None)
+
+
+def _fit(scale: Scale) -> Fit:
+    steps = 2 if scale.name == TINY else STEPS
+    settings = {"schedule": Constant(), "batch": BATCH, "steps": steps, "check": steps, "patience": None, "retries": 0}
+    return TaskLoss(start=LeastSquares(), optimiser=_OPTIMISER, **settings)  # type: ignore[arg-type]
+
+
+def _accuracy(base: BaseModel, score: Samples, label: int, seed: int) -> Beside:
+    """How a network does on all test images and on those of the marked combination."""
+
+    def make(stitched: Made, network: Network) -> pd.DataFrame:
+        with one_thread(), torch.no_grad():
+            outputs = torch.cat([network(images) for images in score.images.split(_CHUNK)])  # type: ignore[no-untyped-call]
+        right, meant = Accuracy().per_sample(outputs, score.labels), score.labels == label
+        shared = {"network_seed": seed, "sender": network.name, "unit": "fraction", "measure": ""}
+        rows = [("accuracy", right), (MARKED, right[meant])]
+        return pd.DataFrame(
+            [shared | {"measure": name, "accuracy": float(of.mean()), "n": len(of)} for name, of in rows]
+        )
+
+    return Beside(NETWORKS, f"{base.name}, {seed}", (base,), make)
+
+
+def claims() -> tuple[Claim, ...]:
+    """Reports: the expert at each cut, less the fine-tuned network, and every network by itself."""
+    made = list[Claim]()
+    roles = Roles("images of the marked combination and as many others", "test images", "the fine-tuned network")
+    for score, words in ((MARKED, "the marked combination"), ("accuracy", "all combinations")):
+        tuned = Mean("accuracy", Where(table=NETWORKS, sender=TUNED, measure=score))
+        for at, _ in STACKED:
+            expert = Mean(
+                "stitched", Where(score=score, sender=OF_DIGIT, receiver=OF_PICTURE, sender_cut=str(at), fit="any")
+            )
+            less = f"accuracy of the stitched expert at {at} less that of the fine-tuned network: {words}"
+            made.append(
+                Claim(less, "section 6.2", Difference(expert, tuned), fit="task loss, as many steps", roles=roles)
+            )
+        for name in (GENERAL, TUNED, OF_DIGIT, OF_PICTURE):
+            own = Mean("accuracy", Where(table=NETWORKS, sender=name, measure=score))
+            made.append(Claim(f"accuracy of the {name} network: {words}", "section 6.2", own, unit="%", roles=roles))
+    return tuple(made)

@@ -1,0 +1,187 @@
+"""The pages about claims, against planted results."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from suture.errors import DataError
+from suture.report.claims_page import TITLES, page, paper_page, threshold
+from suture.studies import STUDIES, Claim, Result, Study, Where
+from suture.studies.quantities import Mean
+from suture.studies.study import PAPERS
+
+ROOT = Path(__file__).parents[2]
+CLAIM = Claim("penalty ≤ 3 pp", "section 4", Mean("penalty"), "≤", 3.0, paper="at most 3 pp")
+TEMPLATE = "# By hand\n\n## bansal-x: One\n\n<!-- study: bansal-x -->\n<!-- end -->\n\nAfter, by hand.\n"
+
+
+def study(*claims: Claim, name: str = "bansal-x", needs: str = "") -> Study:
+    return Study(name, "A title", "Is it so?", "section 4", lambda scale: [], claims, (), ("it differs",), needs=needs)
+
+
+def result(*penalties: float, name: str = "bansal-x", trial: str = "t", scale: str = "small") -> Result:
+    """A trial for each pair of networks, of 100 s."""
+    rows = [
+        {"status": "ok", "score": "accuracy", "published": False, "control": "", "unit": "fraction", "penalty": value}
+        | {"network_seed": i, "trial": f"{trial}{i}", "seconds": 100.0, "sender": "A", "receiver": "B"}
+        for i, value in enumerate(penalties)
+    ]
+    return Result(name, scale, {"trials": pd.DataFrame(rows)}, {"tables": ["trials"]})
+
+
+def cells(text: str, start: str) -> list[str]:
+    """The cells of the row of a table whose line holds some words."""
+    (line,) = [line for line in text.splitlines() if line.startswith("|") and start in line]
+    return [cell.strip() for cell in line.strip("|").split(" | ")]
+
+
+# --- one claim --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("penalties", "ours", "verdict"),
+    [
+        ((1.0, 1.2, 1.4), "1.20 pp [0.70, 1.70], 3 seeds", "**reproduced**"),
+        ((4.9, 5.0, 5.1), "5.00 pp [4.75, 5.25], 3 seeds", "**not reproduced**"),
+        ((2.0, 3.0, 4.0), "3.00 pp [0.52, 5.48], 3 seeds", "undecided"),
+        ((1.0, 1.2), "1.10 pp, 2 seeds", "undecided"),
+        ((-1.0, -1.2, -1.4), "−1.20 pp [−1.70, −0.70], 3 seeds", "**reproduced**"),
+    ],
+)
+def test_a_claim_has_its_figure_interval_seeds_and_verdict(
+    penalties: tuple[float, ...], ours: str, verdict: str
+) -> None:
+    """Intervals by hand: 4.303 × s / √3, with s = 0.2, 0.1 and 1."""
+    made = page({"bansal-x": result(*penalties)}, [study(CLAIM)])
+    assert cells(made, CLAIM.statement)[1:] == [CLAIM.statement, "section 4", "at most 3 pp", ours, "≤ 3 pp", verdict]
+
+
+def test_thresholds_say_whose_they_are_and_their_margin() -> None:
+    assert threshold(CLAIM) == "≤ 3 pp"
+    assert threshold(replace(CLAIM, ours=True)) == "≤ 3 pp†"
+    assert threshold(replace(CLAIM, direction="≥", threshold=-0.5, unit="", margin=0.3)) == "≥ −0.5 (margin 0.3)"
+    assert threshold(replace(CLAIM, unit="ρ", threshold=0.8)) == "≤ 0.8"
+    assert threshold(Claim("a report", "section 4", Mean("penalty"))) == ""
+
+
+def test_a_report_is_no_verdict_and_another_fit_is_named() -> None:
+    shown = Claim("a report", "section 4", Mean("penalty"), fit="published")
+    made = page({"bansal-x": result(1.0, 1.0, 1.0)}, [study(shown)])
+    assert cells(made, "a report")[4:] == ["1.00 pp [1.00, 1.00], 3 seeds (fit: published)", "", "report"]
+
+
+def test_what_has_no_figure_is_not_measured() -> None:
+    lacking = Claim("of others", "section 4", Mean("penalty", Where(sender="Z")), "≤", 3.0)
+    made = page({"bansal-x": result(1.0, 1.0, 1.0)}, [study(lacking)])
+    assert cells(made, "of others")[4:] == ["", "≤ 3 pp", "not measured"]
+
+
+def test_bars_in_names_do_not_part_cells() -> None:
+    made = page({"bansal-x": None}, [study(replace(CLAIM, statement="a|b"))])
+    assert "| a\\|b | section 4 |" in made
+
+
+# --- all claims -------------------------------------------------------------------------------------------------------
+
+
+def test_the_summary_counts_experiments_and_claims() -> None:
+    good, bad = result(1.0, 1.0, 1.1), result(9.0, 9.0, 9.1)
+    shown = Claim("a report", "section 4", Mean("penalty"))
+    studies = [
+        study(CLAIM, shown, name="bansal-a"),
+        study(CLAIM, name="bansal-b"),
+        study(CLAIM, name="bansal-c"),
+        study(shown, name="smith-d"),
+    ]
+    made = page({"bansal-a": good, "bansal-b": bad, "bansal-c": None, "smith-d": good}, studies)
+    assert cells(made, "[bansal2021](papers")[1:] == ["3", "2", "1", "1", "0", "0", "0", "1"]
+    assert cells(made, "| all |")[1:] == ["4", "3", "1", "1", "0", "1", "0", "1"]
+    assert "Of 4 experiments 3 were run. Their 4 claims: 1 reproduced, 1 not reproduced, 0 undecided, 2 report" in made
+
+
+def test_trials_that_studies_share_are_counted_once() -> None:
+    results = {"bansal-a": result(1.0, 1.0, 1.0), "bansal-b": result(1.0, 1.0, 1.0, 1.0)}
+    made = page(results, [study(CLAIM, name="bansal-a"), study(CLAIM, name="bansal-b")])
+    assert "4 trials, 7 min of one thread" in made
+
+
+def test_networks_are_counted_once_and_by_where_they_trained() -> None:
+    done, on_the_way = None, 4.0
+    rows = [
+        ("k1", "cpu", 3600.0, done),
+        ("k1", "cuda", 60.0, done),
+        ("k2", "cuda", 1800.0, done),
+        ("k3", "cuda", 900.0, on_the_way),
+    ]
+    networks = pd.DataFrame(rows, columns=["key", "device", "seconds", "until"]).assign(own=True)
+    made = page({"bansal-x": result(1.0)}, [study(CLAIM)], (), networks)
+    assert "2 networks were trained: 1 on one core in 60 min and 1 on a GPU in 30 min." in made
+
+
+def test_an_experiment_that_was_not_run_says_so() -> None:
+    needy = study(CLAIM, needs="ImageNet")
+    made = page({"bansal-x": None}, [needy])
+    assert cells(made, CLAIM.statement)[4:] == ["", "≤ 3 pp", "not run"]
+    assert "Needs ImageNet. It differs." in made
+    assert "**Not run** at small scale: it needs ImageNet." in paper_page(TEMPLATE, {"bansal-x": None}, [needy])
+
+
+def test_pictures_are_linked_where_there_are_any() -> None:
+    results = {"bansal-x": result(1.0)}
+    assert "](images/studies/bansal-x.png)" in page(results, [study(CLAIM)], {"bansal-x"})
+    assert "images/" not in page(results, [study(CLAIM)])
+    assert "](../images/studies/bansal-x.png)" in paper_page(TEMPLATE, results, [study(CLAIM)], {"bansal-x"})
+    assert "images/" not in paper_page(TEMPLATE, results, [study(CLAIM)])
+
+
+def test_tiny_has_no_verdicts() -> None:
+    with pytest.raises(DataError, match="tiny"):
+        page({"bansal-x": result(1.0, scale="tiny")}, [study(CLAIM)])
+
+
+# --- the page of a paper ----------------------------------------------------------------------------------------------
+
+
+def test_what_is_written_by_hand_stays_and_the_rest_is_replaced() -> None:
+    once = paper_page(TEMPLATE, {"bansal-x": result(1.0, 1.0, 1.0)}, [study(CLAIM)])
+    assert once.startswith("# By hand\n\n## bansal-x: One\n\n<!-- study: bansal-x -->\n")
+    assert once.endswith("<!-- end -->\n\nAfter, by hand.\n")
+    assert "**Question.** Is it so?" in once
+    assert "- It differs.\n" in once
+    assert cells(once, CLAIM.statement)[-1] == "**reproduced**"
+    again = paper_page(once, {"bansal-x": result(9.0, 9.0, 9.0)}, [study(CLAIM)])
+    assert cells(again, CLAIM.statement)[-1] == "**not reproduced**"
+    assert paper_page(again, {"bansal-x": result(1.0, 1.0, 1.0)}, [study(CLAIM)]) == once
+
+
+def test_data_roles_are_said() -> None:
+    made = paper_page(TEMPLATE, {"bansal-x": None}, [study(CLAIM)])
+    roles = CLAIM.roles
+    assert f"fitted on {roles.fitted}; scored on {roles.scored}; baseline: {roles.baseline}." in made
+
+
+def test_places_must_be_those_of_the_papers_studies() -> None:
+    with pytest.raises(DataError, match="'bansal-x', which is no study"):
+        paper_page(TEMPLATE, {}, [study(CLAIM, name="bansal-y")])
+    with pytest.raises(DataError, match="none or several for bansal-y"):
+        paper_page(TEMPLATE, {}, [study(CLAIM), study(CLAIM, name="bansal-y")])
+    with pytest.raises(DataError, match="none or several for bansal-x"):
+        paper_page(TEMPLATE + TEMPLATE, {}, [study(CLAIM)])
+
+
+@pytest.mark.parametrize("paper", sorted(PAPERS.values()))
+def test_the_pages_have_a_place_and_a_heading_for_every_study(paper: str) -> None:
+    text = (ROOT / "docs" / "papers" / f"{paper}.md").read_text(encoding="utf-8")
+    own = [study for study in STUDIES.values() if study.paper == paper]
+    made = paper_page(text, dict.fromkeys(STUDIES), tuple(STUDIES.values()))
+    assert made.count("**Question.**") == len(own)
+    for one in own:
+        assert f'<a id="{one.id}"></a>\n\n## {one.id}: {one.title}\n' in text
+    assert re.findall(r"^\*\*What to take from it\.\*\* \S", text, re.MULTILINE)
+
+
+def test_every_paper_has_a_title() -> None:
+    assert set(TITLES) == set(PAPERS.values())

@@ -1,0 +1,281 @@
+"""The studies of hernandez2022: each claim's figure from planted matrices, and what is planned of which networks."""
+
+import math
+from collections.abc import Callable, Sequence
+from itertools import product
+from math import nan
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from suture import Network
+from suture.errors import DataError
+from suture.fits import LeastSquares
+from suture.recipes import hernandez2022, hernandez2022_copy
+from suture.runners import Later
+from suture.stitches import Conv, StridedConv, UpsampledConv
+from suture.studies import Study, scale_named
+from suture.studies.claims import Decided
+from suture.studies.contrasts import Above, ByDepth, Contrast
+from suture.studies.hernandez2022 import STUDIES
+from suture.studies.quantities import FEWEST, Where
+from suture.studies.scale import PAPER, SCALES, SMALL, Scale, stand_in
+from suture.trial import Trial
+from suture.zoo.bases import BaseModel
+from suture.zoo.building import resolve
+
+Accuracy = Callable[[float, float], float]
+QUARTERS, THIRDS = (0.25, 0.5, 0.75, 1.0), (1 / 3, 2 / 3, 1.0)
+DEFAULT, PUBLISHED = "Fast()", "hernandez2022"
+
+
+def study(name: str) -> Study:
+    return next(one for one in STUDIES if one.id == name)
+
+
+def matrix(unit: int, accuracy: Accuracy, depths: Sequence[float] = QUARTERS, **columns: object) -> pd.DataFrame:
+    """The rows of one pair of networks, whose accuracy is a function of the depths of sender and receiver."""
+    row = {"study": "hernandez", "status": "ok", "score": "accuracy", "unit": "fraction", "control": "", "seed": 0}
+    row |= {"sender": "resnet18", "receiver": "another resnet18", "stitch": "Conv()", "fit": DEFAULT}
+    row |= {"fit_data": "cifar10/fit", "score_data": "cifar10/score", "network_seed": unit}
+    row |= {"sender_score": 0.9, "receiver_score": 0.9, "representation_error": 1.0, **columns}
+    row["published"] = row["fit"] != DEFAULT
+    cells = [
+        {
+            **row,
+            "sender_cut": f"cut {start}",
+            "receiver_cut": f"cut {end}",
+            "sender_depth": start,
+            "receiver_depth": end,
+            "stitched": accuracy(start, end),
+        }
+        for start, end in product(depths, repeat=2)
+    ]
+    return pd.DataFrame(cells)
+
+
+def triangle(late: float, early: float) -> Accuracy:
+    return lambda sender, receiver: late if sender >= receiver else early
+
+
+def diagonal(near: float, far: float) -> Accuracy:
+    return lambda sender, receiver: near if abs(sender - receiver) <= 0.25 else far
+
+
+def decided(name: str, *tables: pd.DataFrame) -> tuple[Decided, ...]:
+    trials = pd.concat(tables, ignore_index=True)
+    return tuple(claim.decide({"trials": trials}) for claim in study(name).claims)
+
+
+def values(found: Sequence[Decided]) -> list[float]:
+    return [round(one.figure.value, 9) if one.figure is not None else nan for one in found]
+
+
+def test_all_seven_rows_of_the_paper_are_there() -> None:
+    random = [f"hernandez-random-{role}" for role in ("both", "receiver", "sender")]
+    assert [one.id for one in STUDIES] == ["hernandez-2", "hernandez-2d", "hernandez-3", *random, "hernandez-copy"]
+
+
+# --- the claims, from planted matrices --------------------------------------------------------------------------------
+
+
+def test_triangles_are_late_minus_early_by_each_fit() -> None:
+    others = {"receiver": "resnet(1,1,1,1)"}
+    by_default = [matrix(unit, triangle(0.8, 0.5), **others) for unit in range(4)]
+    # The published fit has the outer cuts alone, of two pairs and one more: where late is 0.6 and early 0.5.
+    ends = (0.25, 1.0)
+    by_published = [matrix(unit, triangle(0.6, 0.5), ends, fit=PUBLISHED, **others) for unit in range(3)]
+    found = decided("hernandez-2", *by_default, *by_published)
+    assert values(found) == [30.0, 10.0, 30.0]
+    assert [one.verdict for one in found] == ["reproduced", "not reproduced", "reported"]
+    assert [one.figure.seeds for one in found if one.figure] == [4, 3, 3]
+
+
+def test_the_sample_of_the_default_fit_is_the_published_fits_cells() -> None:
+    # Only the corners say 0.9 − 0.1: elsewhere all cells are equal.
+    corners: Accuracy = lambda a, b: {(1.0, 0.25): 0.9, (0.25, 1.0): 0.1}.get((a, b), 0.5)  # noqa: E731
+    rows = pd.concat([matrix(0, corners), matrix(0, corners, (0.25, 1.0), fit=PUBLISHED)])
+    like = ByDepth("difference", like=Where(fit="published")).of({"trials": rows})
+    # Late to early are the two on the diagonal and the corner: (0.5 + 0.5 + 0.9) / 3; early to late is 0.1.
+    assert like.loc[0] == pytest.approx(100 * (1.9 / 3 - 0.1))
+    assert ByDepth("difference").of({"trials": rows}).loc[0] == pytest.approx(100 * (5.4 / 10 - 2.6 / 6))
+
+
+def test_diagonals_of_equal_shapes_stand_against_those_of_unequal_ones() -> None:
+    equal = [matrix(unit, diagonal(0.9, 0.5)) for unit in range(3)]
+    unequal = [matrix(unit, diagonal(0.7, 0.6), receiver="resnet(1,1,1,1)") for unit in range(3, 7)]
+    found = decided("hernandez-2d", *equal, *unequal)
+    # Of equal shapes' ten late cells seven are near, of six early ones three.
+    lower = 100 * ((7 * 0.9 + 3 * 0.5) / 10 - (3 * 0.9 + 3 * 0.5) / 6)
+    assert values(found) == pytest.approx([30.0, lower, 40.0, 10.0])
+    assert [one.verdict for one in found] == ["reproduced", "reproduced", "reported", "reported"]
+    assert [one.figure.seeds for one in found if one.figure] == [7, 3, 3, 4]
+
+
+def test_larger_networks_are_reported_each_way_by_each_fit() -> None:
+    pairs = (("resnet18", "another resnet18"), ("resnet18", "resnet34"), ("resnet34", "resnet18"))
+    tables = [
+        matrix(0, triangle(0.5 + 0.1 * way + 0.05 * (fit == PUBLISHED), 0.5), sender=a, receiver=b, fit=fit)
+        for way, (a, b) in enumerate(pairs, 1)
+        for fit in (DEFAULT, PUBLISHED)
+    ]
+    found = decided("hernandez-3", *tables)
+    assert values(found) == pytest.approx([10, 20, 30, 15, 25, 35])
+    assert {one.verdict for one in found} == {"reported"}
+
+
+def test_untrained_both_reads_the_worst_cell_and_the_spread_of_cells() -> None:
+    column: Accuracy = lambda sender, receiver: 0.2 if receiver <= 0.5 else 0.4  # noqa: E731
+    tables = [matrix(unit, column, control="untrained both") for unit in range(3)]
+    trained = [matrix(unit, triangle(0.9, 0.9)) for unit in range(3)]
+    found = decided("hernandez-random-both", *tables, *trained)
+    assert values(found)[:2] == [40.0, 10.0]
+    assert [one.verdict for one in found] == ["reproduced", "reproduced", "not measured", "not measured"]
+
+
+def test_an_untrained_receiver_is_served_late_from_late_layers() -> None:
+    late: Accuracy = lambda sender, receiver: 0.7 if min(sender, receiver) > 0.6 else 0.4  # noqa: E731
+    tables = [matrix(unit, late, THIRDS, control="untrained receiver") for unit in range(3)]
+    found = decided("hernandez-random-receiver", *tables)
+    assert values(found)[0] == pytest.approx(30.0)
+    assert found[0].verdict == "reproduced"
+
+
+def test_an_untrained_sender_serves_early_layers() -> None:
+    early: Accuracy = lambda sender, receiver: 0.6 if receiver < 0.4 else 0.5  # noqa: E731
+    tables = [matrix(unit, early, THIRDS, control="untrained sender") for unit in range(3)]
+    found = decided("hernandez-random-sender", *tables)
+    assert values(found)[0] == pytest.approx(10.0)
+    assert found[0].verdict == "not reproduced"
+
+
+@pytest.mark.parametrize("name", SCALES)
+def test_copying_tells_its_four_fits_apart_at_every_scale(name: str) -> None:
+    scale = scale_named(name, stand_in)
+    fits = (scale.fit, scale.published(hernandez2022), scale.published(hernandez2022_copy), LeastSquares())
+    made = [
+        matrix(0, triangle(0.1 * i, 0.1 * i), fit=str(fit), representation_error=float(i)).assign(published=i > 1)
+        for i, fit in enumerate(fits, 1)
+    ]
+    assert values(decided("hernandez-copy", *made)) == pytest.approx([10, 20, 30, 40, 1, 2, 3, 4, 0, 0, 0, 0])
+
+
+# --- the quantities ---------------------------------------------------------------------------------------------------
+
+
+def test_welchs_interval_is_that_of_the_formula() -> None:
+    a, b = [30.0, 34.0, 41.0], [10.0, 11.0, 12.0, 17.0, 8.0]
+    rows = [matrix(unit, triangle(0.5 + value / 100, 0.5)) for unit, value in enumerate(a)]
+    rows += [matrix(9 + unit, triangle(0.5 + v / 100, 0.5), receiver="resnet34") for unit, v in enumerate(b)]
+    table = {"trials": pd.concat(rows)}
+    contrast = Contrast(*(ByDepth("difference", Where(receiver=name)) for name in ("another *", "resnet34")))
+    figure = contrast.figure(table)
+    va, vb = np.var(a, ddof=1) / 3, np.var(b, ddof=1) / 5
+    freedom = (va + vb) ** 2 / (va**2 / 2 + vb**2 / 4)
+    assert 2.9 < freedom < 3.1  # where 95 % of t lie within about 3.2
+    t = 3.182 + (3 - freedom) * (4.303 - 3.182)  # of tables: 3.182 at 3, 4.303 at 2 degrees of freedom
+    assert figure.value == pytest.approx(35 - 11.6)
+    assert figure.high - figure.value == pytest.approx(t * math.sqrt(va + vb), rel=0.03)
+    assert figure.seeds == 8
+
+
+def test_a_contrast_of_few_units_has_no_interval() -> None:
+    rows = [matrix(unit, triangle(0.8, 0.5)) for unit in range(FEWEST - 1)]
+    rows += [matrix(9 + unit, triangle(0.6, 0.5), receiver="resnet34") for unit in range(FEWEST)]
+    tables = {"trials": pd.concat(rows)}
+    contrast = Contrast(*(ByDepth("difference", Where(receiver=name)) for name in ("another *", "resnet34")))
+    assert contrast.figure(tables).value == pytest.approx(20)
+    assert not contrast.figure(tables).decides
+
+
+def test_two_matrices_of_one_unit_are_refused() -> None:
+    rows = pd.concat([matrix(0, triangle(0.8, 0.5)), matrix(0, triangle(0.8, 0.5), receiver="resnet34")])
+    with pytest.raises(DataError, match="pair 0 has 2 matrices"):
+        ByDepth("difference").of({"trials": rows})
+
+
+def test_above_leaves_the_inside_out_of_the_others() -> None:
+    rows = matrix(0, lambda sender, receiver: sender * receiver, THIRDS)
+    inside = Where(sender_depth=(1.0, 1.0), receiver_depth=(1.0, 1.0))
+    others = [a * b for a, b in product(THIRDS, repeat=2)][:-1]
+    found = Above("stitched", inside, Where()).of({"trials": rows})
+    assert found.loc[0] == pytest.approx(100 * (1 - sum(others) / 8))
+
+
+# --- the plans --------------------------------------------------------------------------------------------------------
+
+
+def networks(part: Later) -> list[Network]:
+    """Untrained networks in place of a part's, the same whenever they are asked for."""
+    made = []
+    for base in part.bases:
+        assert isinstance(base, BaseModel)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(base.seed)
+            built = resolve(base.source)
+        made.append(
+            Network(built.model, example=base.samples.example, name=base.name, preprocess=built.preprocess, copy=False)
+        )
+    return made
+
+
+def planned(name: str, scale: Scale, part: int = 0) -> list[Trial]:
+    later = study(name).plan(scale)[part]
+    assert isinstance(later, Later)
+    return list(later.make(*networks(later)))
+
+
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("one", STUDIES, ids=lambda one: one.id)
+def test_no_two_networks_of_one_seed_are_stitched(one: Study, scale: str) -> None:
+    for part in one.plan(scale_named(scale, stand_in)):
+        sender, receiver = part.bases
+        assert isinstance(sender, BaseModel)
+        assert isinstance(receiver, BaseModel)
+        assert sender.seed != receiver.seed
+
+
+def test_the_papers_scale_has_all_256_ordered_pairs_of_16_shapes() -> None:
+    parts = study("hernandez-2").plan(scale_named(PAPER, stand_in))
+    shapes = {tuple(base.source for base in part.bases) for part in parts}  # type: ignore[attr-defined]
+    assert len(parts) == len(shapes) == 256
+    assert len({source for pair in shapes for source in pair}) == 16
+    assert all("width=64" in source for pair in shapes for source in pair)
+
+
+def test_every_block_meets_every_block_without_a_batchnorm() -> None:
+    trials = [t for t in planned("hernandez-2", Scale(SMALL, stand_in)) if str(t.fit) == "Fast()"]
+    sender, receiver = (trials[0].sender.name, trials[0].receiver.name)
+    assert (sender, receiver) == ("resnet18", "resnet(1,1,1,1)")
+    assert len({(t.sender_cut, t.receiver_cut) for t in trials}) == len(trials) == 8 * 4
+    families = {type(t.family): t.family for t in trials}
+    assert set(families) == {Conv, StridedConv, UpsampledConv}
+    assert not any(family.batchnorm for family in families.values())  # type: ignore[attr-defined]
+
+
+def test_the_published_fit_joins_the_ends_of_stages_of_a_circle_of_shapes() -> None:
+    scale = Scale(SMALL, stand_in)
+    published = []
+    for part in study("hernandez-2").plan(scale):
+        assert isinstance(part, Later)
+        trials = [t for t in part.make(*networks(part)) if str(t.fit) != "Fast()"]
+        if trials:
+            published.append((trials[0].sender.name, trials[0].receiver.name))
+            assert len(trials) == 16
+    senders, receivers = zip(*published, strict=True)
+    assert len(published) == len(set(senders)) == 4
+    assert set(senders) == set(receivers)
+
+
+def test_untrained_networks_take_the_place_of_every_trained_one() -> None:
+    for role in ("both", "receiver", "sender"):
+        trials = planned(f"hernandez-random-{role}", scale_named("tiny"))
+        assert {trial.control for trial in trials} == {f"untrained {role}"}
+
+
+def test_equal_shapes_come_beside_the_very_trials_of_unequal_ones() -> None:
+    scale = scale_named("tiny")
+    first = {t.key for t in planned("hernandez-2", scale) if str(t.fit) == str(scale.fit)}
+    assert {t.key for t in planned("hernandez-2d", scale)} == first

@@ -1,0 +1,223 @@
+"""One number a seed from planted tables, and its interval over seeds."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from suture.errors import DataError
+from suture.studies.quantities import (
+    Difference,
+    Greatest,
+    Mean,
+    Quantity,
+    Ratio,
+    Slope,
+    Spread,
+    Trend,
+    Where,
+    Worst,
+    cells,
+    over_seeds,
+)
+
+CUTS = ("a", "b", "c")
+#: Penalties by seed, at cuts a, b, c.
+PENALTIES = {0: (1.0, 2.0, 6.0), 1: (3.0, 2.0, 1.0), 2: (0.0, 0.0, 0.0)}
+
+
+def trials(values: dict[int, tuple[float, ...]] = PENALTIES, **columns: object) -> pd.DataFrame:
+    """Plain trials at cuts a, b, c, of depths 0, 0.5, 1."""
+    rows = [
+        {
+            "network_seed": seed,
+            "status": "ok",
+            "score": "accuracy",
+            "unit": "fraction",
+            "control": "",
+            "sender": "A",
+            "receiver": "B",
+            "sender_cut": cut,
+            "receiver_cut": cut,
+            "sender_depth": depth,
+            "receiver_depth": depth,
+            "fit": "Fast()",
+            "published": False,
+            "stitch": "Conv()",
+            "fit_data": "cifar10/fit",
+            "score_data": "cifar10/score",
+            "seed": 0,
+            "penalty": value,
+            "stitched": value / 100,
+            "representation_error": value,
+        }
+        for seed, of_seed in values.items()
+        for cut, depth, value in zip(CUTS, (0.0, 0.5, 1.0), of_seed, strict=True)
+    ]
+    return pd.DataFrame(rows).assign(**columns)
+
+
+def of(quantity: Quantity, *tables: pd.DataFrame) -> dict[int, float]:
+    """The numbers by seed."""
+    found = quantity.of({"trials": pd.concat(tables or [trials()], ignore_index=True)})
+    return {int(seed): pytest.approx(value) for seed, value in found.items()}  # type: ignore[call-overload]
+
+
+# One number a seed
+
+
+@pytest.mark.parametrize(
+    ("quantity", "planted"),
+    [
+        (Mean("penalty"), {0: 3.0, 1: 2.0, 2: 0.0}),
+        (Worst("penalty"), {0: 6.0, 1: 3.0, 2: 0.0}),
+        (Worst("penalty", smallest=True), {0: 1.0, 1: 1.0, 2: 0.0}),
+        (Spread("penalty"), {0: math.sqrt(14 / 3), 1: math.sqrt(2 / 3), 2: 0.0}),
+        (Trend("penalty"), {0: 1.0, 1: -1.0, 2: 0.0}),
+        (Trend("penalty", along="sender_depth"), {0: 1.0, 1: -1.0, 2: 0.0}),
+        (Slope("penalty"), {0: 5.0, 1: -2.0, 2: 0.0}),
+        (Difference(Worst("penalty"), Mean("penalty")), {0: 3.0, 1: 1.0, 2: 0.0}),
+        (Greatest((Mean("penalty"), Slope("penalty"))), {0: 5.0, 1: 2.0, 2: 0.0}),
+        (Greatest((Mean("penalty"), Slope("penalty")), least=True), {0: 3.0, 1: -2.0, 2: 0.0}),
+    ],
+    ids=str,
+)
+def test_planted_numbers(quantity: Quantity, planted: dict[int, float]) -> None:
+    assert of(quantity) == planted
+
+
+def test_a_ratio_is_of_each_seed() -> None:
+    table = trials({0: (1.0, 2.0, 6.0), 1: (3.0, 2.0, 1.0)})
+    assert of(Ratio(Worst("penalty"), Mean("penalty")), table) == {0: 2.0, 1: 1.5}
+
+
+def test_seeds_of_the_stitch_are_averaged_before_the_worst_is_taken() -> None:
+    one, another = trials({0: (0.0, 9.0, 1.0)}), trials({0: (0.0, 1.0, 3.0)}).assign(seed=1)
+    assert of(Worst("penalty"), one, another) == {0: 5.0}
+
+
+def test_only_fractions_are_read_in_per_cent() -> None:
+    assert of(Mean("stitched")) == {0: 3.0, 1: 2.0, 2: 0.0}
+    assert of(Mean("stitched"), trials(unit="nats")) == {0: 0.03, 1: 0.02, 2: 0.0}
+    assert of(Mean("representation_error")) == {0: 3.0, 1: 2.0, 2: 0.0}
+
+
+def test_a_difference_is_of_the_seeds_that_both_have() -> None:
+    first, second = Mean("penalty", Where(sender="A")), Mean("penalty", Where(sender="C"))
+    other = trials({1: (0.0, 0.0, 3.0), 7: (0.0, 0.0, 0.0)}, sender="C")
+    found = Difference(first, second).figure({"trials": pd.concat([trials(), other])})
+    assert (found.value, found.seeds) == (1.0, 1)
+
+
+def test_cells_keep_what_tells_them_apart() -> None:
+    both = pd.concat([trials(), trials(control="itself"), trials(fit_data="mnist/fit")])
+    assert len(cells(both, "penalty")) == 27
+
+
+# Which rows
+
+
+def rows(where: Where, *tables: pd.DataFrame) -> pd.DataFrame:
+    return where.rows({"trials": pd.concat(tables or [trials()], ignore_index=True)})
+
+
+@pytest.mark.parametrize(
+    ("where", "cuts"),
+    [
+        (Where(), "abc"),
+        (Where(receiver_cut="a|c"), "ac"),
+        (Where(sender_cut="[bc]"), "bc"),
+        (Where(receiver_depth=(0.5, 1.0)), "bc"),
+        (Where(sender_depth=(0.0, 0.49)), "a"),
+        (Where(fit_data="cifar10*", score_data="*/score", stitch="Conv*", sender="A", receiver="B"), "abc"),
+    ],
+    ids=repr,
+)
+def test_rows_are_chosen_by_names_and_depths(where: Where, cuts: str) -> None:
+    assert "".join(rows(where, trials({0: (1.0, 2.0, 3.0)}))["receiver_cut"]) == cuts
+
+
+@pytest.mark.parametrize(
+    ("change", "where"),
+    [
+        ({"control": "itself"}, Where(control="itself")),
+        ({"published": True, "fit": "TaskLoss()"}, Where(fit="published")),
+        ({"published": True, "fit": "TaskLoss()"}, Where(fit="TaskLoss*")),
+        ({"sender": "C"}, Where(sender="C")),
+        ({"score": "cars"}, Where(score="cars")),
+        ({"stitch": "Linear()"}, Where(stitch="Linear*")),
+        ({"fit_data": "mnist/fit"}, Where(fit_data="mnist*")),
+    ],
+    ids=str,
+)
+def test_other_rows_do_not_mingle(change: dict[str, object], where: Where) -> None:
+    plain, other = trials({0: (1.0, 1.0, 1.0)}), trials({0: (9.0, 9.0, 9.0)}, **change)
+    assert set(rows(where, plain, other)["penalty"]) == {9.0}
+
+
+def test_the_plain_default_fit_is_what_is_read_unless_told_otherwise() -> None:
+    others = [trials(control="itself"), trials(published=True), trials(score="cars"), trials(status="failed")]
+    assert len(rows(Where(), trials(), *others)) == 9
+    assert len(rows(Where(fit="any"), trials(), *others)) == 18
+
+
+def test_triangles_by_depth() -> None:
+    table = trials({0: (1.0, 2.0, 3.0)}).assign(sender_depth=[0.2, 0.5, 0.9], receiver_depth=[0.8, 0.5, 0.6])
+    chosen = {kind: "".join(rows(Where(cells=kind, reach=0.3), table)["sender_cut"]) for kind in KINDS}  # type: ignore[arg-type]
+    assert chosen == {"late to early": "bc", "early to late": "a", "near": "bc", "far": "a"}
+
+
+KINDS = ("late to early", "early to late", "near", "far")
+
+
+def test_other_tables_have_no_status() -> None:
+    table = pd.DataFrame({"network_seed": [0, 0], "index": ["cka", "cca"], "value": [0.5, 0.7]})
+    found = Mean("value", Where(table="similarities", index="cka")).of({"similarities": table})
+    assert found.to_dict() == {0: 0.5}
+
+
+def test_what_is_not_there_is_said() -> None:
+    with pytest.raises(DataError, match="no table of similarities; it has trials"):
+        Where(table="similarities").rows({"trials": trials()})
+    with pytest.raises(DataError, match="no row of trials is Where"):
+        rows(Where(sender="nobody"))
+    with pytest.raises(DataError, match="no measurement"):
+        Mean("penalty").figure({"trials": trials({0: (math.nan, math.nan, math.nan)})})
+
+
+# Intervals over seeds
+
+
+@given(st.lists(st.floats(-100, 100), min_size=3, max_size=9))
+def test_the_interval_is_students(values: list[float]) -> None:
+    found = over_seeds(pd.Series(values))
+    assert found.value == pytest.approx(np.mean(values))
+    if np.std(values) > 1e-9:
+        low, high = stats.ttest_1samp(values, 0.0).confidence_interval(0.95)
+        assert (found.low, found.high) == (pytest.approx(low), pytest.approx(high))
+    assert found.decides
+
+
+def test_the_interval_by_hand() -> None:
+    found = over_seeds(pd.Series([1.0, 2.0, 3.0]))
+    half = 4.302652729911275 * 1 / math.sqrt(3)  # t of 0.975 with 2 degrees of freedom, from a printed table
+    assert (found.value, found.low, found.high, found.seeds) == (
+        2.0,
+        pytest.approx(2 - half),
+        pytest.approx(2 + half),
+        3,
+    )
+
+
+@pytest.mark.parametrize("values", [[1.0], [1.0, 1.0], [1.0, 1.0, math.nan]])
+def test_fewer_than_three_seeds_decide_nothing(values: list[float]) -> None:
+    found = over_seeds(pd.Series(values))
+    assert (found.value, found.decides) == (1.0, False)
+
+
+def test_many_cuts_of_one_pair_are_one_seed() -> None:
+    assert not Mean("penalty").figure({"trials": trials({0: (1.0, 2.0, 3.0)})}).decides

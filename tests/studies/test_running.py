@@ -1,0 +1,187 @@
+"""Running studies: what is shared, kept, taken up again, and read back."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from pandas.testing import assert_frame_equal
+
+from suture import controls
+from suture.errors import DataError
+from suture.network import Network
+from suture.runners import Interrupted, Local, Unruly
+from suture.store import NETWORKS, TRIALS, Store
+from suture.studies import Claim, Result, Scale, Study, load_result, run_study, scale_named
+from suture.studies.making import curves
+from suture.studies.quantities import Mean
+from suture.studies.study import Beside, Made, Part
+
+CUTS = ("block3.relu", "block6.relu")
+
+
+@pytest.fixture(scope="module")
+def tiny() -> Scale:
+    return scale_named("tiny")
+
+
+def study(*parts: Callable[[Scale], list[Part]], id_: str = "oxford-9") -> Study:
+    """A study of planted parts, with a claim about its penalty."""
+    claim = Claim("it is small", "section 1", Mean("penalty"), "≤", 1000.0)
+    return Study(
+        id_, "title", "question", "section 1", lambda scale: [p for part in parts for p in part(scale)], (claim,)
+    )
+
+
+def mlps(scale: Scale, cuts: tuple[str, ...] = CUTS) -> list[Part]:
+    return [*curves(scale, "mlp", "mlp", scale.data("cifar10"), cuts=cuts, controls=(controls.itself,))]
+
+
+def sizes(scale: Scale, made: list[str]) -> list[Part]:
+    """A table beside the trials, which says when it is made."""
+
+    def make(stitched: Made, network: Network) -> pd.DataFrame:
+        made.append(network.name)
+        return pd.DataFrame({"network_seed": [0], "cuts": [len(network.cuts)]})
+
+    return [Beside("networks", "sizes", (scale.base("cnn", 0),), make)]
+
+
+def timeless(table: pd.DataFrame) -> pd.DataFrame:
+    return table.drop(columns=["seconds", "study"])
+
+
+def keys(store: Store, kind: str = TRIALS) -> set[str]:
+    return set(store.finished(kind))
+
+
+# One store
+
+
+def test_the_table_has_a_row_for_each_trial(tiny: Scale, tmp_path: Path) -> None:
+    result = run_study(study(mlps), tiny, tmp_path)
+    table = result.tables["trials"]
+    assert set(table["study"]) == {"oxford-9"}
+    assert set(table["status"]) == {"ok"}
+    assert set(zip(table["receiver_cut"], table["control"], table["network_seed"], strict=True)) == {
+        *((cut, "", pair) for cut in CUTS for pair in (0, 1)),
+        *((cut, "itself", 0) for cut in CUTS),
+    }
+    card = result.card
+    assert (card["trials"], card["failed"], card["networks"], card["tables"]) == (6, 0, 2, ["trials"])
+    assert card["seconds"] == pytest.approx(table["seconds"].sum())
+    assert card["training_seconds"] > 0
+
+
+def test_two_studies_share_a_store_and_nothing_is_measured_twice(
+    tiny: Scale, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store.make(tmp_path)
+    first = run_study(study(mlps), tiny, store)
+    trained, measured = keys(store, NETWORKS), keys(store)
+
+    def measure(*args: object) -> None:
+        raise AssertionError("measured again")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("suture.runners.tasks.measure", measure)
+        other = run_study(
+            study(lambda scale: mlps(scale, ("block6.relu",)), id_="oxford-8"), tiny, store, on=Local(workers=1)
+        )
+    assert (keys(store, NETWORKS), keys(store)) == (trained, measured)
+    assert set(other.tables["trials"]["study"]) == {"oxford-8"}
+    expected = first.tables["trials"].query("receiver_cut == 'block6.relu'").reset_index(drop=True)
+    assert_frame_equal(timeless(other.tables["trials"]), timeless(expected))
+
+
+def test_what_is_beside_is_made_once(tiny: Scale, tmp_path: Path) -> None:
+    made: list[str] = []
+    told: list[str] = []
+    beside = study(mlps, lambda scale: sizes(scale, made))
+    first, again = (run_study(beside, tiny, tmp_path, told=told.append) for _ in range(2))
+    assert made == ["cnn"]
+    assert told == ["networks 1 of 1: sizes"]
+    assert_frame_equal(first.tables["networks"], again.tables["networks"])
+    assert len(first.tables["networks"]) == 1
+    assert (first.card["networks"], list(first.tables)) == (3, ["trials", "networks"])
+
+
+def test_a_study_may_have_no_trials(tiny: Scale, tmp_path: Path) -> None:
+    result = run_study(study(lambda scale: sizes(scale, [])), tiny, tmp_path)
+    assert list(result.tables) == ["networks"]
+    assert (result.card["trials"], result.card["seconds"]) == (0, 0.0)
+
+
+def test_beside_has_the_stitched_networks_of_its_study(tiny: Scale, tmp_path: Path) -> None:
+    (base, *_) = mlps(tiny)
+    trials: dict[str, object] = {}
+
+    def make(stitched: Made, *networks: Network) -> pd.DataFrame:
+        planned = base.make(*networks)  # type: ignore[union-attr]
+        trial = next(iter(planned))
+        joined = stitched(trial)
+        trials["outputs"] = joined(tiny.data("cifar10").score.images[:2]).shape
+        with pytest.raises(DataError, match="is not among what was measured"):
+            stitched(replace(trial, seed=5))
+        return pd.DataFrame({"network_seed": [0]})
+
+    run_study(study(mlps, lambda scale: [Beside("networks", "x", base.bases, make)]), tiny, tmp_path)
+    assert trials["outputs"] == (2, 10)
+
+
+def test_an_interrupted_study_goes_on(tiny: Scale, tmp_path: Path) -> None:
+    whole = run_study(study(mlps), tiny, tmp_path / "whole")
+    with pytest.raises(Interrupted, match="go on with: suture run it"):
+        run_study(study(mlps), tiny, tmp_path / "part", on=Unruly(stops_after=4), command="suture run it")
+    kept = keys(store := Store(tmp_path / "part"))
+    assert 0 < len(kept) < 6
+    result = run_study(study(mlps), tiny, store)
+    assert kept < keys(store)
+    assert_frame_equal(timeless(result.tables["trials"]), timeless(whole.tables["trials"]))
+
+
+def test_the_papers_fits_are_told_from_those_of_baselines(tiny: Scale, tmp_path: Path) -> None:
+    from suture.baselines import linear_probe
+    from suture.recipes import oxford2025
+
+    def plan(scale: Scale) -> list[Part]:
+        settings = {"published": scale.published(oxford2025), "also": (linear_probe,), "cuts": ("block3.relu",)}
+        return [*curves(scale, "mlp", "mlp", scale.data("cifar10"), **settings)]  # type: ignore[arg-type]
+
+    table = run_study(study(plan), tiny, tmp_path).tables["trials"]
+    assert len(table) == 6
+    assert set(table[table["published"]]["fit"]) == {str(tiny.published(oxford2025))}
+    assert set(table[~table["published"]]["control"]) == {"", "linear probe"}
+
+
+# Kept
+
+
+def test_saved_and_read_back(tiny: Scale, tmp_path: Path) -> None:
+    result = run_study(study(mlps, lambda scale: sizes(scale, [])), tiny, tmp_path / "run")
+    files = result.save(tmp_path / "kept")
+    assert sorted(path.name for path in files) == [
+        "oxford-9.json",
+        "oxford-9.networks.parquet",
+        "oxford-9.trials.parquet",
+    ]
+    read = load_result(tmp_path / "kept", "oxford-9")
+    assert read is not None
+    assert (read.study, read.scale, read.card) == (result.study, "tiny", json.loads(json.dumps(result.card)))
+    for kind, table in result.tables.items():
+        assert_frame_equal(read.tables[kind], table)
+
+
+def test_what_is_not_there_and_what_is_damaged(tmp_path: Path) -> None:
+    assert load_result(tmp_path, "oxford-9") is None
+    Result("oxford-9", "small", {"trials": pd.DataFrame({"x": [1]})}, {"scale": "small", "tables": ["trials"]}).save(
+        tmp_path
+    )
+    (tmp_path / "oxford-9.trials.parquet").unlink()
+    with pytest.raises(DataError, match=r"oxford-9\.trials\.parquet is missing, which oxford-9\.json names"):
+        load_result(tmp_path, "oxford-9")
+    (tmp_path / "oxford-9.json").write_text("{")
+    with pytest.raises(DataError, match="is damaged"):
+        load_result(tmp_path, "oxford-9")

@@ -1,0 +1,163 @@
+"""Scales: the ledger's networks and data at tiny, small and the papers' sizes."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from suture import recipes
+from suture.data import Data
+from suture.data.variants import Half, Subset
+from suture.errors import SutureError
+from suture.fits import Fast
+from suture.studies import Scale, scale_named
+from suture.studies.scale import EPOCHS, FEW, MANY, PAPER, SCALES, SMALL, TINY, Name, entry, scaled, stand_in
+from suture.zoo.building import resolve
+from suture.zoo.ledger import LEDGER, Entry, models
+from suture.zoo.recipes import RECIPES
+
+NAMES = [known.name for known in LEDGER]
+ENTRIES = pytest.mark.parametrize("known", LEDGER, ids=NAMES)
+
+
+@pytest.fixture(scope="module")
+def tiny() -> Scale:
+    return scale_named("tiny")
+
+
+# Networks
+
+
+@ENTRIES
+def test_every_network_is_built_for_its_data_at_tiny(tiny: Scale, known: Entry) -> None:
+    base = tiny.base(known.name, known.seeds[0])
+    built = resolve(base.source)
+    outputs = built.model.eval()(built.preprocess(base.samples.images[:2].float() / 255))
+    assert outputs.shape == (2, len(base.samples.classes))
+    assert sum(p.numel() for p in built.model.parameters()) < 300_000
+    assert (base.recipe.steps, base.recipe.epochs, base.recipe.stop) == (2, None, None)
+
+
+@ENTRIES
+def test_every_network_resolves_at_the_papers_sizes(known: Entry) -> None:
+    paper = scaled(known, PAPER)
+    with torch.device("meta"):
+        sizes = [sum(p.numel() for p in resolve(one.source).model.parameters()) for one in (known, paper)]
+    assert sizes[1] >= sizes[0]
+    assert paper.settings == RECIPES[paper.recipe]
+    assert paper.epochs is None
+    assert ("small" in paper.recipe, "fast" in paper.recipe) == (False, False)
+
+
+def test_the_papers_widths() -> None:
+    sources = {name: scaled(entry(name), PAPER).source for name in NAMES}
+    assert sources["resnet18"] == "zoo:resnet,blocks=(2,2,2,2),width=64"
+    assert sources["resnet18 w0.25"] == "zoo:resnet,blocks=(2,2,2,2),width=16"
+    assert sources["resnet18 objects-animals"] == "zoo:resnet,blocks=(2,2,2,2),width=64,classes=2"
+    assert sources["resnet18 digit"] == "zoo:resnet,blocks=(2,2,2,2),width=64,stem=7x7"
+    assert (sources["vit"], sources["resnet164"]) == ("zoo:vit", "zoo:resnet164")
+
+
+def test_epochs_on_the_way_are_those_of_their_names_in_the_paper() -> None:
+    untils = [scaled(entry(f"resnet18 epoch {epoch}"), PAPER).until for epoch in ("40", "80", "160")]
+    assert untils == [40, 80, None]
+
+
+def test_small_scale_is_the_ledger(tiny: Scale) -> None:
+    small = Scale("small", lambda name: stand_in(name).limited())
+    (made,) = models([replace(entry("mlp"), seeds=(1,))], stand_in)
+    assert small.base("mlp", 1).key == made.key
+    assert all(scaled(known, SMALL) is known for known in LEDGER)
+    assert small.base("mlp", 1) is small.base("mlp", 1)
+    assert tiny.base("mlp", 1).key != made.key
+
+
+def test_what_a_network_starts_from_is_of_the_same_scale(tiny: Scale) -> None:
+    base = tiny.base("resnet18 freeze B.4", 1)
+    assert base.start is not None
+    assert base.start.key == tiny.base("resnet18 5000 samples", 1).key
+
+
+def test_seeds() -> None:
+    small, tiny = (scale_named(name, stand_in) for name in ("small", "tiny"))
+    assert small.seeds("cnn") == (0, 1, 2, 3, 4)
+    assert small.seeds("cnn", "resnet18") == (0, 1, 2)
+    assert small.seeds("cnn no trucks B", "cnn") == ()
+    assert tiny.seeds("cnn no trucks B") == (5, 6)
+
+
+def test_a_name_that_is_not_there() -> None:
+    with pytest.raises(SutureError, match="no network 'resnet19' in the ledger"):
+        entry("resnet19")
+    with pytest.raises(SutureError, match="no scale 'huge'; valid: tiny, small, paper"):
+        scale_named("huge")
+
+
+# Data
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"), [("mnist", (1, 28, 28)), ("cifar10", (3, 32, 32)), ("mnist+cifar10", (3, 64, 32))]
+)
+def test_what_stands_in_has_the_shape_of_the_data(name: str, shape: tuple[int, ...]) -> None:
+    data = stand_in(name)
+    assert data.example.shape[1:] == shape
+    assert data.example.dtype == torch.uint8
+    assert len(data.score.classes) == 10
+    if name == "cifar10":
+        assert {"automobile", "cat", "truck"} < set(data.score.classes)
+
+
+def test_subsets_shrink_where_small_images_stand_in() -> None:
+    def training(scale: Scale) -> int:
+        return len(scale.data("cifar10", Subset(5_000)).training)
+
+    assert training(scale_named("tiny")) == training(Scale("small", stand_in)) == 10
+    with pytest.raises(SutureError, match="cannot take 5000 training samples"):
+        Scale("small", lambda name: stand_in(name)).data("cifar10", Subset(5_000))
+
+
+def test_small_scale_fits_and_scores_on_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("suture.studies.scale.MANY", (50, 30))
+    monkeypatch.setattr("suture.studies.scale.FEW", (20, 10))
+    small, paper = Scale("small", stand_in), Scale("paper", stand_in)
+
+    def sizes(data: Data) -> tuple[int, int]:
+        return len(data.fit), len(data.score)
+
+    assert sizes(small.data("cifar10")) == (50, 30)
+    assert sizes(small.data("cifar10", few=True)) == (20, 10)
+    assert sizes(paper.data("cifar10", few=True)) == sizes(stand_in("cifar10"))
+    assert small.asked == (("cifar10", (), False), ("cifar10", (), True))
+
+
+def test_data_is_loaded_once() -> None:
+    asked: list[str] = []
+
+    def load(name: str) -> Data:
+        asked.append(name)
+        return stand_in(name)
+
+    small = Scale("small", load)
+    assert small.data("mnist", Half(0)) is small.data("mnist", Half(0))
+    small.base("mnist cnn", 0), small.base("mnist cnn", 1)
+    assert asked == ["mnist"]
+
+
+# Fits
+
+
+@pytest.mark.parametrize("name", SCALES)
+def test_the_default_fit(name: Name) -> None:
+    assert Scale(name, stand_in).fit == (Fast(steps=2) if name == TINY else Fast())
+
+
+@pytest.mark.parametrize("recipe", [recipes.bansal2021, recipes.hernandez2022, recipes.smith2024], ids=str)
+def test_a_published_fit_is_the_papers_for_fewer_epochs(recipe: recipes.TaskLoss) -> None:
+    small, paper = Scale("small", stand_in), Scale("paper", stand_in)
+    assert paper.published(recipe) is recipe
+    for few, (samples, _) in ((False, MANY), (True, FEW)):
+        fit = small.published(recipe, few=few)
+        assert fit.steps == EPOCHS * (samples // recipe.batch)
+        assert replace(fit, steps=recipe.steps, check=recipe.check) == recipe
+    assert scale_named("tiny").published(recipe).steps == 2

@@ -1,0 +1,130 @@
+"""Every experiment of the four papers, at tiny scale: it runs, its claims can be read, its figure draws."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from suture.errors import DataError, SutureError
+from suture.report.studies import figure
+from suture.runners import Local
+from suture.studies import STUDIES, Result, Scale, run_study, scale_named, study_named
+from suture.studies.counting import Networks, count
+from suture.studies.quantities import TRIALS
+from suture.studies.scale import stand_in
+
+#: The list of experiments, row by row.
+ROWS = """
+bansal-2A bansal-2A-disjoint bansal-2A-random bansal-5 bansal-2B bansal-6 bansal-3A bansal-2C bansal-3B bansal-3C
+bansal-4 bansal-7 bansal-8 bansal-9 bansal-probe bansal-invariance bansal-fold
+hernandez-2 hernandez-2d hernandez-3 hernandez-random-both hernandez-random-receiver hernandez-random-sender
+hernandez-copy
+oxford-4.1-mlp oxford-4.1-cnn oxford-4.2 oxford-4.3a oxford-4.3b oxford-4.4-fig5 oxford-4.4-fig6 oxford-6.1 oxford-6.2
+oxford-control
+smith-4.1 smith-1c smith-4.2 smith-4.2-noise smith-C1 smith-C5 smith-C2
+"""
+#: Those of which the list says to report, and claims nothing that a threshold could decide.
+REPORTS = {"hernandez-3", "hernandez-copy", "oxford-6.1", "oxford-6.2"}
+EVERY = pytest.mark.parametrize("name", list(STUDIES))
+
+
+@pytest.fixture(scope="module")
+def tiny() -> Scale:
+    return scale_named("tiny")
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory, tiny: Scale) -> Iterator["Results"]:
+    """What studies give, each run when it is first asked for, all into one store."""
+    return Results(tiny, tmp_path_factory.mktemp("studies"))
+
+
+class Results(dict[str, Result]):
+    def __init__(self, scale: Scale, store: Path) -> None:
+        self.scale, self.store = scale, store
+
+    def __missing__(self, name: str) -> Result:
+        self[name] = run_study(study_named(name), self.scale, self.store, on=Local(workers=1))
+        return self[name]
+
+
+def test_every_row_of_the_list_is_a_study() -> None:
+    assert list(STUDIES) == ROWS.split()
+    assert len(STUDIES) == 41
+
+
+@EVERY
+def test_it_runs_and_its_claims_can_be_read(name: str, results: Results) -> None:
+    study, result = STUDIES[name], results[name]
+    assert result.scale == "tiny"
+    assert result.tables
+    if TRIALS in result.tables:
+        failed = result.tables[TRIALS].query("status != 'ok'")
+        assert failed.empty, failed["error"].iloc[0]
+        assert set(result.tables[TRIALS]["study"]) == {name}
+    unread = [
+        f"{one.claim.statement}: {one.reason}" for c in study.claims if (one := c.decide(result.tables)).figure is None
+    ]
+    assert unread == []
+    with pytest.raises(DataError, match="no verdict is computed"):
+        result.decide(study)
+
+
+@EVERY
+def test_its_figure_draws(name: str, results: Results) -> None:
+    made = figure(STUDIES[name], results[name].tables)
+    axes = [axes for axes in made.axes if axes.has_data()]
+    assert len(axes) >= bool(STUDIES[name].panels)
+
+
+@EVERY
+def test_what_it_says_of_itself(name: str) -> None:
+    study = STUDIES[name]
+    assert (study.id, study.title.strip()) == (name, study.title)
+    assert study.title
+    assert study.question.endswith("?")
+    assert study.source
+    assert study.panels
+    assert study.claims
+    assert len({(claim.statement, claim.fit) for claim in study.claims}) == len(study.claims)
+    assert all(claim.statement and claim.source for claim in study.claims)
+    assert (all(claim.threshold is None for claim in study.claims)) == (name in REPORTS)
+    assert all(text.strip() == text and text for text in (*study.deviations, *study.small))
+
+
+@EVERY
+def test_small_scale_can_be_counted(name: str, counted: Networks) -> None:
+    study = STUDIES[name]
+    if study.needs:
+        with pytest.raises(SutureError, match=f"{name} needs"):
+            count(study, "small", counted)
+        return
+    found = count(study, "small", counted)
+    assert found.networks
+    assert sum(found.trials.values()) + sum(found.beside.values()) > 0
+    assert len(found.distinct) <= sum(found.trials.values())
+    assert found.seconds < 12 * 3600
+
+
+@pytest.fixture(scope="module")
+def counted() -> Networks:
+    return {}
+
+
+def test_the_count_is_what_is_run_at_tiny(tiny: Scale, results: Results) -> None:
+    name = "bansal-2A-disjoint"
+    found = count(STUDIES[name], "tiny")
+    card = results[name].card
+    assert (len(found.distinct), sum(found.networks.values())) == (card["trials"], card["networks"])
+
+
+def test_an_id_that_is_not_there() -> None:
+    with pytest.raises(
+        SutureError, match=r"no study 'smith-c5'; did you mean smith-C5.*\? suture studies lists them all"
+    ):
+        study_named("smith-c5")
+
+
+def test_planning_needs_no_data_but_what_stands_in() -> None:
+    assert Scale("small", stand_in).stands_in
+    assert not scale_named("small").stands_in
