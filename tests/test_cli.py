@@ -630,7 +630,7 @@ def test_help_fits_the_screen_and_has_an_example(run: Run, line: str) -> None:
 
 def test_the_examples_of_the_help_are_accepted(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
-    monkeypatch.setattr("suture.cli._COMMANDS", [lambda chosen, line: seen.append(chosen) or 0] * 16)
+    monkeypatch.setattr("suture.cli._COMMANDS", [lambda chosen, line: seen.append(chosen) or 0] * len(suture.cli._COMMANDS))
     examples = [line for of in COMMANDS for line in re.findall(r"(?m)^  suture (.*)$", run(f"{of} --help")[1])]
     assert [run(example)[0] for example in examples] == [0] * len(examples)
     assert len(seen) == len(examples) >= 17

@@ -14,7 +14,7 @@ from rich.console import Console
 from safetensors.torch import load_file, save_file
 
 import suture
-from suture import parsers, training_progress
+from suture import cli, parsers, training_progress
 from suture.choices import recipe_named, variants_named
 from suture.cli import main
 from suture.data.variants import VARIANTS
@@ -331,7 +331,7 @@ def test_help_fits_the_screen_and_its_examples_are_accepted(
     code, out, err = run(f"{line} --help")
     assert (code, err) == (0, "")
     assert max(map(len, out.splitlines())) <= 80
-    monkeypatch.setattr("suture.cli._COMMANDS", [lambda chosen, line: 0] * 16)
+    monkeypatch.setattr("suture.cli._COMMANDS", [lambda chosen, line: 0] * len(cli._COMMANDS))
     examples = re.findall(r"(?m)^  suture (.*)$", out)
     assert examples
     assert [run(example.replace("'", ""))[0] for example in examples] == [0] * len(examples)

@@ -73,11 +73,24 @@ def test_the_version_is_that_of_the_project() -> None:
     assert suture.__version__ == project["version"]
 
 
+ALONE = """
+import sys, suture
+print(*({"torch", "numpy", "pandas"} & sys.modules.keys()), set(suture.__all__) <= set(dir(suture)))
+import suture.explain, suture.compare
+print(suture.explain.__name__, callable(suture.compare), suture.controls.__name__, hasattr(suture, "nothing"))
+"""
+
+
+def test_importing_alone_imports_nothing_and_functions_are_not_hidden_by_their_modules() -> None:
+    done = subprocess.run([sys.executable, "-W", "error", "-c", ALONE], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("True\nexplain True suture.controls False\n", "")
+
+
 QUIET = """
 import socket, sys
 def refuse(*args, **options): raise SystemExit("a connection was tried")
 socket.socket.connect = socket.socket.connect_ex = socket.create_connection = socket.getaddrinfo = refuse
-import suture
+from suture import *
 print(*(name for name in ("datasets", "sklearn", "matplotlib", "ray", "transformers") if name in sys.modules))
 """
 

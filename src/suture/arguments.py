@@ -8,12 +8,33 @@ from jsonargparse import ArgumentParser
 
 from suture.bench_arguments import BENCHES, add_benches, bench_parser
 from suture.comparing_arguments import compare_parser, complexity_parser, explain_parser, localise_parser
+from suture.export_commands import export_parser
+from suture.mistyped import meant
 from suture.parsers import MODEL, add_json, add_measuring, add_running, new_parser, out_help
+from suture.report_arguments import report_parser
+from suture.setup_arguments import completion_parser, doctor_parser
+from suture.study_arguments import claims_parser, run_parser, studies_parser
 from suture.training_arguments import ZOO, add_zoo, data_parser, train_parser, zoo_parser
 
 COMMANDS = (
     *("demo", "cuts", "curve", "matrix", "localise", "compare", "complexity", "plan"),
     *("status", "table", "explain", "verify", "data", "train", "zoo", "bench"),
+    *("studies", "run", "claims"),
+    *("report", "export", "doctor", "completion"),
+)
+#: The commands as the help shows them; those in no group come last.
+GROUPS = {
+    "measuring": ("demo", "curve", "matrix", "localise", "compare", "complexity", "plan"),
+    "networks and data": ("cuts", "train", "zoo", "data"),
+    "looking at a run": ("status", "table", "explain", "report", "export", "verify"),
+    "experiments of the papers": ("studies", "run", "claims"),
+    "this installation": ("doctor", "completion", "bench"),
+}
+EXIT_CODES = (
+    "exit codes:\n"
+    "  0 done, 1 something failed, is damaged or is missing, 2 wrong input, 3 some\n"
+    "  trials are not measured yet, 70 a fault of Suture's own, 130 interrupted,\n"
+    "  143 terminated"
 )
 PLANNED = ("curve", "matrix")  #: the commands whose cost can be asked for
 _INNER = {"plan": PLANNED, "zoo": ZOO, "bench": BENCHES}  #: commands that have commands
@@ -32,6 +53,8 @@ _POSITIONAL = {
     "bearer": "BEARER",
     "plain": "PLAIN",
     "measured": "RUN or NETWORK",
+    "ids": "ID",
+    "folders": "FOLDER",
 }
 
 
@@ -53,7 +76,8 @@ def plainly(message: str, given: list[str]) -> str:
         message = f"missing {', '.join(_POSITIONAL.get(name, f'--{name}') for name in names)}"
     words = given[:2] if given[1:2] and given[1] in _INNER.get(given[0], ()) else given[:1]
     command = " ".join(words) + " " if given[0] in COMMANDS else ""
-    return f"{message}; see suture {command}--help"
+    remedy = meant(message, words, parser(given) if message.startswith("unrecognized") else None)
+    return f"{message}{remedy or ';'} see suture {command}--help"
 
 
 def parser(given: Sequence[str] = ()) -> ArgumentParser:
@@ -63,16 +87,18 @@ def parser(given: Sequence[str] = ()) -> ArgumentParser:
         "trainable stitch, and measure, beside controls, what the first network's representation is worth to the "
         "second.",
         "suture demo",
+        "suture doctor",
         "suture cuts timm:resnet50",
         "suture curve --help",
-        "suture matrix --help",
         "suture status runs/ab",
         prog="suture",
         version=version("suture"),
     )
+    made.epilog = f"{made.epilog}\n\n{EXIT_CODES}"
     commands = made.add_subcommands(
         required=True, dest="command", title="commands", metavar="COMMAND", description=None
     )
+    commands.groups = GROUPS
     plan, zoo, bench = _plan_parser(), zoo_parser(), bench_parser()
     for name, command, about in (
         ("demo", _demo_parser(), "two small networks on real handwritten digits, stitched at every cut"),
@@ -91,6 +117,13 @@ def parser(given: Sequence[str] = ()) -> ArgumentParser:
         ("train", train_parser(), "train a network by a recipe, and keep it with its card"),
         ("zoo", zoo, "the networks of the papers' experiments: what they take, and what they reach"),
         ("bench", bench, "the same matrix by the plain loop and by Suture, side by side"),
+        ("studies", studies_parser(), "the papers' experiments, and what they take"),
+        ("run", run_parser(), "run experiments of the papers"),
+        ("claims", claims_parser(), "what became of the papers' claims"),
+        ("report", report_parser(), "write a run, studies or two runs compared as one HTML page"),
+        ("export", export_parser(), "hand a run's table to other tools: files, MLflow, wandb, TensorBoard"),
+        ("doctor", doctor_parser(), "say what is there and what is missing: versions, devices, data, extras"),
+        ("completion", completion_parser(), "print what lets a shell complete commands and options"),
     ):
         commands.add_subcommand(name, command, help=about)
         command.prog = f"suture {name}"

@@ -49,7 +49,7 @@ def _matrix_parser() -> ArgumentParser:
         "command goes on with it.",
         "suture bench",
         "suture bench nets/a nets/b --data cifar10 --fit-samples 9000 --at 'layer*.?'",
-        "suture bench nets/a nets/b --data cifar10 --fit task-loss,steps=60 --sample all",
+        "suture bench nets/a nets/b --data cifar10 --fit bansal2021 --sample all",
     )
     add = parser.add_argument
     add("networks", type=str, nargs="*", metavar="NETWORK", help=f"sender and receiver: {MODEL}; by default our own")

@@ -12,14 +12,16 @@ import re
 import types
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import MISSING, fields, replace
+from functools import cache
+from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from suture import baselines, complexity, traits
 from suture import controls as known_controls
 from suture.controls import Control
-from suture.data import Data
+from suture.data import Data, load_data
 from suture.data.variants import VARIANTS, Covered, Variant
-from suture.errors import SutureError
+from suture.errors import DataError, SutureError
 from suture.fits import BestOf, Fast, Fit, LeastSquares, MatchActivations, Random, TaskLoss
 from suture.indices import READY, Index
 from suture.recipes import RECIPES as PUBLISHED_FITS
@@ -134,8 +136,10 @@ def controls_named(text: str) -> tuple[Control, ...]:
     names = [each for name in names for each in (by_name if name == "all" else [name])]
     for name in names:
         if name not in every:
+            near = _near(name, every)
+            meant = f"did you mean '{near[0]}'? " if near else ""
             raise SutureError(
-                f"no control '{name}'; valid controls: all, none, {', '.join(by_name)}; "
+                f"no control '{name}'; {meant}valid controls: all, none, {', '.join(by_name)}; "
                 f"and baselines: {', '.join(BASELINES)}"
             )
     return tuple(every[name] for name in dict.fromkeys(names))
@@ -248,6 +252,35 @@ def _parts(text: str) -> list[str]:
     return list(dict.fromkeys(parts))
 
 
+def loader_named(folder: str | None) -> Callable[[str], Data]:
+    """What loads data by the names of the ledger, once each: from the folders of these names in one, or from the hub.
+
+    Raises ``DataError`` where there is no such folder.
+    """
+    if folder is not None and not Path(folder).expanduser().is_dir():
+        raise DataError(f"--data {folder} is no folder; give one that has the folders mnist and cifar10")
+
+    @cache
+    def load(name: str) -> Data:
+        if folder is None:
+            return load_data(name)
+        return load_data("+".join(map(str, data_folders(folder, name))), name=name)
+
+    return load
+
+
+def data_folders(folder: str, name: str) -> tuple[Path, ...]:
+    """The folders of a data set of the ledger within that of ``--data``. Raises ``DataError`` where one is missing."""
+    found = tuple(Path(folder).expanduser() / part for part in name.split("+"))
+    for path in found:
+        if not path.is_dir():
+            raise DataError(
+                f"--data {folder} has no folder {path.name}; put the parquet files of {path.name} into {path}, as the "
+                "Hugging Face hub has them, or leave --data out to load them from the hub"
+            )
+    return found
+
+
 def runner_named(text: str, workers: int | None = None, ram: str | None = None, disk: str | None = None) -> Runner:
     """Give the runner that a text names, ``local``, ``ray`` or ``ray:ADDRESS``, with its settings.
 
@@ -299,9 +332,14 @@ def _called(kind: str, text: str, known: Mapping[str, Any]) -> Any:
 
 def _check_name(kind: str, many: str, name: str, known: Collection[str]) -> None:
     if name not in known:
-        near = difflib.get_close_matches(name, known, n=1)
+        near = _near(name, known)
         meant = f"did you mean '{near[0]}'? " if near else ""
         raise SutureError(f"no {kind} '{name}'; {meant}valid {many}: {', '.join(known)}")
+
+
+def _near(name: str, known: Collection[str]) -> list[str]:
+    """Names of which this is a part, else those that are written alike."""
+    return [one for one in known if len(name) > 1 and name in one] or difflib.get_close_matches(name, known, n=1)
 
 
 def _settable(of: type) -> dict[str, tuple[type, ...]]:

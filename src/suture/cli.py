@@ -1,8 +1,9 @@
 """The command line.
 
-Results go to standard output, everything else to standard error. Exit codes: 0 all is measured (or sound), 1 some
-trials failed (something is damaged), 2 wrong input, 3 some trials are not measured yet, 130 interrupted, 143
-terminated. Nothing that takes long to import is imported before a command needs it.
+Results go to standard output, everything else to standard error. Exit codes: 0 all is measured (or sound, or there), 1
+some trials failed (something is damaged, or missing), 2 wrong input, 3 some trials are not measured yet, 70 a fault of
+Suture's own, 130 interrupted, 143 terminated. A fault is told in one line, and with SUTURE_DEBUG=1 by its traceback.
+Nothing that takes long to import is imported before a command needs it.
 """
 
 import os
@@ -21,9 +22,13 @@ from suture import (
     bench_commands,
     comparing_commands,
     data_commands,
+    export_commands,
     measuring_commands,
     output,
+    report_commands,
+    setup_commands,
     store_commands,
+    study_commands,
     training_commands,
     zoo_commands,
 )
@@ -54,6 +59,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except BrokenPipeError:  # whoever read the results has gone, as `head` does
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 141
+        except Exception as error:
+            if arguments is not None or os.environ.get("SUTURE_DEBUG"):  # whoever calls this from Python sees it all
+                raise
+            say(f"suture: {_fault(error)}")
+            return 70
 
 
 def _run(given: list[str], command: str) -> int:
@@ -66,6 +76,16 @@ def _run(given: list[str], command: str) -> int:
         if not sys.warnoptions:
             warnings.simplefilter("ignore")  # those of libraries; ours are errors
         return dict(zip(COMMANDS, _COMMANDS, strict=True))[chosen.command](chosen[chosen.command], command)
+
+
+def _fault(error: Exception) -> str:
+    """What is said of an error that nobody foresaw: what it is, and where in whose code."""
+    import traceback
+
+    places = traceback.extract_tb(error.__traceback__)
+    where = f" at {places[-1].filename}:{places[-1].lineno}" if places else ""
+    said = ": ".join(filter(None, (type(error).__name__, " ".join(str(error).split()))))
+    return f"a fault, of Suture or of code that it was given: {said}{where}; SUTURE_DEBUG=1 shows its traceback"
 
 
 def _refuse(message: str) -> int:
@@ -157,6 +177,13 @@ _COMMANDS: tuple[Command, ...] = (
     training_commands.train,
     zoo_commands.zoo,
     bench_commands.bench,
+    study_commands.studies,
+    study_commands.run,
+    study_commands.claims,
+    report_commands.report,
+    export_commands.export,
+    setup_commands.doctor,
+    setup_commands.completion,
 )
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """What commands print and write: results to standard output, everything else to standard error."""
 
 import json
+import os
 import shutil
 import sys
 from collections.abc import Sequence
@@ -20,7 +21,8 @@ def show(*things: Any) -> None:
     """Print tables and texts to standard output, without spaces at the ends of lines."""
     from rich.console import Console
 
-    console = Console(highlight=False, markup=False, emoji=False)
+    plain = False if os.environ.get("TERM") in ("dumb", "unknown") else None  # whose width rich would not ask for
+    console = Console(highlight=False, markup=False, emoji=False, width=width(), force_terminal=plain)
     with console.capture() as captured:
         console.print(*things, sep="\n")
     print("\n".join(line.rstrip() for line in captured.get().splitlines()), flush=True)

@@ -43,15 +43,27 @@ class Help(DefaultHelpFormatter):
 
     def _get_help_string(self, action: Any) -> str:
         if action.option_strings in (["--print_config"], ["--version"]):
-            return {"print_config": "print the settings as YAML, for --config", "version": "show the version"}[
+            return {"print_config": "print the settings as YAML, for --config,", "version": "show the version"}[
                 action.option_strings[0][2:]
             ] + " and exit"
         default = "" if action.default in (None, False, "==SUPPRESS==") else " (default: %(default)s)"
         return (action.help or "") + default
 
     def _format_action(self, action: Any) -> str:
+        groups = getattr(action, "groups", None)
+        if groups is not None:
+            return self._format_groups(action, groups)
         made: str = super()._format_action(action)
         return made.partition("\n")[2] if action.dest in ("command", "what") else made
+
+    def _format_groups(self, action: Any, groups: dict[str, tuple[str, ...]]) -> str:
+        """Commands under the names of their groups, in their order; those in none come last."""
+        self._indent()
+        lines = {command.dest: self._format_action(command) for command in action._get_subactions()}
+        self._dedent()
+        groups = groups | {"others": tuple(name for name in lines if name not in sum(groups.values(), ()))}
+        texts = {group: "".join(lines[name] for name in names if name in lines) for group, names in groups.items()}
+        return "\n".join(f"  {group}:\n{text}" for group, text in texts.items() if text)
 
 
 class Parser(ArgumentParser):

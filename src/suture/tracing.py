@@ -75,7 +75,8 @@ def trace(model: nn.Module, probes: Sequence[Tensor], stages: Sequence[Stage] | 
     remedy = (
         "correct the stages: in their order they must be the whole forward pass"
         if stages is not None
-        else "name the stages that make up its forward pass, stages=['stem', 'blocks.0', …, 'head']"
+        else "name the stages that make up its forward pass, in Python: "
+        "suture.Network(model, example=…, stages=['stem', 'blocks.0', …, 'head'])"
     )
     raise TracingError(f"{type(model).__name__} cannot be cut ({said}); {remedy}")
 

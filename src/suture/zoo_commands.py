@@ -1,16 +1,14 @@
 """The commands about the networks of the papers' experiments: ``zoo`` and what follows it."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from fnmatch import fnmatchcase
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 from jsonargparse import Namespace
 
 from suture import output
-from suture.errors import DataError, RunnerError, SutureError
+from suture.errors import RunnerError, SutureError
 from suture.output import say
 
 THROUGHPUT = "throughput.txt"  #: beside a table of networks, what benchmarks/training_throughput.py found
@@ -60,7 +58,7 @@ def _plan(chosen: Namespace, command: str) -> int:
 
 
 def _train(chosen: Namespace, command: str) -> int:
-    from suture.choices import device_named, runner_named
+    from suture.choices import device_named, loader_named, runner_named
     from suture.runners import run
     from suture.runners.progress import shown
     from suture.store import Store
@@ -69,7 +67,7 @@ def _train(chosen: Namespace, command: str) -> int:
     runner = runner_named(chosen.on, workers=chosen.workers, ram=chosen.ram, disk=chosen.disk)
     device = device_named(chosen.device)
     entries = _chosen(chosen.only, _seeds(chosen.seeds))
-    wanted = ledger.models(entries, _loader(chosen.data), device=device)
+    wanted = ledger.models(entries, loader_named(chosen.data), device=device)
     store = Store.make(chosen.out)
     kinds = f"{len(entries)} kind{'' if len(entries) == 1 else 's'}"
     say(f"{len(wanted)} base networks of {kinds}")
@@ -173,22 +171,6 @@ def _seeds(text: str | None) -> tuple[int, ...] | None:
     if not all(name.isdecimal() for name in names):
         raise SutureError(f"--seeds {text}: give whole numbers from 0, separated by commas, such as 0,1")
     return tuple(map(int, names))
-
-
-def _loader(folder: str | None) -> Callable[[str], Any]:
-    """What loads data by the names of the ledger, once each: from folders of these names, or from the hub."""
-    from suture.data import load_data
-
-    if folder is not None and not Path(folder).expanduser().is_dir():
-        raise DataError(f"--data {folder} is no folder; give one that has the folders mnist and cifar10")
-
-    @cache
-    def load(name: str) -> Any:
-        if folder is None:
-            return load_data(name)
-        return load_data("+".join(str(Path(folder).expanduser() / part) for part in name.split("+")), name=name)
-
-    return load
 
 
 _COMMANDS = {"networks": _networks, "recipes": _recipes, "plan": _plan, "train": _train, "table": _table}

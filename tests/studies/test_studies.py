@@ -1,5 +1,6 @@
 """Every experiment of the four papers, at tiny scale: it runs, its claims can be read, its figure draws."""
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 from suture.errors import DataError, SutureError
 from suture.report.studies import figure
 from suture.runners import Local
+from suture.store import Store
 from suture.studies import STUDIES, Result, Scale, run_study, scale_named, study_named
 from suture.studies.counting import Networks, count
 from suture.studies.quantities import TRIALS
@@ -35,16 +37,19 @@ def tiny() -> Scale:
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory, tiny: Scale) -> Iterator["Results"]:
-    """What studies give, each run when it is first asked for, all into one store."""
-    return Results(tiny, tmp_path_factory.mktemp("studies"))
+    """What studies give, each run when it is first asked for, all into one store that need not outlive the machine."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("os.fsync", lambda file: None)
+        yield Results(tiny, tmp_path_factory.mktemp("studies"))
 
 
 class Results(dict[str, Result]):
     def __init__(self, scale: Scale, store: Path) -> None:
-        self.scale, self.store = scale, store
+        self.scale, self.store = scale, Store.make(store)
 
     def __missing__(self, name: str) -> Result:
         self[name] = run_study(study_named(name), self.scale, self.store, on=Local(workers=1))
+        shutil.rmtree(self.store.activations, ignore_errors=True)
         return self[name]
 
 

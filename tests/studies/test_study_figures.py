@@ -170,6 +170,13 @@ def test_every_line_has_its_own_look() -> None:
     assert len(looks) == 11
 
 
+def test_a_control_that_all_lines_share_tells_none_apart() -> None:
+    groups = tuple((name, Where(sender=name, control="clustered noise")) for name in ("A", "B"))
+    made = tables(*curve("A", 0.8, control="clustered noise"), *curve("B", 0.7, control="clustered noise"))
+    axes = panel_of(made, Panel("lines", "stitched", "accuracy [%]", groups))
+    assert [line(axes, i).get_color() for i in range(2)] == ["#0072B2", "#D55E00"]
+
+
 def test_legends_cover_nothing() -> None:
     names = [f"a network with quite a long name, number {i}" for i in range(9)]
     made = tables(*(one for name in names for one in curve(name, 0.8)))

@@ -7,6 +7,7 @@ The columns are found by type (``Image``, ``ClassLabel``), the splits by name (`
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +77,9 @@ def _resolve(source: str) -> str:
         return str(folder.resolve())
     hub_id = _ALIASES.get(source, source)
     if not _HUB_ID.fullmatch(hub_id):
-        raise DataError(f"no data {source!r}: neither a folder that exists nor a hub id; {SOURCES}")
+        near = get_close_matches(source, ("digits", *_ALIASES), 1)
+        meant = f"; did you mean {near[0]!r}?" if near else ""
+        raise DataError(f"no data {source!r}: neither a folder that exists nor a hub id; {SOURCES}{meant}")
     return hub_id
 
 

@@ -44,6 +44,10 @@ class Samples:
         if self.pairing is not None:
             check_pairing(self.name, self.pairing, len(self))
 
+    def __repr__(self) -> str:
+        shape = "×".join(map(str, self.images.shape[1:]))
+        return f"Samples({self.name!r}, {len(self):,} images of {shape}, {len(self.classes)} classes)"
+
     def __len__(self) -> int:
         return len(self.images)
 
@@ -125,6 +129,11 @@ class Data:
     def __post_init__(self) -> None:
         for samples in (self.validation, self.score):
             self._check_like_fit(samples)
+
+    def __repr__(self) -> str:
+        shape = "×".join(map(str, self.fit.images.shape[1:]))
+        counts = ", ".join(f"{len(getattr(self, role)):,} {role}" for role in ("fit", "validation", "score"))
+        return f"Data({self.name!r}, {counts} images of {shape}, {len(self.classes)} classes)"
 
     @property
     def example(self) -> Tensor:

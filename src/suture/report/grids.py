@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pandas as pd
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -13,7 +12,7 @@ from suture.report.curves import PLAIN
 from suture.report.figures import place_of
 from suture.report.matrices import Block, Matrix, arrange
 from suture.report.readings import unsigned_zero, what_controls_say
-from suture.report.screen import new_table, written
+from suture.report.screen import natural_width, new_table, written
 
 _PAIRS = 4  #: pairs of networks whose cells are shown; of more, only means
 _PARTS = 3  #: tables below one another that a matrix is broken into, at most
@@ -169,13 +168,13 @@ def _fitting(shown: Matrix, sender: Block, receiver: Block, width: int) -> list[
     numbers = [str(i) for i in range(1, len(cuts) + 1)]
     for headings, digits in ((cuts, 1), (broken, 1), (broken, 0), (numbers, 1), (numbers, 0)):
         made = _cells(shown, sender, receiver, headings, digits, slice(None))
-        if _width(made) <= width:
+        if natural_width(made) <= width:
             return [made, *([_key(receiver)] if headings is numbers else [])]
     for count in range(2, _PARTS + 1):
         size = -(-len(cuts) // count)
         slices = [slice(start, start + size) for start in range(0, len(cuts), size)]
         tables = [_cells(shown, sender, receiver, numbers, 0, part) for part in slices]
-        if max(map(_width, tables)) <= width:
+        if max(map(natural_width, tables)) <= width:
             parted: list[Table | str] = [part for table in tables for part in (table, "")]
             return [*parted[:-1], _key(receiver)]
     return []
@@ -183,10 +182,6 @@ def _fitting(shown: Matrix, sender: Block, receiver: Block, width: int) -> list[
 
 def _key(receiver: Block) -> str:
     return "receiver cuts: " + ", ".join(f"{i} {cut}" for i, cut in enumerate(receiver.cuts, start=1))
-
-
-def _width(table: Table) -> int:
-    return Console(width=10_000).measure(table).maximum
 
 
 def _cells(shown: Matrix, sender: Block, receiver: Block, headings: Sequence[str], digits: int, part: slice) -> Table:
@@ -230,7 +225,7 @@ def _depth_table(title: str, names: Sequence[str], rows: pd.DataFrame, shown: Ma
             made.add_column(instead if narrow else heading, justify="right", no_wrap=True)
         for name, (_, row) in zip(names, rows.iterrows(), strict=True):
             made.add_row(Text(name), *(_mean(row[column], column, shown) for _, _, column in _SUMMARY))
-        if _width(made) <= width:
+        if natural_width(made) <= width:
             break
     return made
 

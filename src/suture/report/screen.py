@@ -26,9 +26,14 @@ def curve_table(table: pd.DataFrame, score: str = "accuracy", width: int = 80) -
     shown = arrange(table, score)
     for headings in _HEADINGS:
         made = _curve_table(shown, headings, narrow=bool(headings))
-        if Console(width=10_000).measure(made).maximum <= width:
+        if natural_width(made) <= width:
             break
     return made
+
+
+def natural_width(table: Table) -> int:
+    """The characters that a table takes where it may; a terminal that calls itself dumb would have rich answer 80."""
+    return Console(width=10_000, force_terminal=False).measure(table).maximum
 
 
 _SHORT = {"receiver": "recei-\nver", "shuffled": "shuf-\nfled", "clustered": "clus-\ntered", " ": "\n"}

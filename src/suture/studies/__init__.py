@@ -2,7 +2,19 @@
 
 from suture.studies.claims import Claim, Decided, Roles, verdict_of
 from suture.studies.known import STUDIES, study_named
-from suture.studies.quantities import Figure, Where
+from suture.studies.quantities import (
+    Difference,
+    Figure,
+    Greatest,
+    Mean,
+    Quantity,
+    Ratio,
+    Slope,
+    Spread,
+    Trend,
+    Where,
+    Worst,
+)
 from suture.studies.running import Result, load_result, run_study
 from suture.studies.scale import SCALES, Scale, scale_named
 from suture.studies.study import Beside, Panel, Study
@@ -13,13 +25,22 @@ __all__ = [
     "Beside",
     "Claim",
     "Decided",
+    "Difference",
     "Figure",
+    "Greatest",
+    "Mean",
     "Panel",
+    "Quantity",
+    "Ratio",
     "Result",
     "Roles",
     "Scale",
+    "Slope",
+    "Spread",
     "Study",
+    "Trend",
     "Where",
+    "Worst",
     "load_result",
     "run_study",
     "scale_named",

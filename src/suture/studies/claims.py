@@ -15,6 +15,7 @@ from suture.errors import DataError
 from suture.studies.quantities import Figure, Quantity, Tables
 
 MARGIN = 0.3  #: percentage points
+ROUNDING = 1e-9  #: figures that differ by less are equal
 
 Verdict = Literal["reproduced", "not reproduced", "undecided", "reported", "not measured"]
 REPRODUCED: Verdict = "reproduced"
@@ -83,10 +84,10 @@ class Claim:
             return UNDECIDED
         below = self.direction in "≤<"
         low, high, limit = (figure.low, figure.high, bound) if below else (-figure.high, -figure.low, -bound)
-        strict = self.direction in "<>"
-        if high < limit or (high == limit and not strict):
+        touching = -ROUNDING if self.direction in "<>" else ROUNDING
+        if high <= limit + touching:
             return REPRODUCED
-        return NOT_REPRODUCED if low > limit or (low == limit and strict) else UNDECIDED
+        return NOT_REPRODUCED if low > limit + touching else UNDECIDED
 
 
 @final

@@ -62,10 +62,10 @@ def _small(which: str) -> tuple[str, ...]:
     return (_FEW, sample)
 
 
-def _maps(where: Where, *named: tuple[str, str, str]) -> Panel:
+def _maps(where: Where, *named: tuple[str, str, str], title: str = "") -> Panel:
     """Heat maps of accuracy, one for each of some pairs: what it is called, sender and receiver."""
     lines = tuple((label, replace(where, sender=sender, receiver=receiver)) for label, sender, receiver in named)
-    return Panel("map", "stitched", "accuracy", lines)
+    return Panel("map", "stitched", "accuracy", lines, title=title)
 
 
 def _shown(statement: str, source: str, quantity: Quantity, fit: str = "default", unit: str = "pp") -> Claim:
@@ -90,6 +90,14 @@ def _early(where: Where) -> Above:
 
 
 _UNTRAINED = ("resnet18", "resnet18", "another resnet18")
+
+
+def _both_fits(where: Where) -> tuple[Panel, ...]:
+    """A control's matrices, by either fit."""
+    kinds = ((where, "default fit"), (replace(where, fit="published"), "published fit"))
+    return tuple(_maps(which, _UNTRAINED, title=title) for which, title in kinds)
+
+
 _TRIANGLE = "all layers in the lower left hand triangle have high stitching accuracy"
 _LARGER = (("resnet18", "another resnet18"), ("resnet18", "resnet34"), ("resnet34", "resnet18"))
 _COPIES = (
@@ -129,8 +137,14 @@ STUDIES: tuple[Study, ...] = (
             ),
         ),
         (
-            _maps(Where(), *((f"{name_of(a)} → {name_of(b)}", name_of(a), name_of(b)) for a, b in circle_of())),
-            _maps(_PUBLISHED, *((f"{name_of(a)} → {name_of(b)}", name_of(a), name_of(b)) for a, b in circle_of())),
+            *(
+                _maps(
+                    where,
+                    *((f"{name_of(a)} → {name_of(b)}", name_of(a), name_of(b)) for a, b in circle_of()),
+                    title=title,
+                )
+                for where, title in ((Where(), "default fit"), (_PUBLISHED, "published fit"))
+            ),
         ),
         _EVERYWHERE,
         (
@@ -235,7 +249,7 @@ STUDIES: tuple[Study, ...] = (
                 ("standard deviation over cells", Spread("stitched", replace(_BOTH, fit="published")), "pp"),
             ),
         ),
-        (_maps(_BOTH, _UNTRAINED), _maps(replace(_BOTH, fit="published"), _UNTRAINED)),
+        _both_fits(_BOTH),
         _EVERYWHERE,
         (_SOME, *_small("the first pair")),
     ),
@@ -255,7 +269,7 @@ STUDIES: tuple[Study, ...] = (
             ),
             *_also(("late → late, above the others", _late(replace(_RECEIVER, fit="published")), "pp")),
         ),
-        (_maps(_RECEIVER, _UNTRAINED), _maps(replace(_RECEIVER, fit="published"), _UNTRAINED)),
+        _both_fits(_RECEIVER),
         _EVERYWHERE,
         (_SOME, *_small("the first pair")),
     ),
@@ -275,7 +289,7 @@ STUDIES: tuple[Study, ...] = (
             ),
             *_also(("into early cuts, above the others", _early(replace(_SENDER, fit="published")), "pp")),
         ),
-        (_maps(_SENDER, _UNTRAINED), _maps(replace(_SENDER, fit="published"), _UNTRAINED)),
+        _both_fits(_SENDER),
         _EVERYWHERE,
         (_SOME, *_small("the first pair")),
     ),

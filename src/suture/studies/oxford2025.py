@@ -48,7 +48,6 @@ from suture.studies.study import Panel, Study
 
 _CONTROL = "the control of section 3, two untrained networks, is a study of its own: oxford-control"
 _SAMPLE = "the paper's recipe, 4 epochs of 10,000 images in batches of 4, at every cut of the first pair"
-_TRUCKLESS = "the receivers are of three seeds, so two of the five pairs share theirs with another"
 _LINE = "cuts lie behind pool1, pool2 and the ReLU of fc1, fc2 and fc3"
 
 
@@ -140,7 +139,7 @@ STUDIES: tuple[Study, ...] = (
             "trained alone, fc1 learns no trucks in our networks, so its figures are reports",
             _CONTROL,
         ),
-        (_SAMPLE, _TRUCKLESS),
+        (_SAMPLE,),
     ),
     Study(
         "oxford-4.3a",
@@ -151,7 +150,7 @@ STUDIES: tuple[Study, ...] = (
         claims.steadily(),
         (_trucks("cnn", "trained on everything → without trucks"),),
         (_LINE, "two fits of the stitch: with trucks among the images, and without", _CONTROL),
-        (_SAMPLE, _TRUCKLESS),
+        (_SAMPLE,),
     ),
     Study(
         "oxford-4.3b",

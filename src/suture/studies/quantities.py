@@ -13,7 +13,7 @@ Fractions (accuracies) are read in per cent, penalties are in percentage points,
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from math import isfinite
 from typing import Literal, final
@@ -217,6 +217,11 @@ class Trend(_Read):
     """Spearman's ρ of the value with the depth of the cut (``along``)."""
 
     along: Literal["sender_depth", "receiver_depth"] = "receiver_depth"
+
+    def figure(self, tables: Tables) -> Figure:
+        """The mean ρ and its interval, within -1 and 1."""
+        found = super().figure(tables)
+        return replace(found, low=max(found.low, -1.0), high=min(found.high, 1.0)) if found.decides else found
 
     def _one(self, held: pd.DataFrame) -> float:
         if held["value"].nunique() < 2:

@@ -124,6 +124,10 @@ def _file(source: Source) -> Callable[..., object]:
     path, _, name = source.name.rpartition(":")
     module = _imported(Path(path).expanduser(), source)
     factory = getattr(module, name, None)
+    if isinstance(factory, nn.Module):
+        made = f"{name} is a {type(factory).__name__} that is made already, and no function that makes one"
+        remedy = f"add one, such as def make_{name}(): return {name}, and write {path}:make_{name}"
+        raise SourceError(f"{source.text!r}: {made}; {remedy}")
     if callable(factory):
         return cast(Callable[..., object], factory)
     own = {n: v for n, v in vars(module).items() if getattr(v, "__module__", None) == module.__name__}

@@ -85,7 +85,7 @@ def parse_source(text: str) -> Source:
     if head is None:
         examples = ", ".join(f"{example!r} ({kind})" for kind, example in EXAMPLES.items())
         folder = ", or the folder of a network that suture train made" if "/" in text or Path(text).is_dir() else ""
-        raise SourceError(f"no model source {text!r}; name a model like one of {examples}{folder}")
+        raise SourceError(f"no model source {text!r}; name a model like one of {examples}{folder}{_meant(text)}")
     rest = text[head.end() :]
     at = next((i for i, c in _outside(rest, text) if c == "@"), len(rest))
     if rest[at:] == "@":
@@ -103,6 +103,16 @@ def parse_source(text: str) -> Source:
         checkpoint=rest[at + 1 :] or None,
         preprocess=_preprocess(values, text),
     )
+
+
+def _meant(text: str) -> str:
+    """What is missing of a text that names no model, where that can be told."""
+    if text.endswith((".safetensors", ".pt", ".pth", ".ckpt", ".bin")):
+        return f"; weights alone are no model: write the model before them, as in MODEL@{text}"
+    if text.endswith(".py"):
+        return f"; of a file, name the function that makes the model: {text}:FACTORY"
+    name = re.fullmatch(r"[a-z]\w*(,.*|@.*)?", text)
+    return f"; did you mean timm:{text}, torchvision:{text} or zoo:{text}?" if name else ""
 
 
 def _trained(folder: str) -> Source:

@@ -198,7 +198,7 @@ def _oxford_cifar() -> list[Entry]:
             _CNN,
             "cifar10",
             "oxford-small",
-            (5, 6, 7),
+            (5, 6, 7, 8, 9),
             ("oxford-4.2", "oxford-4.3a"),
             without,
             _BATCH,

@@ -1,0 +1,35 @@
+"""What somebody meant who mistyped a command or an option."""
+
+import re
+from collections.abc import Sequence
+from difflib import get_close_matches
+from typing import Any
+
+
+def meant(message: str, words: Sequence[str], parser: Any = None) -> str:
+    """What was probably meant by the command or the options that a message refuses, in words; empty where none is near.
+
+    ``words`` are the command whose options these are, which ``parser`` knows.
+    """
+    command = re.match(r"no command '(.*?)'; valid commands: (.*)", message)
+    if command:
+        return _meant(get_close_matches(command[1], re.findall(r"'([^']*)'", command[2]), 1))
+    if parser is None:
+        return ""
+    wrong = re.findall(r"(?<=[ :])--?[^\s=]+", message)
+    options = _options(parser, words)
+    return _meant([near for one in wrong for near in get_close_matches(one, options, 1)])
+
+
+def _meant(near: Sequence[str]) -> str:
+    return f"; did you mean {' and '.join(dict.fromkeys(near))}?" if near else ""
+
+
+def _options(parser: Any, words: Sequence[str]) -> list[str]:
+    """The options of a command."""
+    for word in words:
+        commands = parser._subcommands_action
+        if commands is None or word not in commands._name_parser_map:
+            break
+        parser = commands._name_parser_map[word]
+    return [option for action in parser._actions for option in action.option_strings if option.startswith("--")]

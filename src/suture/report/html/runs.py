@@ -1,0 +1,127 @@
+"""What a report is made of: what is read from the folder of a run, or of the results of studies."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+import pandas as pd
+from pyarrow import ArrowException
+
+from suture.errors import DataError
+from suture.inspection import Status, status
+from suture.records import Record
+from suture.store import LABEL, TRIALS, Store
+from suture.studies import STUDIES, Result, Study, load_result
+
+SIMILARITIES, COMPLEXITY, RESULTS = "similarities.parquet", "complexity.parquet", "results"
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Run:
+    """What is kept of a run.
+
+    ``table`` is of all that is measured or has failed; ``settings`` are what it was begun with; ``machines`` where it
+    was measured, each once; ``notes`` what was done otherwise, with how often. ``results`` are studies with what they
+    measured. ``state`` is ``None`` for results without their store.
+    """
+
+    path: Path
+    table: pd.DataFrame
+    state: Status | None
+    settings: Mapping[str, Any]
+    machines: tuple[Record, ...]
+    notes: Mapping[str, int]
+    similarities: pd.DataFrame | None
+    ranks: pd.DataFrame | None
+    results: tuple[tuple[Study, Result], ...]
+
+    @property
+    def command(self) -> str | None:
+        """The command that made it, where one did."""
+        return self.state.command if self.state is not None else None
+
+    @property
+    def name(self) -> str:
+        """What it is called: its folder."""
+        return self.path.resolve().name or str(self.path)
+
+
+def read(folder: str | Path) -> Run:
+    """Read a folder: of a run, of a store with studies, or of the results of studies.
+
+    Raises ``StoreError`` where it is none of these or damaged, ``DataError`` where nothing is measured yet.
+    """
+    path = Path(folder).expanduser()
+    results = _results(path) or _results(path / RESULTS)
+    if not (path / LABEL).exists() and results:
+        return _of_results(path, results)
+    store = Store(path)
+    records = {key: store.record(TRIALS, key) for key in store.finished()}
+    table = store.table(records)
+    if not len(table) and not results:
+        raise DataError(f"{path} has measured nothing yet; see suture status {path}")
+    every = [*records.values(), *store.failures().values()]
+    notes = [note for record in records.values() for note in record.get("notes", ())]
+    return Run(
+        path,
+        table,
+        status(path),
+        store.plans.settings(),
+        _once([record.get("machine", {}) for record in every]),
+        {note: notes.count(note) for note in dict.fromkeys(notes)},
+        _beside(path / SIMILARITIES),
+        _beside(path / COMPLEXITY),
+        results,
+    )
+
+
+def _of_results(path: Path, results: tuple[tuple[Study, Result], ...]) -> Run:
+    tables = [result.tables[TRIALS] for _, result in results if TRIALS in result.tables]
+    table = pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
+    machines = _once([result.card.get("machine", {}) for _, result in results])
+    return Run(path, table, None, {}, machines, {}, None, None, results)
+
+
+def _results(path: Path) -> tuple[tuple[Study, Result], ...]:
+    """The results of studies in a folder, in the order of the list of studies."""
+    found = []
+    for study in STUDIES.values():
+        result = load_result(path, study.id) if path.is_dir() else None
+        if result is not None:
+            found.append((study, result))
+    return tuple(found)
+
+
+def of_study(path: str | Path) -> tuple[Path, str] | None:
+    """The folder and the id where a path names the results of one study: ``OUT/results/ID`` or one of its files."""
+    path = Path(path).expanduser()
+    if path.is_dir():
+        return None
+    name = path.name.removesuffix(".json").partition(".")[0]
+    return (path.parent, name) if (path.parent / f"{name}.json").is_file() and name in STUDIES else None
+
+
+def only(run: Run, studies: tuple[str, ...]) -> Run:
+    """The run with these studies alone. Raises ``DataError`` where one of them has no results."""
+    held = {study.id: (study, result) for study, result in run.results}
+    missing = [name for name in studies if name not in held]
+    if missing:
+        has = ", ".join(held) or "no study"
+        raise DataError(f"{run.path} has no results of {missing[0]}; it has those of {has}")
+    return _of_results(run.path, tuple(held[name] for name in studies))
+
+
+def _once(records: list[Record]) -> tuple[Record, ...]:
+    return tuple({str(sorted(record.items())): record for record in records if record}.values())
+
+
+def _beside(path: Path) -> pd.DataFrame | None:
+    """A table that another command wrote; ``None`` where there is none."""
+    if not path.is_file():
+        return None
+    try:
+        return pd.read_parquet(path)
+    except (ArrowException, OSError) as error:
+        raise DataError(f"{path} is no table, or was cut short ({error}); write it again") from error

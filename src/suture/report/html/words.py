@@ -1,0 +1,176 @@
+"""What a report says of a run in words: what was asked, the verdict, what it cost, and how to repeat it."""
+
+import re
+from collections.abc import Iterator, Sequence
+
+import pandas as pd
+
+from suture.errors import DataError
+from suture.explain import Explanation, explain
+from suture.records import Record
+from suture.report import grids, screen
+from suture.report.html.arranged import scores_of
+from suture.report.html.runs import Run
+from suture.runners.progress import clock
+
+_SHARE = r".*? at [\d,]+ of [\d,]+ (cuts|seams)(?=:)"  #: the beginning of a sentence that then names places
+_PLACES = re.compile(r"^(At [\d,]+ of [\d,]+ .*) \([^()]*\)\.$")  #: a sentence that ends with places
+_SEED_COLUMNS = {"network_seed": "of the networks", "seed": "of the stitches"}
+
+
+def networks(table: pd.DataFrame) -> tuple[list[str], list[str]]:
+    """The names of the senders and of the receivers of the trials themselves."""
+    plain = table[table["control"] == ""]
+    rows = plain if len(plain) else table
+    return _held(rows, "sender"), _held(rows, "receiver")
+
+
+def title(table: pd.DataFrame) -> str:
+    """The networks: ``A → B``."""
+    senders, receivers = networks(table)
+    return f"{_listed(senders, 3) or 'no sender'} → {_listed(receivers, 3)}"
+
+
+def asked(table: pd.DataFrame, question: str = "") -> str:
+    """What was asked, in a sentence or two; the ``question`` is the usual one unless it is given."""
+    senders, receivers = networks(table)
+    plain = table[table["control"] == ""]
+    seams = plain[["sender", "receiver", "sender_cut", "receiver_cut"]].drop_duplicates()
+    same = bool((seams["sender_cut"] == seams["receiver_cut"]).all())
+    controls = [control for control in _held(table, "control") if control]
+    beside = f", beside {_count(len(controls), 'control')}" if controls else ", without controls"
+    used = plain if len(plain) else table
+    n = used["n"].dropna()
+    images = f" ({int(n.iloc[0]):,} images)" if len(n) else ""
+    usual = f"What is the representation of {_listed(senders, 4)} worth to {_listed(receivers, 4)}? "
+    many = _count(len(seams), "cut" if same else "seam")
+    fitted, scored = (_listed(_held(used, column), 3) for column in ("fit_data", "score_data"))
+    return (
+        f"{question or usual}Measured at {many}{beside}, by stitches fitted on {fitted} and scored on {scored}{images}."
+    )
+
+
+def settings(table: pd.DataFrame) -> dict[str, str | Sequence[str]]:
+    """What was asked for, by name."""
+    senders, receivers = networks(table)
+    plain = table[table["control"] == ""]
+    used = plain if len(plain) else table
+    return {
+        "Sender" if len(senders) == 1 else "Senders": _listed(senders, 12),
+        "Receiver" if len(receivers) == 1 else "Receivers": _listed(receivers, 12),
+        "Stitch": _listed(_held(used, "stitch"), 8),
+        "Fit": _held(used, "fit"),
+        "Fitted on": _held(used, "fit_data"),
+        "Scored on": _held(used, "score_data"),
+        "Scores": _listed(scores_of(table), 12),
+        "Controls": _listed([control for control in _held(table, "control") if control], 20) or "none",
+    }
+
+
+def reading(table: pd.DataFrame, kind: str) -> list[str]:
+    """What the table says by itself, a sentence each; the first is the verdict."""
+    score = scores_of(table)[0]
+    try:
+        said = screen.reading(table, score) if kind == "curve" else grids.matrix_reading(table, score)
+    except DataError:
+        return []
+    return said.splitlines()
+
+
+def explained(run: Run, table: pd.DataFrame) -> Explanation | None:
+    """What holds and what must not be concluded; ``None`` where the table is none that can be explained."""
+    for score in scores_of(table):
+        try:
+            return explain(table, run.similarities, run.ranks, score=score)
+        except DataError:
+            continue
+    return None
+
+
+def verdict(said: Sequence[str], explained: Explanation | None) -> list[str]:
+    """The sentences of the verdict: at how many seams the two are compatible, where there is one pair, and the rest.
+
+    The first is the beginning of what ``explain`` says holds, without the places.
+    """
+    found = re.match(_SHARE, explained.holds[0]) if explained is not None and explained.holds else None
+    single = explained is not None and len({one.partition(": ")[0] for one in explained.holds}) == 1
+    short = [_PLACES.sub(r"\1.", one) for one in said]
+    return [f"{found[0]}.", *short] if found is not None and single else short
+
+
+# --- cost, machine, repeating -----------------------------------------------------------------------------------------
+
+
+def cost(table: pd.DataFrame) -> dict[str, str | Sequence[str]]:
+    """Trials, failures, time and steps, each trial once."""
+    if not len(table):
+        return {}
+    once = table.drop_duplicates("trial")
+    failed = int((once["status"] == "failed").sum())
+    seconds, steps = float(once["seconds"].sum()), int(once["steps"].fillna(0).sum())
+    open_ = int((~once["converged"].fillna(True)).sum())
+    return {
+        "Trials": f"{len(once):,}, of which {failed:,} failed" if failed else f"{len(once):,}, none failed",
+        "Time": f"{clock(seconds)} of one thread ({seconds:,.1f} seconds)",
+        "Steps of fits": f"{steps:,}" + (f"; {_count(open_, 'fit')} stopped before converging" if open_ else ""),
+    }
+
+
+def machines(found: Sequence[Record]) -> dict[str, str | Sequence[str]]:
+    """Versions and machines, each once."""
+    return {
+        "Suture": _of(found, "suture"),
+        "PyTorch": _of(found, "torch"),
+        "Python": _of(found, "python"),
+        "Processor": _of(found, "processor"),
+        "Host": _of(found, "host"),
+    }
+
+
+def _of(found: Sequence[Record], name: str) -> str:
+    return ", ".join(dict.fromkeys(str(one[name]) for one in found if name in one))
+
+
+def seeds(table: pd.DataFrame) -> dict[str, str | Sequence[str]]:
+    """The seeds, by what they are of."""
+    found: dict[str, str | Sequence[str]] = {}
+    for column, what in _SEED_COLUMNS.items():
+        held = sorted({int(seed) for seed in table[column].dropna()}) if column in table else []
+        found[f"Seeds {what}"] = _listed([str(seed) for seed in held], 12)
+    return found
+
+
+def state(run: Run) -> str:
+    """What is not measured yet, where there is something."""
+    if run.state is None or (run.state.complete and not run.state.networks_failed):
+        return ""
+    said = f"{run.state.measured} of {_count(run.state.planned, 'trial')} measured, {run.state.missing} missing"
+    if run.state.networks_failed:
+        said += f"; {run.state.networks_failed} of {run.state.networks} networks failed to train"
+    return f"This run is not complete: {said}."
+
+
+def failures(table: pd.DataFrame) -> Iterator[tuple[str, str, str, str]]:
+    """Each trial that failed: seam, control, seed and why."""
+    failed = table[table["status"] == "failed"].drop_duplicates("trial")
+    for _, row in failed.iterrows():
+        sender = f"{row['sender']} {row['sender_cut']}" if row["sender"] else "noise"
+        yield (
+            f"{sender} → {row['receiver']} {row['receiver_cut']}",
+            row["control"] or "the trial itself",
+            "" if pd.isna(row["seed"]) else str(row["seed"]),
+            screen.one_line(row["error"]),
+        )
+
+
+def _held(table: pd.DataFrame, column: str) -> list[str]:
+    return [str(value) for value in dict.fromkeys(table[column]) if str(value)]
+
+
+def _listed(names: Sequence[str], most: int) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def _count(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"

@@ -1,0 +1,309 @@
+"""The README and the pages of ``docs/`` say what is so: their programs run, their commands parse, their links lead
+somewhere, and the site builds.
+
+The ``python`` blocks of a page run in order, in one namespace and one empty folder; a block with a ``title`` is a file
+of that name. ``<!-- not run: why -->`` before a block leaves it out. Commands in ``console`` blocks are parsed by the
+command line's own parser, and those after ``<!-- run -->`` are run. Pages that speak of large runs are run *in small*:
+their data, networks and plans are what they say, but data are stand-ins for CIFAR-10, networks narrow, curves
+have two cuts, fits and trainings two steps. Tests run side by side, so each runs its trials in one process.
+"""
+
+import importlib
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonargparse import ArgumentError, ArgumentParser
+
+import suture
+import suture.zoo
+from suture.arguments import parser
+from suture.bench_arguments import spelled_out
+from suture.cli import main
+from suture.cuts import shared
+from suture.fits import Fast
+from suture.plans import Plan, curve, matrix
+from suture.runners import run, stitch
+from suture.studies.scale import _shrunk, stand_in
+from suture.zoo import BaseModel, load_network
+
+ROOT = Path(__file__).parents[1]
+ELSEWHERE = {"docs/evidence.md"}  #: whose programs tests/test_evidence_page.py runs
+NOTEBOOKS = ROOT / "docs" / "notebooks"
+PAGES = {str(p.relative_to(ROOT)): p for p in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))}
+GIVEN = ("curve", "matrix")  #: what `suture plan` and others take a command's arguments after
+
+TWO = "a, b = (suture.Network(suture.zoo.resnet((1, 1, 1), 4), example=data.example, name=n) for n in 'ab')\n"
+VIT = "suture.load_network('zoo:vit,dim=8,depth=6,heads=2', example=data.example, name='vit')"
+START = "import torch, suture\ndata = suture.load_data('cifar10')\n"
+#: What a page that is run in small has before its first block.
+IN_SMALL = {
+    "README.md": START
+    + "import timm\nfrom safetensors.torch import save_model\n"
+    + "model_a, model_b = (timm.create_model('resnet18', num_classes=10, channels=(4, 8, 8, 16)) for _ in 'ab')\n"
+    + "save_model(model_b, 'b.safetensors')\n",
+    "docs/families.md": START + TWO.replace("(1, 1, 1)", "(1, 2, 2)") + f"v = {VIT}\n",
+    "docs/fits.md": START + TWO,
+    "docs/folding.md": START + TWO.replace("(1, 1, 1)", "(2, 2)"),
+    "docs/matrix.md": START + TWO.replace("(1, 1, 1)", "(1,)") + f"c = {VIT}\n".replace("depth=6", "depth=1"),
+    "docs/runs.md": START + TWO + "plan = suture.curve(a, b, data=data)\n",
+    "docs/training.md": START,
+}
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block: its language, title, text and line, and the comment directly before it."""
+
+    language: str
+    title: str
+    text: str
+    line: int
+    comment: str
+
+
+def blocks(page: str) -> Iterator[Block]:
+    """The fenced blocks of a page, in order."""
+    text = PAGES[page].read_text(encoding="utf-8")
+    pattern = r"(?:^<!-- *(?P<comment>[^\n]*?) *-->\n)?^```(?P<language>\w+)(?: title=\"(?P<title>[^\"]+)\")?\n"
+    for found in re.finditer(pattern + r"(?P<text>.*?)^```$", text, re.DOTALL | re.MULTILINE):
+        line = text.count("\n", 0, found.start("text"))
+        yield Block(found["language"], found["title"] or "", found["text"], line, found["comment"] or "")
+
+
+def commands(block: Block) -> Iterator[str]:
+    """The commands of a console block, each on one line."""
+    for line in block.text.replace("\\\n", " ").splitlines():
+        if line.startswith("$ "):
+            yield line[2:]
+
+
+# --- programs ---------------------------------------------------------------------------------------------------------
+
+
+def shortened(fit: Any) -> Any:
+    """A fit of two steps, and so are those that it is made of."""
+    made = {f.name: getattr(fit, f.name) for f in fields(fit)} if is_dataclass(fit) else {}
+    new: dict[str, Any] = {n: shortened(v) for n, v in made.items() if isinstance(v, suture.fits.Fit)}
+    new |= {n: tuple(map(shortened, v)) for n, v in made.items() if isinstance(v, tuple) and n == "fits"}
+    new |= {n: 2 for n in ("steps", "check") if isinstance(made.get(n), int)}
+    return replace(fit, **new) if new else fit
+
+
+@pytest.fixture
+def in_small(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Make what is large small: see the head of this file."""
+
+    def small_curve(a: Any, b: Any, *, at: Any = None, **settings: Any) -> Plan:
+        cuts = at if at is not None else [shared(a.cuts, b.cuts)[i] for i in (1, -2)]
+        return curve(a, b, at=cuts, **fewer(settings))
+
+    def small_matrix(networks: Any, *, cuts: Any = None, **settings: Any) -> Plan:
+        chosen = cuts if cuts is not None else {one.name: one.cuts.names[1] for one in networks}
+        return matrix(networks, cuts=chosen, **fewer(settings))
+
+    def fewer(settings: dict[str, Any]) -> dict[str, Any]:
+        return settings | {"seeds": 1, "fit": shortened(settings.get("fit") or Fast())}
+
+    def small_stitch(*networks: Any, fit: Any = None, **settings: Any) -> Any:
+        return stitch(*networks, fit=shortened(fit or Fast()), **({"controls": ()} | settings))
+
+    def small_load(source: str, *given: Any, **settings: Any) -> Any:
+        return load_network(source.replace("timm:resnet18", "timm:resnet18,channels=(4,8,8,16)"), *given, **settings)
+
+    def small() -> None:
+        monkeypatch.setattr(suture, "load_network", small_load)
+        monkeypatch.setattr(suture, "load_data", stand_in)
+        monkeypatch.setattr(suture, "curve", small_curve)
+        monkeypatch.setattr(suture, "matrix", small_matrix)
+        monkeypatch.setattr(suture, "stitch", small_stitch)
+        monkeypatch.setattr(suture.zoo, "BaseModel", lambda *given, **settings: _shrunk(BaseModel(*given, **settings)))
+
+    return small
+
+
+def programs(page: str) -> bool:
+    return any(block.language == "python" or block.comment == "run" for block in blocks(page))
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page not in ELSEWHERE and programs(page)])
+def test_the_programs_of_a_page_run(
+    page: str, in_small: Callable[[], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    before = set(sys.modules)
+    monkeypatch.setattr(
+        suture, "run", lambda plan, **settings: run(plan, **({"on": suture.Local(workers=1)} | settings))
+    )
+    names: dict[str, Any] = {"__name__": "page"}
+    if page in IN_SMALL:
+        in_small()
+        exec(IN_SMALL[page], names)
+    for block in blocks(page):
+        if block.comment.startswith("not run:"):
+            continue
+        if block.title:
+            Path(block.title).write_text(block.text, encoding="utf-8")
+        elif block.language == "python":
+            exec(compile("\n" * block.line + block.text, str(PAGES[page]), "exec"), names)
+        elif block.comment == "run":
+            for command in commands(block):
+                assert main(shlex.split(command, comments=True)[1:]) == 0, command
+    for name in set(sys.modules) - before:
+        if (tmp_path / f"{name}.py").exists():
+            del sys.modules[name]
+
+
+def test_what_is_not_run_says_why() -> None:
+    left_out = [b.comment for page in PAGES for b in blocks(page) if b.comment.startswith("not run")]
+    assert all(re.fullmatch(r"not run: \S.{20,}", comment) for comment in left_out)
+    assert len(left_out) <= 2  # as few as can be
+
+
+def test_what_is_run_in_small_is_there() -> None:
+    assert set(IN_SMALL) | ELSEWHERE <= set(PAGES)
+
+
+def test_the_notebook_is_what_its_program_says() -> None:
+    nbformat = pytest.importorskip("nbformat", reason="the extra `docs` is not installed")
+    kept = nbformat.read(NOTEBOOKS / "stitching.ipynb", as_version=4)
+    sys.path.insert(0, str(NOTEBOOKS))
+    try:
+        made = importlib.import_module("make").notebook_of(NOTEBOOKS / "stitching.py")
+    finally:
+        sys.path.pop(0)
+    assert [(cell.cell_type, cell.source) for cell in kept.cells] == [(c.cell_type, c.source) for c in made.cells]
+    programs = [cell for cell in kept.cells if cell.cell_type == "code"]
+    assert [cell.execution_count for cell in programs] == list(range(1, len(programs) + 1))  # in order, from the start
+    assert (NOTEBOOKS / "stitching.ipynb").stat().st_size < 200_000
+
+
+@pytest.mark.slow
+def test_the_notebook_runs() -> None:
+    pytest.importorskip("nbclient", reason="the extra `docs` is not installed")
+    command = [sys.executable, str(NOTEBOOKS / "make.py"), "--check"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+# --- commands ---------------------------------------------------------------------------------------------------------
+
+COMMANDS = [
+    (page, command)
+    for page in PAGES
+    for block in blocks(page)
+    if block.language == "console"
+    for command in commands(block)
+    if command.startswith(("suture ", "python benchmarks/"))
+]
+
+
+def inner(known: ArgumentParser, words: Sequence[str]) -> tuple[ArgumentParser, Sequence[str]]:
+    """The parser of the innermost command that the words begin with, and what is left of them."""
+    while words and known._subcommands_action is not None:
+        assert words[0] in known._subcommands_action.choices, f"no command {words[0]}"
+        known, words = known._subcommands_action.choices[words[0]], words[1:]
+    return known, words
+
+
+def problem(command: str) -> str:
+    """What is wrong with a command of a page; nothing where it parses, or ends in ``…`` and has flags that exist."""
+    words = shlex.split(command, comments=True)
+    if words[0] == "python":
+        return "" if (ROOT / words[1]).is_file() else f"no file {words[1]}"
+    given = spelled_out(words[1:])
+    try:
+        if "…" not in words:
+            parser(given).parse_args(given)
+            return ""
+        known, rest = inner(parser(given), [word for word in given if word != "…"])
+        flags = {flag for action in known._actions for flag in action.option_strings}
+        return ", ".join(f"no flag {w}" for w in rest if w.startswith("--") and w not in flags)
+    except (ArgumentError, AssertionError) as error:
+        return str(error)
+    except SystemExit as done:  # --help
+        return "" if done.code == 0 else str(done)
+
+
+@pytest.mark.parametrize("page", sorted({page for page, _ in COMMANDS}))
+def test_the_commands_of_a_page_are_there(page: str) -> None:
+    wrong = {command: problem(command) for name, command in COMMANDS if name == page}
+    assert {command: said for command, said in wrong.items() if said} == {}
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "suture curv a b --data digits",
+        "suture curve a b --data digits --speed 2",
+        "suture curve … --speed 2",
+        "suture curve a --data digits",
+        "python benchmarks/nothing.py",
+        "suture plan …x",
+    ],
+)
+def test_a_wrong_command_would_be_seen(command: str) -> None:
+    assert problem(command)
+
+
+# --- links ------------------------------------------------------------------------------------------------------------
+
+
+def anchors(path: Path) -> set[str]:
+    """The anchors of a page's headings, as mkdocs and others make them."""
+    text = re.sub(r"^```.*?^```$", "", path.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    titles = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[\s-]+", "-", re.sub(r"[^\w\s-]", "", title.lower()).strip()) for title in titles}
+
+
+def broken(path: Path) -> list[str]:
+    """The relative links and images of a page that lead nowhere."""
+    text = re.sub(r"^```.*?^```$", "", path.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    wrong = []
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        file, _, anchor = target.partition("#")
+        if re.match(r"\w+:", target):
+            continue
+        there = (path.parent / file).resolve() if file else path
+        if not there.exists() or (anchor and there.suffix == ".md" and anchor not in anchors(there)):
+            wrong.append(target)
+    return wrong
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_and_images_are_there(page: str) -> None:
+    assert broken(PAGES[page]) == []
+
+
+def test_a_broken_link_would_be_seen(tmp_path: Path) -> None:
+    (tmp_path / "other.md").write_text("# A `b`, and c\n")
+    (tmp_path / "page.md").write_text("# Here\n[a](other.md#a-b-and-c) [b](#here) ![c](c.png) [d](other.md#d) [e](#e)")
+    assert broken(tmp_path / "page.md") == ["c.png", "other.md#d", "#e"]
+
+
+def test_every_picture_is_shown_somewhere() -> None:
+    text = "".join(path.read_text(encoding="utf-8") for path in PAGES.values())
+    assert [p.name for p in (ROOT / "docs" / "images").iterdir() if p.name not in text] == []
+
+
+# --- the site ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_site_builds_without_a_warning_and_asks_nobody(tmp_path: Path) -> None:
+    pytest.importorskip("material", reason="the extra `docs` is not installed")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    built = {page: page.read_text(encoding="utf-8") for page in (tmp_path / "site").rglob("*.html")}
+    assert len(built) > 20
+    loaded = (
+        r"<(?:script|img|iframe)[^>]* src=\"?(https?:|//)|<link[^>]* rel=\"?stylesheet\"?[^>]* href=\"?(https?:|//)"
+    )
+    assert [page.name for page, text in built.items() if re.search(loaded, text)] == []
