@@ -238,9 +238,9 @@ WRONG = [
     (f"matrix {A} {B} --data digits --seeds 0", "--seeds 0: give at least 1"),
     (f"matrix {A} {B} --data digits --controls nil", "no control 'nil'; valid controls: all, none, itself"),
     (f"matrix {A} {B} --data digits --out a.safetensors", "cannot write to a.safetensors: .*, or name another folder"),
-    (f"curve {A} {B} --data digits --sed 3", "unrecognized arguments: --sed 3; see suture curve --help"),
-    (f"curve {A} {B} --data digits --seed 3", "unrecognized arguments: --seed 3; see suture curve --help"),
-    ("curv a b", "no command 'curv'; valid commands: 'demo', 'cuts', 'curve', 'matrix', .*; see suture --help"),
+    (f"curve {A} {B} --data digits --sed 3", r"unrecognized arguments: --sed 3; did you mean --seeds\? see suture curve --help"),
+    (f"curve {A} {B} --data digits --seed 3", r"unrecognized arguments: --seed 3; did you mean --seeds\? see suture curve --help"),
+    ("curv a b", r"no command 'curv'; valid commands: 'demo', 'cuts', 'curve', .*; did you mean curve\? see suture --help"),
     ("demo --out a.safetensors", "cannot write to a.safetensors: .*, or name another folder"),
     # where it runs
     (f"{QUICK} --workers 0", "--workers 0: give at least 1, which is one process alone"),

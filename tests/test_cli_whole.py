@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from suture import arguments, cli, completion
+from suture.bench_arguments import spelled_out
 from suture.choices import BASELINES, FITS, TRAITS
 from suture.controls import DEFAULT
 from suture.stitches import FAMILIES
@@ -60,11 +61,11 @@ def test_every_command_has_a_help_with_examples_of_its_own_that_fits_the_screen(
     assert max(map(len, out.splitlines())) <= 80
     examples = re.findall(r"(?m)^  (?:eval \"\$\()?suture (.*?)(?:\)\"| > .*)?$", out.partition("\nexample")[2])
     assert examples
-    assert any(example.startswith(name) for example in examples)
+    assert any(example.startswith(name) for example in map(" ".join, map(spelled_out, map(str.split, examples))))
 
 
-#: Options of one name that take different things: a data set or a folder of two; a folder or the one file that a command
-#: writes; which controls, or whether any; how many seeds, or which; indices or measures.
+#: Options of one name that take different things: a data set or a folder of two; a folder or the one file that is
+#: written; which controls, or whether any; how many seeds, or which; indices or measures.
 DIFFER = {
     "--data": {"DATA", "FOLDER"},
     "--out": {"FOLDER", "FILE", "FILE.json"},

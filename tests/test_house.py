@@ -49,11 +49,16 @@ LAYERS = {
     "studies.smith2024_plans studies.smith2024_reading studies.smith2024 studies.known studies",
     "faces": "report.curves report.readings report.seams explain report.figures report.pictures report.screen "
     "report.localisations report.complexities report.matrices report.layouts report.heatmaps report.grids "
-    "report.similarities report.forecasts report.stores report.networks report.ledgers report.zoo_page choices demo "
-    "parsers output bench.plain bench.methods bench.peaks bench.spending bench.records bench.cells bench.flops "
-    "bench.matrix bench.summary bench.pairwise bench.similarity bench report.bench report training_arguments "
-    "bench_arguments comparing_arguments arguments training_progress data_commands training_commands zoo_commands "
-    "measuring_commands comparing_commands store_commands bench_commands cli",
+    "report.similarities report.forecasts report.stores report.networks report.ledgers report.zoo_page "
+    "report.study_tables report.study_maps report.study_groups report.studies report.claims_page "
+    "report.html.escaping report.html.charts report.html.runs report.html.arranged report.html.words "
+    "report.html.parts report.html.panels report.html.claimed report.html.differences report.html.evidence "
+    "report.html.page report.html choices mistyped doctor exporting demo parsers output bench.plain "
+    "bench.methods bench.peaks bench.spending bench.records bench.cells bench.flops bench.matrix bench.summary "
+    "bench.pairwise bench.similarity bench report.bench report training_arguments bench_arguments "
+    "comparing_arguments study_arguments report_arguments export_commands completion setup_arguments arguments "
+    "training_progress data_commands training_commands zoo_commands measuring_commands comparing_commands "
+    "store_commands bench_commands study_commands report_commands setup_commands cli",
     "top": "suture",
 }
 ORDER = [f"suture.{name}".removesuffix(".suture") for names in LAYERS.values() for name in names.split()]
@@ -147,7 +152,13 @@ def test_no_file_has_two_ideas_in_it() -> None:
 
 
 SENDING = "suture.runners.shipping"  #: speaks pickle with workers, never with files
-OPTIONAL = {"ray": "suture.runners.ray."}  #: extras, and who may import them
+OPTIONAL = {
+    "ray": "suture.runners.ray.",
+    "plotly": "suture.report.html.",
+    "mlflow": "suture.exporting",
+    "wandb": "suture.exporting",
+    "tensorboard": "suture.exporting",
+}  #: extras, and who may import them
 
 
 def test_what_is_imported_is_installed_and_nothing_else() -> None:

@@ -98,7 +98,7 @@ def parser(given: Sequence[str] = ()) -> ArgumentParser:
     commands = made.add_subcommands(
         required=True, dest="command", title="commands", metavar="COMMAND", description=None
     )
-    commands.groups = GROUPS
+    vars(commands)["groups"] = GROUPS
     plan, zoo, bench = _plan_parser(), zoo_parser(), bench_parser()
     for name, command, about in (
         ("demo", _demo_parser(), "two small networks on real handwritten digits, stitched at every cut"),

@@ -16,9 +16,9 @@ def meant(message: str, words: Sequence[str], parser: Any = None) -> str:
         return _meant(get_close_matches(command[1], re.findall(r"'([^']*)'", command[2]), 1))
     if parser is None:
         return ""
-    wrong = re.findall(r"(?<=[ :])--?[^\s=]+", message)
+    wrong = re.findall(r"(?<=[ :])--?([^\s=]+)", message)
     options = _options(parser, words)
-    return _meant([near for one in wrong for near in get_close_matches(one, options, 1)])
+    return _meant([f"--{near}" for one in wrong for near in get_close_matches(one, options, 1)])
 
 
 def _meant(near: Sequence[str]) -> str:
@@ -26,10 +26,10 @@ def _meant(near: Sequence[str]) -> str:
 
 
 def _options(parser: Any, words: Sequence[str]) -> list[str]:
-    """The options of a command."""
+    """The options of a command, without their dashes."""
     for word in words:
         commands = parser._subcommands_action
         if commands is None or word not in commands._name_parser_map:
             break
         parser = commands._name_parser_map[word]
-    return [option for action in parser._actions for option in action.option_strings if option.startswith("--")]
+    return [option[2:] for action in parser._actions for option in action.option_strings if option.startswith("--")]
