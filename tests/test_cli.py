@@ -238,9 +238,18 @@ WRONG = [
     (f"matrix {A} {B} --data digits --seeds 0", "--seeds 0: give at least 1"),
     (f"matrix {A} {B} --data digits --controls nil", "no control 'nil'; valid controls: all, none, itself"),
     (f"matrix {A} {B} --data digits --out a.safetensors", "cannot write to a.safetensors: .*, or name another folder"),
-    (f"curve {A} {B} --data digits --sed 3", r"unrecognized arguments: --sed 3; did you mean --seeds\? see suture curve --help"),
-    (f"curve {A} {B} --data digits --seed 3", r"unrecognized arguments: --seed 3; did you mean --seeds\? see suture curve --help"),
-    ("curv a b", r"no command 'curv'; valid commands: 'demo', 'cuts', 'curve', .*; did you mean curve\? see suture --help"),
+    (
+        f"curve {A} {B} --data digits --sed 3",
+        r"unrecognized arguments: --sed 3; did you mean --seeds\? see suture curve --help",
+    ),
+    (
+        f"curve {A} {B} --data digits --seed 3",
+        r"unrecognized arguments: --seed 3; did you mean --seeds\? see suture curve --help",
+    ),
+    (
+        "curv a b",
+        r"no command 'curv'; valid commands: 'demo', 'cuts', 'curve', .*; did you mean curve\? see suture --help",
+    ),
     ("demo --out a.safetensors", "cannot write to a.safetensors: .*, or name another folder"),
     # where it runs
     (f"{QUICK} --workers 0", "--workers 0: give at least 1, which is one process alone"),
@@ -630,7 +639,9 @@ def test_help_fits_the_screen_and_has_an_example(run: Run, line: str) -> None:
 
 def test_the_examples_of_the_help_are_accepted(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
-    monkeypatch.setattr("suture.cli._COMMANDS", [lambda chosen, line: seen.append(chosen) or 0] * len(suture.cli._COMMANDS))
+    monkeypatch.setattr(
+        "suture.cli._COMMANDS", [lambda chosen, line: seen.append(chosen) or 0] * len(suture.cli._COMMANDS)
+    )
     examples = [line for of in COMMANDS for line in re.findall(r"(?m)^  suture (.*)$", run(f"{of} --help")[1])]
     assert [run(example)[0] for example in examples] == [0] * len(examples)
     assert len(seen) == len(examples) >= 17

@@ -107,10 +107,22 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
     ``trial`` and ``error`` are empty.
     """
     _check_columns(table)
-    groups = table.groupby(_IDENTITY, sort=False, dropna=False)
-    rows = [dict(zip(_IDENTITY, names, strict=True)) | _aggregate(group) for names, group in groups]
+    table = table.reset_index(drop=True)
+    alone = ~table.duplicated(_IDENTITY, keep=False)
+    rows: list[Row] = []
+    places: list[int] = []
+    for names, group in table[~alone].groupby(_IDENTITY, sort=False, dropna=False):
+        rows.append(dict(zip(_IDENTITY, names, strict=True)) | _aggregate(group))
+        places.append(int(group.index[0]))
     types = {**COLUMNS, "steps": "float64", "seeds": "Int64", "interval": "str"}
-    return pd.DataFrame(rows, columns=list(types)).astype(types)
+    several = pd.DataFrame(rows, index=places, columns=list(types)).astype(types)
+    return pd.concat([_of_one(table[alone]).astype(types), several]).sort_index().reset_index(drop=True)
+
+
+def _of_one(rows: pd.DataFrame) -> pd.DataFrame:
+    """What ``_aggregate`` makes of rows that have no other seed, all at once."""
+    kept = rows.assign(trial="", error="", seeds=1, interval="test samples")
+    return kept.assign(converged=rows["converged"].fillna(False))[[*COLUMNS, "seeds", "interval"]]
 
 
 def _check_columns(table: pd.DataFrame) -> None:

@@ -10,12 +10,11 @@ from suture.errors import CheckpointError, DataError, SutureError
 from suture.folding import foldable_cuts
 from suture.indices import linear_cka
 from suture.network import Network
-from suture.studies import pretrained
-from suture.studies.bansal2021 import STUDIES
-from suture.studies.bansal2021_plans import accuracy_of
-from suture.studies.bycut import Agreement, AtBest, Gap, Moves, Run
-from suture.studies.folds import difference, folds_of
-from suture.studies.invariance import CHANGED, COORDINATES, WEIGHT, changed, gaussian
+from suture.studies.bansal2021 import STUDIES, pretrained
+from suture.studies.bansal2021.bycut import Agreement, AtBest, Gap, Moves, Run
+from suture.studies.bansal2021.folds import difference, folds_of
+from suture.studies.bansal2021.invariance import CHANGED, COORDINATES, WEIGHT, changed, gaussian
+from suture.studies.bansal2021.plans import accuracy_of
 from suture.studies.quantities import Where
 from suture.studies.scale import scale_named
 from suture.zoo import mlp, resnet, resnet50

@@ -13,17 +13,13 @@ from suture.errors import DataError
 from suture.runners import Base, Later
 from suture.scores import Accuracy
 from suture.stitches import Conv, ConvLinear
-from suture.studies import oxford2025_claims as claims
-from suture.studies import oxford2025_plans as plans
-from suture.studies import oxford2025_simplicity as simplicity
-from suture.studies import specialists
 from suture.studies.claims import Claim
-from suture.studies.oxford2025 import STUDIES
-from suture.studies.oxford2025_claims import ALTERED, NARROW, ON_CARS, ON_TRUCKS, PAIRED, TRUE
-from suture.studies.oxford2025_plans import BATCHES, COMPLEX, DIGITS, OTHERS, PICTURES, SIMPLE
+from suture.studies.oxford2025 import STUDIES, claims, plans, simplicity, specialists
+from suture.studies.oxford2025.claims import ALTERED, NARROW, ON_CARS, ON_TRUCKS, PAIRED, TRUE
+from suture.studies.oxford2025.plans import BATCHES, COMPLEX, DIGITS, OTHERS, PICTURES, SIMPLE
+from suture.studies.oxford2025.steps import FirstStep, Peak, Share, Step
 from suture.studies.quantities import COMPLEXITIES, TRIALS, Mean, Where
 from suture.studies.scale import scale_named, stand_in
-from suture.studies.steps import FirstStep, Peak, Share, Step
 from suture.studies.study import Beside
 from suture.zoo.bases import BaseModel
 from suture.zoo.building import resolve

@@ -20,7 +20,7 @@ from suture.studies.contrasts import OverStitches, SpreadRatio, Standardised
 from suture.studies.quantities import COMPLEXITIES, NETWORKS, TRIALS, Quantity, Tables, Where
 from suture.studies.scale import SMALL, Scale, stand_in
 from suture.studies.smith2024 import STUDIES
-from suture.studies.smith2024_plans import AGAIN, CUTS, VGG_CUTS
+from suture.studies.smith2024.plans import AGAIN, CUTS, VGG_CUTS
 from suture.trial import Trial
 from suture.zoo.bases import BaseModel
 

@@ -6,7 +6,7 @@ from suture.studies.claims import MARGIN, Claim, Roles
 from suture.studies.contrasts import Standardised
 from suture.studies.quantities import COMPLEXITIES, Mean, Quantity, Where, Worst
 from suture.studies.scale import EPOCHS
-from suture.studies.smith2024_plans import COLOURS, CUTS
+from suture.studies.smith2024.plans import COLOURS, CUTS
 from suture.studies.study import Panel
 
 _ON = "on the same test images"

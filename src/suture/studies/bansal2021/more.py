@@ -1,9 +1,9 @@
 """bansal2021, section 6, more is better: samples, training and width."""
 
-from suture.studies import bansal2021_plans as plans
-from suture.studies.bansal2021_plans import EPOCHS, R18, SUBSETS, WIDTHS
-from suture.studies.bansal2021_reading import EARLY, FEW_SEEDS, LATE, OWN_IMAGES, SAMPLED, lines, mean_at, published
-from suture.studies.bycut import AtBest
+from suture.studies.bansal2021 import plans
+from suture.studies.bansal2021.bycut import AtBest
+from suture.studies.bansal2021.plans import EPOCHS, R18, SUBSETS, WIDTHS
+from suture.studies.bansal2021.reading import EARLY, FEW_SEEDS, LATE, OWN_IMAGES, SAMPLED, lines, mean_at, published
 from suture.studies.claims import MARGIN, Claim
 from suture.studies.quantities import Difference, Greatest, Mean, Where
 from suture.studies.study import Study

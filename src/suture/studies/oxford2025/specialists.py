@@ -36,7 +36,7 @@ from suture.runners import Later
 from suture.scores import Accuracy
 from suture.seeds import one_thread
 from suture.studies.claims import Claim, Roles
-from suture.studies.oxford2025_plans import STACKED
+from suture.studies.oxford2025.plans import STACKED
 from suture.studies.quantities import NETWORKS, Difference, Mean, Where
 from suture.studies.scale import TINY, Scale
 from suture.studies.study import Beside, Made, Part

@@ -8,17 +8,19 @@ by Adam at 1e-3 with a cosine schedule. The penalty is the stitched test error l
 What differs at every scale: claims are decided on the default fit, with the published one beside it on a sample of the
 seams; stitches are fitted to images as they are (the text does not say whether they were augmented; the authors' code
 does); and where the text leaves open which training images fit a stitch, the study says which were taken.
-``bansal2021_plans`` has the plans, ``bansal2021_more`` section 6, ``bansal2021_beyond`` the other appendices and
+``plans`` has the plans, ``more`` section 6, ``beyond`` the other appendices and
 what is only argued.
 """
 
 from dataclasses import replace
 
-from suture.studies import bansal2021_plans as plans
-from suture.studies.bansal2021_beyond import BEYOND
-from suture.studies.bansal2021_more import MORE
-from suture.studies.bansal2021_plans import LABELS, R18, SIMCLR
-from suture.studies.bansal2021_reading import (
+from suture.studies.bansal2021 import plans
+from suture.studies.bansal2021.beyond import BEYOND
+from suture.studies.bansal2021.bycut import Agreement
+from suture.studies.bansal2021.more import MORE
+from suture.studies.bansal2021.plans import LABELS, R18, SIMCLR
+from suture.studies.bansal2021.pretrained import NEEDS, SELF_SUPERVISED
+from suture.studies.bansal2021.reading import (
     ALL,
     BOTH,
     CKA,
@@ -30,9 +32,7 @@ from suture.studies.bansal2021_reading import (
     lines,
     published,
 )
-from suture.studies.bycut import Agreement
 from suture.studies.claims import MARGIN, Claim, Roles
-from suture.studies.pretrained import NEEDS, SELF_SUPERVISED
 from suture.studies.quantities import Difference, Mean, Trend, Where, Worst
 from suture.studies.study import Study
 

@@ -56,7 +56,9 @@ def files(environment: Mapping[str, str] = os.environ) -> tuple[str, dict[str, P
         else:
             lacking.append(f"no {name.lower()}.pth in {folder or 'the folder that ' + RESNET50 + ' should name'}")
     if lacking:
-        raise SutureError(f"bansal-2B needs {NEEDS}; {'; '.join(lacking)}. See suture.studies.pretrained for sources")
+        raise SutureError(
+            f"bansal-2B needs {NEEDS}; {'; '.join(lacking)}. See suture.studies.bansal2021.pretrained for sources"
+        )
     return str(Path(data).expanduser()), found
 
 

@@ -25,7 +25,7 @@ from functools import partial
 from suture.controls import untrained_both, untrained_receiver, untrained_sender
 from suture.studies.claims import Claim, Roles
 from suture.studies.contrasts import Above, ByDepth, Contrast
-from suture.studies.hernandez2022_plans import (
+from suture.studies.hernandez2022.plans import (
     SHAPES,
     circle_of,
     copies,

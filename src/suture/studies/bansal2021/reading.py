@@ -3,7 +3,7 @@
 from dataclasses import replace
 from functools import partial
 
-from suture.studies.bycut import Gap
+from suture.studies.bansal2021.bycut import Gap
 from suture.studies.claims import Claim, Roles
 from suture.studies.quantities import FOLDS, NETWORKS, SIMILARITIES, TRIALS, Mean, Where
 from suture.studies.study import Panel

@@ -4,7 +4,7 @@ What the paper did. It gives a network a *trait* (blindness to a class, use of o
 stitches it to another without the trait, at each layer, and reads from the stitched networks where the trait lies. Its
 networks are MLPs of nine hidden layers of 64, CNNs of two convolutions and three to five fully connected layers, and
 ResNet-18; SGD with momentum 0.9, rate 1e-3 and batches of 4, until the loss plateaus. The stitch is linear, or a 1×1
-convolution, between BatchNorms in ResNet-18 alone (``oxford2025_plans``). The sender gives the first layers: the
+convolution, between BatchNorms in ResNet-18 alone (``plans``). The sender gives the first layers: the
 paper's "top".
 
 What it leaves open, and what is done here.
@@ -25,11 +25,8 @@ Pairs are of networks of different seeds; a pair's number is the ``network_seed`
 
 from functools import partial
 
-from suture.studies import oxford2025_claims as claims
-from suture.studies import oxford2025_plans as plans
-from suture.studies import oxford2025_simplicity as simplicity
-from suture.studies import specialists
-from suture.studies.oxford2025_claims import (
+from suture.studies.oxford2025 import claims, plans, simplicity, specialists
+from suture.studies.oxford2025.claims import (
     ALTERED,
     LOOSE,
     LOWER,
@@ -42,7 +39,7 @@ from suture.studies.oxford2025_claims import (
     WIDE,
     WITHOUT,
 )
-from suture.studies.oxford2025_plans import BATCHES, DENSE, DIGITS, SIMPLE
+from suture.studies.oxford2025.plans import BATCHES, DENSE, DIGITS, SIMPLE
 from suture.studies.quantities import COMPLEXITIES, NETWORKS, TRIALS, Where
 from suture.studies.study import Panel, Study
 

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from suture.studies.claims import Claim, Roles
-from suture.studies.oxford2025_claims import NARROW, WIDE
-from suture.studies.oxford2025_plans import BATCHES, COMPLEX, DIGITS, PICTURES, SIMPLE
+from suture.studies.oxford2025.claims import NARROW, WIDE
+from suture.studies.oxford2025.plans import BATCHES, COMPLEX, DIGITS, PICTURES, SIMPLE
+from suture.studies.oxford2025.steps import FirstStep, Peak
 from suture.studies.quantities import COMPLEXITIES, Difference, Mean, Ratio, Slope, Trend, Where
-from suture.studies.steps import FirstStep, Peak
 
 WHOLE = Roles("MNIST-CIFAR, digit and picture of one class", "its first test images, for loss and gradient", "none")
 DIGITS_ONLY = Roles("grey MNIST in three channels", "its first test images, for loss and gradient", "none")

@@ -12,12 +12,13 @@ from typing import Any
 
 from suture.onsets import CONVEYED, STEP
 from suture.studies.claims import Claim, Roles
-from suture.studies.oxford2025_plans import (
+from suture.studies.oxford2025.plans import (
     CARS,
     DIGITS,
     OTHERS,
     TRUCKS,
 )
+from suture.studies.oxford2025.steps import Share, Step
 from suture.studies.quantities import (
     Difference,
     Greatest,
@@ -28,7 +29,6 @@ from suture.studies.quantities import (
     Where,
     Worst,
 )
-from suture.studies.steps import Share, Step
 
 ON_CARS, ON_TRUCKS = f"accuracy on {CARS}", f"accuracy on {TRUCKS}"
 TRUE, ALTERED, WITHOUT = "cifar10/*", "cifar10 automobile*", "cifar10 without*"

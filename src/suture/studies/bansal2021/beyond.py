@@ -4,9 +4,10 @@ from dataclasses import replace
 from typing import Literal
 
 from suture.stitches import Conv
-from suture.studies import bansal2021_plans as plans
-from suture.studies.bansal2021_plans import FEW, FOLDED, FROZEN, KERNELS, R18, SAME, WIDTHS
-from suture.studies.bansal2021_reading import (
+from suture.studies.bansal2021 import plans
+from suture.studies.bansal2021.bycut import Gap, Moves, Run
+from suture.studies.bansal2021.plans import FEW, FOLDED, FROZEN, KERNELS, R18, SAME, WIDTHS
+from suture.studies.bansal2021.reading import (
     ALL,
     BOTH,
     CKA,
@@ -17,7 +18,6 @@ from suture.studies.bansal2021_reading import (
     UNTRAINED,
     lines,
 )
-from suture.studies.bycut import Gap, Moves, Run
 from suture.studies.claims import Claim
 from suture.studies.quantities import FOLDS, NETWORKS, TRIALS, Difference, Mean, Ratio, Where, Worst
 from suture.studies.study import Panel, Study

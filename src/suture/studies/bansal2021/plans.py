@@ -28,9 +28,9 @@ from suture.runners import Later
 from suture.scores import Accuracy, estimate
 from suture.seeds import one_thread
 from suture.stitches import Conv
-from suture.studies import pretrained
-from suture.studies.folds import folds
-from suture.studies.invariance import CHANGED, CHANGES, changed
+from suture.studies.bansal2021 import pretrained
+from suture.studies.bansal2021.folds import folds
+from suture.studies.bansal2021.invariance import CHANGED, CHANGES, changed
 from suture.studies.making import ACCURACY, BLOCKS, Cuts, Pair, apart, curves, pairs, similarities
 from suture.studies.quantities import NETWORKS, SIMILARITIES
 from suture.studies.scale import PAPER, SMALL, TINY, Scale

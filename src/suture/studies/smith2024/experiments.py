@@ -19,11 +19,11 @@ its scale, which the text does not give, is 0.1, and others stand beside it. Ima
 
 from dataclasses import replace
 
-from suture.studies import smith2024_plans as plans
 from suture.studies.claims import MARGIN, Claim
 from suture.studies.contrasts import OverStitches, SpreadRatio
 from suture.studies.quantities import COMPLEXITIES, NETWORKS, TRIALS, Difference, Mean, Quantity, Where, Worst
-from suture.studies.smith2024_reading import (
+from suture.studies.smith2024 import plans
+from suture.studies.smith2024.reading import (
     CORRELATED,
     KINDS,
     NOISE,
