@@ -64,6 +64,13 @@ def over_seeds(values: "pd.Series[float]") -> Figure:
     return Figure(mean, mean - half, mean + half, n)
 
 
+def of_correlation(figure: Figure) -> Figure:
+    """The same figure with its interval cut to what a correlation can be, -1 to 1."""
+    if not figure.decides:
+        return figure
+    return replace(figure, low=max(figure.low, -1.0), high=min(figure.high, 1.0))
+
+
 @final
 @dataclass(frozen=True)
 class Where:
@@ -219,9 +226,8 @@ class Trend(_Read):
     along: Literal["sender_depth", "receiver_depth"] = "receiver_depth"
 
     def figure(self, tables: Tables) -> Figure:
-        """The mean ρ and its interval, within -1 and 1."""
-        found = super().figure(tables)
-        return replace(found, low=max(found.low, -1.0), high=min(found.high, 1.0)) if found.decides else found
+        """The mean ρ and its interval."""
+        return of_correlation(super().figure(tables))
 
     def _one(self, held: pd.DataFrame) -> float:
         if held["value"].nunique() < 2:

@@ -13,7 +13,7 @@ import pandas as pd
 from scipy import stats
 
 from suture.errors import DataError
-from suture.studies.quantities import Quantity, Tables, Where, cells
+from suture.studies.quantities import Figure, Quantity, Tables, Where, cells, of_correlation
 
 Read = tuple[str, Where]
 """A column of some rows."""
@@ -73,6 +73,10 @@ class Moves(ByCut):
 @dataclass(frozen=True)
 class Agreement(ByCut):
     """Spearman's ρ of the first condition with the second, over cuts."""
+
+    def figure(self, tables: Tables) -> Figure:
+        """The mean ρ and its interval."""
+        return of_correlation(super().figure(tables))
 
     def _one(self, held: pd.DataFrame) -> float:
         if held["0"].nunique() < 2 or held["1"].nunique() < 2:

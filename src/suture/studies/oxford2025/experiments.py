@@ -48,14 +48,15 @@ _SAMPLE = "the paper's recipe, 4 epochs of 10,000 images in batches of 4, at eve
 _LINE = "cuts lie behind pool1, pool2 and the ReLU of fc1, fc2 and fc3"
 
 
-def _bars(ways: tuple[str, str], score: str, cut: str = "") -> Panel:
-    labels = ((TRUE, "true labels"), (ALTERED, "cars as cats"))
+def _bars(ways: tuple[str, str], score: str, cut: str = "", title: str = "") -> Panel:
+    labels = ((TRUE, "true labels"), (ALTERED, "altered labels"))
+    called = dict(zip(ways, ("clean → altered", "altered → clean"), strict=True))
     lines = tuple(
-        (f"{sender} →, {words}", Where(score=score, sender=sender, fit_data=fitted, receiver_cut=cut))
+        (f"{called[sender]}, {words}", Where(score=score, sender=sender, fit_data=fitted, receiver_cut=cut))
         for fitted, words in labels
         for sender in ways
     )
-    return Panel("bars", "stitched", f"{score} [%]", lines, title="fitted on")
+    return Panel("bars", "stitched", f"{score} [%]", lines, title=title)
 
 
 def _trucks(sender: str, title: str) -> Panel:
@@ -114,7 +115,10 @@ STUDIES: tuple[Study, ...] = (
         "section 4.1",
         partial(plans.inherited, network="cnn", seams=(DENSE, ("pool2", plans.NARROW))),
         (*claims.inherited("cnn", TRUE, recovered=True, cut=WIDE), *claims.narrow()),
-        (_bars(_CNN, ON_CARS, WIDE), _bars(_CNN, ON_CARS, "pool2")),
+        (
+            _bars(_CNN, ON_CARS, WIDE, "1×1 convolution and linear layer"),
+            _bars(_CNN, ON_CARS, "pool2", "1×1 convolution alone"),
+        ),
         (
             "the paper does not say which labels fit the stitch: both are run",
             "beside the paper's stitch, a 1×1 convolution and a linear layer, a 1×1 convolution alone",
