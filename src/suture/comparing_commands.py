@@ -183,11 +183,12 @@ def explain(chosen: Namespace, command: str) -> int:
     import textwrap
     from dataclasses import asdict
 
+    from suture import table as tables
     from suture.explain import explain as explained
 
     folder = Path(chosen.folder).expanduser()
     table = _run_table(chosen.folder)
-    beside = {"similarities": _read(folder / SIMILARITIES), "ranks": _read(folder / COMPLEXITY)}
+    beside = {"similarities": tables.read(folder / SIMILARITIES), "ranks": tables.read(folder / COMPLEXITY)}
     said = explained(table, **beside, score=chosen.score, margin=chosen.margin, chance=chosen.chance)
     if chosen.json:
         output.show_json(asdict(said))
@@ -223,19 +224,6 @@ def _run_table(folder: str) -> Any:
     if not len(table):
         raise DataError(f"{folder} has measured nothing yet; see suture status {folder}")
     return table
-
-
-def _read(path: Path) -> Any:
-    """A table that another command wrote; ``None`` where there is none."""
-    import pandas as pd
-    from pyarrow import ArrowException
-
-    if not path.is_file():
-        return None
-    try:
-        return pd.read_parquet(path)
-    except (ArrowException, OSError) as error:
-        raise DataError(f"{path} is no table, or was cut short ({error}); write it again") from error
 
 
 def _out(folder: str | None) -> Path | None:

@@ -172,6 +172,17 @@ def save(table: pd.DataFrame, path: str | Path) -> Path:
     return path
 
 
+def read(path: str | Path) -> pd.DataFrame | None:
+    """Read any table from parquet; ``None`` where there is no file. Raises ``DataError`` where it is damaged."""
+    path = Path(path)
+    if not path.is_file():
+        return None
+    try:
+        return pd.read_parquet(path)
+    except (ArrowException, OSError) as error:
+        raise DataError(f"{path} is no table, or was cut short ({error}); write it again") from error
+
+
 def load(path: str | Path) -> pd.DataFrame:
     """Read a table, or a summary, that ``save`` wrote. Raises ``DataError`` where there is none."""
     path = Path(path)

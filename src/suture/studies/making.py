@@ -1,4 +1,4 @@
-"""What studies are made of: curves and matrices of the ledger's networks, and what is computed beside them.
+"""What studies are made of: curves of the ledger's networks, and what is computed beside them.
 
 A *pair* is a seed of the sender's network and one of the receiver's. Networks of one architecture and seed begin with
 the same weights, so those of two seeds are joined: seed *i* to the next one, round in a circle. The pair's number is
@@ -18,7 +18,7 @@ from suture.data import Data
 from suture.fits import Fit
 from suture.indices import Index, linear_cka
 from suture.network import Network
-from suture.plans import At, Scores, Which, curve, cuts_of, matrix
+from suture.plans import At, Scores, curve, cuts_of
 from suture.runners import Base, Later
 from suture.scores import Accuracy
 from suture.seeds import derive_seed
@@ -113,38 +113,6 @@ def curves(
                 chosen = [at[i] for i in sample if i < len(at)] if scale.name == SMALL else at
                 trials += curve(a, b, at=chosen, fit=published, controls=(), **settings)
             return trials
-
-        made.append(Later((scale.base(sender, start), scale.base(receiver, end)), make))
-    return made
-
-
-def matrices(
-    scale: Scale,
-    sender: str,
-    receiver: str,
-    data: Data,
-    *,
-    cuts: Which | None = BLOCKS,
-    controls: Sequence[Control] = (),
-    only: Sequence[Control] = (),
-    fit: Fit | None = None,
-    stitch: Stitch | None = None,
-    scores: Scores = ACCURACY,
-    seeds: Sequence[Pair] | None = None,
-) -> list[Later]:
-    """Matrices of all pairs of two networks: every sender cut × every receiver cut of some patterns.
-
-    ``controls`` go with every plain trial; ``only`` plans these in its place.
-    """
-    made = []
-    for number, (start, end) in enumerate(seeds if seeds is not None else pairs(scale, sender, receiver)):
-
-        def make(a: Network, b: Network, number: int = number) -> list[Trial]:
-            a, b = apart(a, b)
-            settings: dict[str, Any] = {"data": data, "stitch": stitch, "scores": scores, "network_seed": number}
-            fitted = fit if fit is not None else scale.fit
-            trials = list(matrix([a], [b], cuts=cuts, fit=fitted, controls=tuple(only or controls), **settings))
-            return [trial for trial in trials if trial.control] if only else trials
 
         made.append(Later((scale.base(sender, start), scale.base(receiver, end)), make))
     return made

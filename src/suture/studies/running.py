@@ -25,6 +25,7 @@ from suture.studies.quantities import TRIALS as MEASURED
 from suture.studies.quantities import Tables
 from suture.studies.scale import TINY, Scale
 from suture.studies.study import Beside, Study, bases_of
+from suture.table import read as read_table
 from suture.table import save
 from suture.trial import Trial
 
@@ -73,9 +74,10 @@ def load_result(folder: str | Path, study: str) -> Result | None:
     tables = {}
     for kind in card["tables"]:
         file = folder / f"{study}.{kind}.parquet"
-        if not file.is_file():
+        table = read_table(file)
+        if table is None:
             raise DataError(f"{file} is missing, which {path.name} names; run the study again")
-        tables[kind] = pd.read_parquet(file)
+        tables[kind] = table
     return Result(study, card["scale"], tables, card)
 
 

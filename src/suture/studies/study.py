@@ -6,7 +6,6 @@ from typing import Literal, final
 
 import pandas as pd
 
-from suture.network import Network
 from suture.runners import Base, Later
 from suture.stitched import Stitched
 from suture.studies.claims import Claim
@@ -90,8 +89,3 @@ PAPERS = {"bansal": "bansal2021", "hernandez": "hernandez2022", "oxford": "oxfor
 def bases_of(parts: Iterable[Part]) -> tuple[Base, ...]:
     """The networks that parts ask for, each once."""
     return tuple({base.key: base for part in parts for base in part.bases}.values())
-
-
-def names_of(networks: Sequence[Network]) -> str:
-    """Networks in words."""
-    return ", ".join(network.name for network in networks)

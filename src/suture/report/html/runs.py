@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any, final
 
 import pandas as pd
-from pyarrow import ArrowException
 
 from suture.errors import DataError
 from suture.inspection import Status, status
 from suture.records import Record
 from suture.store import LABEL, TRIALS, Store
 from suture.studies import STUDIES, Result, Study, load_result
+from suture.table import read as read_table
 
 SIMILARITIES, COMPLEXITY, RESULTS = "similarities.parquet", "complexity.parquet", "results"
 
@@ -71,8 +71,8 @@ def read(folder: str | Path) -> Run:
         store.plans.settings(),
         _once([record.get("machine", {}) for record in every]),
         {note: notes.count(note) for note in dict.fromkeys(notes)},
-        _beside(path / SIMILARITIES),
-        _beside(path / COMPLEXITY),
+        read_table(path / SIMILARITIES),
+        read_table(path / COMPLEXITY),
         results,
     )
 
@@ -115,13 +115,3 @@ def only(run: Run, studies: tuple[str, ...]) -> Run:
 
 def _once(records: list[Record]) -> tuple[Record, ...]:
     return tuple({str(sorted(record.items())): record for record in records if record}.values())
-
-
-def _beside(path: Path) -> pd.DataFrame | None:
-    """A table that another command wrote; ``None`` where there is none."""
-    if not path.is_file():
-        return None
-    try:
-        return pd.read_parquet(path)
-    except (ArrowException, OSError) as error:
-        raise DataError(f"{path} is no table, or was cut short ({error}); write it again") from error
