@@ -387,7 +387,7 @@ def test_what_failed_costs_something_where_it_is_tried_again(run: Run, monkeypat
         (f"plan {QUICK} --out new", "new is a store of format 2"),
         (f"{QUICK} --out old", "old holds the table of a run that has no store .*; name another folder"),
         ("table out --csv none/rows.csv", r"cannot write none/rows\.csv: .*; name another file"),
-        ("table out --cvs x", "unrecognized arguments: --cvs x; see suture table --help"),
+        ("table out --cvs x", r"unrecognized arguments: --cvs x; did you mean --csv\? see suture table --help"),
         ("status out out", "unrecognized arguments: out; see suture status --help"),
     ],
 )

@@ -260,7 +260,8 @@ def anchors(path: Path) -> set[str]:
     """The anchors of a page's headings, as mkdocs and others make them."""
     text = re.sub(r"^```.*?^```$", "", path.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
     titles = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
-    return {re.sub(r"[\s-]+", "-", re.sub(r"[^\w\s-]", "", title.lower()).strip()) for title in titles}
+    named = set(re.findall(r'<a id="([^"]+)">', text))
+    return named | {re.sub(r"[\s-]+", "-", re.sub(r"[^\w\s-]", "", title.lower()).strip()) for title in titles}
 
 
 def broken(path: Path) -> list[str]:

@@ -150,12 +150,11 @@ def test_the_contradiction_is_two_penalties_and_the_papers_table() -> None:
     found = decided("smith-C1", *tables)
     assert values(found)[:2] == pytest.approx([97.8 - 99.9, 68.6 - 98.5])
     assert [one.verdict for one in found][:2] == ["reproduced", "reproduced"]
-    sends["digit"] = receives["digit"]
-    wanted = [held for kind in KINDS for held in (base[kind], receives[kind], sends[kind])]
-    assert values(found)[2:14] == pytest.approx(wanted)
-    # The figures that the claims quote from the paper are those planted, but for its two of Digit into Digit.
-    quoted = [round(100 * float(one.claim.paper), 1) for one in found[2:14]]
-    assert [a == round(b, 1) for a, b in zip(quoted, wanted, strict=True)] == [True] * 5 + [False] + [True] * 6
+    wanted = [held[kind] for kind in KINDS for held in (base, receives, sends) if kind in held]
+    assert values(found)[2:13] == pytest.approx(wanted)
+    # The figures that the claims quote from the paper are those planted; of Digit into Digit it has two.
+    quoted = [round(100 * float(one.claim.paper.partition(" ")[0]), 1) for one in found[2:13]]
+    assert quoted == [round(one, 1) for one in wanted]
 
 
 def test_to_itself_is_of_digit_and_of_that_control_alone() -> None:
