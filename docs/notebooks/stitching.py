@@ -202,7 +202,7 @@ pd.DataFrame(found).transpose()
 # **What it does not.** That stitching is the better similarity. It needs a task, and says nothing beyond it: two
 # networks that differ in everything the task ignores are alike to it. And "throwing away the useless coordinates" is
 # for a stitch that knows which they are: fitted on 1,080 images, it must find out. Of the six settings of clutter that
-# were tried while this was written (4 to 64 features, 3 to 8 times their size) this one cost the least, and the others
+# were tried while this was written (4 to 64 features, amplitudes of 3 to 8) this one cost the least, and the others
 # between 2 and 10 pp. That says nothing of what the network knows: a penalty is an upper bound.
 
 # %% [markdown]
