@@ -327,7 +327,7 @@ def test_a_curve_is_printed_and_written(run: Run, tmp_path: Path) -> None:
         next(x for x in lines if x.startswith("stage3"))
     )
     wrote = [line.removeprefix("wrote ") for line in err.splitlines() if line.startswith("wrote ")]
-    assert [Path(path).name for path in wrote] == ["table.parquet", "curve.png", "curve.pdf"]
+    assert [Path(path).name for path in wrote] == ["table.parquet", "curve.png", "curve.pdf", "curve.svg"]
     assert all(Path(path).stat().st_size > 1000 for path in wrote)
     assert "random network" not in err
 
@@ -348,7 +348,7 @@ def test_json_holds_the_rows_and_the_files(run: Run, tmp_path: Path) -> None:
     assert pd.DataFrame(made["rows"]).astype(tables.COLUMNS).equals(stored) or _close(made["rows"], stored)
     assert [row["seed"] for row in made["rows"] if row["score"] == "loss"] == [0, 1]
     assert {(row["fit_data"], row["n"]) for row in made["rows"]} == {("digits/fit[:300]", 200)}
-    assert [Path(file).name for file in made["files"]] == ["table.parquet", "curve.png", "curve.pdf"]
+    assert [Path(file).name for file in made["files"]] == ["table.parquet", "curve.png", "curve.pdf", "curve.svg"]
     assert made["failed"] == 0
     assert "2 trials" in err
 
@@ -416,9 +416,9 @@ def test_where_every_trial_failed_there_is_a_table_but_no_figure(
     assert code == 1
     assert re.search(r"(?m)^stage3\.pool +failed", out)
     assert "7 of 7 trials failed: 7 × FitError: no" in err
-    assert [path.name for path in (tmp_path / "out").iterdir() if path.suffix in (".parquet", ".png", ".pdf")] == [
-        "table.parquet"
-    ]
+    assert [
+        path.name for path in (tmp_path / "out").iterdir() if path.suffix in (".parquet", ".png", ".pdf", ".svg")
+    ] == ["table.parquet"]
 
 
 def test_random_networks_are_said_to_be_random_and_are_always_the_same(run: Run) -> None:
@@ -493,7 +493,7 @@ def test_a_matrix_is_printed_and_written(run: Run, tmp_path: Path) -> None:
     assert re.search(r"(?m)^all pairs +\d", out)
     assert "Late → early (sender cut at least as deep as receiver cut)" in out
     wrote = [Path(line.removeprefix("wrote ")) for line in err.splitlines() if line.startswith("wrote ")]
-    assert [path.name for path in wrote] == ["table.parquet", "depth.parquet", "matrix.png", "matrix.pdf"]
+    assert [path.name for path in wrote] == ["table.parquet", "depth.parquet", "matrix.png", "matrix.pdf", "matrix.svg"]
     assert all(path.stat().st_size > 1000 for path in wrote)
     pd.testing.assert_frame_equal(pd.read_parquet(wrote[1]), by_depth(table))
 

@@ -75,7 +75,7 @@ def test_compare_writes_a_table_and_a_figure_and_prints_a_grid(run: Run) -> None
     assert len(found) == 2 * 4
     for value in found["value"]:
         assert f"{value:.2f}" in out
-    assert all(f"wrote c/similarities.{kind}" in err for kind in ("parquet", "png", "pdf"))
+    assert all(f"wrote c/similarities.{kind}" in err for kind in ("parquet", "png", "pdf", "svg"))
 
 
 def test_compare_beside_a_run(run: Run, measured: str) -> None:
@@ -83,7 +83,12 @@ def test_compare_beside_a_run(run: Run, measured: str) -> None:
     code, out, _ = run(f"{line} --by linear_cka --beside {measured} --out {measured} --json")
     assert code == 0
     content = json.loads(out)
-    assert [Path(file).name for file in content["files"]][-3:] == ["beside.parquet", "beside.png", "beside.pdf"]
+    assert [Path(file).name for file in content["files"]][-4:] == [
+        "beside.parquet",
+        "beside.png",
+        "beside.pdf",
+        "beside.svg",
+    ]
     joined = pd.read_parquet(f"{measured}/beside.parquet")
     values = {(row["sender_cut"], row["receiver_cut"]): row["value"] for row in content["rows"]}
     plain = joined[joined["control"] == ""]

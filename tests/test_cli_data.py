@@ -39,7 +39,7 @@ def test_variants_are_applied_in_order(run: Run) -> None:
 def test_the_picture_is_written(run: Run, tmp_path: Path) -> None:
     code, _, err = run("data digits --variant half,which=1 --out pictures/half")
     assert code == 0
-    assert err == "wrote pictures/half/data.png\nwrote pictures/half/data.pdf\n"
+    assert err == "wrote pictures/half/data.png\nwrote pictures/half/data.pdf\nwrote pictures/half/data.svg\n"
     assert (tmp_path / "pictures/half/data.png").read_bytes().startswith(b"\x89PNG")
 
 

@@ -67,7 +67,7 @@ def test_tiny_runs_and_decides_nothing(run: Run, study: str, tmp_path: Path) -> 
     assert re.search(r"(?m)^2 trials, \d+ s of one thread; 2 networks, \d+ s$", out)
     assert "reproduced" not in out
     assert err.startswith("oxford-quick: Planted (oxford2025, section 9)\n")
-    names = ["oxford-quick.json", "oxford-quick.pdf", "oxford-quick.png", "oxford-quick.trials.parquet"]
+    names = [f"oxford-quick.{ending}" for ending in ("json", "pdf", "png", "svg", "trials.parquet")]
     assert sorted(path.name for path in (tmp_path / "run/results").iterdir()) == names
     assert sorted(re.findall(r"wrote run/results/(\S+)", err)) == names
 
@@ -81,7 +81,9 @@ def test_small_shows_every_claim_with_its_figure_threshold_and_verdict(run: Run,
     assert re.search(r"(?m)^the penalty of others +pp +not measured$", out)
     assert max(map(len, out.splitlines())) <= 80
     assert sorted(path.name for path in (tmp_path / "kept").iterdir()) == [f"{study}.json", f"{study}.trials.parquet"]
-    assert sorted(path.name for path in (tmp_path / "drawn").iterdir()) == [f"{study}.pdf", f"{study}.png"]
+    assert sorted(path.name for path in (tmp_path / "drawn").iterdir()) == [
+        f"{study}.{kind}" for kind in ("pdf", "png", "svg")
+    ]
     code, out, err = run(f"{line} --json")
     (made,) = json.loads(out)
     assert (code, "measured before" in err) == (0, True)

@@ -93,9 +93,9 @@ def test_words_lie_within_the_page_and_apart() -> None:
             assert not any(box.overlaps(other) for other in boxes[i + 1 :])
 
 
-def test_it_is_written_as_png_and_pdf(tmp_path: Path) -> None:
+def test_it_is_written_as_png_pdf_and_svg(tmp_path: Path) -> None:
     for path in (tmp_path / "a" / "digits", tmp_path / "a" / "digits.png"):
-        assert draw_samples(DIGITS, path) == [tmp_path / "a" / "digits.png", tmp_path / "a" / "digits.pdf"]
+        assert draw_samples(DIGITS, path) == [tmp_path / f"a/digits.{kind}" for kind in ("png", "pdf", "svg")]
     with Image.open(tmp_path / "a" / "digits.png") as image:
         assert image.width == 1320
     assert draw_samples(DIGITS, tmp_path / "p=0.1")[0].name == "p=0.1.png"

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import matplotlib as mpl
 import numpy as np
@@ -328,10 +329,10 @@ def test_cuts_of_other_names_are_named_both() -> None:
 # Files
 
 
-def test_a_figure_is_saved_as_png_and_pdf(tmp_path: Path) -> None:
+def test_a_figure_is_saved_as_png_pdf_and_svg(tmp_path: Path) -> None:
     figure = figures.curve(tabled(ODD))
     paths = figures.save(figure, tmp_path / "new" / "curve.v1")
-    assert [path.name for path in paths] == ["curve.v1.png", "curve.v1.pdf"]
+    assert [path.name for path in paths] == ["curve.v1.png", "curve.v1.pdf", "curve.v1.svg"]
     with Image.open(paths[0]) as picture:
         assert picture.size == tuple(int(200 * side) for side in figure.get_size_inches())
         grey = np.asarray(picture.convert("L"))
@@ -340,6 +341,8 @@ def test_a_figure_is_saved_as_png_and_pdf(tmp_path: Path) -> None:
     assert pdf.startswith(b"%PDF")
     assert b"/FontType 42" in pdf or b"/Subtype /Type0" in pdf or b"/CIDFontType2" in pdf
     assert b"/Type3" not in pdf
+    texts = {text.text for text in ElementTree.parse(paths[2]).iter("{http://www.w3.org/2000/svg}text")}
+    assert {axes.get_xlabel() for axes in figure.axes} - {""} <= texts
 
 
 def test_a_figure_is_the_same_whatever_the_users_matplotlib_is_set_to(tmp_path: Path) -> None:

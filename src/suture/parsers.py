@@ -157,4 +157,4 @@ def add_measuring(parser: ArgumentParser, out: str) -> None:
 
 def out_help(figure: str, *others: str) -> str:
     """Say what a command writes to the folder ``--out``."""
-    return f"folder for {', '.join(('table.parquet', *others, f'{figure}.png'))} and {figure}.pdf"
+    return f"folder for {', '.join(('table.parquet', *others, f'{figure}.png', f'{figure}.pdf'))} and {figure}.svg"

@@ -9,10 +9,13 @@ import pandas as pd
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import QuadMesh
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 from suture.errors import DataError
 from suture.report import figures
+from suture.report.html.charts import Chart
+from suture.report.html.panels import charts
 from suture.report.studies import figure
 from suture.studies import Panel, Study, Where
 from suture.table import COLUMNS
@@ -177,6 +180,26 @@ def test_a_control_that_all_lines_share_tells_none_apart() -> None:
     assert [line(axes, i).get_color() for i in range(2)] == ["#0072B2", "#D55E00"]
 
 
+def test_the_page_has_the_looks_of_the_printed_figure() -> None:
+    kinds = ("", "clustered noise", "", "itself")
+    names = [f"net {i}" for i in range(4)]
+    groups = tuple((name, Where(sender=name, control=kind)) for name, kind in zip(names, kinds, strict=True))
+    made = tables(*(one for name, kind in zip(names, kinds, strict=True) for one in curve(name, 0.8, control=kind)))
+    for kind in ("lines", "bars"):
+        panel = Panel(kind, "stitched", "accuracy [%]", groups)
+        axes = panel_of(made, panel)
+        printed = [to_hex(patch.get_facecolor()) for patch in axes.patches]
+        (chart,) = charts(Study("x-1", "title", "question?", "section 1", lambda scale: [], (), (panel,)), made)
+        assert isinstance(chart, Chart)
+        shown = chart.plain()["measures"][0]["lines"]
+        if kind == "lines":
+            printed = [line(axes, i).get_color() for i in range(4)]
+            assert [one["colour"][0] for one in shown] == printed
+        else:
+            assert [light for light, _ in shown[0]["bars"]] == [colour.upper() for colour in printed]
+        assert len(set(printed)) == 4
+
+
 def test_legends_cover_nothing() -> None:
     names = [f"a network with quite a long name, number {i}" for i in range(9)]
     made = tables(*(one for name in names for one in curve(name, 0.8)))
@@ -278,7 +301,7 @@ def test_a_figure_is_saved_as_the_same_bytes(tmp_path: Path) -> None:
     panels = (lines("A", level=2.0), Panel("map", "stitched", "accuracy", (("B", Where(sender="B")),)))
     for name in ("one", "two"):
         figures.save(drawn(made, *panels), tmp_path / name)
-    for end in ("png", "pdf"):
+    for end in figures.KINDS:
         assert (tmp_path / f"one.{end}").read_bytes() == (tmp_path / f"two.{end}").read_bytes()
 
 

@@ -21,7 +21,7 @@ from suture.errors import DataError, OutputError
 from suture.report.curves import PLAIN, Curve, arrange
 
 STYLE: dict[str, Any] = {
-    "font.family": "DejaVu Sans",
+    "font.family": "sans-serif",  # of which matplotlib brings DejaVu Sans; a viewer of SVG may need another
     "font.size": 8,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -35,6 +35,7 @@ STYLE: dict[str, Any] = {
     "legend.frameon": False,
     "pdf.fonttype": 42,
     "svg.fonttype": "none",
+    "svg.hashsalt": "suture",
     "hatch.linewidth": 0.4,
 }
 
@@ -48,8 +49,15 @@ LOOK = {
     "shuffled pairs": ("#7F7F7F", "x"),
     "clustered noise": ("#882255", "p"),
 }
+#: Colour and marker of the lines of studies and of comparisons, in order.
+SERIES = (
+    *(("#0072B2", "o"), ("#D55E00", "s"), ("#009E73", "^"), ("#E69F00", "D")),
+    *(("#CC79A7", "v"), ("#56B4E9", "P"), ("#882255", "p"), ("#555555", "X")),
+)
 _OTHERS = (("#56B4E9", "P"), ("#000000", "*"), ("#8C6D31", "<"), ("#5254A3", ">"))
 _DASHES: dict[str, Any] = {"receiver": "-", "sender": (0, (4, 2))}
+KINDS = ("png", "pdf", "svg")  #: of the files of a figure
+_TIMELESS: dict[str, dict[str, None]] = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}}
 WIDTH = 6.6  #: inches: a page of text
 WIDEST = 10.0  #: inches: a page on its side
 _LETTER = 4.5  #: points: the width of a letter of the legend, on average
@@ -209,13 +217,13 @@ def _legend(figure: Figure, entries: Entries, intervals: str) -> float:
 
 
 def save(figure: Figure, stem: str | Path) -> list[Path]:
-    """Write a figure as PNG (200 dpi) and PDF beside each other. Raises ``OutputError``."""
-    paths = [Path(f"{stem}.png"), Path(f"{stem}.pdf")]
+    """Write a figure as PNG (200 dpi), PDF and SVG beside each other, text as text. Raises ``OutputError``."""
+    paths = [Path(f"{stem}.{kind}") for kind in KINDS]
     try:
         for path in paths:
             path.parent.mkdir(parents=True, exist_ok=True)
             with styled():
-                figure.savefig(path, dpi=200, metadata={"CreationDate": None} if path.suffix == ".pdf" else None)
+                figure.savefig(path, dpi=200, metadata=_TIMELESS.get(path.suffix))
     except OSError as error:
         raise OutputError(f"cannot write {path}: {error.strerror or error}; name another folder") from error
     return paths

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 from suture.data import Data, Samples
 from suture.errors import DataError
-from suture.report.figures import WIDTH, save, shortened, styled
+from suture.report.figures import KINDS, WIDTH, save, shortened, styled
 
 ROLES = ("fit", "validation", "score")
 COLUMNS = 10  #: images beside each other, at most
@@ -39,12 +39,12 @@ def label_statistics(data: Data) -> pd.DataFrame:
 def draw_samples(
     shown: Data | Sequence[tuple[str, Data]], path: str | Path, *, rows: int = 2, role: str = "fit"
 ) -> list[Path]:
-    """Write ``sample_grid`` as ``path.png`` and ``path.pdf``; the paths written.
+    """Write ``sample_grid`` as ``path.png``, ``path.pdf`` and ``path.svg``; the paths written.
 
-    A suffix ``.png`` or ``.pdf`` of ``path`` counts for nothing. Raises ``DataError`` and ``OutputError``.
+    A suffix of these of ``path`` counts for nothing. Raises ``DataError`` and ``OutputError``.
     """
     stem = Path(path)
-    stem = stem.with_suffix("") if stem.suffix in (".png", ".pdf") else stem
+    stem = stem.with_suffix("") if stem.suffix[1:] in KINDS else stem
     return save(sample_grid(shown, rows=rows, role=role), stem)
 
 

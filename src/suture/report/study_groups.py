@@ -6,13 +6,12 @@ from dataclasses import dataclass
 import pandas as pd
 
 from suture.errors import DataError
-from suture.report.figures import LOOK
+from suture.report.figures import LOOK, SERIES
 from suture.report.study_maps import Map
 from suture.studies.quantities import Tables, Where, cells
 from suture.studies.study import Panel
 
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#E69F00", "#CC79A7", "#56B4E9", "#882255", "#555555")
-_MARKERS = ("o", "s", "^", "D", "v", "P", "p", "X")
+Look = tuple[str, str, str]  #: colour, marker, dashes
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,19 +33,27 @@ class Group:
 
 
 def groups_of(panel: Panel, tables: Tables) -> list[Group]:
-    """The groups of a panel, each with its look: that of a control that is there once, else the next free one."""
+    """The groups of a panel, each with its look."""
+    made = []
+    for (name, where), look in zip(panel.lines, looks_of(panel), strict=True):
+        rows = found(where, panel.column, tables)
+        values, alone = _values(rows, panel)
+        made.append(Group(name, *look, values, alone, _percent(rows, panel.column)))
+    return made
+
+
+def looks_of(panel: Panel) -> list[Look]:
+    """The look of each group of a panel: that of a control that is there once, else the next free one."""
     controls = [where.control for _, where in panel.lines]
     own = {control for control in controls if control and control in LOOK and controls.count(control) == 1}
     taken = {LOOK[control][0] for control in own}
-    free = [look for look in zip(_COLOURS, _MARKERS, strict=True) if look[0] not in taken]
+    free = [look for look in SERIES if look[0] not in taken]
     made, number = [], 0
-    for name, where in panel.lines:
+    for _, where in panel.lines:
         dashes = "-" if where.control in own or number < len(free) else "--"
         colour, marker = LOOK[where.control] if where.control in own else free[number % len(free)]
         number += where.control not in own
-        rows = found(where, panel.column, tables)
-        values, alone = _values(rows, panel)
-        made.append(Group(name, colour, marker, dashes, values, alone, _percent(rows, panel.column)))
+        made.append((colour, marker, dashes))
     return made
 
 

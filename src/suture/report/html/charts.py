@@ -11,28 +11,25 @@ from typing import Any, Literal
 import numpy as np
 
 from suture.depth import Mask, Numbers
-from suture.report.figures import _OTHERS, LOOK
+from suture.report.figures import _OTHERS, LOOK, SERIES
 from suture.report.readings import unsigned_zero
 
 SCORE, PENALTY, SIMILARITY = "Score", "Penalty", "Similarity"  #: what a measure shows
 _SYMBOLS = {"o": "circle", "s": "square", "v": "triangle-down", "^": "triangle-up", "D": "diamond", "x": "x"} | {
     "p": "pentagon",
     "P": "cross",
+    "X": "x",
     "*": "star",
     "<": "triangle-left",
     ">": "triangle-right",
 }
-#: The lines of studies and of comparisons, in order: the colours and markers of ``report.studies``.
-_GROUPS = (
-    *(("#0072B2", "o"), ("#D55E00", "s"), ("#009E73", "^"), ("#E69F00", "D")),
-    *(("#CC79A7", "v"), ("#56B4E9", "P"), ("#882255", "p"), ("#7F7F7F", "x")),
-)
 #: The colours of the printed figures that are too dark on a dark page, and what stands for each there.
 _DARK = {
     "#0072B2": "#56B4E9",
     "#009E73": "#2FC79A",
     "#D55E00": "#F07F2E",
     "#7F7F7F": "#A9A9A9",
+    "#555555": "#C8C8C8",
     "#882255": "#F0E442",
     "#56B4E9": "#B7A6F0",
     "#000000": "#FFFFFF",
@@ -56,6 +53,7 @@ class Line:
     failed: Mask
     strip: bool = False
     hidden: bool = False  #: at first
+    looks: tuple[tuple[str, str, str], ...] = ()  #: colour, marker, dashes where the kind does not say; of bars, each
 
     @classmethod
     def of(cls, kind: str, name: str, value: Numbers, failed: Mask | None = None) -> "Line":
@@ -153,13 +151,22 @@ def _line(line: Line, place: int) -> dict[str, Any]:
         made |= {"low": line.low, "high": line.high}
     if line.failed.any():
         made["failed"] = np.flatnonzero(line.failed)
-    return made | look(line.kind, place)
+    if len(line.looks) > 1:
+        made["bars"] = [_shades(colour) for colour, *_ in line.looks]
+    return made | _look(line, place)
 
 
-def look(kind: str, place: int) -> dict[str, Any]:
-    """The colours (on a light page, on a dark one) and the marker of a kind of trial, or of the line at a place."""
-    if kind.startswith("#"):
-        colour, marker = _GROUPS[place % len(_GROUPS)]
+def _look(line: Line, place: int) -> dict[str, Any]:
+    """The colours (on a light page, on a dark one), the marker and the dashes of a line."""
+    dashes = "-"
+    if line.looks:
+        colour, marker, dashes = line.looks[0]
+    elif line.kind.startswith("#"):
+        colour, marker = SERIES[place % len(SERIES)]
     else:
-        colour, marker = LOOK[kind] if kind in LOOK else _OTHERS[sum(map(ord, kind)) % len(_OTHERS)]
-    return {"colour": [colour, _DARK.get(colour, colour)], "marker": _SYMBOLS[marker]}
+        colour, marker = LOOK[line.kind] if line.kind in LOOK else _OTHERS[sum(map(ord, line.kind)) % len(_OTHERS)]
+    return {"colour": _shades(colour), "marker": _SYMBOLS[marker], "dash": "solid" if dashes == "-" else "dash"}
+
+
+def _shades(colour: str) -> list[str]:
+    return [colour, _DARK.get(colour, colour)]

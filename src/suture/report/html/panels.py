@@ -1,12 +1,14 @@
 """The panels of a study's figure as charts: means over pairs of networks, with the range of the pairs."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 
 from suture.errors import DataError
 from suture.report.html.charts import Chart, Line, Measure
+from suture.report.study_groups import looks_of
 from suture.studies import Panel, Study, Where
 from suture.studies.quantities import _PERCENT, Tables, cells
 
@@ -32,6 +34,7 @@ def _chart(study: Study, panel: Panel, tables: Tables) -> Chart:
         case "map":
             chart = _maps(panel, groups)
     columns, rows, lines, axes = chart
+    lines = _looking(lines, panel)
     measure = _measure(panel, lines, _levels(panel, tables))
     caption = f"{panel.title or measure.of}: means over pairs of networks, with the range of the pairs."
     kind = {"lines": "curve", "bars": "bars", "map": "matrix"}[panel.kind]
@@ -82,6 +85,14 @@ def _line(number: int, name: str, found: pd.DataFrame) -> Line:
     several = high > low
     low, high = np.where(several, low, np.nan), np.where(several, high, np.nan)
     return Line(f"#{number}", name, value, low, high, np.zeros(value.shape, bool))
+
+
+def _looking(lines: tuple[Line, ...], panel: Panel) -> tuple[Line, ...]:
+    """Lines, or the one line of bars, with the look that the printed figure gives them."""
+    looks = tuple(looks_of(panel))
+    if panel.kind == "bars":
+        return tuple(replace(line, looks=looks) for line in lines)
+    return tuple(replace(line, looks=(look,)) for line, look in zip(lines, looks, strict=True))
 
 
 def _lines(panel: Panel, groups: Groups) -> Arranged:

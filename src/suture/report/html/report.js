@@ -247,16 +247,17 @@
       }
       traces.push({ type: "scatter", mode: "lines+markers", x: places, y: line.value, customdata: places, connectgaps: false,
         text: places.map((i) => this.label(i, line)), hoverinfo: "text",
-        line: { color: shade, width: main ? 2.2 : 1.3 }, marker: { color: shade, symbol: line.marker, size: this.columns > 30 ? 4 : main ? 7 : 6 } });
+        line: { color: shade, width: main ? 2.2 : 1.3, dash: line.dash }, marker: { color: shade, symbol: line.marker, size: this.columns > 30 ? 4 : main ? 7 : 6 } });
       return traces;
     }
 
     bars(line) {
       const places = line.value.map((_, i) => i);
+      const shades = line.bars ? line.bars.map((bar) => colour({ colour: bar })) : colour(line);
       const spread = line.low ? { type: "data", symmetric: false, color: theme().ink, thickness: 1, width: 4,
         array: places.map((i) => (there(line.high[i]) ? line.high[i] - line.value[i] : 0)),
         arrayminus: places.map((i) => (there(line.low[i]) ? line.value[i] - line.low[i] : 0)) } : undefined;
-      return [{ type: "bar", x: places, y: line.value, customdata: places, width: 0.6, marker: { color: colour(line) }, error_y: spread,
+      return [{ type: "bar", x: places, y: line.value, customdata: places, width: 0.6, marker: { color: shades }, error_y: spread,
         text: places.map((i) => this.label(i, line)), textposition: "none", hoverinfo: "text" }];
     }
 
@@ -401,7 +402,7 @@
     pentagon: "M12 1.5l4.5 3.3l-1.7 5.2h-5.6l-1.7-5.2z", cross: "M10.7 2h2.6v2.7h2.7v2.6h-2.7v2.7h-2.6v-2.7h-2.7v-2.6h2.7z",
     star: "M12 1l1.5 3.5l3.8.3l-2.9 2.5l.9 3.7l-3.3-2l-3.3 2l.9-3.7l-2.9-2.5l3.8-.3z", "triangle-left": "M15 2v8l-7-4z", "triangle-right": "M9 2v8l7-4z" };
 
-  const swatch = (line) => drawing([["path", { d: "M0 6H24", stroke: colour(line), "stroke-width": 1.6 }],
+  const swatch = (line) => drawing([["path", { d: "M0 6H24", stroke: colour(line), "stroke-width": 1.6, "stroke-dasharray": line.dash === "dash" ? "4 2" : "none" }],
     ["path", { d: MARKERS[line.marker] || MARKERS.circle, fill: colour(line) }]]);
   const dash = (i) => drawing([["path", { d: "M0 6H24", stroke: "currentColor", "stroke-width": 1.4, "stroke-dasharray": i ? "4 2" : "none" }]]);
 
