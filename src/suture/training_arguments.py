@@ -24,9 +24,7 @@ def data_parser() -> ArgumentParser:
     parser.add_argument("source", type=str, metavar="DATA", help=DATA)
     add_variant(parser)
     parser.add_argument("--size", type=int, default=None, metavar="PIXELS", help="resize the images to this side")
-    parser.add_argument(
-        "--out", type=str, default=None, metavar="FOLDER", help="folder for data.{png,pdf,svg}"
-    )
+    parser.add_argument("--out", type=str, default=None, metavar="FOLDER", help="folder for data.{png,pdf,svg}")
     add_json(parser)
     return parser
 

@@ -97,6 +97,15 @@ def test_depth_and_not_the_order_of_rows_orders_cuts() -> None:
 def test_a_peak_is_inside_over_the_larger_end(values: list[float], peak: float) -> None:
     tables = {TRIALS: trials(values, LINE[:4])}
     assert Peak("stitched").of(tables)[0] == pytest.approx(peak)
+    inside = max(values[1:-1]) - max(values[0], values[-1])
+    assert Peak("stitched", signed=True).of(tables)[0] == pytest.approx(100 * inside)
+
+
+def test_what_may_be_negative_has_a_peak_by_difference() -> None:
+    tables = {TRIALS: trials([-3.0, 1.0, 0.0, -2.0], LINE[:4])}
+    assert Peak("stitched", signed=True).of(tables)[0] == pytest.approx(300)
+    with pytest.raises(DataError, match="larger end is -200"):
+        Peak("stitched").of(tables)
 
 
 @pytest.mark.parametrize(("values", "first"), [([9, 4, 2, 1], 3 / 8), ([9, 8, 2, 1], -5 / 8), ([1, 4, 2, 1], 1 / 3)])

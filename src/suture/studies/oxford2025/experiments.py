@@ -39,7 +39,7 @@ from suture.studies.oxford2025.claims import (
     WIDE,
     WITHOUT,
 )
-from suture.studies.oxford2025.plans import BATCHES, DENSE, DIGITS, SIMPLE
+from suture.studies.oxford2025.plans import DENSE, DIGITS, SIMPLE
 from suture.studies.quantities import COMPLEXITIES, NETWORKS, TRIALS, Where
 from suture.studies.study import Panel, Study
 
@@ -81,16 +81,21 @@ def _sides(fitted: str, title: str) -> Panel:
     return Panel("lines", "stitched", "accuracy [%]", lines, along="sender_cut", title=title)
 
 
-def _measures(sender: str, cut: str, *named: str) -> tuple[Panel, ...]:
+def _measures(sender: str, *stitches: tuple[str, str]) -> tuple[Panel, ...]:
+    """A panel for each measure that the paper ran; of ``stitches`` the names, and the receiver's cuts they lead to."""
+    measures = [(measure, unit) for measure, unit in simplicity.MEASURES if measure in simplicity.RAN]
     return tuple(
         Panel(
             "lines",
             "value",
-            measure,
-            (("stitched", Where(table=COMPLEXITIES, measure=measure, sender=sender, receiver_cut=cut)),),
+            f"{measure} [{unit}]",
+            tuple(
+                (name, Where(table=COMPLEXITIES, measure=measure, sender=sender, receiver_cut=cut))
+                for name, cut in stitches
+            ),
             along="sender_cut",
         )
-        for measure in named
+        for measure, unit in measures
     )
 
 
@@ -176,10 +181,10 @@ STUDIES: tuple[Study, ...] = (
         "section 4.4, figure 5",
         plans.dominated,
         simplicity.dominated(),
-        _measures(DIGITS, "", BATCHES, "mean sharpness", "gzip size"),
+        _measures(DIGITS, ("narrow stitches", claims.NARROW), ("the stitch of high capacity", claims.WIDE)),
         (
             "measured on the first 10,000 test images at most; the batches of the gradient norm are of 4",
-            "ε is 1e-3, and one draw of noise is for all images, not for each batch",
+            "noise and perturbations have ε = 1e-3; one draw of noise is for all images, not for each batch",
             "the gradient norm of the whole loss and the largest sharpness (equation 3) stand beside them",
         ),
         ("1,000 test images",),
@@ -192,7 +197,7 @@ STUDIES: tuple[Study, ...] = (
         "section 4.4, figure 6",
         plans.simplified,
         simplicity.simplified(),
-        _measures(SIMPLE, "layer?.?", BATCHES, "mean sharpness", "gzip size"),
+        _measures(SIMPLE, ("stitched", "layer?.?")),
         (
             "all eight blocks are cut; claims are of the ends of the four stages, the paper's cuts",
             "from scratch, for weights pretrained on ImageNet",

@@ -2,11 +2,8 @@
 
 What the paper ran are the gradient norm of batches of 4, mean sharpness and gzip size; the gradient norm of the whole
 loss and the largest sharpness stand beside them as reports. Its own figures are of other widths, so claims are of
-ratios and trends.
+ratios and trends; of mean sharpness, which is negative where noise lowers the loss, of differences.
 """
-
-from collections.abc import Sequence
-from typing import Any
 
 from suture.studies.claims import Claim, Roles
 from suture.studies.oxford2025.claims import NARROW, WIDE
@@ -25,6 +22,10 @@ MEASURES = (
     ("gzip size", "bits"),
 )
 
+RAN = (BATCHES, "mean sharpness", "gzip size")  #: in the paper
+SIGNED = ("mean sharpness",)  #: which may be negative
+_OVER = {False: "over", True: "less"}
+
 
 def _measured(measure: str, sender: str, receiver: str, cut: str, of_sender: str = "") -> Where:
     return Where(
@@ -35,36 +36,36 @@ def _measured(measure: str, sender: str, receiver: str, cut: str, of_sender: str
 def dominated() -> tuple[Claim, ...]:
     """A peak at interior cuts by each measure, and how it depends on the stitch."""
     made, source = list[Claim](), "section 4.4, figure 5"
-    settings: dict[str, Any] = {"unit": "ratio", "roles": WHOLE}
-    ran = (BATCHES, "mean sharpness", "gzip size")
-    for measure, _ in MEASURES:
-        peak = Peak("value", _measured(measure, DIGITS, PICTURES, NARROW))
-        words = f"the largest {measure} at an interior cut, over that at the ends of the line"
-        if measure in ran:
-            paper = "the complexity peaks sharply in the middle"
-            made.append(Claim(f"{words}, is above 1", source, peak, "≥", 1.0, paper=paper, **settings))
+    for measure, of in MEASURES:
+        signed = measure in SIGNED
+        peak = Peak("value", _measured(measure, DIGITS, PICTURES, NARROW), signed=signed)
+        words = f"the largest {measure} at an interior cut, {_OVER[signed]} that at the ends of the line"
+        unit, even = (of, 0.0) if signed else ("ratio", 1.0)
+        if measure in RAN:
+            words, paper = f"{words}, is above {even:g}", "the complexity peaks sharply in the middle"
+            made.append(Claim(words, source, peak, "≥", even, unit=unit, paper=paper, roles=WHOLE))
         else:
-            made.append(Claim(words, source, peak, **settings))
-    for measure, _ in MEASURES:
-        at = (_measured(measure, DIGITS, PICTURES, cut, "pool2") for cut in (WIDE, "pool2"))
-        wide, narrow = (Mean("value", where) for where in at)
-        words = f"{measure} at Pool2 with the stitch of high capacity, over that with the 1×1 convolution"
-        made.append(Claim(words, source, Ratio(wide, narrow), paper="varies strongly", **settings))
-    return (
-        *made,
-        *_simpler(DIGITS, PICTURES, source, settings, ran, "model A presumably far simpler, confirmed by all three"),
-    )
+            made.append(Claim(words, source, peak, unit=unit, roles=WHOLE))
+    for measure, of in MEASURES:
+        at = [_measured(measure, DIGITS, PICTURES, cut, "pool2") for cut in (WIDE, "pool2")]
+        words = "at Pool2 with the stitch of high capacity, {} that with the 1×1 convolution"
+        made.append(_compared(measure, of, words, at, source, "varies strongly"))
+    for measure, of in MEASURES:
+        if measure in RAN:
+            ends = [_measured(measure, name, name, "") for name in (DIGITS, PICTURES)]
+            words = f"of {DIGITS} itself, {{}} that of {PICTURES}"
+            paper = "model A presumably far simpler, confirmed by all three"
+            made.append(_compared(measure, of, words, ends, source, paper))
+    return tuple(made)
 
 
-def _simpler(
-    simple: str, other: str, source: str, settings: dict[str, Any], ran: Sequence[str], paper: str
-) -> list[Claim]:
-    made = []
-    for measure in ran:
-        ends = (Mean("value", _measured(measure, name, name, "")) for name in (simple, other))
-        words = f"{measure} of {simple} itself, over that of {other}"
-        made.append(Claim(words, source, Ratio(*ends), paper=paper, **settings))
-    return made
+def _compared(measure: str, of: str, words: str, two: list[Where], source: str, paper: str) -> Claim:
+    """A report of two means: their ratio, or the difference of what may be negative. ``of`` is the measure's unit."""
+    first, second = (Mean("value", where) for where in two)
+    signed = measure in SIGNED
+    quantity = Difference(first, second) if signed else Ratio(first, second)
+    said = f"{measure} {words.format(_OVER[signed])}"
+    return Claim(said, source, quantity, unit=of if signed else "ratio", paper=paper, roles=WHOLE)
 
 
 def simplified() -> tuple[Claim, ...]:

@@ -77,14 +77,18 @@ class Step(Along):
 class Peak(Along):
     """The largest value at an interior cut, divided by the larger one of the two ends: above 1 where it peaks inside.
 
-    Raises ``DataError`` for fewer than three cuts, or where no end is above 0.
+    Where values may be negative, ``signed``, the difference of the two: above 0 where it peaks inside. Raises
+    ``DataError`` for fewer than three cuts, and for a ratio to ends of which none is above 0.
     """
+
+    signed: bool = False
 
     def _one(self, values: "pd.Series[float]") -> float:
         ends = max(float(values.iloc[0]), float(values.iloc[-1]))
-        if len(values) < 3 or ends <= 0:
+        if len(values) < 3 or (ends <= 0 and not self.signed):
             raise DataError(f"no peak inside of {len(values)} cuts whose larger end is {ends:g}")
-        return float(values.iloc[1:-1].max()) / ends
+        inside = float(values.iloc[1:-1].max())
+        return inside - ends if self.signed else inside / ends
 
 
 @final
