@@ -7,13 +7,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from problems import JOINTS, affine, built, matching, named, planted, problem, real, side, state, validation_loss
 from suture import Trial, measure
 from suture.errors import FitError
 from suture.fits import Fast, FitReport, LeastSquares, Problem, fast
+from suture.fits.least_squares import moments
 from suture.stitches import Conv, Identity, Linear, Shape, Stitch, StridedConv, UpsampledConv
+from suture.stitches.base import Part
 from test_least_squares import Deep
 from trained import bits, convnets, few_digits, hybrids, tensor_bits
 
@@ -73,6 +75,29 @@ def test_at_a_real_seam_it_is_better_than_the_closed_form(cut, family):
     assert losses == sorted(losses, reverse=True)
     assert math.isnan(report.curve[0].fit_loss)
     assert report.curve[0].step == 0
+
+
+def test_features_with_one_direction_and_the_rounding_of_float32_are_solved() -> None:
+    """As behind the pooling of a network that learned one thing: the covariance is indefinite by its rounding."""
+    random = torch.Generator().manual_seed(0)
+    features, samples = 512, 3000
+    along = torch.randn(samples, 1, generator=random) * torch.ones(1, features)
+    p = matching(Linear(), along, torch.randn(samples, 4, generator=random) + along[:, :4], held=500)
+    stitch = built(Linear(), (features,), (4,))
+    known = moments(p.fit.activations, p.fit.expected(), _part(stitch, p.fit.activations), torch.float32)
+    assert float(torch.linalg.eigvalsh(known.xx)[0]) < 0
+    indefinite = replace(known, xx=known.xx - 1e-4 * known.scale * torch.eye(features).double())
+    weights = torch.stack(list(indefinite.regressions(fast.RIDGES)))
+    torch.testing.assert_close(weights.sum(2), torch.ones_like(weights.sum(2)), rtol=0, atol=0.15)
+    Fast(steps=0).fit(p, stitch)
+    with torch.no_grad():
+        out = stitch.eval()(along)
+    torch.testing.assert_close(out, math.sqrt(2) * along[:, :4], rtol=0, atol=0.2)  # rescaled to the noisy variance
+
+
+def _part(stitch: nn.Module, x: Tensor) -> Part:
+    (part,) = Linear().parts(stitch, x)
+    return part
 
 
 @pytest.mark.parametrize(("family", "sender", "receiver"), JOINTS, ids=named)

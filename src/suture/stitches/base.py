@@ -21,7 +21,7 @@ from suture.spelling import spell
 
 Shape = tuple[int, ...]
 _FEW = 3  #: so many ridges cost less by one factorisation each than by eigenvalues
-_SAFE = 1e-6  #: ridges from here on keep a covariance positive definite in float64, whatever its rank
+_SAFE = 1e-6  #: ridges from here on keep a covariance of float64 rows positive definite, whatever its rank
 
 
 class Stitch(ABC):
@@ -92,10 +92,11 @@ class Moments:
     def regressions(self, ridges: Sequence[float]) -> Iterator[Tensor]:
         """The weight (out, in) of ridge regression for every ridge, relative to the mean variance of ``x``."""
         if len(ridges) <= _FEW and min(ridges) >= _SAFE:
-            for ridge in ridges:
-                ridged = self.xx + ridge * self.scale * torch.eye(len(self.xx)).to(self.xx)
-                yield torch.cholesky_solve(self.xy, torch.linalg.cholesky(ridged)).T
-            return
+            eye = torch.eye(len(self.xx)).to(self.xx)
+            tried = [torch.linalg.cholesky_ex(self.xx + ridge * self.scale * eye) for ridge in ridges]
+            if not any(failed for _, failed in tried):
+                yield from (torch.cholesky_solve(self.xy, factor).T for factor, _ in tried)
+                return
         values, vectors = torch.linalg.eigh(self.xx)
         projected = vectors.T @ self.xy
         for ridge in ridges:
