@@ -3,12 +3,14 @@ somewhere, and the site builds.
 
 The ``python`` blocks of a page run in order, in one namespace and one empty folder; a block with a ``title`` is a file
 of that name. ``<!-- not run: why -->`` before a block leaves it out. Commands in ``console`` blocks are parsed by the
-command line's own parser, and those after ``<!-- run -->`` are run. Pages that speak of large runs are run *in small*:
-their data, networks and plans are what they say, but data are stand-ins for CIFAR-10, networks narrow, curves
-have two cuts, fits and trainings two steps. Tests run side by side, so each runs its trials in one process.
+command line's own parser, and those after ``<!-- run -->`` are run; after ``<!-- refused -->`` one is run and says the
+rest of its block. Pages that speak of large runs are run *in small*: their data, networks and plans are what they say,
+but data are stand-ins for CIFAR-10, networks narrow, curves have two cuts, fits and trainings two steps. Tests run side
+by side, so each runs its trials in one process.
 """
 
 import importlib
+import io
 import re
 import shlex
 import subprocess
@@ -84,6 +86,11 @@ def commands(block: Block) -> Iterator[str]:
             yield line[2:]
 
 
+def message(block: Block) -> str:
+    """What a console block shows behind its one command, whose lines end in a backslash but the last."""
+    return re.sub(r"\A\$ (?:.*\\\n)*.*\n", "", block.text)
+
+
 # --- programs ---------------------------------------------------------------------------------------------------------
 
 
@@ -129,7 +136,7 @@ def in_small(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 
 
 def programs(page: str) -> bool:
-    return any(block.language == "python" or block.comment == "run" for block in blocks(page))
+    return any(block.language == "python" or block.comment in ("run", "refused") for block in blocks(page))
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page not in ELSEWHERE and programs(page)])
@@ -142,6 +149,7 @@ def test_the_programs_of_a_page_run(
     monkeypatch.setattr(
         suture, "run", lambda plan, **settings: run(plan, **({"on": suture.Local(workers=1)} | settings))
     )
+    monkeypatch.setattr(sys, "stderr", said := io.StringIO())
     names: dict[str, Any] = {"__name__": "page"}
     if page in IN_SMALL:
         in_small()
@@ -156,6 +164,11 @@ def test_the_programs_of_a_page_run(
         elif block.comment == "run":
             for command in commands(block):
                 assert main(shlex.split(command, comments=True)[1:]) == 0, command
+        elif block.comment == "refused":
+            (command,) = commands(block)
+            said.truncate(said.seek(0))
+            assert main(shlex.split(command)[1:]) == 2, command
+            assert said.getvalue().splitlines()[-1].split() == message(block).split()
     for name in set(sys.modules) - before:
         if (tmp_path / f"{name}.py").exists():
             del sys.modules[name]

@@ -16,6 +16,7 @@ def study_named(name: str) -> Study:
 
     if name in STUDIES:
         return STUDIES[name]
-    near = get_close_matches(name, STUDIES, 3)
+    same = [known for known in STUDIES if known.lower() == name.lower()]
+    near = same or get_close_matches(name, STUDIES, 3)
     did_you_mean = f"did you mean {' or '.join(near)}? " if near else ""
     raise SutureError(f"no study '{name}'; {did_you_mean}suture studies lists them all")
