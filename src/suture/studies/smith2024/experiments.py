@@ -257,7 +257,10 @@ _TO_ITSELF = Study(
             fit="smith2024",
         ),
     ),
-    (lines("penalty", "penalty [pp]", _ITSELF, 0.0),),
+    (
+        lines("penalty", "penalty [pp]", _ITSELF, 0.0, kinds=("digit",), title="Digit"),
+        lines("penalty", "penalty [pp]", _ITSELF, 0.0, title="all four"),
+    ),
     (POOLED, SHIFTS, "The very same network is on both sides; the paper does not say whether its two have one seed."),
     small("at the first, the third and the last cut of the first Digit network"),
 )

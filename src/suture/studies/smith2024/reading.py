@@ -1,5 +1,6 @@
 """What the claims of smith2024 have in common: which data, which rows, and what is said of every study."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from suture.studies.claims import MARGIN, Claim, Roles
@@ -53,10 +54,19 @@ def shown(
     return Claim(statement, source, quantity, unit=unit, fit=fit, paper=paper, roles=roles)
 
 
-def lines(column: str, label: str, where: Where, level: float | None = None, baseline: bool = False) -> Panel:
+def lines(
+    column: str,
+    label: str,
+    where: Where,
+    level: float | None = None,
+    baseline: bool = False,
+    *,
+    kinds: Sequence[str] = KINDS,
+    title: str = "",
+) -> Panel:
     """A line for each kind of sender."""
-    kinds = tuple((kind, replace(where, sender=f"resnet18 {kind}")) for kind in KINDS)
-    return Panel("lines", column, label, kinds, level=level, baseline=baseline)
+    groups = tuple((kind, replace(where, sender=f"resnet18 {kind}")) for kind in kinds)
+    return Panel("lines", column, label, groups, title=title, level=level, baseline=baseline)
 
 
 def compatible(kind: str) -> Claim:
