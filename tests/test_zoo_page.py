@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pandas as pd
+
 from suture.data import load_data
 from suture.report.zoo_page import page
 from suture.zoo.inventory import load
@@ -15,6 +17,13 @@ def test_the_page_is_what_the_table_gives() -> None:
     throughput = (RESULTS / "throughput.txt").read_text(encoding="utf-8").splitlines()
     made = page(load(RESULTS / "networks.parquet"), LEDGER, throughput)
     assert (ROOT / "docs" / "zoo.md").read_text(encoding="utf-8") == made
+
+
+def test_networks_that_a_study_scores_in_its_own_way_are_left_out() -> None:
+    table = load(RESULTS / "networks.parquet")
+    scored = table[table["accuracy"].notna()]
+    unscored = scored.head(3).assign(name="of a study", key="0" * 20, accuracy=None, worst=None, worst_class=None)
+    assert page(pd.concat([scored, unscored]).astype(table.dtypes), LEDGER) == page(scored, LEDGER)
 
 
 def test_the_ledger_fits_into_its_hours() -> None:

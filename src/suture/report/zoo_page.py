@@ -61,8 +61,10 @@ SHAPELESS = "colour only"  #: trained without any digit, so out of distribution 
 def page(table: pd.DataFrame, entries: Sequence[Entry] = (), throughput: Sequence[str] = ()) -> str:
     """Write the page. What ``entries`` of a ledger have and the table lacks is said in it.
 
-    ``throughput`` are the lines of the benchmark of training.
+    ``throughput`` are the lines of the benchmark of training. Networks without an accuracy, which a study trains and
+    scores in its own way, are left out.
     """
+    table = table[table["accuracy"].notna()]
     own = _once(table[table["own"]])
     planned = {entry.name: entry for entry in entries}
     parts = [
