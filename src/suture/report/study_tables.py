@@ -136,7 +136,7 @@ def _total(counts: Sequence[Count | str], times: Mapping[str, Record]) -> str:
         f"{len(there)} experiments share {len(bases)} networks and {len(distinct):,} trials: "
         f"≈ {clock(sum(distinct.values()))} of one thread{training}. Times are those of trials, of one thread: of "
         f"{measured} as measured, of the others (≈) by a rule of thumb, operations divided by the reference machine's "
-        "speed, right within a factor of three."
+        "speed, right within a factor of three, but far too short for networks of very many narrow layers (bansal-8)."
     )
 
 
