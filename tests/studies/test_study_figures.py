@@ -200,6 +200,21 @@ def test_the_page_has_the_looks_of_the_printed_figure() -> None:
         assert len(set(printed)) == 4
 
 
+def test_heat_maps_that_are_alone_in_their_panels_lie_beside_each_other() -> None:
+    made = tables(*matrix("A", 0), *matrix("B", 0))
+    one, two, both = (
+        Panel("map", "stitched", "accuracy", tuple((name, Where(sender=name)) for name in names), title=names)
+        for names in ("A", "B", "AB")
+    )
+    maps = [axes for axes in drawn(made, one, two).axes if any(isinstance(c, QuadMesh) for c in axes.collections)]
+    shown = [axes for axes in maps if axes.get_title()]
+    assert [axes.get_title() for axes in shown] == ["A", "B"]
+    drawn_at = [axes.get_window_extent() for axes in shown]
+    assert drawn_at[0].y0 == pytest.approx(drawn_at[1].y0, abs=2)
+    assert drawn_at[0].x1 < drawn_at[1].x0
+    assert drawn(made, one, both).get_size_inches()[1] > 1.5 * drawn(made, one, two).get_size_inches()[1]
+
+
 def test_legends_cover_nothing() -> None:
     names = [f"a network with quite a long name, number {i}" for i in range(9)]
     made = tables(*(one for name in names for one in curve(name, 0.8)))

@@ -29,7 +29,8 @@ _LETTER = 4.3  #: points: the width of a letter of 7.5 points, on average
 
 
 def figure(study: Study, tables: Tables) -> Figure:
-    """Draw a study's panels: lines and bars two in a row, or alone where they are wide, and heat maps in threes.
+    """Draw a study's panels: lines and bars two in a row, or alone where they are wide, and heat maps in threes;
+    heat maps that are alone in their panels two in a row.
 
     Raises ``DataError`` where the study has no panels.
     """
@@ -85,7 +86,7 @@ class _Drawn:
         """Whether it needs a row of its own."""
         if self.panel.kind == "bars":
             return max(len(group.name) for group in self.groups) > 4 * _WIDE
-        return bool(self.maps) or len(self.places) > _WIDE
+        return len(self.maps) > 1 or self.across > _WIDE or len(self.places) > _WIDE
 
     @property
     def per_row(self) -> int:
@@ -95,8 +96,12 @@ class _Drawn:
     @property
     def map_width(self) -> float:
         """Inches of a page for its heat maps: wider where there are many cells."""
-        across = max((map_.values.shape[1] for map_ in self.maps), default=0)
-        return min(WIDEST, max(WIDTH, self.per_row * (0.9 + 0.2 * across)))
+        return min(WIDEST, max(WIDTH, self.per_row * (0.9 + 0.2 * self.across)))
+
+    @property
+    def across(self) -> int:
+        """Columns of its widest heat map."""
+        return max((map_.values.shape[1] for map_ in self.maps), default=0)
 
     def height(self, width: float) -> float:
         """Inches that it needs, ``width`` inches wide."""
@@ -150,7 +155,8 @@ def _rows(panels: Sequence[_Drawn]) -> Iterator[list[_Drawn]]:
 
 def _fill(part: SubFigure, row: Sequence[_Drawn], width: float) -> None:
     if row[0].maps:
-        draw_maps(part, row[0].maps, row[0].label, row[0].panel.title, row[0].per_row)
+        for beside, drawn in zip(part.subfigures(1, len(row), squeeze=False)[0], row, strict=True):
+            draw_maps(beside, drawn.maps, drawn.label, drawn.panel.title, drawn.per_row)
         return
     for axes, drawn in zip(part.subplots(1, len(row), squeeze=False)[0], row, strict=True):
         (_bars if drawn.panel.kind == "bars" else _lines)(axes, drawn, width / len(row))
