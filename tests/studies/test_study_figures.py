@@ -1,5 +1,6 @@
 """Figures of studies, against the planted tables that they show."""
 
+import re
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -213,6 +214,14 @@ def test_heat_maps_that_are_alone_in_their_panels_lie_beside_each_other() -> Non
     assert drawn_at[0].y0 == pytest.approx(drawn_at[1].y0, abs=2)
     assert drawn_at[0].x1 < drawn_at[1].x0
     assert drawn(made, one, both).get_size_inches()[1] > 1.5 * drawn(made, one, two).get_size_inches()[1]
+
+
+def test_large_numbers_are_written_shortly() -> None:
+    made = tables(*(row("A", cut, 0, 3e6 * (1 + i), unit="bits") for i, cut in enumerate(CUTS)))
+    axes = panel_of(made, lines("A", label="gzip size [bits]"))
+    axes.figure.canvas.draw()
+    assert axes.yaxis.get_offset_text().get_text() == ""
+    assert all(re.fullmatch(r"[\d.]+ M|0", text.get_text()) for text in axes.get_yticklabels())
 
 
 def test_legends_cover_nothing() -> None:

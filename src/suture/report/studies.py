@@ -13,6 +13,7 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import EngFormatter
 
 from suture.errors import DataError
 from suture.report.figures import WIDEST, WIDTH, Entries, shortened, styled
@@ -25,6 +26,7 @@ FEW = 5  #: seeds that are drawn one by one
 _ABSENT = "not measured"
 _GREY = "0.5"
 _WIDE = 12  #: cuts, or letters of a bar's name times four, after which a panel has the page's width
+_MANY = 1e5  #: from which numbers of an axis are written with k, M, G
 _LETTER = 4.3  #: points: the width of a letter of 7.5 points, on average
 
 
@@ -181,6 +183,8 @@ def _lines(axes: Axes, drawn: _Drawn, width: float) -> None:
     axes.grid(axis="y", linewidth=0.4, alpha=0.5)
     axes.set_axisbelow(True)
     _fit_range(axes, drawn)
+    if max(map(abs, axes.get_ylim())) >= _MANY:
+        axes.yaxis.set_major_formatter(EngFormatter())
     if not drawn.places:
         _say_absent(axes)
     _legend(axes, entries, drawn, width)
