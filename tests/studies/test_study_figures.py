@@ -18,6 +18,7 @@ from suture.report import figures
 from suture.report.html.charts import Chart
 from suture.report.html.panels import charts
 from suture.report.studies import figure
+from suture.report.study_tables import number
 from suture.studies import Panel, Study, Where
 from suture.table import COLUMNS
 
@@ -334,3 +335,14 @@ def test_other_tables_are_drawn_too() -> None:
     panel = Panel("bars", "accuracy", "test accuracy [%]", (("A", Where("networks", sender="A")),))
     axes = panel_of({"networks": values}, panel)
     assert [patch.get_width() for patch in axes.patches] == pytest.approx([60])
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (0.0, "0.0"), (-0.001, "-0.001"), (0.123, "0.12"), (-0.00001, "-1e-05"), (12.34, "12.3"), (1234.5, "1,234.5"),
+        (999_999.4, "999,999.4"), (-2.236e7, "-22.4 M"), (8.33e7, "83.3 M"), (float("nan"), "nan"),
+    ],
+)  # fmt: skip
+def test_numbers_have_the_digits_that_tell_something(value: float, said: str) -> None:
+    assert number(value) == said

@@ -27,9 +27,13 @@ def written(figure: Figure | None) -> str:
 
 
 def number(value: float) -> str:
-    """A number in as many digits as tell something: one after the point, or three that count for small ones."""
-    if not isfinite(value) or abs(value) >= 1e6:
+    """A number in as many digits as tell something: one after the point, or three that count for small ones and for
+    millions.
+    """
+    if not isfinite(value):
         return f"{value:.3g}"
+    if abs(value) >= 1e6:
+        return f"{value / 1e6:,.3g} M" if abs(value) < 1e9 else f"{value:.3g}"
     text = (
         f"{value:,.1f}" if abs(value) >= 10 or value == 0 else f"{value:.2f}" if abs(value) >= 0.1 else f"{value:.3g}"
     )

@@ -3,11 +3,10 @@
 from collections.abc import Iterator
 from itertools import count
 
-import numpy as np
-
 from suture.report.html import panels, parts
 from suture.report.html.charts import Chart
 from suture.report.html.escaping import safe
+from suture.report.study_tables import number
 from suture.runners.progress import clock
 from suture.studies import Decided, Figure, Result, Study, verdict_of
 from suture.studies.scale import TINY
@@ -69,7 +68,7 @@ def _row(decided: Decided, tiny: bool) -> tuple[str, ...]:
     bound = "" if claim.threshold is None else f"{claim.direction} {claim.threshold:g} {claim.unit}"
     bound += f" (margin {claim.margin:g})" if claim.margin else ""
     bound += ", this project's threshold" if claim.ours else ""
-    measured = decided.reason if figure is None else f"{_number(figure.value)} {claim.unit}"
+    measured = decided.reason if figure is None else f"{number(figure.value)} {claim.unit}"
     where = f"{claim.statement} ({claim.source})"
     return (where, measured.strip(), _interval(figure), bound.strip(), claim.paper, "" if tiny else decided.verdict)
 
@@ -78,11 +77,7 @@ def _interval(figure: Figure | None) -> str:
     if figure is None:
         return ""
     pairs = _count(figure.seeds, "pair")
-    return f"{_number(figure.low)} to {_number(figure.high)} ({pairs})" if figure.decides else f"none of {pairs}"
-
-
-def _number(value: float) -> str:
-    return f"{value:.3g}" if abs(value) < 1 else f"{value:.1f}" if np.isfinite(value) else ""
+    return f"{number(figure.low)} to {number(figure.high)} ({pairs})" if figure.decides else f"none of {pairs}"
 
 
 def _differences(study: Study, result: Result) -> str:
