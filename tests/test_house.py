@@ -126,6 +126,42 @@ def test_an_import_that_goes_up_would_be_seen(source: str, found: list[str]) -> 
     assert upward(trees | {name: ast.parse("") for name in order if name not in trees}, order) == found
 
 
+def borrowed(name: str, tree: ast.AST, others: set[str]) -> list[str]:
+    """What one file takes of another's private names, by import or as an attribute of the module."""
+    modules, found = {}, []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            of = {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+            modules |= {called: full for called, full in of.items() if full in others}
+            found += [full for full in of.values() if node.module in others and _is_private(full)]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in modules:
+            found += [f"{modules[node.value.id]}.{node.attr}"] * _is_private(node.attr)
+    return [f"{name} takes {full}" for full in found]
+
+
+def _is_private(name: str) -> bool:
+    last = name.rpartition(".")[2]
+    return last.startswith("_") and not last.startswith("__")
+
+
+def test_what_is_private_stays_in_its_file() -> None:
+    assert [line for name, tree in TREES.items() for line in borrowed(name, tree, set(TREES))] == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from suture.low import _x",
+        "from suture.low import x, _x as y",
+        "from suture import low\nlow._x()",
+        "def f():\n    from suture import low as below\n    return below._x",
+    ],
+)
+def test_taking_what_is_private_would_be_seen(source: str) -> None:
+    assert borrowed("suture.high", ast.parse(source), {"suture.low"}) == ["suture.high takes suture.low._x"]
+
+
 @pytest.mark.parametrize("name", [name for name, path in FILES.items() if path.name == "__init__.py"])
 def test_a_package_re_exports_and_nothing_more(name: str) -> None:
     docstring, *body = TREES[name].body  # type: ignore[attr-defined]

@@ -8,7 +8,17 @@ from jsonargparse import Namespace
 
 from suture import output
 from suture.errors import CheckpointError, DataError, SutureError
-from suture.measuring_commands import Asked, _folder, _made, _measured, _models, _patterns, _prepared, _settings, _words
+from suture.measuring_commands import (
+    Asked,
+    asked_words,
+    folder_of,
+    measured_table,
+    models_named,
+    patterns_of,
+    prepared_for,
+    settings_of,
+    store_to_write,
+)
 from suture.output import say
 
 SIMILARITIES, COMPLEXITY = "similarities.parquet", "complexity.parquet"
@@ -29,9 +39,9 @@ def compare(chosen: Namespace, command: str) -> int:
         raise SutureError(f"--samples-as {chosen.samples_as}: give flattened or pixels")
     measured = _run_table(chosen.beside) if chosen.beside is not None else None
     data = _data(chosen)
-    models = _models([chosen.first, chosen.second])
+    models = models_named([chosen.first, chosen.second])
     networks = [model.network(data.example) for model in models]
-    cuts = {name: _patterns(chosen[name]) for name in ("cuts", "sender_cuts", "receiver_cuts")}
+    cuts = {name: patterns_of(chosen[name]) for name in ("cuts", "sender_cuts", "receiver_cuts")}
     settings: dict[str, Any] = {"by": by, "samples": chosen.samples, "samples_as": chosen.samples_as, **cuts}
     found = compared(networks[0], networks[-1], data=data, **settings)
     folder = _out(chosen.out)
@@ -52,13 +62,13 @@ def localise(chosen: Namespace, command: str) -> int:
 
     trait = trait_named(chosen.trait)
     variants_named(chosen.fit_variant)
-    settings = _settings(chosen)
-    models = _models([chosen.bearer, chosen.plain])
+    settings = settings_of(chosen)
+    models = models_named([chosen.bearer, chosen.plain])
     if len(models) == 1:
         raise SutureError(f"bearer and plain network are one network, {chosen.bearer}; give another that has no trait")
     asked, made = _localised(chosen, trait, models, settings)
-    table = _measured(chosen, asked, command)
-    return _finish_localised(table, _folder(asked), made, [model.name for model in models], chosen.json)
+    table = measured_table(chosen, asked, command)
+    return _finish_localised(table, folder_of(asked), made, [model.name for model in models], chosen.json)
 
 
 def _localised(chosen: Namespace, trait: Any, models: list[Any], settings: dict[str, Any]) -> tuple[Asked, Any]:
@@ -67,13 +77,13 @@ def _localised(chosen: Namespace, trait: Any, models: list[Any], settings: dict[
     from suture.data.variants import vary
     from suture.localise import localise as planned
 
-    store, data, (bearer, plain) = _prepared(chosen, models, _made)
+    store, data, (bearer, plain) = prepared_for(chosen, models, store_to_write)
     made = trait(data)
     if chosen.controls == "all":
         settings["controls"] = None  # all that suit the trait
     fitted = vary(data, *variants_named(chosen.fit_variant))
     trials = planned(made, bearer, plain, data=data, fit_data=fitted, at=_seams(chosen.at), **settings)
-    words = f"{made.name}, {_words(f'{bearer.name} ↔ {plain.name}', fitted)}"
+    words = f"{made.name}, {asked_words(f'{bearer.name} ↔ {plain.name}', fitted)}"
     return Asked(trials, store, words), made
 
 
@@ -123,7 +133,7 @@ def _of_networks(texts: list[str], data: Any, samples: Any, by: Any) -> Any:
 
     from suture.complexity import complexity as measure
 
-    networks = [model.network(data.example) for model in _models(texts)]
+    networks = [model.network(data.example) for model in models_named(texts)]
     return pd.concat([measure(network, samples, by, _alone(network)) for network in networks], ignore_index=True)
 
 
@@ -140,7 +150,7 @@ def _of_run(chosen: Namespace, data: Any, samples: Any, by: Any) -> Any:
     from suture.complexity import RANKS, seam_labels
     from suture.complexity import complexity as measure
 
-    given = [model.network(data.example) for model in _models(chosen.networks)] if chosen.networks else []
+    given = [model.network(data.example) for model in models_named(chosen.networks)] if chosen.networks else []
     networks = {network.fingerprint: network for network in given}
     rows: list[Any] = []
     for control, stitched in _stitched(Path(chosen.measured[0]).expanduser(), networks):

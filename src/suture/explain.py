@@ -133,8 +133,8 @@ def _compatible(pair: Pair, margin: float) -> Iterator[str]:
         ),
     ):
         if where.any():
-            listed = _listed(pair, where, lambda i: _spread(pair, pair.penalty, i, signed=True))
-            yield f"{pair}: {said} at {_share(pair, where)}: {listed}{then}."
+            listed = _listed(pair, where, lambda i: spread_words(pair, pair.penalty, i, signed=True))
+            yield f"{pair}: {said} at {share_of(pair, where)}: {listed}{then}."
 
 
 def _beyond(pair: Pair, margin: float) -> Iterator[str]:
@@ -146,14 +146,14 @@ def _beyond(pair: Pair, margin: float) -> Iterator[str]:
             who = AS_GOOD[control][0] if control in AS_GOOD else "a stitch fitted to shuffled pairs"
             places = np.flatnonzero(where)
             ends = [places[np.argmin(ahead.value[places])], places[np.argmax(ahead.value[places])]]
-            least, most = (f"{_spread(pair, ahead, i)} ({pair.labels[i]})" for i in ends)
+            least, most = (f"{spread_words(pair, ahead, i)} ({pair.labels[i]})" for i in ends)
             by = least if len(places) == 1 else f"{least} to {most}"
-            yield f"{pair}: beyond {who} at {_share(pair, where)}, by {by}."
+            yield f"{pair}: beyond {who} at {share_of(pair, where)}, by {by}."
     plugged = _ahead(pair, "plugged in")
     where = plugged.high <= margin
     if where.any():
         yield (
-            f"{pair}: plugged in without a stitch, it does as well at {_share(pair, where)} ({_named(pair, where)}): "
+            f"{pair}: plugged in without a stitch, it does as well at {share_of(pair, where)} ({_named(pair, where)}): "
             "there the layers can be exchanged as they are."
         )
 
@@ -195,7 +195,7 @@ def _itself(pair: Pair, margin: float) -> Iterator[str]:
         (own.low > margin, "that a penalty is the sender's: {} stitched to itself is worse than {}"),
     ):
         if where.any():
-            listed = _listed(pair, where, lambda i: _spread(pair, own, i, signed=True))
+            listed = _listed(pair, where, lambda i: spread_words(pair, own, i, signed=True))
             yield f"{pair}: {claim.format(pair.receiver, pair.receiver)}, the penalty {listed}."
 
 
@@ -217,17 +217,17 @@ def _as_well(pair: Pair, ahead: Spread, margin: float, claim: str, who: str, mea
     as_well = ahead.high <= margin
     if as_well.any():
         within = _number(margin, pair)
-        listed = _listed(pair, as_well, lambda i: _spread(pair, ahead, i, signed=True))
+        listed = _listed(pair, as_well, lambda i: spread_words(pair, ahead, i, signed=True))
         yield (
-            f"{pair}: {claim}, at {_share(pair, as_well)}: {who} does as well, within {within}: {meaning}; the "
+            f"{pair}: {claim}, at {share_of(pair, as_well)}: {who} does as well, within {within}: {meaning}; the "
             f"stitched network less the control: {listed}."
         )
     open_ = np.isfinite(ahead.value) & ~as_well & ~(ahead.low > margin)
     if open_.any():
-        listed = _listed(pair, open_, lambda i: _spread(pair, ahead, i, signed=True))
+        listed = _listed(pair, open_, lambda i: spread_words(pair, ahead, i, signed=True))
         yield (
-            f"{pair}: {claim}, at {_share(pair, open_)}: undecided whether {who} does as well; the stitched network is "
-            f"better by {listed}."
+            f"{pair}: {claim}, at {share_of(pair, open_)}: undecided whether {who} does as well; the stitched network "
+            f"is better by {listed}."
         )
 
 
@@ -244,8 +244,8 @@ def _shuffled(pair: Pair, chance: float | None, margin: float) -> Iterator[str]:
         )
         listed = _listed(pair, where, lambda i: _plain(kept.value[i], pair))
         yield (
-            f"{pair}: that success is owed to what {pair.sender} says of each image, at {_share(pair, where)}: fitted "
-            f"to shuffled pairs the stitched network did not collapse and is above {above} ({listed})."
+            f"{pair}: that success is owed to what {pair.sender} says of each image, at {share_of(pair, where)}: "
+            f"fitted to shuffled pairs the stitched network did not collapse and is above {above} ({listed})."
         )
 
 
@@ -258,8 +258,8 @@ def _rank(pair: Pair, ranks: pd.DataFrame | None, margin: float) -> Iterator[str
     if where.any():
         listed = _listed(pair, where, lambda i: f"{sent[i]:.0f} against {own[i]:.0f}")
         yield (
-            f"{pair}: that {pair.receiver} takes what it is sent for its own, at {_share(pair, where)} where they are "
-            f"compatible: the numerical rank differs from that of {pair.receiver} stitched to itself ({listed}) "
+            f"{pair}: that {pair.receiver} takes what it is sent for its own, at {share_of(pair, where)} where they "
+            f"are compatible: the numerical rank differs from that of {pair.receiver} stitched to itself ({listed}) "
             "(smith2024, section 4.1)."
         )
 
@@ -324,7 +324,8 @@ def _ahead(pair: Pair, control: str) -> Spread:
     return pair.score.less(pair.of(control))
 
 
-def _share(pair: Pair, where: Mask) -> str:
+def share_of(pair: Pair, where: Mask) -> str:
+    """``3 of 8 cuts``."""
     return f"{int(where.sum())} of {len(pair.labels)} {pair.many}"
 
 
@@ -347,7 +348,7 @@ def _plain(value: float, pair: Pair) -> str:
     return f"{abs(value):.1f} %" if pair.unit == "pp" else f"{abs(value):.3f} {pair.unit}".strip()
 
 
-def _spread(pair: Pair, of: Spread, i: int, signed: bool = False) -> str:
+def spread_words(pair: Pair, of: Spread, i: int, signed: bool = False) -> str:
     """``+1.2 pp [-0.3, 2.8]``."""
     digits = 1 if pair.unit == "pp" else 3
     value, low, high = (unsigned_zero(float(part[i]), digits) for part in (of.value, of.low, of.high))

@@ -33,14 +33,14 @@ def demo(chosen: Namespace, command: str) -> int:
 
 def curve(chosen: Namespace, command: str) -> int:
     """Measure a curve; the exit code."""
-    asked = _curve(chosen, _made)
-    return output.finish_curve(_measured(chosen, asked, command), _folder(asked), chosen.json)
+    asked = _curve(chosen, store_to_write)
+    return output.finish_curve(measured_table(chosen, asked, command), folder_of(asked), chosen.json)
 
 
 def matrix(chosen: Namespace, command: str) -> int:
     """Measure a matrix; the exit code."""
-    asked = _matrix(chosen, _made)
-    return output.finish_matrix(_measured(chosen, asked, command), _folder(asked), chosen.json)
+    asked = _matrix(chosen, store_to_write)
+    return output.finish_matrix(measured_table(chosen, asked, command), folder_of(asked), chosen.json)
 
 
 def plan(chosen: Namespace, command: str) -> int:
@@ -64,7 +64,7 @@ def plan(chosen: Namespace, command: str) -> int:
 # --- what is asked for ------------------------------------------------------------------------------------------------
 
 
-def _made(folder: str) -> Any:
+def store_to_write(folder: str) -> Any:
     """The store in a folder that is to be written to."""
     from suture.store import Store
 
@@ -78,51 +78,53 @@ def _there(folder: str) -> Any:
     return Store(folder) if (Path(folder).expanduser() / LABEL).exists() else None
 
 
-def _folder(asked: Asked) -> Path | None:
+def folder_of(asked: Asked) -> Path | None:
+    """The folder of the run, if it has one."""
     return asked.store.path if asked.store is not None else None
 
 
 def _curve(chosen: Namespace, opened: Callable[[str], Any]) -> Asked:
-    settings = _settings(chosen)
-    models = _models([chosen.sender, chosen.receiver])
+    settings = settings_of(chosen)
+    models = models_named([chosen.sender, chosen.receiver])
     if len(models) == 1:
         say(f"suture: sender and receiver are one network, {chosen.sender}; give another to compare")
-    store, data, networks = _prepared(chosen, models, opened)
+    store, data, networks = prepared_for(chosen, models, opened)
     sender, receiver = networks[0], networks[-1]
     trials = _at_cuts(chosen.at, sender, receiver, data=data, **settings)
-    return Asked(trials, store, _words(f"{sender.name} → {receiver.name}", data))
+    return Asked(trials, store, asked_words(f"{sender.name} → {receiver.name}", data))
 
 
 def _matrix(chosen: Namespace, opened: Callable[[str], Any]) -> Asked:
     from suture import plans
 
-    settings = _settings(chosen)
+    settings = settings_of(chosen)
     into = chosen.into if chosen.into is not None else chosen.senders
     if chosen.into is None and len(dict.fromkeys(chosen.senders)) == 1:
         raise SutureError(
             f"{chosen.senders[0]} is the only network; give others, or --into RECEIVER, which may be the same again"
         )
     texts = list(dict.fromkeys((*chosen.senders, *into)))
-    store, data, networks = _prepared(chosen, _models(texts), opened)
+    store, data, networks = prepared_for(chosen, models_named(texts), opened)
     named = dict(zip(texts, networks, strict=True))
     sides = [[named[text] for text in dict.fromkeys(side)] for side in (chosen.senders, into)]
-    settings |= {key: _patterns(chosen[option]) for key, option in _CUTS.items()}
+    settings |= {key: patterns_of(chosen[option]) for key, option in _CUTS.items()}
     try:
         trials = plans.matrix(sides[0], sides[1], data=data, **settings)
     except ShapeError as error:
         raise ShapeError(f"{error}; choose other cuts with --at, or another --stitch") from error
     names = [", ".join(network.name for network in side) for side in sides]
-    return Asked(trials, store, _words(" → ".join(names), data))
+    return Asked(trials, store, asked_words(" → ".join(names), data))
 
 
 _CUTS = {"cuts": "at", "sender_cuts": "sender_at", "receiver_cuts": "receiver_at"}
 
 
-def _patterns(text: str | None) -> tuple[str, ...] | None:
+def patterns_of(text: str | None) -> tuple[str, ...] | None:
+    """The patterns between the commas of an option."""
     return None if text is None else tuple(pattern.strip() for pattern in text.split(","))
 
 
-def _settings(chosen: Namespace) -> dict[str, Any]:
+def settings_of(chosen: Namespace) -> dict[str, Any]:
     """How to measure: what a plan takes beside networks, cuts and data. Wrong numbers are refused first."""
     from suture.choices import controls_named, fit_named, stitch_named, variants_named
 
@@ -145,7 +147,7 @@ def _runner(chosen: Namespace) -> Any:
     return runner_named(chosen.on, workers=chosen.workers, ram=chosen.ram, disk=chosen.disk)
 
 
-def _prepared(chosen: Namespace, models: list[Any], opened: Callable[[str], Any]) -> tuple[Any, Any, list[Any]]:
+def prepared_for(chosen: Namespace, models: list[Any], opened: Callable[[str], Any]) -> tuple[Any, Any, list[Any]]:
     """The store, if one is named, the data, and the networks."""
     from suture.choices import variants_named
     from suture.data import load_data
@@ -158,7 +160,8 @@ def _prepared(chosen: Namespace, models: list[Any], opened: Callable[[str], Any]
     return store, data, [model.network(data.example) for model in models]
 
 
-def _words(what: str, data: Any) -> str:
+def asked_words(what: str, data: Any) -> str:
+    """What is measured, on which data."""
     return f"{what} on {data.name}: {len(data.fit):,} images to fit, {len(data.score):,} to score"
 
 
@@ -191,7 +194,7 @@ def _shared(sender: Any, receiver: Any) -> tuple[str, ...]:
         raise CutError(str(error).replace(in_python, here)) from error
 
 
-def _models(given: list[str]) -> list[Any]:
+def models_named(given: list[str]) -> list[Any]:
     """The models of the strings (one, where they are equal), with their names; a random network is said to be one."""
     import torch
 
@@ -213,7 +216,7 @@ def _models(given: list[str]) -> list[Any]:
 # --- what is done with it ---------------------------------------------------------------------------------------------
 
 
-def _measured(chosen: Namespace, asked: Asked, command: str) -> Any:
+def measured_table(chosen: Namespace, asked: Asked, command: str) -> Any:
     """The table of what is asked for."""
     from suture.runners import run
     from suture.runners.progress import shown

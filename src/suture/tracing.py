@@ -288,7 +288,7 @@ def _returned_by(nodes: Sequence[fx.Node], inside: Mapping[fx.Node, Mapping[str,
 # --- stages -----------------------------------------------------------------------------------------------------------
 
 
-class _Function(nn.Module):
+class FunctionStage(nn.Module):
     """A stage that is no module of the model: a function of one tensor."""
 
     def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
@@ -296,6 +296,7 @@ class _Function(nn.Module):
         self.function = function
 
     def forward(self, x: Tensor) -> Tensor:
+        """Apply it."""
         return self.function(x)
 
 
@@ -356,7 +357,7 @@ def _stage(model: nn.Module, stage: Stage) -> tuple[str, nn.Module]:
         name, function = stage
         if isinstance(function, Method):
             function = getattr(model.get_submodule(function.path), function.name)
-        return name, _Function(function)
+        return name, FunctionStage(function)
     try:
         return stage, model.get_submodule(stage)
     except AttributeError:

@@ -18,7 +18,7 @@ from suture.graph import operation
 from suture.network import Frozen, Network
 from suture.pieces import Piece
 from suture.preprocess import Prepare, Preprocess, as_floats
-from suture.tracing import _Function
+from suture.tracing import FunctionStage
 
 Shape = tuple[int, ...]
 SENDER, RECEIVER = "sender", "receiver"
@@ -207,7 +207,7 @@ class _Builder:
 
     def _stages(self, x: fx.Node, body: nn.Module, side: str, name: str) -> fx.Node:
         for path, module in _unrolled(body, name):
-            if isinstance(module, _Function):
+            if isinstance(module, FunctionStage):
                 raise FoldError(
                     f"the stage '{path}' of the {side} is a function, so no plain module can hold its layers; make the "
                     "stage a module of the model"

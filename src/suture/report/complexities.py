@@ -10,7 +10,17 @@ from rich.text import Text
 from suture.complexity import COLUMNS
 from suture.errors import DataError
 from suture.report.curves import PLAIN
-from suture.report.figures import _DASHES, WIDTH, Entries, _grid, _legend, _look, place_of, shortened, styled
+from suture.report.figures import (
+    DASHES,
+    WIDTH,
+    Entries,
+    grid_behind,
+    legend_above,
+    look_of,
+    place_of,
+    shortened,
+    styled,
+)
 from suture.report.screen import new_table
 
 _PER_ROW = 3  #: panels beside each other
@@ -46,7 +56,7 @@ def along(table: pd.DataFrame) -> Figure:
         for axes in panels.flat[len(measures) :]:
             axes.set_visible(False)
         longest = _name(panels.flat[: len(measures)], columns, cuts)
-        figure.set_figheight(lines * _TALL + _legend(figure, entries, "") + longest + 0.35)
+        figure.set_figheight(lines * _TALL + legend_above(figure, entries, "") + longest + 0.35)
         figure.supxlabel("cut (input → output)", size=8)
     return figure
 
@@ -99,7 +109,7 @@ def _panel(
         line = held[held["control"] == kind].groupby("receiver_cut")["value"].mean().reindex(cuts)
         if line.isna().all():
             continue
-        colour, marker = _look(kind)
+        colour, marker = look_of(kind)
         plain = kind == PLAIN
         (drawn,) = axes.plot(
             range(len(cuts)),
@@ -115,14 +125,14 @@ def _panel(
     for role, network in zip(("sender", "receiver"), pair, strict=True):
         values = alone.loc[alone["sender"] == network, "value"]
         if len(values):
-            level = axes.axhline(values.mean(), color="black", linewidth=0.8, linestyle=_DASHES[role], zorder=1)
+            level = axes.axhline(values.mean(), color="black", linewidth=0.8, linestyle=DASHES[role], zorder=1)
             entries.append((level, f"{network} alone ({role})"))
     title = _named(held)
     axes.set_title(title.replace(", ", ",\n", 1) if len(title) > 34 else title, size=6.5, pad=3, parse_math=False)
     axes.ticklabel_format(axis="y", style="sci", scilimits=(-3, 4), useMathText=False)
     axes.yaxis.get_offset_text().set_fontsize(6)
     axes.tick_params(labelsize=6.5)
-    _grid(axes)
+    grid_behind(axes)
     return entries
 
 

@@ -53,7 +53,7 @@ class Curve:
         """What the 95 % intervals are over, in words: ``597 test samples``, ``3 stitch seeds``."""
         rows = pd.concat(list(self.lines.values())).dropna(subset=["interval", "stitched_low"])
         records: list[dict[Hashable, Any]] = rows.to_dict("records")
-        return " or ".join(dict.fromkeys(_over(row["interval"], row["n"], row["seeds"]) for row in records))
+        return " or ".join(dict.fromkeys(over_words(row["interval"], row["n"], row["seeds"]) for row in records))
 
 
 _VALUES = [
@@ -137,5 +137,6 @@ def _line(measured: pd.DataFrame, kind: str, cuts: tuple[str, ...]) -> pd.DataFr
     return rows.set_index("receiver_cut").reindex(list(cuts))
 
 
-def _over(interval: str, n: int, seeds: int) -> str:
+def over_words(interval: str, n: int, seeds: int) -> str:
+    """What an interval is over: ``10,000 test samples``, ``3 network seeds``."""
     return f"{n:,} {interval}" if interval == "test samples" else f"{seeds} {interval.removeprefix('t over ')}"

@@ -54,8 +54,9 @@ SERIES = (
     *(("#0072B2", "o"), ("#D55E00", "s"), ("#009E73", "^"), ("#E69F00", "D")),
     *(("#CC79A7", "v"), ("#56B4E9", "P"), ("#882255", "p"), ("#555555", "X")),
 )
-_OTHERS = (("#56B4E9", "P"), ("#000000", "*"), ("#8C6D31", "<"), ("#5254A3", ">"))
-_DASHES: dict[str, Any] = {"receiver": "-", "sender": (0, (4, 2))}
+#: Colour and marker of kinds of trial that are not known.
+OTHERS = (("#56B4E9", "P"), ("#000000", "*"), ("#8C6D31", "<"), ("#5254A3", ">"))
+DASHES: dict[str, Any] = {"receiver": "-", "sender": (0, (4, 2))}  #: of the lines of the parents
 KINDS = ("png", "pdf", "svg")  #: of the files of a figure
 _TIMELESS: dict[str, dict[str, None]] = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}}
 WIDTH = 6.6  #: inches: a page of text
@@ -81,16 +82,16 @@ def curve(table: pd.DataFrame, score: str = "accuracy") -> Figure:
         panels = 2 if shown.plain["penalty"].notna().any() else 1
         figure = Figure(figsize=(WIDTH + (WIDEST - WIDTH) * crowd, 1), layout="constrained")
         axes = figure.subplots(panels, 1, sharex=True, squeeze=False, height_ratios=[2.4, 1][:panels])[:, 0]
-        entries = _scores(axes[0], shown)
+        entries = draw_scores(axes[0], shown)
         if panels == 2:
             _penalties(axes[1], shown)
-        height = _name_cuts(figure, axes[-1], shown) + _legend(figure, entries, shown.intervals)
+        height = name_cuts(figure, axes[-1], shown) + legend_above(figure, entries, shown.intervals)
         figure.set_figheight(height + 2.4 + 0.9 * (panels - 1))
         figure.align_ylabels()
     return figure
 
 
-def _scores(axes: Axes, shown: Curve) -> Entries:
+def draw_scores(axes: Axes, shown: Curve) -> Entries:
     """Draw the parents and every kind of trial; what the legend says of each."""
     scale, unit = (100.0, "%") if shown.percent else (1.0, shown.unit)
     entries: Entries = []
@@ -99,7 +100,7 @@ def _scores(axes: Axes, shown: Curve) -> Entries:
         name = "receiver to itself" if kind == "itself" else name
         entries.append((_line(axes, shown.lines[kind], "stitched", kind, scale), name))
     parents: Entries = []
-    for role, dashes in _DASHES.items():
+    for role, dashes in DASHES.items():
         value = shown.parent(role) * scale
         if np.isfinite(value):
             line = axes.axhline(value, color="black", linewidth=0.8, linestyle=dashes, zorder=1)
@@ -107,7 +108,7 @@ def _scores(axes: Axes, shown: Curve) -> Entries:
     axes.set_ylabel(f"test {shown.score}" + (f" ({unit})" if unit != "raw" else ""), parse_math=False)
     if shown.percent:
         axes.set_ylim(0, 102)
-    _grid(axes)
+    grid_behind(axes)
     return [*entries[:1], *parents, *entries[1:]]
 
 
@@ -118,17 +119,17 @@ def _penalties(axes: Axes, shown: Curve) -> None:
         if kind in shown.lines:
             _line(axes, shown.lines[kind], "penalty", kind, 1.0)
     axes.set_ylabel("penalty" + (f" ({unit})" if unit != "raw" else ""))
-    _grid(axes)
+    grid_behind(axes)
 
 
 def _line(axes: Axes, rows: pd.DataFrame, column: str, kind: str, scale: float) -> Artist:
     """Draw one kind of trial with its band; where a cut has no value, a gap."""
-    colour, marker = _look(kind)
+    colour, marker = look_of(kind)
     plain = kind == PLAIN
     places = np.arange(len(rows))
     value, low, high = (rows[f"{column}{end}"].to_numpy(float) * scale for end in ("", "_low", "_high"))
     axes.fill_between(places, low, high, color=colour, alpha=0.25 if plain else 0.14, linewidth=0, zorder=2)
-    alone = _alone(value)
+    alone = without_neighbour(value)
     axes.vlines(places[alone], low[alone], high[alone], color=colour, alpha=0.6, linewidth=1.5, zorder=2)
     (line,) = axes.plot(
         places,
@@ -142,7 +143,7 @@ def _line(axes: Axes, rows: pd.DataFrame, column: str, kind: str, scale: float) 
     return line
 
 
-def _alone(values: "np.ndarray[Any, np.dtype[np.float64]]") -> "np.ndarray[Any, np.dtype[np.bool_]]":
+def without_neighbour(values: "np.ndarray[Any, np.dtype[np.float64]]") -> "np.ndarray[Any, np.dtype[np.bool_]]":
     """Which values have no neighbour, so that a band between neighbours does not show."""
     there = np.isfinite(values)
     before, after = np.roll(there, 1), np.roll(there, -1)
@@ -155,17 +156,19 @@ def place_of(kind: str) -> int:
     return list(LOOK).index(kind) if kind in LOOK else len(LOOK)
 
 
-def _look(kind: str) -> tuple[str, str]:
-    return LOOK[kind] if kind in LOOK else _OTHERS[sum(map(ord, kind)) % len(_OTHERS)]
+def look_of(kind: str) -> tuple[str, str]:
+    """The colour and the marker of a kind of trial; one that is not known has the same ones every time."""
+    return LOOK[kind] if kind in LOOK else OTHERS[sum(map(ord, kind)) % len(OTHERS)]
 
 
-def _grid(axes: Axes) -> None:
+def grid_behind(axes: Axes) -> None:
+    """Draw the horizontal lines of a grid behind the data."""
     axes.margins(x=0.02)
     axes.grid(axis="y", linewidth=0.4, alpha=0.5)
     axes.set_axisbelow(True)
 
 
-def _name_cuts(figure: Figure, axes: Axes, shown: Curve) -> float:
+def name_cuts(figure: Figure, axes: Axes, shown: Curve) -> float:
     """Name every cut below the axis, as flat and as large as there is room; of very many, every second or third.
 
     The height of all that, in inches.
@@ -195,7 +198,7 @@ def shortened(name: str, longest: int = 40) -> str:
     return name if len(name) <= longest else f"{name[: longest // 2]}…{name[-longest // 2 + 1 :]}"
 
 
-def _legend(figure: Figure, entries: Entries, intervals: str) -> float:
+def legend_above(figure: Figure, entries: Entries, intervals: str) -> float:
     """Name the lines above the axes, in as many columns as their names leave room for; the height in inches."""
     names = [fill(name, _LETTERS) for _, name in entries]
     longest = max(len(line) for name in names for line in name.splitlines())

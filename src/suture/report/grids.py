@@ -54,7 +54,7 @@ def matrix_tables(table: pd.DataFrame, score: str = "accuracy", width: int = 80)
     pairs = [(sender, receiver) for sender in shown.senders for receiver in shown.receivers]
     parts: list[Table | str] = []
     for sender, receiver in pairs if len(pairs) <= _PAIRS else ():
-        drawn = _fitting(shown, sender, receiver, width)
+        drawn = fitting_tables(shown, sender, receiver, width)
         name: list[Table | str] = [f"{sender.name} → {receiver.name}"] if not shown.single else []
         parts += [*([""] if parts else []), *name, *drawn] if drawn else []
     if not parts:
@@ -161,7 +161,7 @@ def _value(value: float, shown: Matrix) -> str:
     return f"{100 * value:.1f} %" if shown.percent else f"{value:.3f}{'' if shown.unit == 'raw' else ' ' + shown.unit}"
 
 
-def _fitting(shown: Matrix, sender: Block, receiver: Block, width: int) -> list[Table | str]:
+def fitting_tables(shown: Matrix, sender: Block, receiver: Block, width: int) -> list[Table | str]:
     """The tables of one pair in the widest form that has room; none where there is no such form."""
     cuts = receiver.cuts
     broken = [cut.replace(".", ".\n") for cut in cuts]

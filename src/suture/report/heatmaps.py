@@ -143,7 +143,7 @@ class _Drawing:
             self._parted(self.shown.senders, axes.axhline, height)
             for sender, receiver in product(self.shown.senders, self.shown.receivers):
                 thick = min(max(0.1 * width, 0.35), 0.9)
-                axes.add_line(Line2D(*_staircase(sender, receiver), linewidth=thick, **_DIAGONAL))
+                axes.add_line(Line2D(*staircase(sender, receiver), linewidth=thick, **_DIAGONAL))
 
     def _parted(self, blocks: tuple[Block, ...], line: Callable[..., Line2D], cell: float, stages: bool = True) -> None:
         """Draw the lines between networks, and between their stages, whose cells are ``cell`` points long."""
@@ -260,7 +260,7 @@ def _stages(block: Block) -> Iterator[int]:
             yield block.start + i
 
 
-def _staircase(sender: Block, receiver: Block) -> tuple[list[int], list[int]]:
+def staircase(sender: Block, receiver: Block) -> tuple[list[int], list[int]]:
     """The line right of the cells whose sender cut is at least as deep as the receiver's."""
     reach = late_to_early(sender, receiver).sum(1)
     x, y = [receiver.start], [sender.start]

@@ -16,7 +16,7 @@ from suture.depth import Numbers
 from suture.network import Network
 from suture.onsets import CONVEYED, Onset, Way, onset
 from suture.report.curves import PLAIN
-from suture.report.figures import LOOK, WIDTH, Entries, _alone, _grid, _legend, shortened, styled
+from suture.report.figures import LOOK, WIDTH, Entries, grid_behind, legend_above, shortened, styled, without_neighbour
 from suture.report.screen import new_table
 from suture.table import summary
 from suture.traits import Trait
@@ -36,7 +36,7 @@ def localisation(
     ring, and where the trait lies is marked behind. Raises ``DataError`` where ``onset`` does.
     """
     found = onset(table, trait, bearer, plain)
-    lines = dict(_controls(table, found))
+    lines = dict(control_shares(table, found))
     with styled():
         figure = Figure(figsize=(WIDTH, 1), layout="constrained")
         panels = figure.subplots(2, 1, sharex=True, sharey=True)
@@ -49,7 +49,7 @@ def localisation(
         shown: Entries = [(entries.pop(name), name) for name in first if name in entries]
         shown += [(artist, name) for name, artist in entries.items()]
         over = "test samples or seeds"
-        figure.set_figheight(height + _legend(figure, shown, over) + 3.6)
+        figure.set_figheight(height + legend_above(figure, shown, over) + 3.6)
         figure.supylabel(f"conveyed of {found.trait} (%)", size=8, parse_math=False)
     return figure, found
 
@@ -110,7 +110,7 @@ def _panel(
             places, 100 * shares, color=shade, marker=sign, markersize=2.6, linewidth=0.7, alpha=0.55, zorder=2
         )
     axes.fill_between(places, low, high, color=colour, alpha=0.25, linewidth=0, zorder=2)
-    alone = _alone(value)
+    alone = without_neighbour(value)
     axes.vlines(places[alone], low[alone], high[alone], color=colour, alpha=0.6, linewidth=1.5, zorder=2)
     style: dict[str, Any] = {"color": colour, "marker": marker, "markersize": 4, "linewidth": 1.8, "zorder": 4}
     (entries[" → ".join(ends)],) = axes.plot(places, value, **style)
@@ -118,7 +118,7 @@ def _panel(
     axes.axhline(100 * CONVEYED, color="0.6", linewidth=0.6, linestyle=":", zorder=1)
     axes.set_ylim(*(100 * end for end in _ENDS))
     axes.set_title(f"{' → '.join(ends)}: {way.verdict}", size=8, loc="left", parse_math=False)
-    _grid(axes)
+    grid_behind(axes)
     return entries
 
 
@@ -146,7 +146,7 @@ def _mark(axes: Axes, found: Onset, way: Way, value: Numbers, entries: dict[str,
     axes.set_xlim(-0.5, len(way.cuts) - 0.5)
 
 
-def _controls(table: pd.DataFrame, found: Onset) -> Iterator[tuple[bool, dict[str, Numbers]]]:
+def control_shares(table: pd.DataFrame, found: Onset) -> Iterator[tuple[bool, dict[str, Numbers]]]:
     """The shares that controls convey, by kind, at the bearer's cuts: where it sends, and where it receives."""
     rows = table[(table["score"] == found.trait) & (table["status"] == "ok")]
     means = summary(rows)

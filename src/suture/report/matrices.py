@@ -103,15 +103,15 @@ def arrange(table: pd.DataFrame, score: str = "accuracy") -> Matrix:
     receivers = _blocks(pd.concat([held, apart]), "receiver")
     panels = {kind: held[held["control"] == kind] for kind in sorted(dict.fromkeys(held["control"]), key=bool)}
     strips = {kind: apart[apart["control"] == kind] for kind in dict.fromkeys(apart["control"])}
-    failed = {kind: _laid(rows, "failed", senders, receivers) > 0 for kind, rows in panels.items()}
-    failed |= {kind: _laid_flat(rows, "failed", receivers) > 0 for kind, rows in strips.items()}
+    failed = {kind: laid_out(rows, "failed", senders, receivers) > 0 for kind, rows in panels.items()}
+    failed |= {kind: laid_flat(rows, "failed", receivers) > 0 for kind, rows in strips.items()}
     return Matrix(
         score=score,
         unit=str(pd.concat([held, apart])["unit"].iloc[0]),
         senders=senders,
         receivers=receivers,
-        panels={kind: _laid(rows, "stitched", senders, receivers) for kind, rows in panels.items()},
-        strips={kind: _laid_flat(rows, "stitched", receivers) for kind, rows in strips.items()},
+        panels={kind: laid_out(rows, "stitched", senders, receivers) for kind, rows in panels.items()},
+        strips={kind: laid_flat(rows, "stitched", receivers) for kind, rows in strips.items()},
         failed=failed,
         parents={
             kind: (_alone(rows, "sender", senders), _alone(rows, "receiver", receivers))
@@ -143,13 +143,14 @@ def _blocks(held: pd.DataFrame, role: str) -> tuple[Block, ...]:
     return tuple(blocks)
 
 
-def _places(blocks: tuple[Block, ...]) -> dict[tuple[str, str], int]:
+def places_of(blocks: tuple[Block, ...]) -> dict[tuple[str, str], int]:
+    """The row or column of each network and cut."""
     return {(block.name, cut): block.start + i for block in blocks for i, cut in enumerate(block.cuts)}
 
 
-def _laid(rows: pd.DataFrame, column: str, senders: tuple[Block, ...], receivers: tuple[Block, ...]) -> Numbers:
+def laid_out(rows: pd.DataFrame, column: str, senders: tuple[Block, ...], receivers: tuple[Block, ...]) -> Numbers:
     """A column of the cells at their places; nan where there is no cell."""
-    down, across = _places(senders), _places(receivers)
+    down, across = places_of(senders), places_of(receivers)
     laid = np.full((len(down), len(across)), np.nan)
     i = [down[key] for key in zip(rows["sender"], rows["sender_cut"], strict=True)]
     j = [across[key] for key in zip(rows["receiver"], rows["receiver_cut"], strict=True)]
@@ -157,8 +158,9 @@ def _laid(rows: pd.DataFrame, column: str, senders: tuple[Block, ...], receivers
     return laid
 
 
-def _laid_flat(rows: pd.DataFrame, column: str, receivers: tuple[Block, ...]) -> Numbers:
-    across = _places(receivers)
+def laid_flat(rows: pd.DataFrame, column: str, receivers: tuple[Block, ...]) -> Numbers:
+    """A column of what has no sender, at the places of the receivers' cuts; nan where there is none."""
+    across = places_of(receivers)
     laid = np.full(len(across), np.nan)
     laid[[across[key] for key in zip(rows["receiver"], rows["receiver_cut"], strict=True)]] = rows[column].to_numpy(
         float

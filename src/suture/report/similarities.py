@@ -20,8 +20,18 @@ from suture.depth import Numbers
 from suture.errors import DataError
 from suture.indices import READY
 from suture.report.curves import PLAIN, Curve, arrange, without_sender
-from suture.report.figures import SMALLEST, WIDTH, Entries, _grid, _legend, _name_cuts, _scores, shortened, styled
-from suture.report.grids import _fitting
+from suture.report.figures import (
+    SMALLEST,
+    WIDTH,
+    Entries,
+    draw_scores,
+    grid_behind,
+    legend_above,
+    name_cuts,
+    shortened,
+    styled,
+)
+from suture.report.grids import fitting_tables
 from suture.report.matrices import Block, Matrix
 
 #: Colours, markers and dashes of indices, one after another (Okabe & Ito).
@@ -49,7 +59,7 @@ def tables(similarities: pd.DataFrame, width: int = 80) -> list[Table | str]:
     """Show the values of each index; ``width`` is that of the screen. Raises ``DataError`` where the table is none."""
     parts: list[Table | str] = []
     for name, shown in _matrices(similarities).items():
-        drawn = _fitting(shown, shown.senders[0], shown.receivers[0], width)
+        drawn = fitting_tables(shown, shown.senders[0], shown.receivers[0], width)
         cells = f"{shown.plain.shape[0]} × {shown.plain.shape[1]} cells have no room on a screen of {width} columns"
         parts += [*([""] if parts else []), f"{name}{_means(name)}", *(drawn or [f"{cells}; the figure shows them"])]
     return parts
@@ -93,9 +103,9 @@ def along(table: pd.DataFrame, similarities: pd.DataFrame, score: str = "accurac
     with styled():
         figure = Figure(figsize=(WIDTH, 1), layout="constrained")
         upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[1.6, 1])
-        entries = _scores(upper, shown)
+        entries = draw_scores(upper, shown)
         height = _below(figure, _indices(lower, lines))
-        height += _name_cuts(figure, lower, shown) + _legend(figure, entries, shown.intervals)
+        height += name_cuts(figure, lower, shown) + legend_above(figure, entries, shown.intervals)
         figure.set_figheight(height + 4.0)
         figure.align_ylabels()
     return figure
@@ -113,7 +123,7 @@ def _indices(axes: Axes, lines: dict[str, Numbers]) -> Entries:
     low, high = min(0.0, float(np.nanmin(every))), max(1.0, float(np.nanmax(every)))
     axes.set_ylim(low - 0.03 * (high - low), high + 0.03 * (high - low))
     axes.set_ylabel("index")
-    _grid(axes)
+    grid_behind(axes)
     return entries
 
 

@@ -22,7 +22,7 @@ from suture.errors import CutError
 from suture.network import Frozen, Network
 from suture.pieces import Piece
 from suture.stitches.base import Shape, Stitch
-from suture.tracing import _Function
+from suture.tracing import FunctionStage
 
 
 @final
@@ -108,4 +108,4 @@ class Training(nn.Module):
 
 
 def _is_method(module: nn.Module) -> bool:
-    return isinstance(module, _Function) and isinstance(getattr(module.function, "__self__", None), nn.Module)
+    return isinstance(module, FunctionStage) and isinstance(getattr(module.function, "__self__", None), nn.Module)

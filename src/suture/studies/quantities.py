@@ -32,7 +32,8 @@ TRIALS, SIMILARITIES, COMPLEXITIES, NETWORKS, FOLDS = "trials", "similarities", 
 Tables = Mapping[str, pd.DataFrame]
 """What a study measured: tables by kind, each with a column ``network_seed``."""
 
-_PERCENT = ("stitched", "stitched_low", "stitched_high", "sender_score", "receiver_score", "accuracy")
+#: Columns that hold fractions and are shown in %.
+PERCENT = ("stitched", "stitched_low", "stitched_high", "sender_score", "receiver_score", "accuracy")
 _CELL = ("sender", "receiver", "sender_cut", "receiver_cut", "control", "fit_data", "score_data", "index", "measure")
 
 
@@ -154,7 +155,7 @@ def _suits(pattern: str) -> Callable[[str], bool]:
 def cells(rows: pd.DataFrame, column: str) -> pd.DataFrame:
     """A row per seed and cell, with its ``value``, and the depths where there are any: stitch seeds are averaged."""
     values = rows[column].astype("float64")
-    if column in _PERCENT and "unit" in rows:
+    if column in PERCENT and "unit" in rows:
         values = values.where(rows["unit"] != "fraction", 100 * values)
     keys = ["network_seed", *(name for name in _CELL if name in rows)]
     depths = [name for name in ("sender_depth", "receiver_depth") if name in rows]

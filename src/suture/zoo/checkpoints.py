@@ -34,7 +34,7 @@ def load_checkpoint(model: nn.Module, path: str | Path) -> None:
     finite.
     """
     path = Path(path).expanduser()
-    state = _state_dict(_read(path), path)
+    state = _state_dict(read_tensors(path), path)
     expected = model.state_dict()
     if not all(name.startswith(_PARALLEL) for name in expected):
         state = _without_parallel(state)
@@ -43,7 +43,8 @@ def load_checkpoint(model: nn.Module, path: str | Path) -> None:
     model.load_state_dict(state)
 
 
-def _read(path: Path) -> object:
+def read_tensors(path: Path) -> object:
+    """What a file of weights holds, tensors only: nothing is unpickled. Raises ``CheckpointError`` where it cannot."""
     if path.suffix != ".safetensors" and path.suffix not in _PICKLED:
         raise CheckpointError(
             f"{path} has the suffix {path.suffix!r}; a checkpoint ends in .safetensors, "

@@ -12,9 +12,9 @@ from suture.onsets import Onset
 from suture.report import curves, matrices
 from suture.report.curves import PLAIN, Curve, without_sender
 from suture.report.figures import place_of
-from suture.report.heatmaps import _staircase
+from suture.report.heatmaps import staircase
 from suture.report.html.charts import PENALTY, SCORE, SIMILARITY, Chart, Line, Measure
-from suture.report.localisations import _controls
+from suture.report.localisations import control_shares
 from suture.report.matrices import Matrix
 from suture.table import summary
 
@@ -131,7 +131,7 @@ def matrix(table: pd.DataFrame, similarities: pd.DataFrame | None = None) -> Cha
         _names(first, "senders"),
         ("receiver cut", "sender cut"),
         _alone(first),
-        tuple(_staircase(s, r) for s in first.senders for r in first.receivers),
+        tuple(staircase(s, r) for s in first.senders for r in first.receivers),
         (tuple(b.stop for b in first.senders[:-1]), tuple(b.stop for b in first.receivers[:-1])),
     )
 
@@ -174,7 +174,9 @@ def _of_matrix(shown: Matrix, table: pd.DataFrame) -> Iterator[Measure]:
 
 
 def _over(means: pd.DataFrame) -> str:
-    units = (curves._over(*row) for row in means[["interval", "n", "seeds"]].drop_duplicates().itertuples(index=False))
+    units = (
+        curves.over_words(*row) for row in means[["interval", "n", "seeds"]].drop_duplicates().itertuples(index=False)
+    )
     return " or ".join(dict.fromkeys(units))
 
 
@@ -186,15 +188,15 @@ def _cells(shown: Matrix, means: pd.DataFrame, kind: str, column: str, scale: fl
     def laid(end: str) -> Numbers:
         name = f"{column}{end}"
         if strip:
-            return matrices._laid_flat(rows, name, shown.receivers) * scale
-        return matrices._laid(rows, name, shown.senders, shown.receivers).ravel() * scale
+            return matrices.laid_flat(rows, name, shown.receivers) * scale
+        return matrices.laid_out(rows, name, shown.senders, shown.receivers).ravel() * scale
 
     failed = shown.failed[kind].ravel()
     return Line(kind, _called(kind, "trained sender"), laid(""), laid("_low"), laid("_high"), failed, strip)
 
 
 def _indices_of(shown: Matrix, similarities: pd.DataFrame) -> Iterator[Measure]:
-    places = {side: matrices._places(getattr(shown, side)) for side in ("senders", "receivers")}
+    places = {side: matrices.places_of(getattr(shown, side)) for side in ("senders", "receivers")}
     for index, rows in similarities.groupby("index", sort=False):
         laid = np.full((len(places["senders"]), len(places["receivers"])), np.nan)
         for row in rows.itertuples():
@@ -241,7 +243,7 @@ def _cuts_of(found: pd.DataFrame, role: str) -> list[tuple[object, object]]:
 def localisation(table: pd.DataFrame, found: Onset) -> Chart:
     """Arrange what every cut of the bearer conveys of a trait, both ways, with controls."""
     cuts = tuple(dict.fromkeys((*found.sending.cuts, *found.receiving.cuts)))
-    controls = dict(_controls(table, found))
+    controls = dict(control_shares(table, found))
     measures = []
     for way, start, end in (
         (found.sending, found.bearer, found.plain),

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from suture.depth import Mask, Numbers
-from suture.report.figures import _OTHERS, LOOK, SERIES
+from suture.report.figures import LOOK, OTHERS, SERIES
 from suture.report.readings import unsigned_zero
 
 SCORE, PENALTY, SIMILARITY = "Score", "Penalty", "Similarity"  #: what a measure shows
@@ -164,7 +164,7 @@ def _look(line: Line, place: int) -> dict[str, Any]:
     elif line.kind.startswith("#"):
         colour, marker = SERIES[place % len(SERIES)]
     else:
-        colour, marker = LOOK[line.kind] if line.kind in LOOK else _OTHERS[sum(map(ord, line.kind)) % len(_OTHERS)]
+        colour, marker = LOOK[line.kind] if line.kind in LOOK else OTHERS[sum(map(ord, line.kind)) % len(OTHERS)]
     return {"colour": _shades(colour), "marker": _SYMBOLS[marker], "dash": "solid" if dashes == "-" else "dash"}
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from suture.errors import DataError
-from suture.explain import _share, _spread
+from suture.explain import share_of, spread_words
 from suture.report.html.arranged import scores_of
 from suture.report.html.charts import SCORE, Chart, Line, Measure
 from suture.report.html.runs import Run
@@ -147,9 +147,9 @@ def _said(score: str, one: Pair, other: Pair, names: tuple[str, str]) -> list[st
     said = []
     for where, word in ((ahead.low > 0, "better"), (ahead.high < 0, "worse")):
         if where.any():
-            said.append(f"{names[1]} is certainly {word} than {names[0]} at {_share(one, where)}.")
+            said.append(f"{names[1]} is certainly {word} than {names[0]} at {share_of(one, where)}.")
     if not said:
         said = [f"At none of {len(one.labels)} {one.many} are the two certainly different in {score}."]
-    largest = _spread(one, ahead, most, signed=True)
+    largest = spread_words(one, ahead, most, signed=True)
     place = one.labels[most]
     return [*said, f"The largest difference in {score} is {largest}, at {place} (positive: {names[1]} is better)."]

@@ -10,7 +10,7 @@ from suture.errors import DataError
 from suture.report.html.charts import Chart, Line, Measure
 from suture.report.study_groups import looks_of
 from suture.studies import Panel, Study, Where
-from suture.studies.quantities import _PERCENT, Tables, cells
+from suture.studies.quantities import PERCENT, Tables, cells
 
 _OVER = "pairs of networks (their range)"
 
@@ -46,7 +46,7 @@ Arranged = tuple[tuple[str, ...], tuple[str, ...], tuple[Line, ...], tuple[str, 
 
 
 def _measure(panel: Panel, lines: tuple[Line, ...], levels: dict[str, float]) -> Measure:
-    percent, cost = panel.column in _PERCENT, panel.column.startswith("penalty")
+    percent, cost = panel.column in PERCENT, panel.column.startswith("penalty")
     name, _, unit = panel.label.rstrip("])").replace("(", "[").partition("[")
     unit = unit.strip() or ("%" if percent else "pp" if cost else "")
     digits = 1 if unit in ("%", "pp") else 3

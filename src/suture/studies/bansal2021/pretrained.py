@@ -30,7 +30,7 @@ from torch import Tensor, nn
 from suture.errors import CheckpointError, SutureError
 from suture.network import Network
 from suture.preprocess import Preprocess
-from suture.zoo.checkpoints import _read
+from suture.zoo.checkpoints import read_tensors
 
 RESNET50, IMAGENET = "SUTURE_RESNET50", "SUTURE_IMAGENET"
 SELF_SUPERVISED = ("SimCLR", "SwAV", "DINO")
@@ -91,7 +91,7 @@ def filled(model: nn.Module, path: Path) -> nn.Module:
     once, or not all of it.
     """
     wanted = model.state_dict()
-    found = dict(_flat(_read(path)))
+    found = dict(_flat(read_tensors(path)))
     starts = [key.removesuffix("conv1.weight") for key in found if key.endswith("conv1.weight")]
     starts = [start for start in starts if found[f"{start}conv1.weight"].shape == wanted["conv1.weight"].shape]
     if len(starts) != 1:
