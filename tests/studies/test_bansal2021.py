@@ -7,16 +7,18 @@ from torch import nn
 
 from suture.data import Samples, load_data
 from suture.errors import CheckpointError, DataError, SutureError
+from suture.fits import Fast, Logistic
 from suture.folding import foldable_cuts
 from suture.indices import linear_cka
 from suture.network import Network
+from suture.recipes import bansal2021
 from suture.studies.bansal2021 import STUDIES, pretrained
-from suture.studies.bansal2021.bycut import Agreement, AtBest, Gap, Moves, Run
 from suture.studies.bansal2021.folds import difference, folds_of
 from suture.studies.bansal2021.invariance import CHANGED, COORDINATES, WEIGHT, changed, gaussian
 from suture.studies.bansal2021.plans import accuracy_of
+from suture.studies.bycut import Agreement, AtBest, Gap, Jointly, Moves, Run
 from suture.studies.quantities import Where
-from suture.studies.scale import scale_named
+from suture.studies.scale import scale_named, stand_in
 from suture.zoo import mlp, resnet, resnet50
 
 CUTS = ("one", "two", "three")
@@ -55,6 +57,7 @@ TABLE = table(
         (Gap(read("A", "P"), largest=True), [40, 40]),
         (Moves(read("A", "Q")), [4, 0]),
         (Moves(read("A", "P", "Q")), [40, 40]),
+        (Jointly(read("A", "P")), [75, 69]),
         (Agreement(read("A", "P")), [-0.5, -1]),
         (Run(read("A", column="penalty"), most=10), [2, 2]),
         (Run(read("A", column="penalty"), most=20, last=True), [3, 0]),
@@ -234,3 +237,18 @@ def test_what_imagenet_needs_is_said_before_anything_runs(tmp_path, monkeypatch)
 def test_every_row_of_the_paper_has_its_study():
     rows = "2A 2A-disjoint 2A-random 5 2B 6 3A 2C 3B 3C 4 7 8 9 probe invariance fold"
     assert {study.id for study in STUDIES} == {f"bansal-{row}" for row in rows.split()}
+
+
+@pytest.mark.parametrize("name", ["2A-random", "3A", "4", "9", "probe", "invariance"])
+def test_at_the_papers_scale_every_seam_is_fitted_by_the_papers_recipe_too(name):
+    study = next(study for study in STUDIES if study.id == f"bansal-{name}")
+    (part, *_) = study.plan(scale_named("paper", stand_in))
+    data = stand_in("cifar10")
+    a, b = (Network(resnet(blocks=(2, 2, 2, 2), width=2), example=data.example, name=one) for one in "AB")
+    trials = part.make(a, b)
+    kinds = {label: {str(t.fit) for t in trials if t.control == label} for label in {t.control for t in trials}}
+    both = {str(Fast()), str(bansal2021)}
+    probed = {"linear probe": {str(Logistic())}} if name == "probe" else {}
+    untrained = {"untrained sender": both} if name == "2A-random" else {}
+    assert kinds == {"": both} | probed | untrained
+    assert len(trials) == len({(t.sender.name, t.sender_cut, t.receiver_cut, t.control, str(t.fit)) for t in trials})

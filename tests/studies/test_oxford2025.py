@@ -231,16 +231,24 @@ def test_the_four_accuracies_of_robustness_are_read_apart() -> None:
 
 
 def test_untrained_networks_must_stay_at_chance() -> None:
-    control = {"control": "untrained both", "fit_data": NAMES[TRUE]}
-    at = trials([0.1, 0.1, 0.1, 0.1, 0.3], score=ON_CARS, sender="untrained cnn", **control)
-    more = trials([0.1, 0.1, 0.1, 0.1, 0.15], score=ON_TRUCKS, sender="untrained cnn", **control)
-    found = decided(claims.controlled(), at, more)
-    assert [verdict for verdict, _ in found.values()] == [
+    control = {"control": "untrained both", "fit_data": NAMES[TRUE], "sender": "untrained cnn"}
+    at = trials([0.1, 0.1, 0.1, 0.1, 0.3], score=ON_CARS, **control)
+    more = trials([0.1, 0.1, 0.1, 0.1, 0.15], score=ON_TRUCKS, **control)
+    every = trials([0.1, 0.1, 0.1, 0.1, 0.4], **control)
+    assert verdicts(claims.controlled(), at, more, every) == [
         "not measured",
         "not reproduced",
         "reproduced",
         *["not measured"] * 2,
     ]
+
+
+def test_a_network_that_calls_everything_a_car_has_learned_nothing_of_cars() -> None:
+    control = {"control": "untrained both", "fit_data": NAMES[TRUE], "sender": "untrained cnn"}
+    cars = trials([1.0, 0.0, 0.1, 0.1, 0.1], score=ON_CARS, **control)
+    every = trials([0.1, 0.1, 0.12, 0.1, 0.1], **control)
+    found = decided(claims.controlled(), cars, every)
+    assert found[next(words for words in found if "cars, CNN" in words)] == ("reproduced", pytest.approx(10.1))
 
 
 def complexity(values: Sequence[float], cuts: Sequence[str], measure: str, sender: str, receiver: str) -> pd.DataFrame:

@@ -11,6 +11,7 @@ from suture.data.variants import Half, Subset
 from suture.errors import SutureError
 from suture.fits import Fast
 from suture.studies import Scale, scale_named
+from suture.studies.making import pairs
 from suture.studies.scale import EPOCHS, FEW, MANY, PAPER, SCALES, SMALL, TINY, Name, entry, scaled, stand_in
 from suture.zoo.building import resolve
 from suture.zoo.ledger import LEDGER, Entry, models
@@ -84,6 +85,27 @@ def test_seeds() -> None:
     assert small.seeds("cnn", "resnet18") == (0, 1, 2)
     assert small.seeds("cnn no trucks B", "cnn") == ()
     assert tiny.seeds("cnn no trucks B") == (5, 6)
+
+
+def test_the_papers_scale_has_seeds_enough_for_an_interval() -> None:
+    small, paper = (scale_named(name, stand_in) for name in ("small", "paper"))
+    assert (small.seeds("resnet18 w2"), paper.seeds("resnet18 w2")) == ((0, 1), (0, 1, 2))
+    assert paper.seeds("cnn") == (0, 1, 2, 3, 4)
+
+
+@pytest.mark.parametrize(
+    ("sender", "receiver", "joined"),
+    [
+        ("resnet18", "resnet18", [(0, 1), (1, 2), (2, 0)]),
+        ("resnet18 w0.25", "resnet18 w2", [(0, 1), (1, 0)]),
+        ("resnet18 w2", "resnet18 w0.25", [(0, 1), (1, 2)]),
+        ("resnet18", "resnet34", [(0, 0)]),
+    ],
+)
+def test_no_network_is_twice_on_one_side_of_the_pairs(
+    sender: str, receiver: str, joined: list[tuple[int, int]]
+) -> None:
+    assert pairs(scale_named("small", stand_in), sender, receiver) == joined
 
 
 def test_a_name_that_is_not_there() -> None:

@@ -18,7 +18,8 @@ from suture.report import figures
 from suture.report.html.charts import Chart
 from suture.report.html.panels import charts
 from suture.report.studies import figure
-from suture.report.study_tables import number
+from suture.report.study_tables import number, written
+from suture.studies import Figure as Read
 from suture.studies import Panel, Study, Where
 from suture.table import COLUMNS
 
@@ -346,3 +347,24 @@ def test_other_tables_are_drawn_too() -> None:
 )  # fmt: skip
 def test_numbers_have_the_digits_that_tell_something(value: float, said: str) -> None:
     assert number(value) == said
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "high", "unit", "said"),
+    [
+        (1.4, 0.9, 1.9, "pp", "1.40 pp [0.90, 1.90]"),
+        (-0.44, -0.97, 0.0865, "pp", "-0.44 pp [-0.97, 0.09]"),
+        (5.66, -8.12, 19.4, "pp", "5.7 pp [-8.1, 19.4]"),
+        (0.99693, 0.99658, 0.99728, "ratio", "0.9969 ratio [0.9966, 0.9973]"),
+        (-2.236e7, -2.25e7, -2.23e7, "bits", "-22.4 Mbits [-22.5, -22.3]"),
+        (0.0, 0.0, 0.0, "%", "0.0 % [0.0, 0.0]"),
+        (100.0, 100.0, 100.0, "%", "100.0 % [100.0, 100.0]"),
+        (2.28e-10, -1.95e-10, 6.51e-10, "", "2.28e-10 [-1.95e-10, 6.51e-10]"),
+        (float("inf"), 1.0, 2.0, "", "inf [1.00, 2.00]"),
+        (3.1, float("nan"), float("nan"), "pp", "3.10 pp"),
+    ],
+)  # fmt: skip
+def test_a_figure_and_its_interval_have_the_same_digits(
+    value: float, low: float, high: float, unit: str, said: str
+) -> None:
+    assert written(Read(value, low, high, 3), unit) == said

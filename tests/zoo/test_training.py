@@ -1,5 +1,7 @@
 """Training by recipe: reproducible, augmented as asked, and as good as it says."""
 
+import subprocess
+import sys
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -13,6 +15,7 @@ from suture.recipes import SGD, Adam, Constant, OneCycle, Optimiser
 from suture.zoo import convnet
 from suture.zoo.recipes import DIGITS
 from suture.zoo.training import CropFlip, Recipe, train
+from suture.zoo.training.layout import layout_for
 from trained import accuracy, digits, state_bits
 
 SHORT = Recipe(epochs=2, batch=64, augment=CropFlip(1))
@@ -156,3 +159,65 @@ def test_augmentation_is_drawn_anew_for_every_batch_of_every_epoch():
 def test_the_digits_recipe_reads_digits():
     model = train(lambda: convnet(width=8), digits().fit, DIGITS, seed=0)
     assert accuracy(model, digits().score.images.float() / 255, digits().score.labels) > 0.95
+
+
+# --- in memory --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("channels", "kernel", "stride", "capability", "layout"),
+    [
+        (4, 1, 2, "AVX2", torch.contiguous_format),
+        (4, 1, 2, "DEFAULT", torch.contiguous_format),
+        (4, 1, 2, "AVX512", torch.channels_last),
+        (1, 1, 2, "AVX2", torch.channels_last),
+        (8, 1, 2, "AVX2", torch.channels_last),
+        (4, 3, 2, "AVX2", torch.channels_last),
+        (4, 1, 1, "AVX2", torch.channels_last),
+    ],
+)
+def test_channels_are_last_but_where_a_gradient_would_overrun_its_memory(
+    channels, kernel, stride, capability, layout, monkeypatch
+):
+    monkeypatch.setattr("torch.backends.cpu.get_cpu_capability", lambda: capability)
+    model = nn.Sequential(nn.Conv2d(channels, 16, kernel, stride))
+    assert layout_for(model, torch.device("cpu")) == layout
+    assert layout_for(model, torch.device("cuda")) == torch.channels_last
+
+
+def test_a_narrow_residual_network_trains_to_the_weights_that_plain_pytorch_reaches():
+    """In a process of its own, since what this guards against ends the process."""
+    done = subprocess.run([sys.executable, "-c", _NARROW], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-500:]
+
+
+_NARROW = """
+import copy
+import torch
+from torch import nn
+from suture import Samples
+from suture.recipes import SGD, Constant
+from suture.zoo import NETWORKS
+from suture.zoo.training import Recipe, train
+
+made = torch.Generator().manual_seed(0)
+images = torch.rand(32, 3, 16, 16, generator=made)
+labels = torch.randint(0, 10, (32,), generator=made)
+samples = Samples("noise", images, labels, tuple(map(str, range(10))))
+kept = []
+
+def build():
+    kept.append(NETWORKS["resnet"](blocks=(1, 1, 1), width=4))
+    kept.append(copy.deepcopy(kept[0]).double().train())
+    return kept[0]
+
+trained = train(build, samples, Recipe(steps=3, batch=32, optimiser=SGD(lr=0.1), schedule=Constant()), seed=0)
+plain = kept[1]
+descent = torch.optim.SGD(plain.parameters(), lr=0.1, momentum=SGD(lr=0.1).momentum)
+for _ in range(3):
+    descent.zero_grad()
+    nn.functional.cross_entropy(plain(images.double()), labels).backward()
+    descent.step()
+for ours, theirs in zip(trained.parameters(), plain.parameters(), strict=True):
+    torch.testing.assert_close(ours.double(), theirs, rtol=1e-3, atol=1e-4)
+"""

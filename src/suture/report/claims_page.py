@@ -33,7 +33,7 @@ _VERDICTS: tuple[Verdict, ...] = ("reproduced", "not reproduced", "undecided", R
 _WORDS = {"reproduced": "**reproduced**", "not reproduced": "**not reproduced**", REPORTED: "report"}
 _BLOCK = re.compile(r"(<!-- study: (\S+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 _MINUS = re.compile(r"(?<![\w.])-(?=\d)")
-_HEADS = ("claim", "in the paper", "paper's figure", "here", "threshold", "verdict")
+_HEADS = ("claim", "where in the paper", "the paper's value", "our value", "threshold", "verdict")
 
 RULES = f"""\
 Every claim is one quantity with one threshold, and a program decides it.
@@ -46,11 +46,14 @@ Every claim is one quantity with one threshold, and a program decides it.
 - **"At every cut"** is a statement about the worst cut: the worst cut of each pair is what enters the interval.
 - **"No worse than", "at least the baseline" and "= 1.0"** have a margin of {MARGIN} percentage points in the claim's
   favour.
-- **†** marks a threshold that is ours, since the paper gives a direction and no number.
+- **†** marks a threshold that is ours, since the paper gives no exact one.
 - A **report** has no threshold and no verdict; its figure is shown.
-- An experiment is as good as its worst claim: one claim that is not reproduced makes it so, then one undecided.
+- An experiment has the verdict of its worst claim: not reproduced before undecided before reproduced.
+- Pairs go round in a circle of seeds, so a network is in two of them, and pairs are not wholly independent: intervals
+  may be somewhat too narrow. Intervals of accuracies and shares are not cut at 0 and 100 %, those of correlations are
+  at −1 and 1.
 
-The *penalty* is the stitched network's test error less the receiver's own, in percentage points (pp), so positive is
+The *penalty* is the stitched network's test error minus the receiver's own, in percentage points (pp), so positive is
 worse. The *sender* gives the first layers, the *receiver* the last."""
 
 
@@ -216,7 +219,7 @@ def _block(study: Study, results: Results, drawn: bool) -> str:
     lines = [_line(one) for one in made] if made is not None else [_unmeasured(claim) for claim in study.claims]
     parts += [_grid(_HEADS, lines), _roles(study.claims)]
     if any(claim.ours for claim in study.claims):
-        parts.append("† Our threshold: the paper gives a direction and no number.")
+        parts.append("† Our threshold: the paper gives no exact one.")
     if differs := _differs(study):
         parts.append("**What differs from the paper.**\n\n" + "\n".join(f"- {part}" for part in differs))
     return "\n\n".join(part for part in parts if part)
@@ -241,18 +244,21 @@ def _line(one: Decided) -> list[str]:
 
 
 def _unmeasured(claim: Claim) -> list[str]:
-    return [claim.statement, claim.source, claim.paper, "", threshold(claim), "not run"]
+    return [claim.statement, claim.source, claim.paper, _by(claim).strip(), threshold(claim), "not run"]
 
 
 def _ours(one: Decided) -> str:
     """The figure as ``1.4 pp [0.9, 1.9], 5 seeds``, and by which fit where that is not the default one."""
     if one.figure is None:
         return ""
-    value, _, interval = _MINUS.sub("−", written(one.figure)).partition(" ")
-    unit = _unit(one.claim)
+    unit = one.claim.unit if one.claim.unit != "ρ" else ""
     seeds = f"{one.figure.seeds} seed{'' if one.figure.seeds == 1 else 's'}"
-    fit = "" if one.claim.fit == "default" else f" (fit: {one.claim.fit})"
-    return f"{value}{unit}{f' {interval}' if interval else ''}, {seeds}{fit}"
+    return f"{_MINUS.sub('−', written(one.figure, unit))}, {seeds}{_by(one.claim)}"
+
+
+def _by(claim: Claim) -> str:
+    """By which fit, where that is not the default one; empty where nothing is fitted."""
+    return "" if claim.fit in ("default", "") else f" (fit: {claim.fit})"
 
 
 def threshold(claim: Claim) -> str:

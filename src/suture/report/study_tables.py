@@ -2,7 +2,7 @@
 
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
-from math import isfinite
+from math import floor, isfinite, log10
 from typing import Any
 
 from rich.table import Table
@@ -14,16 +14,37 @@ from suture.runners.progress import clock
 from suture.studies import Claim, Decided, Figure, Result, Study, verdict_of
 from suture.studies.counting import Count
 
+_FINEST = 6  #: digits after the point
 _STYLES = {"reproduced": "green", "not reproduced": "red", "undecided": "yellow"}
 
 # --- figures and thresholds -------------------------------------------------------------------------------------------
 
 
-def written(figure: Figure | None) -> str:
-    """A figure with its interval: ``1.4 [0.9, 1.9]``; the value alone where the seeds are too few for one."""
+def written(figure: Figure | None, unit: str = "") -> str:
+    """A figure with its interval: ``1.4 pp [0.9, 1.9]``; the value alone where the seeds are too few for one.
+
+    All three have the same digits, and as many as tell the ends of the interval apart; millions are in the unit.
+    """
     if figure is None:
         return ""
-    return number(figure.value) + (f" [{number(figure.low)}, {number(figure.high)}]" if figure.decides else "")
+    shown = [figure.value, *((figure.low, figure.high) if figure.decides else ())]
+    millions = 1e6 <= max(map(abs, shown)) < 1e9
+    value, *ends = _alike([one / 1e6 for one in shown] if millions else shown)
+    unit = f"{'M' * millions}{unit}"
+    return f"{value}{f' {unit}' if unit else ''}{f' [{ends[0]}, {ends[1]}]' if ends else ''}"
+
+
+def _alike(values: Sequence[float]) -> list[str]:
+    """Numbers in the same digits after the point, as ``number`` has them for the largest."""
+    largest = max(map(abs, values))
+    if not isfinite(largest) or largest >= 1e9 or 0 < largest < 1e-3:
+        return [number(value) for value in values]
+    digits = 1 if largest >= 10 or largest == 0 else 2 if largest >= 0.1 else 2 - floor(log10(largest))
+    low, high = min(values), max(values)
+    while high > low and digits < _FINEST and f"{low:.{digits}f}" == f"{high:.{digits}f}":
+        digits += 1
+    texts = [f"{value:,.{digits}f}" for value in values]
+    return [text.removeprefix("-") if float(text.replace(",", "")) == 0 else text for text in texts]
 
 
 def number(value: float) -> str:

@@ -24,7 +24,7 @@ from suture.scores import Accuracy
 from suture.seeds import derive_seed
 from suture.stitches import Stitch
 from suture.studies.quantities import COMPLEXITIES, SIMILARITIES
-from suture.studies.scale import SMALL, TINY, Scale
+from suture.studies.scale import PAPER, SMALL, TINY, Scale
 from suture.studies.study import Beside, Made
 from suture.trial import Trial
 
@@ -34,14 +34,16 @@ Pair = tuple[int, int]
 
 
 def pairs(scale: Scale, sender: str, receiver: str, most: int | None = None) -> list[Pair]:
-    """Seeds of the two networks, round in a circle; of as many pairs as both have seeds, or the first ``most``."""
-    if sender == receiver:
-        seeds = scale.seeds(sender)
-        return [(seed, seeds[(i + 1) % len(seeds)]) for i, seed in enumerate(seeds)][:most]
+    """Seeds of the two networks, round in a circle: no network twice on one side, and at most ``most`` pairs.
+
+    The network with fewer seeds thus says how many pairs there are, so that an interval over pairs is one over as many
+    networks on either side.
+    """
     starts, ends = scale.seeds(sender), scale.seeds(receiver)
     if len(ends) == 1:
-        return [(seed, ends[0]) for seed in starts][:most]
-    return [(seed, ends[(i + 1) % len(ends)]) for i, seed in enumerate(starts)][:most]
+        return [(starts[0], ends[0])]
+    joined = [(seed, ends[(i + 1) % len(ends)]) for i, seed in enumerate(starts)]
+    return joined[: min(len(starts), len(ends))][:most]
 
 
 def named(network: Network, name: str) -> Network:
@@ -97,8 +99,8 @@ def curves(
     """Curves of all pairs of two networks, at the receiver's cuts of some patterns, or at what ``cuts`` makes.
 
     ``controls`` go with the first pair, ``also`` with every pair. The ``published`` fit takes the cuts numbered in
-    ``sample``, of the first pair, plain; at the paper's scale it takes every seam of every pair. ``names`` are what
-    sender and receiver are called.
+    ``sample``, of the first pair, plain; at the paper's scale it takes every seam of every pair, with the controls of
+    ``also``. ``names`` are what sender and receiver are called.
     """
     made = []
     for number, (start, end) in enumerate(seeds if seeds is not None else pairs(scale, sender, receiver)):
@@ -111,7 +113,9 @@ def curves(
             trials = list(curve(a, b, at=at, fit=scale.fit, controls=beside, **settings))
             if published is not None and (number == 0 or scale.name != SMALL):
                 chosen = [at[i] for i in sample if i < len(at)] if scale.name == SMALL else at
-                trials += curve(a, b, at=chosen, fit=published, controls=(), **settings)
+                with_these = also if scale.name == PAPER else ()
+                by_recipe = curve(a, b, at=chosen, fit=published, controls=with_these, **settings)
+                trials += [trial for trial in by_recipe if trial.fit == published]  # a baseline has a fit of its own
             return trials
 
         made.append(Later((scale.base(sender, start), scale.base(receiver, end)), make))

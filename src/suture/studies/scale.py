@@ -18,6 +18,7 @@ from suture.data.variants import Subset, Variant, mnist_cifar, vary
 from suture.errors import SutureError
 from suture.fits import Descending, Fast, Fit
 from suture.recipes import for_epochs
+from suture.studies.quantities import FEWEST
 from suture.zoo.bases import BaseModel
 from suture.zoo.ledger import LEDGER, Entry, models
 
@@ -108,8 +109,13 @@ class Scale:
         return recipe
 
     def seeds(self, *names: str) -> tuple[int, ...]:
-        """The seeds that the networks of all these names have; the first two at tiny scale."""
+        """The seeds that the networks of all these names have; the first two at tiny scale.
+
+        At the paper's scale there are at least as many as an interval needs, which papers do not always have.
+        """
         held = [entry(name).seeds for name in names]
+        if self.name == PAPER:
+            held = [seeds if len(seeds) >= FEWEST else tuple(range(FEWEST)) for seeds in held]
         both = [seed for seed in held[0] if all(seed in other for other in held)]
         return tuple(both[: 2 if self.name == TINY else None])
 

@@ -5,12 +5,13 @@ from typing import Literal
 
 from suture.stitches import Conv
 from suture.studies.bansal2021 import plans
-from suture.studies.bansal2021.bycut import Gap, Moves, Run
+from suture.studies.bansal2021.folds import IMAGES
 from suture.studies.bansal2021.plans import FEW, FOLDED, FROZEN, KERNELS, R18, SAME, WIDTHS
 from suture.studies.bansal2021.reading import (
     ALL,
     BOTH,
     CKA,
+    DEFAULT_ALONE,
     FEW_SEEDS,
     FOLD,
     NETWORK,
@@ -18,7 +19,8 @@ from suture.studies.bansal2021.reading import (
     UNTRAINED,
     lines,
 )
-from suture.studies.claims import Claim
+from suture.studies.bycut import Gap, Moves, Run
+from suture.studies.claims import Claim, Roles
 from suture.studies.quantities import FOLDS, NETWORKS, TRIALS, Difference, Mean, Ratio, Where, Worst
 from suture.studies.study import Panel, Study
 
@@ -41,7 +43,7 @@ _4 = Study(
         ),
     ),
     (lines(*_KERNELS),),
-    small=("three cuts: the ends of the first three stages",),
+    small=("three cuts: the ends of the first three stages", DEFAULT_ALONE),
 )
 
 _ABOUT: tuple[tuple[Literal["≤", "≥"], float], ...] = (("≤", 0.8), ("≥", 0.6))
@@ -79,10 +81,10 @@ _7 = Study(
             paper="as low as 0",
         ),
         Claim(
-            "and yet the stitch 25,000 → 5,000 improves the receiver: mean penalty ≤ 0",
+            "and yet the stitch 25,000 → 5,000 improves the receiver: mean penalty < 0",
             "appendix B.2.3",
             Mean("penalty", _IMPROVES),
-            "≤",
+            "<",
             0.0,
             paper="“a negative stitching penalty”",
             roles=OWN_IMAGES,
@@ -108,6 +110,7 @@ _7 = Study(
         lines(("25,000 → 5,000 samples", _IMPROVES), level=0.0),
     ),
     ("“about 0.7” is read as 0.6 to 0.8", "stitches are fitted to the 5,000 training images of the receiver"),
+    (DEFAULT_ALONE,),
     tables=BOTH,
 )
 
@@ -132,18 +135,24 @@ _8 = Study(
             unit="",
             ours=True,
             fit="default; the further layers by Adam",
-            paper="“overestimates the similarity”",
+            paper="“can overestimate the similarity”",
         ),
     ),
     (lines(("stitched", UNTRAINED), ("further layers drawn anew and trained", _REDRAWN)),),
-    ("middle and late cuts are those behind the first third of the network",),
     (
+        "middle and late cuts are those behind the first third of the network",
+        "the text does not say how the further layers train: at the paper's scale by the recipe of its networks, on "
+        "images as they are",
+    ),
+    (
+        DEFAULT_ALONE,
         "three cuts: after blocks 24, 36 and 48 of 54",
         "the further layers train for 4 epochs of 10,000 images, which is less than the receiver had",
         FEW_SEEDS,
     ),
 )
 
+_UNSTITCHED = Roles("nothing: no stitch", "all test images", "the network trained on all 50,000 images")
 _FROM_FEW, _FROM_ALL = Where(sender=FEW, receiver=SAME), Where(sender=SAME, receiver=FEW)
 _9 = Study(
     "bansal-9",
@@ -154,21 +163,25 @@ _9 = Study(
     (
         *(
             Claim(
-                f"within 3 pp of the network trained on all 50,000 images: layers of {name} frozen at 5,000",
+                f"within {within:g} pp of the network trained on all 50,000 images: layers of {name} frozen at 5,000",
                 name if name.startswith("section") else f"appendix {name}",
                 Difference(
                     Mean("accuracy", NETWORK(sender=SAME)), Mean("accuracy", NETWORK(sender=f"{R18} freeze {name}"))
                 ),
                 "≤",
-                3.0,
+                within,
                 paper=said,
+                fit="",
+                roles=_UNSTITCHED,
             )
-            for name, said in zip(FROZEN, ("about 3 pp", "within 2 pp"), strict=True)
+            for name, within, said in zip(FROZEN, (3.0, 2.0), ("“≈ 3 %”", "“within 2% accuracy”"), strict=True)
         ),
         Claim(
             "the same for the network trained on 5,000 images, unfrozen: how far it is behind",
             "appendix B.4",
             Difference(Mean("accuracy", NETWORK(sender=SAME)), Mean("accuracy", NETWORK(sender=FEW))),
+            fit="",
+            roles=_UNSTITCHED,
         ),
         Claim(
             "our choice, early: blocks in a row, from the input, that cost at most 1 pp when taken from 5,000 images",
@@ -207,6 +220,7 @@ _9 = Study(
         "last layer",
         "both of the paper's choices are trained; which layers our own curves would choose is reported",
     ),
+    (DEFAULT_ALONE,),
     tables=(TRIALS, NETWORKS),
 )
 
@@ -241,6 +255,7 @@ _PROBES = Study(
         ),
     ),
     ("the first third of ResNet-18's eight blocks are its first two",),
+    (DEFAULT_ALONE,),
 )
 
 _NOISY, _MOVED = f"{R18} with Gaussian coordinates", f"{R18} with moved pixels"
@@ -302,9 +317,11 @@ _INVARIANCE = Study(
         "all: their size, which the paper leaves open, decides how far CKA falls and is nothing to a stitch",
         "cuts are the ends of the first three stages: behind the last one positions are averaged",
     ),
+    (DEFAULT_ALONE,),
     tables=BOTH,
 )
 
+_FOLDED = Roles("nothing: they are random", f"{IMAGES} test images", "the stitched network before folding")
 _FOLDS = Study(
     "bansal-fold",
     "Folding the stitch",
@@ -322,6 +339,7 @@ _FOLDS = Study(
                 unit="",
                 ours=True,
                 fit="random stitches",
+                roles=_FOLDED,
                 paper="“can be folded into the adjacent model”",
             )
             for name in FOLDED
@@ -335,6 +353,7 @@ _FOLDS = Study(
             unit="",
             ours=True,
             fit="random stitches",
+            roles=_FOLDED,
         ),
         *(
             Claim(
@@ -343,6 +362,7 @@ _FOLDS = Study(
                 Mean("melts", FOLD(sender=name)),
                 unit="",
                 fit="random stitches",
+                roles=_FOLDED,
             )
             for name in FOLDED
         ),

@@ -16,7 +16,6 @@ from dataclasses import replace
 
 from suture.studies.bansal2021 import plans
 from suture.studies.bansal2021.beyond import BEYOND
-from suture.studies.bansal2021.bycut import Agreement
 from suture.studies.bansal2021.more import MORE
 from suture.studies.bansal2021.plans import LABELS, R18, SIMCLR
 from suture.studies.bansal2021.pretrained import NEEDS, SELF_SUPERVISED
@@ -24,6 +23,7 @@ from suture.studies.bansal2021.reading import (
     ALL,
     BOTH,
     CKA,
+    DEFAULT_ALONE,
     EARLY,
     FEW_SEEDS,
     LATE,
@@ -32,6 +32,7 @@ from suture.studies.bansal2021.reading import (
     lines,
     published,
 )
+from suture.studies.bycut import Agreement
 from suture.studies.claims import MARGIN, Claim, Roles
 from suture.studies.quantities import Difference, Mean, Trend, Where, Worst
 from suture.studies.study import Study
@@ -58,7 +59,14 @@ CONNECTIVITY = (
         plans.connected,
         (
             *(
-                Claim(f"penalty ≤ 3 pp at every cut: {label}", "section 4, table 1", Worst("penalty", where), "≤", 3.0)
+                Claim(
+                    f"penalty ≤ 3 pp at every cut: {label}",
+                    "section 4, table 1",
+                    Worst("penalty", where),
+                    "≤",
+                    3.0,
+                    paper="“up to 3% error”",
+                )
                 for label, where in _KINDS
             ),
             published(_ONE),
@@ -69,7 +77,10 @@ CONNECTIVITY = (
             *(lines(kind, level=3.0, title=kind[0]) for kind in _KINDS[3:]),
         ),
         ("the ViT is trained on CIFAR-10, not on CIFAR-5m", "Myrtle-CNN is cut after each of its four stages"),
-        (f"ResNet-164 is cut after every sixth of its 54 blocks, on 5,000 images; {FEW_SEEDS}", SAMPLED),
+        (
+            f"ResNet-164 is cut after every sixth of its 54 blocks, on 5,000 images; {FEW_SEEDS}",
+            f"{SAMPLED}, of ResNet-18",
+        ),
     ),
     Study(
         "bansal-2A-disjoint",
@@ -124,6 +135,7 @@ CONNECTIVITY = (
             ),
         ),
         (lines(("untrained sender", UNTRAINED), ("trained sender", ALL)),),
+        small=(DEFAULT_ALONE,),
     ),
     Study(
         "bansal-5",
@@ -133,10 +145,10 @@ CONNECTIVITY = (
         plans.untrained_cka,
         (
             Claim(
-                "CKA of the untrained and the trained network falls with depth: Spearman's ρ of cut and CKA ≤ 0",
+                "CKA of the untrained and the trained network falls with depth: Spearman's ρ of cut and CKA < 0",
                 "appendix B.2.1",
                 Trend("value", CKA()),
-                "≤",
+                "<",
                 0.0,
                 unit="ρ",
                 paper="“the same trend”",
@@ -150,6 +162,7 @@ CONNECTIVITY = (
         ),
         (lines(("untrained and trained", CKA()), column="value"), lines(("untrained sender", UNTRAINED))),
         ("the claim is one of direction alone (ρ below 0), since the paper gives no number",),
+        (DEFAULT_ALONE,),
         tables=BOTH,
     ),
 )
@@ -176,6 +189,7 @@ ROADS = (
                 Worst("penalty"),
                 "≤",
                 5.0,
+                paper="“up to 5% error”",
             ),
             *(
                 Claim(f"penalty at the worst cut: {name}", "figure 2B", Worst("penalty", Where(sender=name)))
@@ -273,14 +287,15 @@ ROADS = (
             ),
             *(
                 Claim(
-                    f"later cuts are worse: mean penalty of the second half less that of the first ≥ 0: {kind}",
+                    f"later cuts are worse: mean penalty of the second half minus that of the first > 0: {kind}",
                     "section 5",
                     Difference(
                         Mean("penalty", Where(sender=name, receiver_cut=LATE)),
                         Mean("penalty", Where(sender=name, receiver_cut=EARLY)),
                     ),
-                    "≥",
+                    ">",
                     0.0,
+                    paper="“such training details can affect the representation at later layers”",
                 )
                 for name, kind in _KNOWN.items()
             ),
@@ -288,7 +303,10 @@ ROADS = (
         ),
         (lines(*((kind, Where(sender=name)) for name, kind in _KNOWN.items()), level=2.0),),
         ("birds are animals, which the paper's list forgets",),
-        (f"{SAMPLED} of the objects-and-animals network",),
+        (
+            "senders train for 3,000 steps, the receiver for 6,240: their penalties are of the shorter training too",
+            f"{SAMPLED}, of the objects-and-animals network",
+        ),
     ),
 )
 

@@ -1,9 +1,9 @@
 """bansal2021, section 6, more is better: samples, training and width."""
 
 from suture.studies.bansal2021 import plans
-from suture.studies.bansal2021.bycut import AtBest
 from suture.studies.bansal2021.plans import EPOCHS, R18, SUBSETS, WIDTHS
 from suture.studies.bansal2021.reading import EARLY, FEW_SEEDS, LATE, OWN_IMAGES, SAMPLED, lines, mean_at, published
+from suture.studies.bycut import AtBest
 from suture.studies.claims import MARGIN, Claim
 from suture.studies.quantities import Difference, Greatest, Mean, Where
 from suture.studies.study import Study
@@ -12,6 +12,7 @@ _BY_SAMPLES = {n: Where(sender=f"{R18} {n} samples") for n in SUBSETS}
 _FEWEST, _MOST = _BY_SAMPLES[5_000], _BY_SAMPLES[25_000]
 _BY_EPOCH = {n: Where(sender=f"epoch {n}") for n in EPOCHS}
 _YOUNG = _BY_EPOCH[40]
+_START, _MIDDLE = "layer1.?", "layer2.?|layer3.?"
 _BY_WIDTH = {
     (a, b): Where(sender=WIDTHS[a], receiver=WIDTHS[b]) for a in WIDTHS for b in WIDTHS if a != b
 }  #: sender and receiver
@@ -28,21 +29,29 @@ MORE = (
                 "25,000 → 10,000: the penalty is below 0 at some cut, chosen for each pair by the others",
                 "section 6",
                 AtBest("penalty", _MOST),
-                "≤",
+                "<",
                 0.0,
                 paper="“improves the performance”",
                 roles=OWN_IMAGES,
             ),
             Claim(
-                "5,000 → 10,000 is worst in the middle: penalty of stages 2, 3 less the larger of stages 1, 4 ≥ 0",
+                "5,000 → 10,000 is worse in the middle than at the start: penalty of stages 2 and 3 minus stage 1 > 0",
                 "section 6",
-                Difference(
-                    mean_at(_FEWEST, "layer2.?|layer3.?"),
-                    Greatest((mean_at(_FEWEST, "layer1.?"), mean_at(_FEWEST, "layer4.?"))),
-                ),
-                "≥",
+                Difference(mean_at(_FEWEST, _MIDDLE), mean_at(_FEWEST, _START)),
+                ">",
                 0.0,
                 paper="“degrades rapidly […] in the mid-layers”",
+                roles=OWN_IMAGES,
+            ),
+            Claim(
+                "and worst there: penalty of stages 2 and 3 minus the larger of stages 1 and 4 > 0",
+                "section 6",
+                Difference(
+                    mean_at(_FEWEST, _MIDDLE), Greatest((mean_at(_FEWEST, _START), mean_at(_FEWEST, "layer4.?")))
+                ),
+                ">",
+                0.0,
+                ours=True,
                 roles=OWN_IMAGES,
             ),
             published(_MOST),
@@ -59,7 +68,7 @@ MORE = (
         plans.epochs,
         (
             Claim(
-                "senders are ordered by epoch: the smaller of the mean penalties 40 less 80 and 80 less 160 is ≥ 0",
+                "senders are ordered by epoch: the smaller of the mean penalties 40 minus 80 and 80 minus 160 is > 0",
                 "section 6",
                 Greatest(
                     tuple(
@@ -68,15 +77,15 @@ MORE = (
                     ),
                     least=True,
                 ),
-                "≥",
+                ">",
                 0.0,
-                paper="“as training time increases, the representations improve”",
+                paper="“as training time increases, […] the representations improve”",
             ),
             Claim(
-                "early layers converge first: at epoch 40, penalty of the second half of the cuts less the first ≥ 0",
+                "early layers converge first: at epoch 40, penalty of the second half of the cuts minus the first > 0",
                 "section 6",
                 Difference(mean_at(_YOUNG, LATE), mean_at(_YOUNG, EARLY)),
-                "≥",
+                ">",
                 0.0,
                 paper="“earlier layers converge faster”",
             ),
@@ -114,7 +123,7 @@ MORE = (
                     f"narrower into wider: mean penalty > 0: {a}× → {b}×",
                     "section 6",
                     Mean("penalty", where),
-                    "≥",
+                    ">",
                     0.0,
                     paper="“but not vice versa”",
                 )

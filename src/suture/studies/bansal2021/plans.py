@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import permutations
+from typing import Any
 
 import pandas as pd
 import torch
@@ -37,6 +38,7 @@ from suture.studies.scale import PAPER, SMALL, TINY, Scale
 from suture.studies.study import Beside, Made, Part
 from suture.trial import Trial
 from suture.zoo.bases import BaseModel
+from suture.zoo.recipes import BANSAL2021
 
 R18, SAME, FEW = "resnet18", "resnet18 same steps", "resnet18 5000 samples"
 LABELS = ("objects-animals", "10 % random labels", "50 % random labels", "100 % random labels")
@@ -56,6 +58,11 @@ _COMPARED = 1_000  #: images that bansal-invariance compares layers on
 def data_of(scale: Scale) -> Data:
     """CIFAR-10, as much of it as the scale takes."""
     return scale.data("cifar10")
+
+
+def in_full(scale: Scale) -> Fit | None:
+    """The published fit at the paper's scale, where every seam takes it; elsewhere none."""
+    return PUBLISHED if scale.name == PAPER else None
 
 
 def blocks(pattern: str, first: int = 0, every: int = 1) -> Callable[[Network, Network], Sequence[At]]:
@@ -92,7 +99,7 @@ def connected(scale: Scale) -> list[Part]:
 
 
 def _alike(scale: Scale, name: str, data: Data, cuts: Cuts) -> list[Later]:
-    return curves(scale, name, name, data, cuts=cuts, seeds=few(scale, name, name))
+    return curves(scale, name, name, data, cuts=cuts, seeds=few(scale, name, name), published=in_full(scale))
 
 
 def disjoint(scale: Scale) -> list[Part]:
@@ -103,7 +110,8 @@ def disjoint(scale: Scale) -> list[Part]:
 
 def untrained(scale: Scale) -> list[Part]:
     """bansal-2A-random."""
-    return [*curves(scale, R18, R18, data_of(scale), also=(controls.untrained_sender,))]
+    also = (controls.untrained_sender,)
+    return [*curves(scale, R18, R18, data_of(scale), also=also, published=in_full(scale))]
 
 
 def untrained_cka(scale: Scale) -> list[Part]:
@@ -114,7 +122,8 @@ def untrained_cka(scale: Scale) -> list[Part]:
 def kernels(scale: Scale) -> list[Part]:
     """bansal-4."""
     cuts = {PAPER: BLOCKS, TINY: STAGE_ENDS[-1:]}.get(scale.name, STAGE_ENDS)
-    return [p for k in KERNELS for p in curves(scale, R18, R18, data_of(scale), cuts=cuts, stitch=Conv(kernel=k))]
+    settings: dict[str, Any] = {"cuts": cuts, "published": in_full(scale)}
+    return [p for k in KERNELS for p in curves(scale, R18, R18, data_of(scale), stitch=Conv(kernel=k), **settings)]
 
 
 # --- section 5 --------------------------------------------------------------------------------------------------------
@@ -230,7 +239,7 @@ def more(scale: Scale) -> list[Part]:
     """bansal-7: CKA of the pairs of section 6, and the one stitch that it is set against."""
     data, runs = data_of(scale), [(seed, seed) for seed in scale.seeds(f"{R18} epoch 80")]
     return [
-        *curves(scale, f"{R18} 25000 samples", FEW, scale.data("cifar10", Subset(5_000))),
+        *curves(scale, f"{R18} 25000 samples", FEW, scale.data("cifar10", Subset(5_000)), published=in_full(scale)),
         *similarities(scale, WIDTHS["0.25"], WIDTHS["2"], data),
         *similarities(scale, FEW, f"{R18} 25000 samples", data),
         *similarities(scale, f"{R18} epoch 80", f"{R18} epoch 160", data, seeds=runs),
@@ -239,17 +248,26 @@ def more(scale: Scale) -> list[Part]:
 
 def fine_tuning(scale: Scale) -> list[Part]:
     """bansal-8: no plain trials, and at small scale three cuts."""
-    again: Fit = baselines.TRAINING if scale.name == PAPER else scale.published(_REDRAWN)
+    again: Fit = _TRAINED_ANEW if scale.name == PAPER else scale.published(_REDRAWN)
 
     def redrawn(trial: Trial) -> Trial:
         return baselines.retrained(controls.untrained_sender(trial), fit=again)
 
     cuts = blocks(_STAGES, 23, 12) if scale.name == SMALL else blocks(_STAGES)
     both: tuple[Control, ...] = (controls.untrained_sender, redrawn)
-    parts = curves(scale, "resnet164", "resnet164", data_of(scale), cuts=cuts, also=both)
+    parts = curves(scale, "resnet164", "resnet164", data_of(scale), cuts=cuts, also=both, published=in_full(scale))
     return [Later(part.bases, partial(_controls_of, part)) for part in parts]
 
 
+_TRAINED_ANEW = TaskLoss(
+    start=FromRandom(),
+    optimiser=BANSAL2021.optimiser,
+    schedule=BANSAL2021.schedule,
+    steps=64_000,
+    batch=BANSAL2021.batch,
+    patience=None,
+    retries=0,
+)  #: the recipe of the paper's networks, which appendix B.3 does not say; images are as they are
 _REDRAWN = TaskLoss(start=FromRandom(), optimiser=Adam(lr=1e-3), schedule=Cosine(), batch=64, patience=None, retries=0)
 
 
@@ -262,8 +280,8 @@ def freezing(scale: Scale) -> list[Part]:
     data = data_of(scale)
     names = (SAME, FEW, *(f"{R18} freeze {name}" for name in FROZEN))
     return [
-        *curves(scale, FEW, SAME, data),
-        *curves(scale, SAME, FEW, data),
+        *curves(scale, FEW, SAME, data, published=in_full(scale)),
+        *curves(scale, SAME, FEW, data, published=in_full(scale)),
         *(accuracy(scale.base(name, seed), seed) for name in names for seed in scale.seeds(name)),
     ]
 
@@ -291,7 +309,7 @@ def accuracy_of(network: Network, on: Samples) -> dict[str, object]:
 
 def probes(scale: Scale) -> list[Part]:
     """bansal-probe."""
-    return [*curves(scale, R18, R18, data_of(scale), also=(baselines.linear_probe,))]
+    return [*curves(scale, R18, R18, data_of(scale), also=(baselines.linear_probe,), published=in_full(scale))]
 
 
 def invariance(scale: Scale) -> list[Part]:
@@ -313,10 +331,12 @@ def _senders(a: Network, data: Data) -> list[tuple[Network, str, str]]:
 
 def _changed_trials(scale: Scale, data: Data, number: int, a: Network, b: Network) -> list[Trial]:
     a, b = apart(a, b)
-    settings = {"data": data, "fit": scale.fit, "scores": ACCURACY, "network_seed": number}
+    settings: dict[str, Any] = {"data": data, "scores": ACCURACY, "controls": (), "network_seed": number}
     made = [
-        curve(sender, b, at=[(start, end)], controls=(), **settings)  # type: ignore[arg-type]
+        curve(sender, b, at=[(start, end)], fit=fit, **settings)
         for sender, start, end in _senders(a, data)
+        for fit in (scale.fit, in_full(scale))
+        if fit is not None
     ]
     return [trial for plan in made for trial in plan]
 

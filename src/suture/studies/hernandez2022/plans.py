@@ -135,10 +135,11 @@ def triangles(scale: Scale) -> list[Part]:
 def diagonals(scale: Scale) -> list[Part]:
     """Equal shapes in both directions, after the unequal ones, which cost nothing in the store of hernandez-2."""
     data = scale.data("cifar10", few=True)
-    made = _across(scale, data, equal=False)
+    made = _across(scale, data, equal=False, published=scale.name == PAPER)
+    fits = [_Fitted(scale.fit), *([_published(scale)] if scale.name == PAPER else [])]
     for shape, (start, end) in product(_shapes(scale), ((0, 1), (1, 0))[: 1 if scale.name == TINY else 2]):
         bases = (_shaped(scale, shape, start), _shaped(scale, shape, end))
-        made.append(_matrix(len(made), bases, data, [_Fitted(scale.fit)], scale))
+        made.append(_matrix(len(made), bases, data, fits, scale))
     return made
 
 

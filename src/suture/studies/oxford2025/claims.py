@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from suture.onsets import CONVEYED, STEP
+from suture.studies.bycut import Jointly
 from suture.studies.claims import Claim, Roles
 from suture.studies.oxford2025.plans import (
     CARS,
@@ -71,6 +72,9 @@ def inherited(network: str, decided: str, *, recovered: bool, cut: str = "") -> 
                 made.append(_unknown(where, way, fitted, "section 4.1", "unable to correctly identify cars"))
             if fitted == decided and not recovered:
                 made.append(_comparable(where, way, fitted))
+            published = Mean("stitched", replace(where, fit="published"))
+            words = f"car accuracy: {way}, by the paper's recipe"
+            made.append(_report(words, "section 4.1", published, fitted, fit=_FITS["published"]))
     return tuple(made)
 
 
@@ -122,6 +126,7 @@ def _comparable(where: Where, way: str, fitted: str) -> Claim:
 
 # --- 4.2: a trait can be located --------------------------------------------------------------------------------------
 
+_AMONG_CUTS = replace(ROLES[TRUE], baseline="none: cuts are compared")
 _BEFORE = {"fc1": "pool?", "fc2": "pool?|fc1_relu", "fc3": "pool?|fc1_relu|fc2_relu"}
 _AFTER = {"fc1": "fc*", "fc2": "fc2_relu|fc3_relu", "fc3": "fc3_relu"}
 
@@ -149,20 +154,36 @@ def located(layer: str, figure: str) -> tuple[Claim, ...]:
         else:
             conveyed = f"from {layer} on truck accuracy is at least {CONVEYED:g} of the sender's own: {way}"
             localised = f"the step to {layer} makes at least {STEP:g} of the most truck accuracy: {way}"
-            settings: dict[str, Any] = {"unit": "share", "ours": True, "roles": ROLES[fitted]}
+            settings: dict[str, Any] = {"unit": "share", "ours": True}
+            of_sender = replace(ROLES[fitted], baseline="the sender, on the same test images")
             paper = "comparable performance on trucks to the other 9 categories"
             made += [
                 _unknown(before, f"before {layer}, {way}", fitted, source, "unable to recognise trucks", "truck"),
-                Claim(conveyed, source, share, "≥", CONVEYED, paper=paper, **settings),
-                Claim(localised, source, step, "≥", STEP, paper="the performance jumps up", **settings),
+                Claim(conveyed, source, share, "≥", CONVEYED, paper=paper, roles=of_sender, **settings),
+                Claim(
+                    localised, source, step, "≥", STEP, paper="the performance jumps up", roles=_AMONG_CUTS, **settings
+                ),
             ]
     own = Where(score=ON_TRUCKS, sender=sender, fit_data=TRUE, receiver_cut=NARROW)
     after = Where(score=ON_TRUCKS, sender=sender, fit_data=TRUE, receiver_cut=_AFTER[layer])
     short = Difference(Mean("stitched", replace(after, score=OTHERS)), Mean("stitched", after))
-    words = f"from {layer} on, the other nine classes less trucks: trucks in {layer}, fitted on all classes"
+    words = f"from {layer} on, the other nine classes minus trucks: trucks in {layer}, fitted on all classes"
     made.append(_report(words, source, short, TRUE, unit="pp"))
     made.append(_report(f"truck accuracy of the sender itself: trucks in {layer}", source, _own(own), TRUE))
-    return tuple(made)
+    return (*made, *_by_recipe(layer, source, replace(own, fit="published")))
+
+
+def _by_recipe(layer: str, source: str, line: Where) -> tuple[Claim, ...]:
+    """The same of the paper's recipe, as reports."""
+    parts = (
+        (f"most truck accuracy before {layer}", Worst("stitched", replace(line, receiver_cut=_BEFORE[layer]))),
+        (f"truck accuracy at {layer}", Mean("stitched", replace(line, receiver_cut=f"{layer}_relu"))),
+        (f"truck accuracy from {layer} on", Mean("stitched", replace(line, receiver_cut=_AFTER[layer]))),
+    )
+    way = f"trucks in {layer}, fitted on all classes, by the paper's recipe"
+    return tuple(
+        _report(f"{words}: {way}", source, quantity, TRUE, fit=_FITS["published"]) for words, quantity in parts
+    )
 
 
 def _own(where: Where) -> Mean:
@@ -185,7 +206,12 @@ def steadily() -> tuple[Claim, ...]:
             made.append(_monotone(f"{statement} (Spearman's ρ ≥ {MONOTONE:g})", source, trend, fitted))
         else:
             made.append(_report(f"{statement} (Spearman's ρ)", source, trend, fitted, unit="ρ"))
-        made.append(_report(f"slope of truck accuracy from input to output: {way}", source, slope, fitted, unit="pp"))
+        words = f"slope of truck accuracy, for the whole depth from input to output: {way}"
+        made.append(_report(words, source, slope, fitted, unit="pp"))
+        if fitted == TRUE:
+            trend = replace(trend, where=replace(where, fit="published"))
+            words = f"{statement} (Spearman's ρ), by the paper's recipe"
+            made.append(_report(words, source, trend, fitted, unit="ρ", fit=_FITS["published"]))
     return tuple(made)
 
 
@@ -211,6 +237,9 @@ def opposite() -> tuple[Claim, ...]:
             source = "section 4.3, figure 3b"
             if fitted == PAIRED:
                 made.append(_monotone(f"{statement} ({bound})", source, trend, fitted, rises))
+                trend = replace(trend, where=replace(where, fit="published"))
+                words = f"{statement} (ρ), by the paper's recipe"
+                made.append(_report(words, source, trend, fitted, unit="ρ", fit=_FITS["published"]))
             else:
                 made.append(_report(f"{statement} (ρ), fitted on digits at random", source, trend, fitted, unit="ρ"))
     return (*made, *(_lifted(side, scored) for side, scored, _ in _SIDES))
@@ -226,7 +255,7 @@ def _lifted(side: str, scored: str) -> Claim:
         f"at Pool2 the linear stitch of high capacity lifts {side}-side accuracy above that of the 1×1 convolution"
     )
     return Claim(
-        statement, "section 4.3, figure 3b", quantity, "≥", 0.0, paper="increases across the board", roles=ROLES[PAIRED]
+        statement, "section 4.3, figure 3b", quantity, ">", 0.0, paper="increases across the board", roles=ROLES[PAIRED]
     )
 
 
@@ -260,7 +289,11 @@ def robust() -> tuple[Claim, ...]:
 
 
 def controlled() -> tuple[Claim, ...]:
-    """Every trait of untrained networks, at the worst cut; by both fits."""
+    """Every trait of untrained networks, at the worst cut; by both fits.
+
+    A network that calls every image a car knows all cars, and none from the rest. So of a class counts the lesser of
+    its own accuracy and that on all classes, which for such a network is chance.
+    """
     made, line = list[Claim](), {"receiver_cut": NARROW}
     traits = (
         ("cars, MLP behind the fifth layer", {"score": ON_CARS, "sender": "*mlp*"}, TRUE),
@@ -272,14 +305,7 @@ def controlled() -> tuple[Claim, ...]:
     for words, settings, fitted in traits:
         for fit in ("default", "published"):
             where = Where(control="untrained both", fit_data=fitted, fit=fit, **settings)  # type: ignore[arg-type]
-            statement = f"untrained networks: accuracy on {words}"
-            made.append(
-                _chance(statement, where, fitted)
-                if fit == "default"
-                else _report(
-                    f"{statement}, by the paper's recipe", "section 3", Worst("stitched", where), fitted, fit=_FITS[fit]
-                )
-            )
+            made += _learned(words, where, fitted, _FITS[fit], decided=fit == "default")
     wide: tuple[tuple[str, dict[str, str], str], ...] = (
         ("cars, CNN", {"score": ON_CARS}, TRUE),
         ("trucks, CNN", {"score": ON_TRUCKS}, TRUE),
@@ -288,21 +314,29 @@ def controlled() -> tuple[Claim, ...]:
     )
     for words, settings, fitted in wide:
         where = Where(control="untrained both", fit_data=fitted, receiver_cut=WIDE, **settings)  # type: ignore[arg-type]
-        statement = f"untrained networks: accuracy on {words}, stitch from Pool2 to the flattened vector"
-        made.append(_report(statement, "section 3", Mean("stitched", where), fitted))
+        words = f"{words}, stitch from Pool2 to the flattened vector"
+        made += _learned(words, where, fitted, _FITS["default"], decided=False)
     return tuple(made)
 
 
-def _chance(statement: str, where: Where, fitted: str) -> Claim:
-    words, quantity = f"{statement} is at most {CHANCE:g} %", Worst("stitched", where)
-    return Claim(
-        words,
-        "section 3",
-        quantity,
-        "≤",
-        CHANCE,
-        unit="%",
-        ours=True,
-        paper="cannot learn the traits",
-        roles=ROLES[fitted],
-    )
+def _learned(words: str, where: Where, fitted: str, fit: str, decided: bool) -> list[Claim]:
+    """What untrained networks learn of a trait: at most ``CHANCE`` where that is ``decided``."""
+    by = "" if fit == _FITS["default"] else ", by the paper's recipe"
+    statement = f"untrained networks: accuracy on {words}{by}"
+    settings: dict[str, Any] = {"unit": "%", "roles": ROLES[fitted], "fit": "default" if not by else fit}
+    plain = Worst("stitched", where)
+    of_class = where.score in (ON_CARS, ON_TRUCKS)
+    both = (("stitched", where), ("stitched", replace(where, score="accuracy")))
+    quantity: Quantity = Jointly(both) if of_class else plain
+    if of_class:
+        statement = f"{statement}, or on all classes where that is less"
+    if decided:
+        settings |= {"ours": True, "paper": "cannot learn the traits"}
+        made = [Claim(f"{statement}: at most {CHANCE:g} %", "section 3", quantity, "≤", CHANCE, **settings)]
+    else:
+        made = [Claim(statement, "section 3", quantity, **settings)]
+    if of_class:
+        settings |= {"ours": False, "paper": ""}
+        alone = f"untrained networks: accuracy on {words}{by}, whatever else is called so"
+        made.append(Claim(alone, "section 3", plain, **settings))
+    return made

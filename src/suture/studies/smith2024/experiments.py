@@ -379,6 +379,8 @@ _VGG = Study(
         "The cut before classifier.0 is behind the pooling, as a map of one pixel.",
         "Standard deviations over three seeds are compared by their F interval, which is wide.",
         "Stitches of other seeds have other noise too; the paper found either to vary alike.",
+        "The range over stitches is by the default fit, a mean over three networks; the paper's is by its own recipe "
+        "and of its worst network.",
     ),
     small("before features.2 of every network"),
 )

@@ -20,7 +20,7 @@ from suture.scores import Accuracy
 from suture.seeds import one_thread
 from suture.studies.making import ACCURACY, complexities, curves, cuts_like, pairs
 from suture.studies.quantities import NETWORKS
-from suture.studies.scale import SMALL, TINY, Scale
+from suture.studies.scale import PAPER, SMALL, TINY, Scale
 from suture.studies.study import Beside, Made, Part
 from suture.trial import Trial
 
@@ -68,16 +68,17 @@ def ranks(scale: Scale) -> list[Part]:
     made: list[Part] = []
     for kind in COLOURS:
         cuts = RANKED if scale.name == TINY else CUTS
-        parts = curves(scale, f"resnet18 {kind}", DIGIT, data, cuts=cuts)
+        published = recipes.smith2024 if scale.name == PAPER else None
+        parts = curves(scale, f"resnet18 {kind}", DIGIT, data, cuts=cuts, published=published)
         made += parts
         for number, part in enumerate(parts):
-            plan = partial(_listed, part)
+            plan = partial(_by_default, scale, part)
             made.append(complexities(f"{kind}, {number}", part.bases, plan, data, (NumericalRank(),), 10_000))
     return made
 
 
-def _listed(part: Later, *networks: Network) -> list[Trial]:
-    return list(part.make(*networks))
+def _by_default(scale: Scale, part: Later, *networks: Network) -> list[Trial]:
+    return [trial for trial in part.make(*networks) if trial.fit == scale.fit]
 
 
 def without_digits(scale: Scale) -> list[Part]:

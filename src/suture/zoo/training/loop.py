@@ -21,6 +21,7 @@ from suture.errors import FitError, NetworkError
 from suture.preprocess import Preprocess, Preprocessing, as_floats
 from suture.recipes import set_rate
 from suture.seeds import derive_seed, generator, one_thread
+from suture.zoo.training.layout import lay_out, layout_for
 from suture.zoo.training.parts import Parts, set_modes
 from suture.zoo.training.recipe import Recipe
 from suture.zoo.training.states import Checkpoints, Progress
@@ -91,7 +92,8 @@ class Training:
             self.model = recipe.objective.attach(model)
         self.changing = {name for name, tensor in _tensors(self.model).items() if id(tensor) not in frozen}
         self.model.to(device=self.device)
-        _lay_out(self.model, torch.channels_last)
+        self.layout = layout_for(self.model, self.device)
+        lay_out(self.model, self.layout)
         self.bfloat16 = recipe.in_bfloat16(self.device)
         self.trainable = {name: p for name, p in self.model.named_parameters() if name in self.changing}
         self.optimiser = recipe.optimiser.over(self.trainable.values())
@@ -122,7 +124,7 @@ class Training:
         with self._alone():
             self._descend(last, checkpoints, every)
         model = self.recipe.objective.detach(copy.deepcopy(self.model)).cpu().eval()
-        _lay_out(model, torch.contiguous_format)
+        lay_out(model, torch.contiguous_format)
         for parameter in model.parameters():
             parameter.grad = None
             parameter.requires_grad_(True)
@@ -167,7 +169,7 @@ class Training:
 
         def view() -> Tensor:
             seen = self.prepare(as_floats(recipe.augment(images, random)))
-            return seen.contiguous(memory_format=torch.channels_last) if seen.ndim == 4 else seen
+            return seen.contiguous(memory_format=self.layout) if seen.ndim == 4 else seen
 
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bfloat16):
             loss = recipe.objective.loss(self.model, view, labels)
@@ -222,10 +224,3 @@ def _check_apart(model: nn.Module) -> None:
 def _tensors(model: nn.Module) -> dict[str, Tensor]:
     """Parameters and buffers themselves, by name."""
     return model.state_dict(keep_vars=True)
-
-
-def _lay_out(model: nn.Module, layout: torch.memory_format) -> None:
-    """Lay out the weights of convolutions; nothing else has four dimensions."""
-    for parameter in model.parameters():
-        if parameter.ndim == 4:
-            parameter.data = parameter.data.contiguous(memory_format=layout)

@@ -71,6 +71,15 @@ class Moves(ByCut):
 
 @final
 @dataclass(frozen=True)
+class Jointly(ByCut):
+    """The smallest of the conditions at a cut, at the cut where that is largest: how far all hold together."""
+
+    def _one(self, held: pd.DataFrame) -> float:
+        return float(held.min(axis=1).max())
+
+
+@final
+@dataclass(frozen=True)
 class Agreement(ByCut):
     """Spearman's ρ of the first condition with the second, over cuts."""
 
