@@ -18,8 +18,8 @@ SOURCE = ROOT / "src" / "suture"
 #: Every file, in the order in which they may import: each only from those before it. A package's own ``__init__`` comes
 #: after its last file; the package ``suture`` itself comes last of all.
 LAYERS = {
-    "definition": "lazily errors seeds identities spelling writing sizes preprocess cuts graph pieces tracing costs "
-    "freezing untrained network stitches.base stitches.positionwise stitches.constrained stitches.regridded "
+    "definition": "lazily errors checking seeds identities spelling writing sizes preprocess cuts graph pieces tracing "
+    "costs freezing untrained network stitches.base stitches.positionwise stitches.constrained stitches.regridded "
     "stitches.flattened stitches.probes stitches.layers stitches.choice stitches folding.joint folding.layers "
     "folding.passing folding.rows folding.melting folding.folds folding lean saving stitched",
     "evidence": "data.checks data.decode data.samples data.variants.base data.variants.parts data.variants.labels "

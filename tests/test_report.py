@@ -24,7 +24,8 @@ import suture
 from suture import summary
 from suture.cuts import Cut, Cuts
 from suture.errors import DataError, OutputError
-from suture.report import figures, screen
+from suture.explain import explain
+from suture.report import figures, grids, screen
 from suture.report.curves import arrange
 from suture.table import COLUMNS
 
@@ -505,6 +506,23 @@ def test_the_reading_says_what_the_controls_say() -> None:
         "At 2 of 3 cuts clustered noise in the sender's place does as well, within 3 pp: there, telling the classes "
         "apart is all it takes, and success says nothing about the sender's features (two, three).",
     ]
+
+
+def test_of_a_score_of_which_less_is_better_a_control_that_has_more_does_worse() -> None:
+    table = known(
+        plain=[0.0, 0.0, 0.0], untrained_sender=[0.9, 0.02, 0.5], itself=[0.0, 0.1, 0.0], shuffled_pairs=[0.8, 0.6, 0.7]
+    ).assign(receiver_score=0.0, sender_score=0.0)
+    table["penalty"] = 100 * table["stitched"]
+    expected = [
+        "At 1 of 3 cuts an untrained sender does as well, within 3 pp: there, success says nothing about what the "
+        "sender has learned (two).",
+        "Stitched to itself, B has a penalty of at most +10.0 pp.",
+        "Fitted to shuffled pairs, the stitched network reaches at least 60.0 %.",
+    ]
+    assert screen.reading(table).splitlines()[1:] == expected
+    assert grids.matrix_reading(table).splitlines()[-2:] == expected[1:]
+    (open_,) = [line for line in explain(table).not_concluded if "an untrained sender does as well" in line]
+    assert "better by one +90.0 pp" in open_
 
 
 def test_the_reading_says_what_it_can_of_other_tables() -> None:

@@ -13,6 +13,7 @@ import types
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import MISSING, fields, replace
 from functools import cache
+from math import isfinite
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -229,7 +230,8 @@ def _numbers(where: str, given: str, counts: tuple[int, ...], kind: str) -> list
         found = [float(part) for part in given.split(",")]
     except ValueError:
         found = []
-    if len(found) not in counts or any(part != int(part) for part in found[: 4 * (counts[0] == 4)]):
+    pixels = found[:4] if counts[0] == 4 else []
+    if len(found) not in counts or not all(map(isfinite, found)) or any(part != int(part) for part in pixels):
         raise SutureError(f"{where}: write it with numbers, such as {_TRAIT_EXAMPLES[kind]}")
     return found
 

@@ -50,7 +50,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except ArgumentError as error:
             return _refuse(plainly(str(error), given))
         except SystemExit as done:  # --help, --version and --print_config
-            return int(done.code or 0)
+            if not isinstance(done.code, int | None):  # of code that we were given
+                return _refuse(str(done.code))
+            return done.code or 0
         except SutureError as error:
             return _refuse(str(error))
         except KeyboardInterrupt as interruption:

@@ -114,6 +114,6 @@ def shared(a: Cuts, b: Cuts) -> tuple[str, ...]:
     if not names:
         raise CutError(
             f"no common cut: the sender has {', '.join(a.names)}; the receiver has {', '.join(b.names)}; "
-            "give both names, at=(sender cut, receiver cut)"
+            "give both names of each seam, at=[(sender cut, receiver cut)]"
         )
     return names

@@ -59,20 +59,24 @@ class Run:
     tables: dict[str, pd.DataFrame]
     figures: tuple[Path, ...] = ()
     command: str = ""
+    own: str = ""  #: the name of what a store measured, whatever tables other commands have put beside it
 
     @property
     def table(self) -> pd.DataFrame:
         """The only table of measurements. Raises ``DataError`` where there is none, several, or nothing in it."""
-        found = [table for table in self.tables.values() if set(COLUMNS) <= set(table.columns)]
+        found = {name: table for name, table in self.tables.items() if set(COLUMNS) <= set(table.columns)}
+        if self.own in found:
+            found = {self.own: found[self.own]}
         if len(found) != 1:
             names = ", ".join(self.tables) or "none"
             raise DataError(
                 f"{self.name} has {len(found)} tables of measurements (its tables: {names}), and a tracker takes one; "
                 "give the folder of a run, or one parquet file"
             )
-        if not (found[0]["status"] == "ok").any():
+        (table,) = found.values()
+        if not (table["status"] == "ok").any():
             raise DataError(f"{self.name} has measured nothing yet; see suture status")
-        return found[0]
+        return table
 
     @cached_property
     def rows(self) -> pd.DataFrame:
@@ -95,7 +99,9 @@ def read(place: str | Path) -> Run:
     if not tables:
         raise DataError(f"{path} has no table; give the folder of a run (--out, store=), or a parquet file")
     figures = tuple(sorted(path.glob("*.png"))) if path.is_dir() else ()
-    return Run(path.resolve().stem, tables, figures, (store.plans.command or "") if store is not None else "")
+    if store is None:
+        return Run(path.resolve().stem, tables, figures)
+    return Run(path.resolve().stem, tables, figures, store.plans.command or "", Path(TABLE).stem)
 
 
 def _read(file: Path) -> pd.DataFrame:

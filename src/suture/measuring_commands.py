@@ -190,7 +190,7 @@ def _shared(sender: Any, receiver: Any) -> tuple[str, ...]:
     try:
         return shared(sender.cuts, receiver.cuts)
     except CutError as error:
-        in_python, here = "at=(sender cut, receiver cut)", "--at SENDER_CUT:RECEIVER_CUT"
+        in_python, here = "at=[(sender cut, receiver cut)]", "--at SENDER_CUT:RECEIVER_CUT"
         raise CutError(str(error).replace(in_python, here)) from error
 
 

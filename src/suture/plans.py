@@ -1,11 +1,12 @@
 """What to measure: plans of trials. Nothing here trains or measures."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, overload
 
 from suture import controls as control
+from suture.checking import check_kind, whole_number
 from suture.controls import Control
 from suture.cuts import Cut, shared
 from suture.data import Data
@@ -69,6 +70,12 @@ def seam(
 
     ``at`` is a cut of both networks, or ``(sender cut, receiver cut)``. ``seeds`` is how many (0, 1, …) or which.
     """
+    check_kind("data", data, Data, "data with a split to fit and one to score: load_data(…)")
+    settings = {"scores": scores, "controls": controls}
+    for name, given in settings.items():
+        check_kind(name, given, tuple | list, f"a tuple, {name}=(…,)")
+    for one in controls:
+        check_kind("one of controls", one, Callable, "functions of a trial, such as controls.itself")
     sender_cut, receiver_cut = at if isinstance(at, tuple) else (at, at)
     trials = [
         Trial(
@@ -239,8 +246,12 @@ def _seams(
 
 
 def _chosen(seeds: int | Sequence[int]) -> Sequence[int]:
-    chosen = range(seeds) if isinstance(seeds, int) else seeds
-    if not len(chosen):
+    chosen: Sequence[int]
+    if isinstance(seeds, Iterable) and not isinstance(seeds, str):
+        chosen = [whole_number("one of seeds", seed) for seed in seeds]
+    else:
+        chosen = range(whole_number("seeds", seeds))
+    if not chosen:
         raise DataError(f"seeds={seeds} plans no trial; give how many, at least 1, or which")
     return chosen
 

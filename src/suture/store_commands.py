@@ -64,10 +64,10 @@ def table(chosen: Namespace, command: str) -> int:
         files.append(_write_csv(made, Path(chosen.csv).expanduser()))
     record = {"missing": found.missing} if chosen.json else None
     parts = _parts(made, found.command) if len(made) and record is None else [["nothing is measured yet"]]
-    code = output.hand_over(made, files, record, parts)
+    shown = output.hand_over(made, files, record, parts)
     if found.missing:
         say(f"suture: {found.missing} of {found.planned} trials are not measured yet; {stores.on_one_line(found)}")
-    return 3 if not found.complete else code
+    return _code(found) or shown
 
 
 def _parts(table: Any, command: str | None) -> output.Parts:

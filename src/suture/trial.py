@@ -15,9 +15,10 @@ from torch import nn
 
 from suture.activations import Need
 from suture.cards import check_scores
+from suture.checking import check_kind, whole_number
 from suture.cuts import OUTPUT
 from suture.data import Samples
-from suture.errors import CutError, DataError, NetworkError
+from suture.errors import CutError, DataError, FitError, NetworkError, ShapeError
 from suture.fits import CurvePoint, Fast, Fit
 from suture.identities import identity
 from suture.intervals import Estimate
@@ -62,6 +63,10 @@ class Trial:
     network_seed: int | None = None
 
     def __post_init__(self) -> None:
+        _check_settings(self)
+        object.__setattr__(self, "seed", whole_number("seed", self.seed))
+        if self.network_seed is not None:
+            object.__setattr__(self, "network_seed", whole_number("network_seed", self.network_seed))
         object.__setattr__(self, "sender_cut", _sender_cut(self.sender, self.sender_cut))
         object.__setattr__(self, "receiver_cut", self.receiver.cuts.find(self.receiver_cut).name)
         self.family.check(*self.shapes)
@@ -138,6 +143,17 @@ class Trial:
 
     def __repr__(self) -> str:
         return f"Trial({self.where}, seed {self.seed}, {self.key})"
+
+
+def _check_settings(trial: Trial) -> None:
+    """Refuse what is of the wrong kind: nothing of it would be seen before the trial is measured."""
+    remedy = "a network: Network(model, example=…)"
+    check_kind("the sender", trial.sender, Network | ClusteredNoise, remedy, NetworkError)
+    check_kind("the receiver", trial.receiver, Network, remedy, NetworkError)
+    check_kind("stitch", trial.stitch, Stitch | None, "a family of stitches such as Conv(), or None", ShapeError)
+    check_kind("fit", trial.fit, Fit, "a fit such as Fast()", FitError)
+    for score in trial.scores:
+        check_kind("one of scores", score, Score, "scores such as Accuracy()")
 
 
 def _sender_cut(sender: Network | ClusteredNoise, cut: str) -> str:

@@ -35,6 +35,11 @@ class Curve:
         return self.unit == "fraction"
 
     @property
+    def rises(self) -> bool:
+        """Whether more of the score is better."""
+        return more_is_better(pd.concat(list(self.lines.values())), self.percent)
+
+    @property
     def controls(self) -> tuple[str, ...]:
         """The controls that were tried."""
         return tuple(kind for kind in self.lines if kind != PLAIN)
@@ -60,6 +65,16 @@ _VALUES = [
     *("stitched", "stitched_low", "stitched_high", "sender_score", "receiver_score"),
     *("penalty", "penalty_low", "penalty_high", "n", "seeds", "interval"),
 ]
+
+
+def more_is_better(rows: pd.DataFrame, percent: bool) -> bool:
+    """Whether more of a score is better, as its penalties say, of which positive ones are worse.
+
+    Where no network differs from its receiver, it is for a fraction (``percent``), and is not for a loss.
+    """
+    numbers = rows[["penalty", "receiver_score", "stitched"]].astype("float64")
+    behind = float((numbers["penalty"] * (numbers["receiver_score"] - numbers["stitched"])).sum())
+    return behind > 0 or (behind == 0 and percent)
 
 
 def arrange(table: pd.DataFrame, score: str) -> Curve:

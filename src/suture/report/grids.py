@@ -132,7 +132,8 @@ def _controls(shown: Matrix) -> Sequence[str]:
     alone = shown.parents[PLAIN][1] if PLAIN in shown.parents else np.full(len(shown.receivers), np.nan)
     own = np.concatenate([np.full(len(block.cuts), value) for block, value in zip(shown.receivers, alone, strict=True)])
     receiver = shown.receivers[0].name if len(shown.receivers) == 1 else "a receiver"
-    return [*what_controls_say(kinds, 100 * (own - itself), _labels(shown), "seams", receiver)]
+    costs = 100 * (own - itself) * (1 if shown.rises else -1)
+    return [*what_controls_say(kinds, costs, _labels(shown), "seams", receiver, shown.rises)]
 
 
 def _labels(shown: Matrix) -> list[str]:

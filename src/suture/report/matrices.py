@@ -11,7 +11,7 @@ import pandas as pd
 
 from suture.depth import Mask, Numbers, at_least_as_deep, cells, ends_at_output
 from suture.errors import DataError
-from suture.report.curves import PLAIN, without_sender
+from suture.report.curves import PLAIN, more_is_better, without_sender
 
 _TOLD = ("stitch", "fit", "study", "fit_data", "score_data")
 
@@ -48,6 +48,7 @@ class Matrix:
     strips: dict[str, Numbers]  #: by control: (receiver cuts,)
     failed: dict[str, Mask]  #: by control, shaped as its panel or strip: where a trial failed
     parents: dict[str, tuple[Numbers, Numbers]]  #: by control with a panel: senders alone and receivers alone
+    rises: bool = True  #: whether more of the score is better
 
     @property
     def percent(self) -> bool:
@@ -117,6 +118,7 @@ def arrange(table: pd.DataFrame, score: str = "accuracy") -> Matrix:
             kind: (_alone(rows, "sender", senders), _alone(rows, "receiver", receivers))
             for kind, rows in panels.items()
         },
+        rises=more_is_better(table[table["score"] == score], bool((held["unit"] == "fraction").any())),
     )
 
 

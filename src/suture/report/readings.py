@@ -21,22 +21,24 @@ AS_GOOD = {
 
 
 def what_controls_say(
-    kinds: Mapping[str, Numbers], costs: Numbers, places: Sequence[str], many: str, receiver: str
+    kinds: Mapping[str, Numbers], costs: Numbers, places: Sequence[str], many: str, receiver: str, rises: bool = True
 ) -> Iterator[str]:
     """Say what each control that was tried says, a sentence each.
 
     ``kinds`` are the stitched networks' scores by control, one for each of ``places`` (``many`` in words, ``cuts``);
-    ``costs`` the penalties, in pp, of ``receiver`` stitched to itself.
+    ``costs`` the penalties, in pp, of ``receiver`` stitched to itself; ``rises`` says whether more of the score is
+    better.
     """
     for control in ("untrained sender", "untrained receiver"):
-        yield from _as_good(control, kinds, places, many)
+        yield from _as_good(control, kinds, places, many, rises)
     known = costs[np.isfinite(costs)]
     if len(known):
         yield f"Stitched to itself, {receiver} has a penalty of at most {unsigned_zero(float(known.max()), 1):+.1f} pp."
     shuffled = kinds.get("shuffled pairs", np.array([]))
     if np.isfinite(shuffled).any():
-        yield f"Fitted to shuffled pairs, the stitched network reaches at most {100 * np.nanmax(shuffled):.1f} %."
-    yield from _as_good("clustered noise", kinds, places, many)
+        bound, best = ("at most", np.nanmax) if rises else ("at least", np.nanmin)
+        yield f"Fitted to shuffled pairs, the stitched network reaches {bound} {100 * best(shuffled):.1f} %."
+    yield from _as_good("clustered noise", kinds, places, many, rises)
 
 
 def unsigned_zero(value: float, digits: int) -> float:
@@ -44,11 +46,13 @@ def unsigned_zero(value: float, digits: int) -> float:
     return 0.0 if abs(value) < 0.5 * 10**-digits else value
 
 
-def _as_good(control: str, kinds: Mapping[str, Numbers], places: Sequence[str], many: str) -> Iterator[str]:
+def _as_good(
+    control: str, kinds: Mapping[str, Numbers], places: Sequence[str], many: str, rises: bool
+) -> Iterator[str]:
     """At which places a control does as well as the real thing."""
     if control not in kinds or PLAIN not in kinds:
         return
-    behind = kinds[PLAIN] - kinds[control]
+    behind = (kinds[PLAIN] - kinds[control]) * (1 if rises else -1)
     compared = int(np.isfinite(behind).sum())
     near = [places[i] for i in np.flatnonzero(behind <= MARGIN + EXACT).tolist()]
     who, meaning = AS_GOOD[control]

@@ -148,7 +148,7 @@ def _against(shown: Curve) -> Sequence[str]:
     """What each control that was tried says."""
     scores = {kind: line["stitched"].to_numpy(float) for kind, line in shown.lines.items()}
     costs = shown.lines["itself"]["penalty"].to_numpy(float) if "itself" in shown.lines else np.array([])
-    return [*what_controls_say(scores, costs, shown.labels, "cuts", shown.receiver)]
+    return [*what_controls_say(scores, costs, shown.labels, "cuts", shown.receiver, shown.rises)]
 
 
 def cuts_table(cuts: Cuts) -> Table:

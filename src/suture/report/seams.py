@@ -9,7 +9,7 @@ import pandas as pd
 from suture.depth import Numbers
 from suture.errors import DataError
 from suture.indices import READY
-from suture.report.curves import PLAIN
+from suture.report.curves import PLAIN, more_is_better
 from suture.table import COLUMNS, summary
 
 ALIKE = 0.5  #: of the range of an index, from which on it calls two layers alike
@@ -170,7 +170,8 @@ def _pair(means: pd.DataFrame, sender: str, receiver: str) -> Pair:
             f"differ in {', '.join(differ)}; select the rows of one"
         )
     cuts = tuple((str(start), str(end)) for start, end in zip(plain["sender_cut"], plain["receiver_cut"], strict=True))
-    scale = _scale(plain)
+    fraction = bool(plain["unit"].iloc[0] == "fraction")
+    scale = (100.0 if fraction else 1.0) * (1 if more_is_better(mine, fraction) else -1)
     lines = {str(kind): _line(mine, sender, str(kind), cuts) for kind in dict.fromkeys(mine["control"]) if kind}
     return Pair(
         sender=sender,
@@ -184,14 +185,6 @@ def _pair(means: pd.DataFrame, sender: str, receiver: str) -> Pair:
         scores={kind: Spread.of(line, "stitched", scale) for kind, line in lines.items()},
         penalties={kind: Spread.of(line, "penalty") for kind, line in lines.items()},
     )
-
-
-def _scale(plain: pd.DataFrame) -> float:
-    """What makes of a score one in the penalty's unit of which more is better; positive penalties are worse."""
-    behind = (plain["penalty"] * (plain["receiver_score"] - plain["stitched"])).sum()
-    fraction = plain["unit"].iloc[0] == "fraction"
-    size = 100.0 if fraction else 1.0
-    return size if behind > 0 or (behind == 0 and fraction) else -size
 
 
 def _line(mine: pd.DataFrame, sender: str, kind: str, cuts: tuple[tuple[str, str], ...]) -> pd.DataFrame:

@@ -9,9 +9,10 @@ from pathlib import Path
 import pandas as pd
 
 from suture.activations import Activations
+from suture.checking import check_kind
 from suture.controls import DEFAULT, Control
 from suture.data import Data
-from suture.errors import OutputError
+from suture.errors import OutputError, RunnerError
 from suture.fits import Fit
 from suture.measuring import measure
 from suture.network import Network
@@ -54,6 +55,7 @@ def run(
     where it cannot be written to, ``RunnerError`` where trials cannot run; an interruption at the keyboard ends it
     within seconds, as ``Interrupted``.
     """
+    check_kind("on", on, Runner | None, "where trials run, such as Local() or Ray()", RunnerError)
     shown = progress if progress is not None else Silent()
     work = Work(plan, _opened(store), shown, retry=retry, extend=extend, command=command)
     try:

@@ -25,6 +25,17 @@ from suture.table import save, table_of
 from suture.trial import Trial
 
 
+def _checked(plan: Iterable[Trial | Later | Base]) -> list[Trial | Later | Base]:
+    """What is planned, as a list; refuse what is nothing to measure."""
+    items = list(plan)
+    for place, item in enumerate(items, start=1):
+        if not isinstance(item, Trial | Later | Base):
+            said = f"item {place} of this plan is a {type(item).__name__}, and no trial"
+            remedy = "plans add up: run(a + b)" if isinstance(item, Sequence) else "give what curve or matrix plans"
+            raise DataError(f"{said}; {remedy}")
+    return items
+
+
 @final
 class Work:
     """What is planned, what of it is known, and what may begin."""
@@ -54,7 +65,7 @@ class Work:
         self.rows: list[Described | Later] = []
         self.made: dict[int, list[Described]] = {}  # the trials of what came later, by its place in ``rows``
         self.trials: list[Trial] = []
-        self._add_plan(list(plan), extend)
+        self._add_plan(_checked(plan), extend)
         left = len(self.ready) + len(self.held)
         total = len({trial.key for trial in self._described()} | self.bases.keys())
         shown.begin(total, total - left)

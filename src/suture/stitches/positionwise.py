@@ -103,7 +103,8 @@ class Conv(AffineStitch):
         while kernel > 1 and channels * kernel**2 > FEATURES:
             kernel -= 2
         most = None if kernel == 1 else affordable(height * width, channels * kernel**2)
-        padded_with = channel_means(sent[:most]) if kernel > 1 and self.batchnorm else torch.zeros(channels)
+        means = kernel > 1 and self.batchnorm
+        padded_with = channel_means(sent[:most]) if means else torch.zeros(channels, device=sent.device)
 
         def reads(x: Tensor) -> Tensor:
             return patches(x.double() - padded_with[:, None, None], kernel) if kernel > 1 else features_first(x)

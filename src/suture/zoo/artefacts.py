@@ -49,6 +49,18 @@ def card_in(folder: str | Path) -> Record:
     return card
 
 
+def check_content(folder: Path) -> None:
+    """Raise ``CheckpointError`` where a file of a trained network is not what was written."""
+    for line in (folder / DONE).read_text(encoding="utf-8").splitlines():
+        written, _, name = line.partition("  ")
+        found = folder / name
+        if not found.is_file() or hashlib.sha256(found.read_bytes()).hexdigest() != written:
+            raise CheckpointError(
+                f"{found} is not what was written when its training ended: it is damaged, or was changed; copy it "
+                "again, or train the network again"
+            )
+
+
 def keep(folder: Path, outcome: Outcome) -> None:
     """Write a trained network into a folder, ``done`` last. Raises ``OutputError`` where it cannot be written to."""
     files = contents(NETWORKS, outcome.record, outcome.tensors)

@@ -209,6 +209,7 @@ class BaseModel(Base):
             "training": VERSION,
             "name": self.name,
             "source": self.source,
+            "made_in": str(Path.cwd()),
             "recipe": str(self.recipe),
             "seed": self.seed,
             "data": {

@@ -72,7 +72,7 @@ def _build(source: Source) -> tuple[nn.Module, Preprocess]:
     factory = _FACTORIES[source.kind](source)
     try:
         made = factory(**source.arguments)
-    except Exception as error:  # a factory may raise anything
+    except (Exception, SystemExit) as error:  # a factory may raise anything
         raise SourceError(f"{source.text!r}: {_explained(error, factory, source)}") from error
     match made:
         case nn.Module():
@@ -155,7 +155,7 @@ def _imported(path: Path, source: Source) -> ModuleType:
         module.__file__ = str(path)
         try:
             exec(compile(code, path, "exec"), module.__dict__)  # not imported: stale bytecode might stand in
-        except Exception as error:  # a file may raise anything
+        except (Exception, SystemExit) as error:  # a file may raise anything
             del sys.modules[name]
             reason = f"{type(error).__name__}: {error}"
             raise SourceError(f"{source.text!r}: running {path} raised {reason}; correct the file") from error
@@ -191,7 +191,7 @@ def _wanted(model: nn.Module, source: Source) -> Preprocess:
 # Saying what went wrong
 
 
-def _explained(error: Exception, factory: Callable[..., object], source: Source) -> str:
+def _explained(error: BaseException, factory: Callable[..., object], source: Source) -> str:
     accepted = _listed(_accepted(factory))
     stranger = re.search(r"unexpected keyword argument '(\w+)'", str(error))
     if isinstance(error, TypeError) and stranger and stranger[1] in source.arguments:

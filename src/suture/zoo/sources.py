@@ -28,7 +28,7 @@ from typing import Any
 
 from suture.errors import DataError, SourceError
 from suture.preprocess import Preprocess
-from suture.zoo.artefacts import WEIGHTS, card_in, is_artefact
+from suture.zoo.artefacts import WEIGHTS, card_in, check_content, is_artefact
 
 EXAMPLES = {
     "timm": "timm:resnet18,num_classes=10",
@@ -117,13 +117,24 @@ def _meant(text: str) -> str:
 
 def _trained(folder: str) -> Source:
     """The network in a folder: the source on its card with the weights there."""
-    source = str(card_in(folder)["source"])
-    weights = str(Path(folder) / WEIGHTS)
+    card = card_in(folder)
+    check_content(Path(folder).expanduser())
+    source, weights = str(card["source"]), str(Path(folder) / WEIGHTS)
     if is_artefact(source):
         raise SourceError(
             f"the card in {folder} names another folder, {source!r}, as its source; train the network again"
         )
+    source = _found_again(source, str(card.get("made_in", "")))
     return replace(parse_source(source), text=f"{source}@{weights}", checkpoint=weights)
+
+
+def _found_again(source: str, made_in: str) -> str:
+    """The source, its file looked for in the folder where the network was trained if it is not in this one."""
+    path = parse_source(source).name.rpartition(":")[0]
+    elsewhere = Path(made_in) / path
+    if path and made_in and not Path(path).expanduser().is_file() and elsewhere.is_file():
+        return source.replace(path, str(elsewhere), 1)
+    return source
 
 
 def _outside(part: str, text: str) -> Iterator[tuple[int, str]]:

@@ -1,0 +1,29 @@
+"""Settings of the wrong kind, refused before anything runs."""
+
+import operator
+from typing import Any
+
+from suture.errors import DataError, SutureError
+
+
+def check_kind(
+    name: str,
+    value: object,
+    kind: Any,
+    remedy: str,
+    error: type[SutureError] = DataError,
+) -> None:
+    """Raise ``error`` where a setting is not of its ``kind``, which is a class or a union of them."""
+    if isinstance(value, kind):
+        return
+    if isinstance(value, type):
+        raise error(f"{name} is the class {value.__name__}; make one of it, {value.__name__}(…), or give {remedy}")
+    raise error(f"{name}={value!r:.80} is a {type(value).__name__}; give {remedy}")
+
+
+def whole_number(name: str, value: Any) -> int:
+    """A whole number as an ``int``, one of NumPy's too. Raises ``DataError`` for anything else."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise DataError(f"{name}={value!r:.80} is no whole number; give one, such as 0") from None
