@@ -55,6 +55,9 @@ class Told:
     def begin(self, total: int, done: int) -> None:
         self.lines.append(total)
 
+    def more(self, count: int, done: int) -> None:
+        self.lines.append(("more", count))
+
     def working_on(self, what: str) -> None:
         pass
 

@@ -4,6 +4,7 @@ import hashlib
 import io
 import json
 import re
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +19,7 @@ from suture import cli, parsers, training_progress
 from suture.choices import recipe_named, variants_named
 from suture.cli import main
 from suture.data.variants import VARIANTS
-from suture.errors import SourceError, SutureError
+from suture.errors import CheckpointError, SourceError, SutureError
 from suture.report.networks import recipe_words
 from suture.training_progress import TrainingBar, TrainingLines
 from suture.zoo import BaseModel, convnet, parse_source
@@ -60,6 +61,24 @@ def test_the_network_is_the_one_that_python_trains(nets: Path) -> None:
     assert weights(nets / "a") == hashlib.sha256(model.train().tensors).hexdigest()
     assert card_in(nets / "a")["network"] == model.key
     assert weights(nets / "a") != weights(nets / "b")
+
+
+def test_weights_that_were_changed_are_refused(nets: Path, tmp_path: Path) -> None:
+    shutil.copytree(nets / "a", tmp_path / "changed")
+    content = bytearray((tmp_path / "changed" / "model.safetensors").read_bytes())
+    content[-1] ^= 1
+    (tmp_path / "changed" / "model.safetensors").write_bytes(content)
+    with pytest.raises(CheckpointError, match=r"model.safetensors is not what was written when its training ended"):
+        suture.load_network(str(tmp_path / "changed"), example=suture.load_data("digits").example)
+
+
+def test_a_folder_is_found_again_from_elsewhere(nets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mine.py").write_text("from suture.zoo import convnet\ndef make(): return convnet(width=2)\n")
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", "digits", "--network", "mine.py:make", "--data", "digits", "--out", "mine"]) == 0
+    monkeypatch.chdir(nets)
+    network = suture.load_network(str(tmp_path / "mine"), example=suture.load_data("digits").example)
+    assert network.outputs == 10
 
 
 def test_the_card_says_what_was_trained_and_what_it_reaches(nets: Path) -> None:

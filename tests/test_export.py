@@ -25,6 +25,7 @@ from suture import export_commands, exporting
 from suture import table as tables
 from suture.errors import DataError, OutputError, SutureError
 from suture.report.curves import PLAIN
+from suture.store import Store
 from suture.table import COLUMNS
 
 CUTS = ("zeta", "alpha")  #: from input to output
@@ -118,6 +119,17 @@ def test_polars_reads_them(place: Path, tmp_path: Path) -> None:
     assert made.group_by("receiver_cut").agg(polars.col("penalty").mean()).sort("receiver_cut")[
         "penalty"
     ].to_list() == pytest.approx([4.0, 1.0])
+
+
+def test_of_a_store_its_own_table_goes_out(place: Path, tmp_path: Path) -> None:
+    made = Store.make(tmp_path / "run").path
+    for name in ("beside", "again"):
+        tables.save(planted(), made / f"{name}.parquet")
+    run = exporting.read(made)
+    assert run.own == "table"
+    assert set(run.tables) == {"table", "beside", "again"}
+    with pytest.raises(DataError, match="run has measured nothing yet"):
+        _ = run.table
 
 
 def test_one_file_alone_is_a_run(place: Path) -> None:

@@ -4,6 +4,7 @@ import itertools
 from collections import OrderedDict
 from dataclasses import dataclass, replace
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -11,7 +12,7 @@ from torch import nn
 import suture
 from suture import Plan, Samples, controls, curve
 from suture.data import Data
-from suture.errors import CutError, DataError, NetworkError, ShapeError, SutureError
+from suture.errors import CutError, DataError, FitError, NetworkError, RunnerError, ShapeError, SutureError
 from suture.fits import Fast, Fit, LeastSquares, TaskLoss
 from suture.plans import matrix, seam
 from suture.scores import Accuracy, CrossEntropy
@@ -361,3 +362,61 @@ def test_what_the_plain_trial_raises_is_raised():
         suture.stitch(a, b, at="nowhere", data=few_digits())
     with pytest.raises(ValueError, match="no"):
         suture.stitch(a, b, at="hidden", data=few_digits(), fit=Broken())
+
+
+# --- of the wrong kind ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "said"),
+    [
+        ({"fit": "fast"}, FitError, r"fit='fast' is a str; give a fit such as Fast\(\)"),
+        ({"fit": Fast}, FitError, r"fit is the class Fast; make one of it, Fast\(…\)"),
+        ({"stitch": Conv}, ShapeError, r"stitch is the class Conv; make one of it"),
+        ({"stitch": "conv"}, ShapeError, r"stitch='conv' is a str; give a family of stitches"),
+        ({"scores": (Accuracy,)}, DataError, r"one of scores is the class Accuracy; make one of it"),
+        ({"scores": Accuracy()}, DataError, r"scores=Accuracy\(.*\) is a Accuracy; give a tuple"),
+        ({"controls": "all"}, DataError, r"controls='all' is a str; give a tuple"),
+        ({"controls": ("itself",)}, DataError, r"one of controls='itself' is a str; give functions of a trial"),
+        ({"data": "digits"}, DataError, r"data='digits' is a str; give data"),
+        ({"seeds": 2.5}, DataError, r"seeds=2.5 is no whole number"),
+        ({"seeds": [0.5]}, DataError, r"one of seeds=0.5 is no whole number"),
+        ({"seeds": "01"}, DataError, r"seeds='01' is no whole number"),
+        ({"network_seed": "a"}, DataError, r"network_seed='a' is no whole number"),
+    ],
+)
+def test_settings_of_the_wrong_kind_are_refused(no_work, settings, error, said):
+    a, b = hybrids()
+    with pytest.raises(error, match=said):
+        curve(a, b, **({"data": few_digits()} | settings))
+
+
+def test_a_model_that_is_no_network_is_refused(no_work):
+    a, _ = hybrids()
+    with pytest.raises(NetworkError, match=r"the sender=Hybrid\(.*… is a Hybrid; give a network: Network\(model,"):
+        seam(Hybrid(), a, at="relu", data=few_digits())
+
+
+@pytest.mark.parametrize("seeds", [np.arange(2), torch.arange(2), [np.int64(0), True], range(2)], ids=str)
+def test_numbers_of_other_libraries_are_the_same_seeds(no_work, seeds):
+    a, b = hybrids()
+    settings = {"data": few_digits(), "at": "relu", "controls": ()}
+    plain = curve(a, b, seeds=2, network_seed=3, **settings)
+    assert [t.key for t in curve(a, b, seeds=seeds, network_seed=np.int64(3), **settings)] == [t.key for t in plain]
+    assert all(
+        type(t.seed) is int and type(t.network_seed) is int
+        for t in curve(a, b, seeds=seeds, **settings, network_seed=np.int8(3))
+    )
+
+
+@pytest.mark.parametrize("plan", [[1, 2], ["a"], [Plan(())], [None]], ids=str)
+def test_what_is_no_trial_is_refused_before_anything_runs(plan, tmp_path):
+    with pytest.raises(DataError, match=r"item 1 of this plan is a \w+, and no trial"):
+        suture.run(plan, store=tmp_path / "run")
+    assert not (tmp_path / "run" / "plans").exists()
+
+
+def test_what_does_not_run_trials_is_refused():
+    a, b = hybrids()
+    with pytest.raises(RunnerError, match=r"on='local' is a str; give where trials run"):
+        suture.run(curve(a, b, at="relu", data=few_digits(), controls=()), on="local")

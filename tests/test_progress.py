@@ -52,6 +52,23 @@ def test_lines_come_at_most_every_ten_seconds_and_at_the_end(clock: Clock) -> No
     ]
 
 
+def test_what_is_planned_on_the_way_counts_too(clock: Clock) -> None:
+    stream = io.StringIO()
+    lines = Lines(stream)
+    lines.begin(1, 0)
+    lines.more(4, 1)
+    for _ in range(4):
+        clock.now += 12
+        lines.done("A → B at x", GOOD)
+    assert stream.getvalue().splitlines() == [
+        "1 trial",
+        "2/5 trials, 12 s gone, about 36 s left",
+        "3/5 trials, 24 s gone, about 24 s left",
+        "4/5 trials, 36 s gone, about 12 s left",
+        "5 trials in 48 s",
+    ]
+
+
 def test_what_was_measured_before_counts_and_takes_no_time(clock: Clock) -> None:
     stream = io.StringIO()
     follow(Lines(stream), clock, [12, 4, 4], [GOOD] * 3, before=7)

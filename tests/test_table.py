@@ -315,6 +315,24 @@ def test_stitch_seeds_that_all_gave_the_same_keep_the_interval_over_test_samples
     assert list(found["penalty_high"].dropna()) == list(once["penalty_high"].dropna())
 
 
+def test_networks_that_agree_are_no_certainty():
+    once = to_table([measurement()])
+    found = summary(pd.concat([once.assign(network_seed=seed) for seed in range(5)], ignore_index=True))
+    assert set(found["interval"]) == {"test samples"}
+    assert set(found["seeds"]) == {5}
+    for name in ("stitched_low", "stitched_high", "penalty_low", "penalty_high"):
+        assert list(found[name]) == pytest.approx(list(once[name]), nan_ok=True)
+
+
+def test_where_scores_agree_and_penalties_do_not_each_has_the_interval_that_it_can():
+    table = table_of([(0, 0), (1, 0), (2, 0)]).query("score == 'accuracy'").reset_index(drop=True)
+    table["stitched"], table["stitched_low"], table["stitched_high"] = 0.5, [0.40, 0.43, 0.46], [0.60, 0.63, 0.66]
+    (row,) = summary(table).to_dict("records")
+    assert (row["stitched_low"], row["stitched_high"]) == pytest.approx((0.43, 0.63))
+    assert (row["penalty_low"], row["penalty_high"]) == pytest.approx(t_interval(table["penalty"]))
+    assert row["interval"] == "t over network seeds"
+
+
 def test_whether_all_converged_is_what_a_summary_says():
     table = table_of([(None, 0), (None, 1)])
     for flags, wanted in (([True, True], True), ([True, False], False), ([True, pd.NA], False)):

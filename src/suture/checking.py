@@ -5,6 +5,8 @@ from typing import Any
 
 from suture.errors import DataError, SutureError
 
+_LONGEST = 60  #: letters of a value that a message shows
+
 
 def check_kind(
     name: str,
@@ -18,7 +20,7 @@ def check_kind(
         return
     if isinstance(value, type):
         raise error(f"{name} is the class {value.__name__}; make one of it, {value.__name__}(…), or give {remedy}")
-    raise error(f"{name}={value!r:.80} is a {type(value).__name__}; give {remedy}")
+    raise error(f"{name}={_short(value)} is a {type(value).__name__}; give {remedy}")
 
 
 def whole_number(name: str, value: Any) -> int:
@@ -26,4 +28,9 @@ def whole_number(name: str, value: Any) -> int:
     try:
         return operator.index(value)
     except TypeError:
-        raise DataError(f"{name}={value!r:.80} is no whole number; give one, such as 0") from None
+        raise DataError(f"{name}={_short(value)} is no whole number; give one, such as 0") from None
+
+
+def _short(value: object) -> str:
+    text = " ".join(repr(value).split())
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"

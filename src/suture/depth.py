@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from suture.cuts import OUTPUT
 from suture.errors import DataError
+from suture.table import check_columns
 
 BY_SHAPE = "by shape"  #: the stitch of a matrix whose shapes decide the family
 POOLED = "all"  #: the sender and the receiver of a row over several pairs of networks
@@ -46,6 +47,7 @@ def cells(table: pd.DataFrame, score: str = "accuracy") -> pd.DataFrame:
 
 def _cells(table: pd.DataFrame, score: str, told_apart: list[str]) -> pd.DataFrame:
     """The cells, the stitches of matrices named among those that the columns tell apart."""
+    check_columns(table, ("score", "status", "network_seed", *_PLACE))
     rows = table[table["score"] == score].reset_index(drop=True)
     if rows.empty:
         held = ", ".join(map(repr, dict.fromkeys(table["score"]))) or "none"

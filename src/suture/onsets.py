@@ -36,7 +36,7 @@ import pandas as pd
 
 from suture.errors import DataError
 from suture.network import Network
-from suture.table import summary
+from suture.table import check_columns, summary
 from suture.traits import Trait
 
 CONVEYED = 0.5  #: the share of the parents' difference from which on a trait counts as conveyed
@@ -166,6 +166,7 @@ def _called(network: Network | str) -> str:
 
 def _rows(table: pd.DataFrame, trait: str, bearer: str, plain: str) -> pd.DataFrame:
     """The trait's rows of the two networks that were measured."""
+    check_columns(table, ("score", "status", "control", "sender_cut", "receiver_cut"))
     scored = table[table["score"] == trait]
     if scored.empty:
         held = ", ".join(map(repr, dict.fromkeys(table["score"]))) or "none"

@@ -101,12 +101,13 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
     """Aggregate over seeds: means, with 95 % intervals over seeds.
 
     Stitch seeds of the same networks are averaged first, so that the units of a t interval are independent: the network
-    seeds where there are several, else the stitch seeds. With one unit, or stitch seeds that all gave the same (a
-    closed form does), the interval over test samples stays. The column ``interval`` says which: ``t over network
+    seeds where there are several, else the stitch seeds. With one unit, or units that all gave the same (a closed form
+    does, and so do networks that all make no error), the interval over test samples stays, the mean of theirs: equal
+    units are no certainty. The column ``interval`` says which: ``t over network
     seeds``, ``t over stitch seeds`` or ``test samples``; ``seeds`` counts the units. ``converged`` is whether all did;
     ``trial`` and ``error`` are empty.
     """
-    _check_columns(table)
+    check_columns(table)
     table = table.reset_index(drop=True)
     alone = ~table.duplicated(_IDENTITY, keep=False)
     rows: list[Row] = []
@@ -125,8 +126,9 @@ def _of_one(rows: pd.DataFrame) -> pd.DataFrame:
     return kept.assign(converged=rows["converged"].fillna(False))[[*COLUMNS, "seeds", "interval"]]
 
 
-def _check_columns(table: pd.DataFrame) -> None:
-    missing = [name for name in COLUMNS if name not in table]
+def check_columns(table: pd.DataFrame, names: Iterable[str] = COLUMNS) -> None:
+    """Raise ``DataError`` where a table lacks columns that measurements have."""
+    missing = [name for name in names if name not in table]
     if missing:
         raise DataError(f"this is not a table of measurements: it has no column {', '.join(map(repr, missing))}")
 
@@ -146,12 +148,21 @@ def _aggregate(group: pd.DataFrame) -> Row:
         "seeds": len(units),
     }
     means = {str(name): value for name, value in units.mean().items()}
-    alike = not several_networks and units["stitched"].nunique() == 1
-    if len(units) == 1 or alike:
-        return {**{str(name): value for name, value in first.items()}, **means, **shared, "interval": "test samples"}
+    alike = [name for name in ("stitched", "penalty") if units[name].nunique() == 1]
+    if len(units) == 1 or ("stitched" in alike and (not several_networks or units["penalty"].nunique() <= 1)):
+        own = {str(name): value for name, value in first.items()}
+        bounds = _own_bounds(group, alike) if several_networks else {}
+        return {**own, **means, **shared, **bounds, "interval": "test samples"}
     over = "network" if several_networks else "stitch"
     bounds = {f"{name}_{side}": v for name in ("stitched", "penalty") for side, v in _t_interval(units[name])}
+    bounds |= _own_bounds(group, alike) if several_networks else {}
     return {**means, **shared, **bounds, "interval": f"t over {over} seeds"}
+
+
+def _own_bounds(group: pd.DataFrame, columns: Iterable[str]) -> dict[str, float]:
+    """The mean ends of the rows' own intervals, over test samples."""
+    names = [f"{name}_{side}" for name in columns for side in ("low", "high")]
+    return {name: float(group[name].astype("float64").mean()) for name in names}
 
 
 def _t_interval(values: "pd.Series[float]") -> list[tuple[str, float]]:
@@ -192,5 +203,5 @@ def load(path: str | Path) -> pd.DataFrame:
         table = pd.read_parquet(path)
     except ArrowException as error:
         raise DataError(f"{path} is no table, or was cut short ({error}); run the plan again") from error
-    _check_columns(table)
+    check_columns(table)
     return table

@@ -65,6 +65,9 @@ class Telling(Silent):
     def begin(self, total, done):
         self.heard.append(("begin", (total, done)))
 
+    def more(self, count, done):
+        self.heard.append(("more", (count, done)))
+
     def working_on(self, what):
         self.heard.append(("working on", what))
 

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -11,6 +12,7 @@ from pandas.testing import assert_frame_equal
 
 from suture import controls
 from suture.errors import DataError
+from suture.indices import linear_cka
 from suture.network import Network
 from suture.runners import Interrupted, Local, Unruly
 from suture.store import NETWORKS, TRIALS, Store
@@ -106,6 +108,22 @@ def test_what_is_beside_is_made_once(tiny: Scale, tmp_path: Path) -> None:
     assert_frame_equal(first.tables["networks"], again.tables["networks"])
     assert len(first.tables["networks"]) == 1
     assert (first.card["networks"], list(first.tables)) == (3, ["trials", "networks"])
+
+
+def test_what_is_beside_is_made_again_for_other_settings_and_where_it_is_damaged(tiny: Scale, tmp_path: Path) -> None:
+    made: list[str] = []
+
+    def parts(scale: Scale, settings: tuple[object, ...]) -> list[Part]:
+        return [replace(part, settings=settings) for part in sizes(scale, made) if isinstance(part, Beside)]
+
+    for settings in ((linear_cka, 5), (linear_cka, 6), (linear_cka, 5)):
+        run_study(study(partial(parts, settings=settings)), tiny, tmp_path)
+    assert len(made) == 2
+    for kept in (tmp_path / "beside").iterdir():
+        kept.write_bytes(kept.read_bytes()[:-20])
+    result = run_study(study(partial(parts, settings=(linear_cka, 5))), tiny, tmp_path)
+    assert len(made) == 3
+    assert len(result.tables["networks"]) == 1
 
 
 def test_a_study_may_have_no_trials(tiny: Scale, tmp_path: Path) -> None:

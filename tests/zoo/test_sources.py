@@ -403,6 +403,16 @@ def test_what_a_factory_or_a_file_raised_is_the_cause(models, tmp_path):
         assert isinstance(caught.value.__cause__, ModuleNotFoundError)
 
 
+@pytest.mark.parametrize("code", ["0", "'bad config'"])
+def test_code_that_ends_the_program_does_not(code, tmp_path):
+    (tmp_path / "ends.py").write_text(f"import sys\nsys.exit({code})")
+    with pytest.raises(SourceError, match=r"running .*ends.py raised SystemExit: .*; correct the file"):
+        resolve(f"{tmp_path / 'ends.py'}:make")
+    (tmp_path / "later.py").write_text(f"import sys\ndef make(): sys.exit({code})")
+    with pytest.raises(SourceError, match=r"make raised SystemExit: .*; correct its arguments, or the factory"):
+        resolve(f"{tmp_path / 'later.py'}:make")
+
+
 # Pretrained weights, from files or fakes instead of the network
 
 

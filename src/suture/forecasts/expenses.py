@@ -24,7 +24,7 @@ from suture.stitches import Probe, Stitch
 from suture.trial import COMPARED, Trial
 
 # Measured on one core of an AMD EPYC, by the least of five runs of the code in question:
-_ERROR = 3e-8  #: seconds for a number of the representation error (``measuring._run`` on chunks of 2¹⁷ to 2²⁴ numbers)
+_ERROR = 3e-8  #: seconds for a number of the representation error (in chunks of 2¹⁷ to 2²⁴)
 _NOISE = 5e-9  #: seconds for a number of clustered noise
 _KEEP = 6e-9  #: seconds for a number of activations: checked, copied, hashed and written to a file
 _DOUBTFUL = 0.05  #: the share of images whose scores are computed again, through the receiver as it is

@@ -21,7 +21,7 @@ from suture.runners.base import Base, Later, Runner
 from suture.runners.local import Local
 from suture.runners.progress import Progress, Silent
 from suture.runners.tasks import attempt
-from suture.runners.work import Work
+from suture.runners.work import Work, checked
 from suture.stitches import Stitch
 from suture.store import Store
 from suture.trial import Measurement, Trial
@@ -57,7 +57,7 @@ def run(
     """
     check_kind("on", on, Runner | None, "where trials run, such as Local() or Ray()", RunnerError)
     shown = progress if progress is not None else Silent()
-    work = Work(plan, _opened(store), shown, retry=retry, extend=extend, command=command)
+    work = Work(checked(plan), _opened(store), shown, retry=retry, extend=extend, command=command)
     try:
         if not work.exhausted:
             runner = (on if on is not None else Local()).prepared(work.trials)

@@ -19,6 +19,9 @@ class Progress(Protocol):
     def begin(self, total: int, done: int) -> None:
         """So many are to be done, trials most often, of which ``done`` are known already."""
 
+    def more(self, count: int, done: int) -> None:
+        """So many more are planned now that their networks are trained, of which ``done`` are known already."""
+
     def working_on(self, what: str) -> None:
         """This one, in words, begins."""
 
@@ -33,6 +36,9 @@ class Silent:
     """Shows nothing."""
 
     def begin(self, total: int, done: int) -> None:
+        """Show nothing."""
+
+    def more(self, count: int, done: int) -> None:
         """Show nothing."""
 
     def working_on(self, what: str) -> None:
@@ -59,6 +65,10 @@ class Lines:
         self.total, self.finished, self.before, self.begun = total, done, done, time.monotonic()
         before = f", {done} {'measured' if self.noun == 'trial' else 'trained'} before" if done else ""
         self._say(self._count(total) + before)
+
+    def more(self, count: int, done: int) -> None:
+        """Count them too."""
+        self.total, self.finished, self.before = self.total + count, self.finished + done, self.before + done
 
     def working_on(self, what: str) -> None:
         """Say nothing; the result will be said."""
@@ -105,6 +115,12 @@ class Bar:
         """Draw the bar."""
         self.bar.reset(self.task, total=total, completed=done, before=done)
         self.bar.start()
+
+    def more(self, count: int, done: int) -> None:
+        """Make the bar longer."""
+        task = self.bar.tasks[self.task]
+        before = task.fields.get("before", 0) + done
+        self.bar.update(self.task, total=(task.total or 0) + count, completed=task.completed + done, before=before)
 
     def working_on(self, what: str) -> None:
         """Show which trial is being measured."""

@@ -25,7 +25,7 @@ from suture.table import save, table_of
 from suture.trial import Trial
 
 
-def _checked(plan: Iterable[Trial | Later | Base]) -> list[Trial | Later | Base]:
+def checked(plan: Iterable[Trial | Later | Base]) -> list[Trial | Later | Base]:
     """What is planned, as a list; refuse what is nothing to measure."""
     items = list(plan)
     for place, item in enumerate(items, start=1):
@@ -65,10 +65,12 @@ class Work:
         self.rows: list[Described | Later] = []
         self.made: dict[int, list[Described]] = {}  # the trials of what came later, by its place in ``rows``
         self.trials: list[Trial] = []
-        self._add_plan(_checked(plan), extend)
+        self.begun = False
+        self._add_plan(list(plan), extend)
         left = len(self.ready) + len(self.held)
         total = len({trial.key for trial in self._described()} | self.bases.keys())
         shown.begin(total, total - left)
+        self.begun = True
 
     def _add_plan(self, plan: list[Trial | Later | Base], extend: bool) -> None:
         if not plan:
@@ -193,10 +195,14 @@ class Work:
             networks = [self.networks.get(base.key) for base in item.bases]
             if None not in networks:
                 trials = list(item.make(*networks))
+                fresh = len({trial.key for trial in trials} - {trial.key for trial in self._described()})
                 self.made[place] = [described(trial) for trial in trials]
                 if self.store is not None:
                     self.store.plans.add(self.made[place], self._settings(trials))
+                before = len(self.ready)
                 self._add_trials(trials)
+                if self.begun:
+                    self.shown.more(fresh, fresh - (len(self.ready) - before))
 
     def _add_trials(self, trials: Sequence[Trial]) -> None:
         known = {task.key for task in self.ready}

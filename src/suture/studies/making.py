@@ -146,7 +146,8 @@ def similarities(
             return rows[equal].assign(network_seed=number).reset_index(drop=True)
 
         bases = (scale.base(sender, start), scale.base(receiver, end))
-        made.append(Beside(SIMILARITIES, f"{sender}, {receiver}, {number}", bases, make))
+        settings = (tuple(by), tuple(cuts), untrained, data.score)
+        made.append(Beside(SIMILARITIES, f"{sender}, {receiver}, {number}", bases, make, settings))
     return made
 
 
@@ -172,4 +173,4 @@ def complexities(
             tables.append(complexity(joined, samples, by, labels))
         return pd.concat(tables, ignore_index=True)
 
-    return Beside(COMPLEXITIES, name, bases, make)
+    return Beside(COMPLEXITIES, name, bases, make, (tuple(by), most, data.fit, data.score))

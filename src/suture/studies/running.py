@@ -12,6 +12,7 @@ from typing import final
 import pandas as pd
 
 from suture.errors import DataError, StoreError
+from suture.identities import identity
 from suture.network import Network
 from suture.records import Record, machine
 from suture.runners import Base, Later, Runner, run
@@ -27,7 +28,7 @@ from suture.studies.scale import TINY, Scale
 from suture.studies.study import Beside, Study, bases_of
 from suture.table import read as read_table
 from suture.table import save
-from suture.trial import Trial
+from suture.trial import VERSION, Trial
 
 BESIDE = "beside"  #: the store's folder of what is computed beside trials
 _OF_BASELINES = ("linear probe", "fine-tuned", "retrained", "plugged in")
@@ -125,15 +126,26 @@ def _beside(study: Study, parts: list[Beside], store: Store, told: Callable[[str
     found: dict[str, list[pd.DataFrame]] = {}
     for number, part in enumerate(parts):
         path = store.path / BESIDE / f"{_key(study, part)}.parquet"
-        if not path.is_file():
+        rows = _kept(path)
+        if rows is None:
             told(f"{part.kind} {number + 1} of {len(parts)}: {part.name}")
-            save(_made(part, store, networks), path)
-        found.setdefault(part.kind, []).append(pd.read_parquet(path))
+            rows = _made(part, store, networks)
+            save(rows, path)
+        found.setdefault(part.kind, []).append(rows)
     return {kind: pd.concat(tables, ignore_index=True) for kind, tables in found.items()}
 
 
+def _kept(path: Path) -> pd.DataFrame | None:
+    """What was computed before; none where it is not there, or damaged."""
+    try:
+        return read_table(path)
+    except DataError:
+        return None
+
+
 def _key(study: Study, part: Beside) -> str:
-    return digest(study.id, part.kind, part.name, [base.key for base in part.bases])[:20]
+    settings = [identity(one) for one in part.settings]
+    return digest(VERSION, study.id, part.kind, part.name, [base.key for base in part.bases], settings)[:20]
 
 
 def _made(part: Beside, store: Store, networks: dict[str, Network]) -> pd.DataFrame:

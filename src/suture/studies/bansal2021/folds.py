@@ -32,7 +32,7 @@ def folds(base: BaseModel, seed: int) -> Beside:
     def make(stitched: Made, network: Network) -> pd.DataFrame:
         return folds_of(network, base.scored_on[0].images[:IMAGES], seed)
 
-    return Beside(FOLDS, f"{base.name}, {seed}", (base,), make)
+    return Beside(FOLDS, f"{base.name}, {seed}", (base,), make, (IMAGES, base.scored_on[0]))
 
 
 def folds_of(network: Network, images: Tensor, seed: int) -> pd.DataFrame:

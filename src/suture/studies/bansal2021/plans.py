@@ -292,7 +292,7 @@ def accuracy(base: BaseModel, seed: int) -> Beside:
     def make(stitched: Made, network: Network) -> pd.DataFrame:
         return pd.DataFrame([{"network_seed": seed, "seed": seed, **accuracy_of(network, base.scored_on[0])}])
 
-    return Beside(NETWORKS, f"{base.name}, {seed}", (base,), make)
+    return Beside(NETWORKS, f"{base.name}, {seed}", (base,), make, (base.scored_on[0],))
 
 
 def accuracy_of(network: Network, on: Samples) -> dict[str, object]:
@@ -319,7 +319,9 @@ def invariance(scale: Scale) -> list[Part]:
     for number, (start, end) in enumerate(pairs(scale, R18, R18)):
         bases = (scale.base(R18, start), scale.base(R18, end))
         parts.append(Later(bases, partial(_changed_trials, scale, data, number)))
-        parts.append(Beside(SIMILARITIES, f"changed, {number}", bases, partial(_changed_cka, data, number)))
+        settings = (STAGE_ENDS, _COMPARED, data.fit, data.score)
+        cka = partial(_changed_cka, data, number)
+        parts.append(Beside(SIMILARITIES, f"changed, {number}", bases, cka, settings))
     return parts
 
 

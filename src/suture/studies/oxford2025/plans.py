@@ -195,7 +195,7 @@ def _parents(name: str, bases: tuple[Base, ...], data: Data, by: Sequence[Comple
             rows.append(complexity(network, samples, by, {"network_seed": pair, "control": "", **ends, **depths}))
         return pd.concat(rows, ignore_index=True)
 
-    return Beside(COMPLEXITIES, name, bases, make)
+    return Beside(COMPLEXITIES, name, bases, make, (tuple(by), most, data.score))
 
 
 def _told_apart(part: Beside) -> Beside:
@@ -206,7 +206,7 @@ def _told_apart(part: Beside) -> Beside:
         of_batches = (rows["measure"] == GradientNorm.name) & (rows["settings"] == GradientNorm(batch=4).settings)
         return rows.assign(measure=rows["measure"].where(~of_batches, BATCHES))
 
-    return Beside(part.kind, part.name, part.bases, make)
+    return Beside(part.kind, part.name, part.bases, make, part.settings)
 
 
 # --- the control ------------------------------------------------------------------------------------------------------

@@ -191,7 +191,7 @@ def _accuracy(base: BaseModel, score: Samples, label: int, seed: int) -> Beside:
             [shared | {"measure": name, "accuracy": float(of.mean()), "n": len(of)} for name, of in rows]
         )
 
-    return Beside(NETWORKS, f"{base.name}, {seed}", (base,), make)
+    return Beside(NETWORKS, f"{base.name}, {seed}", (base,), make, (score, label))
 
 
 def claims() -> tuple[Claim, ...]:

@@ -106,7 +106,7 @@ def _accuracy(base: Base, samples: Samples, number: int) -> Beside:
         row = {"network_seed": number, "receiver": network.name, "accuracy": float(right.double().mean())}
         return pd.DataFrame([row | {"unit": "fraction", "score_data": samples.name, "n": len(samples)}])
 
-    return Beside(NETWORKS, f"receiver {number}", (base,), make)
+    return Beside(NETWORKS, f"receiver {number}", (base,), make, (samples,))
 
 
 def reversed_too(scale: Scale) -> list[Part]:
