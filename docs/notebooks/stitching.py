@@ -4,8 +4,8 @@
 # Bansal, Nakkiran & Barak (2021, *Revisiting Model Stitching to Compare Neural Representations*) made stitching a way
 # to ask whether two networks have learned the same thing. This notebook re-enacts their main claims with tiny networks
 # on scikit-learn's 8×8 digits, in about a minute on a laptop. The point is not the digits: it is what each experiment
-# shows, what it does not, and which control tells the two apart. For the experiments at their real size see *The
-# papers' claims*.
+# shows, what it does not, and which control tells the two apart. For the experiments on real data, in smaller
+# networks than the papers', see *The papers' claims*.
 #
 # Here is all that is needed: a network, a way to train it, and three of them from different seeds.
 
@@ -82,7 +82,7 @@ def of(table, control="", score="accuracy"):
 # %% [markdown]
 # ## 1. Stitching connectivity
 #
-# *Section 4.1, figure 2A: networks of one kind trained from different seeds can be stitched to each other at every
+# *Section 4, figure 2A: networks of one kind trained from different seeds can be stitched to each other at every
 # layer with a penalty close to zero.* Three pairs, each at three cuts, with the controls that this claim needs.
 
 # %%
@@ -246,7 +246,8 @@ columns = {"noise → receiver, %": mean(noise, "stitched"), "receiver alone, %"
 
 # %% [markdown]
 # It is perfect, and better than the receiver itself. Whatever tells the classes apart can be stitched into a trained
-# network. So stitching connectivity is a *necessary* sign of a shared representation, far from a sufficient one.
+# network. So a low penalty is no sufficient sign of a shared representation; and a high one proves little, since a
+# better map may exist.
 
 # %% [markdown]
 # ## What may be said

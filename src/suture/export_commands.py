@@ -24,7 +24,7 @@ def export_parser() -> ArgumentParser:
         "suture export runs/ab --to feather --out for-r",
         "suture export runs/ab --to mlflow --out http://localhost:5000",
         "suture export runs/ab --to wandb --project stitching",
-        "suture export results/small/bansal-2A.trials.parquet --to csv --out .",
+        "suture export results/small/bansal-2C.trials.parquet --to csv --out .",
     )
     add = parser.add_argument
     add("folder", type=str, metavar="FOLDER", help="of a run or of tables; or one table, a parquet file")

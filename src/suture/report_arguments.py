@@ -14,12 +14,12 @@ def report_parser() -> ArgumentParser:
         "suture report runs/ab",
         "suture report runs/ab runs/ab-wide --out compared.html",
         "suture report runs/papers --study bansal-2A",
-        "suture report results/small/bansal-2A",
+        "suture report results/small/bansal-2C",
     )
     add = parser.add_argument
     folders = "of a run (what its command was given as --out) or of results of studies; two are compared"
     add("folders", type=str, nargs="+", metavar="FOLDER", help=folders)
-    add("--study", type=str, default=None, metavar="IDS", help="of these studies alone, such as bansal-2A,smith-3")
+    add("--study", type=str, default=None, metavar="IDS", help="of these studies alone, such as bansal-2A,smith-4.1")
     add("--out", type=str, default=None, metavar="FILE", help="by default report.html in the (first) folder")
     add_json(parser)
     return parser

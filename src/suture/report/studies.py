@@ -60,10 +60,15 @@ def _seeds(panels: Sequence[Panel], tables: Tables) -> str:
     if counts[-1] == 1:
         return "of one network seed"
     several = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else f"{counts[0]}"
-    drawn = any(panel.kind != "map" for panel in panels) and counts[-1] > 1
-    return f"means over {several} network seed{'s' * (counts[-1] > 1)}" + (
-        "; bands and dots: the seeds" if drawn else ""
-    )
+    kinds = {panel.kind for panel in panels}
+    said = [f"means over {several} network seed{'s' * (counts[-1] > 1)}"]
+    if kinds & {"lines", "bars"} and counts[-1] > 1:
+        said.append("dots: each of them")
+    if "lines" in kinds and counts[-1] > 1:
+        said.append("bands: their range, no interval")
+    if "map" in kinds:
+        said.append("below the white line the sender is cut at least as deep as the receiver")
+    return "; ".join(said)
 
 
 class _Drawn:

@@ -92,13 +92,11 @@ def _early(where: Where) -> Above:
     return Above("stitched", replace(where, receiver_depth=_EARLY), where)
 
 
-_UNTRAINED = ("resnet18", "resnet18", "another resnet18")
-
-
 def _both_fits(where: Where) -> tuple[Panel, ...]:
     """A control's matrices, by either fit."""
-    kinds = ((where, "default fit"), (replace(where, fit="published"), "published fit"))
-    return tuple(_maps(which, _UNTRAINED, title=title) for which, title in kinds)
+    kinds = ((where, "default fit"), (replace(where, fit="published"), "published fit, first pair"))
+    named = (f"resnet18 → resnet18, {where.control}", "resnet18", "another resnet18")
+    return tuple(_maps(which, named, title=title) for which, title in kinds)
 
 
 _TRIANGLE = "all layers in the lower left hand triangle have high stitching accuracy"

@@ -52,7 +52,7 @@ _LINE = "cuts lie behind pool1, pool2 and the ReLU of fc1, fc2 and fc3"
 
 def _bars(ways: tuple[str, str], score: str, cut: str = "", title: str = "") -> Panel:
     labels = ((TRUE, "true labels"), (ALTERED, "altered labels"))
-    called = dict(zip(ways, ("clean → altered", "altered → clean"), strict=True))
+    called = dict(zip(ways, ("clean → relabelled", "relabelled → clean"), strict=True))
     lines = tuple(
         (f"{called[sender]}, {words}", Where(score=score, sender=sender, fit_data=fitted, receiver_cut=cut))
         for fitted, words in labels
@@ -64,7 +64,7 @@ def _bars(ways: tuple[str, str], score: str, cut: str = "", title: str = "") -> 
 def _trucks(sender: str, title: str) -> Panel:
     drawn = (
         ("all classes", "accuracy", TRUE),
-        ("trucks", ON_TRUCKS, TRUE),
+        ("trucks, fitted on all classes", ON_TRUCKS, TRUE),
         ("trucks, fitted without them", ON_TRUCKS, WITHOUT),
     )
     lines = tuple(
@@ -217,14 +217,21 @@ STUDIES: tuple[Study, ...] = (
         plans.robust,
         claims.robust(),
         (
-            Panel(
-                "bars",
-                "stitched",
-                "accuracy [%]",
-                tuple(
-                    (words, Where(fit_data=PAIRED, score_data=scored, receiver_cut=WIDE))
-                    for words, scored in (("both sides", PAIRED), ("MNIST side", UPPER), ("CIFAR side", LOWER))
-                ),
+            *(
+                Panel(
+                    "bars",
+                    column,
+                    f"accuracy, {whose} [%]",
+                    tuple(
+                        (words, Where(fit_data=PAIRED, score_data=scored, receiver_cut=WIDE))
+                        for words, scored in (("both sides", PAIRED), ("MNIST side", UPPER), ("CIFAR side", LOWER))
+                    ),
+                )
+                for column, whose in (
+                    ("stitched", "stitched"),
+                    ("sender_score", "digits alone"),
+                    ("receiver_score", "pictures alone"),
+                )
             ),
         ),
         ("one linear map from pool2 to the flattened vector",),
@@ -248,6 +255,15 @@ STUDIES: tuple[Study, ...] = (
                 ),
                 along="sender_cut",
             ),
+            *(
+                Panel(
+                    "bars",
+                    "accuracy",
+                    f"accuracy by itself, {words} [%]",
+                    tuple((name, Where(table=NETWORKS, sender=name, measure=of)) for name in specialists.BY_THEMSELVES),
+                )
+                for of, words in ((specialists.MARKED, "the marked combination"), ("accuracy", "all combinations"))
+            ),
         ),
         (
             "the paper has no experiment: task, networks and lengths are ours",
@@ -268,11 +284,13 @@ STUDIES: tuple[Study, ...] = (
                 "stitched",
                 "accuracy of untrained networks [%]",
                 (
-                    ("trucks", Where(score=ON_TRUCKS, control="untrained both", receiver_cut=NARROW)),
+                    ("cars, CNN", Where(score=ON_CARS, sender="*cnn*", control="untrained both", receiver_cut=NARROW)),
+                    ("trucks, CNN", Where(score=ON_TRUCKS, control="untrained both", receiver_cut=NARROW)),
                     ("MNIST side", Where(score_data=UPPER, control="untrained both", receiver_cut=NARROW)),
                     ("CIFAR side", Where(score_data=LOWER, control="untrained both", receiver_cut=NARROW)),
                 ),
                 along="sender_cut",
+                level=claims.CHANCE,
             ),
         ),
         (

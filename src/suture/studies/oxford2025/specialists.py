@@ -50,6 +50,7 @@ SOURCE = "zoo:cnn,dense=3,image=(64,32),classes=100"
 AHEAD, STEPS, BATCH = 3, 300, 32
 MARKED = "accuracy on the marked combination"
 GENERAL, TUNED, OF_DIGIT, OF_PICTURE = "general", "fine-tuned", "digit specialist", "picture specialist"
+BY_THEMSELVES = (GENERAL, TUNED, OF_DIGIT, OF_PICTURE)
 _OPTIMISER = SGD(lr=4e-3, momentum=0.9)
 _CHUNK = 256
 
@@ -204,11 +205,11 @@ def claims() -> tuple[Claim, ...]:
             expert = Mean(
                 "stitched", Where(score=score, sender=OF_DIGIT, receiver=OF_PICTURE, sender_cut=str(at), fit="any")
             )
-            less = f"accuracy of the stitched expert at {at} less that of the fine-tuned network: {words}"
+            less = f"accuracy of the stitched expert at {at} minus that of the fine-tuned network: {words}"
             made.append(
                 Claim(less, "section 6.2", Difference(expert, tuned), fit="task loss, as many steps", roles=roles)
             )
-        for name in (GENERAL, TUNED, OF_DIGIT, OF_PICTURE):
+        for name in BY_THEMSELVES:
             own = Mean("accuracy", Where(table=NETWORKS, sender=name, measure=score))
             made.append(Claim(f"accuracy of the {name} network: {words}", "section 6.2", own, unit="%", roles=roles))
     return tuple(made)

@@ -203,11 +203,11 @@ _REVERSED = Study(
         ),
     ),
     (
-        Panel("bars", "stitched", "accuracy, Digit receives", tuple((kind, sent(kind)) for kind in KINDS)),
+        Panel("bars", "penalty", "penalty, Digit receives [pp]", tuple((kind, sent(kind)) for kind in KINDS)),
         Panel(
             "bars",
-            "stitched",
-            "accuracy, Digit sends",
+            "penalty",
+            "penalty, Digit sends [pp]",
             tuple((kind, Where(sender="resnet18 digit", receiver=f"*resnet18 {kind}")) for kind in KINDS),
         ),
     ),

@@ -47,10 +47,10 @@ def _resnets() -> list[Entry]:
     also = ("bansal-3A", "bansal-3C", "bansal-6", "hernandez-2", "hernandez-2d", "hernandez-3", "hernandez-copy")
     random = ("hernandez-random-both", "hernandez-random-receiver", "hernandez-random-sender")
     made = [Entry("resnet18", _R18, "cifar10", "fast", _THREE, (*pairs, *also, *random), deviation=_QUARTER)]
-    wide = "half width, 10 epochs for 164, two seeds"
+    wide = "half width, 10 epochs for 164"
     for width, name, seeds, ids, epochs, deviation in (
         (4, "w0.25", _THREE, ("bansal-3C", "bansal-7"), None, _QUARTER),
-        (8, "w0.5", (0, 1), ("bansal-2A",), None, f"{_QUARTER}, two seeds"),
+        (8, "w0.5", (0, 1), ("bansal-2A",), None, _QUARTER),
         (32, "w2", (0, 1), ("bansal-2A", "bansal-3C", "bansal-7"), 10, wide),
     ):
         source = f"zoo:resnet,blocks=(2,2,2,2),width={width}"
@@ -66,11 +66,11 @@ def _resnets() -> list[Entry]:
                 "fast",
                 (0, 1),
                 ("hernandez-2", "hernandez-2d"),
-                deviation=f"four of the 16 shapes, two seeds each, {_QUARTER}",
+                deviation=f"four of the 16 shapes, {_QUARTER}",
             )
         )
     source = "zoo:resnet,blocks=(3,4,6,3),width=16"
-    deviation = "quarter width, 4 epochs for 164, one seed"
+    deviation = "quarter width, 4 epochs for 164"
     made.append(Entry("resnet34", source, "cifar10", "fast", (0,), ("hernandez-3",), (), deviation, epochs=4))
     return made
 
@@ -84,7 +84,7 @@ def _others() -> list[Entry]:
             "fast",
             (0, 1),
             ("bansal-2A", "bansal-fold"),
-            deviation="half width, 16 epochs for 205, two seeds",
+            deviation="half width, 16 epochs for 205",
         ),
         Entry(
             "resnet164",
@@ -93,7 +93,7 @@ def _others() -> list[Entry]:
             "fast",
             (0, 1),
             ("bansal-2A", "bansal-8"),
-            deviation="half width, 4 epochs for 164, two seeds",
+            deviation="half width, 4 epochs for 164",
             epochs=4,
         ),
         Entry(
@@ -103,7 +103,7 @@ def _others() -> list[Entry]:
             "fast-vit",
             (0, 1),
             ("bansal-2A",),
-            deviation="64 wide for 768, half depth, on CIFAR-10 for CIFAR-5m, two seeds",
+            deviation="64 wide for 768, half depth, on CIFAR-10 for CIFAR-5m",
         ),
         Entry(
             "simclr",
@@ -112,7 +112,7 @@ def _others() -> list[Entry]:
             "simclr-small",
             (0,),
             ("bansal-6",),
-            deviation="quarter width, 16 epochs, SGD for LARS, one seed; its last layer is random",
+            deviation="quarter width, 16 epochs, SGD for LARS; its last layer is random",
         ),
         Entry(
             "simclr classifier",
