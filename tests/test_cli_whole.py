@@ -14,7 +14,9 @@ import pytest
 from suture import arguments, cli, completion
 from suture.bench_arguments import spelled_out
 from suture.choices import BASELINES, FITS, TRAITS
+from suture.cli import main
 from suture.controls import DEFAULT
+from suture.mistyped import in_options
 from suture.stitches import FAMILIES
 from suture.studies.known import STUDIES
 from suture.zoo import NETWORKS
@@ -253,3 +255,24 @@ def test_the_other_shells_take_their_scripts(run: Command, shell: str) -> None:
     flag = {"zsh": "-n", "fish": "--no-execute"}[shell]
     done = subprocess.run([there, flag], input=script, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("in_python", "here"),
+    [
+        ("all must have one size: size=… resizes them to size × size", "--size PIXELS resizes"),
+        ("load_data of digits takes no size=; leave it out", "takes no --size; leave it out"),
+        ("give fewer images, 10 samples at most, or samples_as='flattened'", "or --samples-as flattened"),
+        ("give margin= in nats", "give --margin in nats"),
+        ("give both names of each seam, at=[(sender cut, receiver cut)]", "--at SENDER_CUT:RECEIVER_CUT"),
+        ("give fewer fit samples (data.limited(fit=…))", "(--fit-samples N)"),
+    ],
+)
+def test_errors_name_options_and_not_arguments(in_python: str, here: str) -> None:
+    assert here in in_options(in_python)
+    assert "=" not in in_options(in_python)
+
+
+def test_a_size_for_the_digits_is_refused_in_the_words_of_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["curve", "zoo:convnet", "zoo:convnet", "--data", "digits", "--size", "8"]) == 2
+    assert "takes no --size; leave it out" in capsys.readouterr().err

@@ -35,6 +35,7 @@ from suture import (
 from suture.arguments import COMMANDS, parser, plainly
 from suture.bench_arguments import spelled_out
 from suture.errors import SutureError
+from suture.mistyped import in_options
 from suture.output import say
 
 Command = Callable[[Namespace, str], int]
@@ -54,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 return _refuse(str(done.code))
             return done.code or 0
         except SutureError as error:
-            return _refuse(str(error))
+            return _refuse(in_options(str(error)))
         except KeyboardInterrupt as interruption:
             say(f"suture: {_interrupted(str(interruption))}")
             return 128 + (signal.SIGTERM if terminated else signal.SIGINT)
@@ -116,7 +117,7 @@ def _terminations() -> Iterator[list[int]]:
 
 def _interrupted(message: str) -> str:
     """What is said of an interruption; a run says how much is done."""
-    return message.replace("give a store=", "give --out FOLDER") or "interrupted"
+    return in_options(message) or "interrupted"
 
 
 def _cuts(chosen: Namespace, command: str) -> int:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from jsonargparse import Namespace
 
 from suture import output
-from suture.errors import CutError, ShapeError, SutureError
+from suture.errors import ShapeError, SutureError
 from suture.output import say
 
 
@@ -168,9 +168,10 @@ def asked_words(what: str, data: Any) -> str:
 def _at_cuts(at: str | None, sender: Any, receiver: Any, **settings: Any) -> Any:
     """The trials at the cuts that ``--at`` names, or at all that both share."""
     from suture import plans
+    from suture.cuts import shared
 
     plan = plans.Plan(())
-    for text in _shared(sender, receiver) if at is None else dict.fromkeys(at.split(",")):
+    for text in shared(sender.cuts, receiver.cuts) if at is None else dict.fromkeys(at.split(",")):
         cuts = [cut.strip() for cut in text.split(":")]
         if len(cuts) > 2:
             raise SutureError(f"--at {text}: give one cut, or SENDER_CUT:RECEIVER_CUT where the names differ")
@@ -182,16 +183,6 @@ def _at_cuts(at: str | None, sender: Any, receiver: Any, **settings: Any) -> Any
             raise SutureError(f"--at leads to the receiver's cut '{seam[0].receiver_cut}' twice; a curve has it once")
         plan += seam
     return plan
-
-
-def _shared(sender: Any, receiver: Any) -> tuple[str, ...]:
-    from suture.cuts import shared
-
-    try:
-        return shared(sender.cuts, receiver.cuts)
-    except CutError as error:
-        in_python, here = "at=[(sender cut, receiver cut)]", "--at SENDER_CUT:RECEIVER_CUT"
-        raise CutError(str(error).replace(in_python, here)) from error
 
 
 def models_named(given: list[str]) -> list[Any]:

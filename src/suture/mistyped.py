@@ -1,4 +1,4 @@
-"""What somebody meant who mistyped a command or an option."""
+"""What is said on the command line: what somebody meant who mistyped, and errors in the words of options."""
 
 import re
 from collections.abc import Sequence
@@ -33,3 +33,23 @@ def _options(parser: Any, words: Sequence[str]) -> list[str]:
             break
         parser = commands._name_parser_map[word]
     return [option[2:] for action in parser._actions for option in action.option_strings if option.startswith("--")]
+
+
+_OPTIONS = {
+    "at=[(sender cut, receiver cut)]": "--at SENDER_CUT:RECEIVER_CUT",
+    "size=… resizes": "--size PIXELS resizes",
+    "takes no size=": "takes no --size",
+    "samples_as='flattened'": "--samples-as flattened",
+    "give margin= in": "give --margin in",
+    "data.limited(fit=…)": "--fit-samples N",
+    "give a store=": "give --out FOLDER",
+    "; those that are no result of training can be named: constants=(…)": ", or leave the untrained controls out, "
+    "--controls itself,shuffled-pairs,clustered-noise",
+}  #: what errors say of settings in Python, and what the command line calls them
+
+
+def in_options(message: str) -> str:
+    """The message with settings as the command line has them."""
+    for in_python, here in _OPTIONS.items():
+        message = message.replace(in_python, here)
+    return message
