@@ -28,7 +28,7 @@ from suture.store import TRIALS, Store
 from suture.trial import VERSION
 from trained import few_digits, hybrids
 
-OK = {"status": "ok", "curve": [1, 2], "value": 0.1}
+OK = {"status": "ok", "scores": {}, "curve": [1, 2], "value": 0.1}
 
 
 def plan(**settings):
@@ -224,6 +224,25 @@ def test_a_damaged_record_is_named(tmp_path):
 
 
 # --- plans ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("plans/notes.json", "{}", r"notes.json is damaged \(it lacks 'settings', 'bases', 'trials'\)"),
+        ("plans/notes.json", "[]", r"notes.json is damaged \(it holds a list, and no names\)"),
+        ("failed/trials/junk.json", "[]", r"junk.json is damaged \(it holds a list, and no names\)"),
+        ("failed/trials/junk.json", '{"status": "failed"}', r"junk.json is damaged \(it lacks 'error'\)"),
+        ("suture.json", "[]", r"suture.json is damaged \(it holds a list, and no names\)"),
+        ("suture.json", '{"format": 1}', r"suture.json is damaged \(it lacks 'measuring'\)"),
+    ],
+)
+def test_a_file_that_is_another_is_named(tmp_path, name, content, said):
+    store = Store.make(tmp_path / "run")
+    (store.path / name).parent.mkdir(parents=True, exist_ok=True)
+    (store.path / name).write_text(content)
+    with pytest.raises(StoreError, match=f"{said}; 'suture verify'"):
+        Store(store.path).table()
 
 
 def test_plans_add_up_in_order_each_row_once(store):

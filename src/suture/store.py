@@ -33,7 +33,7 @@ import pandas as pd
 from suture.activation_folder import ActivationFolder
 from suture.errors import StoreError
 from suture.records import Record
-from suture.store_files import alive, flush, read, rename, text, write, writing_to
+from suture.store_files import alive, flush, read_record, rename, text, write, writing_to
 from suture.store_plans import Plans
 from suture.table import table_of
 from suture.trial import VERSION
@@ -101,7 +101,8 @@ class Store:
 
     def record(self, kind: str, key: str) -> Record:
         """The record of what is done. Raises ``StoreError`` where it is damaged."""
-        return dict(read(self.path / kind / key / FILES[kind][0]))
+        names = ("status", "scores") if kind == TRIALS else ("status",)
+        return read_record(self.path / kind / key / FILES[kind][0], *names)
 
     def tensors(self, kind: str, key: str) -> bytes:
         """Its tensors, as the content of a safetensors file."""
@@ -117,7 +118,7 @@ class Store:
         """The record of one that failed."""
         path = self.path / "failed" / kind / f"{key}.json"
         try:
-            return dict(read(path)) if path.exists() else None
+            return read_record(path, "status", "error") if path.exists() else None
         except StoreError:
             if path.exists():
                 raise
@@ -198,10 +199,10 @@ def _label(path: Path) -> Record:
     if not (path / LABEL).is_file():
         there = "is no folder of a run: it has no" if path.is_dir() else "does not exist, so it has no"
         raise StoreError(f"{path} {there} {LABEL}; give the folder that a run was told to write to (--out, store=)")
-    label: Record = read(path / LABEL)
+    label: Record = read_record(path / LABEL, "format")
     if label.get("format") != FORMAT:
         raise StoreError(
             f"{path} is a store of format {label.get('format')!r}, and this version of Suture reads format {FORMAT}; "
             "use the version that made it, or name another folder"
         )
-    return label
+    return read_record(path / LABEL, "measuring")

@@ -32,7 +32,21 @@ def read(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise StoreError(f"{path} is damaged ({error}); 'suture verify' on the run's folder says what to do") from error
+        raise _damaged(path, str(error)) from error
+
+
+def read_record(path: Path, *names: str) -> dict[str, Any]:
+    """Read a JSON file that holds these names. Raises ``StoreError`` where it is damaged, or is another file."""
+    found = read(path)
+    if not isinstance(found, dict):
+        raise _damaged(path, f"it holds a {type(found).__name__}, and no names")
+    if lacking := [name for name in names if name not in found]:
+        raise _damaged(path, f"it lacks {', '.join(map(repr, lacking))}")
+    return found
+
+
+def _damaged(path: Path, reason: str) -> StoreError:
+    return StoreError(f"{path} is damaged ({reason}); 'suture verify' on the run's folder says what to do")
 
 
 def write(path: Path, content: str) -> None:

@@ -12,7 +12,7 @@ from suture.network import Network
 from suture.noise import ClusteredNoise
 from suture.records import Described, Record
 from suture.seeds import digest
-from suture.store_files import read, write, writing_to
+from suture.store_files import read_record, write, writing_to
 from suture.trial import VERSION, Trial
 
 
@@ -79,7 +79,7 @@ class Plans:
         return sorted(self.folder.glob("*.json"))
 
     def _read(self) -> Iterator[Record]:
-        return (read(path) for path in self._paths())
+        return (read_record(path, "settings", "bases", "trials") for path in self._paths())
 
     def _other(self, settings: Mapping[str, Any]) -> str:
         differences = [
