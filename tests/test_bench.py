@@ -37,10 +37,11 @@ from suture.bench import (
 from suture.bench.cells import interleaved, spread
 from suture.bench.flops import fitted_flops, per_image, plain_flops, shared_flops
 from suture.bench.methods import LEAST_SQUARES, OURS, PLAIN
-from suture.bench.spending import processor, spending
+from suture.bench.spending import spending
 from suture.errors import DataError, FitError, StoreError, SutureError
 from suture.fits import LeastSquares, Random, TaskLoss
 from suture.measuring import measure
+from suture.processor import processor
 from suture.report import bench as report
 from suture.trial import Trial
 from trained import convnets, few_digits, hybrids

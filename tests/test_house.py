@@ -24,8 +24,8 @@ LAYERS = {
     "folding.passing folding.rows folding.melting folding.folds folding lean saving stitched",
     "evidence": "data.checks data.decode data.samples data.variants.base data.variants.parts data.variants.labels "
     "data.variants.colours data.variants.regions data.variants.stacked data.variants.known data.variants data.hub "
-    "data.load data noise tensorfiles memory activation_folder activations intervals scores traits optimisers "
-    "fits.problem fits.least_squares fits.standardised fits.descent fits.task_loss fits.match fits.narrower "
+    "data.load data noise tensorfiles memory processor activation_folder activations intervals scores traits "
+    "optimisers fits.problem fits.least_squares fits.standardised fits.descent fits.task_loss fits.match fits.narrower "
     "fits.suffixes fits.coordinates fits.convex fits.logistic fits.fast fits.together fits.best_of fits recipes "
     "scoring indices.matrices indices.index indices.cka indices.grams indices.kernels indices.dissimilarities "
     "indices.neighbours indices.bases indices.canonical indices.aligned indices.ready indices complexity.base "

@@ -24,6 +24,7 @@ from filelock import FileLock, Timeout
 from torch import Tensor
 
 from suture.memory import Chunks, NoRoomError, refusals
+from suture.processor import processor
 from suture.seeds import digest
 from suture.sizes import in_words
 from suture.tensorfiles import TensorWriter, TornError, file_size, intact, mapped
@@ -221,8 +222,4 @@ def _stem(key: str) -> str:
 @cache
 def _machine() -> str:
     """What the bits of a result may depend on besides its key."""
-    processor = platform.processor()
-    with suppress(OSError):
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-        processor = next((line for line in lines if line.startswith("model name")), processor)
-    return digest(torch.__version__, platform.machine(), torch.backends.cpu.get_cpu_capability(), processor)[:12]
+    return digest(torch.__version__, platform.machine(), processor())[:12]

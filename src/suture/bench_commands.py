@@ -124,7 +124,7 @@ def _subject(networks: list[Any], data: Any, command: str) -> Any:
     import torch
 
     from suture.bench import Subject
-    from suture.bench.spending import processor
+    from suture.processor import processor
     from suture.trial import VERSION
 
     roles = (data.fit, data.validation, data.score)

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from suture.network import Network
+from suture.processor import processor
 from suture.saving import describe, plain, tensors_of, version
 from suture.trial import VERSION, Failure, Measurement, Trial
 
@@ -95,7 +96,7 @@ def machine() -> Record:
     """Where it was measured: on another processor or version the last digits may differ."""
     return {
         "host": platform.node(),
-        "processor": platform.processor() or platform.machine(),
+        "processor": processor(),
         "python": platform.python_version(),
         "torch": torch.__version__,
         "suture": version(),

@@ -14,7 +14,6 @@ from torch import Tensor
 
 from suture.activations import Activations, Need
 from suture.bench.pairwise import Comparison, compare, each_shape
-from suture.bench.spending import processor
 from suture.cuts import Cut
 from suture.data import Data, load_data
 from suture.demo import WIDTH
@@ -22,6 +21,7 @@ from suture.errors import CutError, OutputError, SutureError
 from suture.network import Network
 from suture.output import say, show, show_json
 from suture.parsers import MODEL, add_json
+from suture.processor import processor
 from suture.runners.progress import shown
 from suture.seeds import derive_seed, one_thread
 from suture.sizes import in_words, physical_memory

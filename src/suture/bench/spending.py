@@ -8,7 +8,6 @@ since the process began, which later work cannot lower.
 import ctypes
 import gc
 import os
-import platform
 import sys
 import time
 from collections.abc import Iterator
@@ -41,15 +40,6 @@ def spending() -> Iterator[Spent]:
     finally:
         spent.cpu, spent.wall = time.process_time() - cpu, time.perf_counter() - wall
         spent.peak = _peak()
-
-
-def processor() -> str:
-    """The name of the processor."""
-    with suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine() or "unknown"
 
 
 def _let_go() -> None:
