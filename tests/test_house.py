@@ -18,13 +18,14 @@ SOURCE = ROOT / "src" / "suture"
 #: Every file, in the order in which they may import: each only from those before it. A package's own ``__init__`` comes
 #: after its last file; the package ``suture`` itself comes last of all.
 LAYERS = {
-    "definition": "lazily errors checking seeds identities spelling writing sizes preprocess cuts graph pieces tracing "
-    "costs freezing untrained network stitches.base stitches.positionwise stitches.constrained stitches.regridded "
-    "stitches.flattened stitches.probes stitches.layers stitches.choice stitches folding.joint folding.layers "
-    "folding.passing folding.rows folding.melting folding.folds folding lean saving stitched",
+    "definition": "lazily errors checking processor seeds identities spelling writing sizes preprocess cuts graph "
+    "pieces tracing costs freezing untrained network stitches.base stitches.positionwise "
+    "stitches.constrained stitches.regridded stitches.flattened stitches.probes stitches.layers "
+    "stitches.choice stitches folding.joint folding.layers folding.passing folding.rows folding.melting "
+    "folding.folds folding lean saving stitched",
     "evidence": "data.checks data.decode data.samples data.variants.base data.variants.parts data.variants.labels "
     "data.variants.colours data.variants.regions data.variants.stacked data.variants.known data.variants data.hub "
-    "data.load data noise tensorfiles memory processor activation_folder activations intervals scores traits "
+    "data.load data noise tensorfiles memory activation_folder activations intervals scores traits "
     "optimisers fits.problem fits.least_squares fits.standardised fits.descent fits.task_loss fits.match fits.narrower "
     "fits.suffixes fits.coordinates fits.convex fits.logistic fits.fast fits.together fits.best_of fits recipes "
     "scoring indices.matrices indices.index indices.cka indices.grams indices.kernels indices.dissimilarities "

@@ -11,7 +11,8 @@ from models import ZOO, images, seeded, small, zoo_network
 from suture import Network
 from suture.cuts import Cut
 from suture.graph import operation
-from suture.lean import Lean, half_precision, lean_pieces, lean_stitch, lean_suffix
+from suture.lean import Lean, lean_pieces, lean_stitch, lean_suffix
+from suture.processor import half_precision
 from suture.stitches import Conv, MapsToTokens, Stitch, StridedConv, UpsampledConv
 from trained import convnets, few_digits, hybrids, state_bits
 

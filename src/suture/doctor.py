@@ -133,12 +133,12 @@ def _devices() -> Iterator[Check]:
         import torch
     except Exception:  # told of above
         return
-    from suture.processor import processor
+    from suture.processor import half_precision, processor
 
     count = cores()
     threads = f"{count} core{'' if count == 1 else 's'} to be used; torch starts {torch.get_num_threads()} threads"
     yield Check(part, "processor", f"{processor()}, {threads}")
-    fast = any(getattr(torch.cpu, check, bool)() for check in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"))
+    fast = half_precision(torch.device("cpu")) is not None
     yield Check(part, "bfloat16", "in hardware" if fast else "not in hardware: trainings run in float32")
     yield Check(part, "CUDA", *_cuda(torch))
     mps = torch.backends.mps.is_available()

@@ -54,7 +54,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import betaincinv, ndtr, ndtri
+from scipy.special import betaincinv, ndtr, ndtri, stdtrit
 
 from suture.errors import DataError, FitError
 
@@ -125,6 +125,14 @@ def paired_interval(a: ArrayLike, b: ArrayLike, *, seed: int) -> tuple[float, fl
     if a.size - max(only_a, only_b, rest) < _FEW_PAIRS:
         return *_tango(only_a, only_b, a.size), "tango"
     return *_multinomial_bootstrap(only_a, only_b, rest), "bootstrap"
+
+
+def t_interval(values: ArrayLike) -> tuple[float, float]:
+    """The 95 % t interval of the mean of a few independent numbers: of networks, or of seeds. Two at least."""
+    numbers = np.asarray(values, dtype=np.float64)
+    n, mean = len(numbers), float(numbers.mean())
+    half = float(stdtrit(n - 1, 1 - _TAIL) * numbers.std(ddof=1) / np.sqrt(n))
+    return mean - half, mean + half
 
 
 def checked(values: ArrayLike, name: str = "the values") -> Floats:

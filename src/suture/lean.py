@@ -107,15 +107,6 @@ def lean_stitch(stitch: nn.Module) -> nn.Module:
     return stitch if len(layers) == len(chain) else nn.Sequential(*layers).requires_grad_(False).eval()
 
 
-def half_precision(device: torch.device) -> torch.dtype | None:
-    """The type of 16 bits that a device computes in faster than in float32; ``None`` where it has none."""
-    if device.type == "cuda":
-        return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else None
-    checks = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")  # there is no public way to ask
-    there = any(getattr(torch.cpu, check, lambda: False)() for check in checks)
-    return torch.bfloat16 if device.type == "cpu" and there else None
-
-
 class _Rewriting:
     """Rewrites the graph of a suffix; new layers go among its parts."""
 

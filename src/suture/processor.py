@@ -1,4 +1,4 @@
-"""The processor of this machine: on another one the last digits of a result may differ."""
+"""The processor of this machine, and what it computes in: on another one the last digits of a result may differ."""
 
 import platform
 from contextlib import suppress
@@ -20,3 +20,12 @@ def _name() -> str:
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.processor() or platform.machine() or "unknown"
+
+
+def half_precision(device: torch.device) -> torch.dtype | None:
+    """The type of 16 bits that a device computes in faster than in float32; ``None`` where it has none."""
+    if device.type == "cuda":
+        return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else None
+    checks = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")  # there is no public way to ask
+    there = any(getattr(torch.cpu, check, lambda: False)() for check in checks)
+    return torch.bfloat16 if device.type == "cpu" and there else None

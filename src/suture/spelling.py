@@ -1,4 +1,4 @@
-"""Settings in words: the call that makes a frozen dataclass."""
+"""Settings and numbers in words."""
 
 from dataclasses import MISSING, fields, is_dataclass
 
@@ -13,3 +13,8 @@ def spell(thing: object) -> str:
         if f.default is MISSING or getattr(thing, f.name) != f.default
     ]
     return f"{type(thing).__name__}({', '.join(given)})"
+
+
+def counted(count: int, what: str) -> str:
+    """A number of things: ``1 trial``, ``1,564 trials``."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"

@@ -7,12 +7,11 @@ over seeds into a table of the same columns plus ``seeds`` and ``interval``.
 from collections.abc import Iterable
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 from pyarrow import ArrowException
-from scipy import stats
 
 from suture.errors import DataError, OutputError
+from suture.intervals import t_interval
 from suture.records import Described, Record, described, record
 from suture.trial import Failure, Measurement
 from suture.writing import whole
@@ -59,6 +58,7 @@ _IDENTITY = [
     *("study", "status", "sender", "receiver", "sender_cut", "receiver_cut", "sender_depth", "receiver_depth"),
     *("stitch", "fit", "control", "fit_data", "score_data", "score", "unit"),
 ]
+_SIDES = ("low", "high")
 _AVERAGED = ["stitched", "sender_score", "receiver_score", "penalty", "representation_error", "steps", "seconds"]
 
 
@@ -154,21 +154,16 @@ def _aggregate(group: pd.DataFrame) -> Row:
         bounds = _own_bounds(group, alike) if several_networks else {}
         return {**own, **means, **shared, **bounds, "interval": "test samples"}
     over = "network" if several_networks else "stitch"
-    bounds = {f"{name}_{side}": v for name in ("stitched", "penalty") for side, v in _t_interval(units[name])}
+    both = {name: t_interval(units[name]) for name in ("stitched", "penalty")}
+    bounds = {f"{name}_{side}": end for name, ends in both.items() for side, end in zip(_SIDES, ends, strict=True)}
     bounds |= _own_bounds(group, alike) if several_networks else {}
     return {**means, **shared, **bounds, "interval": f"t over {over} seeds"}
 
 
 def _own_bounds(group: pd.DataFrame, columns: Iterable[str]) -> dict[str, float]:
     """The mean ends of the rows' own intervals, over test samples."""
-    names = [f"{name}_{side}" for name in columns for side in ("low", "high")]
+    names = [f"{name}_{side}" for name in columns for side in _SIDES]
     return {name: float(group[name].astype("float64").mean()) for name in names}
-
-
-def _t_interval(values: "pd.Series[float]") -> list[tuple[str, float]]:
-    half = float(stats.t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values)))
-    mean = float(values.mean())
-    return [("low", mean - half), ("high", mean + half)]
 
 
 def save(table: pd.DataFrame, path: str | Path) -> Path:

@@ -15,7 +15,7 @@ from scipy.optimize import brentq, minimize_scalar
 from scipy.special import xlogy
 
 from suture.errors import DataError, FitError
-from suture.intervals import Estimate, mean_interval, paired_interval
+from suture.intervals import Estimate, mean_interval, paired_interval, t_interval
 
 N = 1000
 REPLICATIONS = 2000
@@ -322,3 +322,13 @@ def test_what_cannot_be_averaged_or_paired_is_refused():
 def test_an_estimate_reads_well_and_is_a_number(estimate, text):
     assert str(estimate) == text
     assert float(estimate) == estimate.value
+
+
+# --- of a few units ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n", [2, 3, 5, 12])
+def test_the_t_interval_is_scipys(n):
+    values = np.random.default_rng(n).normal(size=n)
+    expected = stats.ttest_1samp(values, 0.0).confidence_interval(0.95)
+    assert t_interval(values) == pytest.approx((expected.low, expected.high))

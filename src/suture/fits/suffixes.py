@@ -12,8 +12,9 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
-from suture.lean import Lean, half_precision
+from suture.lean import Lean
 from suture.network import Frozen
+from suture.processor import half_precision
 
 MakeLean = Callable[[torch.dtype], Lean | None]
 """Makes the lean suffix in a floating type, where there is one."""

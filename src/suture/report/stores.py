@@ -14,6 +14,7 @@ from suture.inspection import Finding, Status
 from suture.report.curves import PLAIN
 from suture.report.screen import FAILED, new_table, one_line, written
 from suture.sizes import in_words
+from suture.spelling import counted
 
 _ERRORS = 5  #: distinct messages of failed trials that are shown
 _PATHS = 8  #: paths with one and the same problem that are shown
@@ -28,7 +29,7 @@ def status_text(status: Status, width: int = 80) -> str:
     if status.networks:
         failed = f", {status.networks_failed} failed" if status.networks_failed else ""
         later = "" if status.complete or status.missing else "; trials that wait for them are planned then"
-        parts.append(f"{status.networks_done} of {_count(status.networks, 'base network')} trained{failed}{later}")
+        parts.append(f"{status.networks_done} of {counted(status.networks, 'base network')} trained{failed}{later}")
     parts.append(
         f"{in_words(status.result_bytes)} of results, {in_words(status.activation_bytes)} of cached activations; last "
         f"change {status.last_change:%Y-%m-%d %H:%M}"
@@ -37,13 +38,15 @@ def status_text(status: Status, width: int = 80) -> str:
         most = sorted(status.errors.items(), key=lambda item: -item[1])
         parts += ["", *(f"failed: {count} × {one_line(error)}" for error, count in most[:_ERRORS])]
         if len(most) > _ERRORS:
-            parts.append(f"and {_count(len(most) - _ERRORS, 'other message')}; --json has them all")
+            parts.append(f"and {counted(len(most) - _ERRORS, 'other message')}; --json has them all")
     further = going_on(status, width)
     return "\n".join([*parts, *(["", further] if further else [])])
 
 
 def _how_far(status: Status) -> str:
-    said = f"{status.measured} of {_count(status.planned, 'trial')} measured" if status.planned else "no trials planned"
+    said = (
+        f"{status.measured} of {counted(status.planned, 'trial')} measured" if status.planned else "no trials planned"
+    )
     if status.failed:
         said += f", {status.failed} failed"
     if status.missing:
@@ -126,7 +129,3 @@ def trials_table(table: pd.DataFrame, score: str) -> Table:
         cells = (f"{sender} → {row['receiver']} {row['receiver_cut']}", control, str(row["seed"]), value, penalty)
         made.add_row(*map(Text, cells))
     return made
-
-
-def _count(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"

@@ -24,6 +24,7 @@ from scipy import stats
 
 from suture.depth import EXACT
 from suture.errors import DataError
+from suture.intervals import t_interval
 
 FEWEST = 3  #: seeds that an interval needs
 LEVEL = 0.95
@@ -61,8 +62,7 @@ def over_seeds(values: "pd.Series[float]") -> Figure:
     n, mean = len(there), float(there.mean())
     if n < FEWEST:
         return Figure(mean, float("nan"), float("nan"), n)
-    half = float(stats.t.ppf((1 + LEVEL) / 2, n - 1) * there.std(ddof=1) / np.sqrt(n))
-    return Figure(mean, mean - half, mean + half, n)
+    return Figure(mean, *t_interval(there), n)
 
 
 def of_correlation(figure: Figure) -> Figure:

@@ -8,6 +8,7 @@ from suture.report.html.charts import Chart
 from suture.report.html.escaping import safe
 from suture.report.study_tables import number
 from suture.runners.progress import clock
+from suture.spelling import counted
 from suture.studies import Decided, Figure, Result, Study, verdict_of
 from suture.studies.scale import TINY
 
@@ -29,7 +30,7 @@ def _one_verdict(study: Study, result: Result, several: bool) -> str:
     decided = result.decide(study)
     counts = [(sum(one.verdict == word for one in decided), word) for word in _VERDICTS]
     listed = ", ".join(f"{number} {word}" for number, word in counts if number)
-    said = f"{verdict_of(decided)}: of {_count(len(decided), 'claim')} {listed}."
+    said = f"{verdict_of(decided)}: of {counted(len(decided), 'claim')} {listed}."
     return before + (said if several else said[0].upper() + said[1:])
 
 
@@ -76,7 +77,7 @@ def _row(decided: Decided, tiny: bool) -> tuple[str, ...]:
 def _interval(figure: Figure | None) -> str:
     if figure is None:
         return ""
-    pairs = _count(figure.seeds, "pair")
+    pairs = counted(figure.seeds, "pair")
     return f"{number(figure.low)} to {number(figure.high)} ({pairs})" if figure.decides else f"none of {pairs}"
 
 
@@ -93,9 +94,5 @@ def card(result: Result) -> dict[str, str]:
         "Scale": result.scale,
         "Trials": f"{kept['trials']:,}{failed}",
         "Time of trials": f"{clock(kept['seconds'])} of one thread ({kept['seconds']:,.1f} seconds)",
-        "Networks": f"{_count(kept['networks'], 'network')}, trained in {clock(kept['training_seconds'])}",
+        "Networks": f"{counted(kept['networks'], 'network')}, trained in {clock(kept['training_seconds'])}",
     }
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"

@@ -12,6 +12,7 @@ from suture.report import grids, screen
 from suture.report.html.arranged import scores_of
 from suture.report.html.runs import Run
 from suture.runners.progress import clock
+from suture.spelling import counted
 
 _SHARE = r".*? at [\d,]+ of [\d,]+ (cuts|seams)(?=:)"  #: the beginning of a sentence that then names places
 _PLACES = re.compile(r"^(At [\d,]+ of [\d,]+ .*) \([^()]*\)\.$")  #: a sentence that ends with places
@@ -38,12 +39,12 @@ def asked(table: pd.DataFrame, question: str = "") -> str:
     seams = plain[["sender", "receiver", "sender_cut", "receiver_cut"]].drop_duplicates()
     same = bool((seams["sender_cut"] == seams["receiver_cut"]).all())
     controls = [control for control in _held(table, "control") if control]
-    beside = f", beside {_count(len(controls), 'control')}" if controls else ", without controls"
+    beside = f", beside {counted(len(controls), 'control')}" if controls else ", without controls"
     used = plain if len(plain) else table
     n = used["n"].dropna()
     images = f" ({int(n.iloc[0]):,} images)" if len(n) else ""
     usual = f"What is the representation of {_listed(senders, 4)} worth to {_listed(receivers, 4)}? "
-    many = _count(len(seams), "cut" if same else "seam")
+    many = counted(len(seams), "cut" if same else "seam")
     fitted, scored = (_listed(_held(used, column), 3) for column in ("fit_data", "score_data"))
     return (
         f"{question or usual}Measured at {many}{beside}, by stitches fitted on {fitted} and scored on {scored}{images}."
@@ -112,7 +113,7 @@ def cost(table: pd.DataFrame) -> dict[str, str | Sequence[str]]:
     return {
         "Trials": f"{len(once):,}, of which {failed:,} failed" if failed else f"{len(once):,}, none failed",
         "Time": f"{clock(seconds)} of one thread ({seconds:,.1f} seconds)",
-        "Steps of fits": f"{steps:,}" + (f"; {_count(open_, 'fit')} stopped before converging" if open_ else ""),
+        "Steps of fits": f"{steps:,}" + (f"; {counted(open_, 'fit')} stopped before converging" if open_ else ""),
     }
 
 
@@ -144,7 +145,7 @@ def state(run: Run) -> str:
     """What is not measured yet, where there is something."""
     if run.state is None or (run.state.complete and not run.state.networks_failed):
         return ""
-    said = f"{run.state.measured} of {_count(run.state.planned, 'trial')} measured, {run.state.missing} missing"
+    said = f"{run.state.measured} of {counted(run.state.planned, 'trial')} measured, {run.state.missing} missing"
     if run.state.networks_failed:
         said += f"; {run.state.networks_failed} of {run.state.networks} networks failed to train"
     return f"This run is not complete: {said}."
@@ -170,7 +171,3 @@ def _held(table: pd.DataFrame, column: str) -> list[str]:
 def _listed(names: Sequence[str], most: int) -> str:
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
-
-
-def _count(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"

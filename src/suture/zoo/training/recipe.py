@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 
 from suture.errors import FitError
+from suture.processor import half_precision
 from suture.recipes import SGD, OneCycle, Optimiser, Schedule
 from suture.zoo.training.augment import Augmentation, Unchanged
 from suture.zoo.training.objectives import CrossEntropy, Objective
@@ -62,11 +63,4 @@ class Recipe:
 
     def in_bfloat16(self, device: torch.device) -> bool:
         """Whether the forward pass runs in bfloat16 on a device."""
-        return self.precision == "fast" and _has_bfloat16(device)
-
-
-def _has_bfloat16(device: torch.device) -> bool:
-    if device.type == "cuda":
-        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    checks = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")  # there is no public way to ask
-    return device.type == "cpu" and any(getattr(torch.cpu, check, bool)() for check in checks)
+        return self.precision == "fast" and half_precision(device) is not None
