@@ -62,6 +62,7 @@ RECIPES = (
     *("smith2024", "smith2024-vgg", "simclr", "linear", "digits", "fast", "fast-steps", "fast-vit", "fast-mnist"),
     *("stepped", "simclr-small", "oxford-small", "oxford-small-mlp", "simple-small", "complex-small"),
     "smith-vgg-small",
+    "smith-vgg-slow",
 )
 NETWORKS = ("cnn", "convnet", "mlp", "myrtle", "resnet", "resnet164", "resnet50", "vgg19", "vit")
 TRAITS = ("accuracy", "confusion", "blackout", "trigger", "fgsm", "variant")

@@ -68,6 +68,7 @@ _RECIPES = {
     "simple-small": "oxford2025-simple",
     "complex-small": "oxford2025-complex",
     "smith-vgg-small": "smith2024-vgg",
+    "smith-vgg-slow": "smith2024-vgg",
 }  #: what the ledger's recipes are at the paper's scale
 
 

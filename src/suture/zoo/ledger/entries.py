@@ -24,6 +24,7 @@ from suture.zoo.training import Parts
 _R18 = "zoo:resnet,blocks=(2,2,2,2),width=16"
 _SMITH = "zoo:resnet,blocks=(2,2,2,2),width=32,stem=7x7"
 _VGG = "zoo:vgg19,width=16,hidden=256,pool=1"
+_VGG_RATES = {"colour-only": "tenth"}
 _MLP = "zoo:mlp,width=64,depth=9,inputs=3072"
 _CNN = "zoo:cnn,dense=4"
 _MNIST = "zoo:cnn,image=(28,28),channels=1"
@@ -254,11 +255,11 @@ def _smith() -> list[Entry]:
             f"vgg19 {name}",
             _VGG,
             "mnist",
-            "smith-vgg-small",
+            "smith-vgg-slow" if name in _VGG_RATES else "smith-vgg-small",
             _THREE,
             ("smith-C2",),
             (variant,),
-            "quarter width, narrow classifier, 4 epochs for 50, a third of the rate",
+            f"quarter width, narrow classifier, 4 epochs for 50, a {_VGG_RATES.get(name, 'third')} of the rate",
         )
         for name, variant in colours.items()
     ]
