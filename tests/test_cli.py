@@ -124,7 +124,8 @@ WRONG = [
     (f"curve {A} {B} --data digits --at pool,", "no cut '' in a; valid cuts: 'stage1.conv'"),
     (
         f"curve {A} models.py:strange --data digits",
-        "no common cut: the sender has stage1.conv, .*; the receiver has one, two, three; give both names, --at S",
+        "no common cut: the sender has stage1.conv, .*; the receiver has one, two, three; give both names of each "
+        "seam, --at S",
     ),
     (
         f"curve {A} {NET},preprocess.size=16 --data digits --at stage1.relu --stitch conv",
@@ -193,7 +194,7 @@ WRONG = [
     (f"curve {A} {B} --data PHOTOS/unlabelled", "one label column .found: none, data without labels.; its columns"),
     (f"curve {A} {B} --data PHOTOS/one", "1 sample.*at least 2 are needed: give it more data"),
     (f"curve {A} {B} --data PHOTOS/none", "cannot load '.*none' .*no data.*; possible sources:"),
-    (f"curve {A} {B} --data digits --size 16", "load_data of 'digits' takes no size=; leave it out"),
+    (f"curve {A} {B} --data digits --size 16", "load_data of 'digits' takes no --size; leave it out"),
     (f"curve {A} {B} --data digits --fit-samples 5000", "cannot limit 'digits/fit' to 5000; valid: 2 to 1080"),
     (
         f"curve {A} {NET},classes=7 --data digits --at pool",

@@ -198,7 +198,7 @@ def test_clustered_noise_is_fully_compatible(networks, cut):
     measurement = measure(noisy(networks, cut))
     assert measurement.scores.accuracy.value >= measurement.receiver.accuracy.value - 0.003
     assert measurement.penalties["loss"].high < 0.05
-    assert measurement.representation_error > 0.5, "and nothing like the receiver's own activations"
+    assert measurement.representation_error > 0.25, "and much of the receiver's own activations is missing"
 
 
 @pytest.mark.parametrize(("networks", "cut"), LATE)

@@ -66,10 +66,10 @@ def lines(
     """Seams of all pairs of two networks, each with its own stitch.
 
     ``controls`` go with every pair; with ``only`` they are planned in the place of the plain trials. The ``published``
-    are the numbers of the seams that the first pair also fits by the paper's recipe: at tiny scale the first
-    of them, at the paper's all of all pairs.
+    are the numbers of the seams that the first pair also fits by the paper's recipe: at the paper's scale all
+    of all pairs.
     """
-    made, most = [], 1 if scale.name == TINY else len(published)
+    made = []
     for number, (start, end) in enumerate(pairs(scale, sender, receiver)):
 
         def make(a: Network, b: Network, number: int = number) -> list[Trial]:
@@ -78,7 +78,7 @@ def lines(
             trials: list[Trial] = []
             for place, (at, stitch) in enumerate(seams):
                 trials += curve(a, b, at=[at], stitch=stitch, fit=scale.fit, **settings)
-                if scale.name == PAPER or (number == 0 and place in published[:most]):
+                if scale.name == PAPER or (number == 0 and place in published):
                     trials += curve(a, b, at=[at], stitch=stitch, fit=scale.published(PUBLISHED), **settings)
             return [trial for trial in trials if trial.control or not only]
 
