@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from suture.compare import COLUMNS as COMPARED
 from suture.errors import DataError
-from suture.explain import MARGIN, Explanation, explain
+from suture.explain import Explanation, explain
+from suture.report.readings import MARGIN
 from suture.table import COLUMNS
 
 OWN = 0.95  #: the receiver's own accuracy

@@ -476,7 +476,8 @@ def known(**values: Any) -> pd.DataFrame:
     table = tabled({"A": ("x", "y")}, {"B": ("u", "v")}, kinds=[k if k != "plain" else "" for k in kinds])
     for kind, scores in kinds.items():
         table.loc[table["control"] == ("" if kind == "plain" else kind), "stitched"] = np.ravel(scores)
-    return table
+    penalties = {f"penalty{end}": 100 * (table["receiver_score"] - table["stitched"]) for end in ("", "_low", "_high")}
+    return table.assign(**penalties, stitched_low=table["stitched"], stitched_high=table["stitched"])
 
 
 def test_the_reading_says_what_triangles_and_controls_say() -> None:
@@ -498,7 +499,7 @@ def test_the_reading_says_what_triangles_and_controls_say() -> None:
         "Stitched to itself, B has a penalty of at most +1.0 pp.",
         "Fitted to shuffled pairs, the stitched network reaches at most 12.0 %.",
         "At 3 of 4 seams clustered noise in the sender's place does as well, within 3 pp: there, telling the classes "
-        "apart is all it takes, and success says nothing about the sender's features (x → v, y → u, y → v).",
+        "apart is all it takes, and success says nothing about the sender's features (y → u, x → v, y → v).",
     ]
 
 
@@ -516,10 +517,11 @@ def test_the_reading_says_which_triangle_is_lower_and_what_the_diagonal_says() -
 
 def test_many_places_are_counted_and_not_all_named() -> None:
     table = known(plain=[[0.5, 0.5], [0.5, 0.5]], untrained_sender=[[0.5, 0.5], [0.5, 0.5]])
-    wide = tabled({"A": "abc"}, {"B": "uvw"}, kinds=("", "untrained sender")).assign(stitched=0.5)
-    assert "(x → u, x → v, y → u, y → v)" in grids.matrix_reading(table)
+    wide = tabled({"A": "abc"}, {"B": "uvw"}, kinds=("", "untrained sender"))
+    wide = wide.assign(**dict.fromkeys(("stitched", "stitched_low", "stitched_high"), 0.5), penalty=45.0)
+    assert "(x → u, y → u, x → v, y → v)" in grids.matrix_reading(table)
     assert "At 9 of 9 seams" in grids.matrix_reading(wide)
-    assert "(a → u, a → v, a → w, b → u, b → v, b → w and 3 more)" in grids.matrix_reading(wide)
+    assert "(a → u, b → u, c → u, a → v, b → v, c → v and 3 more)" in grids.matrix_reading(wide)
 
 
 @pytest.mark.parametrize("width", [80, 200])

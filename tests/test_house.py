@@ -51,7 +51,7 @@ LAYERS = {
     "studies.oxford2025.claims studies.oxford2025.simplicity studies.oxford2025.specialists "
     "studies.oxford2025.experiments studies.oxford2025 studies.smith2024.plans studies.smith2024.reading "
     "studies.smith2024.experiments studies.smith2024 studies.known studies",
-    "faces": "report.curves report.readings report.seams explain report.figures report.pictures report.screen "
+    "faces": "report.curves report.seams report.readings explain report.figures report.pictures report.screen "
     "report.localisations report.complexities report.matrices report.layouts report.heatmaps report.grids "
     "report.similarities report.forecasts report.stores report.networks report.ledgers report.zoo_page "
     "report.study_tables report.study_maps report.study_groups report.studies report.claims_page "

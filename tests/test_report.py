@@ -481,7 +481,7 @@ def known(**values: Sequence[float]) -> pd.DataFrame:
         here = table["control"] == ("" if kind == "plain" else kind)
         table.loc[here, "stitched"] = scores
         table.loc[here, "penalty"] = 100 * (0.95 - np.array(scores))
-    return table
+    return table.assign(stitched_low=table["stitched"], stitched_high=table["stitched"])
 
 
 def test_the_reading_says_what_the_controls_say() -> None:
@@ -508,6 +508,21 @@ def test_the_reading_says_what_the_controls_say() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("half", "said"),
+    [
+        (0.004, "At 1 of 3 cuts an untrained sender does as well, within 3 pp: there, success says nothing about what "
+                "the sender has learned (one). It is undecided at 1 (two)."),
+        (0.010, "Whether an untrained sender does as well, within 3 pp, is undecided at 2 of 3 cuts (one, two)."),
+    ],
+)  # fmt: skip
+def test_what_the_intervals_of_trial_and_control_leave_open_is_said(half: float, said: str) -> None:
+    """The two half widths h make one of h √2, here about 0.6 and 1.4 points, about the differences 2, 3 and 70."""
+    table = known(plain=[0.90, 0.93, 0.80], untrained_sender=[0.88, 0.90, 0.10])
+    table = table.assign(stitched_low=table["stitched"] - half, stitched_high=table["stitched"] + half)
+    assert screen.reading(table).splitlines()[1:] == [said]
+
+
 def test_of_a_score_of_which_less_is_better_a_control_that_has_more_does_worse() -> None:
     table = known(
         plain=[0.0, 0.0, 0.0], untrained_sender=[0.9, 0.02, 0.5], itself=[0.0, 0.1, 0.0], shuffled_pairs=[0.8, 0.6, 0.7]
@@ -521,8 +536,7 @@ def test_of_a_score_of_which_less_is_better_a_control_that_has_more_does_worse()
     ]
     assert screen.reading(table).splitlines()[1:] == expected
     assert grids.matrix_reading(table).splitlines()[-2:] == expected[1:]
-    (open_,) = [line for line in explain(table).not_concluded if "an untrained sender does as well" in line]
-    assert "better by one +90.0 pp" in open_
+    assert "beyond an untrained sender at 2 of 3 cuts, by 50.0 pp [50.0, 50.0] (three)" in str(explain(table))
 
 
 def test_the_reading_says_what_it_can_of_other_tables() -> None:

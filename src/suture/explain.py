@@ -22,11 +22,10 @@ import numpy as np
 import pandas as pd
 
 from suture.errors import DataError
-from suture.report.readings import AS_GOOD, unsigned_zero
+from suture.report.readings import AS_GOOD, MARGIN, unsigned_zero
 from suture.report.seams import Pair, Spread, disagreements, ranks_apart
 from suture.report.seams import pairs as pairs_of
 
-MARGIN = 3.0  #: pp: how much worse than its receiver a compatible stitched network may be
 _MOST = 6  #: places that a sentence names
 
 #: The controls that a trained pair must be beyond, with what is not to be concluded where it is not, and whose finding.
@@ -124,10 +123,10 @@ def _compatible(pair: Pair, margin: float) -> Iterator[str]:
     """At which seams the two are compatible, at which not, and at which it is undecided."""
     within = _number(margin, pair)
     for where, said, then in (
-        (_close(pair, margin), f"compatible, the whole 95 % interval of the penalty within {within},", ""),
-        (_costly(pair, margin), f"not compatible by this stitch and fit, the penalty beyond {within},", ""),
+        (pair.penalty.within(margin), f"compatible, the whole 95 % interval of the penalty within {within},", ""),
+        (pair.penalty.beyond(margin), f"not compatible by this stitch and fit, the penalty beyond {within},", ""),
         (
-            _undecided(pair, margin),
+            pair.penalty.across(margin),
             f"undecided, the interval on both sides of {within},",
             "; score more images, or measure more seeds",
         ),
@@ -140,8 +139,8 @@ def _compatible(pair: Pair, margin: float) -> Iterator[str]:
 def _beyond(pair: Pair, margin: float) -> Iterator[str]:
     """Where the stitched network does certainly better than a control, and where it needs no stitch."""
     for control in (*_CLAIMS, "shuffled pairs"):
-        ahead = _ahead(pair, control)
-        where = ahead.low > margin
+        ahead = pair.ahead_of(control)
+        where = ahead.beyond(margin)
         if where.any():
             who = AS_GOOD[control][0] if control in AS_GOOD else "a stitch fitted to shuffled pairs"
             places = np.flatnonzero(where)
@@ -149,8 +148,8 @@ def _beyond(pair: Pair, margin: float) -> Iterator[str]:
             least, most = (f"{spread_words(pair, ahead, i)} ({pair.labels[i]})" for i in ends)
             by = least if len(places) == 1 else f"{least} to {most}"
             yield f"{pair}: beyond {who} at {share_of(pair, where)}, by {by}."
-    plugged = _ahead(pair, "plugged in")
-    where = plugged.high <= margin
+    plugged = pair.ahead_of("plugged in")
+    where = plugged.within(margin)
     if where.any():
         yield (
             f"{pair}: plugged in without a stitch, it does as well at {share_of(pair, where)} ({_named(pair, where)}): "
@@ -164,12 +163,12 @@ def _beyond(pair: Pair, margin: float) -> Iterator[str]:
 def _compatibility(pair: Pair, found: tuple[Pair, ...], margin: float) -> Iterator[str]:
     """What the penalties alone never say."""
     sender, receiver = pair.sender, pair.receiver
-    if _close(pair, margin).any() and sender != receiver:
+    if pair.penalty.within(margin).any() and sender != receiver:
         yield (
             f"{pair}: that {sender} and {receiver} represent the same, where they are compatible: networks that use "
             "different information are, too (smith2024, sections 4.1, 4.2 and 5)."
         )
-    costly = _costly(pair, margin)
+    costly = pair.penalty.beyond(margin)
     if costly.any():
         yield (
             f"{pair}: that {sender} lacks what {receiver} needs, where they are not compatible "
@@ -192,7 +191,7 @@ def _itself(pair: Pair, margin: float) -> Iterator[str]:
     own = pair.penalties.get("itself", Spread.none(len(pair.labels)))
     for where, claim in (
         (own.high < 0, "that the stitch only aligns: {} stitched to itself is better than {} (smith2024, section 4.3)"),
-        (own.low > margin, "that a penalty is the sender's: {} stitched to itself is worse than {}"),
+        (own.beyond(margin), "that a penalty is the sender's: {} stitched to itself is worse than {}"),
     ):
         if where.any():
             listed = _listed(pair, where, lambda i: spread_words(pair, own, i, signed=True))
@@ -202,19 +201,19 @@ def _itself(pair: Pair, margin: float) -> Iterator[str]:
 def _controls(pair: Pair, margin: float) -> Iterator[str]:
     """Which controls do as well, and of which it is undecided."""
     for control, (claim, source) in _CLAIMS.items():
-        ahead = _ahead(pair, control)
+        ahead = pair.ahead_of(control)
         who, meaning = AS_GOOD[control]
         said = claim.format(sender=pair.sender, receiver=pair.receiver)
         said = said[0].lower() + said[1:]
         yield from _as_well(pair, ahead, margin, said, who, f"there, {meaning} ({source})")
-    probe = _ahead(pair, "linear probe")
+    probe = pair.ahead_of("linear probe")
     said = f"that {pair.receiver}'s layers add to {pair.sender}'s"
     meaning = f"there, {pair.sender}'s layers solve the task without {pair.receiver}'s"
     yield from _as_well(pair, probe, margin, said, f"a linear probe of {pair.sender}", meaning)
 
 
 def _as_well(pair: Pair, ahead: Spread, margin: float, claim: str, who: str, meaning: str) -> Iterator[str]:
-    as_well = ahead.high <= margin
+    as_well = ahead.within(margin)
     if as_well.any():
         within = _number(margin, pair)
         listed = _listed(pair, as_well, lambda i: spread_words(pair, ahead, i, signed=True))
@@ -222,7 +221,7 @@ def _as_well(pair: Pair, ahead: Spread, margin: float, claim: str, who: str, mea
             f"{pair}: {claim}, at {share_of(pair, as_well)}: {who} does as well, within {within}: {meaning}; the "
             f"stitched network less the control: {listed}."
         )
-    open_ = np.isfinite(ahead.value) & ~as_well & ~(ahead.low > margin)
+    open_ = ahead.across(margin)
     if open_.any():
         listed = _listed(pair, open_, lambda i: spread_words(pair, ahead, i, signed=True))
         yield (
@@ -254,7 +253,7 @@ def _rank(pair: Pair, ranks: pd.DataFrame | None, margin: float) -> Iterator[str
     if ranks is None:
         return
     own, sent = ranks_apart(pair, ranks)
-    where = np.isfinite(own) & _close(pair, margin)
+    where = np.isfinite(own) & pair.penalty.within(margin)
     if where.any():
         listed = _listed(pair, where, lambda i: f"{sent[i]:.0f} against {own[i]:.0f}")
         yield (
@@ -268,7 +267,7 @@ def _index(pair: Pair, similarities: pd.DataFrame | None, margin: float) -> Iter
     """Where an index calls compatible layers unlike, or layers that are not compatible alike."""
     if similarities is None:
         return
-    close, costly = _close(pair, margin), _costly(pair, margin)
+    close, costly = pair.penalty.within(margin), pair.penalty.beyond(margin)
     said: dict[str, list[str]] = {"are alike, where they are compatible": [], "differ, where they are not": []}
     for name, values, alike in disagreements(pair, similarities):
         known = np.isfinite(values)
@@ -305,23 +304,6 @@ def _untried(found: tuple[Pair, ...]) -> Iterator[str]:
 # --- in words ---------------------------------------------------------------------------------------------------------
 
 Mask = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
-
-
-def _close(pair: Pair, margin: float) -> Mask:
-    return np.asarray(pair.penalty.high <= margin)
-
-
-def _costly(pair: Pair, margin: float) -> Mask:
-    return np.asarray(pair.penalty.low > margin)
-
-
-def _undecided(pair: Pair, margin: float) -> Mask:
-    return np.asarray(np.isfinite(pair.penalty.value) & ~_close(pair, margin) & ~_costly(pair, margin))
-
-
-def _ahead(pair: Pair, control: str) -> Spread:
-    """By how much the stitched network does better than a control, in the unit of the penalty."""
-    return pair.score.less(pair.of(control))
 
 
 def share_of(pair: Pair, where: Mask) -> str:

@@ -13,6 +13,7 @@ from suture.report.figures import place_of
 from suture.report.matrices import Block, Matrix, arrange
 from suture.report.readings import unsigned_zero, what_controls_say
 from suture.report.screen import natural_width, new_table, written
+from suture.report.seams import Pair, pairs
 
 _PAIRS = 4  #: pairs of networks whose cells are shown; of more, only means
 _PARTS = 3  #: tables below one another that a matrix is broken into, at most
@@ -85,13 +86,15 @@ def matrix_reading(table: pd.DataFrame, score: str = "accuracy") -> str:
     shown = arrange(table, score)
     if not np.isfinite(shown.plain).any():
         return ""
-    means = by_depth(table[table["control"] == PLAIN], score, pooled=True).iloc[0]
+    plain = table[table["control"] == PLAIN]
+    means = by_depth(plain, score, pooled=True).iloc[0]
+    judged = shown.percent and plain.loc[plain["score"] == score, "penalty"].notna().any()
     return "\n".join(
         [
             *_parted(means, shown, "late_to_early", "early_to_late", "difference", _TRIANGLES),
             *_parted(means, shown, "near", "far", "near_difference", _DIAGONAL),
             *_extremes(shown),
-            *(_controls(shown) if shown.percent else ()),
+            *(_controls(shown, table, score) if judged else ()),
         ]
     )
 
@@ -124,16 +127,12 @@ def _extremes(shown: Matrix) -> Iterator[str]:
     )
 
 
-def _controls(shown: Matrix) -> Sequence[str]:
-    shape = shown.plain.shape
-    kinds = {kind: panel.ravel() for kind, panel in shown.panels.items()}
-    kinds |= {kind: np.broadcast_to(strip, shape).ravel() for kind, strip in shown.strips.items()}
-    itself = shown.strips.get("itself", np.full(shape[1], np.nan))
-    alone = shown.parents[PLAIN][1] if PLAIN in shown.parents else np.full(len(shown.receivers), np.nan)
-    own = np.concatenate([np.full(len(block.cuts), value) for block, value in zip(shown.receivers, alone, strict=True)])
-    receiver = shown.receivers[0].name if len(shown.receivers) == 1 else "a receiver"
-    costs = 100 * (own - itself) * (1 if shown.rises else -1)
-    return [*what_controls_say(kinds, costs, _labels(shown), "seams", receiver, shown.rises)]
+def _controls(shown: Matrix, table: pd.DataFrame, score: str) -> Iterator[str]:
+    def named(pair: Pair, i: int) -> str:
+        names = ("", "") if shown.single else (f"{pair.sender} ", f"{pair.receiver} ")
+        return " → ".join(f"{name}{cut}" for name, cut in zip(names, pair.cuts[i], strict=True))
+
+    return what_controls_say(pairs(table, score), "seams", named)
 
 
 def _labels(shown: Matrix) -> list[str]:

@@ -1,13 +1,15 @@
 """What controls say, in sentences, of scores that are fractions."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
-from suture.depth import EXACT, Numbers
-from suture.report.curves import PLAIN
+from suture.depth import Numbers
+from suture.report.seams import Pair
 
-MARGIN = 0.03  #: how much worse a control may be and still count as doing as well
+MARGIN = (
+    3.0  #: pp: how much worse than the stitched network a control may be, or that than its receiver, and be as good
+)
 _MOST = 6  #: places that a sentence names
 
 AS_GOOD = {
@@ -20,25 +22,23 @@ AS_GOOD = {
 }
 
 
-def what_controls_say(
-    kinds: Mapping[str, Numbers], costs: Numbers, places: Sequence[str], many: str, receiver: str, rises: bool = True
-) -> Iterator[str]:
-    """Say what each control that was tried says, a sentence each.
+def what_controls_say(found: Sequence[Pair], many: str, label: Callable[[Pair, int], str]) -> Iterator[str]:
+    """Say what each control that was tried says of scores that are fractions, a sentence each.
 
-    ``kinds`` are the stitched networks' scores by control, one for each of ``places`` (``many`` in words, ``cuts``);
-    ``costs`` the penalties, in pp, of ``receiver`` stitched to itself; ``rises`` says whether more of the score is
-    better.
+    ``found`` are the pairs of networks; their seams are ``many`` in words, ``cuts``, and ``label`` names one.
     """
     for control in ("untrained sender", "untrained receiver"):
-        yield from _as_good(control, kinds, places, many, rises)
-    known = costs[np.isfinite(costs)]
-    if len(known):
-        yield f"Stitched to itself, {receiver} has a penalty of at most {unsigned_zero(float(known.max()), 1):+.1f} pp."
-    shuffled = kinds.get("shuffled pairs", np.array([]))
-    if np.isfinite(shuffled).any():
-        bound, best = ("at most", np.nanmax) if rises else ("at least", np.nanmin)
-        yield f"Fitted to shuffled pairs, the stitched network reaches {bound} {100 * best(shuffled):.1f} %."
-    yield from _as_good("clustered noise", kinds, places, many, rises)
+        yield from _as_good(control, found, many, label)
+    costs = _measured(pair.penalties["itself"].value for pair in found if "itself" in pair.penalties)
+    if len(costs):
+        receivers = dict.fromkeys(pair.receiver for pair in found)
+        who = next(iter(receivers)) if len(receivers) == 1 else "a receiver"
+        yield f"Stitched to itself, {who} has a penalty of at most {unsigned_zero(float(costs.max()), 1):+.1f} pp."
+    kept = _measured(pair.of("shuffled pairs").value for pair in found)
+    if len(kept):
+        bound = "at most" if found[0].scale > 0 else "at least"
+        yield f"Fitted to shuffled pairs, the stitched network reaches {bound} {abs(kept.max()):.1f} %."
+    yield from _as_good("clustered noise", found, many, label)
 
 
 def unsigned_zero(value: float, digits: int) -> float:
@@ -46,21 +46,37 @@ def unsigned_zero(value: float, digits: int) -> float:
     return 0.0 if abs(value) < 0.5 * 10**-digits else value
 
 
-def _as_good(
-    control: str, kinds: Mapping[str, Numbers], places: Sequence[str], many: str, rises: bool
-) -> Iterator[str]:
-    """At which places a control does as well as the real thing."""
-    if control not in kinds or PLAIN not in kinds:
+def _as_good(control: str, found: Sequence[Pair], many: str, label: Callable[[Pair, int], str]) -> Iterator[str]:
+    """At which seams a control does as well as the real thing, by ``Pair.as_well``, and of which it is undecided."""
+    as_well: list[str] = []
+    undecided: list[str] = []
+    compared = 0
+    for pair in found:
+        ahead = pair.ahead_of(control)
+        compared += int(np.isfinite(ahead.value).sum())
+        for named, where in ((as_well, ahead.within(MARGIN)), (undecided, ahead.across(MARGIN))):
+            named += [label(pair, i) for i in np.flatnonzero(where).tolist()]
+    if not compared:
         return
-    behind = (kinds[PLAIN] - kinds[control]) * (1 if rises else -1)
-    compared = int(np.isfinite(behind).sum())
-    near = [places[i] for i in np.flatnonzero(behind <= MARGIN + EXACT).tolist()]
     who, meaning = AS_GOOD[control]
-    if near:
-        named = ", ".join(near[:_MOST]) + (f" and {len(near) - _MOST} more" if len(near) > _MOST else "")
+    within = f"within {MARGIN:g} pp"
+    open_ = f"undecided at {len(undecided)} ({_first(undecided)})" if undecided else ""
+    if as_well:
+        also = f" It is {open_}." if undecided else ""
         yield (
-            f"At {len(near)} of {compared} {many} {who} does as well, within {100 * MARGIN:.0f} pp: there, {meaning} "
-            f"({named})."
+            f"At {len(as_well)} of {compared} {many} {who} does as well, {within}: there, {meaning} "
+            f"({_first(as_well)}).{also}"
         )
-    elif compared:
-        yield f"At no {many.removesuffix('s')} does {who} do as well, within {100 * MARGIN:.0f} pp."
+    elif undecided:
+        yield f"Whether {who} does as well, {within}, is {open_.replace(' (', f' of {compared} {many} (', 1)}."
+    else:
+        yield f"At no {many.removesuffix('s')} does {who} do as well, {within}."
+
+
+def _measured(parts: Iterable[Numbers]) -> Numbers:
+    values: Numbers = np.concatenate([np.array([]), *parts])
+    return np.asarray(values[np.isfinite(values)])
+
+
+def _first(places: Sequence[str]) -> str:
+    return ", ".join(places[:_MOST]) + (f" and {len(places) - _MOST} more" if len(places) > _MOST else "")

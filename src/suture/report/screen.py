@@ -13,6 +13,7 @@ from rich.text import Text
 from suture.cuts import Cuts
 from suture.report.curves import PLAIN, Curve, arrange
 from suture.report.readings import unsigned_zero, what_controls_say
+from suture.report.seams import pairs
 
 FAILED = "failed"
 
@@ -139,16 +140,9 @@ def reading(table: pd.DataFrame, score: str = "accuracy") -> str:
     return "\n".join(
         [
             f"Worst penalty: {value:+.{digits}f}{' ' + unit if unit != 'raw' else ''}{spread} at {cut}.",
-            *(_against(shown) if shown.percent else ()),
+            *(what_controls_say(pairs(table, score), "cuts", lambda pair, i: pair.labels[i]) if shown.percent else ()),
         ]
     )
-
-
-def _against(shown: Curve) -> Sequence[str]:
-    """What each control that was tried says."""
-    scores = {kind: line["stitched"].to_numpy(float) for kind, line in shown.lines.items()}
-    costs = shown.lines["itself"]["penalty"].to_numpy(float) if "itself" in shown.lines else np.array([])
-    return [*what_controls_say(scores, costs, shown.labels, "cuts", shown.receiver, shown.rises)]
 
 
 def cuts_table(cuts: Cuts) -> Table:

@@ -49,6 +49,18 @@ class Spread:
         up = np.hypot(self.high - self.value, other.value - other.low)
         return Spread(value, value - down, value + up)
 
+    def within(self, margin: float) -> Mask:
+        """Where the whole interval is at most the margin."""
+        return np.asarray(self.high <= margin)
+
+    def beyond(self, margin: float) -> Mask:
+        """Where the whole interval is above the margin."""
+        return np.asarray(self.low > margin)
+
+    def across(self, margin: float) -> Mask:
+        """Where there is a value, and neither is certain."""
+        return np.asarray(np.isfinite(self.value) & ~self.within(margin) & ~self.beyond(margin))
+
 
 @dataclass(frozen=True, eq=False)
 class Pair:
@@ -80,6 +92,10 @@ class Pair:
     def of(self, control: str) -> Spread:
         """The scores of a control; nan where it was not tried."""
         return self.scores.get(control, Spread.none(len(self.labels)))
+
+    def ahead_of(self, control: str) -> Spread:
+        """By how much the stitched network does better than a control, in the unit of the penalty."""
+        return self.score.less(self.of(control))
 
 
 def pairs(table: pd.DataFrame, score: str) -> tuple[Pair, ...]:
