@@ -153,9 +153,9 @@ def test_ray_measures_what_one_process_would(here):
     same(everything)
 
 
-def test_records_and_stitches_are_the_same_bit_for_bit(here):
+def test_records_and_stitches_are_the_same_bit_for_bit(here, tmp_path):
     trials = plan()
-    on_ray, alone = outcomes(trials), dict(Local(workers=1).run(Given(*map(Measuring, trials)), Path()))  # type: ignore
+    on_ray, alone = outcomes(trials), dict(Local(workers=1).run(Given(*map(Measuring, trials)), tmp_path))  # type: ignore
     for task, outcome in alone.items():
         other = on_ray[task.key]
         assert other.tensors == outcome.tensors
