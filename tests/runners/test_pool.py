@@ -18,6 +18,7 @@ from suture.activations import Activations
 from suture.errors import RunnerError
 from suture.fits import Fit, FitReport, LeastSquares, TaskLoss
 from suture.runners import Interrupted, Local, Outcome, Runner, Task
+from suture.runners.base import Base
 from suture.runners.progress import Silent
 from trained import few_digits, hybrids
 
@@ -139,6 +140,53 @@ def test_a_runner_of_ones_own_is_a_few_lines():
 
 
 @dataclass(frozen=True, eq=False)
+class Chapter(Base):
+    """One of several parts of a book; the next goes on from it. It takes long enough for another to be beside it."""
+
+    book: str
+    number: int
+    notes: Path
+
+    kind: ClassVar[str] = "networks"
+
+    @property
+    def key(self):
+        return f"{self.book}{self.number}"
+
+    where = key
+
+    @property
+    def sequence(self):
+        return self.book
+
+    def run(self, activations):
+        begun = time.time()
+        time.sleep(0.3)
+        with open(self.notes, "a") as file:
+            file.write(f"{self.book} {self.number} {begun} {time.time()}\n")
+        return Outcome({"status": "ok"}, b"weights")
+
+    def lost(self, reason):
+        return Outcome({"status": "failed", "error": reason, "traceback": ""})
+
+    def network(self, tensors):
+        raise AssertionError("nothing waits for it")
+
+
+@pytest.mark.slow
+def test_parts_of_a_sequence_are_done_one_after_another_and_other_things_beside_them(tmp_path):
+    notes = tmp_path / "notes"
+    run([Chapter(book, i, notes) for book in "ab" for i in range(3)], store=tmp_path / "run", on=Local(workers=2))
+    rows = [line.split() for line in notes.read_text().splitlines()]
+    parts = {(book, int(i)): (float(begun), float(ended)) for book, i, begun, ended in rows}
+    for book in "ab":
+        assert all(parts[book, i][1] <= parts[book, i + 1][0] for i in range(2))
+    assert any(
+        parts["a", i][0] < parts["b", j][1] and parts["b", j][0] < parts["a", i][1] for i in range(3) for j in range(3)
+    )
+
+
+@dataclass(frozen=True, eq=False)
 class Naps(Task):
     number: int
 
@@ -162,7 +210,7 @@ class Naptime:
     def __init__(self, count):
         self.tasks, self.asked = [Naps(i) for i in range(count)], 0
 
-    def take(self):
+    def take(self, apart=()):
         self.asked += 1
         return self.tasks.pop() if self.tasks and self.asked > 2 else None
 

@@ -7,7 +7,7 @@ is kept, and where, a runner does not know; nor does a task.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
@@ -58,6 +58,11 @@ class Task(ABC):
         """What tasks that a device had better do in one go have in common; ``None`` for one that is done alone."""
         return None
 
+    @property
+    def sequence(self) -> str | None:
+        """What tasks have in common that go on from each other's work on the disk; ``None`` for one that does not."""
+        return None
+
     @abstractmethod
     def run(self, activations: Activations) -> Outcome:
         """Do it, with one thread. What goes wrong is an outcome too: no ``Exception`` leaves it."""
@@ -98,8 +103,11 @@ class Later:
 class Queue(Protocol):
     """What is to be done."""
 
-    def take(self, beside: Task | None = None) -> Task | None:
-        """Take a task that may begin, of the same ``company`` as another if so wanted; ``None`` where there is none."""
+    def take(self, beside: Task | None = None, apart: Collection[str | None] = ()) -> Task | None:
+        """Take a task that may begin, ``None`` where there is none.
+
+        It is of the same ``company`` as the task ``beside``, if so wanted, and of none of the sequences ``apart``.
+        """
 
     @property
     def exhausted(self) -> bool:

@@ -121,15 +121,15 @@ class Local(Runner):
             "disk": self.disk_budget(scratch),
         }
         with _Pool(count, packer, begin, self.retries) as pool:
-            running = {pool.submit(_with_company(task, queue)) for task in first}
+            running = {pool.submit(_with_company(task, queue)): task.sequence for task in first}
             while running or not queue.exhausted:
-                while len(running) < count and (task := queue.take()) is not None:
-                    running.add(pool.submit(_with_company(task, queue)))
+                while len(running) < count and (task := queue.take(apart=running.values())) is not None:
+                    running[pool.submit(_with_company(task, queue))] = task.sequence
                 ended, _ = wait(running, timeout=POLL if len(running) < count else None, return_when=FIRST_COMPLETED)
                 if not running:
                     time.sleep(POLL)
                 for future in ended:
-                    running.remove(future)
+                    del running[future]
                     yield from future.result()
 
 

@@ -6,7 +6,7 @@ as these are trained.
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import final
 
@@ -115,8 +115,16 @@ class Work:
 
     # --- the queue ----------------------------------------------------------------------------------------------------
 
-    def take(self, beside: Task | None = None) -> Task | None:
-        """Take a task that nobody else is at, of the same company as another if so wanted."""
+    def take(self, beside: Task | None = None, apart: Collection[str | None] = ()) -> Task | None:
+        """Take a task that nobody else is at: see ``Queue``. Those of a sequence stay in their order."""
+        in_turn = [task for task in self.ready if task.sequence is not None and task.sequence in apart]
+        self.ready = deque(task for task in self.ready if task not in in_turn) if in_turn else self.ready
+        try:
+            return self._take(beside)
+        finally:
+            self.ready.extendleft(reversed(in_turn))
+
+    def _take(self, beside: Task | None) -> Task | None:
         for _ in range(len(self.ready)):
             task = self.ready.popleft()
             other = beside is not None and task.company != beside.company

@@ -128,6 +128,11 @@ class BaseModel(Base):
         """The same, with the weights that it starts from."""
         return replace(self, weights=tensors[self.start.key]) if isinstance(self.start, BaseModel) else self
 
+    @cached_property
+    def sequence(self) -> str:
+        """The training, of which this may be one epoch of several."""
+        return f"{replace(self, until=None).key}-{self.device.replace(':', '-')}"
+
     def run(self, activations: Activations) -> Outcome:
         """Train it: the card, and the weights. What was begun before and killed goes on."""
         begun = time.perf_counter()
@@ -143,7 +148,7 @@ class BaseModel(Base):
             return Outcome(self._card("failed", time.perf_counter() - begun) | reason)
 
     def _progress(self, scratch: Path) -> Path:
-        return scratch / "training" / f"{replace(self, until=None).key}-{self.device.replace(':', '-')}"
+        return scratch / "training" / self.sequence
 
     def tidy(self, scratch: Path) -> None:
         """Remove the checkpoints; those of an earlier epoch stay, since others may go on from there."""
