@@ -72,6 +72,18 @@ def test_weights_that_were_changed_are_refused(nets: Path, tmp_path: Path) -> No
         suture.load_network(str(tmp_path / "changed"), example=suture.load_data("digits").example)
 
 
+def test_weights_that_were_changed_are_trained_again_and_not_started_from(nets: Path, run: Run) -> None:
+    whole = (nets / "a/model.safetensors").read_bytes()
+    (nets / "a/model.safetensors").write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    code, _, err = run(f"{TRAIN} --start a --trained head --lr 1e-9 --out d")
+    assert code == 2
+    assert "model.safetensors is not what was written when its training ended" in err
+    code, _, err = run(f"{TRAIN} --out a")
+    assert code == 0, err
+    assert "the network in a is damaged, or was changed, and is trained again" in err
+    assert (nets / "a/model.safetensors").read_bytes() == whole
+
+
 def test_a_folder_is_found_again_from_elsewhere(nets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "mine.py").write_text("from suture.zoo import convnet\ndef make(): return convnet(width=2)\n")
     monkeypatch.chdir(tmp_path)

@@ -229,6 +229,9 @@ def test_what_makes_no_matrix_is_refused(settings, message, no_work):
 
 
 def test_networks_of_one_name_are_refused(no_work):
+    for two in (seam, curve):
+        with pytest.raises(NetworkError, match=r"two networks are called 'a'; tell them apart: Network\(…, name=…\)"):
+            two(mlp("a", 3), mlp("a", 3, seed=1), data=few_digits(), at="1")
     with pytest.raises(NetworkError, match=r"two networks are called 'a'; tell them apart: Network\(…, name=…\)"):
         matrix(mlp("a", 3), mlp("a", 3, seed=1), data=few_digits())
     with pytest.raises(NetworkError, match="at least one sender"):
@@ -389,6 +392,15 @@ def test_settings_of_the_wrong_kind_are_refused(no_work, settings, error, said):
     a, b = hybrids()
     with pytest.raises(error, match=said):
         curve(a, b, **({"data": few_digits()} | settings))
+
+
+@pytest.mark.parametrize("at", [["relu", "relu"], 2, ("relu", "relu", "relu"), ("relu", 2)], ids=str)
+def test_what_is_no_seam_is_refused(no_work, at):
+    a, b = hybrids()
+    with pytest.raises(CutError, match=r"at=.* is no seam; give a cut of both networks, or a pair"):
+        seam(a, b, at=at, data=few_digits())
+    with pytest.raises(SutureError, match="at=2 is a int" if at == 2 else "is no seam"):
+        curve(a, b, at=at if at == 2 else [at], data=few_digits())
 
 
 def test_a_model_that_is_no_network_is_refused(no_work):

@@ -21,6 +21,7 @@ from suture.activations import Activations
 from suture.claims import Claims
 from suture.errors import OutputError, StoreError
 from suture.fits import LeastSquares, TaskLoss
+from suture.inspection import status
 from suture.records import described
 from suture.runners import Runner
 from suture.runners.tasks import Measuring
@@ -84,6 +85,17 @@ def test_what_is_finished_is_never_written_again(store):
     store.keep(TRIALS, "k", OK, b"second")
     assert store.tensors(TRIALS, "k") == b"first"
     assert names(store.path / "trials") == ["k"]
+
+
+def test_what_lost_its_end_on_the_way_is_written_again(store):
+    """As a copy that was interrupted leaves it."""
+    store.keep(TRIALS, "k", OK, b"first")
+    (store.path / "trials" / "k" / "done").unlink()
+    assert store.finished() == set()
+    store.keep(TRIALS, "k", OK, b"second")
+    assert store.finished() == {"k"}
+    assert store.tensors(TRIALS, "k") == b"second"
+    assert [name for name in os.listdir(store.path / "trials") if name.startswith(".")] == []
 
 
 def test_a_success_ends_a_failure_and_not_the_reverse(store):
@@ -252,7 +264,18 @@ def test_plans_add_up_in_order_each_row_once(store):
     store.plans.add(words[1:3], {"fit": "f"})
     assert store.plans.trials() == words
     assert store.plans.settings() == {"fit": "f", "command": "go on"}
-    assert store.plans.command == "go on, wider"
+    assert store.plans.command() == "go on, wider"
+
+
+def test_the_command_that_goes_on_is_the_last_that_planned_what_is_left(store):
+    words = [described(trial) for trial in plan()]
+    store.plans.add(words, {"command": "all"}, ["base"])
+    store.plans.add(words[:1], {"command": "a part"})
+    assert store.plans.command() == store.plans.command([words[0].key]) == "a part"
+    assert store.plans.command([words[1].key]) == store.plans.command(["base"]) == "all"
+    assert status(store.path).command == "a part"
+    store.keep(TRIALS, words[0].key, OK, b"")
+    assert status(store.path).command == "all"
 
 
 def test_the_same_trial_under_other_labels_is_another_row(store):

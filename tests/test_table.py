@@ -315,6 +315,26 @@ def test_stitch_seeds_that_all_gave_the_same_keep_the_interval_over_test_samples
     assert list(found["penalty_high"].dropna()) == list(once["penalty_high"].dropna())
 
 
+def test_rows_of_one_seed_have_their_mean_and_the_mean_of_their_intervals():
+    table = pd.concat([table_of([(None, 0)]), table_of([(None, 0)])])
+    table["stitched"] = [0.25, 1.0, 0.75, 3.0]
+    for end, shift in (("low", -0.125), ("high", 0.25)):
+        table[f"stitched_{end}"] = table["stitched"] + shift * np.array([1, 1, 3, 3])
+    found = summary(table.reset_index(drop=True))
+    assert list(found["stitched"]) == [0.5, 2.0]
+    assert list(found["stitched_low"]) == [0.25, 1.75]
+    assert list(found["stitched_high"]) == [1.0, 2.5]
+    assert set(found["seeds"]) == {1}
+
+
+def test_trials_that_differ_in_nothing_but_their_key_are_refused():
+    """As those of two pairs of networks that have the same names."""
+    table = table_of([(None, 0)])
+    with pytest.raises(DataError, match=r"two trials of .* → .* at .* that differ in nothing but their key"):
+        summary(pd.concat([table, table.assign(trial="another")], ignore_index=True))
+    summary(pd.concat([table, table.assign(trial="another", network_seed=7)], ignore_index=True))
+
+
 def test_networks_that_agree_are_no_certainty():
     once = to_table([measurement()])
     found = summary(pd.concat([once.assign(network_seed=seed) for seed in range(5)], ignore_index=True))

@@ -9,7 +9,7 @@ import typing
 from suture.lazily import make_lazy as _make_lazy
 
 if typing.TYPE_CHECKING:  # imported when asked for: see suture.lazily, which reads these lines
-    from suture import baselines, complexity, controls, errors, fits, indices, recipes, scores, stitches, traits
+    from suture import baselines, complexity, controls, errors, fits, indices, recipes, scores, stitches, traits, zoo
     from suture.compare import beside, compare
     from suture.cuts import Cut
     from suture.data import Data, Samples, load_data, variants
@@ -85,6 +85,7 @@ __all__ = [
     "summary",
     "traits",
     "variants",
+    "zoo",
 ]
 
 _make_lazy(__name__)

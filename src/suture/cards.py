@@ -31,11 +31,13 @@ class Parent:
 _PARENTS: "WeakKeyDictionary[Activations, dict[str, Parent]]" = WeakKeyDictionary()
 
 
-def check_scores(scores: Sequence[Score], samples: Samples, sender: Network | ClusteredNoise) -> None:
+def check_scores(
+    scores: Sequence[Score], samples: Samples, sender: Network | ClusteredNoise, receiver: Network
+) -> None:
     """Raise ``DataError`` where they cannot be scored.
 
-    The pairs are broken, there is no score or there are two of one name, one selects nothing, or needs a network where
-    there is none.
+    The pairs are broken, there is no score or there are two of one name, one selects nothing, names a class that is
+    none, or needs a network where there is none.
     """
     if samples.pairing is not None:
         raise DataError(f"the pairs of the score data, {samples.name}, are broken; only fit and validation data may be")
@@ -47,6 +49,10 @@ def check_scores(scores: Sequence[Score], samples: Samples, sender: Network | Cl
             raise DataError(f"two scores are called '{score.name}'; tables tell scores apart by their names")
         if not score.selects(samples.labels).any():
             raise DataError(f"{samples.name} has no sample that '{score.name}' selects; score on data that has")
+        classes = max(len(samples.classes), receiver.outputs)
+        for label in score.named_classes:
+            if not 0 <= label < classes:
+                raise DataError(f"'{score.name}' names class {label}, and there are {classes}, from 0 to {classes - 1}")
         if score.reads_network and isinstance(sender, ClusteredNoise):
             raise DataError(
                 f"'{score.name}' is computed from the stitched network, and clustered noise makes none; leave out "

@@ -75,6 +75,9 @@ def _run(given: list[str], command: str) -> int:
         known.print_help(sys.stderr)
         return 2
     chosen = known.parse_args(given)
+    for option in ("out", "csv"):
+        if chosen[chosen.command].get(option) == "":
+            raise SutureError(f"--{option} '' names nothing; give a path, or leave the option out")
     with warnings.catch_warnings():
         if not sys.warnoptions:
             warnings.simplefilter("ignore")  # those of libraries; ours are errors

@@ -101,7 +101,7 @@ def read(place: str | Path) -> Run:
     figures = tuple(sorted(path.glob("*.png"))) if path.is_dir() else ()
     if store is None:
         return Run(path.resolve().stem, tables, figures)
-    return Run(path.resolve().stem, tables, figures, store.plans.command or "", Path(TABLE).stem)
+    return Run(path.resolve().stem, tables, figures, store.plans.command() or "", Path(TABLE).stem)
 
 
 def _read(file: Path) -> pd.DataFrame:

@@ -5,8 +5,10 @@ which decide nothing), hooks, and flags. All of it is copied; hooks that the out
 """
 
 import copy as copying
+from collections import Counter
 from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import torch
@@ -22,12 +24,13 @@ _OWN = ("_parameters", "_buffers", "_modules")  # where a module keeps what is r
 def frozen_copy(model: nn.Module, copy: bool, name: str) -> nn.Module:
     """Copy a model's structure, and its tensors too where ``copy`` is set; in evaluation mode, without gradients.
 
-    Raises ``NetworkError`` where it holds something that cannot be copied.
+    Raises ``NetworkError`` where it holds something that cannot be copied, or modules where PyTorch does not find them.
     """
+    _check_registered(model, name)
     memo: dict[int, object] = {}
     try:
         for module in model.modules():
-            for tensor in tree_leaves(vars(module)):
+            for tensor in _leaves(vars(module)):
                 if isinstance(tensor, Tensor) and id(tensor) not in memo:
                     memo[id(tensor)] = _detached(tensor, copy)
         frozen = copying.deepcopy(model, memo)
@@ -40,6 +43,34 @@ def frozen_copy(model: nn.Module, copy: bool, name: str) -> nn.Module:
         module._backward_hooks.clear()
         module._backward_pre_hooks.clear()
     return frozen.eval()
+
+
+def _check_registered(model: nn.Module, name: str) -> None:
+    """Refuse modules in plain lists and dictionaries: they are neither put into evaluation mode nor made untrained."""
+    known = set(model.modules())
+    for path, attribute, leaf in _held(model):
+        if isinstance(leaf, nn.Module) and leaf not in known:
+            raise NetworkError(
+                f"{name} holds a {type(leaf).__name__} in '{_join(path, attribute)}', where PyTorch does not find it: "
+                "it stays in training mode and is in no state dict; keep such modules in nn.ModuleList or nn.ModuleDict"
+            )
+
+
+def _held(model: nn.Module) -> Iterator[tuple[str, str, object]]:
+    """What a model's modules hold as plain attributes: the module's path, the attribute, and each thing in it."""
+    for path, module in model.named_modules():
+        for name, value in vars(module).items():
+            if name not in _OWN:
+                yield from ((path, name, leaf) for leaf in _leaves(value))
+
+
+def _leaves(value: object) -> Iterator[object]:
+    """All that lists, tuples, dictionaries and dataclasses hold."""
+    for leaf in tree_leaves(value):
+        if is_dataclass(leaf) and not isinstance(leaf, type):
+            yield from _leaves([getattr(leaf, one.name, None) for one in fields(leaf)])
+        else:
+            yield leaf
 
 
 def _detached(tensor: Tensor, copy: bool) -> Tensor:
@@ -120,12 +151,14 @@ def registered(model: nn.Module) -> dict[str, Tensor]:
 
 
 def plain_tensors(model: nn.Module) -> dict[str, Tensor]:
-    """The tensors that a model's modules hold as plain attributes, alone or in lists, tuples and dictionaries."""
+    """The tensors that a model's modules hold as plain attributes, alone or in lists, dictionaries and the like."""
     found: dict[str, Tensor] = {}
-    for path, module in model.named_modules():
-        for name, value in vars(module).items():
-            leaves = [] if name in _OWN else [leaf for leaf in tree_leaves(value) if isinstance(leaf, Tensor)]
-            found |= {_join(path, name) + (f"[{i}]" if i else ""): leaf for i, leaf in enumerate(leaves)}
+    places: Counter[str] = Counter()
+    for path, name, leaf in _held(model):
+        if isinstance(leaf, Tensor):
+            place = _join(path, name)
+            found[place + (f"[{places[place]}]" if places[place] else "")] = leaf
+            places[place] += 1
     return found
 
 

@@ -87,6 +87,7 @@ def status(folder: str | Path) -> Status:
     bases = store.plans.bases()
     failures, untrained = store.failures(), store.failures(NETWORKS)
     measured, failed = planned & store.finished(), planned & failures.keys()
+    trained = bases & store.finished(NETWORKS)
     sizes, changes = _sizes(store.path)
     return Status(
         path=store.path,
@@ -96,12 +97,12 @@ def status(folder: str | Path) -> Status:
         missing=len(planned - measured - failed),
         running=Claims(store.path / "locks").others(),
         networks=len(bases),
-        networks_done=len(bases & store.finished(NETWORKS)),
+        networks_done=len(trained),
         networks_failed=len(bases & untrained.keys()),
         result_bytes=sizes["results"],
         activation_bytes=sizes[_ACTIVATIONS],
         last_change=datetime.fromtimestamp(changes).astimezone(),
-        command=store.plans.command,
+        command=store.plans.command((planned | bases) - measured - trained),
         errors=Counter(str(failure["error"]) for failure in (*untrained.values(), *failures.values())),
     )
 

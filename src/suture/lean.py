@@ -8,6 +8,7 @@ that first. The frozen network is not touched.
 """
 
 import copy as copying
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -91,9 +92,10 @@ def lean_stitch(stitch: nn.Module) -> nn.Module:
 
     Gives the stitch itself where there are none, or more than a chain of layers; the bits are other than its own.
     """
-    modules = list(stitch.modules())
-    chain = [module for module in modules if next(module.children(), None) is None]
-    if any(type(module) is not nn.Sequential for module in modules if module not in chain):
+    chain = list(_in_order(stitch))
+    if any(next(module.children(), None) is not None for module in chain):
+        return stitch
+    if any(module._forward_hooks or module._forward_pre_hooks for module in stitch.modules()):
         return stitch
     layers: list[nn.Module] = []
     for module in chain:
@@ -105,6 +107,15 @@ def lean_stitch(stitch: nn.Module) -> nn.Module:
         else:
             layers.append(module)
     return stitch if len(layers) == len(chain) else nn.Sequential(*layers).requires_grad_(False).eval()
+
+
+def _in_order(module: nn.Module) -> Iterator[nn.Module]:
+    """What a chain of chains does, one module after another; one that is there twice comes twice."""
+    if type(module) is not nn.Sequential:
+        yield module
+        return
+    for part in module:
+        yield from _in_order(part)
 
 
 class _Rewriting:

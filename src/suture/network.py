@@ -9,6 +9,8 @@ import copy as copying
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from types import FunctionType
+from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
@@ -112,11 +114,16 @@ class Network:
         self._prepare = Prepare(self.preprocess)
         images = [self._example[:n] for n in (1, 2, 3)]
         first = _prepared(self._prepare, images[0], self)
-        self._prepare = Prepare(self.preprocess, _dtype_for(self._model, first))
+        self._prepare = Prepare(self.preprocess, _dtype_for(self._model, first) or first.dtype)
         self._input_shape = first.shape[1:]
         probes = [_prepared(self._prepare, batch, self) for batch in images]
         if not same_bits(probes[2], _prepared(self._prepare, images[2], self)):
             raise DataError(f"the preprocessing of {self.name} is random: the same images gave two inputs")
+        alone = torch.cat([_prepared(self._prepare, images[2][i : i + 1], self) for i in range(3)])
+        if not _as_close(alone, probes[2], 1e-4):
+            raise DataError(
+                f"what the preprocessing of {self.name} makes of an image depends on the others of its batch"
+            )
         return probes
 
     @property
@@ -140,7 +147,9 @@ class Network:
         code = [p.body.code if isinstance(p.body, fx.GraphModule) else repr(p.body) for p in pieces]
         paths = {module: path for path, module in self._model.named_modules()}
         held = [self._settings(paths.get(module, ""), module) for piece in pieces for module in piece.body.modules()]
-        return digest(self.wrapped_digest, repr(self._model), code, identity([held, self.preprocess, self._stages]))
+        own = [identity(function) for piece in pieces for function in _functions(piece.body)]
+        decides = [held, self.preprocess, self._stages]
+        return digest(self.wrapped_digest, repr(self._model), code, identity([*decides, own] if own else decides))
 
     def _settings(self, path: str, module: nn.Module) -> object:
         """What a module does that neither its ``repr`` nor its tensors show, without what a run leaves behind in it."""
@@ -251,6 +260,14 @@ def frozen(*networks: Network) -> Iterator[None]:
         raise noticed
 
 
+def _functions(body: nn.Module) -> Iterator[Callable[..., Any]]:
+    """The functions that a piece's code names without saying what they do: the user's own, behind ``torch.fx.wrap``."""
+    libraries = ("torch.", "torchvision.", "timm.")
+    for node in body.graph.nodes if isinstance(body, fx.GraphModule) else ():
+        if isinstance(node.target, FunctionType) and not node.target.__module__.startswith(libraries):
+            yield node.target
+
+
 def _frozen_preprocess(preprocess: Preprocessing | None, name: str) -> Preprocessing:
     if isinstance(preprocess, nn.Module):
         return frozen_copy(preprocess, True, f"the preprocessing of {name}")
@@ -309,8 +326,16 @@ def _check_outputs(model: nn.Module, probes: Sequence[Tensor], name: str) -> Non
     if not same_bits(three, again):
         raise NetworkError(f"{name} is random in evaluation mode: the same images gave two outputs")
     finite = bool(three.isfinite().all())  # if not, the cut where it begins will be named
-    if finite and not torch.allclose(torch.cat(alone), three, rtol=1e-2, atol=1e-2 * float(three.abs().max())):
+    if finite and not _as_close(torch.cat(alone), three, 1e-2):
         raise NetworkError(f"the output of {name} for one image depends on the other images of its batch")
+
+
+def _as_close(one: Tensor, other: Tensor, share: float) -> bool:
+    """Whether two differ by no more than a share of what is there."""
+    if one.shape != other.shape or not one.is_floating_point():
+        return torch.equal(one, other)
+    largest = float(other.nan_to_num(0.0, 0.0, 0.0).abs().max()) if other.numel() else 0.0
+    return torch.allclose(one, other, rtol=share, atol=share * largest, equal_nan=True)
 
 
 def _check_rows(out: object, n: int, name: str) -> None:

@@ -71,12 +71,13 @@ def seam(
     ``at`` is a cut of both networks, or ``(sender cut, receiver cut)``. ``seeds`` is how many (0, 1, …) or which.
     """
     check_kind("data", data, Data, "data with a split to fit and one to score: load_data(…)")
+    told_apart(network for network in (sender, receiver) if isinstance(network, Network))
     settings = {"scores": scores, "controls": controls}
     for name, given in settings.items():
         check_kind(name, given, tuple | list, f"a tuple, {name}=(…,)")
     for one in controls:
         check_kind("one of controls", one, Callable, "functions of a trial, such as controls.itself")
-    sender_cut, receiver_cut = at if isinstance(at, tuple) else (at, at)
+    sender_cut, receiver_cut = _pair(at)
     trials = [
         Trial(
             sender,
@@ -115,6 +116,7 @@ def curve(
     Raises ``CutError`` where they share none, or none is named.
     """
     cuts: Sequence[At] = shared(sender.cuts, receiver.cuts) if at is None else [at] if isinstance(at, str | Cut) else at
+    check_kind("at", cuts, Sequence, "cuts, at=[…], or pairs of them, at=[(sender cut, receiver cut), …]")
     if not cuts:
         raise CutError(f"at={at} names no cut; leave it out for all cuts that both networks share")
     plan = Plan(())
@@ -254,6 +256,15 @@ def _chosen(seeds: int | Sequence[int]) -> Sequence[int]:
     if not chosen:
         raise DataError(f"seeds={seeds} plans no trial; give how many, at least 1, or which")
     return chosen
+
+
+def _pair(at: object) -> tuple[str | Cut, str | Cut]:
+    """The sender's and the receiver's cut."""
+    if isinstance(at, str | Cut):
+        return at, at
+    if isinstance(at, tuple) and len(at) == 2 and all(isinstance(cut, str | Cut) for cut in at):
+        return at
+    raise CutError(f"at={at!r} is no seam; give a cut of both networks, or a pair (sender cut, receiver cut)")
 
 
 def _name(cut: str | Cut) -> str:

@@ -61,6 +61,11 @@ class Score(ABC):
         """Whether it is computed from the whole network, by ``of_network``, and not from the logits."""
         return False
 
+    @property
+    def named_classes(self) -> tuple[int, ...]:
+        """The classes that it names, by their labels."""
+        return ()
+
     def selects(self, labels: Tensor) -> Tensor:
         """Which samples are scored, as a bool mask (n,) for labels (n,); all, unless overridden."""
         return torch.ones_like(labels, dtype=torch.bool)
@@ -99,6 +104,11 @@ class Accuracy(Score):
         if self.classes is None:
             return "accuracy"
         return f"accuracy on classes {', '.join(map(str, self.classes))}"
+
+    @property
+    def named_classes(self) -> tuple[int, ...]:
+        """The ``classes``."""
+        return self.classes or ()
 
     def selects(self, labels: Tensor) -> Tensor:
         """The samples whose label is in ``classes``, a bool mask of shape (n,)."""
@@ -151,6 +161,11 @@ class Confusion(Score):
     def name(self) -> str:
         """One of "class 1 taken for 3" and "others taken for 3"."""
         return f"{'others' if self.label is None else f'class {self.label}'} taken for {self.to}"
+
+    @property
+    def named_classes(self) -> tuple[int, ...]:
+        """Both classes."""
+        return (self.to,) if self.label is None else (self.label, self.to)
 
     def selects(self, labels: Tensor) -> Tensor:
         """The samples of the class, or of all but the other, a bool mask of shape (n,)."""

@@ -156,11 +156,12 @@ def representation_error(represented: Callable[[Tensor], Tensor], given: Tensor,
     ``given`` are the sender's activations, ``own`` the receiver's, of the same samples.
     """
     total = sum(part.sum(0, dtype=torch.float64) for part in torch.split(own, CHUNK))
-    mean = (torch.as_tensor(total) / len(own)).to(own)
+    wide = torch.promote_types(own.dtype, torch.float32)  # squares of halves are no halves
+    mean = (torch.as_tensor(total) / len(own)).to(own.device, wide)
     off = spread = 0.0
     for start in range(0, len(given), CHUNK):
-        expected = own[start : start + CHUNK]
-        sent = represented(given[start : start + CHUNK].clone())
+        expected = own[start : start + CHUNK].to(wide)
+        sent = represented(given[start : start + CHUNK].clone()).to(wide)
         off += float((sent - expected).square().sum(dtype=torch.float64))
         spread += float((expected - mean).square().sum(dtype=torch.float64))
     return off / spread if spread > 0 else float("nan")

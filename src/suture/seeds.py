@@ -9,8 +9,12 @@ import torch
 
 
 def digest(*parts: object) -> str:
-    """SHA-256 over the ``repr`` of the parts, in hexadecimal; addresses in memory do not count."""
-    return hashlib.sha256(without_addresses(repr(parts)).encode()).hexdigest()
+    """SHA-256 over the ``repr`` of the parts, in hexadecimal.
+
+    Addresses in memory do not count, nor whether a whole number is Python's or NumPy's.
+    """
+    plain = re.sub(r"\bnp\.u?int\d+\((-?\d+)\)", r"\1", without_addresses(repr(parts)))
+    return hashlib.sha256(plain.encode()).hexdigest()
 
 
 def without_addresses(text: str) -> str:

@@ -160,7 +160,7 @@ class Store:
         failure.unlink(missing_ok=True)
 
     def _put(self, folder: Path, files: Mapping[str, bytes]) -> None:
-        """Write a folder whole, unless it is there."""
+        """Write a folder whole, unless it is there; one that lacks its end, as a copy may leave it, gives way."""
         temporary = folder.with_name(f".{folder.name}.{platform.node()}.{os.getpid()}.{uuid.uuid4().hex[:8]}.part")
         try:
             temporary.mkdir()
@@ -170,6 +170,10 @@ class Store:
                     file.flush()
                     os.fsync(file.fileno())
             flush(temporary)
+            if folder.exists() and not (folder / DONE).exists():
+                aside = temporary.with_name(temporary.name.replace(".part", "-aside.part"))
+                rename(folder, aside)
+                shutil.rmtree(aside, ignore_errors=True)
             with suppress(FileExistsError):
                 rename(temporary, folder)
             flush(folder.parent)
@@ -198,6 +202,7 @@ def contents(kind: str, record: Record, tensors: bytes) -> dict[str, bytes]:
 def _label(path: Path) -> Record:
     if not (path / LABEL).is_file():
         there = "is no folder of a run: it has no" if path.is_dir() else "does not exist, so it has no"
+        there = "is a file, so it has no" if path.is_file() else there
         raise StoreError(f"{path} {there} {LABEL}; give the folder that a run was told to write to (--out, store=)")
     label: Record = read_record(path / LABEL, "format")
     if label.get("format") != FORMAT:

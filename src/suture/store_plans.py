@@ -1,7 +1,7 @@
 """What a run planned: kept in its folder, so that a table needs no networks, and another run is noticed."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, final
@@ -69,11 +69,14 @@ class Plans:
         """What the first plan was made with."""
         return next((dict(plan["settings"]) for plan in self._read()), {})
 
-    @property
-    def command(self) -> str | None:
-        """The command that goes on with the run, where one began it."""
-        commands = [plan["settings"].get("command") for plan in self._read()]
-        return next((command for command in reversed(commands) if command), None)
+    def command(self, left: Collection[str] = ()) -> str | None:
+        """The command that goes on with the run, where one began it: the last that planned something that is ``left``.
+
+        These are keys of trials and base models; where nothing is, it is the last of all.
+        """
+        plans = [plan for plan in self._read() if plan["settings"].get("command")]
+        lacking = [p for p in plans if not {*p["bases"], *(t["key"] for t in p["trials"])}.isdisjoint(left)]
+        return str((lacking or plans)[-1]["settings"]["command"]) if plans else None
 
     def _paths(self) -> list[Path]:
         return sorted(self.folder.glob("*.json"))

@@ -106,9 +106,12 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
     units are no certainty. The column ``interval`` says which: ``t over network
     seeds``, ``t over stitch seeds`` or ``test samples``; ``seeds`` counts the units. ``converged`` is whether all did;
     ``trial`` and ``error`` are empty.
+
+    Raises ``DataError`` where two trials differ in no column but ``trial``: networks or data of one name.
     """
     check_columns(table)
     table = table.reset_index(drop=True)
+    _check_told_apart(table)
     alone = ~table.duplicated(_IDENTITY, keep=False)
     rows: list[Row] = []
     places: list[int] = []
@@ -118,6 +121,19 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
     types = {**COLUMNS, "steps": "float64", "seeds": "Int64", "interval": "str"}
     several = pd.DataFrame(rows, index=places, columns=list(types)).astype(types)
     return pd.concat([_of_one(table[alone]).astype(types), several]).sort_index().reset_index(drop=True)
+
+
+def _check_told_apart(table: pd.DataFrame) -> None:
+    seeds = [*_IDENTITY, "network_seed", "seed"]
+    trials = table[table["trial"] != ""].drop_duplicates([*seeds, "trial"])
+    twice = trials[trials.duplicated(seeds)]
+    if len(twice):
+        one = twice.iloc[0]
+        raise DataError(
+            f"the table has two trials of {one['sender']} → {one['receiver']} at {one['receiver_cut']} that differ in "
+            "nothing but their key, so of different networks, or data, of one name; give each its own name, and a "
+            "folder of its own to what was measured so far, or select rows by the column trial"
+        )
 
 
 def _of_one(rows: pd.DataFrame) -> pd.DataFrame:
@@ -151,7 +167,7 @@ def _aggregate(group: pd.DataFrame) -> Row:
     alike = [name for name in ("stitched", "penalty") if units[name].nunique() == 1]
     if len(units) == 1 or ("stitched" in alike and (not several_networks or units["penalty"].nunique() <= 1)):
         own = {str(name): value for name, value in first.items()}
-        bounds = _own_bounds(group, alike) if several_networks else {}
+        bounds = _own_bounds(group, alike if several_networks else ("stitched", "penalty"))
         return {**own, **means, **shared, **bounds, "interval": "test samples"}
     over = "network" if several_networks else "stitch"
     both = {name: t_interval(units[name]) for name in ("stitched", "penalty")}
@@ -162,8 +178,13 @@ def _aggregate(group: pd.DataFrame) -> Row:
 
 def _own_bounds(group: pd.DataFrame, columns: Iterable[str]) -> dict[str, float]:
     """The mean ends of the rows' own intervals, over test samples."""
-    names = [f"{name}_{side}" for name in columns for side in _SIDES]
-    return {name: float(group[name].astype("float64").mean()) for name in names}
+    ends = group[[f"{name}_{side}" for name in columns for side in _SIDES]].astype("float64")
+    return {str(name): _mean(end) for name, end in ends.items()}
+
+
+def _mean(values: "pd.Series[float]") -> float:
+    """The mean; of equal values that value, which their mean is not always."""
+    return float(values.iloc[0] if values.nunique(dropna=False) == 1 else values.mean())
 
 
 def save(table: pd.DataFrame, path: str | Path) -> Path:

@@ -13,10 +13,10 @@ import io
 import logging
 import re
 import warnings
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import count, pairwise
 from typing import Any
 
 import torch
@@ -225,19 +225,25 @@ def _name_nodes(
     returned: Mapping[fx.Node, list[str]],
     scopes: Mapping[fx.Node, str],
 ) -> dict[fx.Node, Names]:
-    """Names for every node, each used once: a second use of a module or operation gets ``_1``, a third ``_2``."""
-    used: Counter[str] = Counter()
+    """Names for every node, each used once: a second use of a module or operation gets ``_1``, a third ``_2``, …
+
+    A number that would make it the name of another module is left out.
+    """
+    used: set[str] = set()
+    modules = {path for path, _ in model.named_modules()}
     names: dict[fx.Node, Names] = {}
     for node in module.graph.nodes:
         paths = returned.get(node)
         chosen = _ordered(paths, model) if paths else [".".join(filter(None, [scopes.get(node, ""), operation(node)]))]
-        names[node] = tuple(_once(name, used) for name in chosen)
+        names[node] = tuple(_once(name, used, modules) for name in chosen)
     return names
 
 
-def _once(name: str, used: Counter[str]) -> str:
-    used[name] += 1
-    return name if used[name] == 1 else f"{name}_{used[name] - 1}"
+def _once(name: str, used: set[str], modules: Container[str]) -> str:
+    numbered = (f"{name}_{number}" for number in count(1))
+    chosen = name if name not in used else next(n for n in numbered if n not in used and n not in modules)
+    used.add(chosen)
+    return chosen
 
 
 def _ordered(paths: Sequence[str], model: nn.Module) -> list[str]:
@@ -342,8 +348,8 @@ def _trains(value: object) -> bool:
 
 
 def _by_stages(model: nn.Module, stages: Sequence[Stage]) -> _Candidates:
-    used: Counter[str] = Counter()
-    named = [(_once(name, used), body) for name, body in (_stage(model, stage) for stage in stages)]
+    used: set[str] = set()
+    named = [(_once(name, used, ()), body) for name, body in (_stage(model, stage) for stage in stages)]
 
     def build(keep: Sequence[int]) -> Sequence[nn.Module]:
         bounds = [0, *(i + 1 for i in keep), len(named)]

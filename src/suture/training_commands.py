@@ -26,7 +26,7 @@ class Wanted(NamedTuple):
 
 def train(chosen: Namespace, command: str) -> int:
     """Train a network and keep it, with its card; the exit code."""
-    from suture.zoo.artefacts import is_whole, keep
+    from suture.zoo.artefacts import is_sound, is_whole, keep
 
     folder = Path(chosen.out).expanduser()
     epochs = _epochs(chosen.keep)
@@ -34,10 +34,13 @@ def train(chosen: Namespace, command: str) -> int:
     _check_fits(base, data)
     wanted = _wanted(base, folder, epochs)
     made = []
-    if not all(is_whole(one.folder) for one in wanted):
+    for one in wanted:
+        if is_whole(one.folder) and not is_sound(one.folder):
+            say(f"suture: the network in {one.folder} is damaged, or was changed, and is trained again")
+    if not all(is_sound(one.folder) for one in wanted):
         _prepare(folder)
         with _alone(folder):
-            made = [one for one in wanted if not is_whole(one.folder)]  # another process may just have been here
+            made = [one for one in wanted if not is_sound(one.folder)]  # another process may just have been here
             say(_words(base))
             for one in made:
                 keep(one.folder, _trained(one, folder / PROGRESS, command))
@@ -109,12 +112,13 @@ def _epochs(text: str | None) -> tuple[int, ...]:
 def _start(chosen: Namespace) -> Any:
     """The weights to start from, of a network's folder or a file."""
     from suture.saving import tensors_of
-    from suture.zoo.artefacts import WEIGHTS, Weights, card_in, is_artefact
+    from suture.zoo.artefacts import WEIGHTS, Weights, card_in, check_content, is_artefact
     from suture.zoo.building import resolve
 
     path = Path(chosen.start).expanduser()
     if is_artefact(path):
         card_in(path)
+        check_content(path)
         path = path / WEIGHTS
     if path.suffix == ".safetensors" and path.is_file():
         return Weights(chosen.start, path.read_bytes())

@@ -74,7 +74,7 @@ class Trial:
             _check_data(self, samples)
         if isinstance(self.sender, ClusteredNoise):
             self.sender.check_fit(self.fit_data)
-        check_scores(self.scores, self.score_data, self.sender)
+        check_scores(self.scores, self.score_data, self.sender, self.receiver)
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], tuple[int, ...]]:

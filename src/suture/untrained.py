@@ -31,7 +31,7 @@ def reset(model: nn.Module, seed: int, constants: Sequence[str] = ()) -> tuple[s
     for tensor in tensors.values():
         _mark(tensor)
     with _seeded(seed, model), torch.no_grad():
-        for module in model.modules():
+        for module in _children_first(model):
             _reset_one(module)
     kept = tuple(name for name, tensor in _tensors(model).items() if _marked(tensor))
     parameters = dict(model.named_parameters())
@@ -42,6 +42,14 @@ def reset(model: nn.Module, seed: int, constants: Sequence[str] = ()) -> tuple[s
     for name in kept:
         _tensors(model)[name].copy_(originals[name])
     return kept
+
+
+def _children_first(model: nn.Module) -> Iterator[nn.Module]:
+    """Every module, and those that have others in them only after these, which they may initialise in their own way."""
+    whole = list(model.modules())
+    parents = {module for module in whole if next(module.children(), None) is not None}
+    yield from (module for module in whole if module not in parents)
+    yield from (module for module in reversed(whole) if module in parents)
 
 
 def _reset_one(module: nn.Module) -> None:

@@ -5,6 +5,7 @@ What initialisation leaves (ones and zeros of norms) is known from their papers,
 """
 
 import copy
+from dataclasses import dataclass
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from torch import nn
 
 from models import images, scrambled, small, zoo_model
 from suture import Network
-from suture.errors import UntrainedError
+from suture.errors import NetworkError, UntrainedError
 
 LAYERS = {
     "conv": lambda: nn.Conv2d(3, 3, 3, padding=1),
@@ -284,3 +285,62 @@ def test_a_factory_gives_the_networks_own_type():
     untrained = made.untrained(0)
     assert {p.dtype for p in untrained.whole().parameters()} == {torch.float64}
     assert untrained(images(2, 8)).dtype == torch.float64
+
+
+class ZeroHead(nn.Module):
+    """A model whose own initialisation has the last word over that of its layers."""
+
+    def __init__(self):
+        super().__init__()
+        self.flatten = nn.Flatten()
+        self.hidden = nn.Linear(192, 8)
+        self.head = nn.Linear(8, 10)
+        self.reset_parameters()
+
+    def reset_parameters(self):
+        nn.init.zeros_(self.head.weight)
+
+    def forward(self, x):
+        return self.head(self.hidden(self.flatten(x)).relu())
+
+
+def test_what_a_model_initialises_in_its_layers_is_initialised_so():
+    model = ZeroHead()
+    nn.init.ones_(model.head.weight)
+    untrained = Network(model, example=images(2, 8)).untrained(0)._model
+    assert untrained.head.weight.abs().max() == 0 < untrained.hidden.weight.abs().max()
+
+
+class Lists(nn.Module):
+    """Layers in a plain list, which PyTorch does not know of."""
+
+    def __init__(self, registered=False):
+        super().__init__()
+        self.layers = [nn.Flatten(), nn.Linear(192, 10)]
+        self.known = nn.ModuleList(self.layers if registered else [])
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+def test_modules_that_pytorch_does_not_find_are_refused():
+    """They would stay in training mode, and trained in an untrained network."""
+    said = r"Lists holds a \w+ in 'layers', where PyTorch does not find it: .* keep such modules in nn.ModuleList"
+    with pytest.raises(NetworkError, match=said):
+        network(Lists())
+    network(Lists(registered=True))
+
+
+@dataclass
+class Box:
+    weight: torch.Tensor
+
+
+def test_a_tensor_in_a_dataclass_is_the_models():
+    model = nn.Sequential(nn.Flatten(), nn.Linear(192, 10))
+    model.box = Box(torch.ones(3))
+    with pytest.raises(UntrainedError, match=r"buffers 'box'"):
+        network(model).untrained(0)
+    assert network(model).fingerprint != (setattr(model.box, "weight", torch.zeros(3)), network(model).fingerprint)[1]

@@ -175,6 +175,17 @@ def test_samples_arrive_as_they_were(tmp_path, with_folder):
     assert got.shuffled(5).fingerprint == sent.shuffled(5).fingerprint
 
 
+@pytest.mark.parametrize("damage", [lambda content: content[:-1], lambda content: content[:-1] + b"?", lambda _: b""])
+def test_images_that_lie_there_damaged_are_written_again(tmp_path, damage):
+    sent = samples()
+    shipped(sent, tmp_path)
+    (path,) = tmp_path.glob("*.safetensors")
+    whole = path.read_bytes()
+    path.write_bytes(damage(whole))
+    assert torch.equal(shipped(sent, tmp_path).images, sent.images)
+    assert path.read_bytes() == whole
+
+
 @pytest.mark.parametrize("with_folder", [True, False])
 def test_images_are_sent_once(tmp_path, with_folder):
     plain = samples()

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from suture.errors import DataError
 
+_GREY_MODES = ("1", "LA", "La")  # PIL's modes of grey images besides "L"
 _DEEP_MODES = ("I", "F")  # the first letter of PIL's modes of more than 8 bits: "I", "I;16", "F", …
 
 
@@ -71,7 +72,7 @@ def _pixels(image: Image.Image, what: str, size: int | None) -> NDArray[np.uint8
     if "exif" in image.info:
         image = ImageOps.exif_transpose(image)
     if image.mode not in ("L", "RGB"):
-        image = image.convert("RGB")
+        image = image.convert("L" if image.mode in _GREY_MODES else "RGB")
     if size is not None:
         image = image.resize((size, size), Image.Resampling.BILINEAR)
     pixels = np.asarray(image)

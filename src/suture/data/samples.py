@@ -64,13 +64,13 @@ class Samples:
     @cached_property
     def image_fingerprint(self) -> str:
         """SHA-256 over dtype, shape and values of the images, in hexadecimal, whatever their layout."""
-        return _tensor_digest(self.images)
+        return tensor_digest(self.images)
 
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 over images, labels, classes and pairing, in hexadecimal; the name does not enter."""
-        pairing = None if self.pairing is None else _tensor_digest(self.pairing)
-        return digest(self.image_fingerprint, _tensor_digest(self.labels), self.classes, pairing)
+        pairing = None if self.pairing is None else tensor_digest(self.pairing)
+        return digest(self.image_fingerprint, tensor_digest(self.labels), self.classes, pairing)
 
     def take(self, indices: Tensor, name: str) -> "Samples":
         """Copy the samples at ``indices``, (M,) int64, in that order, under a name of their own.
@@ -160,11 +160,12 @@ class Data:
 
     @classmethod
     def split(cls, name: str, train: Samples, test: Samples, validation_fraction: float = 0.1) -> "Data":
-        """Cut validation from the training samples; the test samples become score.
+        """Cut validation from the training samples; the test samples become score, shuffled if they lie class by class.
 
         The cut is a random permutation seeded by the training samples' fingerprint, so every trial shares it:
-        its first ``validation_fraction`` is validation, the rest, in its random order, is fit. Raises
-        ``DataError`` when either side would get fewer than 2 samples.
+        its first ``validation_fraction`` is validation, the rest, in its random order, is fit. Test samples keep
+        their order, but for those of which the first few would be of one class. Raises ``DataError`` when either
+        side of the cut would get fewer than 2 samples.
         """
         count = round(validation_fraction * len(train)) if 0 < validation_fraction < 1 else 0
         if not 2 <= count <= len(train) - 2:
@@ -177,7 +178,7 @@ class Data:
             name,
             fit=train.take(order[count:], f"{name}/fit"),
             validation=train.take(order[:count], f"{name}/validation"),
-            score=replace(test, name=f"{name}/score"),
+            score=replace(_mixed(test), name=f"{name}/score"),
         )
 
     def limited(self, fit: int | None = None, score: int | None = None) -> "Data":
@@ -208,6 +209,16 @@ class Data:
             )
 
 
+def _mixed(samples: Samples) -> Samples:
+    """The samples, in a random order that they decide themselves if each class lies in one piece."""
+    labels = samples.labels
+    pieces = 1 + int((labels[1:] != labels[:-1]).sum())
+    if not 1 < pieces == len(set(labels.tolist())) < len(labels):
+        return samples
+    order = torch.randperm(len(labels), generator=generator("class by class", samples.fingerprint))
+    return samples.take(order, samples.name)
+
+
 def numbered_classes(*labels: Tensor) -> tuple[str, ...]:
     """Names for classes that have none: ``"0"`` to the highest label."""
     highest = max((int(part.max()) for part in labels if len(part)), default=-1)
@@ -222,7 +233,7 @@ def _first(samples: Samples, count: int | None) -> Samples:
     return samples.take(torch.arange(count), f"{samples.name}[:{count}]")
 
 
-def _tensor_digest(tensor: Tensor) -> str:
+def tensor_digest(tensor: Tensor) -> str:
     """SHA-256 over dtype, shape and values; a tensor that is not contiguous is copied a part at a time."""
     content = hashlib.sha256(repr((tensor.dtype, tuple(tensor.shape))).encode())
     for part in torch.split(tensor.detach(), 1024):

@@ -49,15 +49,16 @@ class Coordinates:
         self.free: dict[str, Tensor] = {}
         self.steps: dict[str, float] = {}
         self._made: list[Callable[[], Iterator[tuple[str, Tensor]]]] = []
-        known: set[str] = set()
+        known: set[int] = set()
         with torch.no_grad():
-            reads = _measured(stitch, sent[:PROBED])
+            reads = _measured(stitch, sent[:PROBED].clone())  # into which a stitch may write
             for path, layer in stitch.named_modules():
-                if isinstance(layer, Layer) and layer in reads and not hasattr(layer, "parametrizations"):
+                own = {id(p) for p in layer.parameters()} if isinstance(layer, Layer) else set()
+                if isinstance(layer, Layer) and layer in reads and _is_plain(layer) and own.isdisjoint(known):
                     self._add_layer(f"{path}." if path else "", layer, reads[layer])
-                    known |= {id(p) for p in layer.parameters()}  # type: ignore[misc]
+                    known |= own
             for name, parameter in stitch.named_parameters():
-                if id(parameter) not in known:  # type: ignore[comparison-overlap]
+                if id(parameter) not in known:
                     self._add_other(name, parameter)
         for tensor in self.free.values():
             tensor.requires_grad_()
@@ -120,6 +121,11 @@ class Coordinates:
 
     def _add(self, name: str, value: Tensor, step: float) -> None:
         self.free[name], self.steps[name] = value.contiguous(), step
+
+
+def _is_plain(layer: nn.Module) -> bool:
+    """Whether every output of a layer reads every feature, by a weight that is a parameter."""
+    return not hasattr(layer, "parametrizations") and getattr(layer, "groups", 1) == 1
 
 
 def _measured(stitch: nn.Module, sent: Tensor) -> dict[nn.Module, _Read]:

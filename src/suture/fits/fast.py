@@ -102,7 +102,7 @@ class Fast(Fit):
         sent = problem.fit.activations
         device = next(plain.stitch.parameters()).device
         with torch.no_grad():
-            probe = plain.stitch(sent[:PROBED].to(device))
+            probe = plain.stitch(sent[:PROBED].to(device, copy=True))  # into which a stitch may write
         through = choose(problem.suffix, problem.lean, probe)
         notes = (through.note,) if through.note else ()
         if through.only_head and _is_free(plain.family):

@@ -24,6 +24,7 @@ from suture.fits.problem import Fit, FitReport, Problem, Side
 from suture.stitches import AffineMap, AffineStitch, Moments, Part
 
 CHUNK = 256  #: samples per accumulation step; fixed, since sums depend on their grouping
+_ROUNDING = 8  #: units in the last place of its mean, below which what a feature varies by is rounding
 _ROOM = 2**25  #: numbers in the rows of one step; of larger rows a step takes fewer samples
 
 
@@ -50,11 +51,13 @@ def moments(x: Tensor, y: Tensor, part: Part, dtype: torch.dtype = torch.float64
         sums = [old + more for old, more in zip(sums, new, strict=True)] if sums else new
         count, many = count + len(a), many + len(each)
     mean_a, mean_b, aa, ab, bb = (total / n for total, n in zip(sums, (*[count] * 4, many), strict=True))
+    mean_x, xx = shift_x.double() + mean_a, aa - torch.outer(mean_a, mean_a)
+    varies = (xx.diagonal() > (_ROUNDING * torch.finfo(dtype).eps * mean_x).square()).double()
     return Moments(
-        mean_x=shift_x.double() + mean_a,
+        mean_x=mean_x,
         mean_y=shift_y.double() + mean_b,
-        xx=aa - torch.outer(mean_a, mean_a),
-        xy=ab - torch.outer(mean_a, mean_b),
+        xx=xx * varies * varies[:, None],
+        xy=(ab - torch.outer(mean_a, mean_b)) * varies[:, None],
         yy=bb - mean_b.square(),
     )
 

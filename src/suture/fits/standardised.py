@@ -106,7 +106,7 @@ def _measured(stitch: nn.Module, layers: Any, activations: Tensor) -> list[tuple
             seen.clear()
             try:
                 with torch.no_grad():
-                    stitch(part.to(device))
+                    stitch(part.to(device, copy=True))  # into which a stitch may write
             except _Measured:
                 pass
     finally:

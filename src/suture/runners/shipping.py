@@ -30,6 +30,7 @@ from torch import Tensor, fx, nn
 from torch.nn.utils import parametrize
 
 from suture.data import Samples
+from suture.data.samples import tensor_digest
 from suture.errors import NetworkError, RunnerError
 from suture.identities import identity
 from suture.network import Network
@@ -184,10 +185,18 @@ def _packed_images(samples: Samples, folder: Path | None) -> bytes:
     if folder is None:
         return pickle.dumps(safetensors.torch.save(images))
     path = folder.resolve() / f"{samples.image_fingerprint}.safetensors"
-    if not path.exists():
+    if not _holds(path, samples):
         with whole(path) as temporary:
-            safetensors.torch.save_file(images, temporary)
+            temporary.write_bytes(safetensors.torch.save(images))
     return pickle.dumps(path)
+
+
+def _holds(path: Path, samples: Samples) -> bool:
+    """Whether a file has these very images."""
+    try:
+        return path.exists() and tensor_digest(_images(path)) == samples.image_fingerprint
+    except (OSError, KeyError, safetensors.SafetensorError):
+        return False
 
 
 def _images(part: Any) -> Tensor:

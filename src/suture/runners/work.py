@@ -257,7 +257,8 @@ class Work:
     def so_far(self) -> str:
         """How much is done, in words."""
         planned = {trial.key for trial in self._described()}
-        done = len(planned & self.records.keys())
+        kept = self.store.finished() if self.store is not None else set()
+        done = len(planned & (self.records.keys() | kept))
         if not planned and self.store is not None:
             trained = len(self.store.finished(NETWORKS) & self.bases.keys())
             return f"{trained} of {len(self.bases)} networks are trained and kept in {self.store.path}"

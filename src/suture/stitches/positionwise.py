@@ -114,6 +114,23 @@ class Conv(AffineStitch):
 
         return [Part(reads, features_first, load, most)]
 
+    def copy(self, stitch: nn.Module, other: nn.Module, sender: Shape) -> bool:
+        """Put the kernel of another such stitch, of no larger a side, into the middle of this one's."""
+        mine, theirs = (list(one) if isinstance(one, nn.Sequential) else [one] for one in (stitch, other))
+        if [type(layer) for layer in mine] != [type(layer) for layer in theirs]:
+            return False
+        own, smaller = (next(layer for layer in layers if isinstance(layer, nn.Conv2d)) for layers in (mine, theirs))
+        side = smaller.kernel_size[0]
+        same = nn.Conv2d(own.in_channels, own.out_channels, side, padding=side // 2, bias=own.bias is not None)
+        if side > self.kernel or repr(smaller) != repr(same):
+            return False
+        kernel = torch.zeros_like(own.weight)
+        around = (self.kernel - side) // 2
+        kernel[..., around : around + side, around : around + side] = smaller.weight
+        for layer, model in zip(mine, theirs, strict=True):
+            layer.load_state_dict(model.state_dict() | ({"weight": kernel} if layer is own else {}))
+        return True
+
     def raw_layers(self, stitch: nn.Module) -> Sequence[nn.Conv2d]:
         """The convolution, unless a BatchNorm comes first."""
         return () if self.batchnorm else [cast(nn.Conv2d, stitch)]

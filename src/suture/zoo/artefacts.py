@@ -61,6 +61,15 @@ def check_content(folder: Path) -> None:
             )
 
 
+def is_sound(folder: Path) -> bool:
+    """Whether the network in a folder is there, and is what was written."""
+    try:
+        check_content(folder)
+    except (CheckpointError, OSError):
+        return False
+    return is_whole(folder)
+
+
 def keep(folder: Path, outcome: Outcome) -> None:
     """Write a trained network into a folder, ``done`` last. Raises ``OutputError`` where it cannot be written to."""
     files = contents(NETWORKS, outcome.record, outcome.tensors)

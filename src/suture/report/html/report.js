@@ -17,6 +17,14 @@
     const letters = [...text];
     return letters.length <= most ? text : letters.slice(0, most >> 1).join("") + "…" + letters.slice(-(most >> 1) + 1).join("");
   };
+  // As Python writes a number: a tie, such as 12.25, goes to the even digit, where toFixed goes up; and there is no -0.
+  const rounded = (value, digits) => {
+    if (Math.abs(value) < 0.5 * 10 ** -digits) return (0).toFixed(digits);
+    const scaled = Math.abs(value) * 10 ** digits;
+    const tie = Number.isInteger(value * 2 ** (digits + 1)) && scaled % 1 === 0.5;
+    const even = 2 * Math.round(scaled / 2);
+    return tie ? ((Math.sign(value) * even) / 10 ** digits).toFixed(digits) : value.toFixed(digits);
+  };
   const there = (value) => value !== null && value !== undefined;
   const make = (tag, parent, settings = {}, text = null) => {
     const made = document.createElement(tag);
@@ -129,7 +137,7 @@
       const failed = (line.failed || []).includes(i);
       if (!there(value)) return failed ? "failed" : "";
       const fixed = (x, sign) => {
-        const text = (Math.abs(x) < 0.5 * 10 ** -measure.digits ? 0 : x).toFixed(measure.digits);
+        const text = rounded(x, measure.digits);
         return (sign && !text.startsWith("-") ? "+" : "") + text;
       };
       const unit = measure.unit ? ` ${measure.unit}` : "";
@@ -159,7 +167,7 @@
       if (known.length) said.push(known.join("; "));
       const levels = Object.entries(shown.levels).filter(([name]) => !name.startsWith("no "));
       const unit = shown.unit ? ` ${shown.unit}` : "";
-      if (levels.length) said.push(levels.map(([name, x]) => `${name} ${x.toFixed(shown.digits)}${unit}`).join("; "));
+      if (levels.length) said.push(levels.map(([name, x]) => `${name} ${rounded(x, shown.digits)}${unit}`).join("; "));
       if (this.chart.alone) said.push(this.chart.alone);
       return said.join("\n");
     }
@@ -339,7 +347,7 @@
       };
       return { type: "scatter", mode: "text", yaxis, hoverinfo: "skip", x: held.map((i) => i % across),
         y: held.map((i) => (y.length === 1 && this.rows !== 1 ? y[0] : Math.floor(i / across))),
-        text: held.map((i) => (Math.abs(line.value[i]) < 0.5 * 10 ** -digits ? 0 : line.value[i]).toFixed(digits)),
+        text: held.map((i) => rounded(line.value[i], digits)),
         textfont: { size: 10, color: held.map((i) => ink(line.value[i])) } };
     }
 

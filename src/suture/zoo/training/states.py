@@ -13,7 +13,7 @@ from typing import Any, final
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor, nn
 
 from suture.errors import CheckpointError
@@ -77,7 +77,7 @@ class Checkpoints:
         about = {"training": self.training, "progress": vars(progress), "kept": keep}
         self.folder.mkdir(parents=True, exist_ok=True)
         with whole(path) as temporary:
-            save_file(tensors, temporary, {"suture": json.dumps(about)})
+            temporary.write_bytes(save(tensors, {"suture": json.dumps(about)}))
         if self._last is not None and self._last != path:
             self._last.unlink(missing_ok=True)
         self._last = None if keep else path
