@@ -141,3 +141,33 @@ def test_a_stitch_that_is_nested_keeps_the_names_of_its_parameters():
     stitch = nn.Sequential(nn.Linear(5, 3), nn.Sequential(nn.Linear(3, 4, bias=False)))
     made = Coordinates(stitch, activations(5)).parameters()
     assert set(made) == {"0.weight", "0.bias", "1.0.weight"}
+
+
+def tied() -> nn.Sequential:
+    first, second = nn.Linear(5, 5), nn.Linear(5, 5)
+    second.weight = first.weight
+    return nn.Sequential(first, nn.ReLU(), second)
+
+
+@pytest.mark.parametrize(
+    "stitch",
+    [
+        nn.Conv2d(6, 6, 3, padding=1, groups=6),
+        nn.Conv2d(6, 6, 3, padding=1, groups=6, bias=False),
+        nn.Sequential(nn.Conv2d(6, 4, 1, groups=2), nn.Conv2d(4, 4, 1)),
+        tied(),
+    ],
+    ids=["depthwise", "depthwise without bias", "grouped", "tied"],
+)
+def test_layers_that_are_not_plain_are_descended_on_as_they_are(stitch):
+    """The stitches that parts of MobileNets or ResNeXts make."""
+    shape = (5,) if isinstance(stitch, nn.Sequential) and isinstance(stitch[0], nn.Linear) else (6, 4, 4)
+    x = activations(*shape)
+    with torch.no_grad():
+        wanted = stitch.eval()(x)
+    coordinates = Coordinates(stitch, x)
+    assert set(coordinates.parameters()) == {name for name, _ in stitch.named_parameters()}
+    torch.testing.assert_close(coordinates(x).detach(), wanted, rtol=1e-4, atol=1e-5 * float(wanted.abs().max()))
+    torch.autograd.backward(coordinates(x).square().mean(), inputs=list(coordinates.free.values()))
+    coordinates.write()
+    torch.testing.assert_close(stitch(x).detach(), wanted, rtol=1e-4, atol=1e-5 * float(wanted.abs().max()))

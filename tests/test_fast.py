@@ -2,7 +2,7 @@
 
 import copy
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from problems import JOINTS, affine, built, matching, named, planted, problem, real, side, state, validation_loss
 from suture import Trial, measure
 from suture.errors import FitError
-from suture.fits import Fast, FitReport, LeastSquares, Problem, fast
+from suture.fits import Fast, FitReport, LeastSquares, Problem, Random, TaskLoss, fast
 from suture.fits.least_squares import moments
 from suture.stitches import Conv, Identity, Linear, Shape, Stitch, StridedConv, UpsampledConv
 from suture.stitches.base import Part
@@ -319,3 +319,34 @@ def test_it_is_given_no_more_of_the_receiver_s_activations_than_it_reads(monkeyp
     few = measure(trial)
     monkeypatch.setattr(Fast, "reads", lambda self, shape: math.inf)
     assert bits(measure(trial)) == bits(few)
+
+
+class Writes(nn.Module):
+    """A stitch that writes into what it reads."""
+
+    def __init__(self, inputs, outputs):
+        super().__init__()
+        self.linear = nn.Linear(inputs, outputs)
+
+    def forward(self, x):
+        return self.linear(x.sub_(1.0))
+
+
+@dataclass(frozen=True)
+class Writing(Stitch):
+    joins = "vectors"
+
+    def accepts(self, sender, receiver):
+        return len(sender) == len(receiver) == 1
+
+    def build(self, sender, receiver):
+        return Writes(*sender, *receiver)
+
+
+@pytest.mark.parametrize("fit", [Fast(steps=20), TaskLoss(start=Random(), steps=20)], ids=str)
+def test_a_stitch_may_write_into_what_it_reads(fit):
+    posed, _, _ = planted()
+    before = [posed.fit.activations.clone(), posed.validation.activations.clone()]
+    fit.fit(replace(posed, family=Writing()), Writing().build((6,), (6,)))
+    assert torch.equal(posed.fit.activations, before[0])
+    assert torch.equal(posed.validation.activations, before[1])

@@ -34,6 +34,7 @@ from suture.preprocess import Preprocess
 from suture.recipes import SGD, Adam, OneCycle
 from suture.runners.shipping import Packer, Unpacker
 from suture.scores import Accuracy, CrossEntropy, Score
+from suture.seeds import digest
 from suture.stitches import Conv, LowRank, Orthogonal
 
 TESTS = Path(__file__).parent
@@ -623,3 +624,7 @@ def test_the_order_of_a_set_is_nothing_and_of_a_list_everything(values, chance):
     chance.shuffle(shuffled)
     assert identity(set(values)) == identity(set(shuffled))
     assert (identity(values) == identity(shuffled)) == (values == shuffled)
+
+
+def test_a_seed_of_numpys_is_the_same_seed():
+    assert digest("x", np.int64(1), [np.uint8(3)]) == digest("x", 1, [3]) != digest("x", 2, [3])

@@ -362,6 +362,20 @@ def test_a_lean_stitch_is_the_same_map_in_fewer_layers(family: Stitch, receiver,
     assert not any(parameter.requires_grad for parameter in lean.parameters())
 
 
+def test_a_layer_that_a_stitch_uses_twice_stays_twice():
+    relu, conv = nn.ReLU(), nn.Conv2d(4, 4, 1)
+    stitch = nn.Sequential(nn.BatchNorm2d(4), conv, relu, nn.Sequential(conv, relu)).eval().requires_grad_(False)
+    stitch[0].running_mean.uniform_(0.5, 2)
+    x = torch.randn(7, 4, 3, 3)
+    torch.testing.assert_close(lean_stitch(stitch)(x), stitch(x), rtol=1e-4, atol=1e-5)
+
+
+def test_a_stitch_with_a_hook_is_left_alone():
+    stitch = Conv().build(MAPS, MAPS).eval()
+    stitch[1].register_forward_hook(lambda layer, given, out: 2 * out)
+    assert lean_stitch(stitch) is stitch
+
+
 def test_a_stitch_that_is_no_chain_is_left_alone():
     stitch = Made(_twice, {})
     assert lean_stitch(stitch) is stitch

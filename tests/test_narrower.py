@@ -225,3 +225,25 @@ def test_another_that_cannot_join_the_shapes_is_refused_with_both():
 def test_it_is_spelt_as_the_call_that_makes_it():
     fit = TaskLoss(start=Narrower(LowRank(2), by=MatchActivations(steps=5)))
     assert str(fit) == "TaskLoss(start=Narrower(family=LowRank(rank=2), by=MatchActivations(steps=5)))"
+
+
+@pytest.mark.parametrize("batchnorm", [True, False])
+@pytest.mark.parametrize(("small", "large"), [(1, 3), (3, 3), (3, 5)])
+def test_a_kernel_that_has_descended_is_copied_as_it_is(small, large, batchnorm):
+    """Its BatchNorm then no longer has the channels' means, and zeros beyond the border stand for something else."""
+    random = torch.Generator().manual_seed(0)
+    x, y = (torch.randn(64, channels, 6, 6, generator=random).relu() for channels in (6, 5))
+    narrow, wide = (built(Conv(kernel, batchnorm), (6, 6, 6), (5, 6, 6)).eval() for kernel in (small, large))
+    for module in narrow.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            for tensor in (module.running_mean, module.running_var, module.weight, module.bias):
+                nn.init.uniform_(tensor, 0.5, 2)
+
+    @dataclass(frozen=True)
+    class Given(Fit):
+        def fit(self, problem, stitch):
+            stitch.load_state_dict(narrow.state_dict())
+            return FitReport()
+
+    Narrower(Conv(small, batchnorm), by=Given()).fit(matching(Conv(large, batchnorm), x, y), wide)
+    torch.testing.assert_close(wide.eval()(x), narrow(x), rtol=1e-5, atol=1e-5)

@@ -21,7 +21,7 @@ from torch.nn.utils import parametrizations, prune
 
 from models import Small, images, made_of, scrambled, seeded, small, split_everywhere
 from suture import Network, Preprocess, Stitched
-from suture.errors import NetworkError
+from suture.errors import DataError, NetworkError
 
 
 def network(model, **arguments):
@@ -729,3 +729,42 @@ def test_fingerprints_are_the_same_in_every_process():
     )
     assert run.stdout.split() == fingerprints()
     assert len(set(fingerprints())) == 10
+
+
+@torch.fx.wrap
+def outside(x):
+    return x.relu()
+
+
+class Wrapped(nn.Module):
+    """Its code names a function of the user's, and does not say what that does."""
+
+    def __init__(self):
+        super().__init__()
+        self.flat = nn.Flatten()
+        self.head = nn.Linear(192, 4)
+
+    def forward(self, x):
+        return self.head(outside(self.flat(x)))
+
+
+def test_a_function_that_the_code_only_names_is_part_of_the_fingerprint(monkeypatch):
+    torch.manual_seed(0)
+    model = Wrapped()
+    before = network(model)
+    assert network(model).fingerprint == before.fingerprint
+    monkeypatch.setitem(globals(), "outside", lambda x: -10 * x.abs())
+    assert network(model).fingerprint != before.fingerprint
+
+
+def test_a_preprocessing_that_mixes_images_is_refused():
+    said = "what the preprocessing of mixed makes of an image depends on the others of its batch"
+    with pytest.raises(DataError, match=said):
+        network(nn.Sequential(nn.Flatten(), nn.Linear(192, 4)), preprocess=lambda x: x - x.mean(), name="mixed")
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16], ids=str)
+def test_images_of_another_floating_type_are_the_same_images(dtype):
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(144, 4))
+    whole, given = network(model), (255 * images(5, 8)).round() / 255
+    torch.testing.assert_close(whole(given.to(dtype)), whole(given), rtol=1e-2, atol=1e-3)

@@ -10,9 +10,11 @@ import torch
 from scipy.special import log_softmax
 from sklearn.metrics import accuracy_score, log_loss
 
+from suture import curve
 from suture.errors import DataError, FitError
 from suture.intervals import Estimate, mean_interval, paired_interval
-from suture.scores import Accuracy, CrossEntropy, Score, ScoreCard, estimate, penalty
+from suture.scores import Accuracy, Confusion, CrossEntropy, Score, ScoreCard, estimate, penalty
+from trained import few_digits, hybrids
 
 
 @dataclass(frozen=True)
@@ -213,3 +215,10 @@ def test_a_score_card_is_frozen_and_can_be_copied(card):
     assert copy.copy(card) == copy.deepcopy(card) == card
     with pytest.raises(FrozenInstanceError):
         card.estimates = {}
+
+
+@pytest.mark.parametrize("score", [Confusion(1, to=12), Confusion(None, to=-1), Accuracy((3, 99))], ids=str)
+def test_classes_that_are_none_are_refused(score):
+    a, b = hybrids()
+    with pytest.raises(DataError, match=r"names class (12|-1|99), and there are 10, from 0 to 9"):
+        curve(a, b, data=few_digits(), at="hidden", scores=(score,), controls=())

@@ -13,7 +13,7 @@ from suture.data import Samples
 from suture.fits import LeastSquares, suffixes
 from suture.network import Frozen
 from suture.scores import Accuracy, CrossEntropy, Score
-from suture.scoring import LEAST, outputs
+from suture.scoring import LEAST, outputs, representation_error
 from trained import bits, convnets, digits
 
 OWN = Frozen([nn.Identity()])
@@ -211,3 +211,12 @@ def test_the_outputs_of_few_images_are_the_eager_ones(monkeypatch):
 def test_stepwise_is_what_eager_means():
     data = logits(count=40)
     assert torch.equal(scored(data, None)[0], stepwise(OWN, data))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64], ids=str)
+def test_the_representation_error_does_not_overflow_where_the_receivers_numbers_do(dtype):
+    own = (400 * torch.randn(300, 5, generator=torch.Generator().manual_seed(0))).to(dtype)
+    sent = (own.double() + 100 * torch.randn(300, 5, generator=torch.Generator().manual_seed(1))).to(dtype)
+    a, b = sent.double(), own.double()
+    wanted = float((a - b).square().sum() / (b - b.mean(0)).square().sum())
+    assert representation_error(lambda given: given, sent, own) == pytest.approx(wanted, rel=1e-4)

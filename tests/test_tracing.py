@@ -430,3 +430,25 @@ def test_images_of_another_shape_are_refused_later():
     made.check_images(images(2, 8), "good")
     with pytest.raises(DataError, match=r"images of wide become \(3, 9, 9\) by the preprocessing of A, .* \(3, 8, 8\)"):
         made.check_images(images(2, 9), "wide")
+
+
+class Numbered(nn.Module):
+    """A module is called what a second use of another would be."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.c2, self.c3 = nn.Conv2d(3, 6, 1), nn.Conv2d(6, 6, 1), nn.Conv2d(6, 8, 1)
+        self.relu_1 = nn.ReLU()
+        self.head = nn.Linear(8 * 64, 4)
+
+    def forward(self, x):
+        x = F.relu(self.c2(F.relu(self.conv(x))))
+        return self.head(self.relu_1(self.c3(x)).flatten(1))
+
+
+def test_no_two_cuts_have_one_name():
+    model = Numbered()
+    made = network(model)
+    assert made.cuts.names == ("conv", "relu", "c2", "relu_2", "c3", "relu_1", "flatten")
+    assert [made.cuts.find(name).index for name in made.cuts.names] == [cut.index for cut in made.cuts]
+    assert_exact(model, made)

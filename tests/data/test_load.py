@@ -20,6 +20,7 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from suture.data import load_data
+from suture.data.decode import decode_images
 from suture.data.load import TrainAndTest
 from suture.errors import DataError
 
@@ -237,6 +238,14 @@ def test_grey_among_colour_is_repeated(tmp_path: Path, grey_first: bool) -> None
     data = load_data(write(tmp_path / "pets", stored(mixed)))
     expected = [np.stack([image] * 3, -1) if image.ndim == 2 else image for image in mixed]
     assert np.array_equal(data.score.images.numpy(), np.stack(expected).transpose(0, 3, 1, 2))
+
+
+@pytest.mark.parametrize("mode", ["L", "LA", "1"])
+def test_every_grey_mode_has_one_channel(mode: str) -> None:
+    rows = [{"bytes": encoded(GREY[0], "PNG", mode), "path": None}]
+    images = decode_images(rows, 1, name="grey", size=None)
+    wanted = GREY[0] if mode != "1" else np.asarray(Image.fromarray(GREY[0]).convert("1")) * np.uint8(255)
+    assert torch.equal(images, torch.as_tensor(wanted)[None, None])
 
 
 @pytest.mark.parametrize(("mode", "image_format"), [("P", "PNG"), ("RGBA", "PNG"), ("CMYK", "TIFF"), ("RGB", "JPEG")])

@@ -245,6 +245,18 @@ def test_split_is_disjoint_and_covers_the_training_samples(count: int, fraction:
     assert data.score.images is test.images
 
 
+def test_test_samples_that_lie_class_by_class_are_shuffled_and_others_are_not() -> None:
+    """Else the first few, of which much is made, would be of one class; a folder of images lies so."""
+    train, test = make(100), make(60, seed=1)
+    sorted_ = test.take(test.labels.argsort(stable=True), "sorted")
+    score = Data.split("x", train, sorted_).score
+    assert sorted(ids(score)) == sorted(ids(sorted_))
+    assert set(score.labels[:20].tolist()) == set(test.labels.tolist())
+    assert torch.equal(Data.split("y", train, sorted_).score.labels, score.labels)
+    assert torch.equal(score.labels, sorted_.labels[[ids(sorted_).index(i) for i in ids(score)]])
+    assert torch.equal(Data.split("x", train, test).score.labels, test.labels)
+
+
 def test_split_names_the_roles_and_shares_one_cut() -> None:
     first = Data.split("x", make(100), make(5))
     second = Data.split("y", make(100, name="another"), make(7, seed=3))

@@ -53,7 +53,8 @@ def load_data(
     else ``validation``), ``size`` the side in pixels to resize to while decoding (bilinear, not keeping the
     aspect ratio).
 
-    Raises ``DataError`` when the source cannot be found, reached or measured on.
+    Samples to score keep their order, unless they lie class by class, as in a folder of images: then they are shuffled,
+    always alike. Raises ``DataError`` when the source cannot be found, reached or measured on.
     """
     pair = _pair(source)
     if pair is not None:

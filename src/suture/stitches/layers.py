@@ -7,7 +7,8 @@ layers stay frozen, they are "freeze training" (appendix B.4).
 A copy of the layers trains; the network itself stays frozen. The copy trains as networks do: in training mode, so that
 BatchNorms use and gather the statistics of the batches, and dropout drops, and it is scored in evaluation mode. What is
 frozen before and after it stays in evaluation mode. A network that ``torch.export`` cut has its mode in its graphs: its
-copy trains in evaluation mode, with the BatchNorm statistics that it has.
+copy trains in evaluation mode, with the BatchNorm statistics that it has. So does what reads a mode itself, as
+``F.dropout(x, training=self.training)``: its trace has it in evaluation mode, and it drops nothing.
 """
 
 import copy
