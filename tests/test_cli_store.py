@@ -55,7 +55,9 @@ def run(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: p
 def done(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a curve that is measured."""
     made = tmp_path_factory.mktemp("done") / "out"
-    networks = [suture.load_network(f"{NET}@{folder / name}.safetensors", example=digits().example) for name in "ab"]
+    networks = [
+        suture.load_network(f"{NET}@{folder / name}.safetensors", example=digits().example, name=name) for name in "ab"
+    ]
     settings = {"data": digits(), "fit": LeastSquares(), "controls": (itself,)}
     suture.run(suture.curve(*networks, at=("pool", "flatten"), **settings), store=made, on=Local(workers=1))
     return made
@@ -250,7 +252,7 @@ def test_a_curve_made_in_python_is_shown_as_a_curve(run: Run, copy: Path) -> Non
 def test_a_table_of_nothing_yet(run: Run) -> None:
     Store.make(OUT)
     code, text, _ = run("table out")
-    assert (code, text) == (0, "nothing is measured yet\n")
+    assert (code, text) == (3, "nothing is measured yet\n")
     assert json.loads(run("table out --json")[1])["rows"] == []
 
 

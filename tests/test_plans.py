@@ -68,6 +68,17 @@ def test_a_curve_takes_the_cuts_that_are_named(no_work):
     assert [(t.sender_cut, t.receiver_cut) for t in pairs] == [("drop", "relu"), ("hidden", "hidden")]
 
 
+def test_a_curve_takes_patterns(no_work):
+    a, b = hybrids()
+    both = suture.cuts.shared(a.cuts, b.cuts)
+    chosen = [name for name in both if name.startswith("e") or name == "hidden"]
+    planned = curve(a, b, data=few_digits(), at=["e*", "hidden", "hidden"], controls=())
+    assert [trial.receiver_cut for trial in planned] == chosen
+    assert len(chosen) > 1
+    with pytest.raises(CutError, match=r"'layer\*' matches no cut that both networks share; these are .*hidden"):
+        curve(a, b, data=few_digits(), at="layer*")
+
+
 def test_every_setting_reaches_every_trial(no_work):
     a, b = hybrids()
     settings = {"stitch": Linear(), "fit": LeastSquares(rescale=False), "scores": (CrossEntropy(),), "network_seed": 9}
@@ -229,9 +240,8 @@ def test_what_makes_no_matrix_is_refused(settings, message, no_work):
 
 
 def test_networks_of_one_name_are_refused(no_work):
-    for two in (seam, curve):
-        with pytest.raises(NetworkError, match=r"two networks are called 'a'; tell them apart: Network\(…, name=…\)"):
-            two(mlp("a", 3), mlp("a", 3, seed=1), data=few_digits(), at="1")
+    with pytest.raises(NetworkError, match=r"two networks are called 'a'; tell them apart: Network\(…, name=…\)"):
+        curve(mlp("a", 3), mlp("a", 3, seed=1), data=few_digits(), at="1")
     with pytest.raises(NetworkError, match=r"two networks are called 'a'; tell them apart: Network\(…, name=…\)"):
         matrix(mlp("a", 3), mlp("a", 3, seed=1), data=few_digits())
     with pytest.raises(NetworkError, match="at least one sender"):

@@ -174,7 +174,7 @@ def _curve_parser() -> ArgumentParser:
         type=str,
         default=None,
         metavar="CUTS",
-        help="by default all that both share; A,B,… or, where names differ, A:X,B:Y,…",
+        help="by default all that both share; names or patterns, A,layer*,… or, where names differ, A:X,B:Y,…",
     )
     add_measuring(parser, out_help("curve"))
     return parser

@@ -66,8 +66,12 @@ class Status:
 
     @property
     def complete(self) -> bool:
-        """Whether there is nothing left to be done, though some may have failed."""
-        return not self.missing and self.networks_done + self.networks_failed == self.networks
+        """Whether there is nothing left to be done of what was planned, though some may have failed."""
+        return (
+            bool(self.planned or self.networks)
+            and not self.missing
+            and self.networks_done + self.networks_failed == self.networks
+        )
 
 
 @dataclass(frozen=True)

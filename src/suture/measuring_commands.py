@@ -171,7 +171,8 @@ def _at_cuts(at: str | None, sender: Any, receiver: Any, **settings: Any) -> Any
     from suture.cuts import shared
 
     plan = plans.Plan(())
-    for text in shared(sender.cuts, receiver.cuts) if at is None else dict.fromkeys(at.split(",")):
+    named = shared(sender.cuts, receiver.cuts) if at is None else [text.strip() for text in at.split(",")]
+    for text in map(str, plans.spread(named, sender, receiver)):
         cuts = [cut.strip() for cut in text.split(":")]
         if len(cuts) > 2:
             raise SutureError(f"--at {text}: give one cut, or SENDER_CUT:RECEIVER_CUT where the names differ")

@@ -114,9 +114,10 @@ class Network:
         self._prepare = Prepare(self.preprocess)
         images = [self._example[:n] for n in (1, 2, 3)]
         first = _prepared(self._prepare, images[0], self)
-        self._prepare = Prepare(self.preprocess, _dtype_for(self._model, first) or first.dtype)
+        self._prepare = Prepare(self.preprocess, _dtype_for(self._model, first))
         self._input_shape = first.shape[1:]
         probes = [_prepared(self._prepare, batch, self) for batch in images]
+        self._input_dtype = probes[0].dtype
         if not same_bits(probes[2], _prepared(self._prepare, images[2], self)):
             raise DataError(f"the preprocessing of {self.name} is random: the same images gave two inputs")
         alone = torch.cat([_prepared(self._prepare, images[2][i : i + 1], self) for i in range(3)])
@@ -187,7 +188,13 @@ class Network:
 
     def check_images(self, images: Tensor, name: str) -> None:
         """Raise ``DataError`` where raw images ``(n, C, H, W)`` do not become what the network was cut for."""
-        shape = _prepared(self._prepare, images[:1], self).shape[1:]
+        prepared = _prepared(self._prepare, images[:1], self)
+        shape = prepared.shape[1:]
+        if prepared.dtype != self._input_dtype:
+            raise DataError(
+                f"images of {name} are {images.dtype} and become {prepared.dtype} by the preprocessing of {self.name}, "
+                f"which was cut for {self._input_dtype}; give floats as float32, or make it with example=data.example"
+            )
         if shape != self._input_shape:
             raise DataError(
                 f"images of {name} become {tuple(shape)} by the preprocessing of {self.name}, which was cut for "

@@ -71,7 +71,6 @@ def seam(
     ``at`` is a cut of both networks, or ``(sender cut, receiver cut)``. ``seeds`` is how many (0, 1, …) or which.
     """
     check_kind("data", data, Data, "data with a split to fit and one to score: load_data(…)")
-    told_apart(network for network in (sender, receiver) if isinstance(network, Network))
     settings = {"scores": scores, "controls": controls}
     for name, given in settings.items():
         check_kind(name, given, tuple | list, f"a tuple, {name}=(…,)")
@@ -113,14 +112,17 @@ def curve(
 ) -> Plan:
     """Plan the seams at every cut that both networks share, or at those named in ``at``, with controls.
 
-    Raises ``CutError`` where they share none, or none is named.
+    ``at`` has cuts, pairs of them ``(sender cut, receiver cut)``, and patterns such as ``layer*``, for all shared cuts
+    of such names. Raises ``CutError`` where they share none, or none is named, and ``NetworkError`` where
+    two different networks have one name.
     """
     cuts: Sequence[At] = shared(sender.cuts, receiver.cuts) if at is None else [at] if isinstance(at, str | Cut) else at
     check_kind("at", cuts, Sequence, "cuts, at=[…], or pairs of them, at=[(sender cut, receiver cut), …]")
     if not cuts:
         raise CutError(f"at={at} names no cut; leave it out for all cuts that both networks share")
+    told_apart(network for network in (sender, receiver) if isinstance(network, Network))
     plan = Plan(())
-    for cut in cuts:
+    for cut in spread(cuts, sender, receiver):
         plan += seam(
             sender,
             receiver,
@@ -233,6 +235,24 @@ def _matches(network: Network, pattern: str) -> set[str]:
     if any(pattern in known for known in names.values()):
         return {network.cuts.find(pattern).name}
     return {name for name, known in names.items() if any(fnmatchcase(one, pattern) for one in known)}
+
+
+def spread(cuts: Iterable[At], sender: Network, receiver: Network) -> tuple[At, ...]:
+    """The cuts, each once, with every glob pattern as all that it matches of those that both networks share.
+
+    Raises ``CutError`` where one matches none.
+    """
+    found: list[At] = []
+    for cut in cuts:
+        if isinstance(cut, str) and not set("*?[").isdisjoint(cut):
+            both = shared(sender.cuts, receiver.cuts)
+            matched = [name for name in both if name in _matches(sender, cut)]
+            if not matched:
+                raise CutError(f"'{cut}' matches no cut that both networks share; these are {', '.join(both)}")
+            found += matched
+        else:
+            found.append(cut)
+    return tuple(cut for i, cut in enumerate(found) if cut not in found[:i])
 
 
 def _seams(
