@@ -766,6 +766,6 @@ def test_a_preprocessing_that_mixes_images_is_refused():
 def test_images_of_another_floating_type_are_refused():
     made = network(nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(144, 4)), name="mine")
     made.check_images(images(2, 8), "floats")
-    said = r"images of doubles are torch.float64 and become torch.float64 by the preprocessing of mine, .* torch.float32"
+    said = r"images of doubles are torch.float64 and become torch.float64 by .* of mine, .* torch.float32"
     with pytest.raises(DataError, match=said):
         made.check_images(images(2, 8).double(), "doubles")
