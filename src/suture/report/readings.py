@@ -7,9 +7,7 @@ import numpy as np
 from suture.depth import Numbers
 from suture.report.seams import Pair
 
-MARGIN = (
-    3.0  #: pp: how much worse than the stitched network a control may be, or that than its receiver, and be as good
-)
+MARGIN = 3.0  #: pp: how much worse a network may be and still count as doing as well
 _MOST = 6  #: places that a sentence names
 
 AS_GOOD = {
@@ -47,7 +45,7 @@ def unsigned_zero(value: float, digits: int) -> float:
 
 
 def _as_good(control: str, found: Sequence[Pair], many: str, label: Callable[[Pair, int], str]) -> Iterator[str]:
-    """At which seams a control does as well as the real thing, by ``Pair.as_well``, and of which it is undecided."""
+    """At which seams a control does as well as the real thing, and at which it is undecided."""
     as_well: list[str] = []
     undecided: list[str] = []
     compared = 0
@@ -60,15 +58,15 @@ def _as_good(control: str, found: Sequence[Pair], many: str, label: Callable[[Pa
         return
     who, meaning = AS_GOOD[control]
     within = f"within {MARGIN:g} pp"
-    open_ = f"undecided at {len(undecided)} ({_first(undecided)})" if undecided else ""
     if as_well:
-        also = f" It is {open_}." if undecided else ""
+        also = f" It is undecided at {len(undecided)} ({_first(undecided)})." if undecided else ""
         yield (
             f"At {len(as_well)} of {compared} {many} {who} does as well, {within}: there, {meaning} "
             f"({_first(as_well)}).{also}"
         )
     elif undecided:
-        yield f"Whether {who} does as well, {within}, is {open_.replace(' (', f' of {compared} {many} (', 1)}."
+        at = f"{len(undecided)} of {compared} {many} ({_first(undecided)})"
+        yield f"Whether {who} does as well, {within}, is undecided at {at}."
     else:
         yield f"At no {many.removesuffix('s')} does {who} do as well, {within}."
 
