@@ -366,10 +366,10 @@ def test_a_base_network_that_failed_is_counted(tmp_path: Path) -> None:
     assert list(found.errors.values()) == [1]
 
 
-def test_a_store_in_which_nothing_was_planned_yet_is_empty(tmp_path: Path) -> None:
+def test_a_store_in_which_nothing_was_planned_yet_is_empty_and_not_complete(tmp_path: Path) -> None:
     Store.make(tmp_path / "run")
     found = status(tmp_path / "run")
-    assert (found.planned, found.missing, found.complete) == (0, 0, True)
+    assert (found.planned, found.missing, found.complete) == (0, 0, False)
     assert verify(tmp_path / "run") == ()
 
 
