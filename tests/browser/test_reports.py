@@ -1,6 +1,8 @@
 """Reports in a browser: of a curve, of a matrix with four controls, and of a study."""
 
+import random
 import re
+from importlib.resources import files
 from itertools import pairwise
 from typing import Any
 
@@ -10,6 +12,7 @@ from opened import Open, Opened
 
 from reported import CONTROLS, CUTS, NASTY, curve_table, matrix_table, run_of, similarities
 from suture.report.html import read, render
+from suture.report.readings import unsigned_zero
 from suture.studies import run_study, scale_named, study_named
 
 pytestmark = pytest.mark.browser
@@ -353,3 +356,17 @@ def luminance(colour: str) -> float:
         parts = [float(part) / 255 for part in re.findall(r"[\d.]+", colour)[:3]]
     linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def test_a_page_rounds_numbers_as_python_does(open_page: Open) -> None:
+    script = (files("suture.report.html") / "report.js").read_text(encoding="utf-8")
+    found = re.search(r"const rounded = (.*?\n  \});\n", script, re.DOTALL)
+    assert found
+    draw = random.Random(0)
+    ties = [sign * (k + 0.5) / 2**shift for sign in (-1, 1) for k in range(300) for shift in range(4)]
+    spread = [draw.uniform(-1, 1) * 10 ** draw.uniform(-5, 6) for _ in range(2000)]
+    values = [0.0, -0.04, 0.05, 0.35, 2.675, 1e-12, *ties, *spread]
+    cases = [(value, digits) for value in values for digits in range(5)]
+    shown = open_page("<p>").page.evaluate(f"(cases) => cases.map(([x, digits]) => ({found[1]})(x, digits))", cases)
+    expected = [f"{unsigned_zero(value, digits):.{digits}f}" for value, digits in cases]
+    assert [(*case, a, b) for case, a, b in zip(cases, shown, expected, strict=True) if a != b] == []

@@ -41,7 +41,7 @@ def what_controls_say(found: Sequence[Pair], many: str, label: Callable[[Pair, i
 
 def unsigned_zero(value: float, digits: int) -> float:
     """The value, and 0 instead of -0 where that is what would be written."""
-    return 0.0 if abs(value) < 0.5 * 10**-digits else value
+    return 0.0 if float(f"{value:.{digits}f}") == 0 else value
 
 
 def _as_good(control: str, found: Sequence[Pair], many: str, label: Callable[[Pair, int], str]) -> Iterator[str]:
