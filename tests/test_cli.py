@@ -19,6 +19,7 @@ import yaml
 from safetensors.torch import save_file
 
 import suture
+import suture.__main__
 from suture import baselines, controls
 from suture import table as tables
 from suture.choices import controls_named
@@ -659,6 +660,25 @@ def test_the_version(run: Run) -> None:
     assert run("--version") == (0, f"suture {suture.__version__}\n", "")
 
 
+def test_the_package_is_the_command(folder: Path) -> None:
+    done = subprocess.run([sys.executable, "-m", "suture", "--version"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"suture {suture.__version__}\n", "")
+
+
+def test_an_interruption_while_the_command_line_loads_is_told_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Interrupting:
+        def find_spec(self, name: str, *_: object) -> None:
+            if name == "suture.cli":
+                raise KeyboardInterrupt
+
+    monkeypatch.delitem(sys.modules, "suture.cli")
+    monkeypatch.setattr(sys, "meta_path", [Interrupting(), *sys.meta_path])
+    assert suture.__main__.main() == 130
+    assert capsys.readouterr() == ("", "suture: interrupted\n")
+
+
 QUICKLY = """
 import sys, types
 package = types.ModuleType("suture")
@@ -680,7 +700,7 @@ def test_help_and_refusals_import_nothing_heavy() -> None:
 @pytest.mark.slow
 def test_a_process_keeps_results_and_messages_apart_without_colour_or_warnings(folder: Path) -> None:
     environment = {k: v for k, v in os.environ.items() if k not in ("FORCE_COLOR", "COLUMNS")}
-    command = [sys.executable, "-W", "error", "-m", "suture.cli", *QUICK.split(), "--controls", "untrained-sender"]
+    command = [sys.executable, "-W", "error", "-m", "suture", *QUICK.split(), "--controls", "untrained-sender"]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stderr.splitlines()[0] == "a → b on digits: 1,080 images to fit, 597 to score"

@@ -236,7 +236,7 @@ def test_bash_completes_what_stands_behind_a_colon_and_an_equals_sign(run: Comma
         pytest.skip("there is no bash")
     code, script, err = run("completion bash")
     assert (code, err) == (0, "")
-    (tmp_path / "suture").write_text(f'#!/bin/sh\nexec {sys.executable} -m suture.cli "$@"\n')
+    (tmp_path / "suture").write_text(f'#!/bin/sh\nexec {sys.executable} -m suture "$@"\n')
     (tmp_path / "suture").chmod(0o755)
     lines = ["suture curve zoo:resnet", "suture curve a b --fit=best", "suture matr", "suture curve --workers "]
     tab = 'tab() { COMP_LINE="$1"; COMP_POINT=${#1}; COMPREPLY=(); _suture; echo "${COMPREPLY[@]}"; }'

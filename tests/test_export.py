@@ -250,7 +250,7 @@ def test_wandb_keeps_the_table_and_the_lines_and_sends_nothing(place: Path, tmp_
     pytest.importorskip("wandb", reason="Weights & Biases is not installed: pip install 'suture[wandb]'")
     from wandb.proto.wandb_internal_pb2 import Record
 
-    line = [sys.executable, "-m", "suture.cli", "export", str(place), "--to", "wandb", "--out", str(tmp_path / "w")]
+    line = [sys.executable, "-m", "suture", "export", str(place), "--to", "wandb", "--out", str(tmp_path / "w")]
     done = subprocess.run([*line, "--json"], capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     folder = Path(json.loads(done.stdout)["folder"])

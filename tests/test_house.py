@@ -62,7 +62,7 @@ LAYERS = {
     "bench.pairwise bench.similarity bench report.bench report training_arguments bench_arguments "
     "comparing_arguments study_arguments report_arguments export_commands completion setup_arguments arguments "
     "training_progress data_commands training_commands zoo_commands measuring_commands comparing_commands "
-    "store_commands bench_commands study_commands report_commands setup_commands cli",
+    "store_commands bench_commands study_commands report_commands setup_commands cli __main__",
     "top": "suture",
 }
 ORDER = [f"suture.{name}".removesuffix(".suture") for names in LAYERS.values() for name in names.split()]
