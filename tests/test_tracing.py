@@ -244,6 +244,12 @@ def test_a_stage_may_be_a_method_and_then_is_that_of_the_copy():
         other(0)
 
 
+@pytest.mark.parametrize("odd", [3, ("head",), ("head", 3), (3, torch.relu)])
+def test_what_is_no_stage_is_refused(odd):
+    with pytest.raises(TracingError, match="is neither the path of a module nor a pair of a name and a function"):
+        network(Untraceable().eval(), stages=["stem", odd])
+
+
 def test_a_stage_that_holds_a_module_or_a_parameter_is_refused():
     model = Untraceable().eval()
     scale = model.scale

@@ -75,8 +75,8 @@ def trace(model: nn.Module, probes: Sequence[Tensor], stages: Sequence[Stage] | 
     remedy = (
         "correct the stages: in their order they must be the whole forward pass"
         if stages is not None
-        else "name the stages that make up its forward pass, in Python: "
-        "suture.Network(model, example=…, stages=['stem', 'blocks.0', …, 'head'])"
+        else "name the stages that make up its forward pass: suture.Network(model, example=…, stages=['stem', "
+        "'blocks.0', …, 'head']), or have the factory in your file return model, suture.Preprocess(), stages"
     )
     raise TracingError(f"{type(model).__name__} cannot be cut ({said}); {remedy}")
 
@@ -309,7 +309,8 @@ class FunctionStage(nn.Module):
 def portable(model: nn.Module, stages: Sequence[Stage] | None) -> list[Stage] | None:
     """The stages such that they can be applied to a copy of the model.
 
-    Raises ``TracingError`` for functions that hold on to modules or parameters, which no copy could replace.
+    Raises ``TracingError`` for what is no stage, and for functions that hold on to modules or parameters, which no copy
+    could replace.
     """
     return None if stages is None else [_portable(model, stage) for stage in stages]
 
@@ -317,7 +318,13 @@ def portable(model: nn.Module, stages: Sequence[Stage] | None) -> list[Stage] | 
 def _portable(model: nn.Module, stage: Stage) -> Stage:
     if isinstance(stage, str):
         return stage
-    name, function = stage
+    match stage:
+        case (str() as name, Method() | Callable() as function):
+            pass
+        case _:
+            raise TracingError(
+                f"stage {stage!r:.80} is neither the path of a module nor a pair of a name and a function of a tensor"
+            )
     if isinstance(function, Method):
         return stage
     owner = getattr(function, "__self__", None)

@@ -39,6 +39,18 @@ def small(width=4, *, bias=True):
 def normalised():
     return nn.Linear(2, 2), Preprocess(size=8, mean=(0.5,))
 
+def calmed(x):
+    while x.abs().max() > 10:
+        x = x / 2
+    return x
+
+class Calmed(nn.Sequential):
+    def forward(self, x):
+        return self[2](calmed(self[1](self[0](x))))
+
+def staged():
+    return Calmed(nn.Flatten(), nn.Linear(64, 4), nn.Linear(4, 3)), Preprocess(), ["0", "1", ("calmed", calmed), "2"]
+
 def text():
     return "a model"
 
@@ -271,6 +283,13 @@ def test_a_file_builds_by_its_factory(models):
     assert built.preprocess == Preprocess()
 
 
+def test_a_factory_in_a_file_may_name_the_stages_of_what_cannot_be_traced(models):
+    made = load_network(f"{models}:staged", example=torch.zeros(3, 1, 8, 8, dtype=torch.uint8))
+    assert made.backend == "stages"
+    assert made.cuts.names == ("0", "1", "calmed")
+    assert made.untrained(0).cuts.names == made.cuts.names
+
+
 def test_a_file_brings_its_preprocessing_and_the_string_has_the_last_word(models):
     assert resolve(f"{models}:normalised").preprocess == Preprocess(size=8, mean=(0.5,))
     built = resolve(f"{models}:normalised,preprocess.size=16,preprocess.std=0.2")
@@ -367,7 +386,7 @@ def test_an_unknown_name_is_told_the_nearest(text, nearest, listing):
         ("zoo:resnet,blocks=()", r"resnet raised NetworkError: resnet cannot have blocks=\(\)"),
         (
             "{models}:absent",
-            "models.py has no callable 'absent'; its callables: 'Shape', 'small', 'normalised'",
+            "models.py has no callable 'absent'; its callables: 'Shape', 'small', 'normalised', 'calmed'",
         ),
         ("{models}:LIMIT", "has no callable 'LIMIT'; its callables: .*'broken'$"),
         ("{models}:small,wdth=3", "small takes no argument 'wdth'; it takes 'width', 'bias'"),
@@ -376,7 +395,7 @@ def test_an_unknown_name_is_told_the_nearest(text, nearest, listing):
             "raised TypeError: .*missing 1 required .*'width'; correct its arguments.* takes 'width'",
         ),
         ("{models}:broken", "broken raised RuntimeError: out of wool; correct its arguments, or the factory"),
-        ("{models}:text", "text returned 'a model'; it must return an nn.Module, or the pair"),
+        ("{models}:text", "text returned 'a model'; it must return an nn.Module, alone, with its Preprocess, or with"),
         ("{models}:pair", r"pair returned \(Linear.*; it must return an nn.Module"),
         ("nowhere/models.py:small", "no file nowhere.models.py; give its path, from"),
     ],

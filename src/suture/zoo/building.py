@@ -9,7 +9,7 @@ deviation; the whole image is resized, nothing is cropped). Weights that bring a
 (``image_size``, ``aux_logits``) want them named in the source, so that an untrained copy has the same architecture.
 
 A file is run when it is resolved, as importing would run it. Its factory returns an untrained ``nn.Module``,
-alone or with its ``Preprocess``.
+alone, with its ``Preprocess``, or with that and its stages, where it cannot be traced.
 """
 
 import dataclasses
@@ -18,7 +18,7 @@ import functools
 import inspect
 import re
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -29,6 +29,7 @@ from torch import nn
 from suture.errors import SourceError
 from suture.preprocess import Preprocess
 from suture.seeds import digest
+from suture.tracing import Stage
 from suture.zoo.checkpoints import load_checkpoint
 from suture.zoo.networks import NETWORKS, preprocess_of
 from suture.zoo.sources import Source, parse_source
@@ -42,12 +43,13 @@ class Built:
 
     ``factory`` builds the same architecture afresh, with random weights from torch's global generator,
     never pretrained; it can be sent to another process. ``preprocess`` maps float images in [0, 1] to what
-    ``model`` takes.
+    ``model`` takes; ``stages`` are what it is cut along, ``None`` where it is traced.
     """
 
     model: nn.Module
     factory: Callable[[], nn.Module]
     preprocess: Preprocess
+    stages: Sequence[Stage] | None = None
 
 
 def resolve(source: str | Source, checkpoint: str | Path | None = None) -> Built:
@@ -60,15 +62,15 @@ def resolve(source: str | Source, checkpoint: str | Path | None = None) -> Built
     source = parse_source(source) if isinstance(source, str) else source
     if checkpoint is not None and source.checkpoint is not None:
         raise SourceError(f"{source.text!r} has a checkpoint, and {str(checkpoint)!r} is another; keep one")
-    model, preprocess = _build(source)
+    model, preprocess, stages = _build(source)
     weights = source.checkpoint if checkpoint is None else checkpoint
     if weights is not None:
         load_checkpoint(model, weights)
     factory = functools.partial(_build_untrained, source)
-    return Built(model, factory, dataclasses.replace(preprocess, **source.preprocess))
+    return Built(model, factory, dataclasses.replace(preprocess, **source.preprocess), stages)
 
 
-def _build(source: Source) -> tuple[nn.Module, Preprocess]:
+def _build(source: Source) -> tuple[nn.Module, Preprocess, Sequence[Stage] | None]:
     factory = _FACTORIES[source.kind](source)
     try:
         made = factory(**source.arguments)
@@ -76,12 +78,14 @@ def _build(source: Source) -> tuple[nn.Module, Preprocess]:
         raise SourceError(f"{source.text!r}: {_explained(error, factory, source)}") from error
     match made:
         case nn.Module():
-            return made, _wanted(made, source)
+            return made, _wanted(made, source), None
         case (nn.Module() as model, Preprocess() as preprocess):
-            return model, preprocess
+            return model, preprocess, None
+        case (nn.Module() as model, Preprocess() as preprocess, [*stages]):
+            return model, preprocess, cast(list[Stage], stages)  # which Network checks
     raise SourceError(
-        f"{source.text!r}: {source.name} returned {made!r:.80}; it must return an nn.Module, or the pair "
-        "of an nn.Module and its Preprocess"
+        f"{source.text!r}: {source.name} returned {made!r:.80}; it must return an nn.Module, alone, with its "
+        "Preprocess, or with its Preprocess and the list of its stages"
     )
 
 

@@ -75,6 +75,7 @@ class Model:
             name=self.name,
             preprocess=self.built.preprocess,
             factory=self.built.factory,
+            stages=self.built.stages,
             copy=False,
         )
         network.source = self.source
