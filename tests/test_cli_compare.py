@@ -105,6 +105,9 @@ def test_complexity_of_a_run_and_what_explain_makes_of_it(run: Run, measured: st
     assert set(counts) == {1, 2}
     assert set(found.loc[found["receiver_cut"] == "", "sender"]) == {"a", "b"}
     assert set(found["control"]) == {"", "itself"}
+    code, out, err = run(f"complexity {measured} --data digits --networks zoo:convnet,width=2")
+    assert (code, out) == (2, "")
+    assert "has stitched no such network with these weights; its networks: a, b" in err
     code, out, _ = run(f"explain {measured}")
     assert code == 0
     assert max(map(len, out.splitlines())) <= 80
@@ -225,6 +228,8 @@ def test_indices_and_measures_by_name() -> None:
         (f"complexity {A} --data digits --by rank", "no measure 'rank'; .*valid measures: gradient-norm"),
         (f"complexity {A} --data digits --networks {B}", "--networks: these are for the folder of a run"),
         (f"complexity {A} --data digits --by numerical-rank --samples 9", "this is no stitched network"),
+        (f"complexity {A} --data digits --out file", "cannot write to file: there is a file in its place"),
+        (f"compare {A} {B} --data digits --out file", "cannot write to file: there is a file in its place"),
         ("complexity", "missing RUN or NETWORK, --data"),
         ("explain nothing", "nothing does not exist"),
         ("explain", "missing FOLDER; see suture explain --help"),
@@ -237,6 +242,7 @@ def test_indices_and_measures_by_name() -> None:
     ],
 )
 def test_wrong_input(run: Run, line: str, said: str) -> None:
+    Path("file").touch()
     code, out, err = run(line)
     assert (code, out) == (2, "")
     assert err.startswith("suture: ")

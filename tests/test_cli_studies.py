@@ -164,7 +164,7 @@ WRONG = [
     ("studies --scale huge", "no scale 'huge'; valid: tiny, small, paper"),
     ("studies --only nothing*", "nothing* suits no study; suture studies lists them all"),
     ("studies --scale tiny --only smith-C5 --results nowhere", "--results nowhere is no folder"),
-    ("claims", "--results results/small is no folder; give one that suture run wrote"),
+    ("claims", "results/small is no folder; give what suture run wrote, as --results FOLDER"),
     ("claims --results . --check", "--check needs pages to look at; give --page FILE or --papers FOLDER"),
     ("claims --results . --papers nowhere", "cannot read nowhere/bansal2021.md: No such file or directory; --papers"),
 ]

@@ -307,6 +307,15 @@ def test_wrong_input_is_refused():
         explain(table().drop(columns="status"))
     with pytest.raises(DataError, match="no measurement of 'loss' to explain; its scores: 'accuracy'"):
         explain(table(), score="loss")
+    with pytest.raises(DataError, match=r"chance=10: 'accuracy' is a fraction; give one from 0 to 1"):
+        explain(table(), chance=10)
+    with pytest.raises(DataError, match=r"margin='3' is a str; give a number"):
+        explain(table(), margin="3")
+    alone = table(controls={"itself": 0.5})
+    with pytest.raises(DataError, match="of 'accuracy' the table has controls alone"):
+        explain(alone[alone["control"] != ""])
+    with pytest.raises(DataError, match="every trial of 'accuracy' failed but controls"):
+        explain(alone.assign(status=alone["status"].where(alone["control"] != "", "failed")))
     with pytest.raises(DataError, match="is in nats; give margin= in nats"):
         explain(table(unit="nats"))
     with pytest.raises(DataError, match=r"margin=-1"):

@@ -311,6 +311,23 @@ def test_the_command_writes_beside_the_tables(run: Command, place: Path) -> None
 
 
 @pytest.mark.parametrize(
+    ("options", "variable", "wanted"),
+    [("", "", "{place}/mlruns"), ("", "http://there", None), ("--out here", "", "here")],
+)
+def test_mlflow_gets_a_folder_of_the_run_where_nothing_says_another(
+    run: Command, place: Path, monkeypatch: pytest.MonkeyPatch, options: str, variable: str, wanted: str | None
+) -> None:
+    given = []
+    monkeypatch.setattr(
+        exporting, "to_mlflow", lambda _, address, project: given.append(address) or ("sqlite:///a b", "7")
+    )
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", variable)
+    code, _, err = run(f"export {place} --to mlflow {options}")
+    assert (code, given) == (0, [wanted.format(place=place) if wanted else None])
+    assert err.endswith("mlflow ui --backend-store-uri 'sqlite:///a b'\n")
+
+
+@pytest.mark.parametrize(
     ("line", "message"),
     [
         ("--to csb", "--to csb: did you mean csv? give one of csv, parquet, feather, mlflow, wandb, tensorboard"),

@@ -1,6 +1,7 @@
 """Plans make trials, all of them and in order, and refuse what cannot be measured before any work is done."""
 
 import itertools
+import re
 from collections import OrderedDict
 from dataclasses import dataclass, replace
 
@@ -10,10 +11,11 @@ import torch
 from torch import nn
 
 import suture
-from suture import Plan, Samples, controls, curve
+from suture import Plan, Samples, controls, curve, traits
 from suture.data import Data
 from suture.errors import CutError, DataError, FitError, NetworkError, RunnerError, ShapeError, SutureError
 from suture.fits import Fast, Fit, LeastSquares, TaskLoss
+from suture.indices import linear_cka
 from suture.plans import matrix, seam
 from suture.scores import Accuracy, CrossEntropy
 from suture.stitches import Conv, Linear, LowRank
@@ -226,7 +228,7 @@ def test_every_setting_reaches_every_trial_of_a_matrix(no_work):
         ({"sender_cuts": {"b": "flat"}}, "cuts are given for 'b', and the networks are 'a'"),
         ({"cuts": {"a": ("flat", "head")}}, "'head' matches no cut of a"),
         ({"receiver_cuts": "block2.0"}, "'block2.0' matches no cut of b; its cuts"),
-        ({"cuts": ()}, "no pattern matches no cut of a"),
+        ({"cuts": ()}, r"cuts=\[\] names no cut; leave it out"),
         ({"seeds": 0}, "seeds=0 plans no trial"),
         ({"stitch": Conv()}, r"a → b at flat → flat: Conv\(.*cannot join the sender's vector 64"),
         ({"stitch": LowRank(65)}, r"a → b at flat → flat: LowRank\(rank=65\)"),
@@ -442,3 +444,51 @@ def test_what_does_not_run_trials_is_refused():
     a, b = hybrids()
     with pytest.raises(RunnerError, match=r"on='local' is a str; give where trials run"):
         suture.run(curve(a, b, at="relu", data=few_digits(), controls=()), on="local")
+
+
+WRONG_CALLS = {
+    "compare(data=str)": (lambda a, b, data: suture.compare(a, b, data="digits"), "data='digits' is a str; give data"),
+    "compare(by=str)": (
+        lambda a, b, data: suture.compare(a, b, data=data, by="linear_cka"),
+        "by='linear_cka' is a str",
+    ),
+    "compare(str)": (
+        lambda a, b, data: suture.compare("a", b, data=data),
+        "one of the networks='a' is a str; give net",
+    ),
+    "matrix(str)": (lambda a, b, data: suture.matrix("ab", data=data), "networks='ab' is a str; give a network or sev"),
+    "matrix([str])": (lambda a, b, data: suture.matrix(["a", b], data=data), "one of the networks='a' is a str"),
+    "matrix(cuts=3)": (lambda a, b, data: suture.matrix([a, b], data=data, cuts=3), "cuts=3 is a int; give names"),
+    "control": (
+        lambda a, b, data: seam(a, b, at="relu", data=data, controls=(lambda trial: None,)),
+        "what the control <lambda> makes=None is a NoneType; give a function that returns the trial",
+    ),
+    "run(trial)": (
+        lambda a, b, data: suture.run(seam(a, b, at="relu", data=data)[0]),
+        "the plan is a Trial; give several trials",
+    ),
+    "run(None)": (lambda a, b, data: suture.run(None), "the plan is a NoneType; give several trials"),
+    "run(store=3)": (lambda a, b, data: suture.run(curve(a, b, data=data), store=3), "store=3 is a int; give a folder"),
+    "run(store='')": (lambda a, b, data: suture.run(curve(a, b, data=data), store=""), "store='' names no folder"),
+    "run(retry)": (
+        lambda a, b, data: suture.run(curve(a, b, data=data), retry=True),
+        "retry=True is for a store; give",
+    ),
+    "run(extend)": (lambda a, b, data: suture.run(curve(a, b, data=data), extend=True), "extend=True is for a store"),
+    "forecast(None)": (lambda a, b, data: suture.forecast(None), "plan=None is a NoneType; give several trials"),
+    "Local(1.5)": (lambda a, b, data: suture.Local(workers=1.5), "workers=1.5 is no whole number"),
+    "linear_cka(array)": (lambda a, b, data: linear_cka(np.eye(3), np.eye(3)), "is a ndarray; give a tensor of activ"),
+    "knows(data, 9)": (lambda a, b, data: traits.knows(data, 9), "a trait=9 is a int; give the name of a class"),
+    "knows(str)": (lambda a, b, data: traits.knows("digits", "9"), "data='digits' is a str; give data with classes"),
+    "localise(str)": (lambda a, b, data: suture.localise("x", a, b, data=data), "trait='x' is a str; give a trait"),
+    "summary(None)": (lambda a, b, data: suture.summary(None), "table=None is a NoneType; give a table of measurement"),
+    "profiles(None)": (lambda a, b, data: suture.profiles(None), "table=None is a NoneType"),
+    "explain(None)": (lambda a, b, data: suture.explain(None), "table=None is a NoneType"),
+}
+
+
+@pytest.mark.parametrize("call", WRONG_CALLS)
+def test_what_is_of_the_wrong_kind_is_named_with_what_to_give(no_work, call):
+    made, said = WRONG_CALLS[call]
+    with pytest.raises(SutureError, match=re.escape(said)):
+        made(*hybrids(), few_digits())

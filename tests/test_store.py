@@ -352,3 +352,10 @@ if __name__ == "__main__":
     Store.keep = lambda self, kind, key, *rest: (kept.append(key), original(self, kind, key, *rest))[1]  # type: ignore
     run(plan(seeds=20), store=sys.argv[1])
     print(len(kept))
+
+
+def test_a_store_is_a_folder(tmp_path):
+    (tmp_path / "file").touch()
+    for folder in ("file", "file/run"):
+        with pytest.raises(OutputError, match="there is a file in its place; move that away, or name another folder"):
+            Store.make(tmp_path / folder)

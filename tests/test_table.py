@@ -255,7 +255,7 @@ def table_of(seeds: list[tuple[int | None, int]], **columns) -> pd.DataFrame:
     for network_seed, seed in seeds:
         row = base.assign(network_seed=network_seed, seed=seed, trial=f"{network_seed}.{seed}", **columns)
         for name in ("stitched", "penalty", "sender_score", "receiver_score", "representation_error", "seconds"):
-            row[name] = random.normal(size=2)
+            row[name] = random.uniform(0.49, 0.51, size=2)
         row["steps"] = random.integers(1, 100, size=2)
         rows.append(row)
     return pd.concat(rows, ignore_index=True).astype({"network_seed": "Int64", "seed": "Int64", "steps": "Int64"})
@@ -376,9 +376,25 @@ def test_where_a_score_is_undefined_so_is_its_summary():
     assert summary(table)[["sender_score", "penalty", "penalty_low", "penalty_high"]].isna().all(axis=None)
 
 
+def test_intervals_of_fractions_end_at_0_and_1_and_those_of_other_scores_do_not():
+    table = table_of([(0, 0), (1, 0)])
+    for fraction, (low, high) in {True: (0.0, 1.0), False: t_interval([0.2, 0.9])}.items():
+        rows = (table["unit"] == "fraction") == fraction
+        assert rows.sum() == 2
+        table.loc[rows, "stitched"] = [0.2, 0.9]
+        found = summary(table[rows]).iloc[0]
+        assert (found["stitched_low"], found["stitched_high"]) == pytest.approx((low, high))
+    assert high > 1
+
+
 def test_another_table_is_refused():
     with pytest.raises(DataError, match="no column 'trial', 'study'"):
         summary(pd.DataFrame({"score": [1]}))
+
+
+def test_a_summary_is_not_summarised_again():
+    with pytest.raises(DataError, match="a summary already; give the table as it was measured"):
+        summary(summary(table_of([(0, 0), (1, 0)])))
 
 
 # --- on disk ----------------------------------------------------------------------------------------------------------

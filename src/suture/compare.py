@@ -15,6 +15,7 @@ import pandas as pd
 import torch
 
 from suture.activations import Activations, Need
+from suture.checking import check_kind
 from suture.cuts import Cut
 from suture.data import Data, Samples
 from suture.errors import DataError
@@ -77,6 +78,7 @@ def compare(
     few or too many for, and for activations that memory cannot hold, ``NetworkError`` where two networks have one name,
     and ``CutError`` where a network has no cut that is asked for.
     """
+    check_kind("data", data, Data, "data with a split to score: load_data(…)")
     methods = _methods(by)
     check_samples_as(samples_as)
     sides = _sides(a, b, cuts, sender_cuts, receiver_cuts)
@@ -122,6 +124,7 @@ def beside(table: pd.DataFrame, similarities: pd.DataFrame) -> pd.DataFrame:
 
 
 def _methods(by: Index | Sequence[Index]) -> tuple[Index, ...]:
+    check_kind("by", by, Index | tuple | list, "an index or several, such as suture.indices.linear_cka")
     methods = (by,) if isinstance(by, Index) else tuple(by)
     if not methods:
         raise DataError("by=[] compares by nothing: give an index, such as suture.indices.linear_cka")

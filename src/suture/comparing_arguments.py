@@ -67,7 +67,7 @@ def compare_parser() -> ArgumentParser:
     add("--samples-as", type=str, default="flattened", metavar="HOW", help=samples_as)
     beside = "folder of a run that stitched the same networks"
     add("--beside", type=str, default=None, metavar="RUN", help=beside)
-    out = "folder for similarities.parquet and similarities.png; with --beside also beside.parquet and beside.png"
+    out = "folder for similarities.parquet and its figure (.png, .pdf, .svg); with --beside also for those of beside"
     add("--out", type=str, default=None, metavar="FOLDER", help=out)
     add_json(parser)
     return parser
@@ -91,7 +91,13 @@ def complexity_parser() -> ArgumentParser:
     add("--samples", type=int, default=500, metavar="N", help="measure on the first N test images")
     networks = "the networks of the run, where it cannot make them by itself (of Python files)"
     add("--networks", type=str, nargs="+", default=None, metavar="NETWORK", help=networks)
-    add("--out", type=str, default=None, metavar="FOLDER", help="folder for complexity.parquet and complexity.png")
+    add(
+        "--out",
+        type=str,
+        default=None,
+        metavar="FOLDER",
+        help="folder for complexity.parquet, and complexity.png, .pdf and .svg",
+    )
     add_json(parser)
     return parser
 

@@ -38,13 +38,13 @@ def compare(chosen: Namespace, command: str) -> int:
     if chosen.samples_as not in ("flattened", "pixels"):
         raise SutureError(f"--samples-as {chosen.samples_as}: give flattened or pixels")
     measured = _run_table(chosen.beside) if chosen.beside is not None else None
+    folder = _out(chosen.out)
     data = _data(chosen)
     models = models_named([chosen.first, chosen.second])
     networks = [model.network(data.example) for model in models]
     cuts = {name: patterns_of(chosen[name]) for name in ("cuts", "sender_cuts", "receiver_cuts")}
     settings: dict[str, Any] = {"by": by, "samples": chosen.samples, "samples_as": chosen.samples_as, **cuts}
     found = compared(networks[0], networks[-1], data=data, **settings)
-    folder = _out(chosen.out)
     files = [] if folder is None else [tables.save(found, folder / SIMILARITIES)]
     if folder is not None:
         files += figures.save(similarities.grid(found), folder / "similarities")
@@ -117,10 +117,10 @@ def complexity(chosen: Namespace, command: str) -> int:
         raise SutureError(f"{chosen.measured[0]} is the folder of a run; give it alone")
     if not run and chosen.networks is not None:
         raise SutureError("--networks: these are for the folder of a run; name networks without it")
+    folder = _out(chosen.out)
     data = _data(chosen)
     samples = data.score.first(min(chosen.samples, len(data.score)))
     rows = _of_run(chosen, data, samples, by) if run else _of_networks(chosen.measured, data, samples, by)
-    folder = _out(chosen.out)
     files = [] if folder is None else [tables.save(rows, folder / COMPLEXITY)]
     if folder is not None and run:
         files += figures.save(complexities.along(rows), folder / "complexity")
@@ -151,9 +151,11 @@ def _of_run(chosen: Namespace, data: Any, samples: Any, by: Any) -> Any:
     from suture.complexity import complexity as measure
 
     given = [model.network(data.example) for model in models_named(chosen.networks)] if chosen.networks else []
+    folder = Path(chosen.measured[0]).expanduser()
+    _check_of_run(folder, given)
     networks = {network.fingerprint: network for network in given}
     rows: list[Any] = []
-    for control, stitched in _stitched(Path(chosen.measured[0]).expanduser(), networks):
+    for control, stitched in _stitched(folder, networks):
         seam = stitched.seam
         say(f"measuring {seam.sender.name} → {seam.receiver.name} at {seam.receiver_cut.name}")
         rows.append(measure(stitched, samples, by, {"control": control} | seam_labels(stitched)))
@@ -164,20 +166,37 @@ def _of_run(chosen: Namespace, data: Any, samples: Any, by: Any) -> Any:
     return pd.concat([part.astype(rows[0].dtypes) for part in rows], ignore_index=True)
 
 
-def _stitched(folder: Path, networks: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """What a run stitched of trained networks, with its control; networks that had to be made are added."""
+def _check_of_run(folder: Path, networks: list[Any]) -> None:
+    """Refuse a network that a run has not stitched."""
+    sides = [sides[role] for _, _, sides in _seams_of(folder) for role in ("sender", "receiver")] if networks else []
+    known = {side["fingerprint"]: side["name"] for side in sides}
+    for network in networks:
+        if network.fingerprint not in known:
+            raise DataError(
+                f"--networks {network.name}: {folder} has stitched no such network with these weights; its networks: "
+                f"{', '.join(dict.fromkeys(known.values())) or 'none yet'}"
+            )
+
+
+def _seams_of(folder: Path) -> Iterator[tuple[Path, str, Any]]:
+    """What a run stitched of trained networks: the folder of each trial, its control, and what is said of its sides."""
     from suture.saving import read
     from suture.store import TRIALS, Store
-    from suture.zoo.loading import load_stitched
 
     store = Store(folder)
     done = store.finished()
     for trial in store.plans.trials():
         control = str(trial.labels["control"])
-        if trial.key not in done or control not in _STITCHED or not trial.labels["sender"]:
-            continue
-        path = folder / TRIALS / trial.key
-        sides = read(path).description
+        if trial.key in done and control in _STITCHED and trial.labels["sender"]:
+            path = folder / TRIALS / trial.key
+            yield path, control, read(path).description
+
+
+def _stitched(folder: Path, networks: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """What a run stitched of trained networks, with its control; networks that had to be made are added."""
+    from suture.zoo.loading import load_stitched
+
+    for path, control, sides in _seams_of(folder):
         known = [networks.get(sides[role]["fingerprint"]) for role in ("sender", "receiver")]
         try:
             stitched = load_stitched(path, *known)
@@ -237,7 +256,15 @@ def _run_table(folder: str) -> Any:
 
 
 def _out(folder: str | None) -> Path | None:
-    return None if folder is None else Path(folder).expanduser()
+    """The folder that results go to, made before anything is computed."""
+    if folder is None:
+        return None
+    from suture.store_files import writing_to
+
+    path = Path(folder).expanduser()
+    with writing_to(path):
+        path.mkdir(parents=True, exist_ok=True)
+    return path
 
 
 def _seams(text: str | None) -> list[Any] | None:

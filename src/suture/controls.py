@@ -32,6 +32,7 @@ appendix A (clustered noise), appendix C.5 (itself).
 from collections.abc import Callable
 from dataclasses import replace
 
+from suture.checking import check_kind
 from suture.errors import UntrainedError
 from suture.network import Network
 from suture.noise import SCALE, ClusteredNoise
@@ -94,7 +95,11 @@ DEFAULT: tuple[Control, ...] = (
 
 def with_controls(trial: Trial, controls: tuple[Control, ...]) -> tuple[Trial, ...]:
     """Give the trial, followed by each of its controls."""
-    return (trial, *(control(trial) for control in controls))
+    made = tuple(control(trial) for control in controls)
+    for control, one in zip(controls, made, strict=True):
+        name = getattr(control, "__name__", control)
+        check_kind(f"what the control {name} makes", one, Trial, "a function that returns the trial that it changes")
+    return (trial, *made)
 
 
 def _sent_by(trial: Trial, sender: Network | ClusteredNoise, cut: str, control: str) -> Trial:

@@ -21,6 +21,7 @@ from typing import final
 import numpy as np
 import pandas as pd
 
+from suture.checking import check_kind
 from suture.errors import DataError
 from suture.report.readings import AS_GOOD, MARGIN, unsigned_zero
 from suture.report.seams import Pair, Spread, disagreements, ranks_apart
@@ -88,11 +89,13 @@ def explain(
     where the score is a fraction, and to be given for any other. ``chance`` is the score of guessing, in the score's
     unit, above which by the margin shuffled pairs have not collapsed; without it, half of the stitched network's.
 
-    Raises ``DataError`` where a table is none, holds no such score or several measurements of one seam, and where a
-    margin is needed or is below 0.
+    Raises ``DataError`` where a table is none, holds no such score or several measurements of one seam, where a margin
+    is needed or is below 0, and where a chance is no fraction and the score is one.
     """
     found = pairs_of(table, score)
     margin = _margin(margin, found[0].unit, score)
+    if chance is not None and found[0].unit == "pp" and not 0 <= chance <= 1:
+        raise DataError(f"chance={chance:g}: '{score}' is a fraction; give one from 0 to 1, such as chance=0.1")
     holds: list[str] = []
     denied: list[str] = []
     for pair in found:
@@ -111,6 +114,7 @@ def explain(
 def _margin(given: float | None, unit: str, score: str) -> float:
     if given is None and unit != "pp":
         raise DataError(f"the margin of 3 pp is for fractions, and '{score}' is in {unit}; give margin= in {unit}")
+    check_kind("margin", given, int | float | None, "a number, such as 3")
     if given is not None and not given >= 0:
         raise DataError(f"margin={given:g}: a penalty that counts as none is at least 0")
     return MARGIN if given is None else given

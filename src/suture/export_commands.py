@@ -1,5 +1,7 @@
 """The command that hands a run's table to other tools, ``export``, and what it takes."""
 
+import os
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +33,7 @@ def export_parser() -> ArgumentParser:
     add("--to", type=str, required=True, metavar="TOOL", help=f"{', '.join(TO[:-1])} or {TO[-1]}")
     out = (
         "folder for what is written, by default FOLDER, or FOLDER/tensorboard; of MLflow a folder or its tracking "
-        "URI, by default what MLflow is set to"
+        "URI, by default MLFLOW_TRACKING_URI or else FOLDER/mlruns"
     )
     add("--out", type=str, default=None, metavar="FOLDER", help=out)
     project = "of wandb, or experiment of MLflow; by default suture"
@@ -82,16 +84,17 @@ def _tracked(run: Any, chosen: Namespace, out: str) -> dict[str, object]:
 
     project = chosen.project or "suture"
     if chosen.to == "mlflow":
-        address, number = exporting.to_mlflow(run, chosen.out, project)
+        default = None if os.environ.get("MLFLOW_TRACKING_URI") else f"{out}/mlruns"
+        address, number = exporting.to_mlflow(run, chosen.out or default, project)
         say(f"wrote run {number} of experiment {project} to {address}; look at it: {_mlflow_ui(address)}")
         return {"to": "mlflow", "address": address, "run": number, "experiment": project}
     if chosen.to == "wandb":
         folder = exporting.to_wandb(run, out, project, online=chosen.online)
-        sent = "and sent it" if chosen.online else f"nothing is sent yet: wandb sync {folder}"
+        sent = "and sent it" if chosen.online else f"nothing is sent yet: {shlex.join(['wandb', 'sync', str(folder)])}"
         say(f"wrote {folder}; {sent}")
     else:
         folder = exporting.to_tensorboard(run, chosen.out or f"{out}/tensorboard")
-        say(f"wrote {folder}; look at it: tensorboard --logdir {folder}")
+        say(f"wrote {folder}; look at it: {shlex.join(['tensorboard', '--logdir', str(folder)])}")
     return {"to": chosen.to, "folder": str(folder)}
 
 
@@ -99,4 +102,4 @@ def _mlflow_ui(address: str) -> str:
     if address.startswith("http"):
         return address
     allowed = "MLFLOW_ALLOW_FILE_STORE=true " if address.startswith("file:") else ""
-    return f"{allowed}mlflow ui --backend-store-uri {address}"
+    return f"{allowed}{shlex.join(['mlflow', 'ui', '--backend-store-uri', address])}"

@@ -17,6 +17,7 @@ controls. Which data it was is in the column ``fit_data``.
 from collections.abc import Sequence
 
 from suture import controls as control
+from suture.checking import check_kind
 from suture.controls import Control
 from suture.cuts import Cut
 from suture.data import Data
@@ -54,6 +55,11 @@ def localise(
     score needs the network itself. Raises ``NetworkError`` where the table could not tell the networks apart,
     ``DataError`` where the trait cannot be scored on the data, and whatever ``curve`` does.
     """
+    check_kind("trait", trait, Trait, "a trait, such as traits.knows(data, 'cat')")
+    for role, given, kind in (("data", data, Data), ("fit_data", fit_data, Data | None)):
+        check_kind(role, given, kind, "data with a split to fit and one to score: load_data(…)")
+    for role, network in (("bearer", bearer), ("plain", plain)):
+        check_kind(role, network, Network, "a network: Network(model, example=data.example)", NetworkError)
     if bearer.name == plain.name:
         raise NetworkError(f"bearer and plain network are both called '{plain.name}'; name them: Network(…, name=…)")
     fitted = fit_data if fit_data is not None else data

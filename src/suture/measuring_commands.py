@@ -75,7 +75,12 @@ def _there(folder: str) -> Any:
     """The store in a folder that may be there already."""
     from suture.store import LABEL, Store
 
-    return Store(folder) if (Path(folder).expanduser() / LABEL).exists() else None
+    path = Path(folder).expanduser()
+    if path.is_file():
+        raise SutureError(
+            f"cannot write to {path}: there is a file in its place; move that away, or name another folder"
+        )
+    return Store(folder) if (path / LABEL).exists() else None
 
 
 def folder_of(asked: Asked) -> Path | None:

@@ -37,10 +37,12 @@ def _options(parser: Any, words: Sequence[str]) -> list[str]:
 
 _OPTIONS = {
     "at=[(sender cut, receiver cut)]": "--at SENDER_CUT:RECEIVER_CUT",
+    "chance=": "--chance ",
     "size=… resizes": "--size PIXELS resizes",
     "takes no size=": "takes no --size",
     "samples_as='flattened'": "--samples-as flattened",
     "give margin= in": "give --margin in",
+    "(Relabelled(…, everywhere=True)), or leave out on=": "(relabelled,…,everywhere=True), or none",
     "data.limited(fit=…)": "--fit-samples N",
     "give a store=": "give --out FOLDER",
     "; those that are no result of training can be named: constants=(…)": ", or leave the untrained controls out, "

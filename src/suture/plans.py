@@ -184,6 +184,7 @@ def matrix(
 
 def _several(networks: Networks) -> tuple[Network, ...]:
     """The networks, each once."""
+    check_kind("networks", networks, Network | tuple | list, "a network or several, such as [a, b]", NetworkError)
     given = (networks,) if isinstance(networks, Network) else tuple(networks)
     if not given:
         raise NetworkError("a matrix needs at least one sender and one receiver; give networks")
@@ -194,6 +195,9 @@ def told_apart(networks: Iterable[Network]) -> tuple[Network, ...]:
     """The networks, each once; refuse two that a table could not tell apart."""
     named: dict[str, Network] = {}
     for network in networks:
+        check_kind(
+            "one of the networks", network, Network, "networks: Network(model, example=data.example)", NetworkError
+        )
         other = named.setdefault(network.name, network)
         if other is not network and other.fingerprint != network.fingerprint:
             raise NetworkError(f"two networks are called '{network.name}'; tell them apart: Network(…, name=…)")
@@ -214,12 +218,15 @@ def cuts_of(networks: Sequence[Network], which: Which | None) -> dict[str, tuple
 def _chosen_cuts(networks: Sequence[Network], which: Patterns | None) -> dict[str, tuple[str, ...]]:
     if which is None:
         return {network.name: network.cuts.names for network in networks}
+    check_kind("cuts", which, str | Cut | Iterable, "names or patterns, such as ('layer*', 'fc')", CutError)
     patterns = [_name(cut) for cut in ([which] if isinstance(which, str | Cut) else which)]
+    if not patterns:
+        raise CutError("cuts=[] names no cut; leave it out for all cuts")
     matched = {network.name: [_matches(network, pattern) for pattern in patterns] for network in networks}
     for network in networks:
         if not any(matched[network.name]):
-            asked = ", ".join(map(repr, patterns)) or "no pattern"
-            raise CutError(f"{asked} matches no cut of {network.name}; its cuts: {', '.join(network.cuts.names)}")
+            asked, there = ", ".join(map(repr, patterns)), ", ".join(network.cuts.names)
+            raise CutError(f"{asked} matches no cut of {network.name}; its cuts: {there}")
     for i, pattern in enumerate(patterns):
         if not any(found[i] for found in matched.values()):
             raise CutError(f"'{pattern}' matches no cut of {' or '.join(matched)}; leave it out, or correct it")

@@ -31,6 +31,7 @@ from typing import final
 import pandas as pd
 
 from suture.activation_folder import ActivationFolder
+from suture.checking import check_kind
 from suture.errors import StoreError
 from suture.records import Record
 from suture.store_files import alive, flush, read_record, rename, text, write, writing_to
@@ -62,6 +63,9 @@ class Store:
     @classmethod
     def make(cls, folder: str | Path) -> "Store":
         """Open the store in a folder, made where there is none."""
+        check_kind("store", folder, str | Path, "a folder, such as runs/ab", StoreError)
+        if not str(folder):
+            raise StoreError("store='' names no folder; give one, such as runs/ab")
         path = Path(folder).expanduser()
         if not (path / LABEL).exists():
             if (path / TABLE).exists():

@@ -24,7 +24,10 @@ class writing_to:
         if isinstance(error, OSError):
             full = error.errno == ENOSPC
             remedy = "free some space on the disk" if full else "make it writable, or name another folder"
-            raise OutputError(f"cannot write to {self.path}: {error.strerror or error}; {remedy}") from error
+            reason = error.strerror or str(error)
+            if isinstance(error, FileExistsError | NotADirectoryError):
+                reason, remedy = "there is a file in its place", "move that away, or name another folder"
+            raise OutputError(f"cannot write to {self.path}: {reason}; {remedy}") from error
 
 
 def read(path: Path) -> Any:

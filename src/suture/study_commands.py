@@ -226,7 +226,10 @@ def claims(chosen: Namespace, command: str) -> int:
     from suture.studies import STUDIES
 
     if not Path(chosen.results).expanduser().is_dir():
-        raise SutureError(f"--results {chosen.results} is no folder; give one that suture run wrote")
+        raise SutureError(
+            f"{chosen.results} is no folder; give what suture run wrote, as --results FOLDER (the project's own tables "
+            "are results/small of its repository)"
+        )
     if chosen.check and chosen.page is None and chosen.papers is None:
         raise SutureError("--check needs pages to look at; give --page FILE or --papers FOLDER")
     listed = list(STUDIES.values())

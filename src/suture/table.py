@@ -10,6 +10,7 @@ from pathlib import Path
 import pandas as pd
 from pyarrow import ArrowException
 
+from suture.checking import check_kind
 from suture.errors import DataError, OutputError
 from suture.intervals import t_interval
 from suture.records import Described, Record, described, record
@@ -103,13 +104,16 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
     Stitch seeds of the same networks are averaged first, so that the units of a t interval are independent: the network
     seeds where there are several, else the stitch seeds. With one unit, or units that all gave the same (a closed form
     does, and so do networks that all make no error), the interval over test samples stays, the mean of theirs: equal
-    units are no certainty. The column ``interval`` says which: ``t over network
-    seeds``, ``t over stitch seeds`` or ``test samples``; ``seeds`` counts the units. ``converged`` is whether all did;
-    ``trial`` and ``error`` are empty.
+    units are no certainty. An interval of fractions ends at 0 and 1, where a t interval of few would go beyond. The
+    column ``interval`` says which it is: ``t over network seeds``, ``t over stitch seeds`` or ``test samples``;
+    ``seeds`` counts the units. ``converged`` is whether all did; ``trial`` and ``error`` are empty.
 
-    Raises ``DataError`` where two trials differ in no column but ``trial``: networks or data of one name.
+    Raises ``DataError`` where two trials differ in no column but ``trial``: networks or data of one name; and where the
+    table is a summary already.
     """
     check_columns(table)
+    if "interval" in table:
+        raise DataError("this table is a summary already; give the table as it was measured, a row per trial and score")
     table = table.reset_index(drop=True)
     _check_told_apart(table)
     alone = ~table.duplicated(_IDENTITY, keep=False)
@@ -144,6 +148,7 @@ def _of_one(rows: pd.DataFrame) -> pd.DataFrame:
 
 def check_columns(table: pd.DataFrame, names: Iterable[str] = COLUMNS) -> None:
     """Raise ``DataError`` where a table lacks columns that measurements have."""
+    check_kind("table", table, pd.DataFrame, "a table of measurements, as run gives it or table.read reads it")
     missing = [name for name in names if name not in table]
     if missing:
         raise DataError(f"this is not a table of measurements: it has no column {', '.join(map(repr, missing))}")
@@ -172,6 +177,8 @@ def _aggregate(group: pd.DataFrame) -> Row:
     over = "network" if several_networks else "stitch"
     both = {name: t_interval(units[name]) for name in ("stitched", "penalty")}
     bounds = {f"{name}_{side}": end for name, ends in both.items() for side, end in zip(_SIDES, ends, strict=True)}
+    if first["unit"] == "fraction":
+        bounds |= {name: min(max(bounds[name], 0.0), 1.0) for name in ("stitched_low", "stitched_high")}
     bounds |= _own_bounds(group, alike) if several_networks else {}
     return {**means, **shared, **bounds, "interval": f"t over {over} seeds"}
 

@@ -278,5 +278,6 @@ def _finish(folder: Path, wanted: list[Wanted], made: list[Wanted], chosen: Name
     for one in made:
         say(f"wrote {one.folder}")
     variants = f" --variant {shlex.join(chosen.variant)}" if chosen.variant else ""
-    say(f"use it as a model: suture curve {chosen.out} OTHER --data {chosen.data}{variants}")
+    words = f"suture curve {shlex.quote(chosen.out)} OTHER --data {shlex.quote(chosen.data)}{variants}"
+    say(f"use it as a model: {words}")
     return 0

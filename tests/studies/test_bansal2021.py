@@ -55,6 +55,7 @@ TABLE = table(
     [
         (Gap(read("A", "P")), [5, -11]),
         (Gap(read("A", "P"), largest=True), [40, 40]),
+        (Gap(read("A", "P"), times=0.5), [40, 29]),
         (Moves(read("A", "Q")), [4, 0]),
         (Moves(read("A", "P", "Q")), [40, 40]),
         (Jointly(read("A", "P")), [75, 69]),

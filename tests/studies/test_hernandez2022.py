@@ -18,8 +18,9 @@ from suture.runners import Later
 from suture.stitches import Conv, StridedConv, UpsampledConv
 from suture.studies import Study, scale_named
 from suture.studies.claims import Decided
-from suture.studies.contrasts import Above, ByDepth, Contrast
+from suture.studies.contrasts import Above, ByDepth, Contrast, Crossed, PerSender
 from suture.studies.hernandez2022 import STUDIES
+from suture.studies.hernandez2022.plans import SHAPES, name_of
 from suture.studies.quantities import FEWEST, Where
 from suture.studies.scale import PAPER, SCALES, SMALL, Scale, stand_in
 from suture.trial import Trial
@@ -45,8 +46,8 @@ def matrix(unit: int, accuracy: Accuracy, depths: Sequence[float] = QUARTERS, **
     cells = [
         {
             **row,
-            "sender_cut": f"cut {start}",
-            "receiver_cut": f"cut {end}",
+            "sender_cut": f"layer{math.ceil(4 * start)}.{start}",
+            "receiver_cut": f"layer{math.ceil(4 * end)}.{end}",
             "sender_depth": start,
             "receiver_depth": end,
             "stitched": accuracy(start, end),
@@ -62,6 +63,16 @@ def triangle(late: float, early: float) -> Accuracy:
 
 def diagonal(near: float, far: float) -> Accuracy:
     return lambda sender, receiver: near if abs(sender - receiver) <= 0.25 else far
+
+
+def crossed(accuracy: Callable[[int, int], Accuracy], first: int = 0) -> list[pd.DataFrame]:
+    """The matrices of all ordered pairs of four unequal shapes, of what the numbers of both shapes decide."""
+    named = [name_of(shape) for shape in SHAPES]
+    pairs = [(a, b) for a, b in product(range(4), repeat=2) if a != b]
+    return [
+        matrix(unit, accuracy(a, b), sender=named[a], receiver=named[b])
+        for unit, (a, b) in enumerate(pairs, start=first)
+    ]
 
 
 def decided(name: str, *tables: pd.DataFrame) -> tuple[Decided, ...]:
@@ -82,15 +93,25 @@ def test_all_seven_rows_of_the_paper_are_there() -> None:
 
 
 def test_triangles_are_late_minus_early_by_each_fit() -> None:
-    others = {"receiver": "resnet(1,1,1,1)"}
-    by_default = [matrix(unit, triangle(0.8, 0.5), **others) for unit in range(4)]
-    # The published fit has the outer cuts alone, of two pairs and one more: where late is 0.6 and early 0.5.
+    by_default = crossed(lambda a, b: triangle(0.8, 0.5))
+    # The published fit has the outer cuts alone, of three pairs: there late is 0.6 and early 0.5.
     ends = (0.25, 1.0)
-    by_published = [matrix(unit, triangle(0.6, 0.5), ends, fit=PUBLISHED, **others) for unit in range(3)]
+    by_published = [
+        matrix(unit, triangle(0.6, 0.5), ends, fit=PUBLISHED, receiver=name_of(SHAPES[unit + 1])) for unit in range(3)
+    ]
     found = decided("hernandez-2", *by_default, *by_published)
-    assert values(found) == [30.0, 10.0, 30.0]
-    assert [one.verdict for one in found] == ["reproduced", "not reproduced", "reported"]
-    assert [one.figure.seeds for one in found if one.figure] == [4, 3, 3]
+    assert values(found) == [30.0, 10.0, 30.0, 30.0, 10.0]
+    assert [one.verdict for one in found] == ["reproduced", "not reproduced", "reported", "reported", "reported"]
+    assert [one.figure.seeds for one in found if one.figure] == [12, 3, 3, 12, 3]
+
+
+def test_triangles_by_stage_count_the_cuts_of_one_stage_together() -> None:
+    depths = (0.1, 0.2, 0.6, 0.9)  # of stages 1, 1, 3 and 4
+    by_stage: Accuracy = lambda a, b: 0.8 if math.ceil(4 * a) >= math.ceil(4 * b) else 0.4  # noqa: E731
+    rows = {"trials": matrix(0, by_stage, depths)}
+    assert ByDepth("difference", stages=True).of(rows).loc[0] == pytest.approx(40)
+    # By depth one cell of stage 1 into stage 1 is early to late: the mean there is (0.8 + 5 × 0.4) / 6.
+    assert ByDepth("difference").of(rows).loc[0] == pytest.approx(80 - 280 / 6)
 
 
 def test_the_sample_of_the_default_fit_is_the_published_fits_cells() -> None:
@@ -104,14 +125,27 @@ def test_the_sample_of_the_default_fit_is_the_published_fits_cells() -> None:
 
 
 def test_diagonals_of_equal_shapes_stand_against_those_of_unequal_ones() -> None:
-    equal = [matrix(unit, diagonal(0.9, 0.5)) for unit in range(3)]
-    unequal = [matrix(unit, diagonal(0.7, 0.6), receiver="resnet(1,1,1,1)") for unit in range(3, 7)]
+    shapes = [name_of(shape) for shape in SHAPES]
+    equal = [
+        matrix(unit, diagonal(0.9, 0.5), sender=shapes[unit // 2], receiver=f"another {shapes[unit // 2]}")
+        for unit in range(8)  # both directions of each shape
+    ]
+    unequal = crossed(lambda a, b: diagonal(0.7, 0.6), first=8)
     found = decided("hernandez-2d", *equal, *unequal)
     # Of equal shapes' ten late cells seven are near, of six early ones three.
     lower = 100 * ((7 * 0.9 + 3 * 0.5) / 10 - (3 * 0.9 + 3 * 0.5) / 6)
-    assert values(found) == pytest.approx([30.0, lower, 40.0, 10.0])
-    assert [one.verdict for one in found] == ["reproduced", "reproduced", "reported", "reported"]
-    assert [one.figure.seeds for one in found if one.figure] == [7, 3, 3, 4]
+    assert values(found) == pytest.approx([30.0, lower, 30.0, 40.0, 10.0])
+    assert [one.verdict for one in found] == ["reproduced", "reproduced", "reported", "reported", "reported"]
+    assert [one.figure.seeds for one in found if one.figure] == [16, 4, 16, 4, 12]
+
+
+def test_a_triangle_alone_is_no_diagonal() -> None:
+    table = {"trials": matrix(0, triangle(0.8, 0.4))}
+    # Of the ten cells near the diagonal seven are late to early, four of them on it; of the six others three.
+    assert ByDepth("near_difference").of(table).loc[0] == pytest.approx(40 * (7 / 10 - 3 / 6))
+    assert ByDepth("near_difference", ties=False).of(table).loc[0] == pytest.approx(0)
+    both: Accuracy = lambda a, b: diagonal(0.2, 0.0)(a, b) + triangle(0.6, 0.4)(a, b)  # noqa: E731
+    assert ByDepth("near_difference", ties=False).of({"trials": matrix(0, both)}).loc[0] == pytest.approx(20)
 
 
 def test_larger_networks_are_reported_each_way_by_each_fit() -> None:
@@ -163,6 +197,35 @@ def test_copying_tells_its_four_fits_apart_at_every_scale(name: str) -> None:
 
 
 # --- the quantities ---------------------------------------------------------------------------------------------------
+
+
+def test_an_interval_over_senders_and_receivers_is_that_of_their_effects() -> None:
+    sends, receives = [0.0, 3.0, 9.0, 4.0], [1.0, 0.0, 0.0, 7.0]
+    table = {"trials": pd.concat(crossed(lambda a, b: triangle(0.5 + (sends[a] + receives[b]) / 100, 0.4)))}
+    figure = Crossed(ByDepth("difference")).figure(table)
+    assert figure.value == pytest.approx(10 + 4 + 2)
+    vs, vr = np.var(sends, ddof=1) / 4, np.var(receives, ddof=1) / 4
+    freedom = (vs + vr) ** 2 / (vs**2 / 3 + vr**2 / 3)
+    assert 5.9 < freedom < 6  # where 95 % of t lie within 2.447, of tables
+    assert figure.high - figure.value == pytest.approx(2.447 * math.sqrt(vs + vr), rel=0.005)
+    assert figure.value - figure.low == pytest.approx(figure.high - figure.value)
+    over_pairs = ByDepth("difference").figure(table)
+    assert figure.high - figure.low > over_pairs.high - over_pairs.low
+
+
+def test_pairs_that_have_no_network_in_common_have_no_interval_over_networks() -> None:
+    circle = [matrix(i, triangle(0.8, 0.5), sender=f"s{i}", receiver=f"r{i}") for i in range(4)]
+    assert not Crossed(ByDepth("difference")).figure({"trials": pd.concat(circle)}).decides
+    assert ByDepth("difference").figure({"trials": pd.concat(circle)}).decides
+
+
+def test_two_directions_of_one_shape_are_one_unit() -> None:
+    rows = [
+        matrix(i, triangle(0.5 + i / 100, 0.4), sender=f"s{i // 2}", receiver=f"another s{i // 2}") for i in range(6)
+    ]
+    found = PerSender(ByDepth("difference"))
+    assert found.of({"trials": pd.concat(rows)}).to_list() == pytest.approx([10.5, 12.5, 14.5])
+    assert found.figure({"trials": pd.concat(rows)}).seeds == 3
 
 
 def test_welchs_interval_is_that_of_the_formula() -> None:

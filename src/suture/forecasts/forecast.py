@@ -7,6 +7,7 @@ than too few.
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
+from suture.checking import check_kind
 from suture.errors import DataError, RunnerError
 from suture.forecasts.expenses import Expenses
 from suture.forecasts.footprint import Footprint, Likenesses, footprint, samples_of, weight
@@ -89,6 +90,7 @@ def forecast(
 
     Raises ``DataError`` for a plan without trials, ``RunnerError`` where ``workers`` is below 1 or not even one fits.
     """
+    check_kind("plan", plan, Iterable, "several trials, such as what curve or matrix plans")
     trials = list(plan)
     if not trials:
         raise DataError("this plan has no trial; plan at least one: suture.curve(…), suture.matrix(…)")

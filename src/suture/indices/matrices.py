@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeVar, get_args
 import torch
 from torch import Tensor
 
+from suture.checking import check_kind
 from suture.errors import DataError
 
 _T = TypeVar("_T")
@@ -54,6 +55,7 @@ class Layer:
     def __post_init__(self) -> None:
         x = self.activations
         check_samples_as(self.samples_as)
+        check_kind(self.name, x, Tensor, "a tensor of activations, such as torch.from_numpy(x)")
         if not x.is_floating_point():
             raise DataError(f"{self.name} is of {x.dtype}: give activations in a floating type")
         if x.ndim < 2 or x.numel() == 0 or self.samples < 2:

@@ -10,7 +10,7 @@ from suture.depth import Numbers
 from suture.errors import DataError
 from suture.indices import READY
 from suture.report.curves import PLAIN, more_is_better
-from suture.table import COLUMNS, summary
+from suture.table import check_columns, summary
 
 ALIKE = 0.5  #: of the range of an index, from which on it calls two layers alike
 APART = 0.1  #: of a receiver's own numerical rank, by which another must differ
@@ -104,14 +104,17 @@ def pairs(table: pd.DataFrame, score: str) -> tuple[Pair, ...]:
     Raises ``DataError`` where the table is none, where nothing of that score is measured, where the score is neither
     good nor bad, and where there are several measurements of one seam.
     """
-    missing = [name for name in COLUMNS if name not in table]
-    if missing:
-        raise DataError(f"this is not a table of measurements: it has no column {', '.join(map(repr, missing))}")
+    check_columns(table)
     rows = table[(table["score"] == score) & (table["status"] == "ok")]
     plain = rows[rows["control"] == PLAIN]
     if plain.empty:
-        held = ", ".join(map(repr, dict.fromkeys(table["score"]))) or "none"
-        raise DataError(f"the table has no measurement of '{score}' to explain; its scores: {held}")
+        scores = ", ".join(map(repr, dict.fromkeys(table["score"]))) or "none"
+        why = f"the table has no measurement of '{score}' to explain; its scores: {scores}"
+        if len(held := table[table["score"] == score]):
+            why = f"of '{score}' the table has controls alone, and they are explained beside a trial of the pair itself"
+            if (held["control"] == PLAIN).any():
+                why = f"every trial of '{score}' failed but controls; the column error says why"
+        raise DataError(why)
     if plain["penalty"].isna().all():
         raise DataError(f"'{score}' is neither good nor bad, so it has no penalty to explain; name another score")
     means = summary(rows)

@@ -57,11 +57,9 @@ def _seeds(panels: Sequence[Panel], tables: Tables) -> str:
     counts = sorted({int(rows["network_seed"].nunique()) for rows in groups if len(rows)})
     if not counts:
         return ""
-    if counts[-1] == 1:
-        return "of one network seed"
     several = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else f"{counts[0]}"
     kinds = {panel.kind for panel in panels}
-    said = [f"means over {several} network seed{'s' * (counts[-1] > 1)}"]
+    said = ["of one network seed" if counts[-1] == 1 else f"means over {several} network seeds"]
     if kinds & {"lines", "bars"} and counts[-1] > 1:
         said.append("dots: each of them")
     if "lines" in kinds and counts[-1] > 1:

@@ -12,14 +12,14 @@ from suture.activations import Activations
 from suture.checking import check_kind
 from suture.controls import DEFAULT, Control
 from suture.data import Data
-from suture.errors import OutputError, RunnerError
+from suture.errors import OutputError, RunnerError, StoreError
 from suture.fits import Fit
 from suture.measuring import measure
 from suture.network import Network
 from suture.plans import DEFAULT_SCORES, At, Scores, seam
 from suture.runners.base import Base, Later, Runner
 from suture.runners.local import Local
-from suture.runners.progress import Progress, Silent
+from suture.runners.progress import Progress, bar_or_silent
 from suture.runners.tasks import attempt
 from suture.runners.work import Work, checked
 from suture.stitches import Stitch
@@ -49,14 +49,18 @@ def run(
     one store, and share the work. ``on`` says where trials run: ``Local()`` by default, or ``Ray()``; the scores are
     the same, bit for bit. A trial that fails is recorded (``status`` is ``failed``, ``error`` says why), does not stop
     the others, and is measured again only with ``retry``. ``extend`` lets a store take trials of another plan than its
-    own. ``command`` is how a shell would go on with the run, for people who find the folder.
+    own. ``command`` is how a shell would go on with the run, for people who find the folder. ``progress`` is told how
+    far it is: on a terminal a bar by default, else nothing; ``runners.Lines()`` writes lines, in a notebook too, and
+    ``runners.Silent()`` is silent.
 
     Raises ``DataError`` where the plan has no trial, ``StoreError`` where the folder is another run's, ``OutputError``
     where it cannot be written to, ``RunnerError`` where trials cannot run; an interruption at the keyboard ends it
     within seconds, as ``Interrupted``.
     """
     check_kind("on", on, Runner | None, "where trials run, such as Local() or Ray()", RunnerError)
-    shown = progress if progress is not None else Silent()
+    if store is None and (retry or extend):
+        raise StoreError(f"{'retry' if retry else 'extend'}=True is for a store; give store=FOLDER, or leave it out")
+    shown = progress if progress is not None else bar_or_silent()
     work = Work(checked(plan), _opened(store), shown, retry=retry, extend=extend, command=command)
     try:
         if not work.exhausted:

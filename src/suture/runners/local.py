@@ -20,6 +20,7 @@ from typing import final
 
 from suture.activation_folder import ActivationFolder
 from suture.activations import Activations
+from suture.checking import whole_number
 from suture.errors import RunnerError
 from suture.forecasts import affordable
 from suture.runners import worker
@@ -52,7 +53,7 @@ class Local(Runner):
     retries: int = 2
 
     def __post_init__(self) -> None:
-        if self.workers is not None and self.workers < 1:
+        if self.workers is not None and whole_number("workers", self.workers) < 1:
             raise RunnerError(f"Local(workers={self.workers}): give at least 1, which is this process alone")
         if self.retries < 0:
             raise RunnerError(f"Local(retries={self.retries}): give 0 or more")

@@ -156,6 +156,12 @@ def shown(noun: str = "trial") -> Progress:
     return Bar(console) if sys.stderr.isatty() and not console.is_dumb_terminal else Lines(noun=noun)
 
 
+def bar_or_silent() -> Progress:
+    """A bar where standard error is a terminal, else silence: what a program that did not ask for lines expects."""
+    found = shown()
+    return found if isinstance(found, Bar) else Silent()
+
+
 def _failed(what: str, error: str) -> str:
     return " ".join(f"failed: {what}: {error}".split())
 

@@ -27,6 +27,8 @@ from suture.trial import Trial
 
 def checked(plan: Iterable[Trial | Later | Base]) -> list[Trial | Later | Base]:
     """What is planned, as a list; refuse what is nothing to measure."""
+    if isinstance(plan, Trial | Later | Base) or not isinstance(plan, Iterable):
+        raise DataError(f"the plan is a {type(plan).__name__}; give several trials, such as what curve or matrix plans")
     items = list(plan)
     for place, item in enumerate(items, start=1):
         if not isinstance(item, Trial | Later | Base):

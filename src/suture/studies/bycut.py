@@ -51,12 +51,13 @@ def side_by_side(tables: Tables, read: tuple[Read, ...], by: str) -> pd.DataFram
 @final
 @dataclass(frozen=True)
 class Gap(ByCut):
-    """The first condition minus the second: the smallest over cuts, or the ``largest``."""
+    """The first condition minus ``times`` the second: the smallest over cuts, or the ``largest``."""
 
     largest: bool = False
+    times: float = 1.0
 
     def _one(self, held: pd.DataFrame) -> float:
-        gaps = held["0"] - held["1"]
+        gaps = held["0"] - self.times * held["1"]
         return float(gaps.max() if self.largest else gaps.min())
 
 

@@ -2,9 +2,11 @@
 
 Cells are told apart by depth, as ``suture.depth`` does. Groups of networks are few, so what is compared decides the
 interval: means by Welch's t, means in standard deviations by the noncentral t, standard deviations by F. All three take
-the numbers of a group to be normal, and the two groups to be independent.
+the numbers of a group to be normal, and the two groups to be independent. Where every network is in several pairs the
+pairs are not the unit: ``Crossed`` takes senders and receivers instead, ``PerSender`` senders alone.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, final
 
@@ -12,7 +14,7 @@ import numpy as np
 import pandas as pd
 from scipy import optimize, stats
 
-from suture.depth import by_depth
+from suture.depth import EXACT, by_depth
 from suture.errors import DataError
 from suture.studies.quantities import FEWEST, LEVEL, Figure, Quantity, Tables, Where, cells
 
@@ -23,19 +25,27 @@ class ByDepth(Quantity):
     """A contrast of a pair's matrix, in percentage points: a column of ``suture.depth.by_depth``.
 
     ``difference`` is late to early minus early to late, ``near_difference`` the cells within one cut of the diagonal
-    minus the others. ``like`` keeps the cells that its rows have too. Raises ``DataError`` where a unit has several
-    matrices.
+    minus the others. ``like`` keeps the cells that its rows have too. ``ties=False`` leaves out the cells of equal
+    depths, which count as late to early: a triangle alone makes them high, and with them the diagonal, and networks of
+    one shape have more of them. ``stages`` takes for depths the numbers of the ResNets' stages. Raises ``DataError``
+    where a unit has several matrices.
     """
 
     column: Literal["difference", "near_difference"]
     where: Where = Where()
     like: Where | None = None
+    ties: bool = True
+    stages: bool = False
 
     def of(self, tables: Tables) -> "pd.Series[float]":
         """The contrasts, by pair of networks."""
         rows = self.where.rows(tables)
         if self.like is not None:
             rows = rows[_places(rows).isin(_places(self.like.rows(tables)))]
+        if self.stages:
+            rows = rows.assign(**{f"{role}_depth": _stages(rows[f"{role}_cut"]) for role in ("sender", "receiver")})
+        if not self.ties:
+            rows = rows[(rows["sender_depth"] - rows["receiver_depth"]).abs() > EXACT]
         found = {}
         for unit, matrix in rows.groupby("network_seed"):
             summary = by_depth(matrix, self.where.score)
@@ -43,6 +53,94 @@ class ByDepth(Quantity):
                 raise DataError(f"pair {unit} has {len(summary)} matrices in {self.where}; tell them apart")
             found[unit] = 100 * float(summary[self.column].iloc[0])
         return pd.Series(found, dtype="float64")
+
+
+@final
+@dataclass(frozen=True)
+class PerSender(Quantity):
+    """The mean of a contrast over the pairs of each sender, by its name: the units where it is in several pairs."""
+
+    contrast: ByDepth
+
+    def of(self, tables: Tables) -> "pd.Series[float]":
+        """The means, by sender."""
+        return self.contrast.of(tables).groupby(_networks(self.contrast, tables)["sender"]).mean()
+
+
+@final
+@dataclass(frozen=True)
+class Crossed(Quantity):
+    """The mean of a contrast over ordered pairs of networks, each of which is in several pairs.
+
+    A pair's number is taken for a sum of what the sender, the receiver and the pair add, and the interval is over
+    senders and receivers (two-way random effects, least squares, Satterthwaite's degrees of freedom). The effects
+    estimated hold noise of the pairs too, so the interval is rather too wide. There is none where senders or receivers
+    are fewer than ``FEWEST``, or where pairs do not connect them all.
+    """
+
+    contrast: ByDepth
+
+    def of(self, tables: Tables) -> "pd.Series[float]":
+        """The contrasts, by pair of networks."""
+        return self.contrast.of(tables)
+
+    def figure(self, tables: Tables) -> Figure:
+        """Their mean and its two-way interval; ``seeds`` counts the pairs."""
+        return _mean_of(self, tables).figure()
+
+
+@final
+@dataclass(frozen=True)
+class _MeanOf:
+    """A mean, its variance and the degrees of freedom of that, which are nan where the units are too few."""
+
+    value: float
+    variance: float
+    freedom: float
+    units: int
+
+    def figure(self) -> Figure:
+        """The mean and its t interval."""
+        half = float("nan")
+        if np.isfinite(self.variance):
+            half = float(stats.t.ppf(_TAILS[0], self.freedom) * np.sqrt(self.variance)) if self.variance > 0 else 0.0
+        return Figure(self.value, self.value - half, self.value + half, self.units)
+
+
+def _mean_of(quantity: Quantity, tables: Tables) -> _MeanOf:
+    """The mean of a quantity over its units. Raises ``DataError`` where there is none."""
+    values = quantity.of(tables).dropna()
+    n, mean = len(values), float(values.mean())
+    if not n:
+        raise DataError("there is no measurement to read this from")
+    if isinstance(quantity, Crossed):
+        pairs = _networks(quantity.contrast, tables).loc[values.index]
+        return _MeanOf(mean, *_two_way(values, pairs), n)
+    if n < FEWEST:
+        return _MeanOf(mean, float("nan"), float("nan"), n)
+    return _MeanOf(mean, float(values.var(ddof=1)) / n, n - 1, n)
+
+
+def _two_way(values: "pd.Series[float]", pairs: pd.DataFrame) -> tuple[float, float]:
+    """The variance of the mean over pairs of senders and receivers, and its degrees of freedom; nan for too few."""
+    members = [pd.get_dummies(pairs[role], dtype=float).to_numpy() for role in ("sender", "receiver")]
+    design = np.hstack(members)
+    counts = [one.shape[1] for one in members]
+    if min(counts) < FEWEST or np.linalg.matrix_rank(design) < sum(counts) - 1:
+        return float("nan"), float("nan")
+    effects = np.linalg.lstsq(design, values.to_numpy(float), rcond=None)[0]
+    shares = [one.mean(axis=0) for one in members]
+    parts = [
+        float(np.var(of_role, ddof=1) * (share**2).sum())
+        for of_role, share in zip((effects[: counts[0]], effects[counts[0] :]), shares, strict=True)
+    ]
+    return sum(parts), _freedom(parts, [count - 1 for count in counts])
+
+
+def _freedom(variances: Sequence[float], freedoms: Sequence[float]) -> float:
+    """Satterthwaite's degrees of freedom of a sum of variances."""
+    under = sum(variance**2 / freedom for variance, freedom in zip(variances, freedoms, strict=True))
+    return sum(variances) ** 2 / under if under > 0 else min(freedoms)
 
 
 @final
@@ -67,7 +165,8 @@ class Above(Quantity):
 class Contrast(Quantity):
     """The mean of one quantity minus the mean of another that is of other units, with Welch's t interval.
 
-    The two groups are independent, and may differ in spread and number (Welch 1947); each needs ``FEWEST`` units.
+    The two groups are taken for independent, and may differ in spread and number (Welch 1947); each needs ``FEWEST``
+    units.
     """
 
     first: Quantity
@@ -79,18 +178,20 @@ class Contrast(Quantity):
 
     def figure(self, tables: Tables) -> Figure:
         """The difference of the means, and its interval."""
-        a, b = (quantity.of(tables).dropna().to_numpy(float) for quantity in (self.first, self.second))
-        if not len(a) or not len(b):
-            raise DataError("there is no measurement to read this from")
-        value = float(a.mean() - b.mean())
-        if min(len(a), len(b)) < FEWEST:
-            return Figure(value, float("nan"), float("nan"), len(a) + len(b))
-        over, under = float(a.var(ddof=1)) / len(a), float(b.var(ddof=1)) / len(b)
-        parts = over**2 / (len(a) - 1) + under**2 / (len(b) - 1)
-        half = 0.0
-        if parts > 0:
-            half = float(stats.t.ppf(_TAILS[0], (over + under) ** 2 / parts) * np.sqrt(over + under))
-        return Figure(value, value - half, value + half, len(a) + len(b))
+        a, b = (_mean_of(quantity, tables) for quantity in (self.first, self.second))
+        freedom = _freedom((a.variance, b.variance), (a.freedom, b.freedom))
+        return _MeanOf(a.value - b.value, a.variance + b.variance, freedom, a.units + b.units).figure()
+
+
+def _networks(contrast: ByDepth, tables: Tables) -> pd.DataFrame:
+    """The sender and the receiver of each pair."""
+    named = contrast.where.rows(tables).groupby("network_seed")[["sender", "receiver"]].first()
+    return named.assign(receiver=named["receiver"].str.removeprefix("another "))
+
+
+def _stages(cuts: "pd.Series[str]") -> "pd.Series[float]":
+    """The numbers of the stages in which cuts such as ``layer2.1`` lie."""
+    return cuts.str.extract(r"^layer(\d)", expand=False).astype("float64")
 
 
 def _places(rows: pd.DataFrame) -> pd.MultiIndex:

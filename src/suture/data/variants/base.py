@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from suture.checking import check_kind
 from suture.data.samples import Data, Samples
 from suture.errors import DataError
 from suture.seeds import generator
@@ -81,6 +82,8 @@ def order_of(samples: Samples, kind: str, seed: int) -> Tensor:
 
 def class_index(name: str, data: Data, what: str) -> int:
     """The label of a class by its name. Raises ``DataError`` with the nearest name where the data lack it."""
+    check_kind(what, name, str, "the name of a class")
+    check_kind("data", data, Data, "data with classes: load_data(…)")
     if name not in data.classes:
         near = difflib.get_close_matches(name, data.classes, n=1)
         meant = f"did you mean '{near[0]}'? " if near else ""

@@ -28,7 +28,8 @@ class Covered(Variant):
 
     def __post_init__(self) -> None:
         if min(self.top, self.left) < 0 or min(self.height, self.width) < 1:
-            raise DataError(f"{self.summary}: a rectangle begins at 0 or later and is at least 1×1 pixels large")
+            place = f"{self.height}×{self.width} pixels at ({self.top}, {self.left})"
+            raise DataError(f"{place}: a rectangle begins at 0 or later and is at least 1×1 pixels large")
         if not (math.isfinite(self.value) and 0 <= self.value <= 1):
             raise DataError(f"a region of value {self.value:g}; valid: 0 (black) to 1, whatever the images' type")
 

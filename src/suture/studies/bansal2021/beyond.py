@@ -19,7 +19,7 @@ from suture.studies.bansal2021.reading import (
     UNTRAINED,
     lines,
 )
-from suture.studies.bycut import Gap, Moves, Run
+from suture.studies.bycut import AtBest, Gap, Moves, Run
 from suture.studies.claims import Claim, Roles
 from suture.studies.quantities import FOLDS, NETWORKS, TRIALS, Difference, Mean, Ratio, Where, Worst
 from suture.studies.study import Panel, Study
@@ -81,13 +81,21 @@ _7 = Study(
             paper="as low as 0",
         ),
         Claim(
-            "and yet the stitch 25,000 → 5,000 improves the receiver: mean penalty < 0",
+            "and yet the stitch 25,000 → 5,000 improves the receiver: the penalty is below 0 at some cut, chosen for "
+            "each pair by the others",
             "appendix B.2.3",
-            Mean("penalty", _IMPROVES),
+            AtBest("penalty", _IMPROVES),
             "<",
             0.0,
             paper="“a negative stitching penalty”",
             roles=OWN_IMAGES,
+        ),
+        *(
+            Claim(f"penalty, mean over cuts: {words}", "appendix B.2.3", Mean("penalty", where), roles=OWN_IMAGES)
+            for words, where in (
+                ("25,000 → 5,000", _IMPROVES),
+                ("the receiver to itself", Where(receiver=FEW, control="itself")),
+            )
         ),
         Claim(
             "training time: CKA of epochs 80 and 160 ≥ 0.8 at every cut",
@@ -109,13 +117,17 @@ _7 = Study(
         ),
         lines(("25,000 → 5,000 samples", _IMPROVES), level=0.0),
     ),
-    ("“about 0.7” is read as 0.6 to 0.8", "stitches are fitted to the 5,000 training images of the receiver"),
-    (DEFAULT_ALONE,),
+    (
+        "“about 0.7” is read as 0.6 to 0.8",
+        "stitches are fitted to the 5,000 training images of the receiver",
+    ),
+    (DEFAULT_ALONE, FEW_SEEDS),
     tables=BOTH,
 )
 
 _REDRAWN = Where(control="untrained sender, retrained")
-_DEEP = (1 / 3, 1.0)
+_GAPS = tuple(("penalty", replace(where, sender_depth=(1 / 3, 1.0))) for where in (_REDRAWN, UNTRAINED))
+_BOTH_FITS = "default; the further layers by Adam"
 _8 = Study(
     "bansal-8",
     "Stitching and fine-tuning",
@@ -124,21 +136,25 @@ _8 = Study(
     plans.fine_tuning,
     (
         Claim(
-            "of an untrained sender, fine-tuning's gap is at most half the stitching penalty, at middle and late cuts",
+            "of an untrained sender, fine-tuning's gap minus half the stitching penalty is < 0 at every middle and "
+            "late cut",
             "appendix B.3",
-            Ratio(
-                Mean("penalty", replace(_REDRAWN, sender_depth=_DEEP)),
-                Mean("penalty", replace(UNTRAINED, sender_depth=_DEEP)),
-            ),
-            "≤",
-            0.5,
-            unit="",
+            Gap(_GAPS, by="sender_cut", largest=True, times=0.5),
+            "<",
+            0.0,
             ours=True,
-            fit="default; the further layers by Adam",
+            fit=_BOTH_FITS,
             paper="“can overestimate the similarity”",
         ),
+        Claim(
+            "the gap as a share of the penalty, both means over these cuts",
+            "appendix B.3",
+            Ratio(*(Mean(column, where) for column, where in _GAPS)),
+            unit="",
+            fit=_BOTH_FITS,
+        ),
     ),
-    (lines(("stitched", UNTRAINED), ("further layers drawn anew and trained", _REDRAWN)),),
+    (replace(lines(("stitched", UNTRAINED), ("further layers drawn anew and trained", _REDRAWN)), along="sender_cut"),),
     (
         "middle and late cuts are those behind the first third of the network",
         "the text does not say how the further layers train: at the paper's scale by the recipe of its networks, on "
@@ -194,8 +210,8 @@ _9 = Study(
             "our choice, late: cuts in a row, from the output, behind which layers from 5,000 images cost at most 1 pp",
             "appendix B.4",
             Run((("sender_score", _FROM_ALL), ("stitched", _FROM_ALL)), most=1.0, last=True),
-            unit="blocks",
-            paper="2",
+            unit="cuts",
+            paper="3 (layers 8, 9 and 11)",
         ),
     ),
     (
@@ -219,6 +235,7 @@ _9 = Study(
         "layers are numbered as in the authors' code: 0 and 1 are the stem, 2 to 9 the blocks, 10 is pooling, 11 the "
         "last layer",
         "both of the paper's choices are trained; which layers our own curves would choose is reported",
+        "stitches into the network of 5,000 images are fitted to those, the others to images of the whole set",
     ),
     (DEFAULT_ALONE,),
     tables=(TRIALS, NETWORKS),

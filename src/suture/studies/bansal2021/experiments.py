@@ -74,6 +74,7 @@ CONNECTIVITY = (
         ),
         (
             lines(*_KINDS[:3], level=3.0, title="ResNet-18"),
+            lines(("untrained sender", UNTRAINED), level=3.0, title="ResNet-18, untrained sender"),
             *(lines(kind, level=3.0, title=kind[0]) for kind in _KINDS[3:]),
         ),
         ("the ViT is trained on CIFAR-10, not on CIFAR-5m", "Myrtle-CNN is cut after each of its four stages"),

@@ -1,7 +1,7 @@
 """bansal2021, section 6, more is better: samples, training and width."""
 
 from suture.studies.bansal2021 import plans
-from suture.studies.bansal2021.plans import EPOCHS, R18, SUBSETS, WIDTHS
+from suture.studies.bansal2021.plans import EPOCHS, R18, SELF_STITCHED, SUBSETS, WIDTHS
 from suture.studies.bansal2021.reading import EARLY, FEW_SEEDS, LATE, OWN_IMAGES, SAMPLED, lines, mean_at, published
 from suture.studies.bycut import AtBest
 from suture.studies.claims import MARGIN, Claim
@@ -129,6 +129,14 @@ MORE = (
                 )
                 for (a, b), where in _BY_WIDTH.items()
                 if float(a) < float(b)
+            ),
+            *(
+                Claim(
+                    f"the receiver stitched to itself, which has no other width: mean penalty: {width}×",
+                    "section 6",
+                    Mean("penalty", Where(receiver=WIDTHS[width], control="itself")),
+                )
+                for _, width in SELF_STITCHED
             ),
             published(_BY_WIDTH["1", "0.25"]),
         ),

@@ -45,6 +45,7 @@ LABELS = ("objects-animals", "10 % random labels", "50 % random labels", "100 % 
 SUBSETS = (5_000, 10_000, 25_000)
 EPOCHS = (40, 80, 160)
 WIDTHS = {"0.25": "resnet18 w0.25", "1": R18, "2": "resnet18 w2"}
+SELF_STITCHED = (("1", "0.25"), ("0.25", "1"), ("1", "2"))  #: pairs whose receiver is stitched to itself, too
 KERNELS = (1, 3, 5, 7, 9)
 FROZEN = ("B.4", "section 6")
 SIMCLR = "simclr classifier"
@@ -230,16 +231,19 @@ def widths(scale: Scale) -> list[Part]:
     for a, b in permutations(WIDTHS, 2):
         cuts = ("layer?.1",) if "2" in (a, b) and scale.name == SMALL else BLOCKS
         sampled = published if (a, b) == ("1", "0.25") else None
-        chosen = few(scale, WIDTHS[a], WIDTHS[b])
-        parts += curves(scale, WIDTHS[a], WIDTHS[b], data, cuts=cuts, published=sampled, seeds=chosen)
+        settings: dict[str, Any] = {"seeds": few(scale, WIDTHS[a], WIDTHS[b]), "published": sampled}
+        if (a, b) in SELF_STITCHED:
+            settings["controls"] = (controls.itself,)
+        parts += curves(scale, WIDTHS[a], WIDTHS[b], data, cuts=cuts, **settings)
     return parts
 
 
 def more(scale: Scale) -> list[Part]:
     """bansal-7: CKA of the pairs of section 6, and the one stitch that it is set against."""
     data, runs = data_of(scale), [(seed, seed) for seed in scale.seeds(f"{R18} epoch 80")]
+    own, itself = scale.data("cifar10", Subset(5_000)), (controls.itself,)
     return [
-        *curves(scale, f"{R18} 25000 samples", FEW, scale.data("cifar10", Subset(5_000)), published=in_full(scale)),
+        *curves(scale, f"{R18} 25000 samples", FEW, own, controls=itself, published=in_full(scale)),
         *similarities(scale, WIDTHS["0.25"], WIDTHS["2"], data),
         *similarities(scale, FEW, f"{R18} 25000 samples", data),
         *similarities(scale, f"{R18} epoch 80", f"{R18} epoch 160", data, seeds=runs),
@@ -281,7 +285,7 @@ def freezing(scale: Scale) -> list[Part]:
     names = (SAME, FEW, *(f"{R18} freeze {name}" for name in FROZEN))
     return [
         *curves(scale, FEW, SAME, data, published=in_full(scale)),
-        *curves(scale, SAME, FEW, data, published=in_full(scale)),
+        *curves(scale, SAME, FEW, scale.data("cifar10", Subset(5_000)), published=in_full(scale)),
         *(accuracy(scale.base(name, seed), seed) for name in names for seed in scale.seeds(name)),
     ]
 
