@@ -75,12 +75,17 @@ def gather(store: Store, entries: Sequence[Entry] = ()) -> pd.DataFrame:
 
 
 def joined(tables: Sequence[pd.DataFrame], entries: Sequence[Entry] = ()) -> pd.DataFrame:
-    """Join tables to one; where two have the same network from the same device, the later one's rows count."""
+    """Join tables to one; where two have the same network from the same device, the later one's rows count.
+
+    What networks deviate in is said as the ``entries`` say it now.
+    """
     known: dict[tuple[str, str], pd.DataFrame] = {}
     for table in tables:
         for (key, device), rows in table.groupby(["key", "device"], sort=False):
             known[str(key), str(device)] = rows
-    return _ordered(pd.concat(known.values(), ignore_index=True), entries)
+    table = pd.concat(known.values(), ignore_index=True)
+    said = table["name"].map({entry.name: entry.deviation for entry in entries})
+    return _ordered(table.assign(deviation=said.fillna(table["deviation"]).astype("str")), entries)
 
 
 def _ordered(table: pd.DataFrame, entries: Sequence[Entry]) -> pd.DataFrame:

@@ -30,9 +30,9 @@ _CNN = "zoo:cnn,dense=4"
 _MNIST = "zoo:cnn,image=(28,28),channels=1"
 _STACKED = "zoo:cnn,dense=3,image=(64,32)"
 _THREE, _FIVE = (0, 1, 2), (0, 1, 2, 3, 4)
-_QUARTER = "quarter width, 16 epochs for 164"
+_QUARTER = "quarter width, 16 epochs of a faster recipe for 164"
 _BATCH = "batch 32 at 4 times the rate for batch 4, at most 20 epochs"
-_FEW = "quarter width, 3,000 steps for 64,000"
+_FEW = "quarter width, 3,000 steps of a faster recipe for 64,000"
 
 
 def _resnets() -> list[Entry]:
@@ -48,7 +48,7 @@ def _resnets() -> list[Entry]:
     also = ("bansal-3A", "bansal-3C", "bansal-6", "hernandez-2", "hernandez-2d", "hernandez-3", "hernandez-copy")
     random = ("hernandez-random-both", "hernandez-random-receiver", "hernandez-random-sender")
     made = [Entry("resnet18", _R18, "cifar10", "fast", _THREE, (*pairs, *also, *random), deviation=_QUARTER)]
-    wide = "half width, 10 epochs for 164"
+    wide = "half width, 10 epochs of a faster recipe for 164"
     for width, name, seeds, ids, epochs, deviation in (
         (4, "w0.25", _THREE, ("bansal-3C", "bansal-7"), None, _QUARTER),
         (8, "w0.5", (0, 1), ("bansal-2A",), None, _QUARTER),
@@ -71,7 +71,7 @@ def _resnets() -> list[Entry]:
             )
         )
     source = "zoo:resnet,blocks=(3,4,6,3),width=16"
-    deviation = "quarter width, 4 epochs for 164"
+    deviation = "quarter width, 4 epochs of a faster recipe for 164"
     made.append(Entry("resnet34", source, "cifar10", "fast", (0,), ("hernandez-3",), (), deviation, epochs=4))
     return made
 
@@ -85,7 +85,7 @@ def _others() -> list[Entry]:
             "fast",
             (0, 1),
             ("bansal-2A", "bansal-fold"),
-            deviation="half width, 16 epochs for 205",
+            deviation="half width, 16 epochs of a faster recipe for 205",
         ),
         Entry(
             "resnet164",
@@ -94,7 +94,7 @@ def _others() -> list[Entry]:
             "fast",
             (0, 1),
             ("bansal-2A", "bansal-8"),
-            deviation="half width, 4 epochs for 164",
+            deviation="half width, 4 epochs of a faster recipe for 164",
             epochs=4,
         ),
         Entry(
@@ -104,7 +104,7 @@ def _others() -> list[Entry]:
             "fast-vit",
             (0, 1),
             ("bansal-2A",),
-            deviation="64 wide for 768, half depth, on CIFAR-10 for CIFAR-5m",
+            deviation="64 wide for 768, 4 heads for 12, half depth, on CIFAR-10 for CIFAR-5m",
         ),
         Entry(
             "simclr",
