@@ -62,11 +62,35 @@ def test_what_is_planned_on_the_way_counts_too(clock: Clock) -> None:
         lines.done("A → B at x", GOOD)
     assert stream.getvalue().splitlines() == [
         "1 trial",
-        "2/5 trials, 12 s gone, about 36 s left",
+        "2/5 trials, 12 s gone",
         "3/5 trials, 24 s gone, about 24 s left",
         "4/5 trials, 36 s gone, about 12 s left",
         "5 trials in 48 s",
     ]
+
+
+@pytest.mark.parametrize("before", [0, 3])
+def test_the_time_left_is_at_the_pace_of_trials_and_not_of_trainings(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch, before: int
+) -> None:
+    stream = io.StringIO()
+    bar = Bar(Console(file=io.StringIO(), force_terminal=True))
+    monkeypatch.setattr(bar.bar, "get_time", clock)
+    monkeypatch.setattr(bar.bar.tasks[0], "_get_time", clock)
+    for shown in (lines := Lines(stream), bar):
+        clock.now += 1
+        shown.begin(2, 0)
+        clock.now += 7200
+        shown.more(10 + before, before)  # what the network is for, which is done now
+        shown.done("the network", GOOD)
+        for _ in range(3):
+            clock.now += 12
+            shown.done("A → B at x", GOOD)
+    total, done = 12 + before, 4 + before
+    assert stream.getvalue().splitlines()[-1] == f"{done}/{total} trials, 2.0 h gone, about 96 s left"
+    assert progress._TimeLeft().render(bar.bar.tasks[0]).plain == "2.0 h gone, 96 s left"
+    lines.end()
+    bar.end()
 
 
 def test_what_was_measured_before_counts_and_takes_no_time(clock: Clock) -> None:

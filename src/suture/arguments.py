@@ -32,9 +32,10 @@ GROUPS = {
 }
 EXIT_CODES = (
     "exit codes:\n"
-    "  0 done, 1 something failed, is damaged or is missing, 2 wrong input, 3 some\n"
-    "  trials are not measured yet, 70 a fault of Suture's own, 130 interrupted,\n"
-    "  143 terminated"
+    "  0 done, 1 something failed, is damaged or is missing, 2 wrong input, or what\n"
+    "  cannot go on (a full disk, a training that diverged), 3 some trials are not\n"
+    "  measured yet, 70 a fault of Suture's own, 130 interrupted, 141 nobody reads\n"
+    "  the results (as head does), 143 terminated"
 )
 PLANNED = ("curve", "matrix")  #: the commands whose cost can be asked for
 _INNER = {"plan": PLANNED, "zoo": ZOO, "bench": BENCHES}  #: commands that have commands

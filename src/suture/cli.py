@@ -1,9 +1,10 @@
 """The command line.
 
 Results go to standard output, everything else to standard error. Exit codes: 0 all is measured (or sound, or there), 1
-some trials failed (something is damaged, or missing), 2 wrong input, 3 some trials are not measured yet, 70 a fault of
-Suture's own, 130 interrupted, 143 terminated. A fault is told in one line, and with SUTURE_DEBUG=1 by its traceback.
-Nothing that takes long to import is imported before a command needs it.
+some trials failed (something is damaged, or missing), 2 wrong input, or what cannot go on (a full disk, a training that
+diverged), 3 some trials are not measured yet, 70 a fault of Suture's own, 130 interrupted, 141 nobody reads the
+results, 143 terminated. A fault is told in one line, and with SUTURE_DEBUG=1 by its traceback. Nothing that takes
+long to import is imported before a command needs it.
 """
 
 import os

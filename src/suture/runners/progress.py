@@ -58,17 +58,20 @@ class Lines:
         self.stream = stream if stream is not None else sys.stderr
         self.every, self.noun = every, noun
         self.total = self.finished = self.before = 0
-        self.begun = self.last = time.monotonic()
+        self.begun = self.last = self.paced = time.monotonic()
+        self.renewed = False  # whether what comes now goes at another pace
 
     def begin(self, total: int, done: int) -> None:
         """Say how many there are."""
-        self.total, self.finished, self.before, self.begun = total, done, done, time.monotonic()
+        self.total, self.finished, self.before = total, done, done
+        self.begun = self.paced = time.monotonic()
         before = f", {done} {'measured' if self.noun == 'trial' else 'trained'} before" if done else ""
         self._say(self._count(total) + before)
 
     def more(self, count: int, done: int) -> None:
-        """Count them too."""
+        """Count them too; once the network is done that they waited for, they set the pace, and not its training."""
         self.total, self.finished, self.before = self.total + count, self.finished + done, self.before + done
+        self.renewed = True
 
     def working_on(self, what: str) -> None:
         """Say nothing; the result will be said."""
@@ -76,14 +79,20 @@ class Lines:
     def done(self, what: str, error: str | None) -> None:
         """Say how far it is and how long the rest will take."""
         self.finished += 1
-        elapsed = time.monotonic() - self.begun
+        now = time.monotonic()
+        if self.renewed:
+            self.before, self.paced, self.renewed = self.finished, now, False
+        elapsed = now - self.begun
         if error is not None:
             self._say(_failed(what, error))
         if self.finished == self.total:
             self._say(f"{self._count(self.total)} in {clock(elapsed)}")
-        elif time.monotonic() - self.last >= self.every:
-            left = elapsed / (self.finished - self.before) * (self.total - self.finished)
-            self._say(f"{self.finished}/{self._count(self.total)}, {clock(elapsed)} gone, about {clock(left)} left")
+        elif now - self.last >= self.every:
+            line = f"{self.finished}/{self._count(self.total)}, {clock(elapsed)} gone"
+            if self.finished > self.before:
+                left = (now - self.paced) / (self.finished - self.before) * (self.total - self.finished)
+                line += f", about {clock(left)} left"
+            self._say(line)
 
     def end(self) -> None:
         """Say nothing more."""
@@ -110,17 +119,19 @@ class Bar:
             transient=True,
         )
         self.task = self.bar.add_task("", total=None)
+        self.renewed = False  # whether what comes now goes at another pace
 
     def begin(self, total: int, done: int) -> None:
         """Draw the bar."""
-        self.bar.reset(self.task, total=total, completed=done, before=done)
+        self.bar.reset(self.task, total=total, completed=done, before=done, paced=0.0)
         self.bar.start()
 
     def more(self, count: int, done: int) -> None:
-        """Make the bar longer."""
+        """Make the bar longer; what it now has more of sets the pace, as in ``Lines``."""
         task = self.bar.tasks[self.task]
         before = task.fields.get("before", 0) + done
         self.bar.update(self.task, total=(task.total or 0) + count, completed=task.completed + done, before=before)
+        self.renewed = True
 
     def working_on(self, what: str) -> None:
         """Show which trial is being measured."""
@@ -132,6 +143,10 @@ class Bar:
         if error is not None:
             self.console.print(_failed(what, error), markup=False, highlight=False, emoji=False, style="red")
         self.bar.advance(self.task)
+        if self.renewed:
+            task = self.bar.tasks[self.task]
+            self.bar.update(self.task, before=task.completed, paced=task.elapsed or 0.0)
+            self.renewed = False
 
     def end(self) -> None:
         """Take the bar away."""
@@ -139,15 +154,16 @@ class Bar:
 
 
 class _TimeLeft(ProgressColumn):
-    """The time gone and, after the first trial, what the rest will take at the pace so far."""
+    """The time gone and, after the first trial, what the rest will take at the pace since ``paced``."""
 
     def render(self, task: Task) -> Text:
         """Draw both."""
         gone = task.elapsed or 0.0
         done = task.completed - task.fields.get("before", 0)
-        if not done or task.total is None:
+        if done <= 0 or task.total is None:
             return Text(f"{clock(gone)} gone")
-        return Text(f"{clock(gone)} gone, {clock(gone / done * (task.total - task.completed))} left")
+        left = (gone - task.fields.get("paced", 0.0)) / done * (task.total - task.completed)
+        return Text(f"{clock(gone)} gone, {clock(left)} left")
 
 
 def shown(noun: str = "trial") -> Progress:
