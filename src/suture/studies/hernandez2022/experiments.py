@@ -364,7 +364,8 @@ STUDIES: tuple[Study, ...] = (
             *_EVERYWHERE,
             "The mean squared error is given relative to the variance of the expected representation, on the first "
             "1,024 score images: 0 is a copy, 1 no better than the mean.",
-            "Least squares stands beside the published copying: it is the exact minimum of the same error.",
+            "Least squares stands beside the published copying: it is the exact minimum of the same error on the "
+            "images it is fitted to.",
         ),
         (_FEW, f"Cuts are the ends of the stages (4 × 4); published fits take {EPOCHS} epochs."),
     ),

@@ -186,7 +186,8 @@ def copies(scale: Scale) -> list[Part]:
     """The stitch trained on the task, and to copy, by the default and the published fits."""
     data = scale.data("cifar10", few=True)
     copying = scale.published(recipes.hernandez2022_copy, few=True)
-    fits = (scale.fit, scale.published(recipes.hernandez2022, few=True), copying, LeastSquares())
+    closest = LeastSquares(rescale=False)  # rescaled to the receiver's spread it is no longer the least error
+    fits = (scale.fit, scale.published(recipes.hernandez2022, few=True), copying, closest)
     cuts = BLOCKS if scale.name == PAPER else STAGE_ENDS
     made: list[Part] = []
     for number, (start, end) in enumerate(pairs(scale, "resnet18", "resnet18")):
