@@ -308,6 +308,8 @@ def test_of_one_network_from_one_device_the_later_row_counts_and_nothing_else_is
     found = {(row.key, row.device): row.accuracy for row in made.itertuples()}
     assert found == {("a", "cpu"): 0.8, ("b", "cpu"): 0.6, ("a", "cuda"): 0.7, ("c", "cpu"): 0.9}
     assert list(made["name"]) == ["m", "n", "n", "n"]
+    entry = replace(ENTRIES[0], name="m", deviation="said otherwise now")
+    assert list(inventory.joined([made], [entry])["deviation"]) == ["said otherwise now", *made["deviation"][1:]]
 
 
 def test_a_network_by_an_older_recipe_is_not_the_ledgers(folder: Path) -> None:

@@ -84,8 +84,9 @@ def joined(tables: Sequence[pd.DataFrame], entries: Sequence[Entry] = ()) -> pd.
         for (key, device), rows in table.groupby(["key", "device"], sort=False):
             known[str(key), str(device)] = rows
     table = pd.concat(known.values(), ignore_index=True)
-    said = table["name"].map({entry.name: entry.deviation for entry in entries})
-    return _ordered(table.assign(deviation=said.fillna(table["deviation"]).astype("str")), entries)
+    now = {entry.name: entry.deviation for entry in entries}
+    said = [now.get(name, before) for name, before in zip(table["name"], table["deviation"], strict=True)]
+    return _ordered(table.assign(deviation=said), entries)
 
 
 def _ordered(table: pd.DataFrame, entries: Sequence[Entry]) -> pd.DataFrame:
