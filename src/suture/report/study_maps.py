@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
-from matplotlib.colors import Normalize
+from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import SubFigure
 from matplotlib.patches import Rectangle
 
@@ -64,12 +64,13 @@ def draw_maps(part: SubFigure, maps: Sequence[Map], label: str, title: str, per_
 
 
 def _norm(maps: Sequence[Map]) -> Normalize:
-    """From 0 to 100 % for fractions, else from the least to the most that is shown."""
+    """From 0 to 100 % for fractions, else from the least to the most that is shown, by powers where a few dwarf all."""
     if any(map_.percent for map_ in maps):
         return Normalize(0, 100)
     every = [values for map_ in maps if (values := map_.values.to_numpy(float)).size]
     shown = np.concatenate([values[np.isfinite(values)] for values in every]) if every else np.array([0.0, 1.0])
-    return Normalize(float(shown.min()), float(shown.max()))
+    low, middle, high = float(shown.min()), float(np.median(shown)), float(shown.max())
+    return LogNorm(low, high) if low > 0 and high > 100 * middle else Normalize(low, high)
 
 
 def _map(axes: Axes, shown: Map, norm: Normalize, width: float) -> None:
@@ -98,7 +99,8 @@ def _map(axes: Axes, shown: Map, norm: Normalize, width: float) -> None:
 
 def _numbers(axes: Axes, values: Numbers, norm: Normalize, cell: float, percent: bool) -> None:
     """Write the values into cells of ``cell`` points where they have room."""
-    texts = {(i, j): f"{values[i, j]:.{0 if percent else 2}f}" for i, j in np.argwhere(np.isfinite(values))}
+    digits = {(i, j): 0 if percent or abs(values[i, j]) >= 100 else 2 for i, j in np.argwhere(np.isfinite(values))}
+    texts = {place: f"{values[place]:.{most}f}" for place, most in digits.items()}
     longest = max(map(len, texts.values()), default=1)
     size = min(6.5, 0.8 * cell / (0.64 * min(longest, 2) if percent else 0.64 * longest))
     if size < _SMALLEST:
