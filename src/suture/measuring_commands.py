@@ -74,12 +74,12 @@ def store_to_write(folder: str) -> Any:
 def _there(folder: str) -> Any:
     """The store in a folder that may be there already."""
     from suture.store import LABEL, Store
+    from suture.store_files import writing_to
 
     path = Path(folder).expanduser()
-    if path.is_file():
-        raise SutureError(
-            f"cannot write to {path}: there is a file in its place; move that away, or name another folder"
-        )
+    with writing_to(path):
+        if path.is_file():
+            raise FileExistsError
     return Store(folder) if (path / LABEL).exists() else None
 
 
