@@ -300,7 +300,7 @@ def test_damage_found_twice_does_not_overwrite_what_was_moved_before(folder: Pat
 def test_a_place_that_cannot_be_written_to_is_said_to_be_one(folder: Path) -> None:
     flip(a(folder, TRIALS) / "measurement.json")
     (folder / "damaged").write_text("")  # no folder
-    with pytest.raises(OutputError, match=r"cannot write to .*make it writable"):
+    with pytest.raises(OutputError, match=r"cannot write to .*: .*damaged is a file, not a folder; move that away"):
         repair(folder, verify(folder))
 
 

@@ -26,8 +26,18 @@ class writing_to:
             remedy = "free some space on the disk" if full else "make it writable, or name another folder"
             reason = error.strerror or str(error)
             if isinstance(error, FileExistsError | NotADirectoryError):
-                reason, remedy = "there is a file in its place", "move that away, or name another folder"
+                file = _in_the_way(error, self.path)
+                reason = "there is a file in its place" if file == self.path else f"{file} is a file, not a folder"
+                remedy = "move that away, or name another folder"
             raise OutputError(f"cannot write to {self.path}: {reason}; {remedy}") from error
+
+
+def _in_the_way(error: OSError, folder: Path) -> Path:
+    """The file that stands where a folder is to be made; the folder itself where the error does not tell."""
+    if not isinstance(error.filename, str):
+        return folder
+    refused = Path(error.filename)
+    return next((place for place in (refused, *refused.parents) if place.is_file()), folder)
 
 
 def read(path: Path) -> Any:
