@@ -368,6 +368,24 @@ def test_without_a_folder_nothing_is_written(run: Run, folder: Path) -> None:
     assert [path for path in sorted(folder.rglob("*")) if path not in before] == []
 
 
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("", "--config: the file has no settings; write one to a line, such as 'seeds: 3'; see suture curve --help"),
+        ("- 3\n- 4\n", "--config: the file has no settings; write one to a line"),
+        ("seeds: [3", "--config: the file is no YAML: .*; see suture curve --help"),
+        ("sedes: 3", r"--config: no setting 'sedes'; did you mean seeds\? see suture curve --help"),
+        ("fit-sample: 3", r"--config: no setting 'fit-sample'; did you mean fit_samples\? see"),
+        ("zzz: 3", "--config: no setting 'zzz'; see suture curve --help"),
+    ],
+)
+def test_a_file_that_is_none_of_settings_is_refused(run: Run, tmp_path: Path, content: str, said: str) -> None:
+    (tmp_path / "settings.yaml").write_text(content)
+    code, out, err = run(f"{QUICK} --config TMP/settings.yaml")
+    assert (code, out) == (2, "")
+    assert re.search(said, err), err
+
+
 def test_settings_come_from_yaml_and_the_command_line_has_the_last_word(run: Run, tmp_path: Path) -> None:
     code, printed, _ = run(f"{QUICK} --controls none --seeds 3 --print_config")
     assert code == 0

@@ -39,6 +39,7 @@ EXIT_CODES = (
 )
 PLANNED = ("curve", "matrix")  #: the commands whose cost can be asked for
 _INNER = {"plan": PLANNED, "zoo": ZOO, "bench": BENCHES}  #: commands that have commands
+_NO_SETTING = "--config: no setting"
 _POSITIONAL = {
     "model": "MODEL",
     "sender": "SENDER",
@@ -69,6 +70,9 @@ def plainly(message: str, given: list[str]) -> str:
         (r'^expected "bench.what" to be one of .*', f"missing COMMAND, which is one of {', '.join(BENCHES)}"),
         (r"Expected a <class 'float'>\. Got value: (.*)", r"expected a number, got \1"),
         (r"Expected a <class 'int'>\. Got value: (.*)", r"expected a whole number, got \1"),
+        (r"^Unexpected config: .*", "--config: the file has no settings; write one to a line, such as 'seeds: 3'"),
+        (r"^Problems parsing config: (.*)", r"--config: the file is no YAML: \1"),
+        (r"^Subcommand '.*' does not accept option '(.*)'", rf"{_NO_SETTING} '\1'"),
     ):
         message = re.sub(found, instead, message, flags=re.DOTALL)
     missing = re.fullmatch(r"the following arguments are required: (.*)", message)
@@ -77,7 +81,7 @@ def plainly(message: str, given: list[str]) -> str:
         message = f"missing {', '.join(_POSITIONAL.get(name, f'--{name}') for name in names)}"
     words = given[:2] if given[1:2] and given[1] in _INNER.get(given[0], ()) else given[:1]
     command = " ".join(words) + " " if given[0] in COMMANDS else ""
-    remedy = meant(message, words, parser(given) if message.startswith("unrecognized") else None)
+    remedy = meant(message, words, parser(given) if message.startswith(("unrecognized", _NO_SETTING)) else None)
     return f"{message}{remedy or ';'} see suture {command}--help"
 
 

@@ -16,8 +16,11 @@ def meant(message: str, words: Sequence[str], parser: Any = None) -> str:
         return _meant(get_close_matches(command[1], re.findall(r"'([^']*)'", command[2]), 1))
     if parser is None:
         return ""
-    wrong = re.findall(r"(?<=[ :])--?([^\s=]+)", message)
     options = _options(parser, words)
+    setting = re.search(r"no setting '(.*)'", message)
+    if setting:
+        return _meant(get_close_matches(setting[1].replace("-", "_"), [one.replace("-", "_") for one in options], 1))
+    wrong = re.findall(r"(?<=[ :])--?([^\s=]+)", message)
     return _meant([f"--{near}" for one in wrong for near in get_close_matches(one, options, 1)])
 
 
