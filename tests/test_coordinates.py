@@ -88,6 +88,38 @@ def test_a_convolution_that_pads_with_zeros_is_not_centred():
         torch.testing.assert_close(coordinates.parameters()["bias"], stitch.bias.detach())
 
 
+@pytest.mark.parametrize("sent", [2.0**-20, 2.0**-10, 2.0**10])
+@pytest.mark.parametrize("given", [2.0**-10, 2.0**10])
+def test_a_step_between_batchnorms_knows_no_units(sent, given):
+    torch.manual_seed(0)
+    x, wanted = torch.randn(64, 5, 4, 4) + 1, torch.randn(64, 4, 4, 4)
+    stitch = built(Conv(3), (5, 4, 4), (4, 4, 4)).eval()
+    before, conv, after = stitch
+    with torch.no_grad():
+        for norm, read in ((before, x), (after, conv(before(x)))):
+            norm.running_mean.copy_(read.mean((0, 2, 3)))
+            norm.running_var.copy_(read.var((0, 2, 3), correction=0))
+        other = copy.deepcopy(stitch)
+        variance = before.running_var
+        other[0].running_mean *= sent
+        other[0].running_var *= sent**2
+        other[0].weight *= (sent**2 * variance + before.eps).sqrt() / (variance + before.eps).sqrt() / sent
+        other[2].weight *= given
+        other[2].bias *= given
+
+    def stepped(one: nn.Module, sent: float, given: float) -> Tensor:
+        coordinates = Coordinates(one, sent * x)
+        loss = (coordinates(sent * x) / given - wanted).square().mean()
+        torch.autograd.backward(loss, inputs=list(coordinates.free.values()))
+        torch.optim.Adam(coordinates.groups(0.1), eps=0).step()
+        return coordinates(sent * x).detach() / given
+
+    start, end = stitch(x).detach(), stepped(stitch, 1.0, 1.0)
+    torch.testing.assert_close(other(sent * x).detach() / given, start, rtol=1e-4, atol=1e-5)
+    apart, moved = (float((end - one).square().mean()) for one in (stepped(other, sent, given), start))
+    assert apart < 1e-4 * moved
+
+
 def test_features_that_do_not_vary_are_kept_in_bounds():
     x = activations(5)
     x[:, 1], x[:, 2] = 4.0, 0.0
@@ -106,12 +138,12 @@ def test_features_that_do_not_vary_are_kept_in_bounds():
 
 
 def test_what_is_no_layer_is_taken_as_it_is():
-    for family in (Orthogonal(), Conv()):
-        shape = (5, 3, 3) if isinstance(family, Conv) else (5,)
-        stitch, x = built(family, shape, shape), activations(*shape)
+    maps = nn.Sequential(nn.Conv2d(5, 5, 1), nn.GroupNorm(1, 5))
+    for stitch, shape in ((built(Orthogonal(), (5,), (5,)), (5,)), (maps, (5, 3, 3))):
+        x = activations(*shape)
         coordinates = Coordinates(stitch, x)
         plain = {name for name, step in coordinates.steps.items() if step == OTHERS}
-        assert plain, family
+        assert plain, shape
         own = dict(stitch.named_parameters())
         assert all(torch.equal(coordinates.free[name], own[name]) for name in plain)
 

@@ -7,8 +7,9 @@ features it reads. A layer ``y = W·x + b`` is therefore written as
 
 with the means ``μ_x`` and deviations ``σ_x`` of each feature that it reads and ``σ_y`` of each that it gives, as they
 are where the descent begins, and a step on ``U`` and ``v`` is ``rate / √(features read)``. One rate then serves nearly
-all seams. The changes of coordinates are exact and stay within the family; a zero-padded convolution is not centred,
-since at the border a shift is none. Other parameters are taken as they are, in units of 1.
+all seams. A BatchNorm, in evaluation mode, is such a layer of one feature each, of what it has standardised. The
+changes of coordinates are exact and stay within the family; a zero-padded convolution is not centred, since at the
+border a shift is none. Other parameters are taken as they are, in units of 1.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -23,9 +24,10 @@ from suture.stitches.base import Scale
 
 PROBED = 256  #: samples whose means and deviations are taken
 LEAST = 1e-3  #: deviations below this share of the largest count as this
-OTHERS = 0.2  #: the step, relative to the rate, of parameters in units of 1
+OTHERS = 0.2  #: the step, relative to the rate, of parameters in units of 1, and of BatchNorms
 
-Layer = nn.Linear | nn.Conv2d | Scale
+Norm = nn.BatchNorm1d | nn.BatchNorm2d
+Layer = nn.Linear | nn.Conv2d | Scale | Norm
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,17 +97,17 @@ class Coordinates:
     def _add_layer(self, prefix: str, layer: Layer, read: _Read) -> None:
         weight = layer.weight.detach()
         ends = [1] * (weight.ndim - 2)
-        if isinstance(layer, Scale):
-            unit, features = read.out_std / read.std, 1
+        if isinstance(layer, Scale | Norm):
+            unit, step = read.out_std / read.std, 1.0 if isinstance(layer, Scale) else OTHERS
             taps: Callable[[Tensor], Tensor] = lambda w: w * read.mean  # noqa: E731
         else:
             unit = read.out_std.reshape(-1, 1, *ends) / read.std.reshape(1, -1, *ends)
-            features = weight[0].numel()
+            step = weight[0].numel() ** -0.5
             taps = lambda w: w.flatten(2).sum(2) @ read.mean if w.ndim == 4 else w @ read.mean  # noqa: E731
         names = f"{prefix}weight", f"{prefix}bias"
-        self._add(names[0], weight / unit, features**-0.5)
+        self._add(names[0], weight / unit, step)
         if layer.bias is not None:
-            self._add(names[1], (layer.bias.detach() + taps(weight)) / read.out_std, features**-0.5)
+            self._add(names[1], (layer.bias.detach() + taps(weight)) / read.out_std, step)
 
         def make() -> Iterator[tuple[str, Tensor]]:
             made = self.free[names[0]] * unit
@@ -124,7 +126,9 @@ class Coordinates:
 
 
 def _is_plain(layer: nn.Module) -> bool:
-    """Whether every output of a layer reads every feature, by a weight that is a parameter."""
+    """Whether every output of a layer reads every feature, or its own alone, by a weight that is a parameter."""
+    if isinstance(layer, Norm):
+        return layer.affine and layer.track_running_stats
     return not hasattr(layer, "parametrizations") and getattr(layer, "groups", 1) == 1
 
 
@@ -135,7 +139,8 @@ def _measured(stitch: nn.Module, sent: Tensor) -> dict[nn.Module, _Read]:
     def hook(layer: nn.Module, given: tuple[Tensor, ...], out: Tensor) -> None:
         read, gave = (_rows(layer, x) for x in (given[0], out))
         mean = torch.zeros_like(read[0]) if isinstance(layer, nn.Conv2d) and any(_padding(layer)) else read.mean(0)
-        found[layer] = _Read(mean, _deviation(read), _deviation(gave))
+        made = _Read(mean, _deviation(read), _deviation(gave))
+        found[layer] = _standardised(layer, made) if isinstance(layer, Norm) and _is_plain(layer) else made
 
     layers = [layer for layer in stitch.modules() if isinstance(layer, Layer)]
     handles = [layer.register_forward_hook(hook) for layer in layers]
@@ -147,8 +152,15 @@ def _measured(stitch: nn.Module, sent: Tensor) -> dict[nn.Module, _Read]:
     return found
 
 
+def _standardised(layer: Norm, read: _Read) -> _Read:
+    """What a BatchNorm scales and shifts: what it reads, by its running statistics."""
+    mean, variance = (cast(Tensor, each).float() for each in (layer.running_mean, layer.running_var))
+    spread = (variance + layer.eps).sqrt()
+    return _Read((read.mean - mean) / spread, read.std / spread, read.out_std)
+
+
 def _rows(layer: nn.Module, x: Tensor) -> Tensor:
-    return (x.movedim(1, -1) if isinstance(layer, nn.Conv2d) else x).flatten(0, -2).float()
+    return (x.movedim(1, -1) if isinstance(layer, nn.Conv2d | Norm) else x).flatten(0, -2).float()
 
 
 def _deviation(rows: Tensor) -> Tensor:
