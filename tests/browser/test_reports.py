@@ -1,5 +1,6 @@
 """Reports in a browser: of a curve, of a matrix with four controls, and of a study."""
 
+import math
 import random
 import re
 from importlib.resources import files
@@ -188,6 +189,18 @@ def test_every_switch_of_a_matrix_works_by_keyboard(open_page: Open, matrix: str
     opened.page.get_by_role("combobox", name="Index").focus()
     opened.page.keyboard.press("ArrowDown")
     assert opened.page.evaluate(drawn) == pytest.approx(list(similarities()["value"][16:]))
+    opened.quiet()
+
+
+def test_a_few_cells_that_dwarf_all_leave_the_others_their_colours(open_page: Open) -> None:
+    table = matrix_table(score="loss", unit="nats")
+    losses = [0.1, 0.2, 0.4, *[0.3] * 12, 90.0]
+    table.loc[table["control"] == "", "stitched"] = losses
+    opened = open_page(render(run_of(table)))
+    drawn = opened.page.evaluate("document.querySelector('.plot').data[0].z.flat()")
+    assert drawn == pytest.approx([math.log10(value) for value in losses])
+    assert opened.page.locator(".cbaxis text").all_text_contents() == ["0.1", "1", "10"]
+    assert "90.000 nats" in hovered(opened, 3, 3, f"{CUTS[3]} → {CUTS[3]}")
     opened.quiet()
 
 

@@ -272,6 +272,7 @@
     matrix(width) {
       const { ink, paper } = theme();
       const { shown, rows, columns, strips } = this;
+      this.powers = this.dwarfed();
       const panel = this.panels[Math.min(this.panel, this.panels.length - 1)];
       const most = width < 500 ? 12 : 24;
       const long = (names) => Math.max(...names.map((name) => Math.min([...name].length, most)));
@@ -293,7 +294,7 @@
         height: Math.round(inner + bottom + 12), margin: { l: Math.round(left), r: Math.round(right), t: 12, b: Math.round(bottom) },
         shapes: this.marks(paper, ink),
         coloraxis: { ...this.scale(), cmin: range[0], cmax: range[1], colorbar: { thickness: 10, outlinewidth: 0, x: 1, xpad: 12,
-          tickfont: { size: 11 }, title: { text: plain(shown.unit || ""), side: "top", font: { size: 11 } } } },
+          ...this.powersOfTen(range), tickfont: { size: 11 }, title: { text: plain(shown.unit || ""), side: "top", font: { size: 11 } } } },
         xaxis: { ...base, ...this.ticks(this.chart.columns, cell, most), tickangle: turned ? -90 : 0, range: [-0.5, columns - 0.5],
           anchor: strips.length ? "y2" : "y", title: { text: plain(this.chart.axes[0]), font: { size: 12 }, standoff: 6 } },
         yaxis: { ...base, ...this.ticks(this.chart.rows, tall, most), range: [rows - 0.5, -0.5], domain: [split + gap / inner, 1],
@@ -303,11 +304,33 @@
     }
 
     range() {
-      const every = this.shown.lines.flatMap((line) => line.value).filter(there);
+      const every = this.values();
       if (this.shown.bright === "middle") { const far = Math.max(1e-9, ...every.map(Math.abs)); return [-far, far]; }
       if (this.shown.span) return this.shown.span;
-      const [low, high] = [Math.min(...every), Math.max(...every)];
+      const [low, high] = [Math.min(...every), Math.max(...every)].map((value) => this.shade(value));
       return low < high ? [low, high] : [low - 0.5, high + 0.5];
+    }
+
+    values() {
+      return this.shown.lines.flatMap((line) => line.value).filter(there);
+    }
+
+    // as printed: by powers where a few values dwarf all
+    dwarfed() {
+      const every = this.values().sort((a, b) => a - b);
+      const middle = (every[(every.length - 1) >> 1] + every[every.length >> 1]) / 2;
+      return this.shown.bright !== "middle" && !this.shown.span && every[0] > 0 && every.at(-1) > 100 * middle;
+    }
+
+    shade(value) {
+      return this.powers && there(value) ? Math.log10(value) : value;
+    }
+
+    powersOfTen(range) {
+      if (!this.powers) return {};
+      const first = Math.ceil(range[0]);
+      const ticks = Array.from({ length: Math.floor(range[1]) - first + 1 }, (_, i) => first + i);
+      return { tickvals: ticks, ticktext: ticks.map((power) => String(Number(`1e${power}`))) };
     }
 
     scale() {
@@ -325,7 +348,7 @@
       const hover = (i) => (strip === null ? this.label(i, line)
         : [this.chart.columns[i % across], `${line.name}: ${this.written(this.shown, line, i) || "not measured"}`].map(wrapped).join("<br>"));
       const digits = this.shown.unit === "%" || this.shown.unit === "pp" ? 0 : 2;
-      const traces = [{ type: "heatmap", x: this.chart.columns.map((_, j) => j), y, yaxis, z: grid((i) => line.value[at(i)]), xgap: 1, ygap: 1,
+      const traces = [{ type: "heatmap", x: this.chart.columns.map((_, j) => j), y, yaxis, z: grid((i) => this.shade(line.value[at(i)])), xgap: 1, ygap: 1,
         coloraxis: "coloraxis", customdata: grid((i) => (strip === null ? i : null)), text: grid(hover), hoverinfo: "text", hoverongaps: false }];
       if (numbers) traces.push(this.numbers(line, y, yaxis, grid, range, digits));
       const gone = line.value.map((value, i) => i).filter((i) => !there(line.value[i]));
@@ -340,7 +363,7 @@
       const held = line.value.map((value, i) => i).filter((i) => there(line.value[i]));
       const across = this.columns;
       const ink = (value) => {
-        let share = (value - range[0]) / (range[1] - range[0] || 1);
+        let share = (this.shade(value) - range[0]) / (range[1] - range[0] || 1);
         if (this.shown.bright === "low") share = 1 - share;
         if (this.shown.bright === "middle") return Math.abs(share - 0.5) > 0.3 !== isDark() ? "#ffffff" : isDark() ? "#ffffff" : "#1b1b1a";
         return share > 0.6 ? "#1b1b1a" : "#ffffff";
