@@ -29,7 +29,7 @@ from suture.seeds import digest
 from suture.stitched import Stitched
 from suture.stitches import Stitch, stitch_for
 
-VERSION = 5  #: of the measuring code; a change that may change a number changes it, and with it every key
+VERSION = 6  #: of the measuring code; a change that may change a number changes it, and with it every key
 COMPARED = 1024  #: score samples on which the representation error is taken, at most
 
 
