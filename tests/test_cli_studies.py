@@ -86,7 +86,7 @@ def test_small_shows_every_claim_with_its_figure_threshold_and_verdict(run: Run,
     ]
     code, out, err = run(f"{line} --json")
     (made,) = json.loads(out)
-    assert (code, "measured before" in err) == (0, True)
+    assert (code, "done before" in err) == (0, True)
     assert (made["study"], made["card"]["trials"]) == (study, 5)
     assert [claim["verdict"] for claim in made["claims"]] == ["reproduced", "not reproduced", "not measured"]
     assert made["claims"][0]["low"] <= made["claims"][0]["value"] <= made["claims"][0]["high"]
@@ -102,7 +102,7 @@ def test_several_run_in_the_order_given_each_once(run: Run, study: str, monkeypa
         ("oxford-quick", "2 of 2"),
     ]
     assert out.count("2 networks") == 2
-    assert err.count("4 trials, 4 measured before") == 1  # networks are counted with them
+    assert err.count("4 networks and trials, 4 done before") == 1
 
 
 def test_an_interruption_says_how_to_go_on(run: Run, study: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,6 +52,26 @@ def test_lines_come_at_most_every_ten_seconds_and_at_the_end(clock: Clock) -> No
     ]
 
 
+@pytest.mark.parametrize(
+    ("nouns", "said"),
+    [
+        ({}, ["2 trials, 1 measured before", "2 trials in 4 s"]),
+        ({"noun": "network"}, ["2 networks, 1 trained before", "2 networks in 4 s"]),
+        (
+            {"noun": "network or trial", "plural": "networks and trials"},
+            ["2 networks and trials, 1 done before", "2 networks and trials in 4 s"],
+        ),
+    ],
+)
+def test_lines_say_what_they_count(clock: Clock, nouns: dict[str, str], said: list[str]) -> None:
+    stream = io.StringIO()
+    lines = Lines(stream, **nouns)
+    lines.begin(2, 1)
+    clock.now += 4
+    lines.done("A → B at x", GOOD)
+    assert stream.getvalue().splitlines() == said
+
+
 def test_what_is_planned_on_the_way_counts_too(clock: Clock) -> None:
     stream = io.StringIO()
     lines = Lines(stream)

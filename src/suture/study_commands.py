@@ -55,7 +55,8 @@ def _run_one(study: Any, scale: Any, store: Any, runner: Any, chosen: Namespace,
     from suture.runners.progress import shown
     from suture.studies import run_study
 
-    options = {"on": runner, "progress": shown(), "told": say, "retry": chosen.retry, "command": command}
+    progress = shown("network or trial", "networks and trials")
+    options = {"on": runner, "progress": progress, "told": say, "retry": chosen.retry, "command": command}
     try:
         result = run_study(study, scale, store, **options)
     except RunnerError as error:

@@ -10,6 +10,7 @@ from rich.progress import Progress as RichBar
 from rich.table import Column
 from rich.text import Text
 
+_DONE = {"trial": "measured", "network": "trained"}
 _BAR_WIDTH = 50  #: columns: the bar, the count and the times, at most
 
 
@@ -52,11 +53,16 @@ class Silent:
 
 
 class Lines:
-    """Plain lines, for pipes and files: one at most every ``every`` seconds, and one for each failure."""
+    """Plain lines, for pipes and files: one at most every ``every`` seconds, and one for each failure.
 
-    def __init__(self, stream: TextIO | None = None, every: float = 10.0, noun: str = "trial") -> None:
+    They count what ``noun`` says, of which several are ``plural``.
+    """
+
+    def __init__(
+        self, stream: TextIO | None = None, every: float = 10.0, noun: str = "trial", plural: str | None = None
+    ) -> None:
         self.stream = stream if stream is not None else sys.stderr
-        self.every, self.noun = every, noun
+        self.every, self.noun, self.plural = every, noun, plural or f"{noun}s"
         self.total = self.finished = self.before = 0
         self.begun = self.last = self.paced = time.monotonic()
         self.renewed = False  # whether what comes now goes at another pace
@@ -65,7 +71,7 @@ class Lines:
         """Say how many there are."""
         self.total, self.finished, self.before = total, done, done
         self.begun = self.paced = time.monotonic()
-        before = f", {done} {'measured' if self.noun == 'trial' else 'trained'} before" if done else ""
+        before = f", {done} {_DONE.get(self.noun, 'done')} before" if done else ""
         self._say(self._count(total) + before)
 
     def more(self, count: int, done: int) -> None:
@@ -98,7 +104,7 @@ class Lines:
         """Say nothing more."""
 
     def _count(self, count: int) -> str:
-        return f"{count} {self.noun}{'' if count == 1 else 's'}"
+        return f"{count} {self.noun if count == 1 else self.plural}"
 
     def _say(self, line: str) -> None:
         self.last = time.monotonic()
@@ -166,10 +172,10 @@ class _TimeLeft(ProgressColumn):
         return Text(f"{clock(gone)} gone, {clock(left)} left")
 
 
-def shown(noun: str = "trial") -> Progress:
+def shown(noun: str = "trial", plural: str | None = None) -> Progress:
     """Choose a bar where standard error is a terminal, else plain lines, which count what ``noun`` says."""
     console = Console(stderr=True)
-    return Bar(console) if sys.stderr.isatty() and not console.is_dumb_terminal else Lines(noun=noun)
+    return Bar(console) if sys.stderr.isatty() and not console.is_dumb_terminal else Lines(noun=noun, plural=plural)
 
 
 def bar_or_silent() -> Progress:
