@@ -127,9 +127,9 @@ class Coordinates:
 
 def _is_plain(layer: nn.Module) -> bool:
     """Whether every output of a layer reads every feature, or its own alone, by a weight that is a parameter."""
-    if isinstance(layer, Norm):
-        return layer.affine and layer.track_running_stats
-    return not hasattr(layer, "parametrizations") and getattr(layer, "groups", 1) == 1
+    if hasattr(layer, "parametrizations"):
+        return False
+    return layer.affine and layer.track_running_stats if isinstance(layer, Norm) else getattr(layer, "groups", 1) == 1
 
 
 def _measured(stitch: nn.Module, sent: Tensor) -> dict[nn.Module, _Read]:
