@@ -47,9 +47,9 @@ def test_stitched_to_itself_through_nothing_it_is_itself(cut, fit):
 
 @pytest.mark.parametrize("cut", CUTS)
 def test_stitched_to_itself_it_stays_what_it_was(cut):
-    measurement = measure(controls.itself(plain(cut)))
-    assert abs(measurement.penalty.value) < 1.0
-    assert measurement.penalty.low <= 0 <= measurement.penalty.high
+    penalties = [measure(controls.itself(plain(cut, seed=seed))).penalty for seed in range(3)]
+    assert all(abs(penalty.value) < 1.0 for penalty in penalties)
+    assert sum(penalty.low <= 0 <= penalty.high for penalty in penalties) >= 2, "one in twenty may miss by chance"
 
 
 def test_itself_is_the_receiver_at_its_own_cut():

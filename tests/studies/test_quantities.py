@@ -95,6 +95,15 @@ def test_a_ratio_is_of_each_seed() -> None:
     assert of(Ratio(Worst("penalty"), Mean("penalty")), table) == {0: 2.0, 1: 1.5}
 
 
+def test_a_seed_whose_divisor_is_0_has_no_ratio() -> None:
+    table = trials({0: (1.0, -1.0, 0.0), 1: (3.0, 1.0, 2.0), 2: (-1.0, 1.0, 0.0)})
+    ratio = Ratio(Worst("penalty"), Mean("penalty"))
+    assert ratio.figure({"trials": table}).value == 1.5
+    assert ratio.figure({"trials": table}).seeds == 1
+    with pytest.raises(DataError, match="divided by is 0"):
+        ratio.figure({"trials": trials({0: (1.0, -1.0, 0.0)})})
+
+
 def test_seeds_of_the_stitch_are_averaged_before_the_worst_is_taken() -> None:
     one, another = trials({0: (0.0, 9.0, 1.0)}), trials({0: (0.0, 1.0, 3.0)}).assign(seed=1)
     assert of(Worst("penalty"), one, another) == {0: 5.0}

@@ -30,6 +30,8 @@ FEWEST = 3  #: seeds that an interval needs
 LEVEL = 0.95
 TRIALS, SIMILARITIES, COMPLEXITIES, NETWORKS, FOLDS = "trials", "similarities", "complexities", "networks", "folds"
 
+DIVISOR_IS_0 = "what it is divided by is 0"  #: why a ratio has no figure
+
 Tables = Mapping[str, pd.DataFrame]
 """What a study measured: tables by kind, each with a column ``network_seed``."""
 
@@ -263,14 +265,17 @@ class Difference(Quantity):
 @final
 @dataclass(frozen=True)
 class Ratio(Quantity):
-    """One quantity divided by another, seed by seed."""
+    """One quantity divided by another, seed by seed; a seed whose divisor is 0 has none."""
 
     first: Quantity
     second: Quantity
 
     def of(self, tables: Tables) -> "pd.Series[float]":
-        """The ratios, by seed."""
-        return self.first.of(tables) / self.second.of(tables)
+        """The ratios, by seed. Raises ``DataError`` where every divisor is 0."""
+        over, under = self.first.of(tables), self.second.of(tables)
+        if not under.dropna().empty and (under.dropna() == 0).all():
+            raise DataError(DIVISOR_IS_0)
+        return over / under.where(under != 0)
 
 
 @final
