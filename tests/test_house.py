@@ -164,6 +164,36 @@ def test_taking_what_is_private_would_be_seen(source: str) -> None:
     assert borrowed("suture.high", ast.parse(source), {"suture.low"}) == ["suture.high takes suture.low._x"]
 
 
+def reached(trees: dict[str, ast.AST]) -> list[str]:
+    """Private attributes of objects that another file gives them."""
+    attributes = {
+        name: [node for node in ast.walk(tree) if isinstance(node, ast.Attribute) and _is_private(node.attr)]
+        for name, tree in trees.items()
+    }
+    given = {name: {a.attr for a in found if ast.unparse(a.value) == "self"} for name, found in attributes.items()}
+    methods = {name: {n.name for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)} for name, tree in trees.items()}
+    others = {
+        name: set().union(*(given[other] for other in given if other != name)) - given[name] - methods[name]
+        for name in given
+    }
+    return [
+        f"{name} reaches for {ast.unparse(attribute)}"
+        for name, found in attributes.items()
+        for attribute in found
+        if attribute.attr in others[name]
+    ]
+
+
+def test_a_private_attribute_stays_in_its_file() -> None:
+    assert reached(TREES) == []
+
+
+def test_reaching_for_a_private_attribute_would_be_seen() -> None:
+    low = ast.parse("class Low:\n    def __init__(self):\n        self._x = self.y = 1")
+    high = ast.parse("def f(low, self):\n    return low.y, low._x, self._z, f._version")
+    assert reached({"suture.low": low, "suture.high": high}) == ["suture.high reaches for low._x"]
+
+
 @pytest.mark.parametrize("name", [name for name, path in FILES.items() if path.name == "__init__.py"])
 def test_a_package_re_exports_and_nothing_more(name: str) -> None:
     docstring, *body = TREES[name].body  # type: ignore[attr-defined]

@@ -74,8 +74,7 @@ class Need:
     @property
     def nbytes(self) -> int:
         """Their size, in bytes, in the floating type of the network's parameters."""
-        tensors = () if isinstance(self.network, ClusteredNoise) else self.network._model.parameters()
-        dtype = next((p.dtype for p in tensors if p.is_floating_point()), torch.float32)
+        dtype = torch.float32 if isinstance(self.network, ClusteredNoise) else self.network.dtype
         return prod(self.shape) * dtype.itemsize
 
     @property

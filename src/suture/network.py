@@ -85,9 +85,9 @@ class Network:
         self.name = name or type(model).__name__
         self.source: str | None = None  #: the model string that it was made of, where it was
         self.constants = tuple(constants)
-        self._factory = factory
-        self._stages = portable(model, stages)
-        self._example = _three(example)
+        self.factory = factory
+        self.stages = portable(model, stages)  #: such that they can be applied to a copy
+        self.example = _three(example)  #: three raw images (3, C, H, W)
         self._untrained: dict[int, Network] = {}
         with torch.inference_mode(False), torch.no_grad():
             self._model = frozen_copy(model, copy, self.name)
@@ -105,17 +105,17 @@ class Network:
             _check_outputs(self._model, probes, self.name)
         drop_idle_hooks(self._model, probes[2])
         with restored(self._model) as written:
-            self._traced: Traced = trace(self._model, probes, self._stages)
+            self._traced: Traced = trace(self._model, probes, self.stages)
             self.cuts, self.outputs = measure_cuts(self._traced, self._model, probes[0], self.name)
         self._scratch = frozenset(written)
 
     def _probes(self) -> list[Tensor]:
         """Inputs of the model with batch sizes 1, 2 and 3, made of the example."""
         self._prepare = Prepare(self.preprocess)
-        images = [self._example[:n] for n in (1, 2, 3)]
+        images = [self.example[:n] for n in (1, 2, 3)]
         first = _prepared(self._prepare, images[0], self)
         self._prepare = Prepare(self.preprocess, _dtype_for(self._model, first))
-        self._input_shape = first.shape[1:]
+        self.input_shape = tuple(first.shape[1:])  #: of what the preprocessing gives the model, without the batch
         probes = [_prepared(self._prepare, batch, self) for batch in images]
         self._input_dtype = probes[0].dtype
         if not same_bits(probes[2], _prepared(self._prepare, images[2], self)):
@@ -130,7 +130,12 @@ class Network:
     @property
     def image_shape(self) -> tuple[int, ...]:
         """The shape (C, H, W) of the raw images that it was cut for."""
-        return tuple(self._example.shape[1:])
+        return tuple(self.example.shape[1:])
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The floating type of its parameters: of the first, where they differ, and float32 where there is none."""
+        return next((p.dtype for p in self._model.parameters() if p.is_floating_point()), torch.float32)
 
     @property
     def backend(self) -> str:
@@ -149,7 +154,7 @@ class Network:
         paths = {module: path for path, module in self._model.named_modules()}
         held = [self._settings(paths.get(module, ""), module) for piece in pieces for module in piece.body.modules()]
         own = [identity(function) for piece in pieces for function in _functions(piece.body)]
-        decides = [held, self.preprocess, self._stages]
+        decides = [held, self.preprocess, self.stages]
         return digest(self.wrapped_digest, repr(self._model), code, identity([*decides, own] if own else decides))
 
     def _settings(self, path: str, module: nn.Module) -> object:
@@ -195,10 +200,10 @@ class Network:
                 f"images of {name} are {images.dtype} and become {prepared.dtype} by the preprocessing of {self.name}, "
                 f"which was cut for {self._input_dtype}; give floats as float32, or make it with example=data.example"
             )
-        if shape != self._input_shape:
+        if shape != self.input_shape:
             raise DataError(
                 f"images of {name} become {tuple(shape)} by the preprocessing of {self.name}, which was cut for "
-                f"{tuple(self._input_shape)}; make it with example=data.example, or let its preprocessing resize"
+                f"{self.input_shape}; make it with example=data.example, or let its preprocessing resize"
             )
 
     def upto(self, cut: str | Cut) -> Frozen:
@@ -230,17 +235,17 @@ class Network:
         """
         if seed not in self._untrained:
             model = copying.deepcopy(self._model)
-            if self._factory is None:
+            if self.factory is None:
                 kept = untrained.reset(model, seed, (*self.constants, *self._scratch))
             else:
-                model, kept = untrained.fresh(self._factory, self._model, seed, self.constants)
+                model, kept = untrained.fresh(self.factory, self._model, seed, self.constants)
             self._untrained[seed] = Network(
                 model,
-                example=self._example,
+                example=self.example,
                 name=self.name,
                 preprocess=self.preprocess,
-                factory=self._factory,
-                stages=self._stages,
+                factory=self.factory,
+                stages=self.stages,
                 copy=False,
                 constants=kept,
             )

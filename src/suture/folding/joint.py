@@ -134,7 +134,7 @@ def stretch(network: Network, start: int, end: int) -> Joint:
     """
     build, cuts = _Builder(), list(network.cuts)
     x = build.graph.placeholder("x")
-    build.shapes[x] = cuts[start - 1].shape if start else tuple(network._input_shape)
+    build.shapes[x] = cuts[start - 1].shape if start else network.input_shape
     pieces = network.whole().pieces[start:end]
     build.graph.output(build.chain(x, pieces, cuts[start:end], RECEIVER))
     cut = cuts[max(start, 1) - 1]

@@ -57,7 +57,8 @@ def _how_far(status: Status) -> str:
 def going_on(status: Status, width: int = 80) -> str:
     """Say how to go on with a run: with what is missing, else with what failed; empty where there is nothing."""
     failed = status.failed + status.networks_failed
-    if status.complete and not failed:
+    planned = status.planned or status.networks
+    if not planned or (status.complete and not failed):
         return ""
     if status.command is None:
         retry = ", retry=True" if status.complete else ""

@@ -155,7 +155,7 @@ class Unpacker:
 def _network_key(network: Network) -> str:
     """Networks with one key are the same in all that a trial asks them for."""
     names = (network.name, network.source, network.constants, str(network.device))
-    made = identity([network._example, network._factory])
+    made = identity([network.example, network.factory])
     return f"network-{digest(network.fingerprint, names, network.cuts.names, made)[:32]}"
 
 
@@ -171,7 +171,7 @@ def _packed_network(network: Network) -> bytes:
     try:
         return _pickled(network)
     except Exception as error:
-        held = {"preprocessing": network.preprocess, "factory": network._factory, "stages": network._stages}
+        held = {"preprocessing": network.preprocess, "factory": network.factory, "stages": network.stages}
         what = next((f"the {name} of {network.name}" for name, part in held.items() if not _fit(part)), network.name)
         raise RunnerError(f"{what} cannot be sent to another process: {error}; {_REMEDY}") from error
 
