@@ -249,6 +249,12 @@ def test_a_curve_made_in_python_is_shown_as_a_curve(run: Run, copy: Path) -> Non
     assert "Worst penalty" in text
 
 
+def test_the_status_of_a_store_without_a_plan(run: Run) -> None:
+    Store.make("empty")
+    code, text, _ = run("status empty")
+    assert (code, lines(text)[0], len(lines(text))) == (3, "empty: no trials planned", 2)
+
+
 def test_a_table_of_nothing_yet(run: Run) -> None:
     Store.make(OUT)
     code, text, _ = run("table out")

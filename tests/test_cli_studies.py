@@ -188,6 +188,18 @@ def test_wrong_input_is_said_before_any_work(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize("option", ["--results", "--figures"])
+def test_what_cannot_be_written_to_is_said_before_any_work(run: Run, study: str, tmp_path: Path, option: str) -> None:
+    (tmp_path / "notes.txt").touch()
+    code, out, err = run(f"run {study} --scale tiny --out out {option} notes.txt")
+    assert (code, out) == (2, "")
+    assert (
+        err
+        == "suture: cannot write to notes.txt: there is a file in its place; move that away, or name another folder\n"
+    )
+    assert not any((tmp_path / "out/trials").iterdir())
+
+
 # studies
 
 

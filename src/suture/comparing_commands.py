@@ -259,12 +259,9 @@ def _out(folder: str | None) -> Path | None:
     """The folder that results go to, made before anything is computed."""
     if folder is None:
         return None
-    from suture.store_files import writing_to
+    from suture.store_files import folder_to_write
 
-    path = Path(folder).expanduser()
-    with writing_to(path):
-        path.mkdir(parents=True, exist_ok=True)
-    return path
+    return folder_to_write(folder)
 
 
 def _seams(text: str | None) -> list[Any] | None:

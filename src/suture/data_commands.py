@@ -1,7 +1,5 @@
 """The command that shows data, ``data``."""
 
-from pathlib import Path
-
 from jsonargparse import Namespace
 
 from suture import output
@@ -16,7 +14,7 @@ def data(chosen: Namespace, command: str) -> int:
     from suture.data.variants import vary
     from suture.report.networks import labels_table
     from suture.report.pictures import draw_samples, label_statistics
-    from suture.store_files import writing_to
+    from suture.store_files import folder_to_write, writing_to
 
     if chosen.size is not None and chosen.size < 1:
         raise SutureError(f"--size {chosen.size}: give at least 1")
@@ -24,9 +22,8 @@ def data(chosen: Namespace, command: str) -> int:
     found = vary(load_data(chosen.source, size=chosen.size), *variants)
     files = []
     if chosen.out is not None:
-        folder = Path(chosen.out).expanduser()
+        folder = folder_to_write(chosen.out)
         with writing_to(folder):
-            folder.mkdir(parents=True, exist_ok=True)
             files = draw_samples(found, folder / "data")
     counts = label_statistics(found)
     shape = tuple(found.example.shape[1:])

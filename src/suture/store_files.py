@@ -2,7 +2,7 @@
 
 import json
 import os
-from errno import ENOSPC
+from errno import EACCES, ENOSPC
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,16 @@ def _in_the_way(error: OSError, folder: Path) -> Path:
     return next((place for place in (refused, *refused.parents) if place.is_file()), folder)
 
 
+def folder_to_write(folder: str | Path) -> Path:
+    """Make a folder. Raises ``OutputError`` where it cannot be made, or nothing can be written into it."""
+    path = Path(folder).expanduser()
+    with writing_to(path):
+        path.mkdir(parents=True, exist_ok=True)
+        if not os.access(path, os.W_OK | os.X_OK):
+            raise PermissionError(EACCES, os.strerror(EACCES), str(path))
+    return path
+
+
 def read(path: Path) -> Any:
     """Read a JSON file. Raises ``StoreError`` where it is damaged."""
     try:
@@ -66,6 +76,14 @@ def write(path: Path, content: str) -> None:
     """Write a text file whole."""
     with whole(path) as temporary:
         temporary.write_text(content, encoding="utf-8")
+
+
+def write_page(path: str | Path, content: str) -> Path:
+    """Write a text file whole, in a folder that is made for it. Raises ``OutputError`` where it cannot be."""
+    path = Path(path).expanduser()
+    with writing_to(folder_to_write(path.parent)):
+        write(path, content)
+    return path
 
 
 def text(content: object) -> str:

@@ -34,10 +34,12 @@ def run(chosen: Namespace, command: str) -> int:
         _check_data(chosen.data, studies, scale.name)
     studies = _plannable(studies, scale, chosen.ids)
     store = Store.make(chosen.out)
+    folders = _folders(store, chosen)
+    options = {"on": runner, "retry": chosen.retry, "command": command}
     codes, records = [], []
     for number, study in enumerate(studies):
         say(f"{study.id}, {number + 1} of {len(studies)}: {study.title}" if len(studies) > 1 else _heading(study))
-        code, record = _run_one(study, scale, store, runner, chosen, command)
+        code, record = _run_one(study, scale, store, folders, chosen.json, options)
         codes.append(code)
         records.append(record)
     if chosen.json:
@@ -45,41 +47,48 @@ def run(chosen: Namespace, command: str) -> int:
     return max(codes)
 
 
+def _folders(store: Any, chosen: Namespace) -> tuple[Path, Path]:
+    """The folders for tables and for figures, made before anything is computed."""
+    from suture.store_files import folder_to_write
+
+    results = folder_to_write(chosen.results if chosen.results is not None else store.path / "results")
+    return results, folder_to_write(chosen.figures) if chosen.figures is not None else results
+
+
 def _heading(study: Any) -> str:
     return f"{study.id}: {study.title} ({study.paper}, {study.source})"
 
 
-def _run_one(study: Any, scale: Any, store: Any, runner: Any, chosen: Namespace, command: str) -> tuple[int, Any]:
+def _run_one(
+    study: Any, scale: Any, store: Any, folders: tuple[Path, Path], as_json: bool, options: Mapping[str, Any]
+) -> tuple[int, Any]:
     """Run one study, and say what it gave; the exit code, and its record."""
     from suture.runners import Interrupted
     from suture.runners.progress import shown
     from suture.studies import run_study
 
     progress = shown("network or trial", "networks and trials")
-    options = {"on": runner, "progress": progress, "told": say, "retry": chosen.retry, "command": command}
     try:
-        result = run_study(study, scale, store, **options)
+        result = run_study(study, scale, store, progress=progress, told=say, **options)
     except RunnerError as error:
         say(f"suture: {study.id}: {error}; --retry trains again what failed")
         return 1, {"study": study.id, "error": str(error)}
     except Interrupted:
         raise
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(f"interrupted in {study.id}; go on with: {command}") from None
-    files = _written(study, result, store, chosen)
-    return _told(study, result, files, chosen.json)
+        raise KeyboardInterrupt(f"interrupted in {study.id}; go on with: {options['command']}") from None
+    files = _written(study, result, *folders)
+    return _told(study, result, files, as_json)
 
 
-def _written(study: Any, result: Any, store: Any, chosen: Namespace) -> list[Path]:
+def _written(study: Any, result: Any, results: Path, figures_in: Path) -> list[Path]:
     """Write tables, card and figure."""
     from suture.report import figures
     from suture.report.studies import figure
 
-    folder = Path(chosen.results).expanduser() if chosen.results is not None else store.path / "results"
-    pictures = Path(chosen.figures).expanduser() if chosen.figures is not None else folder
-    files: list[Path] = result.save(folder)
+    files: list[Path] = result.save(results)
     if study.panels:
-        files += figures.save(figure(study, result.tables), pictures / study.id)
+        files += figures.save(figure(study, result.tables), figures_in / study.id)
     return files
 
 
@@ -297,11 +306,8 @@ def _checked(pages: Mapping[Path, str]) -> int:
 
 
 def _write(pages: Mapping[Path, str]) -> int:
-    from suture.store_files import write, writing_to
+    from suture.store_files import write_page
 
     for path, text in pages.items():
-        with writing_to(path.parent):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write(path, text)
-        say(f"wrote {path}")
+        say(f"wrote {write_page(path, text)}")
     return 0

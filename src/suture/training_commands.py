@@ -202,12 +202,11 @@ def _difference(card: Any, model: Any) -> str:
 
 def _prepare(folder: Path) -> None:
     from suture.store import LABEL
-    from suture.store_files import writing_to
+    from suture.store_files import folder_to_write
 
     if (folder / LABEL).exists():
         raise StoreError(f"{folder} is the folder of a run; name another one for a network")
-    with writing_to(folder):
-        (folder / PROGRESS).mkdir(parents=True, exist_ok=True)
+    folder_to_write(folder / PROGRESS)
 
 
 @contextmanager

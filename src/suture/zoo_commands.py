@@ -105,6 +105,7 @@ def _table(chosen: Namespace, command: str) -> int:
     from suture.report.ledgers import inventory_table
     from suture.report.zoo_page import page
     from suture.store import Store
+    from suture.store_files import write_page
     from suture.table import save
     from suture.zoo import inventory
 
@@ -123,17 +124,8 @@ def _table(chosen: Namespace, command: str) -> int:
     if chosen.page is not None:
         beside = [path.parent / THROUGHPUT for path in paths if path.is_file()]
         throughput = [line for path in beside if path.is_file() for line in path.read_text().splitlines()]
-        say(f"wrote {_write(Path(chosen.page).expanduser(), page(table, entries, throughput))}")
+        say(f"wrote {write_page(chosen.page, page(table, entries, throughput))}")
     return 0
-
-
-def _write(path: Path, text: str) -> Path:
-    from suture.store_files import write, writing_to
-
-    with writing_to(path.parent):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write(path, text)
-    return path
 
 
 # --- what of the ledger is asked for ----------------------------------------------------------------------------------
