@@ -181,7 +181,7 @@ def test_a_network_may_be_compared_with_itself(capsys):
 def test_wrong_input_is_refused_before_any_work(line, error, message, tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     monkeypatch.setattr(similarity, "compare", None)
-    monkeypatch.setattr(similarity, "train", None)
+    monkeypatch.setattr(similarity, "two_networks", None)
     with pytest.raises(error, match=message):
         run(line)
 
@@ -196,5 +196,5 @@ def test_what_memory_cannot_hold_is_refused(monkeypatch):
 def test_without_networks_there_are_small_ones(capsys):
     assert run("--samples 200 --repeats 1 --cuts stage?.conv") == 0
     said = capsys.readouterr()
-    assert "training two small convolutional networks on digits" in said.err
+    assert "training A, a small convolutional network, on 1,080 digits from seed 0" in said.err
     assert "digits/score[:200]" in said.out

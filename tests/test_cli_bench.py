@@ -114,7 +114,7 @@ def test_a_failure_is_said(run: Run) -> None:
         (f"{BENCH} --sender-cuts layer9", "'layer9' matches no cut of"),
         (f"{BENCH} --variant nothing", "no variant 'nothing'"),
         (f"{BENCH} --speed 3", "see suture bench matrix --help"),
-        ("bench zoo:nothing zoo:convnet --data digits", "zoo:nothing"),
+        ("bench zoo:nothing zoo:convnet --data digits", "no model 'nothing' in zoo"),
     ],
 )
 def test_wrong_input_is_refused_before_anything_is_measured(run: Run, arguments: str, said: str) -> None:
@@ -160,7 +160,7 @@ def test_its_own_networks(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("suture.demo.WIDTH", 2)
     code, out, err = run(f"bench {FEW} --cuts flatten --sample 1 --repeats 1 --json")
     assert code == 0
-    assert "training two small convolutional networks, A and B, on 1,080 digits" in err
+    assert "training B, a small convolutional network, on 1,080 digits from seed 1" in err
     content = json.loads(out)
     assert (content["subject"]["sender"], content["subject"]["receiver"]) == ("A", "B")
     assert content["folder"] == "suture-bench"

@@ -57,7 +57,7 @@ LAYERS = {
     "report.study_tables report.study_maps report.study_groups report.studies report.claims_page "
     "report.html.escaping report.html.charts report.html.runs report.html.arranged report.html.words "
     "report.html.parts report.html.panels report.html.claimed report.html.differences report.html.evidence "
-    "report.html.page report.html choices mistyped doctor exporting demo parsers output bench.plain "
+    "report.html.page report.html choices mistyped doctor exporting demo parsers output named_models bench.plain "
     "bench.methods bench.peaks bench.spending bench.records bench.cells bench.flops bench.matrix bench.summary "
     "bench.pairwise bench.similarity bench report.bench report training_arguments bench_arguments "
     "comparing_arguments study_arguments report_arguments export_commands completion setup_arguments arguments "

@@ -8,6 +8,8 @@ from jsonargparse import Namespace
 
 from suture import output
 from suture.errors import ShapeError, SutureError
+from suture.measuring_commands import patterns_of
+from suture.named_models import models_named
 from suture.output import say
 
 
@@ -41,11 +43,9 @@ def _matrix(chosen: Namespace, command: str) -> int:
 
 def _checked(chosen: Namespace) -> tuple[int | None, list[tuple[str, Any]]]:
     """How many cells, and the further fits by name; wrong settings are refused before anything is read."""
-    from suture.choices import fit_named, variants_named
+    from suture.choices import check_least, fit_named, variants_named
 
-    for name, least in (("repeats", 1), ("fit_samples", 2), ("score_samples", 2), ("size", 1)):
-        if chosen[name] is not None and chosen[name] < least:
-            raise SutureError(f"--{name.replace('_', '-')} {chosen[name]}: give at least {least}")
+    check_least(chosen, repeats=1, fit_samples=2, score_samples=2, size=1)
     if len(chosen.networks) not in (0, 2):
         given = ", ".join(chosen.networks)
         raise SutureError(f"NETWORK {given}: give two, a sender and a receiver, or none for two of our own")
@@ -65,43 +65,14 @@ def _networks(chosen: Namespace) -> tuple[list[Any], Any]:
     from suture.choices import variants_named
     from suture.data import load_data
     from suture.data.variants import vary
+    from suture.demo import two_networks
 
     whole = vary(load_data(chosen.data or "digits", size=chosen.size), *variants_named(chosen.variant))
     data = whole.limited(fit=chosen.fit_samples, score=chosen.score_samples)
     if not chosen.networks:
-        return _own(whole), data
-    return _named(chosen.networks, data), data
-
-
-def _named(texts: list[str], data: Any) -> list[Any]:
-    """The networks of two model strings, which may be one and the same; a random network is said to be one."""
-    import torch
-
-    from suture.seeds import derive_seed
-    from suture.zoo.loading import is_random, load_model, names_apart
-
-    networks = {}
-    different = list(dict.fromkeys(texts))
-    for role, text, name in zip(("sender", "receiver"), different, names_apart(different), strict=False):
-        if is_random(text):
-            say(f"suture: {text} names no weights, so it is a random network; give trained weights after an @")
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(derive_seed("random network", role))  # the same in every process, and as in a matrix
-            networks[text] = load_model(text, name=name).network(data.example)
-    return [networks[text] for text in texts]
-
-
-def _own(data: Any) -> list[Any]:
-    """The two networks of the demonstration, trained from two seeds."""
-    from suture.demo import WIDTH
-    from suture.network import Network
-    from suture.zoo import convnet
-    from suture.zoo.recipes import DIGITS
-    from suture.zoo.training import train
-
-    say(f"training two small convolutional networks, A and B, on {len(data.fit):,} digits")
-    models = [train(lambda: convnet(WIDTH), data.fit, DIGITS, seed) for seed in (0, 1)]
-    return [Network(model, example=data.example, name=name) for model, name in zip(models, "AB", strict=True)]
+        return two_networks(whole, say), data
+    networks = [model.network(data.example) for model in models_named(chosen.networks)]
+    return [networks[0], networks[-1]], data
 
 
 def _grid(chosen: Namespace, networks: list[Any], data: Any) -> Any:
@@ -109,15 +80,11 @@ def _grid(chosen: Namespace, networks: list[Any], data: Any) -> Any:
     from suture import plans
 
     sender, receiver = networks
-    settings: dict[str, Any] = {name: _patterns(chosen[name]) for name in ("cuts", "sender_cuts", "receiver_cuts")}
+    settings: dict[str, Any] = {name: patterns_of(chosen[name]) for name in ("cuts", "sender_cuts", "receiver_cuts")}
     try:
         return plans.matrix(sender, receiver, data=data, controls=(), **settings)
     except ShapeError as error:
         raise ShapeError(f"{error}; choose other cuts with --cuts") from error
-
-
-def _patterns(text: str | None) -> tuple[str, ...] | None:
-    return None if text is None else tuple(pattern.strip() for pattern in text.split(","))
 
 
 def _subject(networks: list[Any], data: Any, command: str) -> Any:

@@ -100,9 +100,7 @@ def recipe_named(text: str, epochs: int | None = None, batch: int | None = None,
     Raises ``SutureError`` for any other name, and for settings below what training needs.
     """
     _check_name("recipe", "recipes", text, RECIPES)
-    for name, value in (("epochs", epochs), ("batch", batch)):
-        if value is not None and value < 1:
-            raise SutureError(f"--{name} {value}: give at least 1")
+    check_least({"epochs": epochs, "batch": batch}, epochs=1, batch=1)
     if lr is not None and not 0 < lr < float("inf"):
         raise SutureError(f"--lr {lr:g}: give a learning rate above 0")
     recipe = RECIPES[text]
@@ -305,6 +303,13 @@ def runner_named(text: str, workers: int | None = None, ram: str | None = None, 
     if others:
         raise SutureError(f"--on {text} takes no {', '.join(others)}, which is for this machine; leave it out")
     return Ray(address=address or None)
+
+
+def check_least(chosen: Any, **least: int) -> None:
+    """Raise ``SutureError`` where a number that was given by an option is less than it may be."""
+    for name, low in least.items():
+        if chosen[name] is not None and chosen[name] < low:
+            raise SutureError(f"--{name.replace('_', '-')} {chosen[name]}: give at least {low}")
 
 
 def _called(kind: str, text: str, known: Mapping[str, Any]) -> Any:

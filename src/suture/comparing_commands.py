@@ -13,12 +13,12 @@ from suture.measuring_commands import (
     asked_words,
     folder_of,
     measured_table,
-    models_named,
     patterns_of,
     prepared_for,
     settings_of,
     store_to_write,
 )
+from suture.named_models import models_named
 from suture.output import say
 
 SIMILARITIES, COMPLEXITY = "similarities.parquet", "complexity.parquet"

@@ -3,21 +3,19 @@
 from jsonargparse import Namespace
 
 from suture import output
-from suture.errors import SutureError
 from suture.output import say
 
 
 def data(chosen: Namespace, command: str) -> int:
     """Count the samples of every class in every role, and draw some where a folder is named; the exit code."""
-    from suture.choices import variants_named
+    from suture.choices import check_least, variants_named
     from suture.data import load_data
     from suture.data.variants import vary
     from suture.report.networks import labels_table
     from suture.report.pictures import draw_samples, label_statistics
     from suture.store_files import folder_to_write, writing_to
 
-    if chosen.size is not None and chosen.size < 1:
-        raise SutureError(f"--size {chosen.size}: give at least 1")
+    check_least(chosen, size=1)
     variants = variants_named(chosen.variant)
     found = vary(load_data(chosen.source, size=chosen.size), *variants)
     files = []

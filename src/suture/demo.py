@@ -6,7 +6,7 @@ from pathlib import Path
 import pandas as pd
 
 from suture.controls import DEFAULT
-from suture.data import load_data
+from suture.data import Data, load_data
 from suture.fits import TaskLoss
 from suture.network import Network
 from suture.plans import curve
@@ -18,6 +18,16 @@ from suture.zoo.training import train
 
 WIDTH = 8
 FIT = TaskLoss(steps=90, check=30)  # shorter than the default, for small networks and a demo of under a minute
+
+
+def two_networks(data: Data, say: Callable[[str], None]) -> list[Network]:
+    """Train two small networks, A and B, on the digits to fit, from two seeds."""
+    networks = []
+    for name, seed in (("A", 0), ("B", 1)):
+        say(f"training {name}, a small convolutional network, on {len(data.fit):,} digits from seed {seed}")
+        model = train(lambda: convnet(WIDTH), data.fit, DIGITS, seed)
+        networks.append(Network(model, example=data.example, name=name))
+    return networks
 
 
 def demo(
@@ -34,11 +44,7 @@ def demo(
     ``on``, ``retry`` and ``command`` are those of ``run``.
     """
     data = load_data("digits")
-    networks = []
-    for name, seed in (("A", 0), ("B", 1)):
-        say(f"training {name}, a small convolutional network, on {len(data.fit):,} digits from seed {seed}")
-        model = train(lambda: convnet(WIDTH), data.fit, DIGITS, seed)
-        networks.append(Network(model, example=data.example, name=name))
+    networks = two_networks(data, say)
     say(f"stitching A → B at each of {len(networks[0].cuts)} cuts, with {len(DEFAULT)} controls")
     return run(
         curve(*networks, data=data, fit=FIT), store=folder, progress=progress, on=on, retry=retry, command=command

@@ -8,6 +8,7 @@ from jsonargparse import Namespace
 
 from suture import output
 from suture.errors import ShapeError, SutureError
+from suture.named_models import models_named
 from suture.output import say
 
 
@@ -131,11 +132,9 @@ def patterns_of(text: str | None) -> tuple[str, ...] | None:
 
 def settings_of(chosen: Namespace) -> dict[str, Any]:
     """How to measure: what a plan takes beside networks, cuts and data. Wrong numbers are refused first."""
-    from suture.choices import controls_named, fit_named, stitch_named, variants_named
+    from suture.choices import check_least, controls_named, fit_named, stitch_named, variants_named
 
-    for name, least in (("seeds", 1), ("fit_samples", 2), ("score_samples", 2), ("size", 1)):
-        if chosen[name] is not None and chosen[name] < least:
-            raise SutureError(f"--{name.replace('_', '-')} {chosen[name]}: give at least {least}")
+    check_least(chosen, seeds=1, fit_samples=2, score_samples=2, size=1)
     _runner(chosen)
     variants_named(chosen.variant)
     return {
@@ -189,25 +188,6 @@ def _at_cuts(at: str | None, sender: Any, receiver: Any, **settings: Any) -> Any
             raise SutureError(f"--at leads to the receiver's cut '{seam[0].receiver_cut}' twice; a curve has it once")
         plan += seam
     return plan
-
-
-def models_named(given: list[str]) -> list[Any]:
-    """The models of the strings (one, where they are equal), with their names; a random network is said to be one."""
-    import torch
-
-    from suture.seeds import derive_seed
-    from suture.zoo.loading import is_random, load_model, names_apart
-
-    texts = list(dict.fromkeys(given))
-    roles = ("sender", "receiver", *range(2, len(texts)))
-    models = []
-    for role, text, name in zip(roles, texts, names_apart(texts), strict=False):
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(derive_seed("random network", role))
-            models.append(load_model(text, name=name))
-        if is_random(text):
-            say(f"suture: {text} names no weights, so it is a random network; give trained weights after an @")
-    return models
 
 
 # --- what is done with it ---------------------------------------------------------------------------------------------

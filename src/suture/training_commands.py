@@ -55,13 +55,12 @@ def train(chosen: Namespace, command: str) -> int:
 
 def _base(chosen: Namespace, folder: Path) -> tuple[Any, Any]:
     """The network to be trained, and its data. Raises ``SutureError`` where anything is wrong, before data are read."""
-    from suture.choices import device_named, recipe_named, variants_named
+    from suture.choices import check_least, device_named, recipe_named, variants_named
     from suture.data import load_data
     from suture.data.variants import vary
     from suture.zoo.bases import BaseModel
 
-    if chosen.size is not None and chosen.size < 1:
-        raise SutureError(f"--size {chosen.size}: give at least 1")
+    check_least(chosen, size=1)
     recipe = recipe_named(chosen.recipe, chosen.epochs, chosen.batch, chosen.lr)
     variants, device = variants_named(chosen.variant), device_named(chosen.device)
     _check_source(chosen.network)

@@ -44,10 +44,10 @@ def _recipes(chosen: Namespace, command: str) -> int:
 
 
 def _plan(chosen: Namespace, command: str) -> int:
+    from suture.choices import check_least
     from suture.report import ledgers
 
-    if chosen.workers < 1:
-        raise SutureError(f"--workers {chosen.workers}: give at least 1")
+    check_least(chosen, workers=1)
     entries = _chosen(chosen.only)
     if chosen.json:
         output.show_json(ledgers.record(entries, chosen.workers))

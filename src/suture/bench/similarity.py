@@ -14,22 +14,20 @@ from torch import Tensor
 
 from suture.activations import Activations, Need
 from suture.bench.pairwise import Comparison, compare, each_shape
+from suture.choices import check_least
 from suture.cuts import Cut
 from suture.data import Data, load_data
-from suture.demo import WIDTH
+from suture.demo import two_networks
 from suture.errors import CutError, OutputError, SutureError
+from suture.named_models import models_named
 from suture.network import Network
 from suture.output import say, show, show_json
 from suture.parsers import MODEL, add_json
 from suture.processor import processor
 from suture.runners.progress import shown
-from suture.seeds import derive_seed, one_thread
+from suture.seeds import one_thread
 from suture.sizes import in_words, physical_memory
 from suture.writing import whole
-from suture.zoo import convnet
-from suture.zoo.loading import is_random, load_model, names_apart
-from suture.zoo.recipes import DIGITS
-from suture.zoo.training import train
 
 SAMPLES = 2000  #: images that layers are compared on where no number is given, or all that there are
 _ROOM = 0.7  #: of the memory that activations may take
@@ -111,9 +109,7 @@ def _checked(chosen: Namespace) -> Path | None:
         raise SutureError("missing --data: say on which images layers are compared, such as --data cifar10")
     if not chosen.networks and (chosen.data not in (None, "digits") or chosen.size is not None):
         raise SutureError("the small networks are for digits as they are: give two networks for other data or sizes")
-    for name, least in (("samples", 2), ("repeats", 1), ("size", 1)):
-        if chosen[name] is not None and chosen[name] < least:
-            raise SutureError(f"--{name} {chosen[name]}: give at least {least}")
+    check_least(chosen, samples=2, repeats=1, size=1)
     if chosen.out is None:
         return None
     file = Path(chosen.out).expanduser()
@@ -136,17 +132,9 @@ def _limited(data: Data, samples: int | None) -> Data:
 def _networks(texts: Sequence[str], data: Data) -> list[Network]:
     """The two networks that texts name, or the demonstration's, trained here."""
     if not texts:
-        say("training two small convolutional networks on digits")
-        models = [train(lambda: convnet(WIDTH), data.fit, DIGITS, seed) for seed in (0, 1)]
-        return [Network(model, example=data.example, name=name) for model, name in zip(models, "AB", strict=True)]
-    networks, different = {}, list(dict.fromkeys(texts))
-    for role, text, name in zip(("sender", "receiver"), different, names_apart(different), strict=False):
-        if is_random(text):
-            say(f"suture: {text} names no weights, so it is a random network; give trained weights after an @")
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(derive_seed("random network", role))
-            networks[text] = load_model(text, name=name).network(data.example)
-    return [networks[text] for text in texts]
+        return two_networks(data, say)
+    networks = [model.network(data.example) for model in models_named(texts)]
+    return [networks[0], networks[-1]]
 
 
 def _cuts(network: Network, patterns: str | None) -> list[Cut]:
