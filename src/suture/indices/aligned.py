@@ -16,30 +16,14 @@ from typing import ClassVar
 
 import torch
 
-from suture.indices.bases import Basis, basis, cross
-from suture.indices.index import RIGID, PreparedIndex, Transforms
-from suture.indices.matrices import Layer
+from suture.indices.bases import Basis, OfBases, cross
 
 
 @dataclass(frozen=True)
-class Procrustes(PreparedIndex[Basis]):
+class Procrustes(OfBases):
     """How far a rotation takes one layer to the other, in [0, 1]."""
 
     called: ClassVar[str] = "procrustes"
-
-    @property
-    def invariances(self) -> Transforms:
-        """Rigid motions and isotropic scaling."""
-        return RIGID
-
-    @property
-    def bounds(self) -> tuple[float, float]:
-        """0 and 1."""
-        return 0.0, 1.0
-
-    def prepare(self, layer: Layer) -> Basis:
-        """Its directions."""
-        return basis(layer)
 
     def between(self, x: Basis, y: Basis) -> float:
         """The nuclear norm of XᵀY, both of length 1."""
@@ -54,7 +38,7 @@ class Procrustes(PreparedIndex[Basis]):
 
 
 @dataclass(frozen=True)
-class ProcrustesAngle(PreparedIndex[Basis]):
+class ProcrustesAngle(OfBases):
     """The angle that a rotation leaves between two layers, a distance in [0, π/2].
 
     The arc cosine of the similarity, so the angle of a layer to itself is 0 but for 10⁻⁷.
@@ -64,18 +48,9 @@ class ProcrustesAngle(PreparedIndex[Basis]):
     distance: ClassVar[bool] = True
 
     @property
-    def invariances(self) -> Transforms:
-        """Rigid motions and isotropic scaling."""
-        return RIGID
-
-    @property
     def bounds(self) -> tuple[float, float]:
         """0 and a right angle."""
         return 0.0, pi / 2
-
-    def prepare(self, layer: Layer) -> Basis:
-        """Its directions."""
-        return basis(layer)
 
     def between(self, x: Basis, y: Basis) -> float:
         """The arc cosine of the similarity, in radians."""
@@ -83,7 +58,7 @@ class ProcrustesAngle(PreparedIndex[Basis]):
 
 
 @dataclass(frozen=True)
-class LinearRegression(PreparedIndex[Basis]):
+class LinearRegression(OfBases):
     """R² of the second layer fitted linearly from the first, in [0, 1].
 
     Of the first layer no invertible linear map changes it; of the second, rigid motions and scaling do not.
@@ -91,20 +66,6 @@ class LinearRegression(PreparedIndex[Basis]):
 
     called: ClassVar[str] = "linear_regression"
     symmetric: ClassVar[bool] = False
-
-    @property
-    def invariances(self) -> Transforms:
-        """Rigid motions and isotropic scaling, of either layer."""
-        return RIGID
-
-    @property
-    def bounds(self) -> tuple[float, float]:
-        """0 and 1."""
-        return 0.0, 1.0
-
-    def prepare(self, layer: Layer) -> Basis:
-        """Its directions."""
-        return basis(layer)
 
     def between(self, x: Basis, y: Basis) -> float:
         """The share of the second layer's variance within the span of the first."""

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from suture.indices.grams import gram
+from suture.indices.index import RIGID, PreparedIndex, Transforms
 from suture.indices.matrices import Layer
 
 _SMALLEST = 1e-10
@@ -61,6 +62,27 @@ class Basis:
         directions = (self.left @ mixed).T
         sums = [(directions @ columns).abs().sum(1) for columns in self.layer.centred_columns(torch.float64)]
         return torch.stack(sums).sum(0)
+
+
+class OfBases(PreparedIndex[Basis]):
+    """An index of the directions of two layers, from 0 to 1, that rigid motions and scaling do not change.
+
+    One that differs in any of this says so itself.
+    """
+
+    @property
+    def invariances(self) -> Transforms:
+        """Rigid motions and isotropic scaling, of either layer."""
+        return RIGID
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """0 and 1."""
+        return 0.0, 1.0
+
+    def prepare(self, layer: Layer) -> Basis:
+        """Its directions."""
+        return basis(layer)
 
 
 def basis(layer: Layer) -> Basis:

@@ -24,15 +24,15 @@ import torch
 from torch import Tensor
 
 from suture.errors import DataError
-from suture.indices.bases import Basis, basis, cross
-from suture.indices.index import RIGID, PreparedIndex, Transforms
+from suture.indices.bases import Basis, OfBases, basis, cross
+from suture.indices.index import RIGID, Transforms
 from suture.indices.matrices import Layer
 
 _ALL: Transforms = RIGID | {"stretching", "linear"}
 
 
 @dataclass(frozen=True)
-class MeanCCA(PreparedIndex[Basis]):
+class MeanCCA(OfBases):
     """The mean canonical correlation, in [0, 1]; 1 wherever a layer spans all that can vary over the samples."""
 
     called: ClassVar[str] = "mean_cca"
@@ -42,22 +42,13 @@ class MeanCCA(PreparedIndex[Basis]):
         """Every invertible linear map, and shifts."""
         return _ALL
 
-    @property
-    def bounds(self) -> tuple[float, float]:
-        """0 and 1."""
-        return 0.0, 1.0
-
-    def prepare(self, layer: Layer) -> Basis:
-        """Its directions."""
-        return basis(layer)
-
     def between(self, x: Basis, y: Basis) -> float:
         """The mean cosine."""
         return _mean(x, y)
 
 
 @dataclass(frozen=True)
-class SVCCA(PreparedIndex[Basis]):
+class SVCCA(OfBases):
     """The mean canonical correlation of the largest directions, in [0, 1]; ``variance`` is the share they hold."""
 
     called: ClassVar[str] = "svcca"
@@ -67,16 +58,6 @@ class SVCCA(PreparedIndex[Basis]):
     def __post_init__(self) -> None:
         if not 0 < self.variance <= 1:
             raise DataError(f"variance={self.variance}: give the share of the variance to keep, above 0 and at most 1")
-
-    @property
-    def invariances(self) -> Transforms:
-        """Rigid motions and isotropic scaling."""
-        return RIGID
-
-    @property
-    def bounds(self) -> tuple[float, float]:
-        """0 and 1."""
-        return 0.0, 1.0
 
     def prepare(self, layer: Layer) -> Basis:
         """The fewest of its directions that hold as much variance."""
@@ -90,7 +71,7 @@ class SVCCA(PreparedIndex[Basis]):
 
 
 @dataclass(frozen=True)
-class PWCCA(PreparedIndex[Basis]):
+class PWCCA(OfBases):
     """The mean canonical correlation, weighted by what the directions carry, in [0, 1]."""
 
     called: ClassVar[str] = "pwcca"
@@ -100,15 +81,6 @@ class PWCCA(PreparedIndex[Basis]):
     def invariances(self) -> Transforms:
         """The order of features, one scale for all, and shifts."""
         return frozenset({"permutation", "scaling", "translation"})
-
-    @property
-    def bounds(self) -> tuple[float, float]:
-        """0 and 1."""
-        return 0.0, 1.0
-
-    def prepare(self, layer: Layer) -> Basis:
-        """Its directions."""
-        return basis(layer)
 
     def between(self, x: Basis, y: Basis) -> float:
         """The weighted mean cosine."""
