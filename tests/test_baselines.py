@@ -221,6 +221,71 @@ def test_they_train_as_a_plain_loop_trains_them():
     assert not torch.equal(moved, base.sender._model.norm.running_mean)
 
 
+class Told(nn.BatchNorm2d):
+    """A BatchNorm that hands its mode on, as timm's does: a tracer goes through it."""
+
+    def forward(self, x):
+        told = {"training": self.training, "momentum": self.momentum or 0.0, "eps": self.eps}
+        return nn.functional.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, **told)
+
+
+class Fixed(Told):
+    """One that is frozen on purpose: nothing in it is a parameter."""
+
+    def __init__(self, channels):
+        super().__init__(channels, affine=False)
+        self.register_buffer("scale", torch.full((channels,), 0.5))
+
+    def forward(self, x):
+        return nn.functional.batch_norm(x, self.running_mean, self.running_var, self.scale, None, False)
+
+
+class Moded(nn.Module):
+    """Layers that are told their mode in every way."""
+
+    def __init__(self, norm=Told, by_number=False):
+        super().__init__()
+        self.conv, self.norm, self.fixed = nn.Conv2d(1, 4, 3), norm(4), Fixed(4)
+        self.plain, self.head, self.by_number = nn.BatchNorm2d(4), nn.Linear(4 * 36, 10), by_number
+
+    def forward(self, x):
+        if self.by_number and x.shape[2] != 8:  # a tracer of modules cannot follow it, since it looks at a number
+            raise ValueError
+        x = torch.relu(self.norm(self.conv(x)))
+        x = nn.functional.dropout(x, 0.25, self.training)
+        x = torch.dropout(self.plain(self.fixed(x)), p=0.25, train=self.training)
+        return self.head(x.flatten(1))
+
+
+def in_training(module, x):
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return module.train()(x)
+
+
+@pytest.mark.parametrize("by_number", [False, True], ids=["torch.fx", "torch.export"])
+def test_what_hands_its_mode_on_trains_in_training_mode(by_number):
+    model = seeded(lambda: Moded(by_number=by_number))
+    network = Network(model, example=few_digits().example)
+    assert network.backend == ("torch.export" if by_number else "torch.fx")
+    first = network.cuts.names[0]
+    layers = Layers(network, first).build(network.cuts.find(first).shape, (10,))
+    x = few_digits().fit.images[:64].float()
+    given, tail = model.conv(x), copy.deepcopy(model).train()
+    assert torch.equal(layers.eval()(given), network(x))
+    ours, theirs = in_training(layers, given), in_training(tail, x)
+    torch.testing.assert_close(ours, theirs)
+    assert not torch.allclose(ours, network(x), atol=1e-2)
+    torch.testing.assert_close(layers.eval()(given), tail.eval()(x))
+    assert not torch.allclose(layers(given), network(x), atol=1e-2)
+
+
+def test_a_batchnorm_over_all_batches_cannot_train_once_it_is_traced():
+    model = seeded(lambda: Moded(norm=partial(Told, momentum=None)))
+    with pytest.raises(CutError, match=r"cannot train: it is a BatchNorm over all batches \(momentum=None\)"):
+        Layers(Network(model, example=few_digits().example), "conv")
+
+
 def test_after_the_last_cut_they_are_a_probe():
     """One linear layer: from the same start the same steps."""
     base = trial("relu_2")  # the vector that the head reads

@@ -20,7 +20,7 @@ SOURCE = ROOT / "src" / "suture"
 LAYERS = {
     "definition": "lazily errors checking processor seeds identities spelling writing sizes preprocess cuts graph "
     "pieces tracing costs freezing untrained network stitches.base stitches.positionwise "
-    "stitches.constrained stitches.regridded stitches.flattened stitches.probes stitches.layers "
+    "stitches.constrained stitches.regridded stitches.flattened stitches.probes stitches.modes stitches.layers "
     "stitches.choice stitches folding.joint folding.layers folding.passing folding.rows folding.melting "
     "folding.folds folding lean saving stitched",
     "evidence": "data.checks data.decode data.samples data.variants.base data.variants.parts data.variants.labels "

@@ -6,13 +6,13 @@ layers stay frozen, they are "freeze training" (appendix B.4).
 
 A copy of the layers trains; the network itself stays frozen. The copy trains as networks do: in training mode, so that
 BatchNorms use and gather the statistics of the batches, and dropout drops, and it is scored in evaluation mode. What is
-frozen before and after it stays in evaluation mode. A network that ``torch.export`` cut has its mode in its graphs: its
-copy trains in evaluation mode, with the BatchNorm statistics that it has. So does what reads a mode itself, as
-``F.dropout(x, training=self.training)``: its trace has it in evaluation mode, and it drops nothing.
+frozen before and after it stays in evaluation mode. What reads a mode itself and hands it on, as
+``F.batch_norm(…, training=self.training)``, does so in the copy, too (see ``modes``), whatever traced it. What only
+branches on its mode, in Python, was traced as it is in evaluation mode, and trains so.
 """
 
 import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, cast, final
 
 import torch
@@ -23,6 +23,7 @@ from suture.errors import CutError
 from suture.network import Frozen, Network
 from suture.pieces import Piece
 from suture.stitches.base import Shape, Stitch
+from suture.stitches.modes import check_mode, follow_mode
 from suture.tracing import FunctionStage
 
 
@@ -40,6 +41,7 @@ class Layers(Stitch):
     after: str
     upto: str = OUTPUT
     seed: int | None = None
+    version: int = field(default=2, init=False, repr=False)  #: of how they train, and a part of every key
     joins: ClassVar[str] = "the shape of the one cut of its network to that of the other"
     suggested: ClassVar[bool] = False
 
@@ -55,6 +57,7 @@ class Layers(Stitch):
                     f"the layers of {self.network.name} after '{start.name}' cannot train: a stage is a method of the "
                     "model; make it a module of the model"
                 )
+            check_mode(cast(Piece, piece).body)
 
     @property
     def ends(self) -> tuple[Cut, Cut]:
@@ -91,6 +94,8 @@ class Training(nn.Module):
     def __init__(self, pieces: list[nn.Module]) -> None:
         super().__init__()
         self.pieces = nn.ModuleList(pieces)
+        for piece in pieces:
+            follow_mode(cast(Piece, piece).body)
         for parameter in self.parameters():
             parameter.requires_grad_(parameter.is_floating_point())
 
