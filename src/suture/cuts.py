@@ -25,7 +25,7 @@ class Cut:
     name: str
     index: int  #: position from the input, 1 … ``of``; one more for ``OUTPUT``
     of: int  #: number of cuts of the network
-    shape: tuple[int, ...]  #: of the tensor, without the batch
+    shape: tuple[int, ...]  #: of the tensor, without the batch: maps (C, H, W), tokens (T, D), a vector (D,)
     parameters: int  #: number of parameters up to here
     flops: int  #: of one image up to here; products and convolutions only, a multiply-add counts two
     aliases: tuple[str, ...] = ()  #: other names of the same tensor

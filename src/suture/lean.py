@@ -24,7 +24,7 @@ from suture.network import Network
 _ADD = {"add", "iadd", "add_"}
 _RELU = {"relu", "relu_", "ReLU"}
 _HEAD = {
-    *("flatten", "dropout", "mean", "squeeze", "adaptive_avg_pool2d", "avg_pool2d"),
+    *("flatten", "dropout", "mean", "squeeze", "unsqueeze", "permute", "adaptive_avg_pool2d", "avg_pool2d"),
     *("Flatten", "Dropout", "AdaptiveAvgPool2d", "AvgPool2d", "Identity", "FastAdaptiveAvgPool", "Linear", "linear"),
 }  #: what is left in float32 at the end
 

@@ -2,7 +2,7 @@
 
 Bits depend on more than values: on the type of a tensor and on how its dimensions lie in memory. A piece therefore
 brings what it is given, which may come from a store or a stitch, to what the tensor is in the network itself. And it
-works on a copy wherever it would write to its input.
+works on a copy wherever it would write to its input. What passes has its features where its shape says (``layouts``).
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from suture.graph import GraphError
+from suture.layouts import as_shaped
 
 
 class Piece(nn.Module):
@@ -73,7 +74,7 @@ def exact_pieces(bodies: Sequence[nn.Module], probes: Sequence[Tensor], wanted: 
     Raises ``GraphError`` where the chain does not give the output bit for bit, or what passes is no batch of numbers.
     """
     with torch.no_grad():
-        pieces = _protected(bodies, probes[1])
+        pieces = _protected(as_shaped(bodies, probes[1]), probes[1])
         for probe, want in zip(probes, wanted, strict=True):
             if not same_bits(_run(pieces, probe), want):
                 raise GraphError("split here, the model does not give its own output bit for bit")

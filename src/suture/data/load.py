@@ -150,7 +150,10 @@ def _labels(name: str, values: Array | None) -> Tensor:
         raise DataError(f"{name!r} is data without labels; pass one class index for each image, (N,) integers")
     labels = _own(f"labels of {name!r}", values)
     if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
-        raise DataError(f"labels of {name!r} have dtype {labels.dtype}; they must be integers, class indices")
+        raise DataError(
+            f"labels of {name!r} have dtype {labels.dtype}; they must be integers, class indices; "
+            "regression and several labels an image are not supported"
+        )
     return labels.long()
 
 

@@ -15,6 +15,7 @@ from torch import Tensor, fx, nn
 from suture.cuts import Cut
 from suture.errors import FoldError
 from suture.graph import operation
+from suture.layouts import ENTERS, LEAVES, own_shape
 from suture.network import Frozen, Network
 from suture.pieces import Piece
 from suture.preprocess import Prepare, Preprocess, as_floats
@@ -184,16 +185,21 @@ class _Builder:
         for i, piece in enumerate(pieces):
             cut = cuts[i] if i < len(cuts) else None
             if isinstance(piece.body, fx.GraphModule):
-                x = self._graph(x, piece.body, side)
+                x = self._graph(x, piece.body, side, first=i == 0)
             else:
                 x = self._stages(x, piece.body, side, cut.name if cut else "output")
             if cut is not None:
                 self.shapes[x], self.names[x] = cut.shape, cut.name
         return x
 
-    def _graph(self, x: fx.Node, body: fx.GraphModule, side: str) -> fx.Node:
+    def _graph(self, x: fx.Node, body: fx.GraphModule, side: str, first: bool) -> fx.Node:
         copies: dict[fx.Node, Any] = {}
+        if not first and LEAVES in x.meta:
+            x = self._own(x)
+            copies |= {node: x for node in body.graph.nodes if ENTERS in node.meta}
         for node in body.graph.nodes:
+            if node in copies:
+                continue
             if node.op == "placeholder":
                 copies[node] = x
             elif node.op != "output":
@@ -204,6 +210,14 @@ class _Builder:
         end = next(node for node in body.graph.nodes if node.op == "output")
         result: fx.Node = copies[end.args[0]]
         return result
+
+    def _own(self, x: fx.Node) -> fx.Node:
+        """The tensor at a cut inside a chain as it is in its network, before it was given the layout of its shape."""
+        own = x.args[0]
+        assert isinstance(own, fx.Node)
+        self.shapes[own], self.names[own] = own_shape(self.shapes.pop(x), str(x.target)), self.names.pop(x)
+        self.graph.erase_node(x)
+        return own
 
     def _stages(self, x: fx.Node, body: nn.Module, side: str, name: str) -> fx.Node:
         for path, module in _unrolled(body, name):

@@ -50,7 +50,9 @@ Every claim is one quantity with one threshold, and a program decides it.
 - A **report** has no threshold and no verdict; its figure is shown.
 - An experiment has the verdict of its worst claim: not reproduced before undecided before reproduced.
 - Pairs go round in a circle of seeds, so a network is in two of them, and pairs are not wholly independent: intervals
-  may be somewhat too narrow. Intervals of accuracies and shares are not cut at 0 and 100 %, those of correlations are
+  may be somewhat too narrow. Networks of one name and seed were trained more than once, on processors that round
+  otherwise: within an experiment they are the same, between two they may differ, by up to 0.7 pp by themselves.
+  Intervals of accuracies and shares are not cut at 0 and 100 %, those of correlations are
   at −1 and 1.
 
 The *penalty* is the stitched network's test error minus the receiver's own, in percentage points (pp), so positive is
@@ -79,6 +81,7 @@ def page(
         "## In short",
         _short(studies, decided),
         _took(results, networks),
+        _versions(results),
     ]
     for paper, title in TITLES.items():
         own = [study for study in studies if study.paper == paper]
@@ -167,6 +170,23 @@ def _took(results: Results, networks: pd.DataFrame | None) -> str:
         ]
         said += f" {len(own)} networks were trained: {' and '.join(kinds)}."
     return said
+
+
+def _versions(results: Results) -> str:
+    """By which versions of the measuring code it was all measured; nothing where there was one."""
+    by: dict[int, list[str]] = {}
+    for name, made in results.items():
+        if made is not None:
+            by.setdefault(made.card["version"], []).append(name)
+    if len(by) < 2:
+        return ""
+    newest = max(by)
+    older = {version: names for version, names in sorted(by.items()) if version != newest}
+    said = ", ".join(f"{len(names)} by version {version}" for version, names in older.items())
+    return (
+        f"Of the experiments, {said} of the measuring code, and {', '.join(sorted(by[newest]))} by version {newest}; "
+        "what a version changed is in [the page on fits](fits.md#versions)."
+    )
 
 
 # --- a paper on the page of all ---------------------------------------------------------------------------------------

@@ -36,8 +36,7 @@ class Identity(Stitch):
 class Linear(AffineStitch):
     """A linear map of the last dimension with a bias: vectors, or every token or pixel by the same map.
 
-    Maps whose features come last, ``(H, W, D)`` as in Swin, cannot be told from ``(C, H, W)`` by their shape; name this
-    family for them. bansal2021, appendix A (ViT: token-wise 768 → 768); oxford2025 (between fully connected layers).
+    bansal2021, appendix A (ViT: token-wise 768 → 768); oxford2025 (between fully connected layers).
     """
 
     joins: ClassVar[str] = "vectors (D,) to vectors, and tokens (T, D) or maps (H, W, D) to as many"

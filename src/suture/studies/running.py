@@ -174,6 +174,7 @@ def _card(study: Study, scale: Scale, tables: Tables, store: Store, bases: tuple
     return {
         "study": study.id,
         "scale": scale.name,
+        "version": VERSION,
         "tables": list(tables),
         "trials": 0 if once is None else len(once),
         "failed": 0 if once is None else int((once["status"] == "failed").sum()),

@@ -187,7 +187,7 @@ STUDIES: tuple[Study, ...] = (
         _measures(DIGITS, ("narrow stitches", claims.NARROW), ("the stitch of high capacity", claims.WIDE)),
         (
             "measured on the first 10,000 test images at most; the batches of the gradient norm are of 4",
-            "noise and perturbations have ε = 1e-3; one draw of noise is for all images, not for each batch",
+            "noise has ε = 1e-3, one draw for all images, not for each batch; the largest sharpness has ε = 0.05",
             "the gradient norm of the whole loss and the largest sharpness (equation 3) stand beside them",
         ),
         ("1,000 test images", "the default fit alone"),
