@@ -23,7 +23,7 @@ import suture
 from suture.activations import Activations
 from suture.plans import seam
 from suture.report import figures
-from suture.seeds import one_thread
+from suture.seeds import undisturbed
 
 EPOCHS, BATCH = 5, 128
 
@@ -62,7 +62,7 @@ def interleaved(a: suture.Network, b: suture.Network, data: suture.Data, kept: P
     for cut in a.cuts.names:
         if cut in [row["cut"] for row in rows]:
             continue
-        with one_thread():
+        with undisturbed():
             begun = time.process_time()
             plain = plain_loop(a, b, cut, data)
             middle = time.process_time()

@@ -30,7 +30,7 @@ import suture
 from suture import Network, indices
 from suture.activations import Activations
 from suture.compare import compare
-from suture.seeds import one_thread
+from suture.seeds import undisturbed
 from suture.sizes import physical_memory
 
 SIZES = [(60, 12, 9), (60, 9, 12), (90, 30, 6), (40, 15, 15), (300, 40, 64), (200, 20, 1)]
@@ -66,7 +66,7 @@ def seconds(a: Network, b: Network, data: suture.Data, samples: int, cuts: Seque
     spent = {"activations and linear_cka": time.process_time() - used}
     print(f"{len(table)} pairs of cuts, {samples} images of {data.score.name}", flush=True)
     for name, by in {**{name: [index] for name, index in indices.READY.items()}, "all": None}.items():
-        with one_thread():
+        with undisturbed():
             used = time.process_time()
             compare(a, b, by=by if by is not None else list(indices.READY.values()), **common)
             spent[name] = time.process_time() - used

@@ -36,7 +36,7 @@ from suture.bench.peaks import measure_peaks
 from suture.cuts import Cut
 from suture.fits import fast
 from suture.forecasts.expenses import Expenses
-from suture.seeds import one_thread
+from suture.seeds import undisturbed
 from suture.stitches import stitch_for
 from suture.trial import COMPARED
 
@@ -290,7 +290,7 @@ def main() -> None:
     parser.add_argument("--forecast", action="store_true")
     given = parser.parse_args()
     shop = Workshop(given.data, given.zoo)
-    with one_thread():
+    with undisturbed():
         of_matrix(given.folder, shop)
         networks = [shop.untrained(shape, RATES[-1]) for shape in SHAPES]
         of_hernandez(given.folder, shop, networks)

@@ -43,7 +43,7 @@ from suture.bench.spending import spending
 from suture.fits import Fast, fast, suffixes
 from suture.plans import seam
 from suture.report import figures
-from suture.seeds import one_thread
+from suture.seeds import undisturbed
 from suture.trial import Trial
 
 BLOCKS = tuple(f"layer{stage}.{block}" for stage in (1, 2, 3, 4) for block in (0, 1))
@@ -338,7 +338,7 @@ def main() -> None:
     parser.add_argument("--shared", type=int, default=1, help="repeats in which shared work is measured, too")
     given = parser.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)
-    with one_thread():
+    with undisturbed():
         measure_all(given, Workshop(given.data, given.zoo))
     for axis, places, lines in panels(given.folder):
         for what, values in lines.items():

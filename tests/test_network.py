@@ -21,7 +21,7 @@ from torch.nn.utils import parametrizations, prune
 
 from models import Small, images, made_of, scrambled, seeded, small, split_everywhere
 from suture import Network, Preprocess, Stitched
-from suture.errors import DataError, NetworkError
+from suture.errors import DataError, NetworkError, TracingError
 
 
 def network(model, **arguments):
@@ -769,3 +769,14 @@ def test_images_of_another_floating_type_are_refused():
     said = r"images of doubles are torch.float64 and become torch.float64 by .* of mine, .* torch.float32"
     with pytest.raises(DataError, match=said):
         made.check_images(images(2, 8).double(), "doubles")
+
+
+def test_a_model_without_values_is_refused():
+    with pytest.raises(NetworkError, match="is on the meta device, without values; load the weights first"):
+        Network(small().to("meta"), example=images(3, 8))
+
+
+def test_an_input_that_is_no_floats_is_called_the_input():
+    model = nn.Sequential(nn.Embedding(10, 4), nn.Flatten(), nn.Linear(4 * 64, 3))
+    with pytest.raises(TracingError, match="its input does not hold floating-point numbers"):
+        Network(model, example=images(3, 8, channels=1), preprocess=lambda x: (9 * x).long().flatten(1))

@@ -616,3 +616,76 @@ def test_outputs_that_are_not_finite_name_the_seam():
 def test_the_control_is_part_of_where():
     assert controls.itself(trial()).where == "B → B at hidden (itself)"
     assert trial("hidden", receiver_cut="relu_2").where == "A → B at hidden → relu_2"
+
+
+# --- what the program around has set, and what users make -------------------------------------------------------------
+
+
+def test_what_the_program_around_has_set_changes_no_bit():
+    t = trial("conv")
+    plain = measure(t)
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        wide = measure(t)
+    finally:
+        torch.set_default_dtype(before)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        cast = measure(t)
+        assert torch.is_autocast_enabled("cpu")
+    for other in (wide, cast):
+        assert other.scores == plain.scores
+        assert other.representation_error == plain.representation_error
+        pairs = zip(other.stitch.state_dict().values(), plain.stitch.state_dict().values(), strict=True)
+        assert all(torch.equal(a, b) and a.dtype == b.dtype for a, b in pairs)
+
+
+@dataclass(frozen=True)
+class Narrow(Stitch):
+    """A family that makes one channel too few."""
+
+    joins: ClassVar[str] = "maps"
+
+    def accepts(self, sender, receiver):
+        return len(sender) == len(receiver) == 3
+
+    def build(self, sender, receiver):
+        return nn.Conv2d(sender[0], receiver[0] - 1, 1)
+
+
+def test_a_family_of_ones_own_that_makes_another_shape_is_named():
+    with pytest.raises(ShapeError, match=r"stitch of Narrow\(\) gives the shape .*, where the receiver's cut takes"):
+        measure(trial("conv", stitch=Narrow()))
+
+
+@dataclass(frozen=True)
+class Odd(Score):
+    """A score that gives what it is told to."""
+
+    gives: str
+    unit: str = "fraction"
+    name: ClassVar[str] = "odd"
+    higher_is_better: ClassVar[bool] = True
+
+    def per_sample(self, logits, labels):
+        ones = torch.ones(len(labels), dtype=torch.float64)
+        return {"ten": 10 * ones, "nan": torch.nan * ones, "one": ones.mean(), "ones": ones}[self.gives]
+
+
+@pytest.mark.parametrize(
+    ("score", "said"),
+    [
+        (Odd("ten"), r"'odd' gave 10 to 10; a fraction lies in \[0, 1\]: name another unit"),
+        (Odd("nan"), r"'odd' is not finite for \d+ samples whose outputs are; correct its per_sample"),
+        (Odd("one"), r"'odd' gave a tensor \(\); it must give a number for each of \d+ samples"),
+    ],
+)
+def test_values_that_a_score_cannot_have_are_named(score, said):
+    with pytest.raises(FitError, match=said):
+        measure(trial("conv", fit=Random(), scores=(score,)))
+
+
+def test_a_unit_that_is_none_is_refused_before_anything_is_measured():
+    with pytest.raises(DataError, match=r"'odd' has the unit 'percent'; it is one of 'fraction', "):
+        trial("conv", scores=(Odd("ones", unit="percent"),))
+    assert measure(trial("conv", fit=Random(), scores=(Odd("ten", unit="raw"),))).scores["odd"].value == 10

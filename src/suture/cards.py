@@ -14,7 +14,7 @@ from suture.errors import DataError, FitError
 from suture.identities import identity
 from suture.network import Network
 from suture.noise import ClusteredNoise
-from suture.scores import Score, ScoreCard, estimate
+from suture.scores import UNITS, Score, ScoreCard, estimate
 from suture.seeds import derive_seed, digest
 
 Values = dict[str, Tensor]
@@ -37,7 +37,7 @@ def check_scores(
     """Raise ``DataError`` where they cannot be scored.
 
     The pairs are broken, there is no score or there are two of one name, one selects nothing, names a class that is
-    none, or needs a network where there is none.
+    none, is counted in an unknown unit, or needs a network where there is none.
     """
     if samples.pairing is not None:
         raise DataError(f"the pairs of the score data, {samples.name}, are broken; only fit and validation data may be")
@@ -47,6 +47,8 @@ def check_scores(
     for score in scores:
         if names.count(score.name) > 1:
             raise DataError(f"two scores are called '{score.name}'; tables tell scores apart by their names")
+        if score.unit not in UNITS:
+            raise DataError(f"'{score.name}' has the unit {score.unit!r}; it is one of {', '.join(map(repr, UNITS))}")
         if not score.selects(samples.labels).any():
             raise DataError(f"{samples.name} has no sample that '{score.name}' selects; score on data that has")
         classes = max(len(samples.classes), receiver.outputs)
@@ -73,7 +75,29 @@ def values(scores: Sequence[Score], outputs: Tensor, samples: Samples, network: 
             found[score.name] = _of_network(score, network(), samples, chosen)
         else:
             found[score.name] = score.per_sample(outputs[chosen], samples.labels[chosen])
+            _check_values(score, found[score.name], outputs[chosen])
     return found
+
+
+def _check_values(score: Score, found: object, outputs: Tensor) -> None:
+    """Raise ``FitError`` where a score gives no number for each sample, or one that it cannot be."""
+    _check_shape(score, found, len(outputs))
+    assert isinstance(found, Tensor)
+    finite = found.isfinite()
+    if lost := int((~finite & outputs.isfinite().all(1)).sum()):
+        raise FitError(f"'{score.name}' is not finite for {lost} samples whose outputs are; correct its per_sample")
+    kept = found[finite]
+    if score.unit == "fraction" and len(kept) and not 0 <= kept.min() <= kept.max() <= 1:
+        raise FitError(
+            f"'{score.name}' gave {kept.min():.4g} to {kept.max():.4g}; a fraction lies in [0, 1]: name another unit, "
+            'for instance "raw"'
+        )
+
+
+def _check_shape(score: Score, found: object, count: int) -> None:
+    if not isinstance(found, Tensor) or found.shape != (count,):
+        got = f"a tensor {tuple(found.shape)}" if isinstance(found, Tensor) else f"a {type(found).__name__}"
+        raise FitError(f"'{score.name}' gave {got}; it must give a number for each of {count} samples: ({count},)")
 
 
 def card(scores: Sequence[Score], found: Mapping[str, Tensor], *seed: str) -> ScoreCard:
@@ -98,11 +122,7 @@ def _of_network(score: Score, network: nn.Module, samples: Samples, chosen: Tens
     kept = samples if chosen.all() else samples.take(torch.where(chosen)[0], samples.name)
     with _seeded(derive_seed("score", identity(score), samples.fingerprint), network):
         found = score.of_network(network, kept)
-    if not isinstance(found, Tensor) or found.shape != (len(kept),):
-        got = f"a tensor {tuple(found.shape)}" if isinstance(found, Tensor) else f"a {type(found).__name__}"
-        raise FitError(
-            f"'{score.name}' gave {got}; it must give a number for each of {len(kept)} samples: ({len(kept)},)"
-        )
+    _check_shape(score, found, len(kept))
     return found.detach().double().cpu()
 
 

@@ -24,7 +24,7 @@ from suture.indices.index import MOST
 from suture.indices.matrices import check_samples_as, positions
 from suture.network import Network
 from suture.plans import Which, cuts_of, told_apart
-from suture.seeds import one_thread
+from suture.seeds import undisturbed
 from suture.sizes import in_words, physical_memory
 from suture.table import COLUMNS as MEASURED
 
@@ -89,7 +89,7 @@ def compare(
         activations = Activations(ram=physical_memory())
     if activations.disk is None:
         _check_room(sides, of)
-    with one_thread():
+    with undisturbed():
         rows, columns = _layers(sides, of, samples_as, activations, share=len(methods) > 1)
         values = {method: _values(method, rows, columns) for method in methods}
     return _table(sides, values, {"samples_as": samples_as, "score_data": of.name, "n": len(of)})

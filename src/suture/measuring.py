@@ -12,14 +12,14 @@ from torch import Tensor, nn
 from suture.activations import Activations
 from suture.cards import card, parent, values
 from suture.data import Samples
-from suture.errors import FitError
+from suture.errors import FitError, ShapeError
 from suture.fits import FitReport, Problem, Side
 from suture.fits.suffixes import MakeLean
 from suture.lean import lean_stitch, lean_suffix
 from suture.network import Frozen, frozen
 from suture.scores import ScoreCard, penalty
 from suture.scoring import LEAST, Outputs, Passing, asking, representation_error, together
-from suture.seeds import derive_seed, one_thread
+from suture.seeds import derive_seed, undisturbed
 from suture.stitched import typed
 from suture.trial import Measurement, Trial, joined, read_by, solves_task
 
@@ -32,14 +32,31 @@ def measure(trial: Trial, activations: Activations | None = None) -> Measurement
     cache = activations if activations is not None else Activations()
     cache.notes.clear()
     begun = time.perf_counter()
-    with one_thread(), seeded(trial), torch.inference_mode(False), frozen(*trial.networks):
-        stitch = trial.family.build(*trial.shapes).to(trial.receiver.device)
+    with undisturbed(), seeded(trial), torch.inference_mode(False), frozen(*trial.networks):
+        stitch = built(trial)
         problem = problem_of(trial, cache, stitch)
         report = trial.fit.fit(problem, stitch)
         stitch.eval().requires_grad_(False)
         found = _run(trial, cache, stitch, problem.lean)
         measurement = measured(trial, cache, stitch, report, found)
     return replace(measurement, seconds=time.perf_counter() - begun)
+
+
+def built(trial: Trial) -> nn.Module:
+    """The trial's stitch before its fit. Raises ``ShapeError`` where a family of one's own makes none of its shapes."""
+    sent, received = trial.shapes
+    stitch = trial.family.build(sent, received).to(trial.receiver.device)
+    if not type(trial.family).__module__.startswith("suture."):
+        with torch.no_grad():
+            probe = torch.zeros(2, *sent, device=trial.receiver.device)
+            gives = tuple(stitch.eval()(typed(probe, stitch)).shape[1:])
+        stitch.train()
+        if gives != received:
+            raise ShapeError(
+                f"the stitch of {trial.family} gives the shape {gives}, where the receiver's cut takes {received}; "
+                "correct its build"
+            )
+    return stitch
 
 
 def measured(trial: Trial, cache: Activations, stitch: nn.Module, report: FitReport, found: Outputs) -> Measurement:

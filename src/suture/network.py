@@ -300,6 +300,8 @@ def _dtype_for(model: nn.Module, probe: Tensor) -> torch.dtype | None:
 
 def _check_weights(model: nn.Module, name: str) -> None:
     for key, tensor in registered(model).items():
+        if tensor.is_meta:
+            raise NetworkError(f"{key} of {name} is on the meta device, without values; load the weights first")
         if tensor.is_floating_point() and not tensor.isfinite().all():
             module, _, kind = key.rpartition(".")
             whose = f"module '{module}' in {name}" if module else name

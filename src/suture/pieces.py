@@ -95,7 +95,7 @@ def _protected(bodies: Sequence[nn.Module], x: Tensor) -> tuple[Piece, ...]:
     pieces: list[Piece] = []
     batch = len(x)
     for body in bodies:
-        _check_passes(x, batch)
+        _check_passes(x, batch, "it" if pieces else "its input")
         own, *others = [_writes(body, layout) for layout in _layouts(x[:1])]
         dtype = x.dtype if pieces else None
         pieces.append(Piece(body, own is not False, dtype, _order(x), fixed=any(other != own for other in others)))
@@ -103,13 +103,13 @@ def _protected(bodies: Sequence[nn.Module], x: Tensor) -> tuple[Piece, ...]:
     return tuple(pieces)
 
 
-def _check_passes(x: object, batch: int) -> None:
+def _check_passes(x: object, batch: int, it: str) -> None:
     if not isinstance(x, Tensor):
-        raise GraphError(f"it is a {type(x).__name__}, not one tensor")
+        raise GraphError(f"{it} is a {type(x).__name__}, not one tensor")
     if not x.is_floating_point():
-        raise GraphError("it does not hold floating-point numbers")
+        raise GraphError(f"{it} does not hold floating-point numbers")
     if x.ndim < 1 or len(x) != batch:
-        raise GraphError("its first dimension is not the batch")
+        raise GraphError(f"{it}, of shape {tuple(x.shape)}, has another first dimension than the batch")
 
 
 def _layouts(x: Tensor) -> Iterator[Tensor]:

@@ -32,6 +32,9 @@ from suture.data import Samples
 from suture.errors import DataError
 from suture.intervals import Estimate, Floats, checked, mean_interval, paired_interval
 
+UNITS = ("fraction", "nats", "bits", "raw")
+"""What the values of a score may be counted in."""
+
 
 class Score(ABC):
     """A number per sample, and what its mean is called, counted in, and good for."""

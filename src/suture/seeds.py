@@ -33,11 +33,21 @@ def generator(*parts: object) -> torch.Generator:
 
 
 @contextmanager
-def one_thread() -> Iterator[None]:
-    """Compute with one thread, since the bits of a sum depend on how many share it."""
-    before = torch.get_num_threads()
+def undisturbed() -> Iterator[None]:
+    """Compute as always, whatever the program around has set: the same trial gives the same bits.
+
+    With one thread, since the bits of a sum depend on how many share it; without autocast; new tensors in float32.
+    """
+    threads, kind = torch.get_num_threads(), torch.get_default_dtype()
+    casts = {device: torch.is_autocast_enabled(device) for device in ("cpu", "cuda")}
     torch.set_num_threads(1)
+    torch.set_default_dtype(torch.float32)
+    for device in casts:
+        torch.set_autocast_enabled(device, False)
     try:
         yield
     finally:
-        torch.set_num_threads(before)
+        torch.set_num_threads(threads)
+        torch.set_default_dtype(kind)
+        for device, on in casts.items():
+            torch.set_autocast_enabled(device, on)

@@ -27,10 +27,10 @@ from suture.fits import Fast, FitReport, Problem, Side
 from suture.fits.fast import Begun
 from suture.fits.suffixes import MakeLean
 from suture.fits.together import descend
-from suture.measuring import measure, measured, problem_of, scoring, seeded
+from suture.measuring import built, measure, measured, problem_of, scoring, seeded
 from suture.network import Frozen, frozen
 from suture.scoring import Outputs, together
-from suture.seeds import digest, one_thread
+from suture.seeds import digest, undisturbed
 from suture.sizes import physical_memory
 from suture.trial import Failure, Measurement, Trial
 
@@ -108,7 +108,7 @@ def _in_one_go(trials: Sequence[Trial], cache: Activations) -> list[Measurement 
         return [None]
     networks = {id(network): network for trial in trials for network in trial.networks}
     begun = time.perf_counter()
-    alone = one_thread() if trials[0].receiver.device.type == "cpu" else nullcontext()
+    alone = undisturbed() if trials[0].receiver.device.type == "cpu" else nullcontext()
     try:
         with alone, seeded(trials[0]), torch.inference_mode(False), frozen(*networks.values()):
             found = _Go(trials[0].receiver.after(trials[0].receiver_cut), trials[0].receiver.device, cache).run(trials)
@@ -163,7 +163,7 @@ class _Go:
         assert isinstance(trial.fit, Fast)
         notes: list[str] = []
         with self._noting(notes), seeded(trial):
-            stitch = trial.family.build(*trial.shapes).to(self.device)
+            stitch = built(trial)
             problem = problem_of(trial, self.cache, stitch)
             if problem.lean is not None:  # a stitch without parameters keeps the receiver's own bits
                 problem = self._shared(trial, problem, next(stitch.parameters()).dtype)

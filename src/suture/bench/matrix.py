@@ -25,7 +25,7 @@ from suture.errors import DataError, SutureError
 from suture.measuring import measure
 from suture.memory import available_memory
 from suture.runners.progress import Progress, Silent
-from suture.seeds import one_thread
+from suture.seeds import undisturbed
 from suture.sizes import free_disk
 from suture.trial import Trial
 
@@ -94,7 +94,7 @@ def run(planned: Benchmark, folder: Folder, subject: Subject, progress: Progress
     records = {job.name: found for job in jobs if (found := folder.read(job.name)) is not None}
     missing = [job for job in jobs if job.name not in records]
     try:
-        with one_thread(), ExitStack() as stack:
+        with undisturbed(), ExitStack() as stack:
             peaks, shared = _machine(planned, folder), folder.shared
             if missing or shared is None:
                 ours = [job for job in missing if not _is_plain(job)]

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from suture.indices import linear_cka_all
 from suture.runners.progress import Progress, Silent
-from suture.seeds import one_thread
+from suture.seeds import undisturbed
 
 ALL, HALF, KEPT, LOOP = "all pairs at once", "all at once, bfloat16", "loop, Grams kept", "usual loop"
 
@@ -145,7 +145,7 @@ def compare(
     progress = progress if progress is not None else Silent()
     progress.begin(1 + repeats * len(ways), 0)
     try:
-        with one_thread():
+        with undisturbed():
             progress.working_on("float64")
             reference = linear_cka_all(xs, ys, products=torch.float64)
             progress.done("float64", None)

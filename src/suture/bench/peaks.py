@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from suture.network import Network
-from suture.seeds import one_thread
+from suture.seeds import undisturbed
 
 SIDE = 1024  #: of the square matrices
 BATCH = 64  #: images of a convolution
@@ -38,7 +38,7 @@ class Peaks:
 
 def measure_peaks(networks: Iterable[Network]) -> Peaks:
     """Measure the machine, with convolutions in the shapes of the networks' cuts; takes some seconds."""
-    with one_thread(), torch.inference_mode():
+    with undisturbed(), torch.inference_mode():
         products = {name: _product(kind) for name, kind in _TYPES.items()}
         convolutions = {
             "×".join(map(str, shape)): {name: _convolution(shape, kind) for name, kind in _TYPES.items()}

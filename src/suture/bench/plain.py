@@ -16,7 +16,7 @@ from suture.data import Samples
 from suture.errors import FitError
 from suture.network import Network
 from suture.noise import ClusteredNoise
-from suture.seeds import one_thread
+from suture.seeds import undisturbed
 from suture.stitched import typed
 from suture.stitches import Shape, stitch_for
 from suture.trial import Trial
@@ -79,7 +79,7 @@ def measure_plain(trial: Trial, settings: Plain | None = None) -> PlainResult:
     before afterwards. Raises ``FitError`` where the loss is not finite.
     """
     settings = settings if settings is not None else Plain()
-    with one_thread(), torch.random.fork_rng(devices=[]), torch.inference_mode(False):
+    with undisturbed(), torch.random.fork_rng(devices=[]), torch.inference_mode(False):
         parts = (trial.fit_data, trial.validation_data)
         images = torch.cat([_sent(trial.sender, part) for part in parts])
         labels = torch.cat([part.paired_labels for part in parts])

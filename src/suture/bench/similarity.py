@@ -25,7 +25,7 @@ from suture.output import say, show, show_json
 from suture.parsers import MODEL, add_json
 from suture.processor import processor
 from suture.runners.progress import shown
-from suture.seeds import one_thread
+from suture.seeds import undisturbed
 from suture.sizes import in_words, physical_memory
 from suture.writing import whole
 
@@ -166,7 +166,7 @@ def _activations(networks: Sequence[Network], cuts: Cuts, data: Data) -> tuple[l
     """The activations at every cut of each network, and the seconds that they take."""
     cpu, wall = time.process_time(), time.perf_counter()
     layers = []
-    with one_thread():
+    with undisturbed():
         for network, of in zip(networks, cuts, strict=True):
             cache = Activations(ram=physical_memory())
             layers.append([cache.at(network, cut, data.score) for cut in of])

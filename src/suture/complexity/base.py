@@ -31,7 +31,7 @@ from suture.data import Samples
 from suture.errors import DataError, NetworkError
 from suture.freezing import frozen_copy
 from suture.network import Network
-from suture.seeds import generator, one_thread
+from suture.seeds import generator, undisturbed
 from suture.spelling import spell
 from suture.stitched import Stitched, typed
 
@@ -65,7 +65,7 @@ class Complexity(ABC):
         Raises ``DataError`` where the samples do not suit it or the measure is not defined for it, and ``NetworkError``
         where it cannot be copied or its loss is not finite.
         """
-        with one_thread(), torch.inference_mode(False):
+        with undisturbed(), torch.inference_mode(False):
             subject = Subject(network, samples)
             self.check(subject)
             return self.of(subject)

@@ -14,7 +14,7 @@ from suture.complexity.size import Flops, GzipSize, Parameters
 from suture.data import Samples
 from suture.errors import DataError
 from suture.network import Network
-from suture.seeds import one_thread
+from suture.seeds import undisturbed
 from suture.stitched import Stitched
 
 LANDSCAPE: tuple[Complexity, ...] = (
@@ -66,7 +66,7 @@ def complexity(
         raise DataError(f"{twice} is asked for twice" if by else "no measure is asked for; give one, or leave out by=")
     if labels is None:
         labels = seam_labels(network) if isinstance(network, Stitched) else {}
-    with one_thread(), torch.inference_mode(False):
+    with undisturbed(), torch.inference_mode(False):
         subject = Subject(network, samples)
         for measure in by:
             measure.check(subject)

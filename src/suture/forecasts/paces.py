@@ -22,7 +22,7 @@ from suture.fits.suffixes import precisions
 from suture.intervals import mean_interval
 from suture.lean import lean_suffix
 from suture.network import Frozen, Network
-from suture.seeds import one_thread
+from suture.seeds import undisturbed
 from suture.stitches import AffineStitch, Part, Stitch
 from suture.stitches.base import Shape
 
@@ -96,7 +96,7 @@ def network_pace(network: Network, images: Tensor) -> NetworkPace:
     count = int(min(IMAGES, max(2, FLOPS // max(flops, 1))))
     part = network.whole()
     given = images[torch.arange(count) % len(images)].to(network.device)
-    with one_thread():
+    with undisturbed():
         _timed_pieces(part, given[:1])  # the first time is slower
         small, large = (_timed_pieces(part, given[:size]) for size in (max(1, count // 8), count))
         digest = _seconds(network.state_digest, network.device)
@@ -175,7 +175,7 @@ def stitch_pace(kind: Kind, device: torch.device) -> StitchPace:
     family, sent, received = kind
     numbers = max(1, *(torch.Size(shape).numel() for shape in (sent, received)))
     count = int(min(IMAGES, max(8, NUMBERS // numbers)))
-    with one_thread(), torch.inference_mode(False), torch.random.fork_rng([]):
+    with undisturbed(), torch.inference_mode(False), torch.random.fork_rng([]):
         torch.manual_seed(0)
         stitch = family.build(sent, received).to(device)
         x, y = torch.randn(count, *sent), torch.randn(count, *received)

@@ -10,7 +10,7 @@ from suture.data import Samples
 from suture.errors import DataError
 from suture.preprocess import Preprocessing, as_floats
 from suture.scores import Accuracy, estimate
-from suture.seeds import one_thread
+from suture.seeds import undisturbed
 
 _CHUNK = 256
 
@@ -42,7 +42,7 @@ def scored(model: nn.Module, preprocess: Preprocessing, samples: Samples, device
 def logits(model: nn.Module, preprocess: Preprocessing, samples: Samples, device: str = "cpu") -> Tensor:
     """The outputs (n, classes), on the CPU, of a model in evaluation mode."""
     model = model.to(device)
-    with one_thread(), torch.no_grad():
+    with undisturbed(), torch.no_grad():
         parts = [
             model(preprocess(as_floats(images.to(device)))).float().cpu()
             for images in torch.split(samples.images, _CHUNK)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from suture.network import Network
-from suture.seeds import generator, one_thread
+from suture.seeds import generator, undisturbed
 from suture.stitched import Stitched, can_fold
 from suture.stitches import stitch_for
 from suture.studies.quantities import FOLDS
@@ -71,6 +71,6 @@ def drawn(stitch: nn.Module, name: str) -> nn.Module:
 
 def difference(a: nn.Module, b: nn.Module, images: Tensor) -> float:
     """The largest difference of two networks' outputs, relative to the largest output of the first."""
-    with one_thread(), torch.no_grad():
+    with undisturbed(), torch.no_grad():
         ours, theirs = a(images).double(), b(images).double()
     return float((ours - theirs).abs().max() / ours.abs().max())

@@ -27,7 +27,7 @@ from suture.plans import At, curve
 from suture.recipes import bansal2021 as PUBLISHED
 from suture.runners import Later
 from suture.scores import Accuracy, estimate
-from suture.seeds import one_thread
+from suture.seeds import undisturbed
 from suture.stitches import Conv
 from suture.studies.bansal2021 import pretrained
 from suture.studies.bansal2021.folds import folds
@@ -301,7 +301,7 @@ def accuracy(base: BaseModel, seed: int) -> Beside:
 
 def accuracy_of(network: Network, on: Samples) -> dict[str, object]:
     """The accuracy of a network with its interval over test images, as a row; ``name`` is ``sender`` too."""
-    with one_thread():
+    with undisturbed():
         outputs: Tensor = torch.cat([network(images) for images in torch.split(on.images, _CHUNK)])
     found = estimate(Accuracy(), Accuracy().per_sample(outputs, on.labels), seed=0)
     names = {"name": network.name, "sender": network.name, "score_data": on.name}

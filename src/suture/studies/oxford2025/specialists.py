@@ -34,7 +34,7 @@ from suture.plans import curve
 from suture.recipes import SGD, Constant
 from suture.runners import Later
 from suture.scores import Accuracy
-from suture.seeds import one_thread
+from suture.seeds import undisturbed
 from suture.studies.claims import Claim, Roles
 from suture.studies.oxford2025.plans import STACKED
 from suture.studies.quantities import NETWORKS, Difference, Mean, Where
@@ -183,7 +183,7 @@ def _accuracy(base: BaseModel, score: Samples, label: int, seed: int) -> Beside:
     """How a network does on all test images and on those of the marked combination."""
 
     def make(stitched: Made, network: Network) -> pd.DataFrame:
-        with one_thread(), torch.no_grad():
+        with undisturbed(), torch.no_grad():
             outputs = torch.cat([network(images) for images in score.images.split(_CHUNK)])  # type: ignore[no-untyped-call]
         right, meant = Accuracy().per_sample(outputs, score.labels), score.labels == label
         shared = {"network_seed": seed, "sender": network.name, "unit": "fraction", "measure": ""}

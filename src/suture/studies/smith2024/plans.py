@@ -17,7 +17,7 @@ from suture.network import Network
 from suture.plans import At, curve
 from suture.runners import Base, Later
 from suture.scores import Accuracy
-from suture.seeds import one_thread
+from suture.seeds import undisturbed
 from suture.studies.making import ACCURACY, complexities, curves, cuts_like, pairs
 from suture.studies.quantities import NETWORKS
 from suture.studies.scale import PAPER, SMALL, TINY, Scale
@@ -100,7 +100,7 @@ def _accuracy(base: Base, samples: Samples, number: int) -> Beside:
     """The accuracy of a network as it is, in the row of its pair."""
 
     def make(stitched: Made, network: Network) -> pd.DataFrame:
-        with one_thread():
+        with undisturbed():
             given = torch.cat([network(images).cpu() for images in torch.split(samples.images, _CHUNK)])
         right = Accuracy().per_sample(given, samples.labels)
         row = {"network_seed": number, "receiver": network.name, "accuracy": float(right.double().mean())}

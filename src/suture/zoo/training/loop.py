@@ -20,7 +20,7 @@ from suture.data import Samples
 from suture.errors import FitError, NetworkError
 from suture.preprocess import Preprocess, Preprocessing, as_floats
 from suture.recipes import set_rate
-from suture.seeds import derive_seed, generator, one_thread
+from suture.seeds import derive_seed, generator, undisturbed
 from suture.zoo.training.layout import lay_out, layout_for
 from suture.zoo.training.parts import Parts, set_modes
 from suture.zoo.training.recipe import Recipe
@@ -189,7 +189,7 @@ class Training:
         """One thread, generators of our own, and on a GPU convolutions that give the same bits each time."""
         cuda = self.device.type == "cuda"
         before = torch.backends.cudnn.deterministic
-        with one_thread(), torch.random.fork_rng(devices=[torch.cuda.current_device()] if cuda else []):
+        with undisturbed(), torch.random.fork_rng(devices=[torch.cuda.current_device()] if cuda else []):
             torch.backends.cudnn.deterministic = cuda
             try:
                 yield
