@@ -569,3 +569,25 @@ def _verdict(fold):
 def test_the_table_in_the_page_is_what_is_found():
     page = PAGE.read_text(encoding="utf-8").splitlines()
     assert [line for line in page if line.startswith("| ") and "`" in line] == list(table())
+
+
+class Builtin(nn.Module):
+    """Normalises by the operation itself, whose arguments have another order than the function's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm, self.head = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Linear(4, 3)
+
+    def forward(self, x):
+        x, n = torch.relu(self.conv(x)), self.norm
+        x = torch.batch_norm(x, n.weight, n.bias, n.running_mean, n.running_var, False, 0.1, 1e-5, False)
+        return self.head(x.mean((2, 3)))
+
+
+def test_the_builtin_batch_norm_folds_as_the_function_does():
+    network = Network(scrambled(Builtin()), example=images(3, 8))
+    cut = network.cuts.find("relu")
+    stitched = Stitched(network, network, cut, cut, Conv().build(cut.shape, cut.shape).eval(), Conv())
+    assert can_fold(stitched)
+    x = images(4, 8)
+    assert torch.allclose(stitched.folded()(x), stitched(x), atol=1e-5)

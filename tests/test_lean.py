@@ -380,3 +380,15 @@ def test_a_stitch_that_is_no_chain_is_left_alone():
     stitch = Made(_twice, {})
     assert lean_stitch(stitch) is stitch
     assert lean_stitch(nn.Identity()).__class__ is nn.Identity
+
+
+def test_what_writes_to_a_tensor_that_a_piece_hands_on_gets_a_copy():
+    """A dropout that does nothing, then a ReLU in place: the leaf that a gradient is wanted of is not written to."""
+    layers = [nn.Flatten(), nn.Linear(64, 16), nn.Dropout(), nn.ReLU(inplace=True), nn.Linear(16, 4)]
+    network = Network(nn.Sequential(*layers), example=images(3, 8, channels=1))
+    x = torch.randn(5, 16, requires_grad=True)
+    lean = lean_suffix(network, network.cuts.find("1"))
+    assert lean is not None
+    lean(x).sum().backward()
+    wanted = torch.autograd.grad(network.after("1")(other := x.detach().clone().requires_grad_()).sum(), other)[0]
+    assert torch.allclose(x.grad, wanted, atol=1e-6)

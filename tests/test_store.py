@@ -359,3 +359,10 @@ def test_a_store_is_a_folder(tmp_path, folder, said):
     (tmp_path / "file").touch()
     with pytest.raises(OutputError, match=rf"cannot write to .*{folder}: .*{said}.*; move that away, or name another"):
         Store.make(tmp_path / folder)
+
+
+def test_a_record_with_half_a_character_can_be_kept():
+    from suture.store_files import text
+
+    said = "file \udcff broke"
+    assert json.loads(text({"error": said}).encode("utf-8")) == {"error": said}

@@ -231,3 +231,7 @@ def test_a_network_stitched_to_itself_falls_as_often_as_it_does_alone():
 def test_an_attack_has_a_strength(epsilon):
     with pytest.raises(DataError, match="above 0, at most 1"):
         FGSM(epsilon)
+
+
+def test_a_trait_names_the_classes_of_its_score():
+    assert Trait("t", Confusion(1, 3)).named_classes == (1, 3)

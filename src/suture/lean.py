@@ -84,7 +84,7 @@ def _made(network: Network, start: int, end: int, dtype: torch.dtype) -> Lean | 
         steps = sum(node.op.startswith("call") for node in joint.graph.nodes)
         only_head = len(_head(joint)) == steps
         used = torch.float32 if only_head else dtype
-        return Lean(_assembled(joint, used), used, bool(pieces[0].copies), only_head)
+        return Lean(_assembled(joint, used), used, any(piece.copies for piece in pieces), only_head)
 
 
 def lean_stitch(stitch: nn.Module) -> nn.Module:

@@ -64,7 +64,7 @@ class ClusteredNoise:
     def centres(self) -> Tensor:
         """The centres, ``(classes, *shape)``, float32 in [0, 1)."""
         random = generator("clustered noise", "centres", self.seed, self.shape)
-        return torch.rand((self.classes, *self.shape), generator=random)
+        return torch.rand((self.classes, *self.shape), generator=random, dtype=torch.float32)
 
     def activations(self, samples: Samples) -> Tensor:
         """Draw the noise for samples, ``(n, *shape)``, float32 in [0, 1]: each its own label's centre and noise.

@@ -88,7 +88,8 @@ def write_page(path: str | Path, content: str) -> Path:
 
 def text(content: object) -> str:
     """Plain values as people can read them too."""
-    return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
+    written = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
+    return written.encode("utf-8", "backslashreplace").decode("utf-8")  # half a character, as in odd file names
 
 
 def flush(folder: Path) -> None:

@@ -75,6 +75,11 @@ class Trait(Named):
         """Whether it needs the network itself."""
         return self.score.reads_network
 
+    @property
+    def named_classes(self) -> tuple[int, ...]:
+        """The classes that its score names."""
+        return self.score.named_classes
+
     def samples(self, data: Data) -> Samples:
         """What it is scored on, made of the data.
 

@@ -468,3 +468,14 @@ def test_real_data_is_what_pyarrow_and_pil_read(tmp_path: Path, name: str, colum
         pixels = np.asarray(Image.open(io.BytesIO(table[column][index].as_py()["bytes"])))
         pixels = pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
         assert np.array_equal(data.score.images[index].numpy(), pixels)
+
+
+def test_names_of_classes_may_be_numpys():
+    import numpy as np
+
+    images, labels = torch.zeros(60, 1, 2, 2), torch.arange(60) % 3
+    plain, numpys = (
+        load_data(((images, labels), (images, labels)), name="t", classes=names)
+        for names in (["x", "y", "z"], np.array(["x", "y", "z"]))
+    )
+    assert plain.fit.fingerprint == numpys.fit.fingerprint

@@ -124,7 +124,7 @@ def _from_tensors(name: str, pairs: TrainAndTest, classes: Sequence[str] | None)
     (train_images, train_labels), (test_images, test_labels) = pairs
     train, test = f"{name}/train", f"{name}/test"
     labels = _labels(train, train_labels), _labels(test, test_labels)
-    class_names = tuple(classes) if classes is not None else numbered_classes(*labels)
+    class_names = tuple(map(str, classes)) if classes is not None else numbered_classes(*labels)
     return (
         Samples(train, _images(train, train_images), labels[0], class_names),
         Samples(test, _images(test, test_images), labels[1], class_names),

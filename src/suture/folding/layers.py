@@ -77,7 +77,7 @@ def layer_of(joint: Joint, node: fx.Node) -> Layer | None:
     names = _ARGUMENTS.get(operation(node))
     if names is None:
         return None
-    if operation(node) == "batch_norm" and not isinstance(node.target, torch._ops.OpOverload):
+    if node.target is torch.nn.functional.batch_norm:  # other than torch.batch_norm, which is the operation itself
         names = ("input", "running_mean", "running_var", "weight", "bias", "training", "momentum", "eps")
     given = {**dict(zip(names, node.args, strict=False)), **node.kwargs}
     settings = {name: _constant(joint, value) for name, value in given.items() if name != "input"}

@@ -266,6 +266,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             case Samples():
                 kept = vars(obj) | {"fingerprint": obj.fingerprint, "image_fingerprint": obj.image_fingerprint}
                 kept.pop("_shuffled", None)
+                kept.pop("_first", None)
                 return _bare, (type(obj),), kept, None, None, _fill
             case ClusteredNoise():
                 return ClusteredNoise, (obj.shape, obj.classes, obj.scale, obj.seed)
