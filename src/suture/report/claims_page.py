@@ -176,7 +176,7 @@ def _versions(results: Results) -> str:
     """By which versions of the measuring code it was all measured; nothing where there was one."""
     by: dict[int, list[str]] = {}
     for name, made in results.items():
-        if made is not None:
+        if made is not None and "version" in made.card:  # cards of before have none
             by.setdefault(made.card["version"], []).append(name)
     if len(by) < 2:
         return ""
