@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from suture.errors import DataError
+from suture.report import claims_page
 from suture.report.claims_page import TITLES, page, paper_page, threshold
 from suture.studies import STUDIES, Claim, Result, Study, Where
 from suture.studies.quantities import Mean
@@ -185,3 +186,12 @@ def test_the_pages_have_a_place_and_a_heading_for_every_study(paper: str) -> Non
 
 def test_every_paper_has_a_title() -> None:
     assert set(TITLES) == set(PAPERS.values())
+
+
+def test_versions_are_told_where_there_are_several():
+    old, new, none = result(1.0, name="old"), result(1.0, name="new"), result(1.0, name="none")
+    old.card["version"], new.card["version"] = 1, 2
+    assert claims_page._versions({"old": old, "none": none}) == ""
+    assert "1 by version 1 of the measuring code, and new by version 2" in claims_page._versions(
+        {"old": old, "new": new, "none": none}
+    )
