@@ -260,6 +260,33 @@ def test_a_last_step_that_diverges_is_noticed_too(patience):
         recipe.fit(p, stitch)
 
 
+class Bounded(nn.Module):
+    """A suffix whose outputs are no numbers where its inputs are large."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + 0 * torch.where(x.abs() > 300, torch.inf, 0)
+
+
+def test_a_rate_that_makes_the_loss_infinite_is_tried_again_at_a_tenth():
+    """At 100 a step is lost; a tenth of it is left as if nothing had been before."""
+    kept, reports = [], []
+    for recipe in (TaskLoss(optimiser=SGD(100.0), retries=1), TaskLoss(optimiser=SGD(10.0))):
+        p, stitch, _ = planted()
+        p = replace(p, suffix=Frozen([Bounded()]))
+        short = replace(recipe, start=Random(), schedule=Constant(), steps=30, check=10)
+        reports.append(short.fit(p, stitch))
+        kept.append(state(stitch))
+        if recipe.retries == 1:
+            with pytest.raises(FitError, match="is not finite; try a smaller learning rate"):
+                replace(short, retries=0).fit(p, stitch)
+    assert kept[0] == kept[1]
+    lost = reports[0].curve[1]
+    assert math.isnan(lost.fit_loss)
+    assert lost.step < 10
+    again = [replace(point, step=point.step + lost.step) for point in reports[1].curve]
+    assert str(reports[0].curve[2:]) == str(tuple(again))
+
+
 @dataclass(frozen=True)
 class Huge(Fit):
     """A start from which only the validation loss is not finite."""

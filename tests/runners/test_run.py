@@ -17,7 +17,7 @@ from suture.activations import Activations
 from suture.errors import DataError, FrozenError, OutputError, RunnerError, StoreError
 from suture.fits import Fit, FitReport, LeastSquares, TaskLoss
 from suture.plans import Plan
-from suture.runners import Base, Interrupted, Later, Outcome, Unruly
+from suture.runners import Base, Interrupted, Later, Outcome, Runner, Unruly
 from suture.runners.progress import Lines, Silent
 from suture.runners.tasks import attempt
 from suture.runners.unruly import FAILED
@@ -359,7 +359,7 @@ class Ready(Base):
 
     def network(self, tensors):
         assert tensors == b"weights"
-        return dict(zip("AB", hybrids(), strict=True))[self.name]
+        return dict(zip("ABC", (*hybrids(), hybrids()[0]), strict=True))[self.name]
 
 
 def later(notes: Path, **settings) -> Later:
@@ -399,3 +399,44 @@ def test_another_run_is_refused_before_its_networks_are_trained(tmp_path):
     with pytest.raises(StoreError, match="holds another run"):
         run([later(tmp_path / "notes")], store=tmp_path / "run")
     assert not (tmp_path / "notes").exists()
+
+
+class InTurn(Runner):
+    """Takes all that it can get, and does it in the order in which it got it."""
+
+    def run(self, queue, scratch):
+        taken = []
+        while taken or not queue.exhausted:
+            while (task := queue.take()) is not None:
+                taken.append(task)
+            task = taken.pop(0)
+            yield task, task.run(Activations())
+
+
+class Listening(Silent):
+    """Notes what was done, in its order."""
+
+    def __init__(self):
+        self.heard = []
+
+    def done(self, where, error):
+        self.heard.append(where)
+
+
+def test_what_is_being_measured_is_not_planned_again(tmp_path):
+    """Of two parts with the same trials the second waits for one more network, which is done while they run."""
+    first = later(tmp_path / "notes")
+    second = Later((*first.bases, Ready("C", tmp_path / "notes")), lambda a, b, c: first.make(a, b))
+    heard = Listening()
+    table = run([first, second], on=InTurn(), progress=heard)
+    assert_frame_equal(timeless(table), timeless(run([*plan(controls=()), *plan(controls=())])))
+    assert len(heard.heard) == 3 + len(plan(controls=()))
+
+
+def test_networks_are_trained_before_trials_that_could_begin(tmp_path):
+    first, third = later(tmp_path / "notes"), Ready("C", tmp_path / "notes")
+    run(first.bases, store=tmp_path / "run")
+    heard = Listening()
+    settings = {"store": tmp_path / "run", "extend": True, "progress": heard}
+    run([first, Later((third,), lambda c: [])], on=InTurn(), **settings)
+    assert heard.heard == ["making a network", "A → B at embed", "A → B at hidden"]

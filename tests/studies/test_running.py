@@ -2,24 +2,27 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 import pandas as pd
 import pytest
 from pandas.testing import assert_frame_equal
+from torch import nn
 
 from suture import controls
-from suture.errors import DataError
+from suture.errors import DataError, FitError
+from suture.fits import Fit, FitReport, Problem, Random
 from suture.indices import linear_cka
 from suture.network import Network
-from suture.runners import Interrupted, Local, Unruly
+from suture.runners import Interrupted, Later, Local, Unruly
 from suture.store import NETWORKS, TRIALS, Store
 from suture.studies import Claim, Result, Scale, Study, load_result, run_study, scale_named
 from suture.studies.making import curves
 from suture.studies.quantities import Mean
 from suture.studies.study import Beside, Made, Part
+from suture.trial import Trial
 
 CUTS = ("block3.relu", "block6.relu")
 
@@ -49,6 +52,14 @@ def sizes(scale: Scale, made: list[str]) -> list[Part]:
         return pd.DataFrame({"network_seed": [0], "cuts": [len(network.cuts)]})
 
     return [Beside("networks", "sizes", (scale.base("cnn", 0),), make)]
+
+
+@dataclass(frozen=True)
+class Broken(Fit):
+    """A fit that goes wrong."""
+
+    def fit(self, problem: Problem, stitch: nn.Module) -> FitReport:
+        raise FitError("broken")
 
 
 def timeless(table: pd.DataFrame) -> pd.DataFrame:
@@ -132,21 +143,58 @@ def test_a_study_may_have_no_trials(tiny: Scale, tmp_path: Path) -> None:
     assert (result.card["trials"], result.card["seconds"]) == (0, 0.0)
 
 
-def test_beside_has_the_stitched_networks_of_its_study(tiny: Scale, tmp_path: Path) -> None:
-    (base, *_) = mlps(tiny)
-    trials: dict[str, object] = {}
+def first_trials(scale: Scale, fit: Fit | None = None) -> list[Part]:
+    """The plain trials of the first pair of ``mlps``, by another fit if so wanted."""
+    part, *_ = mlps(scale)
+    assert isinstance(part, Later)
+
+    def make(*networks: Network) -> list[Trial]:
+        plain = [trial for trial in part.make(*networks) if not trial.control]
+        return plain if fit is None else [replace(trial, fit=fit) for trial in plain]
+
+    return [Later(part.bases, make)]
+
+
+def joined(scale: Scale, made: list[str], fit: Fit | None = None) -> list[Part]:
+    """The output of the first stitched network of ``first_trials``; ``made`` notes each making."""
+    (part,) = first_trials(scale, fit)
+    assert isinstance(part, Later)
 
     def make(stitched: Made, *networks: Network) -> pd.DataFrame:
-        planned = base.make(*networks)  # type: ignore[union-attr]
-        trial = next(iter(planned))
-        joined = stitched(trial)
-        trials["outputs"] = joined(tiny.data("cifar10").score.images[:2]).shape
-        with pytest.raises(DataError, match="is not among what was measured"):
+        made.append("joined")
+        trial = next(iter(part.make(*networks)))
+        with pytest.raises(DataError, match="is not among the trials that this part of the study names"):
             stitched(replace(trial, seed=5))
-        return pd.DataFrame({"network_seed": [0]})
+        outputs = stitched(trial)(scale.data("cifar10").score.images[:2])
+        return pd.DataFrame({"network_seed": [0], "output": [outputs.sum().item()]})
 
-    run_study(study(mlps, lambda scale: [Beside("networks", "x", base.bases, make)]), tiny, tmp_path)
-    assert trials["outputs"] == (2, 10)
+    return [Beside("networks", "x", part.bases, make, trials=part.make)]
+
+
+def test_beside_has_the_stitched_networks_of_its_study(tiny: Scale, tmp_path: Path) -> None:
+    made: list[str] = []
+    first, again = (run_study(study(mlps, partial(joined, made=made)), tiny, tmp_path) for _ in range(2))
+    assert made == ["joined"]
+    assert_frame_equal(first.tables["networks"], again.tables["networks"])
+
+
+def test_what_is_beside_is_made_again_for_other_trials(tiny: Scale, tmp_path: Path) -> None:
+    made: list[str] = []
+    tables = [
+        run_study(study(partial(first_trials, fit=fit), partial(joined, made=made, fit=fit)), tiny, tmp_path).tables
+        for fit in (None, Random())
+    ]
+    assert len(made) == 2
+    assert not tables[0]["networks"]["output"].equals(tables[1]["networks"]["output"])
+
+
+def test_a_stitched_network_that_is_not_there_is_named(tiny: Scale, tmp_path: Path) -> None:
+    """One that the study does not plan, and one whose trial failed."""
+    with pytest.raises(DataError, match=r"is not among what was measured; add it to the study's plan"):
+        run_study(study(first_trials, partial(joined, made=[], fit=Random())), tiny, tmp_path)
+    broken = (partial(first_trials, fit=Broken()), partial(joined, made=[], fit=Broken()))
+    with pytest.raises(DataError, match=r"failed, whose stitched .*\(FitError: broken\).*again with --retry"):
+        run_study(study(*broken), tiny, tmp_path)
 
 
 def test_an_interrupted_study_goes_on(tiny: Scale, tmp_path: Path) -> None:

@@ -48,10 +48,11 @@ class Descending(Fit):
     epoch. Every ``check`` steps the validation loss is taken; the best parameters so far, the start's included, are
     what remains. After ``patience`` checks without a better one the fit has converged; a descent that never got better
     than its start is begun again at a tenth of the rate, at most ``retries`` times, so that a rate too large for one
-    seam is not taken for its answer. ``patience=None`` takes all steps once and keeps the last parameters, as the
-    published recipes do. ``standardise`` lets a stitch without a norm of its own descend on standardised features,
-    whatever the sender's scale (see ``fits.standardised``), and a random start is then drawn for those; the family
-    stays the same. Raises ``FitError`` where the loss is not finite.
+    seam is not taken for its answer; a loss that is no longer finite ends a descent as well. ``patience=None`` takes
+    all steps once and keeps the last parameters, as the published recipes do. ``standardise`` lets a stitch without a
+    norm of its own descend on standardised features, whatever the sender's scale (see ``fits.standardised``), and a
+    random start is then drawn for those; the family stays the same. Raises ``FitError`` where the loss is not finite:
+    ever, with ``patience=None``; else at the start, or soon at every rate that was tried.
     """
 
     start: Fit = LeastSquares()
@@ -101,6 +102,8 @@ class Descending(Fit):
                 report = _after(report, descent, *descent.run(parameters))
                 if self.patience is None or descent.improved:
                     break
+            if descent.diverged and not descent.improved:
+                raise descent.not_finite
         if started is not None:
             _keep_the_better(descent, stitch, started)
         return report
@@ -133,6 +136,7 @@ class _Descent:
         self.best = math.inf
         self.best_state: dict[str, Tensor] = {}
         self.checks_since_best = 0
+        self.diverged = False
 
     def run(self, parameters: list[nn.Parameter]) -> tuple[int, bool]:
         """Take the steps; how many, and whether it converged."""
@@ -144,14 +148,15 @@ class _Descent:
         for step in range(recipe.steps):
             set_rate(optimiser, recipe.optimiser, recipe.schedule, step, recipe.steps, self.pace)
             running.append(self._step(optimiser, next(drawn)))
-            if (step + 1) % recipe.check == 0 or step + 1 == recipe.steps:
+            self.diverged = not math.isfinite(running[-1])
+            if (step + 1) % recipe.check == 0 or step + 1 == recipe.steps or self.diverged:
                 self._check(step + 1, sum(running) / len(running))
                 running.clear()
-                if recipe.patience is not None and self.checks_since_best >= recipe.patience:
+                if self.diverged or (recipe.patience is not None and self.checks_since_best >= recipe.patience):
                     break
         kept = self.curve[-1].validation_loss if recipe.patience is None else self.best
-        if not math.isfinite(kept):
-            raise FitError(f"the validation loss of {self.problem.where} is not finite; try a smaller learning rate")
+        if not math.isfinite(kept) or (self.diverged and recipe.patience is None):
+            raise self.not_finite
         if recipe.patience is None:
             return step + 1, False
         self.stitch.load_state_dict(self.best_state)
@@ -161,6 +166,11 @@ class _Descent:
     def improved(self) -> bool:
         """Whether any check was better than the start."""
         return self.best < self.curve[0].validation_loss
+
+    @property
+    def not_finite(self) -> FitError:
+        """What is said of a loss that is not finite."""
+        return FitError(f"the loss of {self.problem.where} is not finite; try a smaller learning rate")
 
     def mean_loss(self, side: Side) -> float:
         """The loss on all samples of a side, in evaluation mode; infinite where it is not finite."""
@@ -173,11 +183,12 @@ class _Descent:
         return total / len(side.labels) if math.isfinite(total) else math.inf
 
     def _step(self, optimiser: torch.optim.Optimizer, chosen: Tensor) -> float:
+        """Take a step, and give the loss before it; none is taken where that is not finite."""
         self.stitch.train()
         side = self.problem.fit
         loss = self.losses[side](self.stitch(side.activations[chosen].to(self.device)), chosen)
         if not loss.isfinite():
-            raise FitError(f"the loss of {self.problem.where} is not finite; try a smaller learning rate")
+            return math.nan
         optimiser.zero_grad(set_to_none=True)
         torch.autograd.backward(loss, inputs=list(self.stitch.parameters()))
         optimiser.step()

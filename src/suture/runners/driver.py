@@ -64,7 +64,7 @@ def run(
     work = Work(checked(plan), _opened(store), shown, retry=retry, extend=extend, command=command)
     try:
         if not work.exhausted:
-            runner = (on if on is not None else Local()).prepared(work.trials)
+            runner = (on if on is not None else Local()).prepared(tuple(work.trials.values()))
             with _scratch(work.store) as scratch, closing(runner.run(work, scratch)) as outcomes:
                 for task, outcome in outcomes:
                     work.keep(task, outcome)

@@ -66,7 +66,7 @@ class Work:
         self.started: set[str] = set()  # keys of those that others start from
         self.rows: list[Described | Later] = []
         self.made: dict[int, list[Described]] = {}  # the trials of what came later, by its place in ``rows``
-        self.trials: list[Trial] = []
+        self.trials: dict[str, Trial] = {}  # all that were planned so far, by key
         self.begun = False
         self._add_plan(list(plan), extend)
         left = len(self.ready) + len(self.held)
@@ -106,11 +106,11 @@ class Work:
             self.bases.setdefault(base.key, base)
 
     def _release(self) -> None:
-        """Let base models begin whose own bases are trained."""
-        for key, base in list(self.held.items()):
-            if all(other.key in self.weights for other in base.bases):
-                del self.held[key]
-                self.ready.append(base.after(self.weights))
+        """Let base models begin whose own bases are trained, before all trials: much waits for them."""
+        free = [base for base in self.held.values() if all(other.key in self.weights for other in base.bases)]
+        for base in free:
+            del self.held[base.key]
+        self.ready.extendleft(base.after(self.weights) for base in reversed(free))
 
     def _settings(self, trials: Sequence[Trial]) -> Record:
         return settings_of(trials) | ({"command": self.command} if self.command is not None else {})
@@ -215,16 +215,12 @@ class Work:
                     self.shown.more(fresh, fresh - (len(self.ready) - before))
 
     def _add_trials(self, trials: Sequence[Trial]) -> None:
-        known = {task.key for task in self.ready}
         for trial in trials:
-            if trial.key not in known and trial.key not in self.records:
-                known.add(trial.key)
-                self._add(Measuring(trial))
-                self.trials.append(trial)
-
-    def _add(self, task: Task) -> None:
-        if not self._stored(task):
-            self.ready.append(task)
+            if trial.key not in self.trials:
+                self.trials[trial.key] = trial
+                task = Measuring(trial)
+                if not self._stored(task):
+                    self.ready.append(task)
 
     def _stored(self, task: Task) -> bool:
         """Take a result from the store, if it is there."""

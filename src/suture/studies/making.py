@@ -173,4 +173,4 @@ def complexities(
             tables.append(complexity(joined, samples, by, labels))
         return pd.concat(tables, ignore_index=True)
 
-    return Beside(COMPLEXITIES, name, bases, make, (tuple(by), most, data.fit, data.score))
+    return Beside(COMPLEXITIES, name, bases, make, (tuple(by), most, data.fit, data.score), plan)

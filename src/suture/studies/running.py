@@ -4,8 +4,9 @@ Everything that is there already is taken as it is, whichever study it was made 
 networks and seams had better share a store.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import final
 
@@ -122,17 +123,27 @@ def _told_apart(table: pd.DataFrame, scale: Scale) -> pd.DataFrame:
 
 
 def _beside(study: Study, parts: list[Beside], store: Store, told: Callable[[str], None]) -> dict[str, pd.DataFrame]:
-    networks: dict[str, Network] = {}
+    made: dict[str, Network] = {}
     found: dict[str, list[pd.DataFrame]] = {}
     for number, part in enumerate(parts):
-        path = store.path / BESIDE / f"{_key(study, part)}.parquet"
+        networks = _networks(part, store, made)
+        trials = {trial.key: trial for trial in part.trials(*networks)}
+        path = store.path / BESIDE / f"{_key(study, part, trials)}.parquet"
         rows = _kept(path)
         if rows is None:
             told(f"{part.kind} {number + 1} of {len(parts)}: {part.name}")
-            rows = _made(part, store, networks)
+            rows = part.make(partial(_stitched, store, trials), *networks)
             save(rows, path)
         found.setdefault(part.kind, []).append(rows)
     return {kind: pd.concat(tables, ignore_index=True) for kind, tables in found.items()}
+
+
+def _networks(part: Beside, store: Store, made: dict[str, Network]) -> list[Network]:
+    """The part's networks, each made once for all parts."""
+    for base in part.bases:
+        if base.key not in made:
+            made[base.key] = base.network(store.tensors(NETWORKS, base.key))
+    return [made[base.key] for base in part.bases]
 
 
 def _kept(path: Path) -> pd.DataFrame | None:
@@ -143,24 +154,26 @@ def _kept(path: Path) -> pd.DataFrame | None:
         return None
 
 
-def _key(study: Study, part: Beside) -> str:
+def _key(study: Study, part: Beside, trials: Iterable[str]) -> str:
     settings = [identity(one) for one in part.settings]
-    return digest(VERSION, study.id, part.kind, part.name, [base.key for base in part.bases], settings)[:20]
+    bases = [base.key for base in part.bases]
+    return digest(VERSION, study.id, part.kind, part.name, bases, settings, *trials)[:20]
 
 
-def _made(part: Beside, store: Store, networks: dict[str, Network]) -> pd.DataFrame:
-    for base in part.bases:
-        if base.key not in networks:
-            networks[base.key] = base.network(store.tensors(NETWORKS, base.key))
-
-    def stitched(trial: Trial) -> Stitched:
-        assert isinstance(trial.sender, Network)
-        folder = store.path / TRIALS / trial.key
-        if not folder.is_dir():
+def _stitched(store: Store, trials: Collection[str], trial: Trial) -> Stitched:
+    """The stitched network of one of a part's trials. Raises ``DataError`` where there is none."""
+    if trial.key not in trials:
+        raise DataError(f"{trial.where} is not among the trials that this part of the study names; add it to them")
+    if not store.has(TRIALS, trial.key):
+        failed = store.failure(TRIALS, trial.key)
+        if failed is None:
             raise DataError(f"{trial.where} is not among what was measured; add it to the study's plan")
-        return Stitched.load(folder, trial.sender, trial.receiver, trial.family)
-
-    return part.make(stitched, *(networks[base.key] for base in part.bases))
+        raise DataError(
+            f"{trial.where} failed, whose stitched network is wanted ({failed['error']}); all else is kept:"
+            " mend what that says, and run the study again with --retry"
+        )
+    assert isinstance(trial.sender, Network)
+    return Stitched.load(store.path / TRIALS / trial.key, trial.sender, trial.receiver, trial.family)
 
 
 # --- the card ---------------------------------------------------------------------------------------------------------

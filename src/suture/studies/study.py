@@ -23,8 +23,9 @@ class Beside:
     """What is computed beside trials, of trained networks: rows of the table ``kind``.
 
     ``make(stitched, *networks)`` gives the rows, with a column ``network_seed``; ``stitched`` gives the stitched
-    network of a trial of the same study, which is measured before. ``name`` tells it from the others of its study;
-    ``settings`` are what else decides the rows (measures, cuts, data), so that none is taken for another's.
+    network of one of ``trials(*networks)``, which the same study measures before. ``name`` tells it from the others of
+    its study; those trials and the ``settings`` are what else decides the rows (measures, cuts, data), so that none is
+    taken for another's.
     """
 
     kind: str
@@ -32,6 +33,7 @@ class Beside:
     bases: tuple[Base, ...]
     make: Callable[..., pd.DataFrame]
     settings: tuple[object, ...] = ()
+    trials: Callable[..., Sequence[Trial]] = lambda *networks: ()
 
 
 Part = Later | Beside

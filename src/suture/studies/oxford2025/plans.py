@@ -206,7 +206,7 @@ def _told_apart(part: Beside) -> Beside:
         of_batches = (rows["measure"] == GradientNorm.name) & (rows["settings"] == GradientNorm(batch=4).settings)
         return rows.assign(measure=rows["measure"].where(~of_batches, BATCHES))
 
-    return Beside(part.kind, part.name, part.bases, make, part.settings)
+    return replace(part, make=make)
 
 
 # --- the control ------------------------------------------------------------------------------------------------------
