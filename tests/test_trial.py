@@ -602,6 +602,31 @@ def test_score_data_with_broken_pairs_are_refused():
         trial(score_data=few_digits().score.shuffled(0))
 
 
+class LogOf(nn.Module):
+    """What the how-to tells to wrap probabilities in."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, x):
+        return self.model(x).clamp_min(1e-30).log()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_networks_that_give_probabilities_are_refused_and_their_logarithms_are_logits(dtype):
+    soft = nn.Sequential(copy.deepcopy(hybrids()[1]._model), nn.Softmax(dim=1)).to(dtype)
+    for role in ("sender", "receiver"):
+        with pytest.raises(NetworkError, match=r"the outputs of soft are probabilities.*give it without its last soft"):
+            trial(**{role: wrap(soft, "soft"), f"{role}_cut": "0.hidden"})
+    if dtype == torch.float32:
+        logs, own = wrap(LogOf(soft), "logs"), hybrids()[1]
+        images = few_digits().score.images
+        torch.testing.assert_close(logs(images).softmax(1), own(images).softmax(1))
+        card = measure(trial(receiver=logs, receiver_cut="model.0.hidden", fit=QUICK)).receiver
+        assert card.loss.value == pytest.approx(measure(trial(fit=QUICK)).receiver.loss.value, rel=1e-5)
+
+
 def test_outputs_that_are_not_finite_name_the_seam():
     @dataclass(frozen=True)
     class Explodes(Fit):

@@ -102,7 +102,8 @@ class Network:
         self.device = next((p.device for p in self._model.parameters()), torch.device("cpu"))
         with restored(self._model):
             probes = self._probes()
-            _check_outputs(self._model, probes, self.name)
+            outputs = _checked_outputs(self._model, probes, self.name)
+        self.gives_probabilities = _are_probabilities(outputs)  #: as after a softmax, where logits are wanted
         drop_idle_hooks(self._model, probes[2])
         with restored(self._model) as written:
             self._traced: Traced = trace(self._model, probes, self.stages)
@@ -327,8 +328,8 @@ def _prepared(prepare: Prepare, images: Tensor, network: Network) -> Tensor:
     return prepared
 
 
-def _check_outputs(model: nn.Module, probes: Sequence[Tensor], name: str) -> None:
-    """Refuse models whose output is no row per image, not reproducible, or not each image's own."""
+def _checked_outputs(model: nn.Module, probes: Sequence[Tensor], name: str) -> Tensor:
+    """What it makes of the probes; refuse what is no row per image, not reproducible, or not each image's own."""
     batches = [probes[2], probes[2], *(probes[2][i : i + 1] for i in range(3))]
     try:
         three, again, *alone = (model(batch.clone()) for batch in batches)
@@ -342,6 +343,14 @@ def _check_outputs(model: nn.Module, probes: Sequence[Tensor], name: str) -> Non
     finite = bool(three.isfinite().all())  # if not, the cut where it begins will be named
     if finite and not _as_close(torch.cat(alone), three, 1e-2):
         raise NetworkError(f"the output of {name} for one image depends on the other images of its batch")
+    outputs: Tensor = three
+    return outputs
+
+
+def _are_probabilities(outputs: Tensor) -> bool:
+    """Whether rows are shares of several classes; rounded to 16 bits they add up to 1 within a hundredth."""
+    whole = (outputs.sum(dim=1) - 1).abs() < 0.01
+    return outputs.shape[1] > 1 and bool((whole & (outputs >= 0).all(dim=1)).all())
 
 
 def _as_close(one: Tensor, other: Tensor, share: float) -> bool:

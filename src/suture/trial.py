@@ -177,6 +177,11 @@ def _check_data(trial: Trial, samples: Samples) -> None:
         )
     for network in trial.networks:
         network.check_images(samples.example, samples.name)
+        if network.gives_probabilities and network.outputs == len(samples.classes):
+            raise NetworkError(
+                f"the outputs of {network.name} are probabilities, of which fits and losses would take a softmax once "
+                "more; give it without its last softmax, or wrap it to return model(x).clamp_min(1e-30).log()"
+            )
     if isinstance(trial.sender, ClusteredNoise):
         trial.sender.check(samples)
 

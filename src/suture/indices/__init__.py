@@ -11,7 +11,7 @@ from suture.indices.aligned import (
 from suture.indices.canonical import PWCCA, SVCCA, MeanCCA, mean_cca, pwcca, svcca
 from suture.indices.cka import LinearCKA, linear_cka, linear_cka_all
 from suture.indices.dissimilarities import RSA, rsa_pearson, rsa_spearman
-from suture.indices.index import Index
+from suture.indices.index import RIGID, Index, PreparedIndex
 from suture.indices.kernels import RBFCKA, rbf_cka
 from suture.indices.matrices import Layer, SamplesAs
 from suture.indices.neighbours import CKNNA, MutualKNN, cknna, mutual_knn
@@ -22,6 +22,7 @@ __all__ = [
     "PWCCA",
     "RBFCKA",
     "READY",
+    "RIGID",
     "RSA",
     "SVCCA",
     "Index",
@@ -30,6 +31,7 @@ __all__ = [
     "LinearRegression",
     "MeanCCA",
     "MutualKNN",
+    "PreparedIndex",
     "Procrustes",
     "ProcrustesAngle",
     "SamplesAs",
