@@ -257,6 +257,25 @@ def test_test_samples_that_lie_class_by_class_are_shuffled_and_others_are_not() 
     assert torch.equal(Data.split("x", train, test).score.labels, test.labels)
 
 
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(("shared", "refused"), [(60, True), (7, True), (6, False), (0, False)])
+def test_test_images_that_were_trained_on_are_refused(shared: int, refused: bool, dtype: torch.dtype) -> None:
+    """Six of sixty are a tenth. Where they lie, and what they are labelled, does not matter."""
+
+    def cast(samples: Samples) -> Samples:
+        images = samples.images if dtype == torch.uint8 else (samples.images.float() / 255).to(dtype)
+        return replace(samples, images=images)
+
+    train = make(100)
+    test = make(60, seed=1)
+    test.images[60 - shared :] = train.images[20 : 20 + shared]
+    if refused:
+        with pytest.raises(DataError, match=rf"{shared} of the 60 test images of 'x' are among its training images"):
+            Data.split("x", cast(train), cast(test))
+    else:
+        Data.split("x", cast(train), cast(test))
+
+
 def test_split_names_the_roles_and_shares_one_cut() -> None:
     first = Data.split("x", make(100), make(5))
     second = Data.split("y", make(100, name="another"), make(7, seed=3))

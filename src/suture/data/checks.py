@@ -1,9 +1,14 @@
 """What makes labelled images fit to be measured on; whatever does not is refused before any work is done."""
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 
 from suture.errors import DataError
+
+SHARED = 0.1  #: of the test images, at most, may be among those trained on; real data sets repeat a few
+FEW = 50  #: test images are something to try a program with, and may be any
 
 
 def check_images(name: str, images: Tensor) -> None:
@@ -71,6 +76,26 @@ def check_pairing(name: str, pairing: Tensor, count: int) -> None:
         )
     if int(pairing.min()) < 0 or int(pairing.max()) >= count:
         raise DataError(f"pairing of {name!r} points outside its {_count(count)}; valid partners: 0 to {count - 1}")
+
+
+def check_apart(name: str, train: Tensor, test: Tensor) -> None:
+    """Refuse, with ``DataError``, test images of which more than ``SHARED`` are among those trained on."""
+    if train.shape[1:] != test.shape[1:] or train.dtype != test.dtype or len(test) < FEW:
+        return
+    known = set(_contents(train))
+    shared = sum(content in known for content in _contents(test))
+    if shared > SHARED * len(test):
+        raise DataError(
+            f"{shared:,} of the {len(test):,} test images of {name!r} are among its training images: what is fitted to "
+            "an image must not be scored on it; give test images of their own"
+        )
+
+
+def _contents(images: Tensor) -> Iterator[int]:
+    """A hash of each image."""
+    for part in torch.split(images.detach(), 1024):
+        content = part.cpu().contiguous().flatten(1).view(torch.uint8).numpy()
+        yield from (hash(image.tobytes()) for image in content)
 
 
 def _count(count: int) -> str:

@@ -18,7 +18,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from suture.data.checks import check_images, check_labels, check_pairing
+from suture.data.checks import check_apart, check_images, check_labels, check_pairing
 from suture.errors import DataError
 from suture.seeds import digest, generator
 
@@ -165,8 +165,9 @@ class Data:
         The cut is a random permutation seeded by the training samples' fingerprint, so every trial shares it:
         its first ``validation_fraction`` is validation, the rest, in its random order, is fit. Test samples keep
         their order, but for those of which the first few would be of one class. Raises ``DataError`` when either
-        side of the cut would get fewer than 2 samples.
+        side of the cut would get fewer than 2 samples, or test images are among the training images.
         """
+        check_apart(name, train.images, test.images)
         count = round(validation_fraction * len(train)) if 0 < validation_fraction < 1 else 0
         if not 2 <= count <= len(train) - 2:
             raise DataError(
