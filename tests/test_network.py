@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import warnings
+from collections import OrderedDict
 from functools import partial
 from pathlib import Path
 
@@ -181,6 +182,20 @@ def test_what_cannot_be_copied_is_refused():
     model.lock = threading.Lock()
     with pytest.raises(NetworkError, match=r"Small cannot be copied: .*lock.*; build it anew and load its weights"):
         network(model)
+
+
+def test_what_has_no_weights_yet_and_what_has_no_code_is_refused():
+    lazy = nn.Sequential(nn.Flatten(), nn.LazyLinear(5))
+    with pytest.raises(NetworkError, match=r"module '1' in net has no shape yet: run the model once on a batch"):
+        network(lazy, name="net")
+    lazy(images(1, 8))
+    assert network(lazy, name="net").outputs == 5
+    with pytest.raises(NetworkError, match=r"module 'a' in net has no shape yet"):
+        network(nn.Sequential(OrderedDict(a=nn.LazyBatchNorm2d(affine=False), b=nn.Flatten())), name="net")
+    with pytest.warns(FutureWarning):
+        script = torch.jit.trace(small().eval(), images(1, 8))
+    with pytest.raises(NetworkError, match="net is TorchScript, which cannot be cut; give the model that it was made"):
+        network(script, name="net")
 
 
 def test_a_module_used_under_two_names():

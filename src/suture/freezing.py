@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_leaves
 
 from suture.errors import NetworkError
@@ -24,8 +25,10 @@ _OWN = ("_parameters", "_buffers", "_modules")  # where a module keeps what is r
 def frozen_copy(model: nn.Module, copy: bool, name: str) -> nn.Module:
     """Copy a model's structure, and its tensors too where ``copy`` is set; in evaluation mode, without gradients.
 
-    Raises ``NetworkError`` where it holds something that cannot be copied, or modules where PyTorch does not find them.
+    Raises ``NetworkError`` where it holds something that cannot be copied, or modules where PyTorch does not find them,
+    where it is TorchScript, or has parameters without a shape.
     """
+    _check_whole(model, name)
     _check_registered(model, name)
     memo: dict[int, object] = {}
     try:
@@ -43,6 +46,16 @@ def frozen_copy(model: nn.Module, copy: bool, name: str) -> nn.Module:
         module._backward_hooks.clear()
         module._backward_pre_hooks.clear()
     return frozen.eval()
+
+
+def _check_whole(model: nn.Module, name: str) -> None:
+    """Refuse what has no Python code to cut, or no weights yet."""
+    for path, module in model.named_modules():
+        whose = f"module '{path}' in {name}" if path else name
+        if isinstance(module, torch.jit.ScriptModule):
+            raise NetworkError(f"{whose} is TorchScript, which cannot be cut; give the model that it was made of")
+        if any(map(is_lazy, (*module.parameters(recurse=False), *module.buffers(recurse=False)))):
+            raise NetworkError(f"{whose} has no shape yet: run the model once on a batch before it is made a network")
 
 
 def _check_registered(model: nn.Module, name: str) -> None:
