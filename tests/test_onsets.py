@@ -57,6 +57,7 @@ def read(sending, receiving, *more, levels=(0.9, 0.1), **settings):
 
 NONE, ALL = 0.1, 0.9
 IN_THREE = ([NONE, NONE, ALL, ALL], [ALL, ALL, NONE, NONE])
+PARTS = (rows("A", "B", IN_THREE[0], NONE), rows("B", "A", IN_THREE[1], ALL))
 
 
 def test_both_ways_place_it_between_two_cuts():
@@ -67,6 +68,31 @@ def test_both_ways_place_it_between_two_cuts():
     assert o.sending.shares == pytest.approx((0, 0, 1, 1))
     assert str(o).startswith("t: localised, between two and three\n  A (bearer) 90.0 %, B (plain) 10.0 %\n")
     assert "conveyed from three on (between two and three), 100 % of it in one step: localised" in str(o)
+
+
+OTHERS = dict(zip(CUTS, ("w", "x", "y", "z"), strict=True))
+
+
+def test_the_place_is_named_by_the_bearers_cuts():
+    """The other network's cuts have other names, and lie in the reverse order of depth."""
+    there, back, both = table(*PARTS[:1]), table(*PARTS[1:]), table(*PARTS)
+    for frame, cut, depth in ((there, "receiver_cut", "receiver_depth"), (back, "sender_cut", "sender_depth")):
+        frame[cut], frame[depth] = frame[cut].map(OTHERS).astype("str"), 1.25 - frame[depth]
+    o = onset(pd.concat([there, back]), "t", "A", "B")
+    assert o == onset(both, "t", "A", "B")
+    shown = table(rows("A", "B", [NONE, NONE, ALL, NONE], NONE, control="untrained sender"))
+    shown["receiver_cut"] = shown["receiver_cut"].map(OTHERS).astype("str")
+    assert onset(pd.concat([there, back, shown]), "t", "A", "B").sending.verdict == "carried by the stitch"
+    twice = pd.concat([there, there.assign(receiver_cut="elsewhere", fit="another"), back])
+    with pytest.raises(DataError, match="the table has several fit of one seam, 'f' and 'another'"):
+        onset(twice, "t", "A", "B")
+
+
+def test_what_is_read_is_said_in_numbers():
+    assert "85 % of it in one step: localised" in str(read([NONE, 0.18, 0.86, ALL], IN_THREE[1]))
+    assert "conveyed at no cut, at most 25 % of it: not found" in str(read([NONE, 0.3, 0.2, NONE], IN_THREE[1]))
+    assert "A (bearer) 0.900, B (plain) 0.100\n" in str(read(*IN_THREE, unit="raw"))
+    assert "A (bearer) 0.900 nats, B (plain) 0.100 nats\n" in str(read(*IN_THREE, unit="nats"))
 
 
 @pytest.mark.parametrize("levels", [(0.1, 0.9), (-3.0, 5.0)])
