@@ -141,7 +141,7 @@ def test_a_runner_of_ones_own_is_a_few_lines():
 
 @dataclass(frozen=True, eq=False)
 class Chapter(Base):
-    """One of several parts of a book; the next goes on from it. It takes long enough for another to be beside it."""
+    """One of several parts of a book; the next goes on from it. The first waits for that of another book, beside it."""
 
     book: str
     number: int
@@ -161,7 +161,10 @@ class Chapter(Base):
 
     def run(self, activations):
         begun = time.time()
-        time.sleep(0.3)
+        if self.number == 0:
+            self.notes.with_name(f"{self.book} has begun").touch()
+            while len(list(self.notes.parent.glob("* has begun"))) < 2 and time.time() < begun + 60:
+                time.sleep(0.05)
         with open(self.notes, "a") as file:
             file.write(f"{self.book} {self.number} {begun} {time.time()}\n")
         return Outcome({"status": "ok"}, b"weights")
@@ -181,9 +184,8 @@ def test_parts_of_a_sequence_are_done_one_after_another_and_other_things_beside_
     parts = {(book, int(i)): (float(begun), float(ended)) for book, i, begun, ended in rows}
     for book in "ab":
         assert all(parts[book, i][1] <= parts[book, i + 1][0] for i in range(2))
-    assert any(
-        parts["a", i][0] < parts["b", j][1] and parts["b", j][0] < parts["a", i][1] for i in range(3) for j in range(3)
-    )
+    assert parts["a", 0][0] < parts["b", 0][1]
+    assert parts["b", 0][0] < parts["a", 0][1]
 
 
 @dataclass(frozen=True, eq=False)
