@@ -13,6 +13,7 @@ import importlib
 import io
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -243,6 +244,14 @@ def problem(command: str) -> str:
         return str(error)
     except SystemExit as done:  # --help
         return "" if done.code == 0 else str(done)
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash here")
+@pytest.mark.parametrize("page", PAGES)
+def test_a_shell_reads_the_commands_of_a_page(page: str) -> None:
+    said = "\n".join(command for block in blocks(page) if block.language == "console" for command in commands(block))
+    done = subprocess.run(["bash", "-n"], input=said, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("page", sorted({page for page, _ in COMMANDS}))

@@ -297,7 +297,7 @@ def test_colour_mnist_stands_beside_the_paper() -> None:
     page = zoo_page.page(colours(correlated=0.998, digit=0.97, colour=1.0, colour_only=0.6))
     assert "| digit | 97.8 | 97.0 | 1 |" in page
     assert "| colour only | 68.6 | 60.0 | 1 |" in page
-    assert "Colour-only is the lowest; in the paper it is." in page
+    assert "Colour-only is the lowest, as in the paper." in page
     assert "Colour-only is **not** the lowest" in zoo_page.page(colours(correlated=0.5, colour_only=0.6))
 
 

@@ -51,9 +51,9 @@ Every claim is one quantity with one threshold, and a program decides it.
 - An experiment has the verdict of its worst claim: not reproduced before undecided before reproduced.
 - Pairs go round in a circle of seeds, so a network is in two of them, and pairs are not wholly independent: intervals
   may be somewhat too narrow. Networks of one name and seed were trained more than once, on processors that round
-  otherwise: within an experiment they are the same, between two they may differ, by up to 0.7 pp by themselves.
-  Intervals of accuracies and shares are not cut at 0 and 100 %, those of correlations are
-  at −1 and 1.
+  otherwise: within an experiment they are the same, between two they may differ ([by how much](zoo.md)).
+- Intervals of accuracies and shares are not cut at 0 and 100 %, those of correlations are at −1 and 1.
+- **Not run** is an experiment without a table; **not measured** a claim of which the table has nothing.
 
 The *penalty* is the stitched network's test error minus the receiver's own, in percentage points (pp), so positive is
 worse. The *sender* gives the first layers, the *receiver* the last."""
@@ -168,7 +168,7 @@ def _took(results: Results, networks: pd.DataFrame | None) -> str:
             f"{len(rows)} on {'a GPU' if device == 'cuda' else 'one core'} in {clock(float(rows['seconds'].sum()))}"
             for device, rows in own.groupby("device", sort=True)
         ]
-        said += f" {len(own)} networks were trained: {' and '.join(kinds)}."
+        said += f" {len(own)} networks were trained, each counted once wherever it was: {' and '.join(kinds)}."
     return said
 
 

@@ -102,7 +102,7 @@ def _machines(own: pd.DataFrame) -> str:
     gaps = [rows.groupby("device")["accuracy"].mean().diff().abs().max() for rows in twice]
     both = f" {len(twice)} of them on both; their accuracies differ by up to {100 * max(gaps):.1f}." if gaps else ""
     count = own["key"].nunique()
-    return f"{count} network{'' if count == 1 else 's'}: {'; '.join(said)}.{both}"
+    return f"{count} network{'' if count == 1 else 's'}, on each machine that trained them: {'; '.join(said)}.{both}"
 
 
 def _throughput(lines: Sequence[str]) -> list[str]:
@@ -153,7 +153,7 @@ def _colours(table: pd.DataFrame) -> list[str]:
     ]
     if SHAPELESS in means and len(means) > 1:
         lowest = min(means, key=lambda name: means[name]) == SHAPELESS
-        lines.append(f"Colour-only is {'the lowest' if lowest else '**not** the lowest'}; in the paper it is.")
+        lines.append(f"Colour-only is {'the lowest, as' if lowest else '**not** the lowest; it is'} in the paper.")
     return lines
 
 
