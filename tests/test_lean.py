@@ -392,3 +392,16 @@ def test_what_writes_to_a_tensor_that_a_piece_hands_on_gets_a_copy():
     lean(x).sum().backward()
     wanted = torch.autograd.grad(network.after("1")(other := x.detach().clone().requires_grad_()).sum(), other)[0]
     assert torch.allclose(x.grad, wanted, atol=1e-6)
+
+
+def test_a_constant_of_another_type_does_not_decide_the_type_of_what_passes():
+    def scaled(m: Made, x: Tensor) -> Tensor:
+        return m.other((m.conv(x) * m.scale.to(x.dtype)).relu())
+
+    model = seeded(lambda: Made(scaled, {}))
+    model.register_buffer("scale", torch.full((8, 1, 1), 0.5, dtype=torch.float64))
+    network = Network(model, example=images(4, 8, seed=5), name="scaled")
+    for cut in network.cuts:
+        lean = lean_suffix(network, cut)
+        assert lean is None or off(lean, network, cut, passed(network, cut, 8)) < 1e-3, cut.name
+    assert lean_suffix(network, network.cuts[0]) is not None

@@ -14,6 +14,7 @@ from collections import OrderedDict
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -795,3 +796,66 @@ def test_an_input_that_is_no_floats_is_called_the_input():
     model = nn.Sequential(nn.Embedding(10, 4), nn.Flatten(), nn.Linear(4 * 64, 3))
     with pytest.raises(TracingError, match="its input does not hold floating-point numbers"):
         Network(model, example=images(3, 8, channels=1), preprocess=lambda x: (9 * x).long().flatten(1))
+
+
+# --- what is no model, or none that can be measured -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (nn.Linear(3, 2).state_dict(), r"is a OrderedDict; it looks like weights alone: .*load_state_dict"),
+        (nn.Linear, r"is the class Linear; make one of it: Linear\(…\)"),
+        (lambda x: x, r"is a function; give a torch\.nn\.Module"),
+    ],
+    ids=["weights", "a class", "a function"],
+)
+def test_what_is_no_model_is_refused_with_what_to_give(given, said):
+    with pytest.raises(NetworkError, match=said):
+        Network(given, example=torch.rand(2, 1, 8, 8))
+
+
+class _Counting(nn.Module):
+    seen = 0
+
+    def forward(self, x):
+        self.seen += 1
+        return x * (1 + 0.01 * self.seen)
+
+
+def test_a_forward_pass_that_remembers_is_not_called_random():
+    model = nn.Sequential(nn.Flatten(), _Counting(), nn.Linear(64, 5))
+    with pytest.raises(NetworkError, match=r"another output for the same images each time.* such as a counter"):
+        Network(model, example=torch.rand(2, 1, 8, 8), name="counting")
+
+
+@pytest.mark.parametrize("width", [1, 64])
+def test_batch_statistics_that_are_not_kept_are_named(width):
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, width), nn.BatchNorm1d(width, track_running_stats=False))
+    with pytest.raises(NetworkError, match="'2' keeps no running statistics"):
+        Network(model, example=torch.rand(2, 1, 8, 8))
+
+
+@pytest.mark.parametrize(
+    ("example", "said"),
+    [
+        (np.zeros((2, 1, 8, 8)), "and is a ndarray; give data.example"),
+        (torch.zeros(1, 8, 8), r"and is of shape \(1, 8, 8\)"),
+        (torch.full((2, 1, 8, 8), float("nan")), "the example has values that are not finite"),
+    ],
+    ids=["an array", "one image", "NaN"],
+)
+def test_what_is_no_example_is_refused(example, said):
+    with pytest.raises(DataError, match=said):
+        Network(nn.Flatten(), example=example)
+
+
+def test_a_refused_network_leaves_the_global_generator_alone():
+    class Noisy(nn.Module):
+        def forward(self, x):
+            return x.flatten(1) + torch.randn(len(x), 64)
+
+    before = torch.get_rng_state()
+    with pytest.raises(NetworkError, match="random in evaluation mode"):
+        Network(Noisy(), example=torch.rand(2, 1, 8, 8, generator=torch.Generator().manual_seed(0)))
+    assert torch.equal(torch.get_rng_state(), before)

@@ -113,7 +113,9 @@ def test_few_images_are_the_receivers_bit_for_bit():
 def test_without_a_lean_suffix_all_are_the_receivers():
     data = logits()
     assert torch.equal(scored(data, None)[0], data)
-    assert torch.equal(scored(data, lambda dtype: None)[0], data)
+    found, notes = scored(data, lambda dtype: None)
+    assert torch.equal(found, data)
+    assert notes == (), "no predictions were in doubt"
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")], ids=str)

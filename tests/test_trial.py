@@ -714,3 +714,23 @@ def test_a_unit_that_is_none_is_refused_before_anything_is_measured():
     with pytest.raises(DataError, match=r"'odd' has the unit 'percent'; it is one of 'fraction', "):
         trial("conv", scores=(Odd("ones", unit="percent"),))
     assert measure(trial("conv", fit=Random(), scores=(Odd("ten", unit="raw"),))).scores["odd"].value == 10
+
+
+def _labelled(samples: Samples, shift: int, least: int = 0) -> Samples:
+    """The images whose labels are at least so much, with their labels moved, of classes without names."""
+    kept = samples.labels >= least
+    labels = samples.labels[kept] + shift
+    return Samples(samples.name, samples.images[kept], labels, tuple(map(str, range(int(labels.max()) + 1))))
+
+
+@pytest.mark.parametrize(
+    ("shift", "least", "said"),
+    [
+        (1, 0, "has 11 classes, but .* labels seem to count from 1: give labels - 1"),
+        (-1, 1, r"has 9 classes, but .* with 9 outputs; or, where .* lack images of .* load_data\(…, classes=10\)"),
+    ],
+)
+def test_classes_that_are_others_than_the_heads_name_the_likely_cause(shift, least, said):
+    one, *more = (_labelled(s, shift, least) for s in (few_digits().fit, few_digits().validation, few_digits().score))
+    with pytest.raises(DataError, match=said):
+        trial(fit_data=one, validation_data=more[0], score_data=more[1])

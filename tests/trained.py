@@ -2,6 +2,7 @@
 
 import hashlib
 from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -71,9 +72,9 @@ def convnets() -> tuple[Network, Network]:
     return wrap(convolutional(0), "C"), wrap(convolutional(1), "D")
 
 
-def wrap(model: nn.Module, name: str) -> Network:
+def wrap(model: nn.Module, name: str, **settings: Any) -> Network:
     """A network for the digits."""
-    return Network(model, example=digits().example, name=name)
+    return Network(model, example=digits().example, name=name, **settings)
 
 
 def bits(measurement: Measurement) -> dict[str, str]:

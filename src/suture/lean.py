@@ -78,9 +78,9 @@ def _made(network: Network, start: int, end: int, dtype: torch.dtype) -> Lean | 
     with torch.inference_mode(False), torch.no_grad():
         try:
             joint = stretch(network, start, end)
+            _Rewriting(joint).run()
         except FoldError:
             return None
-        _Rewriting(joint).run()
         steps = sum(node.op.startswith("call") for node in joint.graph.nodes)
         only_head = len(_head(joint)) == steps
         used = torch.float32 if only_head else dtype
@@ -226,13 +226,19 @@ class _Shapes(fx.Interpreter):
 
 
 def _shapes(joint: Joint) -> dict[fx.Node, tuple[int, ...]]:
+    """The shape of what every node gives, for two images. Raises ``FoldError`` where the graph does not run on them."""
     tensors = (p for part in joint.parts.values() for p in ([part] if isinstance(part, Tensor) else part.parameters()))
-    like = next((p for p in tensors if p.is_floating_point()), torch.zeros(()))
-    x = torch.zeros(2, *joint.shapes[joint.received], dtype=like.dtype, device=like.device)
+    device = next((p.device for p in tensors), torch.device("cpu"))
+    x = torch.zeros(2, *joint.shapes[joint.received], device=device)
     graph, copies = fx.Graph(), dict[fx.Node, fx.Node]()
     graph.output(graph.graph_copy(joint.graph, copies))
     shapes = _Shapes(fx.GraphModule(joint.parts, graph))
-    shapes.run(x)
+    try:
+        shapes.run(x)
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError as error:
+        raise FoldError(f"what follows does not run by itself: {error}") from error
     return {node: shapes.seen[copy] for node, copy in copies.items() if copy in shapes.seen}
 
 

@@ -21,7 +21,7 @@ from suture.scores import ScoreCard, penalty
 from suture.scoring import LEAST, Outputs, Passing, asking, representation_error, together
 from suture.seeds import derive_seed, undisturbed
 from suture.stitched import typed
-from suture.trial import Measurement, Trial, joined, read_by, solves_task
+from suture.trial import Measurement, Trial, count_read, joined, read_by, solves_task
 
 
 def measure(trial: Trial, activations: Activations | None = None) -> Measurement:
@@ -131,7 +131,7 @@ def _lean(trial: Trial, stitch: nn.Module) -> MakeLean | None:
 def _side(trial: Trial, cache: Activations, samples: Samples, stitch: nn.Module) -> Side:
     def expected() -> Tensor:
         own = cache.at(trial.receiver, trial.receiver_cut, read_by(trial, samples))
-        return typed(own if samples.pairing is None else own[samples.pairing], stitch)
+        return typed(own if samples.pairing is None else own[samples.pairing[: count_read(trial, samples)]], stitch)
 
     def outputs() -> Tensor:
         own = cache.outputs(trial.receiver, samples)

@@ -9,6 +9,7 @@ import copy as copying
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from types import FunctionType
 from typing import Any
 
@@ -21,9 +22,11 @@ from suture.cuts import Cut
 from suture.errors import DataError, FrozenError, NetworkError
 from suture.freezing import drop_idle_hooks, frozen_copy, plain_tensors, registered, restored
 from suture.identities import identity, settings
+from suture.layouts import ENTERS, LEAVES
 from suture.pieces import Piece, same_bits
 from suture.preprocess import Prepare, Preprocess, Preprocessing
-from suture.seeds import digest
+from suture.probing import are_probabilities, as_close, check_model, checked_outputs, three_images
+from suture.seeds import digest, undisturbed
 from suture.tracing import Stage, Traced, portable, trace
 
 
@@ -82,14 +85,15 @@ class Network:
         copy: bool = True,
         constants: Sequence[str] = (),
     ) -> None:
+        check_model(model)
         self.name = name or type(model).__name__
         self.source: str | None = None  #: the model string that it was made of, where it was
         self.constants = tuple(constants)
         self.factory = factory
         self.stages = portable(model, stages)  #: such that they can be applied to a copy
-        self.example = _three(example)  #: three raw images (3, C, H, W)
+        self.example = three_images(example)  #: three raw images (3, C, H, W)
         self._untrained: dict[int, Network] = {}
-        with torch.inference_mode(False), torch.no_grad():
+        with undisturbed(threads=None), torch.random.fork_rng([]), torch.inference_mode(False), torch.no_grad():
             self._model = frozen_copy(model, copy, self.name)
             self.preprocess = _frozen_preprocess(preprocess, self.name)
             self._find_cuts()
@@ -102,8 +106,8 @@ class Network:
         self.device = next((p.device for p in self._model.parameters()), torch.device("cpu"))
         with restored(self._model):
             probes = self._probes()
-            outputs = _checked_outputs(self._model, probes, self.name)
-        self.gives_probabilities = _are_probabilities(outputs)  #: as after a softmax, where logits are wanted
+            self._answers = checked_outputs(self._model, probes, self.name)
+        self.gives_probabilities = are_probabilities(self._answers)  #: as after a softmax, where logits are wanted
         drop_idle_hooks(self._model, probes[2])
         with restored(self._model) as written:
             self._traced: Traced = trace(self._model, probes, self.stages)
@@ -122,10 +126,11 @@ class Network:
         if not same_bits(probes[2], _prepared(self._prepare, images[2], self)):
             raise DataError(f"the preprocessing of {self.name} is random: the same images gave two inputs")
         alone = torch.cat([_prepared(self._prepare, images[2][i : i + 1], self) for i in range(3)])
-        if not _as_close(alone, probes[2], 1e-4):
+        if not as_close(alone, probes[2], 1e-4):
             raise DataError(
                 f"what the preprocessing of {self.name} makes of an image depends on the others of its batch"
             )
+        self._seen = probes[2]
         return probes
 
     @property
@@ -151,7 +156,7 @@ class Network:
     def _fingerprint(self) -> str:
         """SHA-256 over everything that decides the output: tensors, operations and preprocessing."""
         pieces = self._traced.pieces
-        code = [p.body.code if isinstance(p.body, fx.GraphModule) else repr(p.body) for p in pieces]
+        code = [_code(piece.body) for piece in pieces]
         paths = {module: path for path, module in self._model.named_modules()}
         held = [self._settings(paths.get(module, ""), module) for piece in pieces for module in piece.body.modules()]
         own = [identity(function) for piece in pieces for function in _functions(piece.body)]
@@ -178,9 +183,27 @@ class Network:
         return hasher.hexdigest()
 
     def check_frozen(self) -> None:
-        """Raise ``FrozenError`` where a tensor that decides the output is not what it was."""
+        """Raise ``FrozenError`` where a tensor or a function that decides the output is not what it was."""
         if self.state_digest() != self.wrapped_digest:
             raise FrozenError(f"the weights of {self.name} changed after it was made a Network; make it again")
+        self.check_functions()
+
+    def check_functions(self) -> None:
+        """Raise ``FrozenError`` where the user's functions make something else of the example than they did.
+
+        Their code stays, but a function reads global and outer variables when it runs.
+        """
+        remedy = "make the network again, and bind what the function reads: lambda x, mean=mean: x - mean"
+        if not as_close(_prepared(self._prepare, self.example, self), self._seen, 1e-5):
+            raise FrozenError(f"the preprocessing of {self.name} changed after it was made a Network; {remedy}")
+        if self._has_functions and not as_close(self(self.example), self._answers, 1e-3):
+            raise FrozenError(f"a function in {self.name} changed after it was made a Network; {remedy}")
+
+    @cached_property
+    def _has_functions(self) -> bool:
+        """Whether functions of the user's are part of the forward pass."""
+        stages = any(not isinstance(stage, str) for stage in self.stages or ())
+        return stages or any(True for piece in self._traced.pieces for _ in _functions(piece.body))
 
     def _state(self) -> dict[str, Tensor]:
         """Parameters, buffers, plain tensors, and the constants that tracing found in the code."""
@@ -269,8 +292,17 @@ def frozen(*networks: Network) -> Iterator[None]:
     for network in networks:
         if network.state_digest() != network.wrapped_digest:
             raise FrozenError(f"the fit changed the frozen network {network.name}; this is a bug in the fit or stitch")
+        network.check_functions()
     if noticed is not None:
         raise noticed
+
+
+def _code(body: nn.Module) -> object:
+    """What a piece does, with the marks of a layout of its own, which decide how its lean suffix is made."""
+    if not isinstance(body, fx.GraphModule):
+        return repr(body)
+    marks = [(node.name, mark) for node in body.graph.nodes for mark in (ENTERS, LEAVES) if mark in node.meta]
+    return (body.code, marks) if marks else body.code
 
 
 def _functions(body: nn.Module) -> Iterator[Callable[..., Any]]:
@@ -309,13 +341,6 @@ def _check_weights(model: nn.Module, name: str) -> None:
             raise NetworkError(f"the {kind} of {whose} is not finite; train or load it again")
 
 
-def _three(example: Tensor) -> Tensor:
-    """Three raw images from the example, repeated with a shift where it has too few."""
-    if not isinstance(example, Tensor) or example.ndim != 4 or len(example) == 0:
-        raise DataError("the example must be a few raw images, a tensor of shape (n, C, H, W) with n ≥ 1")
-    return torch.stack([example[i % len(example)].roll(i // len(example), dims=-1) for i in range(3)])
-
-
 def _prepared(prepare: Prepare, images: Tensor, network: Network) -> Tensor:
     try:
         prepared: Tensor = prepare(images.to(network.device))
@@ -326,48 +351,3 @@ def _prepared(prepare: Prepare, images: Tensor, network: Network) -> Tensor:
     if not isinstance(prepared, Tensor) or prepared.ndim < 1 or len(prepared) != len(images):
         raise DataError(f"the preprocessing of {network.name} must give one tensor with a row for each image")
     return prepared
-
-
-def _checked_outputs(model: nn.Module, probes: Sequence[Tensor], name: str) -> Tensor:
-    """What it makes of the probes; refuse what is no row per image, not reproducible, or not each image's own."""
-    batches = [probes[2], probes[2], *(probes[2][i : i + 1] for i in range(3))]
-    try:
-        three, again, *alone = (model(batch.clone()) for batch in batches)
-    except Exception as error:
-        shape = tuple(probes[0].shape[1:])
-        raise NetworkError(f"{name} does not run on preprocessed images of shape {shape}: {error}") from error
-    for out, batch in zip((three, again, *alone), batches, strict=True):
-        _check_rows(out, len(batch), name)
-    if not same_bits(three, again):
-        raise NetworkError(f"{name} is random in evaluation mode: the same images gave two outputs")
-    finite = bool(three.isfinite().all())  # if not, the cut where it begins will be named
-    if finite and not _as_close(torch.cat(alone), three, 1e-2):
-        raise NetworkError(f"the output of {name} for one image depends on the other images of its batch")
-    outputs: Tensor = three
-    return outputs
-
-
-def _are_probabilities(outputs: Tensor) -> bool:
-    """Whether rows are shares of several classes; rounded to 16 bits they add up to 1 within a hundredth."""
-    whole = (outputs.sum(dim=1) - 1).abs() < 0.01
-    return outputs.shape[1] > 1 and bool((whole & (outputs >= 0).all(dim=1)).all())
-
-
-def _as_close(one: Tensor, other: Tensor, share: float) -> bool:
-    """Whether two differ by no more than a share of what is there."""
-    if one.shape != other.shape or not one.is_floating_point():
-        return torch.equal(one, other)
-    largest = float(other.nan_to_num(0.0, 0.0, 0.0).abs().max()) if other.numel() else 0.0
-    return torch.allclose(one, other, rtol=share, atol=share * largest, equal_nan=True)
-
-
-def _check_rows(out: object, n: int, name: str) -> None:
-    got = f"a {type(out).__name__}"
-    if isinstance(out, Tensor):
-        if out.ndim == 2 and len(out) == n and out.is_floating_point():
-            return
-        got = f"{out.dtype} of shape {tuple(out.shape)}"
-    raise NetworkError(
-        f"{name} must map n images to one tensor of floats (n, outputs), but a batch of {n} gave {got}; wrap it in a "
-        "module that returns that tensor"
-    )

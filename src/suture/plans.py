@@ -15,7 +15,7 @@ from suture.fits import Fast, Fit
 from suture.network import Network
 from suture.scores import Accuracy, CrossEntropy, Score
 from suture.stitches import Stitch
-from suture.trial import Trial
+from suture.trial import Trial, check_networks
 
 At = str | Cut | tuple[str | Cut, str | Cut]
 Networks = Network | Sequence[Network]
@@ -116,6 +116,7 @@ def curve(
     of such names. Raises ``CutError`` where they share none, or none is named, and ``NetworkError`` where
     two different networks have one name.
     """
+    check_networks(sender, receiver)
     cuts: Sequence[At] = shared(sender.cuts, receiver.cuts) if at is None else [at] if isinstance(at, str | Cut) else at
     check_kind("at", cuts, Sequence, "cuts, at=[…], or pairs of them, at=[(sender cut, receiver cut), …]")
     if not cuts:

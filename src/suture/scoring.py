@@ -86,7 +86,9 @@ def asking(
         if dtype != torch.float32 and not coarse:
             continue
         made = lean(dtype)
-        tried = (yield from _tried(made, given, exact, dtype)) if made is not None else None
+        if made is None:
+            continue
+        tried = yield from _tried(made, given, exact, dtype)
         if tried is not None:
             leans.append(tried)
         else:

@@ -3,7 +3,7 @@
 import hashlib
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import torch
 
@@ -33,21 +33,26 @@ def generator(*parts: object) -> torch.Generator:
 
 
 @contextmanager
-def undisturbed() -> Iterator[None]:
+def undisturbed(threads: int | None = 1) -> Iterator[None]:
     """Compute as always, whatever the program around has set: the same trial gives the same bits.
 
-    With one thread, since the bits of a sum depend on how many share it; without autocast; new tensors in float32.
+    With one thread, since the bits of a sum depend on how many share it (``None`` keeps how many there are); without
+    autocast; products of float32 in float32; new tensors in float32, and on the CPU where no device is named.
     """
-    threads, kind = torch.get_num_threads(), torch.get_default_dtype()
+    before, kind = torch.get_num_threads(), torch.get_default_dtype()
+    products = torch.get_float32_matmul_precision()
     casts = {device: torch.is_autocast_enabled(device) for device in ("cpu", "cuda")}
-    torch.set_num_threads(1)
+    torch.set_num_threads(before if threads is None else threads)
     torch.set_default_dtype(torch.float32)
+    torch.set_float32_matmul_precision("highest")
     for device in casts:
         torch.set_autocast_enabled(device, False)
     try:
-        yield
+        with nullcontext() if torch.get_default_device().type == "cpu" else torch.device("cpu"):
+            yield
     finally:
-        torch.set_num_threads(threads)
+        torch.set_num_threads(before)
         torch.set_default_dtype(kind)
+        torch.set_float32_matmul_precision(products)
         for device, on in casts.items():
             torch.set_autocast_enabled(device, on)

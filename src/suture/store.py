@@ -64,10 +64,12 @@ class Store:
     def make(cls, folder: str | Path) -> "Store":
         """Open the store in a folder, made where there is none."""
         check_kind("store", folder, str | Path, "a folder, such as runs/ab", StoreError)
-        if not str(folder):
-            raise StoreError("store='' names no folder; give one, such as runs/ab")
+        if not str(folder) or "\0" in str(folder):
+            raise StoreError(f"store={str(folder)!r} names no folder; give one, such as runs/ab")
         path = Path(folder).expanduser()
-        if not (path / LABEL).exists():
+        with writing_to(path):
+            there = (path / LABEL).exists()
+        if not there:
             if (path / TABLE).exists():
                 raise StoreError(
                     f"{path} holds the table of a run that has no store (made before there were any); name another "

@@ -145,15 +145,32 @@ class Trial:
         return f"Trial({self.where}, seed {self.seed}, {self.key})"
 
 
+def check_networks(sender: object, receiver: object) -> None:
+    """Raise ``NetworkError`` where one is no network; noise may send."""
+    remedy = "a network: Network(model, example=…)"
+    check_kind("the sender", sender, Network | ClusteredNoise, remedy, NetworkError)
+    check_kind("the receiver", receiver, Network, remedy, NetworkError)
+
+
 def _check_settings(trial: Trial) -> None:
     """Refuse what is of the wrong kind: nothing of it would be seen before the trial is measured."""
-    remedy = "a network: Network(model, example=…)"
-    check_kind("the sender", trial.sender, Network | ClusteredNoise, remedy, NetworkError)
-    check_kind("the receiver", trial.receiver, Network, remedy, NetworkError)
+    check_networks(trial.sender, trial.receiver)
     check_kind("stitch", trial.stitch, Stitch | None, "a family of stitches such as Conv(), or None", ShapeError)
     check_kind("fit", trial.fit, Fit, "a fit such as Fast()", FitError)
     for score in trial.scores:
         check_kind("one of scores", score, Score, "scores such as Accuracy()")
+
+
+def _other_classes(samples: Samples, outputs: int) -> str:
+    """What to do where a head has more or fewer outputs than the data have classes."""
+    count = len(samples.classes)
+    numbered = samples.classes == tuple(map(str, range(count)))
+    if numbered and outputs == count - 1 and int(samples.labels.min()) == 1:
+        return "labels seem to count from 1: give labels - 1"
+    remedy = f"build or load it with {count} outputs"
+    if numbered and outputs > count:
+        remedy += f"; or, where these data only lack images of some classes, load_data(…, classes={outputs})"
+    return remedy
 
 
 def _sender_cut(sender: Network | ClusteredNoise, cut: str) -> str:
@@ -173,7 +190,7 @@ def _check_data(trial: Trial, samples: Samples) -> None:
     if trial.receiver.outputs != len(samples.classes):
         raise DataError(
             f"{samples.name} has {len(samples.classes)} classes, but the head of the receiver {trial.receiver.name} "
-            f"has {trial.receiver.outputs} outputs; build or load it with {len(samples.classes)} outputs"
+            f"has {trial.receiver.outputs} outputs; {_other_classes(samples, trial.receiver.outputs)}"
         )
     for network in trial.networks:
         network.check_images(samples.example, samples.name)
@@ -187,9 +204,15 @@ def _check_data(trial: Trial, samples: Samples) -> None:
 
 
 def read_by(trial: Trial, samples: Samples) -> Samples:
-    """The samples of which a fit reads the receiver's own activations."""
+    """The samples whose own activations in the receiver a fit needs; of broken pairs these may be any."""
+    count = count_read(trial, samples)
+    return samples if samples.pairing is not None or count == len(samples) else samples.first(count)
+
+
+def count_read(trial: Trial, samples: Samples) -> int:
+    """Of how many samples, the first, a fit reads what the receiver has for them."""
     most = trial.fit.reads(trial.shapes[1])
-    return samples if samples.pairing is not None or len(samples) <= most else samples.first(int(most))
+    return len(samples) if len(samples) <= most else int(most)
 
 
 def solves_task(sender: Network | ClusteredNoise, samples: Samples) -> TypeGuard[Network]:

@@ -19,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 from sklearn.datasets import load_digits
+from torch.utils.data import TensorDataset
 
 from suture.data import load_data
 from suture.data.decode import decode_images
@@ -158,7 +159,10 @@ def test_arrays_that_cannot_be_written_to_load_without_a_warning() -> None:
         (lambda: load_data(pairs(IMAGES.astype(float))), "divide 0..255 by 255"),
         (lambda: load_data(pairs(IMAGES), size=8), "load_data of tensors takes no size="),
         (lambda: load_data("digits", size=8, score_split="test"), "'digits' takes no score_split=, size="),
-        (lambda: load_data((IMAGES, IMAGES)), "cannot load data from a tuple; possible sources: 'digits'"),  # type: ignore[arg-type]
+        (
+            lambda: load_data((IMAGES, IMAGES)),
+            "cannot load data from a tuple of ndarray, ndarray; possible",
+        ),  # type: ignore[arg-type]
         (lambda: load_data(IMAGES), "cannot load data from a ndarray"),  # type: ignore[arg-type]
     ],
 )
@@ -479,3 +483,45 @@ def test_names_of_classes_may_be_numpys():
         for names in (["x", "y", "z"], np.array(["x", "y", "z"]))
     )
     assert plain.fit.fingerprint == numpys.fit.fingerprint
+
+
+def test_classes_may_be_a_number_so_that_one_may_lack_images():
+    images, labels = torch.rand(60, 1, 2, 2), torch.arange(60) % 3
+    data = load_data(((images, labels), (1 - images[:9], labels[:9])), classes=4)
+    assert data.fit.classes == ("0", "1", "2", "3")
+
+
+@pytest.mark.parametrize(
+    ("classes", "said"),
+    [
+        ("abc", "classes='abc' names no classes"),
+        (2.5, "classes=2.5 names no classes"),
+        (("a", "b", "a"), "two classes are called 'a'"),
+        ((), "classes is empty"),
+        (0, "classes is empty"),
+    ],
+)
+def test_classes_that_name_none_are_refused(classes, said):
+    images, labels = torch.rand(60, 1, 2, 2), torch.arange(60) % 3
+    with pytest.raises(DataError, match=said):
+        load_data(((images, labels), (1 - images[:9], labels[:9])), classes=classes)
+
+
+def test_images_that_would_be_all_but_black_are_refused():
+    random = torch.rand(60, 1, 2, 2, generator=torch.Generator().manual_seed(0))
+    labels = torch.arange(60) % 3
+    bits = (random > 0.5).to(torch.uint8)
+    with pytest.raises(DataError, match=r"uint8 and hold 0 and 1 alone; .* give images.float\(\), or images \* 255"):
+        load_data(((bits, labels), (1 - bits, labels)))
+    with pytest.raises(DataError, match=r"all but black; divide 0\.\.255 by 255 once, not twice"):
+        load_data(((random / 255, labels), ((1 - random) / 255, labels)))
+    black = torch.zeros(60, 1, 2, 2)
+    load_data(((black, labels), (black[:9], labels[:9])))  # is somebody's test of a program
+
+
+def test_a_tuple_of_other_things_is_named_by_what_is_in_it():
+    images, labels = torch.rand(60, 1, 2, 2), torch.arange(60) % 3
+    with pytest.raises(DataError, match="cannot load data from a tuple of Tensor, Tensor; possible sources"):
+        load_data((images, labels))
+    with pytest.raises(DataError, match=r"of a TensorDataset give its \.tensors"):
+        load_data((TensorDataset(images, labels), TensorDataset(images, labels)))

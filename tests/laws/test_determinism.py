@@ -11,6 +11,8 @@ import os
 import random
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -175,6 +177,33 @@ def test_whatever_the_state_of_the_global_generators_which_stays():
         assert torch.equal(torch.get_rng_state(), states[0])
         assert np.random.get_state()[1].tolist() == states[1]  # noqa: NPY002
         assert random.getstate() == states[2]
+
+
+def _products(precision: str) -> Iterator[None]:
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(precision)
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+SURROUNDINGS = {
+    "products in bfloat16": contextmanager(_products)("medium"),
+    "autocast": torch.autocast("cpu", torch.bfloat16),
+    "another device": torch.device("meta"),
+    "no gradients": torch.no_grad(),
+    "inference": torch.inference_mode(),
+}
+
+
+@pytest.mark.parametrize("around", SURROUNDINGS.values(), ids=SURROUNDINGS)
+def test_whatever_the_program_around_has_set(around):
+    """Networks made there, too, are the same."""
+    here = list(plan())[:2]
+    with around:
+        plans = plan_of(models())[:2] if not isinstance(around, torch.device) else here
+        assert together(plans, Activations()) == {trial.key: alone()[trial.key] for trial in here}
 
 
 def test_a_trial_that_fails_leaves_threads_and_generators_alone():

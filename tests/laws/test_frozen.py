@@ -189,3 +189,41 @@ def test_a_shared_model_that_was_trained_on_is_refused():
         model.norm.running_mean.add_(1)
     with pytest.raises(FrozenError, match="shared changed after it was made a Network; make it again"):
         measure(trial)
+
+
+def test_a_preprocessing_that_reads_what_changed_is_refused():
+    """A function reads outer variables when it runs, as in a loop of a notebook; the key is of what they were."""
+    shift = 0.0
+    sender = wrap(hybrid(0), "the sender", preprocess=lambda x: x - shift)
+    trial = trial_of(sender, hybrids()[1], "conv", fit=LeastSquares())
+    before = measure(trial).penalty
+    shift = 0.5
+    with pytest.raises(FrozenError, match=r"the preprocessing of the sender changed after .*lambda x, mean=mean: x"):
+        measure(trial)
+    shift = 0.0
+    assert measure(trial).penalty == before
+
+
+def test_a_preprocessing_that_changes_while_a_trial_runs_is_caught():
+    shifts = [0.0]
+    sender = wrap(hybrid(0), "the sender", preprocess=lambda x: x - shifts[0])
+
+    class Changes(LeastSquares):
+        def fit(self, problem, stitch):
+            shifts[0] = 0.5
+            return super().fit(problem, stitch)
+
+    with pytest.raises(FrozenError, match="the preprocessing of the sender changed"):
+        measure(trial_of(sender, hybrids()[1], "conv", fit=Changes()))
+
+
+def test_a_stage_that_reads_what_changed_is_refused():
+    factor = 1.0
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+    stages = ["0", ("scaled", lambda x: x * factor), "1"]
+    sender = Network(model, example=few_digits().example, name="staged", stages=stages)
+    trial = trial_of(sender, sender, "0", fit=LeastSquares())
+    measure(trial)
+    factor = 2.0
+    with pytest.raises(FrozenError, match="a function in staged changed after it was made a Network"):
+        measure(trial)

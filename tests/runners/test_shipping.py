@@ -17,10 +17,11 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
 
 import suture
-from models import Small, images, made_of, small, zoo_network
+from models import Small, images, made_of, seeded, small, zoo_network
 from suture import ClusteredNoise, Measurement, Network, Samples, Trial, load_network, measure
 from suture.errors import NetworkError, RunnerError
 from suture.fits import Fit, LeastSquares, Random, TaskLoss
+from suture.lean import lean_suffix
 from suture.runners.shipping import Packer, Unpacker
 from suture.scores import Accuracy, Score
 
@@ -112,6 +113,32 @@ def parametrised() -> nn.Module:
 
 
 # ------------------------------------------------------------------------------------------------------ what arrives
+
+
+class Rows(nn.Module):
+    """1-D convolutions with BatchNorm, whose tensors are brought into a layout of maps at the cuts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = nn.Conv1d(3, 4, 3, padding=1), nn.BatchNorm1d(4)
+        self.second, self.other = nn.Conv1d(4, 4, 3, padding=1), nn.BatchNorm1d(4)
+        self.head = nn.Linear(4, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.norm(self.conv(x.flatten(2))).relu()
+        return self.head(self.other(self.second(h)).relu().mean(2))
+
+
+def test_lean_suffixes_of_networks_that_arrived_are_those_of_here(tmp_path):
+    """Else a pool would fit through other bits than this process, under one key."""
+    made = {**networks(tmp_path), "rows": network(seeded(Rows))}
+    for name, here in made.items():
+        there = shipped(here, tmp_path)
+        for cut in here.cuts:
+            one, other = (lean_suffix(n, n.cuts.find(cut.name)) for n in (here, there))
+            assert (one is None) == (other is None)
+            if one is not None and other is not None:
+                assert one.body.code == other.body.code, (name, cut.name)
 
 
 def test_networks_arrive_as_they_were(tmp_path):

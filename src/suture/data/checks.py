@@ -31,6 +31,21 @@ def check_images(name: str, images: Tensor) -> None:
         _check_range(name, images)
 
 
+def check_brightness(name: str, images: Tensor) -> None:
+    """Refuse, with ``DataError``, a split of images that are all but black, since their numbers mean another range."""
+    brightest = float(images.max()) if images.numel() and not images.is_complex() else 0.0
+    if images.dtype == torch.uint8 and brightest == 1:
+        raise DataError(
+            f"images of {name!r} are uint8 and hold 0 and 1 alone; uint8 is read as 0..255, so they would be all but "
+            "black: give images.float(), or images * 255"
+        )
+    if images.is_floating_point() and 0 < brightest < 1.001 / 255:
+        raise DataError(
+            f"images of {name!r} are floats of at most {brightest:g}, all but black; divide 0..255 by 255 once, not "
+            "twice"
+        )
+
+
 def _check_range(name: str, images: Tensor) -> None:
     low, high = (bound.item() for bound in torch.aminmax(images.detach()))
     if not (low >= 0 and high <= 1):  # written so that NaN, which aminmax passes on, is refused too

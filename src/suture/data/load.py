@@ -4,7 +4,7 @@ Nothing is ever unpickled: tensors and arrays come as such, files in the formats
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.utils.data import TensorDataset
 
+from suture.data.checks import check_brightness
 from suture.data.hub import SOURCES, from_hub
 from suture.data.samples import Data, Samples, numbered_classes
 from suture.data.variants.stacked import stack
@@ -29,7 +31,7 @@ def load_data(
     source: str | os.PathLike[str] | TrainAndTest = "digits",
     *,
     name: str | None = None,
-    classes: Sequence[str] | None = None,
+    classes: Sequence[str] | int | None = None,
     columns: tuple[str, str] | None = None,
     score_split: str | None = None,
     size: int | None = None,
@@ -47,16 +49,16 @@ def load_data(
     - tensors or arrays ``((train images, train labels), (test images, test labels))``: images (N, C, H, W) or
       (N, H, W), uint8 in 0..255 or floats in [0, 1] (brought to float32); labels (N,) integers. All copied.
 
-    ``name`` replaces the source's own; ``classes`` names the classes where the source does not (tensors,
-    columns of integers; default ``"0"`` to the highest). For the hub and folders: ``columns`` names the image
-    and the label column where types leave a choice, ``score_split`` the split to score on (default ``test``,
-    else ``validation``), ``size`` the side in pixels to resize to while decoding (bilinear, not keeping the
+    ``name`` replaces the source's own; ``classes`` names the classes where the source does not (tensors, columns of
+    integers), or says how many there are (default ``"0"`` to the highest label). For the hub and folders: ``columns``
+    names the image and the label column where types leave a choice, ``score_split`` the split to score on (default
+    ``test``, else ``validation``), ``size`` the side in pixels to resize to while decoding (bilinear, not keeping the
     aspect ratio).
 
     Samples to score keep their order, unless they lie class by class, as in a folder of images: then they are shuffled,
     always alike. Raises ``DataError`` when the source cannot be found, reached or measured on.
     """
-    pair = _pair(source)
+    pair, named = _pair(source), _named(classes)
     if pair is not None:
         _refuse("two sources", classes=classes, columns=columns, score_split=score_split, size=size)
         upper, lower = (load_data(one, validation_fraction=validation_fraction) for one in pair)
@@ -69,13 +71,13 @@ def load_data(
         case str() | os.PathLike():
             path = os.fspath(source)
             name = name or Path(path).expanduser().resolve().name
-            train, test = from_hub(path, name, classes=classes, columns=columns, score_split=score_split, size=size)
+            train, test = from_hub(path, name, classes=named, columns=columns, score_split=score_split, size=size)
         case ((_, _), (_, _)):
             _refuse("tensors", columns=columns, score_split=score_split, size=size)
             name = name or "tensors"
-            train, test = _from_tensors(name, source, classes)
+            train, test = _from_tensors(name, source, named)
         case _:
-            raise DataError(f"cannot load data from a {type(source).__name__}; {SOURCES}")
+            raise DataError(f"cannot load data from {_in_words(source)}; {SOURCES}")
     return Data.split(name, train, test, validation_fraction)
 
 
@@ -90,6 +92,29 @@ def _pair(source: object) -> tuple[str, str] | None:
     if not upper or not lower:
         raise DataError(f"cannot load {path!r}: '+' joins two sources, such as 'mnist+cifar10'; name both")
     return upper, lower
+
+
+def _in_words(source: object) -> str:
+    """What was given instead of data."""
+    if not isinstance(source, tuple | list):
+        return f"a {type(source).__name__}"
+    said = f"a {type(source).__name__} of {', '.join(type(one).__name__ for one in source) or 'nothing'}"
+    if any(isinstance(one, TensorDataset) for one in source):
+        return f"{said} (of a TensorDataset give its .tensors)"
+    return said
+
+
+def _named(classes: Sequence[str] | int | None) -> tuple[str, ...] | None:
+    """The names of the classes, each another; a number of them is called ``"0"``, ``"1"``, …"""
+    if classes is None:
+        return None
+    if isinstance(classes, str) or not isinstance(classes, Iterable | int):
+        raise DataError(f"classes={classes!r} names no classes; give names, classes=('cat', 'dog'), or their number")
+    names = tuple(map(str, range(classes) if isinstance(classes, int) else classes))
+    if len(set(names)) < max(len(names), 1):
+        twice = next((name for name in names if names.count(name) > 1), None)
+        raise DataError("classes is empty; name them all" if twice is None else f"two classes are called {twice!r}")
+    return names
 
 
 def _refuse(source: str, **options: object) -> None:
@@ -120,11 +145,11 @@ def _digits(name: str) -> tuple[Samples, Samples]:
     )
 
 
-def _from_tensors(name: str, pairs: TrainAndTest, classes: Sequence[str] | None) -> tuple[Samples, Samples]:
+def _from_tensors(name: str, pairs: TrainAndTest, classes: tuple[str, ...] | None) -> tuple[Samples, Samples]:
     (train_images, train_labels), (test_images, test_labels) = pairs
     train, test = f"{name}/train", f"{name}/test"
     labels = _labels(train, train_labels), _labels(test, test_labels)
-    class_names = tuple(map(str, classes)) if classes is not None else numbered_classes(*labels)
+    class_names = classes if classes is not None else numbered_classes(*labels)
     return (
         Samples(train, _images(train, train_images), labels[0], class_names),
         Samples(test, _images(test, test_images), labels[1], class_names),
@@ -139,6 +164,7 @@ def _images(name: str, values: Array) -> Tensor:
             f"images of {name!r} have shape {tuple(images.shape)}, which looks like (N, H, W, C); they must "
             "be (N, C, H, W): transpose them with axes (0, 3, 1, 2)"
         )
+    check_brightness(name, images)
     if images.is_floating_point():
         images = images.float()
     return images.unsqueeze(1) if images.ndim == 3 else images

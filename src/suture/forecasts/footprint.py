@@ -21,7 +21,7 @@ from suture.scoring import LEAST
 from suture.sizes import in_words
 from suture.stitches import Layers, Probe, Stitch
 from suture.stitches.base import width
-from suture.trial import Trial
+from suture.trial import Trial, count_read
 
 #: Bytes of a process that has done nothing yet: ``RssAnon`` was 482 MB after ``import suture`` and one way back through
 #: a convolution, with torch 2.13 for the CPU.
@@ -132,7 +132,7 @@ def _copies(trial: Trial) -> int:
     """Activations that are copied: those of other images, and what ``Narrower`` puts together."""
     sent, received = (prod(shape) * 4 for shape in trial.shapes)
     fitted = len(trial.fit_data)
-    broken = [len(s) for s in (trial.fit_data, trial.validation_data) if s.pairing is not None]
+    broken = [count_read(trial, s) for s in (trial.fit_data, trial.validation_data) if s.pairing is not None]
     copies = received * sum(broken) if trial.fit.reads_receiver else 0
     return copies + (2 * sent + received) * fitted * _from_narrower(trial.fit)
 

@@ -100,9 +100,12 @@ def _machines(own: pd.DataFrame) -> str:
     ]
     twice = [rows for _, rows in own.groupby("key") if rows["device"].nunique() > 1]
     gaps = [rows.groupby("device")["accuracy"].mean().diff().abs().max() for rows in twice]
-    both = f" {len(twice)} of them on both, and counted with both; their accuracies differ by up to {100 * max(gaps):.1f}." if gaps else ""
     count = own["key"].nunique()
-    return f"{count} network{'' if count == 1 else 's'}: {'; '.join(said)}.{both}"
+    told = f"{count} network{'' if count == 1 else 's'}: {'; '.join(said)}."
+    if not gaps:
+        return told
+    widest = f"their accuracies differ by up to {100 * max(gaps):.1f}"
+    return f"{told} {len(twice)} of them on both, and counted with both; {widest}."
 
 
 def _throughput(lines: Sequence[str]) -> list[str]:

@@ -33,6 +33,7 @@ from suture.data import Samples
 from suture.data.samples import tensor_digest
 from suture.errors import NetworkError, RunnerError
 from suture.identities import identity
+from suture.layouts import ENTERS, LEAVES
 from suture.network import Network
 from suture.noise import ClusteredNoise
 from suture.seeds import digest
@@ -327,7 +328,8 @@ def _packed_graph(module: fx.GraphModule) -> tuple[object, ...]:
     for node in graph.nodes:
         read: Any = lambda other: _Read(other.name)  # noqa: E731
         given = fx.node.map_arg((node.args, node.kwargs), read)
-        nodes.append((node.name, node.op, node.target, given, node.type))
+        marks = [mark for mark in (ENTERS, LEAVES) if mark in node.meta]
+        nodes.append((node.name, node.op, node.target, given, node.type, marks))
     kept = {name: value for name, value in vars(module).items() if name not in ("_graph", "meta")}
     return _empty_graph_module, (), (kept, nodes, graph._codegen), None, None, _fill_graph_module
 
@@ -341,8 +343,9 @@ def _fill_graph_module(module: fx.GraphModule, content: tuple[dict[str, object],
     graph = fx.Graph()
     graph.set_codegen(codegen)
     made: dict[str, fx.Node] = {}
-    for name, op, target, given, kind in nodes:
+    for name, op, target, given, kind, marks in nodes:
         args, kwargs = fx.node.map_aggregate(given, lambda leaf: made[leaf.name] if isinstance(leaf, _Read) else leaf)
         made[name] = graph.create_node(op, target, args, kwargs, name, kind)
+        made[name].meta |= dict.fromkeys(marks, True)
     _fill(module, attributes)
     module.graph = graph
