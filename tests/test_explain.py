@@ -12,6 +12,7 @@ from suture.compare import COLUMNS as COMPARED
 from suture.errors import DataError
 from suture.explain import Explanation, explain
 from suture.report.readings import MARGIN
+from suture.report.seams import pairs
 from suture.table import COLUMNS
 
 OWN = 0.95  #: the receiver's own accuracy
@@ -330,3 +331,15 @@ def test_wrong_input_is_refused():
         explain(table(), pd.concat([similarities("linear_cka", (0.1, 0.1))] * 2))
     with pytest.raises(DataError, match="no table of complexity of seams: it has no column 'measure'"):
         explain(table(), ranks=ranks([1], [2]).drop(columns="measure"))
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_of_several_rows_of_a_control_the_one_fitted_as_the_pair_is_read(turned):
+    """The same whichever row comes first: noise of another scale and another fit lie beside."""
+    others = [row(cut, 0.2, "clustered noise, scale=0.5") for cut in CUTS]
+    others += [row(cut, 0.2, "itself", fit="published") for cut in CUTS]
+    both = pd.concat([table(), pd.DataFrame(others, columns=list(COLUMNS)).astype(COLUMNS)], ignore_index=True)
+    both["trial"] = both["trial"] + both["fit"]
+    (alone,), (found,) = pairs(table(), "accuracy"), pairs(both[::-1] if turned else both, "accuracy")
+    for kind in ("itself", "clustered noise"):
+        assert list(found.of(kind).value) == list(alone.of(kind).value), kind

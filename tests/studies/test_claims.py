@@ -25,9 +25,10 @@ class Planted(Quantity):
         return self.planted
 
 
-def verdict(
-    low: float, high: float, direction: Literal["≤", "≥", ""], threshold: float | None, margin: float = 0.0
-) -> Verdict:
+Direction = Literal["≤", "≥", "<", ">", ""]
+
+
+def verdict(low: float, high: float, direction: Direction, threshold: float | None, margin: float = 0.0) -> Verdict:
     return Claim("it is so", "section 1", Planted(low, high), direction, threshold, margin).decide({}).verdict
 
 
@@ -44,9 +45,17 @@ def verdict(
         (2.9, 9.0, "≥", "undecided"),
         (1.0, 3.0, "≥", "undecided"),
         (1.0, 2.9, "≥", "not reproduced"),
+        (3.0, 3.0, "≤", "reproduced"),
+        (3.0, 3.0, "≥", "reproduced"),
+        (3.0, 3.0, "<", "not reproduced"),
+        (3.0, 3.0, ">", "not reproduced"),
+        (1.0, 2.9, "<", "reproduced"),
+        (1.0, 3.0, "<", "undecided"),
+        (3.1, 9.0, ">", "reproduced"),
+        (3.0, 9.0, ">", "undecided"),
     ],
 )
-def test_the_whole_interval_decides(low: float, high: float, direction: Literal["≤", "≥"], verdict_: Verdict) -> None:
+def test_the_whole_interval_decides(low: float, high: float, direction: Direction, verdict_: Verdict) -> None:
     assert verdict(low, high, direction, 3.0) == verdict_
 
 

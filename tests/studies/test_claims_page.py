@@ -119,7 +119,10 @@ def test_networks_are_counted_once_and_by_where_they_trained() -> None:
     ]
     networks = pd.DataFrame(rows, columns=["key", "device", "seconds", "until"]).assign(own=True)
     made = page({"bansal-x": result(1.0)}, [study(CLAIM)], (), networks)
-    assert "2 networks were trained: 1 on one core in 60 min and 1 on a GPU in 30 min." in made
+    assert (
+        "2 networks were trained, each counted once wherever it was: 1 on one core in 60 min and 1 on a GPU in 30 min."
+        in made
+    )
 
 
 def test_an_experiment_that_was_not_run_says_so() -> None:

@@ -10,7 +10,10 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from suture.errors import DataError
+from suture.studies.bycut import AtBest, Run
+from suture.studies.claims import Claim
 from suture.studies.quantities import (
+    TRIALS,
     Difference,
     Greatest,
     Mean,
@@ -122,9 +125,40 @@ def test_a_difference_is_of_the_seeds_that_both_have() -> None:
     assert (found.value, found.seeds) == (1.0, 1)
 
 
-def test_cells_keep_what_tells_them_apart() -> None:
-    both = pd.concat([trials(), trials(control="itself"), trials(fit_data="mnist/fit")])
+TELLING = "sender receiver sender_cut receiver_cut control fit_data score_data index measure"
+
+
+@pytest.mark.parametrize("name", TELLING.split())
+def test_cells_keep_what_tells_them_apart(name: str) -> None:
+    both = pd.concat([trials(**{name: f"x{cut}"}) for cut in CUTS])  # type: ignore[arg-type]
     assert len(cells(both, "penalty")) == 27
+
+
+def test_cells_average_stitches_alone() -> None:
+    both = pd.concat([trials(seed=0), trials(dict.fromkeys(range(3), (5.0, 5.0, 5.0)), seed=1)])
+    found = cells(both, "penalty")
+    assert len(found) == 9
+    assert found["value"].iloc[0] == 3.0
+
+
+def test_a_trend_of_one_cell_is_none() -> None:
+    assert math.isnan(Trend("penalty", Where(receiver_cut="a")).of({TRIALS: trials()}).iloc[0])
+
+
+def test_cuts_in_a_row_lie_from_input_to_output_whatever_the_order_of_the_rows() -> None:
+    table = trials(dict.fromkeys(range(3), (0.0, 9.0, 0.0)))
+    mixed = table.sort_values("receiver_cut", key=lambda cuts: cuts.map({"a": 0, "c": 1, "b": 2}), kind="stable")
+    for rows_ in (table, mixed):
+        assert set(Run((("penalty", Where()),), most=1.0).of({TRIALS: rows_})) == {1.0}
+
+
+def test_no_pair_chooses_its_own_cut_where_the_others_have_none() -> None:
+    table = trials({0: (1.0, 2.0, -9.0), 1: (1.0, 2.0, 0.0), 2: (1.0, 2.0, 0.0)})
+    alone = table[(table["receiver_cut"] != "c") | (table["network_seed"] == 0)]
+    assert list(AtBest("penalty").of({TRIALS: alone})) == [1.0, 1.0, 1.0]
+    nothing = table[table["receiver_cut"] == table["network_seed"].map(dict(enumerate(CUTS)))]
+    with pytest.raises(DataError, match="no cut in common"):
+        AtBest("penalty").of({TRIALS: nothing})
 
 
 # Which rows
@@ -169,9 +203,23 @@ def test_other_rows_do_not_mingle(change: dict[str, object], where: Where) -> No
 
 
 def test_the_plain_default_fit_is_what_is_read_unless_told_otherwise() -> None:
-    others = [trials(control="itself"), trials(published=True), trials(score="cars"), trials(status="failed")]
+    others = [trials(control="itself"), trials(published=True), trials(score="cars")]
     assert len(rows(Where(), trials(), *others)) == 9
     assert len(rows(Where(fit="any"), trials(), *others)) == 18
+
+
+def test_a_trial_that_failed_may_be_the_worst_cut() -> None:
+    """Nothing is decided of the other cuts as if it were not there; what does not read it is not touched."""
+    table = trials({0: (1.0, 1.0, 30.0), 1: (1.0, 1.1, 31.0), 2: (0.9, 1.0, 29.0)})
+    lost = table["network_seed"].eq(1) & table["receiver_cut"].eq("c")
+    table.loc[lost, "status"], table["error"] = "failed", ""
+    table.loc[lost, ["error"]] = "FitError: diverged"
+    claim = Claim("at every cut", "s", Worst("penalty"), "≤", 3.0)
+    decided = claim.decide({TRIALS: table})
+    assert (decided.verdict, decided.figure) == ("not measured", None)
+    assert "1 of 9 trials failed (first: FitError: diverged)" in decided.reason
+    early = Claim("at the first cuts", "s", Worst("penalty", Where(receiver_cut="a|b")), "≤", 3.0)
+    assert early.decide({TRIALS: table}).verdict == "reproduced"
 
 
 def test_triangles_by_depth() -> None:

@@ -40,7 +40,10 @@ Every claim is one quantity with one threshold, and a program decides it.
 
 - **The unit is a pair of trained networks** (a *network seed*). Whatever a claim says of several cuts or images is
   first made one number of each pair; the figure is the mean of these numbers, with a 95 % t interval over them. Fewer
-  than {FEWEST} pairs give no interval, however many test images there are, and so decide nothing.
+  than {FEWEST} pairs give no interval, however many test images there are, and so decide nothing. Ratios of standard
+  deviations have an F interval, differences counted in standard deviations one by the noncentral t. Where networks of
+  several shapes meet each other (hernandez-2, -2d), the interval is over senders and receivers,
+  and *units* are senders or pairs of both groups that are compared.
 - **Reproduced**: the whole interval lies on the claimed side of the threshold. **Not reproduced**: the whole of it lies
   on the other side. **Undecided**: it straddles the threshold, or there are too few pairs.
 - **"At every cut"** is a statement about the worst cut: the worst cut of each pair is what enters the interval.
@@ -49,11 +52,12 @@ Every claim is one quantity with one threshold, and a program decides it.
 - **†** marks a threshold that is ours, since the paper gives no exact one.
 - A **report** has no threshold and no verdict; its figure is shown.
 - An experiment has the verdict of its worst claim: not reproduced before undecided before reproduced.
-- Pairs go round in a circle of seeds, so a network is in two of them, and pairs are not wholly independent: intervals
-  may be somewhat too narrow. Networks of one name and seed were trained more than once, on processors that round
-  otherwise: within an experiment they are the same, between two they may differ ([by how much](zoo.md)).
+- Most pairs go round in a circle of seeds, so a network is in two of them, and pairs are not wholly independent:
+  intervals may be somewhat too narrow. Networks of one name and seed were trained more than once, on processors that
+  round otherwise: within an experiment they are the same, between two they may differ ([by how much](zoo.md)).
 - Intervals of accuracies and shares are not cut at 0 and 100 %, those of correlations are at −1 and 1.
-- **Not run** is an experiment without a table; **not measured** a claim of which the table has nothing.
+- **Not run** is an experiment without a table; **not measured** a claim of which the table has nothing, or trials that
+  failed.
 
 The *penalty* is the stitched network's test error minus the receiver's own, in percentage points (pp), so positive is
 worse. The *sender* gives the first layers, the *receiver* the last."""
@@ -272,7 +276,7 @@ def _ours(one: Decided) -> str:
     if one.figure is None:
         return ""
     unit = one.claim.unit if one.claim.unit != "ρ" else ""
-    seeds = f"{one.figure.seeds} seed{'' if one.figure.seeds == 1 else 's'}"
+    seeds = f"{one.figure.seeds} {one.figure.unit}{'' if one.figure.seeds == 1 else 's'}"
     return f"{_MINUS.sub('−', written(one.figure, unit))}, {seeds}{_by(one.claim)}"
 
 

@@ -19,6 +19,7 @@ _NOISE = "clustered noise"
 _OF_RECEIVER = ("itself", _NOISE)  #: controls that depend on the receiver's cut alone
 _OF_SENDER = ("linear probe",)  #: baselines that depend on the sender's cut alone
 _SEAM = ["sender_cut", "receiver_cut"]
+_FITTED = ("fit", "stitch", "fit_data", "score_data")  #: by what a control may differ from a pair beside it
 
 Mask = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
 
@@ -118,7 +119,6 @@ def pairs(table: pd.DataFrame, score: str) -> tuple[Pair, ...]:
     if plain["penalty"].isna().all():
         raise DataError(f"'{score}' is neither good nor bad, so it has no penalty to explain; name another score")
     means = summary(rows)
-    means["control"] = means["control"].where(~means["control"].str.startswith(_NOISE), _NOISE)
     names = means.loc[means["control"] == PLAIN, ["sender", "receiver"]].drop_duplicates()
     return tuple(_pair(means, *map(str, pair)) for pair in names.itertuples(index=False))
 
@@ -191,7 +191,10 @@ def _pair(means: pd.DataFrame, sender: str, receiver: str) -> Pair:
     cuts = tuple((str(start), str(end)) for start, end in zip(plain["sender_cut"], plain["receiver_cut"], strict=True))
     fraction = bool(plain["unit"].iloc[0] == "fraction")
     scale = (100.0 if fraction else 1.0) * (1 if more_is_better(mine, fraction) else -1)
-    lines = {str(kind): _line(mine, sender, str(kind), cuts) for kind in dict.fromkeys(mine["control"]) if kind}
+    beside = mine[mine["control"] != PLAIN]
+    kinds = beside["control"].where(~beside["control"].str.startswith(_NOISE), _NOISE)
+    ordered = _like_first(beside.assign(kind=kinds), plain)
+    lines = {str(kind): _line(ordered[ordered["kind"] == kind], sender, str(kind), cuts) for kind in kinds.unique()}
     return Pair(
         sender=sender,
         receiver=receiver,
@@ -206,9 +209,17 @@ def _pair(means: pd.DataFrame, sender: str, receiver: str) -> Pair:
     )
 
 
-def _line(mine: pd.DataFrame, sender: str, kind: str, cuts: tuple[tuple[str, str], ...]) -> pd.DataFrame:
-    """The rows of a control, one for each seam; missing where it was not tried."""
-    rows = mine[mine["control"] == kind]
+def _like_first(beside: pd.DataFrame, plain: pd.DataFrame) -> pd.DataFrame:
+    """The rows of controls, those first that were fitted and scored as the pair was, then noise of the usual scale.
+
+    A table may hold the same control by another fit, on other data, or with noise of several scales.
+    """
+    unlike = pd.concat([~beside[name].isin(plain[name].unique()) for name in _FITTED], axis=1).sum(axis=1)
+    return beside.assign(unlike=unlike).sort_values(["unlike", "control"], kind="stable")
+
+
+def _line(rows: pd.DataFrame, sender: str, kind: str, cuts: tuple[tuple[str, str], ...]) -> pd.DataFrame:
+    """The rows of a control, the first for each seam; missing where it was not tried."""
     if kind in _OF_RECEIVER:
         return rows.drop_duplicates("receiver_cut").set_index("receiver_cut").reindex([end for _, end in cuts])
     rows = rows[rows["sender"] == sender]

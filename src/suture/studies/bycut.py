@@ -37,10 +37,13 @@ class ByCut(Quantity):
 
 
 def side_by_side(tables: Tables, read: tuple[Read, ...], by: str) -> pd.DataFrame:
-    """A row per seed and cut, in the order of the first condition, and a column per condition, named 0, 1, …"""
+    """A row per seed and cut, from input to output by the first condition, and a column per condition: 0, 1, …"""
     together = pd.DataFrame()
+    depth = by.replace("_cut", "_depth")
     for number, (column, where) in enumerate(read):
-        held = cells(where.rows(tables), column).groupby(["network_seed", by], sort=False)[["value"]].mean()
+        found = cells(where.rows(tables), column)
+        ordered = found.sort_values(depth, kind="stable") if depth in found else found
+        held = ordered.groupby(["network_seed", by], sort=False)[["value"]].mean()
         held.columns = pd.Index([str(number)])
         together = held if number == 0 else together.join(held, how="inner")
     if together.dropna().empty:
@@ -123,10 +126,13 @@ class AtBest(Quantity):
     where: Where = Where()
 
     def of(self, tables: Tables) -> "pd.Series[float]":
-        """The values, by seed. Raises ``DataError`` for fewer than two seeds."""
+        """The values, by seed. Raises ``DataError`` for fewer than two seeds, and where they have no cut in common."""
         held = side_by_side(tables, ((self.column, self.where),), "receiver_cut")["0"].unstack("network_seed")
         if held.shape[1] < 2:
             raise DataError("there is one pair of networks; a cut is chosen by the others")
+        held = held.dropna()
+        if held.empty:
+            raise DataError("the pairs of networks have no cut in common, by which others could choose")
         others = {seed: held.drop(columns=seed).mean(axis=1).to_numpy().argmin() for seed in held.columns}
         values = [float(held[seed].iloc[place]) for seed, place in others.items()]
         return pd.Series(values, index=pd.Index(list(others), name="network_seed"))

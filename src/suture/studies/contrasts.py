@@ -7,7 +7,7 @@ pairs are not the unit: ``Crossed`` takes senders and receivers instead, ``PerSe
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, final
 
 import numpy as np
@@ -66,6 +66,10 @@ class PerSender(Quantity):
         """The means, by sender."""
         return self.contrast.of(tables).groupby(_networks(self.contrast, tables)["sender"]).mean()
 
+    def figure(self, tables: Tables) -> Figure:
+        """Their mean and its interval over senders."""
+        return replace(super().figure(tables), unit="sender")
+
 
 @final
 @dataclass(frozen=True)
@@ -74,8 +78,9 @@ class Crossed(Quantity):
 
     A pair's number is taken for a sum of what the sender, the receiver and the pair add, and the interval is over
     senders and receivers (two-way random effects, least squares, Satterthwaite's degrees of freedom). The effects
-    estimated hold noise of the pairs too, so the interval is rather too wide. There is none where senders or receivers
-    are fewer than ``FEWEST``, or where pairs do not connect them all.
+    estimated hold noise of the pairs too, which widens the interval. What a network adds as a sender is taken for
+    independent of what it adds as a receiver; were the two alike, the interval would be too narrow. There is none where
+    senders or receivers are fewer than ``FEWEST``, or where pairs do not connect them all.
     """
 
     contrast: ByDepth
@@ -86,7 +91,7 @@ class Crossed(Quantity):
 
     def figure(self, tables: Tables) -> Figure:
         """Their mean and its two-way interval; ``seeds`` counts the pairs."""
-        return _mean_of(self, tables).figure()
+        return replace(_mean_of(self, tables).figure(), unit="pair")
 
 
 @final
@@ -180,7 +185,8 @@ class Contrast(Quantity):
         """The difference of the means, and its interval."""
         a, b = (_mean_of(quantity, tables) for quantity in (self.first, self.second))
         freedom = _freedom((a.variance, b.variance), (a.freedom, b.freedom))
-        return _MeanOf(a.value - b.value, a.variance + b.variance, freedom, a.units + b.units).figure()
+        difference = _MeanOf(a.value - b.value, a.variance + b.variance, freedom, a.units + b.units)
+        return replace(difference.figure(), unit="unit")
 
 
 def _networks(contrast: ByDepth, tables: Tables) -> pd.DataFrame:

@@ -43,12 +43,16 @@ _CELL = ("sender", "receiver", "sender_cut", "receiver_cut", "control", "fit_dat
 @final
 @dataclass(frozen=True)
 class Figure:
-    """A mean over ``seeds`` with its interval; ``low`` and ``high`` are nan where the seeds are too few for one."""
+    """A mean over ``seeds`` with its interval; ``low`` and ``high`` are nan where the seeds are too few for one.
+
+    ``unit`` says what they are where the mean is of something else.
+    """
 
     value: float
     low: float
     high: float
     seeds: int
+    unit: str = "seed"
 
     @property
     def decides(self) -> bool:
@@ -104,11 +108,20 @@ class Where:
     reach: float = 0.0
 
     def rows(self, tables: Tables) -> pd.DataFrame:
-        """The rows, in the table's order. Raises ``DataError`` where there are none."""
+        """The rows, in the table's order. Raises ``DataError`` where there are none, or where one is of a failed trial.
+
+        A seam that failed may be the worst of all, and nothing is said of the others as if there were no more.
+        """
         if self.table not in tables:
             raise DataError(f"the study has no table of {self.table}; it has {', '.join(tables) or 'none'}")
         table = tables[self.table]
         kept = table[self._mask(table)]
+        failed = kept[kept["status"] == "failed"] if self.table == TRIALS else kept[:0]
+        if len(failed):
+            raise DataError(
+                f"{len(failed)} of {len(kept)} trials failed (first: {failed['error'].iloc[0]}); suture run --retry "
+                "measures them again"
+            )
         if kept.empty:
             raise DataError(f"no row of {self.table} is {self}")
         return kept
@@ -116,7 +129,7 @@ class Where:
     def _mask(self, table: pd.DataFrame) -> "pd.Series[bool]":
         mask = pd.Series(True, index=table.index)
         if self.table == TRIALS:
-            mask &= (table["status"] == "ok") & (table["score"] == self.score)
+            mask &= table["score"] == self.score
             mask &= self._fitted(table)
         if "control" in table:
             mask &= table["control"] == self.control
@@ -233,6 +246,8 @@ class Trend(_Read):
         return of_correlation(super().figure(tables))
 
     def _one(self, held: pd.DataFrame) -> float:
+        if len(held) < 2:
+            return float("nan")
         if held["value"].nunique() < 2:
             return 0.0
         return float(stats.spearmanr(held[self.along], held["value"]).statistic)

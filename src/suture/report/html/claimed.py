@@ -77,7 +77,7 @@ def _row(decided: Decided, tiny: bool) -> tuple[str, ...]:
 def _interval(figure: Figure | None) -> str:
     if figure is None:
         return ""
-    pairs = counted(figure.seeds, "pair")
+    pairs = counted(figure.seeds, "pair" if figure.unit == "seed" else figure.unit)
     return f"{number(figure.low)} to {number(figure.high)} ({pairs})" if figure.decides else f"none of {pairs}"
 
 

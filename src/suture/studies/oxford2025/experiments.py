@@ -158,7 +158,12 @@ STUDIES: tuple[Study, ...] = (
         partial(plans.located, senders=("cnn",)),
         claims.steadily(),
         (_trucks("cnn", "trained on everything → without trucks"),),
-        (_LINE, "two fits of the stitch: with trucks among the images, and without", _CONTROL),
+        (
+            _LINE,
+            "two fits of the stitch: with trucks among the images, and without",
+            "an order is all that ρ ≥ 0.8 asks for: one step that all pairs take at the same cut has it, too",
+            _CONTROL,
+        ),
         (_SAMPLE,),
     ),
     Study(
