@@ -194,9 +194,13 @@ class Network:
         Their code stays, but a function reads global and outer variables when it runs.
         """
         remedy = "make the network again, and bind what the function reads: lambda x, mean=mean: x - mean"
-        if not as_close(_prepared(self._prepare, self.example, self), self._seen, 1e-5):
+        with undisturbed(threads=None), torch.no_grad():
+            prepared = _prepared(self._prepare, self.example, self)
+            answers = self(self.example) if self._has_functions else self._answers
+        exact = 4 * torch.finfo(prepared.dtype).eps if prepared.is_floating_point() else 0.0
+        if not as_close(prepared, self._seen, max(1e-5, exact)):
             raise FrozenError(f"the preprocessing of {self.name} changed after it was made a Network; {remedy}")
-        if self._has_functions and not as_close(self(self.example), self._answers, 1e-2):
+        if not as_close(answers, self._answers, 1e-2):
             raise FrozenError(f"a function in {self.name} changed after it was made a Network; {remedy}")
 
     @cached_property
@@ -259,10 +263,11 @@ class Network:
         """
         if seed not in self._untrained:
             model = copying.deepcopy(self._model)
-            if self.factory is None:
-                kept = untrained.reset(model, seed, (*self.constants, *self._scratch))
-            else:
-                model, kept = untrained.fresh(self.factory, self._model, seed, self.constants)
+            with undisturbed(threads=None):
+                if self.factory is None:
+                    kept = untrained.reset(model, seed, (*self.constants, *self._scratch))
+                else:
+                    model, kept = untrained.fresh(self.factory, self._model, seed, self.constants)
             self._untrained[seed] = Network(
                 model,
                 example=self.example,
@@ -281,7 +286,7 @@ class Network:
 
 @contextmanager
 def frozen(*networks: Network) -> Iterator[None]:
-    """Check that no parameter or buffer of the networks changes, bit for bit."""
+    """Check that no parameter or buffer of the networks changes, bit for bit, and no function of the user's."""
     for network in networks:
         network.check_frozen()
     noticed = None

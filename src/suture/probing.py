@@ -9,6 +9,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from suture.errors import DataError, NetworkError
 from suture.pieces import same_bits
 
+_BATCH_OF_ONE = "Expected more than 1 value per channel"  #: as torch says it of a BatchNorm that uses the batch's
+
 
 def check_model(model: object) -> None:
     """Raise ``NetworkError``, with what to give instead, for what is no model."""
@@ -42,7 +44,7 @@ def checked_outputs(model: nn.Module, probes: Sequence[Tensor], name: str) -> Te
         three, again, *alone = (model(batch.clone()) for batch in batches)
     except Exception as error:
         shape = tuple(probes[0].shape[1:])
-        why = _without_statistics(model) or str(error)
+        why = (_without_statistics(model) if _BATCH_OF_ONE in str(error) else "") or str(error)
         raise NetworkError(f"{name} does not run on preprocessed images of shape {shape}: {why}") from error
     for out, batch in zip((three, again, *alone), batches, strict=True):
         _check_rows(out, len(batch), name)
@@ -65,8 +67,8 @@ def are_probabilities(outputs: Tensor) -> bool:
 
 
 def as_close(one: Tensor, other: Tensor, share: float) -> bool:
-    """Whether two differ by no more than a share of what is there."""
-    if one.shape != other.shape or not one.is_floating_point():
+    """Whether two are of one type, and differ by no more than a share of what is there."""
+    if one.shape != other.shape or one.dtype != other.dtype or not one.is_floating_point():
         return torch.equal(one, other)
     largest = float(other.nan_to_num(0.0, 0.0, 0.0).abs().max()) if other.numel() else 0.0
     return torch.allclose(one, other, rtol=share, atol=share * largest, equal_nan=True)
@@ -88,7 +90,7 @@ def _unsteady(model: nn.Module, batch: Tensor, name: str) -> str:
     """Why the same images gave two outputs: chance, or something that the forward pass changes."""
     outputs = []
     for _ in range(2):
-        torch.manual_seed(0)  # the caller keeps the generators
+        torch.default_generator.manual_seed(0)  # the caller keeps it
         outputs.append(model(batch.clone()))
     if same_bits(*outputs):
         return f"{name} is random in evaluation mode: the same images gave two outputs"

@@ -4,6 +4,7 @@ import hashlib
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from typing import Any
 
 import torch
 
@@ -32,19 +33,24 @@ def generator(*parts: object) -> torch.Generator:
     return torch.Generator().manual_seed(derive_seed(*parts))
 
 
+_ON_CPU: Any = torch.backends.mkldnn
+_PRODUCTS = (_ON_CPU.matmul, _ON_CPU.conv, _ON_CPU.rnn, torch.backends.cuda.matmul)  #: whose float32 may be lowered
+
+
 @contextmanager
 def undisturbed(threads: int | None = 1) -> Iterator[None]:
     """Compute as always, whatever the program around has set: the same trial gives the same bits.
 
     With one thread, since the bits of a sum depend on how many share it (``None`` keeps how many there are); without
-    autocast; products of float32 in float32; new tensors in float32, and on the CPU where no device is named.
+    autocast; products of float32 matrices in float32; new tensors in float32, and on the CPU where no device is named.
     """
     before, kind = torch.get_num_threads(), torch.get_default_dtype()
-    products = torch.get_float32_matmul_precision()
+    products = [product.fp32_precision for product in _PRODUCTS]
     casts = {device: torch.is_autocast_enabled(device) for device in ("cpu", "cuda")}
     torch.set_num_threads(before if threads is None else threads)
     torch.set_default_dtype(torch.float32)
-    torch.set_float32_matmul_precision("highest")
+    for product in _PRODUCTS:
+        product.fp32_precision = "ieee"
     for device in casts:
         torch.set_autocast_enabled(device, False)
     try:
@@ -53,6 +59,7 @@ def undisturbed(threads: int | None = 1) -> Iterator[None]:
     finally:
         torch.set_num_threads(before)
         torch.set_default_dtype(kind)
-        torch.set_float32_matmul_precision(products)
+        for product, precision in zip(_PRODUCTS, products, strict=True):
+            product.fp32_precision = precision
         for device, on in casts.items():
             torch.set_autocast_enabled(device, on)

@@ -12,7 +12,7 @@ bit in any order (rule 8 of the design), no trial has ``company``. On CUDA, scor
 import time
 import traceback
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
@@ -108,7 +108,7 @@ def _in_one_go(trials: Sequence[Trial], cache: Activations) -> list[Measurement 
         return [None]
     networks = {id(network): network for trial in trials for network in trial.networks}
     begun = time.perf_counter()
-    alone = undisturbed() if trials[0].receiver.device.type == "cpu" else nullcontext()
+    alone = undisturbed(1 if trials[0].receiver.device.type == "cpu" else None)
     try:
         with alone, seeded(trials[0]), torch.inference_mode(False), frozen(*networks.values()):
             found = _Go(trials[0].receiver.after(trials[0].receiver_cut), trials[0].receiver.device, cache).run(trials)

@@ -525,3 +525,15 @@ def test_a_tuple_of_other_things_is_named_by_what_is_in_it():
         load_data((images, labels))
     with pytest.raises(DataError, match=r"of a TensorDataset give its \.tensors"):
         load_data((TensorDataset(images, labels), TensorDataset(images, labels)))
+
+
+def test_images_of_sixteen_bits_are_refused_in_words():
+    images, labels = torch.zeros(60, 1, 2, 2, dtype=torch.uint16), torch.arange(60) % 3
+    with pytest.raises(DataError, match=r"have dtype torch\.uint16; they must be uint8"):
+        load_data(((images, labels), (images[:9], labels[:9])))
+
+
+@pytest.mark.parametrize("count", [4, np.int64(4)])
+def test_a_number_of_classes_may_be_numpys(count):
+    images, labels = torch.rand(60, 1, 2, 2), torch.arange(60) % 3
+    assert len(load_data(((images, labels), (1 - images[:9], labels[:9])), classes=count).classes) == 4

@@ -11,11 +11,12 @@ import os
 import random
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -179,9 +180,24 @@ def test_whatever_the_state_of_the_global_generators_which_stays():
         assert random.getstate() == states[2]
 
 
-def _products(precision: str) -> Iterator[None]:
+def _new_precision(backend: Any, kind: str = "matmul") -> Callable[[], AbstractContextManager[None]]:
+    @contextmanager
+    def set_up() -> Iterator[None]:
+        product = getattr(backend, kind)
+        before = product.fp32_precision
+        product.fp32_precision = "tf32" if backend is torch.backends.cuda else "bf16"
+        try:
+            yield
+        finally:
+            product.fp32_precision = before
+
+    return set_up
+
+
+@contextmanager
+def _legacy_precision() -> Iterator[None]:
     before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision(precision)
+    torch.set_float32_matmul_precision("medium")
     try:
         yield
     finally:
@@ -189,21 +205,30 @@ def _products(precision: str) -> Iterator[None]:
 
 
 SURROUNDINGS = {
-    "products in bfloat16": contextmanager(_products)("medium"),
-    "autocast": torch.autocast("cpu", torch.bfloat16),
-    "another device": torch.device("meta"),
-    "no gradients": torch.no_grad(),
-    "inference": torch.inference_mode(),
+    "products in bfloat16": _legacy_precision,
+    "products in bfloat16, by the newer setting": _new_precision(torch.backends.mkldnn),
+    "convolutions in bfloat16": _new_precision(torch.backends.mkldnn, "conv"),
+    "products on a GPU in TF32": _new_precision(torch.backends.cuda),
+    "autocast": lambda: torch.autocast("cpu", torch.bfloat16),
+    "no gradients": torch.no_grad,
+    "inference": torch.inference_mode,
 }
 
 
 @pytest.mark.parametrize("around", SURROUNDINGS.values(), ids=SURROUNDINGS)
 def test_whatever_the_program_around_has_set(around):
     """Networks made there, too, are the same."""
-    here = list(plan())[:2]
-    with around:
-        plans = plan_of(models())[:2] if not isinstance(around, torch.device) else here
-        assert together(plans, Activations()) == {trial.key: alone()[trial.key] for trial in here}
+    with around():
+        found = together(plan_of(models())[:2], Activations())
+    assert found == {trial.key: alone()[trial.key] for trial in plan()[:2]}
+
+
+def test_whatever_device_the_program_around_has_chosen():
+    with torch.device("meta"):
+        found = together(plan()[:2], Activations())
+        again = plan()[0].receiver.untrained(5).state_digest()
+    assert found == {trial.key: alone()[trial.key] for trial in plan()[:2]}
+    assert again == wrap(hybrid(1), "B").untrained(5).state_digest()
 
 
 def test_a_trial_that_fails_leaves_threads_and_generators_alone():

@@ -33,7 +33,8 @@ def check_images(name: str, images: Tensor) -> None:
 
 def check_brightness(name: str, images: Tensor) -> None:
     """Refuse, with ``DataError``, a split of images that are all but black, since their numbers mean another range."""
-    brightest = float(images.max()) if images.numel() and not images.is_complex() else 0.0
+    told = images.dtype == torch.uint8 or images.is_floating_point()
+    brightest = float(images.max()) if told and images.numel() else 0.0
     if images.dtype == torch.uint8 and brightest == 1:
         raise DataError(
             f"images of {name!r} are uint8 and hold 0 and 1 alone; uint8 is read as 0..255, so they would be all but "

@@ -3,10 +3,11 @@
 Nothing is ever unpickled: tensors and arrays come as such, files in the formats that ``datasets`` parses.
 """
 
+import operator
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, SupportsIndex
 
 import numpy as np
 import torch
@@ -105,12 +106,12 @@ def _in_words(source: object) -> str:
 
 
 def _named(classes: Sequence[str] | int | None) -> tuple[str, ...] | None:
-    """The names of the classes, each another; a number of them is called ``"0"``, ``"1"``, …"""
+    """The names of the classes, all different; so many classes are called ``"0"``, ``"1"``, …"""
     if classes is None:
         return None
-    if isinstance(classes, str) or not isinstance(classes, Iterable | int):
+    if isinstance(classes, str | bool) or not isinstance(classes, Iterable | SupportsIndex):
         raise DataError(f"classes={classes!r} names no classes; give names, classes=('cat', 'dog'), or their number")
-    names = tuple(map(str, range(classes) if isinstance(classes, int) else classes))
+    names = tuple(map(str, classes if isinstance(classes, Iterable) else range(operator.index(classes))))
     if len(set(names)) < max(len(names), 1):
         twice = next((name for name in names if names.count(name) > 1), None)
         raise DataError("classes is empty; name them all" if twice is None else f"two classes are called {twice!r}")

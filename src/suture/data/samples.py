@@ -118,8 +118,8 @@ class Samples:
 class Data:
     """A data set in its three roles, of one image shape (C, H, W) and the same classes.
 
-    The samples of a role lie in random order, as ``load_data`` and ``split`` bring them: where a few will do, the first
-    are taken for a draw of all. Raises ``DataError`` when the roles differ in shape or classes.
+    Samples to fit and to validate on lie in random order, as ``load_data`` and ``split`` bring them: where a few will
+    do, the first are taken for a draw of all. Raises ``DataError`` when the roles differ in shape or classes.
     """
 
     name: str

@@ -60,7 +60,7 @@ def looks_of(panel: Panel) -> list[Look]:
 def found(where: Where, column: str, tables: Tables) -> pd.DataFrame:
     """The rows of a group that have a value; none where nothing was measured."""
     try:
-        rows = where.rows(tables)
+        rows = where.measured(tables)
     except DataError:
         return pd.DataFrame()
     return rows[rows[column].notna()] if column in rows else pd.DataFrame()

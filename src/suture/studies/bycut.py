@@ -92,6 +92,8 @@ class Agreement(ByCut):
         return of_correlation(super().figure(tables))
 
     def _one(self, held: pd.DataFrame) -> float:
+        if len(held) < 2:
+            return float("nan")
         if held["0"].nunique() < 2 or held["1"].nunique() < 2:
             return 0.0
         return float(stats.spearmanr(held["0"], held["1"]).statistic)

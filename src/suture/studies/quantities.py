@@ -112,16 +112,23 @@ class Where:
 
         A seam that failed may be the worst of all, and nothing is said of the others as if there were no more.
         """
+        kept = self._meant(tables)
+        if self.table == TRIALS and (failed := int((kept["status"] == "failed").sum())):
+            raise DataError(f"{failed} of {len(kept)} trials failed; suture run --retry measures them again")
+        return self._there(kept)
+
+    def measured(self, tables: Tables) -> pd.DataFrame:
+        """The rows without those of failed trials: to be looked at, and nothing decided by them."""
+        kept = self._meant(tables)
+        return self._there(kept[kept["status"] == "ok"] if self.table == TRIALS else kept)
+
+    def _meant(self, tables: Tables) -> pd.DataFrame:
         if self.table not in tables:
             raise DataError(f"the study has no table of {self.table}; it has {', '.join(tables) or 'none'}")
         table = tables[self.table]
-        kept = table[self._mask(table)]
-        failed = kept[kept["status"] == "failed"] if self.table == TRIALS else kept[:0]
-        if len(failed):
-            raise DataError(
-                f"{len(failed)} of {len(kept)} trials failed (first: {failed['error'].iloc[0]}); suture run --retry "
-                "measures them again"
-            )
+        return table[self._mask(table)]
+
+    def _there(self, kept: pd.DataFrame) -> pd.DataFrame:
         if kept.empty:
             raise DataError(f"no row of {self.table} is {self}")
         return kept

@@ -25,7 +25,7 @@ def charts(study: Study, tables: Tables) -> Iterator[Chart | str]:
 
 
 def _chart(study: Study, panel: Panel, tables: Tables) -> Chart:
-    groups = [(name, cells(where.rows(tables), panel.column), where) for name, where in panel.lines]
+    groups = [(name, cells(where.measured(tables), panel.column), where) for name, where in panel.lines]
     match panel.kind:
         case "lines":
             chart = _lines(panel, groups)
@@ -59,7 +59,7 @@ def _levels(panel: Panel, tables: Tables) -> dict[str, float]:
     """The claim's threshold, and the receivers' own scores."""
     found = {} if panel.level is None else {"the claim's threshold": panel.level}
     if panel.baseline and panel.lines:
-        own = cells(panel.lines[0][1].rows(tables), "receiver_score")["value"].mean()
+        own = cells(panel.lines[0][1].measured(tables), "receiver_score")["value"].mean()
         found["receivers alone"] = float(own)
     return {name: value for name, value in found.items() if np.isfinite(value)}
 
