@@ -182,9 +182,14 @@ class Network:
             hasher.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
         return hasher.hexdigest()
 
+    @property
+    def is_changed(self) -> bool:
+        """Whether a tensor that decides the output is not what it was when the network was made."""
+        return self.state_digest() != self.wrapped_digest
+
     def check_frozen(self) -> None:
         """Raise ``FrozenError`` where a tensor or a function that decides the output is not what it was."""
-        if self.state_digest() != self.wrapped_digest:
+        if self.is_changed:
             raise FrozenError(f"the weights of {self.name} changed after it was made a Network; make it again")
         self.check_functions()
 
@@ -295,7 +300,7 @@ def frozen(*networks: Network) -> Iterator[None]:
     except FrozenError as error:  # where activations were to be computed
         noticed = error
     for network in networks:
-        if network.state_digest() != network.wrapped_digest:
+        if network.is_changed:
             raise FrozenError(f"the fit changed the frozen network {network.name}; this is a bug in the fit or stitch")
         network.check_functions()
     if noticed is not None:

@@ -118,7 +118,7 @@ def curve(
     """
     check_networks(sender, receiver)
     if at is None and not isinstance(sender, Network):
-        raise CutError('noise has no cuts; name the receiver\'s: at=[("", receiver cut), …]')
+        raise CutError("noise has no cuts; name those of the receiver: at=[('', receiver cut), …]")
     cuts: Sequence[At] = shared(sender.cuts, receiver.cuts) if at is None else [at] if isinstance(at, str | Cut) else at
     check_kind("at", cuts, Sequence, "cuts, at=[…], or pairs of them, at=[(sender cut, receiver cut), …]")
     if not cuts:

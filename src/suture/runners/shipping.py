@@ -140,7 +140,7 @@ class Unpacker:
     def _part(self, key: str) -> object:
         if key not in self._kept:
             part = _unpickled(self._fetch(key), self._part)
-            if isinstance(part, Network) and part.state_digest() != part.wrapped_digest:
+            if isinstance(part, Network) and part.is_changed:
                 raise NetworkError(
                     f"the weights of {part.name} changed after it was made a Network, or on the way to another "
                     "process; make it again"
