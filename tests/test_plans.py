@@ -492,3 +492,13 @@ def test_what_is_of_the_wrong_kind_is_named_with_what_to_give(no_work, call):
     made, said = WRONG_CALLS[call]
     with pytest.raises(SutureError, match=re.escape(said)):
         made(*hybrids(), few_digits())
+
+
+def test_a_curve_of_what_has_no_cuts_is_refused_before_it_looks_for_any():
+    _, b = hybrids()
+    noise = suture.ClusteredNoise((24,), 10, seed=4)
+    with pytest.raises(CutError, match="noise has no cuts; name those of the receiver"):
+        curve(noise, b, data=few_digits())
+    with pytest.raises(NetworkError, match=r"the sender=Hybrid.* is a Hybrid; give a network"):
+        curve(Hybrid(), b, data=few_digits())
+    assert len(curve(noise, b, data=few_digits(), at=[("", "hidden")], controls=())) == 1
