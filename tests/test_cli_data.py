@@ -17,7 +17,7 @@ Run = Callable[..., tuple[int, str, str]]
 def test_the_labels_of_every_role_are_counted(run: Run) -> None:
     code, out, err = run("data digits")
     assert (code, err) == (0, "")
-    assert out.startswith("digits: images 1×8×8, 10 classes\n\nclass ")
+    assert out.startswith("digits: images of 1×8×8, 10 classes\n\nclass ")
     rows = {line.split()[0]: line.split()[1:] for line in out.splitlines() if re.match(r"(\d|all) ", line)}
     assert rows["all"] == ["1,080", "120", "597"]
     counts = label_statistics(load_data("digits"))

@@ -159,7 +159,12 @@ def _cuts_parser() -> ArgumentParser:
         "suture cuts models.py:make_net,width=8 --shape 3x32x32",
     )
     parser.add_argument("model", type=str, metavar="MODEL", help=MODEL)
-    parser.add_argument("--shape", type=str, default=None, help="of one raw image, such as 3x224x224")
+    parser.add_argument(
+        "--shape",
+        type=str,
+        default=None,
+        help="of one raw image, such as 3x224x224, or a number of tokens",
+    )
     parser.add_argument("--dropped", action="store_true", help="also say which tensors are no cuts, and why")
     add_json(parser)
     return parser

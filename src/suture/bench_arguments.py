@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from jsonargparse import ArgumentParser
 
-from suture.parsers import MODEL, add_json, add_variant, new_parser
+from suture.parsers import MODEL, add_json, add_loading, new_parser
 from suture.training_arguments import DATA
 
 BENCHES = ("matrix", "similarity")  #: the commands of ``suture bench``
@@ -54,8 +54,7 @@ def _matrix_parser() -> ArgumentParser:
     add = parser.add_argument
     add("networks", type=str, nargs="*", metavar="NETWORK", help=f"sender and receiver: {MODEL}; by default our own")
     add("--data", type=str, default=None, help=f"{DATA}; needed where networks are named")
-    add_variant(parser)
-    add("--size", type=int, default=None, metavar="PIXELS", help="resize the images to this side")
+    add_loading(parser)
     cuts = "names or patterns, such as layer*,fc; by default all cuts"
     add("--cuts", "--at", type=str, default=None, metavar="CUTS", help=cuts)
     add("--sender-cuts", "--sender-at", type=str, default=None, metavar="CUTS", help="likewise, of the sender only")

@@ -67,7 +67,8 @@ def _networks(chosen: Namespace) -> tuple[list[Any], Any]:
     from suture.data.variants import vary
     from suture.demo import two_networks
 
-    whole = vary(load_data(chosen.data or "digits", size=chosen.size), *variants_named(chosen.variant))
+    variants = variants_named(chosen.variant)
+    whole = vary(load_data(chosen.data or "digits", size=chosen.size, classes=chosen.classes), *variants)
     data = whole.limited(fit=chosen.fit_samples, score=chosen.score_samples)
     if not chosen.networks:
         return two_networks(whole, say), data

@@ -21,6 +21,7 @@ from suture import baselines, complexity, traits
 from suture import controls as known_controls
 from suture.controls import Control
 from suture.data import Data, load_data
+from suture.data.checks import check_pictures
 from suture.data.variants import VARIANTS, Covered, Variant
 from suture.errors import DataError, SutureError
 from suture.fits import BestOf, Fast, Fit, LeastSquares, MatchActivations, Random, TaskLoss
@@ -210,6 +211,7 @@ def _blackout(where: str, given: str) -> Callable[[Data], traits.Trait]:
         return lambda data: covered
 
     def half(data: Data) -> traits.Trait:
+        check_pictures(f"{where}: blackout", data.example)
         height, width = data.fit.images.shape[2:]
         down, across = (-(-height // 2), width) if given in ("top", "bottom") else (height, -(-width // 2))
         top, left = (height - down if given == "bottom" else 0), (width - across if given == "right" else 0)

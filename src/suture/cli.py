@@ -133,8 +133,8 @@ def _cuts(chosen: Namespace, command: str) -> int:
     model = load_model(chosen.model)
     shape = _shape(chosen.shape) if chosen.shape is not None else image_shape(chosen.model)
     random = torch.Generator().manual_seed(0)
-    example = torch.randint(0, 256, (4, *shape), dtype=torch.uint8, generator=random)
-    network = model.network(example)
+    values, kind = (256, torch.uint8) if len(shape) == 3 else (2, torch.int64)
+    network = model.network(torch.randint(0, values, (4, *shape), dtype=kind, generator=random))
     if chosen.json:
         output.show_json(_cuts_record(network, shape))
         return 0
@@ -162,8 +162,11 @@ def _cuts_record(network: Any, shape: tuple[int, ...]) -> dict[str, object]:
 
 def _shape(text: str) -> tuple[int, ...]:
     sizes = text.lower().replace(",", "x").split("x")
-    if len(sizes) != 3 or not all(size.strip().isdecimal() and int(size) > 0 for size in sizes):
-        raise SutureError(f"--shape {text}: give channels, height and width of one image, such as 3x224x224")
+    if len(sizes) not in (1, 3) or not all(size.strip().isdecimal() and int(size) > 0 for size in sizes):
+        raise SutureError(
+            f"--shape {text}: give channels, height and width of one image, such as 3x224x224, or how many tokens a "
+            "sequence has"
+        )
     return tuple(int(size) for size in sizes)
 
 

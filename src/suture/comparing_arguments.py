@@ -2,7 +2,7 @@
 
 from jsonargparse import ArgumentParser
 
-from suture.parsers import MODEL, add_json, add_measuring, add_variant, new_parser, out_help
+from suture.parsers import MODEL, add_json, add_loading, add_measuring, new_parser, out_help
 from suture.training_arguments import DATA
 
 #: The keys of ``suture.indices.READY``, which takes long to import.
@@ -55,8 +55,7 @@ def compare_parser() -> ArgumentParser:
     add("first", type=str, metavar="SENDER", help=MODEL)
     add("second", type=str, metavar="RECEIVER", help="likewise")
     add("--data", type=str, required=True, help=DATA)
-    add_variant(parser)
-    add("--size", type=int, default=None, metavar="PIXELS", help="resize the images to this side")
+    add_loading(parser)
     by = f"all, or some of {', '.join(INDICES)}; with settings as in rbf_cka,bandwidth=0.2"
     add("--by", type=str, default="linear_cka", metavar="INDICES", help=by)
     add("--cuts", "--at", type=str, default=None, metavar="CUTS", help="names or patterns, such as layer*,fc")
@@ -84,8 +83,7 @@ def complexity_parser() -> ArgumentParser:
     add = parser.add_argument
     add("measured", type=str, nargs="+", metavar="RUN or NETWORK", help=f"the folder of a run, or networks: {MODEL}")
     add("--data", type=str, required=True, help=DATA)
-    add_variant(parser)
-    add("--size", type=int, default=None, metavar="PIXELS", help="resize the images to this side")
+    add_loading(parser)
     by = f"some of {', '.join((*GROUPS, *MEASURES))}; with settings as in mean-sharpness,epsilon=0.01"
     add("--by", type=str, default=None, metavar="MEASURES", help=f"{by}; by default all but curvature")
     add("--samples", type=int, default=500, metavar="N", help="measure on the first N test images")

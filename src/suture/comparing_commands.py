@@ -243,7 +243,7 @@ def _data(chosen: Namespace) -> Any:
     from suture.data.variants import vary
 
     variants = variants_named(chosen.variant)
-    return vary(load_data(chosen.data, size=chosen.size), *variants)
+    return vary(load_data(chosen.data, size=chosen.size, classes=chosen.classes), *variants)
 
 
 def _run_table(folder: str) -> Any:

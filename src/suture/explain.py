@@ -45,7 +45,7 @@ _RULED_OUT = {
     "clustered noise": "that telling the classes apart is all it takes (smith2024, section 4.2)",
     "linear probe": "that the sender's layers already solve the task, and the receiver's add nothing",
 }
-_SIMILARITY = "similarity indices: would say whether the two say the same of the same images (suture.compare)"
+_SIMILARITY = "similarity indices: would say whether the two say the same of the same samples (suture.compare)"
 _RANK = (
     "numerical rank: would say whether the receiver finds as many dimensions in what it is sent as in its own "
     "activations (smith2024, section 4.1; suture.complexity)"
@@ -132,7 +132,7 @@ def _compatible(pair: Pair, margin: float) -> Iterator[str]:
         (
             pair.penalty.across(margin),
             f"undecided, the interval on both sides of {within},",
-            "; score more images, or measure more seeds",
+            "; score more samples, or measure more seeds",
         ),
     ):
         if where.any():

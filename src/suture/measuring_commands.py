@@ -159,7 +159,7 @@ def prepared_for(chosen: Namespace, models: list[Any], opened: Callable[[str], A
 
     variants = variants_named(chosen.variant)
     store = opened(chosen.out) if chosen.out is not None else None
-    data = vary(load_data(chosen.data, size=chosen.size), *variants)
+    data = vary(load_data(chosen.data, size=chosen.size, classes=chosen.classes), *variants)
     data = data.limited(fit=chosen.fit_samples, score=chosen.score_samples)
     return store, data, [model.network(data.example) for model in models]
 

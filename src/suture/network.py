@@ -24,7 +24,7 @@ from suture.freezing import drop_idle_hooks, frozen_copy, plain_tensors, registe
 from suture.identities import identity, settings
 from suture.layouts import ENTERS, LEAVES
 from suture.pieces import Piece, same_bits
-from suture.preprocess import Prepare, Preprocess, Preprocessing
+from suture.preprocess import Prepare, Preprocess, Preprocessing, are_token_ids
 from suture.probing import are_probabilities, as_close, check_model, checked_outputs, three_images
 from suture.seeds import digest, undisturbed
 from suture.tracing import Stage, Traced, portable, trace
@@ -55,8 +55,9 @@ class Network:
     """A frozen model, cut wherever one tensor passes.
 
     Args:
-        model: any module that maps one batch of images to one tensor ``(n, outputs)``.
-        example: a few raw images ``(n, C, H, W)``, ``uint8`` or floats in [0, 1]; used to find and verify the cuts.
+        model: any module that maps one batch of images, or of token ids, to one tensor ``(n, outputs)``.
+        example: a few raw images ``(n, C, H, W)``, ``uint8`` or floats in [0, 1], or sequences of token ids ``(n, T)``,
+            ``int64``; used to find and verify the cuts.
         name: how tables and figures call it; by default the model's class.
         preprocess: what brings float images in [0, 1] to the model's input; a part of every prefix.
         factory: builds the same architecture without trained weights; needed for untrained controls only where a
@@ -91,7 +92,7 @@ class Network:
         self.constants = tuple(constants)
         self.factory = factory
         self.stages = portable(model, stages)  #: such that they can be applied to a copy
-        self.example = three_images(example)  #: three raw images (3, C, H, W)
+        self.example = three_images(example)  #: three raw images (3, C, H, W), or sequences of token ids (3, T)
         self._untrained: dict[int, Network] = {}
         with undisturbed(threads=None), torch.random.fork_rng([]), torch.inference_mode(False), torch.no_grad():
             self._model = frozen_copy(model, copy, self.name)
@@ -135,7 +136,7 @@ class Network:
 
     @property
     def image_shape(self) -> tuple[int, ...]:
-        """The shape (C, H, W) of the raw images that it was cut for."""
+        """The shape of what it was cut for: (C, H, W) of raw images, (T,) of token ids."""
         return tuple(self.example.shape[1:])
 
     @property
@@ -225,7 +226,13 @@ class Network:
         return state
 
     def check_images(self, images: Tensor, name: str) -> None:
-        """Raise ``DataError`` where raw images ``(n, C, H, W)`` do not become what the network was cut for."""
+        """Raise ``DataError`` where raw images, or token ids, do not become what the network was cut for.
+
+        Images are judged by the first; sequences of token ids are all tried.
+        """
+        if are_token_ids(images) != are_token_ids(self.example):
+            given, wanted = ("token ids", "images") if are_token_ids(images) else ("images", "token ids")
+            raise DataError(f"{name} has {given}, and {self.name} was made with an example of {wanted}")
         prepared = _prepared(self._prepare, images[:1], self)
         shape = prepared.shape[1:]
         if prepared.dtype != self._input_dtype:
@@ -238,6 +245,18 @@ class Network:
                 f"images of {name} become {tuple(shape)} by the preprocessing of {self.name}, which was cut for "
                 f"{self.input_shape}; make it with example=data.example, or let its preprocessing resize"
             )
+        if are_token_ids(images):
+            self._try_tokens(images, name)
+
+    def _try_tokens(self, ids: Tensor, name: str) -> None:
+        try:
+            with undisturbed(threads=None):
+                self(ids)
+        except (IndexError, RuntimeError) as error:
+            raise DataError(
+                f"{self.name} does not take sequences of {name}, whose token ids are {int(ids.min())} to "
+                f"{int(ids.max())}: {error}; give it those of its own vocabulary"
+            ) from error
 
     def upto(self, cut: str | Cut) -> Frozen:
         """Give the prefix: raw images ``(n, C, H, W)`` to the tensor at the cut, ``(n, *cut.shape)``."""
@@ -330,9 +349,9 @@ def _frozen_preprocess(preprocess: Preprocessing | None, name: str) -> Preproces
 
 
 def _dtype_for(model: nn.Module, probe: Tensor) -> torch.dtype | None:
-    """The one floating type of the model's parameters, if it runs on the probe in no other."""
+    """The one floating type of the model's parameters, if it runs on the probe in no other; none for token ids."""
     dtypes = {p.dtype for p in model.parameters() if p.is_floating_point()}
-    if len(dtypes) != 1 or probe.dtype in dtypes:
+    if len(dtypes) != 1 or probe.dtype in dtypes or are_token_ids(probe):
         return None
     try:
         model(probe.clone())
@@ -342,10 +361,12 @@ def _dtype_for(model: nn.Module, probe: Tensor) -> torch.dtype | None:
 
 
 def _check_weights(model: nn.Module, name: str) -> None:
+    """Refuse tensors without values or with values that no training gives; buffers may be masks, of 0 and −∞."""
+    masks = {key for key, _ in model.named_buffers() if not key.endswith(("running_mean", "running_var"))}
     for key, tensor in registered(model).items():
         if tensor.is_meta:
             raise NetworkError(f"{key} of {name} is on the meta device, without values; load the weights first")
-        if tensor.is_floating_point() and not tensor.isfinite().all():
+        if tensor.is_floating_point() and not (tensor.isfinite() | (tensor.isneginf() & (key in masks))).all():
             module, _, kind = key.rpartition(".")
             whose = f"module '{module}' in {name}" if module else name
             raise NetworkError(f"the {kind} of {whose} is not finite; train or load it again")

@@ -100,8 +100,8 @@ def add_running(parser: ArgumentParser) -> None:
     add("--retry", action="store_true", help="measure again what failed before, in the folder --out")
 
 
-def add_variant(parser: ArgumentParser) -> None:
-    """Add the variants of the data."""
+def add_loading(parser: ArgumentParser) -> None:
+    """Add what becomes of the data: its variants, the size of its images, its classes."""
     parser.add_argument(
         "--variant",
         type=str,
@@ -112,6 +112,9 @@ def add_variant(parser: ArgumentParser) -> None:
         + ", ".join(VARIANTS)
         + "; with settings as in subset,n=5000 or relabelled,label=truck,to=ship",
     )
+    parser.add_argument("--size", type=int, default=None, metavar="PIXELS", help="resize the images to this side")
+    classes = "how many classes there are, where labels are numbers; by default as many as the highest label says"
+    parser.add_argument("--classes", type=int, default=None, metavar="N", help=classes)
 
 
 def add_json(parser: ArgumentParser) -> None:
@@ -123,7 +126,7 @@ def add_measuring(parser: ArgumentParser, out: str) -> None:
     """Add the settings of every command that measures."""
     add = parser.add_argument
     add("--data", type=str, required=True, help="digits, mnist, cifar10, a Hugging Face hub id or a local folder")
-    add_variant(parser)
+    add_loading(parser)
     add(
         "--stitch",
         type=str,
@@ -147,7 +150,6 @@ def add_measuring(parser: ArgumentParser, out: str) -> None:
     add("--seeds", type=int, default=1, metavar="N", help="how many seeds of the stitch")
     add("--fit-samples", type=int, default=None, metavar="N", help="fit on the first N images only")
     add("--score-samples", type=int, default=None, metavar="N", help="score on the first N images only")
-    add("--size", type=int, default=None, metavar="PIXELS", help="resize the images to this side")
     add("--out", type=str, default=None, metavar="FOLDER", help=f"{out}, and for all that is measured")
     add_running(parser)
     add("--extend", action="store_true", help="let the folder --out take the trials of another plan than its own")

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from suture.graph import GraphError
 from suture.layouts import as_shaped
+from suture.preprocess import are_token_ids
 
 
 class Piece(nn.Module):
@@ -95,7 +96,8 @@ def _protected(bodies: Sequence[nn.Module], x: Tensor) -> tuple[Piece, ...]:
     pieces: list[Piece] = []
     batch = len(x)
     for body in bodies:
-        _check_passes(x, batch, "it" if pieces else "its input")
+        if pieces or not are_token_ids(x):
+            _check_passes(x, batch, "it" if pieces else "its input")
         own, *others = [_writes(body, layout) for layout in _layouts(x[:1])]
         dtype = x.dtype if pieces else None
         pieces.append(Piece(body, own is not False, dtype, _order(x), fixed=any(other != own for other in others)))

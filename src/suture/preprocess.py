@@ -2,6 +2,7 @@
 
 Raw images are ``(N, C, H, W)``: ``uint8`` in 0..255 or floats in [0, 1]. A network owns the way from there to its
 first layer (resizing, channels, normalisation), so that two networks are fed the same raw images, each in its way.
+In place of images there may be token ids, ``(N, T)`` int64, which pass as they are.
 """
 
 from collections.abc import Callable
@@ -15,11 +16,23 @@ from suture.errors import DataError
 Preprocessing = Callable[[Tensor], Tensor]
 
 
+def are_token_ids(raw: Tensor) -> bool:
+    """Whether what a network is fed are sequences of token ids, ``(N, T)`` int64, rather than images."""
+    return raw.ndim == 2 and raw.dtype == torch.int64
+
+
+def as_given(raw: Tensor) -> Tensor:
+    """Bring raw images to floats in [0, 1]; token ids pass as they are. Raises ``DataError`` as ``as_floats`` does."""
+    return raw if are_token_ids(raw) else as_floats(raw)
+
+
 def as_floats(images: Tensor) -> Tensor:
     """Bring raw images to floats in [0, 1]; floats pass unchanged.
 
     Raises ``DataError`` for any other type, whose range nobody can know.
     """
+    if are_token_ids(images):
+        raise DataError("token ids are no images: they have no brightness, and no gradient")
     if images.is_floating_point():
         return images
     if images.dtype != torch.uint8:
@@ -45,10 +58,15 @@ class Preprocess:
             raise DataError(f"preprocessing with std={self.std}: every standard deviation must be above 0")
 
     def __call__(self, images: Tensor) -> Tensor:
-        """Map float images ``(N, C, H, W)`` to what the first layer takes.
+        """Map float images ``(N, C, H, W)`` to what the first layer takes; token ids to themselves.
 
-        Raises ``DataError`` when the images' channels do not suit ``channels``, ``mean`` or ``std``.
+        Raises ``DataError`` when the images' channels do not suit ``channels``, ``mean`` or ``std``, or when token ids
+        are to be resized or normalised.
         """
+        if are_token_ids(images):
+            if self != Preprocess():
+                raise DataError(f"{self} is for images, and these are token ids; leave the preprocessing out")
+            return images
         if self.size is not None and images.shape[-2:] != (self.size, self.size):
             images = torch.nn.functional.interpolate(
                 images, size=(self.size, self.size), mode="bilinear", antialias=True
@@ -72,7 +90,7 @@ class Preprocess:
 
 
 class Prepare(nn.Module):
-    """From raw images ``(n, C, H, W)`` to the model's input, which has the floating type ``dtype`` if one is given."""
+    """From raw images or token ids to the model's input, which has the floating type ``dtype`` if one is given."""
 
     def __init__(self, preprocess: Preprocessing, dtype: torch.dtype | None = None) -> None:
         super().__init__()
@@ -80,8 +98,8 @@ class Prepare(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Prepare a copy of the images where the preprocessing might write to them."""
-        floats = as_floats(images)
-        if floats is images and not isinstance(self.preprocess, Preprocess):
-            floats = images.clone()
-        prepared = self.preprocess(floats)
+        given = as_given(images)
+        if given is images and not isinstance(self.preprocess, Preprocess):
+            given = images.clone()
+        prepared = self.preprocess(given)
         return prepared if self.dtype is None else prepared.to(self.dtype)

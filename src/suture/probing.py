@@ -8,6 +8,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from suture.errors import DataError, NetworkError
 from suture.pieces import same_bits
+from suture.preprocess import are_token_ids
 
 _BATCH_OF_ONE = "Expected more than 1 value per channel"  #: as torch says it of a BatchNorm that uses the batch's
 
@@ -25,12 +26,13 @@ def check_model(model: object) -> None:
 
 
 def three_images(example: Tensor) -> Tensor:
-    """Three raw images from the example, repeated with a shift where it has too few."""
-    if not isinstance(example, Tensor) or example.ndim != 4 or len(example) == 0:
-        got = f"of shape {tuple(example.shape)}" if isinstance(example, Tensor) else f"a {type(example).__name__}"
+    """Three raw images, or sequences of token ids, from the example, repeated with a shift where it has too few."""
+    is_tensor = isinstance(example, Tensor)
+    if not is_tensor or not (example.ndim == 4 or are_token_ids(example)) or len(example) == 0:
+        got = f"{example.dtype} of shape {tuple(example.shape)}" if is_tensor else f"a {type(example).__name__}"
         raise DataError(
-            f"the example must be a few raw images, a tensor of shape (n, C, H, W) with n ≥ 1, and is {got}; give "
-            "data.example, or the first images of a tensor"
+            f"the example must be a few raw images, a tensor of shape (n, C, H, W) with n ≥ 1, or as many sequences of "
+            f"token ids, (n, T) int64, and is {got}; give data.example, or the first images of a tensor"
         )
     if example.is_floating_point() and not example.isfinite().all():
         raise DataError("the example has values that are not finite; give raw images, such as data.example")

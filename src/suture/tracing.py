@@ -176,16 +176,33 @@ class _Tracer(fx.Tracer):
         self.returned_by: dict[fx.Node, list[str]] = {}
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        """Leave modules whole that hooks act on."""
-        hooked = bool(m._forward_hooks or m._forward_pre_hooks)
-        return hooked or super().is_leaf_module(m, module_qualified_name)
+        """Leave modules whole that hooks act on, and torch's own, but for those that are chains of others."""
+        if m._forward_hooks or m._forward_pre_hooks:
+            return True
+        return type(m) is not nn.TransformerEncoder and super().is_leaf_module(m, module_qualified_name)
 
     def call_module(self, m: nn.Module, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        if type(m) is nn.TransformerEncoder:
+            forward = functools.partial(_layer_by_layer, m)
         out = super().call_module(m, forward, args, kwargs)
         path = self.path_of_module(m).partition("model.")[2]
         if isinstance(out, fx.Proxy) and path:
             self.returned_by.setdefault(out.node, []).append(path)
         return out
+
+
+def _layer_by_layer(
+    encoder: nn.TransformerEncoder,
+    src: Any,
+    mask: Tensor | None = None,
+    src_key_padding_mask: Tensor | None = None,
+    is_causal: bool | None = None,
+) -> Any:
+    """What a ``TransformerEncoder`` does, without the tests of its input that cannot be traced."""
+    causal = torch.nn.modules.transformer._detect_is_causal_mask(mask, is_causal)
+    for layer in encoder.layers:
+        src = layer(src, src_mask=mask, is_causal=causal, src_key_padding_mask=src_key_padding_mask)
+    return src if encoder.norm is None else encoder.norm(src)
 
 
 def _by_fx(model: nn.Module, probes: Sequence[Tensor]) -> _Candidates:

@@ -5,7 +5,7 @@ import textwrap
 
 from jsonargparse import ArgumentParser
 
-from suture.parsers import MODEL, add_json, add_running, add_variant, new_parser
+from suture.parsers import MODEL, add_json, add_loading, add_running, new_parser
 
 ZOO = ("networks", "recipes", "plan", "train", "table")  #: the commands of ``suture zoo``
 _NETWORK = MODEL.partition(" and trained weights")[0]
@@ -22,8 +22,7 @@ def data_parser() -> ArgumentParser:
         "suture data mnist --variant correlated --out pictures",
     )
     parser.add_argument("source", type=str, metavar="DATA", help=DATA)
-    add_variant(parser)
-    parser.add_argument("--size", type=int, default=None, metavar="PIXELS", help="resize the images to this side")
+    add_loading(parser)
     parser.add_argument("--out", type=str, default=None, metavar="FOLDER", help="folder for data.{png,pdf,svg}")
     add_json(parser)
     return parser
@@ -45,7 +44,7 @@ def train_parser() -> ArgumentParser:
     add("recipe", type=str, metavar="RECIPE", help="the fixed settings of the training, see below")
     add("--network", type=str, required=True, metavar="MODEL", help=_NETWORK)
     add("--data", type=str, required=True, help=DATA)
-    add_variant(parser)
+    add_loading(parser)
     add("--out", type=str, required=True, metavar="FOLDER", help="folder for the network and its card")
     add("--seed", type=int, default=0, metavar="N", help="decides initialisation, order and augmentation")
     add("--start", type=str, default=None, metavar="NETWORK", help="begin with a network of another folder, or a file")
@@ -56,7 +55,6 @@ def train_parser() -> ArgumentParser:
     add("--epochs", type=int, default=None, metavar="N", help="instead of the recipe's")
     add("--batch", type=int, default=None, metavar="N", help="likewise")
     add("--lr", type=float, default=None, metavar="X", help="likewise, the learning rate")
-    add("--size", type=int, default=None, metavar="PIXELS", help="resize the images to this side")
     add("--device", type=str, default="cpu", help="cpu or cuda")
     add_json(parser)
     add("--config", action="config", metavar="FILE", help="a YAML file of these settings")

@@ -66,7 +66,7 @@ def _base(chosen: Namespace, folder: Path) -> tuple[Any, Any]:
     _check_source(chosen.network)
     parts = _parts(chosen)
     start: Any = _start(chosen) if chosen.start is not None else None
-    data = vary(load_data(chosen.data, size=chosen.size), *variants)
+    data = vary(load_data(chosen.data, size=chosen.size, classes=chosen.classes), *variants)
     base = BaseModel(
         source=chosen.network,
         samples=data.training,
@@ -132,13 +132,13 @@ def _check_fits(base: Any, data: Any) -> None:
     import torch
     from safetensors.torch import load as from_bytes
 
-    from suture.preprocess import as_floats
+    from suture.preprocess import as_given
     from suture.zoo.building import resolve
 
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         built = resolve(base.source)
         try:
-            given = built.model.eval()(built.preprocess(as_floats(data.example)))
+            given = built.model.eval()(built.preprocess(as_given(data.example)))
         except Exception as error:  # a model may raise anything
             shape = "×".join(map(str, data.example.shape[1:]))
             reason = str(error) if isinstance(error, SutureError) else f"{type(error).__name__}: {error}"

@@ -169,7 +169,7 @@ def _other_classes(samples: Samples, outputs: int) -> str:
         return "labels seem to count from 1: give labels - 1"
     remedy = f"build or load it with {count} outputs"
     if numbered and outputs > count:
-        remedy += f"; or, where these data only lack images of some classes, load_data(…, classes={outputs})"
+        remedy += f"; or, where these data only lack samples of some classes, load them with classes={outputs}"
     return remedy
 
 
@@ -193,7 +193,7 @@ def _check_data(trial: Trial, samples: Samples) -> None:
             f"has {trial.receiver.outputs} outputs; {_other_classes(samples, trial.receiver.outputs)}"
         )
     for network in trial.networks:
-        network.check_images(samples.example, samples.name)
+        network.check_images(samples.extremes, samples.name)
         if network.gives_probabilities and network.outputs == len(samples.classes):
             raise NetworkError(
                 f"the outputs of {network.name} are probabilities, of which fits and losses would take a softmax once "

@@ -6,22 +6,30 @@ import torch
 from torch import Tensor
 
 from suture.errors import DataError
+from suture.preprocess import are_token_ids
 
 SHARED = 0.1  #: of the test images, at most, may be among those trained on; real data sets repeat a few
 FEW = 50  #: test images are something to try a program with, and may be any
 
 
 def check_images(name: str, images: Tensor) -> None:
-    """Refuse, with ``DataError``, all but raw images: at least 2, (N, C, H, W), uint8 or floats in [0, 1]."""
+    """Refuse, with ``DataError``, all but two or more raw images or sequences of token ids.
+
+    Images are (N, C, H, W), uint8 or floats in [0, 1]; token ids are (N, T), int64, from 0.
+    """
     if not isinstance(images, Tensor):
         raise DataError(f"images of {name!r} are a {type(images).__name__}; they must be a torch tensor (N, C, H, W)")
-    if images.ndim != 4 or 0 in images.shape[1:]:
+    tokens = are_token_ids(images)
+    if not (images.ndim == 4 or tokens) or 0 in images.shape[1:]:
         raise DataError(
-            f"images of {name!r} have shape {tuple(images.shape)}; they must be (N, C, H, W), none "
-            "empty: give grey images a channel axis with images.unsqueeze(1)"
+            f"images of {name!r} are {images.dtype} of shape {tuple(images.shape)}; they must be (N, C, H, W), none "
+            "empty: give grey images a channel axis with images.unsqueeze(1), token ids as (N, T) int64"
         )
     if len(images) < 2:
         raise DataError(f"{name!r} has {_count(len(images))}; at least 2 are needed: give it more data")
+    if tokens:
+        _check_tokens(name, images)
+        return
     if images.dtype != torch.uint8 and not images.is_floating_point():
         raise DataError(
             f"images of {name!r} have dtype {images.dtype}; they must be uint8 in 0..255 or floats in "
@@ -29,6 +37,20 @@ def check_images(name: str, images: Tensor) -> None:
         )
     if images.is_floating_point():
         _check_range(name, images)
+
+
+def _check_tokens(name: str, ids: Tensor) -> None:
+    if int(ids.min()) < 0:
+        raise DataError(
+            f"token ids of {name!r} begin at {int(ids.min())}; they must be rows of an embedding, from 0: cut "
+            "sequences to one length rather than fill them up"
+        )
+
+
+def check_pictures(what: str, raw: Tensor, instead: str = "leave it out") -> None:
+    """Refuse, with ``DataError``, token ids for what is meant for images."""
+    if are_token_ids(raw):
+        raise DataError(f"{what} is for images, and these are token ids; {instead}")
 
 
 def check_brightness(name: str, images: Tensor) -> None:
@@ -102,8 +124,8 @@ def check_apart(name: str, train: Tensor, test: Tensor) -> None:
     shared = sum(content in known for content in _contents(test))
     if shared > SHARED * len(test):
         raise DataError(
-            f"{shared:,} of the {len(test):,} test images of {name!r} are among its training images: what is fitted to "
-            "an image must not be scored on it; give test images of their own"
+            f"{shared:,} of the {len(test):,} test {things(test)} of {name!r} are among its training {things(test)}: "
+            f"what is fitted to one must not be scored on it; give test {things(test)} of their own"
         )
 
 
@@ -112,6 +134,17 @@ def _contents(images: Tensor) -> Iterator[int]:
     for part in torch.split(images.detach(), 1024):
         content = part.cpu().contiguous().flatten(1).view(torch.uint8).numpy()
         yield from (hash(image.tobytes()) for image in content)
+
+
+def things(raw: Tensor) -> str:
+    """What samples are called: images, or sequences of token ids."""
+    return "sequences" if are_token_ids(raw) else "images"
+
+
+def sizes(raw: Tensor) -> str:
+    """How large each sample is: ``3×32×32`` of images, ``64 tokens`` of sequences."""
+    shape = "×".join(map(str, raw.shape[1:]))
+    return f"{shape} tokens" if are_token_ids(raw) else shape
 
 
 def _count(count: int) -> str:

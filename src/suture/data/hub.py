@@ -1,7 +1,8 @@
 """Image-classification data of the Hugging Face hub, or of a local folder that ``datasets`` reads.
 
 The columns are found by type (``Image``, ``ClassLabel``), the splits by name (``train``; ``test``, else
-``validation``). ``datasets`` downloads and parses; the images are decoded here, once, from the stored bytes.
+``validation``). ``datasets`` downloads and parses; the images are decoded here, once, from the stored bytes. Data
+without images may have sequences of token ids, a column of lists of integers (``input_ids`` where there are several).
 """
 
 import re
@@ -26,6 +27,7 @@ SOURCES = (
 _ALIASES = {"mnist": "ylecun/mnist", "cifar10": "uoft-cs/cifar10"}
 _HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 _LABEL_NAMES = ("label", "labels", "fine_label", "target", "class")
+_TOKENS_NAME = "input_ids"
 _SCORE_SPLITS = ("test", "validation", "valid")
 _BATCH = 1000
 
@@ -50,7 +52,12 @@ def from_hub(
     image_column, label_column = _choose_columns(source, features, columns)
     labels = [_read_labels(source, splits[key], label_column, key, list(splits)) for key in keys]
     class_names = _class_names(source, features[label_column], classes, labels)
-    images = [_read_images(splits[key], image_column, f"{name}/{key}", size) for key in keys]
+    if _is_tokens(features[image_column]):
+        if size is not None:
+            raise DataError(f"{source!r} has token ids, which have no size in pixels; leave out size=")
+        images = [_read_tokens(splits[key], image_column, f"{name}/{key}") for key in keys]
+    else:
+        images = [_read_images(splits[key], image_column, f"{name}/{key}", size) for key in keys]
     return (
         Samples(f"{name}/train", images[0], labels[0], class_names),
         Samples(f"{name}/test", images[1], labels[1], class_names),
@@ -112,23 +119,25 @@ def _score_split(source: str, splits: list[str], asked: str | None) -> str:
 
 
 def _choose_columns(source: str, features: Any, asked: tuple[str, str] | None) -> tuple[str, str]:
-    """The image column and the label column, by type; where types leave a choice, as asked."""
+    """The column of images or token ids and the label column, by type; where types leave a choice, as asked."""
     from datasets import ClassLabel, Image
 
     images = [column for column, feature in features.items() if isinstance(feature, Image)]
+    tokens = [column for column, feature in features.items() if _is_tokens(feature)]
+    images = images or [column for column in tokens if column == _TOKENS_NAME] or tokens
     named = [column for column, feature in features.items() if isinstance(feature, ClassLabel)]
     integers = [column for column, feature in features.items() if _is_integer(feature)]
     labels = named or [column for column in integers if column in _LABEL_NAMES]
     if asked is not None:
-        images = [column for column in images if column == asked[0]]
+        images = [column for column in images + tokens if column == asked[0]][:1]
         labels = [column for column in named + integers if column == asked[1]]
     if len(images) == len(labels) == 1:
         return images[0], labels[0]
     listing = ", ".join(f"{column!r} ({type(feature).__name__})" for column, feature in features.items())
     raise DataError(
         f"{source!r} needs one image column (found: {_quoted(images)}) and one label column (found: "
-        f"{_quoted(labels) if labels else 'none, data without labels'}); its columns: {listing}; name an "
-        "Image and a ClassLabel or integer column with columns=(image, label)"
+        f"{_quoted(labels) if labels else 'none, data without labels'}); its columns: {listing}; name an Image (or "
+        "lists of token ids) and a ClassLabel or integer column with columns=(image, label)"
     )
 
 
@@ -136,6 +145,12 @@ def _is_integer(feature: Any) -> bool:
     from datasets import Value
 
     return isinstance(feature, Value) and feature.dtype.startswith(("int", "uint"))
+
+
+def _is_tokens(feature: Any) -> bool:
+    from datasets import List
+
+    return isinstance(feature, List) and _is_integer(feature.feature)
 
 
 def _read_labels(source: str, split: Any, column: str, key: str, splits: list[str]) -> Tensor:
@@ -164,6 +179,22 @@ def _read_images(split: Any, column: str, name: str, size: int | None) -> Tensor
     batches = split.select_columns(column).with_format("arrow").iter(batch_size=_BATCH)
     rows: Iterator[Encoded | None] = (row for batch in batches for row in batch.column(0).to_pylist())
     return decode_images(rows, len(split), name=name, size=size)
+
+
+def _read_tokens(split: Any, column: str, name: str) -> Tensor:
+    """The token ids of a split, (N, T) int64."""
+    stored = split.select_columns(column).with_format("arrow")[:].column(0)
+    lengths = stored.combine_chunks().value_lengths().to_numpy(zero_copy_only=False)
+    odd = np.flatnonzero(lengths != lengths[:1])
+    if len(odd):
+        raise DataError(
+            f"sequence {odd[0]} of {name!r} has {lengths[odd[0]]:g} tokens, those before it {lengths[0]:g}; cut all to "
+            "one length"
+        )
+    ids = stored.combine_chunks().flatten()
+    if ids.null_count:
+        raise DataError(f"sequences of {name!r} have tokens without an id (null); remove them")
+    return torch.from_numpy(np.array(ids.to_numpy(), np.int64).reshape(len(lengths), -1))
 
 
 def _quoted(names: Sequence[str]) -> str:

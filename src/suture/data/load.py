@@ -48,7 +48,8 @@ def load_data(
     - two of these joined by ``+``: the images of the first above those of the second (``"mnist+cifar10"``; see
       ``suture.data.variants.stack``); a folder of that very name wins;
     - tensors or arrays ``((train images, train labels), (test images, test labels))``: images (N, C, H, W) or
-      (N, H, W), uint8 in 0..255 or floats in [0, 1] (brought to float32); labels (N,) integers. All copied.
+      (N, H, W), uint8 in 0..255 or floats in [0, 1] (brought to float32), or sequences of token ids (N, T), integers
+      from 0; labels (N,) integers, for a language model the tokens that come next. All copied.
 
     ``name`` replaces the source's own; ``classes`` names the classes where the source does not (tensors, columns of
     integers), or says how many there are (default ``"0"`` to the highest label). For the hub and folders: ``columns``
@@ -158,8 +159,10 @@ def _from_tensors(name: str, pairs: TrainAndTest, classes: tuple[str, ...] | Non
 
 
 def _images(name: str, values: Array) -> Tensor:
-    """Images as (N, C, H, W), floats as float32."""
+    """Images as (N, C, H, W), floats as float32; token ids as (N, T), int64."""
     images = _own(f"images of {name!r}", values)
+    if images.ndim == 2 and not images.is_floating_point() and images.dtype != torch.bool:
+        return images.long()
     if images.ndim == 4 and images.shape[-1] in (1, 3) and images.shape[1] > 4:
         raise DataError(
             f"images of {name!r} have shape {tuple(images.shape)}, which looks like (N, H, W, C); they must "

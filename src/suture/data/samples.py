@@ -1,8 +1,9 @@
-"""Labelled images, and the three roles they play in a trial.
+"""Labelled images, or sequences of tokens, and the three roles they play in a trial.
 
 *fit* trains a stitch, *validation* (cut from the same training data) decides when to stop and what to keep,
 *score* is only ever scored on. Images are raw, ``(N, C, H, W)``, uint8 in 0..255 or floats in [0, 1]: every
-network brings its own preprocessing, so that two networks are fed the same images, each in its way.
+network brings its own preprocessing, so that two networks are fed the same images, each in its way. Where ``images``
+are sequences of token ids, ``(N, T)`` int64, all of one length, everything that is said of images holds of these.
 
 A sample is *paired* with the one that its label and the receiver's activation are taken from: itself, except
 in the control that breaks the pairs, where the sender sees one image and the stitch is fitted to another.
@@ -18,8 +19,9 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from suture.data.checks import check_apart, check_images, check_labels, check_pairing
+from suture.data.checks import check_apart, check_images, check_labels, check_pairing, sizes, things
 from suture.errors import DataError
+from suture.preprocess import are_token_ids
 from suture.seeds import digest, generator
 
 
@@ -27,9 +29,9 @@ from suture.seeds import digest, generator
 class Samples:
     """Labelled images under a name, each paired with itself unless told otherwise.
 
-    ``images`` is (N, C, H, W), uint8 in 0..255 or floats in [0, 1], N at least 2; ``labels`` is (N,) int64,
-    indices into ``classes``; ``pairing`` is (N,) int64, for each sample the index of the one whose label and
-    receiver activation it is fitted to (``None``: itself). Raises ``DataError`` when any of this fails.
+    ``images`` is (N, C, H, W), uint8 in 0..255 or floats in [0, 1], or token ids (N, T), int64 from 0, N at least 2;
+    ``labels`` is (N,) int64, indices into ``classes``; ``pairing`` is (N,) int64, for each sample the index of the one
+    whose label and receiver activation it is fitted to (``None``: itself). Raises ``DataError`` when any of this fails.
     """
 
     name: str
@@ -45,8 +47,8 @@ class Samples:
             check_pairing(self.name, self.pairing, len(self))
 
     def __repr__(self) -> str:
-        shape = "×".join(map(str, self.images.shape[1:]))
-        return f"Samples({self.name!r}, {len(self):,} images of {shape}, {len(self.classes)} classes)"
+        what = f"{len(self):,} {things(self.images)} of {sizes(self.images)}"
+        return f"Samples({self.name!r}, {what}, {len(self.classes)} classes)"
 
     def __len__(self) -> int:
         return len(self.images)
@@ -55,6 +57,14 @@ class Samples:
     def example(self) -> Tensor:
         """The first images, at most 4: what a network is probed with."""
         return self.images[:4]
+
+    @cached_property
+    def extremes(self) -> Tensor:
+        """What shows whether a network takes all samples: the first image, or sequences with the extreme token ids."""
+        if not are_token_ids(self.images):
+            return self.images[:1]
+        highest, lowest = (int(part.argmax()) for part in (self.images.amax(1), -self.images.amin(1)))
+        return self.images[[highest, lowest]]
 
     @property
     def paired_labels(self) -> Tensor:
@@ -116,7 +126,7 @@ class Samples:
 
 @dataclass(frozen=True, eq=False)
 class Data:
-    """A data set in its three roles, of one image shape (C, H, W) and the same classes.
+    """A data set in its three roles, of one image shape (C, H, W), or length of sequences, and the same classes.
 
     Samples to fit and to validate on lie in random order, as ``load_data`` and ``split`` bring them: where a few will
     do, the first are taken for a draw of all. Raises ``DataError`` when the roles differ in shape or classes.
@@ -132,9 +142,9 @@ class Data:
             self._check_like_fit(samples)
 
     def __repr__(self) -> str:
-        shape = "×".join(map(str, self.fit.images.shape[1:]))
         counts = ", ".join(f"{len(getattr(self, role)):,} {role}" for role in ("fit", "validation", "score"))
-        return f"Data({self.name!r}, {counts} images of {shape}, {len(self.classes)} classes)"
+        what = f"{things(self.example)} of {sizes(self.example)}"
+        return f"Data({self.name!r}, {counts} {what}, {len(self.classes)} classes)"
 
     @property
     def example(self) -> Tensor:
@@ -199,6 +209,11 @@ class Data:
 
     def _check_like_fit(self, samples: Samples) -> None:
         expected, got = tuple(self.fit.images.shape[1:]), tuple(samples.images.shape[1:])
+        if got != expected and are_token_ids(samples.images):
+            raise DataError(
+                f"sequences of {samples.name!r} are {sizes(samples.images)} long and those of {self.fit.name!r} "
+                f"{sizes(self.example)}; cut them to one length"
+            )
         if got != expected:
             raise DataError(
                 f"images of {samples.name!r} are {got} and those of {self.fit.name!r} {expected} (channels, "

@@ -18,7 +18,7 @@ from suture.graph import operation
 from suture.layouts import ENTERS, LEAVES, own_shape
 from suture.network import Frozen, Network
 from suture.pieces import Piece
-from suture.preprocess import Prepare, Preprocess, as_floats
+from suture.preprocess import Prepare, Preprocess, as_given
 from suture.tracing import FunctionStage
 
 Shape = tuple[int, ...]
@@ -26,15 +26,15 @@ SENDER, RECEIVER = "sender", "receiver"
 
 
 def raw_to_floats(images: Tensor) -> Tensor:
-    """Bring raw images to floats in [0, 1]; a call of its own in a graph, since it looks at their type."""
-    return as_floats(images).clone()
+    """Bring a copy of raw images to floats in [0, 1]; a call of its own in a graph, since it looks at their type."""
+    return as_given(images).clone()
 
 
 def prepare(
     images: Tensor, size: int | None, channels: int | None, mean: tuple[float, ...], std: tuple[float, ...]
 ) -> Tensor:
     """Do what a ``Preprocess`` of these settings does to raw images; a call of its own in a graph."""
-    return Preprocess(size, channels, mean, std)(as_floats(images))
+    return Preprocess(size, channels, mean, std)(as_given(images))
 
 
 class Called(nn.Module):

@@ -15,6 +15,7 @@ import torch
 from matplotlib.figure import Figure
 
 from suture.data import Data, Samples
+from suture.data.checks import check_pictures
 from suture.errors import DataError
 from suture.report.figures import KINDS, WIDTH, save, shortened, styled
 
@@ -55,6 +56,8 @@ def sample_grid(shown: Data | Sequence[tuple[str, Data]], *, rows: int = 2, role
     shown. A class without samples is a crossed field. Raises ``DataError`` where there is nothing to draw.
     """
     datas = [(shown.name, shown)] if isinstance(shown, Data) else list(shown)
+    for _, data in datas:
+        check_pictures("a drawing of samples", data.example)
     if not datas or rows < 1 or role not in ROLES:
         raise DataError(
             f"nothing to draw of {len(datas)} data sets in {rows} rows, role '{role}'; give at least one of each, and "

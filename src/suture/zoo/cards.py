@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from suture.data import Samples
 from suture.errors import DataError
-from suture.preprocess import Preprocessing, as_floats
+from suture.preprocess import Preprocessing, as_given
 from suture.scores import Accuracy, estimate
 from suture.seeds import undisturbed
 
@@ -44,7 +44,7 @@ def logits(model: nn.Module, preprocess: Preprocessing, samples: Samples, device
     model = model.to(device)
     with undisturbed(), torch.no_grad():
         parts = [
-            model(preprocess(as_floats(images.to(device)))).float().cpu()
+            model(preprocess(as_given(images.to(device)))).float().cpu()
             for images in torch.split(samples.images, _CHUNK)
         ]
     model.cpu()

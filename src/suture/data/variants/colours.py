@@ -24,6 +24,7 @@ from typing import final
 import torch
 from torch import Tensor
 
+from suture.data.checks import check_pictures
 from suture.data.samples import Data, Samples
 from suture.data.variants.base import Variant, all_changed
 from suture.errors import DataError
@@ -61,6 +62,7 @@ class Grey3(Variant):
 
     def __call__(self, data: Data) -> Data:
         """Give the data with the grey channel three times."""
+        check_pictures("grey3", data.example)
         channels = data.fit.images.shape[1]
         if channels != 1:
             raise DataError(f"{data.name} has {channels} channels; grey3 is for grey images of 1: leave it out")
@@ -169,6 +171,7 @@ class ColourOnly(_Coloured):
 
 def _check_grey(samples: Samples) -> None:
     images = samples.images
+    check_pictures("colour", images)
     if images.shape[1] != 1 and not (images.shape[1] == 3 and bool((images == images[:, :1]).all())):
         raise DataError(
             f"images of {samples.name} have {images.shape[1]} channels and are not grey; colours are painted on grey "

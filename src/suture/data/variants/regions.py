@@ -6,6 +6,7 @@ from typing import final
 
 import torch
 
+from suture.data.checks import check_pictures
 from suture.data.samples import Data, Samples
 from suture.data.variants.base import Variant, all_changed
 from suture.errors import DataError
@@ -41,6 +42,7 @@ class Covered(Variant):
 
     def __call__(self, data: Data) -> Data:
         """Give the data with the rectangle in every image."""
+        check_pictures("a rectangle", data.example)
         height, width = data.fit.images.shape[2:]
         if self.top + self.height > height or self.left + self.width > width:
             raise DataError(

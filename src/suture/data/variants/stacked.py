@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from suture.data.checks import check_pictures
 from suture.data.samples import Data, Samples
 from suture.data.variants.base import Variant, all_changed, listed, order_of
 from suture.errors import DataError
@@ -30,6 +31,8 @@ def stack(upper: Data, lower: Data, name: str | None = None) -> Data:
     Labels and classes are the lower's. Raises ``DataError`` where the two have not as many classes, the lower images
     are not square, channels cannot be joined, or a role has no two samples in common.
     """
+    for data in (upper, lower):
+        check_pictures("putting one above another", data.example)
     height, width = lower.fit.images.shape[2:]
     if height != width:
         raise DataError(
@@ -133,6 +136,7 @@ class BlackedOut(Variant):
 
 def _middle(data: Data, what: str) -> int:
     """The first row of the lower half. Raises ``DataError`` where images are not twice as high as wide."""
+    check_pictures(what, data.example)
     height, width = data.fit.images.shape[2:]
     if height != 2 * width:
         raise DataError(

@@ -42,12 +42,12 @@ def asked(table: pd.DataFrame, question: str = "") -> str:
     beside = f", beside {counted(len(controls), 'control')}" if controls else ", without controls"
     used = plain if len(plain) else table
     n = used["n"].dropna()
-    images = f" ({int(n.iloc[0]):,} images)" if len(n) else ""
+    samples = f" ({int(n.iloc[0]):,} samples)" if len(n) else ""
     usual = f"What is the representation of {_listed(senders, 4)} worth to {_listed(receivers, 4)}? "
     many = counted(len(seams), "cut" if same else "seam")
     fitted, scored = (_listed(_held(used, column), 3) for column in ("fit_data", "score_data"))
     return (
-        f"{question or usual}Measured at {many}{beside}, by stitches fitted on {fitted} and scored on {scored}{images}."
+        f"{question or usual}Measured at {many}{beside}, by stitches fitted on {fitted} and scored on {scored}{samples}."
     )
 
 

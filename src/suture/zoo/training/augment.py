@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from suture.data.checks import check_pictures
 from suture.errors import DataError, FitError
 from suture.preprocess import as_floats
 
@@ -59,6 +60,7 @@ class CropFlip(Augmentation):
 
     def __call__(self, images: Tensor, random: torch.Generator) -> Tensor:
         """Crop and mirror each image at random; without either, the images themselves."""
+        check_pictures("CropFlip", images, "use Unchanged()")
         n = len(images)
         if self.crop:
             top, left = (torch.randint(2 * self.crop + 1, (n, 1), generator=random)[:, 0] for _ in range(2))
@@ -104,6 +106,7 @@ class SimCLRView(Augmentation):
 
         Raises ``DataError`` for images that are neither grey (1 channel) nor coloured (3).
         """
+        check_pictures("SimCLRView", images, "use Unchanged()")
         if images.shape[1] not in (1, 3):
             raise DataError(f"SimCLRView knows images of 1 or 3 channels, not {images.shape[1]}; use CropFlip")
         n, _, height, width = images.shape

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from suture.data import Samples
 from suture.errors import FitError, NetworkError
-from suture.preprocess import Preprocess, Preprocessing, as_floats
+from suture.preprocess import Preprocess, Preprocessing, as_given
 from suture.recipes import set_rate
 from suture.seeds import derive_seed, generator, undisturbed
 from suture.zoo.training.layout import lay_out, layout_for
@@ -168,7 +168,7 @@ class Training:
         torch.manual_seed(derive_seed("step", self.seed, step))
 
         def view() -> Tensor:
-            seen = self.prepare(as_floats(recipe.augment(images, random)))
+            seen = self.prepare(as_given(recipe.augment(images, random)))
             return seen.contiguous(memory_format=self.layout) if seen.ndim == 4 else seen
 
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bfloat16):
