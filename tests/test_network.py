@@ -795,7 +795,9 @@ def test_a_model_without_values_is_refused():
 def test_an_input_that_is_no_floats_is_called_the_input():
     model = nn.Sequential(nn.Embedding(10, 4), nn.Flatten(), nn.Linear(4 * 64, 3))
     with pytest.raises(TracingError, match="its input does not hold floating-point numbers"):
-        Network(model, example=images(3, 8, channels=1), preprocess=lambda x: (9 * x).long().flatten(1))
+        Network(model, example=images(3, 8, channels=1), preprocess=lambda x: (9 * x).long())
+    made = Network(model, example=images(3, 8, channels=1), preprocess=lambda x: (9 * x).long().flatten(1))
+    assert made.cuts.names == ("0", "1")  # token ids, made of pixels
 
 
 # --- what is no model, or none that can be measured -------------------------------------------------------------------
@@ -840,7 +842,7 @@ def test_batch_statistics_that_are_not_kept_are_named(width):
     ("example", "said"),
     [
         (np.zeros((2, 1, 8, 8)), "and is a ndarray; give data.example"),
-        (torch.zeros(1, 8, 8), r"and is of shape \(1, 8, 8\)"),
+        (torch.zeros(1, 8, 8), r"and is torch\.float32 of shape \(1, 8, 8\)"),
         (torch.full((2, 1, 8, 8), float("nan")), "the example has values that are not finite"),
     ],
     ids=["an array", "one image", "NaN"],
