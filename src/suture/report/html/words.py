@@ -42,13 +42,11 @@ def asked(table: pd.DataFrame, question: str = "") -> str:
     beside = f", beside {counted(len(controls), 'control')}" if controls else ", without controls"
     used = plain if len(plain) else table
     n = used["n"].dropna()
-    samples = f" ({int(n.iloc[0]):,} samples)" if len(n) else ""
+    how = f" ({int(n.iloc[0]):,} samples)" if len(n) else ""
     usual = f"What is the representation of {_listed(senders, 4)} worth to {_listed(receivers, 4)}? "
     many = counted(len(seams), "cut" if same else "seam")
     fitted, scored = (_listed(_held(used, column), 3) for column in ("fit_data", "score_data"))
-    return (
-        f"{question or usual}Measured at {many}{beside}, by stitches fitted on {fitted} and scored on {scored}{samples}."
-    )
+    return f"{question or usual}Measured at {many}{beside}, by stitches fitted on {fitted} and scored on {scored}{how}."
 
 
 def settings(table: pd.DataFrame) -> dict[str, str | Sequence[str]]:
