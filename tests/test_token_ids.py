@@ -5,6 +5,8 @@ Evidence: the model called by itself; an answer planted in its weights; labels t
 
 import datasets
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 import torch.nn.functional as F
@@ -15,6 +17,7 @@ from models import scrambled, split_everywhere
 from suture import Network, Preprocess, controls, load_data, traits
 from suture.cli import main
 from suture.data.variants import Covered, Grey3, stack
+from suture.encoders import is_encoder
 from suture.errors import DataError
 from suture.fits import LeastSquares
 from suture.stitches import Identity, Linear
@@ -163,6 +166,68 @@ def test_torchs_encoder_is_cut_between_its_layers_wherever_it_stands(batch_first
     split_everywhere(model, network, x)
 
 
+class Masked(nn.Module):
+    """Torch's encoder with a mask that is made, or cut to length, in the forward pass."""
+
+    def __init__(self, kind: str, encoder: type[nn.TransformerEncoder] = nn.TransformerEncoder) -> None:
+        super().__init__()
+        self.kind = kind
+        self.tokens = nn.Embedding(VOCABULARY, WIDTH)
+        layer = nn.TransformerEncoderLayer(WIDTH, 2, 12, batch_first=True)
+        self.encoder = encoder(layer, 2)
+        self.register_buffer("mask", nn.Transformer.generate_square_subsequent_mask(2 * LENGTH))
+        self.head = nn.Linear(WIDTH, VOCABULARY)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        n, h = ids.shape[1], self.tokens(ids)
+        match self.kind:
+            case "made":
+                h = self.encoder(h, mask=nn.Transformer.generate_square_subsequent_mask(n))
+            case "cut":
+                h = self.encoder(h, mask=self.mask[:n, :n])
+            case "cut, and said to look back":
+                h = self.encoder(h, mask=self.mask[:n, :n], is_causal=True)
+            case "of padding":
+                h = self.encoder(h, src_key_padding_mask=ids == 0)
+        return self.head(h.mean(1))
+
+
+class Subclass(nn.TransformerEncoder):
+    pass
+
+
+class Doubled(nn.TransformerEncoder):
+    def forward(self, src: Tensor, **masks: Tensor | None) -> Tensor:
+        return 2 * super().forward(src, **masks)
+
+
+@pytest.mark.parametrize("encoder", [nn.TransformerEncoder, Subclass])
+@pytest.mark.parametrize("kind", ["made", "cut", "cut, and said to look back"])
+def test_an_encoder_may_be_masked_as_torch_allows(kind, encoder):
+    model = scrambled(Masked(kind, encoder)).eval()
+    network = Network(model, example=sequences(4))
+    assert network.refused == {}
+    assert {"tokens", "encoder.layers.0", "encoder"} <= set(network.cuts.names)
+    split_everywhere(model, network, sequences(5))
+
+
+def test_only_encoders_with_torchs_own_forward_are_chains_of_layers():
+    layer = nn.TransformerEncoderLayer(WIDTH, 2, 12, batch_first=True)
+    theirs, same, other, own = (make(layer, 2) for make in (nn.TransformerEncoder, Subclass, Doubled, Subclass))
+    own.forward = other.forward
+    assert [is_encoder(one) for one in (theirs, same, other, own)] == [True, True, False, False]
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_an_encoder_of_which_the_layers_are_not_all_is_left_whole():
+    padded = scrambled(Masked("of padding")).eval()
+    ids = sequences(3).clamp(min=1)
+    ids[:, 4:] = 0
+    network = Network(padded, example=ids)
+    assert (network.backend, network.cuts.names) == ("torch.fx", ("encoder", "mean"))
+    split_everywhere(padded, network, ids)
+
+
 def test_what_every_layer_looks_at_jumps_over_the_cuts():
     network = Network(Padded(), example=sequences(4))
     assert network.cuts.names == ("mul_2",)
@@ -211,6 +276,13 @@ def test_every_control_of_a_language_model_is_measured_and_the_identity_costs_no
     assert itself.penalty.value == 0
 
 
+def test_a_mask_is_no_result_of_training():
+    network = Network(scrambled(Encoded()).eval(), example=sequences(4))
+    fresh = network.untrained(0)
+    assert fresh.fingerprint != network.fingerprint
+    split_everywhere(fresh._model, fresh, sequences(5))
+
+
 def test_a_stitched_language_model_can_be_saved(tmp_path):
     data = data_of(language())
     a, b = (Network(language(seed), example=data.example, name=f"seed {seed}") for seed in (1, 0))
@@ -239,7 +311,7 @@ def test_data_of_sequences_says_so():
     assert data.fit.extremes.min() == data.fit.images.min()
 
 
-@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.int32, torch.int64])
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int16, torch.int32, torch.int64])
 def test_ids_of_any_integer_type_are_the_same(dtype):
     (ids, labels), (more, theirs) = (sequences(40), torch.arange(40) % 3), (sequences(9, 5), torch.arange(9) % 3)
     given, wanted = (load_data(((ids.to(t), labels), (more.to(t), theirs)), name="t") for t in (dtype, torch.int64))
@@ -253,6 +325,10 @@ IDS, LABELS = sequences(40), torch.arange(40) % 3
     ("train_ids", "test_ids", "said"),
     [
         (IDS - 1, IDS, "token ids of 'tensors/train' begin at -1; .* cut sequences to one length"),
+        (IDS.byte(), IDS.byte(), r"bytes of shape \(40, 6\), which may be flat images or token ids; reshape images"),
+        (IDS.to(torch.complex64), IDS, r"are torch\.complex64 of shape \(40, 6\)"),
+        (IDS[:, :0], IDS[:, :0], "the sequences of 'tensors/train' are empty; give each at least one token"),
+        (IDS, torch.rand(40, 1, 2, 3), "'tensors/score' has images, and 'tensors/fit' sequences; they must be alike"),
         (IDS.float(), IDS.float(), r"are torch.float32 of shape \(40, 6\); .* token ids as \(N, T\) int64"),
         (IDS, IDS[:, :5], "sequences of .* are 5 tokens long and those of .* 6 tokens; cut them to one length"),
         (torch.cat([IDS, IDS]), torch.cat([IDS, IDS]), "80 of the 80 test sequences .* among its training sequences"),
@@ -322,6 +398,33 @@ def test_files_of_sequences_of_several_lengths_are_refused(folder):
     table.to_parquet(folder / "train.parquet")
     with pytest.raises(DataError, match="sequence 7 of 'text/train' has 2 tokens, those before it 6; cut all to one"):
         load_data(folder)
+
+
+def test_files_of_large_lists_are_read_and_missing_ones_refused(folder):
+    wanted = load_data(folder, classes=VOCABULARY)
+    for split in ("train", "test"):
+        table = pq.read_table(folder / f"{split}.parquet")
+        large = table["input_ids"].cast(pa.large_list(pa.int64()))
+        pq.write_table(pa.table({"input_ids": large, "label": table["label"]}), folder / f"{split}.parquet")
+    assert load_data(folder, classes=VOCABULARY).fit.fingerprint == wanted.fit.fingerprint
+    table = pd.read_parquet(folder / "train.parquet")
+    table["input_ids"] = table["input_ids"].map(list)
+    table.at[0, "input_ids"] = None
+    table.to_parquet(folder / "train.parquet")
+    with pytest.raises(DataError, match=r"'text/train' has 1 samples without a sequence \(null\); remove their rows"):
+        load_data(folder)
+
+
+def test_a_recipe_that_changes_images_is_refused_before_it_trains(folder, tmp_path, capsys):
+    (tmp_path / "net.py").write_text(
+        "import sys; sys.path.insert(0, 'tests')\nfrom test_token_ids import Language\ndef net(): return Language()\n"
+    )
+    words = ["--network", f"{tmp_path}/net.py:net", "--data", str(folder), "--out", str(tmp_path / "nets")]
+    assert main(["train", "fast", *words, "--classes", str(VOCABULARY), "--epochs", "1"]) == 2
+    told = capsys.readouterr().err
+    assert "token ids; choose a recipe that leaves samples as they are, such as digits" in told
+    assert main(["train", "digits", *words, "--classes", str(VOCABULARY), "--epochs", "1"]) == 0
+    assert main(["cuts", str(tmp_path / "nets"), "--shape", "5"]) == 0
 
 
 def test_language_models_on_the_command_line(folder, tmp_path, capsys, monkeypatch):

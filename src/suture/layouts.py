@@ -92,7 +92,7 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         given = [x for x in tree_leaves((args, kwargs)) if self.dimensions.known(x)]
         if given:
             for out in tree_leaves(outputs):
-                if isinstance(out, Tensor):
+                if isinstance(out, Tensor) and not out.is_nested:  # which has no shape
                     self._note(func._schema.name.partition("::")[2], args, given, out)
         return outputs
 

@@ -42,6 +42,7 @@ _OPTIONS = {
     "at=[(sender cut, receiver cut)]": "--at SENDER_CUT:RECEIVER_CUT",
     "chance=": "--chance ",
     "size=… resizes": "--size PIXELS resizes",
+    "use Unchanged()": "choose a recipe that leaves samples as they are, such as digits",
     "takes no size=": "takes no --size",
     "takes no classes=": "takes no --classes",
     "leave out size=": "leave out --size",

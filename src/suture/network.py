@@ -361,7 +361,7 @@ def _dtype_for(model: nn.Module, probe: Tensor) -> torch.dtype | None:
 
 
 def _check_weights(model: nn.Module, name: str) -> None:
-    """Refuse tensors without values or with values that no training gives; buffers may be masks, of 0 and −∞."""
+    """Refuse tensors without values or with values that no training gives; a buffer may be a mask, which holds −∞."""
     masks = {key for key, _ in model.named_buffers() if not key.endswith(("running_mean", "running_var"))}
     for key, tensor in registered(model).items():
         if tensor.is_meta:

@@ -46,8 +46,13 @@ def checked_outputs(model: nn.Module, probes: Sequence[Tensor], name: str) -> Te
         three, again, *alone = (model(batch.clone()) for batch in batches)
     except Exception as error:
         shape = tuple(probes[0].shape[1:])
+        what = (
+            f"sequences of {shape[0]} token ids"
+            if are_token_ids(probes[0])
+            else f"preprocessed images of shape {shape}"
+        )
         why = (_without_statistics(model) if _BATCH_OF_ONE in str(error) else "") or str(error)
-        raise NetworkError(f"{name} does not run on preprocessed images of shape {shape}: {why}") from error
+        raise NetworkError(f"{name} does not run on {what}: {why}") from error
     for out, batch in zip((three, again, *alone), batches, strict=True):
         _check_rows(out, len(batch), name)
     if not same_bits(three, again):

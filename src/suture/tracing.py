@@ -22,6 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
+from suture.encoders import holds_encoder, is_encoder, layer_by_layer
 from suture.errors import TracingError
 from suture.graph import CutGraph, GraphError, operation
 from suture.pieces import Piece, exact_pieces
@@ -55,22 +56,26 @@ def trace(model: nn.Module, probes: Sequence[Tensor], stages: Sequence[Stage] | 
 
     ``probes`` are inputs of the model with batch sizes 1, 2 and 3. Raises ``TracingError`` with what each backend said.
     """
-    backends: dict[str, Callable[[], _Candidates]] = (
-        {"stages": lambda: _by_stages(model, stages)}
+    backends: list[tuple[str, Callable[[], _Candidates]]] = (
+        [("stages", lambda: _by_stages(model, stages))]
         if stages is not None
-        else {"torch.fx": lambda: _by_fx(model, probes), "torch.export": lambda: _by_export(model, probes)}
+        else [
+            *(("torch.fx", functools.partial(_by_fx, model, probes, tracer)) for tracer in _tracers(model)),
+            ("torch.export", lambda: _by_export(model, probes)),
+        ]
     )
     with torch.no_grad():
         wanted = [model(probe.clone()) for probe in probes]
     refused: dict[str, str] = {}
-    for backend, candidates in backends.items():
+    for backend, candidates in backends:
         try:
             with _quiet():
                 with _symbolic_len(model):
                     offer = candidates()
-                return _verified(backend, offer, probes, wanted, refused)
+                before = {name: why for name, why in refused.items() if name != backend}
+                return _verified(backend, offer, probes, wanted, before)
         except Exception as error:  # a tracer may fail in any way on a model that it does not know
-            refused[backend] = _first_line(error)
+            refused.setdefault(backend, _first_line(error))
     said = "; ".join(f"{backend}: {reason}" for backend, reason in refused.items())
     remedy = (
         "correct the stages: in their order they must be the whole forward pass"
@@ -169,21 +174,25 @@ class _Entry(nn.Module):
 
 
 class _Tracer(fx.Tracer):
-    """Remembers which modules returned each node, innermost first, and the module that each node was computed in."""
+    """Remembers which modules returned each node, innermost first, and the module that each node was computed in.
 
-    def __init__(self) -> None:
+    ``inside`` walks into torch's encoders, ``buffers`` traces what is done to buffers too.
+    """
+
+    def __init__(self, inside: bool = True, buffers: bool = False) -> None:
         super().__init__()
         self.returned_by: dict[fx.Node, list[str]] = {}
+        self.inside, self.proxy_buffer_attributes = inside, buffers
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         """Leave modules whole that hooks act on, and torch's own, but for those that are chains of others."""
         if m._forward_hooks or m._forward_pre_hooks:
             return True
-        return type(m) is not nn.TransformerEncoder and super().is_leaf_module(m, module_qualified_name)
+        return not (self.inside and is_encoder(m)) and super().is_leaf_module(m, module_qualified_name)
 
     def call_module(self, m: nn.Module, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        if type(m) is nn.TransformerEncoder:
-            forward = functools.partial(_layer_by_layer, m)
+        if self.inside and is_encoder(m):
+            forward = functools.partial(layer_by_layer, m)
         out = super().call_module(m, forward, args, kwargs)
         path = self.path_of_module(m).partition("model.")[2]
         if isinstance(out, fx.Proxy) and path:
@@ -191,23 +200,16 @@ class _Tracer(fx.Tracer):
         return out
 
 
-def _layer_by_layer(
-    encoder: nn.TransformerEncoder,
-    src: Any,
-    mask: Tensor | None = None,
-    src_key_padding_mask: Tensor | None = None,
-    is_causal: bool | None = None,
-) -> Any:
-    """What a ``TransformerEncoder`` does, without the tests of its input that cannot be traced."""
-    causal = torch.nn.modules.transformer._detect_is_causal_mask(mask, is_causal)
-    for layer in encoder.layers:
-        src = layer(src, src_mask=mask, is_causal=causal, src_key_padding_mask=src_key_padding_mask)
-    return src if encoder.norm is None else encoder.norm(src)
+def _tracers(model: nn.Module) -> Iterator[_Tracer]:
+    """Ways to trace a model, the finest first: one, but for models with torch's own encoders."""
+    yield _Tracer()
+    if holds_encoder(model):
+        yield _Tracer(buffers=True)
+        yield _Tracer(inside=False)
 
 
-def _by_fx(model: nn.Module, probes: Sequence[Tensor]) -> _Candidates:
+def _by_fx(model: nn.Module, probes: Sequence[Tensor], tracer: _Tracer) -> _Candidates:
     entry = _Entry(model)
-    tracer = _Tracer()
     graph = tracer.trace(entry)
     module = fx.GraphModule(entry, graph)
     copies = dict(zip(graph.nodes, module.graph.nodes, strict=True))

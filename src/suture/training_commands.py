@@ -132,19 +132,20 @@ def _check_fits(base: Any, data: Any) -> None:
     import torch
     from safetensors.torch import load as from_bytes
 
+    from suture.data.checks import sizes, things
     from suture.preprocess import as_given
     from suture.zoo.building import resolve
 
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         built = resolve(base.source)
+        base.recipe.augment(data.example, torch.Generator().manual_seed(0))
         try:
             given = built.model.eval()(built.preprocess(as_given(data.example)))
         except Exception as error:  # a model may raise anything
-            shape = "×".join(map(str, data.example.shape[1:]))
             reason = str(error) if isinstance(error, SutureError) else f"{type(error).__name__}: {error}"
             raise SourceError(
-                f"{base.source} cannot take the images of {data.name}, {shape}: {reason}; change its arguments, or "
-                "the images by --size or --variant"
+                f"{base.source} cannot take the {things(data.example)} of {data.name}, {sizes(data.example)}: "
+                f"{reason}; change its arguments, or the data by --size or --variant"
             ) from error
     if given.ndim != 2 or given.shape[1] < len(data.classes):
         raise SourceError(

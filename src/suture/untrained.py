@@ -127,7 +127,13 @@ def _marked(tensor: Tensor) -> bool:
 def _is_survivor(name: str, parameters: dict[str, nn.Parameter], original: Tensor, constants: Sequence[str]) -> bool:
     if name in parameters:
         return True
-    return original.is_floating_point() and name not in constants
+    return original.is_floating_point() and name not in constants and not _is_mask(original)
+
+
+def _is_mask(tensor: Tensor) -> bool:
+    """Whether it is 0 and −∞, which attention adds to what may be seen and what may not."""
+    hidden = tensor.isneginf()
+    return bool(hidden.any()) and bool((hidden | (tensor == 0)).all())
 
 
 def _is_constant(tensor: Tensor) -> bool:

@@ -20,6 +20,8 @@ def check_images(name: str, images: Tensor) -> None:
     if not isinstance(images, Tensor):
         raise DataError(f"images of {name!r} are a {type(images).__name__}; they must be a torch tensor (N, C, H, W)")
     tokens = are_token_ids(images)
+    if tokens and not images.shape[1]:
+        raise DataError(f"the sequences of {name!r} are empty; give each at least one token")
     if not (images.ndim == 4 or tokens) or 0 in images.shape[1:]:
         raise DataError(
             f"images of {name!r} are {images.dtype} of shape {tuple(images.shape)}; they must be (N, C, H, W), none "
@@ -42,7 +44,7 @@ def check_images(name: str, images: Tensor) -> None:
 def _check_tokens(name: str, ids: Tensor) -> None:
     if int(ids.min()) < 0:
         raise DataError(
-            f"token ids of {name!r} begin at {int(ids.min())}; they must be rows of an embedding, from 0: cut "
+            f"token ids of {name!r} begin at {int(ids.min())}; they are rows of an embedding and begin at 0: cut "
             "sequences to one length rather than fill them up"
         )
 

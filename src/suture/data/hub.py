@@ -148,9 +148,10 @@ def _is_integer(feature: Any) -> bool:
 
 
 def _is_tokens(feature: Any) -> bool:
-    from datasets import List
+    from datasets import LargeList, List
 
-    return isinstance(feature, List) and _is_integer(feature.feature)
+    listed = isinstance(feature, List | LargeList)
+    return listed and _is_integer(feature.feature) and feature.feature.dtype != "uint8"  # those may be pixels
 
 
 def _read_labels(source: str, split: Any, column: str, key: str, splits: list[str]) -> Tensor:
@@ -184,11 +185,13 @@ def _read_images(split: Any, column: str, name: str, size: int | None) -> Tensor
 def _read_tokens(split: Any, column: str, name: str) -> Tensor:
     """The token ids of a split, (N, T) int64."""
     stored = split.select_columns(column).with_format("arrow")[:].column(0)
+    if stored.null_count:
+        raise DataError(f"{name!r} has {stored.null_count} samples without a sequence (null); remove their rows")
     lengths = stored.combine_chunks().value_lengths().to_numpy(zero_copy_only=False)
     odd = np.flatnonzero(lengths != lengths[:1])
     if len(odd):
         raise DataError(
-            f"sequence {odd[0]} of {name!r} has {lengths[odd[0]]:g} tokens, those before it {lengths[0]:g}; cut all to "
+            f"sequence {odd[0]} of {name!r} has {lengths[odd[0]]} tokens, those before it {lengths[0]}; cut all to "
             "one length"
         )
     ids = stored.combine_chunks().flatten()

@@ -49,7 +49,7 @@ def load_data(
       ``suture.data.variants.stack``); a folder of that very name wins;
     - tensors or arrays ``((train images, train labels), (test images, test labels))``: images (N, C, H, W) or
       (N, H, W), uint8 in 0..255 or floats in [0, 1] (brought to float32), or sequences of token ids (N, T), integers
-      from 0; labels (N,) integers, for a language model the tokens that come next. All copied.
+      of more than a byte, from 0; labels (N,) integers, for a language model the tokens that come next. All copied.
 
     ``name`` replaces the source's own; ``classes`` names the classes where the source does not (tensors, columns of
     integers), or says how many there are (default ``"0"`` to the highest label). For the hub and folders: ``columns``
@@ -161,7 +161,12 @@ def _from_tensors(name: str, pairs: TrainAndTest, classes: tuple[str, ...] | Non
 def _images(name: str, values: Array) -> Tensor:
     """Images as (N, C, H, W), floats as float32; token ids as (N, T), int64."""
     images = _own(f"images of {name!r}", values)
-    if images.ndim == 2 and not images.is_floating_point() and images.dtype != torch.bool:
+    if images.ndim == 2 and images.dtype == torch.uint8:
+        raise DataError(
+            f"images of {name!r} are bytes of shape {tuple(images.shape)}, which may be flat images or token ids; "
+            "reshape images to (N, C, H, W), or give token ids as int64"
+        )
+    if images.ndim == 2 and images.dtype in (torch.int8, torch.int16, torch.int32, torch.int64):
         return images.long()
     if images.ndim == 4 and images.shape[-1] in (1, 3) and images.shape[1] > 4:
         raise DataError(

@@ -209,7 +209,10 @@ class Data:
 
     def _check_like_fit(self, samples: Samples) -> None:
         expected, got = tuple(self.fit.images.shape[1:]), tuple(samples.images.shape[1:])
-        if got != expected and are_token_ids(samples.images):
+        if are_token_ids(samples.images) != are_token_ids(self.example):
+            what, those = things(samples.images), things(self.example)
+            raise DataError(f"{samples.name!r} has {what}, and {self.fit.name!r} {those}; they must be alike")
+        if got != expected and are_token_ids(self.example):
             raise DataError(
                 f"sequences of {samples.name!r} are {sizes(samples.images)} long and those of {self.fit.name!r} "
                 f"{sizes(self.example)}; cut them to one length"

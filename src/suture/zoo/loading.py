@@ -125,4 +125,7 @@ def image_shape(text: str) -> tuple[int, int, int]:
             shape = images_of(name, given)
             if shape is not None:
                 return shape
-    raise SourceError(f"{text}: only you know the images that it takes; give their shape, such as --shape 3x32x32")
+    raise SourceError(
+        f"{text}: only you know the images that it takes; give their shape, such as --shape 3x32x32, "
+        "or how many tokens a sequence has, such as --shape 64"
+    )

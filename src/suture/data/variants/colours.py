@@ -99,6 +99,7 @@ class _Coloured(Variant):
 
     def __call__(self, data: Data) -> Data:
         """Give the data in colour."""
+        check_pictures("colour", data.example)
         if not 2 <= len(data.classes) <= len(BASE_COLOURS):
             raise DataError(
                 f"{data.name} has {len(data.classes)} classes, and there are {len(BASE_COLOURS)} base colours; give "
@@ -171,7 +172,6 @@ class ColourOnly(_Coloured):
 
 def _check_grey(samples: Samples) -> None:
     images = samples.images
-    check_pictures("colour", images)
     if images.shape[1] != 1 and not (images.shape[1] == 3 and bool((images == images[:, :1]).all())):
         raise DataError(
             f"images of {samples.name} have {images.shape[1]} channels and are not grey; colours are painted on grey "
