@@ -1,4 +1,4 @@
-"""Stitching in another domain: small language models of Python's own source, stitched at every block, with controls.
+"""Stitching in another domain: small language models of Python's own source, stitched behind every block, with controls.
 
     python benchmarks/language.py runs/language
 
@@ -6,7 +6,7 @@ Three models of letters (a transformer of four blocks, 48 wide, that sees 24 let
 on modules of Python's standard library, and each is stitched into the next, round in a circle. Stitches are fitted to
 4,500 windows of the training modules and scored on 3,000 of other modules. Prints what the models reach, the penalty of
 each control at each cut, with 95 % t intervals over the three pairs, and the share of the most frequent letter; writes
-the table and ``curve.png``. About an hour of one core; resumes. The text is that of the Python that runs it.
+the table and ``curve.png``. About half an hour of one core; resumes. The text is that of the Python that runs it.
 """
 
 import argparse
@@ -116,7 +116,7 @@ def main() -> None:
             suture.Network(models[(seed + step) % 3], example=data.example, name=name, factory=Letters)
             for step, name in enumerate("AB")
         )
-        plan += suture.curve(a, b, data=data, at=["add", "blocks.?", "norm"], network_seed=seed)
+        plan += suture.curve(a, b, data=data, at="blocks.?", network_seed=seed)
     table = suture.run(plan, store=folder / "run")
     told = suture.summary(table)
     told = told[told["score"] == "accuracy"]
