@@ -1,4 +1,4 @@
-"""Stitching in another domain: small language models of Python's own source, stitched behind every block, with controls.
+"""Another domain: small language models of Python's own source, stitched behind every block, with controls.
 
     python benchmarks/language.py runs/language
 
