@@ -21,11 +21,11 @@ from suture import baselines, complexity, traits
 from suture import controls as known_controls
 from suture.controls import Control
 from suture.data import Data, load_data
-from suture.data.checks import check_pictures
 from suture.data.variants import VARIANTS, Covered, Variant
 from suture.errors import DataError, SutureError
 from suture.fits import BestOf, Fast, Fit, LeastSquares, MatchActivations, Random, TaskLoss
 from suture.indices import READY, Index
+from suture.preprocess import check_pictures
 from suture.recipes import RECIPES as PUBLISHED_FITS
 from suture.runners import Local, Ray, Runner
 from suture.sizes import parse_size

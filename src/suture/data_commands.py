@@ -10,8 +10,8 @@ def data(chosen: Namespace, command: str) -> int:
     """Count the samples of every class in every role, and draw some where a folder is named; the exit code."""
     from suture.choices import check_least, variants_named
     from suture.data import load_data
-    from suture.data.checks import sizes, things
     from suture.data.variants import vary
+    from suture.preprocess import sizes, things
     from suture.report.networks import labels_table
     from suture.report.pictures import draw_samples, label_statistics
     from suture.store_files import folder_to_write, writing_to

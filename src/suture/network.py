@@ -94,6 +94,7 @@ class Network:
         self.stages = portable(model, stages)  #: such that they can be applied to a copy
         self.example = three_images(example)  #: three raw images (3, C, H, W), or sequences of token ids (3, T)
         self._untrained: dict[int, Network] = {}
+        self._taken: set[bytes] = set()  #: sequences of token ids that it was tried on
         with undisturbed(threads=None), torch.random.fork_rng([]), torch.inference_mode(False), torch.no_grad():
             self._model = frozen_copy(model, copy, self.name)
             self.preprocess = _frozen_preprocess(preprocess, self.name)
@@ -249,6 +250,9 @@ class Network:
             self._try_tokens(images, name)
 
     def _try_tokens(self, ids: Tensor, name: str) -> None:
+        content = ids.cpu().contiguous().numpy().tobytes()
+        if content in self._taken:  # by another trial
+            return
         try:
             with undisturbed(threads=None):
                 self(ids)
@@ -257,6 +261,7 @@ class Network:
                 f"{self.name} does not take sequences of {name}, whose token ids are {int(ids.min())} to "
                 f"{int(ids.max())}: {error}; give it those of its own vocabulary"
             ) from error
+        self._taken.add(content)
 
     def upto(self, cut: str | Cut) -> Frozen:
         """Give the prefix: raw images ``(n, C, H, W)`` to the tensor at the cut, ``(n, *cut.shape)``."""

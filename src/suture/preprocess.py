@@ -21,6 +21,23 @@ def are_token_ids(raw: Tensor) -> bool:
     return raw.ndim == 2 and raw.dtype == torch.int64
 
 
+def things(raw: Tensor) -> str:
+    """What samples are called: images, or sequences of token ids."""
+    return "sequences" if are_token_ids(raw) else "images"
+
+
+def sizes(raw: Tensor) -> str:
+    """How large each sample is: ``3×32×32`` of images, ``64 tokens`` of sequences."""
+    shape = "×".join(map(str, raw.shape[1:]))
+    return f"{shape} tokens" if are_token_ids(raw) else shape
+
+
+def check_pictures(what: str, raw: Tensor, instead: str = "leave it out") -> None:
+    """Refuse, with ``DataError``, token ids for what is meant for images."""
+    if are_token_ids(raw):
+        raise DataError(f"{what} is for images, and these are token ids; {instead}")
+
+
 def as_given(raw: Tensor) -> Tensor:
     """Bring raw images to floats in [0, 1]; token ids pass as they are. Raises ``DataError`` as ``as_floats`` does."""
     return raw if are_token_ids(raw) else as_floats(raw)
@@ -65,7 +82,7 @@ class Preprocess:
         """
         if are_token_ids(images):
             if self != Preprocess():
-                raise DataError(f"{self} is for images, and these are token ids; leave the preprocessing out")
+                check_pictures(str(self), images, "leave the preprocessing out")
             return images
         if self.size is not None and images.shape[-2:] != (self.size, self.size):
             images = torch.nn.functional.interpolate(

@@ -132,8 +132,7 @@ def _check_fits(base: Any, data: Any) -> None:
     import torch
     from safetensors.torch import load as from_bytes
 
-    from suture.data.checks import sizes, things
-    from suture.preprocess import as_given
+    from suture.preprocess import as_given, sizes, things
     from suture.zoo.building import resolve
 
     with torch.random.fork_rng(devices=[]), torch.no_grad():

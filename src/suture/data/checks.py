@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from suture.errors import DataError
-from suture.preprocess import are_token_ids
+from suture.preprocess import are_token_ids, things
 
 SHARED = 0.1  #: of the test images, at most, may be among those trained on; real data sets repeat a few
 FEW = 50  #: test images are something to try a program with, and may be any
@@ -47,12 +47,6 @@ def _check_tokens(name: str, ids: Tensor) -> None:
             f"token ids of {name!r} begin at {int(ids.min())}; they are rows of an embedding and begin at 0: cut "
             "sequences to one length rather than fill them up"
         )
-
-
-def check_pictures(what: str, raw: Tensor, instead: str = "leave it out") -> None:
-    """Refuse, with ``DataError``, token ids for what is meant for images."""
-    if are_token_ids(raw):
-        raise DataError(f"{what} is for images, and these are token ids; {instead}")
 
 
 def check_brightness(name: str, images: Tensor) -> None:
@@ -136,17 +130,6 @@ def _contents(images: Tensor) -> Iterator[int]:
     for part in torch.split(images.detach(), 1024):
         content = part.cpu().contiguous().flatten(1).view(torch.uint8).numpy()
         yield from (hash(image.tobytes()) for image in content)
-
-
-def things(raw: Tensor) -> str:
-    """What samples are called: images, or sequences of token ids."""
-    return "sequences" if are_token_ids(raw) else "images"
-
-
-def sizes(raw: Tensor) -> str:
-    """How large each sample is: ``3×32×32`` of images, ``64 tokens`` of sequences."""
-    shape = "×".join(map(str, raw.shape[1:]))
-    return f"{shape} tokens" if are_token_ids(raw) else shape
 
 
 def _count(count: int) -> str:

@@ -19,9 +19,9 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from suture.data.checks import check_apart, check_images, check_labels, check_pairing, sizes, things
+from suture.data.checks import check_apart, check_images, check_labels, check_pairing
 from suture.errors import DataError
-from suture.preprocess import are_token_ids
+from suture.preprocess import are_token_ids, sizes, things
 from suture.seeds import digest, generator
 
 

@@ -15,8 +15,8 @@ import torch
 from matplotlib.figure import Figure
 
 from suture.data import Data, Samples
-from suture.data.checks import check_pictures
 from suture.errors import DataError
+from suture.preprocess import check_pictures
 from suture.report.figures import KINDS, WIDTH, save, shortened, styled
 
 ROLES = ("fit", "validation", "score")

@@ -24,10 +24,10 @@ from typing import final
 import torch
 from torch import Tensor
 
-from suture.data.checks import check_pictures
 from suture.data.samples import Data, Samples
 from suture.data.variants.base import Variant, all_changed
 from suture.errors import DataError
+from suture.preprocess import check_pictures
 from suture.seeds import generator
 
 BASE_COLOURS = (

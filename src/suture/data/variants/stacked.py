@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from suture.data.checks import check_pictures
 from suture.data.samples import Data, Samples
 from suture.data.variants.base import Variant, all_changed, listed, order_of
 from suture.errors import DataError
+from suture.preprocess import check_pictures
 
 _CHUNK = 256  #: images scaled at once
 

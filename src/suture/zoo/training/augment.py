@@ -16,9 +16,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from suture.data.checks import check_pictures
 from suture.errors import DataError, FitError
-from suture.preprocess import as_floats
+from suture.preprocess import as_floats, check_pictures
 
 Box = tuple[Tensor, Tensor, Tensor, Tensor]
 """Top, left, height and width in pixels of one part of each image, each ``(n,)`` int64."""
