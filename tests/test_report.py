@@ -172,7 +172,7 @@ def test_the_legend_names_every_line_once_the_plain_one_first() -> None:
 
 @pytest.mark.parametrize(
     ("seeds", "networks", "said"),
-    [(1, 1, "1,200 test samples"), (3, 1, "3 stitch seeds"), (2, 4, "4 network seeds")],
+    [(1, 1, "1,200 test samples"), (3, 1, "3 stitch seeds and 1,200 test samples"), (2, 4, "4 network seeds")],
 )
 def test_the_figure_says_what_its_bands_are(seeds: int, networks: int, said: str) -> None:
     figure = figures.curve(tabled(seeds=seeds, networks=networks))
@@ -184,7 +184,8 @@ def test_several_seeds_have_the_t_interval() -> None:
     (low, high), mean = band_of_one(figures.curve(table)), 100 * table["stitched"].mean()
     half = 4.302652729911275 * 100 * table["stitched"].std() / np.sqrt(3)  # Student's t, 2 degrees of freedom, 97.5 %
     assert mean - half < 0  # where no fraction is
-    assert (low, high) == pytest.approx((0, mean + half))
+    own = 100 * (table["stitched_high"] - table["stitched"]).mean()
+    assert (low, high) == pytest.approx((0, mean + np.hypot(half, own)))
 
 
 def band_of_one(figure: Figure) -> tuple[float, float]:
@@ -470,7 +471,7 @@ def test_the_heading_says_who_what_and_on_which_data() -> None:
     )
     heading = screen.curve_heading(tabled(score="loss", unit="nats", seeds=2, sender_score=None), "loss")
     assert heading.startswith(
-        "A → B: test loss in nats, with 95 % intervals over 2 stitch seeds\nB alone 0.950; scored"
+        "A → B: test loss in nats, with 95 % intervals over 2 stitch seeds and 1,200 test samples\nB alone 0.950; scored"
     )
 
 

@@ -275,14 +275,28 @@ def test_stitch_seeds_are_the_units_where_there_is_one_network():
     for row, (_, group) in zip(summary(table).to_dict("records"), table.groupby("score", sort=False), strict=True):
         for name in ("stitched", "penalty"):
             assert row[name] == pytest.approx(group[name].mean())
-            assert (row[f"{name}_low"], row[f"{name}_high"]) == pytest.approx(t_interval(group[name]))
+            mean, (low, high) = group[name].mean(), t_interval(group[name])
+            own_low, own_high = group[f"{name}_low"].mean(), group[f"{name}_high"].mean()
+            wide = mean - np.hypot(mean - low, mean - own_low), mean + np.hypot(high - mean, own_high - mean)
+            assert (row[f"{name}_low"], row[f"{name}_high"]) == pytest.approx(wide)
         for name in ("sender_score", "receiver_score", "representation_error", "steps", "seconds"):
             assert row[name] == pytest.approx(group[name].mean())
-        assert row["interval"] == "t over stitch seeds"
+        assert row["interval"] == "t over stitch seeds and test samples"
         assert row["seeds"] == 5
         assert row["network_seed"] == 3
         assert pd.isna(row["seed"])
         assert row["trial"] == ""
+
+
+def test_stitches_that_nearly_agree_are_as_uncertain_as_their_test_samples():
+    """More seeds of one stitch say nothing about other test images, which all of them were scored on."""
+    table = table_of([(3, seed) for seed in range(5)])
+    table["stitched"] = 0.9 + 1e-6 * table["seed"].astype(float)
+    table["stitched_low"], table["stitched_high"] = table["stitched"] - 0.02, table["stitched"] + 0.01
+    row = summary(table).iloc[0]
+    assert (row["stitched_low"], row["stitched_high"]) == pytest.approx((0.88, 0.91), abs=1e-5)
+    without = summary(table.assign(stitched_low=None, stitched_high=None).astype({"stitched_low": float})).iloc[0]
+    assert 0 < without["stitched_high"] - without["stitched_low"] < 1e-5
 
 
 def test_network_seeds_are_the_units_where_there_are_several_and_stitch_seeds_are_averaged_first():
@@ -430,7 +444,7 @@ def test_noise_rows_are_summarised_over_their_seeds_and_with_nobody_else():
     noise = found[found["control"] == "clustered noise"]
     wanted = table[table["control"] == "clustered noise"].groupby("score", sort=False)
     assert list(noise["stitched"]) == pytest.approx(list(wanted["stitched"].mean()))
-    assert set(noise["interval"]) == {"t over stitch seeds"}
+    assert set(noise["interval"]) == {"t over stitch seeds and test samples"}
     assert set(noise["sender"]) == set(noise["sender_cut"]) == {""}
     assert noise[["sender_depth", "sender_score"]].isna().all(axis=None)
 

@@ -5,6 +5,7 @@ over seeds into a table of the same columns plus ``seeds`` and ``interval``.
 """
 
 from collections.abc import Iterable
+from math import hypot, isnan
 from pathlib import Path
 
 import pandas as pd
@@ -60,6 +61,10 @@ _IDENTITY = [
     *("stitch", "fit", "control", "fit_data", "score_data", "score", "unit"),
 ]
 _SIDES = ("low", "high")
+
+OVER_NETWORKS = "t over network seeds"
+OVER_STITCHES = "t over stitch seeds and test samples"
+OVER_SAMPLES = "test samples"
 _AVERAGED = ["stitched", "sender_score", "receiver_score", "penalty", "representation_error", "steps", "seconds"]
 
 
@@ -102,11 +107,13 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
     """Aggregate over seeds: means, with 95 % intervals over seeds.
 
     Stitch seeds of the same networks are averaged first, so that the units of a t interval are independent: the network
-    seeds where there are several, else the stitch seeds. With one unit, or units that all gave the same (a closed form
-    does, and so do networks that all make no error), the interval over test samples stays, the mean of theirs: equal
-    units are no certainty. An interval of fractions ends at 0 and 1, where a t interval of few would go beyond. The
-    column ``interval`` says which it is: ``t over network seeds``, ``t over stitch seeds`` or ``test samples``;
-    ``seeds`` counts the units. ``converged`` is whether all did; ``trial`` and ``error`` are empty.
+    seeds where there are several, else the stitch seeds. Stitches of one pair of networks were all scored on the same
+    test samples, whose luck they share: their t interval is widened by the interval over test samples, the mean of
+    theirs, by the root of the sum of squares on either side. With one unit, or units that all gave the same (a closed
+    form does, and so do networks that all make no error), the interval over test samples stays: equal units are no
+    certainty. An interval of fractions ends at 0 and 1, where a t interval of few would go beyond. The column
+    ``interval`` says which it is: ``t over network seeds``, ``t over stitch seeds and test samples`` or ``test
+    samples``; ``seeds`` counts the units. ``converged`` is whether all did; ``trial`` and ``error`` are empty.
 
     Raises ``DataError`` where two trials differ in no column but ``trial``: networks or data of one name; and where the
     table is a summary already.
@@ -142,7 +149,7 @@ def _check_told_apart(table: pd.DataFrame) -> None:
 
 def _of_one(rows: pd.DataFrame) -> pd.DataFrame:
     """What ``_aggregate`` makes of rows that have no other seed, all at once."""
-    kept = rows.assign(trial="", error="", seeds=1, interval="test samples")
+    kept = rows.assign(trial="", error="", seeds=1, interval=OVER_SAMPLES)
     return kept.assign(converged=rows["converged"].fillna(False))[[*COLUMNS, "seeds", "interval"]]
 
 
@@ -173,20 +180,31 @@ def _aggregate(group: pd.DataFrame) -> Row:
     if len(units) == 1 or ("stitched" in alike and (not several_networks or units["penalty"].nunique() <= 1)):
         own = {str(name): value for name, value in first.items()}
         bounds = _own_bounds(group, alike if several_networks else ("stitched", "penalty"))
-        return {**own, **means, **shared, **bounds, "interval": "test samples"}
-    over = "network" if several_networks else "stitch"
+        return {**own, **means, **shared, **bounds, "interval": OVER_SAMPLES}
     both = {name: t_interval(units[name]) for name in ("stitched", "penalty")}
     bounds = {f"{name}_{side}": end for name, ends in both.items() for side, end in zip(_SIDES, ends, strict=True)}
+    if not several_networks:
+        bounds = _widened(bounds, means, _own_bounds(group, both))
     if first["unit"] == "fraction":
         bounds |= {name: min(max(bounds[name], 0.0), 1.0) for name in ("stitched_low", "stitched_high")}
     bounds |= _own_bounds(group, alike) if several_networks else {}
-    return {**means, **shared, **bounds, "interval": f"t over {over} seeds"}
+    return {**means, **shared, **bounds, "interval": OVER_NETWORKS if several_networks else OVER_STITCHES}
 
 
 def _own_bounds(group: pd.DataFrame, columns: Iterable[str]) -> dict[str, float]:
     """The mean ends of the rows' own intervals, over test samples."""
     ends = group[[f"{name}_{side}" for name in columns for side in _SIDES]].astype("float64")
     return {str(name): _mean(end) for name, end in ends.items()}
+
+
+def _widened(bounds: dict[str, float], means: dict[str, float], own: dict[str, float]) -> dict[str, float]:
+    """The ends over seeds, widened by those over test samples, where there are such."""
+    wide = {}
+    for name, end in bounds.items():
+        mean = means[name.rpartition("_")[0]]
+        further = hypot(mean - end, 0.0 if isnan(own[name]) else mean - own[name])
+        wide[name] = mean - further if name.endswith("low") else mean + further
+    return wide
 
 
 def _mean(values: "pd.Series[float]") -> float:

@@ -8,7 +8,7 @@ import pandas as pd
 
 from suture.depth import ends_at_output
 from suture.errors import DataError
-from suture.table import summary
+from suture.table import OVER_SAMPLES, summary
 
 PLAIN = ""  #: the control of the trial itself
 NO_SENDER = ("itself", "clustered noise")  #: controls in which the receiver, or no network, is in the sender's place
@@ -154,4 +154,6 @@ def _line(measured: pd.DataFrame, kind: str, cuts: tuple[str, ...]) -> pd.DataFr
 
 def over_words(interval: str, n: int, seeds: int) -> str:
     """What an interval is over: ``10,000 test samples``, ``3 network seeds``."""
-    return f"{n:,} {interval}" if interval == "test samples" else f"{seeds} {interval.removeprefix('t over ')}"
+    over = interval.removeprefix("t over ")
+    counted = over.replace(OVER_SAMPLES, f"{n:,} {OVER_SAMPLES}")
+    return counted if over == OVER_SAMPLES else f"{seeds} {counted}"
