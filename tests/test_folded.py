@@ -2,6 +2,7 @@
 
 import copy
 import re
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -290,7 +291,18 @@ def test_a_layer_with_a_parametrised_weight_takes_it_and_one_with_a_hook_does_no
     hooked = nn.Conv2d(6, 5, 3)
     hooked.register_forward_hook(lambda module, given, out: out.abs())
     model = stitched(sender(), receiver(hooked, nn.Flatten()))
-    assert "the next operation is a Conv2d ('2')" in can_fold(model).reason
+    assert "the next operation is a Conv2d ('2') with a hook" in can_fold(model).reason
+
+
+def test_a_layer_whose_forward_was_replaced_does_not_take_it():
+    conv = nn.Conv2d(6, 5, 3, padding=1)
+    conv.forward = partial(doubled, conv)
+    model = stitched(sender(), receiver(conv, nn.Flatten()))
+    assert "the next operation is a Conv2d ('2') whose forward was replaced" in can_fold(model).reason
+
+
+def doubled(layer, x):
+    return 2 * nn.Conv2d.forward(layer, x)
 
 
 class Doubled(nn.Conv2d):

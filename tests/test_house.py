@@ -19,7 +19,8 @@ SOURCE = ROOT / "src" / "suture"
 #: after its last file; the package ``suture`` itself comes last of all.
 LAYERS = {
     "definition": "lazily errors checking processor seeds identities spelling writing sizes preprocess cuts graph "
-    "layouts pieces encoders tracing costs freezing probing untrained network stitches.base stitches.positionwise "
+    "layouts pieces encoders held tracing costs freezing hooks probing untrained network stitches.base "
+    "stitches.positionwise "
     "stitches.constrained stitches.regridded stitches.flattened stitches.probes stitches.modes stitches.layers "
     "stitches.choice stitches folding.joint folding.layers folding.passing folding.rows folding.melting "
     "folding.folds folding lean saving stitched",

@@ -23,7 +23,7 @@ from torch.nn.utils import parametrizations, prune
 
 from models import Small, images, made_of, scrambled, seeded, small, split_everywhere
 from suture import Network, Preprocess, Stitched
-from suture.errors import DataError, NetworkError, TracingError
+from suture.errors import DataError, FrozenError, NetworkError, TracingError
 
 
 def network(model, **arguments):
@@ -312,6 +312,136 @@ def test_hooks_that_change_the_output_only_together_are_kept_together():
     model.conv.register_forward_hook(lambda m, given, out: torch.where(out == mark, out * 0 + 1, out))
     made = network(model)
     split_everywhere(model, made, images(3, 8))
+
+
+def test_a_hook_that_acts_on_some_images_only_is_honoured_on_them():
+    model = small()
+    model.relu.register_forward_hook(lambda m, given, out: out.clamp(max=100.0))
+    example, bright = images(2, 8), 1e4 * images(3, 8, seed=5)
+    made = network(model, example=example)
+    with torch.no_grad():
+        assert model.relu(model.conv(bright)).max() == 100.0, "or the hook has nothing to do"
+        assert torch.equal(made(bright), model(bright))
+        assert torch.equal(made(example), model(example))
+
+
+def test_a_hook_that_writes_to_what_it_is_given_on_some_images_only_is_honoured():
+    model = small()
+
+    def clip(module, given, out):
+        out.clamp_(max=100.0)
+
+    model.conv.register_forward_hook(clip)
+    bright = 1e4 * images(3, 8, seed=5)
+    made = network(model)
+    with torch.no_grad():
+        assert torch.equal(made(bright), model(bright))
+
+
+@pytest.mark.parametrize("give", [lambda m, given, out: out, lambda m, given, out: None])
+def test_a_hook_that_hands_on_what_it_was_given_is_a_recorder(give):
+    model, seen = small(), []
+    model.conv.register_forward_hook(lambda *given: (seen.append(1), give(*given))[1])
+    model.norm.register_forward_pre_hook(lambda m, given: (seen.append(1), given)[1])
+    made = network(model)
+    seen.clear()
+    made(images(2, 8))
+    assert seen == []
+
+
+def test_a_hook_that_gives_the_input_for_the_output_is_none():
+    model = small()
+    model.norm.register_forward_hook(lambda m, given, out: given[0])
+    with torch.no_grad():
+        assert torch.equal(network(model)(images(3, 8)), model.eval()(images(3, 8)))
+
+
+OUTER = nn.Linear(4, 4)
+
+
+class Holder:
+    def __init__(self, module):
+        self.modules = [module]
+
+    def __call__(self, module, given, out):
+        return out + self.modules[0].bias[0]
+
+
+@pytest.mark.parametrize("through", ["closure", "global", "partial", "method", "object", "parameter"])
+def test_hooks_that_use_a_module_or_a_parameter_of_elsewhere_are_refused(through):
+    model, extra = small(), nn.Linear(4, 4)
+    weight = extra.weight
+    hooks = {
+        "closure": lambda m, given, out: out + extra.bias[0],
+        "global": lambda m, given, out: out + OUTER.bias[0],
+        "partial": partial(lambda extra, m, given, out: out + extra.bias[0], extra),
+        "method": partial(lambda forward, m, given, out: out + forward(torch.zeros(4))[0], extra.forward),
+        "object": Holder(extra),
+        "parameter": lambda m, given, out: out + weight[0, 0],
+    }
+    model.branch.register_forward_hook(hooks[through])
+    with pytest.raises(NetworkError, match=r"hook on module 'branch' in Small uses .* neither frozen .*module\.extra"):
+        network(model)
+
+
+def test_a_hook_may_use_what_is_a_part_of_its_module():
+    model = small()
+    model.branch.extra = nn.Conv2d(4, 4, 1)
+    model.branch.register_forward_hook(lambda m, given, out: out + m.extra(out))
+    made = network(model)
+    split_everywhere(model, made, images(3, 8))
+    before = made(images(3, 8))
+    with torch.no_grad():
+        model.branch.extra.weight.mul_(3)
+    assert torch.equal(made(images(3, 8)), before)
+
+
+def test_a_forward_that_was_replaced_by_one_over_the_users_model_is_refused():
+    model = small()
+    old = model.branch.forward
+    model.branch.forward = lambda x: 2 * old(x)
+    with pytest.raises(NetworkError, match=r"the function 'branch\.forward' of Small uses 'old'"):
+        network(model)
+    model.branch.forward = partial(type(model.branch).forward, model.branch)
+    made = network(model)
+    split_everywhere(model, made, images(3, 8))
+    train(model)
+    assert made.untrained(0).fingerprint != made.fingerprint
+
+
+@pytest.mark.parametrize("what", ["hook", "stages"])
+def test_what_a_hook_or_a_stage_reads_may_not_change(what):
+    model, strength = small(), torch.ones(())
+    if what == "hook":
+        model.branch.register_forward_hook(lambda m, given, out: out * strength)
+        made = network(model)
+    else:
+        made = network(with_stage(Reading(strength)).eval(), stages=["conv", "stage", ("flat", flat), "head"])
+    made.check_frozen()
+    strength.mul_(5)
+    with pytest.raises(FrozenError, match=r"a function or hook in .* changed after it was made a Network"):
+        made.check_frozen()
+
+
+class Reading(nn.Module):
+    """Reads what is not its own."""
+
+    def __init__(self, strength):
+        super().__init__()
+        self.read = lambda: strength
+
+    def forward(self, x):
+        return x * self.read()
+
+
+def test_an_untrained_network_of_a_factory_has_the_hooks_of_the_trained_one():
+    model = scrambled(small())
+    model.head.register_forward_hook(lambda m, given, out: out * 0 + 7)
+    for factory in (None, Small):
+        drawn = network(model, factory=factory).untrained(0)
+        assert torch.equal(drawn(images(3, 8)), torch.full((3, 5), 7.0))
+    plain = network(scrambled(small()), factory=Small).untrained(0)
+    assert torch.equal(plain._model.conv.weight, network(model, factory=Small).untrained(0)._model.conv.weight)
 
 
 def reparametrised(kind):

@@ -471,7 +471,8 @@ def test_the_heading_says_who_what_and_on_which_data() -> None:
     )
     heading = screen.curve_heading(tabled(score="loss", unit="nats", seeds=2, sender_score=None), "loss")
     assert heading.startswith(
-        "A → B: test loss in nats, with 95 % intervals over 2 stitch seeds and 1,200 test samples\nB alone 0.950; scored"
+        "A → B: test loss in nats, with 95 % intervals over 2 stitch seeds and 1,200 test samples\n"
+        "B alone 0.950; scored"
     )
 
 

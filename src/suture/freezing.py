@@ -1,12 +1,12 @@
 """A frozen copy of a model: what happens to the model later does not reach it, and it reaches nothing of the user's.
 
 A model holds more than parameters and buffers: tensors as plain attributes (some written anew in every forward pass,
-which decide nothing), hooks, and flags. All of it is copied; hooks that the output does not depend on are dropped.
+which decide nothing), hooks, and flags. All of it is copied; what becomes of the hooks is said in ``hooks``.
 """
 
 import copy as copying
 from collections import Counter
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from typing import Any
@@ -17,7 +17,6 @@ from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_leaves
 
 from suture.errors import NetworkError
-from suture.pieces import same_bits
 
 _OWN = ("_parameters", "_buffers", "_modules")  # where a module keeps what is registered with it
 
@@ -61,15 +60,15 @@ def _check_whole(model: nn.Module, name: str) -> None:
 def _check_registered(model: nn.Module, name: str) -> None:
     """Refuse modules in plain lists and dictionaries: they are neither put into evaluation mode nor made untrained."""
     known = set(model.modules())
-    for path, attribute, leaf in _held(model):
+    for path, attribute, leaf in held_by(model):
         if isinstance(leaf, nn.Module) and leaf not in known:
             raise NetworkError(
-                f"{name} holds a {type(leaf).__name__} in '{_join(path, attribute)}', where PyTorch does not find it: "
+                f"{name} holds a {type(leaf).__name__} in '{dotted(path, attribute)}', where PyTorch does not find it: "
                 "it stays in training mode and is in no state dict; keep such modules in nn.ModuleList or nn.ModuleDict"
             )
 
 
-def _held(model: nn.Module) -> Iterator[tuple[str, str, object]]:
+def held_by(model: nn.Module) -> Iterator[tuple[str, str, object]]:
     """What a model's modules hold as plain attributes: the module's path, the attribute, and each thing in it."""
     for path, module in model.named_modules():
         for name, value in vars(module).items():
@@ -91,42 +90,6 @@ def _detached(tensor: Tensor, copy: bool) -> Tensor:
     return nn.Parameter(data, requires_grad=False) if isinstance(tensor, nn.Parameter) else data
 
 
-def drop_idle_hooks(model: nn.Module, probe: Tensor) -> None:
-    """Remove the hooks that the output does not depend on; torch's own, which make weights, stay."""
-    hooks: list[tuple[MutableMapping[int, Any], int]] = [
-        (kept, key)
-        for module in model.modules()
-        for kept in (module._forward_hooks, module._forward_pre_hooks)
-        for key, hook in kept.items()
-        if not type(hook).__module__.startswith("torch.nn.utils")
-    ]
-    if not hooks:
-        return
-    with torch.no_grad():
-        with restored(model):
-            wanted = model(probe.clone())
-        if not _idle(model, hooks, probe, wanted):
-            for hook in hooks:
-                _idle(model, [hook], probe, wanted)
-
-
-def _idle(model: nn.Module, hooks: list[tuple[MutableMapping[int, Any], int]], probe: Tensor, wanted: Tensor) -> bool:
-    """Take hooks off, and put them back in their order unless the output is the same without them."""
-    before = [(kept, dict(kept)) for kept, _ in hooks]
-    for kept, key in hooks:
-        del kept[key]
-    try:
-        with restored(model):  # a hook that writes what the model reads is not idle
-            same = same_bits(model(probe.clone()), wanted)
-    except Exception:  # it does not run without them
-        same = False
-    if not same:
-        for kept, entries in before:
-            kept.clear()
-            kept.update(entries)
-    return same
-
-
 @contextmanager
 def restored(model: nn.Module) -> Iterator[set[str]]:
     """Undo what running or tracing a model writes to the attributes of its modules; gives the names of those written.
@@ -140,7 +103,7 @@ def restored(model: nn.Module) -> Iterator[set[str]]:
         yield written
     finally:
         for path, module in model.named_modules():
-            written |= {_join(path, name) for name in _restore(vars(module), before.get(path, {}))}
+            written |= {dotted(path, name) for name in _restore(vars(module), before.get(path, {}))}
     for name, version in _versions(model).items():
         if state.get(name) != version:
             raise NetworkError(f"running {type(model).__name__} changes its own '{name}' even in evaluation mode")
@@ -167,13 +130,14 @@ def plain_tensors(model: nn.Module) -> dict[str, Tensor]:
     """The tensors that a model's modules hold as plain attributes, alone or in lists, dictionaries and the like."""
     found: dict[str, Tensor] = {}
     places: Counter[str] = Counter()
-    for path, name, leaf in _held(model):
+    for path, name, leaf in held_by(model):
         if isinstance(leaf, Tensor):
-            place = _join(path, name)
+            place = dotted(path, name)
             found[place + (f"[{places[place]}]" if places[place] else "")] = leaf
             places[place] += 1
     return found
 
 
-def _join(path: str, name: str) -> str:
+def dotted(path: str, name: str) -> str:
+    """The name of what a module holds, from the whole model."""
     return f"{path}.{name}" if path else name

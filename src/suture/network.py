@@ -20,7 +20,8 @@ from suture import untrained
 from suture.costs import measure_cuts
 from suture.cuts import Cut
 from suture.errors import DataError, FrozenError, NetworkError
-from suture.freezing import drop_idle_hooks, frozen_copy, plain_tensors, registered, restored
+from suture.freezing import frozen_copy, plain_tensors, registered, restored
+from suture.hooks import check_held, drop_idle_hooks, has_hooks
 from suture.identities import identity, settings
 from suture.layouts import ENTERS, LEAVES
 from suture.pieces import Piece, same_bits
@@ -111,6 +112,7 @@ class Network:
             self._answers = checked_outputs(self._model, probes, self.name)
         self.gives_probabilities = are_probabilities(self._answers)  #: as after a softmax, where logits are wanted
         drop_idle_hooks(self._model, probes[2])
+        check_held(self._model, self.name)
         with restored(self._model) as written:
             self._traced: Traced = trace(self._model, probes, self.stages)
             self.cuts, self.outputs = measure_cuts(self._traced, self._model, probes[0], self.name)
@@ -208,13 +210,14 @@ class Network:
         if not as_close(prepared, self._seen, max(1e-5, exact)):
             raise FrozenError(f"the preprocessing of {self.name} changed after it was made a Network; {remedy}")
         if not as_close(answers, self._answers, 1e-2):
-            raise FrozenError(f"a function in {self.name} changed after it was made a Network; {remedy}")
+            raise FrozenError(f"a function or hook in {self.name} changed after it was made a Network; {remedy}")
 
     @cached_property
     def _has_functions(self) -> bool:
-        """Whether functions of the user's are part of the forward pass."""
-        stages = any(not isinstance(stage, str) for stage in self.stages or ())
-        return stages or any(True for piece in self._traced.pieces for _ in _functions(piece.body))
+        """Whether code of the user's runs in every forward pass: stages, hooks, functions, layers' own ``forward``."""
+        own = any("forward" in vars(module) for module in self._model.modules())
+        code = any(True for piece in self._traced.pieces for _ in _functions(piece.body))
+        return bool(self.stages) or own or code or has_hooks(self._model)
 
     def _state(self) -> dict[str, Tensor]:
         """Parameters, buffers, plain tensors, and the constants that tracing found in the code."""
@@ -296,7 +299,7 @@ class Network:
                 if self.factory is None:
                     kept = untrained.reset(model, seed, (*self.constants, *self._scratch))
                 else:
-                    model, kept = untrained.fresh(self.factory, self._model, seed, self.constants)
+                    model, kept = untrained.fresh(self.factory, self._model, seed, self.constants, self._scratch)
             self._untrained[seed] = Network(
                 model,
                 example=self.example,

@@ -25,6 +25,7 @@ from torch import Tensor, fx, nn
 from suture.encoders import holds_encoder, is_encoder, layer_by_layer
 from suture.errors import TracingError
 from suture.graph import CutGraph, GraphError, operation
+from suture.held import holds
 from suture.pieces import Piece, exact_pieces
 
 
@@ -350,27 +351,12 @@ def _portable(model: nn.Module, stage: Stage) -> Stage:
     for path, module in model.named_modules():
         if owner is module:
             return name, Method(path, function.__name__)
-    if holds := _held(function):
+    if used := holds(function):
         raise TracingError(
-            f"stage '{name}' is a function that holds {holds}; make it a method of the model, or give the path of a "
+            f"stage '{name}' is a function that holds {used}; make it a method of the model, or give the path of a "
             "module, so that it can be frozen"
         )
     return stage
-
-
-def _held(function: Callable[[Tensor], Tensor]) -> str:
-    """What trainable thing a function uses that is no argument of it, in words."""
-    values: dict[str, object] = {"itself": function, "its object": getattr(function, "__self__", None)}
-    if isinstance(function, functools.partial):
-        values |= {"an argument": next(filter(_trains, (*function.args, *function.keywords.values())), None)}
-    if inspect.isfunction(function):
-        found = inspect.getclosurevars(function)
-        values |= {f"'{name}'": value for name, value in {**found.globals, **found.nonlocals}.items()}
-    return next((name for name, value in values.items() if _trains(value)), "")
-
-
-def _trains(value: object) -> bool:
-    return isinstance(value, nn.Module) or (isinstance(value, Tensor) and value.requires_grad)
 
 
 def _by_stages(model: nn.Module, stages: Sequence[Stage]) -> _Candidates:

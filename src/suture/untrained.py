@@ -8,7 +8,7 @@ constants.
 """
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from suture.errors import UntrainedError
 from suture.freezing import plain_tensors, registered
+from suture.hooks import has_hooks
 
 _INTEGER_MARK = 101
 
@@ -65,9 +66,16 @@ def _reset_one(module: nn.Module) -> None:
 
 
 def fresh(
-    factory: Callable[[], nn.Module], like: nn.Module, seed: int, constants: Sequence[str] = ()
+    factory: Callable[[], nn.Module],
+    like: nn.Module,
+    seed: int,
+    constants: Sequence[str] = (),
+    scratch: Collection[str] = (),
 ) -> tuple[nn.Module, tuple[str, ...]]:
     """Build the model anew by its factory; with the names of the tensors that came out as they were (constants).
+
+    Hooks on the trained model, and layers whose ``forward`` was replaced, are part of it and so of the new one;
+    ``scratch`` names plain tensors that every forward pass writes, which decide nothing.
 
     Raises ``UntrainedError`` where the factory builds another architecture, or gives parameters that are not named in
     ``constants`` and yet the same from another seed: trained ones, or a factory that seeds itself.
@@ -84,7 +92,26 @@ def fresh(
             "can be named: constants=(…)"
         )
     same = [n for n in new if torch.equal(new[n], old[n])]
+    if has_hooks(like) or any("forward" in vars(module) for module in like.modules()):
+        model = _altered_alike(model, like, scratch)
     return model, tuple(n for n in same if n not in trained or n in constants)
+
+
+def _altered_alike(model: nn.Module, like: nn.Module, scratch: Collection[str]) -> nn.Module:
+    """A copy of the trained model, with its hooks and what else was done to it, and the tensors of another."""
+    altered = copy.deepcopy(like)
+    drawn = _tensors(model)
+    kept = {name: tensor for name, tensor in _tensors(altered).items() if name not in scratch}
+    missing = [name for name, tensor in kept.items() if name not in drawn or drawn[name].shape != tensor.shape]
+    if missing:
+        raise UntrainedError(
+            f"the factory builds a model without {_few(missing)}, which the trained one holds; let it make these, too, "
+            "or leave out the untrained controls"
+        )
+    with torch.no_grad():
+        for name, tensor in kept.items():
+            tensor.copy_(drawn[name])
+    return altered
 
 
 def _built(factory: Callable[[], nn.Module], like: nn.Module, seed: int) -> nn.Module:

@@ -225,5 +225,5 @@ def test_a_stage_that_reads_what_changed_is_refused():
     trial = trial_of(sender, sender, "0", fit=LeastSquares())
     measure(trial)
     factor = 2.0
-    with pytest.raises(FrozenError, match="a function in staged changed after it was made a Network"):
+    with pytest.raises(FrozenError, match="a function or hook in staged changed after it was made a Network"):
         measure(trial)

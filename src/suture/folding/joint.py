@@ -92,7 +92,10 @@ class Joint:
             return f"the {node.op.replace('placeholder', 'input')} of the network"
         module = self.module_of(node)
         kind = operation(node) if module is None else type(module).__name__.removeprefix("Parametrized")
-        return f"{'an' if kind[0] in 'AEIOUaeiou' else 'a'} {kind} ('{self.path(node)}')"
+        hooked = module is not None and (module._forward_hooks or module._forward_pre_hooks)
+        replaced = module is not None and "forward" in vars(module)
+        altered = " with a hook" if hooked else " whose forward was replaced" if replaced else ""
+        return f"{'an' if kind[0] in 'AEIOUaeiou' else 'a'} {kind} ('{self.path(node)}'){altered}"
 
     def plain(self) -> fx.GraphModule:
         """Make the module: a copy of what the graph calls, in evaluation mode, whose parameters ask for gradients.

@@ -41,7 +41,8 @@ class Layers(Stitch):
     after: str
     upto: str = OUTPUT
     seed: int | None = None
-    version: int = field(default=2, init=False, repr=False)  #: of how they train, and a part of every key
+    version: int = field(default=3, init=False, repr=False)  #: of how they train, and a part of every key
+    drawn_by: object = field(default=None, init=False, repr=False)  #: what else decides how they are drawn anew
     joins: ClassVar[str] = "the shape of the one cut of its network to that of the other"
     suggested: ClassVar[bool] = False
 
@@ -49,6 +50,8 @@ class Layers(Stitch):
         start, end = self.ends
         object.__setattr__(self, "after", start.name)
         object.__setattr__(self, "upto", end.name)
+        if self.seed is not None:
+            object.__setattr__(self, "drawn_by", (self.network.factory, self.network.constants))
         if start.index >= end.index:
             raise CutError(f"no layers of {self.network.name} lie after '{start.name}' and up to '{end.name}'")
         for piece in self._frozen().pieces:

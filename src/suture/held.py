@@ -1,0 +1,54 @@
+"""What a function uses that is none of its arguments: what a copy of a model would miss, and nothing would freeze."""
+
+import functools
+from collections.abc import Callable, Collection, Iterator
+from types import CellType, FunctionType, MethodType
+from typing import Any
+
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
+
+
+def holds(function: Callable[..., Any], known: Collection[nn.Module] = ()) -> str:
+    """What a function uses that trains, in words: a module that is not ``known``, or a tensor; empty where nothing."""
+    return next((words for words, value in _used(function) if _trains(value, known)), "")
+
+
+def _used(function: Callable[..., Any]) -> Iterator[tuple[str, object]]:
+    yield "itself", function
+    yield "its object", getattr(function, "__self__", None)
+    match function:
+        case functools.partial():
+            yield from (("an argument", value) for value in (*function.args, *function.keywords.values()))
+            yield from _used(function.func)
+        case FunctionType():
+            cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+            yield from ((f"'{name}'", cell.cell_contents) for name, cell in cells if is_filled(cell))
+            space = function.__globals__
+            yield from ((f"'{name}'", space[name]) for name in function.__code__.co_names if name in space)
+        case MethodType():
+            yield from _used(function.__func__)
+        case nn.Module():
+            return
+        case _:
+            kept = getattr(function, "__dict__", {})
+            yield from ((f"'{name}'", leaf) for name, value in kept.items() for leaf in tree_leaves(value))
+
+
+def is_filled(cell: CellType) -> bool:
+    """Whether what a function closes over has been given a value."""
+    try:
+        return cell.cell_contents is not cell
+    except ValueError:
+        return False
+
+
+def _trains(value: object, known: Collection[nn.Module]) -> bool:
+    match value:
+        case nn.Module():
+            return value not in known
+        case MethodType():
+            return _trains(value.__self__, known)
+        case functools.partial():
+            return any(_trains(one, known) for one in (value.func, *value.args, *value.keywords.values()))
+    return isinstance(value, Tensor) and value.requires_grad
