@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
+from threadpoolctl import threadpool_limits
 from torch import Tensor, fx, nn
 
 from problems import JOINTS, built, named, problem, side, validation_loss
@@ -209,3 +210,15 @@ def test_where_it_is_taken_it_is_better_than_the_closed_form(monkeypatch, family
     assert validation_loss(p, stitch) == pytest.approx(solved[0].loss, rel=1e-3)
     assert report.converged
     assert report.steps == solved[0].iterations
+
+
+def test_the_bits_do_not_depend_on_the_threads_of_scipys_own_sums():
+    random = torch.Generator().manual_seed(0)
+    features, classes = 1024, 10  # together more numbers than OpenBLAS leaves to one thread
+    x, labels = torch.randn(200, features, generator=random), torch.randint(0, classes, (200,), generator=random)
+    softmax = convex._Softmax(x, labels, torch.eye(classes).double(), torch.zeros(classes).double())
+    found = []
+    for threads in (1, 2):
+        with threadpool_limits(limits=threads, user_api="blas"):
+            found.append(softmax.minimised(torch.zeros(classes, features + 1).double(), 1e-3, 15)[0])
+    assert torch.equal(*found)

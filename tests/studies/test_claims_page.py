@@ -71,7 +71,7 @@ def test_thresholds_say_whose_they_are_and_their_margin() -> None:
 def test_a_report_is_no_verdict_and_another_fit_is_named() -> None:
     shown = Claim("a report", "section 4", Mean("penalty"), fit="published")
     made = page({"bansal-x": result(1.0, 1.0, 1.0)}, [study(shown)])
-    assert cells(made, "a report")[4:] == ["1.00 pp [1.00, 1.00], 3 seeds (fit: published)", "", "report"]
+    assert cells(made, "a report")[4:] == ["1.00 pp (all alike), 3 seeds (fit: published)", "", "report"]
 
 
 def test_what_has_no_figure_is_not_measured() -> None:

@@ -17,6 +17,7 @@ from typing import Any, ClassVar, final
 import numpy as np
 import torch
 from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
+from threadpoolctl import threadpool_limits
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -61,7 +62,8 @@ class TopEigenvalue(Complexity):
         )
         given |= {"v0": start.numpy(), "tol": self.tolerance, "maxiter": self.restarts, "return_eigenvectors": False}
         try:
-            return float(eigsh(operator, k=1, which="LA", **given)[0])
+            with threadpool_limits(limits=1, user_api="blas"):
+                return float(eigsh(operator, k=1, which="LA", **given)[0])
         except ArpackNoConvergence as error:
             raise NetworkError(
                 f"the largest eigenvalue of the Hessian of {subject.name} did not converge in {self.restarts} "

@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.optimize import minimize
+from threadpoolctl import threadpool_limits
 from torch import Tensor, nn
 
 from suture.stitches import AffineMap, Part
@@ -142,7 +143,8 @@ class _Softmax:
 
         options: Any = {"maxiter": most, "ftol": 1e-5, "gtol": 1e-6}
         begin: Any = start.flatten().numpy()
-        found = minimize(objective, begin, jac=True, method="L-BFGS-B", options=options)
+        with threadpool_limits(limits=1, user_api="blas"):  # scipy's own sums, of which torch's threads know nothing
+            found = minimize(objective, begin, jac=True, method="L-BFGS-B", options=options)
         return torch.from_numpy(found.x).reshape(start.shape), int(found.nit)
 
 

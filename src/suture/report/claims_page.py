@@ -55,6 +55,8 @@ Every claim is one quantity with one threshold, and a program decides it.
 - Most pairs go round in a circle of seeds, so a network is in two of them, and pairs are not wholly independent:
   intervals may be somewhat too narrow. Networks of one name and seed were trained more than once, on processors that
   round otherwise: within an experiment they are the same, between two they may differ ([by how much](zoo.md)).
+- *All alike*: every pair gave the same number, mostly an exact 0, so that there is no interval to be had; the verdict
+  is that of the number, which other networks may not give.
 - Intervals of accuracies and shares are not cut at 0 and 100 %, those of correlations are at −1 and 1.
 - **Not run** is an experiment without a table; **not measured** a claim of which the table has nothing, or trials that
   failed.

@@ -23,15 +23,17 @@ _STYLES = {"reproduced": "green", "not reproduced": "red", "undecided": "yellow"
 def written(figure: Figure | None, unit: str = "") -> str:
     """A figure with its interval: ``1.4 pp [0.9, 1.9]``; the value alone where the seeds are too few for one.
 
-    All three have the same digits, and as many as tell the ends of the interval apart; millions are in the unit.
+    All three have the same digits, and as many as tell the ends of the interval apart; millions are in the unit. Seeds
+    that all gave the same leave no interval to be written, and are no certainty: ``0.0 % (all alike)``.
     """
     if figure is None:
         return ""
-    shown = [figure.value, *((figure.low, figure.high) if figure.decides else ())]
+    shown = [figure.value, *((figure.low, figure.high) if figure.decides and not figure.all_alike else ())]
     millions = 1e6 <= max(map(abs, shown)) < 1e9
     value, *ends = _alike([one / 1e6 for one in shown] if millions else shown)
     unit = f"{'M' * millions}{unit}"
-    return f"{value}{f' {unit}' if unit else ''}{f' [{ends[0]}, {ends[1]}]' if ends else ''}"
+    interval = " (all alike)" if figure.all_alike else f" [{ends[0]}, {ends[1]}]" if ends else ""
+    return f"{value}{f' {unit}' if unit else ''}{interval}"
 
 
 def _alike(values: Sequence[float]) -> list[str]:

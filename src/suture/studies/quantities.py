@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from math import isfinite
+from math import isclose, isfinite
 from typing import Literal, final
 
 import numpy as np
@@ -58,6 +58,11 @@ class Figure:
     def decides(self) -> bool:
         """Whether it has an interval."""
         return isfinite(self.low) and isfinite(self.high)
+
+    @property
+    def all_alike(self) -> bool:
+        """Whether all gave the same number, so that its interval is that number."""
+        return self.decides and isclose(self.low, self.high, rel_tol=1e-9, abs_tol=1e-12)
 
 
 def over_seeds(values: "pd.Series[float]") -> Figure:

@@ -78,6 +78,8 @@ def _interval(figure: Figure | None) -> str:
     if figure is None:
         return ""
     pairs = counted(figure.seeds, "pair" if figure.unit == "seed" else figure.unit)
+    if figure.all_alike:
+        return f"none: all alike ({pairs})"
     return f"{number(figure.low)} to {number(figure.high)} ({pairs})" if figure.decides else f"none of {pairs}"
 
 

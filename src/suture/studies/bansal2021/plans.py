@@ -77,8 +77,11 @@ def few(scale: Scale, sender: str, receiver: str) -> list[Pair]:
 
 
 def unlike(scale: Scale, sender: str, receiver: str) -> list[Pair]:
-    """Every two networks that did not begin with the same weights."""
-    return [(i, j) for i in scale.seeds(sender) for j in scale.seeds(receiver) if i != j]
+    """Pairs that did not begin with the same weights: round in a circle; a single network meets every other."""
+    starts, ends = scale.seeds(sender), scale.seeds(receiver)
+    if min(len(starts), len(ends)) > 1:
+        return pairs(scale, sender, receiver)
+    return [(i, j) for i in starts for j in ends if i != j]
 
 
 # --- section 4 --------------------------------------------------------------------------------------------------------
