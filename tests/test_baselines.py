@@ -188,6 +188,25 @@ def test_before_any_step_layers_are_what_they_were_copied_from(cut):
     assert torch.equal(received.stitched(x), measure(plugged(base)).stitched(x))
 
 
+def test_layers_that_another_factory_draws_anew_have_another_key():
+    """Nor is a trial of the network's own layers, which nobody draws, changed by what could draw them."""
+    base = trial("conv")
+    model, example = base.sender._model, base.sender.example
+
+    def smaller() -> nn.Module:
+        drawn = type(model)()
+        with torch.no_grad():
+            for parameter in drawn.parameters():
+                parameter.mul_(0.5)
+        return drawn
+
+    made = [Network(model, example=example, name="A", factory=factory) for factory in (None, type(model), smaller)]
+    assert len({network.fingerprint for network in made}) == 1
+    trials = [replace(base, sender=network) for network in made]
+    assert len({fine_tuned(one, fit=Random()).key for one in trials}) == 1
+    assert len({retrained(one, fit=Random()).key for one in trials}) == 3
+
+
 def test_they_train_as_a_plain_loop_trains_them():
     """BatchNorm and dropout included: in training mode in a step, while what is before the cut is frozen."""
     base = fine_tuned(trial("conv"), fit=FEW)

@@ -384,6 +384,13 @@ def test_hooks_that_use_a_module_or_a_parameter_of_elsewhere_are_refused(through
         network(model)
 
 
+def test_a_hook_may_read_an_attribute_of_the_name_of_a_module_elsewhere():
+    model = small()
+    model.branch.OUTER = 2.0
+    model.branch.register_forward_hook(lambda m, given, out: out * m.OUTER)
+    split_everywhere(model, network(model), images(3, 8))
+
+
 def test_a_hook_may_use_what_is_a_part_of_its_module():
     model = small()
     model.branch.extra = nn.Conv2d(4, 4, 1)

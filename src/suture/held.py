@@ -2,11 +2,13 @@
 
 import functools
 from collections.abc import Callable, Collection, Iterator
-from types import CellType, FunctionType, MethodType
+from types import FunctionType, MethodType
 from typing import Any
 
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
+
+from suture.identities import globals_of, is_filled
 
 
 def holds(function: Callable[..., Any], known: Collection[nn.Module] = ()) -> str:
@@ -25,7 +27,7 @@ def _used(function: Callable[..., Any]) -> Iterator[tuple[str, object]]:
             cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
             yield from ((f"'{name}'", cell.cell_contents) for name, cell in cells if is_filled(cell))
             space = function.__globals__
-            yield from ((f"'{name}'", space[name]) for name in function.__code__.co_names if name in space)
+            yield from ((f"'{name}'", space[name]) for name in sorted(globals_of(function.__code__)) if name in space)
         case MethodType():
             yield from _used(function.__func__)
         case nn.Module():
@@ -33,14 +35,6 @@ def _used(function: Callable[..., Any]) -> Iterator[tuple[str, object]]:
         case _:
             kept = getattr(function, "__dict__", {})
             yield from ((f"'{name}'", leaf) for name, value in kept.items() for leaf in tree_leaves(value))
-
-
-def is_filled(cell: CellType) -> bool:
-    """Whether what a function closes over has been given a value."""
-    try:
-        return cell.cell_contents is not cell
-    except ValueError:
-        return False
 
 
 def _trains(value: object, known: Collection[nn.Module]) -> bool:

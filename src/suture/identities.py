@@ -138,9 +138,9 @@ class _Walk:
     def _function(self, function: types.FunctionType) -> object:
         if _is_library(function) and "<" not in function.__qualname__:
             return ("function", _full_name(function))
-        cells = [self.of(cell.cell_contents) if _filled(cell) else "empty" for cell in function.__closure__ or ()]
+        cells = [self.of(cell.cell_contents) if is_filled(cell) else "empty" for cell in function.__closure__ or ()]
         space = function.__globals__
-        read = {name: space[name] for name in _globals_of(function.__code__) if name in space}
+        read = {name: space[name] for name in globals_of(function.__code__) if name in space}
         for name, value in read.items():
             other = isinstance(value, types.FunctionType | type) and value.__module__ != function.__module__
             read[name] = ("elsewhere", _full_name(value)) if other else value
@@ -204,10 +204,10 @@ def _decides(name: str, member: object) -> bool:
 
 
 @functools.cache
-def _globals_of(code: types.CodeType) -> frozenset[str]:
+def globals_of(code: types.CodeType) -> frozenset[str]:
     """The names of the globals that code reads, also in functions inside it."""
     found = {step.argval for step in dis.get_instructions(code) if step.opname in _READS_GLOBAL}
-    inner = (_globals_of(constant) for constant in code.co_consts if isinstance(constant, types.CodeType))
+    inner = (globals_of(constant) for constant in code.co_consts if isinstance(constant, types.CodeType))
     return frozenset(name for name in found.union(*inner) if not name.startswith("__"))
 
 
@@ -220,7 +220,8 @@ def _has_docstring(code: types.CodeType) -> bool:
     return not code.co_name.startswith("<")
 
 
-def _filled(cell: types.CellType) -> bool:
+def is_filled(cell: types.CellType) -> bool:
+    """Whether what a function closes over has been given a value."""
     try:
         return cell.cell_contents is not cell
     except ValueError:

@@ -15,7 +15,7 @@ from suture.recipes import bansal2021
 from suture.studies.bansal2021 import STUDIES, pretrained
 from suture.studies.bansal2021.folds import difference, folds_of
 from suture.studies.bansal2021.invariance import CHANGED, COORDINATES, WEIGHT, changed, gaussian
-from suture.studies.bansal2021.plans import accuracy_of
+from suture.studies.bansal2021.plans import R18, SIMCLR, accuracy_of, unlike
 from suture.studies.bycut import Agreement, AtBest, Gap, Jointly, Moves, Run
 from suture.studies.quantities import Where
 from suture.studies.scale import scale_named, stand_in
@@ -253,3 +253,14 @@ def test_at_the_papers_scale_every_seam_is_fitted_by_the_papers_recipe_too(name)
     untrained = {"untrained sender": both} if name == "2A-random" else {}
     assert kinds == {"": both} | probed | untrained
     assert len(trials) == len({(t.sender.name, t.sender_cut, t.receiver_cut, t.control, str(t.fit)) for t in trials})
+
+
+def test_networks_that_began_otherwise_meet_in_a_circle_and_a_single_one_meets_every_other():
+    small, paper = (scale_named(name, stand_in) for name in ("small", "paper"))
+    assert unlike(small, SIMCLR, R18) == [(0, 1), (0, 2)]
+    assert unlike(small, R18, SIMCLR) == [(1, 0), (2, 0)]
+    for senders, receivers in ((SIMCLR, R18), (R18, SIMCLR)):
+        found = unlike(paper, senders, receivers)
+        assert len(found) >= 3, "or there would be no interval"
+        assert all(len(set(side)) == len(side) for side in zip(*found, strict=True)), "each on a side once"
+        assert all(sender != receiver for sender, receiver in found)
