@@ -1,8 +1,11 @@
-"""What a function uses that is none of its arguments: what a copy of a model would miss, and nothing would freeze."""
+"""What a function uses that is none of its arguments: what a copy of a model would miss, and nothing would freeze.
+
+A module or a parameter of elsewhere is refused; any other variable may be used, if it stays what it was.
+"""
 
 import functools
 from collections.abc import Callable, Collection, Iterator
-from types import FunctionType, MethodType
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 from torch import Tensor, nn
@@ -24,10 +27,7 @@ def _used(function: Callable[..., Any]) -> Iterator[tuple[str, object]]:
             yield from (("an argument", value) for value in (*function.args, *function.keywords.values()))
             yield from _used(function.func)
         case FunctionType():
-            cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
-            yield from ((f"'{name}'", cell.cell_contents) for name, cell in cells if is_filled(cell))
-            space = function.__globals__
-            yield from ((f"'{name}'", space[name]) for name in sorted(globals_of(function.__code__)) if name in space)
+            yield from ((f"'{name}'", value) for name, value in _variables(function).items())
         case MethodType():
             yield from _used(function.__func__)
         case nn.Module():
@@ -35,6 +35,21 @@ def _used(function: Callable[..., Any]) -> Iterator[tuple[str, object]]:
         case _:
             kept = getattr(function, "__dict__", {})
             yield from ((f"'{name}'", leaf) for name, value in kept.items() for leaf in tree_leaves(value))
+
+
+def reads_variables(function: object) -> bool:
+    """Whether a function in Python reads globals or outer variables that are no classes, functions or imports."""
+    fixed = (type, FunctionType, ModuleType, BuiltinFunctionType)
+    read = _variables(function).values() if isinstance(function, FunctionType) else ()
+    return not all(isinstance(value, fixed) for value in read)
+
+
+def _variables(function: FunctionType) -> dict[str, object]:
+    """What a function closes over, and the globals that it reads, by name."""
+    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    space = function.__globals__
+    read = {name: space[name] for name in sorted(globals_of(function.__code__)) if name in space}
+    return read | {name: cell.cell_contents for name, cell in cells if is_filled(cell)}
 
 
 def _trains(value: object, known: Collection[nn.Module]) -> bool:

@@ -17,6 +17,7 @@ from torch.utils._pytree import tree_leaves
 from suture.errors import NetworkError
 from suture.freezing import dotted, held_by, restored
 from suture.held import holds
+from suture.held import reads_variables as held_reads
 from suture.pieces import same_bits
 
 
@@ -34,9 +35,15 @@ class _Hook:
         return given[1:] if self.before else given[-1]
 
 
-def has_hooks(model: nn.Module) -> bool:
-    """Whether hooks of the user's are on a model."""
-    return next(_hooks(model), None) is not None
+def is_altered(model: nn.Module) -> bool:
+    """Whether hooks of the user's are on a model, or functions in place of a module's ``forward``."""
+    return any(True for _ in _hooks(model)) or any("forward" in vars(module) for module in model.modules())
+
+
+def reads_variables(model: nn.Module) -> bool:
+    """Whether modules that run as they are written read variables of elsewhere, which may change."""
+    held = (leaf for _, attribute, leaf in held_by(model) if "_hooks" not in attribute)
+    return any(map(held_reads, (*held, *(type(module).forward for module in model.modules()))))
 
 
 def _hooks(model: nn.Module) -> Iterator[_Hook]:

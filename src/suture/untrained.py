@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from suture.errors import UntrainedError
 from suture.freezing import plain_tensors, registered
-from suture.hooks import has_hooks
+from suture.hooks import is_altered
 
 _INTEGER_MARK = 101
 
@@ -92,7 +92,7 @@ def fresh(
             "can be named: constants=(…)"
         )
     same = [n for n in new if torch.equal(new[n], old[n])]
-    if has_hooks(like) or any("forward" in vars(module) for module in like.modules()):
+    if is_altered(like):
         model = _altered_alike(model, like, scratch)
     return model, tuple(n for n in same if n not in trained or n in constants)
 
