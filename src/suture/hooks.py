@@ -16,8 +16,7 @@ from torch.utils._pytree import tree_leaves
 
 from suture.errors import NetworkError
 from suture.freezing import dotted, held_by, restored
-from suture.held import holds
-from suture.held import reads_variables as held_reads
+from suture.held import holds, reads_variables
 from suture.pieces import same_bits
 
 
@@ -40,10 +39,10 @@ def is_altered(model: nn.Module) -> bool:
     return any(True for _ in _hooks(model)) or any("forward" in vars(module) for module in model.modules())
 
 
-def reads_variables(model: nn.Module) -> bool:
+def reads_elsewhere(model: nn.Module) -> bool:
     """Whether modules that run as they are written read variables of elsewhere, which may change."""
     held = (leaf for _, attribute, leaf in held_by(model) if "_hooks" not in attribute)
-    return any(map(held_reads, (*held, *(type(module).forward for module in model.modules()))))
+    return any(map(reads_variables, (*held, *(type(module).forward for module in model.modules()))))
 
 
 def _hooks(model: nn.Module) -> Iterator[_Hook]:

@@ -21,7 +21,7 @@ from suture.costs import measure_cuts
 from suture.cuts import Cut
 from suture.errors import DataError, FrozenError, NetworkError
 from suture.freezing import frozen_copy, plain_tensors, registered, restored
-from suture.hooks import check_held, drop_idle_hooks, is_altered, reads_variables
+from suture.hooks import check_held, drop_idle_hooks, is_altered, reads_elsewhere
 from suture.identities import identity, settings
 from suture.layouts import ENTERS, LEAVES
 from suture.pieces import Piece, same_bits
@@ -217,7 +217,7 @@ class Network:
         """Whether code of the user's that may read variables runs in the forward pass: functions, hooks, stages."""
         code = any(True for piece in self._traced.pieces for _ in _functions(piece.body))
         stages = any(not isinstance(stage, str) for stage in self.stages or ())
-        return code or stages or is_altered(self._model) or (bool(self.stages) and reads_variables(self._model))
+        return code or stages or is_altered(self._model) or (bool(self.stages) and reads_elsewhere(self._model))
 
     def _state(self) -> dict[str, Tensor]:
         """Parameters, buffers, plain tensors, and the constants that tracing found in the code."""
