@@ -301,6 +301,18 @@ def test_a_layer_whose_forward_was_replaced_does_not_take_it():
     assert "the next operation is a Conv2d ('2') whose forward was replaced" in can_fold(model).reason
 
 
+def test_a_stitch_does_not_pass_a_layer_whose_forward_was_replaced():
+    pool = nn.AdaptiveAvgPool2d(1)
+    layers = [pool, nn.Flatten(), nn.Linear(6, 5)]
+    assert can_fold(stitched(sender(), receiver(*layers)))
+    pool.forward = partial(squared, pool)
+    assert not can_fold(stitched(sender(), receiver(*layers)))
+
+
+def squared(pool, x):
+    return nn.AdaptiveAvgPool2d.forward(pool, x) ** 2
+
+
 def doubled(layer, x):
     return 2 * nn.Conv2d.forward(layer, x)
 

@@ -16,7 +16,7 @@ from torch import Tensor, fx, nn
 
 from suture.cuts import Cut
 from suture.errors import FoldError
-from suture.folding.joint import Joint, stretch
+from suture.folding.joint import Joint, altered, stretch
 from suture.folding.layers import Norm, exact, layer_of, scale_and_shift
 from suture.graph import operation
 from suture.network import Network
@@ -95,7 +95,7 @@ def lean_stitch(stitch: nn.Module) -> nn.Module:
     chain = list(_in_order(stitch))
     if any(next(module.children(), None) is not None for module in chain):
         return stitch
-    if any(module._forward_hooks or module._forward_pre_hooks for module in stitch.modules()):
+    if any(map(altered, stitch.modules())):
         return stitch
     layers: list[nn.Module] = []
     for module in chain:

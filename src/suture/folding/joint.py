@@ -92,10 +92,8 @@ class Joint:
             return f"the {node.op.replace('placeholder', 'input')} of the network"
         module = self.module_of(node)
         kind = operation(node) if module is None else type(module).__name__.removeprefix("Parametrized")
-        hooked = module is not None and (module._forward_hooks or module._forward_pre_hooks)
-        replaced = module is not None and "forward" in vars(module)
-        altered = " with a hook" if hooked else " whose forward was replaced" if replaced else ""
-        return f"{'an' if kind[0] in 'AEIOUaeiou' else 'a'} {kind} ('{self.path(node)}'){altered}"
+        how = "" if module is None else altered(module)
+        return f"{'an' if kind[0] in 'AEIOUaeiou' else 'a'} {kind} ('{self.path(node)}'){how and f' {how}'}"
 
     def plain(self) -> fx.GraphModule:
         """Make the module: a copy of what the graph calls, in evaluation mode, whose parameters ask for gradients.
@@ -248,6 +246,13 @@ def _first(frozen: Frozen) -> Piece:
     return piece
 
 
+def altered(module: nn.Module) -> str:
+    """Why a module computes something else than its class, in words; empty where it does not."""
+    if module._forward_hooks or module._forward_pre_hooks:
+        return "with a hook"
+    return "whose forward was replaced" if "forward" in vars(module) else ""
+
+
 def _fetch(root: nn.Module, path: str) -> Any:
     found: Any = root
     for name in path.split("."):
@@ -257,7 +262,7 @@ def _fetch(root: nn.Module, path: str) -> Any:
 
 def _unrolled(body: nn.Module, name: str) -> Iterator[tuple[str, nn.Module]]:
     """The modules that a chain of stages calls, one after another."""
-    if type(body) is not nn.Sequential or body._forward_hooks or body._forward_pre_hooks:
+    if type(body) is not nn.Sequential or altered(body):
         yield name, body
         return
     for child, module in body.named_children():

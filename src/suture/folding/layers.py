@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from suture.folding.joint import Joint
+from suture.folding.joint import Joint, altered
 from suture.graph import operation
 
 Conv = nn.Conv1d | nn.Conv2d | nn.Conv3d
@@ -98,7 +98,7 @@ _ARGUMENTS = {
 def _is_known(module: nn.Module) -> bool:
     """Whether a module computes what torch's own layer does, with nothing hooked on."""
     kind = next((kind for kind in _KNOWN if isinstance(module, kind)), None)
-    if kind is None or module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module):
+    if kind is None or altered(module):
         return False
     own = type(module)
     same = own.forward is kind.forward and getattr(own, "_conv_forward", 0) is getattr(kind, "_conv_forward", 0)

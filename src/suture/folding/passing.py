@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from suture.folding.joint import Joint
+from suture.folding.joint import Joint, altered
 from suture.folding.layers import Flow
 from suture.graph import operation
 
@@ -104,7 +104,7 @@ def _origin(joint: Joint, node: fx.Node, ndim: int) -> _Origin | None:
     same = _Origin(tuple((dim,) for dim in range(ndim)))
     module = joint.module_of(node)
     if module is not None:
-        if module._forward_hooks or module._forward_pre_hooks:
+        if altered(module):
             return None
         if type(module) is nn.Flatten:
             return _flattened(ndim, module.start_dim, module.end_dim)
