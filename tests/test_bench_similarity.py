@@ -61,7 +61,7 @@ class Told:
     def working_on(self, what: str) -> None:
         pass
 
-    def done(self, what: str, error: str | None) -> None:
+    def done(self, what: str, error: str | None, kind: str = "trials") -> None:
         self.lines.append(what)
 
     def end(self) -> None:

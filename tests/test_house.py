@@ -35,8 +35,8 @@ LAYERS = {
     "measurement": "cards trial measuring together controls baselines plans localise records table compare onsets "
     "depth",
     "execution": "store_files store_plans store claims inspection forecasts.paces forecasts.expenses "
-    "forecasts.footprint forecasts.forecast forecasts runners.base runners.progress runners.shipping runners.tasks "
-    "runners.worker runners.local runners.ray.cluster runners.ray.remote runners.ray.runner runners.ray "
+    "forecasts.footprint forecasts.forecast forecasts runners.base runners.pace runners.progress runners.shipping "
+    "runners.tasks runners.worker runners.local runners.ray.cluster runners.ray.remote runners.ray.runner runners.ray "
     "runners.unruly runners.work runners.driver runners",
     "papers": "zoo.networks.parts zoo.networks.plain zoo.networks.residual zoo.networks.transformer "
     "zoo.networks.table zoo.networks zoo.artefacts zoo.checkpoints zoo.sources zoo.building zoo.loading "

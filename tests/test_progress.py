@@ -8,9 +8,11 @@ import pytest
 from rich.console import Console
 
 from suture.runners import progress
+from suture.runners.pace import Pace
 from suture.runners.progress import Bar, Lines, Silent
 
 GOOD = None
+SEAM = "A → B at [red]x (itself)"
 BAD = "FitError: the loss\nis not [b]finite"
 
 
@@ -36,9 +38,9 @@ def follow(
 ) -> None:
     shown.begin(before + len(errors), before)
     for step, error in zip(seconds, errors, strict=True):
-        shown.working_on("A → B at x")
+        shown.working_on(SEAM)
         clock.now += step
-        shown.done("A → B at [red]x (itself)", error)
+        shown.done(SEAM, error)
     shown.end()
 
 
@@ -78,39 +80,89 @@ def test_what_is_planned_on_the_way_counts_too(clock: Clock) -> None:
     lines.begin(1, 0)
     lines.more(4, 1)
     for _ in range(4):
+        lines.working_on(SEAM)
         clock.now += 12
-        lines.done("A → B at x", GOOD)
+        lines.done(SEAM, GOOD)
     assert stream.getvalue().splitlines() == [
         "1 trial",
-        "2/5 trials, 12 s gone",
+        "2/5 trials, 12 s gone, about 36 s left",
         "3/5 trials, 24 s gone, about 24 s left",
         "4/5 trials, 36 s gone, about 12 s left",
         "5 trials in 48 s",
     ]
 
 
-@pytest.mark.parametrize("before", [0, 3])
-def test_the_time_left_is_at_the_pace_of_trials_and_not_of_trainings(
-    clock: Clock, monkeypatch: pytest.MonkeyPatch, before: int
-) -> None:
+def test_trainings_and_trials_each_have_their_own_pace(clock: Clock) -> None:
     stream = io.StringIO()
     bar = Bar(Console(file=io.StringIO(), force_terminal=True))
-    monkeypatch.setattr(bar.bar, "get_time", clock)
-    monkeypatch.setattr(bar.bar.tasks[0], "_get_time", clock)
     for shown in (lines := Lines(stream), bar):
-        clock.now += 1
-        shown.begin(2, 0)
-        clock.now += 7200
-        shown.more(10 + before, before)  # what the network is for, which is done now
-        shown.done("the network", GOOD)
+        shown.begin(2 + 10, 0, networks=2)
+        for _ in range(2):
+            shown.working_on("training", "networks")
+            clock.now += 3600
+            shown.done("training", GOOD, "networks")
+        shown.more(10 + 3, 3)  # what the networks are for, of which 3 were measured before
         for _ in range(3):
+            shown.working_on(SEAM)
             clock.now += 12
-            shown.done("A → B at x", GOOD)
-    total, done = 12 + before, 4 + before
-    assert stream.getvalue().splitlines()[-1] == f"{done}/{total} trials, 2.0 h gone, about 96 s left"
-    assert progress._TimeLeft().render(bar.bar.tasks[0]).plain == "2.0 h gone, 96 s left"
+            shown.done(SEAM, GOOD)
+    assert stream.getvalue().splitlines() == [
+        "12 trials",
+        "1/12 trials, 60 min gone, at least 60 min left",
+        "2/12 trials, 2.0 h gone, at least 0 s left",
+        "6/25 trials, 2.0 h gone, about 4 min left",
+        "7/25 trials, 2.0 h gone, about 4 min left",
+        "8/25 trials, 2.0 h gone, about 3 min left",
+    ]
+    assert _time_left(bar) == "2.0 h gone, 3 min left"
     lines.end()
     bar.end()
+
+
+def _time_left(bar: Bar) -> str:
+    return progress._TimeLeft(bar.pace).render(bar.bar.tasks[0]).plain
+
+
+def test_what_is_left_of_a_training_is_told_by_how_far_it_is_and_a_line_says_so_where_nothing_ends(
+    clock: Clock,
+) -> None:
+    stream, far = io.StringIO(), [None, 0.25]
+    lines, bar = Lines(stream, noun="network or trial", plural="networks and trials"), Bar(Console(file=io.StringIO()))
+    for shown in (lines, bar):
+        shown.begin(2 + 8, 0, networks=2)
+        shown.working_on("training A", "networks", lambda: far[0])
+        shown.working_on("training B", "networks", lambda: far[1])  # which goes on from a quarter
+    for share_a, share_b in ((None, 0.25), (0.1, 0.3), (0.2, 0.4)):
+        far[:] = share_a, share_b
+        clock.now += 40
+        lines.remind()
+        assert stream.getvalue().count("\n") == {40: 1, 80: 2, 120: 2}[clock.now - 1000]
+    assert _time_left(bar) == "2 min gone, ≥ 8 min left"  # a bar has not yet seen A move; B takes 800 s
+    clock.now += 30
+    lines.remind()
+    assert stream.getvalue().splitlines() == [
+        "10 networks and trials",
+        "0/10 networks and trials, 80 s gone, at least 19 min left; 10% of training A; 30% of training B",
+        "0/10 networks and trials, 2 min gone, at least 10 min left; 20% of training A; 40% of training B",
+    ]
+    lines.end()
+
+
+def test_workers_and_other_processes_of_a_store_share_what_is_left(clock: Clock) -> None:
+    pace = Pace()
+    pace.begin({"trials": 30, "networks": 0})
+    assert pace.left is None
+    for _ in range(5):  # two at once here, and as many by another process
+        pace.working_on("one", "trials", None)
+        pace.working_on("another", "trials", None)
+        clock.now += 12
+        for what in ("one", "another", "a third", "a fourth"):
+            pace.done(what, "trials")
+    assert pace.left == (10 / 4 * 12, True)
+    for what in ("one", "another"):
+        pace.working_on(what, "trials", None)
+    clock.now += 6
+    assert pace.left == (pytest.approx((2 * 6 + 8 * 12) / (252 / 66)), True)  # 252 s of work were done in 66 s
 
 
 def test_what_was_measured_before_counts_and_takes_no_time(clock: Clock) -> None:
@@ -164,14 +216,14 @@ def test_times_are_in_the_unit_that_people_use(seconds: float, said: str) -> Non
     assert progress.clock(seconds) == said
 
 
-def test_a_bar_shows_the_count_the_time_left_and_the_trial_in_one_line() -> None:
+def test_a_bar_shows_the_count_the_time_left_and_the_trial_in_one_line(clock: Clock) -> None:
     stream = io.StringIO()
-    now = [0.0]
-    bar = Bar(Console(file=stream, force_terminal=True, width=80, no_color=True, get_time=lambda: now[0]))
+    bar = Bar(Console(file=stream, force_terminal=True, width=80, no_color=True))
     bar.begin(30, 20)
-    bar.working_on("a [red]network with a long name → another at layer4.1.relu (untrained receiver)")
-    now[0] = 20.0
+    bar.working_on("a")
+    clock.now += 20
     bar.done("a", GOOD)
+    bar.working_on("a [red]network with a long name → another at layer4.1.relu (untrained receiver)")
     bar.bar.refresh()
     last = stream.getvalue().split("\r")[-1].split("\x1b[2K")[-1]
     bar.end()

@@ -352,7 +352,7 @@ def test_a_run_that_is_stopped_loses_what_was_not_kept_and_no_more(tmp_path, goe
     class Enough(Silent):
         heard = 0
 
-        def done(self, what, error):
+        def done(self, what, error, kind="trials"):
             self.heard += 1
             if self.heard == 2:
                 raise KeyboardInterrupt

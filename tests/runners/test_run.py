@@ -62,16 +62,16 @@ class Telling(Silent):
         self.heard: list[tuple[str, object]] = []
         self.enough, self.error = enough, error
 
-    def begin(self, total, done):
-        self.heard.append(("begin", (total, done)))
+    def begin(self, total, done, networks=0):
+        self.heard.append(("begin", (total, done, networks) if networks else (total, done)))
 
     def more(self, count, done):
         self.heard.append(("more", (count, done)))
 
-    def working_on(self, what):
+    def working_on(self, what, kind="trials", share=None):
         self.heard.append(("working on", what))
 
-    def done(self, what, error):
+    def done(self, what, error, kind="trials"):
         self.heard.append(("done", what))
         if sum(kind == "done" for kind, _ in self.heard) == self.enough:
             raise self.error
@@ -419,7 +419,7 @@ class Listening(Silent):
     def __init__(self):
         self.heard = []
 
-    def done(self, where, error):
+    def done(self, where, error, kind="trials"):
         self.heard.append(where)
 
 
@@ -431,6 +431,44 @@ def test_what_is_being_measured_is_not_planned_again(tmp_path):
     table = run([first, second], on=InTurn(), progress=heard)
     assert_frame_equal(timeless(table), timeless(run([*plan(controls=()), *plan(controls=())])))
     assert len(heard.heard) == 3 + len(plan(controls=()))
+
+
+def test_progress_is_told_networks_and_trials_apart_and_how_far_each_is(tmp_path):
+    class Telling(Silent):
+        def __init__(self):
+            self.heard = []
+
+        def begin(self, total, done, networks=0):
+            self.heard.append((total, done, networks))
+
+        def more(self, count, done):
+            self.heard.append((count, done))
+
+        def working_on(self, what, kind="trials", share=None):
+            self.heard.append((what, kind, share() if share is not None else None))
+
+        def done(self, what, error, kind="trials"):
+            self.heard.append((what, kind))
+
+    @dataclass(frozen=True, eq=False)
+    class Halfway(Ready):
+        def share(self, scratch):
+            return 0.5 if scratch == tmp_path / "run/activations" else None
+
+    first, heard = later(tmp_path / "notes"), Telling()
+    a, b = first.bases
+    run([replace(first, bases=(Halfway(a.name, a.notes), b))], store=tmp_path / "run", progress=heard, on=InTurn())
+    network, trials = ("making a network", "networks"), [("A → B at embed", "trials"), ("A → B at hidden", "trials")]
+    assert heard.heard == [
+        (2, 0, 2),
+        (*network, 0.5),
+        (*network, None),
+        network,
+        (2, 0),
+        network,
+        *((*trial, None) for trial in trials),
+        *trials,
+    ]
 
 
 def test_networks_are_trained_before_trials_that_could_begin(tmp_path):

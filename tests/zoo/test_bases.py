@@ -10,6 +10,7 @@ from safetensors.torch import load
 
 import suture
 from suture import Network, curve, run
+from suture.activation_folder import ActivationFolder
 from suture.activations import Activations
 from suture.data import Samples
 from suture.errors import RunnerError, SourceError
@@ -45,6 +46,19 @@ def test_it_is_what_training_gives() -> None:
     assert network.name == "A"
     with torch.no_grad():
         assert torch.equal(network(few().images), model(few().images.float() / 255))
+
+
+def test_its_checkpoints_tell_how_much_of_it_is_done(tmp_path: Path) -> None:
+    whole = base(recipe=Recipe(epochs=4, batch=64))
+    assert whole.share(tmp_path) is None
+    half = replace(whole, until=2)
+    assert not half.run(Activations(disk=ActivationFolder(tmp_path, 10**9))).failed
+    assert (whole.share(tmp_path), half.share(tmp_path)) == (0.5, 1.0)
+    assert replace(whole, until=3).share(tmp_path) == pytest.approx(2 / 3)
+    assert replace(whole, until=1).share(tmp_path) is None
+    assert replace(whole, seed=4).share(tmp_path) is None
+    whole.tidy(tmp_path)
+    assert whole.share(tmp_path) is None
 
 
 def test_its_card_says_what_it_is() -> None:

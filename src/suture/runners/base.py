@@ -71,6 +71,10 @@ class Task(ABC):
     def lost(self, reason: str) -> Outcome:
         """The outcome where whoever did it died of it, again and again; ``reason`` says how."""
 
+    def share(self, scratch: Path) -> float | None:
+        """How much of it is done, from 0 to 1, where what it left in the scratch folder tells that."""
+        return None
+
     def tidy(self, scratch: Path) -> None:  # noqa: B027
         """Remove what it left in the scratch folder to go on from, now that its outcome is kept."""
 

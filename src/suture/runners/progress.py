@@ -1,14 +1,18 @@
 """Progress of long work: what is done, what is being done, how long the rest will take."""
 
 import sys
+import threading
 import time
 from typing import Protocol, TextIO
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, Task, TextColumn
+from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, Task
 from rich.progress import Progress as RichBar
 from rich.table import Column
 from rich.text import Text
+
+from suture.runners.pace import Pace, Running, Share
+from suture.store import NETWORKS, TRIALS
 
 _DONE = {"trial": "measured", "network": "trained"}
 _BAR_WIDTH = 50  #: columns: the bar, the count and the times, at most
@@ -17,16 +21,19 @@ _BAR_WIDTH = 50  #: columns: the bar, the count and the times, at most
 class Progress(Protocol):
     """Is told how work goes on."""
 
-    def begin(self, total: int, done: int) -> None:
-        """So many are to be done, trials most often, of which ``done`` are known already."""
+    def begin(self, total: int, done: int, networks: int = 0) -> None:
+        """So many are to be done, trials most often, of which ``done`` are known already.
+
+        So many ``networks`` of the others are to be trained.
+        """
 
     def more(self, count: int, done: int) -> None:
-        """So many more are planned now that their networks are trained, of which ``done`` are known already."""
+        """So many more trials are planned now that their networks are trained, of which ``done`` are known already."""
 
-    def working_on(self, what: str) -> None:
-        """This one, in words, begins."""
+    def working_on(self, what: str, kind: str = TRIALS, share: Share | None = None) -> None:
+        """This one, in words, begins; ``share`` tells how much of it is done, from 0 to 1, as far as it can."""
 
-    def done(self, what: str, error: str | None) -> None:
+    def done(self, what: str, error: str | None, kind: str = TRIALS) -> None:
         """This one, in words, is done, or has failed."""
 
     def end(self) -> None:
@@ -36,16 +43,16 @@ class Progress(Protocol):
 class Silent:
     """Shows nothing."""
 
-    def begin(self, total: int, done: int) -> None:
+    def begin(self, total: int, done: int, networks: int = 0) -> None:
         """Show nothing."""
 
     def more(self, count: int, done: int) -> None:
         """Show nothing."""
 
-    def working_on(self, what: str) -> None:
+    def working_on(self, what: str, kind: str = TRIALS, share: Share | None = None) -> None:
         """Show nothing."""
 
-    def done(self, what: str, error: str | None) -> None:
+    def done(self, what: str, error: str | None, kind: str = TRIALS) -> None:
         """Show nothing."""
 
     def end(self) -> None:
@@ -55,53 +62,78 @@ class Silent:
 class Lines:
     """Plain lines, for pipes and files: one at most every ``every`` seconds, and one for each failure.
 
+    Where nothing ends for ``quiet`` seconds, a line says how far it is all the same, and how far the trainings are.
     They count what ``noun`` says, of which several are ``plural``.
     """
 
     def __init__(
-        self, stream: TextIO | None = None, every: float = 10.0, noun: str = "trial", plural: str | None = None
+        self,
+        stream: TextIO | None = None,
+        every: float = 10.0,
+        noun: str = "trial",
+        plural: str | None = None,
+        quiet: float = 60.0,
     ) -> None:
         self.stream = stream if stream is not None else sys.stderr
-        self.every, self.noun, self.plural = every, noun, plural or f"{noun}s"
-        self.total = self.finished = self.before = 0
-        self.begun = self.last = self.paced = time.monotonic()
-        self.renewed = False  # whether what comes now goes at another pace
+        self.every, self.noun, self.plural, self.quiet = every, noun, plural or f"{noun}s", quiet
+        self.total = self.finished = 0
+        self.pace = Pace()
+        self.last = time.monotonic()
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
 
-    def begin(self, total: int, done: int) -> None:
+    def begin(self, total: int, done: int, networks: int = 0) -> None:
         """Say how many there are."""
-        self.total, self.finished, self.before = total, done, done
-        self.begun = self.paced = time.monotonic()
+        self.total, self.finished = total, done
+        self.pace.begin(_kinds(total - done, networks))
         before = f", {done} {_DONE.get(self.noun, 'done')} before" if done else ""
         self._say(self._count(total) + before)
+        self._ended.set()
+        self._ended = threading.Event()
+        threading.Thread(target=self._remind, args=(self._ended,), name="suture-progress", daemon=True).start()
 
     def more(self, count: int, done: int) -> None:
-        """Count them too; once the network is done that they waited for, they set the pace, and not its training."""
-        self.total, self.finished, self.before = self.total + count, self.finished + done, self.before + done
-        self.renewed = True
+        """Count them too."""
+        with self._lock:
+            self.total, self.finished = self.total + count, self.finished + done
+            self.pace.more(count - done)
 
-    def working_on(self, what: str) -> None:
+    def working_on(self, what: str, kind: str = TRIALS, share: Share | None = None) -> None:
         """Say nothing; the result will be said."""
+        with self._lock:
+            self.pace.working_on(what, kind, share)
 
-    def done(self, what: str, error: str | None) -> None:
+    def done(self, what: str, error: str | None, kind: str = TRIALS) -> None:
         """Say how far it is and how long the rest will take."""
-        self.finished += 1
-        now = time.monotonic()
-        if self.renewed:
-            self.before, self.paced, self.renewed = self.finished, now, False
-        elapsed = now - self.begun
-        if error is not None:
-            self._say(_failed(what, error))
-        if self.finished == self.total:
-            self._say(f"{self._count(self.total)} in {clock(elapsed)}")
-        elif now - self.last >= self.every:
-            line = f"{self.finished}/{self._count(self.total)}, {clock(elapsed)} gone"
-            if self.finished > self.before:
-                left = (now - self.paced) / (self.finished - self.before) * (self.total - self.finished)
-                line += f", about {clock(left)} left"
-            self._say(line)
+        with self._lock:
+            self.finished += 1
+            self.pace.done(what, kind)
+            if error is not None:
+                self._say(_failed(what, error))
+            if self.finished == self.total:
+                self._say(f"{self._count(self.total)} in {clock(self.pace.gone)}")
+            elif time.monotonic() - self.last >= self.every:
+                self._say(self._so_far())
 
     def end(self) -> None:
         """Say nothing more."""
+        self._ended.set()
+
+    def remind(self) -> None:
+        """Say how far it is if nothing was said for long."""
+        with self._lock:
+            if self.finished < self.total and time.monotonic() - self.last >= self.quiet:
+                trainings = [_of(task) for task in self.pace.running if task.share is not None]
+                self._say("; ".join([self._so_far(), *trainings]))
+
+    def _remind(self, ended: threading.Event) -> None:
+        while not ended.wait(self.quiet / 4):
+            self.remind()
+
+    def _so_far(self) -> str:
+        line = f"{self.finished}/{self._count(self.total)}, {clock(self.pace.gone)} gone"
+        left = self.pace.left
+        return line if left is None else f"{line}, {'about' if left.whole else 'at least'} {clock(left.seconds)} left"
 
     def _count(self, count: int) -> str:
         return f"{count} {self.noun if count == 1 else self.plural}"
@@ -116,43 +148,39 @@ class Bar:
 
     def __init__(self, console: Console) -> None:
         self.console = console
+        self.pace = Pace()
         self.bar = RichBar(
             BarColumn(bar_width=16),
             MofNCompleteColumn(),
-            _TimeLeft(table_column=Column(no_wrap=True)),
-            TextColumn("{task.description}", markup=False),
+            _TimeLeft(self.pace),
+            _Doing(self.pace, console),
             console=console,
             transient=True,
         )
         self.task = self.bar.add_task("", total=None)
-        self.renewed = False  # whether what comes now goes at another pace
 
-    def begin(self, total: int, done: int) -> None:
+    def begin(self, total: int, done: int, networks: int = 0) -> None:
         """Draw the bar."""
-        self.bar.reset(self.task, total=total, completed=done, before=done, paced=0.0)
+        self.pace.begin(_kinds(total - done, networks))
+        self.bar.reset(self.task, total=total, completed=done)
         self.bar.start()
 
     def more(self, count: int, done: int) -> None:
-        """Make the bar longer; what it now has more of sets the pace, as in ``Lines``."""
+        """Make the bar longer."""
         task = self.bar.tasks[self.task]
-        before = task.fields.get("before", 0) + done
-        self.bar.update(self.task, total=(task.total or 0) + count, completed=task.completed + done, before=before)
-        self.renewed = True
+        self.pace.more(count - done)
+        self.bar.update(self.task, total=(task.total or 0) + count, completed=task.completed + done)
 
-    def working_on(self, what: str) -> None:
+    def working_on(self, what: str, kind: str = TRIALS, share: Share | None = None) -> None:
         """Show which trial is being measured."""
-        room = max(self.console.width - _BAR_WIDTH, 10)
-        self.bar.update(self.task, description=what if len(what) <= room else f"{what[: room - 1]}…")
+        self.pace.working_on(what, kind, share)
 
-    def done(self, what: str, error: str | None) -> None:
+    def done(self, what: str, error: str | None, kind: str = TRIALS) -> None:
         """Move on; failures stay on the screen."""
         if error is not None:
             self.console.print(_failed(what, error), markup=False, highlight=False, emoji=False, style="red")
+        self.pace.done(what, kind)
         self.bar.advance(self.task)
-        if self.renewed:
-            task = self.bar.tasks[self.task]
-            self.bar.update(self.task, before=task.completed, paced=task.elapsed or 0.0)
-            self.renewed = False
 
     def end(self) -> None:
         """Take the bar away."""
@@ -160,16 +188,40 @@ class Bar:
 
 
 class _TimeLeft(ProgressColumn):
-    """The time gone and, after the first trial, what the rest will take at the pace since ``paced``."""
+    """The time gone, and what the rest will take as soon as that is known."""
+
+    def __init__(self, pace: Pace) -> None:
+        self.pace = pace
+        super().__init__(table_column=Column(no_wrap=True))
 
     def render(self, task: Task) -> Text:
         """Draw both."""
-        gone = task.elapsed or 0.0
-        done = task.completed - task.fields.get("before", 0)
-        if done <= 0 or task.total is None:
-            return Text(f"{clock(gone)} gone")
-        left = (gone - task.fields.get("paced", 0.0)) / done * (task.total - task.completed)
-        return Text(f"{clock(gone)} gone, {clock(left)} left")
+        gone, left = f"{clock(self.pace.gone)} gone", self.pace.left
+        return Text(gone if left is None else f"{gone}, {'' if left.whole else '≥ '}{clock(left.seconds)} left")
+
+
+class _Doing(ProgressColumn):
+    """What was begun last, and how far it is where that can be told."""
+
+    def __init__(self, pace: Pace, console: Console) -> None:
+        self.pace, self.console = pace, console
+        super().__init__(table_column=Column(no_wrap=True))
+
+    def render(self, task: Task) -> Text:
+        """Draw it, in the room that there is."""
+        running = self.pace.running
+        what = _of(running[-1]) if running else ""
+        room = max(self.console.width - _BAR_WIDTH, 10)
+        return Text(what if len(what) <= room else f"{what[: room - 1]}…")
+
+
+def _kinds(count: int, networks: int) -> dict[str, int]:
+    return {TRIALS: count - networks, NETWORKS: networks}
+
+
+def _of(task: Running) -> str:
+    share = task.share
+    return task.what if share is None else f"{share:.0%} of {task.what}"
 
 
 def shown(noun: str = "trial", plural: str | None = None) -> Progress:

@@ -8,6 +8,7 @@ as these are trained.
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import final
 
 import pandas as pd
@@ -17,6 +18,7 @@ from suture.errors import DataError, RunnerError, SutureError
 from suture.network import Network
 from suture.records import Described, Record, described
 from suture.runners.base import Base, Later, Outcome, Task
+from suture.runners.pace import Share
 from suture.runners.progress import Progress
 from suture.runners.tasks import Measuring
 from suture.store import NETWORKS, TABLE, TRIALS, Store
@@ -71,7 +73,8 @@ class Work:
         self._add_plan(list(plan), extend)
         left = len(self.ready) + len(self.held)
         total = len({trial.key for trial in self._described()} | self.bases.keys())
-        shown.begin(total, total - left)
+        waiting = sum(task.kind == NETWORKS for task in self.ready) + len(self.held)
+        shown.begin(total, total - left, waiting)
         self.begun = True
 
     def _add_plan(self, plan: list[Trial | Later | Base], extend: bool) -> None:
@@ -136,7 +139,7 @@ class Work:
                 self._give_back(task)
             else:
                 self.running += 1
-                self.shown.working_on(task.where)
+                self.shown.working_on(task.where, task.kind, self._share(task))
                 return task
         return None
 
@@ -157,8 +160,11 @@ class Work:
         """Take over what another process has finished since we looked."""
         if not self._stored(task):
             return False
-        self.shown.done(task.where, self.records.get(task.key, {}).get("error"))
+        self.shown.done(task.where, self.records.get(task.key, {}).get("error"), task.kind)
         return True
+
+    def _share(self, task: Task) -> Share | None:
+        return partial(task.share, self.store.activations) if self.store is not None else None
 
     def _give_back(self, task: Task) -> None:
         if self.claims is not None:
@@ -175,7 +181,7 @@ class Work:
                 task.tidy(self.store.activations)
         self._know(task, outcome.record, outcome.tensors)
         self._give_back(task)
-        self.shown.done(task.where, outcome.record.get("error"))
+        self.shown.done(task.where, outcome.record.get("error"), task.kind)
 
     def _know(self, task: Task, record: Record, tensors: bytes | None = None) -> None:
         if task.kind == TRIALS:

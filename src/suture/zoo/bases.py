@@ -38,7 +38,7 @@ from suture.zoo.artefacts import Weights
 from suture.zoo.building import Built, resolve
 from suture.zoo.cards import scored
 from suture.zoo.sources import Source, parse_source
-from suture.zoo.training import Checkpoints, Parts, Recipe, Training
+from suture.zoo.training import Checkpoints, Parts, Recipe, Training, newest_step
 
 VERSION = 2  #: of the training code; a change that may change weights changes it, and with it every key
 
@@ -149,6 +149,13 @@ class BaseModel(Base):
 
     def _progress(self, scratch: Path) -> Path:
         return scratch / "training" / self.sequence
+
+    def share(self, scratch: Path) -> float | None:
+        """How much of the training, which may end earlier, is in its newest checkpoint."""
+        per_epoch, last = self.recipe.per_epoch(len(self.samples)), self.recipe.total(len(self.samples))
+        last = last if self.until is None else min(last, self.until * per_epoch)
+        step = newest_step(self._progress(scratch), last)
+        return None if step is None else step / last
 
     def tidy(self, scratch: Path) -> None:
         """Remove the checkpoints; those of an earlier epoch stay, since others may go on from there."""

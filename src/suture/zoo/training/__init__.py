@@ -6,7 +6,7 @@ from suture.zoo.training.objectives import CrossEntropy, Objective, SimCLR
 from suture.zoo.training.parts import Parts
 from suture.zoo.training.penalties import L1, L2, Penalty, Prune
 from suture.zoo.training.recipe import Recipe
-from suture.zoo.training.states import Checkpoints, Progress
+from suture.zoo.training.states import Checkpoints, Progress, newest_step
 from suture.zoo.training.stopping import Plateau
 
 __all__ = [
@@ -27,5 +27,6 @@ __all__ = [
     "SimCLRView",
     "Training",
     "Unchanged",
+    "newest_step",
     "train",
 ]

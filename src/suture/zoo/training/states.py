@@ -54,7 +54,7 @@ class Checkpoints:
         """The newest checkpoint of at most that step. Raises ``CheckpointError`` where one is another training's."""
         for path in sorted(self.folder.glob("step-*.safetensors"), reverse=True):
             self._check(path)
-            if int(path.stem.removeprefix("step-")) <= at_most:
+            if _step(path) <= at_most:
                 return path
         return None
 
@@ -98,6 +98,15 @@ class Checkpoints:
         self._last = None if header["kept"] else path
         found = header["progress"]
         return Progress(**(found | {"begun": tuple(found["begun"])}))
+
+
+def newest_step(folder: Path, at_most: int) -> int | None:
+    """The step of the newest checkpoint in a folder of at most that step, as its name says it."""
+    return max((step for path in folder.glob("step-*.safetensors") if (step := _step(path)) <= at_most), default=None)
+
+
+def _step(path: Path) -> int:
+    return int(path.stem.removeprefix("step-"))
 
 
 def _header(path: Path) -> dict[str, Any]:
