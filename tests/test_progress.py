@@ -107,12 +107,12 @@ def test_trainings_and_trials_each_have_their_own_pace(clock: Clock) -> None:
             clock.now += 12
             shown.done(SEAM, GOOD)
     assert stream.getvalue().splitlines() == [
-        "12 trials",
-        "1/12 trials, 60 min gone, at least 60 min left",
-        "2/12 trials, 2.0 h gone, at least 0 s left",
-        "6/25 trials, 2.0 h gone, about 4 min left",
-        "7/25 trials, 2.0 h gone, about 4 min left",
-        "8/25 trials, 2.0 h gone, about 3 min left",
+        "12 networks and trials",
+        "1/12 networks and trials, 60 min gone, at least 60 min left",
+        "2/12 networks and trials, 2.0 h gone",
+        "6/25 networks and trials, 2.0 h gone, about 4 min left",
+        "7/25 networks and trials, 2.0 h gone, about 4 min left",
+        "8/25 networks and trials, 2.0 h gone, about 3 min left",
     ]
     assert _time_left(bar) == "2.0 h gone, 3 min left"
     lines.end()
@@ -127,7 +127,7 @@ def test_what_is_left_of_a_training_is_told_by_how_far_it_is_and_a_line_says_so_
     clock: Clock,
 ) -> None:
     stream, far = io.StringIO(), [None, 0.25]
-    lines, bar = Lines(stream, noun="network or trial", plural="networks and trials"), Bar(Console(file=io.StringIO()))
+    lines, bar = Lines(stream), Bar(Console(file=io.StringIO()))
     for shown in (lines, bar):
         shown.begin(2 + 8, 0, networks=2)
         shown.working_on("training A", "networks", lambda: far[0])

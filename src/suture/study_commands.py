@@ -64,10 +64,10 @@ def _run_one(
 ) -> tuple[int, Any]:
     """Run one study, and say what it gave; the exit code, and its record."""
     from suture.runners import Interrupted
-    from suture.runners.progress import shown
+    from suture.runners.progress import BOTH, shown
     from suture.studies import run_study
 
-    progress = shown("network or trial", "networks and trials")
+    progress = shown(*BOTH)
     try:
         result = run_study(study, scale, store, progress=progress, told=say, **options)
     except RunnerError as error:

@@ -103,11 +103,11 @@ class Pace:
         known = {kind: mean for kind, mean in means.items() if mean is not None}
         worked = sum(self._took.values()) + sum(task.gone for task in self.running)
         worked += sum(count * known.get(kind, 0.0) for kind, count in self._elsewhere.items())
-        if not known or not worked:
-            return None
-        at_once = worked / max(self.gone, 1e-9)
         rest = sum(self._rest(kind, mean) for kind, mean in known.items())
-        return Left(rest / at_once, all(kind in known for kind, count in self._to_do.items() if count > 0))
+        whole = all(kind in known for kind, count in self._to_do.items() if count > 0)
+        if not worked or not (rest or whole):
+            return None
+        return Left(rest * self.gone / worked, whole)
 
     def _of(self, kind: str) -> Iterator[Running]:
         return (task for task in self.running if task.kind == kind)

@@ -15,6 +15,7 @@ from suture.runners.pace import Pace, Running, Share
 from suture.store import NETWORKS, TRIALS
 
 _DONE = {"trial": "measured", "network": "trained"}
+BOTH = ("network or trial", "networks and trials")  #: what a run counts that trains networks too
 _BAR_WIDTH = 50  #: columns: the bar, the count and the times, at most
 
 
@@ -63,7 +64,7 @@ class Lines:
     """Plain lines, for pipes and files: one at most every ``every`` seconds, and one for each failure.
 
     Where nothing ends for ``quiet`` seconds, a line says how far it is all the same, and how far the trainings are.
-    They count what ``noun`` says, of which several are ``plural``.
+    They count what ``noun`` says, of which several are ``plural``; trials, and networks where some are to be trained.
     """
 
     def __init__(
@@ -85,6 +86,8 @@ class Lines:
     def begin(self, total: int, done: int, networks: int = 0) -> None:
         """Say how many there are."""
         self.total, self.finished = total, done
+        if networks and self.noun == "trial":
+            self.noun, self.plural = BOTH
         self.pace.begin(_kinds(total - done, networks))
         before = f", {done} {_DONE.get(self.noun, 'done')} before" if done else ""
         self._say(self._count(total) + before)
