@@ -238,6 +238,7 @@ WRONG = [
     ("matrix", "missing SENDER, --data; see suture matrix --help"),
     (f"matrix {A} {B}", "missing --data; see suture matrix --help"),
     (f"matrix {A} {B} --data digits --seeds 0", "--seeds 0: give at least 1"),
+    (f"matrix {A} {B} --data digits --controls none,itself", "'none' stands alone"),
     (f"matrix {A} {B} --data digits --controls nil", "no control 'nil'; valid controls: all, none, itself"),
     (f"matrix {A} {B} --data digits --out a.safetensors", "cannot write to a.safetensors: .*, or name another folder"),
     (

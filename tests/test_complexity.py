@@ -635,6 +635,7 @@ def test_a_network_and_a_module_are_measured_as_they_are():
 
 REFUSED = {
     "a rank without a stitch": (lambda: NumericalRank()(convnets()[0], few()), DataError, "taken after a stitch"),
+    "a name": (lambda: complexity(convnets()[0], few(), "flops"), DataError, "by='flops' is a str; give measures of"),
     "twice": (lambda: complexity(convnets()[0], few(), [Flops(), Flops()]), DataError, "asked for twice"),
     "nothing": (lambda: complexity(convnets()[0], few(), []), DataError, "no measure is asked for"),
     "epsilon": (lambda: MeanSharpness(0), DataError, r"MeanSharpness\(epsilon=0\): epsilon must be above 0"),

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from problems import planted, real
 from suture import Samples, recipes
 from suture.errors import FitError
-from suture.fits import Descending, Fit, LeastSquares, Problem, Random, TaskLoss, problem
+from suture.fits import Descending, Fast, Fit, LeastSquares, Problem, Random, TaskLoss, problem
 from suture.identities import identity
 from suture.recipes import (
     RECIPES,
@@ -287,6 +287,20 @@ def test_an_epoch_sees_every_sample_once():
     p, stitch, _ = planted(n=600)
     report = for_epochs(replace(recipes.smith2024, batch=60), 2, len(p.fit.labels)).fit(p, stitch)
     assert [point.step for point in report.curve] == [0, 5, 10]
+
+
+@pytest.mark.parametrize("rate", [0, -1e-3, float("nan"), float("inf")])
+@pytest.mark.parametrize("optimiser", [Adam, AdamW, SGD])
+def test_rates_that_are_no_positive_numbers_are_refused(optimiser, rate):
+    with pytest.raises(FitError, match=rf"{optimiser.__name__}\(lr={rate}\): the learning rate must be above 0"):
+        optimiser(lr=rate)
+
+
+@pytest.mark.parametrize("settings", [{"steps": 1.5}, {"batch": 1.5}], ids=str)
+@pytest.mark.parametrize("fit", [TaskLoss, Fast])
+def test_numbers_of_steps_and_samples_are_whole(fit, settings):
+    with pytest.raises(FitError, match=rf"{fit.__name__}: {next(iter(settings))}=1.5 is no whole number"):
+        fit(**settings)
 
 
 @pytest.mark.parametrize(("epochs", "samples"), [(0, 10), (1, 0), (-1, 10)])

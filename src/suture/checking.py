@@ -23,12 +23,12 @@ def check_kind(
     raise error(f"{name}={_short(value)} is a {type(value).__name__}; give {remedy}")
 
 
-def whole_number(name: str, value: Any) -> int:
-    """A whole number as an ``int``, one of NumPy's too. Raises ``DataError`` for anything else."""
+def whole_number(name: str, value: Any, error: type[SutureError] = DataError) -> int:
+    """A whole number as an ``int``, one of NumPy's too. Raises ``error`` for anything else."""
     try:
         return operator.index(value)
     except TypeError:
-        raise DataError(f"{name}={_short(value)} is no whole number; give one, such as 0") from None
+        raise error(f"{name}={_short(value)} is no whole number; give one, such as 1") from None
 
 
 def _short(value: object) -> str:

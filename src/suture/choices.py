@@ -134,6 +134,8 @@ def controls_named(text: str) -> tuple[Control, ...]:
         return ()
     names = [name.strip().replace("_", "-").replace(" ", "-") for name in text.split(",")]
     names = [each for name in names for each in (by_name if name == "all" else [name])]
+    if "none" in names:
+        raise SutureError(f"--controls {text}: 'none' stands alone; leave it out, or give nothing else")
     for name in names:
         if name not in every:
             near = _near(name, every)

@@ -11,11 +11,17 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from suture.errors import FitError
+
 
 class Optimiser(ABC):
-    """Settings of an optimiser."""
+    """Settings of an optimiser. Raises ``FitError`` where the rate is no positive number."""
 
     lr: float
+
+    def __post_init__(self) -> None:
+        if not 0 < self.lr < math.inf:
+            raise FitError(f"{type(self).__name__}(lr={self.lr}): the learning rate must be above 0, and finite")
 
     @abstractmethod
     def over(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:

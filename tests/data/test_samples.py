@@ -300,6 +300,20 @@ def test_roles_of_different_shape_or_classes_are_refused() -> None:
         Data.split("x", train, replace(test, classes=(*CLASSES, "deer")))
 
 
+@pytest.mark.parametrize(("roles", "named"), [("aab", "fit and to validation"), ("baa", "validation and to score")])
+def test_the_same_images_in_two_roles_are_refused(roles: str, named: str) -> None:
+    sets = {"a": make(60), "b": make(60, seed=1)}
+    with pytest.raises(DataError, match=f"'x' has the same images to {named}; nothing may be fitted"):
+        Data("x", *(sets[role] for role in roles))
+    with pytest.raises(DataError, match="to fit and to score"):
+        Data("x", sets["a"], sets["b"], replace(sets["a"], name="under another name"))
+
+
+def test_limited_takes_whole_numbers() -> None:
+    with pytest.raises(DataError, match=r"10\.5 is no whole number"):
+        Data.split("x", make(100), make(50, seed=1), 0.2).limited(fit=10.5)  # type: ignore[arg-type]
+
+
 def test_limited_keeps_the_first_samples_and_says_so() -> None:
     data = Data.split("x", make(100), make(50, seed=1), 0.2)
     limited = data.limited(fit=40, score=10)

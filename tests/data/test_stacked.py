@@ -24,7 +24,7 @@ def make(name: str, labels: list[int], channels: int, side: int, classes: int = 
     images = torch.randint(1, 256, (len(labels), channels, side, side), generator=source, dtype=torch.uint8)
     images[:, :, 0, 0] = torch.arange(len(labels))[:, None]
     names = tuple(f"{name}{i}" for i in range(classes))
-    return Data(name, *(Samples(f"{name}/{role}", images, torch.tensor(labels), names) for role in ROLES))
+    return Data(name, *(Samples(f"{name}/{role}", images.clone(), torch.tensor(labels), names) for role in ROLES))
 
 
 LABELS = st.lists(st.integers(0, 2), min_size=8, max_size=40)

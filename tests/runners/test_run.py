@@ -179,6 +179,14 @@ def test_what_else_is_in_the_store_stays(tmp_path):
 # --- what is told -----------------------------------------------------------------------------------------------------
 
 
+def test_what_is_planned_twice_stands_once(tmp_path):
+    trials = plan(controls=())
+    table = run([*trials, *trials], store=tmp_path)
+    assert len(table) == len(Store(tmp_path).table()) == len(run(trials))
+    other = [replace(trial, study="another") for trial in trials]
+    assert len(run([*trials, *other])) == 2 * len(table), "under another name it is another row"
+
+
 def test_progress_is_told_in_order():
     progress = Telling()
     trials = with_a_broken_one()

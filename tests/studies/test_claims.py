@@ -106,6 +106,7 @@ def test_the_worst_claim_counts() -> None:
     assert told("undecided", "not reproduced", "reproduced") == "not reproduced"
     assert told("reported", "reported") == "reported"
     assert told("reproduced", "not measured") == "not measured"
+    assert told("undecided", "not measured") == "undecided"
     assert told() == "not measured"
 
 

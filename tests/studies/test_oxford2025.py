@@ -127,6 +127,14 @@ def test_a_share_of_nothing_is_none() -> None:
     assert Share(Mean("stitched"), Mean("receiver_score")).of(tables)[0] == 0
 
 
+def test_a_share_of_what_was_not_measured_is_missing() -> None:
+    table = pd.concat(
+        trials([0.3] * 5, receiver_score=0.6).assign(network_seed=seed, receiver=name) for seed, name in enumerate("AB")
+    )
+    shares = Share(Mean("stitched"), Mean("receiver_score", Where(receiver="A"))).of({TRIALS: table})
+    assert shares.notna().tolist() == [True, False]
+
+
 # --- claims -----------------------------------------------------------------------------------------------------------
 
 MLP = ("mlp", "mlp cars as cats")

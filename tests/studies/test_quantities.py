@@ -15,6 +15,7 @@ from suture.studies.claims import Claim
 from suture.studies.quantities import (
     TRIALS,
     Difference,
+    Figure,
     Greatest,
     Mean,
     Quantity,
@@ -25,6 +26,7 @@ from suture.studies.quantities import (
     Where,
     Worst,
     cells,
+    of_correlation,
     over_seeds,
 )
 
@@ -68,6 +70,28 @@ def of(quantity: Quantity, *tables: pd.DataFrame) -> dict[int, float]:
     """The numbers by seed."""
     found = quantity.of({"trials": pd.concat(tables or [trials()], ignore_index=True)})
     return {int(seed): pytest.approx(value) for seed, value in found.items()}  # type: ignore[call-overload]
+
+
+def test_a_correlation_ends_at_1_and_at_minus_1() -> None:
+    for cut, ends in (((0.7, 1.1), (0.7, 1.0)), ((-1.2, -0.6), (-1.0, -0.6)), ((-0.5, 0.7), (-0.5, 0.7))):
+        figure = of_correlation(Figure(sum(cut) / 2, *cut, 3))
+        assert (figure.low, figure.high) == ends
+
+
+def test_the_mean_over_stitch_seeds_is_taken_and_not_their_median() -> None:
+    table = pd.concat([trials({0: (penalty,) * 3}, seed=seed) for seed, penalty in enumerate((0.0, 0.0, 9.0))])
+    assert of(Mean("penalty"), table) == {0: 3.0}
+
+
+def test_what_lacks_a_seed_is_not_the_greatest_there() -> None:
+    table = trials()
+    table.loc[table["network_seed"] == 2, "receiver"] = "another"
+    assert set(of(Greatest((Mean("penalty"), Mean("penalty", Where(receiver="B")))), table)) == {0, 1}
+
+
+def test_a_divisor_may_be_below_0() -> None:
+    table = trials({0: (-2.0,) * 3}, representation_error=4.0)
+    assert of(Ratio(Mean("representation_error"), Mean("penalty")), table) == {0: -2.0}
 
 
 # One number a seed

@@ -9,6 +9,7 @@ from math import nan
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 from test_hernandez2022 import networks
 
 from suture.data.variants import ColourOnly, Correlated
@@ -233,6 +234,23 @@ def test_groups_without_a_spread_decide_nothing() -> None:
         assert not quantity.figure(flat).decides
     assert Standardised(FIRST, SECOND).figure(groups([4.0] * 5, [4.0] * 5)).value == 0
     assert not Standardised(FIRST, SECOND).figure(groups([4.0, 5.0], [4.0, 6.0])).decides
+
+
+def test_intervals_of_spreads_and_differences_are_those_of_f_and_noncentral_t() -> None:
+    """Groups of unlike sizes and spreads; what was not measured does not count."""
+    a, b = [1.0, 2.0, 6.0], [1.0, 1.5, 2.0, 4.0, 3.0]
+    ratio = SpreadRatio(FIRST, SECOND).figure(groups([*a, nan], [nan, *b]))
+    value = np.std(a, ddof=1) / np.std(b, ddof=1)
+    assert (ratio.value, ratio.seeds) == (pytest.approx(value), 3)
+    assert ratio.low == pytest.approx(value / np.sqrt(stats.f.ppf(0.975, 2, 4)))
+    assert ratio.high == pytest.approx(value / np.sqrt(stats.f.ppf(0.025, 2, 4)))
+    assert not SpreadRatio(FIRST, SECOND).figure(groups(a[:2], b)).decides
+    apart = Standardised(FIRST, SECOND).figure(groups([nan, *a], [*b, nan]))
+    pooled = np.sqrt((2 * np.var(a, ddof=1) + 4 * np.var(b, ddof=1)) / 6)
+    assert (apart.value, apart.seeds) == (pytest.approx(abs(np.mean(a) - np.mean(b)) / pooled), 3)
+    root = np.sqrt(3 * 5 / 8)
+    for end, share in ((apart.low, 0.975), (apart.high, 0.025)):
+        assert stats.nct.cdf(apart.value * root, 6, end * root) == pytest.approx(share, rel=1e-6)
 
 
 def test_a_small_difference_may_be_either_way_and_its_interval_says_so() -> None:

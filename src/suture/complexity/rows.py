@@ -6,6 +6,7 @@ import pandas as pd
 import torch
 from torch import nn
 
+from suture.checking import check_kind
 from suture.complexity.base import Complexity, Subject
 from suture.complexity.curvature import HessianTrace, TopEigenvalue
 from suture.complexity.landscape import GradientNorm, MeanSharpness, WorstSharpness
@@ -48,7 +49,7 @@ COLUMNS = {
 def complexity(
     network: nn.Module | Network,
     samples: Samples,
-    by: Sequence[Complexity] | None = None,
+    by: Complexity | Sequence[Complexity] | None = None,
     labels: Mapping[str, object] | None = None,
 ) -> pd.DataFrame:
     """Measure the complexity of a network on samples: a tidy table, a row for each measure of ``by``, in order.
@@ -60,7 +61,10 @@ def complexity(
     twice; and as ``Complexity`` does.
     """
     stitched = isinstance(network, Stitched)
+    by = (by,) if isinstance(by, Complexity | str) else by
     by = tuple(by) if by is not None else LANDSCAPE + SIZE + (RANKS if stitched else ())
+    for measure in by:
+        check_kind("by", measure, Complexity, "measures of suture.complexity, such as [Parameters(), GzipSize()]")
     twice = next((measure for i, measure in enumerate(by) if measure in by[:i]), None)
     if twice is not None or not by:
         raise DataError(f"{twice} is asked for twice" if by else "no measure is asked for; give one, or leave out by=")

@@ -15,11 +15,13 @@ enter. A tensor changed in place after its fingerprint was taken is no longer wh
 import hashlib
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import combinations
 
 import torch
 from torch import Tensor
 
-from suture.data.checks import check_apart, check_images, check_labels, check_pairing
+from suture.checking import whole_number
+from suture.data.checks import FEW, check_apart, check_images, check_labels, check_pairing
 from suture.errors import DataError
 from suture.preprocess import are_token_ids, sizes, things
 from suture.seeds import digest, generator
@@ -129,7 +131,8 @@ class Data:
     """A data set in its three roles, of one image shape (C, H, W), or length of sequences, and the same classes.
 
     Samples to fit and to validate on lie in random order, as ``load_data`` and ``split`` bring them: where a few will
-    do, the first are taken for a draw of all. Raises ``DataError`` when the roles differ in shape or classes.
+    do, the first are taken for a draw of all. Raises ``DataError`` when the roles differ in shape or classes, or two
+    of them have one tensor of images.
     """
 
     name: str
@@ -140,6 +143,8 @@ class Data:
     def __post_init__(self) -> None:
         for samples in (self.validation, self.score):
             self._check_like_fit(samples)
+        for one, other in combinations(("fit", "validation", "score"), 2):
+            self._check_apart(one, other)
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{len(getattr(self, role)):,} {role}" for role in ("fit", "validation", "score"))
@@ -207,6 +212,15 @@ class Data:
             score=_first(self.score, score),
         )
 
+    def _check_apart(self, one: str, other: str) -> None:
+        """Refuse one set of images in two roles, unless there are few, which are for trying a program."""
+        images = getattr(self, one).images
+        if images is getattr(self, other).images and len(images) >= FEW:
+            raise DataError(
+                f"{self.name!r} has the same images to {one} and to {other}; nothing may be fitted, or chosen, on what "
+                "it is scored on: give each role images of its own (Data.split cuts validation from training images)"
+            )
+
     def _check_like_fit(self, samples: Samples) -> None:
         expected, got = tuple(self.fit.images.shape[1:]), tuple(samples.images.shape[1:])
         if are_token_ids(samples.images) != are_token_ids(self.example):
@@ -248,7 +262,7 @@ def numbered_classes(*labels: Tensor) -> tuple[str, ...]:
 def _first(samples: Samples, count: int | None) -> Samples:
     if count is None or count == len(samples):
         return samples
-    if not 2 <= count < len(samples):
+    if not 2 <= whole_number("fit and score", count) < len(samples):
         raise DataError(f"cannot limit {samples.name!r} to {count}; valid: 2 to {len(samples)}, all it has")
     return samples.take(torch.arange(count), f"{samples.name}[:{count}]")
 

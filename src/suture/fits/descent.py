@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
+from suture.checking import whole_number
 from suture.errors import FitError
 from suture.fits.least_squares import LeastSquares
 from suture.fits.problem import CurvePoint, Fit, FitReport, Problem, Side
@@ -68,7 +69,7 @@ class Descending(Fit):
     def __post_init__(self) -> None:
         for name in ("steps", "batch", "check", "patience"):
             value = getattr(self, name)
-            if value is not None and value < 1:
+            if value is not None and whole_number(f"{type(self).__name__}: {name}", value, FitError) < 1:
                 raise FitError(f"{type(self).__name__}({name}={value}): {name} must be at least 1")
         if self.retries < 0:
             raise FitError(f"{type(self).__name__}(retries={self.retries}): retries must be at least 0")

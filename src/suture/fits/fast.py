@@ -23,6 +23,7 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
+from suture.checking import whole_number
 from suture.errors import FitError
 from suture.fits import convex
 from suture.fits.coordinates import PROBED, Coordinates
@@ -66,6 +67,8 @@ class Fast(Fit):
     batch: int = 32
 
     def __post_init__(self) -> None:
+        for name in ("steps", "batch"):
+            whole_number(f"Fast: {name}", getattr(self, name), FitError)
         if self.steps < 0 or self.batch < 1:
             raise FitError(f"{self}: steps must be at least 0, and batch at least 1")
 

@@ -47,6 +47,8 @@ Every claim is one quantity with one threshold, and a program decides it.
 - **Reproduced**: the whole interval lies on the claimed side of the threshold. **Not reproduced**: the whole of it lies
   on the other side. **Undecided**: it straddles the threshold, or there are too few pairs.
 - **"At every cut"** is a statement about the worst cut: the worst cut of each pair is what enters the interval.
+  Noise makes a worst cut worse, so this is strict with *reproduced*, and *not reproduced* is safe only far from the
+  threshold.
 - **"No worse than", "at least the baseline" and "= 1.0"** have a margin of {MARGIN} percentage points in the claim's
   favour.
 - **†** marks a threshold that is ours, since the paper gives no exact one.

@@ -41,7 +41,8 @@ def run(
     extend: bool = False,
     command: str | None = None,
 ) -> pd.DataFrame:
-    """Measure the trials of a plan; the table, one row per trial and score, in the plan's order.
+    """Measure the trials of a plan; the table, one row per trial and score, in the plan's order, however often it is
+    planned.
 
     A plan may also have base models, which are trained and give no row, and trials for ``Later``, when theirs are
     trained. With ``store``, a folder, everything measured is kept there as soon as it is there, and what is there

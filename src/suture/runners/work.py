@@ -247,8 +247,9 @@ class Work:
     # --- the end ------------------------------------------------------------------------------------------------------
 
     def table(self) -> pd.DataFrame:
-        """The rows of all that is known."""
-        return table_of((trial, self.records[trial.key]) for trial in self._described() if trial.key in self.records)
+        """The rows of all that is known; what was planned twice, under the same names, stands once."""
+        once = {(trial.key, *trial.labels.values()): trial for trial in self._described() if trial.key in self.records}
+        return table_of((trial, self.records[trial.key]) for trial in once.values())
 
     def end(self) -> None:
         """Give back what is claimed, and write the table."""

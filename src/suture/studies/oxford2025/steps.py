@@ -48,7 +48,7 @@ class Share(Quantity):
     def of(self, tables: Tables) -> "pd.Series[float]":
         """The shares, by seed."""
         part, whole = self.first.of(tables), self.second.of(tables)
-        return (part / whole).where(whole != 0, 0.0)
+        return (part / whole).mask(whole.reindex(part.index) == 0, 0.0)
 
 
 @final
