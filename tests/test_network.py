@@ -185,6 +185,14 @@ def test_what_cannot_be_copied_is_refused():
         network(model)
 
 
+def test_a_compiled_model_is_refused_and_not_compiled_first():
+    compiled = torch.compile(small())
+    with pytest.raises(NetworkError, match=r"net is compiled and cannot be cut; give the model .* \(_orig_mod\)"):
+        network(compiled, name="net")
+    with pytest.raises(NetworkError, match="module '0' in net is compiled"):
+        network(nn.Sequential(compiled), name="net")
+
+
 def test_what_has_no_weights_yet_and_what_has_no_code_is_refused():
     lazy = nn.Sequential(nn.Flatten(), nn.LazyLinear(5))
     with pytest.raises(NetworkError, match=r"module '1' in net has no shape yet: run the model once on a batch"):

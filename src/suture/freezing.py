@@ -53,6 +53,8 @@ def _check_whole(model: nn.Module, name: str) -> None:
         whose = f"module '{path}' in {name}" if path else name
         if isinstance(module, torch.jit.ScriptModule):
             raise NetworkError(f"{whose} is TorchScript, which cannot be cut; give the model that it was made of")
+        if type(module).__name__ == "OptimizedModule":  # torch.compile's, whose class is private
+            raise NetworkError(f"{whose} is compiled and cannot be cut; give the model that it was made of (_orig_mod)")
         if any(map(is_lazy, (*module.parameters(recurse=False), *module.buffers(recurse=False)))):
             raise NetworkError(f"{whose} has no shape yet: run the model once on a batch before it is made a network")
 
