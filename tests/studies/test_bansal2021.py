@@ -79,6 +79,26 @@ def test_the_best_cut_is_chosen_by_the_other_pairs_alone():
         AtBest("penalty", Where(sender="A")).of(table(("A", [(90, 80, 80)])))
 
 
+def test_a_cut_that_one_condition_lacks_does_not_count():
+    lacks = table(("A", [(90, 80, 70)]), ("P", [(90, 75, 10)]), ("Q", [(90, 80, float("nan"))]))
+    assert Moves(read("A", "P", "Q")).of(lacks).tolist() == pytest.approx([5])
+    assert Jointly(read("A", "P", "Q")).of(lacks).tolist() == pytest.approx([90])
+
+
+def test_several_sender_cuts_of_one_receiver_cut_are_averaged():
+    two = pd.concat([TABLE["trials"], TABLE["trials"].assign(sender_cut="another", stitched=0.2)])
+    assert Gap(read("A", "P"), largest=True).of({"trials": two}).tolist() == pytest.approx([20, 20])
+
+
+def test_agreement_with_what_never_moves_is_none_and_ends_at_minus_1():
+    flat = table(("A", [(90, 80, 70)]), ("P", [(50, 50, 50)]))
+    assert Agreement(read("A", "P")).of(flat).tolist() == Agreement(read("P", "A")).of(flat).tolist() == [0]
+    figure = Agreement(read("A", "P")).figure(
+        table(("A", [(90, 80, 70)] * 3), ("P", [(50, 60, 70), (50, 60, 70), (60, 50, 40)]))
+    )
+    assert (figure.low, figure.high) == (-1, 1)
+
+
 def test_conditions_without_a_cut_in_common_are_refused():
     moved = TABLE["trials"].copy()
     moved.loc[moved["sender"] == "P", "receiver_cut"] += "'"

@@ -219,6 +219,25 @@ def test_pairs_that_have_no_network_in_common_have_no_interval_over_networks() -
     assert ByDepth("difference").figure({"trials": pd.concat(circle)}).decides
 
 
+@pytest.mark.parametrize(("senders", "receivers"), [(2, 3), (3, 2)])
+def test_two_networks_in_a_role_are_too_few_for_an_interval(senders: int, receivers: int) -> None:
+    pairs = [
+        matrix(i, triangle(0.8 + i / 100, 0.5), sender=f"s{i % senders}", receiver=f"r{i // senders}")
+        for i in range(senders * receivers)
+    ]
+    assert not Crossed(ByDepth("difference")).figure({"trials": pd.concat(pairs)}).decides
+
+
+def test_the_roles_of_unlike_numbers_each_have_their_own_freedom() -> None:
+    """Three senders that differ and four receivers that do not: the interval is the senders' own, of two degrees."""
+    sends = [0.0, 3.0, 9.0]
+    pairs = [
+        matrix(i, triangle(0.5 + sends[i % 3] / 100, 0.4), sender=f"s{i % 3}", receiver=f"r{i // 3}") for i in range(12)
+    ]
+    figure = Crossed(ByDepth("difference")).figure({"trials": pd.concat(pairs)})
+    assert figure.high - figure.value == pytest.approx(4.303 * math.sqrt(np.var(sends, ddof=1) / 3), rel=0.001)
+
+
 def test_two_directions_of_one_shape_are_one_unit() -> None:
     rows = [
         matrix(i, triangle(0.5 + i / 100, 0.4), sender=f"s{i // 2}", receiver=f"another s{i // 2}") for i in range(6)

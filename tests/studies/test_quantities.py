@@ -78,6 +78,14 @@ def test_a_correlation_ends_at_1_and_at_minus_1() -> None:
         assert (figure.low, figure.high) == ends
 
 
+def test_a_range_of_depths_has_its_ends_however_these_were_reckoned() -> None:
+    table = trials({0: (1.0, 2.0, 6.0)})
+    table["receiver_depth"] = [0.1 + 0.2, 0.5, 1.0]
+    assert of(Mean("penalty", Where(receiver_depth=(0.0, 0.3))), table) == {0: 1.0}
+    table["receiver_depth"] = [0.3, 0.5, 1.0]
+    assert of(Mean("penalty", Where(receiver_depth=(0.1 + 0.2, 0.5))), table) == {0: 1.5}
+
+
 def test_the_mean_over_stitch_seeds_is_taken_and_not_their_median() -> None:
     table = pd.concat([trials({0: (penalty,) * 3}, seed=seed) for seed, penalty in enumerate((0.0, 0.0, 9.0))])
     assert of(Mean("penalty"), table) == {0: 3.0}
