@@ -52,7 +52,7 @@ class Told:
     def __init__(self) -> None:
         self.lines: list[object] = []
 
-    def begin(self, total: int, done: int) -> None:
+    def begin(self, total: int, done: int, networks: int = 0) -> None:
         self.lines.append(total)
 
     def more(self, count: int, done: int) -> None:

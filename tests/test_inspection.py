@@ -252,13 +252,13 @@ def test_a_damaged_table_is_harmless(folder: Path) -> None:
 class Told(Silent):
     """Counts what is measured."""
 
-    def begin(self, total, done):
+    def begin(self, total, done, networks=0):
         self.total, self.known = total, done
 
     def __init__(self) -> None:
         self.worked: list[str] = []
 
-    def working_on(self, what):
+    def working_on(self, what, kind="trials", share=None):
         self.worked.append(what)
 
 

@@ -289,10 +289,10 @@ def test_an_epoch_sees_every_sample_once():
     assert [point.step for point in report.curve] == [0, 5, 10]
 
 
-@pytest.mark.parametrize("rate", [0, -1e-3, float("nan"), float("inf")])
+@pytest.mark.parametrize("rate", [-1e-3, float("nan")])
 @pytest.mark.parametrize("optimiser", [Adam, AdamW, SGD])
-def test_rates_that_are_no_positive_numbers_are_refused(optimiser, rate):
-    with pytest.raises(FitError, match=rf"{optimiser.__name__}\(lr={rate}\): the learning rate must be above 0"):
+def test_rates_below_0_and_no_numbers_are_refused(optimiser, rate):
+    with pytest.raises(FitError, match=rf"{optimiser.__name__}\(lr={rate}\): the learning rate must be at least 0"):
         optimiser(lr=rate)
 
 

@@ -15,13 +15,13 @@ from suture.errors import FitError
 
 
 class Optimiser(ABC):
-    """Settings of an optimiser. Raises ``FitError`` where the rate is no positive number."""
+    """Settings of an optimiser. Raises ``FitError`` where the rate is below 0 or no number."""
 
     lr: float
 
     def __post_init__(self) -> None:
-        if not 0 < self.lr < math.inf:
-            raise FitError(f"{type(self).__name__}(lr={self.lr}): the learning rate must be above 0, and finite")
+        if not self.lr >= 0:
+            raise FitError(f"{type(self).__name__}(lr={self.lr}): the learning rate must be at least 0")
 
     @abstractmethod
     def over(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
