@@ -105,7 +105,7 @@ class Pace:
         worked += sum(count * known.get(kind, 0.0) for kind, count in self._elsewhere.items())
         rest = sum(self._rest(kind, mean) for kind, mean in known.items())
         whole = all(kind in known for kind, count in self._to_do.items() if count > 0)
-        if not worked or not (rest or whole):
+        if not worked or not rest:
             return None
         return Left(rest * self.gone / worked, whole)
 
