@@ -218,8 +218,8 @@ def test_they_train_as_a_plain_loop_trains_them():
     weights = [p for layer in tail for p in layer.parameters()]
     adam = torch.optim.Adam(weights, 1e-2)
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(derive_seed(base.fit_key, "stitch"))
-        drawn = batches(len(sent), 32, derive_seed(base.fit_key, "fit"))
+        torch.manual_seed(derive_seed(base.fit_description, "stitch"))
+        drawn = batches(len(sent), 32, derive_seed(base.fit_description, "fit"))
         for step in range(12):
             for layer in tail:
                 layer.train()
@@ -499,7 +499,7 @@ def test_keys_tell_what_is_trained():
         fine_tuned(base, fit=FEW),
         plugged(base),
     ]
-    assert len({kind.key for kind in kinds}) == len({kind.fit_key for kind in kinds}) == len(kinds)
+    assert len({kind.key for kind in kinds}) == len({kind.fit_description for kind in kinds}) == len(kinds)
     a = base.sender
     same = Network(a._model, example=few_digits().example, name="another name")
     assert retrained(replace(base, sender=same)).key == retrained(base).key

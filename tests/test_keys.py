@@ -13,6 +13,8 @@ import re
 import subprocess
 import sys
 import types
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
@@ -28,14 +30,21 @@ from torch import nn
 import suture
 from models import images, seeded, small
 from suture import ClusteredNoise, Network, Samples, Trial, measure
-from suture.fits import LeastSquares, MatchActivations, Random, TaskLoss
-from suture.identities import identity
+from suture.complexity import Complexity
+from suture.data.variants.base import Variant
+from suture.fits import Fit, LeastSquares, MatchActivations, Random, TaskLoss
+from suture.identities import identity, keyed_as, registered_name
+from suture.indices import Index
+from suture.optimisers import Optimiser, Schedule
 from suture.preprocess import Preprocess
 from suture.recipes import SGD, Adam, OneCycle
 from suture.runners.shipping import Packer, Unpacker
 from suture.scores import Accuracy, CrossEntropy, Score
 from suture.seeds import digest
-from suture.stitches import Conv, LowRank, Orthogonal
+from suture.stitches import Conv, LowRank, Orthogonal, Stitch
+from suture.zoo.training.augment import Augmentation
+from suture.zoo.training.objectives import Objective
+from suture.zoo.training.penalties import Penalty
 
 TESTS = Path(__file__).parent
 
@@ -205,10 +214,58 @@ def test_whatever_can_change_a_number_changes_the_key():
     assert same == []
 
 
-def test_another_version_of_the_measuring_code_changes_every_key(monkeypatch):
-    before = keys()
+def test_another_version_of_the_measuring_code_changes_every_key_and_no_seed(monkeypatch):
+    before, found = keys(), measure(trial(fit=TaskLoss(steps=3, start=Random())))
+    key = found.trial.key
     monkeypatch.setattr("suture.trial.VERSION", suture.trial.VERSION + 1)
     assert not set(before.values()) & {make().key for make in CHANGES.values()}
+    again = measure(trial(fit=TaskLoss(steps=3, start=Random())))
+    assert again.trial.key != key
+    assert identity(again.stitch) == identity(found.stitch)
+    assert again.scores == found.scores
+
+
+@contextmanager
+def moved_and_renamed(*kinds: type) -> Iterator[None]:
+    names = ("__module__", "__qualname__", "__name__")
+    before = [[getattr(kind, name) for name in names] for kind in kinds]
+    try:
+        for kind in kinds:
+            kind.__module__, kind.__name__ = "suture.elsewhere.deep", f"Another{kind.__name__}"
+            kind.__qualname__ = kind.__name__
+        yield
+    finally:
+        for kind, values in zip(kinds, before, strict=True):
+            for name, value in zip(names, values, strict=True):
+                setattr(kind, name, value)
+
+
+def test_a_class_that_moves_and_is_renamed_keeps_its_keys_and_seeds():
+    choices = {"stitch": Conv(3), "fit": TaskLoss(optimiser=SGD(), start=Random()), "scores": (Accuracy((1, 2)),)}
+    plain = Preprocess(std=(2.0,))
+    one = network(preprocess=plain)
+    before = trial(sender=one, **choices)
+    assert before.key, before.fit_description
+    with moved_and_renamed(Conv, TaskLoss, SGD, Random, Accuracy, Preprocess):
+        assert type(choices["stitch"]).__name__ == "AnotherConv"
+        after = trial(sender=network(preprocess=plain), **choices)
+        assert (after.key, after.fit_description) == (before.key, before.fit_description)
+
+
+def test_the_user_s_own_class_may_be_renamed_too():
+    assert scored(OWN).key == trial(scores=(defined(OWN.replace("class Own", "class Renamed"), "Renamed")(),)).key
+
+
+def test_whatever_counts_by_name_has_a_registered_one():
+    bases = [Fit, Stitch, Score, Index, Complexity, Optimiser, Schedule, Variant, Objective, Augmentation, Penalty]
+    for kind in bases:  # grows while it is walked through
+        assert registered_name(kind) or not kind.__module__.startswith("suture."), kind
+        bases += kind.__subclasses__()
+
+
+def test_two_classes_cannot_have_one_registered_name():
+    with pytest.raises(ValueError, match="cannot be called 'Conv' in keys, since suture"):
+        keyed_as("Conv")(Own)
 
 
 def test_keys_are_the_same_whatever_was_made_before():

@@ -10,6 +10,8 @@ from typing import Any, TypeGuard
 import torch
 from torch import Tensor, fx, nn
 
+from suture.identities import keyed_as
+
 
 def holds_encoder(model: nn.Module) -> bool:
     """Whether there is one in the model."""
@@ -39,6 +41,7 @@ def layer_by_layer(
     return src if encoder.norm is None else encoder.norm(src)
 
 
+@keyed_as("looks_back_only")
 def looks_back_only(mask: Tensor, is_causal: bool | None) -> bool:
     """Whether a mask (T, T) is the one that hides what comes later, as torch's encoder finds it out."""
     return torch.nn.modules.transformer._detect_is_causal_mask(mask, is_causal)

@@ -1,7 +1,8 @@
 """What a thing is, as a hash of its content: what it computes, and with what.
 
-A class or a function counts by its code, so that whoever changes a score of theirs asks for another measurement; what
-belongs to a library counts by its name.
+A class or a function of the user's counts by its code, so that whoever changes a score of theirs asks for another
+measurement. What belongs to a library counts by its name, and a class of Suture's by the name that it was registered
+under with ``keyed_as``, once and for ever: neither a move to another module nor a new class name changes a stored key.
 """
 
 import dis
@@ -10,8 +11,9 @@ import functools
 import hashlib
 import sys
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -51,8 +53,44 @@ _NO_NUMBER = {  # methods that decide no result; those of dataclasses are writte
     *("__repr__", "__str__", "__eq__", "__ne__", "__hash__", "__lt__", "__le__", "__gt__", "__ge__"),
     *("__setattr__", "__delattr__", "__replace__", "__getstate__", "__setstate__", "_abc_impl"),
 }
-_MOVED = {"suture.optimisers": "suture.recipes"}  # modules that moved keep their name in keys
+_NAME = "__keyed_as__"  # the attribute that holds the registered name; looked up without bases, which have their own
 _METHODS = types.FunctionType | staticmethod | classmethod | property  # type: ignore[type-arg]
+
+
+_Keyed = TypeVar("_Keyed", bound=Callable[..., Any])
+_TAKEN: dict[str, str] = {}  # registered name -> where it was registered
+
+
+def keyed_as(name: str) -> Callable[[_Keyed], _Keyed]:
+    """Register the name under which a class or a function of Suture's takes part in keys, from now on.
+
+    Whoever moves or renames the class leaves this name alone, or every stored result made with it is measured again.
+    Raises ``ValueError`` if another class has the name.
+    """
+
+    def register(thing: _Keyed) -> _Keyed:
+        place = f"{thing.__module__}.{thing.__qualname__}"
+        if _TAKEN.setdefault(name, place) != place:
+            raise ValueError(f"{place} cannot be called '{name}' in keys, since {_TAKEN[name]} is")
+        setattr(thing, _NAME, name)
+        return thing
+
+    return register
+
+
+def registered_name(thing: type | types.FunctionType) -> str | None:
+    """Return the name that a class or a function was registered under, if it was."""
+    found = vars(thing).get(_NAME)
+    return found if isinstance(found, str) else None
+
+
+def stable_name(thing: type | types.FunctionType) -> str:
+    """Return the name by which something that belongs to a library counts.
+
+    That is its registered name if it has one; else the module does not count for what is Suture's, since it may move.
+    """
+    where = "suture" if (thing.__module__ or "").partition(".")[0] == "suture" else thing.__module__
+    return registered_name(thing) or f"{where}.{thing.__qualname__}"
 
 
 class _Walk:
@@ -66,7 +104,7 @@ class _Walk:
         """Plain values as they are, those of numpy too; anything else as a hash."""
         match thing:
             case enum.Enum():
-                return (_full_name(type(thing)), thing.name, repr(thing.value))
+                return (stable_name(type(thing)), thing.name, repr(thing.value))
             case None | bytes():
                 return thing
             case bool() | np.bool_():
@@ -137,13 +175,13 @@ class _Walk:
 
     def _function(self, function: types.FunctionType) -> object:
         if _is_library(function) and "<" not in function.__qualname__:
-            return ("function", _full_name(function))
+            return ("function", stable_name(function))
         cells = [self.of(cell.cell_contents) if is_filled(cell) else "empty" for cell in function.__closure__ or ()]
         space = function.__globals__
         read = {name: space[name] for name in globals_of(function.__code__) if name in space}
         for name, value in read.items():
             other = isinstance(value, types.FunctionType | type) and value.__module__ != function.__module__
-            read[name] = ("elsewhere", _full_name(value)) if other else value
+            read[name] = ("elsewhere", stable_name(value)) if other else value
         defaults = self._all([function.__defaults__, function.__kwdefaults__])
         return ("function", self.of(function.__code__), defaults, cells, self._named(read))
 
@@ -155,9 +193,9 @@ class _Walk:
 
     def _class(self, cls: type) -> object:
         if _is_library(cls):
-            return ("class", _full_name(cls))
+            return ("class", stable_name(cls))
         members = {name: member for name, member in vars(cls).items() if _decides(name, member)}
-        return ("class", cls.__qualname__, self._all(cls.__bases__), self._named(members))
+        return ("class", self._all(cls.__bases__), self._named(members))
 
     def _module(self, module: nn.Module) -> object:
         if isinstance(module, fx.GraphModule | torch.jit.ScriptModule):
@@ -186,10 +224,6 @@ def _set_by_hand(thing: object, state: Mapping[str, object]) -> dict[str, object
     """The attributes of an object without what its cached properties remember."""
     kinds = {name: member for cls in type(thing).__mro__ for name, member in vars(cls).items()}
     return {name: held for name, held in state.items() if not isinstance(kinds.get(name), functools.cached_property)}
-
-
-def _full_name(thing: type | types.FunctionType) -> str:
-    return f"{_MOVED.get(thing.__module__, thing.__module__)}.{thing.__qualname__}"
 
 
 def _is_library(thing: type | types.FunctionType) -> bool:

@@ -22,6 +22,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakIdKeyDictionary
 
 from suture.graph import GraphError
+from suture.identities import keyed_as
 
 Step = tuple[Any, ...]  # a method of tensors and its arguments
 
@@ -255,6 +256,7 @@ def _with(body: nn.Module, enter: Step | None, leave: Step | None) -> nn.Module:
     return body
 
 
+@keyed_as("Step")
 class _Step(nn.Module):
     """A step as a module."""
 

@@ -67,12 +67,12 @@ def measured(trial: Trial, cache: Activations, stitch: nn.Module, report: FitRep
     receiver = parent(trial.receiver, score, trial.scores, cache)
     stitched = values(trial.scores, logits, score, partial(joined, trial, stitch))
     sender = trial.sender if solves_task(trial.sender, score) else None
-    seed: Callable[..., int] = lambda *what: derive_seed(trial.key, *what)  # noqa: E731
+    seed: Callable[..., int] = lambda *what: derive_seed(trial.description, *what)  # noqa: E731
     return Measurement(
         trial=trial,
         sender=ScoreCard({}) if sender is None else parent(sender, score, trial.scores, cache).card,
         receiver=receiver.card,
-        scores=card(trial.scores, stitched, trial.key, "stitched"),
+        scores=card(trial.scores, stitched, trial.description, "stitched"),
         penalties={
             s.name: penalty(s, stitched[s.name], receiver.values[s.name], seed=seed(s.name, "penalty"))
             for s in trial.scores
@@ -92,7 +92,7 @@ def seeded(trial: Trial) -> Iterator[None]:
     """Seed torch's global generators, from which stitches draw, and restore them afterwards."""
     device = trial.receiver.device
     with torch.random.fork_rng([] if device.type == "cpu" else [device], device_type=device.type):
-        torch.manual_seed(derive_seed(trial.fit_key, "stitch"))
+        torch.manual_seed(derive_seed(trial.fit_description, "stitch"))
         yield
 
 
@@ -103,7 +103,7 @@ def problem_of(trial: Trial, cache: Activations, stitch: nn.Module) -> Problem:
         suffix=trial.receiver.after(trial.receiver_cut),
         fit=_side(trial, cache, trial.fit_data, stitch),
         validation=_side(trial, cache, trial.validation_data, stitch),
-        seed=derive_seed(trial.fit_key, "fit"),
+        seed=derive_seed(trial.fit_description, "fit"),
         where=trial.where,
         share=_share(trial),
         lean=_lean(trial, stitch),

@@ -7,6 +7,7 @@ that would not fit into memory twice); changing them afterwards is detected by t
 
 import copy as copying
 import hashlib
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -22,7 +23,7 @@ from suture.cuts import Cut
 from suture.errors import DataError, FrozenError, NetworkError
 from suture.freezing import frozen_copy, plain_tensors, registered, restored
 from suture.hooks import check_held, drop_idle_hooks, is_altered, reads_elsewhere
-from suture.identities import identity, settings
+from suture.identities import identity, settings, stable_name
 from suture.layouts import ENTERS, LEAVES
 from suture.pieces import Piece, same_bits
 from suture.preprocess import Prepare, Preprocess, Preprocessing, are_token_ids
@@ -164,8 +165,7 @@ class Network:
         paths = {module: path for path, module in self._model.named_modules()}
         held = [self._settings(paths.get(module, ""), module) for piece in pieces for module in piece.body.modules()]
         own = [identity(function) for piece in pieces for function in _functions(piece.body)]
-        decides = [held, self.preprocess, self.stages]
-        return digest(self.wrapped_digest, repr(self._model), code, identity([*decides, own] if own else decides))
+        return digest(self.wrapped_digest, code, identity([held, self.preprocess, self.stages, own]))
 
     def _settings(self, path: str, module: nn.Module) -> object:
         """What a module does that neither its ``repr`` nor its tensors show, without what a run leaves behind in it."""
@@ -334,19 +334,29 @@ def frozen(*networks: Network) -> Iterator[None]:
         raise noticed
 
 
+_LIBRARIES = ("torch.", "torchvision.", "timm.")
+
+
 def _code(body: nn.Module) -> object:
-    """What a piece does, with the marks of a layout of its own, which decide how its lean suffix is made."""
+    """What a piece does, with the marks of a layout of its own, which decide how its lean suffix is made.
+
+    Code names the functions that it calls by the modules they lie in, and these may move.
+    """
     if not isinstance(body, fx.GraphModule):
-        return repr(body)
+        return [path for path, _ in body.named_modules()]
+    program = body.graph.python_code("self")
+    code = program.src
+    for name, called in program.globals.items():
+        if isinstance(called, FunctionType) and not called.__module__.startswith(_LIBRARIES):
+            code = re.sub(rf"\b{re.escape(name)}\b", stable_name(called), code)
     marks = [(node.name, mark) for node in body.graph.nodes for mark in (ENTERS, LEAVES) if mark in node.meta]
-    return (body.code, marks) if marks else body.code
+    return (code, marks)
 
 
 def _functions(body: nn.Module) -> Iterator[Callable[..., Any]]:
     """The functions that a piece's code names without saying what they do: the user's own, behind ``torch.fx.wrap``."""
-    libraries = ("torch.", "torchvision.", "timm.")
     for node in body.graph.nodes if isinstance(body, fx.GraphModule) else ():
-        if isinstance(node.target, FunctionType) and not node.target.__module__.startswith(libraries):
+        if isinstance(node.target, FunctionType) and not node.target.__module__.startswith(_LIBRARIES):
             yield node.target
 
 

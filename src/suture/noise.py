@@ -20,6 +20,7 @@ from torch import Tensor
 
 from suture.data import Samples
 from suture.errors import DataError, ShapeError
+from suture.identities import keyed_as
 from suture.seeds import digest, generator
 
 SCALE = 0.1  #: of the noise, where centres lie in [0, 1]
@@ -27,6 +28,7 @@ _CHUNK = 256  #: samples drawn at once; fixed, since the bits of what is drawn d
 _REMEDY = "stitch a network instead, or leave out controls.clustered_noise"
 
 
+@keyed_as("ClusteredNoise")
 @final
 @dataclass(frozen=True)
 class ClusteredNoise:

@@ -12,8 +12,10 @@ import torch
 from torch import nn
 
 from suture.errors import FitError
+from suture.identities import keyed_as
 
 
+@keyed_as("Optimiser")
 class Optimiser(ABC):
     """Settings of an optimiser. Raises ``FitError`` where the rate is below 0 or no number."""
 
@@ -28,6 +30,7 @@ class Optimiser(ABC):
         """Make the optimiser for these parameters."""
 
 
+@keyed_as("Adam")
 @dataclass(frozen=True)
 class Adam(Optimiser):
     """Adam (Kingma & Ba 2015)."""
@@ -41,6 +44,7 @@ class Adam(Optimiser):
         return torch.optim.Adam(parameters, self.lr, self.betas, weight_decay=self.weight_decay)
 
 
+@keyed_as("AdamW")
 @dataclass(frozen=True)
 class AdamW(Optimiser):
     """Adam with decoupled weight decay (Loshchilov & Hutter 2019)."""
@@ -54,6 +58,7 @@ class AdamW(Optimiser):
         return torch.optim.AdamW(parameters, self.lr, self.betas, weight_decay=self.weight_decay)
 
 
+@keyed_as("SGD")
 @dataclass(frozen=True)
 class SGD(Optimiser):
     """Stochastic gradient descent with momentum."""
@@ -70,6 +75,7 @@ class SGD(Optimiser):
         )
 
 
+@keyed_as("Schedule")
 class Schedule(ABC):
     """The learning rate over the steps, as a factor of the optimiser's rate."""
 
@@ -78,6 +84,7 @@ class Schedule(ABC):
         """The factor for step 0 … ``steps`` - 1."""
 
 
+@keyed_as("Constant")
 @dataclass(frozen=True)
 class Constant(Schedule):
     """The same rate throughout."""
@@ -87,6 +94,7 @@ class Constant(Schedule):
         return 1.0
 
 
+@keyed_as("Steps")
 @dataclass(frozen=True)
 class Steps(Schedule):
     """The full rate, multiplied by ``factor_at_drop`` at each of the ``drops``, which are shares of all steps."""
@@ -100,6 +108,7 @@ class Steps(Schedule):
         return float(self.factor_at_drop**past)
 
 
+@keyed_as("Cosine")
 @dataclass(frozen=True)
 class Cosine(Schedule):
     """From the full rate to zero along half a cosine (Loshchilov & Hutter 2017, without restarts)."""
@@ -109,6 +118,7 @@ class Cosine(Schedule):
         return (1 + math.cos(math.pi * step / steps)) / 2
 
 
+@keyed_as("OneCycle")
 @dataclass(frozen=True)
 class OneCycle(Schedule):
     """Linearly up to the full rate during the first ``warmup`` share of the steps, then linearly to zero."""

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from suture.errors import DataError
+from suture.identities import keyed_as
 
 Preprocessing = Callable[[Tensor], Tensor]
 
@@ -57,6 +58,7 @@ def as_floats(images: Tensor) -> Tensor:
     return images.float() / 255
 
 
+@keyed_as("Preprocess")
 @dataclass(frozen=True)
 class Preprocess:
     """Resizing, channels and normalisation, in this order, on float images in [0, 1].
@@ -106,6 +108,7 @@ class Preprocess:
         return torch.tensor(values, dtype=images.dtype, device=images.device).view(1, -1, 1, 1)
 
 
+@keyed_as("Prepare")
 class Prepare(nn.Module):
     """From raw images or token ids to the model's input, which has the floating type ``dtype`` if one is given."""
 

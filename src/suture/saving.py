@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from suture import stitches
 from suture.errors import CheckpointError, OutputError, SutureError
 from suture.folding import Seam
+from suture.identities import registered_name
 from suture.network import Network
 from suture.stitches import Stitch
 from suture.writing import whole
@@ -164,12 +165,19 @@ def plain(value: object, where: str) -> Any:
     )
 
 
+def _families() -> dict[str, type[Stitch]]:
+    """The library's families by the names under which they are saved, which are those of keys."""
+    found = [getattr(stitches, name) for name in stitches.__all__]
+    kinds = [kind for kind in found if isinstance(kind, type) and issubclass(kind, Stitch)]
+    return {name: kind for kind in kinds if (name := registered_name(kind))}
+
+
 def _spelled(family: object) -> dict[str, object] | None:
     """A family by its class and settings; one of the user's own by its class alone."""
     if family is None:
         return None
-    name = type(family).__name__
-    if getattr(stitches, name, None) is not type(family) or not is_dataclass(family):
+    name = registered_name(type(family))
+    if name is None or name not in _families() or not is_dataclass(family):
         return {"family": f"{type(family).__module__}.{type(family).__qualname__}", "settings": None}
     settings = {f.name: _setting(getattr(family, f.name), name) for f in fields(family) if f.init}
     return {"family": name, "settings": settings}
@@ -264,8 +272,8 @@ def _say(spelled: Mapping[str, Any] | None) -> str:
 
 def _made(saved: Saved, seam: Seam, spelled: Mapping[str, Any]) -> Stitch:
     name = spelled.get("family")
-    kind = getattr(stitches, name, None) if isinstance(name, str) and name in stitches.__all__ else None
-    if not (isinstance(kind, type) and issubclass(kind, Stitch)):
+    kind = _families().get(name) if isinstance(name, str) else None
+    if kind is None:
         raise CheckpointError(f"{saved.folder} holds {_say(spelled)}, which this version does not know; update suture")
     try:
         return kind(**{key: _value(saved, seam, value) for key, value in spelled["settings"].items()})

@@ -30,12 +30,14 @@ from torch.nn import functional
 
 from suture.data import Samples
 from suture.errors import DataError
+from suture.identities import keyed_as
 from suture.intervals import Estimate, Floats, checked, mean_interval, paired_interval
 
 UNITS = ("fraction", "nats", "bits", "raw")
 """What the values of a score may be counted in."""
 
 
+@keyed_as("Score")
 class Score(ABC):
     """A number per sample, and what its mean is called, counted in, and good for."""
 
@@ -82,6 +84,7 @@ class Score(ABC):
         raise TypeError(f"'{self.name}' is read from logits, by per_sample")
 
 
+@keyed_as("Accuracy")
 @final
 @dataclass(frozen=True)
 class Accuracy(Score):
@@ -125,6 +128,7 @@ class Accuracy(Score):
         return right.masked_fill(logits.isnan().any(dim=1), torch.nan)
 
 
+@keyed_as("CrossEntropy")
 @final
 @dataclass(frozen=True)
 class CrossEntropy(Score):
@@ -140,6 +144,7 @@ class CrossEntropy(Score):
         return functional.cross_entropy(logits.double(), labels, reduction="none")
 
 
+@keyed_as("Confusion")
 @final
 @dataclass(frozen=True)
 class Confusion(Score):
@@ -180,12 +185,14 @@ class Confusion(Score):
         return taken.masked_fill(logits.isnan().any(dim=1), torch.nan)
 
 
+@keyed_as("Named")
 class Named(Score):
     """A score whose name is a field: a dataclass may declare it anew, as ``name: str = field()``."""
 
     name: str = ""
 
 
+@keyed_as("NetworkScore")
 class NetworkScore(Score):
     """A number per sample that needs the network: its gradient, its answer to other images.
 

@@ -26,6 +26,7 @@ from suture.encoders import holds_encoder, is_encoder, layer_by_layer
 from suture.errors import TracingError
 from suture.graph import CutGraph, GraphError, operation
 from suture.held import holds
+from suture.identities import keyed_as
 from suture.pieces import Piece, exact_pieces
 
 
@@ -314,6 +315,7 @@ def _returned_by(nodes: Sequence[fx.Node], inside: Mapping[fx.Node, Mapping[str,
 # --- stages -----------------------------------------------------------------------------------------------------------
 
 
+@keyed_as("FunctionStage")
 class FunctionStage(nn.Module):
     """A stage that is no module of the model: a function of one tensor."""
 

@@ -26,12 +26,14 @@ from suture.data import Data, Samples
 from suture.data.variants import Covered
 from suture.data.variants.base import Variant, class_index
 from suture.errors import DataError, NetworkError
+from suture.identities import keyed_as
 from suture.preprocess import as_floats
 from suture.scores import Accuracy, Confusion, Named, NetworkScore, Score
 
 _CHUNK = 256  #: images at once, as everywhere
 
 
+@keyed_as("Trait")
 @final
 @dataclass(frozen=True)
 class Trait(Named):
@@ -108,6 +110,7 @@ class Trait(Named):
         return self.score.of_network(network, samples)
 
 
+@keyed_as("Computed")
 @final
 @dataclass(frozen=True)
 class Computed(Named, NetworkScore):
@@ -134,6 +137,7 @@ class Computed(Named, NetworkScore):
         return self.function(network, samples)
 
 
+@keyed_as("FGSM")
 @final
 @dataclass(frozen=True)
 class FGSM(NetworkScore):

@@ -1,9 +1,10 @@
 """A trial, and what it gives: a measurement or a failure.
 
 A trial names everything that decides a number, and nothing else: two networks, a seam, a family of stitches, a fit, the
-data in three roles, scores and a seed. Its key is a hash of just that, and every random choice in it is derived from
-the key, so that a trial gives the same bits alone or among others, in any order. What makes the stitch is derived from
-the part of the key that knows of no score data: not even by its hash does what is scored on reach what is fitted.
+data in three roles, scores and a seed. A hash of just that, its description, is what every random choice derives from,
+so that a trial gives the same bits alone or among others, in any order. What makes the stitch derives from the part of
+the description that knows of no score data: not even by its hash does what is scored on reach what is fitted. The key
+is the description and the version of the code, so another version measures again, with the same random choices.
 """
 
 from dataclasses import dataclass, field
@@ -29,7 +30,7 @@ from suture.seeds import digest
 from suture.stitched import Stitched
 from suture.stitches import Stitch, stitch_for
 
-VERSION = 6  #: of the measuring code; a change that may change a number changes it, and with it every key
+VERSION = 7  #: of the measuring code; a change that may change a number changes it, and with it every key
 COMPARED = 1024  #: score samples on which the representation error is taken, at most
 
 
@@ -123,17 +124,25 @@ class Trial:
         return score if len(score) <= COMPARED else score.first(COMPARED)
 
     @cached_property
-    def fit_key(self) -> str:
-        """A hash of everything that can change the stitch; what it is scored on and by is not among it."""
+    def fit_description(self) -> str:
+        """A hash of everything that decides the stitch; what it is scored on and by is not among it.
+
+        Seeds of the fit derive from it. It does not know ``VERSION``, so a new version of the code draws as the old.
+        """
         networks = [self.sender.fingerprint, self.receiver.fingerprint]
         seam = [self.sender_cut, self.receiver_cut]
         data = [self.fit_data.fingerprint, self.validation_data.fingerprint]
-        return digest(VERSION, networks, seam, identity(self.family), identity(self.fit), data, self.seed)
+        return digest(networks, seam, identity(self.family), identity(self.fit), data, self.seed)
+
+    @cached_property
+    def description(self) -> str:
+        """A hash of everything that decides the numbers but the version of the code; seeds of scores derive from it."""
+        return digest(self.fit_description, self.score_data.fingerprint, identity(self.scores))
 
     @cached_property
     def key(self) -> str:
-        """A hash of everything that can change the numbers."""
-        return digest(self.fit_key, self.score_data.fingerprint, identity(self.scores))[:20]
+        """A hash of everything that can change the numbers: the description, and the version of the measuring code."""
+        return digest(VERSION, self.description)[:20]
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Trial) and self.key == other.key

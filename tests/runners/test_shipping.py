@@ -315,7 +315,7 @@ def test_the_key_of_a_trial_arrives_with_it():
     sent = trial(network(small()), network(small(1)), "relu", scores=(Margin(),))
     assert vars(shipped(sent))["key"] == sent.key
     got = shipped(sent)
-    for name in ("key", "fit_key"):
+    for name in ("key", "fit_description"):
         del vars(got)[name]
     assert got.key == sent.key  # nor would it be another
 

@@ -30,6 +30,7 @@ from suture.activations import CHUNK
 from suture.data import Samples
 from suture.errors import DataError, NetworkError
 from suture.freezing import frozen_copy
+from suture.identities import keyed_as
 from suture.network import Network
 from suture.seeds import generator, undisturbed
 from suture.spelling import spell
@@ -39,6 +40,7 @@ Tensors = dict[str, Tensor]
 """A tensor for every parameter, by name."""
 
 
+@keyed_as("Complexity")
 class Complexity(ABC):
     """A measure of the complexity of a network: ``GradientNorm()(network, samples)`` is a number.
 

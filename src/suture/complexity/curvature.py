@@ -23,6 +23,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from suture.complexity.base import Complexity, Subject, check_positive, slopes
 from suture.errors import DataError, NetworkError
+from suture.identities import keyed_as
 from suture.seeds import generator
 
 DENSE = 64  #: parameters up to which the Hessian is formed
@@ -31,6 +32,7 @@ Product = Callable[[Tensor], Tensor]
 """``v ↦ H v``, float64 of shape (parameters,), on the CPU."""
 
 
+@keyed_as("TopEigenvalue")
 @final
 @dataclass(frozen=True)
 class TopEigenvalue(Complexity):
@@ -71,6 +73,7 @@ class TopEigenvalue(Complexity):
             ) from error
 
 
+@keyed_as("HessianTrace")
 @final
 @dataclass(frozen=True)
 class HessianTrace(Complexity):

@@ -12,10 +12,12 @@ from typing import ClassVar, final
 from torch import Tensor
 
 from suture.complexity.base import Complexity, Subject, Tensors, check_positive, norm_of
+from suture.identities import keyed_as
 
 LENGTH = 10  #: radii; of 0.3 to 10 and no bound, what was nearest to the maximum of real networks after 10 steps
 
 
+@keyed_as("GradientNorm")
 @final
 @dataclass(frozen=True)
 class GradientNorm(Complexity):
@@ -42,6 +44,7 @@ class GradientNorm(Complexity):
         return sum(norm_of(subject.gradient(subject.theta, part)[1], units) for part in parts) / len(parts)
 
 
+@keyed_as("MeanSharpness")
 @final
 @dataclass(frozen=True)
 class MeanSharpness(Complexity):
@@ -71,6 +74,7 @@ class MeanSharpness(Complexity):
         return sum(subject.loss(subject.moved(each, units)) - subject.base for each in noise) / self.draws
 
 
+@keyed_as("WorstSharpness")
 @final
 @dataclass(frozen=True)
 class WorstSharpness(Complexity):

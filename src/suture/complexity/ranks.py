@@ -23,6 +23,7 @@ from torch.overrides import TorchFunctionMode
 from suture.activations import CHUNK
 from suture.complexity.base import Complexity, Subject
 from suture.errors import DataError, NetworkError
+from suture.identities import keyed_as
 from suture.indices.matrices import Layer, SamplesAs
 
 _LAYERS = ("linear", *(f"conv{t}{n}d" for n in (1, 2, 3) for t in ("", "_transpose")))
@@ -63,6 +64,7 @@ def at_first_layer(suffix: nn.Module, at_cut: Tensor) -> Tensor:
         return torch.cat([_first(suffix, part.to(device)) for part in torch.split(at_cut, CHUNK)])
 
 
+@keyed_as("Rank")
 class _Rank(Complexity):
     """The rank of what a stitched network's receiver makes of the stitch, or a share of the largest there could be."""
 
@@ -81,6 +83,7 @@ class _Rank(Complexity):
         return rank / min(layer.samples, layer.features) if self.normalised else rank
 
 
+@keyed_as("NumericalRank")
 @final
 @dataclass(frozen=True)
 class NumericalRank(_Rank):
@@ -105,6 +108,7 @@ class NumericalRank(_Rank):
         return self._share(numerical_rank(found, self.threshold, self.samples_as), found)
 
 
+@keyed_as("EffectiveRank")
 @final
 @dataclass(frozen=True)
 class EffectiveRank(_Rank):

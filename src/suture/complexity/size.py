@@ -8,10 +8,12 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from suture.complexity.base import Complexity, Subject
 from suture.costs import unfused
+from suture.identities import keyed_as
 
 LEVEL = 9  #: of gzip, fixed
 
 
+@keyed_as("GzipSize")
 @final
 @dataclass(frozen=True)
 class GzipSize(Complexity):
@@ -36,6 +38,7 @@ class GzipSize(Complexity):
         return bits / max(subject.count, 1) if self.normalised else bits
 
 
+@keyed_as("Parameters")
 @final
 @dataclass(frozen=True)
 class Parameters(Complexity):
@@ -51,6 +54,7 @@ class Parameters(Complexity):
         return float(subject.count)
 
 
+@keyed_as("Flops")
 @final
 @dataclass(frozen=True)
 class Flops(Complexity):

@@ -23,10 +23,12 @@ from torch import Tensor
 from suture.checking import whole_number
 from suture.data.checks import FEW, check_apart, check_images, check_labels, check_pairing
 from suture.errors import DataError
+from suture.identities import keyed_as
 from suture.preprocess import are_token_ids, sizes, things
 from suture.seeds import digest, generator
 
 
+@keyed_as("Samples")
 @dataclass(frozen=True, eq=False)
 class Samples:
     """Labelled images under a name, each paired with itself unless told otherwise.

@@ -17,6 +17,7 @@ from suture.errors import FitError
 from suture.fits.least_squares import LeastSquares
 from suture.fits.problem import CurvePoint, Fit, FitReport, Problem, Side
 from suture.fits.standardised import Standardised
+from suture.identities import keyed_as
 from suture.optimisers import Adam, Cosine, Optimiser, Schedule, set_rate
 from suture.seeds import generator
 from suture.stitches.base import Shape
@@ -27,6 +28,7 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 """What a descent lowers: the mean loss of the stitch's outputs ``(n, *receiver shape)`` for the samples ``(n,)``."""
 
 
+@keyed_as("Random")
 @dataclass(frozen=True)
 class Random(Fit):
     """Leaves the stitch at its random initialisation; the start of the published recipes."""
@@ -41,6 +43,7 @@ class Random(Fit):
         return FitReport()
 
 
+@keyed_as("Descending")
 @dataclass(frozen=True)
 class Descending(Fit):
     """A fit by gradient descent from any other fit.

@@ -31,6 +31,7 @@ from suture.fits.descent import batches
 from suture.fits.least_squares import closed_form, moments
 from suture.fits.problem import CurvePoint, Fit, FitReport, Problem, Side
 from suture.fits.suffixes import Ask, Asking, choose, driven
+from suture.identities import keyed_as
 from suture.stitches import AffineMap, AffineStitch, Conv, Linear, Moments, Part, Stitch, StridedConv, UpsampledConv
 from suture.stitches.base import Shape
 
@@ -53,6 +54,7 @@ HELD_OUT = 1024  #: validation samples that are looked at, at most
 CHUNK = 256
 
 
+@keyed_as("Fast")
 @final
 @dataclass(frozen=True)
 class Fast(Fit):

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from suture.errors import FitError
 from suture.fits.problem import Fit, FitReport, Problem, Side
+from suture.identities import keyed_as
 from suture.stitches import AffineMap, AffineStitch, Moments, Part
 
 CHUNK = 256  #: samples per accumulation step; fixed, since sums depend on their grouping
@@ -62,6 +63,7 @@ def moments(x: Tensor, y: Tensor, part: Part, dtype: torch.dtype = torch.float64
     )
 
 
+@keyed_as("LeastSquares")
 @dataclass(frozen=True)
 class LeastSquares(Fit):
     """The member of the family closest to the receiver's own activations, in closed form.

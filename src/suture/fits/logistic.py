@@ -19,9 +19,11 @@ from suture.cuts import OUTPUT
 from suture.errors import FitError
 from suture.fits import convex
 from suture.fits.problem import CurvePoint, Fit, FitReport, Problem
+from suture.identities import keyed_as
 from suture.stitches import AffineMap, AffineStitch
 
 
+@keyed_as("Logistic")
 @final
 @dataclass(frozen=True)
 class Logistic(Fit):

@@ -14,9 +14,11 @@ from torch import Tensor
 
 from suture.fits.descent import Descending, Loss, Random
 from suture.fits.problem import Fit, Problem, Side
+from suture.identities import keyed_as
 from suture.stitches.base import Shape
 
 
+@keyed_as("MatchActivations")
 @final
 @dataclass(frozen=True)
 class MatchActivations(Descending):

@@ -12,6 +12,7 @@ from torch import nn
 from suture.errors import FitError
 from suture.fits.least_squares import LeastSquares
 from suture.fits.problem import Fit, FitReport, Problem, Side
+from suture.identities import keyed_as
 from suture.seeds import generator
 from suture.stitches import AffineStitch, Identity, Stitch
 from suture.stitches.positionwise import FEATURES
@@ -21,6 +22,7 @@ _ROOM = 2**24  #: numbers in all the noise
 _EXACTLY = LeastSquares(ridges=(1e-12,), rescale=False)
 
 
+@keyed_as("Narrower")
 @final
 @dataclass(frozen=True)
 class Narrower(Fit):

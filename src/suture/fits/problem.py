@@ -9,6 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from suture.identities import keyed_as
 from suture.lean import Lean
 from suture.network import Frozen
 from suture.spelling import spell
@@ -78,6 +79,7 @@ PUBLISHED: "dict[str, Fit]" = {}
 """Fits that go by a name wherever they are spelled, which ``suture.recipes`` fills; keys do not depend on it."""
 
 
+@keyed_as("Fit")
 class Fit(ABC):
     """How a stitch gets its parameters. Fits are frozen dataclasses; equal settings are equal fits."""
 

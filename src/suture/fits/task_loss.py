@@ -14,8 +14,10 @@ from torch import Tensor, nn
 from suture.errors import FitError
 from suture.fits.descent import Descending, Loss
 from suture.fits.problem import Problem, Side
+from suture.identities import keyed_as
 
 
+@keyed_as("Targets")
 class Targets(ABC):
     """What the stitched network is to say of every image."""
 
@@ -24,6 +26,7 @@ class Targets(ABC):
         """Give class indices (n,), or probabilities (n, classes)."""
 
 
+@keyed_as("HardLabels")
 @final
 @dataclass(frozen=True)
 class HardLabels(Targets):
@@ -34,6 +37,7 @@ class HardLabels(Targets):
         return side.labels
 
 
+@keyed_as("SoftLabels")
 @final
 @dataclass(frozen=True)
 class SoftLabels(Targets):
@@ -54,6 +58,7 @@ class SoftLabels(Targets):
         return (side.outputs().float() / self.temperature).softmax(1)
 
 
+@keyed_as("TaskLoss")
 @final
 @dataclass(frozen=True)
 class TaskLoss(Descending):

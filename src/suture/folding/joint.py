@@ -15,6 +15,7 @@ from torch import Tensor, fx, nn
 from suture.cuts import Cut
 from suture.errors import FoldError
 from suture.graph import operation
+from suture.identities import keyed_as
 from suture.layouts import ENTERS, LEAVES, own_shape
 from suture.network import Frozen, Network
 from suture.pieces import Piece
@@ -25,11 +26,13 @@ Shape = tuple[int, ...]
 SENDER, RECEIVER = "sender", "receiver"
 
 
+@keyed_as("raw_to_floats")
 def raw_to_floats(images: Tensor) -> Tensor:
     """Bring a copy of raw images to floats in [0, 1]; a call of its own in a graph, since it looks at their type."""
     return as_given(images).clone()
 
 
+@keyed_as("prepare")
 def prepare(
     images: Tensor, size: int | None, channels: int | None, mean: tuple[float, ...], std: tuple[float, ...]
 ) -> Tensor:

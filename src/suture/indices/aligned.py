@@ -16,9 +16,11 @@ from typing import ClassVar
 
 import torch
 
+from suture.identities import keyed_as
 from suture.indices.bases import Basis, OfBases, cross
 
 
+@keyed_as("Procrustes")
 @dataclass(frozen=True)
 class Procrustes(OfBases):
     """How far a rotation takes one layer to the other, in [0, 1]."""
@@ -37,6 +39,7 @@ class Procrustes(OfBases):
         return float(x.layer.kept[key])
 
 
+@keyed_as("ProcrustesAngle")
 @dataclass(frozen=True)
 class ProcrustesAngle(OfBases):
     """The angle that a rotation leaves between two layers, a distance in [0, π/2].
@@ -57,6 +60,7 @@ class ProcrustesAngle(OfBases):
         return acos(procrustes.between(x, y))
 
 
+@keyed_as("LinearRegression")
 @dataclass(frozen=True)
 class LinearRegression(OfBases):
     """R² of the second layer fitted linearly from the first, in [0, 1].

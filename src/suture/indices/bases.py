@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from suture.identities import keyed_as
 from suture.indices.grams import gram
 from suture.indices.index import RIGID, PreparedIndex, Transforms
 from suture.indices.matrices import Layer
@@ -64,6 +65,7 @@ class Basis:
         return torch.stack(sums).sum(0)
 
 
+@keyed_as("OfBases")
 class OfBases(PreparedIndex[Basis]):
     """An index of the directions of two layers, from 0 to 1, that rigid motions and scaling do not change.
 

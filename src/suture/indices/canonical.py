@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from suture.errors import DataError
+from suture.identities import keyed_as
 from suture.indices.bases import Basis, OfBases, basis, cross
 from suture.indices.index import RIGID, Transforms
 from suture.indices.matrices import Layer
@@ -31,6 +32,7 @@ from suture.indices.matrices import Layer
 _ALL: Transforms = RIGID | {"stretching", "linear"}
 
 
+@keyed_as("MeanCCA")
 @dataclass(frozen=True)
 class MeanCCA(OfBases):
     """The mean canonical correlation, in [0, 1]; 1 wherever a layer spans all that can vary over the samples."""
@@ -47,6 +49,7 @@ class MeanCCA(OfBases):
         return _mean(x, y)
 
 
+@keyed_as("SVCCA")
 @dataclass(frozen=True)
 class SVCCA(OfBases):
     """The mean canonical correlation of the largest directions, in [0, 1]; ``variance`` is the share they hold."""
@@ -70,6 +73,7 @@ class SVCCA(OfBases):
         return _mean(x, y)
 
 
+@keyed_as("PWCCA")
 @dataclass(frozen=True)
 class PWCCA(OfBases):
     """The mean canonical correlation, weighted by what the directions carry, in [0, 1]."""

@@ -27,6 +27,7 @@ import torch
 from torch import Tensor
 
 from suture.errors import DataError
+from suture.identities import keyed_as
 from suture.indices.index import RIGID, Index, Transforms
 from suture.indices.matrices import Layer, SamplesAs, layers, same_samples
 
@@ -36,6 +37,7 @@ _ENTRIES = 2**16  #: of every Gram that are put into float64 at a time
 _PRODUCTS = (torch.float32, torch.float64, torch.bfloat16)
 
 
+@keyed_as("LinearCKA")
 @dataclass(frozen=True)
 class LinearCKA(Index):
     """Linear CKA, in [0, 1]; ``debiased`` in [-1, 1], of 4 samples or more. Kornblith et al. 2019, eq. 4."""

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from suture.errors import DataError
+from suture.identities import keyed_as
 from suture.indices.grams import gram, off_diagonal, told_apart, unit_vector
 from suture.indices.index import RIGID, PreparedIndex, Transforms
 from suture.indices.matrices import Layer
@@ -28,6 +29,7 @@ Correlation = Literal["pearson", "spearman"]
 Dissimilarity = Literal["correlation", "euclidean"]
 
 
+@keyed_as("RSA")
 @dataclass(frozen=True)
 class RSA(PreparedIndex[Tensor]):
     """The correlation of two layers' dissimilarities of samples, in [-1, 1]; 1 means the same order, or proportion."""

@@ -30,6 +30,7 @@ import torch
 from torch import Tensor
 
 from suture.errors import DataError
+from suture.identities import keyed_as
 from suture.indices.matrices import Layer, SamplesAs, layers, same_samples
 
 Transform = Literal["permutation", "orthogonal", "scaling", "translation", "stretching", "linear"]
@@ -42,6 +43,7 @@ MOST = 10_000  #: samples of which an index holds all pairs: 800 MB a matrix
 Prepared = TypeVar("Prepared")
 
 
+@keyed_as("Index")
 @dataclass(frozen=True)
 class Index(ABC):
     """A representational similarity index, or a distance, with its settings."""
@@ -124,6 +126,7 @@ class Index(ABC):
         """The values, of layers that can be compared."""
 
 
+@keyed_as("PreparedIndex")
 @dataclass(frozen=True)
 class PreparedIndex(Index, Generic[Prepared]):
     """An index that prepares every layer by itself, then compares what was prepared."""

@@ -18,11 +18,13 @@ import torch
 from torch import Tensor
 
 from suture.errors import DataError
+from suture.identities import keyed_as
 from suture.indices.grams import gram, off_diagonal, unit_vector
 from suture.indices.index import RIGID, PreparedIndex, Transforms
 from suture.indices.matrices import Layer
 
 
+@keyed_as("RBFCKA")
 @dataclass(frozen=True)
 class RBFCKA(PreparedIndex[Tensor]):
     """CKA with a Gaussian kernel, in [0, 1]; ``debiased`` in [-1, 1], of 4 samples or more.

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from suture.errors import DataError
+from suture.identities import keyed_as
 from suture.indices.grams import Gram, gram, off_diagonal, told_apart, unit_vector
 from suture.indices.index import RIGID, PreparedIndex, Transforms
 from suture.indices.matrices import Layer
@@ -29,6 +30,7 @@ from suture.indices.matrices import Layer
 Nearness = Literal["cosine", "euclidean"]
 
 
+@keyed_as("MutualKNN")
 @dataclass(frozen=True)
 class MutualKNN(PreparedIndex[Tensor]):
     """The share of ``k`` nearest neighbours that two layers have in common, in [0, 1].
@@ -67,6 +69,7 @@ class MutualKNN(PreparedIndex[Tensor]):
         return float((x & y).sum()) / (len(x) * min(self.k, len(x) - 1))
 
 
+@keyed_as("CKNNA")
 @dataclass(frozen=True)
 class CKNNA(PreparedIndex[Tensor]):
     """Kernel alignment on ``k`` mutual nearest neighbours, in [-1, 1]; nearly always in [0, 1]."""

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from suture.errors import ShapeError
+from suture.identities import keyed_as
 from suture.spelling import spell
 
 Shape = tuple[int, ...]
@@ -24,6 +25,7 @@ _FEW = 3  #: so many ridges cost less by one factorisation each than by eigenval
 _SAFE = 1e-6  #: ridges from here on keep a covariance of float64 rows positive definite, whatever its rank
 
 
+@keyed_as("Stitch")
 class Stitch(ABC):
     """A family of stitches: which shapes it joins, and how one is made."""
 
@@ -108,6 +110,7 @@ class Moments:
         return self.xx.diagonal().mean().clamp(min=torch.finfo(torch.float64).tiny)
 
 
+@keyed_as("Scale")
 class Scale(nn.Module):
     """Scales and shifts every feature of the last dimension: ``weight · x + bias``."""
 
@@ -143,6 +146,7 @@ class Part:
     each: Callable[[Tensor], Tensor] | None = None
 
 
+@keyed_as("AffineStitch")
 class AffineStitch(Stitch):
     """A family whose stitches are made of affine maps of rows of features."""
 

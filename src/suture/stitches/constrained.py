@@ -16,10 +16,12 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrizations, parametrize
 
 from suture.errors import ShapeError
+from suture.identities import keyed_as
 from suture.stitches.base import AffineMap, AffineStitch, Moments, Part, Scale, Shape, assign, spell_shape, width
 from suture.stitches.positionwise import features_first, features_last
 
 
+@keyed_as("PerPixel")
 class PerPixel(nn.Module):
     """Applies a module of the last dimension to the channels of maps ``(n, C, H, W)``."""
 
@@ -33,6 +35,7 @@ class PerPixel(nn.Module):
         return out.movedim(-1, 1)
 
 
+@keyed_as("Assigned")
 class Assigned(nn.Module):
     """Parametrises a permutation matrix by scores: the permutation whose scores have the largest sum.
 
@@ -53,6 +56,7 @@ class Assigned(nn.Module):
         return matrix
 
 
+@keyed_as("PerPosition")
 class _PerPosition(AffineStitch):
     """A family that maps the features of every position, in its place, by one matrix."""
 
@@ -87,6 +91,7 @@ class _PerPosition(AffineStitch):
         """Set the map of the last dimension."""
 
 
+@keyed_as("LowRank")
 @final
 @dataclass(frozen=True)
 class LowRank(_PerPosition):
@@ -150,6 +155,7 @@ class LowRank(_PerPosition):
         assign(widen, "bias", affine.bias + affine.weight @ affine.mean)
 
 
+@keyed_as("Orthogonal")
 @final
 @dataclass(frozen=True)
 class Orthogonal(_PerPosition):
@@ -178,6 +184,7 @@ class Orthogonal(_PerPosition):
         assign(core, "bias", affine.bias)
 
 
+@keyed_as("Permutation")
 @final
 @dataclass(frozen=True)
 class Permutation(_PerPosition):
@@ -209,6 +216,7 @@ class Permutation(_PerPosition):
         set_parametrised(core, affine.weight)
 
 
+@keyed_as("Diagonal")
 @final
 @dataclass(frozen=True)
 class Diagonal(_PerPosition):

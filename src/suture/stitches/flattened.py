@@ -10,12 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from suture.errors import ShapeError
+from suture.identities import keyed_as
 from suture.stitches.base import AffineMap, AffineStitch, Part, Shape, assign, width
 from suture.stitches.positionwise import FEATURES, features_last, stacked
 
 _BASIS = 256  #: basis tensors that a module is given at once
 
 
+@keyed_as("ConvLinear")
 @final
 @dataclass(frozen=True)
 class ConvLinear(AffineStitch):
@@ -69,6 +71,7 @@ class ConvLinear(AffineStitch):
         return [cast("nn.Conv2d | nn.Linear", cast(nn.Sequential, stitch)[0])]
 
 
+@keyed_as("FullLinear")
 @final
 @dataclass(frozen=True)
 class FullLinear(AffineStitch):

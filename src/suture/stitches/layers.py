@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from suture.cuts import OUTPUT, Cut
 from suture.errors import CutError
+from suture.identities import keyed_as
 from suture.network import Frozen, Network
 from suture.pieces import Piece
 from suture.stitches.base import Shape, Stitch
@@ -27,6 +28,7 @@ from suture.stitches.modes import check_mode, follow_mode
 from suture.tracing import FunctionStage
 
 
+@keyed_as("Layers")
 @final
 @dataclass(frozen=True)
 class Layers(Stitch):
@@ -91,6 +93,7 @@ class Layers(Stitch):
         return f"Layers({self.network.name} after '{self.after}'{upto}{drawn})"
 
 
+@keyed_as("Training")
 class Training(nn.Module):
     """A chain of pieces that trains, where pieces as such never do."""
 

@@ -15,10 +15,12 @@ from torch import Tensor, fx, nn
 
 from suture.errors import CutError
 from suture.graph import operation
+from suture.identities import keyed_as
 
 _TOLD = ("training", "train", "use_input_stats")  #: the arguments by which functions are told the mode
 
 
+@keyed_as("Told")
 class _Told(nn.Module):
     """Calls a function that is told the mode: by the argument of that place or, where there is none, of that name."""
 

@@ -8,12 +8,14 @@ import torch
 from torch import Tensor, nn
 
 from suture.errors import ShapeError
+from suture.identities import keyed_as
 from suture.stitches.base import AffineMap, AffineStitch, Part, Shape, Stitch, assign
 
 FEATURES = 1024  #: the most features of one row for which normal equations are solved
 WORK = 2e11  #: the most multiply-adds for moments of rows that are patches
 
 
+@keyed_as("Identity")
 @final
 @dataclass(frozen=True)
 class Identity(Stitch):
@@ -31,6 +33,7 @@ class Identity(Stitch):
         return nn.Identity()
 
 
+@keyed_as("Linear")
 @final
 @dataclass(frozen=True)
 class Linear(AffineStitch):
@@ -64,6 +67,7 @@ class Linear(AffineStitch):
         return [cast(nn.Linear, stitch)]
 
 
+@keyed_as("Conv")
 @final
 @dataclass(frozen=True)
 class Conv(AffineStitch):

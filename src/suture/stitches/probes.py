@@ -14,11 +14,13 @@ import torch
 from torch import Tensor, nn
 
 from suture.errors import ShapeError
+from suture.identities import keyed_as
 from suture.stitches.base import AffineMap, AffineStitch, Part, Shape, assign, width
 from suture.stitches.flattened import averaged_to, channels_first
 from suture.stitches.positionwise import FEATURES, features_last
 
 
+@keyed_as("Probe")
 @final
 @dataclass(frozen=True)
 class Probe(AffineStitch):
@@ -67,6 +69,7 @@ class Probe(AffineStitch):
         return [cast(nn.Linear, cast(nn.Sequential, stitch)[2])]
 
 
+@keyed_as("Averaging")
 class Averaging(nn.Module):
     """Averages tensors of a shape over neighbouring positions; ``left`` is how many numbers of a sample are left."""
 

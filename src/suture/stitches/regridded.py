@@ -22,6 +22,7 @@ from typing import ClassVar, cast, final
 import torch
 from torch import Tensor, nn
 
+from suture.identities import keyed_as
 from suture.stitches.base import AffineMap, AffineStitch, Part, Shape, assign
 from suture.stitches.positionwise import affordable, features_first, load_conv, normed, stacked
 
@@ -61,6 +62,7 @@ class Seen:
         return x[:, 0] if self.class_token else self.maps(x).mean((2, 3))
 
 
+@keyed_as("Summarised")
 class Summarised(nn.Module):
     """Sees a batch as maps; with ``spread``, the class token as additional channels of every pixel."""
 
@@ -76,6 +78,7 @@ class Summarised(nn.Module):
         return torch.cat([maps, self.seen.summary(x)[:, :, None, None].expand_as(maps)], 1)
 
 
+@keyed_as("Tokens")
 class Tokens(nn.Module):
     """Sees maps as tokens: ``(n, C, H, W)`` as ``(n, H · W, C)``."""
 
@@ -84,6 +87,7 @@ class Tokens(nn.Module):
         return x.flatten(2).transpose(1, 2)
 
 
+@keyed_as("WithClassToken")
 class WithClassToken(nn.Module):
     """Puts a class token, a linear map of the sender's, before the tokens that ``patches`` gives."""
 
@@ -98,6 +102,7 @@ class WithClassToken(nn.Module):
         return torch.cat([token[:, None], self.patches(x)], 1)
 
 
+@keyed_as("Regridded")
 class _Regridded(AffineStitch):
     """A family that sees both tensors as maps, and changes the size of one to that of the other."""
 
@@ -152,6 +157,7 @@ class _Regridded(AffineStitch):
         return [module for module in stitch.modules() if isinstance(module, wanted)]
 
 
+@keyed_as("StridedConv")
 @final
 @dataclass(frozen=True)
 class StridedConv(_Regridded):
@@ -169,6 +175,7 @@ class StridedConv(_Regridded):
         return len(sender) == len(receiver) == 3 and _shrinks(sender, receiver)
 
 
+@keyed_as("UpsampledConv")
 @final
 @dataclass(frozen=True)
 class UpsampledConv(_Regridded):
@@ -187,6 +194,7 @@ class UpsampledConv(_Regridded):
         return sender[1:] != receiver[1:] and not _shrinks(sender, receiver)
 
 
+@keyed_as("MapsToTokens")
 @final
 @dataclass(frozen=True)
 class MapsToTokens(_Regridded):
@@ -202,6 +210,7 @@ class MapsToTokens(_Regridded):
         return len(sender) in (1, 3) and len(receiver) == 2
 
 
+@keyed_as("TokensToMaps")
 @final
 @dataclass(frozen=True)
 class TokensToMaps(_Regridded):
@@ -214,6 +223,7 @@ class TokensToMaps(_Regridded):
         return len(sender) == 2 and len(receiver) == 3
 
 
+@keyed_as("TokensToTokens")
 @final
 @dataclass(frozen=True)
 class TokensToTokens(_Regridded):

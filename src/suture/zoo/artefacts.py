@@ -13,6 +13,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load as from_bytes
 
 from suture.errors import CheckpointError, SourceError, StoreError
+from suture.identities import keyed_as
 from suture.records import Record
 from suture.runners import Outcome
 from suture.store import DONE, FILES, NETWORKS, contents
@@ -81,6 +82,7 @@ def keep(folder: Path, outcome: Outcome) -> None:
             flush(folder)
 
 
+@keyed_as("Weights")
 @final
 @dataclass(frozen=True)
 class Weights:

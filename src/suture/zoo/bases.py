@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from suture.activations import Activations
 from suture.data import Samples
 from suture.errors import FitError
-from suture.identities import identity
+from suture.identities import identity, registered_name
 from suture.network import Network
 from suture.records import machine
 from suture.runners import Base, Outcome
@@ -99,7 +99,7 @@ class BaseModel(Base):
             "recipe": (str(self.recipe), identity(self.recipe)),
             "seed": (str(self.seed), str(self.seed)),
             "start": (start, start),
-            "parts": (str(self.parts), str(self.parts)),
+            "parts": (str(self.parts), identity(self.parts)),
         }
 
     def _file(self) -> bytes:
@@ -258,7 +258,9 @@ class BaseModel(Base):
 
 def _shape(model: nn.Module) -> list[object]:
     """What a model consists of, whatever the version of torch says of it: its modules, and its tensors' shapes."""
-    modules = [(name, type(module).__qualname__) for name, module in model.named_modules()]
+    modules = [
+        (name, registered_name(type(module)) or type(module).__qualname__) for name, module in model.named_modules()
+    ]
     return [modules, [(name, tuple(tensor.shape)) for name, tensor in model.state_dict().items()]]
 
 

@@ -27,6 +27,7 @@ from typing import Any, cast
 from torch import nn
 
 from suture.errors import SourceError
+from suture.identities import keyed_as
 from suture.preprocess import Preprocess
 from suture.seeds import digest
 from suture.tracing import Stage
@@ -89,6 +90,7 @@ def _build(source: Source) -> tuple[nn.Module, Preprocess, Sequence[Stage] | Non
     )
 
 
+@keyed_as("build_untrained")
 def _build_untrained(source: Source) -> nn.Module:
     asking = _PRETRAINED.get(source.kind)
     arguments = {key: value for key, value in source.arguments.items() if key != asking}

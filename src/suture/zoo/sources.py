@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from suture.errors import DataError, SourceError
+from suture.identities import keyed_as
 from suture.preprocess import Preprocess
 from suture.zoo.artefacts import WEIGHTS, card_in, check_content, is_artefact
 
@@ -46,6 +47,7 @@ _REFUSED = {
 }
 
 
+@keyed_as("Source")
 @dataclass(frozen=True)
 class Source:
     """What a model string names.

@@ -19,9 +19,11 @@ from torch import Tensor
 from suture.checking import check_kind
 from suture.data.samples import Data, Samples
 from suture.errors import DataError
+from suture.identities import keyed_as
 from suture.seeds import generator
 
 
+@keyed_as("Variant")
 @dataclass(frozen=True)
 class Variant(ABC):
     """One change of a data set: a function from ``Data`` to ``Data``, with its settings."""

@@ -27,6 +27,7 @@ from torch import Tensor
 from suture.data.samples import Data, Samples
 from suture.data.variants.base import Variant, all_changed
 from suture.errors import DataError
+from suture.identities import keyed_as
 from suture.preprocess import check_pictures
 from suture.seeds import generator
 
@@ -47,6 +48,7 @@ BASE_COLOURS = (
 _CHUNK = 4096  #: images painted at once
 
 
+@keyed_as("Grey3")
 @final
 @dataclass(frozen=True)
 class Grey3(Variant):
@@ -69,6 +71,7 @@ class Grey3(Variant):
         return all_changed(data, self.summary, lambda s: replace(s, images=s.images.repeat(1, 3, 1, 1)))
 
 
+@keyed_as("Coloured")
 @dataclass(frozen=True)
 class _Coloured(Variant):
     """Digits on coloured backgrounds.
@@ -118,6 +121,7 @@ class _Coloured(Variant):
         return replace(samples, images=images, labels=target)
 
 
+@keyed_as("Correlated")
 @final
 @dataclass(frozen=True)
 class Correlated(_Coloured):
@@ -131,6 +135,7 @@ class Correlated(_Coloured):
         return samples.labels, samples.labels, _strokes(samples)
 
 
+@keyed_as("Digit")
 @final
 @dataclass(frozen=True)
 class Digit(_Coloured):
@@ -144,6 +149,7 @@ class Digit(_Coloured):
         return drawn, samples.labels, _strokes(samples)
 
 
+@keyed_as("Colour")
 @final
 @dataclass(frozen=True)
 class Colour(_Coloured):
@@ -157,6 +163,7 @@ class Colour(_Coloured):
         return drawn, drawn, _strokes(samples)
 
 
+@keyed_as("ColourOnly")
 @final
 @dataclass(frozen=True)
 class ColourOnly(_Coloured):

@@ -13,9 +13,11 @@ import torch
 from suture.data.samples import Data, Samples
 from suture.data.variants.base import Variant, all_changed, changed, class_index, listed, training_changed
 from suture.errors import DataError
+from suture.identities import keyed_as
 from suture.seeds import generator
 
 
+@keyed_as("Relabelled")
 @final
 @dataclass(frozen=True)
 class Relabelled(Variant):
@@ -49,6 +51,7 @@ class Relabelled(Variant):
         return (all_changed if self.everywhere else training_changed)(data, self.summary, change)
 
 
+@keyed_as("RandomLabels")
 @final
 @dataclass(frozen=True)
 class RandomLabels(Variant):
@@ -95,6 +98,7 @@ class RandomLabels(Variant):
         ]
 
 
+@keyed_as("SuperClasses")
 @final
 @dataclass(frozen=True)
 class SuperClasses(Variant):
@@ -169,6 +173,7 @@ OBJECTS_ANIMALS = SuperClasses.of(
 """CIFAR-10's animals (label 0) and objects (1); bansal2021, appendix A.2, whose list forgets bird, here an animal."""
 
 
+@keyed_as("ObjectsAnimals")
 @final
 @dataclass(frozen=True)
 class ObjectsAnimals(Variant):

@@ -12,8 +12,10 @@ import torch
 from suture.data.samples import Data, Samples
 from suture.data.variants.base import Variant, changed, class_index, listed, order_of, training_changed
 from suture.errors import DataError
+from suture.identities import keyed_as
 
 
+@keyed_as("Subset")
 @final
 @dataclass(frozen=True)
 class Subset(Variant):
@@ -48,6 +50,7 @@ class Subset(Variant):
         return changed(data, self.summary, fit=fit, validation=validation)
 
 
+@keyed_as("Half")
 @final
 @dataclass(frozen=True)
 class Half(Variant):
@@ -85,6 +88,7 @@ class Half(Variant):
         return _some(samples, "half", self.seed, slice(middle) if self.which == 0 else slice(middle, None))
 
 
+@keyed_as("Without")
 @final
 @dataclass(frozen=True)
 class Without(Variant):

@@ -9,9 +9,11 @@ import torch
 from suture.data.samples import Data, Samples
 from suture.data.variants.base import Variant, all_changed
 from suture.errors import DataError
+from suture.identities import keyed_as
 from suture.preprocess import check_pictures
 
 
+@keyed_as("Covered")
 @final
 @dataclass(frozen=True)
 class Covered(Variant):

@@ -17,6 +17,7 @@ from torch.nn import functional as F
 from suture.data.samples import Data, Samples
 from suture.data.variants.base import Variant, all_changed, listed, order_of
 from suture.errors import DataError
+from suture.identities import keyed_as
 from suture.preprocess import check_pictures
 
 _CHUNK = 256  #: images scaled at once
@@ -67,6 +68,7 @@ def mnist_cifar(mnist: Data, cifar: Data, digits: Literal["paired", "decorrelate
     return Decorrelated(seed)(data) if digits == "decorrelated" else data
 
 
+@keyed_as("Decorrelated")
 @final
 @dataclass(frozen=True)
 class Decorrelated(Variant):
@@ -95,6 +97,7 @@ class Decorrelated(Variant):
         return all_changed(data, self.summary, change)
 
 
+@keyed_as("BlackedOut")
 @final
 @dataclass(frozen=True)
 class BlackedOut(Variant):

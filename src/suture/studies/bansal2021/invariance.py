@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from suture.data import Samples
+from suture.identities import keyed_as
 from suture.network import Network
 from suture.seeds import generator
 
@@ -31,6 +32,7 @@ Change = Literal["Gaussian coordinates", "moved pixels"]
 CHANGES: tuple[Change, ...] = ("Gaussian coordinates", "moved pixels")
 
 
+@keyed_as("Appended")
 class Appended(nn.Module):
     """A prefix whose maps ``(n, C, H, W)`` or vectors ``(n, D)`` have Gaussian coordinates behind them."""
 
@@ -47,6 +49,7 @@ class Appended(nn.Module):
         return torch.cat([kept, noise.view(len(kept), -1, *kept.shape[2:])], dim=1)
 
 
+@keyed_as("Moved")
 class Moved(nn.Module):
     """A prefix whose maps ``(n, C, H, W)`` have their pixels in another order, that of one permutation."""
 
@@ -62,6 +65,7 @@ class Moved(nn.Module):
         return kept.flatten(2)[:, :, self.order].view_as(kept)
 
 
+@keyed_as("Ending")
 class Ending(nn.Module):
     """What a sender ends in that is only ever cut before it: the mean of each channel."""
 

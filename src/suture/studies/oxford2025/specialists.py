@@ -29,6 +29,7 @@ from suture.data import Data, Samples
 from suture.data.variants import Decorrelated, Variant
 from suture.data.variants.base import all_changed, changed, order_of
 from suture.fits import Fit, LeastSquares, TaskLoss
+from suture.identities import keyed_as
 from suture.network import Network
 from suture.plans import curve
 from suture.recipes import SGD, Constant
@@ -55,6 +56,7 @@ _OPTIMISER = SGD(lr=4e-3, momentum=0.9)
 _CHUNK = 256
 
 
+@keyed_as("Combinations")
 @final
 @dataclass(frozen=True)
 class Combinations(Variant):
@@ -81,6 +83,7 @@ def _pairs(samples: Samples, count: int) -> Tensor:
     return count * samples.labels[order] + samples.labels
 
 
+@keyed_as("Emphasised")
 @final
 @dataclass(frozen=True)
 class Emphasised(Variant):

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from suture.errors import DataError, FitError
+from suture.identities import keyed_as
 from suture.preprocess import as_floats, check_pictures
 
 Box = tuple[Tensor, Tensor, Tensor, Tensor]
@@ -26,6 +27,7 @@ ATTEMPTS = 10  #: at a box that lies inside the image, before it is cut from the
 GREY = (0.2989, 0.587, 0.114)  #: what red, green and blue give to grey (ITU-R 601-2), as torchvision
 
 
+@keyed_as("Augmentation")
 class Augmentation(ABC):
     """A random change of each image of a batch."""
 
@@ -34,6 +36,7 @@ class Augmentation(ABC):
         """Change raw images ``(n, C, H, W)``, on any device; ``random`` is a generator of the CPU."""
 
 
+@keyed_as("Unchanged")
 @dataclass(frozen=True)
 class Unchanged(Augmentation):
     """No augmentation."""
@@ -43,6 +46,7 @@ class Unchanged(Augmentation):
         return images
 
 
+@keyed_as("CropFlip")
 @dataclass(frozen=True)
 class CropFlip(Augmentation):
     """A random crop of the image with a black border of ``crop`` pixels, then mirrored left to right every other time.
@@ -67,6 +71,7 @@ class CropFlip(Augmentation):
         return mirrored(images, torch.rand(n, generator=random) < 0.5) if self.flip else images
 
 
+@keyed_as("SimCLRView")
 @dataclass(frozen=True)
 class SimCLRView(Augmentation):
     """One view of SimCLR for CIFAR-10: a random part of the image, mirrored or not, in other colours.

@@ -15,11 +15,13 @@ import torch
 from torch import Tensor, nn
 
 from suture.errors import FitError
+from suture.identities import keyed_as
 
 View = Callable[[], Tensor]
 """Gives the images of a batch, augmented anew by every call and preprocessed, ``(n, C, H, W)``."""
 
 
+@keyed_as("Objective")
 class Objective(ABC):
     """What training lowers."""
 
@@ -36,6 +38,7 @@ class Objective(ABC):
         """The loss on a batch, a scalar in nats; ``labels`` are ``(n,)`` int64."""
 
 
+@keyed_as("CrossEntropyObjective")
 @dataclass(frozen=True)
 class CrossEntropy(Objective):
     """Cross-entropy with the labels, of which ``smoothing`` is shared out evenly among all classes.
@@ -54,6 +57,7 @@ class CrossEntropy(Objective):
         return nn.functional.cross_entropy(_exact(trained(view())), labels, label_smoothing=self.smoothing)
 
 
+@keyed_as("SimCLR")
 @dataclass(frozen=True)
 class SimCLR(Objective):
     """Two views of an image are to be nearer to each other than to the views of all other images (NT-Xent).

@@ -14,8 +14,10 @@ import torch
 from torch import Tensor, nn
 
 from suture.errors import NetworkError
+from suture.identities import keyed_as
 
 
+@keyed_as("Parts")
 @dataclass(frozen=True)
 class Parts:
     """What of a network trains, and what it takes from the network that it starts from, if it starts from one.

@@ -12,8 +12,10 @@ import torch
 from torch import Tensor
 
 from suture.errors import FitError
+from suture.identities import keyed_as
 
 
+@keyed_as("Penalty")
 class Penalty(ABC):
     """A function of the weights that is added to the loss."""
 
@@ -22,6 +24,7 @@ class Penalty(ABC):
         """The penalty of all of the trained parameters together, by name; a scalar in nats, differentiable."""
 
 
+@keyed_as("L1")
 @dataclass(frozen=True)
 class L1(Penalty):
     """``weight`` · Σ |w|, over all weights and biases (oxford2025, equation 4).
@@ -40,6 +43,7 @@ class L1(Penalty):
         return self.weight * _together(parameters).abs().sum()
 
 
+@keyed_as("L2")
 @dataclass(frozen=True)
 class L2(Penalty):
     """``weight`` · Σ w², over all weights and biases (oxford2025, equation 5).
@@ -58,6 +62,7 @@ class L2(Penalty):
         return self.weight * _together(parameters).square().sum()
 
 
+@keyed_as("Prune")
 @dataclass(frozen=True)
 class Prune:
     """Intermittent random pruning: every ``every`` steps a ``share`` of the weights, chosen at random, is set to zero.

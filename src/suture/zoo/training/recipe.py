@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 
 from suture.errors import FitError
+from suture.identities import keyed_as
 from suture.processor import half_precision
 from suture.recipes import SGD, OneCycle, Optimiser, Schedule
 from suture.zoo.training.augment import Augmentation, Unchanged
@@ -15,6 +16,7 @@ from suture.zoo.training.stopping import Plateau
 PRECISIONS = ("float32", "fast")
 
 
+@keyed_as("Recipe")
 @dataclass(frozen=True)
 class Recipe:
     """How a network is trained.

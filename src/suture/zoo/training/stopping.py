@@ -4,8 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from suture.errors import FitError
+from suture.identities import keyed_as
 
 
+@keyed_as("Plateau")
 @dataclass(frozen=True)
 class Plateau:
     """Until the loss plateaus (oxford2025, methods), in numbers that are ours since the paper gives none.
