@@ -13,7 +13,7 @@ from pathlib import Path
 from safetensors.torch import save_file
 
 import suture
-from suture.recipes import SGD, Adam, OneCycle
+from suture.fits.recipes import SGD, Adam, OneCycle
 from suture.zoo import load_network, parse_source, resolve
 from suture.zoo.training import CropFlip, Recipe, train
 

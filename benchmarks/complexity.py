@@ -15,9 +15,9 @@ from pathlib import Path
 import pandas as pd
 
 import suture
-from suture import complexity
-from suture.activations import Activations
-from suture.complexity import (
+from suture.core.activations.cache import Activations
+from suture.measurement import complexity
+from suture.measurement.complexity import (
     EffectiveRank,
     GradientNorm,
     GzipSize,

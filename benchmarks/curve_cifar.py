@@ -20,10 +20,10 @@ from cifar_networks import load, make_all
 from torch import nn
 
 import suture
-from suture.activations import Activations
-from suture.plans import seam
-from suture.report import figures
-from suture.seeds import undisturbed
+from suture.common.seeds import undisturbed
+from suture.core.activations.cache import Activations
+from suture.measurement.trials.plans import seam
+from suture.report.figures import curve as figures
 
 EPOCHS, BATCH = 5, 128
 

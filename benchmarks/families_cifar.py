@@ -15,12 +15,12 @@ import pandas as pd
 from cifar_networks import load, make_all
 
 import suture
-from suture import table
-from suture.activations import Activations
+from suture.core.activations.cache import Activations
+from suture.core.stitches import Conv, Diagonal, FullLinear, Identity, LowRank, Orthogonal, Permutation, Stitch
 from suture.fits import Fit, LeastSquares, MatchActivations, Narrower, Random, SoftLabels, TaskLoss
-from suture.plans import seam
-from suture.recipes import SGD
-from suture.stitches import Conv, Diagonal, FullLinear, Identity, LowRank, Orthogonal, Permutation, Stitch
+from suture.fits.recipes import SGD
+from suture.measurement.tables import table
+from suture.measurement.trials.plans import seam
 
 AT = "layer2.0"
 FAMILIES: list[Stitch] = [

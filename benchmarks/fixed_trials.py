@@ -20,7 +20,9 @@ import torch
 from torch import nn
 
 import suture
-from suture import fits, recipes, stitches
+from suture import fits
+from suture.core import stitches
+from suture.fits import recipes
 
 RECORD = Path(__file__).parents[1] / "results" / "fixed_trials.json"
 SHORT = {"steps": 40, "check": 20}
@@ -64,7 +66,7 @@ def vit(name: str, data: suture.Data, seed: int) -> suture.Network:
 
 def plans(folder: Path) -> dict[str, suture.Plan]:
     """Return the plans by name."""
-    from suture.demo import FIT, two_networks
+    from suture.cli.demo import FIT, two_networks
 
     digits = suture.load_data("digits")
     a, b = two_networks(digits, lambda said: None)

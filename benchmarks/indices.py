@@ -27,11 +27,12 @@ from oracles import ORACLES
 from variants import BY_NAME, layers
 
 import suture
-from suture import Network, indices
-from suture.activations import Activations
-from suture.compare import compare
-from suture.seeds import undisturbed
-from suture.sizes import physical_memory
+from suture import Network
+from suture.common.seeds import undisturbed
+from suture.common.sizes import physical_memory
+from suture.core.activations.cache import Activations
+from suture.measurement import indices
+from suture.measurement.compare import compare
 
 SIZES = [(60, 12, 9), (60, 9, 12), (90, 30, 6), (40, 15, 15), (300, 40, 64), (200, 20, 1)]
 WIDE = [(40, 100, 70), (60, 300, 12), (100, 99, 2000)]

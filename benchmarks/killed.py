@@ -72,8 +72,8 @@ class Log:
 def drive(folder: Path) -> None:
     """What is killed: one run, with two workers."""
     import suture
-    from suture.runners import Local
-    from suture.store import Store
+    from suture.runs.runners import Local
+    from suture.runs.store.store import Store
 
     finished = Store.make(folder / "store").finished()
     original = Store.keep
@@ -149,9 +149,9 @@ class Round:
 
 def bench(rounds: int, seed: int, folder: Path) -> dict[str, object]:
     import suture
-    from suture.inspection import verify
-    from suture.runners import Local
-    from suture.store import Store
+    from suture.runs.runners import Local
+    from suture.runs.store.inspect import verify
+    from suture.runs.store.store import Store
 
     chance = random.Random(seed)
     started = time.time()

@@ -21,8 +21,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import suture
-from suture.report import figures
-from suture.seeds import undisturbed
+from suture.common.seeds import undisturbed
+from suture.report.figures import curve as figures
 
 LEARNED = ("argparse", "ast", "_pydecimal", "datetime", "doctest", "inspect", "mailbox", "optparse", "pdb", "pickle")
 SCORED = ("subprocess", "tarfile", "typing", "unittest.mock", "zipfile")

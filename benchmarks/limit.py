@@ -31,14 +31,14 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import suture
 from suture import Network
-from suture.bench import peaks as peaks_module
-from suture.bench.peaks import measure_peaks
-from suture.cuts import Cut
+from suture.common.seeds import undisturbed
+from suture.core.network.cuts import Cut
+from suture.core.stitches import stitch_for
 from suture.fits import fast
-from suture.forecasts.expenses import Expenses
-from suture.seeds import undisturbed
-from suture.stitches import stitch_for
-from suture.trial import COMPARED
+from suture.measurement.trials.trial import COMPARED
+from suture.runs.bench import peaks as peaks_module
+from suture.runs.bench.peaks import measure_peaks
+from suture.runs.forecasts.time import Expenses
 
 BATCH = fast.Fast().batch
 FLOAT = 4  #: bytes

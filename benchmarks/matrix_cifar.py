@@ -21,12 +21,13 @@ import torch
 from cifar_networks import load, make_all
 
 import suture
-from suture import table
-from suture.activations import Activations
-from suture.depth import by_depth
+from suture.core.activations.cache import Activations
 from suture.fits import TaskLoss
-from suture.report import figures, heatmaps
-from suture.runners.local import attempt
+from suture.measurement.tables import table
+from suture.measurement.tables.by_depth import by_depth
+from suture.report.figures import curve as figures
+from suture.report.figures import matrix as heatmaps
+from suture.runs.runners.local import attempt
 
 NETWORKS = {"resnet1111": "RN1111", "resnet2222": "RN2222", "vit": "ViT"}
 STAGES = {"RN1111": ("layer?.0",), "RN2222": ("layer?.1",), "ViT": ("blocks.?",)}

@@ -18,14 +18,14 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import suture
-from suture.activations import Activations
+from suture.core.activations.cache import Activations
+from suture.core.network.network import Network
 from suture.fits import LeastSquares, TaskLoss
-from suture.inspection import status, verify
-from suture.network import Network
-from suture.plans import Plan
-from suture.runners import Local, Outcome, Queue, Runner, Task
-from suture.runners.tasks import Measuring
-from suture.store import TRIALS, Store
+from suture.measurement.trials.plans import Plan
+from suture.runs.runners import Local, Outcome, Queue, Runner, Task
+from suture.runs.runners.tasks import Measuring
+from suture.runs.store.inspect import status, verify
+from suture.runs.store.store import TRIALS, Store
 from suture.zoo import convnet
 from suture.zoo.training import Recipe, train
 

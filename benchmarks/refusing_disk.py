@@ -63,9 +63,9 @@ class Trouble:
 
 def trouble(kind: str, workers: int) -> dict[str, object]:
     import suture
-    from suture.inspection import verify
-    from suture.runners import Local
-    from suture.store import Store
+    from suture.runs.runners import Local
+    from suture.runs.store.inspect import verify
+    from suture.runs.store.store import Store
 
     trials = plan()
     with tempfile.TemporaryDirectory() as folder:

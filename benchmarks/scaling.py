@@ -33,18 +33,20 @@ from matplotlib.ticker import FuncFormatter
 from scipy.stats import linregress
 
 import suture
-from suture import Network, measuring
-from suture.activation_folder import ActivationFolder
-from suture.activations import Activations, Need
-from suture.bench.flops import fitted_flops, per_image, shared_flops
-from suture.bench.matrix import fill
-from suture.bench.plain import measure_plain
-from suture.bench.spending import spending
-from suture.fits import Fast, fast, suffixes
-from suture.plans import seam
-from suture.report import figures
-from suture.seeds import undisturbed
-from suture.trial import Trial
+from suture import Network
+from suture.common.seeds import undisturbed
+from suture.core.activations.cache import Activations, Need
+from suture.core.activations.disk_cache import ActivationFolder
+from suture.fits import Fast, fast
+from suture.fits import suffix as suffixes
+from suture.measurement.trials import measure as measuring
+from suture.measurement.trials.plans import seam
+from suture.measurement.trials.trial import Trial
+from suture.report.figures import curve as figures
+from suture.runs.bench.flops import fitted_flops, per_image, shared_flops
+from suture.runs.bench.matrix import fill
+from suture.runs.bench.plain_loop import measure_plain
+from suture.runs.bench.resource_use import spending
 
 BLOCKS = tuple(f"layer{stage}.{block}" for stage in (1, 2, 3, 4) for block in (0, 1))
 LATIN = {0: 4, 1: 1, 2: 6, 3: 7, 4: 2, 5: 5, 6: 0, 7: 3}  #: sender's block → receiver's, one in every row and column

@@ -19,9 +19,9 @@ from typing import Any
 import torch
 
 from suture import Measurement, Network, Samples, Trial, measure
-from suture.activations import Activations
+from suture.core.activations.cache import Activations
 from suture.fits import Fast
-from suture.together import measure_together
+from suture.measurement.trials.batched import measure_together
 from suture.zoo.networks import resnet
 
 

@@ -14,9 +14,9 @@ import torch
 
 from suture.data import Samples
 from suture.data.samples import numbered_classes
+from suture.studies.ledger import LEDGER, Entry
 from suture.zoo import resolve
-from suture.zoo.ledger import LEDGER, Entry
-from suture.zoo.loading import image_shape
+from suture.zoo.load import image_shape
 from suture.zoo.training import Training
 
 

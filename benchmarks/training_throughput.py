@@ -23,11 +23,11 @@ from torch.utils.data import DataLoader, Dataset
 from torchvision.transforms import v2
 
 import suture
+from suture.common.sizes import cores
 from suture.data import Samples
-from suture.recipes import set_rate
-from suture.sizes import cores
+from suture.fits.recipes import set_rate
 from suture.zoo import resolve
-from suture.zoo.cards import scored
+from suture.zoo.evaluate import scored
 from suture.zoo.recipes import FAST
 from suture.zoo.training import Recipe, Training
 

@@ -21,7 +21,7 @@ from suture.data.variants import (
     mnist_cifar,
     vary,
 )
-from suture.report.pictures import draw_samples
+from suture.report.figures.samples import draw_samples
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)

@@ -21,7 +21,7 @@ def run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[[str], tuple[int, str, str]]:
     """Run a command in an empty folder, 80 columns wide; its exit code, output and messages."""
-    from suture.cli import main
+    from suture.cli.main import main
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")

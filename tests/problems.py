@@ -7,9 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from suture.fits import Problem, Side
-from suture.network import Frozen
-from suture.stitches import (
+from suture.core.network.network import Frozen
+from suture.core.stitches import (
     Conv,
     ConvLinear,
     Diagonal,
@@ -26,7 +25,8 @@ from suture.stitches import (
     TokensToTokens,
     UpsampledConv,
 )
-from suture.stitches.constrained import PerPixel
+from suture.core.stitches.constrained import PerPixel
+from suture.fits import Problem, Side
 from trained import digits, hybrids, tensor_bits
 
 TINY = (1e-12,)  #: a ridge that changes nothing

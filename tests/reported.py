@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from suture.compare import COLUMNS as SIMILARITY
+from suture.measurement.compare import COLUMNS as SIMILARITY
+from suture.measurement.tables.table import COLUMNS
 from suture.report.html import Run
-from suture.table import COLUMNS
 
 CONTROLS = ("untrained sender", "untrained receiver", "untrained both", "shuffled pairs")
 STRIPS = ("itself", "clustered noise")

@@ -26,14 +26,14 @@ from jsonargparse import ArgumentError, ArgumentParser
 
 import suture
 import suture.zoo
-from suture.arguments import parser
-from suture.bench_arguments import spelled_out
-from suture.cli import main
-from suture.cuts import shared
+from suture.cli.bench_commands_options import spelled_out
+from suture.cli.main import main
+from suture.cli.parser import parser
+from suture.core.network.cuts import shared
 from suture.fits import Fast
-from suture.plans import Plan, curve, matrix
-from suture.runners import run, stitch
-from suture.studies.scale import _shrunk, stand_in
+from suture.measurement.trials.plans import Plan, curve, matrix
+from suture.runs.runners import run, stitch
+from suture.studies.base.scale import _shrunk, stand_in
 from suture.zoo import BaseModel, load_network
 
 ROOT = Path(__file__).parents[1]

@@ -1,7 +1,7 @@
 """The house of ARCHITECTURE.md, kept in order: its imports are read, not run.
 
-A file imports only from lower layers or from a file above it in its own layer, so there are no circles; packages
-re-export and nothing more; files stay small; nothing is unpickled.
+A folder imports only from those before it, no two files import each other, packages re-export and nothing more, what
+is private stays in its file, and nothing is unpickled.
 """
 
 import ast
@@ -15,58 +15,8 @@ import pytest
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "suture"
 
-#: Every file, in the order in which they may import: each only from those before it. A package's own ``__init__`` comes
-#: after its last file; the package ``suture`` itself comes last of all.
-LAYERS = {
-    "definition": "lazily errors checking processor seeds identities spelling writing sizes preprocess cuts graph "
-    "layouts pieces encoders held tracing costs freezing hooks probing untrained network stitches.base "
-    "stitches.positionwise "
-    "stitches.constrained stitches.regridded stitches.flattened stitches.probes stitches.modes stitches.layers "
-    "stitches.choice stitches folding.joint folding.layers folding.passing folding.rows folding.melting "
-    "folding.folds folding lean saving stitched",
-    "evidence": "data.checks data.decode data.samples data.variants.base data.variants.parts data.variants.labels "
-    "data.variants.colours data.variants.regions data.variants.stacked data.variants.known data.variants data.hub "
-    "data.load data noise tensorfiles memory activation_folder activations intervals scores traits "
-    "optimisers fits.problem fits.least_squares fits.standardised fits.descent fits.task_loss fits.match fits.narrower "
-    "fits.suffixes fits.coordinates fits.convex fits.logistic fits.fast fits.together fits.best_of fits recipes "
-    "scoring indices.matrices indices.index indices.cka indices.grams indices.kernels indices.dissimilarities "
-    "indices.neighbours indices.bases indices.canonical indices.aligned indices.ready indices complexity.base "
-    "complexity.landscape complexity.curvature complexity.size complexity.ranks complexity.rows complexity",
-    "measurement": "cards trial measuring together controls baselines plans localise records table compare onsets "
-    "depth",
-    "execution": "store_files store_plans store claims inspection forecasts.paces forecasts.expenses "
-    "forecasts.footprint forecasts.forecast forecasts runners.base runners.pace runners.progress runners.shipping "
-    "runners.tasks runners.worker runners.local runners.ray.cluster runners.ray.remote runners.ray.runner runners.ray "
-    "runners.unruly runners.work runners.driver runners",
-    "papers": "zoo.networks.parts zoo.networks.plain zoo.networks.residual zoo.networks.transformer "
-    "zoo.networks.table zoo.networks zoo.artefacts zoo.checkpoints zoo.sources zoo.building zoo.loading "
-    "zoo.training.augment zoo.training.layout zoo.training.objectives zoo.training.penalties zoo.training.stopping "
-    "zoo.training.recipe "
-    "zoo.training.parts zoo.training.states zoo.training.loop zoo.training zoo.recipes zoo.cards zoo.bases "
-    "zoo.ledger.entry zoo.ledger.entries zoo.ledger.making zoo.ledger zoo.inventory zoo studies.quantities "
-    "studies.claims studies.scale studies.study studies.making studies.running studies.counting studies.contrasts "
-    "studies.bycut studies.bansal2021.folds studies.bansal2021.invariance studies.bansal2021.pretrained "
-    "studies.bansal2021.plans studies.bansal2021.reading studies.bansal2021.beyond studies.bansal2021.more "
-    "studies.bansal2021.experiments studies.bansal2021 studies.hernandez2022.plans "
-    "studies.hernandez2022.experiments studies.hernandez2022 studies.oxford2025.steps studies.oxford2025.plans "
-    "studies.oxford2025.claims studies.oxford2025.simplicity studies.oxford2025.specialists "
-    "studies.oxford2025.experiments studies.oxford2025 studies.smith2024.plans studies.smith2024.reading "
-    "studies.smith2024.experiments studies.smith2024 studies.known studies",
-    "faces": "report.curves report.seams report.readings explain report.figures report.pictures report.screen "
-    "report.localisations report.complexities report.matrices report.layouts report.heatmaps report.grids "
-    "report.similarities report.forecasts report.stores report.networks report.ledgers report.zoo_page "
-    "report.study_tables report.study_maps report.study_groups report.studies report.claims_page "
-    "report.html.escaping report.html.charts report.html.runs report.html.arranged report.html.words "
-    "report.html.parts report.html.panels report.html.claimed report.html.differences report.html.evidence "
-    "report.html.page report.html choices mistyped doctor exporting demo parsers output named_models bench.plain "
-    "bench.methods bench.peaks bench.spending bench.records bench.cells bench.flops bench.matrix bench.summary "
-    "bench.pairwise bench.similarity bench report.bench report training_arguments bench_arguments "
-    "comparing_arguments study_arguments report_arguments export_commands completion setup_arguments arguments "
-    "training_progress data_commands training_commands zoo_commands measuring_commands comparing_commands "
-    "store_commands bench_commands study_commands report_commands setup_commands cli __main__",
-    "top": "suture",
-}
-ORDER = [f"suture.{name}".removesuffix(".suture") for names in LAYERS.values() for name in names.split()]
+#: The folders are the layers: each imports only from those before it, and from itself.
+FOLDERS = ("common", "data", "core", "fits", "measurement", "runs", "zoo", "studies", "report", "cli")
 INSTALLED_AS = {"pillow": "PIL", "scikit-learn": "sklearn"}
 FORBIDDEN = {"ray", "transformers", "tests", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
 
@@ -92,41 +42,52 @@ def imported(tree: ast.AST, modules: "dict[str, Path] | set[str]") -> Iterator[s
                 yield inner if inner in modules else base
 
 
-def upward(trees: dict[str, ast.AST], order: list[str]) -> list[str]:
-    """The imports of the files in the order that go up, or sideways to a file below."""
+def folder_of(module: str) -> str:
+    """The folder that a module lies in; the files beside the folders are ``suture`` itself."""
+    first = ([*module.split("."), ""])[1]
+    return first if first in FOLDERS else "suture"
+
+
+def upward(trees: dict[str, ast.AST]) -> list[str]:
+    """The imports that go from a folder to one further down in the list, or to ``suture`` itself."""
+    place = {name: i for i, name in enumerate([*FOLDERS, "suture"])}
     return [
         f"{name} imports {other}"
-        for place, name in enumerate(order)
-        for other in dict.fromkeys(imported(trees[name], set(trees)))
-        if other.partition(".")[0] in ("suture", "") and other not in order[:place]
+        for name, tree in trees.items()
+        for other in dict.fromkeys(imported(tree, set(trees)))
+        if other.partition(".")[0] in ("suture", "") and place[folder_of(other)] > place[folder_of(name)]
     ]
 
 
-def test_every_file_belongs_to_a_layer() -> None:
-    assert sorted(FILES) == sorted(ORDER), "say in LAYERS, and in ARCHITECTURE.md, where a new file belongs"
+def test_the_top_of_the_package_is_its_folders_and_three_files() -> None:
+    here = {path.name for path in SOURCE.iterdir() if path.name != "__pycache__"}
+    assert here == {*FOLDERS, "__init__.py", "__main__.py", "py.typed"}
 
 
-def test_imports_only_go_down() -> None:
-    assert upward(TREES, ORDER) == []
+def test_imports_only_go_up_the_list_of_folders() -> None:
+    assert upward(TREES) == []
 
 
-@pytest.mark.parametrize(
-    ("source", "found"),
-    [
-        ("from suture.low import x", []),
-        ("from suture import low", []),
-        ("import suture.high", ["suture.middle imports suture.high"]),
-        ("def f():\n    from suture import high", ["suture.middle imports suture.high"]),
-        ("from suture import anything", ["suture.middle imports suture"]),
-        ("from suture.middle import x", ["suture.middle imports suture.middle"]),
-        ("from .low import x", ["suture.middle imports .low"]),
-        ("import torch", []),
-    ],
-)
-def test_an_import_that_goes_up_would_be_seen(source: str, found: list[str]) -> None:
-    trees: dict[str, ast.AST] = {"suture.middle": ast.parse(source)}
-    order = ["suture.low", "suture.middle", "suture.high", "suture"]
-    assert upward(trees | {name: ast.parse("") for name in order if name not in trees}, order) == found
+def test_an_import_that_goes_the_wrong_way_would_be_seen() -> None:
+    cases = {
+        "from suture.data import x": [],
+        "from suture.fits.fast import x": ["suture.core.middle imports suture.fits.fast"],
+        "import suture.fits": ["suture.core.middle imports suture.fits"],
+        "def f():\n    from suture.cli import x": ["suture.core.middle imports suture.cli"],
+        "from suture import anything": ["suture.core.middle imports suture"],
+        "import torch": [],
+    }
+    for source, found in cases.items():
+        assert upward({"suture.core.middle": ast.parse(source)}) == found, source
+
+
+def test_no_two_files_import_each_other() -> None:
+    edges = {name: {o for o in imported(tree, set(TREES)) if o in TREES and o != name} for name, tree in TREES.items()}
+    edges.pop("suture")
+    done: set[str] = set()
+    while free := [name for name in edges if name not in done and edges[name] <= done | {"suture"}]:
+        done |= set(free)
+    assert set(edges) - done == set()
 
 
 def borrowed(name: str, tree: ast.AST, others: set[str]) -> list[str]:
@@ -195,14 +156,19 @@ def test_reaching_for_a_private_attribute_would_be_seen() -> None:
     assert reached({"suture.low": low, "suture.high": high}) == ["suture.high reaches for low._x"]
 
 
-@pytest.mark.parametrize("name", [name for name, path in FILES.items() if path.name == "__init__.py"])
-def test_a_package_re_exports_and_nothing_more(name: str) -> None:
+def test_a_package_re_exports_and_nothing_more() -> None:
+    for name, path in FILES.items():
+        if path.name == "__init__.py":
+            check_package(name)
+
+
+def check_package(name: str) -> None:
     docstring, *body = TREES[name].body  # type: ignore[attr-defined]
     assert isinstance(docstring, ast.Expr)
     if name == "suture":  # whose imports wait until they are asked for
         typing, lazily, *body, call = [inner for node in body for inner in getattr(node, "body", [node])]
         assert [ast.unparse(node) for node in (typing, lazily, call)] == [
-            "import typing", "from suture.lazily import make_lazy as _make_lazy", "_make_lazy(__name__)"
+            "import typing", "from suture.common.lazy import make_lazy as _make_lazy", "_make_lazy(__name__)"
         ]  # fmt: skip
     imports = [node for node in body if isinstance(node, ast.ImportFrom)]
     assert all((node.module or "").startswith("suture") for node in imports)
@@ -217,18 +183,13 @@ def test_a_package_re_exports_and_nothing_more(name: str) -> None:
     assert sorted(assigned.get("__all__", [])) == sorted(exported)
 
 
-def test_no_file_has_two_ideas_in_it() -> None:
-    lines = {name: len(path.read_text(encoding="utf-8").splitlines()) for name, path in FILES.items()}
-    assert {name: count for name, count in lines.items() if count > 400} == {}
-
-
-SENDING = "suture.runners.shipping"  #: speaks pickle with workers, never with files
+SENDING = "suture.runs.runners.transport"  #: speaks pickle with workers, never with files
 OPTIONAL = {
-    "ray": "suture.runners.ray.",
+    "ray": "suture.runs.runners.ray.",
     "plotly": "suture.report.html.",
-    "mlflow": "suture.exporting",
-    "wandb": "suture.exporting",
-    "tensorboard": "suture.exporting",
+    "mlflow": "suture.report.export",
+    "wandb": "suture.report.export",
+    "tensorboard": "suture.report.export",
 }  #: extras, and who may import them
 
 
@@ -261,9 +222,9 @@ def unpickling(tree: ast.AST) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_nothing_is_unpickled(name: str) -> None:
-    assert unpickling(TREES[name]) == ["pickle.Unpickler"] * (name == SENDING)
+def test_nothing_is_unpickled() -> None:
+    found = {name: unpickling(tree) for name, tree in TREES.items()}
+    assert {name: what for name, what in found.items() if what} == {SENDING: ["pickle.Unpickler"]}
 
 
 @pytest.mark.parametrize(

@@ -6,32 +6,38 @@ network tells what the sender's representation is worth to the receiver. Always 
 
 import typing
 
-from suture.lazily import make_lazy as _make_lazy
+from suture.common.lazy import make_lazy as _make_lazy
 
-if typing.TYPE_CHECKING:  # imported when asked for: see suture.lazily, which reads these lines
-    from suture import baselines, complexity, controls, errors, fits, indices, recipes, scores, stitches, traits, zoo
-    from suture.compare import beside, compare
-    from suture.cuts import Cut
+if typing.TYPE_CHECKING:  # imported when asked for: see suture.common.lazy, which reads these lines
+    from suture import fits, zoo
+    from suture.common import errors
+    from suture.common.errors import SutureError
+    from suture.core import stitches
+    from suture.core.folding import foldable_cuts
+    from suture.core.network.cuts import Cut
+    from suture.core.network.network import Network
+    from suture.core.stitched import Stitched, can_fold
+    from suture.core.stitches import stitch_for
     from suture.data import Data, Samples, load_data, variants
-    from suture.depth import by_depth, profiles
-    from suture.errors import SutureError
-    from suture.explain import explain
-    from suture.folding import foldable_cuts
-    from suture.forecasts.forecast import Forecast, forecast
-    from suture.localise import localise
-    from suture.measuring import measure
-    from suture.network import Network
-    from suture.noise import ClusteredNoise
-    from suture.onsets import onset
-    from suture.plans import Plan, curve, matrix
-    from suture.preprocess import Preprocess
-    from suture.runners import Local, Ray, run, stitch
-    from suture.stitched import Stitched, can_fold
-    from suture.stitches import stitch_for
-    from suture.store import Store
-    from suture.table import summary
-    from suture.traits import Trait
-    from suture.trial import Failure, Measurement, Trial
+    from suture.data.noise import ClusteredNoise
+    from suture.data.preprocess import Preprocess
+    from suture.fits import recipes
+    from suture.measurement import complexity, indices
+    from suture.measurement.compare import beside, compare
+    from suture.measurement.scores import scores, traits
+    from suture.measurement.scores.traits import Trait
+    from suture.measurement.tables.by_depth import by_depth, profiles
+    from suture.measurement.tables.explain import explain
+    from suture.measurement.tables.onset import onset
+    from suture.measurement.tables.table import summary
+    from suture.measurement.trials import baselines, controls
+    from suture.measurement.trials.localise import localise
+    from suture.measurement.trials.measure import measure
+    from suture.measurement.trials.plans import Plan, curve, matrix
+    from suture.measurement.trials.trial import Failure, Measurement, Trial
+    from suture.runs.forecasts.forecast import Forecast, forecast
+    from suture.runs.runners import Local, Ray, run, stitch
+    from suture.runs.store.store import Store
     from suture.zoo import load_network, load_stitched
 
 __version__ = "0.1.0"

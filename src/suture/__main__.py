@@ -6,7 +6,7 @@ import sys
 def main() -> int:
     """Run the command; the exit code."""
     try:
-        from suture.cli import main as run
+        from suture.cli.main import main as run
     except KeyboardInterrupt:
         print("suture: interrupted", file=sys.stderr)
         return 130

@@ -12,8 +12,8 @@ import pytest
 from opened import Open, Opened
 
 from reported import CONTROLS, CUTS, NASTY, curve_table, matrix_table, run_of, similarities
+from suture.measurement.tables.controls_in_words import unsigned_zero
 from suture.report.html import read, render
-from suture.report.readings import unsigned_zero
 from suture.studies import run_study, scale_named, study_named
 
 pytestmark = pytest.mark.browser

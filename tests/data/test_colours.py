@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from scipy.stats import chi2_contingency, chisquare
 from torch import Tensor
 
+from suture.common.errors import DataError
 from suture.data import Data, Samples, load_data
 from suture.data.variants import BASE_COLOURS, Colour, ColourOnly, Correlated, Digit, Grey3, Variant, vary
-from suture.errors import DataError
 
 DIGITS = load_data("digits")
 ROLES = ("fit", "validation", "score")

@@ -21,10 +21,10 @@ from PIL import Image
 from sklearn.datasets import load_digits
 from torch.utils.data import TensorDataset
 
+from suture.common.errors import DataError
 from suture.data import load_data
-from suture.data.decode import decode_images
-from suture.data.load import TrainAndTest
-from suture.errors import DataError
+from suture.data.sources.decode import decode_images
+from suture.data.sources.load import TrainAndTest
 
 REAL_DATA = Path(os.environ.get("SUTURE_DATA") or Path(__file__).parents[3] / "shared" / "data")
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from suture.common.errors import DataError
 from suture.data import Data, Samples
-from suture.errors import DataError
 
 CLASSES = ("cat", "dog", "truck")
 

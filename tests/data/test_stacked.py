@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chi2_contingency
 
+from suture.common.errors import DataError
 from suture.data import Data, Samples, load_data
 from suture.data.variants import BlackedOut, Decorrelated, Digit, Relabelled, mnist_cifar, stack, vary
-from suture.errors import DataError
 
 REAL_DATA = Path(os.environ.get("SUTURE_DATA") or Path(__file__).parents[3] / "shared" / "data")
 ROLES = ("fit", "validation", "score")

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
+from suture.common.errors import DataError
 from suture.data import Data, Samples
 from suture.data.variants import (
     OBJECTS_ANIMALS,
@@ -29,7 +30,6 @@ from suture.data.variants import (
     Without,
     vary,
 )
-from suture.errors import DataError
 
 CIFAR = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 

@@ -11,7 +11,7 @@ import torch
 
 from models import zoo_network
 from suture import Network
-from suture.stitches import stitch_for
+from suture.core.stitches import stitch_for
 from suture.zoo import mlp
 
 SIDE = 32

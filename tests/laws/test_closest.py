@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from problems import JOINTS, affine, built, matching, named, rows
-from suture.fits import LeastSquares
-from suture.stitches import (
+from suture.core.stitches import (
     Conv,
     ConvLinear,
     Diagonal,
@@ -31,6 +30,7 @@ from suture.stitches import (
     StridedConv,
     TokensToTokens,
 )
+from suture.fits import LeastSquares
 
 EXACT = LeastSquares(ridges=(1e-14,), rescale=False)
 CLOSEST = [joint for joint in JOINTS if joint[0] != ConvLinear(channels=2)]  # its second map is fitted after its first

@@ -6,12 +6,13 @@ import pytest
 import torch
 from torch import nn
 
-from suture import Samples, Trial, controls, measure
-from suture.errors import DataError, UntrainedError
+from suture import Samples, Trial, measure
+from suture.common.errors import DataError, UntrainedError
+from suture.core.stitches import Conv, Identity, Linear, Stitch
 from suture.fits import Fast, LeastSquares, Random, TaskLoss
-from suture.plans import seam
-from suture.scores import Accuracy, CrossEntropy
-from suture.stitches import Conv, Identity, Linear, Stitch
+from suture.measurement.scores.scores import Accuracy, CrossEntropy
+from suture.measurement.trials import controls
+from suture.measurement.trials.plans import seam
 from trained import accuracy, convnets, digits, few_digits, hybrid, hybrids, state_bits, wrap
 
 CUTS = ("conv", "drop", "embed", "transpose_2", "hidden")

@@ -16,8 +16,8 @@ from torch import nn
 from models import ZOO, Forward, images, made_of, scrambled, small, zoo_model, zoo_network
 from programs import Program, programs
 from suture import Network
-from suture.cuts import Cuts, shared
-from suture.errors import CutError
+from suture.common.errors import CutError
+from suture.core.network.cuts import Cuts, shared
 
 
 def steps(network):

@@ -24,11 +24,12 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from suture import Network, Samples, Trial, controls, measure
-from suture.activations import Activations
+from suture import Network, Samples, Trial, measure
+from suture.core.activations.cache import Activations
+from suture.core.stitches import Stitch
 from suture.fits import Fit, Random, TaskLoss
-from suture.plans import Plan, curve
-from suture.stitches import Stitch
+from suture.measurement.trials import controls
+from suture.measurement.trials.plans import Plan, curve
 from suture.zoo import convnet
 from trained import Hybrid, bits, convolutional, few_digits, hybrid, wrap
 

@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from problems import affine, built, matching, named
-from suture.fits import LeastSquares
-from suture.stitches import (
+from suture.core.stitches import (
     Conv,
     ConvLinear,
     Diagonal,
@@ -33,7 +32,8 @@ from suture.stitches import (
     TokensToTokens,
     UpsampledConv,
 )
-from suture.stitches.base import Shape, Stitch
+from suture.core.stitches.base import Shape, Stitch
+from suture.fits import LeastSquares
 
 EXACT = LeastSquares(ridges=(1e-15,), rescale=False)
 KINDS = ["white", "correlated", "shifted", "badly scaled"]

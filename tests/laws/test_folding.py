@@ -15,9 +15,9 @@ from torch import nn
 from foldable import MODELS
 from models import images, scrambled, seeded
 from suture import Network, Stitched
-from suture.errors import FoldError
-from suture.stitched import can_fold
-from suture.stitches import Conv, Diagonal, Identity, Linear, LowRank, Orthogonal, Permutation
+from suture.common.errors import FoldError
+from suture.core.stitched import can_fold
+from suture.core.stitches import Conv, Diagonal, Identity, Linear, LowRank, Orthogonal, Permutation
 
 S, R = "sender", "receiver"
 FOLDS = {

@@ -8,10 +8,10 @@ import torch
 from torch import nn
 
 from suture import Network, Trial, measure
-from suture.errors import FrozenError
+from suture.common.errors import FrozenError
+from suture.core.stitches import Conv, Identity, Linear, Stitch
 from suture.fits import Fit, FitReport, LeastSquares, Random, TaskLoss
-from suture.recipes import SGD, OneCycle
-from suture.stitches import Conv, Identity, Linear, Stitch
+from suture.fits.recipes import SGD, OneCycle
 from trained import Hybrid, few_digits, hybrid, hybrids, state_bits, wrap
 
 FITS = {

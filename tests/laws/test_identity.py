@@ -9,7 +9,7 @@ from torch import nn
 
 from models import ZOO, images, small, zoo_model, zoo_network
 from suture import Network, Stitched
-from suture.stitches import Identity, stitch_for
+from suture.core.stitches import Identity, stitch_for
 
 
 @pytest.mark.parametrize("name", ZOO)

@@ -14,8 +14,8 @@ from scipy import stats
 from scipy.optimize import brentq, minimize_scalar
 from scipy.special import xlogy
 
-from suture.errors import DataError, FitError
-from suture.intervals import Estimate, mean_interval, paired_interval, t_interval
+from suture.common.errors import DataError, FitError
+from suture.measurement.scores.intervals import Estimate, mean_interval, paired_interval, t_interval
 
 N = 1000
 REPLICATIONS = 2000

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from suture import Network, load_data, stitch, stitch_for
+from suture.core.stitches import Conv, Linear, Permutation
 from suture.fits import LeastSquares
-from suture.stitches import Conv, Linear, Permutation
 
 POSITIONS, CLASSES, FEATURES = 12, 3, 6
 

@@ -12,17 +12,18 @@ from typing import ClassVar
 import pytest
 from torch import nn
 
-from suture import Data, Network, controls, variants
-from suture.activations import Activations
+from suture import Data, Network, variants
+from suture.core.activations.cache import Activations
+from suture.core.stitches import Diagonal, Identity
 from suture.fits import Fast
-from suture.localise import localise
-from suture.measuring import measure
-from suture.onsets import INPUT, OUTPUT, Onset, onset
-from suture.recipes import SGD
-from suture.scores import Score
-from suture.stitches import Diagonal, Identity
-from suture.table import to_table
-from suture.traits import Trait, confuses
+from suture.fits.recipes import SGD
+from suture.measurement.scores.scores import Score
+from suture.measurement.scores.traits import Trait, confuses
+from suture.measurement.tables.onset import INPUT, OUTPUT, Onset, onset
+from suture.measurement.tables.table import to_table
+from suture.measurement.trials import controls
+from suture.measurement.trials.localise import localise
+from suture.measurement.trials.measure import measure
 from suture.zoo import mlp
 from suture.zoo.training import Parts, Recipe, train
 from trained import digits, wrap

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from suture import Trial, measure
+from suture.core.stitches import Conv, Diagonal, Identity, Linear, Orthogonal, Permutation
 from suture.fits import LeastSquares, MatchActivations, Narrower, Random, SoftLabels, TaskLoss
-from suture.recipes import Adam
-from suture.scores import Accuracy
-from suture.stitches import Conv, Diagonal, Identity, Linear, Orthogonal, Permutation
+from suture.fits.recipes import Adam
+from suture.measurement.scores.scores import Accuracy
 from trained import digits, hybrid, wrap
 
 PLACES = {

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor, nn
 
 from problems import affine, built, named, problem, side
+from suture.core.stitches import AffineMap, Diagonal, LowRank, Orthogonal, Permutation
+from suture.core.stitches.base import AffineStitch
 from suture.fits import Fit, FitReport, LeastSquares, MatchActivations, Problem, Random, SoftLabels, TaskLoss
-from suture.recipes import SGD, Adam, Constant
-from suture.stitches import AffineMap, Diagonal, LowRank, Orthogonal, Permutation
-from suture.stitches.base import AffineStitch
+from suture.fits.recipes import SGD, Adam, Constant
 
 SIZE, RANK = 6, 2
 SHAPES = [(SIZE,), (3, SIZE), (SIZE, 2, 2)]

@@ -15,7 +15,7 @@ from torch import nn
 
 from models import images, scrambled, small, zoo_model
 from suture import Network
-from suture.errors import NetworkError, UntrainedError
+from suture.common.errors import NetworkError, UntrainedError
 
 LAYERS = {
     "conv": lambda: nn.Conv2d(3, 3, 3, padding=1),

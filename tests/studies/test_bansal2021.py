@@ -5,20 +5,20 @@ import pytest
 import torch
 from torch import nn
 
+from suture.common.errors import CheckpointError, DataError, SutureError
+from suture.core.folding import foldable_cuts
+from suture.core.network.network import Network
 from suture.data import Samples, load_data
-from suture.errors import CheckpointError, DataError, SutureError
 from suture.fits import Fast, Logistic
-from suture.folding import foldable_cuts
-from suture.indices import linear_cka
-from suture.network import Network
-from suture.recipes import bansal2021
+from suture.fits.recipes import bansal2021
+from suture.measurement.indices import linear_cka
 from suture.studies.bansal2021 import STUDIES, pretrained
 from suture.studies.bansal2021.folds import difference, folds_of
 from suture.studies.bansal2021.invariance import CHANGED, COORDINATES, WEIGHT, changed, gaussian
 from suture.studies.bansal2021.plans import R18, SIMCLR, accuracy_of, unlike
-from suture.studies.bycut import Agreement, AtBest, Gap, Jointly, Moves, Run
-from suture.studies.quantities import Where
-from suture.studies.scale import scale_named, stand_in
+from suture.studies.base.by_cut import Agreement, AtBest, Gap, Jointly, Moves, Run
+from suture.studies.base.quantities import Where
+from suture.studies.base.scale import scale_named, stand_in
 from suture.zoo import mlp, resnet, resnet50
 
 CUTS = ("one", "two", "three")

@@ -6,10 +6,10 @@ from typing import Literal
 import pandas as pd
 import pytest
 
-from suture.errors import DataError
+from suture.common.errors import DataError
 from suture.studies import Claim, Result, Study, Where, verdict_of
-from suture.studies.claims import MARGIN, Decided, Verdict
-from suture.studies.quantities import Figure, Mean, Quantity, Tables
+from suture.studies.base.claims import MARGIN, Decided, Verdict
+from suture.studies.base.quantities import Figure, Mean, Quantity, Tables
 
 
 class Planted(Quantity):

@@ -7,12 +7,12 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from suture.errors import DataError
-from suture.report import claims_page
-from suture.report.claims_page import TITLES, page, paper_page, threshold
+from suture.common.errors import DataError
+from suture.report.pages import claims as claims_page
+from suture.report.pages.claims import TITLES, page, paper_page, threshold
 from suture.studies import STUDIES, Claim, Result, Study, Where
-from suture.studies.quantities import Mean
-from suture.studies.study import PAPERS
+from suture.studies.base.quantities import Mean
+from suture.studies.base.study import PAPERS
 
 ROOT = Path(__file__).parents[2]
 CLAIM = Claim("penalty ≤ 3 pp", "section 4", Mean("penalty"), "≤", 3.0, paper="at most 3 pp")

@@ -11,21 +11,21 @@ import pytest
 import torch
 
 from suture import Network
-from suture.errors import DataError
+from suture.common.errors import DataError
+from suture.core.stitches import Conv, StridedConv, UpsampledConv
 from suture.fits import LeastSquares
-from suture.recipes import hernandez2022, hernandez2022_copy
-from suture.runners import Later
-from suture.stitches import Conv, StridedConv, UpsampledConv
+from suture.fits.recipes import hernandez2022, hernandez2022_copy
+from suture.measurement.trials.trial import Trial
+from suture.runs.runners import Later
 from suture.studies import Study, scale_named
-from suture.studies.claims import Decided
-from suture.studies.contrasts import Above, ByDepth, Contrast, Crossed, PerSender
+from suture.studies.base.claims import Decided
+from suture.studies.base.contrasts import Above, ByDepth, Contrast, Crossed, PerSender
+from suture.studies.base.quantities import FEWEST, Where
+from suture.studies.base.scale import PAPER, SCALES, SMALL, Scale, stand_in
 from suture.studies.hernandez2022 import STUDIES
 from suture.studies.hernandez2022.plans import SHAPES, name_of
-from suture.studies.quantities import FEWEST, Where
-from suture.studies.scale import PAPER, SCALES, SMALL, Scale, stand_in
-from suture.trial import Trial
-from suture.zoo.bases import BaseModel
-from suture.zoo.building import resolve
+from suture.zoo.base_model import BaseModel
+from suture.zoo.build import resolve
 
 Accuracy = Callable[[float, float], float]
 QUARTERS, THIRDS = (0.25, 0.5, 0.75, 1.0), (1 / 3, 2 / 3, 1.0)

@@ -9,21 +9,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from suture import Network
-from suture.errors import DataError
-from suture.runners import Base, Later
-from suture.scores import Accuracy
-from suture.stitches import Conv, ConvLinear
-from suture.studies.claims import Claim
+from suture.common.errors import DataError
+from suture.core.stitches import Conv, ConvLinear
+from suture.measurement.scores.scores import Accuracy
+from suture.runs.runners import Base, Later
+from suture.studies.base.claims import Claim
+from suture.studies.base.quantities import COMPLEXITIES, TRIALS, Mean, Where
+from suture.studies.base.scale import scale_named, stand_in
+from suture.studies.base.study import Beside
 from suture.studies.oxford2025 import STUDIES, claims, plans, simplicity, specialists
 from suture.studies.oxford2025.claims import ALTERED, NARROW, ON_CARS, ON_TRUCKS, PAIRED, TRUE
 from suture.studies.oxford2025.plans import BATCHES, COMPLEX, DIGITS, OTHERS, PICTURES, SIMPLE
 from suture.studies.oxford2025.steps import FirstStep, Peak, Share, Step
-from suture.studies.quantities import COMPLEXITIES, TRIALS, Mean, Where
-from suture.studies.scale import scale_named, stand_in
-from suture.studies.study import Beside
-from suture.zoo.bases import BaseModel
-from suture.zoo.building import resolve
-from suture.zoo.sources import parse_source
+from suture.zoo.base_model import BaseModel
+from suture.zoo.build import resolve
+from suture.zoo.model_strings import parse_source
 
 LINE = ("pool1", "pool2", "fc1_relu", "fc2_relu", "fc3_relu")
 NAMES = {TRUE: "cifar10/fit[:9]", ALTERED: "cifar10 automobile as cat/fit[:9]", PAIRED: "mnist+cifar10/fit[:9]"}

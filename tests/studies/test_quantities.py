@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from suture.errors import DataError
-from suture.studies.bycut import AtBest, Run
-from suture.studies.claims import Claim
-from suture.studies.quantities import (
+from suture.common.errors import DataError
+from suture.studies.base.by_cut import AtBest, Run
+from suture.studies.base.claims import Claim
+from suture.studies.base.quantities import (
     TRIALS,
     Difference,
     Figure,

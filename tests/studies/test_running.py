@@ -11,18 +11,18 @@ import pytest
 from pandas.testing import assert_frame_equal
 from torch import nn
 
-from suture import controls
-from suture.errors import DataError, FitError
+from suture.common.errors import DataError, FitError
+from suture.core.network.network import Network
 from suture.fits import Fit, FitReport, Problem, Random
-from suture.indices import linear_cka
-from suture.network import Network
-from suture.runners import Interrupted, Later, Local, Unruly
-from suture.store import NETWORKS, TRIALS, Store
+from suture.measurement.indices import linear_cka
+from suture.measurement.trials import controls
+from suture.measurement.trials.trial import Trial
+from suture.runs.runners import Interrupted, Later, Local, Unruly
+from suture.runs.store.store import NETWORKS, TRIALS, Store
 from suture.studies import Claim, Result, Scale, Study, load_result, run_study, scale_named
-from suture.studies.making import curves
-from suture.studies.quantities import Mean
-from suture.studies.study import Beside, Made, Part
-from suture.trial import Trial
+from suture.studies.base.plans import curves
+from suture.studies.base.quantities import Mean
+from suture.studies.base.study import Beside, Made, Part
 
 CUTS = ("block3.relu", "block6.relu")
 
@@ -99,7 +99,7 @@ def test_two_studies_share_a_store_and_nothing_is_measured_twice(
         raise AssertionError("measured again")
 
     with monkeypatch.context() as patch:
-        patch.setattr("suture.runners.tasks.measure", measure)
+        patch.setattr("suture.runs.runners.tasks.measure", measure)
         other = run_study(
             study(lambda scale: mlps(scale, ("block6.relu",)), id_="oxford-8"), tiny, store, on=Local(workers=1)
         )
@@ -209,8 +209,8 @@ def test_an_interrupted_study_goes_on(tiny: Scale, tmp_path: Path) -> None:
 
 
 def test_the_papers_fits_are_told_from_those_of_baselines(tiny: Scale, tmp_path: Path) -> None:
-    from suture.baselines import linear_probe
-    from suture.recipes import oxford2025
+    from suture.fits.recipes import oxford2025
+    from suture.measurement.trials.baselines import linear_probe
 
     def plan(scale: Scale) -> list[Part]:
         settings = {"published": scale.published(oxford2025), "also": (linear_probe,), "cuts": ("block3.relu",)}

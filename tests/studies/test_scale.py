@@ -5,16 +5,15 @@ from dataclasses import replace
 import pytest
 import torch
 
-from suture import recipes
+from suture.common.errors import SutureError
 from suture.data import Data
 from suture.data.variants import Half, Subset
-from suture.errors import SutureError
-from suture.fits import Fast
+from suture.fits import Fast, recipes
 from suture.studies import Scale, scale_named
-from suture.studies.making import pairs
-from suture.studies.scale import EPOCHS, FEW, MANY, PAPER, SCALES, SMALL, TINY, Name, entry, scaled, stand_in
-from suture.zoo.building import resolve
-from suture.zoo.ledger import LEDGER, Entry, models
+from suture.studies.base.plans import pairs
+from suture.studies.base.scale import EPOCHS, FEW, MANY, PAPER, SCALES, SMALL, TINY, Name, entry, scaled, stand_in
+from suture.studies.ledger import LEDGER, Entry, models
+from suture.zoo.build import resolve
 from suture.zoo.recipes import RECIPES
 
 NAMES = [known.name for known in LEDGER]
@@ -140,8 +139,8 @@ def test_subsets_shrink_where_small_images_stand_in() -> None:
 
 
 def test_small_scale_fits_and_scores_on_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("suture.studies.scale.MANY", (50, 30))
-    monkeypatch.setattr("suture.studies.scale.FEW", (20, 10))
+    monkeypatch.setattr("suture.studies.base.scale.MANY", (50, 30))
+    monkeypatch.setattr("suture.studies.base.scale.FEW", (20, 10))
     small, paper = Scale("small", stand_in), Scale("paper", stand_in)
 
     def sizes(data: Data) -> tuple[int, int]:

@@ -12,18 +12,18 @@ import pytest
 from scipy import stats
 from test_hernandez2022 import networks
 
+from suture.data.noise import ClusteredNoise
 from suture.data.variants import ColourOnly, Correlated
-from suture.noise import ClusteredNoise
-from suture.runners import Later
+from suture.measurement.trials.trial import Trial
+from suture.runs.runners import Later
 from suture.studies import Study, scale_named
-from suture.studies.claims import Decided
-from suture.studies.contrasts import OverStitches, SpreadRatio, Standardised
-from suture.studies.quantities import COMPLEXITIES, NETWORKS, TRIALS, Quantity, Tables, Where
-from suture.studies.scale import SMALL, Scale, stand_in
+from suture.studies.base.claims import Decided
+from suture.studies.base.contrasts import OverStitches, SpreadRatio, Standardised
+from suture.studies.base.quantities import COMPLEXITIES, NETWORKS, TRIALS, Quantity, Tables, Where
+from suture.studies.base.scale import SMALL, Scale, stand_in
 from suture.studies.smith2024 import STUDIES
 from suture.studies.smith2024.plans import AGAIN, CUTS, VGG_CUTS
-from suture.trial import Trial
-from suture.zoo.bases import BaseModel
+from suture.zoo.base_model import BaseModel
 
 KINDS = ("correlated", "digit", "colour", "colour-only")
 NOISE = "clustered noise"

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from suture.errors import DataError, SutureError
-from suture.report.studies import figure
-from suture.runners import Local
-from suture.store import Store
+from suture.common.errors import DataError, SutureError
+from suture.report.figures.study import figure
+from suture.runs.runners import Local
+from suture.runs.store.store import Store
 from suture.studies import STUDIES, Result, Scale, run_study, scale_named, study_named
-from suture.studies.counting import Networks, count
-from suture.studies.quantities import DIVISOR_IS_0, TRIALS
-from suture.studies.scale import stand_in
+from suture.studies.base.cost import Networks, count
+from suture.studies.base.quantities import DIVISOR_IS_0, TRIALS
+from suture.studies.base.scale import stand_in
 
 #: The list of experiments, row by row.
 ROWS = """

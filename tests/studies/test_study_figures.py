@@ -13,15 +13,15 @@ from matplotlib.collections import QuadMesh
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-from suture.errors import DataError
-from suture.report import figures
+from suture.common.errors import DataError
+from suture.measurement.tables.table import COLUMNS
+from suture.report.figures import curve as figures
+from suture.report.figures.study import figure
 from suture.report.html.charts import Chart
 from suture.report.html.panels import charts
-from suture.report.studies import figure
-from suture.report.study_tables import number, written
+from suture.report.terminal.studies import number, written
 from suture.studies import Figure as Read
 from suture.studies import Panel, Study, Where
-from suture.table import COLUMNS
 
 CUTS = ("stem", "early", "middle", "late")
 FOUND = "not measured"

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torchvision.transforms import RandomResizedCrop
 from torchvision.transforms import functional as reference
 
-from suture.errors import DataError, FitError
-from suture.identities import identity
+from suture.common.errors import DataError, FitError
+from suture.common.hashing import identity
 from suture.zoo.training import augment
 from suture.zoo.training.augment import Augmentation, CropFlip, SimCLRView, Unchanged
 

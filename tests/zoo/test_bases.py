@@ -10,13 +10,13 @@ from safetensors.torch import load
 
 import suture
 from suture import Network, curve, run
-from suture.activation_folder import ActivationFolder
-from suture.activations import Activations
+from suture.common.errors import RunnerError, SourceError
+from suture.core.activations.cache import Activations
+from suture.core.activations.disk_cache import ActivationFolder
 from suture.data import Samples
-from suture.errors import RunnerError, SourceError
 from suture.fits import LeastSquares
-from suture.runners import Later, Local, Unruly
-from suture.store import NETWORKS, Store
+from suture.runs.runners import Later, Local, Unruly
+from suture.runs.store.store import NETWORKS, Store
 from suture.zoo import BaseModel, convnet
 from suture.zoo.recipes import DIGITS
 from suture.zoo.training import Recipe, train

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from suture.errors import CheckpointError
+from suture.common.errors import CheckpointError
 from suture.zoo import load_checkpoint
 
 

@@ -13,16 +13,18 @@ import pytest
 import torch
 
 import suture
-from suture.cli import main
+from suture.cli.main import main
+from suture.common.errors import DataError
 from suture.data import Data, Samples, load_data
 from suture.data.variants import Relabelled, Without
-from suture.errors import DataError
-from suture.report import zoo_page
-from suture.report.ledgers import ledger_text, network_rows, record
-from suture.store import NETWORKS, Store
-from suture.table import save
-from suture.zoo import BaseModel, inventory, ledger
-from suture.zoo.ledger import LEDGER, Entry, making
+from suture.measurement.tables.table import save
+from suture.report.pages import zoo as zoo_page
+from suture.report.terminal.ledger import ledger_text, network_rows, record
+from suture.runs.store.store import NETWORKS, Store
+from suture.studies import ledger
+from suture.studies.ledger import LEDGER, Entry, inventory
+from suture.studies.ledger import models as making
+from suture.zoo import BaseModel
 from suture.zoo.networks import NETWORKS as KNOWN
 from suture.zoo.recipes import DIGITS
 

@@ -10,7 +10,7 @@ from torchvision.models.resnet import BasicBlock, Bottleneck, ResNet
 
 from models import images, scrambled, split_everywhere
 from suture import Network
-from suture.errors import NetworkError
+from suture.common.errors import NetworkError
 from suture.zoo.networks import NETWORKS, cnn, convnet, mlp, myrtle, resnet, resnet50, resnet164, vgg19, vit
 
 STANDARD = {"classes": 1000, "stem": "7x7"}

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from suture.errors import FitError
+from suture.common.errors import FitError
 from suture.zoo import convnet
 from suture.zoo.training.objectives import CrossEntropy, Objective, SimCLR, nt_xent
 

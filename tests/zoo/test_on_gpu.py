@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from suture.seeds import generator
+from suture.common.seeds import generator
 from suture.zoo import BaseModel
 from suture.zoo.recipes import DIGITS
 from suture.zoo.training import Checkpoints, CropFlip, Prune, Recipe, SimCLR, SimCLRView, Training

@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import nn
 
+from suture.common.errors import NetworkError, RunnerError
 from suture.data import Samples
-from suture.errors import NetworkError, RunnerError
-from suture.runners import Local, run
-from suture.store import NETWORKS, Store
+from suture.runs.runners import Local, run
+from suture.runs.store.store import NETWORKS, Store
 from suture.zoo import BaseModel, convnet
 from suture.zoo.training import CropFlip, Parts, Recipe, SimCLR, SimCLRView, train
 from trained import few_digits, state_bits
@@ -83,7 +83,7 @@ def test_what_is_taken_is_the_others_and_the_rest_is_drawn_anew() -> None:
 
 
 def torch_sgd_of_nothing():
-    from suture.recipes import SGD
+    from suture.fits.recipes import SGD
 
     return SGD(lr=0.0, weight_decay=0.0)
 
@@ -162,7 +162,7 @@ def test_workers_wait_for_the_first(tmp_path: Path) -> None:
 
 
 def test_where_the_first_fails_the_second_is_said_to_be_missing(tmp_path: Path) -> None:
-    from suture.recipes import SGD
+    from suture.fits.recipes import SGD
 
     wild = base(recipe=Recipe(epochs=2, batch=50, optimiser=SGD(lr=1e30)))
     with pytest.raises(RunnerError, match=r"training diverged .*; 1 more start from these"):
@@ -191,7 +191,7 @@ def test_simclr_and_a_linear_classifier_on_top() -> None:
 
 
 def net_of(seed: int) -> nn.Module:
-    from suture.seeds import derive_seed
+    from suture.common.seeds import derive_seed
 
     torch.manual_seed(derive_seed("network", seed))
     return net()

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from suture.errors import FitError
+from suture.common.errors import FitError
 from suture.zoo import convnet
 from suture.zoo.training.penalties import L1, L2, Prune
-from suture.zoo.training.stopping import Plateau
+from suture.zoo.training.plateau import Plateau
 
 
 def parameters(seed: int = 0) -> dict[str, nn.Parameter]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from suture.recipes import Adam, AdamW, Optimiser, Steps
+from suture.fits.recipes import Adam, AdamW, Optimiser, Steps
 from suture.zoo import RECIPES
 from suture.zoo.training import L1, L2, CropFlip, Recipe, SimCLR, SimCLRView, Unchanged
 

@@ -15,23 +15,13 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 from torch import nn
 
+from suture.common.errors import CheckpointError, FitError, NetworkError, OutputError
 from suture.data import Samples
-from suture.errors import CheckpointError, FitError, NetworkError, OutputError
-from suture.recipes import SGD, Adam, AdamW
-from suture.runners import Local, run
-from suture.store import NETWORKS, Store
+from suture.fits.recipes import SGD, Adam, AdamW
+from suture.runs.runners import Local, run
+from suture.runs.store.store import NETWORKS, Store
 from suture.zoo import BaseModel, convnet
-from suture.zoo.training import (
-    L1,
-    Checkpoints,
-    CropFlip,
-    Plateau,
-    Prune,
-    Recipe,
-    SimCLR,
-    SimCLRView,
-    Training,
-)
+from suture.zoo.training import L1, Checkpoints, CropFlip, Plateau, Prune, Recipe, SimCLR, SimCLRView, Training
 from trained import few_digits, state_bits
 
 PLAIN = Recipe(epochs=3, batch=50, augment=CropFlip(1))

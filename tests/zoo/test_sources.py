@@ -11,12 +11,12 @@ import torchvision
 from safetensors.torch import save_file
 from torch import nn
 
-from suture.errors import CheckpointError, NetworkError, SourceError
-from suture.preprocess import Preprocess
+from suture.common.errors import CheckpointError, NetworkError, SourceError
+from suture.data.preprocess import Preprocess
 from suture.zoo import NETWORKS, Source, convnet, load_network, parse_source, resolve
-from suture.zoo.loading import image_shape
+from suture.zoo.load import image_shape
+from suture.zoo.model_strings import EXAMPLES
 from suture.zoo.networks import preprocess_of
-from suture.zoo.sources import EXAMPLES
 
 SMALL = "timm:mobilenetv3_small_050"
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -25,7 +25,7 @@ MODELS = '''
 from dataclasses import dataclass
 from torch import nn
 from suture import zoo
-from suture.preprocess import Preprocess
+from suture.data.preprocess import Preprocess
 
 LIMIT = 3
 

@@ -9,13 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from suture import Samples
-from suture.errors import FitError
-from suture.preprocess import Preprocess
-from suture.recipes import SGD, Adam, Constant, OneCycle, Optimiser
+from suture.common.errors import FitError
+from suture.data.preprocess import Preprocess
+from suture.fits.recipes import SGD, Adam, Constant, OneCycle, Optimiser
 from suture.zoo import convnet
 from suture.zoo.recipes import DIGITS
 from suture.zoo.training import CropFlip, Recipe, train
-from suture.zoo.training.layout import layout_for
+from suture.zoo.training.memory_format import layout_for
 from trained import accuracy, digits, state_bits
 
 SHORT = Recipe(epochs=2, batch=64, augment=CropFlip(1))

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from suture.errors import DataError
-from suture.preprocess import are_token_ids, things
+from suture.common.errors import DataError
+from suture.data.preprocess import are_token_ids, things
 
 SHARED = 0.1  #: of the test images, at most, may be among those trained on; real data sets repeat a few
 FEW = 50  #: test images are something to try a program with, and may be any

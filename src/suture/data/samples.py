@@ -20,12 +20,12 @@ from itertools import combinations
 import torch
 from torch import Tensor
 
-from suture.checking import whole_number
+from suture.common.errors import DataError
+from suture.common.hashing import keyed_as
+from suture.common.seeds import digest, generator
+from suture.common.validation import whole_number
 from suture.data.checks import FEW, check_apart, check_images, check_labels, check_pairing
-from suture.errors import DataError
-from suture.identities import keyed_as
-from suture.preprocess import are_token_ids, sizes, things
-from suture.seeds import digest, generator
+from suture.data.preprocess import are_token_ids, sizes, things
 
 
 @keyed_as("Samples")

@@ -1,13 +1,13 @@
 """How a stitch gets its parameters: in closed form, or by gradient descent on the task or on the activations."""
 
+from suture.fits.base import CurvePoint, Fit, FitReport, Problem, Side
 from suture.fits.best_of import BestOf
 from suture.fits.descent import Descending, Random
 from suture.fits.fast import Fast
 from suture.fits.least_squares import LeastSquares
 from suture.fits.logistic import Logistic
-from suture.fits.match import MatchActivations
+from suture.fits.match_activations import MatchActivations
 from suture.fits.narrower import Narrower
-from suture.fits.problem import CurvePoint, Fit, FitReport, Problem, Side
 from suture.fits.task_loss import HardLabels, SoftLabels, Targets, TaskLoss
 
 __all__ = [

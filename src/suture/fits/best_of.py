@@ -15,14 +15,14 @@ from typing import final
 import torch
 from torch import nn
 
-from suture.errors import FitError
+from suture.common.errors import FitError
+from suture.common.hashing import keyed_as
+from suture.core.stitches.base import Shape
+from suture.fits.base import Fit, FitReport, Problem
 from suture.fits.descent import EVALUATION_CHUNK, Random
 from suture.fits.fast import Fast
-from suture.fits.problem import Fit, FitReport, Problem
+from suture.fits.optimisers import Adam, Cosine
 from suture.fits.task_loss import TaskLoss
-from suture.identities import keyed_as
-from suture.optimisers import Adam, Cosine
-from suture.stitches.base import Shape
 
 PUBLISHED_START = TaskLoss(
     start=Random(),

@@ -23,7 +23,7 @@ from scipy.optimize import minimize
 from threadpoolctl import threadpool_limits
 from torch import Tensor, nn
 
-from suture.stitches import AffineMap, Part
+from suture.core.stitches import AffineMap, Part
 
 PENALTIES = (3e-2, 1e-2, 3e-3, 1e-3)  #: candidates for λ, in the order in which they are solved
 ITERATIONS = 40  #: of L-BFGS, at most, for each

@@ -12,15 +12,15 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from suture.checking import whole_number
-from suture.errors import FitError
+from suture.common.errors import FitError
+from suture.common.hashing import keyed_as
+from suture.common.seeds import generator
+from suture.common.validation import whole_number
+from suture.core.stitches.base import Shape
+from suture.fits.base import CurvePoint, Fit, FitReport, Problem, Side
 from suture.fits.least_squares import LeastSquares
-from suture.fits.problem import CurvePoint, Fit, FitReport, Problem, Side
-from suture.fits.standardised import Standardised
-from suture.identities import keyed_as
-from suture.optimisers import Adam, Cosine, Optimiser, Schedule, set_rate
-from suture.seeds import generator
-from suture.stitches.base import Shape
+from suture.fits.optimisers import Adam, Cosine, Optimiser, Schedule, set_rate
+from suture.fits.standardise import Standardised
 
 EVALUATION_CHUNK = 256
 

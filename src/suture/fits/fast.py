@@ -23,17 +23,27 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from suture.checking import whole_number
-from suture.errors import FitError
+from suture.common.errors import FitError
+from suture.common.hashing import keyed_as
+from suture.common.validation import whole_number
+from suture.core.stitches import (
+    AffineMap,
+    AffineStitch,
+    Conv,
+    Linear,
+    Moments,
+    Part,
+    Stitch,
+    StridedConv,
+    UpsampledConv,
+)
+from suture.core.stitches.base import Shape
 from suture.fits import convex
-from suture.fits.coordinates import PROBED, Coordinates
+from suture.fits.base import CurvePoint, Fit, FitReport, Problem, Side
 from suture.fits.descent import batches
 from suture.fits.least_squares import closed_form, moments
-from suture.fits.problem import CurvePoint, Fit, FitReport, Problem, Side
-from suture.fits.suffixes import Ask, Asking, choose, driven
-from suture.identities import keyed_as
-from suture.stitches import AffineMap, AffineStitch, Conv, Linear, Moments, Part, Stitch, StridedConv, UpsampledConv
-from suture.stitches.base import Shape
+from suture.fits.preconditioning import PROBED, Coordinates
+from suture.fits.suffix import Ask, Asking, choose, driven
 
 ROWS = 2**15  #: positions from which the closed form's moments are taken
 WORK = 5e9  #: multiply-adds for them, at most, unless samples are few

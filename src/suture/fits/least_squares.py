@@ -19,10 +19,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from suture.errors import FitError
-from suture.fits.problem import Fit, FitReport, Problem, Side
-from suture.identities import keyed_as
-from suture.stitches import AffineMap, AffineStitch, Moments, Part
+from suture.common.errors import FitError
+from suture.common.hashing import keyed_as
+from suture.core.stitches import AffineMap, AffineStitch, Moments, Part
+from suture.fits.base import Fit, FitReport, Problem, Side
 
 CHUNK = 256  #: samples per accumulation step; fixed, since sums depend on their grouping
 _ROUNDING = 8  #: units in the last place of its mean, below which what a feature varies by is rounding

@@ -15,12 +15,12 @@ from typing import final
 import torch
 from torch import nn
 
-from suture.cuts import OUTPUT
-from suture.errors import FitError
+from suture.common.errors import FitError
+from suture.common.hashing import keyed_as
+from suture.core.network.cuts import OUTPUT
+from suture.core.stitches import AffineMap, AffineStitch
 from suture.fits import convex
-from suture.fits.problem import CurvePoint, Fit, FitReport, Problem
-from suture.identities import keyed_as
-from suture.stitches import AffineMap, AffineStitch
+from suture.fits.base import CurvePoint, Fit, FitReport, Problem
 
 
 @keyed_as("Logistic")

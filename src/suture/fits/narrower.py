@@ -9,13 +9,13 @@ from typing import ClassVar, final
 import torch
 from torch import nn
 
-from suture.errors import FitError
+from suture.common.errors import FitError
+from suture.common.hashing import keyed_as
+from suture.common.seeds import generator
+from suture.core.stitches import AffineStitch, Identity, Stitch
+from suture.core.stitches.positionwise import FEATURES
+from suture.fits.base import Fit, FitReport, Problem, Side
 from suture.fits.least_squares import LeastSquares
-from suture.fits.problem import Fit, FitReport, Problem, Side
-from suture.identities import keyed_as
-from suture.seeds import generator
-from suture.stitches import AffineStitch, Identity, Stitch
-from suture.stitches.positionwise import FEATURES
 
 _CHUNK = 256
 _ROOM = 2**24  #: numbers in all the noise

@@ -11,10 +11,10 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from suture.errors import FitError
+from suture.common.errors import FitError
+from suture.common.hashing import keyed_as
+from suture.fits.base import Problem, Side
 from suture.fits.descent import Descending, Loss
-from suture.fits.problem import Problem, Side
-from suture.identities import keyed_as
 
 
 @keyed_as("Targets")

@@ -1,1 +1,1 @@
-"""What people see: figures and tables."""
+"""What people see of a table: figures, terminal tables, pages, the HTML report, exports."""

@@ -1,8 +1,7 @@
 """The papers' experiments by name: plans of trials at a scale, and claims that a program decides."""
 
-from suture.studies.claims import Claim, Decided, Roles, verdict_of
-from suture.studies.known import STUDIES, study_named
-from suture.studies.quantities import (
+from suture.studies.base.claims import Claim, Decided, Roles, verdict_of
+from suture.studies.base.quantities import (
     Difference,
     Figure,
     Greatest,
@@ -15,9 +14,10 @@ from suture.studies.quantities import (
     Where,
     Worst,
 )
-from suture.studies.running import Result, load_result, run_study
-from suture.studies.scale import SCALES, Scale, scale_named
-from suture.studies.study import Beside, Panel, Study
+from suture.studies.base.run import Result, load_result, run_study
+from suture.studies.base.scale import SCALES, Scale, scale_named
+from suture.studies.base.study import Beside, Panel, Study
+from suture.studies.registry import STUDIES, study_named
 
 __all__ = [
     "SCALES",

@@ -1,12 +1,12 @@
 """The project's small networks, and the models that strings name."""
 
-from suture.zoo.bases import BaseModel
-from suture.zoo.building import Built, resolve
+from suture.zoo.base_model import BaseModel
+from suture.zoo.build import Built, resolve
 from suture.zoo.checkpoints import load_checkpoint
-from suture.zoo.loading import load_network, load_stitched
+from suture.zoo.load import load_network, load_stitched
+from suture.zoo.model_strings import Source, parse_source
 from suture.zoo.networks import NETWORKS, cnn, convnet, mlp, myrtle, resnet, resnet50, resnet164, vgg19, vit
 from suture.zoo.recipes import RECIPES
-from suture.zoo.sources import Source, parse_source
 
 __all__ = [
     "NETWORKS",

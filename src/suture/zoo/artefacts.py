@@ -12,13 +12,13 @@ from typing import final
 from safetensors import SafetensorError
 from safetensors.torch import load as from_bytes
 
-from suture.errors import CheckpointError, SourceError, StoreError
-from suture.identities import keyed_as
-from suture.records import Record
-from suture.runners import Outcome
-from suture.store import DONE, FILES, NETWORKS, contents
-from suture.store_files import flush, read, writing_to
-from suture.writing import whole
+from suture.common.atomic import whole
+from suture.common.errors import CheckpointError, SourceError, StoreError
+from suture.common.hashing import keyed_as
+from suture.measurement.tables.records import Record
+from suture.runs.runners import Outcome
+from suture.runs.store.files import flush, read, writing_to
+from suture.runs.store.store import DONE, FILES, NETWORKS, contents
 
 CARD, WEIGHTS = FILES[NETWORKS]
 

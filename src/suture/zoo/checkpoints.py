@@ -17,7 +17,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from suture.errors import CheckpointError
+from suture.common.errors import CheckpointError
 
 _PICKLED = (".pt", ".pth", ".bin")
 _WRAPPERS = ("state_dict", "model")

@@ -2,11 +2,11 @@
 
 from suture.data.variants.base import Variant, vary
 from suture.data.variants.colours import BASE_COLOURS, Colour, ColourOnly, Correlated, Digit, Grey3
-from suture.data.variants.known import VARIANTS
 from suture.data.variants.labels import OBJECTS_ANIMALS, ObjectsAnimals, RandomLabels, Relabelled, SuperClasses
-from suture.data.variants.parts import Half, Subset, Without
 from suture.data.variants.regions import Covered
+from suture.data.variants.registry import VARIANTS
 from suture.data.variants.stacked import BlackedOut, Decorrelated, mnist_cifar, stack
+from suture.data.variants.subsets import Half, Subset, Without
 
 __all__ = [
     "BASE_COLOURS",

@@ -16,11 +16,11 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from suture.checking import check_kind
+from suture.common.errors import DataError
+from suture.common.hashing import keyed_as
+from suture.common.seeds import generator
+from suture.common.validation import check_kind
 from suture.data.samples import Data, Samples
-from suture.errors import DataError
-from suture.identities import keyed_as
-from suture.seeds import generator
 
 
 @keyed_as("Variant")

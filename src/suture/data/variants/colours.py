@@ -24,12 +24,12 @@ from typing import final
 import torch
 from torch import Tensor
 
+from suture.common.errors import DataError
+from suture.common.hashing import keyed_as
+from suture.common.seeds import generator
+from suture.data.preprocess import check_pictures
 from suture.data.samples import Data, Samples
 from suture.data.variants.base import Variant, all_changed
-from suture.errors import DataError
-from suture.identities import keyed_as
-from suture.preprocess import check_pictures
-from suture.seeds import generator
 
 BASE_COLOURS = (
     (255, 0, 0),

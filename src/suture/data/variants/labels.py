@@ -10,11 +10,11 @@ from typing import final
 
 import torch
 
+from suture.common.errors import DataError
+from suture.common.hashing import keyed_as
+from suture.common.seeds import generator
 from suture.data.samples import Data, Samples
 from suture.data.variants.base import Variant, all_changed, changed, class_index, listed, training_changed
-from suture.errors import DataError
-from suture.identities import keyed_as
-from suture.seeds import generator
 
 
 @keyed_as("Relabelled")

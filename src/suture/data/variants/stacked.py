@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from suture.common.errors import DataError
+from suture.common.hashing import keyed_as
+from suture.data.preprocess import check_pictures
 from suture.data.samples import Data, Samples
 from suture.data.variants.base import Variant, all_changed, listed, order_of
-from suture.errors import DataError
-from suture.identities import keyed_as
-from suture.preprocess import check_pictures
 
 _CHUNK = 256  #: images scaled at once
 

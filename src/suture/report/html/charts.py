@@ -10,9 +10,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from suture.depth import Mask, Numbers
-from suture.report.figures import LOOK, OTHERS, SERIES
-from suture.report.readings import unsigned_zero
+from suture.measurement.tables.by_depth import Mask, Numbers
+from suture.measurement.tables.controls_in_words import unsigned_zero
+from suture.report.figures.curve import LOOK, OTHERS, SERIES
 
 SCORE, PENALTY, SIMILARITY = "Score", "Penalty", "Similarity"  #: what a measure shows
 _SYMBOLS = {"o": "circle", "s": "square", "v": "triangle-down", "^": "triangle-up", "D": "diamond", "x": "x"} | {

@@ -13,14 +13,17 @@ from importlib.resources import files
 from itertools import count
 from pathlib import Path
 
-from suture.errors import OutputError, SutureError
-from suture.explain import Explanation
-from suture.report import stores
-from suture.report.html import claimed, differences, evidence, parts, words
+from suture.common.atomic import whole
+from suture.common.errors import OutputError, SutureError
+from suture.measurement.tables.explain import Explanation
+from suture.report.html import compare_runs as differences
+from suture.report.html import figures as evidence
+from suture.report.html import parts, words
+from suture.report.html import studies as claimed
 from suture.report.html.charts import Chart
 from suture.report.html.escaping import safe, script_data
 from suture.report.html.runs import Run
-from suture.writing import whole
+from suture.report.terminal import store as stores
 
 Page = tuple[str, str, Sequence[str], Sequence[str], list[Chart]]
 """Title, what was asked, the verdict's sentences, the sections, the charts in order."""

@@ -6,11 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from suture.errors import DataError
+from suture.common.errors import DataError
+from suture.report.figures.study_bars import looks_of
 from suture.report.html.charts import Chart, Line, Measure
-from suture.report.study_groups import looks_of
 from suture.studies import Panel, Study, Where
-from suture.studies.quantities import PERCENT, Tables, cells
+from suture.studies.base.quantities import PERCENT, Tables, cells
 
 _OVER = "pairs of networks (their range)"
 

@@ -7,12 +7,12 @@ from typing import Any, final
 
 import pandas as pd
 
-from suture.errors import DataError
-from suture.inspection import Status, status
-from suture.records import Record
-from suture.store import LABEL, TRIALS, Store
+from suture.common.errors import DataError
+from suture.measurement.tables.records import Record
+from suture.measurement.tables.table import read as read_table
+from suture.runs.store.inspect import Status, status
+from suture.runs.store.store import LABEL, TRIALS, Store
 from suture.studies import STUDIES, Result, Study, load_result
-from suture.table import read as read_table
 
 SIMILARITIES, COMPLEXITY, RESULTS = "similarities.parquet", "complexity.parquet", "results"
 

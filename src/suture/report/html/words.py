@@ -5,14 +5,15 @@ from collections.abc import Iterator, Sequence
 
 import pandas as pd
 
-from suture.errors import DataError
-from suture.explain import Explanation, explain
-from suture.records import Record
-from suture.report import grids, screen
-from suture.report.html.arranged import scores_of
+from suture.common.errors import DataError
+from suture.common.formatting import counted
+from suture.measurement.tables.explain import Explanation, explain
+from suture.measurement.tables.records import Record
+from suture.report.html.arrange import scores_of
 from suture.report.html.runs import Run
-from suture.runners.progress import clock
-from suture.spelling import counted
+from suture.report.terminal import curve as screen
+from suture.report.terminal import matrix as grids
+from suture.runs.runners.progress import clock
 
 _SHARE = r".*? at [\d,]+ of [\d,]+ (cuts|seams)(?=:)"  #: the beginning of a sentence that then names places
 _PLACES = re.compile(r"^(At [\d,]+ of [\d,]+ .*) \([^()]*\)\.$")  #: a sentence that ends with places

@@ -10,13 +10,13 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from suture.network import Network
-from suture.seeds import generator, undisturbed
-from suture.stitched import Stitched, can_fold
-from suture.stitches import stitch_for
-from suture.studies.quantities import FOLDS
-from suture.studies.study import Beside, Made
-from suture.zoo.bases import BaseModel
+from suture.common.seeds import generator, undisturbed
+from suture.core.network.network import Network
+from suture.core.stitched import Stitched, can_fold
+from suture.core.stitches import stitch_for
+from suture.studies.base.quantities import FOLDS
+from suture.studies.base.study import Beside, Made
+from suture.zoo.base_model import BaseModel
 
 IMAGES = 64  #: that outputs are compared on
 

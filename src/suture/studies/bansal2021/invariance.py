@@ -18,10 +18,10 @@ from typing import Literal, cast
 import torch
 from torch import Tensor, nn
 
+from suture.common.hashing import keyed_as
+from suture.common.seeds import generator
+from suture.core.network.network import Network
 from suture.data import Samples
-from suture.identities import keyed_as
-from suture.network import Network
-from suture.seeds import generator
 
 COORDINATES = 1000  #: as many as the paper has
 WEIGHT = 10.0  #: their variance, all together, in units of the representation's

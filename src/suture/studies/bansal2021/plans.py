@@ -14,30 +14,30 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from suture import baselines, controls
-from suture.compare import compare
-from suture.controls import Control
+from suture.common.seeds import undisturbed
+from suture.core.network.network import Network
+from suture.core.stitches import Conv
 from suture.data import Data, Samples
 from suture.data.variants import Subset
 from suture.fits import Fit, TaskLoss
 from suture.fits import Random as FromRandom
-from suture.network import Network
-from suture.optimisers import Adam, Cosine
-from suture.plans import At, curve
-from suture.recipes import bansal2021 as PUBLISHED
-from suture.runners import Later
-from suture.scores import Accuracy, estimate
-from suture.seeds import undisturbed
-from suture.stitches import Conv
+from suture.fits.optimisers import Adam, Cosine
+from suture.fits.recipes import bansal2021 as PUBLISHED
+from suture.measurement.compare import compare
+from suture.measurement.scores.scores import Accuracy, estimate
+from suture.measurement.trials import baselines, controls
+from suture.measurement.trials.controls import Control
+from suture.measurement.trials.plans import At, curve
+from suture.measurement.trials.trial import Trial
+from suture.runs.runners import Later
 from suture.studies.bansal2021 import pretrained
 from suture.studies.bansal2021.folds import folds
 from suture.studies.bansal2021.invariance import CHANGED, CHANGES, changed
-from suture.studies.making import ACCURACY, BLOCKS, Cuts, Pair, apart, curves, pairs, similarities
-from suture.studies.quantities import NETWORKS, SIMILARITIES
-from suture.studies.scale import PAPER, SMALL, TINY, Scale
-from suture.studies.study import Beside, Made, Part
-from suture.trial import Trial
-from suture.zoo.bases import BaseModel
+from suture.studies.base.plans import ACCURACY, BLOCKS, Cuts, Pair, apart, curves, pairs, similarities
+from suture.studies.base.quantities import NETWORKS, SIMILARITIES
+from suture.studies.base.scale import PAPER, SMALL, TINY, Scale
+from suture.studies.base.study import Beside, Made, Part
+from suture.zoo.base_model import BaseModel
 from suture.zoo.recipes import BANSAL2021
 
 R18, SAME, FEW = "resnet18", "resnet18 same steps", "resnet18 5000 samples"

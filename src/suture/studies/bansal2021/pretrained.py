@@ -27,9 +27,9 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from suture.errors import CheckpointError, SutureError
-from suture.network import Network
-from suture.preprocess import Preprocess
+from suture.common.errors import CheckpointError, SutureError
+from suture.core.network.network import Network
+from suture.data.preprocess import Preprocess
 from suture.zoo.checkpoints import read_tensors
 
 RESNET50, IMAGENET = "SUTURE_RESNET50", "SUTURE_IMAGENET"

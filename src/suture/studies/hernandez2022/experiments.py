@@ -4,7 +4,7 @@ The paper stitches every layer of one network into every layer of another, on CI
 ResNets of one or two basic blocks a stage, ResNet(a,b,c,d), all 256 ordered pairs of the 16, and ResNet-18 with itself
 and with ResNet-34 (section 1.5). It finds triangles: a late layer of the sender serves an early layer of the receiver,
 and not the other way round. Networks that were not trained, on either side or both, are its controls. A *cell* of a
-matrix is one sender cut into one receiver cut; cells are compared by depth, as ``suture.depth`` does.
+matrix is one sender cut into one receiver cut; cells are compared by depth, as ``tables.by_depth`` does.
 
 Its stitch (section 1.2) is a 1×1 convolution; to shrink, a convolution whose stride equals its kernel; to grow,
 nearest up-sampling and a 1×1 convolution. No BatchNorm is named, so none is here: ``Conv(batchnorm=False)``,
@@ -24,9 +24,12 @@ two together.
 from dataclasses import replace
 from functools import partial
 
-from suture.controls import untrained_both, untrained_receiver, untrained_sender
-from suture.studies.claims import Claim, Roles
-from suture.studies.contrasts import Above, ByDepth, Contrast, Crossed, PerSender
+from suture.measurement.trials.controls import untrained_both, untrained_receiver, untrained_sender
+from suture.studies.base.claims import Claim, Roles
+from suture.studies.base.contrasts import Above, ByDepth, Contrast, Crossed, PerSender
+from suture.studies.base.quantities import Mean, Quantity, Spread, Where, Worst
+from suture.studies.base.scale import EPOCHS
+from suture.studies.base.study import Panel, Study
 from suture.studies.hernandez2022.plans import (
     SHAPES,
     circle_of,
@@ -37,9 +40,6 @@ from suture.studies.hernandez2022.plans import (
     triangles,
     untrained,
 )
-from suture.studies.quantities import Mean, Quantity, Spread, Where, Worst
-from suture.studies.scale import EPOCHS
-from suture.studies.study import Panel, Study
 
 _ALWAYS = (
     "Cuts are behind the basic blocks; the paper does not name its layers.",

@@ -8,18 +8,17 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import final
 
-from suture import recipes
-from suture.controls import Control
+from suture.core.network.network import Network
+from suture.core.stitches import Conv, Stitch, stitch_for
 from suture.data import Data
-from suture.fits import Fit, LeastSquares
-from suture.network import Network
-from suture.plans import seam
-from suture.runners import Base, Later
-from suture.stitches import Conv, Stitch, stitch_for
-from suture.studies.making import ACCURACY, BLOCKS, Pair, apart, cuts_like, pairs
-from suture.studies.scale import PAPER, SMALL, TINY, Scale
-from suture.studies.study import Part
-from suture.trial import Trial
+from suture.fits import Fit, LeastSquares, recipes
+from suture.measurement.trials.controls import Control
+from suture.measurement.trials.plans import seam
+from suture.measurement.trials.trial import Trial
+from suture.runs.runners import Base, Later
+from suture.studies.base.plans import ACCURACY, BLOCKS, Pair, apart, cuts_like, pairs
+from suture.studies.base.scale import PAPER, SMALL, TINY, Scale
+from suture.studies.base.study import Part
 
 __all__ = ["SHAPES", "circle_of", "copies", "diagonals", "larger", "name_of", "triangles", "untrained"]
 

@@ -10,26 +10,12 @@ half of the least that a trained bearer shows.
 from dataclasses import replace
 from typing import Any
 
-from suture.onsets import CONVEYED, STEP
-from suture.studies.bycut import Jointly
-from suture.studies.claims import Claim, Roles
-from suture.studies.oxford2025.plans import (
-    CARS,
-    DIGITS,
-    OTHERS,
-    TRUCKS,
-)
+from suture.measurement.tables.onset import CONVEYED, STEP
+from suture.studies.base.by_cut import Jointly
+from suture.studies.base.claims import Claim, Roles
+from suture.studies.base.quantities import Difference, Greatest, Mean, Quantity, Slope, Trend, Where, Worst
+from suture.studies.oxford2025.plans import CARS, DIGITS, OTHERS, TRUCKS
 from suture.studies.oxford2025.steps import Share, Step
-from suture.studies.quantities import (
-    Difference,
-    Greatest,
-    Mean,
-    Quantity,
-    Slope,
-    Trend,
-    Where,
-    Worst,
-)
 
 ON_CARS, ON_TRUCKS = f"accuracy on {CARS}", f"accuracy on {TRUCKS}"
 TRUE, ALTERED, WITHOUT = "cifar10/*", "cifar10 automobile*", "cifar10 without*"

@@ -25,6 +25,8 @@ Pairs are of networks of different seeds; a pair's number is the ``network_seed`
 
 from functools import partial
 
+from suture.studies.base.quantities import COMPLEXITIES, NETWORKS, TRIALS, Where
+from suture.studies.base.study import Panel, Study
 from suture.studies.oxford2025 import claims, plans, simplicity, specialists
 from suture.studies.oxford2025.claims import (
     ALTERED,
@@ -40,8 +42,6 @@ from suture.studies.oxford2025.claims import (
     WITHOUT,
 )
 from suture.studies.oxford2025.plans import DENSE, DIGITS, SIMPLE
-from suture.studies.quantities import COMPLEXITIES, NETWORKS, TRIALS, Where
-from suture.studies.study import Panel, Study
 
 _CONTROL = "the control of section 3, two untrained networks, is a study of its own: oxford-control"
 _SAMPLE = (

@@ -13,22 +13,22 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from suture.complexity import Complexity, GradientNorm, GzipSize, MeanSharpness, WorstSharpness, complexity
-from suture.controls import Control, untrained_both
+from suture.core.network.network import Network
+from suture.core.stitches import Conv, FullLinear, Stitch
 from suture.data import Data
 from suture.data.variants import BlackedOut, Decorrelated, Grey3, Relabelled, Without, vary
-from suture.network import Network
-from suture.plans import At, Scores, curve
-from suture.recipes import oxford2025 as PUBLISHED
-from suture.runners import Base, Later
-from suture.scores import Accuracy
-from suture.stitches import Conv, FullLinear, Stitch
-from suture.studies.making import apart, complexities, pairs
-from suture.studies.quantities import COMPLEXITIES
-from suture.studies.scale import PAPER, SMALL, TINY, Scale
-from suture.studies.study import Beside, Made, Part
-from suture.traits import Trait, confuses, knows
-from suture.trial import Trial
+from suture.fits.recipes import oxford2025 as PUBLISHED
+from suture.measurement.complexity import Complexity, GradientNorm, GzipSize, MeanSharpness, WorstSharpness, complexity
+from suture.measurement.scores.scores import Accuracy
+from suture.measurement.scores.traits import Trait, confuses, knows
+from suture.measurement.trials.controls import Control, untrained_both
+from suture.measurement.trials.plans import At, Scores, curve
+from suture.measurement.trials.trial import Trial
+from suture.runs.runners import Base, Later
+from suture.studies.base.plans import apart, complexities, pairs
+from suture.studies.base.quantities import COMPLEXITIES
+from suture.studies.base.scale import PAPER, SMALL, TINY, Scale
+from suture.studies.base.study import Beside, Made, Part
 
 Seam = tuple[At, Stitch | None]
 

@@ -5,11 +5,11 @@ loss and the largest sharpness stand beside them as reports. Its own figures are
 ratios and trends; of mean sharpness, which is negative where noise lowers the loss, of differences.
 """
 
-from suture.studies.claims import Claim, Roles
+from suture.studies.base.claims import Claim, Roles
+from suture.studies.base.quantities import COMPLEXITIES, Difference, Mean, Ratio, Slope, Trend, Where
 from suture.studies.oxford2025.claims import NARROW, WIDE
 from suture.studies.oxford2025.plans import BATCHES, COMPLEX, DIGITS, PICTURES, SIMPLE
 from suture.studies.oxford2025.steps import FirstStep, Peak
-from suture.studies.quantities import COMPLEXITIES, Difference, Mean, Ratio, Slope, Trend, Where
 
 WHOLE = Roles("MNIST-CIFAR, digit and picture of one class", "its first test images, for loss and gradient", "none")
 DIGITS_ONLY = Roles("grey MNIST in three channels", "its first test images, for loss and gradient", "none")

@@ -25,25 +25,25 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from suture.common.hashing import keyed_as
+from suture.common.seeds import undisturbed
+from suture.core.network.network import Network
 from suture.data import Data, Samples
 from suture.data.variants import Decorrelated, Variant
 from suture.data.variants.base import all_changed, changed, order_of
 from suture.fits import Fit, LeastSquares, TaskLoss
-from suture.identities import keyed_as
-from suture.network import Network
-from suture.plans import curve
-from suture.recipes import SGD, Constant
-from suture.runners import Later
-from suture.scores import Accuracy
-from suture.seeds import undisturbed
-from suture.studies.claims import Claim, Roles
+from suture.fits.recipes import SGD, Constant
+from suture.measurement.scores.scores import Accuracy
+from suture.measurement.scores.traits import Trait
+from suture.measurement.trials.plans import curve
+from suture.measurement.trials.trial import Trial
+from suture.runs.runners import Later
+from suture.studies.base.claims import Claim, Roles
+from suture.studies.base.quantities import NETWORKS, Difference, Mean, Where
+from suture.studies.base.scale import TINY, Scale
+from suture.studies.base.study import Beside, Made, Part
 from suture.studies.oxford2025.plans import STACKED
-from suture.studies.quantities import NETWORKS, Difference, Mean, Where
-from suture.studies.scale import TINY, Scale
-from suture.studies.study import Beside, Made, Part
-from suture.traits import Trait
-from suture.trial import Trial
-from suture.zoo.bases import BaseModel
+from suture.zoo.base_model import BaseModel
 from suture.zoo.recipes import OXFORD2025, OXFORD_SMALL
 from suture.zoo.training import Recipe
 

@@ -9,8 +9,8 @@ from typing import Literal, final
 
 import pandas as pd
 
-from suture.errors import DataError
-from suture.studies.quantities import Quantity, Tables, Where, cells
+from suture.common.errors import DataError
+from suture.studies.base.quantities import Quantity, Tables, Where, cells
 
 
 @dataclass(frozen=True)

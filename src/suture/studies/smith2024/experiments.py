@@ -14,16 +14,17 @@ circle, since networks of one seed begin with the same weights; the unit of an i
 
 Deviations at every scale. Noise is drawn for each image by its label, so that sizes and roles are those of the data;
 its scale, which the text does not give, is 0.1, and others stand beside it. Images are read as in
-``suture.data.variants.colours``. The ranks are of all features, where the authors' code draws 8,000.
+``variants.colours``. The ranks are of all features, where the authors' code draws 8,000.
 """
 
 from dataclasses import replace
 
-from suture.studies.claims import MARGIN, Claim
-from suture.studies.contrasts import OverStitches, SpreadRatio
-from suture.studies.quantities import COMPLEXITIES, NETWORKS, TRIALS, Difference, Mean, Quantity, Where, Worst
+from suture.studies.base.claims import MARGIN, Claim
+from suture.studies.base.contrasts import OverStitches, SpreadRatio
+from suture.studies.base.quantities import COMPLEXITIES, NETWORKS, TRIALS, Difference, Mean, Quantity, Where, Worst
+from suture.studies.base.study import Panel, Study
 from suture.studies.smith2024 import plans
-from suture.studies.smith2024.reading import (
+from suture.studies.smith2024.selections import (
     CORRELATED,
     KINDS,
     NOISE,
@@ -41,7 +42,6 @@ from suture.studies.smith2024.reading import (
     shown,
     small,
 )
-from suture.studies.study import Panel, Study
 
 # --- networks into networks -------------------------------------------------------------------------------------------
 

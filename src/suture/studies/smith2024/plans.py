@@ -7,22 +7,21 @@ from functools import partial
 import pandas as pd
 import torch
 
-from suture import recipes
-from suture.complexity import NumericalRank
-from suture.controls import Control, clustered_noise, itself, shuffled_pairs, untrained_sender
+from suture.common.seeds import undisturbed
+from suture.core.network.network import Network
 from suture.data import Data, Samples
 from suture.data.variants import Colour, ColourOnly, Correlated, Digit, Grey3, Variant
-from suture.fits import Fit
-from suture.network import Network
-from suture.plans import At, curve
-from suture.runners import Base, Later
-from suture.scores import Accuracy
-from suture.seeds import undisturbed
-from suture.studies.making import ACCURACY, complexities, curves, cuts_like, pairs
-from suture.studies.quantities import NETWORKS
-from suture.studies.scale import PAPER, SMALL, TINY, Scale
-from suture.studies.study import Beside, Made, Part
-from suture.trial import Trial
+from suture.fits import Fit, recipes
+from suture.measurement.complexity import NumericalRank
+from suture.measurement.scores.scores import Accuracy
+from suture.measurement.trials.controls import Control, clustered_noise, itself, shuffled_pairs, untrained_sender
+from suture.measurement.trials.plans import At, curve
+from suture.measurement.trials.trial import Trial
+from suture.runs.runners import Base, Later
+from suture.studies.base.plans import ACCURACY, complexities, curves, cuts_like, pairs
+from suture.studies.base.quantities import NETWORKS
+from suture.studies.base.scale import PAPER, SMALL, TINY, Scale
+from suture.studies.base.study import Beside, Made, Part
 
 CUTS = ("maxpool", "layer1.1", "layer2.1", "layer3.1", "avgpool")
 """What comes before Layer 1, 2, 3, 4 and Linear; behind the pooling, since a map of one pixel takes the paper's stitch,

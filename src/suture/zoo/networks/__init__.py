@@ -6,9 +6,9 @@ expects (``stage2.relu``, ``layer2.0``, ``blocks.5``), and cuts are named by the
 """
 
 from suture.zoo.networks.plain import cnn, convnet, mlp, myrtle, vgg19
-from suture.zoo.networks.residual import resnet, resnet50, resnet164
-from suture.zoo.networks.table import NETWORKS, NORMALISATIONS, images_of, preprocess_of
-from suture.zoo.networks.transformer import vit
+from suture.zoo.networks.registry import NETWORKS, NORMALISATIONS, images_of, preprocess_of
+from suture.zoo.networks.resnet import resnet, resnet50, resnet164
+from suture.zoo.networks.vit import vit
 
 __all__ = [
     "NETWORKS",

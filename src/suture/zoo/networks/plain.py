@@ -7,8 +7,8 @@ from itertools import pairwise
 
 from torch import nn
 
-from suture.errors import NetworkError
-from suture.zoo.networks.parts import kaiming, named, require_whole
+from suture.common.errors import NetworkError
+from suture.zoo.networks.blocks import kaiming, named, require_whole
 
 
 def convnet(width: int = 16, classes: int = 10, channels: int = 1) -> nn.Module:

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from suture.errors import DataError, FitError
-from suture.identities import keyed_as
-from suture.preprocess import as_floats, check_pictures
+from suture.common.errors import DataError, FitError
+from suture.common.hashing import keyed_as
+from suture.data.preprocess import as_floats, check_pictures
 
 Box = tuple[Tensor, Tensor, Tensor, Tensor]
 """Top, left, height and width in pixels of one part of each image, each ``(n,)`` int64."""

@@ -16,15 +16,15 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
+from suture.common.errors import FitError, NetworkError
+from suture.common.seeds import derive_seed, generator, undisturbed
 from suture.data import Samples
-from suture.errors import FitError, NetworkError
-from suture.preprocess import Preprocess, Preprocessing, as_given
-from suture.recipes import set_rate
-from suture.seeds import derive_seed, generator, undisturbed
-from suture.zoo.training.layout import lay_out, layout_for
-from suture.zoo.training.parts import Parts, set_modes
+from suture.data.preprocess import Preprocess, Preprocessing, as_given
+from suture.fits.recipes import set_rate
+from suture.zoo.training.checkpoints import Checkpoints, Progress
+from suture.zoo.training.freeze import Parts, set_modes
+from suture.zoo.training.memory_format import lay_out, layout_for
 from suture.zoo.training.recipe import Recipe
-from suture.zoo.training.states import Checkpoints, Progress
 
 Build = Callable[[], nn.Module]
 EVERY = 30.0  #: seconds between two checkpoints

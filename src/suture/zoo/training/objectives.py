@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from suture.errors import FitError
-from suture.identities import keyed_as
+from suture.common.errors import FitError
+from suture.common.hashing import keyed_as
 
 View = Callable[[], Tensor]
 """Gives the images of a batch, augmented anew by every call and preprocessed, ``(n, C, H, W)``."""

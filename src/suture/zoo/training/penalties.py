@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from suture.errors import FitError
-from suture.identities import keyed_as
+from suture.common.errors import FitError
+from suture.common.hashing import keyed_as
 
 
 @keyed_as("Penalty")

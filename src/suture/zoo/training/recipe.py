@@ -4,14 +4,14 @@ from dataclasses import dataclass
 
 import torch
 
-from suture.errors import FitError
-from suture.identities import keyed_as
-from suture.processor import half_precision
-from suture.recipes import SGD, OneCycle, Optimiser, Schedule
+from suture.common.errors import FitError
+from suture.common.hashing import keyed_as
+from suture.common.processor import half_precision
+from suture.fits.recipes import SGD, OneCycle, Optimiser, Schedule
 from suture.zoo.training.augment import Augmentation, Unchanged
 from suture.zoo.training.objectives import CrossEntropy, Objective
 from suture.zoo.training.penalties import Penalty, Prune
-from suture.zoo.training.stopping import Plateau
+from suture.zoo.training.plateau import Plateau
 
 PRECISIONS = ("float32", "fast")
 

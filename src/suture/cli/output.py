@@ -1,0 +1,109 @@
+"""What commands print and write: results to standard output, everything else to standard error."""
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+Parts = list[list[Any]]
+"""What is printed, in paragraphs of tables and texts."""
+
+
+def say(line: str) -> None:
+    """Say something that is no result."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def show(*things: Any) -> None:
+    """Print tables and texts to standard output, without spaces at the ends of lines."""
+    from rich.console import Console
+
+    plain = False if os.environ.get("TERM") in ("dumb", "unknown") else None  # whose width rich would not ask for
+    console = Console(highlight=False, markup=False, emoji=False, width=width(), force_terminal=plain)
+    with console.capture() as captured:
+        console.print(*things, sep="\n")
+    print("\n".join(line.rstrip() for line in captured.get().splitlines()), flush=True)
+
+
+def show_json(content: object) -> None:
+    """Print JSON to standard output."""
+    print(json.dumps(content, indent=2), flush=True)
+
+
+def width() -> int:
+    """The width of the screen, in characters."""
+    return shutil.get_terminal_size().columns
+
+
+def curve_parts(table: Any, score: str = "accuracy") -> Parts:
+    """What is printed of a curve. Raises ``DataError`` where the table is none."""
+    from suture.report.terminal import curve as screen
+
+    table_ = screen.curve_table(table, score, width=width())
+    return [[screen.curve_heading(table, score)], [table_], [screen.reading(table, score)]]
+
+
+def matrix_parts(table: Any, score: str = "accuracy") -> Parts:
+    """What is printed of matrices, with their summary by depth. Raises ``DataError`` where the table is none."""
+    from suture.report.terminal import matrix as grids
+
+    return [
+        [grids.matrix_heading(table, score)],
+        grids.matrix_tables(table, score, width=width()),
+        grids.depth_tables(table, score, width=width()),
+        [grids.matrix_reading(table, score)],
+    ]
+
+
+def finish_curve(table: Any, folder: Path | None, as_json: bool) -> int:
+    """Print the table of a curve, draw its figure, and say what failed; the exit code."""
+    from suture.report.figures import curve as figures
+
+    files = [] if folder is None else [folder / "table.parquet"]
+    if folder is not None and (table["status"] == "ok").any():
+        files += figures.save(figures.curve(table), folder / "curve")
+    return hand_over(table, files, {} if as_json else None, curve_parts(table))
+
+
+def finish_matrix(table: Any, folder: Path | None, as_json: bool) -> int:
+    """Print matrices and their summary by depth, draw their figure, and say what failed; the exit code."""
+    from suture.measurement.tables import table as tables
+    from suture.measurement.tables.by_depth import by_depth
+    from suture.report.figures import curve as figures
+    from suture.report.figures import matrix as heatmaps
+
+    summary = by_depth(table)
+    files = []
+    if folder is not None:
+        files += [folder / "table.parquet", tables.save(summary, folder / "depth.parquet")]
+        if (table["status"] == "ok").any():
+            files += figures.save(heatmaps.matrix(table), folder / "matrix")
+    return hand_over(table, files, {"by_depth": records(summary)} if as_json else None, matrix_parts(table))
+
+
+def hand_over(table: Any, files: Sequence[Path], record: dict[str, Any] | None, parts: Parts) -> int:
+    """Print the parts of a report, or its record as JSON; say which files were written, and what failed.
+
+    The exit code: 1 where trials failed, else 0.
+    """
+    from suture.report.terminal import curve as screen
+
+    failed = table[table["status"] == "failed"]["trial"].nunique()
+    if record is not None:
+        show_json({"rows": records(table), **record, "files": [str(file) for file in files], "failed": failed})
+    else:
+        show(*[line for part in parts if any(part) for line in ("", *part)][1:])
+    for file in files:
+        say(f"wrote {file}")
+    if failed:
+        reasons = "; ".join(screen.failures(table))
+        say(f"suture: {failed} of {table['trial'].nunique()} trials failed: {reasons}")
+    return 1 if failed else 0
+
+
+def records(table: Any) -> Any:
+    """The rows of a table as plain values."""
+    return json.loads(table.to_json(orient="records", double_precision=15))

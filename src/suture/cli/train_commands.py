@@ -1,0 +1,281 @@
+"""The command that trains one network, ``train``."""
+
+import shlex
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from jsonargparse import Namespace
+
+from suture.cli import output
+from suture.cli.output import say
+from suture.common.errors import OutputError, SourceError, StoreError, SutureError
+
+PROGRESS = "progress"  #: the folder, in that of the network, which training goes on from
+
+
+class Wanted(NamedTuple):
+    """A network that is to be in a folder: of which epoch, of the last where that is ``None``."""
+
+    folder: Path
+    model: Any
+    until: int | None
+
+
+def train(chosen: Namespace, command: str) -> int:
+    """Train a network and keep it, with its card; the exit code."""
+    from suture.zoo.artefacts import is_sound, is_whole, keep
+
+    folder = Path(chosen.out).expanduser()
+    epochs = _epochs(chosen.keep)
+    base, data = _base(chosen, folder)
+    _check_fits(base, data)
+    wanted = _wanted(base, folder, epochs)
+    made = []
+    for one in wanted:
+        if is_whole(one.folder) and not is_sound(one.folder):
+            say(f"suture: the network in {one.folder} is damaged, or was changed, and is trained again")
+    if not all(is_sound(one.folder) for one in wanted):
+        _prepare(folder)
+        with _alone(folder):
+            made = [one for one in wanted if not is_sound(one.folder)]  # another process may just have been here
+            say(_words(base))
+            for one in made:
+                keep(one.folder, _trained(one, folder / PROGRESS, command))
+            shutil.rmtree(folder / PROGRESS, ignore_errors=True)
+    if not made:
+        say(f"suture: {folder} has this very network already; nothing was trained")
+    return _finish(folder, wanted, made, chosen)
+
+
+# --- what is asked for ------------------------------------------------------------------------------------------------
+
+
+def _base(chosen: Namespace, folder: Path) -> tuple[Any, Any]:
+    """The network to be trained, and its data. Raises ``SutureError`` where anything is wrong, before data are read."""
+    from suture.cli.names import check_least, device_named, recipe_named, variants_named
+    from suture.data import load_data
+    from suture.data.variants import vary
+    from suture.zoo.base_model import BaseModel
+
+    check_least(chosen, size=1)
+    recipe = recipe_named(chosen.recipe, chosen.epochs, chosen.batch, chosen.lr)
+    variants, device = variants_named(chosen.variant), device_named(chosen.device)
+    _check_source(chosen.network)
+    parts = _parts(chosen)
+    start: Any = _start(chosen) if chosen.start is not None else None
+    data = vary(load_data(chosen.data, size=chosen.size, classes=chosen.classes), *variants)
+    base = BaseModel(
+        source=chosen.network,
+        samples=data.training,
+        recipe=recipe,
+        seed=chosen.seed,
+        name=folder.resolve().name,
+        start=start,
+        parts=parts,
+        scored_on=(data.score,),
+        device=device,
+    )
+    return base, data
+
+
+def _check_source(text: str) -> None:
+    from suture.zoo.model_strings import parse_source
+
+    if parse_source(text).checkpoint is not None:
+        raise SourceError(f"--network {text} has trained weights; leave them out, or start from them with --start")
+
+
+def _parts(chosen: Namespace) -> Any:
+    from suture.zoo.training import Parts
+
+    if chosen.taken is not None and chosen.start is None:
+        raise SutureError("--taken says what of --start is taken; give a network to start from, or leave it out")
+    taken = {"taken": _names(chosen.taken)} if chosen.taken is not None else {}
+    return Parts(trained=_names(chosen.trained), frozen=_names(chosen.frozen), **taken)
+
+
+def _names(text: str | None) -> tuple[str, ...]:
+    return () if text is None else tuple(name.strip() for name in text.split(","))
+
+
+def _epochs(text: str | None) -> tuple[int, ...]:
+    names = _names(text)
+    if not all(name.isdecimal() and int(name) > 0 for name in names):
+        raise SutureError(f"--keep {text}: give numbers of epochs from 1, separated by commas, such as 4,8")
+    return tuple(sorted({int(name) for name in names}))
+
+
+def _start(chosen: Namespace) -> Any:
+    """The weights to start from, of a network's folder or a file."""
+    from suture.core.saving import tensors_of
+    from suture.zoo.artefacts import WEIGHTS, Weights, card_in, check_content, is_artefact
+    from suture.zoo.build import resolve
+
+    path = Path(chosen.start).expanduser()
+    if is_artefact(path):
+        card_in(path)
+        check_content(path)
+        path = path / WEIGHTS
+    if path.suffix == ".safetensors" and path.is_file():
+        return Weights(chosen.start, path.read_bytes())
+    if not path.is_file():
+        lacks = "has no card.json of a trained network" if path.is_dir() else "does not exist"
+        raise SourceError(f"--start {chosen.start} {lacks}; give a folder that suture train made, or a file of weights")
+    return Weights(chosen.start, tensors_of(resolve(chosen.network, path).model))
+
+
+def _check_fits(base: Any, data: Any) -> None:
+    """Let the network look at an image, so that what does not fit is said before it trains. Raises ``NetworkError``."""
+    import torch
+    from safetensors.torch import load as from_bytes
+
+    from suture.data.preprocess import as_given, sizes, things
+    from suture.zoo.build import resolve
+
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        built = resolve(base.source)
+        base.recipe.augment(data.example, torch.Generator().manual_seed(0))
+        try:
+            given = built.model.eval()(built.preprocess(as_given(data.example)))
+        except Exception as error:  # a model may raise anything
+            reason = str(error) if isinstance(error, SutureError) else f"{type(error).__name__}: {error}"
+            raise SourceError(
+                f"{base.source} cannot take the {things(data.example)} of {data.name}, {sizes(data.example)}: "
+                f"{reason}; change its arguments, or the data by --size or --variant"
+            ) from error
+    if given.ndim != 2 or given.shape[1] < len(data.classes):
+        raise SourceError(
+            f"{base.source} gives {tuple(given.shape[1:])} outputs an image, and {data.name} has {len(data.classes)} "
+            f"classes; build it with classes={len(data.classes)} (timm and torchvision: num_classes)"
+        )
+    base.parts.training(built.model)
+    if base.start is not None:
+        base.parts.take(built.model, from_bytes(base.start.tensors))
+
+
+def _wanted(base: Any, folder: Path, epochs: tuple[int, ...]) -> list[Wanted]:
+    """The networks that shall be kept. Raises ``StoreError`` where the folder has another than wanted."""
+    from dataclasses import replace
+
+    from suture.zoo.artefacts import card_in, is_whole
+
+    last = -(-base.recipe.total(len(base.samples)) // base.recipe.per_epoch(len(base.samples)))
+    if any(epoch >= last for epoch in epochs):
+        remedy = f"give epochs below {last}, after which" if last > 1 else "leave it out, since after one epoch"
+        raise SutureError(f"--keep {epochs[-1]}: {remedy} the training ends")
+    wanted = [
+        Wanted(folder / f"epoch-{epoch}", replace(base, until=epoch, name=f"{base.name} epoch {epoch}"), epoch)
+        for epoch in epochs
+    ]
+    wanted.append(Wanted(folder, base, None))
+    for one in wanted:
+        if is_whole(one.folder) and (card := card_in(one.folder))["network"] != one.model.key:
+            raise StoreError(
+                f"{one.folder} has another network, {card['source']} trained on {card['data']['name']}, seed "
+                f"{card['seed']}{_difference(card, one.model)}; name another folder with --out"
+            )
+    return wanted
+
+
+def _difference(card: Any, model: Any) -> str:
+    """What of two trainings differs, as far as a card says."""
+    found = {
+        "the network": (card["source"], model.source),
+        "the data": (card["data"]["fingerprint"], model.samples.fingerprint),
+        "the recipe": (card["recipe"], str(model.recipe)),
+        "the seed": (card["seed"], model.seed),
+        "what it starts from": (card["start"], model.start.key if model.start is not None else None),
+        "the parts that train": (card["parts"], str(model.parts)),
+    }
+    differing = [name for name, (theirs, ours) in found.items() if theirs != ours]
+    plural = len(differing) > 1 or differing[:1] in (["the data"], ["the parts that train"])
+    verb = "differ" if plural else "differs"
+    return f": {' and '.join(differing)} {verb}" if differing else ", by another version of the training code"
+
+
+# --- training ---------------------------------------------------------------------------------------------------------
+
+
+def _prepare(folder: Path) -> None:
+    from suture.runs.store.files import folder_to_write
+    from suture.runs.store.store import LABEL
+
+    if (folder / LABEL).exists():
+        raise StoreError(f"{folder} is the folder of a run; name another one for a network")
+    folder_to_write(folder / PROGRESS)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Refuse to train where another process does."""
+    from filelock import FileLock, Timeout
+
+    lock = FileLock(folder / PROGRESS / "command.lock", fallback_to_soft=False)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise OutputError(
+            f"another process is training in {folder}; wait for it, or name another folder with --out"
+        ) from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _words(base: Any) -> str:
+    samples, recipe = base.samples, base.recipe
+    steps, per_epoch = recipe.total(len(samples)), recipe.per_epoch(len(samples))
+    epochs = f"{steps / per_epoch:.4g}"
+    most = "at most " if recipe.stop is not None else ""
+    return (
+        f"{base.source} on {samples.name}: {len(samples):,} images, {most}{epochs} "
+        f"epoch{'' if epochs == '1' else 's'} of {per_epoch:,} step{'' if per_epoch == 1 else 's'}, seed {base.seed}"
+    )
+
+
+def _trained(one: Wanted, progress: Path, command: str) -> Any:
+    """The outcome of a training. Raises what it raises, as a ``SutureError`` where it is not one."""
+    from suture.cli.training_progress import following
+
+    model = one.model
+    recipe, count = model.recipe, len(model.samples)
+    shown = following(recipe.per_epoch(count), min(recipe.batch, count))
+    try:
+        return model.train(progress, shown.told, shown.watch)
+    except SutureError:
+        raise
+    except OSError as error:
+        remedy = "free some space on the disk, or name another folder"
+        raise OutputError(f"cannot write to {progress}: {error.strerror or error}; {remedy}") from error
+    except Exception as error:  # a model may raise anything
+        raise SutureError(f"the training failed: {type(error).__name__}: {error}") from error
+    except KeyboardInterrupt:
+        there = (
+            "go on from the last checkpoint"
+            if any(progress.glob("step-*"))
+            else "there is no checkpoint yet; begin anew"
+        )
+        raise KeyboardInterrupt(f"interrupted; {there} with: {command}") from None
+    finally:
+        shown.end()
+
+
+def _finish(folder: Path, wanted: list[Wanted], made: list[Wanted], chosen: Namespace) -> int:
+    from suture.report.terminal import networks
+    from suture.zoo.artefacts import card_in
+
+    cards = {str(one.folder): card_in(one.folder) for one in wanted}
+    if chosen.json:
+        output.show_json({"folder": str(folder), **cards.pop(str(folder)), "epochs_kept": cards})
+        return 0
+    output.show(*networks.card_parts(cards[str(folder)]))
+    for one in made:
+        say(f"wrote {one.folder}")
+    variants = f" --variant {shlex.join(chosen.variant)}" if chosen.variant else ""
+    words = f"suture curve {shlex.quote(chosen.out)} OTHER --data {shlex.quote(chosen.data)}{variants}"
+    say(f"use it as a model: {words}")
+    return 0

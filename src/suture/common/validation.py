@@ -1,0 +1,36 @@
+"""Settings of the wrong kind, refused before anything runs."""
+
+import operator
+from typing import Any
+
+from suture.common.errors import DataError, SutureError
+
+_LONGEST = 60  #: letters of a value that a message shows
+
+
+def check_kind(
+    name: str,
+    value: object,
+    kind: Any,
+    remedy: str,
+    error: type[SutureError] = DataError,
+) -> None:
+    """Raise ``error`` where a setting is not of its ``kind``, which is a class or a union of them."""
+    if isinstance(value, kind):
+        return
+    if isinstance(value, type):
+        raise error(f"{name} is the class {value.__name__}; make one of it, {value.__name__}(…), or give {remedy}")
+    raise error(f"{name}={_short(value)} is a {type(value).__name__}; give {remedy}")
+
+
+def whole_number(name: str, value: Any, error: type[SutureError] = DataError) -> int:
+    """A whole number as an ``int``, one of NumPy's too. Raises ``error`` for anything else."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise error(f"{name}={_short(value)} is no whole number; give one, such as 1") from None
+
+
+def _short(value: object) -> str:
+    text = " ".join(repr(value).split())
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"

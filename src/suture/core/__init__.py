@@ -1,0 +1,1 @@
+"""The definition: networks and their cuts, activations, stitches, folding, and the stitched network."""

@@ -1,0 +1,1 @@
+"""Activations at cuts, computed once, in memory or mapped from disk."""

@@ -1,0 +1,284 @@
+"""A lean suffix: the same function of the tensor at a cut, in fewer and cheaper operations.
+
+BatchNorms are folded into the convolution or linear layer before them, ``γ(Kx + c − μ)/σ + β = (γK/σ)x + …``, tensors
+lie with their channels last, ReLUs and sums write into what a layer has just made, and the layers may compute in
+bfloat16. What follows the last non-linear layer (pooling, flattening, the classifier) stays in float32, so that outputs
+are not rounded to eight bits. The bits are other than the suffix's own; whoever uses a lean suffix compares it with
+that first. The frozen network is not touched.
+"""
+
+import copy as copying
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+
+from suture.common.errors import FoldError
+from suture.core.folding.joint_graph import Joint, altered, stretch
+from suture.core.folding.layers import Norm, exact, layer_of, scale_and_shift
+from suture.core.network.cuts import Cut
+from suture.core.network.graph import operation
+from suture.core.network.network import Network
+
+_ADD = {"add", "iadd", "add_"}
+_RELU = {"relu", "relu_", "ReLU"}
+_HEAD = {
+    *("flatten", "dropout", "mean", "squeeze", "unsqueeze", "permute", "adaptive_avg_pool2d", "avg_pool2d"),
+    *("Flatten", "Dropout", "AdaptiveAvgPool2d", "AvgPool2d", "Identity", "FastAdaptiveAvgPool", "Linear", "linear"),
+}  #: what is left in float32 at the end
+
+
+class Lean(nn.Module):
+    """Maps the tensor at a cut ``(n, *cut.shape)``, of any floating type, to the outputs ``(n, outputs)`` in float32.
+
+    ``dtype`` is the type that the layers compute in; ``only_head`` says that they are pooling, flattening and a linear
+    layer, and nothing else. Gradients pass to the input and to nothing else.
+    """
+
+    def __init__(self, body: fx.GraphModule, dtype: torch.dtype, copies: bool, only_head: bool = False) -> None:
+        super().__init__()
+        self.body, self.dtype, self.copies, self.only_head = body, dtype, copies, only_head
+        super().train(False)
+
+    def train(self, mode: bool = True) -> "Lean":
+        """Stay in evaluation mode, whatever is asked."""
+        return self
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Compute the outputs."""
+        layout = torch.channels_last if x.ndim == 4 else torch.preserve_format
+        given = x.to(self.dtype, memory_format=layout)
+        out: Tensor = self.body(given.clone() if self.copies and given is x else given)
+        return out.float()
+
+
+def lean_suffix(receiver: Network, cut: Cut, dtype: torch.dtype = torch.float32) -> Lean | None:
+    """Make the lean suffix of a network after a cut; ``None`` where it cannot be had, as for stages that are functions.
+
+    Nor is there one of nothing, after the output. ``dtype`` is float32, or a lower precision that the device has; a
+    head alone stays in float32.
+    """
+    return None if cut.is_output else _made(receiver, cut.index, len(receiver.cuts) + 1, dtype)
+
+
+def lean_pieces(network: Network, start: int, end: int) -> list[Lean | None]:
+    """Make a lean version, in float32, of every piece between two places of a network.
+
+    Places are indices of cuts; 0 is the prepared input, one more than there are cuts is the output. What a piece gives
+    is the same whichever others are asked for.
+    """
+    return [_made(network, place, place + 1, torch.float32) for place in range(start, end)]
+
+
+def _made(network: Network, start: int, end: int, dtype: torch.dtype) -> Lean | None:
+    pieces = network.whole().pieces[start:end]
+    if any(piece.dtype not in (None, torch.float32) for piece in pieces):
+        return None
+    with torch.inference_mode(False), torch.no_grad():
+        try:
+            joint = stretch(network, start, end)
+            _Rewriting(joint).run()
+        except FoldError:
+            return None
+        steps = sum(node.op.startswith("call") for node in joint.graph.nodes)
+        only_head = len(_head(joint)) == steps
+        used = torch.float32 if only_head else dtype
+        return Lean(_assembled(joint, used), used, any(piece.copies for piece in pieces), only_head)
+
+
+def lean_stitch(stitch: nn.Module) -> nn.Module:
+    """Make the same map as a stitch in evaluation mode, with its BatchNorms folded into the convolution between them.
+
+    Gives the stitch itself where there are none, or more than a chain of layers; the bits are other than its own.
+    """
+    chain = list(_in_order(stitch))
+    if any(next(module.children(), None) is not None for module in chain):
+        return stitch
+    if any(map(altered, stitch.modules())):
+        return stitch
+    layers: list[nn.Module] = []
+    for module in chain:
+        before = layers[-1] if layers else None
+        if isinstance(module, nn.BatchNorm2d) and isinstance(before, nn.Conv2d):
+            layers[-1] = _scaled(before, *scale_and_shift(module))
+        elif isinstance(module, nn.Conv2d) and _is_free(module) and isinstance(before, nn.BatchNorm2d):
+            layers[-1] = _of_scaled(module, *scale_and_shift(before))
+        else:
+            layers.append(module)
+    return stitch if len(layers) == len(chain) else nn.Sequential(*layers).requires_grad_(False).eval()
+
+
+def _in_order(module: nn.Module) -> Iterator[nn.Module]:
+    """What a chain of chains does, one module after another; one that is there twice comes twice."""
+    if type(module) is not nn.Sequential:
+        yield module
+        return
+    for part in module:
+        yield from _in_order(part)
+
+
+class _Rewriting:
+    """Rewrites the graph of a suffix; new layers go among its parts."""
+
+    def __init__(self, joint: Joint) -> None:
+        self.joint, self.graph = joint, joint.graph
+        self.shapes = _shapes(joint)
+
+    def run(self) -> None:
+        """Fold the BatchNorms, then let sums and ReLUs write in place."""
+        for node in list(self.graph.nodes):
+            self._fold_norm(node)
+        for node in list(self.graph.nodes):
+            self._sum_in_place(node)
+            self._relu_in_place(node)
+
+    def _kind(self, node: fx.Node) -> str:
+        module = self.joint.module_of(node)
+        return operation(node) if module is None else type(module).__name__
+
+    def _fold_norm(self, node: fx.Node) -> None:
+        """Fold a BatchNorm into the layer that makes its input, where nothing else reads that."""
+        norm = layer_of(self.joint, node)
+        if not isinstance(norm, Norm) or len(node.all_input_nodes[0].users) > 1:
+            return
+        before = node.all_input_nodes[0]
+        layer = layer_of(self.joint, before)
+        if layer is None or isinstance(layer, Norm) or hasattr(layer, "parametrizations"):
+            return
+        if isinstance(layer, nn.Linear) and len(self.shapes[before]) > 2:  # the norm is of the second dimension
+            return
+        name = f"folded.{node.name}"
+        self.joint.parts[name] = _scaled(layer, *scale_and_shift(norm))
+        with self.graph.inserting_before(before):
+            folded = self.graph.create_node("call_module", name, (before.all_input_nodes[0],))
+        self.shapes[folded] = self.shapes[node]
+        node.replace_all_uses_with(folded)
+        self.graph.erase_node(node)
+        self.graph.erase_node(before)
+
+    def _sum_in_place(self, node: fx.Node) -> None:
+        """Add to a tensor that a layer has just made, where nothing else reads it."""
+        inputs: list[Any] = list(node.args)
+        if self._kind(node) not in _ADD or len(inputs) != 2 or node.kwargs or len(node.all_input_nodes) != 2:
+            return
+        mine = next((read for read in node.all_input_nodes if self._is_fresh(read)), None)
+        if mine is None or self.shapes.get(inputs[0]) != self.shapes.get(inputs[1]):
+            return
+        other = inputs[1] if mine is inputs[0] else inputs[0]
+        node.op, node.target, node.args = "call_method", "add_", (mine, other)
+
+    def _relu_in_place(self, node: fx.Node) -> None:
+        if self._kind(node) in _RELU and len(node.all_input_nodes) == 1 and self._is_fresh(node.all_input_nodes[0]):
+            node.op, node.target = "call_function", torch.relu_
+            node.args, node.kwargs = (node.all_input_nodes[0],), {}
+
+    def _is_fresh(self, node: fx.Node) -> bool:
+        """Whether a tensor was just made by a layer, or is a sum, and is read once."""
+        if len(node.users) != 1 or node not in self.shapes:
+            return False
+        if self._kind(node) in _ADD:
+            first = node.args[0]
+            return operation(node) == "add" or (isinstance(first, fx.Node) and self._is_fresh(first))
+        return layer_of(self.joint, node) is not None
+
+
+def _scaled(layer: nn.Module, scale: Tensor, shift: Tensor) -> nn.Module:
+    """The layer followed by ``scale · x + shift`` for every feature, as a layer."""
+    weight, bias = layer.weight, layer.bias
+    assert isinstance(weight, Tensor)
+    scaled = exact(weight) * scale.reshape(-1, *[1] * (weight.ndim - 1))
+    return _like(layer, scaled, shift if bias is None else shift + scale * exact(bias))  # type: ignore[arg-type]
+
+
+def _is_free(layer: nn.Conv2d) -> bool:
+    """Whether a shift of what a convolution reads is one of what it gives, everywhere."""
+    return layer.padding == (0, 0) and layer.groups == 1
+
+
+def _of_scaled(layer: nn.Conv2d, scale: Tensor, shift: Tensor) -> nn.Module:
+    """The convolution, without padding or groups, of ``scale · x + shift`` for every feature."""
+    weight = exact(layer.weight)
+    moved = torch.einsum("oihw,i->o", weight, shift)
+    return _like(layer, weight * scale[:, None, None], moved if layer.bias is None else exact(layer.bias) + moved)
+
+
+def _like(layer: nn.Module, weight: Tensor, bias: Tensor) -> nn.Module:
+    """The layer with other parameters, of the type and on the device of its own."""
+    made = copying.copy(layer)
+    made._parameters = dict(layer._parameters)
+    made.weight, made.bias = (nn.Parameter(v.to(layer.weight), requires_grad=False) for v in (weight, bias))  # type: ignore[arg-type]
+    return made
+
+
+class _Shapes(fx.Interpreter):
+    """Runs a graph and notes the shape of every tensor."""
+
+    def __init__(self, module: fx.GraphModule) -> None:
+        super().__init__(module)
+        self.seen: dict[fx.Node, tuple[int, ...]] = {}
+
+    def run_node(self, n: fx.Node) -> Any:
+        value = super().run_node(n)
+        if isinstance(value, Tensor):
+            self.seen[n] = tuple(value.shape)
+        return value
+
+
+def _shapes(joint: Joint) -> dict[fx.Node, tuple[int, ...]]:
+    """The shape of what every node gives, for two images. Raises ``FoldError`` where the graph does not run on them."""
+    tensors = (p for part in joint.parts.values() for p in ([part] if isinstance(part, Tensor) else part.parameters()))
+    device = next((p.device for p in tensors), torch.device("cpu"))
+    x = torch.zeros(2, *joint.shapes[joint.received], device=device)
+    graph, copies = fx.Graph(), dict[fx.Node, fx.Node]()
+    graph.output(graph.graph_copy(joint.graph, copies))
+    shapes = _Shapes(fx.GraphModule(joint.parts, graph))
+    try:
+        shapes.run(x)
+    except RuntimeError as error:
+        if "memory" in str(error).lower():
+            raise
+        raise FoldError(f"what follows does not run by itself: {error}") from error
+    return {node: shapes.seen[copy] for node, copy in copies.items() if copy in shapes.seen}
+
+
+def _assembled(joint: Joint, dtype: torch.dtype) -> fx.GraphModule:
+    """The module of a graph: copies of what it calls, in the precision, with the head left in float32."""
+    graph, late = joint.graph, _head(joint)
+    if late:
+        first = next(node for node in graph.nodes if node in late)
+        with graph.inserting_before(first):
+            wide = graph.call_method("float", (first.all_input_nodes[0],))
+        first.replace_input_with(first.all_input_nodes[0], wide)
+    named = [node for node in graph.nodes if node.op in ("call_module", "get_attr")]
+    kept = {str(node.target) for node in named if node in late or (node.users and late.issuperset(node.users))}
+    early = {str(node.target) for node in named} - kept
+    copies = copying.deepcopy({name: part for name, part in joint.parts.items() if name in early | kept})
+    parts = {name: _brought(part, dtype if name in early else torch.float32) for name, part in copies.items()}
+    graph.lint()
+    module = fx.GraphModule(parts, graph, class_name="Lean")
+    for parameter in module.parameters():
+        parameter.requires_grad_(False)
+    return module.eval()
+
+
+def _head(joint: Joint) -> set[fx.Node]:
+    """The nodes of the pooling, flattening and linear layer that end a network; none where it ends in no linear one."""
+    end = next(node for node in joint.graph.nodes if node.op == "output")
+    node, found = end.args[0], []
+    while isinstance(node, fx.Node) and node.all_input_nodes:
+        module = joint.module_of(node)
+        if (operation(node) if module is None else type(module).__name__) not in _HEAD:
+            break
+        found.append(node)
+        node = node.all_input_nodes[0]
+    linear = [isinstance(layer_of(joint, node), nn.Linear) for node in found]
+    return set(found) if any(linear) else set()
+
+
+def _brought(part: Any, dtype: torch.dtype) -> Any:
+    """A module or tensor in another floating type, with the channels of kernels last."""
+    if isinstance(part, Tensor):
+        return part.to(dtype) if part.is_floating_point() else part
+    part = part.to(dtype)
+    return part.to(memory_format=torch.channels_last) if any(p.ndim == 4 for p in part.parameters()) else part

@@ -1,0 +1,1 @@
+"""A model cut wherever one tensor passes: tracing, cuts, exact segments, the frozen copy and its untrained twin."""

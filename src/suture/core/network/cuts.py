@@ -1,0 +1,119 @@
+"""What a cut is: a place in a network through which exactly one tensor passes.
+
+A cut after tensor ``v`` splits a network into a prefix ``x → v`` and a suffix ``v → output``. In the graph of the
+network's data that is a *dominator* of the output: every path from the input to the output passes through ``v``, so no
+skip jumps over it. Cuts carry the name of the module that produced the tensor (``layer2.0``); where several modules end
+in the same tensor (``layer2.1.relu``, ``layer2.1``, ``layer2``) the outermost that is not a mere container names it and
+the others are aliases; a tensor that no module returns is named by the module it was computed in and the operation
+(``layer2.0.add``, ``flatten``), as ``torchvision.models.feature_extraction`` does.
+"""
+
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from suture.common.errors import CutError
+
+OUTPUT = "output"
+"""Where all layers of a network end: no cut, but where the tensor of a seam may go that needs none of them."""
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A place through which exactly one tensor passes."""
+
+    name: str
+    index: int  #: position from the input, 1 … ``of``; one more for ``OUTPUT``
+    of: int  #: number of cuts of the network
+    shape: tuple[int, ...]  #: of the tensor, without the batch: maps (C, H, W), tokens (T, D), a vector (D,)
+    parameters: int  #: number of parameters up to here
+    flops: int  #: of one image up to here; products and convolutions only, a multiply-add counts two
+    aliases: tuple[str, ...] = ()  #: other names of the same tensor
+
+    @property
+    def depth(self) -> float:
+        """Index of the cut / number of cuts, in (0, 1]; 1 for ``OUTPUT``."""
+        return min(1.0, self.index / self.of)
+
+    @property
+    def is_output(self) -> bool:
+        """Whether it is ``OUTPUT``, which no layer follows."""
+        return self.index > self.of
+
+
+class Cuts(Sequence[Cut]):
+    """The cuts of one network, in order; found by position, name or alias.
+
+    ``dropped`` maps the name of every other tensor of the network to the reason why it is no cut. ``end`` is the
+    ``OUTPUT``, which is found by its name and is none of the cuts; a cut of that name hides it.
+    """
+
+    def __init__(self, cuts: Sequence[Cut], dropped: Mapping[str, str], network: str, end: Cut | None = None) -> None:
+        self._cuts = tuple(cuts)
+        self._end = end
+        self._by_name = {name: cut for cut in reversed(cuts) for name in (*cut.aliases, cut.name)}
+        self._network = network
+        self.dropped = dict(dropped)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the cuts, in order."""
+        return tuple(cut.name for cut in self._cuts)
+
+    def find(self, cut: "str | Cut") -> Cut:
+        """Find a cut by name or alias, or the ``OUTPUT``.
+
+        Raises ``CutError``, with the reason and the valid names, where there is none.
+        """
+        name = cut.name if isinstance(cut, Cut) else cut
+        if name in self._by_name:
+            return self._by_name[name]
+        if self._end is not None and name == OUTPUT:
+            return self._end
+        reason = f" ({self.dropped[name]})" if name in self.dropped else ""
+        raise CutError(f"no cut '{name}' in {self._network}{reason}; {self._valid(name)}")
+
+    def _valid(self, name: str) -> str:
+        if not self._cuts:
+            return "it has no cuts"
+        near = difflib.get_close_matches(name, list(self._by_name), n=3)
+        meant = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
+        return f"{meant}valid cuts: {', '.join(map(repr, self.names))}"
+
+    def __contains__(self, item: object) -> bool:
+        if isinstance(item, str):
+            return item in self._by_name
+        return any(cut is item for cut in self._cuts)
+
+    def __getitem__(self, key: "int | slice | str") -> "Cut | tuple[Cut, ...]":  # type: ignore[override]
+        return self.find(key) if isinstance(key, str) else self._cuts[key]
+
+    def __iter__(self) -> Iterator[Cut]:
+        return iter(self._cuts)
+
+    def __len__(self) -> int:
+        return len(self._cuts)
+
+    def __repr__(self) -> str:
+        width = max([len(cut.name) for cut in self._cuts], default=3)
+        rows = [
+            f"{cut.index:>4}  {cut.name:<{width}}  {'×'.join(map(str, cut.shape)):>14}"
+            f"  {cut.parameters:>12,}  {cut.flops:>16,}"
+            for cut in self._cuts
+        ]
+        head = f"{'':>4}  {'cut':<{width}}  {'shape':>14}  {'parameters':>12}  {'FLOPs':>16}"
+        return "\n".join([f"{len(self)} cuts of {self._network}", head, *rows])
+
+
+def shared(a: Cuts, b: Cuts) -> tuple[str, ...]:
+    """Names of the cuts that two networks share, in the order of the first.
+
+    Raises ``CutError``, with the names of both, where they share none.
+    """
+    names = tuple(name for name in a.names if name in b._by_name)
+    if not names:
+        raise CutError(
+            f"no common cut: the sender has {', '.join(a.names)}; the receiver has {', '.join(b.names)}; "
+            "give both names of each seam, at=[(sender cut, receiver cut)]"
+        )
+    return names

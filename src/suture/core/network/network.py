@@ -1,0 +1,402 @@
+"""A network: a frozen trained model with its cuts and its own preprocessing.
+
+A ``Network`` works on a copy of the user's model. The copy is always frozen and in evaluation mode; the user's model
+keeps its mode, its ``requires_grad`` and its hooks. With ``copy=False`` the copy shares the user's tensors (for models
+that would not fit into memory twice); changing them afterwards is detected by the next trial.
+"""
+
+import copy as copying
+import hashlib
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from types import FunctionType
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+
+from suture.common.errors import DataError, FrozenError, NetworkError
+from suture.common.hashing import identity, settings, stable_name
+from suture.common.seeds import digest, undisturbed
+from suture.core.network import untrained
+from suture.core.network.checks import are_probabilities, as_close, check_model, checked_outputs, three_images
+from suture.core.network.cuts import Cut
+from suture.core.network.feature_axis import ENTERS, LEAVES
+from suture.core.network.flops import measure_cuts
+from suture.core.network.freezing import frozen_copy, plain_tensors, registered, restored
+from suture.core.network.hooks import check_held, drop_idle_hooks, is_altered, reads_elsewhere
+from suture.core.network.segments import Piece, same_bits
+from suture.core.network.tracing import Stage, Traced, portable, trace
+from suture.data.preprocess import Prepare, Preprocess, Preprocessing, are_token_ids
+
+
+class Frozen(nn.Module):
+    """Part of a network, from raw images or a cut to a cut or the output; no call makes it train."""
+
+    def __init__(self, pieces: Sequence[Piece], prepare: Prepare | None = None) -> None:
+        super().__init__()
+        self.prepare = prepare
+        self.pieces = nn.ModuleList(pieces)
+        super().train(False)
+
+    def train(self, mode: bool = True) -> "Frozen":
+        """Stay in evaluation mode, whatever is asked."""
+        return self
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map raw images, or the tensor at a cut, to the tensor at a later cut or to the output."""
+        x = x if self.prepare is None else self.prepare(x)
+        for piece in self.pieces:
+            x = piece(x)
+        return x
+
+
+class Network:
+    """A frozen model, cut wherever one tensor passes.
+
+    Args:
+        model: any module that maps one batch of images, or of token ids, to one tensor ``(n, outputs)``.
+        example: a few raw images ``(n, C, H, W)``, ``uint8`` or floats in [0, 1], or sequences of token ids ``(n, T)``,
+            ``int64``; used to find and verify the cuts.
+        name: how tables and figures call it; by default the model's class.
+        preprocess: what brings float images in [0, 1] to the model's input; a part of every prefix.
+        factory: builds the same architecture without trained weights; needed for untrained controls only where a
+            parameter belongs to no module that can reset it.
+        stages: the forward pass as a list of module paths, or of ``(name, function)`` pairs, for models that cannot be
+            traced.
+        copy: whether to copy the tensors of the model.
+        constants: names of floating-point buffers, or of plain tensor attributes, that are no result of training;
+            with a ``factory`` also of parameters that it does not draw at random.
+
+    Raises:
+        NetworkError: the model's weights or outputs are not finite or not reproducible (the message names where).
+        TracingError: it cannot be cut.
+        DataError: the preprocessing does not suit the example.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        example: Tensor,
+        name: str | None = None,
+        preprocess: Preprocessing | None = None,
+        factory: Callable[[], nn.Module] | None = None,
+        stages: Sequence[Stage] | None = None,
+        copy: bool = True,
+        constants: Sequence[str] = (),
+    ) -> None:
+        check_model(model)
+        self.name = name or type(model).__name__
+        self.source: str | None = None  #: the model string that it was made of, where it was
+        self.constants = tuple(constants)
+        self.factory = factory
+        self.stages = portable(model, stages)  #: such that they can be applied to a copy
+        self.example = three_images(example)  #: three raw images (3, C, H, W), or sequences of token ids (3, T)
+        self._untrained: dict[int, Network] = {}
+        self._taken: set[bytes] = set()  #: sequences of token ids that it was tried on
+        with undisturbed(threads=None), torch.random.fork_rng([]), torch.inference_mode(False), torch.no_grad():
+            self._model = frozen_copy(model, copy, self.name)
+            self.preprocess = _frozen_preprocess(preprocess, self.name)
+            self._find_cuts()
+        self.wrapped_digest = self.state_digest()  #: what ``state_digest`` gave when the network was made
+        self.fingerprint = self._fingerprint()  #: SHA-256 over all that decides the output, when it was made
+
+    def _find_cuts(self) -> None:
+        """Check the frozen model on probes and cut it, leaving no trace in its attributes."""
+        _check_weights(self._model, self.name)
+        self.device = next((p.device for p in self._model.parameters()), torch.device("cpu"))
+        with restored(self._model):
+            probes = self._probes()
+            self._answers = checked_outputs(self._model, probes, self.name)
+        self.gives_probabilities = are_probabilities(self._answers)  #: as after a softmax, where logits are wanted
+        drop_idle_hooks(self._model, probes[2])
+        check_held(self._model, self.name)
+        with restored(self._model) as written:
+            self._traced: Traced = trace(self._model, probes, self.stages)
+            self.cuts, self.outputs = measure_cuts(self._traced, self._model, probes[0], self.name)
+        self._scratch = frozenset(written)
+
+    def _probes(self) -> list[Tensor]:
+        """Inputs of the model with batch sizes 1, 2 and 3, made of the example."""
+        self._prepare = Prepare(self.preprocess)
+        images = [self.example[:n] for n in (1, 2, 3)]
+        first = _prepared(self._prepare, images[0], self)
+        self._prepare = Prepare(self.preprocess, _dtype_for(self._model, first))
+        self.input_shape = tuple(first.shape[1:])  #: of what the preprocessing gives the model, without the batch
+        probes = [_prepared(self._prepare, batch, self) for batch in images]
+        self._input_dtype = probes[0].dtype
+        if not same_bits(probes[2], _prepared(self._prepare, images[2], self)):
+            raise DataError(f"the preprocessing of {self.name} is random: the same images gave two inputs")
+        alone = torch.cat([_prepared(self._prepare, images[2][i : i + 1], self) for i in range(3)])
+        if not as_close(alone, probes[2], 1e-4):
+            raise DataError(
+                f"what the preprocessing of {self.name} makes of an image depends on the others of its batch"
+            )
+        self._seen = probes[2]
+        return probes
+
+    @property
+    def image_shape(self) -> tuple[int, ...]:
+        """The shape of what it was cut for: (C, H, W) of raw images, (T,) of token ids."""
+        return tuple(self.example.shape[1:])
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The floating type of its parameters: of the first, where they differ, and float32 where there is none."""
+        return next((p.dtype for p in self._model.parameters() if p.is_floating_point()), torch.float32)
+
+    @property
+    def backend(self) -> str:
+        """What found the cuts: ``torch.fx``, ``torch.export`` or ``stages``."""
+        return self._traced.backend
+
+    @property
+    def refused(self) -> dict[str, str]:
+        """The backends that were tried before and could not cut the model, with the reason."""
+        return dict(self._traced.refused)
+
+    def _fingerprint(self) -> str:
+        """SHA-256 over everything that decides the output: tensors, operations and preprocessing."""
+        pieces = self._traced.pieces
+        code = [_code(piece.body) for piece in pieces]
+        paths = {module: path for path, module in self._model.named_modules()}
+        held = [self._settings(paths.get(module, ""), module) for piece in pieces for module in piece.body.modules()]
+        own = [identity(function) for piece in pieces for function in _functions(piece.body)]
+        return digest(self.wrapped_digest, code, identity([held, self.preprocess, self.stages, own]))
+
+    def _settings(self, path: str, module: nn.Module) -> object:
+        """What a module does that neither its ``repr`` nor its tensors show, without what a run leaves behind in it."""
+        if isinstance(module, fx.GraphModule):
+            return None
+        found = settings(module)
+        return type(module), [(n, found[n]) for n in sorted(found) if f"{path}.{n}".lstrip(".") not in self._scratch]
+
+    def __getstate__(self) -> dict[str, object]:
+        """A copy and what is sent to another process leave out the untrained networks made of this one."""
+        return vars(self) | {"_untrained": {}}
+
+    def state_digest(self) -> str:
+        """SHA-256 over the bytes of all tensors that decide the output, as they are now."""
+        hasher = hashlib.sha256()
+        for key, tensor in self._state().items():
+            hasher.update(f"{key}{tensor.dtype}{tuple(tensor.shape)}".encode())
+            hasher.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
+        return hasher.hexdigest()
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether a tensor that decides the output is not what it was when the network was made."""
+        return self.state_digest() != self.wrapped_digest
+
+    def check_frozen(self) -> None:
+        """Raise ``FrozenError`` where a tensor or a function that decides the output is not what it was."""
+        if self.is_changed:
+            raise FrozenError(f"the weights of {self.name} changed after it was made a Network; make it again")
+        self.check_functions()
+
+    def check_functions(self) -> None:
+        """Raise ``FrozenError`` where the user's functions make something else of the example than they did.
+
+        Their code stays, but a function reads global and outer variables when it runs.
+        """
+        remedy = "make the network again, and bind what the function reads: lambda x, mean=mean: x - mean"
+        with undisturbed(threads=None), torch.no_grad():
+            prepared = _prepared(self._prepare, self.example, self)
+            answers = self(self.example) if self._has_functions else self._answers
+        exact = 4 * torch.finfo(prepared.dtype).eps if prepared.is_floating_point() else 0.0
+        if not as_close(prepared, self._seen, max(1e-5, exact)):
+            raise FrozenError(f"the preprocessing of {self.name} changed after it was made a Network; {remedy}")
+        if not as_close(answers, self._answers, 1e-2):
+            raise FrozenError(f"a function or hook in {self.name} changed after it was made a Network; {remedy}")
+
+    @cached_property
+    def _has_functions(self) -> bool:
+        """Whether code of the user's that may read variables runs in the forward pass: functions, hooks, stages."""
+        code = any(True for piece in self._traced.pieces for _ in _functions(piece.body))
+        stages = any(not isinstance(stage, str) for stage in self.stages or ())
+        return code or stages or is_altered(self._model) or (bool(self.stages) and reads_elsewhere(self._model))
+
+    def _state(self) -> dict[str, Tensor]:
+        """Parameters, buffers, plain tensors, and the constants that tracing found in the code."""
+        state = registered(self._model)
+        state |= {name: tensor for name, tensor in plain_tensors(self._model).items() if name not in self._scratch}
+        known = {id(tensor) for tensor in state.values()}
+        for i, piece in enumerate(self._traced.pieces):
+            found = registered(piece).items()
+            state |= {f"piece {i} {name}": tensor for name, tensor in found if id(tensor) not in known}
+        return state
+
+    def check_images(self, images: Tensor, name: str) -> None:
+        """Raise ``DataError`` where raw images, or token ids, do not become what the network was cut for.
+
+        Images are judged by the first; sequences of token ids are all tried.
+        """
+        if are_token_ids(images) != are_token_ids(self.example):
+            given, wanted = ("token ids", "images") if are_token_ids(images) else ("images", "token ids")
+            raise DataError(f"{name} has {given}, and {self.name} was made with an example of {wanted}")
+        prepared = _prepared(self._prepare, images[:1], self)
+        shape = prepared.shape[1:]
+        if prepared.dtype != self._input_dtype:
+            raise DataError(
+                f"images of {name} are {images.dtype} and become {prepared.dtype} by the preprocessing of {self.name}, "
+                f"which was cut for {self._input_dtype}; give floats as float32, or make it with example=data.example"
+            )
+        if shape != self.input_shape:
+            raise DataError(
+                f"images of {name} become {tuple(shape)} by the preprocessing of {self.name}, which was cut for "
+                f"{self.input_shape}; make it with example=data.example, or let its preprocessing resize"
+            )
+        if are_token_ids(images):
+            self._try_tokens(images, name)
+
+    def _try_tokens(self, ids: Tensor, name: str) -> None:
+        content = ids.cpu().contiguous().numpy().tobytes()
+        if content in self._taken:  # by another trial
+            return
+        try:
+            with undisturbed(threads=None):
+                self(ids)
+        except (IndexError, RuntimeError) as error:
+            raise DataError(
+                f"{self.name} does not take sequences of {name}, whose token ids are {int(ids.min())} to "
+                f"{int(ids.max())}: {error}; give it those of its own vocabulary"
+            ) from error
+        self._taken.add(content)
+
+    def upto(self, cut: str | Cut) -> Frozen:
+        """Give the prefix: raw images ``(n, C, H, W)`` to the tensor at the cut, ``(n, *cut.shape)``."""
+        return Frozen(self._traced.pieces[: self.cuts.find(cut).index], self._prepare)
+
+    def after(self, cut: str | Cut) -> Frozen:
+        """Give the suffix: the tensor at the cut, ``(n, *cut.shape)``, to the output ``(n, outputs)``."""
+        return Frozen(self._traced.pieces[self.cuts.find(cut).index :])
+
+    def between(self, start: str | Cut, end: str | Cut) -> Frozen:
+        """Give what lies between two cuts: the tensor at ``start`` to the tensor at the later cut ``end``."""
+        return Frozen(self._traced.pieces[self.cuts.find(start).index : self.cuts.find(end).index])
+
+    def whole(self) -> Frozen:
+        """Give all of it: raw images ``(n, C, H, W)`` to the output ``(n, outputs)``."""
+        return Frozen(self._traced.pieces, self._prepare)
+
+    def __call__(self, images: Tensor) -> Tensor:
+        """Map raw images ``(n, C, H, W)`` to the output ``(n, outputs)``, without gradients."""
+        with torch.no_grad():
+            out: Tensor = self.whole()(images.to(self.device))
+        return out
+
+    def untrained(self, seed: int) -> "Network":
+        """Give the same architecture as it is before training, initialised from the seed.
+
+        Raises ``UntrainedError`` where a trained tensor would survive and there is no factory.
+        """
+        if seed not in self._untrained:
+            model = copying.deepcopy(self._model)
+            with undisturbed(threads=None):
+                if self.factory is None:
+                    kept = untrained.reset(model, seed, (*self.constants, *self._scratch))
+                else:
+                    model, kept = untrained.fresh(self.factory, self._model, seed, self.constants, self._scratch)
+            self._untrained[seed] = Network(
+                model,
+                example=self.example,
+                name=self.name,
+                preprocess=self.preprocess,
+                factory=self.factory,
+                stages=self.stages,
+                copy=False,
+                constants=kept,
+            )
+        return self._untrained[seed]
+
+    def __repr__(self) -> str:
+        return f"Network({self.name!r}, {len(self.cuts)} cuts by {self.backend}, {self.outputs} outputs)"
+
+
+@contextmanager
+def frozen(*networks: Network) -> Iterator[None]:
+    """Check that no parameter or buffer of the networks changes, bit for bit, and no function of the user's."""
+    for network in networks:
+        network.check_frozen()
+    noticed = None
+    try:
+        yield
+    except FrozenError as error:  # where activations were to be computed
+        noticed = error
+    for network in networks:
+        if network.is_changed:
+            raise FrozenError(f"the fit changed the frozen network {network.name}; this is a bug in the fit or stitch")
+        network.check_functions()
+    if noticed is not None:
+        raise noticed
+
+
+_LIBRARIES = ("torch.", "torchvision.", "timm.")
+
+
+def _code(body: nn.Module) -> object:
+    """What a piece does, with the marks of a layout of its own, which decide how its lean suffix is made.
+
+    Code names the functions that it calls by the modules they lie in, and these may move.
+    """
+    if not isinstance(body, fx.GraphModule):
+        return [path for path, _ in body.named_modules()]
+    program = body.graph.python_code("self")
+    code = program.src
+    for name, called in program.globals.items():
+        if isinstance(called, FunctionType) and not called.__module__.startswith(_LIBRARIES):
+            code = re.sub(rf"\b{re.escape(name)}\b", stable_name(called), code)
+    marks = [(node.name, mark) for node in body.graph.nodes for mark in (ENTERS, LEAVES) if mark in node.meta]
+    return (code, marks)
+
+
+def _functions(body: nn.Module) -> Iterator[Callable[..., Any]]:
+    """The functions that a piece's code names without saying what they do: the user's own, behind ``torch.fx.wrap``."""
+    for node in body.graph.nodes if isinstance(body, fx.GraphModule) else ():
+        if isinstance(node.target, FunctionType) and not node.target.__module__.startswith(_LIBRARIES):
+            yield node.target
+
+
+def _frozen_preprocess(preprocess: Preprocessing | None, name: str) -> Preprocessing:
+    if isinstance(preprocess, nn.Module):
+        return frozen_copy(preprocess, True, f"the preprocessing of {name}")
+    return preprocess if preprocess is not None else Preprocess()
+
+
+def _dtype_for(model: nn.Module, probe: Tensor) -> torch.dtype | None:
+    """The one floating type of the model's parameters, if it runs on the probe in no other; none for token ids."""
+    dtypes = {p.dtype for p in model.parameters() if p.is_floating_point()}
+    if len(dtypes) != 1 or probe.dtype in dtypes or are_token_ids(probe):
+        return None
+    try:
+        model(probe.clone())
+    except Exception:
+        return dtypes.pop()
+    return None
+
+
+def _check_weights(model: nn.Module, name: str) -> None:
+    """Refuse tensors without values or with values that no training gives; a buffer may be a mask, which holds −∞."""
+    masks = {key for key, _ in model.named_buffers() if not key.endswith(("running_mean", "running_var"))}
+    for key, tensor in registered(model).items():
+        if tensor.is_meta:
+            raise NetworkError(f"{key} of {name} is on the meta device, without values; load the weights first")
+        if tensor.is_floating_point() and not (tensor.isfinite() | (tensor.isneginf() & (key in masks))).all():
+            module, _, kind = key.rpartition(".")
+            whose = f"module '{module}' in {name}" if module else name
+            raise NetworkError(f"the {kind} of {whose} is not finite; train or load it again")
+
+
+def _prepared(prepare: Prepare, images: Tensor, network: Network) -> Tensor:
+    try:
+        prepared: Tensor = prepare(images.to(network.device))
+    except Exception as error:
+        raise DataError(
+            f"the preprocessing of {network.name} cannot be applied to images {tuple(images.shape[1:])}: {error}"
+        ) from error
+    if not isinstance(prepared, Tensor) or prepared.ndim < 1 or len(prepared) != len(images):
+        raise DataError(f"the preprocessing of {network.name} must give one tensor with a row for each image")
+    return prepared

@@ -1,0 +1,131 @@
+"""What lies between two cuts: modules that follow one another and never touch the tensor that passes.
+
+Bits depend on more than values: on the type of a tensor and on how its dimensions lie in memory. A piece therefore
+brings what it is given, which may come from a store or a stitch, to what the tensor is in the network itself. And it
+works on a copy wherever it would write to its input. What passes has its features where its shape says (``layouts``).
+"""
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from suture.core.network.feature_axis import as_shaped
+from suture.core.network.graph import GraphError
+from suture.data.preprocess import are_token_ids
+
+
+class Piece(nn.Module):
+    """What lies between two cuts: always frozen, always in evaluation mode.
+
+    ``dtype`` is the type that its input has in the network, ``order`` the order of its dimensions in memory, from the
+    slowest to the fastest. A contiguous tensor, as a store or a stitch gives it, is brought to that order; where
+    ``fixed`` is set any tensor is, since the body would do something else with another. Where ``copies`` is set the
+    body writes to its input, and so gets a copy.
+    """
+
+    def __init__(
+        self,
+        body: nn.Module,
+        copies: bool = False,
+        dtype: torch.dtype | None = None,
+        order: tuple[int, ...] | None = None,
+        fixed: bool = False,
+    ) -> None:
+        super().__init__()
+        self.body, self.copies, self.dtype, self.order, self.fixed = body, copies, dtype, order, fixed
+        super().train(False)
+
+    def train(self, mode: bool = True) -> "Piece":
+        """Stay in evaluation mode, whatever is asked."""
+        return self
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map the tensor at one cut to the tensor at the next."""
+        given = x if self.dtype is None else x.to(self.dtype)
+        if self.order is not None and (self.fixed or given.is_contiguous()):
+            given = _in_order(given, self.order)
+        out: Tensor = self.body(given.clone() if self.copies else given)
+        return out
+
+
+def _order(x: Tensor) -> tuple[int, ...] | None:
+    """The dimensions from the slowest in memory to the fastest; ``None`` where some share their memory."""
+    if x.is_contiguous():
+        return tuple(range(x.ndim))
+    return None if 0 in x.stride() else tuple(sorted(range(x.ndim), key=x.stride, reverse=True))
+
+
+def _in_order(x: Tensor, order: Sequence[int]) -> Tensor:
+    """A copy, unless it lies so already, whose dimensions lie in this order."""
+    back = [order.index(dim) for dim in range(x.ndim)]
+    return x.permute(*order).contiguous().permute(*back)
+
+
+def same_bits(a: Tensor, b: Tensor) -> bool:
+    """Whether two tensors agree in shape, type and every bit; what is not a number equals itself."""
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    return torch.equal(*(x.detach().contiguous().view(-1).view(torch.uint8) for x in (a, b)))
+
+
+def exact_pieces(bodies: Sequence[nn.Module], probes: Sequence[Tensor], wanted: Sequence[Tensor]) -> tuple[Piece, ...]:
+    """Make pieces of bodies; ``probes`` are inputs of at least two batch sizes, ``wanted`` the outputs of the whole.
+
+    Raises ``GraphError`` where the chain does not give the output bit for bit, or what passes is no batch of numbers.
+    """
+    with torch.no_grad():
+        pieces = _protected(as_shaped(bodies, probes[1]), probes[1])
+        for probe, want in zip(probes, wanted, strict=True):
+            if not same_bits(_run(pieces, probe), want):
+                raise GraphError("split here, the model does not give its own output bit for bit")
+    return pieces
+
+
+def _run(pieces: Sequence[Piece], x: Tensor) -> Tensor:
+    for piece in pieces:
+        before = x._version
+        x, given = piece(x), x
+        if given._version != before:
+            raise GraphError("an operation in place reaches back through it")
+    return x
+
+
+def _protected(bodies: Sequence[nn.Module], x: Tensor) -> tuple[Piece, ...]:
+    """Pieces that copy their input exactly where they would change it, and take no layout that they cannot."""
+    pieces: list[Piece] = []
+    batch = len(x)
+    for body in bodies:
+        if pieces or not are_token_ids(x):
+            _check_passes(x, batch, "it" if pieces else "its input")
+        own, *others = [_writes(body, layout) for layout in _layouts(x[:1])]
+        dtype = x.dtype if pieces else None
+        pieces.append(Piece(body, own is not False, dtype, _order(x), fixed=any(other != own for other in others)))
+        x = pieces[-1](x)
+    return tuple(pieces)
+
+
+def _check_passes(x: object, batch: int, it: str) -> None:
+    if not isinstance(x, Tensor):
+        raise GraphError(f"{it} is a {type(x).__name__}, not one tensor")
+    if not x.is_floating_point():
+        raise GraphError(f"{it} does not hold floating-point numbers")
+    if x.ndim < 1 or len(x) != batch:
+        raise GraphError(f"{it}, of shape {tuple(x.shape)}, has another first dimension than the batch")
+
+
+def _layouts(x: Tensor) -> Iterator[Tensor]:
+    """Copies of a tensor that lie in memory as it does, and with the features last or first."""
+    yield x.clone()
+    for last in {1, -1} if x.ndim > 2 else ():
+        yield x.movedim(1, last).contiguous().movedim(last, 1).clone()
+
+
+def _writes(body: nn.Module, given: Tensor) -> bool | None:
+    """Whether it writes to what it is given; ``None`` where it cannot take it."""
+    before = given._version
+    try:
+        Piece(body)(given)
+    except Exception:
+        return None
+    return given._version != before

@@ -1,0 +1,385 @@
+"""How a model is cut: by ``torch.fx``, else by ``torch.export``, else along stages that the user names.
+
+Each backend gives *pieces*: modules that follow one another, with the names of the tensors between them. Whatever a
+backend claims is then verified on probe batches: the chain of pieces must give the model's own output bit for bit, and
+no piece may change the tensor it was given (it works on a copy where it would). A backend whose pieces fail one by one
+loses those cuts; one that keeps none gives way to the next.
+"""
+
+import contextlib
+import functools
+import inspect
+import io
+import logging
+import re
+import warnings
+from collections import OrderedDict
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count, pairwise
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+
+from suture.common.errors import TracingError
+from suture.common.hashing import keyed_as
+from suture.core.network.closures import holds
+from suture.core.network.graph import CutGraph, GraphError, operation
+from suture.core.network.segments import Piece, exact_pieces
+from suture.core.network.transformer_encoder import holds_encoder, is_encoder, layer_by_layer
+
+
+@dataclass(frozen=True)
+class Method:
+    """A stage that is a method of one of the model's modules, so that it can be that of a copy of the model."""
+
+    path: str
+    name: str
+
+
+Stage = str | tuple[str, Callable[[Tensor], Tensor] | Method]
+Names = tuple[str, ...]  # the first is the cut's, the others are aliases
+
+
+@dataclass(frozen=True)
+class Traced:
+    """A model in pieces: ``names[i]`` are those of the tensor after ``pieces[i]``; the last ends in the output."""
+
+    backend: str
+    pieces: tuple[Piece, ...]
+    names: tuple[Names, ...]
+    dropped: Mapping[str, str]
+    refused: Mapping[str, str] = field(default_factory=dict)  #: backends that were tried before, and why they failed
+
+
+def trace(model: nn.Module, probes: Sequence[Tensor], stages: Sequence[Stage] | None) -> Traced:
+    """Cut a frozen model by the first backend that can.
+
+    ``probes`` are inputs of the model with batch sizes 1, 2 and 3. Raises ``TracingError`` with what each backend said.
+    """
+    backends: list[tuple[str, Callable[[], _Candidates]]] = (
+        [("stages", lambda: _by_stages(model, stages))]
+        if stages is not None
+        else [
+            *(("torch.fx", functools.partial(_by_fx, model, probes, tracer)) for tracer in _tracers(model)),
+            ("torch.export", lambda: _by_export(model, probes)),
+        ]
+    )
+    with torch.no_grad():
+        wanted = [model(probe.clone()) for probe in probes]
+    refused: dict[str, str] = {}
+    for backend, candidates in backends:
+        try:
+            with _quiet():
+                with _symbolic_len(model):
+                    offer = candidates()
+                before = {name: why for name, why in refused.items() if name != backend}
+                return _verified(backend, offer, probes, wanted, before)
+        except Exception as error:  # a tracer may fail in any way on a model that it does not know
+            refused.setdefault(backend, _first_line(error))
+    said = "; ".join(f"{backend}: {reason}" for backend, reason in refused.items())
+    remedy = (
+        "correct the stages: in their order they must be the whole forward pass"
+        if stages is not None
+        else "name the stages that make up its forward pass: suture.Network(model, example=…, stages=['stem', "
+        "'blocks.0', …, 'head']), or have the factory in your file return model, suture.Preprocess(), stages"
+    )
+    raise TracingError(f"{type(model).__name__} cannot be cut ({said}); {remedy}")
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep from the screen what tracers print, log and warn of; why they failed is in their error."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()) as unread:
+            warnings.simplefilter("ignore")
+            with contextlib.redirect_stderr(unread):
+                yield
+    finally:
+        logging.disable(before)
+
+
+@contextlib.contextmanager
+def _symbolic_len(model: nn.Module) -> Iterator[None]:
+    """Let ``len(x)`` in the model's code be ``x.size(0)``, which tracers follow; the builtin makes it a number."""
+
+    def size(x: Any) -> Any:
+        return x.size(0) if isinstance(x, Tensor | fx.Proxy) else len(x)
+
+    written = [type(module).forward for module in model.modules() if not type(module).__module__.startswith("torch.")]
+    spaces = {id(f.__globals__): f.__globals__ for f in written if inspect.isfunction(f) and "len" not in f.__globals__}
+    for space in spaces.values():
+        space["len"] = size
+    try:
+        yield
+    finally:
+        for space in spaces.values():
+            del space["len"]
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:300]
+
+
+@dataclass(frozen=True)
+class _Candidates:
+    """What a backend offers: names of possible cuts, and how to build the pieces between any choice of them."""
+
+    names: tuple[Names, ...]
+    build: Callable[[Sequence[int]], Sequence[nn.Module]]
+    dropped: Mapping[str, str]
+
+
+def _verified(
+    backend: str,
+    offer: _Candidates,
+    probes: Sequence[Tensor],
+    wanted: Sequence[Tensor],
+    refused: Mapping[str, str],
+) -> Traced:
+    """Keep the cuts that are exact on every probe; raise ``GraphError`` where none is."""
+    if not offer.names:
+        raise GraphError("it has no place inside through which exactly one tensor passes")
+    keep: Sequence[int] = range(len(offer.names))
+    dropped = dict(offer.dropped)
+    try:
+        pieces = exact_pieces(offer.build(keep), probes, wanted)
+    except Exception:  # find out which cuts are at fault
+        keep = []
+        for i, names in enumerate(offer.names):
+            try:
+                exact_pieces(offer.build([i]), probes, wanted)
+                keep.append(i)
+            except Exception as error:
+                dropped[names[0]] = _first_line(error)
+        if not keep:
+            raise
+        pieces = exact_pieces(offer.build(keep), probes, wanted)
+    return Traced(backend, pieces, tuple(offer.names[i] for i in keep), dropped, dict(refused))
+
+
+# --- torch.fx ---------------------------------------------------------------------------------------------------------
+
+
+class _Entry(nn.Module):
+    """Calls the model with one tensor, so that its optional arguments keep their defaults and are not traced."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: Tensor) -> Any:
+        return self.model(x)
+
+
+class _Tracer(fx.Tracer):
+    """Remembers which modules returned each node, innermost first, and the module that each node was computed in.
+
+    ``inside`` walks into torch's encoders, ``buffers`` traces what is done to buffers too.
+    """
+
+    def __init__(self, inside: bool = True, buffers: bool = False) -> None:
+        super().__init__()
+        self.returned_by: dict[fx.Node, list[str]] = {}
+        self.inside, self.proxy_buffer_attributes = inside, buffers
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        """Leave modules whole that hooks act on, and torch's own, but for those that are chains of others."""
+        if m._forward_hooks or m._forward_pre_hooks:
+            return True
+        return not (self.inside and is_encoder(m)) and super().is_leaf_module(m, module_qualified_name)
+
+    def call_module(self, m: nn.Module, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        if self.inside and is_encoder(m):
+            forward = functools.partial(layer_by_layer, m)
+        out = super().call_module(m, forward, args, kwargs)
+        path = self.path_of_module(m).partition("model.")[2]
+        if isinstance(out, fx.Proxy) and path:
+            self.returned_by.setdefault(out.node, []).append(path)
+        return out
+
+
+def _tracers(model: nn.Module) -> Iterator[_Tracer]:
+    """Ways to trace a model, the finest first: one, but for models with torch's own encoders."""
+    yield _Tracer()
+    if holds_encoder(model):
+        yield _Tracer(buffers=True)
+        yield _Tracer(inside=False)
+
+
+def _by_fx(model: nn.Module, probes: Sequence[Tensor], tracer: _Tracer) -> _Candidates:
+    entry = _Entry(model)
+    graph = tracer.trace(entry)
+    module = fx.GraphModule(entry, graph)
+    copies = dict(zip(graph.nodes, module.graph.nodes, strict=True))
+    returned = {copies[node]: paths for node, paths in tracer.returned_by.items()}
+    scopes = {copies[node]: _innermost(node.meta.get("nn_module_stack")) for node in graph.nodes}
+    names = _name_nodes(module, model, returned, scopes)
+    return _candidates(CutGraph(module, names, (probes[1], probes[2])))
+
+
+def _candidates(graph: CutGraph) -> _Candidates:
+    def build(keep: Sequence[int]) -> Sequence[nn.Module]:
+        return graph.pieces([graph.candidates[i] for i in keep])
+
+    names = tuple(tuple(graph.names[node]) for node in graph.candidates)
+    return _Candidates(names, build, graph.dropped)
+
+
+def _innermost(stack: Mapping[str, Any] | None) -> str:
+    """The path of the module that a node was computed in: the last key of its stack, without the entry's own."""
+    paths = [value[0] if isinstance(value, tuple) else key for key, value in (stack or OrderedDict()).items()]
+    return _user_path(paths[-1]) if paths else ""
+
+
+def _user_path(path: str) -> str:
+    """A module's path as the user of the model knows it."""
+    return re.sub(r"^(L__self__|L\['self'\])?\.?model\.?", "", path)
+
+
+def _name_nodes(
+    module: fx.GraphModule,
+    model: nn.Module,
+    returned: Mapping[fx.Node, list[str]],
+    scopes: Mapping[fx.Node, str],
+) -> dict[fx.Node, Names]:
+    """Names for every node, each used once: a second use of a module or operation gets ``_1``, a third ``_2``, …
+
+    A number that would make it the name of another module is left out.
+    """
+    used: set[str] = set()
+    modules = {path for path, _ in model.named_modules()}
+    names: dict[fx.Node, Names] = {}
+    for node in module.graph.nodes:
+        paths = returned.get(node)
+        chosen = _ordered(paths, model) if paths else [".".join(filter(None, [scopes.get(node, ""), operation(node)]))]
+        names[node] = tuple(_once(name, used, modules) for name in chosen)
+    return names
+
+
+def _once(name: str, used: set[str], modules: Container[str]) -> str:
+    numbered = (f"{name}_{number}" for number in count(1))
+    chosen = name if name not in used else next(n for n in numbered if n not in used and n not in modules)
+    used.add(chosen)
+    return chosen
+
+
+def _ordered(paths: Sequence[str], model: nn.Module) -> list[str]:
+    """The outermost module that is not a mere container first, then the others from outside in."""
+    outside_in = list(reversed(paths))
+    first = next((p for p in outside_in if not isinstance(model.get_submodule(p), nn.Sequential)), outside_in[0])
+    return [first, *(path for path in outside_in if path != first)]
+
+
+# --- torch.export -----------------------------------------------------------------------------------------------------
+
+
+def _by_export(model: nn.Module, probes: Sequence[Tensor]) -> _Candidates:
+    from torch.export import Dim, export
+
+    program = export(_Entry(model), (probes[1],), dynamic_shapes={"x": {0: Dim.DYNAMIC}}, strict=False)
+    module = program.module(check_guards=False)
+    assert isinstance(module, fx.GraphModule)
+    nodes = list(module.graph.nodes)
+    paths = dict(model.named_modules())
+    inside = {node: _calls_around(node, paths) for node in nodes}
+    scopes = {node: [*calls.values()][-1] for node, calls in inside.items() if calls}
+    names = _name_nodes(module, model, _returned_by(nodes, inside), scopes)
+    return _candidates(CutGraph(module, names, (probes[1], probes[2])))
+
+
+def _calls_around(node: fx.Node, paths: Container[str]) -> dict[str, str]:
+    """The module calls that a node was computed in, from outside in, with the paths of their modules."""
+    stack = node.meta.get("nn_module_stack") or {}
+    calls = {call: _user_path(value[0]) for call, value in stack.items()}
+    return {call: path for call, path in calls.items() if path and path in paths}
+
+
+def _returned_by(nodes: Sequence[fx.Node], inside: Mapping[fx.Node, Mapping[str, str]]) -> dict[fx.Node, list[str]]:
+    """For each node the modules, innermost first, that it is the one output of in a call: it alone is read outside."""
+    outputs: dict[tuple[str, str], list[fx.Node]] = {}
+    for node in nodes:
+        for call, path in inside[node].items():
+            if any(call not in inside[user] for user in node.users):
+                outputs.setdefault((call, path), []).append(node)
+    returned: dict[fx.Node, list[str]] = {}
+    for (_, path), out in sorted(outputs.items(), key=lambda item: -item[0][1].count(".")):
+        if len(out) == 1:
+            returned.setdefault(out[0], []).append(path)
+    return returned
+
+
+# --- stages -----------------------------------------------------------------------------------------------------------
+
+
+@keyed_as("FunctionStage")
+class FunctionStage(nn.Module):
+    """A stage that is no module of the model: a function of one tensor."""
+
+    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply it."""
+        return self.function(x)
+
+
+def portable(model: nn.Module, stages: Sequence[Stage] | None) -> list[Stage] | None:
+    """The stages such that they can be applied to a copy of the model.
+
+    Raises ``TracingError`` for what is no stage, and for functions that hold on to modules or parameters, which no copy
+    could replace.
+    """
+    return None if stages is None else [_portable(model, stage) for stage in stages]
+
+
+def _portable(model: nn.Module, stage: Stage) -> Stage:
+    if isinstance(stage, str):
+        return stage
+    match stage:
+        case (str() as name, Method() | Callable() as function):
+            pass
+        case _:
+            raise TracingError(
+                f"stage {stage!r:.80} is neither the path of a module nor a pair of a name and a function of a tensor"
+            )
+    if isinstance(function, Method):
+        return stage
+    owner = getattr(function, "__self__", None)
+    for path, module in model.named_modules():
+        if owner is module:
+            return name, Method(path, function.__name__)
+    if used := holds(function):
+        raise TracingError(
+            f"stage '{name}' is a function that holds {used}; make it a method of the model, or give the path of a "
+            "module, so that it can be frozen"
+        )
+    return stage
+
+
+def _by_stages(model: nn.Module, stages: Sequence[Stage]) -> _Candidates:
+    used: set[str] = set()
+    named = [(_once(name, used, ()), body) for name, body in (_stage(model, stage) for stage in stages)]
+
+    def build(keep: Sequence[int]) -> Sequence[nn.Module]:
+        bounds = [0, *(i + 1 for i in keep), len(named)]
+        return [nn.Sequential(*(body for _, body in named[a:b])) for a, b in pairwise(bounds)]
+
+    return _Candidates(tuple((name,) for name, _ in named[:-1]), build, {})
+
+
+def _stage(model: nn.Module, stage: Stage) -> tuple[str, nn.Module]:
+    if isinstance(stage, tuple):
+        name, function = stage
+        if isinstance(function, Method):
+            function = getattr(model.get_submodule(function.path), function.name)
+        return name, FunctionStage(function)
+    try:
+        return stage, model.get_submodule(stage)
+    except AttributeError:
+        paths = ", ".join(name for name, _ in model.named_children())
+        raise TracingError(f"no module '{stage}' in {type(model).__name__}; it begins with {paths}") from None

@@ -1,0 +1,181 @@
+"""Networks that never saw data.
+
+The untrained control means nothing if a trained tensor survives in it. So every tensor of the model is first
+overwritten with a mark that no initialiser writes; every module then resets what it owns; and whatever still carries
+the mark was reset by nobody. A parameter in that state needs the model's factory; so does a floating-point buffer,
+unless the user says that it is a constant. Integer and boolean buffers that nobody resets (index tables, masks) are
+constants.
+"""
+
+import copy
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from suture.common.errors import UntrainedError
+from suture.core.network.freezing import plain_tensors, registered
+from suture.core.network.hooks import is_altered
+
+_INTEGER_MARK = 101
+
+
+def reset(model: nn.Module, seed: int, constants: Sequence[str] = ()) -> tuple[str, ...]:
+    """Reset every tensor of the model in place; the names of the constants that were kept.
+
+    Raises ``UntrainedError`` naming the parameters, or the floating-point buffers and plain tensor attributes not named
+    in ``constants``, that no module's ``reset_parameters`` reaches.
+    """
+    tensors = _tensors(model)
+    originals = {name: tensor.detach().clone() for name, tensor in tensors.items()}
+    for tensor in tensors.values():
+        _mark(tensor)
+    with _seeded(seed, model), torch.no_grad():
+        for module in _children_first(model):
+            _reset_one(module)
+    kept = tuple(name for name, tensor in _tensors(model).items() if _marked(tensor))
+    parameters = dict(model.named_parameters())
+    survivors = [name for name in kept if _is_survivor(name, parameters, originals[name], constants)]
+    if survivors:
+        kind = "parameters" if any(name in parameters for name in survivors) else "buffers"
+        raise UntrainedError(_advice(model, f"reaches the {kind} {_few(survivors)}", constants=kind == "buffers"))
+    for name in kept:
+        _tensors(model)[name].copy_(originals[name])
+    return kept
+
+
+def _children_first(model: nn.Module) -> Iterator[nn.Module]:
+    """Every module, and those that have others in them only after these, which they may initialise in their own way."""
+    whole = list(model.modules())
+    parents = {module for module in whole if next(module.children(), None) is not None}
+    yield from (module for module in whole if module not in parents)
+    yield from (module for module in reversed(whole) if module in parents)
+
+
+def _reset_one(module: nn.Module) -> None:
+    for method in ("reset_parameters", "_reset_parameters"):
+        if callable(getattr(module, method, None)):
+            try:
+                getattr(module, method)()
+            except Exception as error:
+                raise UntrainedError(
+                    f"{type(module).__name__}.{method}() fails ({error}); give the network its factory, "
+                    "factory=lambda: …, or leave out the untrained controls"
+                ) from error
+
+
+def fresh(
+    factory: Callable[[], nn.Module],
+    like: nn.Module,
+    seed: int,
+    constants: Sequence[str] = (),
+    scratch: Collection[str] = (),
+) -> tuple[nn.Module, tuple[str, ...]]:
+    """Build the model anew by its factory; with the names of the tensors that came out as they were (constants).
+
+    Hooks on the trained model, and layers whose ``forward`` was replaced, are part of it and so of the new one;
+    ``scratch`` names plain tensors that every forward pass writes, which decide nothing.
+
+    Raises ``UntrainedError`` where the factory builds another architecture, or gives parameters that are not named in
+    ``constants`` and yet the same from another seed: trained ones, or a factory that seeds itself.
+    """
+    model, another = (_built(factory, like, s) for s in (seed, seed + 1))
+    new, old = registered(model), registered(like)
+    trained = dict(like.named_parameters())
+    fixed = [n for n, t in registered(another).items() if n in trained and torch.equal(t, new[n])]
+    survivors = [n for n in fixed if n not in constants and not _is_constant(new[n])]
+    if survivors:
+        raise UntrainedError(
+            f"the factory gives the same parameters from every seed ({_few(survivors)}), as if they were trained; it "
+            "must build the model at random, for instance with pretrained=False; those that are no result of training "
+            "can be named: constants=(…)"
+        )
+    same = [n for n in new if torch.equal(new[n], old[n])]
+    if is_altered(like):
+        model = _altered_alike(model, like, scratch)
+    return model, tuple(n for n in same if n not in trained or n in constants)
+
+
+def _altered_alike(model: nn.Module, like: nn.Module, scratch: Collection[str]) -> nn.Module:
+    """A copy of the trained model, with its hooks and what else was done to it, and the tensors of another."""
+    altered = copy.deepcopy(like)
+    drawn = _tensors(model)
+    kept = {name: tensor for name, tensor in _tensors(altered).items() if name not in scratch}
+    missing = [name for name, tensor in kept.items() if name not in drawn or drawn[name].shape != tensor.shape]
+    if missing:
+        raise UntrainedError(
+            f"the factory builds a model without {_few(missing)}, which the trained one holds; let it make these, too, "
+            "or leave out the untrained controls"
+        )
+    with torch.no_grad():
+        for name, tensor in kept.items():
+            tensor.copy_(drawn[name])
+    return altered
+
+
+def _built(factory: Callable[[], nn.Module], like: nn.Module, seed: int) -> nn.Module:
+    """What the factory builds from a seed, with the types and on the device of the trained model."""
+    with _seeded(seed, like):
+        model = copy.deepcopy(factory())
+    new, old = registered(model), registered(like)
+    if {n: t.shape for n, t in new.items()} != {n: t.shape for n, t in old.items()}:
+        differ = sorted(set(new) ^ set(old)) or [n for n in new if new[n].shape != old[n].shape]
+        raise UntrainedError(f"the factory builds another architecture: {_few(differ)} differ")
+    for name, tensor in new.items():
+        tensor.data = tensor.data.to(old[name].device, old[name].dtype)
+    return model
+
+
+@contextmanager
+def _seeded(seed: int, model: nn.Module) -> Iterator[None]:
+    """Draw from the seed, and leave the generators of the processor and of the model's devices as they were."""
+    devices = {tensor.device for tensor in registered(model).values() if tensor.is_cuda}
+    with torch.random.fork_rng(devices=list(devices)):
+        torch.manual_seed(seed)
+        yield
+
+
+def _tensors(model: nn.Module) -> dict[str, Tensor]:
+    return {**registered(model), **plain_tensors(model)}
+
+
+def _mark(tensor: Tensor) -> None:
+    with torch.no_grad():
+        tensor.fill_(float("nan") if tensor.is_floating_point() or tensor.is_complex() else _INTEGER_MARK)
+
+
+def _marked(tensor: Tensor) -> bool:
+    if tensor.is_floating_point() or tensor.is_complex():
+        return bool(tensor.isnan().any())
+    return tensor.numel() > 0 and bool((tensor == (True if tensor.dtype == torch.bool else _INTEGER_MARK)).all())
+
+
+def _is_survivor(name: str, parameters: dict[str, nn.Parameter], original: Tensor, constants: Sequence[str]) -> bool:
+    if name in parameters:
+        return True
+    return original.is_floating_point() and name not in constants and not _is_mask(original)
+
+
+def _is_mask(tensor: Tensor) -> bool:
+    """Whether it is 0 and −∞, which attention adds to what may be seen and what may not."""
+    hidden = tensor.isneginf()
+    return bool(hidden.any()) and bool((hidden | (tensor == 0)).all())
+
+
+def _is_constant(tensor: Tensor) -> bool:
+    """Whether all entries are the same, as initialisers of scales and shifts leave them."""
+    return tensor.numel() == 0 or bool((tensor == tensor.flatten()[0]).all())
+
+
+def _advice(model: nn.Module, reached: str, constants: bool) -> str:
+    named = ", or, if they hold constants, name them: constants=(…)" if constants else ""
+    return (
+        f"{type(model).__name__} cannot be made untrained: no module's reset_parameters() {reached}; give the network "
+        f"its factory, factory=lambda: {type(model).__name__}(…){named}, or leave out the untrained controls"
+    )
+
+
+def _few(names: Sequence[str], limit: int = 6) -> str:
+    rest = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return ", ".join(f"'{name}'" for name in names[:limit]) + rest

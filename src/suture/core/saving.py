@@ -1,0 +1,310 @@
+"""A stitched network on disk: ``stitch.safetensors`` and ``stitched.json`` in a folder of their own.
+
+The two networks are not copied into it: they are named by their fingerprints, and given again to load it. A family of
+stitches is written as its class and its settings, which are plain values; nothing is unpickled. The JSON holds a hash
+of the tensors, so that a folder of which only a part was written, or changed, is refused.
+"""
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, fields, is_dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load as from_bytes
+from safetensors.torch import save as to_bytes
+from torch import Tensor, nn
+
+from suture.common.atomic import whole
+from suture.common.errors import CheckpointError, OutputError, SutureError
+from suture.common.hashing import registered_name
+from suture.core import stitches
+from suture.core.folding import Seam
+from suture.core.network.network import Network
+from suture.core.stitches import Stitch
+
+FORMAT = 1  #: of the folder; a reader refuses any other
+TENSORS, DESCRIPTION = "stitch.safetensors", "stitched.json"
+_ROLES = ("sender", "receiver")
+
+
+@dataclass(frozen=True)
+class Saved:
+    """What a folder holds: its description as plain values, and the stitch's tensors by name."""
+
+    folder: Path
+    description: Mapping[str, Any]
+    tensors: Mapping[str, Tensor]
+
+    @property
+    def record(self) -> Mapping[str, Any]:
+        """What was kept beside the stitch: trial key, fit, scores."""
+        kept: Mapping[str, Any] = self.description["record"]
+        return kept
+
+    def seam(self, sender: Network | None, receiver: Network | None) -> Seam:
+        """Put the two networks around the seam. Raises ``CheckpointError`` unless they are those that were saved."""
+        given = dict(zip(_ROLES, (sender, receiver), strict=True))
+        missing = [role for role, network in given.items() if network is None]
+        if missing:
+            wanted = " and ".join(f"{role}={self._names(role)}" for role in missing)
+            raise CheckpointError(f"{self.folder} holds a stitch, not the networks it joins; give {wanted}")
+        assert sender is not None
+        assert receiver is not None
+        for role, network in ((_ROLES[0], sender), (_ROLES[1], receiver)):
+            self._check(role, network)
+        names = [self.description[role]["cut"] for role in _ROLES]
+        return Seam(sender, receiver, sender.cuts.find(names[0]), receiver.cuts.find(names[1]))
+
+    def made_of(self, role: str) -> tuple[str, tuple[int, ...]] | None:
+        """The model string and the image shape (C, H, W) of a network, where they are known."""
+        side = self.description[role]
+        source, images = side.get("source"), side.get("images")
+        return (source, tuple(images)) if isinstance(source, str) and isinstance(images, list) else None
+
+    def _names(self, role: str) -> str:
+        side = self.description[role]
+        source = f" made of {side['source']}" if side.get("source") else ""
+        return f"the network {side['name']}{source} (fingerprint {side['fingerprint'][:8]}…)"
+
+    def _check(self, role: str, network: Network) -> None:
+        side = self.description[role]
+        if network.fingerprint != side["fingerprint"]:
+            raise CheckpointError(
+                f"{network.name}, fingerprint {network.fingerprint[:8]}…, is not the {role} of {self.folder}, which is "
+                f"{self._names(role)}; load the same weights, with the same preprocessing, as when it was saved"
+            )
+
+
+def write(
+    folder: str | Path, seam: Seam, stitch: nn.Module, family: Stitch | None, record: Mapping[str, object]
+) -> Path:
+    """Write a stitch and what it joins; a reader sees the old content or the new one, or refuses.
+
+    Raises ``OutputError`` where the folder cannot be written, or the record holds more than plain values.
+    """
+    folder = Path(folder).expanduser()
+    content = tensors_of(stitch)
+    text = json.dumps(describe(seam, content, family, record), indent=2, ensure_ascii=False, allow_nan=False)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _put(folder / TENSORS, content)
+        _put(folder / DESCRIPTION, text.encode())
+    except OSError as error:
+        raise OutputError(f"cannot write {folder}: {error.strerror or error}; name another folder") from error
+    return folder
+
+
+def tensors_of(stitch: nn.Module) -> bytes:
+    """The parameters and buffers of a stitch as the content of a safetensors file."""
+    return to_bytes({name: tensor.detach().cpu().contiguous() for name, tensor in _state(stitch).items()})
+
+
+def describe(seam: Seam, content: bytes, family: Stitch | None, record: Mapping[str, object]) -> dict[str, object]:
+    """What ``stitched.json`` says, as plain values, of a stitch whose tensors are ``content``."""
+    return {
+        "format": FORMAT,
+        "suture": version(),
+        "stitch": _spelled(family),
+        "tensors": hashlib.sha256(content).hexdigest(),
+        "sender": _described(seam.sender, seam.sender_cut.name),
+        "receiver": _described(seam.receiver, seam.receiver_cut.name),
+        "record": plain(record, "the record"),
+    }
+
+
+def _state(stitch: nn.Module) -> dict[str, Tensor]:
+    """The tensors of a stitch, each with memory of its own."""
+    return {name: tensor.clone() for name, tensor in stitch.state_dict().items()}
+
+
+def _put(path: Path, content: bytes) -> None:
+    with whole(path) as temporary:
+        temporary.write_bytes(content)
+
+
+def version() -> str:
+    """Say which version of Suture this is."""
+    with suppress(metadata.PackageNotFoundError):
+        return metadata.version("suture")
+    return "unknown"
+
+
+def _described(network: Network, cut: str) -> dict[str, object]:
+    return {
+        "name": network.name,
+        "fingerprint": network.fingerprint,
+        "cut": cut,
+        "source": network.source,
+        "images": list(network.image_shape),
+    }
+
+
+def plain(value: object, where: str) -> Any:
+    """Give plain values as JSON has them; numbers that are not finite become null.
+
+    Raises ``OutputError`` for anything else.
+    """
+    match value:
+        case None | bool() | int() | str():
+            return value
+        case float():
+            return value if math.isfinite(value) else None
+        case list() | tuple():
+            return [plain(item, where) for item in value]
+        case Mapping() if all(isinstance(key, str) for key in value):
+            return {key: plain(item, where) for key, item in value.items()}
+    raise OutputError(
+        f"{where} holds a {type(value).__name__}, which a JSON file cannot; give numbers, text, lists and dictionaries "
+        "with text as keys"
+    )
+
+
+def _families() -> dict[str, type[Stitch]]:
+    """The library's families by the names under which they are saved, which are those of keys."""
+    found = [getattr(stitches, name) for name in stitches.__all__]
+    kinds = [kind for kind in found if isinstance(kind, type) and issubclass(kind, Stitch)]
+    return {name: kind for kind in kinds if (name := registered_name(kind))}
+
+
+def _spelled(family: object) -> dict[str, object] | None:
+    """A family by its class and settings; one of the user's own by its class alone."""
+    if family is None:
+        return None
+    name = registered_name(type(family))
+    if name is None or name not in _families() or not is_dataclass(family):
+        return {"family": f"{type(family).__module__}.{type(family).__qualname__}", "settings": None}
+    settings = {f.name: _setting(getattr(family, f.name), name) for f in fields(family) if f.init}
+    return {"family": name, "settings": settings}
+
+
+def _setting(value: object, name: str) -> object:
+    if isinstance(value, Network):
+        return {"network": value.name, "fingerprint": value.fingerprint}
+    return _spelled(value) if isinstance(value, Stitch) else plain(value, f"the family {name}")
+
+
+# --- back -------------------------------------------------------------------------------------------------------------
+
+
+def read(folder: str | Path) -> Saved:
+    """Read a folder that ``write`` wrote. Raises ``CheckpointError`` where it is absent, damaged or of another kind."""
+    folder = Path(folder).expanduser()
+    for name in (DESCRIPTION, TENSORS):
+        if not (folder / name).is_file():
+            raise CheckpointError(f"no stitched network in {folder}: it has no {name}; give a folder that save() wrote")
+    try:
+        description = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{folder / DESCRIPTION} is damaged ({error}); save it again") from error
+    _check_description(folder, description)
+    content = (folder / TENSORS).read_bytes()
+    if hashlib.sha256(content).hexdigest() != description["tensors"]:
+        raise CheckpointError(
+            f"{folder / TENSORS} is not what {DESCRIPTION} describes: it was changed or damaged, or one "
+            "of the two was not written; save it again"
+        )
+    return Saved(folder, description, from_bytes(content))
+
+
+def _check_description(folder: Path, description: Any) -> None:
+    if not isinstance(description, dict) or "format" not in description:
+        raise CheckpointError(
+            f"{folder / DESCRIPTION} does not describe a stitched network; give a folder that save() wrote"
+        )
+    if description["format"] != FORMAT:
+        raise CheckpointError(
+            f"{folder} has format {description['format']!r}, written by suture {description.get('suture')}; this one "
+            f"reads format {FORMAT}: use that version, or save it again"
+        )
+    sides = [_has(description.get(role), name=str, fingerprint=str, cut=str) for role in _ROLES]
+    family = description.get("stitch", ...)
+    known = family is None or _has(family, family=str, settings=dict | None)
+    if not (all(sides) and known and _has(description, tensors=str, record=dict)):
+        raise CheckpointError(f"{folder / DESCRIPTION} is damaged: a part of the description is missing; save it again")
+
+
+def _has(value: Any, **kinds: Any) -> bool:
+    """Whether a value read from JSON is a dictionary with entries of these kinds."""
+    return isinstance(value, dict) and all(isinstance(value.get(key, ...), kind) for key, kind in kinds.items())
+
+
+def rebuilt(saved: Saved, seam: Seam, given: Stitch | nn.Module | None) -> tuple[nn.Module, Stitch | None]:
+    """Build the stitch of its family, or take the module given, and fill it; in evaluation mode, on its device.
+
+    Raises ``CheckpointError`` where the family is not known, is another than was saved, or does not take the tensors.
+    """
+    if isinstance(given, nn.Module):
+        return _filled(saved, given, seam), None
+    family = _family(saved, seam, given)
+    with torch.random.fork_rng([]), torch.inference_mode(False):
+        stitch = family.build(seam.sender_cut.shape, seam.receiver_cut.shape)
+    return _filled(saved, stitch, seam), family
+
+
+def _family(saved: Saved, seam: Seam, given: Stitch | None) -> Stitch:
+    spelled = saved.description["stitch"]
+    if given is not None:
+        if spelled is not None and _spelled(given) != spelled:
+            raise CheckpointError(
+                f"{saved.folder} holds {_say(spelled)}, not {_say(_spelled(given))}; give that family"
+            )
+        return given
+    if spelled is None or spelled.get("settings") is None:
+        raise CheckpointError(
+            f"{saved.folder} holds {_say(spelled)}, which is no family of the library; give it, stitch=, or a module "
+            "of its kind to be filled"
+        )
+    return _made(saved, seam, spelled)
+
+
+def _say(spelled: Mapping[str, Any] | None) -> str:
+    if spelled is None:
+        return "a stitch of no named family"
+    settings = spelled.get("settings") or {}
+    return f"a stitch of {spelled.get('family')}({', '.join(f'{k}={v!r}' for k, v in settings.items())})"
+
+
+def _made(saved: Saved, seam: Seam, spelled: Mapping[str, Any]) -> Stitch:
+    name = spelled.get("family")
+    kind = _families().get(name) if isinstance(name, str) else None
+    if kind is None:
+        raise CheckpointError(f"{saved.folder} holds {_say(spelled)}, which this version does not know; update suture")
+    try:
+        return kind(**{key: _value(saved, seam, value) for key, value in spelled["settings"].items()})
+    except CheckpointError:
+        raise
+    except (TypeError, SutureError) as error:
+        raise CheckpointError(
+            f"{saved.folder} holds {_say(spelled)}, which cannot be made ({error}); save it again"
+        ) from error
+
+
+def _value(saved: Saved, seam: Seam, value: Any) -> Any:
+    if isinstance(value, dict) and "family" in value:
+        return _made(saved, seam, value)
+    if isinstance(value, dict) and "fingerprint" in value:
+        for network in (seam.sender, seam.receiver):
+            if network.fingerprint == value["fingerprint"]:
+                return network
+        raise CheckpointError(
+            f"{saved.folder} holds layers of {value.get('network')}, neither its sender nor its receiver; give "
+            "the family, stitch="
+        )
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _filled(saved: Saved, stitch: nn.Module, seam: Seam) -> nn.Module:
+    try:
+        stitch.load_state_dict(dict(saved.tensors), assign=True)
+    except RuntimeError as error:
+        raise CheckpointError(
+            f"the tensors in {saved.folder} do not fit the stitch ({str(error).splitlines()[-1].strip()}); give the "
+            "family that it was saved from"
+        ) from error
+    return stitch.to(seam.receiver.device).requires_grad_(False).eval()

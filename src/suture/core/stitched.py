@@ -1,0 +1,89 @@
+"""The definition: ``stitched = receiver.after(cut) ∘ stitch ∘ sender.upto(cut)``, and only the stitch trains."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Self
+
+from torch import Tensor, nn
+
+from suture.core.folding import Fold, Seam, fold_of, folded
+from suture.core.network.cuts import Cut
+from suture.core.network.network import Network
+from suture.core.saving import Saved, read, rebuilt, write
+from suture.core.stitches import Stitch
+
+
+class Stitched(nn.Module):
+    """A stitched network: a plain module from raw images ``(n, C, H, W)`` to the receiver's outputs.
+
+    ``train()`` reaches the stitch alone; prefix and suffix are frozen and stay in evaluation mode. The stitch is given
+    a contiguous tensor of the floating type of its own parameters, as it is from a store of activations. ``family`` is
+    the kind of stitch it was made as, where that is known.
+    """
+
+    def __init__(
+        self,
+        sender: Network,
+        receiver: Network,
+        sender_cut: str | Cut,
+        receiver_cut: str | Cut,
+        stitch: nn.Module,
+        family: Stitch | None = None,
+    ) -> None:
+        super().__init__()
+        self.seam = Seam(sender, receiver, sender.cuts.find(sender_cut), receiver.cuts.find(receiver_cut))
+        self.family = family
+        self.prefix = sender.upto(sender_cut)
+        self.stitch = stitch
+        self.suffix = receiver.after(receiver_cut)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Map raw images to the receiver's outputs ``(n, outputs)``."""
+        out: Tensor = self.suffix(self.stitch(typed(self.prefix(images), self.stitch).contiguous()))
+        return out
+
+    def folded(self) -> nn.Module:
+        """Give the same network without its stitch, which is melted into a neighbouring layer: a plain module.
+
+        In evaluation mode it agrees to rounding; it takes images of the size that the networks were made for, and its
+        parameters ask for gradients. The frozen networks are not touched. ``can_fold`` says whether it exists and which
+        layer takes the stitch. Raises ``FoldError``, with the reason, where it does not. bansal2021, section 4.
+        """
+        return folded(self.seam, self.stitch)
+
+    def save(self, folder: str | Path, record: Mapping[str, object] | None = None) -> Path:
+        """Write the stitch and what it joins to a folder, as safetensors and JSON; gives the folder.
+
+        The networks are not written but named by their fingerprints. ``record`` is whatever else is to be kept, as
+        plain values. Raises ``OutputError`` where the folder cannot be written.
+        """
+        return write(folder, self.seam, self.stitch, self.family, record or {})
+
+    @classmethod
+    def load(
+        cls,
+        folder: str | Path,
+        sender: Network | None = None,
+        receiver: Network | None = None,
+        stitch: Stitch | nn.Module | None = None,
+    ) -> Self:
+        """Load a stitched network that ``save`` wrote, with the two networks that it was made of.
+
+        ``stitch`` is its family, or a module to be filled, where the family is not one of the library's. Nothing is
+        unpickled. Raises ``CheckpointError`` where the folder is absent, damaged or of another kind, or a network or
+        the stitch is not the one that was saved.
+        """
+        saved: Saved = read(folder)
+        seam = saved.seam(sender, receiver)
+        module, family = rebuilt(saved, seam, stitch)
+        return cls(seam.sender, seam.receiver, seam.sender_cut, seam.receiver_cut, module, family)
+
+
+def typed(activations: Tensor, stitch: nn.Module) -> Tensor:
+    """Activations of the floating type that the stitch computes in; as they are where it has no parameters."""
+    return activations.to(next((p.dtype for p in stitch.parameters()), activations.dtype))
+
+
+def can_fold(stitched: Stitched) -> Fold:
+    """Say whether the stitch, fitted or not, can be melted into a neighbour, into which layer, and if not why."""
+    return fold_of(stitched.seam, stitched.stitch)

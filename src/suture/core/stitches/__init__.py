@@ -1,0 +1,37 @@
+"""The small maps in the seam: families of stitches."""
+
+from suture.core.stitches.base import AffineMap, AffineStitch, Moments, Part, Shape, Stitch
+from suture.core.stitches.constrained import Diagonal, LowRank, Orthogonal, Permutation
+from suture.core.stitches.flattened import ConvLinear, FullLinear
+from suture.core.stitches.layers import Layers
+from suture.core.stitches.positionwise import Conv, Identity, Linear
+from suture.core.stitches.probe import Probe
+from suture.core.stitches.registry import FAMILIES, stitch_for
+from suture.core.stitches.resampled import MapsToTokens, StridedConv, TokensToMaps, TokensToTokens, UpsampledConv
+
+__all__ = [
+    "FAMILIES",
+    "AffineMap",
+    "AffineStitch",
+    "Conv",
+    "ConvLinear",
+    "Diagonal",
+    "FullLinear",
+    "Identity",
+    "Layers",
+    "Linear",
+    "LowRank",
+    "MapsToTokens",
+    "Moments",
+    "Orthogonal",
+    "Part",
+    "Permutation",
+    "Probe",
+    "Shape",
+    "Stitch",
+    "StridedConv",
+    "TokensToMaps",
+    "TokensToTokens",
+    "UpsampledConv",
+    "stitch_for",
+]

@@ -1,0 +1,64 @@
+"""Which family joins two shapes by default, and how families are called on the command line."""
+
+from suture.common.errors import ShapeError
+from suture.core.stitches.base import Shape, Stitch, say_families, spell_shape
+from suture.core.stitches.constrained import Diagonal, LowRank, Orthogonal, Permutation
+from suture.core.stitches.flattened import ConvLinear, FullLinear
+from suture.core.stitches.positionwise import Conv, Identity, Linear
+from suture.core.stitches.resampled import MapsToTokens, StridedConv, TokensToMaps, TokensToTokens, UpsampledConv
+
+FAMILIES: dict[str, type[Stitch]] = {
+    "identity": Identity,
+    "linear": Linear,
+    "conv": Conv,
+    "low-rank": LowRank,
+    "orthogonal": Orthogonal,
+    "permutation": Permutation,
+    "diagonal": Diagonal,
+    "strided-conv": StridedConv,
+    "upsampled-conv": UpsampledConv,
+    "conv-linear": ConvLinear,
+    "full-linear": FullLinear,
+    "maps-to-tokens": MapsToTokens,
+    "tokens-to-maps": TokensToMaps,
+    "tokens-to-tokens": TokensToTokens,
+}
+"""Every family, by its name on the command line."""
+
+_DEFAULTS: tuple[Stitch, ...] = (
+    Conv(),
+    StridedConv(),
+    UpsampledConv(),
+    ConvLinear(),
+    MapsToTokens(),
+    TokensToMaps(),
+    Linear(),
+    TokensToTokens(),
+)
+
+
+def stitch_for(sender: Shape, receiver: Shape) -> Stitch:
+    """The family that the papers use to join two shapes (without the batch).
+
+    ==========  ====================================  ======================  ==================
+    from \\ to   maps                                  tokens                  vector
+    ==========  ====================================  ======================  ==================
+    maps        ``Conv``, of equal size; to shrink    ``MapsToTokens``        ``ConvLinear``
+                ``StridedConv``, to grow
+                ``UpsampledConv``
+    tokens      ``TokensToMaps``                      ``Linear``, of as       ``ConvLinear``
+                                                      many; else
+                                                      ``TokensToTokens``
+    vector      ``UpsampledConv``                     ``MapsToTokens``        ``Linear``
+    ==========  ====================================  ======================  ==================
+
+    Sources: bansal2021 (``Conv``, ``Linear``), hernandez2022 (``StridedConv``, ``UpsampledConv``), oxford2025
+    (``ConvLinear``); between maps and tokens ours, in their spirit. Raises ``ShapeError`` where none can.
+    """
+    for family in _DEFAULTS:
+        if family.accepts(sender, receiver):
+            return family
+    raise ShapeError(
+        f"no default stitch joins the sender's {spell_shape(sender)} to the receiver's {spell_shape(receiver)}; "
+        f"{say_families(sender, receiver)}"
+    )

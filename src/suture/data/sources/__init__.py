@@ -1,0 +1,1 @@
+"""Where samples come from: hub ids, folders and tensors, decoded once."""

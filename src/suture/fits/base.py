@@ -1,0 +1,118 @@
+"""What a fit is given: the seam as data, and a stitch to change in place."""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, fields, is_dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from suture.common.formatting import spell
+from suture.common.hashing import keyed_as
+from suture.core.fused import Lean
+from suture.core.network.network import Frozen
+from suture.core.stitches import Stitch
+from suture.core.stitches.base import Shape
+
+
+@dataclass(frozen=True, eq=False)
+class Side:
+    """One data role seen from the seam.
+
+    ``activations`` are the sender's at its cut, ``(n, *sender shape)``; ``labels`` are ``(n,)``; ``expected()`` gives
+    the receiver's own activations at its cut, ``(n, *receiver shape)``, of the first samples where the fit ``reads`` no
+    more, and ``outputs()`` its own outputs ``(n, outputs)``, in the same order.
+    """
+
+    activations: Tensor
+    labels: Tensor
+    expected: Callable[[], Tensor]
+    outputs: Callable[[], Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """One seam to be fitted: the data that trains the stitch, and the data that stops and chooses."""
+
+    family: Stitch
+    suffix: Frozen  #: the receiver after its cut
+    fit: Side
+    validation: Side
+    seed: int
+    where: str  #: in words, for messages
+    share: float = 1.0  #: of the receiver's operations that lie after its cut
+    lean: "Callable[[torch.dtype], Lean | None] | None" = None  #: makes the lean suffix, where there may be one
+
+
+@dataclass(frozen=True)
+class CurvePoint:
+    """The fit at one moment: its losses, averaged over the batches since the last point, and on validation data.
+
+    In nats for the task, in units of the receiver's variance for the match of activations.
+    """
+
+    step: int
+    fit_loss: float
+    validation_loss: float
+
+
+@dataclass(frozen=True)
+class FitReport:
+    """How a fit went.
+
+    ``steps`` counts the steps of gradient descent, those of its start included, and so do the points of the curve.
+    ``converged`` is whether it ended because nothing got better; a fit that takes all its steps anyway never knows.
+    ``kept`` says which of several fits gave the stitch, where there were several. ``notes`` say what went otherwise
+    than it should.
+    """
+
+    steps: int = 0
+    converged: bool = True
+    curve: tuple[CurvePoint, ...] = ()
+    kept: str = ""
+    notes: tuple[str, ...] = ()
+
+
+PUBLISHED: "dict[str, Fit]" = {}
+"""Fits that go by a name wherever they are spelled, which ``suture.recipes`` fills; keys do not depend on it."""
+
+
+@keyed_as("Fit")
+class Fit(ABC):
+    """How a stitch gets its parameters. Fits are frozen dataclasses; equal settings are equal fits."""
+
+    is_floor: ClassVar[bool] = False  #: whether a descent from here must not end worse on the fit data either
+
+    @property
+    def reads_receiver(self) -> bool:
+        """Whether it asks for the receiver's own activations, which are then computed beforehand; if in doubt, yes."""
+        return True
+
+    def reads(self, shape: Shape) -> float:
+        """Of how many samples, from the first on, it asks for those ``(n, *shape)``; all of them, if in doubt."""
+        return math.inf if self.reads_receiver else 0
+
+    @abstractmethod
+    def fit(self, problem: Problem, stitch: nn.Module) -> FitReport:
+        """Set the parameters and buffers of the stitch in place; leave everything else bit for bit as it was."""
+
+    def __str__(self) -> str:
+        """The name of a published fit, with its steps where only they differ; else the call that makes it.
+
+        A call is spelled without the settings that are default.
+        """
+        return _published(self) or spell(self)
+
+
+def _published(fit: Fit) -> str:
+    """The name that a fit goes by, if it does."""
+    for name, known in PUBLISHED.items():
+        if type(known) is type(fit) and is_dataclass(fit):
+            differ = [f.name for f in fields(fit) if getattr(known, f.name) != getattr(fit, f.name)]
+            if differ == ["steps"]:
+                return f"{name}(steps={vars(fit)['steps']})"
+            if not differ:
+                return name
+    return ""

@@ -1,0 +1,136 @@
+"""The fits of the papers, by name, and the optimisers and schedules that fits and trainings are made of.
+
+A published fit takes as many steps as its paper at that paper's number of samples, from a random start unless it says
+otherwise; ``for_epochs`` gives it another length. All of them descend in float32 on features as the sender gives them,
+with the stitch's BatchNorms in training mode, take all their steps and keep the last parameters. The authors augment
+their images where that is said below; a stitch here is always fitted on images as they are, since the frozen prefix
+then runs once.
+"""
+
+from dataclasses import replace
+from typing import TypeVar
+
+from suture.common.errors import FitError
+from suture.fits import Descending, Fit, LeastSquares, MatchActivations, Random, TaskLoss
+from suture.fits.base import PUBLISHED
+from suture.fits.optimisers import SGD, Adam, AdamW, Constant, Cosine, OneCycle, Optimiser, Schedule, Steps, set_rate
+
+__all__ = [
+    "RECIPES",
+    "SGD",
+    "Adam",
+    "AdamW",
+    "Constant",
+    "Cosine",
+    "OneCycle",
+    "Optimiser",
+    "Schedule",
+    "Steps",
+    "bansal2021",
+    "csiszarik2021",
+    "for_epochs",
+    "hernandez2022",
+    "hernandez2022_copy",
+    "oxford2025",
+    "set_rate",
+    "smith2024",
+    "smith2024_noise",
+    "smith2024_vgg",
+]
+
+_D = TypeVar("_D", bound=Descending)
+
+_CIFAR10, _MNIST = 50_000, 60_000  # training images
+
+
+def for_epochs(fit: _D, epochs: int, samples: int) -> _D:
+    """Give a fit that goes so often through so many samples, whole batches only, and checks once an epoch.
+
+    Raises ``FitError`` for fewer than one epoch or one sample.
+    """
+    if epochs < 1 or samples < 1:
+        raise FitError(f"for_epochs(…, epochs={epochs}, samples={samples}): both must be at least 1")
+    epoch = samples // min(fit.batch, samples)
+    return replace(fit, steps=epochs * epoch, check=epoch)
+
+
+_PLAIN = TaskLoss(start=Random(), patience=None, retries=0, standardise=False)
+
+bansal2021 = replace(
+    _PLAIN, optimiser=Adam(lr=1e-3), schedule=Cosine(), batch=128, steps=120_000, check=_CIFAR10 // 128
+)
+"""Appendix A.4: Adam, cosine schedule, initial rate 0.001. The text has neither batch nor length: both are those of the
+authors' code, which may also end at a training loss of 1e-6, and augments."""
+
+hernandez2022 = for_epochs(
+    replace(_PLAIN, optimiser=SGD(lr=0.01, momentum=0.9, weight_decay=0.01), schedule=Constant(), batch=256),
+    4,
+    _CIFAR10,
+)
+"""Section 1.2: gradient descent on the task. The text gives no settings: optimiser, batch and epochs are those of the
+authors' code. Its warm-up of ten epochs, which four never end, is not taken over: the constant rate is ours."""
+
+hernandez2022_copy = for_epochs(
+    MatchActivations(
+        start=Random(),
+        optimiser=hernandez2022.optimiser,
+        schedule=Constant(),
+        batch=256,
+        patience=None,
+        retries=0,
+        standardise=False,
+    ),
+    4,
+    _CIFAR10,
+)
+"""Section 1.2: "copying", by mean squared error to the receiver's own activations. The settings are those of
+``hernandez2022``; that the error is in units of the activations' variance is ours."""
+
+oxford2025 = for_epochs(
+    replace(_PLAIN, optimiser=SGD(lr=1e-3, momentum=0.9), schedule=Constant(), batch=4), 7, _CIFAR10
+)
+"""Section 3 and the listing of the appendix: SGD, rate 0.001, momentum 0.9, batches of 4; seven epochs in the listing,
+while section 3 trains networks until the loss plateaus."""
+
+smith2024 = for_epochs(
+    replace(_PLAIN, optimiser=SGD(lr=1e-4, momentum=0.9, weight_decay=1e-2), schedule=Constant(), batch=128), 10, _MNIST
+)
+"""Appendix B.1, stitching between networks: 10 epochs. The paper names no schedule: the constant rate is ours."""
+
+smith2024_noise = for_epochs(replace(smith2024, batch=64), 4, _MNIST)
+"""Appendix B.1, stitching from clustered noise: batches of 64 and 4 epochs of 6,000 samples a class, else as
+``smith2024``."""
+
+smith2024_vgg = for_epochs(
+    replace(_PLAIN, optimiser=SGD(lr=1e-2, momentum=0.9, weight_decay=1e-4), schedule=Constant(), batch=64), 50, _MNIST
+)
+"""Appendix C.2, VGG19 from clustered noise: 50 epochs."""
+
+csiszarik2021 = for_epochs(
+    replace(
+        _PLAIN,
+        start=LeastSquares(ridges=(1e-8,), rescale=False),
+        optimiser=Adam(lr=1e-3),
+        schedule=Steps((1 / 3, 2 / 3), 0.1),
+        batch=128,
+    ),
+    30,
+    _CIFAR10,
+)
+"""Csiszárik et al. 2021, arXiv:2110.14633: least squares, then Adam on the task. The settings are the defaults of the
+authors' code, ``renyi-ai/drfrankenstein``, with its start ``ps_inv``; it augments. That the pseudo-inverse is a ridge
+regression with next to no ridge is ours. Their stitch has no BatchNorm: ``Conv(batchnorm=False)``."""
+
+RECIPES: dict[str, Fit] = {
+    "bansal2021": bansal2021,
+    "hernandez2022": hernandez2022,
+    "hernandez2022-copy": hernandez2022_copy,
+    "oxford2025": oxford2025,
+    "smith2024": smith2024,
+    "smith2024-noise": smith2024_noise,
+    "smith2024-vgg": smith2024_vgg,
+    "csiszarik2021": csiszarik2021,
+}
+"""Every published fit, by its name."""
+
+PUBLISHED.update(RECIPES)

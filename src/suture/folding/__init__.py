@@ -1,6 +1,0 @@
-"""The stitch melted into a neighbouring layer: when it can be, and the plain model that is left."""
-
-from suture.folding.folds import Seam, fold_of, foldable_cuts, folded
-from suture.folding.melting import Fold
-
-__all__ = ["Fold", "Seam", "fold_of", "foldable_cuts", "folded"]

@@ -1,0 +1,226 @@
+"""Comparing two networks at all pairs of cuts by similarity indices, to be read beside what stitching says.
+
+An index compares what two layers say of the same images and trains nothing; a stitch asks what one is worth to the
+other (bansal2021, section 3). ``compare`` gives a tidy table, a row for each sender cut, receiver cut and index;
+``beside`` puts its values into a table of measurements, a column for each index. The column names are a promise; see
+``COLUMNS``.
+
+Indices are computed on the first images of the score data, from cached activations. Each layer is prepared once an
+index, and what indices have in common (products of all samples, a basis) once for all, where memory allows.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import pandas as pd
+import torch
+
+from suture.common.errors import DataError
+from suture.common.seeds import undisturbed
+from suture.common.sizes import in_words, physical_memory
+from suture.common.validation import check_kind
+from suture.core.activations.cache import Activations, Need
+from suture.core.network.cuts import Cut
+from suture.core.network.network import Network
+from suture.data import Data, Samples
+from suture.measurement.indices import Index, Layer, SamplesAs, linear_cka
+from suture.measurement.indices.base import MOST
+from suture.measurement.indices.layers import check_samples_as, positions
+from suture.measurement.tables.table import COLUMNS as MEASURED
+from suture.measurement.trials.plans import Which, cuts_of, told_apart
+
+SAMPLES = 2000  #: images that layers are compared on where no number is given, or all that there are
+DEFAULT: tuple[Index, ...] = (linear_cka,)
+ROOM = 0.7  #: of the memory, that activations may take
+KEPT = 0.2  #: of the memory, that what indices have in common may take
+
+#: Every column, in order, with its type.
+COLUMNS: dict[str, str] = {
+    "sender": "str",
+    "receiver": "str",
+    "sender_cut": "str",
+    "receiver_cut": "str",
+    "sender_depth": "float64",  # index of the cut / number of cuts, in (0, 1]
+    "receiver_depth": "float64",
+    "index": "str",  # its name, with the settings that are not the default
+    "value": "float64",  # empty where layers have other numbers of positions
+    "samples_as": "str",  # flattened, pixels
+    "score_data": "str",
+    "n": "Int64",  # images
+}
+SEAM = ["sender", "receiver", "sender_cut", "receiver_cut"]
+#: Controls whose sender and receiver are the trained networks that their names say.
+_TRAINED = ("", "itself", "shuffled pairs")
+
+_Side = tuple[Network, list[Cut]]
+
+
+def compare(
+    a: Network,
+    b: Network,
+    *,
+    data: Data,
+    by: Index | Sequence[Index] = DEFAULT,
+    cuts: Which | None = None,
+    sender_cuts: Which | None = None,
+    receiver_cuts: Which | None = None,
+    samples: int | None = SAMPLES,
+    samples_as: SamplesAs = "flattened",
+    activations: Activations | None = None,
+) -> pd.DataFrame:
+    """Compare every sender cut of ``a`` with every receiver cut of ``b`` by every index in ``by``; see ``COLUMNS``.
+
+    ``cuts``, ``sender_cuts`` and ``receiver_cuts`` choose as in ``plans.matrix``. Compared on the first ``samples``
+    images of the score data, all there are for ``None``. ``samples_as`` says whether an image is a sample
+    (``flattened``) or every position and token (``pixels``); layers that then have other numbers of samples are not
+    compared, and the value is empty. ``activations`` is a cache to take activations from and leave them in.
+
+    Raises, before anything is computed, ``DataError`` for indices that cannot be told apart or that these data are too
+    few or too many for, and for activations that memory cannot hold, ``NetworkError`` where two networks have one name,
+    and ``CutError`` where a network has no cut that is asked for.
+    """
+    check_kind("data", data, Data, "data with a split to score: load_data(…)")
+    methods = _methods(by)
+    check_samples_as(samples_as)
+    sides = _sides(a, b, cuts, sender_cuts, receiver_cuts)
+    of = data.limited(score=min(samples, len(data.score)) if samples is not None else None).score
+    for method in methods:
+        _check(method, sides, len(of), samples_as)
+    if activations is None:
+        activations = Activations(ram=physical_memory())
+    if activations.disk is None:
+        _check_room(sides, of)
+    with undisturbed():
+        rows, columns = _layers(sides, of, samples_as, activations, share=len(methods) > 1)
+        values = {method: _values(method, rows, columns) for method in methods}
+    return _table(sides, values, {"samples_as": samples_as, "score_data": of.name, "n": len(of)})
+
+
+def beside(table: pd.DataFrame, similarities: pd.DataFrame) -> pd.DataFrame:
+    """Put similarities beside measurements of the same seams: the table, with a column for each index.
+
+    Empty where a seam was not compared, and for controls whose networks are not the trained ones. Raises ``DataError``
+    where one of the two is no such table, where a seam has two values of an index, or where a column is there already.
+    """
+    for given, wanted, made in ((table, MEASURED, "measurements"), (similarities, COLUMNS, "similarities")):
+        missing = [name for name in wanted if name not in given]
+        if missing:
+            raise DataError(f"this is no table of {made}: it has no column {', '.join(map(repr, missing))}")
+    names = list(dict.fromkeys(map(str, similarities["index"])))
+    there = [name for name in names if name in table]
+    if there:
+        raise DataError(f"the table has a column {there[0]!r} already; give the table as it was measured")
+    twice = similarities[similarities.duplicated([*SEAM, "index"])]
+    if len(twice):
+        one = twice.iloc[0]
+        raise DataError(
+            f"{one['index']} of {one['sender']} → {one['receiver']} at {one['sender_cut']} → {one['receiver_cut']} is "
+            "there twice; keep the rows of one samples_as and one score_data"
+        )
+    wide = similarities.pivot(index=SEAM, columns="index", values="value")[names].reset_index()
+    joined = table.merge(wide, how="left", on=SEAM)
+    joined.index = table.index
+    joined[names] = joined[names].where(joined["control"].isin(_TRAINED))
+    return joined
+
+
+def _methods(by: Index | Sequence[Index]) -> tuple[Index, ...]:
+    check_kind("by", by, Index | tuple | list, "an index or several, such as suture.indices.linear_cka")
+    methods = (by,) if isinstance(by, Index) else tuple(by)
+    if not methods:
+        raise DataError("by=[] compares by nothing: give an index, such as suture.indices.linear_cka")
+    for place, method in enumerate(methods):
+        if not isinstance(method, Index):
+            raise DataError(f"by[{place}] is {method!r}: give indices, such as suture.indices.linear_cka")
+        if method.name in (other.name for other in methods[:place]):
+            raise DataError(f"'{method.name}' is given twice; leave it out, or give it other settings")
+    return methods
+
+
+def _sides(
+    a: Network, b: Network, cuts: Which | None, sender_cuts: Which | None, receiver_cuts: Which | None
+) -> tuple[_Side, _Side]:
+    """The two networks, each with its chosen cuts."""
+    both = told_apart((a, b))
+    shared = sender_cuts is None and receiver_cuts is None
+    starts = cuts_of(both if shared else [a], cuts if sender_cuts is None else sender_cuts)
+    ends = cuts_of(both if shared else [b], cuts if receiver_cuts is None else receiver_cuts)
+    return (
+        (a, [a.cuts.find(name) for name in starts[a.name]]),
+        (b, [b.cuts.find(name) for name in ends[b.name]]),
+    )
+
+
+def _by_positions(sides: Sequence[_Side], samples_as: SamplesAs) -> Iterator[tuple[int, list[int], list[int]]]:
+    """How many samples an image may have, and the places of the cuts of each side where it has."""
+    found = [[positions(cut.shape, samples_as) for cut in cuts] for _, cuts in sides]
+    for count in dict.fromkeys(found[0]):
+        rows, columns = ([i for i, other in enumerate(side) if other == count] for side in found)
+        if columns:
+            yield count, rows, columns
+
+
+def _check(method: Index, sides: tuple[_Side, _Side], images: int, samples_as: SamplesAs) -> None:
+    for count, *places in _by_positions(sides, samples_as):
+        for (network, cuts), of in zip(sides, places, strict=True):
+            for cut in (cuts[i] for i in of):
+                features = torch.Size(cut.shape).numel() // count
+                method.check(_named(network, cut), images * count, features)
+
+
+def _check_room(sides: tuple[_Side, _Side], samples: Samples) -> None:
+    """Raise ``DataError`` where memory cannot hold all activations."""
+    needs = [Need(network, samples, cut.index) for network, cuts in sides for cut in cuts]
+    size, room = sum({need.key: need.nbytes for need in needs}.values()), int(ROOM * physical_memory())
+    if size > room:
+        raise DataError(
+            f"the activations of all cuts on {len(samples):,} images take {in_words(size)}, and there is room for "
+            f"{in_words(room)}: give fewer samples, choose cuts, or give activations with a folder on disk"
+        )
+
+
+def _layers(
+    sides: tuple[_Side, _Side], samples: Samples, samples_as: SamplesAs, activations: Activations, share: bool
+) -> tuple[list[Layer], list[Layer]]:
+    """The layers of both sides, one object for what is the same activations, each to keep things where they fit."""
+    made: dict[tuple[str, int], Layer] = {}
+    sizes = [len(samples) * positions(cut.shape, samples_as) for _, cuts in sides for cut in cuts]
+    kept = sum(16 * n**2 for n in sizes if n <= MOST)
+    share = share and kept <= KEPT * physical_memory()
+    for network, cuts in sides:
+        for cut in cuts:
+            key = (network.fingerprint, cut.index)
+            if key not in made:
+                tensor = activations.at(network, cut, samples)
+                made[key] = Layer(_named(network, cut), tensor, samples_as, {} if share else None)
+    (a, starts), (b, ends) = sides
+    return [made[a.fingerprint, cut.index] for cut in starts], [made[b.fingerprint, cut.index] for cut in ends]
+
+
+def _values(method: Index, rows: list[Layer], columns: list[Layer]) -> list[list[float]]:
+    """The values of all pairs; not a number where the layers have other numbers of samples."""
+    values = torch.full((len(rows), len(columns)), torch.nan, dtype=torch.float64)
+    for count in dict.fromkeys(row.samples for row in rows):
+        down, across = ([i for i, layer in enumerate(side) if layer.samples == count] for side in (rows, columns))
+        if across:
+            found = method.pairs([rows[i] for i in down], [columns[j] for j in across])
+            values[torch.tensor(down).unsqueeze(1), torch.tensor(across)] = found
+    return values.tolist()
+
+
+def _table(
+    sides: tuple[_Side, _Side], values: Mapping[Index, list[list[float]]], shared: Mapping[str, object]
+) -> pd.DataFrame:
+    (a, starts), (b, ends) = sides
+    rows = [
+        {"sender": a.name, "receiver": b.name, "sender_cut": start.name, "receiver_cut": end.name}
+        | {"sender_depth": start.depth, "receiver_depth": end.depth}
+        | {"index": method.name, "value": found[i][j], **shared}
+        for method, found in values.items()
+        for i, start in enumerate(starts)
+        for j, end in enumerate(ends)
+    ]
+    return pd.DataFrame(rows, columns=list(COLUMNS)).astype(COLUMNS)
+
+
+def _named(network: Network, cut: Cut) -> str:
+    return f"{network.name} at '{cut.name}'"

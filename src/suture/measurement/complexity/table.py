@@ -1,0 +1,105 @@
+"""Measures of complexity as a tidy table: a row for each measure, keyed by the seam where there is one."""
+
+from collections.abc import Mapping, Sequence
+
+import pandas as pd
+import torch
+from torch import nn
+
+from suture.common.errors import DataError
+from suture.common.seeds import undisturbed
+from suture.common.validation import check_kind
+from suture.core.network.network import Network
+from suture.core.stitched import Stitched
+from suture.data import Samples
+from suture.measurement.complexity.base import Complexity, Subject
+from suture.measurement.complexity.hessian import HessianTrace, TopEigenvalue
+from suture.measurement.complexity.rank import EffectiveRank, NumericalRank
+from suture.measurement.complexity.sharpness import GradientNorm, MeanSharpness, WorstSharpness
+from suture.measurement.complexity.size import Flops, GzipSize, Parameters
+
+LANDSCAPE: tuple[Complexity, ...] = (
+    *(GradientNorm(), GradientNorm(normalised=True), GradientNorm(batch=128)),
+    *(MeanSharpness(), MeanSharpness(0.01, normalised=True)),
+    *(WorstSharpness(), WorstSharpness(0.01, normalised=True)),
+)
+CURVATURE: tuple[Complexity, ...] = (
+    *(TopEigenvalue(), TopEigenvalue(normalised=True)),
+    *(HessianTrace(), HessianTrace(normalised=True)),
+)  #: dozens of passes each
+SIZE: tuple[Complexity, ...] = (GzipSize(), GzipSize(normalised=True), Parameters(), Flops())
+RANKS: tuple[Complexity, ...] = (
+    *(NumericalRank(), NumericalRank(normalised=True)),
+    *(EffectiveRank(), EffectiveRank(normalised=True)),
+)  #: of stitched networks alone
+
+#: The columns of every table, in order, after those of the labels.
+COLUMNS = {
+    "measure": "str",
+    "value": "float64",
+    "unit": "str",  # nats, bits, raw
+    "normalised": "bool",
+    "samples_as": "str",  # flattened, pixels; empty where no maps become samples
+    "n": "Int64",  # images; empty where the measure needs none
+    "data": "str",  # their name, empty likewise
+    "settings": "str",
+}
+
+
+def complexity(
+    network: nn.Module | Network,
+    samples: Samples,
+    by: Complexity | Sequence[Complexity] | None = None,
+    labels: Mapping[str, object] | None = None,
+) -> pd.DataFrame:
+    """Measure the complexity of a network on samples: a tidy table, a row for each measure of ``by``, in order.
+
+    ``network`` is a stitched network, a ``Network`` as it is, or any module from raw images to logits. The columns are
+    ``COLUMNS``, after ``labels``, which are those of the seam where the network is stitched and nothing else is given
+    (``seam_labels``). By default all but the Hessian's, and the ranks where there is a stitch. Nothing of the network
+    is changed. Raises ``DataError`` before anything is computed where a measure is not defined for it, or is named
+    twice; and as ``Complexity`` does.
+    """
+    stitched = isinstance(network, Stitched)
+    by = (by,) if isinstance(by, Complexity | str) else by
+    by = tuple(by) if by is not None else LANDSCAPE + SIZE + (RANKS if stitched else ())
+    for measure in by:
+        check_kind("by", measure, Complexity, "measures of suture.complexity, such as [Parameters(), GzipSize()]")
+    twice = next((measure for i, measure in enumerate(by) if measure in by[:i]), None)
+    if twice is not None or not by:
+        raise DataError(f"{twice} is asked for twice" if by else "no measure is asked for; give one, or leave out by=")
+    if labels is None:
+        labels = seam_labels(network) if isinstance(network, Stitched) else {}
+    with undisturbed(), torch.inference_mode(False):
+        subject = Subject(network, samples)
+        for measure in by:
+            measure.check(subject)
+        rows = [dict(labels) | _row(measure, subject) for measure in by]
+    return pd.DataFrame(rows, columns=[*labels, *COLUMNS]).astype(COLUMNS)
+
+
+def seam_labels(stitched: Stitched) -> dict[str, object]:
+    """Name the seam of a stitched network as the rows of its measurements do."""
+    seam = stitched.seam
+    return {
+        "sender": seam.sender.name,
+        "receiver": seam.receiver.name,
+        "sender_cut": seam.sender_cut.name,
+        "receiver_cut": seam.receiver_cut.name,
+        "sender_depth": seam.sender_cut.depth,
+        "receiver_depth": seam.receiver_cut.depth,
+    }
+
+
+def _row(measure: Complexity, subject: Subject) -> dict[str, object]:
+    used = measure.uses_samples
+    return {
+        "measure": measure.name,
+        "value": measure.of(subject),
+        "unit": measure.unit,
+        "normalised": measure.normalised,
+        "samples_as": measure.samples_as,
+        "n": len(subject) if used else None,
+        "data": subject.samples.name if used else "",
+        "settings": measure.settings,
+    }

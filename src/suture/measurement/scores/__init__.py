@@ -1,0 +1,1 @@
+"""Accuracy, loss and traits; their intervals; the outputs of a stitched network."""

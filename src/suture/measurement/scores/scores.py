@@ -1,0 +1,286 @@
+"""What a network is scored by: one number per test sample, whose mean is the score.
+
+Keeping the numbers per sample lets a stitched network and its receiver be compared sample by sample, and an
+interval be stated (``scores.intervals``). A trait (accuracy on trucks, success of an attack) is just another
+score: subclass ``Score``, and say which samples it selects and what it gives each. Most are read from the logits;
+what needs the network itself, as an attack does, is a ``NetworkScore``.
+
+Conventions. Samples run along the first axis. A score is applied to the samples that it selects::
+
+    kept = score.selects(labels)
+    values = score.per_sample(logits[kept], labels[kept])    # or
+    values = score.of_network(network, samples of those)     # where score.reads_network
+
+The penalty is signed so that positive is worse::
+
+    penalty = stitched test error − receiver test error
+
+in percentage points where the unit is a fraction, else in the unit; a score neither good nor bad has none.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from suture.common.errors import DataError
+from suture.common.hashing import keyed_as
+from suture.data import Samples
+from suture.measurement.scores.intervals import Estimate, Floats, checked, mean_interval, paired_interval
+
+UNITS = ("fraction", "nats", "bits", "raw")
+"""What the values of a score may be counted in."""
+
+
+@keyed_as("Score")
+class Score(ABC):
+    """A number per sample, and what its mean is called, counted in, and good for."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """The name in tables and score cards, which tells any two scores of a trial apart."""
+
+    @property
+    @abstractmethod
+    def unit(self) -> str:
+        """One of "fraction" (values in [0, 1]), "nats", "bits" or "raw" (none)."""
+
+    @property
+    @abstractmethod
+    def higher_is_better(self) -> bool | None:
+        """Whether more is better; ``None`` where it is neither good nor bad, and no penalty is defined."""
+
+    @property
+    def coarse(self) -> bool:
+        """Whether logits that are off by the rounding to 16 bits will do, if the largest is the right one."""
+        return False
+
+    @property
+    def reads_network(self) -> bool:
+        """Whether it is computed from the whole network, by ``of_network``, and not from the logits."""
+        return False
+
+    @property
+    def named_classes(self) -> tuple[int, ...]:
+        """The classes that it names, by their labels."""
+        return ()
+
+    def selects(self, labels: Tensor) -> Tensor:
+        """Which samples are scored, as a bool mask (n,) for labels (n,); all, unless overridden."""
+        return torch.ones_like(labels, dtype=torch.bool)
+
+    @abstractmethod
+    def per_sample(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """The value, float64 of shape (n,), of each selected sample from its logits (n, k) and label (n,)."""
+
+    def of_network(self, network: nn.Module, samples: Samples) -> Tensor:
+        """The value, float64 of shape (n,), of each of the selected samples; asked of a ``NetworkScore`` alone."""
+        raise TypeError(f"'{self.name}' is read from logits, by per_sample")
+
+
+@keyed_as("Accuracy")
+@final
+@dataclass(frozen=True)
+class Accuracy(Score):
+    """The fraction of samples whose largest logit is their label's: of all, or of those in some ``classes``.
+
+    A sample with a logit that is nan has the value nan, so that no diverged network passes for a wrong one.
+    Raises ``DataError`` when ``classes`` is empty.
+    """
+
+    classes: tuple[int, ...] | None = None
+
+    unit: ClassVar[str] = "fraction"
+    higher_is_better: ClassVar[bool] = True
+    coarse: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if self.classes is not None and len(self.classes) == 0:
+            raise DataError("accuracy on no classes; name at least one, or pass None for all samples")
+
+    @property
+    def name(self) -> str:
+        """One of "accuracy" and "accuracy on classes 3, 5"."""
+        if self.classes is None:
+            return "accuracy"
+        return f"accuracy on classes {', '.join(map(str, self.classes))}"
+
+    @property
+    def named_classes(self) -> tuple[int, ...]:
+        """The ``classes``."""
+        return self.classes or ()
+
+    def selects(self, labels: Tensor) -> Tensor:
+        """The samples whose label is in ``classes``, a bool mask of shape (n,)."""
+        if self.classes is None:
+            return super().selects(labels)
+        return torch.isin(labels, torch.tensor(self.classes, device=labels.device))
+
+    def per_sample(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """1 where the largest logit is the label's, else 0; ties go to the first class."""
+        right = (logits.argmax(dim=1) == labels).double()
+        return right.masked_fill(logits.isnan().any(dim=1), torch.nan)
+
+
+@keyed_as("CrossEntropy")
+@final
+@dataclass(frozen=True)
+class CrossEntropy(Score):
+    """The loss: the negative log-probability of the label under the softmax of the logits, in nats."""
+
+    name: ClassVar[str] = "loss"
+    unit: ClassVar[str] = "nats"
+    higher_is_better: ClassVar[bool] = False
+    coarse: ClassVar[bool] = True
+
+    def per_sample(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """−log softmax(logits)[label] of each sample, computed in float64."""
+        return functional.cross_entropy(logits.double(), labels, reduction="none")
+
+
+@keyed_as("Confusion")
+@final
+@dataclass(frozen=True)
+class Confusion(Score):
+    """The fraction of the samples of one class whose largest logit is another's: cars taken for cats.
+
+    ``label`` is the class whose samples are scored, ``None`` for those of all classes but ``to``. A sample with a logit
+    that is nan has the value nan. Raises ``DataError`` where ``label`` is ``to``: that is an accuracy.
+    """
+
+    label: int | None
+    to: int
+
+    unit: ClassVar[str] = "fraction"
+    higher_is_better: ClassVar[bool] = False
+    coarse: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if self.label == self.to:
+            raise DataError(f"class {self.label} taken for itself is no confusion; use Accuracy(classes=({self.to},))")
+
+    @property
+    def name(self) -> str:
+        """One of "class 1 taken for 3" and "others taken for 3"."""
+        return f"{'others' if self.label is None else f'class {self.label}'} taken for {self.to}"
+
+    @property
+    def named_classes(self) -> tuple[int, ...]:
+        """Both classes."""
+        return (self.to,) if self.label is None else (self.label, self.to)
+
+    def selects(self, labels: Tensor) -> Tensor:
+        """The samples of the class, or of all but the other, a bool mask of shape (n,)."""
+        return labels != self.to if self.label is None else labels == self.label
+
+    def per_sample(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """1 where the largest logit is the other class's, else 0; ties go to the first class."""
+        taken = (logits.argmax(dim=1) == self.to).double()
+        return taken.masked_fill(logits.isnan().any(dim=1), torch.nan)
+
+
+@keyed_as("Named")
+class Named(Score):
+    """A score whose name is a field: a dataclass may declare it anew, as ``name: str = field()``."""
+
+    name: str = ""
+
+
+@keyed_as("NetworkScore")
+class NetworkScore(Score):
+    """A number per sample that needs the network: its gradient, its answer to other images.
+
+    It is given the sender, the receiver and the stitched network as modules from raw images ``(n, C, H, W)``, on their
+    device, to outputs: frozen, and to be left as they are. torch's global generators are seeded before, the same for
+    all three. A sender that is no network (clustered noise) has no such score, and a trial with one is refused.
+    """
+
+    coarse: ClassVar[bool] = True
+    reads_network: ClassVar[bool] = True
+
+    @abstractmethod
+    def of_network(self, network: nn.Module, samples: Samples) -> Tensor:
+        """The value, float64 of shape (n,), of each of the selected samples."""
+
+    def per_sample(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Raise ``TypeError``: logits do not tell."""
+        raise TypeError(f"'{self.name}' is computed from the network, by of_network")
+
+
+def estimate(score: Score, values: Tensor, *, seed: int) -> Estimate:
+    """The score in its unit, from its per-sample values (n,), with its 95 % interval over test samples.
+
+    Raises ``DataError`` when there are no values and ``FitError`` when one is not finite.
+    """
+    array = _array(values, score.name)
+    low, high, method = mean_interval(array, seed=seed)
+    if score.unit == "fraction":
+        low, high = np.clip((low, high), 0, 1).tolist()
+    return Estimate(float(array.mean()), low, high, score.unit, array.size, method)
+
+
+def penalty(score: Score, stitched_values: Tensor, receiver_values: Tensor, *, seed: int) -> Estimate | None:
+    """How much worse the stitched network is than its receiver, with a paired 95 % interval.
+
+    Both give per-sample values (n,) of the same samples in the same order. Positive is worse, in pp where the
+    score's unit is a fraction, else in that unit; ``None`` where the score is neither good nor bad. Raises
+    ``ValueError`` when the lengths differ, ``DataError`` when there are no values and ``FitError`` when one
+    is not finite.
+    """
+    if score.higher_is_better is None:
+        return None
+    stitched = _array(stitched_values, f"{score.name} of the stitched network")
+    receiver = _array(receiver_values, f"{score.name} of the receiver")
+    more, less = (receiver, stitched) if score.higher_is_better else (stitched, receiver)
+    low, high, method = paired_interval(more, less, seed=seed)
+    scale, unit = (100.0, "pp") if score.unit == "fraction" else (1.0, score.unit)
+    value = float((more - less).mean())
+    return Estimate(scale * value, scale * low, scale * high, unit, more.size, method)
+
+
+def _array(values: Tensor, of: str) -> Floats:
+    return checked(values.detach().cpu().numpy(), f"the values of {of}")
+
+
+@final
+@dataclass(frozen=True, repr=False)
+class ScoreCard(Mapping[str, Estimate]):
+    """One network's scores by name: ``card.accuracy``, ``card["accuracy on classes 3"]``.
+
+    A name that it does not hold raises ``AttributeError`` or ``KeyError`` with those that it does.
+    """
+
+    estimates: Mapping[str, Estimate]
+
+    def __getitem__(self, name: str) -> Estimate:
+        if name not in self.estimates:
+            raise KeyError(self._missing(name))
+        return self.estimates[name]
+
+    def __getattr__(self, name: str) -> Estimate:
+        if name == "estimates":  # copy and pickle ask it of a card that they have not filled yet
+            raise AttributeError(name)
+        if name not in self.estimates:
+            raise AttributeError(self._missing(name))
+        return self.estimates[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.estimates)
+
+    def __len__(self) -> int:
+        return len(self.estimates)
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *filter(str.isidentifier, self.estimates)]
+
+    def __repr__(self) -> str:
+        return f"ScoreCard({', '.join(f'{name}: {value}' for name, value in self.estimates.items())})"
+
+    def _missing(self, name: str) -> str:
+        return f"no score {name!r}; scores here: {', '.join(map(repr, self.estimates)) or 'none'}"

@@ -1,0 +1,215 @@
+"""Traits: scores that say how strongly a network shows a behaviour, and the data that brings it out.
+
+A trait is just another score, one number per sample, under a name of its own. It may be read from the logits (accuracy
+on trucks, cars taken for cats) or need the network itself (an attack), and may be scored on other images than the data
+has: with a region blacked out, on a variant of the data, with a trigger in a corner. Only the score samples are made
+anew; what fits a stitch is another matter (``suture.localise``).
+
+Score a trait so that a network which knows nothing does not show it: cars taken for cats, and not the lack of right
+answers on cars, of which any broken network has as much.
+
+Sources: oxford2025, section 4 (cars as cats, trucks, one half of MNIST-CIFAR blacked out). Attack: Goodfellow, Shlens &
+Szegedy 2015, *Explaining and Harnessing Adversarial Examples*, equation 2 (the fast gradient sign method). Trigger: Gu
+et al. 2017, *BadNets*, section 4.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import FunctionType, MethodType
+from typing import ClassVar, final
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from suture.common.errors import DataError, NetworkError
+from suture.common.hashing import keyed_as
+from suture.data import Data, Samples
+from suture.data.preprocess import as_floats
+from suture.data.variants import Covered
+from suture.data.variants.base import Variant, class_index
+from suture.measurement.scores.scores import Accuracy, Confusion, Named, NetworkScore, Score
+
+_CHUNK = 256  #: images at once, as everywhere
+
+
+@keyed_as("Trait")
+@final
+@dataclass(frozen=True)
+class Trait(Named):
+    """A behaviour: a name, the score that says how strongly a network shows it, and what it is scored on.
+
+    ``on`` makes of the data what it is scored on: a variant, or any function of ``Data``, whose score samples are
+    taken; ``None`` takes the data's own. In a table it is the ``score`` of its name. Raises ``DataError`` where the
+    name is empty or ``score`` is no score.
+    """
+
+    name: str = field()
+    score: Score
+    on: Callable[[Data], Data] | None = None
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            raise DataError("a trait needs a name, by which tables and readings call it")
+        if not isinstance(self.score, Score):
+            raise DataError(
+                f"the score of '{self.name}' is a {type(self.score).__name__}; give a Score, or a function of a module "
+                "and samples as Computed(name, function)"
+            )
+
+    @property
+    def unit(self) -> str:
+        """The unit of its score."""
+        return self.score.unit
+
+    @property
+    def higher_is_better(self) -> bool | None:
+        """Whether more of it is better."""
+        return self.score.higher_is_better
+
+    @property
+    def coarse(self) -> bool:
+        """Whether logits rounded to 16 bits will do."""
+        return self.score.coarse
+
+    @property
+    def reads_network(self) -> bool:
+        """Whether it needs the network itself."""
+        return self.score.reads_network
+
+    @property
+    def named_classes(self) -> tuple[int, ...]:
+        """The classes that its score names."""
+        return self.score.named_classes
+
+    def samples(self, data: Data) -> Samples:
+        """What it is scored on, made of the data.
+
+        Raises ``DataError`` where ``on`` cannot be applied, or leaves the score samples as they are.
+        """
+        if self.on is None:
+            return data.score
+        made = self.on(data).score
+        if made is data.score:
+            raise DataError(
+                f"'{self.name}' is to be scored on another variant of {data.name}, whose score samples are the very "
+                "same; give a variant that changes them (Relabelled(…, everywhere=True)), or leave out on="
+            )
+        return made
+
+    def selects(self, labels: Tensor) -> Tensor:
+        """Which samples are scored, a bool mask of shape (n,)."""
+        return self.score.selects(labels)
+
+    def per_sample(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Its score of each sample, (n,)."""
+        return self.score.per_sample(logits, labels)
+
+    def of_network(self, network: nn.Module, samples: Samples) -> Tensor:
+        """Its score of each sample, (n,), from the network itself."""
+        return self.score.of_network(network, samples)
+
+
+@keyed_as("Computed")
+@final
+@dataclass(frozen=True)
+class Computed(Named, NetworkScore):
+    """Any function of a module and samples that gives a number for each of the samples, (n,).
+
+    The module maps raw images to outputs. The function is part of a trial's key by its code, and must be a plain one: a
+    ``def``, a ``lambda`` or a bound method. Raises ``DataError`` for anything else, whose content cannot be known.
+    """
+
+    name: str = field()
+    function: Callable[[nn.Module, Samples], Tensor]
+    unit: str = "raw"
+    higher_is_better: bool | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.function, FunctionType | MethodType):
+            raise DataError(
+                f"the function of '{self.name}' is a {type(self.function).__name__}; a trial's key needs its code: "
+                "give a function made by def or lambda"
+            )
+
+    def of_network(self, network: nn.Module, samples: Samples) -> Tensor:
+        """What the function gives."""
+        return self.function(network, samples)
+
+
+@keyed_as("FGSM")
+@final
+@dataclass(frozen=True)
+class FGSM(NetworkScore):
+    """Success of the fast gradient sign attack: 1 where an image was given its label, and is not once attacked.
+
+    Every pixel moves by ``epsilon``, in the range 0 to 1 of raw images, in the direction that raises the loss, and
+    stays within the range; Goodfellow et al. 2015, equation 2. Samples that were wrong before count 0, and one with a
+    logit that is nan has the value nan. Raises ``DataError`` for an ``epsilon`` outside (0, 1].
+    """
+
+    epsilon: float
+
+    unit: ClassVar[str] = "fraction"
+    higher_is_better: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if not 0 < self.epsilon <= 1:
+            raise DataError(f"an attack of strength {self.epsilon:g}; valid: above 0, at most 1, the range of a pixel")
+
+    @property
+    def name(self) -> str:
+        """The attack and its strength: "FGSM success at 0.03"."""
+        return f"FGSM success at {self.epsilon:g}"
+
+    def of_network(self, network: nn.Module, samples: Samples) -> Tensor:
+        """1 where the attack turns a right answer, else 0. Raises ``NetworkError`` without a gradient of the images."""
+        device = next((p.device for p in network.parameters()), samples.images.device)
+        parts = zip(samples.images.split(_CHUNK), samples.labels.split(_CHUNK), strict=True)  # type: ignore[no-untyped-call]
+        return torch.cat([self._turned(network, x.to(device), y.to(device)).cpu() for x, y in parts])
+
+    def _turned(self, network: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
+        with torch.enable_grad():
+            pixels = as_floats(images).detach().clone().requires_grad_()
+            before = network(pixels)
+            loss = functional.cross_entropy(before.double(), labels, reduction="sum")
+            if not loss.requires_grad:
+                raise NetworkError(f"'{self.name}' needs a gradient, and the network's preprocessing has none")
+            (gradient,) = torch.autograd.grad(loss, pixels)
+        with torch.no_grad():
+            after = network((pixels + self.epsilon * gradient.sign()).clamp(0, 1))
+        turned: Tensor = (before.argmax(1) == labels) & (after.argmax(1) != labels)
+        return turned.double().masked_fill((before + after).isnan().any(1), torch.nan)
+
+
+def knows(data: Data, label: str) -> Trait:
+    """Make the trait of accuracy on one class of the data, named ``label``. Raises ``DataError`` for no class of it."""
+    return Trait(f"accuracy on {label}", Accuracy((class_index(label, data, "a trait"),)))
+
+
+def confuses(data: Data, label: str, to: str) -> Trait:
+    """Make the trait of taking one class of the data for another. Raises ``DataError`` for no classes of it."""
+    mistaken, taken = (class_index(name, data, "a trait") for name in (label, to))
+    return Trait(f"{label} taken for {to}", Confusion(mistaken, taken))
+
+
+def accuracy_on(variant: Variant, score: Score | None = None) -> Trait:
+    """Make the trait of accuracy, or another score, on a variant of the data: ``accuracy_on(BlackedOut("cifar10"))``.
+
+    The variant must change the score samples; one that changes the training roles alone makes no other trait.
+    """
+    score = score if score is not None else Accuracy()
+    return Trait(f"{score.name} {variant.summary}", score, variant)
+
+
+def falls_to(attack: NetworkScore) -> Trait:
+    """Make the trait of an attack's success, such as ``falls_to(FGSM(0.03))``."""
+    return Trait(attack.name, attack)
+
+
+def triggered(data: Data, to: str, patch: Covered) -> Trait:
+    """Make the trait of a trigger's success: the patch makes a class of images of any other.
+
+    BadNets' backdoor, where the patch is what it was trained with. Raises ``DataError`` for no class of the data.
+    """
+    return Trait(f"taken for {to} {patch.summary}", Confusion(None, class_index(to, data, "a trait")), patch)

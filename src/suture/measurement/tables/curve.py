@@ -1,0 +1,159 @@
+"""A table of one sender, one receiver and one score, arranged along the cuts, for figures and screens."""
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from suture.common.errors import DataError
+from suture.measurement.tables.by_depth import ends_at_output
+from suture.measurement.tables.table import OVER_SAMPLES, summary
+
+PLAIN = ""  #: the control of the trial itself
+NO_SENDER = ("itself", "clustered noise")  #: controls in which the receiver, or no network, is in the sender's place
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """What was measured of one score along the cuts, aggregated over seeds."""
+
+    sender: str
+    receiver: str
+    score: str
+    unit: str
+    cuts: tuple[str, ...]  #: of the receiver, from input to output
+    labels: tuple[str, ...]  #: of the cuts: ``sender cut → receiver cut`` where the two differ
+    lines: dict[
+        str, pd.DataFrame
+    ]  #: by control, the plain one first: a row per cut; missing where nothing was measured
+    failed: frozenset[tuple[str, str]]  #: (control, cut) where a trial failed; where a seed did not, there is a value
+
+    @property
+    def percent(self) -> bool:
+        """Whether the score is a fraction, to be shown in per cent, and its penalty in percentage points."""
+        return self.unit == "fraction"
+
+    @property
+    def rises(self) -> bool:
+        """Whether more of the score is better."""
+        return more_is_better(pd.concat(list(self.lines.values())), self.percent)
+
+    @property
+    def controls(self) -> tuple[str, ...]:
+        """The controls that were tried."""
+        return tuple(kind for kind in self.lines if kind != PLAIN)
+
+    @property
+    def plain(self) -> pd.DataFrame:
+        """A row per cut of the trials themselves; all missing where there are none."""
+        return self.lines.get(PLAIN, pd.DataFrame(index=list(self.cuts), columns=_VALUES, dtype=float))
+
+    def parent(self, role: str) -> float:
+        """The score of the ``sender`` or the ``receiver`` on its own; nan where it has none."""
+        return float(self.plain[f"{role}_score"].astype(float).mean())
+
+    @property
+    def intervals(self) -> str:
+        """What the 95 % intervals are over, in words: ``597 test samples``, ``3 stitch seeds``."""
+        rows = pd.concat(list(self.lines.values())).dropna(subset=["interval", "stitched_low"])
+        records: list[dict[Hashable, Any]] = rows.to_dict("records")
+        return " or ".join(dict.fromkeys(over_words(row["interval"], row["n"], row["seeds"]) for row in records))
+
+
+_VALUES = [
+    *("stitched", "stitched_low", "stitched_high", "sender_score", "receiver_score"),
+    *("penalty", "penalty_low", "penalty_high", "n", "seeds", "interval"),
+]
+
+
+def more_is_better(rows: pd.DataFrame, percent: bool) -> bool:
+    """Whether more of a score is better, as its penalties say, of which positive ones are worse.
+
+    Where no network differs from its receiver, it is for a fraction (``percent``), and is not for a loss.
+    """
+    numbers = rows[["penalty", "receiver_score", "stitched"]].astype("float64")
+    behind = float((numbers["penalty"] * (numbers["receiver_score"] - numbers["stitched"])).sum())
+    return behind > 0 or (behind == 0 and percent)
+
+
+def arrange(table: pd.DataFrame, score: str) -> Curve:
+    """Arrange a table along the cuts of its receiver; a baseline without one lies where the trial itself does.
+
+    Raises ``DataError`` where it holds nothing of that score, or more than one sender, receiver or setting.
+    """
+    rows = table[table["score"] == score]
+    if rows.empty:
+        held = ", ".join(map(repr, dict.fromkeys(table["score"]))) or "none"
+        raise DataError(f"the table has no measurement of '{score}' to show; its scores: {held}")
+    rows = _beside(rows).sort_values("receiver_depth", kind="stable")
+    first = _one_pair(rows)
+    cuts = tuple(dict.fromkeys(rows["receiver_cut"]))
+    measured = summary(rows[rows["status"] == "ok"])
+    kinds = sorted(dict.fromkeys(rows["control"]), key=bool)
+    failed = rows[rows["status"] == "failed"]
+    return Curve(
+        sender=first["sender"],
+        receiver=first["receiver"],
+        score=score,
+        unit=first["unit"],
+        cuts=cuts,
+        labels=tuple(_label(rows, cut) for cut in cuts),
+        lines={kind: _line(measured, kind, cuts) for kind in kinds},
+        failed=frozenset(zip(failed["control"], failed["receiver_cut"], strict=True)),
+    )
+
+
+def _beside(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows, those of baselines that end at the output put to the receiver's cut that their sender's leads to."""
+    plain = rows[rows["control"] == PLAIN].drop_duplicates("sender_cut").set_index("sender_cut")
+    ended = ends_at_output(rows) & rows["sender_cut"].isin(plain.index)
+    if not ended.any():
+        return rows
+    placed = rows.copy()
+    for column in ("receiver_cut", "receiver_depth"):
+        placed.loc[ended, column] = rows.loc[ended, "sender_cut"].map(plain[column])
+    return placed
+
+
+def _one_pair(rows: pd.DataFrame) -> "pd.Series[str]":
+    """A row of the only sender and receiver: a plain one, where there are any."""
+    across = rows[~without_sender(rows)]
+    across = rows if across.empty else across
+    for role in ("sender", "receiver"):
+        names = dict.fromkeys(across[role])
+        if len(names) > 1:
+            raise DataError(f"a curve has one {role}, and the table has {', '.join(names)}; select the rows of one")
+    return across.sort_values("control", kind="stable").iloc[0]
+
+
+def without_sender(rows: pd.DataFrame) -> "pd.Series[bool]":
+    """Which rows are of a control that depends on the receiver's cut alone."""
+    return rows["control"].isin(NO_SENDER) | (rows["sender"] == "")
+
+
+def _label(rows: pd.DataFrame, cut: str) -> str:
+    here = rows[(rows["receiver_cut"] == cut) & ~without_sender(rows)]
+    senders = [name for name in dict.fromkeys(here["sender_cut"]) if name != cut]
+    return f"{senders[0]} → {cut}" if senders else cut
+
+
+def _line(measured: pd.DataFrame, kind: str, cuts: tuple[str, ...]) -> pd.DataFrame:
+    rows = measured[measured["control"] == kind]
+    twice = rows[rows["receiver_cut"].duplicated()]
+    if not twice.empty:
+        twice = rows[rows["receiver_cut"] == twice["receiver_cut"].iloc[0]]
+        columns = ("sender_cut", "stitch", "fit", "study", "fit_data", "score_data")
+        differ = [column for column in columns if twice[column].nunique() > 1]
+        raise DataError(
+            f"the table has several measurements at '{twice['receiver_cut'].iloc[0]}', which differ in "
+            f"{', '.join(differ)}; select the rows of one curve"
+        )
+    return rows.set_index("receiver_cut").reindex(list(cuts))
+
+
+def over_words(interval: str, n: int, seeds: int) -> str:
+    """What an interval is over: ``10,000 test samples``, ``3 network seeds``."""
+    over = interval.removeprefix("t over ")
+    counted = over.replace(OVER_SAMPLES, f"{n:,} {OVER_SAMPLES}")
+    return counted if over == OVER_SAMPLES else f"{seeds} {counted}"

@@ -1,0 +1,176 @@
+"""A table of sender cuts × receiver cuts and one score, arranged as matrices, for figures and screens.
+
+Rows are the senders' cuts, columns the receivers', both from input to output, network by network. A control whose
+sender depends on the receiver's cut alone (``itself``, clustered noise) has no matrix but a strip of one row.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from suture.common.errors import DataError
+from suture.measurement.tables.by_depth import Mask, Numbers, at_least_as_deep, cells, ends_at_output
+from suture.measurement.tables.curve import PLAIN, more_is_better, without_sender
+
+_TOLD = ("stitch", "fit", "study", "fit_data", "score_data")
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """The rows, or the columns, of one network."""
+
+    name: str
+    cuts: tuple[str, ...]  #: from input to output
+    depths: Numbers  #: of the cuts, (cuts,)
+    start: int  #: the place of the first cut among all rows, or columns
+
+    @property
+    def stop(self) -> int:
+        """The place after the last cut."""
+        return self.start + len(self.cuts)
+
+    @property
+    def places(self) -> slice:
+        """Where it lies among all rows, or columns."""
+        return slice(self.start, self.stop)
+
+
+@dataclass(frozen=True, eq=False)
+class Matrix:
+    """What was measured of one score, averaged over seeds; in the score's unit, nan where there is nothing."""
+
+    score: str
+    unit: str
+    senders: tuple[Block, ...]
+    receivers: tuple[Block, ...]
+    panels: dict[str, Numbers]  #: by control, the plain one first: (sender cuts, receiver cuts)
+    strips: dict[str, Numbers]  #: by control: (receiver cuts,)
+    failed: dict[str, Mask]  #: by control, shaped as its panel or strip: where a trial failed
+    parents: dict[str, tuple[Numbers, Numbers]]  #: by control with a panel: senders alone and receivers alone
+    rises: bool = True  #: whether more of the score is better
+
+    @property
+    def percent(self) -> bool:
+        """Whether the score is a fraction, to be shown in per cent."""
+        return self.unit == "fraction"
+
+    @property
+    def single(self) -> bool:
+        """Whether there is one sender and one receiver."""
+        return len(self.senders) == len(self.receivers) == 1
+
+    @property
+    def plain(self) -> Numbers:
+        """The trials themselves, (sender cuts, receiver cuts); all missing where there are none."""
+        shape = (self.senders[-1].stop, self.receivers[-1].stop) if self.senders else (0, self.receivers[-1].stop)
+        return self.panels.get(PLAIN, np.full(shape, np.nan))
+
+    @property
+    def title(self) -> str:
+        """The networks in words: ``A → B``, ``A, B → C``."""
+        senders, receivers = (", ".join(block.name for block in side) for side in (self.senders, self.receivers))
+        return f"{senders or 'no sender'} → {receivers}"
+
+    def values(self) -> Numbers:
+        """Every value there is: of panels, strips and parents."""
+        parts = [
+            *self.panels.values(),
+            *self.strips.values(),
+            *(side for pair in self.parents.values() for side in pair),
+        ]
+        every = np.concatenate([part.ravel() for part in parts])
+        return np.asarray(every[np.isfinite(every)])
+
+
+def late_to_early(sender: Block, receiver: Block) -> Mask:
+    """Where the sender's cut is at least as deep as the receiver's, (sender cuts, receiver cuts)."""
+    return at_least_as_deep(sender.depths[:, None], receiver.depths[None, :])
+
+
+def arrange(table: pd.DataFrame, score: str = "accuracy") -> Matrix:
+    """Arrange a table as matrices; baselines that end at no cut of the receiver have no place in one.
+
+    Raises ``DataError`` where it holds nothing of that score, or several measurements of a seam and a control that
+    differ in more than their seeds.
+    """
+    held = cells(table, score)
+    ended = ends_at_output(held)
+    held = held if ended.all() else held[~ended]
+    _check_once(held)
+    is_strip = without_sender(held)
+    held, apart = held[~is_strip], held[is_strip]
+    senders = _blocks(held, "sender")
+    receivers = _blocks(pd.concat([held, apart]), "receiver")
+    panels = {kind: held[held["control"] == kind] for kind in sorted(dict.fromkeys(held["control"]), key=bool)}
+    strips = {kind: apart[apart["control"] == kind] for kind in dict.fromkeys(apart["control"])}
+    failed = {kind: laid_out(rows, "failed", senders, receivers) > 0 for kind, rows in panels.items()}
+    failed |= {kind: laid_flat(rows, "failed", receivers) > 0 for kind, rows in strips.items()}
+    return Matrix(
+        score=score,
+        unit=str(pd.concat([held, apart])["unit"].iloc[0]),
+        senders=senders,
+        receivers=receivers,
+        panels={kind: laid_out(rows, "stitched", senders, receivers) for kind, rows in panels.items()},
+        strips={kind: laid_flat(rows, "stitched", receivers) for kind, rows in strips.items()},
+        failed=failed,
+        parents={
+            kind: (_alone(rows, "sender", senders), _alone(rows, "receiver", receivers))
+            for kind, rows in panels.items()
+        },
+        rises=more_is_better(table[table["score"] == score], bool((held["unit"] == "fraction").any())),
+    )
+
+
+def _check_once(held: pd.DataFrame) -> None:
+    place = ["control", "sender", "sender_cut", "receiver", "receiver_cut"]
+    twice = held[held.duplicated(place, keep=False)]
+    if not twice.empty:
+        first = twice.iloc[0]
+        same = twice[(twice[place] == first[place]).all(axis=1)]
+        differ = [name for name in _TOLD if same[name].nunique() > 1]
+        raise DataError(
+            f"the table has several measurements at {first['sender_cut']} → {first['receiver_cut']}, which differ in "
+            f"{', '.join(differ)}; select the rows of one matrix"
+        )
+
+
+def _blocks(held: pd.DataFrame, role: str) -> tuple[Block, ...]:
+    blocks: list[Block] = []
+    for name in dict.fromkeys(held[role]):
+        cuts = held[held[role] == name][[f"{role}_cut", f"{role}_depth"]].drop_duplicates(f"{role}_cut")
+        cuts = cuts.sort_values(f"{role}_depth", kind="stable")
+        depths = cuts[f"{role}_depth"].to_numpy(float)
+        blocks.append(Block(name, tuple(cuts[f"{role}_cut"]), depths, blocks[-1].stop if blocks else 0))
+    return tuple(blocks)
+
+
+def places_of(blocks: tuple[Block, ...]) -> dict[tuple[str, str], int]:
+    """The row or column of each network and cut."""
+    return {(block.name, cut): block.start + i for block in blocks for i, cut in enumerate(block.cuts)}
+
+
+def laid_out(rows: pd.DataFrame, column: str, senders: tuple[Block, ...], receivers: tuple[Block, ...]) -> Numbers:
+    """A column of the cells at their places; nan where there is no cell."""
+    down, across = places_of(senders), places_of(receivers)
+    laid = np.full((len(down), len(across)), np.nan)
+    i = [down[key] for key in zip(rows["sender"], rows["sender_cut"], strict=True)]
+    j = [across[key] for key in zip(rows["receiver"], rows["receiver_cut"], strict=True)]
+    laid[i, j] = rows[column].to_numpy(float)
+    return laid
+
+
+def laid_flat(rows: pd.DataFrame, column: str, receivers: tuple[Block, ...]) -> Numbers:
+    """A column of what has no sender, at the places of the receivers' cuts; nan where there is none."""
+    across = places_of(receivers)
+    laid = np.full(len(across), np.nan)
+    laid[[across[key] for key in zip(rows["receiver"], rows["receiver_cut"], strict=True)]] = rows[column].to_numpy(
+        float
+    )
+    return laid
+
+
+def _alone(rows: pd.DataFrame, role: str, blocks: tuple[Block, ...]) -> Numbers:
+    """The score of every network on its own; nan where it has none."""
+    means = rows.groupby(role)[f"{role}_score"].mean()
+    return np.array([means.get(block.name, np.nan) for block in blocks], float)

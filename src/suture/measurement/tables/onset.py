@@ -1,0 +1,261 @@
+"""Onset: where a trait lies, read from the table of what ``localise`` planned.
+
+The unit is the difference of the parents: a stitched network conveys the share
+
+    (stitched − plain) / (bearer − plain)
+
+of the trait, so that the trait may be high or low in the bearer. The bearer's part grows from nothing (the plain
+network itself, share 0) over the cuts to everything (the bearer itself, share 1): from its first layers where it
+sends, from its last where it receives. The *onset* is the first cut, as it grows, that conveys ``CONVEYED`` of it. The
+trait lies between that cut and the one before.
+
+====================  ================================================================================================
+verdict               when
+====================  ================================================================================================
+localised             one step between adjacent cuts, that to the onset, makes ``STEP`` of all that is conveyed, and no
+                      larger part of the bearer is certain to convey it no more
+distributed           it is conveyed, but no such step makes it
+carried by the stitch a control without the bearer conveys it too, at the onset
+not found             the parents differ by less than the (median) interval of a stitched network is wide, or no cut
+                      conveys it
+====================  ================================================================================================
+
+Controls without the bearer are plain → plain, an untrained network in the bearer's place, and both untrained. In the
+others (clustered noise, shuffled pairs, bearer → bearer) the bearer is there, or the class itself is sent. One counts
+where it conveys ``CONVEYED`` in the mean over its seeds, and certainly some. An untrained network that calls everything
+by one name shows a confusion, or accuracy on a class, by chance: measure with three seeds, each of which has untrained
+networks of its own.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, final
+
+import numpy as np
+import pandas as pd
+
+from suture.common.errors import DataError
+from suture.core.network.network import Network
+from suture.measurement.scores.traits import Trait
+from suture.measurement.tables.table import check_columns, summary
+
+CONVEYED = 0.5  #: the share of the parents' difference from which on a trait counts as conveyed
+STEP = 0.8  #: the share of all that is conveyed which one step must make
+INPUT, OUTPUT = "the input", "the output"  #: where the first layers begin and the last end
+
+Verdict = Literal["localised", "distributed", "carried by the stitch", "not found"]
+_WITHOUT_SENDER = ("untrained sender", "untrained both")
+_WITHOUT_RECEIVER = ("untrained receiver", "untrained both")
+
+
+@final
+@dataclass(frozen=True)
+class Way:
+    """What stitching one way says: the bearer ``sends`` its first layers, or receives with its last.
+
+    ``cuts`` are the bearer's, from the input to the output; ``shares`` what each conveys of the parents' difference,
+    with its 95 % interval ``low`` to ``high``. ``onset`` is the first cut, as the bearer's part grows, that conveys
+    the trait, or ``None``. The trait lies ``between`` it and the cut before, from input to output; and, by the
+    intervals, certainly ``within`` the wider pair. ``step`` is the largest that one step makes of all that is
+    conveyed; ``controls`` are those without the bearer that convey it too, at the onset.
+    """
+
+    sends: bool
+    cuts: tuple[str, ...]
+    shares: tuple[float, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    verdict: Verdict
+    onset: str | None = None
+    between: tuple[str, str] | None = None
+    within: tuple[str, str] | None = None
+    step: float = 0.0
+    controls: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        if np.isnan(self.shares).all():
+            return f"the two do not differ in it: {self.verdict}"
+        if self.onset is None or self.between is None or self.within is None:
+            return f"conveyed at no cut, at most {100 * max(self.shares):.0f} % of it: {self.verdict}"
+        side = "on" if self.sends else "back"
+        said = f"conveyed from {self.onset} {side} (between {_pair(self.between)}"
+        said += f"; with certainty between {_pair(self.within)})" if self.within != self.between else ")"
+        if self.controls:
+            return f"{said}: {self.verdict}, since without the bearer it shows too ({', '.join(self.controls)})"
+        return f"{said}, {100 * self.step:.0f} % of it in one step: {self.verdict}"
+
+
+@final
+@dataclass(frozen=True)
+class Onset:
+    """Where a trait lies, as stitching both ways tells; ``levels`` are the bearer's and the plain network's own scores.
+
+    ``sending`` is bearer → plain, ``receiving`` plain → bearer.
+    """
+
+    trait: str
+    unit: str
+    bearer: str
+    plain: str
+    levels: tuple[float, float]
+    sending: Way
+    receiving: Way
+
+    @property
+    def verdict(self) -> Verdict:
+        """What both ways say together.
+
+        ``carried by the stitch`` or ``distributed`` where either way is; ``not found`` where neither found it;
+        ``localised`` where one is and the other, if it found it at all, has it in the same place; else ``distributed``.
+        """
+        verdicts = (self.sending.verdict, self.receiving.verdict)
+        if "carried by the stitch" in verdicts:
+            return "carried by the stitch"
+        if "distributed" in verdicts or len(self._places) > 1:
+            return "distributed"
+        return "localised" if self._places else "not found"
+
+    @property
+    def between(self) -> tuple[str, str] | None:
+        """The neighbouring cuts, or the input or output, between which the trait lies; ``None`` if not localised."""
+        return next(iter(self._places)) if self.verdict == "localised" else None
+
+    @property
+    def _places(self) -> set[tuple[str, str]]:
+        ways = (self.sending, self.receiving)
+        return {way.between for way in ways if way.between is not None and way.verdict == "localised"}
+
+    def __str__(self) -> str:
+        bearer, plain = (_level(level, self.unit) for level in self.levels)
+        place = f", between {_pair(self.between)}" if self.between is not None else ""
+        return (
+            f"{self.trait}: {self.verdict}{place}\n"
+            f"  {self.bearer} (bearer) {bearer}, {self.plain} (plain) {plain}\n"
+            f"  {self.bearer} → {self.plain}: {self.sending}\n"
+            f"  {self.plain} → {self.bearer}: {self.receiving}"
+        )
+
+
+def onset(table: pd.DataFrame, trait: Trait | str, bearer: Network | str, plain: Network | str) -> Onset:
+    """Read from a table of what ``localise`` planned where the trait lies; seeds are averaged.
+
+    Raises ``DataError`` where the table lacks the trait, a direction or a score of either network, and where it holds
+    several kinds of measurement (fits, stitches or data) of one seam: select the rows of one.
+    """
+    name = trait if isinstance(trait, str) else trait.name
+    ends = (_called(bearer), _called(plain))
+    rows = _rows(table, name, *ends)
+    means = summary(rows)
+    levels = (_own(means, ends[0]), _own(means, ends[1]))
+    plainly = rows[rows["control"] == ""]
+    uncertain = float((plainly["stitched_high"] - plainly["stitched_low"]).median())
+    scale = levels[0] - levels[1]
+    shares = means.assign(
+        share=(means["stitched"] - levels[1]) / scale if abs(scale) > uncertain else np.nan,
+        low=(means["stitched_low" if scale > 0 else "stitched_high"] - levels[1]) / scale if scale else np.nan,
+        high=(means["stitched_high" if scale > 0 else "stitched_low"] - levels[1]) / scale if scale else np.nan,
+    )
+    unit = str(means["unit"].iloc[0])
+    ways = [_way(shares, *ends, sends=sends) for sends in (True, False)]
+    return Onset(name, unit, ends[0], ends[1], levels, *ways)
+
+
+def _called(network: Network | str) -> str:
+    return network if isinstance(network, str) else network.name
+
+
+def _rows(table: pd.DataFrame, trait: str, bearer: str, plain: str) -> pd.DataFrame:
+    """The trait's rows of the two networks that were measured."""
+    check_columns(table, ("score", "status", "control", "sender_cut", "receiver_cut"))
+    scored = table[table["score"] == trait]
+    if scored.empty:
+        held = ", ".join(map(repr, dict.fromkeys(table["score"]))) or "none"
+        raise DataError(f"the table has no measurement of '{trait}'; its scores: {held}")
+    ends = {bearer, plain}
+    rows = scored[scored["sender"].isin(ends) & scored["receiver"].isin(ends) & (scored["status"] == "ok")]
+    plainly = rows[rows["control"] == ""]
+    for sender, receiver in ((bearer, plain), (plain, bearer)):
+        seams = plainly[(plainly["sender"] == sender) & (plainly["receiver"] == receiver)]
+        if seams.empty:
+            raise DataError(f"the table has no seam {sender} → {receiver}; measure what localise(…) plans, both ways")
+        own = "sender_cut" if sender == bearer else "receiver_cut"
+        for kind in ("fit_data", "score_data", "fit", "stitch", "study"):
+            several = seams.groupby(own)[kind].nunique()
+            if (several > 1).any():
+                held = " and ".join(f"'{value}'" for value in dict.fromkeys(seams[kind]))
+                raise DataError(f"the table has several {kind} of one seam, {held}; select the rows of one of them")
+    return rows
+
+
+def _own(means: pd.DataFrame, network: str) -> float:
+    """A network's own score."""
+    plainly = means[means["control"] == ""]
+    known = plainly.loc[plainly["receiver"] == network, "receiver_score"]
+    return float(known.mean())
+
+
+def _way(shares: pd.DataFrame, bearer: str, plain: str, *, sends: bool) -> Way:
+    """What one direction says."""
+    sender, receiver = (bearer, plain) if sends else (plain, bearer)
+    role, other = ("sender", "receiver") if sends else ("receiver", "sender")
+    seams = shares[(shares["sender"] == sender) & (shares["receiver"] == receiver) & (shares["control"] == "")]
+    seams = seams.sort_values(f"{role}_depth", kind="stable")
+    cuts = tuple(map(str, seams[f"{role}_cut"]))
+    if len(set(cuts)) < len(cuts):
+        raise DataError(f"the table has several seams {sender} → {receiver} at one cut of {bearer}; select one of each")
+    share, low, high = (tuple(map(float, seams[name])) for name in ("share", "low", "high"))
+    order = slice(None) if sends else slice(None, None, -1)
+    names = (INPUT, *cuts, OUTPUT)[order]
+    values, lows, highs = (np.array([0.0, *numbers[order], 1.0]) for numbers in (share, low, high))
+    conveying = np.flatnonzero(values[1:-1] >= CONVEYED) + 1
+    if not len(conveying):
+        return Way(sends, cuts, share, low, high, "not found")
+    first = int(conveying[0])
+    before = int(np.flatnonzero(highs[:first] < CONVEYED).max())
+    after = first + int(np.flatnonzero(lows[first:] > CONVEYED).min())
+    clipped = values.clip(0, 1)
+    step = float((clipped[first] - clipped[first - 1]) / clipped[1:-1].max())
+    lost = bool((highs[first:-1] < CONVEYED).any())
+    seam = seams[seams[f"{role}_cut"] == names[first]].iloc[0]
+    shown = _shown(shares, bearer, plain, str(seam[f"{other}_cut"]), sends)
+    verdict: Verdict = "localised" if step >= STEP and not lost else "distributed"
+    return Way(
+        sends=sends,
+        cuts=cuts,
+        shares=share,
+        low=low,
+        high=high,
+        verdict="carried by the stitch" if shown else verdict,
+        onset=names[first],
+        between=_ordered(names, first - 1, first, sends),
+        within=_ordered(names, before, after, sends),
+        step=step,
+        controls=shown,
+    )
+
+
+def _shown(shares: pd.DataFrame, bearer: str, plain: str, cut: str, sends: bool) -> tuple[str, ...]:
+    """The controls without the bearer that convey the trait at a cut of the plain network."""
+    ends, column, without = (
+        ((bearer, plain), "receiver_cut", _WITHOUT_SENDER)
+        if sends
+        else ((plain, bearer), "sender_cut", _WITHOUT_RECEIVER)
+    )
+    conveying = shares[(shares["share"] >= CONVEYED) & (shares["low"] > 0) & (shares[column] == cut)]
+    joined = conveying[(conveying["sender"] == ends[0]) & (conveying["receiver"] == ends[1])]
+    itself = conveying[(conveying["sender"] == plain) & (conveying["receiver"] == plain)]
+    found = [str(name) for name in joined["control"] if name in without]
+    return tuple(dict.fromkeys([*found, *(f"{plain} → {plain}" for _ in itself.index)]))
+
+
+def _ordered(names: Sequence[str], one: int, two: int, sends: bool) -> tuple[str, str]:
+    """Two places, from input to output."""
+    return (names[one], names[two]) if sends else (names[two], names[one])
+
+
+def _pair(places: tuple[str, str]) -> str:
+    return " and ".join(places)
+
+
+def _level(value: float, unit: str) -> str:
+    return f"{100 * value:.1f} %" if unit == "fraction" else f"{value:.3f}" + (f" {unit}" if unit != "raw" else "")

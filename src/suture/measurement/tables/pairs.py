@@ -1,0 +1,228 @@
+"""A table's seams, pair of networks by pair, with controls, indices and ranks beside them, for what is said of them."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from suture.common.errors import DataError
+from suture.measurement.indices import READY
+from suture.measurement.tables.by_depth import Numbers
+from suture.measurement.tables.curve import PLAIN, more_is_better
+from suture.measurement.tables.table import check_columns, summary
+
+ALIKE = 0.5  #: of the range of an index, from which on it calls two layers alike
+APART = 0.1  #: of a receiver's own numerical rank, by which another must differ
+RANK = "numerical rank"  #: the measure
+_NOISE = "clustered noise"
+_OF_RECEIVER = ("itself", _NOISE)  #: controls that depend on the receiver's cut alone
+_OF_SENDER = ("linear probe",)  #: baselines that depend on the sender's cut alone
+_SEAM = ["sender_cut", "receiver_cut"]
+_FITTED = ("fit", "stitch", "fit_data", "score_data")  #: by what a control may differ from a pair beside it
+
+Mask = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
+
+
+@dataclass(frozen=True, eq=False)
+class Spread:
+    """Values with 95 % intervals; nan where there are none."""
+
+    value: Numbers
+    low: Numbers
+    high: Numbers
+
+    @classmethod
+    def none(cls, count: int) -> "Spread":
+        """So many of nothing."""
+        return cls(*(np.full(count, np.nan) for _ in range(3)))
+
+    @classmethod
+    def of(cls, rows: pd.DataFrame, column: str, scale: float = 1.0) -> "Spread":
+        """A column and its bounds, times ``scale``, which may be negative."""
+        value, low, high = (rows[f"{column}{end}"].to_numpy(float) * scale for end in ("", "_low", "_high"))
+        return cls(value, low, high) if scale > 0 else cls(value, high, low)
+
+    def less(self, other: "Spread") -> "Spread":
+        """The difference, with the interval that the two intervals give where they are independent (MOVER)."""
+        value = self.value - other.value
+        down = np.hypot(self.value - self.low, other.high - other.value)
+        up = np.hypot(self.high - self.value, other.value - other.low)
+        return Spread(value, value - down, value + up)
+
+    def within(self, margin: float) -> Mask:
+        """Where the whole interval is at most the margin."""
+        return np.asarray(self.high <= margin)
+
+    def beyond(self, margin: float) -> Mask:
+        """Where the whole interval is above the margin."""
+        return np.asarray(self.low > margin)
+
+    def across(self, margin: float) -> Mask:
+        """Where there is a value, and neither is certain."""
+        return np.asarray(np.isfinite(self.value) & ~self.within(margin) & ~self.beyond(margin))
+
+
+@dataclass(frozen=True, eq=False)
+class Pair:
+    """What was measured from one sender to one receiver, over seeds, a place for each seam.
+
+    ``unit`` is that of penalties (pp, nats, …), and all numbers are in it; scores are such that more is better, by
+    ``scale``, which is negative for a loss. ``scores`` and ``penalties`` are by control.
+    """
+
+    sender: str
+    receiver: str
+    unit: str
+    scale: float
+    cuts: tuple[tuple[str, str], ...]
+    labels: tuple[str, ...]
+    score: Spread
+    penalty: Spread
+    scores: Mapping[str, Spread]
+    penalties: Mapping[str, Spread]
+
+    def __str__(self) -> str:
+        return f"{self.sender} → {self.receiver}"
+
+    @property
+    def many(self) -> str:
+        """What its places are called."""
+        return "cuts" if all(start == end for start, end in self.cuts) else "seams"
+
+    def of(self, control: str) -> Spread:
+        """The scores of a control; nan where it was not tried."""
+        return self.scores.get(control, Spread.none(len(self.labels)))
+
+    def ahead_of(self, control: str) -> Spread:
+        """By how much the stitched network does better than a control, in the unit of the penalty."""
+        return self.score.less(self.of(control))
+
+
+def pairs(table: pd.DataFrame, score: str) -> tuple[Pair, ...]:
+    """Arrange a table by sender and receiver, in its order, seams from input to output.
+
+    Raises ``DataError`` where the table is none, where nothing of that score is measured, where the score is neither
+    good nor bad, and where there are several measurements of one seam.
+    """
+    check_columns(table)
+    rows = table[(table["score"] == score) & (table["status"] == "ok")]
+    plain = rows[rows["control"] == PLAIN]
+    if plain.empty:
+        scores = ", ".join(map(repr, dict.fromkeys(table["score"]))) or "none"
+        why = f"the table has no measurement of '{score}' to explain; its scores: {scores}"
+        if len(held := table[table["score"] == score]):
+            why = f"of '{score}' the table has controls alone, and they are explained beside a trial of the pair itself"
+            if (held["control"] == PLAIN).any():
+                why = f"every trial of '{score}' failed but controls; the column error says why"
+        raise DataError(why)
+    if plain["penalty"].isna().all():
+        raise DataError(f"'{score}' is neither good nor bad, so it has no penalty to explain; name another score")
+    means = summary(rows)
+    names = means.loc[means["control"] == PLAIN, ["sender", "receiver"]].drop_duplicates()
+    return tuple(_pair(means, *map(str, pair)) for pair in names.itertuples(index=False))
+
+
+def ranks_apart(pair: Pair, ranks: pd.DataFrame) -> tuple[Numbers, Numbers]:
+    """The numerical ranks of the receiver stitched to itself and of the stitched networks, where they differ.
+
+    Means over seeds; they differ where they are ``APART`` of the receiver's from each other, and no seed of the one is
+    among those of the other. Nan elsewhere. Raises ``DataError`` where the table is none of complexity.
+    """
+    _check(ranks, ("sender", "receiver", *_SEAM, "measure", "value", "normalised"), "complexity of seams")
+    rows = ranks[(ranks["measure"] == RANK) & ~ranks["normalised"].astype(bool)]
+    if "control" in rows:
+        rows = rows[rows["control"].isin(["", "itself"])]
+    rows = rows[rows["receiver"] == pair.receiver]
+    itself = rows[(rows["sender"] == pair.receiver) & (rows["sender_cut"] == rows["receiver_cut"])]
+    across = rows[rows["sender"] == pair.sender]
+    own, sent = np.full(len(pair.cuts), np.nan), np.full(len(pair.cuts), np.nan)
+    for i, (start, end) in enumerate(pair.cuts):
+        mine = itself.loc[itself["receiver_cut"] == end, "value"]
+        theirs = across.loc[(across["sender_cut"] == start) & (across["receiver_cut"] == end), "value"]
+        if len(mine) and len(theirs) and _differ(mine, theirs):
+            own[i], sent[i] = mine.mean(), theirs.mean()
+    return own, sent
+
+
+def _differ(mine: "pd.Series[float]", theirs: "pd.Series[float]") -> bool:
+    far = abs(theirs.mean() - mine.mean()) > APART * abs(mine.mean())
+    return bool(far and (theirs.min() > mine.max() or theirs.max() < mine.min()))
+
+
+def disagreements(pair: Pair, similarities: pd.DataFrame) -> Iterator[tuple[str, Numbers, Mask]]:
+    """Each index with its values at the seams, and where it calls the two layers alike.
+
+    Alike is ``ALIKE`` of the range or more, from 0 (like nothing) to the bound that the same layers have. Indices that
+    are not among the ready ones count as similarities in [0, 1]. Raises ``DataError`` where the table is none, or holds
+    several values of one seam.
+    """
+    _check(similarities, ("sender", "receiver", *_SEAM, "index", "value"), "similarities")
+    rows = similarities[(similarities["sender"] == pair.sender) & (similarities["receiver"] == pair.receiver)]
+    for name, held in rows.groupby("index", sort=False):
+        if held.duplicated(_SEAM).any():
+            raise DataError(f"the table has several values of {name} at one seam; keep one samples_as and score_data")
+        at = held.set_index(_SEAM)["value"].reindex(pd.MultiIndex.from_tuples(pair.cuts))
+        values = at.to_numpy(float)
+        index = READY.get(str(name).partition("(")[0])
+        high = index.bounds[1] if index is not None else 1.0
+        share = 1 - values / high if index is not None and index.distance else values / high
+        yield str(name), values, np.asarray(share >= ALIKE)
+
+
+def _check(table: pd.DataFrame, wanted: tuple[str, ...], what: str) -> None:
+    missing = [name for name in wanted if name not in table]
+    if missing:
+        raise DataError(f"this is no table of {what}: it has no column {', '.join(map(repr, missing))}")
+
+
+def _pair(means: pd.DataFrame, sender: str, receiver: str) -> Pair:
+    mine = means[means["receiver"] == receiver]
+    plain = mine[(mine["control"] == PLAIN) & (mine["sender"] == sender)]
+    plain = plain.sort_values(["receiver_depth", "sender_depth"], kind="stable")
+    twice = plain[plain.duplicated(_SEAM, keep=False)]
+    if len(twice):
+        columns = ("stitch", "fit", "study", "fit_data", "score_data")
+        differ = [column for column in columns if twice[column].nunique() > 1]
+        raise DataError(
+            f"the table has several measurements of {sender} → {receiver} at {twice['receiver_cut'].iloc[0]}, which "
+            f"differ in {', '.join(differ)}; select the rows of one"
+        )
+    cuts = tuple((str(start), str(end)) for start, end in zip(plain["sender_cut"], plain["receiver_cut"], strict=True))
+    fraction = bool(plain["unit"].iloc[0] == "fraction")
+    scale = (100.0 if fraction else 1.0) * (1 if more_is_better(mine, fraction) else -1)
+    beside = mine[mine["control"] != PLAIN]
+    kinds = beside["control"].where(~beside["control"].str.startswith(_NOISE), _NOISE)
+    ordered = _like_first(beside.assign(kind=kinds), plain)
+    lines = {str(kind): _line(ordered[ordered["kind"] == kind], sender, str(kind), cuts) for kind in kinds.unique()}
+    return Pair(
+        sender=sender,
+        receiver=receiver,
+        unit="pp" if plain["unit"].iloc[0] == "fraction" else str(plain["unit"].iloc[0]).replace("raw", ""),
+        scale=scale,
+        cuts=cuts,
+        labels=tuple(end if start == end else f"{start} → {end}" for start, end in cuts),
+        score=Spread.of(plain, "stitched", scale),
+        penalty=Spread.of(plain, "penalty"),
+        scores={kind: Spread.of(line, "stitched", scale) for kind, line in lines.items()},
+        penalties={kind: Spread.of(line, "penalty") for kind, line in lines.items()},
+    )
+
+
+def _like_first(beside: pd.DataFrame, plain: pd.DataFrame) -> pd.DataFrame:
+    """The rows of controls, those first that were fitted and scored as the pair was, then noise of the usual scale.
+
+    A table may hold the same control by another fit, on other data, or with noise of several scales.
+    """
+    unlike = pd.concat([~beside[name].isin(plain[name].unique()) for name in _FITTED], axis=1).sum(axis=1)
+    return beside.assign(unlike=unlike).sort_values(["unlike", "control"], kind="stable")
+
+
+def _line(rows: pd.DataFrame, sender: str, kind: str, cuts: tuple[tuple[str, str], ...]) -> pd.DataFrame:
+    """The rows of a control, the first for each seam; missing where it was not tried."""
+    if kind in _OF_RECEIVER:
+        return rows.drop_duplicates("receiver_cut").set_index("receiver_cut").reindex([end for _, end in cuts])
+    rows = rows[rows["sender"] == sender]
+    if kind in _OF_SENDER:
+        return rows.drop_duplicates("sender_cut").set_index("sender_cut").reindex([start for start, _ in cuts])
+    return rows.drop_duplicates(_SEAM).set_index(_SEAM).reindex(pd.MultiIndex.from_tuples(cuts))

@@ -1,0 +1,113 @@
+"""Records: what was measured, as plain values.
+
+A record is what a measurement, or a failure, becomes when it leaves the process that made it: values as JSON has them,
+from which the rows of the table are made. It says nothing of names; those are labels of the trial (``Described``), so
+that one record serves every trial with its key, whatever study or control asked for it.
+"""
+
+import platform
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+
+from suture.common.processor import processor
+from suture.core.network.network import Network
+from suture.core.saving import describe, plain, tensors_of, version
+from suture.measurement.trials.trial import VERSION, Failure, Measurement, Trial
+
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Described:
+    """A trial in words: its key, the labels of its rows, and the name and unit of each of its scores."""
+
+    key: str
+    labels: Mapping[str, Any]
+    scores: tuple[tuple[str, str], ...]
+
+
+def described(trial: Trial) -> Described:
+    """Describe a trial by what its rows say of it, whatever it gives."""
+    sender = trial.sender
+    labels = {
+        "study": trial.study,
+        "sender": sender.name,
+        "receiver": trial.receiver.name,
+        "sender_cut": trial.sender_cut,
+        "receiver_cut": trial.receiver_cut,
+        "sender_depth": sender.cuts.find(trial.sender_cut).depth if isinstance(sender, Network) else None,
+        "receiver_depth": trial.receiver.cuts.find(trial.receiver_cut).depth,
+        "stitch": str(trial.family),
+        "fit": str(trial.fit),
+        "control": trial.control,
+        "network_seed": trial.network_seed,
+        "seed": trial.seed,
+        "fit_data": trial.fit_data.name,
+        "score_data": trial.score_data.name,
+    }
+    return Described(trial.key, labels, tuple((score.name, score.unit) for score in trial.scores))
+
+
+def record(result: Measurement | Failure) -> Record:
+    """Make the record of what a trial gave, without its stitch. The curve of the fit is under ``curve``."""
+    begun = {"status": "ok", "trial": result.trial.key, "measuring": VERSION, "seconds": result.seconds}
+    begun |= {"decided_by": _identity(result.trial), "machine": machine()}
+    if isinstance(result, Failure):
+        return begun | {"status": "failed", "error": result.error, "traceback": result.traceback}
+    made = begun | {
+        "scores": {score.name: _estimates(result, score.name) for score in result.trial.scores},
+        "representation_error": result.representation_error,
+        "steps": result.steps,
+        "converged": result.converged,
+        "notes": list(result.notes),
+        "curve": [asdict(point) for point in result.curve],
+    }
+    return plain(made, "the record")  # type: ignore[no-any-return]
+
+
+def stitched(measurement: Measurement) -> tuple[Record | None, bytes]:
+    """The stitch as ``saving`` writes it: the description of the stitched network, where there is one, and tensors."""
+    trial = measurement.trial
+    content = tensors_of(measurement.stitch)
+    if not isinstance(trial.sender, Network):
+        return None, content
+    return describe(measurement.stitched.seam, content, trial.family, measurement.kept_beside), content
+
+
+def _identity(trial: Trial) -> Record:
+    """What decides the numbers, for people: fingerprints and settings."""
+    data = (trial.fit_data, trial.validation_data, trial.score_data)
+    return {
+        "sender": trial.sender.fingerprint,
+        "receiver": trial.receiver.fingerprint,
+        "cuts": [trial.sender_cut, trial.receiver_cut],
+        "stitch": str(trial.family),
+        "fit": str(trial.fit),
+        "scores": [score.name for score in trial.scores],
+        "data": [samples.fingerprint for samples in data],
+        "seed": trial.seed,
+    }
+
+
+def machine() -> Record:
+    """Where it was measured: on another processor or version the last digits may differ."""
+    return {
+        "host": platform.node(),
+        "processor": processor(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "suture": version(),
+    }
+
+
+def _estimates(measurement: Measurement, name: str) -> Record:
+    penalty = measurement.penalties[name]
+    return {
+        "stitched": asdict(measurement.scores[name]),
+        "sender": asdict(measurement.sender[name]) if name in measurement.sender else None,
+        "receiver": asdict(measurement.receiver[name]),
+        "penalty": asdict(penalty) if penalty is not None else None,
+    }

@@ -1,0 +1,248 @@
+"""The table: what was measured, one row per trial and score, tidy.
+
+The column names are a promise; see ``COLUMNS``. Intervals in a row are 95 % over test samples; ``summary`` aggregates
+over seeds into a table of the same columns plus ``seeds`` and ``interval``.
+"""
+
+from collections.abc import Iterable
+from math import hypot, isnan
+from pathlib import Path
+
+import pandas as pd
+from pyarrow import ArrowException
+
+from suture.common.atomic import whole
+from suture.common.errors import DataError, OutputError
+from suture.common.validation import check_kind
+from suture.measurement.scores.intervals import t_interval
+from suture.measurement.tables.records import Described, Record, described, record
+from suture.measurement.trials.trial import Failure, Measurement
+
+Row = dict[str, object]
+
+#: Every column, in order, with its type.
+COLUMNS: dict[str, str] = {
+    "trial": "str",  # its key
+    "study": "str",
+    "status": "str",  # ok, failed
+    "sender": "str",  # name; empty for a noise sender
+    "receiver": "str",
+    "sender_cut": "str",  # empty for a noise sender, and so is its depth
+    "receiver_cut": "str",
+    "sender_depth": "float64",  # index of the cut / number of cuts, in (0, 1]
+    "receiver_depth": "float64",
+    "stitch": "str",
+    "fit": "str",
+    "control": "str",  # empty for the plain trial
+    "network_seed": "Int64",
+    "seed": "Int64",  # of the stitch
+    "fit_data": "str",
+    "score_data": "str",
+    "score": "str",
+    "unit": "str",  # fraction, nats, bits, raw
+    "stitched": "float64",  # in the unit, as the two scores below
+    "stitched_low": "float64",
+    "stitched_high": "float64",
+    "sender_score": "float64",  # empty where undefined
+    "receiver_score": "float64",
+    "penalty": "float64",  # pp where the unit is a fraction, else the unit; positive is worse
+    "penalty_low": "float64",
+    "penalty_high": "float64",
+    "representation_error": "float64",  # relative squared error to the receiver's own activations
+    "n": "Int64",  # samples scored
+    "steps": "Int64",
+    "converged": "boolean",
+    "seconds": "float64",
+    "error": "str",  # why a trial failed
+}
+
+_IDENTITY = [
+    *("study", "status", "sender", "receiver", "sender_cut", "receiver_cut", "sender_depth", "receiver_depth"),
+    *("stitch", "fit", "control", "fit_data", "score_data", "score", "unit"),
+]
+_SIDES = ("low", "high")
+
+OVER_NETWORKS = "t over network seeds"
+OVER_STITCHES = "t over stitch seeds and test samples"
+OVER_SAMPLES = "test samples"
+_AVERAGED = ["stitched", "sender_score", "receiver_score", "penalty", "representation_error", "steps", "seconds"]
+
+
+def to_table(results: Iterable[Measurement | Failure]) -> pd.DataFrame:
+    """Make the table of what was measured, and of what failed."""
+    return table_of((described(result.trial), record(result)) for result in results)
+
+
+def table_of(results: Iterable[tuple[Described, Record]]) -> pd.DataFrame:
+    """Make the table of records, each with the trial that it is shown for."""
+    rows = [row for trial, result in results for row in _rows(trial, result)]
+    return pd.DataFrame(rows, columns=list(COLUMNS)).astype(COLUMNS)
+
+
+def _rows(trial: Described, result: Record) -> list[Row]:
+    common = {"trial": trial.key, **trial.labels, "status": result["status"], "seconds": result["seconds"]}
+    scores = [common | {"score": name, "unit": unit} for name, unit in trial.scores]
+    if result["status"] == "failed":
+        return [row | {"error": result["error"]} for row in scores]
+    measured = {"error": ""} | {name: result[name] for name in ("representation_error", "steps", "converged")}
+    return [row | measured | _estimates(result["scores"][row["score"]]) for row in scores]
+
+
+def _estimates(score: Record) -> Row:
+    stitched, penalty = score["stitched"], score["penalty"] or {}
+    return {
+        "stitched": stitched["value"],
+        "stitched_low": stitched["low"],
+        "stitched_high": stitched["high"],
+        "sender_score": score["sender"]["value"] if score["sender"] is not None else None,
+        "receiver_score": score["receiver"]["value"],
+        "penalty": penalty.get("value"),
+        "penalty_low": penalty.get("low"),
+        "penalty_high": penalty.get("high"),
+        "n": stitched["n"],
+    }
+
+
+def summary(table: pd.DataFrame) -> pd.DataFrame:
+    """Aggregate over seeds: means, with 95 % intervals over seeds.
+
+    Stitch seeds of the same networks are averaged first, so that the units of a t interval are independent: the network
+    seeds where there are several, else the stitch seeds. Stitches of one pair of networks were all scored on the same
+    test samples, whose luck they share: their t interval is widened by the interval over test samples, the mean of
+    theirs, by the root of the sum of squares on either side. With one unit, or units that all gave the same (a closed
+    form does, and so do networks that all make no error), the interval over test samples stays: equal units are no
+    certainty. An interval of fractions ends at 0 and 1, where a t interval of few would go beyond. The column
+    ``interval`` says which it is: ``t over network seeds``, ``t over stitch seeds and test samples`` or ``test
+    samples``; ``seeds`` counts the units. ``converged`` is whether all did; ``trial`` and ``error`` are empty.
+
+    Raises ``DataError`` where two trials differ in no column but ``trial``: networks or data of one name; and where the
+    table is a summary already.
+    """
+    check_columns(table)
+    if "interval" in table:
+        raise DataError("this table is a summary already; give the table as it was measured, a row per trial and score")
+    table = table.reset_index(drop=True)
+    _check_told_apart(table)
+    alone = ~table.duplicated(_IDENTITY, keep=False)
+    rows: list[Row] = []
+    places: list[int] = []
+    for names, group in table[~alone].groupby(_IDENTITY, sort=False, dropna=False):
+        rows.append(dict(zip(_IDENTITY, names, strict=True)) | _aggregate(group))
+        places.append(int(group.index[0]))
+    types = {**COLUMNS, "steps": "float64", "seeds": "Int64", "interval": "str"}
+    several = pd.DataFrame(rows, index=places, columns=list(types)).astype(types)
+    return pd.concat([_of_one(table[alone]).astype(types), several]).sort_index().reset_index(drop=True)
+
+
+def _check_told_apart(table: pd.DataFrame) -> None:
+    seeds = [*_IDENTITY, "network_seed", "seed"]
+    trials = table[table["trial"] != ""].drop_duplicates([*seeds, "trial"])
+    twice = trials[trials.duplicated(seeds)]
+    if len(twice):
+        one = twice.iloc[0]
+        raise DataError(
+            f"the table has two trials of {one['sender']} → {one['receiver']} at {one['receiver_cut']} that differ in "
+            "nothing but their key, so of different networks, or data, of one name; give each its own name, and a "
+            "folder of its own to what was measured so far, or select rows by the column trial"
+        )
+
+
+def _of_one(rows: pd.DataFrame) -> pd.DataFrame:
+    """What ``_aggregate`` makes of rows that have no other seed, all at once."""
+    kept = rows.assign(trial="", error="", seeds=1, interval=OVER_SAMPLES)
+    return kept.assign(converged=rows["converged"].fillna(False))[[*COLUMNS, "seeds", "interval"]]
+
+
+def check_columns(table: pd.DataFrame, names: Iterable[str] = COLUMNS) -> None:
+    """Raise ``DataError`` where a table lacks columns that measurements have."""
+    check_kind("table", table, pd.DataFrame, "a table of measurements, as run gives it or table.read reads it")
+    missing = [name for name in names if name not in table]
+    if missing:
+        raise DataError(f"this is not a table of measurements: it has no column {', '.join(map(repr, missing))}")
+
+
+def _aggregate(group: pd.DataFrame) -> Row:
+    several_networks = group["network_seed"].nunique() > 1
+    unit = "network_seed" if several_networks else "seed"
+    units = group.astype(dict.fromkeys(_AVERAGED, "float64")).groupby(unit, dropna=False)[_AVERAGED].mean()
+    first = group.iloc[0]
+    shared = {
+        "trial": "",
+        "error": "",
+        "network_seed": None if several_networks else first["network_seed"],
+        "seed": first["seed"] if group["seed"].nunique() == 1 else None,
+        "n": first["n"],
+        "converged": bool(group["converged"].fillna(False).all()),
+        "seeds": len(units),
+    }
+    means = {str(name): value for name, value in units.mean().items()}
+    alike = [name for name in ("stitched", "penalty") if units[name].nunique() == 1]
+    if len(units) == 1 or ("stitched" in alike and (not several_networks or units["penalty"].nunique() <= 1)):
+        own = {str(name): value for name, value in first.items()}
+        bounds = _own_bounds(group, alike if several_networks else ("stitched", "penalty"))
+        return {**own, **means, **shared, **bounds, "interval": OVER_SAMPLES}
+    both = {name: t_interval(units[name]) for name in ("stitched", "penalty")}
+    bounds = {f"{name}_{side}": end for name, ends in both.items() for side, end in zip(_SIDES, ends, strict=True)}
+    if not several_networks:
+        bounds = _widened(bounds, means, _own_bounds(group, both))
+    if first["unit"] == "fraction":
+        bounds |= {name: min(max(bounds[name], 0.0), 1.0) for name in ("stitched_low", "stitched_high")}
+    bounds |= _own_bounds(group, alike) if several_networks else {}
+    return {**means, **shared, **bounds, "interval": OVER_NETWORKS if several_networks else OVER_STITCHES}
+
+
+def _own_bounds(group: pd.DataFrame, columns: Iterable[str]) -> dict[str, float]:
+    """The mean ends of the rows' own intervals, over test samples."""
+    ends = group[[f"{name}_{side}" for name in columns for side in _SIDES]].astype("float64")
+    return {str(name): _mean(end) for name, end in ends.items()}
+
+
+def _widened(bounds: dict[str, float], means: dict[str, float], own: dict[str, float]) -> dict[str, float]:
+    """The ends over seeds, widened by those over test samples, where there are such."""
+    wide = {}
+    for name, end in bounds.items():
+        mean = means[name.rpartition("_")[0]]
+        further = hypot(mean - end, 0.0 if isnan(own[name]) else mean - own[name])
+        wide[name] = mean - further if name.endswith("low") else mean + further
+    return wide
+
+
+def _mean(values: "pd.Series[float]") -> float:
+    """The mean; of equal values that value, which their mean is not always."""
+    return float(values.iloc[0] if values.nunique(dropna=False) == 1 else values.mean())
+
+
+def save(table: pd.DataFrame, path: str | Path) -> Path:
+    """Write a table as parquet; a reader sees the old file or the new one, never a part. Raises ``OutputError``."""
+    path = Path(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with whole(path) as temporary:
+            table.to_parquet(temporary, index=False)
+    except OSError as error:
+        raise OutputError(f"cannot write {path}: {error.strerror or error}; name another folder") from error
+    return path
+
+
+def read(path: str | Path) -> pd.DataFrame | None:
+    """Read any table from parquet; ``None`` where there is no file. Raises ``DataError`` where it is damaged."""
+    path = Path(path)
+    if not path.is_file():
+        return None
+    try:
+        return pd.read_parquet(path)
+    except (ArrowException, OSError) as error:
+        raise DataError(f"{path} is no table, or was cut short ({error}); write it again") from error
+
+
+def load(path: str | Path) -> pd.DataFrame:
+    """Read a table, or a summary, that ``save`` wrote. Raises ``DataError`` where there is none."""
+    path = Path(path)
+    if not path.is_file():
+        raise DataError(f"no table at {path}; it is the file table.parquet in a run's folder")
+    try:
+        table = pd.read_parquet(path)
+    except ArrowException as error:
+        raise DataError(f"{path} is no table, or was cut short ({error}); run the plan again") from error
+    check_columns(table)
+    return table

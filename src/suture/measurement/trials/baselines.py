@@ -1,0 +1,147 @@
+"""Baselines: what stitching is to be compared with, at the same cuts, from the same cached activations.
+
+A baseline is a function ``Trial → Trial``, as a control is, and is planned like one:
+``suture.curve(a, b, data=data, controls=(*controls.DEFAULT, baselines.linear_probe))``. Its rows lie in the same table,
+under its name in the column ``control``; of a trial that is a control itself, under both names.
+
+=============  ========================================================  ==============================================
+baseline       what takes the place of the stitch and the receiver       what bansal2021 says of it
+=============  ========================================================  ==============================================
+linear probe   a linear classifier of the sender's tensor                unfair to early layers, whose features are not
+                                                                         yet linearly separable (section 2)
+fine-tuned     the sender's own further layers, all of them trained on   so free that it can do well whatever the
+               from where they are                                       sender's first layers are (section 2)
+retrained      the same, drawn anew                                      hides a random sender (appendix B.3)
+plugged in     the receiver's further layers as they are: no stitch      fails even where networks differ by the order
+                                                                         of their neurons (section 2)
+=============  ========================================================  ==============================================
+
+The first three end at ``OUTPUT``, behind all of the receiver's layers, so the receiver only gives the score that the
+penalty is relative to, and their ``representation_error`` is that of the receiver's outputs.
+
+Whose further layers: those of the sender by default, as in appendix B.3 ("freeze the first l layers of the bottom
+network and train the top layers after reinitialising them"), which exist at every cut. ``of="receiver"`` takes the
+receiver's, behind the sender's cut (section 2: "start with the initialized network A∘r and optimize over all choices of
+A"), where the shapes at the two cuts agree. No image is augmented: what trains reads the cached activations.
+
+bansal2021, section 2 and appendix B.3; Alain & Bengio 2016 (probes).
+"""
+
+from dataclasses import replace
+from typing import Literal
+
+from suture.common.errors import CutError, NetworkError, ShapeError
+from suture.common.seeds import derive_seed
+from suture.core.network.cuts import OUTPUT
+from suture.core.network.network import Network
+from suture.core.stitches import Identity, Layers, Probe
+from suture.core.stitches.base import spell_shape
+from suture.fits import BestOf, Fit, Logistic, Random, TaskLoss
+from suture.fits.optimisers import Adam, Cosine
+from suture.measurement.trials.trial import Trial
+
+
+def _annealed(rate: float) -> TaskLoss:
+    return TaskLoss(
+        start=Random(),
+        optimiser=Adam(lr=rate),
+        schedule=Cosine(),
+        steps=2_000,
+        batch=128,
+        check=200,
+        patience=10,
+        retries=1,
+    )
+
+
+TRAINING = BestOf((_annealed(1e-2), _annealed(1e-3)))
+"""How layers train unless told otherwise: at two rates, each annealed, of which the validation data chooses.
+
+Of each the best of ten moments is kept, the start included; layers that no step has made better are tried once more, at
+a tenth of the rate. Layers drawn anew that read features of a very small scale (no BatchNorm among them) may take more
+steps than these: say so by ``fit``.
+"""
+
+Of = Literal["sender", "receiver"]
+
+
+def linear_probe(trial: Trial, *, probe: Probe = Probe(), fit: Fit = Logistic()) -> Trial:  # noqa: B008
+    """Classify by a linear map of the sender's tensor at its cut.
+
+    A probe or a fit of one's own is in the columns ``stitch`` and ``fit``. Raises ``CutError`` where the receiver has a
+    cut called ``OUTPUT``.
+    """
+    return _ending(trial, "linear probe", stitch=probe, fit=fit)
+
+
+def fine_tuned(trial: Trial, *, of: Of = "sender", fit: Fit = TRAINING) -> Trial:
+    """Freeze the sender up to its cut and train the further layers on from where they are.
+
+    Raises ``CutError`` as ``linear_probe`` does, ``NetworkError`` where the sender is noise, and ``ShapeError`` where
+    the receiver's layers do not take the sender's tensor.
+    """
+    network, after = _further(trial, of, "fine_tuned")
+    return _ending(trial, _named("fine-tuned", of), stitch=Layers(network, after), fit=fit)
+
+
+def retrained(trial: Trial, *, of: Of = "sender", fit: Fit = TRAINING) -> Trial:
+    """Freeze the sender up to its cut, draw the further layers anew, and train them.
+
+    They are drawn from the trial's seed, alike at every cut. Raises what ``fine_tuned`` does, and ``UntrainedError``
+    where layers cannot be drawn anew.
+    """
+    network, after = _further(trial, of, "retrained")
+    seed = derive_seed("retrained", network.fingerprint, trial.seed)
+    network.untrained(seed)  # refused here, if it must be
+    return _ending(trial, _named("retrained", of), stitch=Layers(network, after, seed=seed), fit=fit)
+
+
+def plugged(trial: Trial) -> Trial:
+    """Give the receiver the sender's tensor as it is.
+
+    Raises ``ShapeError`` where the shapes at the two cuts differ: there is no way without parameters to join them.
+    """
+    sent, received = trial.shapes
+    if sent != received:
+        raise ShapeError(
+            f"{trial.where}: the sender's {spell_shape(sent)} cannot be plugged in for the receiver's "
+            f"{spell_shape(received)} without a stitch; leave out baselines.plugged, or plan it where shapes agree"
+        )
+    return replace(trial, stitch=Identity(), fit=Random(), control=_label(trial, "plugged in"))
+
+
+def _ending(trial: Trial, name: str, *, stitch: Probe | Layers, fit: Fit) -> Trial:
+    """The trial with a stitch that gives the outputs."""
+    receiver = trial.receiver
+    if not receiver.cuts.find(OUTPUT).is_output:
+        raise CutError(
+            f"{receiver.name} has a cut called '{OUTPUT}', which is the word for behind all of its layers; give its "
+            "module another name"
+        )
+    return replace(trial, receiver_cut=OUTPUT, stitch=stitch, fit=fit, control=_label(trial, name))
+
+
+def _further(trial: Trial, of: Of, baseline: str) -> tuple[Network, str]:
+    """The network whose layers train, and the cut after which they lie."""
+    if of == "receiver":
+        sent, received = trial.shapes
+        if sent != received:
+            raise ShapeError(
+                f"{trial.where}: the receiver's layers take {spell_shape(received)}, and the sender gives "
+                f"{spell_shape(sent)}; plan it where shapes agree, or train the sender's own: of='sender'"
+            )
+        return trial.receiver, trial.receiver_cut
+    if of != "sender":
+        raise NetworkError(f"of={of!r}: the layers are those of the 'sender' or the 'receiver'")
+    if not isinstance(trial.sender, Network):
+        raise NetworkError(f"clustered noise has no layers to train; leave out baselines.{baseline}, or of='receiver'")
+    return trial.sender, trial.sender_cut
+
+
+def _named(name: str, of: Of) -> str:
+    return name if of == "sender" else f"{name} receiver"
+
+
+def _label(trial: Trial, name: str) -> str:
+    """The name, after that of the control that the trial is already."""
+    return f"{trial.control}, {name}" if trial.control else name

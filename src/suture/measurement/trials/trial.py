@@ -1,0 +1,328 @@
+"""A trial, and what it gives: a measurement or a failure.
+
+A trial names everything that decides a number, and nothing else: two networks, a seam, a family of stitches, a fit, the
+data in three roles, scores and a seed. A hash of just that, its description, is what every random choice derives from,
+so that a trial gives the same bits alone or among others, in any order. What makes the stitch derives from the part of
+the description that knows of no score data: not even by its hash does what is scored on reach what is fitted. The key
+is the description and the version of the code, so another version measures again, with the same random choices.
+"""
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TypeGuard
+
+from torch import nn
+
+from suture.common.errors import CutError, DataError, FitError, NetworkError, ShapeError
+from suture.common.hashing import identity
+from suture.common.seeds import digest
+from suture.common.validation import check_kind, whole_number
+from suture.core.activations.cache import Need
+from suture.core.network.cuts import OUTPUT
+from suture.core.network.network import Network
+from suture.core.stitched import Stitched
+from suture.core.stitches import Stitch, stitch_for
+from suture.data import Samples
+from suture.data.noise import ClusteredNoise
+from suture.fits import CurvePoint, Fast, Fit
+from suture.measurement.scores.intervals import Estimate
+from suture.measurement.scores.score_card import check_scores
+from suture.measurement.scores.scores import Accuracy, CrossEntropy, Score, ScoreCard
+
+VERSION = 7  #: of the measuring code; a change that may change a number changes it, and with it every key
+COMPARED = 1024  #: score samples on which the representation error is taken, at most
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """One measurement, described; two trials are equal when their keys are.
+
+    A ``ClusteredNoise`` sender has no cuts: its ``sender_cut`` is empty. The ``receiver_cut`` ``OUTPUT`` lies behind
+    all of the receiver's layers: the stitch then gives the outputs itself, as a probe does. ``stitch=None`` takes the
+    family that ``stitch_for`` gives for the two shapes. ``control``, ``study`` and ``network_seed`` (the seed of the
+    networks' training) are labels for the table and no part of the key.
+
+    Raises ``CutError`` for an unknown cut, ``ShapeError`` where the stitch cannot join the shapes, ``DataError`` where
+    the data's classes do not match the receiver's head or the noise's clusters, its images do not suit a network, the
+    score data's pairs are broken, or the scores cannot be told apart or select nothing.
+    """
+
+    sender: Network | ClusteredNoise
+    receiver: Network
+    sender_cut: str
+    receiver_cut: str
+    fit_data: Samples
+    validation_data: Samples
+    score_data: Samples
+    stitch: Stitch | None = None
+    fit: Fit = field(default_factory=Fast)
+    scores: tuple[Score, ...] = (Accuracy(), CrossEntropy())
+    seed: int = 0
+    control: str = ""
+    study: str = ""
+    network_seed: int | None = None
+
+    def __post_init__(self) -> None:
+        _check_settings(self)
+        object.__setattr__(self, "seed", whole_number("seed", self.seed))
+        if self.network_seed is not None:
+            object.__setattr__(self, "network_seed", whole_number("network_seed", self.network_seed))
+        object.__setattr__(self, "sender_cut", _sender_cut(self.sender, self.sender_cut))
+        object.__setattr__(self, "receiver_cut", self.receiver.cuts.find(self.receiver_cut).name)
+        self.family.check(*self.shapes)
+        for samples in (self.fit_data, self.validation_data, self.score_data):
+            _check_data(self, samples)
+        if isinstance(self.sender, ClusteredNoise):
+            self.sender.check_fit(self.fit_data)
+        check_scores(self.scores, self.score_data, self.sender, self.receiver)
+
+    @property
+    def shapes(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The shapes of what the sender sends and of the receiver's cut, without the batch."""
+        sender = self.sender
+        sent = sender.shape if isinstance(sender, ClusteredNoise) else sender.cuts.find(self.sender_cut).shape
+        return sent, self.receiver.cuts.find(self.receiver_cut).shape
+
+    @property
+    def networks(self) -> tuple[Network, ...]:
+        """The frozen networks: sender, unless that is noise, and receiver."""
+        return (self.receiver,) if isinstance(self.sender, ClusteredNoise) else (self.sender, self.receiver)
+
+    @property
+    def family(self) -> Stitch:
+        """The family of stitches that is used."""
+        return self.stitch if self.stitch is not None else stitch_for(*self.shapes)
+
+    @property
+    def where(self) -> str:
+        """The seam in words."""
+        same = self.sender_cut in ("", self.receiver_cut)
+        cuts = self.receiver_cut if same else f"{self.sender_cut} → {self.receiver_cut}"
+        sender = self.sender.name or "noise"
+        return f"{sender} → {self.receiver.name} at {cuts}" + (f" ({self.control})" if self.control else "")
+
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        """The activations that it asks for: what can be computed before it, and shared with other trials."""
+        sender, receiver, score = self.sender, self.receiver, self.score_data
+        sent = 0 if isinstance(sender, ClusteredNoise) else sender.cuts.find(self.sender_cut).index
+        own = receiver.cuts.find(self.receiver_cut).index
+        fitted = (self.fit_data, self.validation_data)
+        needs = [Need(sender, samples, sent) for samples in (*fitted, score)]
+        read = (*(read_by(self, samples) for samples in fitted if self.fit.reads_receiver), self.compared)
+        needs += [Need(receiver, samples, own) for samples in read]
+        needs.append(Need(receiver, score, len(receiver.cuts) + 1))
+        if solves_task(sender, score):
+            needs.append(Need(sender, score, len(sender.cuts) + 1))
+        return tuple({need.key: need for need in needs}.values())
+
+    @cached_property
+    def compared(self) -> Samples:
+        """The score samples on which the representation error is taken: the first ``COMPARED``."""
+        score = self.score_data
+        return score if len(score) <= COMPARED else score.first(COMPARED)
+
+    @cached_property
+    def fit_description(self) -> str:
+        """A hash of everything that decides the stitch; what it is scored on and by is not among it.
+
+        Seeds of the fit derive from it. It does not know ``VERSION``, so a new version of the code draws as the old.
+        """
+        networks = [self.sender.fingerprint, self.receiver.fingerprint]
+        seam = [self.sender_cut, self.receiver_cut]
+        data = [self.fit_data.fingerprint, self.validation_data.fingerprint]
+        return digest(networks, seam, identity(self.family), identity(self.fit), data, self.seed)
+
+    @cached_property
+    def description(self) -> str:
+        """A hash of everything that decides the numbers but the version of the code; seeds of scores derive from it."""
+        return digest(self.fit_description, self.score_data.fingerprint, identity(self.scores))
+
+    @cached_property
+    def key(self) -> str:
+        """A hash of everything that can change the numbers: the description, and the version of the measuring code."""
+        return digest(VERSION, self.description)[:20]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Trial) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __repr__(self) -> str:
+        return f"Trial({self.where}, seed {self.seed}, {self.key})"
+
+
+def check_networks(sender: object, receiver: object) -> None:
+    """Raise ``NetworkError`` where one is no network; noise may send."""
+    remedy = "a network: Network(model, example=…)"
+    check_kind("the sender", sender, Network | ClusteredNoise, remedy, NetworkError)
+    check_kind("the receiver", receiver, Network, remedy, NetworkError)
+
+
+def _check_settings(trial: Trial) -> None:
+    """Refuse what is of the wrong kind: nothing of it would be seen before the trial is measured."""
+    check_networks(trial.sender, trial.receiver)
+    check_kind("stitch", trial.stitch, Stitch | None, "a family of stitches such as Conv(), or None", ShapeError)
+    check_kind("fit", trial.fit, Fit, "a fit such as Fast()", FitError)
+    for score in trial.scores:
+        check_kind("one of scores", score, Score, "scores such as Accuracy()")
+
+
+def _other_classes(samples: Samples, outputs: int) -> str:
+    """What to do where a head has more or fewer outputs than the data have classes."""
+    count = len(samples.classes)
+    numbered = samples.classes == tuple(map(str, range(count)))
+    if numbered and outputs == count - 1 and int(samples.labels.min()) == 1:
+        return "labels seem to count from 1: give labels - 1"
+    remedy = f"build or load it with {count} outputs"
+    if numbered and outputs > count:
+        remedy += f"; or, where these data only lack samples of some classes, load them with classes={outputs}"
+    return remedy
+
+
+def _sender_cut(sender: Network | ClusteredNoise, cut: str) -> str:
+    if isinstance(sender, Network):
+        found = sender.cuts.find(cut)
+        if found.is_output:
+            raise CutError(
+                f"'{OUTPUT}' of {sender.name} is no cut to send from; valid cuts: {', '.join(sender.cuts.names)}"
+            )
+        return found.name
+    if cut:
+        raise CutError(f"no cut '{cut}' in clustered noise, which has none; leave it empty, sender_cut=''")
+    return cut
+
+
+def _check_data(trial: Trial, samples: Samples) -> None:
+    if trial.receiver.outputs != len(samples.classes):
+        raise DataError(
+            f"{samples.name} has {len(samples.classes)} classes, but the head of the receiver {trial.receiver.name} "
+            f"has {trial.receiver.outputs} outputs; {_other_classes(samples, trial.receiver.outputs)}"
+        )
+    for network in trial.networks:
+        network.check_images(samples.extremes, samples.name)
+        if network.gives_probabilities and network.outputs == len(samples.classes):
+            raise NetworkError(
+                f"the outputs of {network.name} are probabilities, of which fits and losses would take a softmax once "
+                "more; give it without its last softmax, or wrap it to return model(x).clamp_min(1e-30).log()"
+            )
+    if isinstance(trial.sender, ClusteredNoise):
+        trial.sender.check(samples)
+
+
+def read_by(trial: Trial, samples: Samples) -> Samples:
+    """The samples whose own activations in the receiver a fit needs; of broken pairs these may be any."""
+    count = count_read(trial, samples)
+    return samples if samples.pairing is not None or count == len(samples) else samples.first(count)
+
+
+def count_read(trial: Trial, samples: Samples) -> int:
+    """Of how many samples, the first, a fit reads what the receiver has for them."""
+    most = trial.fit.reads(trial.shapes[1])
+    return len(samples) if len(samples) <= most else int(most)
+
+
+def solves_task(sender: Network | ClusteredNoise, samples: Samples) -> TypeGuard[Network]:
+    """Whether the sender is a network with an output for every class."""
+    return isinstance(sender, Network) and sender.outputs == len(samples.classes)
+
+
+@dataclass(frozen=True, eq=False)
+class Measurement:
+    """What a trial gave.
+
+    ``sender``, ``receiver`` and ``scores`` (the stitched network's) hold an ``Estimate`` by score name; the sender's is
+    empty where its head does not match the classes, or it is noise. ``penalties`` are in pp where the unit is a
+    fraction, else in the unit itself, positive is worse, ``None`` for scores that are neither good nor bad.
+    ``representation_error`` is Σ‖stitch(sender) − receiver's own‖² / Σ‖receiver's own − its mean‖² over the first
+    ``COMPARED`` score samples: 0 is a copy, 1 no better than the mean. ``seconds`` of wall time. ``notes`` say what
+    went otherwise than it should (memory that ran out, a lean suffix that would not do), which may have changed the
+    last bits.
+    """
+
+    trial: Trial
+    sender: ScoreCard
+    receiver: ScoreCard
+    scores: ScoreCard
+    penalties: dict[str, Estimate | None]
+    representation_error: float
+    steps: int
+    converged: bool
+    curve: tuple[CurvePoint, ...]
+    seconds: float
+    stitch: nn.Module
+    notes: tuple[str, ...] = ()
+    controls: "tuple[Measurement | Failure, ...]" = ()
+
+    @property
+    def penalty(self) -> Estimate | None:
+        """The penalty of the first score."""
+        return self.penalties[self.trial.scores[0].name]
+
+    @cached_property
+    def stitched(self) -> Stitched:
+        """The stitched network: raw images ``(n, C, H, W)`` to the receiver's outputs.
+
+        Raises ``NetworkError`` where the sender is noise.
+        """
+        return joined(self.trial, self.stitch)
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the stitched network to a folder, for ``load_stitched``, with what was measured; gives the folder.
+
+        Raises ``OutputError`` where that cannot be done, ``NetworkError`` where the sender is noise.
+        """
+        return self.stitched.save(folder, self.kept_beside)
+
+    @property
+    def kept_beside(self) -> dict[str, object]:
+        """What is kept beside the stitch, as plain values."""
+        scores = {
+            name: {"value": e.value, "low": e.low, "high": e.high, "unit": e.unit} for name, e in self.scores.items()
+        }
+        record = {"trial": self.trial.key, "fit": str(self.trial.fit), "seed": self.trial.seed, "scores": scores}
+        return record | {"representation_error": self.representation_error}
+
+    def __repr__(self) -> str:
+        first = self.trial.scores[0].name
+        lines = [
+            self.trial.where,
+            f"  stitched {first}  {self.scores[first]}",
+            f"  receiver {first}  {self.receiver[first]}",
+            f"  penalty  {self.penalty}",
+            f"  {self.trial.family} by {self.trial.fit}, representation error {self.representation_error:.3f}",
+        ]
+        lines += [f"  control: {control.summary}" for control in self.controls]
+        return "\n".join(lines)
+
+    @property
+    def summary(self) -> str:
+        """One line: the control's name or the seam, and the stitched network's first score."""
+        return f"{self.trial.control or self.trial.where}  {self.scores[self.trial.scores[0].name]}"
+
+
+@dataclass(frozen=True, eq=False)
+class Failure:
+    """A trial that could not be measured, and why."""
+
+    trial: Trial
+    error: str
+    traceback: str
+    seconds: float
+
+    @property
+    def summary(self) -> str:
+        """One line: the control's name or the seam, and the error."""
+        return f"{self.trial.control or self.trial.where}  failed: {self.error}"
+
+
+def joined(trial: Trial, stitch: nn.Module) -> Stitched:
+    """The stitched network that a stitch makes at a trial's seam. Raises ``NetworkError`` where the sender is noise."""
+    if isinstance(trial.sender, ClusteredNoise):
+        raise NetworkError(
+            f"{trial.where} has no stitched network, since its sender is no network; its parts are .stitch and "
+            f"trial.receiver.after('{trial.receiver_cut}')"
+        )
+    return Stitched(trial.sender, trial.receiver, trial.sender_cut, trial.receiver_cut, stitch, trial.family)

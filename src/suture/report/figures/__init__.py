@@ -1,0 +1,1 @@
+"""Figures to print, by matplotlib."""

@@ -1,0 +1,197 @@
+"""A trait's place drawn: what stitching both ways conveys of it at every cut, and where that begins."""
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from rich.table import Table
+from rich.text import Text
+
+from suture.core.network.network import Network
+from suture.measurement.scores.traits import Trait
+from suture.measurement.tables.by_depth import Numbers
+from suture.measurement.tables.curve import PLAIN
+from suture.measurement.tables.onset import CONVEYED, Onset, Way, onset
+from suture.measurement.tables.table import summary
+from suture.report.figures.curve import (
+    LOOK,
+    WIDTH,
+    Entries,
+    grid_behind,
+    legend_above,
+    shortened,
+    styled,
+    without_neighbour,
+)
+from suture.report.terminal.curve import new_table
+
+_WAYS = (("#0072B2", "o"), ("#D55E00", "v"))  #: colour and marker of bearer → plain, and of plain → bearer
+_FIRST = "#F0E442"  #: behind where the trait lies
+_BEGINS, _PLACE = "first cut that conveys it", "where it lies"
+_ENDS = (-0.25, 1.25)  #: shares beyond which nothing is drawn
+
+
+def localisation(
+    table: pd.DataFrame, trait: Trait | str, bearer: Network | str, plain: Network | str
+) -> tuple[Figure, Onset]:
+    """Draw what every cut conveys of a trait, bearer → plain above plain → bearer, with 95 % intervals; and its onset.
+
+    0 % is the plain network itself, 100 % the bearer; controls are thin; the first cut that conveys the trait has a
+    ring, and where the trait lies is marked behind. Raises ``DataError`` where ``onset`` does.
+    """
+    found = onset(table, trait, bearer, plain)
+    lines = dict(control_shares(table, found))
+    with styled():
+        figure = Figure(figsize=(WIDTH, 1), layout="constrained")
+        panels = figure.subplots(2, 1, sharex=True, sharey=True)
+        entries: dict[str, Artist] = {}
+        for axes, way, look in zip(panels, (found.sending, found.receiving), _WAYS, strict=True):
+            entries |= _panel(axes, found, way, look, lines[way.sends])
+        height = _cuts(figure, panels[1], found)
+        first = [f"{bears} → {other}" for bears, other in (_ends(found, True), _ends(found, False))]
+        first += [_BEGINS, _PLACE, *_levels(found)]
+        shown: Entries = [(entries.pop(name), name) for name in first if name in entries]
+        shown += [(artist, name) for name, artist in entries.items()]
+        over = "test samples or seeds"
+        figure.set_figheight(height + legend_above(figure, shown, over) + 3.6)
+        figure.supylabel(f"conveyed of {found.trait} (%)", size=8, parse_math=False)
+    return figure, found
+
+
+def shares_heading(found: Onset) -> str:
+    """Say what the table of shares shows."""
+    return (
+        f"{found.trait}: what the stitched network conveys of the difference between {found.bearer} (100 %) and "
+        f"{found.plain} (0 %),\nin %, with 95 % intervals; ← is the first cut that conveys half of it"
+    )
+
+
+def record(found: Onset) -> dict[str, Any]:
+    """An onset as plain values."""
+    between = list(found.between) if found.between is not None else None
+    made: dict[str, Any] = {"trait": found.trait, "verdict": found.verdict, "between": between}
+    made["levels"] = {found.bearer: found.levels[0], found.plain: found.levels[1]}
+    return made | {"sending": asdict(found.sending), "receiving": asdict(found.receiving)}
+
+
+def shares_table(found: Onset) -> Table:
+    """Show a row per cut of the bearer: what it conveys of the trait each way, in %, with 95 % intervals."""
+    made = new_table(narrow=False)
+    made.add_column("cut", overflow="fold")
+    ways = (found.sending, found.receiving)
+    for ends in ((found.bearer, found.plain), (found.plain, found.bearer)):
+        made.add_column(Text(" → ".join(ends)), justify="right", no_wrap=True)
+    for cut in dict.fromkeys((*found.sending.cuts, *found.receiving.cuts)):
+        made.add_row(Text(cut), *(Text(_share(way, cut)) for way in ways))
+    return made
+
+
+def _share(way: Way, cut: str) -> str:
+    if cut not in way.cuts:
+        return ""
+    i = way.cuts.index(cut)
+    value, low, high = (100 * part[i] for part in (way.shares, way.low, way.high))
+    if not np.isfinite(value):
+        return ""
+    mark = " ←" if cut == way.onset else "  "
+    return f"{value:.0f} [{low:.0f}, {high:.0f}]{mark}"
+
+
+def _panel(
+    axes: Axes, found: Onset, way: Way, look: tuple[str, str], controls: dict[str, Numbers]
+) -> dict[str, Artist]:
+    """Draw one way; what the legend says, by name."""
+    colour, marker = look
+    ends = _ends(found, way.sends)
+    places = np.arange(len(way.cuts))
+    value, low, high = (100 * np.array(part) for part in (way.shares, way.low, way.high))
+    entries: dict[str, Artist] = {}
+    for level, name, dashes in zip((100, 0), _levels(found), ("-", (0, (4, 2))), strict=True):
+        entries[name] = axes.axhline(level, color="black", linewidth=0.8, linestyle=dashes, zorder=1)
+    for kind, shares in controls.items():
+        shade, sign = LOOK.get(kind, ("#000000", "*"))
+        (entries[kind],) = axes.plot(
+            places, 100 * shares, color=shade, marker=sign, markersize=2.6, linewidth=0.7, alpha=0.55, zorder=2
+        )
+    axes.fill_between(places, low, high, color=colour, alpha=0.25, linewidth=0, zorder=2)
+    alone = without_neighbour(value)
+    axes.vlines(places[alone], low[alone], high[alone], color=colour, alpha=0.6, linewidth=1.5, zorder=2)
+    style: dict[str, Any] = {"color": colour, "marker": marker, "markersize": 4, "linewidth": 1.8, "zorder": 4}
+    (entries[" → ".join(ends)],) = axes.plot(places, value, **style)
+    _mark(axes, found, way, value, entries)
+    axes.axhline(100 * CONVEYED, color="0.6", linewidth=0.6, linestyle=":", zorder=1)
+    axes.set_ylim(*(100 * end for end in _ENDS))
+    axes.set_title(f"{' → '.join(ends)}: {way.verdict}", size=8, loc="left", parse_math=False)
+    grid_behind(axes)
+    return entries
+
+
+def _ends(found: Onset, sends: bool) -> tuple[str, str]:
+    """Sender and receiver of one way."""
+    return (found.bearer, found.plain) if sends else (found.plain, found.bearer)
+
+
+def _levels(found: Onset) -> tuple[str, str]:
+    return f"{found.bearer} alone (bearer)", f"{found.plain} alone (plain)"
+
+
+def _mark(axes: Axes, found: Onset, way: Way, value: Numbers, entries: dict[str, Artist]) -> None:
+    """Mark the onset, and between which cuts the trait lies."""
+    if way.onset is None or way.between is None:
+        return
+    place = way.cuts.index(way.onset)
+    ring: dict[str, Any] = {"marker": "o", "markersize": 9, "markerfacecolor": "none", "linestyle": "none", "zorder": 5}
+    (entries[_BEGINS],) = axes.plot([place], value[[place]], color="black", **ring)
+    if way.verdict == "localised":
+        first, last = (way.cuts.index(end) if end in way.cuts else None for end in way.between)
+        left = -0.5 if first is None else float(first)
+        right = len(way.cuts) - 0.5 if last is None else float(last)
+        entries[_PLACE] = axes.axvspan(left, right, color=_FIRST, alpha=0.45, linewidth=0, zorder=0)
+    axes.set_xlim(-0.5, len(way.cuts) - 0.5)
+
+
+def control_shares(table: pd.DataFrame, found: Onset) -> Iterator[tuple[bool, dict[str, Numbers]]]:
+    """The shares that controls convey, by kind, at the bearer's cuts: where it sends, and where it receives."""
+    rows = table[(table["score"] == found.trait) & (table["status"] == "ok")]
+    means = summary(rows)
+    means = means.assign(share=(means["stitched"] - found.levels[1]) / (found.levels[0] - found.levels[1] or np.nan))
+    for way in (found.sending, found.receiving):
+        sender, receiver = _ends(found, way.sends)
+        role, other = ("sender_cut", "receiver_cut") if way.sends else ("receiver_cut", "sender_cut")
+        across = means[(means["sender"] == sender) & (means["receiver"] == receiver)]
+        seams = across[across["control"] == PLAIN].set_index(role)[other]
+        itself = means[(means["sender"] == found.plain) & (means["receiver"] == found.plain)]
+        held = {
+            kind: across[across["control"] == kind].set_index(role)["share"]
+            for kind in dict.fromkeys(across["control"])
+            if kind
+        }
+        shares = {kind: line.reindex(list(way.cuts)).to_numpy(float) for kind, line in held.items()}
+        own = itself.drop_duplicates("receiver_cut").set_index("receiver_cut")["share"]
+        if len(own):
+            cuts = [str(seams.get(cut, cut)) for cut in way.cuts]
+            shares[f"{found.plain} → {found.plain}"] = own.reindex(cuts).to_numpy(float)
+        yield way.sends, shares
+
+
+def _cuts(figure: Figure, axes: Axes, found: Onset) -> float:
+    """Name the bearer's cuts below the axis; the height in inches."""
+    cuts = found.sending.cuts
+    names = [shortened(cut) for cut in cuts]
+    room = 72 * 0.85 * figure.get_figwidth() / len(cuts)
+    flat = max(map(len, names)) * 4.5 < room
+    axes.set_xticks(
+        range(len(cuts)),
+        names,
+        rotation=0 if flat else 40,
+        ha="center" if flat else "right",
+        rotation_mode="default" if flat else "anchor",
+        parse_math=False,
+    )
+    axes.set_xlabel(f"cut of {found.bearer} (input → output)", parse_math=False)
+    return 0.4 if flat else 0.35 + max(map(len, names)) * 4.5 * 0.65 / 72

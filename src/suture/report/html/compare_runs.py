@@ -1,0 +1,155 @@
+"""Two runs compared: the seams that both measured, and by how much the one's stitched networks are better there.
+
+The interval of a difference is put together from those of the two scores as though they were independent (MOVER, as in
+``suture.explain``); where both are of the same images it is rather too wide.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from suture.common.errors import DataError
+from suture.measurement.tables.explain import share_of, spread_words
+from suture.measurement.tables.pairs import Pair, Spread, pairs
+from suture.report.html.arrange import scores_of
+from suture.report.html.charts import SCORE, Chart, Line, Measure
+from suture.report.html.runs import Run
+
+DIFFERENCE = "Difference"
+_SHOWN = ("itself", "untrained sender", "untrained receiver", "untrained both", "shuffled pairs", "clustered noise")
+
+
+@dataclass(frozen=True, eq=False)
+class Compared:
+    """Charts of what two runs share, and what is said of it."""
+
+    charts: tuple[Chart, ...]
+    said: tuple[str, ...]
+
+
+def compare(first: Run, second: Run, names: tuple[str, str]) -> Compared:
+    """Compare two runs at the seams that both measured. Raises ``DataError`` where there are none."""
+    shared = [score for score in scores_of(first.table) if score in scores_of(second.table)]
+    matched: dict[tuple[str, str], list[tuple[str, Pair, Pair]]] = {}
+    for score in shared:
+        try:
+            both = pairs(first.table, score), pairs(second.table, score)
+        except DataError:
+            continue
+        for one, other in _matched(*both):
+            seam = (str(one), str(other))
+            matched.setdefault(seam, []).append((score, *_cut_down(one, other)))
+    if not matched:
+        raise DataError(
+            f"{first.path} and {second.path} have no seam and score in common; compare runs that stitched at the same "
+            "cuts"
+        )
+    charts = tuple(_chart(found, names) for found in matched.values())
+    said = tuple(sentence for found in matched.values() for sentence in _said(*found[0], names))
+    return Compared(charts, said)
+
+
+def _matched(first: tuple[Pair, ...], second: tuple[Pair, ...]) -> list[tuple[Pair, Pair]]:
+    """Pairs of the same names; else, where each run has one pair, those."""
+    named = {str(pair): pair for pair in second}
+    found = [(pair, named[str(pair)]) for pair in first if str(pair) in named]
+    found = found or ([(first[0], second[0])] if len(first) == len(second) == 1 else [])
+    return [(one, other) for one, other in found if set(one.cuts) & set(other.cuts)]
+
+
+def _cut_down(one: Pair, other: Pair) -> tuple[Pair, Pair]:
+    """Both pairs at the seams of both, in the order of the first."""
+    shared = [seam for seam in one.cuts if seam in other.cuts]
+    return _at(one, shared), _at(other, shared)
+
+
+def _at(pair: Pair, seams: list[tuple[str, str]]) -> Pair:
+    places = np.array([pair.cuts.index(seam) for seam in seams])
+
+    def kept(spread: Spread) -> Spread:
+        return Spread(spread.value[places], spread.low[places], spread.high[places])
+
+    return Pair(
+        pair.sender,
+        pair.receiver,
+        pair.unit,
+        pair.scale,
+        tuple(pair.cuts[i] for i in places),
+        tuple(pair.labels[i] for i in places),
+        kept(pair.score),
+        kept(pair.penalty),
+        {kind: kept(spread) for kind, spread in pair.scores.items()},
+        {kind: kept(spread) for kind, spread in pair.penalties.items()},
+    )
+
+
+def _chart(found: list[tuple[str, Pair, Pair]], names: tuple[str, str]) -> Chart:
+    _, one, other = found[0]
+    rows = tuple(dict.fromkeys(start for start, _ in one.cuts))
+    columns = tuple(dict.fromkeys(end for _, end in one.cuts))
+    whole = len(rows) > 1 and len(one.cuts) == len(rows) * len(columns)
+    measures = [measure for score, *both in found for measure in _measures(score, both[0], both[1], names)]
+    whose = str(one) if str(one) == str(other) else f"{one} and {other}"
+    caption = f"What both runs measured, {whose}: the stitched networks of each, and the second less the first."
+    if not whole:
+        return Chart("curve", whose, caption, one.labels, tuple(measures))
+    order = np.array([one.cuts.index((row, column)) for row in rows for column in columns])
+    measures = [_reordered(measure, order) for measure in measures]
+    return Chart("matrix", whose, caption, columns, tuple(measures), rows, ("receiver cut", "sender cut"))
+
+
+def _reordered(measure: Measure, order: "np.ndarray[tuple[int], np.dtype[np.int64]]") -> Measure:
+    lines = tuple(
+        Line(line.kind, line.name, line.value[order], line.low[order], line.high[order], line.failed[order])
+        for line in measure.lines
+    )
+    return Measure(**{**vars(measure), "lines": lines})
+
+
+def _measures(score: str, one: Pair, other: Pair, names: tuple[str, str]) -> list[Measure]:
+    sign = 1.0 if one.scale > 0 else -1.0
+    unit = "%" if one.unit == "pp" else one.unit
+    digits = 1 if one.unit == "pp" else 3
+    lines = [_line(f"#{i}", names[i], pair.score, sign) for i, pair in enumerate((one, other))]
+    for kind in _SHOWN:
+        for i, pair in enumerate((one, other)):
+            if kind in one.scores and kind in other.scores:
+                lines.append(_line(f"#{len(lines)}", f"{kind}, {names[i]}", pair.scores[kind], sign, hidden=True))
+    span = (0.0, 102.0) if unit == "%" else None
+    bright = "high" if sign > 0 else "low"
+    difference = _line("", f"{names[1]} less {names[0]}", other.score.less(one.score), 1.0)
+    return [
+        Measure(SCORE, score, unit, digits, tuple(lines), span=span, bright=bright),  # type: ignore[arg-type]
+        Measure(
+            DIFFERENCE,
+            score,
+            one.unit,
+            digits,
+            (difference,),
+            signed=True,
+            levels={"no difference": 0.0},
+            bright="middle",
+        ),
+    ]
+
+
+def _line(kind: str, name: str, spread: Spread, sign: float, hidden: bool = False) -> Line:
+    low, high = (spread.low, spread.high) if sign > 0 else (-spread.high, -spread.low)
+    return Line(kind, name, sign * spread.value, low, high, np.zeros(spread.value.shape, bool), hidden=hidden)
+
+
+def _said(score: str, one: Pair, other: Pair, names: tuple[str, str]) -> list[str]:
+    """At which seams the second is certainly better or worse than the first, and the largest difference."""
+    ahead = other.score.less(one.score)
+    if not np.isfinite(ahead.value).any():
+        return []
+    most = int(np.nanargmax(np.abs(ahead.value)))
+    said = []
+    for where, word in ((ahead.low > 0, "better"), (ahead.high < 0, "worse")):
+        if where.any():
+            said.append(f"{names[1]} is certainly {word} than {names[0]} at {share_of(one, where)}.")
+    if not said:
+        said = [f"At none of {len(one.labels)} {one.many} are the two certainly different in {score}."]
+    largest = spread_words(one, ahead, most, signed=True)
+    place = one.labels[most]
+    return [*said, f"The largest difference in {score} is {largest}, at {place} (positive: {names[1]} is better)."]

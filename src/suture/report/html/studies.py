@@ -1,0 +1,100 @@
+"""The studies of a report: what each asks, its claims with their verdicts, its figure and what it cost."""
+
+from collections.abc import Iterator
+from itertools import count
+
+from suture.common.formatting import counted
+from suture.report.html import panels, parts
+from suture.report.html.charts import Chart
+from suture.report.html.escaping import safe
+from suture.report.terminal.studies import number
+from suture.runs.runners.progress import clock
+from suture.studies import Decided, Figure, Result, Study, verdict_of
+from suture.studies.base.scale import TINY
+
+_TINY = (
+    "No verdict is given: at tiny scale networks are minimal and trained for two steps, so the figures mean nothing."
+)
+_VERDICTS = ("reproduced", "not reproduced", "undecided", "reported", "not measured")
+
+
+def verdict(results: tuple[tuple[Study, Result], ...]) -> list[str]:
+    """The verdict of studies in a sentence each."""
+    return [_one_verdict(study, result, len(results) > 1) for study, result in results]
+
+
+def _one_verdict(study: Study, result: Result, several: bool) -> str:
+    before = f"{study.id}: " if several else ""
+    if result.scale == TINY:
+        return before + (_TINY[0].lower() + _TINY[1:] if several else _TINY)
+    decided = result.decide(study)
+    counts = [(sum(one.verdict == word for one in decided), word) for word in _VERDICTS]
+    listed = ", ".join(f"{number} {word}" for number, word in counts if number)
+    said = f"{verdict_of(decided)}: of {counted(len(decided), 'claim')} {listed}."
+    return before + (said if several else said[0].upper() + said[1:])
+
+
+def sections(results: tuple[tuple[Study, Result], ...], numbers: "count[int]", charts: list[Chart]) -> Iterator[str]:
+    """A section for each study; the charts that it shows are added to ``charts``."""
+    several = len(results) > 1
+    for study, result in results:
+        made = list(panels.charts(study, result.tables))
+        drawn = [chart for chart in made if isinstance(chart, Chart)]
+        charts += drawn
+        heading = f"{study.id}: {study.title}" if several else "Claims"
+        question = f"<p>{safe(study.question)} <span class='low'>({safe(study.source)})</span></p>" if several else ""
+        yield parts.section(
+            heading,
+            question,
+            _claims(study, result),
+            parts.figures(drawn, numbers),
+            *(f'<p class="note">{safe(one)}</p>' for one in made if isinstance(one, str)),
+            _differences(study, result),
+            parts.facts(card(result)) if several else "",
+            id=f"study-{study.id}",
+        )
+
+
+def _claims(study: Study, result: Result) -> str:
+    tiny = result.scale == TINY
+    rows = [_row(claim.decide(result.tables), tiny) for claim in study.claims]
+    headings = ("Claim", "Measured", "95 % interval", "Claimed", "In the paper", "Verdict")
+    said = "Each figure is a mean over pairs of networks. A claim is decided by the whole interval."
+    note = f'<p class="note">{safe(_TINY)}</p>' if tiny else ""
+    return note + parts.words(f"The claims of {study.id}. {said}", headings, rows, "claims") if rows else note
+
+
+def _row(decided: Decided, tiny: bool) -> tuple[str, ...]:
+    claim, figure = decided.claim, decided.figure
+    bound = "" if claim.threshold is None else f"{claim.direction} {claim.threshold:g} {claim.unit}"
+    bound += f" (margin {claim.margin:g})" if claim.margin else ""
+    bound += ", this project's threshold" if claim.ours else ""
+    measured = decided.reason if figure is None else f"{number(figure.value)} {claim.unit}"
+    where = f"{claim.statement} ({claim.source})"
+    return (where, measured.strip(), _interval(figure), bound.strip(), claim.paper, "" if tiny else decided.verdict)
+
+
+def _interval(figure: Figure | None) -> str:
+    if figure is None:
+        return ""
+    pairs = counted(figure.seeds, "pair" if figure.unit == "seed" else figure.unit)
+    if figure.all_alike:
+        return f"none: all alike ({pairs})"
+    return f"{number(figure.low)} to {number(figure.high)} ({pairs})" if figure.decides else f"none of {pairs}"
+
+
+def _differences(study: Study, result: Result) -> str:
+    said = [*study.deviations, *(study.small if result.scale == "small" else ())]
+    return f"<h3>What differs from the paper</h3>\n{parts.sentences(said)}" if said else ""
+
+
+def card(result: Result) -> dict[str, str]:
+    """What a study cost, by what its card says."""
+    kept = result.card
+    failed = f", of which {kept['failed']:,} failed" if kept["failed"] else ", none failed"
+    return {
+        "Scale": result.scale,
+        "Trials": f"{kept['trials']:,}{failed}",
+        "Time of trials": f"{clock(kept['seconds'])} of one thread ({kept['seconds']:,.1f} seconds)",
+        "Networks": f"{counted(kept['networks'], 'network')}, trained in {clock(kept['training_seconds'])}",
+    }

@@ -1,0 +1,179 @@
+"""Tables and sentences for the terminal. Names come out as they are written, whatever they contain."""
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from suture.core.network.cuts import Cuts
+from suture.measurement.tables.controls_in_words import unsigned_zero, what_controls_say
+from suture.measurement.tables.curve import PLAIN, Curve, arrange
+from suture.measurement.tables.pairs import pairs
+
+FAILED = "failed"
+
+
+def curve_table(table: pd.DataFrame, score: str = "accuracy", width: int = 80) -> Table:
+    """Show a row per cut: the stitched network's score, its penalty with a 95 % interval, and every control's score.
+
+    ``width`` is that of the screen, in characters. A value that some seeds failed to give has a ``*``. Raises
+    ``DataError`` where the table holds no such score, or more than one curve.
+    """
+    shown = arrange(table, score)
+    for headings in _HEADINGS:
+        made = _curve_table(shown, headings, narrow=bool(headings))
+        if natural_width(made) <= width:
+            break
+    return made
+
+
+def natural_width(table: Table) -> int:
+    """The characters that a table takes where it may; a terminal that calls itself dumb would have rich answer 80."""
+    return Console(width=10_000, force_terminal=False).measure(table).maximum
+
+
+_SHORT = {"receiver": "recei-\nver", "shuffled": "shuf-\nfled", "clustered": "clus-\ntered", " ": "\n"}
+#: How headings are broken over lines, ever narrower.
+_HEADINGS: tuple[dict[str, str], ...] = (
+    {},
+    {"untrained": "un-\ntrained", " ": "\n"},
+    _SHORT | {"untrained": "un-\ntrained"},
+    _SHORT | {"untrained": "un-\ntrai-\nned", "sender": "sen-\nder", "itself": "it-\nself"},
+)
+
+
+def _curve_table(shown: Curve, headings: dict[str, str], narrow: bool) -> Table:
+    """Build the table; in a narrow one the names of the cuts are folded where they must be."""
+    made = new_table(narrow)
+    made.add_column("cut", overflow="fold", no_wrap=not narrow)
+    made.add_column("stitched", justify="right", no_wrap=True)
+    made.add_column("penalty", justify="right", no_wrap=True)
+    for heading in shown.controls:
+        for word, instead in headings.items():
+            heading = heading.replace(word, instead)
+        made.add_column(Text(heading), justify="right", style="dim", no_wrap=True)
+    columns = [_scores(shown, PLAIN), _penalties(shown), *(_scores(shown, kind) for kind in shown.controls)]
+    for label, *values in zip(shown.labels, *columns, strict=True):
+        made.add_row(*map(Text, (label, *values)))
+    return made
+
+
+def new_table(narrow: bool) -> Table:
+    """Make an empty table in the style of all tables."""
+    return Table(box=box.SIMPLE_HEAD, padding=(0, 0) if narrow else (0, 1), pad_edge=False, show_edge=False)
+
+
+def _scores(shown: Curve, kind: str) -> list[str]:
+    values = shown.lines[kind]["stitched"] if kind in shown.lines else shown.plain["stitched"]
+    return [
+        _score(value, (kind, cut) in shown.failed, shown.percent) for cut, value in zip(shown.cuts, values, strict=True)
+    ]
+
+
+def _score(value: float, failed: bool, percent: bool) -> str:
+    if pd.isna(value):
+        return FAILED if failed else ""
+    return written(value, percent) + ("*" if failed else "")
+
+
+def _penalties(shown: Curve) -> list[str]:
+    """``+1.2 [-0.3, 2.8]``, with the brackets of all cuts below one another."""
+    digits = 1 if shown.percent else 3
+    bounds = [
+        [f"{unsigned_zero(bound, digits):.{digits}f}" for bound in pair]
+        for pair in shown.plain[["penalty_low", "penalty_high"]].to_numpy(float)
+    ]
+    low, high = (max(len(pair[side]) for pair in bounds) for side in (0, 1))
+    return [
+        "" if pd.isna(value) else f"{unsigned_zero(value, digits):+.{digits}f} [{pair[0]:>{low}}, {pair[1]:>{high}}]"
+        for value, pair in zip(shown.plain["penalty"], bounds, strict=True)
+    ]
+
+
+def written(value: float, percent: bool) -> str:
+    """A score as it is shown: in per cent with one decimal, else with three."""
+    return f"{100 * value:.1f}" if percent else f"{value:.3f}"
+
+
+def curve_heading(table: pd.DataFrame, score: str = "accuracy") -> str:
+    """Say what the table of a curve shows, in which units."""
+    shown = arrange(table, score)
+    parents = " and ".join(
+        f"{getattr(shown, role)} alone {written(shown.parent(role), shown.percent)}"
+        for role in ("sender", "receiver")
+        if np.isfinite(shown.parent(role))
+    )
+    units = "in %, penalties in pp" if shown.percent else f"in {shown.unit}" if shown.unit != "raw" else "(no unit)"
+    over = f", with 95 % intervals over {shown.intervals}" if shown.intervals else ""
+    rows = table[(table["score"] == score) & (table["control"] == PLAIN)]
+    used = (rows if len(rows) else table).iloc[0]
+    lines = [
+        f"{shown.sender} → {shown.receiver}: test {score} {units}{over}",
+        "; ".join(filter(None, [parents, f"scored on {used['score_data']}", f"fitted by {used['fit']}"])),
+    ]
+    if any("*" in cell for kind in shown.lines for cell in _scores(shown, kind)):
+        lines.append("* some seeds failed; this is the mean of the others")
+    return "\n".join(lines)
+
+
+def reading(table: pd.DataFrame, score: str = "accuracy") -> str:
+    """Say in words what a curve shows: the worst penalty, and what the controls say of it.
+
+    For scores that are no fraction, and for tables without controls, it says what it can; nothing of what failed.
+    """
+    shown = arrange(table, score)
+    plain = shown.plain[shown.plain["penalty"].notna()]
+    if plain.empty:
+        return ""
+    place = int(np.argmax(plain["penalty"].to_numpy(float)))
+    worst, cut = plain.iloc[place], shown.labels[shown.cuts.index(str(plain.index[place]))]
+    digits, unit = (1, "pp") if shown.percent else (3, shown.unit)
+    value, low, high = (
+        unsigned_zero(float(worst[name]), digits) for name in ("penalty", "penalty_low", "penalty_high")
+    )
+    spread = f" [{low:.{digits}f}, {high:.{digits}f}]" if np.isfinite([low, high]).all() else ""
+    return "\n".join(
+        [
+            f"Worst penalty: {value:+.{digits}f}{' ' + unit if unit != 'raw' else ''}{spread} at {cut}.",
+            *(what_controls_say(pairs(table, score), "cuts", lambda pair, i: pair.labels[i]) if shown.percent else ()),
+        ]
+    )
+
+
+def cuts_table(cuts: Cuts) -> Table:
+    """Show a row per cut: name, shape, depth, and parameters and FLOPs up to it."""
+    made = new_table(narrow=False)
+    for name in ("#", "cut", "shape", "depth", "parameters", "MFLOPs"):
+        made.add_column(name, justify="left" if name == "cut" else "right", overflow="fold", no_wrap=name != "cut")
+    for cut in cuts:
+        shape = "×".join(map(str, cut.shape))
+        values = (str(cut.index), cut.name, shape, f"{cut.depth:.2f}", f"{cut.parameters:,}", f"{cut.flops / 1e6:,.1f}")
+        made.add_row(*map(Text, values))
+    return made
+
+
+def dropped_table(cuts: Cuts) -> Table:
+    """Show a row per tensor that is no cut, and why."""
+    made = new_table(narrow=False)
+    made.add_column("no cut", overflow="fold")
+    made.add_column("because", overflow="fold")
+    for name, reason in cuts.dropped.items():
+        made.add_row(Text(name), Text(reason))
+    return made
+
+
+def one_line(text: str) -> str:
+    """A text without its line breaks, for messages."""
+    return re.sub(r"\s+", " ", text).strip()
+
+
+def failures(table: pd.DataFrame, most: int = 3) -> Sequence[str]:
+    """The reasons of failed trials, each once, the most frequent first."""
+    failed = table[table["status"] == "failed"].drop_duplicates("trial")
+    counts = failed["error"].value_counts()
+    return [f"{count} × {one_line(str(reason))}" for reason, count in counts.head(most).items()]

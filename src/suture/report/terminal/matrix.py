@@ -1,0 +1,253 @@
+"""Matrices for the terminal: the cells where they have room, their summary by depth, and what it says in words."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pandas as pd
+from rich.table import Table
+from rich.text import Text
+
+from suture.measurement.tables.by_depth import Mask, Numbers, by_depth
+from suture.measurement.tables.controls_in_words import unsigned_zero, what_controls_say
+from suture.measurement.tables.curve import PLAIN
+from suture.measurement.tables.matrix import Block, Matrix, arrange
+from suture.measurement.tables.pairs import Pair, pairs
+from suture.report.figures.curve import place_of
+from suture.report.terminal.curve import natural_width, new_table, written
+
+_PAIRS = 4  #: pairs of networks whose cells are shown; of more, only means
+_PARTS = 3  #: tables below one another that a matrix is broken into, at most
+_ROWS = 36  #: pairs of networks with a row of means each
+_LABEL = 30  #: letters of a sender's cut, after which it is folded
+
+
+def matrix_heading(table: pd.DataFrame, score: str = "accuracy") -> str:
+    """Say what the table of a matrix shows, in which units."""
+    shown = arrange(table, score)
+    units = "in %" if shown.percent else f"in {shown.unit}" if shown.unit != "raw" else "(no unit)"
+    used = table[table["score"] == score].sort_values("control", kind="stable").iloc[0]
+    parents = _parents(shown)
+    alone = "; ".join(f"{name} alone {written(value, shown.percent)}" for name, value in parents.items())
+    seeds = table[table["control"] == used["control"]]["seed"].nunique()
+    averaged = f", mean of {seeds} seeds" if seeds > 1 else ""
+    lines = [
+        f"{shown.title}: test {score} {units}{averaged}; rows are sender cuts, columns receiver cuts",
+        "; ".join(filter(None, [alone, f"scored on {used['score_data']}", f"fitted by {used['fit']}"])),
+    ]
+    marks = {
+        "× failed": any((failed & np.isnan(_held(shown, kind))).any() for kind, failed in shown.failed.items()),
+        "* some seeds failed; this is the mean of the others": any(
+            (failed & np.isfinite(_held(shown, kind))).any() for kind, failed in shown.failed.items()
+        ),
+    }
+    lines += [mark for mark, used_here in marks.items() if used_here]
+    return "\n".join(lines)
+
+
+def matrix_tables(table: pd.DataFrame, score: str = "accuracy", width: int = 80) -> list[Table | str]:
+    """Show the cells of every pair of networks, and below them what has one value per receiver cut.
+
+    ``width`` is that of the screen, in characters; a wide matrix is broken into as many as three tables. What has no
+    room there is not shown, and it is said so. Raises ``DataError`` where the table holds no such score, or more than
+    one matrix.
+    """
+    shown = arrange(table, score)
+    pairs = [(sender, receiver) for sender in shown.senders for receiver in shown.receivers]
+    parts: list[Table | str] = []
+    for sender, receiver in pairs if len(pairs) <= _PAIRS else ():
+        drawn = fitting_tables(shown, sender, receiver, width)
+        name: list[Table | str] = [f"{sender.name} → {receiver.name}"] if not shown.single else []
+        parts += [*([""] if parts else []), *name, *drawn] if drawn else []
+    if not parts:
+        cells = f"{shown.plain.shape[0]} × {shown.plain.shape[1]} cells"
+        parts = [f"{cells} have no room on a screen of {width} columns; the figure shows them all"]
+    return parts
+
+
+def depth_tables(table: pd.DataFrame, score: str = "accuracy", width: int = 80) -> list[Table | str]:
+    """Show the means by depth: of every kind of trial, and of every pair of networks where there are several."""
+    shown = arrange(table, score)
+    pooled = by_depth(table, score, pooled=True)
+    pooled = pooled.sort_values("control", key=lambda kinds: kinds.map(place_of), kind="stable")
+    kinds = [(shown.title if shown.single else "all pairs") if kind == PLAIN else kind for kind in pooled["control"]]
+    parts: list[Table | str] = [_depth_table("by depth", kinds, pooled, shown, width)]
+    each = by_depth(table[table["control"] == PLAIN], score) if (table["control"] == PLAIN).any() else pooled[:0]
+    if 1 < len(each) <= _ROWS:
+        names = [f"{sender} → {receiver}" for sender, receiver in zip(each["sender"], each["receiver"], strict=True)]
+        parts += ["", _depth_table("pair", names, each, shown, width)]
+    return parts
+
+
+def matrix_reading(table: pd.DataFrame, score: str = "accuracy") -> str:
+    """Say in words what the triangles of a matrix, its extremes and its controls say.
+
+    For scores that are no fraction, and for tables without controls, it says what it can.
+    """
+    shown = arrange(table, score)
+    if not np.isfinite(shown.plain).any():
+        return ""
+    plain = table[table["control"] == PLAIN]
+    means = by_depth(plain, score, pooled=True).iloc[0]
+    judged = shown.percent and plain.loc[plain["score"] == score, "penalty"].notna().any()
+    return "\n".join(
+        [
+            *_parted(means, shown, "late_to_early", "early_to_late", "difference", _TRIANGLES),
+            *_parted(means, shown, "near", "far", "near_difference", _DIAGONAL),
+            *_extremes(shown),
+            *(_controls(shown, table, score) if judged else ()),
+        ]
+    )
+
+
+_TRIANGLES = ("Late → early (sender cut at least as deep as receiver cut)", "early → late")
+_DIAGONAL = ("Within one cut of the diagonal", "away from it")
+
+
+def _parted(
+    means: "pd.Series[float]", shown: Matrix, here: str, there: str, difference: str, words: tuple[str, str]
+) -> Iterator[str]:
+    if not np.isfinite(means[difference]):
+        return
+    more = "higher" if means[difference] > 0 else "lower"
+    gap = abs(means[difference])
+    apart = f"{100 * gap:.1f} pp" if shown.percent else f"{gap:.3f}"
+    yield (
+        f"{words[0]}: {_value(means[here], shown)} on average over {means[f'{here}_cells']:.0f} seams, {apart} {more} "
+        f"than {words[1]}: {_value(means[there], shown)} over {means[f'{there}_cells']:.0f}."
+    )
+
+
+def _extremes(shown: Matrix) -> Iterator[str]:
+    labels = _labels(shown)
+    values = shown.plain.ravel()
+    least, most = int(np.nanargmin(values)), int(np.nanargmax(values))
+    yield (
+        f"Lowest: {_value(values[least], shown)} at {labels[least]}; highest: {_value(values[most], shown)} at "
+        f"{labels[most]}."
+    )
+
+
+def _controls(shown: Matrix, table: pd.DataFrame, score: str) -> Iterator[str]:
+    def named(pair: Pair, i: int) -> str:
+        names = ("", "") if shown.single else (f"{pair.sender} ", f"{pair.receiver} ")
+        return " → ".join(f"{name}{cut}" for name, cut in zip(names, pair.cuts[i], strict=True))
+
+    return what_controls_say(pairs(table, score), "seams", named)
+
+
+def _labels(shown: Matrix) -> list[str]:
+    """Every seam in words, row by row."""
+
+    def named(block: Block, cut: str) -> str:
+        return cut if shown.single else f"{block.name} {cut}"
+
+    columns = [named(block, cut) for block in shown.receivers for cut in block.cuts]
+    rows = [named(block, cut) for block in shown.senders for cut in block.cuts]
+    return [f"{row} → {column}" for row in rows for column in columns]
+
+
+def _parents(shown: Matrix) -> dict[str, float]:
+    senders, receivers = shown.parents.get(PLAIN, (np.array([]), np.array([])))
+    found = dict(zip([block.name for block in shown.senders], senders, strict=False))
+    found |= dict(zip([block.name for block in shown.receivers], receivers, strict=False))
+    return {name: float(value) for name, value in found.items() if np.isfinite(value)}
+
+
+def _held(shown: Matrix, kind: str) -> Numbers:
+    return shown.panels[kind] if kind in shown.panels else shown.strips[kind]
+
+
+def _value(value: float, shown: Matrix) -> str:
+    return f"{100 * value:.1f} %" if shown.percent else f"{value:.3f}{'' if shown.unit == 'raw' else ' ' + shown.unit}"
+
+
+def fitting_tables(shown: Matrix, sender: Block, receiver: Block, width: int) -> list[Table | str]:
+    """The tables of one pair in the widest form that has room; none where there is no such form."""
+    cuts = receiver.cuts
+    broken = [cut.replace(".", ".\n") for cut in cuts]
+    numbers = [str(i) for i in range(1, len(cuts) + 1)]
+    for headings, digits in ((cuts, 1), (broken, 1), (broken, 0), (numbers, 1), (numbers, 0)):
+        made = _cells(shown, sender, receiver, headings, digits, slice(None))
+        if natural_width(made) <= width:
+            return [made, *([_key(receiver)] if headings is numbers else [])]
+    for count in range(2, _PARTS + 1):
+        size = -(-len(cuts) // count)
+        slices = [slice(start, start + size) for start in range(0, len(cuts), size)]
+        tables = [_cells(shown, sender, receiver, numbers, 0, part) for part in slices]
+        if max(map(natural_width, tables)) <= width:
+            parted: list[Table | str] = [part for table in tables for part in (table, "")]
+            return [*parted[:-1], _key(receiver)]
+    return []
+
+
+def _key(receiver: Block) -> str:
+    return "receiver cuts: " + ", ".join(f"{i} {cut}" for i, cut in enumerate(receiver.cuts, start=1))
+
+
+def _cells(shown: Matrix, sender: Block, receiver: Block, headings: Sequence[str], digits: int, part: slice) -> Table:
+    """A row per sender cut, then one for each control that depends on the receiver's cut alone."""
+    made = new_table(narrow=True)
+    longest = max(map(len, (*sender.cuts, *shown.strips)), default=0)
+    made.add_column("", overflow="fold", max_width=_LABEL, min_width=min(longest, _LABEL))
+    for heading in headings[part]:
+        made.add_column(Text(heading), justify="right", no_wrap=True)
+
+    def line(values: Numbers, failed: Mask) -> list[Text]:
+        return [Text(_cell(value, bool(bad), shown, digits)) for value, bad in zip(values, failed, strict=True)]
+
+    places = range(receiver.start, receiver.stop)[part]
+    block = (
+        shown.plain[sender.places][:, places],
+        shown.failed.get(PLAIN, np.isnan(shown.plain))[sender.places][:, places],
+    )
+    for cut, values, failed in zip(sender.cuts, *block, strict=True):
+        made.add_row(Text(cut), *line(values, failed))
+    for i, (kind, strip) in enumerate(sorted(shown.strips.items(), key=lambda item: place_of(item[0]))):
+        name = "receiver to itself" if kind == "itself" else kind
+        if not i:
+            made.add_section()
+        made.add_row(Text(name), *line(strip[places], shown.failed[kind][places]), style="dim")
+    return made
+
+
+def _cell(value: float, failed: bool, shown: Matrix, digits: int) -> str:
+    if np.isnan(value):
+        return "×" if failed else ""
+    number = f"{100 * value:.{digits}f}" if shown.percent else f"{value:.{digits + 1}f}"
+    return number + ("*" if failed else "")
+
+
+def _depth_table(title: str, names: Sequence[str], rows: pd.DataFrame, shown: Matrix, width: int) -> Table:
+    for narrow in (False, True):
+        made = new_table(narrow)
+        made.add_column(title, overflow="fold", no_wrap=not narrow)
+        for heading, instead, _ in _SUMMARY:
+            made.add_column(instead if narrow else heading, justify="right", no_wrap=True)
+        for name, (_, row) in zip(names, rows.iterrows(), strict=True):
+            made.add_row(Text(name), *(_mean(row[column], column, shown) for _, _, column in _SUMMARY))
+        if natural_width(made) <= width:
+            break
+    return made
+
+
+#: Every column of means: its heading, the same in a narrow table, and the column of ``by_depth``.
+_SUMMARY = (
+    ("mean", "mean", "mean"),
+    ("late → early", "late →\nearly", "late_to_early"),
+    ("early → late", "early →\nlate", "early_to_late"),
+    ("difference", "differ-\nence", "difference"),
+    ("near diagonal", "near di-\nagonal", "near"),
+    ("elsewhere", "else-\nwhere", "far"),
+    ("min", "min", "min"),
+    ("max", "max", "max"),
+    ("seams", "seams", "cells"),
+)
+
+
+def _mean(value: float, column: str, shown: Matrix) -> str:
+    if pd.isna(value):
+        return ""
+    if column == "cells":
+        return f"{value:,}"
+    value = unsigned_zero(value, 3)
+    return ("+" if column == "difference" and value > 0 else "") + written(value, shown.percent)

@@ -1,0 +1,187 @@
+"""Linear CKA of all pairs of layers of two networks: all at once, beside the loop over pairs that people write.
+
+The usual loop (the code published with Kornblith et al. 2019, and most after it) takes two layers at a time: it centres
+both matrices, and computes either both Gram matrices or the three products of features, here whichever takes fewer
+operations for the pair, in float32. It gets the same cached activations. A second loop keeps every Gram that it has
+computed, as a careful programmer's would; its values are those of the first, bit for bit, so they serve to compare all
+pairs where only some are timed. All is done with one thread, the methods taking turns, and compared with CKA whose
+products are in float64.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from time import perf_counter, process_time
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from suture.common.seeds import undisturbed
+from suture.measurement.indices import linear_cka_all
+from suture.runs.runners.progress import Progress, Silent
+
+ALL, HALF, KEPT, LOOP = "all pairs at once", "all at once, bfloat16", "loop, Grams kept", "usual loop"
+
+Pair = tuple[int, int]
+Layers = Sequence[Tensor]
+
+
+# --- the loops --------------------------------------------------------------------------------------------------------
+
+
+def usual_pair(x: Tensor, y: Tensor, grams: dict[int, Tensor] | None = None) -> float:
+    """Compare two layers ``(n, …)`` as published code does; ``grams`` keeps, by identity, the Grams it has computed."""
+    if _features_are_cheaper(len(x), x[0].numel(), y[0].numel()):
+        x, y = _centred(x), _centred(y)
+        cross, own, others = y.T @ x, x.T @ x, y.T @ y
+        return float(_inner(cross, cross) / (_inner(own, own).sqrt() * _inner(others, others).sqrt()))
+    k, l = (_gram(of, grams) for of in (x, y))  # noqa: E741
+    return float(_inner(k, l) / (_inner(k, k).sqrt() * _inner(l, l).sqrt()))
+
+
+def _inner(a: Tensor, b: Tensor) -> Tensor:
+    """By ``sum``, since ``norm``, which many write, is wrong in the fourth digit for millions of values in float32."""
+    return (a * b).sum()
+
+
+def _features_are_cheaper(n: int, p: int, q: int) -> bool:
+    return p * q + p * p + q * q < n * (p + q)
+
+
+def _gram(x: Tensor, grams: dict[int, Tensor] | None) -> Tensor:
+    if grams is not None and id(x) in grams:
+        return grams[id(x)]
+    centred = _centred(x)
+    gram = centred @ centred.T
+    if grams is not None:
+        grams[id(x)] = gram
+    return gram
+
+
+def _centred(x: Tensor) -> Tensor:
+    x = x.flatten(1)
+    return x - x.mean(0)
+
+
+def each_shape(xs: Layers, ys: Layers) -> dict[Pair, int]:
+    """One pair of layers for every pair of sizes, the first, and how many pairs have these sizes.
+
+    What a pair costs the loop depends on the sizes of its layers alone.
+    """
+    sizes = {(i, j): (x[0].numel(), y[0].numel()) for i, x in enumerate(xs) for j, y in enumerate(ys)}
+    counts, first = Counter(sizes.values()), {size: pair for pair, size in reversed(sizes.items())}
+    return {first[size]: count for size, count in counts.items()}
+
+
+# --- the comparison ---------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Way:
+    """What a method took and gave: CPU and wall seconds of every repeat, and the values by pair of layers."""
+
+    name: str
+    cpu: list[float] = field(default_factory=list)
+    wall: list[float] = field(default_factory=list)
+    values: dict[Pair, float] = field(default_factory=dict)
+
+    def errors(self, reference: Tensor) -> list[float]:
+        """How far the values are from those of the reference."""
+        return [abs(value - float(reference[pair])) for pair, value in self.values.items()]
+
+    def record(self, reference: Tensor, loop_cpu: float) -> dict[str, Any]:
+        """As plain values; ``times_faster`` is by the medians of CPU seconds."""
+        errors = self.errors(reference)
+        return {
+            "name": self.name,
+            "cpu": median(self.cpu),
+            "wall": median(self.wall),
+            "times_faster": loop_cpu / median(self.cpu),
+            "largest_error": max(errors),
+            "mean_error": sum(errors) / len(errors),
+            "pairs_compared": len(errors),
+            "cpu_of_repeats": self.cpu,
+            "wall_of_repeats": self.wall,
+        }
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Every method, and CKA of all pairs with products in float64."""
+
+    ways: list[Way]
+    reference: Tensor
+    timed: Mapping[Pair, int]
+
+    def records(self) -> list[dict[str, Any]]:
+        """A record for each method, the usual loop last."""
+        return [way.record(self.reference, median(self.ways[-1].cpu)) for way in self.ways]
+
+
+def compare(
+    xs: Layers,
+    ys: Layers,
+    *,
+    repeats: int = 3,
+    timed: Mapping[Pair, int] | None = None,
+    half: bool = False,
+    progress: Progress | None = None,
+) -> Comparison:
+    """Compare all layers of two networks by every method in turn, ``repeats`` times.
+
+    ``timed`` are the pairs that the usual loop computes, and for how many each of them counts; by default all pairs,
+    each for itself. ``half`` adds our own method with products in bfloat16.
+    """
+    pairs = timed if timed is not None else {(i, j): 1 for i in range(len(xs)) for j in range(len(ys))}
+    ways = {name: Way(name) for name in (ALL, *([HALF] if half else []), KEPT, LOOP)}
+    methods: dict[str, Callable[[Way], None]] = {
+        ALL: lambda way: _at_once(way, xs, ys),
+        HALF: lambda way: _at_once(way, xs, ys, torch.bfloat16),
+        KEPT: lambda way: _kept(way, xs, ys),
+        LOOP: lambda way: _loop(way, xs, ys, pairs),
+    }
+    progress = progress if progress is not None else Silent()
+    progress.begin(1 + repeats * len(ways), 0)
+    try:
+        with undisturbed():
+            progress.working_on("float64")
+            reference = linear_cka_all(xs, ys, products=torch.float64)
+            progress.done("float64", None)
+            for name in repeats * list(ways):
+                progress.working_on(name)
+                methods[name](ways[name])
+                progress.done(name, None)
+    finally:
+        progress.end()
+    return Comparison(list(ways.values()), reference, pairs)
+
+
+def _at_once(way: Way, xs: Layers, ys: Layers, products: torch.dtype | None = None) -> None:
+    cpu, wall = process_time(), perf_counter()
+    values = linear_cka_all(xs, ys, products=products)
+    _take(way, cpu, wall)
+    way.values = {(i, j): float(values[i, j]) for i in range(len(xs)) for j in range(len(ys))}
+
+
+def _kept(way: Way, xs: Layers, ys: Layers) -> None:
+    cpu, wall = process_time(), perf_counter()
+    grams: dict[int, Tensor] = {}
+    way.values = {(i, j): usual_pair(x, y, grams) for i, x in enumerate(xs) for j, y in enumerate(ys)}
+    _take(way, cpu, wall)
+
+
+def _loop(way: Way, xs: Layers, ys: Layers, pairs: Mapping[Pair, int]) -> None:
+    way.cpu.append(0.0)
+    way.wall.append(0.0)
+    for (i, j), count in pairs.items():
+        cpu, wall = process_time(), perf_counter()
+        way.values[i, j] = usual_pair(xs[i], ys[j])
+        way.cpu[-1] += count * (process_time() - cpu)
+        way.wall[-1] += count * (perf_counter() - wall)
+
+
+def _take(way: Way, cpu: float, wall: float) -> None:
+    way.cpu.append(process_time() - cpu)
+    way.wall.append(perf_counter() - wall)

@@ -1,0 +1,133 @@
+"""The plain loop: how a competent engineer stitches two networks with torch alone, without this library.
+
+The frozen prefix is computed again for every batch, the stitch is a 1×1 convolution between two BatchNorms from torch's
+own initialisation (bansal2021, section 2 and appendix A), trained by Adam with a cosine over a few epochs, in float32.
+Where the receiver's map is larger, the sender's is first up-sampled to it; where it is smaller, the convolution has a
+kernel that equals its stride (hernandez2022, section 1.2). It needs no validation data, so it trains on them too: it
+sees every training image that other methods get. The whole test set is evaluated once, as it comes.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from suture.common.errors import FitError
+from suture.common.seeds import undisturbed
+from suture.core.network.network import Network
+from suture.core.stitched import typed
+from suture.core.stitches import Shape, stitch_for
+from suture.data import Samples
+from suture.data.noise import ClusteredNoise
+from suture.measurement.trials.trial import Trial
+
+
+@dataclass(frozen=True)
+class Plain:
+    """The settings of the plain loop; those that it is measured with are the default."""
+
+    epochs: int = 5
+    batch: int = 128
+    lr: float = 1e-3
+    seed: int = 0
+    evaluation_batch: int = 500
+
+    def steps(self, samples: int) -> int:
+        """How many steps it takes on so many training images; the remainder of an epoch is left out."""
+        return self.epochs * (samples // self.batch_of(samples))
+
+    def batch_of(self, samples: int) -> int:
+        """The images of a step."""
+        return min(self.batch, samples)
+
+
+@dataclass(frozen=True)
+class PlainResult:
+    """What the plain loop gave: the share of test images that are right, and the steps that it took."""
+
+    accuracy: float
+    steps: int
+
+
+def plain_stitch(sender: Shape, receiver: Shape) -> nn.Module:
+    """Make the stitch that one would write by hand, untrained; shapes are without the batch.
+
+    Maps whose sizes are multiples of each other get BatchNorm, convolution, BatchNorm, vectors a linear layer, and all
+    else what the default family makes. Raises ``ShapeError`` where no family joins the two.
+    """
+    if len(sender) == len(receiver) == 1:
+        return nn.Linear(sender[0], receiver[0])
+    if len(sender) == len(receiver) == 3:
+        axes = list(zip(sender[1:], receiver[1:], strict=True))
+        if all(theirs % own == 0 for own, theirs in axes):
+            return _normed(sender[0], receiver[0], (1, 1), tuple(theirs // own for own, theirs in axes))
+        if all(own % theirs == 0 for own, theirs in axes):
+            return _normed(sender[0], receiver[0], (axes[0][0] // axes[0][1], axes[1][0] // axes[1][1]), (1, 1))
+    return stitch_for(sender, receiver).build(sender, receiver)
+
+
+def _normed(given: int, wanted: int, kernel: tuple[int, int], growth: tuple[int, ...]) -> nn.Module:
+    grow = [nn.Upsample(scale_factor=growth)] if max(growth) > 1 else []
+    norms = nn.BatchNorm2d(given), nn.Conv2d(given, wanted, kernel, kernel), nn.BatchNorm2d(wanted)
+    return nn.Sequential(*grow, *norms)
+
+
+def measure_plain(trial: Trial, settings: Plain | None = None) -> PlainResult:
+    """Train and score a stitch at a trial's seam by the plain loop, with one thread.
+
+    Of the trial it takes networks, seam and data; its stitch, fit and seed are not read. Torch's global generator is as
+    before afterwards. Raises ``FitError`` where the loss is not finite.
+    """
+    settings = settings if settings is not None else Plain()
+    with undisturbed(), torch.random.fork_rng(devices=[]), torch.inference_mode(False):
+        parts = (trial.fit_data, trial.validation_data)
+        images = torch.cat([_sent(trial.sender, part) for part in parts])
+        labels = torch.cat([part.paired_labels for part in parts])
+        prefix, suffix = _prefix(trial), trial.receiver.after(trial.receiver_cut)
+        torch.manual_seed(settings.seed)
+        stitch = plain_stitch(*trial.shapes).to(trial.receiver.device).train()
+        _train(stitch, prefix, suffix, images, labels, settings, trial)
+        right = _right(stitch.eval(), prefix, suffix, trial, settings.evaluation_batch)
+    return PlainResult(right / len(trial.score_data), settings.steps(len(images)))
+
+
+def _prefix(trial: Trial) -> nn.Module:
+    """The frozen layers of the sender; noise has none."""
+    return trial.sender.upto(trial.sender_cut) if isinstance(trial.sender, Network) else nn.Identity()
+
+
+def _sent(sender: Network | ClusteredNoise, samples: Samples) -> Tensor:
+    """What goes into the prefix: raw images, or noise."""
+    return samples.images if isinstance(sender, Network) else sender.activations(samples)
+
+
+def _train(
+    stitch: nn.Module, prefix: nn.Module, suffix: nn.Module, images: Tensor, labels: Tensor, how: Plain, trial: Trial
+) -> None:
+    device, batch = trial.receiver.device, how.batch_of(len(images))
+    used = len(images) // batch * batch
+    optimiser = torch.optim.Adam(stitch.parameters(), lr=how.lr)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, how.steps(len(images)))
+    for _ in range(how.epochs):
+        for chosen in torch.randperm(len(images))[:used].split(batch):  # type: ignore[no-untyped-call]
+            with torch.no_grad():
+                sent = typed(prefix(images[chosen].to(device)), stitch)
+            loss = nn.functional.cross_entropy(suffix(stitch(sent)), labels[chosen].to(device))
+            optimiser.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimiser.step()
+            schedule.step()
+    if not loss.isfinite():
+        raise FitError(f"the loss of the plain loop at {trial.where} is not finite")
+
+
+def _right(stitch: nn.Module, prefix: nn.Module, suffix: nn.Module, trial: Trial, batch: int) -> int:
+    """How many of the test images the stitched network gets right."""
+    score, device, right = trial.score_data, trial.receiver.device, 0
+    given = _sent(trial.sender, score)
+    with torch.no_grad():
+        for start in range(0, len(score), batch):
+            sent = typed(prefix(given[start : start + batch].to(device)), stitch)
+            said = suffix(stitch(sent)).argmax(1).cpu()
+            right += int((said == score.labels[start : start + batch]).sum())
+    return right

@@ -1,0 +1,27 @@
+"""Where trials run."""
+
+from suture.runs.runners.base import Base, Later, Outcome, Queue, Runner, Task
+from suture.runs.runners.faulty import Unruly
+from suture.runs.runners.local import Local
+from suture.runs.runners.progress import Bar, Lines, Progress, Silent
+from suture.runs.runners.ray import Ray
+from suture.runs.runners.run import Interrupted, run, stitch
+
+__all__ = [
+    "Bar",
+    "Base",
+    "Interrupted",
+    "Later",
+    "Lines",
+    "Local",
+    "Outcome",
+    "Progress",
+    "Queue",
+    "Ray",
+    "Runner",
+    "Silent",
+    "Task",
+    "Unruly",
+    "run",
+    "stitch",
+]

@@ -1,0 +1,351 @@
+"""How work goes to other processes.
+
+A task is pickled as a few hundred bytes, a *parcel*, in which every network and all samples are named by a key: the
+parcel's *parts*. A part travels once to each process, when a parcel first refers to it. What a script or a notebook
+defines itself travels by value, with its code; what can be imported, by its name. A network arrives as it was: with its
+fingerprint, with the bits of all its tensors, which is checked, and with its graphs as they are, since torch would
+trace them anew.
+
+Processes of one run speak pickle with one another over private pipes, as those of Ray do. Nothing is ever unpickled
+from a file: images that the workers of a machine share lie in safetensors files, which they map into memory.
+"""
+
+import functools
+import importlib
+import io
+import pickle
+import sys
+import threading
+import types
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import safetensors.torch
+import torch
+from torch import Tensor, fx, nn
+from torch.nn.utils import parametrize
+
+from suture.common.atomic import whole
+from suture.common.errors import NetworkError, RunnerError
+from suture.common.hashing import identity
+from suture.common.seeds import digest
+from suture.core.network.feature_axis import ENTERS, LEAVES
+from suture.core.network.network import Network
+from suture.data import Samples
+from suture.data.noise import ClusteredNoise
+from suture.data.samples import tensor_digest
+from suture.measurement.trials.trial import Trial
+
+Refer = Callable[[object], str | None]  # the key to send instead of a thing, if any
+
+_REMEDY = "define it so that it can be pickled, or run in one process: on=suture.Local(workers=1)"
+
+
+@dataclass(frozen=True)
+class Parcel:
+    """Something pickled; ``parts`` are the keys of all networks, samples and images that it refers to."""
+
+    content: bytes
+    parts: tuple[str, ...]
+
+
+class Packer:
+    """Makes parcels, and the parts that they refer to.
+
+    With ``folder``, a folder that the processes share, images are written there once and travel as a path. It holds on
+    to whatever it packed; threads may share it.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self._folder = folder
+        self._lock = threading.RLock()
+        self._keys: dict[int, tuple[object, str]] = {}  # with the object, so that no other gets its id
+        self._things: dict[str, Network | Samples] = {}
+        self._parts: dict[str, bytes] = {}
+
+    def pack(self, thing: object) -> Parcel:
+        """Pickle a thing, with keys for the networks and samples in it.
+
+        Raises ``RunnerError`` naming what cannot be pickled.
+        """
+        found: dict[str, None] = {}
+        trials: list[Trial] = []
+
+        def refer(inner: object) -> str | None:
+            if isinstance(inner, Trial):
+                trials.append(inner)
+                _ = inner.key  # computed here, it travels along
+            if not isinstance(inner, Network | Samples):
+                return None
+            keys = self._refer(inner)
+            found.update(dict.fromkeys(keys))
+            return keys[0]
+
+        with self._lock:
+            try:
+                content = _pickled(thing, refer)
+            except Exception as error:
+                what = next((said for trial in trials for said in _unfit(trial, refer)), f"{thing!r:.200}")
+                raise RunnerError(f"{what} cannot be sent to another process: {error}; {_REMEDY}") from error
+        return Parcel(content, tuple(found))
+
+    def part(self, key: str) -> bytes:
+        """Give a part of a packed parcel, made when it is first asked for.
+
+        Raises ``RunnerError`` naming what cannot be pickled.
+        """
+        with self._lock:
+            if key not in self._parts:
+                thing = self._things[key]
+                if isinstance(thing, Network):
+                    self._parts[key] = _packed_network(thing)
+                elif key.startswith("images"):
+                    self._parts[key] = _packed_images(thing, self._folder)
+                else:
+                    self._parts[key] = _packed_samples(thing)
+            return self._parts[key]
+
+    def _refer(self, thing: Network | Samples) -> tuple[str, ...]:
+        """The key of a network, or those of samples and their images, which are remembered."""
+        if id(thing) not in self._keys:
+            self._keys[id(thing)] = (thing, _network_key(thing) if isinstance(thing, Network) else _samples_key(thing))
+        key = self._keys[id(thing)][1]
+        keys = (key,) if isinstance(thing, Network) else (key, _images_key(thing))
+        for one in keys:
+            self._things.setdefault(one, thing)
+        return keys
+
+
+class Unpacker:
+    """Opens parcels; ``fetch`` gives a part by its key.
+
+    Parts are kept, all of them or the ``most`` that were used last; what a parcel needs is there while it is opened.
+    """
+
+    def __init__(self, fetch: Callable[[str], bytes], most: int | None = None) -> None:
+        self._fetch, self._most = fetch, most
+        self._kept: OrderedDict[str, object] = OrderedDict()
+
+    def unpack(self, parcel: Parcel) -> object:
+        """Give what was packed. Raises ``NetworkError`` where a network is not, bit for bit, the one that was sent."""
+        thing = _unpickled(parcel.content, self._part)
+        while self._most is not None and len(self._kept) > max(self._most, len(parcel.parts)):
+            self._kept.popitem(last=False)
+        return thing
+
+    def _part(self, key: str) -> object:
+        if key not in self._kept:
+            part = _unpickled(self._fetch(key), self._part)
+            if isinstance(part, Network) and part.is_changed:
+                raise NetworkError(
+                    f"the weights of {part.name} changed after it was made a Network, or on the way to another "
+                    "process; make it again"
+                )
+            self._kept[key] = _images(part) if key.startswith("images") else part
+        self._kept.move_to_end(key)
+        return self._kept[key]
+
+
+# --- parts ------------------------------------------------------------------------------------------------------------
+
+
+def _network_key(network: Network) -> str:
+    """Networks with one key are the same in all that a trial asks them for."""
+    names = (network.name, network.source, network.constants, str(network.device))
+    made = identity([network.example, network.factory])
+    return f"network-{digest(network.fingerprint, names, network.cuts.names, made)[:32]}"
+
+
+def _samples_key(samples: Samples) -> str:
+    return f"samples-{digest(samples.fingerprint, samples.name)[:32]}"
+
+
+def _images_key(samples: Samples) -> str:
+    return f"images-{samples.image_fingerprint}"
+
+
+def _packed_network(network: Network) -> bytes:
+    try:
+        return _pickled(network)
+    except Exception as error:
+        held = {"preprocessing": network.preprocess, "factory": network.factory, "stages": network.stages}
+        what = next((f"the {name} of {network.name}" for name, part in held.items() if not _fit(part)), network.name)
+        raise RunnerError(f"{what} cannot be sent to another process: {error}; {_REMEDY}") from error
+
+
+def _packed_samples(samples: Samples) -> bytes:
+    return _pickled(samples, lambda thing: _images_key(samples) if thing is samples.images else None)
+
+
+def _packed_images(samples: Samples, folder: Path | None) -> bytes:
+    images = {"images": samples.images.detach().cpu().contiguous()}
+    if folder is None:
+        return pickle.dumps(safetensors.torch.save(images))
+    path = folder.resolve() / f"{samples.image_fingerprint}.safetensors"
+    if not _holds(path, samples):
+        with whole(path) as temporary:
+            temporary.write_bytes(safetensors.torch.save(images))
+    return pickle.dumps(path)
+
+
+def _holds(path: Path, samples: Samples) -> bool:
+    """Whether a file has these very images."""
+    try:
+        return path.exists() and tensor_digest(_images(path)) == samples.image_fingerprint
+    except (OSError, KeyError, safetensors.SafetensorError):
+        return False
+
+
+def _images(part: Any) -> Tensor:
+    loaded = safetensors.torch.load(part) if isinstance(part, bytes) else safetensors.torch.load_file(part)
+    images: Tensor = loaded["images"]
+    return images
+
+
+def _unfit(trial: Trial, refer: Refer) -> list[str]:
+    """The settings of a trial that cannot be pickled, in words."""
+    settings = [("stitch", trial.stitch), ("fit", trial.fit), *(("score", score) for score in trial.scores)]
+    return [f"the {kind} {type(part).__name__} of {trial.where}" for kind, part in settings if not _fit(part, refer)]
+
+
+def _fit(thing: object, refer: Refer = lambda thing: None) -> bool:
+    try:
+        _pickled(thing, refer)
+    except Exception:  # whatever pickling it raises
+        return False
+    return True
+
+
+# --- pickling ---------------------------------------------------------------------------------------------------------
+
+
+def _pickled(thing: object, refer: Refer = lambda thing: None) -> bytes:
+    stream = io.BytesIO()
+    _Pickler(stream, refer).dump(thing)
+    return stream.getvalue()
+
+
+def _unpickled(content: bytes, part: Callable[[str], object]) -> object:
+    return _Unpickler(content, part).load()
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, content: bytes, part: Callable[[str], object]) -> None:
+        super().__init__(io.BytesIO(content))
+        self._part = part
+
+    def persistent_load(self, pid: str) -> object:
+        return self._part(pid)
+
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+    """Pickles what pickle alone does not, or not well; what ``refer`` gives a key for is replaced by the key."""
+
+    def __init__(self, stream: io.BytesIO, refer: Refer) -> None:
+        super().__init__(stream)
+        self._refer = refer
+
+    def persistent_id(self, obj: object) -> str | None:
+        return self._refer(obj)
+
+    def reducer_override(self, obj: Any) -> Any:
+        match obj:
+            case types.FunctionType() | type():
+                _by_value_unless_importable(obj.__module__)
+            case types.ModuleType() if type(obj) is not types.ModuleType and sys.modules.get(obj.__name__) is obj:
+                return importlib.import_module, (obj.__name__,)  # of a class that cloudpickle does not know
+            case types.ModuleType():
+                _by_value_unless_importable(obj.__name__)
+            case functools.cached_property():
+                return _property, (obj.func, obj.attrname)  # which on Python 3.11 holds a lock
+            case torch._ops.OpOverload():
+                return _operation, (*obj._schema.name.split("::"), obj._overloadname)
+            case Samples():
+                kept = vars(obj) | {"fingerprint": obj.fingerprint, "image_fingerprint": obj.image_fingerprint}
+                kept.pop("_shuffled", None)
+                kept.pop("_first", None)
+                return _bare, (type(obj),), kept, None, None, _fill
+            case ClusteredNoise():
+                return ClusteredNoise, (obj.shape, obj.classes, obj.scale, obj.seed)
+            case fx.GraphModule():
+                return _packed_graph(obj)
+            case nn.Module() if parametrize.is_parametrized(obj):
+                return _bare, (type(obj).__base__,), vars(obj), None, None, _parametrise
+        return super().reducer_override(obj)
+
+
+def _by_value_unless_importable(name: str | None) -> None:
+    """Have cloudpickle send what a module defines with its code, where the module was made by hand, of no import.
+
+    So are those that model strings make of files. It does so itself with what the main program defines.
+    """
+    module = sys.modules.get(name or "")
+    if module is not None and name != "__main__" and getattr(module, "__spec__", None) is None:
+        cloudpickle.register_pickle_by_value(module)
+
+
+def _bare(cls: Any) -> object:
+    return cls.__new__(cls)
+
+
+def _fill(thing: object, attributes: dict[str, object]) -> None:
+    vars(thing).update(attributes)
+
+
+def _parametrise(module: nn.Module, attributes: dict[str, Any]) -> None:
+    """Make a module compute its parametrised tensors again, which torch does by a class of its own for each."""
+    _fill(module, attributes)
+    parametrize._inject_new_class(module)
+    for name in attributes["_modules"]["parametrizations"]:
+        parametrize._inject_property(module, name)
+
+
+def _property(function: Callable[[Any], Any], name: str) -> object:
+    made = functools.cached_property(function)
+    made.__set_name__(type(None), name)
+    return made
+
+
+def _operation(space: str, name: str, overload: str) -> object:
+    return getattr(getattr(getattr(torch.ops, space), name), overload)
+
+
+@dataclass(frozen=True)
+class _Read:
+    """Stands for another node among the arguments of one."""
+
+    name: str
+
+
+def _packed_graph(module: fx.GraphModule) -> tuple[object, ...]:
+    """A module and its graph, node by node."""
+    graph = module.graph
+    nodes = []
+    for node in graph.nodes:
+        read: Any = lambda other: _Read(other.name)  # noqa: E731
+        given = fx.node.map_arg((node.args, node.kwargs), read)
+        marks = [mark for mark in (ENTERS, LEAVES) if mark in node.meta]
+        nodes.append((node.name, node.op, node.target, given, node.type, marks))
+    kept = {name: value for name, value in vars(module).items() if name not in ("_graph", "meta")}
+    return _empty_graph_module, (), (kept, nodes, graph._codegen), None, None, _fill_graph_module
+
+
+def _empty_graph_module() -> fx.GraphModule:
+    return fx.GraphModule(nn.Module(), fx.Graph())
+
+
+def _fill_graph_module(module: fx.GraphModule, content: tuple[dict[str, object], Sequence[Any], Any]) -> None:
+    attributes, nodes, codegen = content
+    graph = fx.Graph()
+    graph.set_codegen(codegen)
+    made: dict[str, fx.Node] = {}
+    for name, op, target, given, kind, marks in nodes:
+        args, kwargs = fx.node.map_aggregate(given, lambda leaf: made[leaf.name] if isinstance(leaf, _Read) else leaf)
+        made[name] = graph.create_node(op, target, args, kwargs, name, kind)
+        made[name].meta |= dict.fromkeys(marks, True)
+    _fill(module, attributes)
+    module.graph = graph

@@ -1,0 +1,396 @@
+"""bansal2021, continued: its appendices B.1 and B.2.3 to B.4, and what sections 2 to 4 argue and do not run."""
+
+from dataclasses import replace
+from typing import Literal
+
+from suture.core.stitches import Conv
+from suture.studies.bansal2021 import plans
+from suture.studies.bansal2021.folds import IMAGES
+from suture.studies.bansal2021.plans import FEW, FOLDED, FROZEN, KERNELS, R18, SAME, WIDTHS
+from suture.studies.bansal2021.selections import (
+    ALL,
+    BOTH,
+    CKA,
+    DEFAULT_ALONE,
+    FEW_SEEDS,
+    FOLD,
+    NETWORK,
+    OWN_IMAGES,
+    UNTRAINED,
+    lines,
+)
+from suture.studies.base.by_cut import AtBest, Gap, Moves, Run
+from suture.studies.base.claims import Claim, Roles
+from suture.studies.base.quantities import FOLDS, NETWORKS, TRIALS, Difference, Mean, Ratio, Where, Worst
+from suture.studies.base.study import Panel, Study
+
+_KERNELS = [(f"{k}×{k}", Where(stitch=str(Conv(kernel=k)))) for k in KERNELS]
+_4 = Study(
+    "bansal-4",
+    "The kernel of the stitch",
+    "Does a larger kernel make a better stitch?",
+    "appendix B.1, figure 4",
+    plans.kernels,
+    (
+        Claim(
+            "test error moves by at most 1 pp over kernels of 1, 3, 5, 7 and 9, at every cut",
+            "appendix B.1",
+            Moves(tuple(("penalty", where) for _, where in _KERNELS)),
+            "≤",
+            1.0,
+            ours=True,
+            paper="“minimal impact”",
+        ),
+    ),
+    (lines(*_KERNELS),),
+    small=("three cuts: the ends of the first three stages", DEFAULT_ALONE),
+)
+
+_ABOUT: tuple[tuple[Literal["≤", "≥"], float], ...] = (("≤", 0.8), ("≥", 0.6))
+_WIDTH_CKA, _TIME_CKA = CKA(sender=WIDTHS["0.25"]), CKA(sender=f"{R18} epoch 80")
+_SAMPLES_CKA = CKA(sender=FEW)
+_IMPROVES = Where(sender=f"{R18} 25000 samples", receiver=FEW)
+_7 = Study(
+    "bansal-7",
+    "More is similar with CKA?",
+    "What does CKA say of networks with more width, samples and training?",
+    "appendix B.2.3, figure 7",
+    plans.more,
+    (
+        *(
+            Claim(
+                f"width: the least CKA of 0.25× and 2× is about 0.7: {sign} {limit}",
+                "appendix B.2.3",
+                Worst("value", _WIDTH_CKA, smallest=True),
+                sign,
+                limit,
+                unit="",
+                ours=True,
+                paper="as low as 0.7",
+            )
+            for sign, limit in _ABOUT
+        ),
+        Claim(
+            "samples: the least CKA of 5,000 and 25,000 is near 0: ≤ 0.1",
+            "appendix B.2.3",
+            Worst("value", _SAMPLES_CKA, smallest=True),
+            "≤",
+            0.1,
+            unit="",
+            ours=True,
+            paper="as low as 0",
+        ),
+        Claim(
+            "and yet the stitch 25,000 → 5,000 improves the receiver: the penalty is below 0 at some cut, chosen for "
+            "each pair by the others",
+            "appendix B.2.3",
+            AtBest("penalty", _IMPROVES),
+            "<",
+            0.0,
+            paper="“a negative stitching penalty”",
+            roles=OWN_IMAGES,
+        ),
+        *(
+            Claim(f"penalty, mean over cuts: {words}", "appendix B.2.3", Mean("penalty", where), roles=OWN_IMAGES)
+            for words, where in (
+                ("25,000 → 5,000", _IMPROVES),
+                ("the receiver to itself", Where(receiver=FEW, control="itself")),
+            )
+        ),
+        Claim(
+            "training time: CKA of epochs 80 and 160 ≥ 0.8 at every cut",
+            "appendix B.2.3",
+            Worst("value", _TIME_CKA, smallest=True),
+            "≥",
+            0.8,
+            unit="",
+            ours=True,
+            paper="“similar”",
+        ),
+    ),
+    (
+        lines(
+            ("0.25× and 2× width", _WIDTH_CKA),
+            ("5,000 and 25,000 samples", _SAMPLES_CKA),
+            ("epochs 80 and 160", _TIME_CKA),
+            column="value",
+        ),
+        lines(("25,000 → 5,000 samples", _IMPROVES), level=0.0),
+    ),
+    (
+        "“about 0.7” is read as 0.6 to 0.8",
+        "stitches are fitted to the 5,000 training images of the receiver",
+    ),
+    (DEFAULT_ALONE, FEW_SEEDS),
+    tables=BOTH,
+)
+
+_REDRAWN = Where(control="untrained sender, retrained")
+_GAPS = tuple(("penalty", replace(where, sender_depth=(1 / 3, 1.0))) for where in (_REDRAWN, UNTRAINED))
+_BOTH_FITS = "default; the further layers by Adam"
+_8 = Study(
+    "bansal-8",
+    "Stitching and fine-tuning",
+    "Does training the further layers anew hide that the first ones are random?",
+    "appendix B.3, figure 8",
+    plans.fine_tuning,
+    (
+        Claim(
+            "of an untrained sender, fine-tuning's gap minus half the stitching penalty is < 0 at every middle and "
+            "late cut",
+            "appendix B.3",
+            Gap(_GAPS, by="sender_cut", largest=True, times=0.5),
+            "<",
+            0.0,
+            ours=True,
+            fit=_BOTH_FITS,
+            paper="“can overestimate the similarity”",
+        ),
+        Claim(
+            "the gap as a share of the penalty, both means over these cuts",
+            "appendix B.3",
+            Ratio(*(Mean(column, where) for column, where in _GAPS)),
+            unit="",
+            fit=_BOTH_FITS,
+        ),
+    ),
+    (replace(lines(("stitched", UNTRAINED), ("further layers drawn anew and trained", _REDRAWN)), along="sender_cut"),),
+    (
+        "middle and late cuts are those behind the first third of the network",
+        "the text does not say how the further layers train: at the paper's scale by the recipe of its networks, on "
+        "images as they are",
+    ),
+    (
+        DEFAULT_ALONE,
+        "three cuts: after blocks 24, 36 and 48 of 54",
+        "the further layers train for 4 epochs of 10,000 images, which is less than the receiver had",
+        FEW_SEEDS,
+    ),
+)
+
+_UNSTITCHED = Roles("nothing: no stitch", "all test images", "the network trained on all 50,000 images")
+_FROM_FEW, _FROM_ALL = Where(sender=FEW, receiver=SAME), Where(sender=SAME, receiver=FEW)
+_9 = Study(
+    "bansal-9",
+    "Freeze training",
+    "Can layers whose representation needs few samples be trained on few, and frozen?",
+    "section 6, appendix B.4, figure 9",
+    plans.freezing,
+    (
+        *(
+            Claim(
+                f"within {within:g} pp of the network trained on all 50,000 images: layers of {name} frozen at 5,000",
+                name if name.startswith("section") else f"appendix {name}",
+                Difference(
+                    Mean("accuracy", NETWORK(sender=SAME)), Mean("accuracy", NETWORK(sender=f"{R18} freeze {name}"))
+                ),
+                "≤",
+                within,
+                paper=said,
+                fit="",
+                roles=_UNSTITCHED,
+            )
+            for name, within, said in zip(FROZEN, (3.0, 2.0), ("“≈ 3 %”", "“within 2% accuracy”"), strict=True)
+        ),
+        Claim(
+            "the same for the network trained on 5,000 images, unfrozen: how far it is behind",
+            "appendix B.4",
+            Difference(Mean("accuracy", NETWORK(sender=SAME)), Mean("accuracy", NETWORK(sender=FEW))),
+            fit="",
+            roles=_UNSTITCHED,
+        ),
+        Claim(
+            "our choice, early: blocks in a row, from the input, that cost at most 1 pp when taken from 5,000 images",
+            "appendix B.4",
+            Run((("penalty", _FROM_FEW),), most=1.0),
+            unit="blocks",
+            paper="none behind the stem",
+        ),
+        Claim(
+            "our choice, late: cuts in a row, from the output, behind which layers from 5,000 images cost at most 1 pp",
+            "appendix B.4",
+            Run((("sender_score", _FROM_ALL), ("stitched", _FROM_ALL)), most=1.0, last=True),
+            unit="cuts",
+            paper="3 (layers 8, 9 and 11)",
+        ),
+    ),
+    (
+        Panel(
+            "bars",
+            "accuracy",
+            "test accuracy [%]",
+            tuple(
+                (label, NETWORK(sender=name))
+                for label, name in (
+                    ("all images", SAME),
+                    *((f"frozen: {name}", f"{R18} freeze {name}") for name in FROZEN),
+                    ("5,000 images", FEW),
+                )
+            ),
+        ),
+        lines(("5,000 images → all", _FROM_FEW), level=1.0),
+        lines(("all → 5,000 images", _FROM_ALL), column="stitched"),
+    ),
+    (
+        "layers are numbered as in the authors' code: 0 and 1 are the stem, 2 to 9 the blocks, 10 is pooling, 11 the "
+        "last layer",
+        "both of the paper's choices are trained; which layers our own curves would choose is reported",
+        "stitches into the network of 5,000 images are fitted to those, the others to images of the whole set",
+    ),
+    (DEFAULT_ALONE,),
+    tables=(TRIALS, NETWORKS),
+)
+
+_PROBE = Where(control="linear probe")
+_STITCH = ("stitched", replace(ALL, sender_cut="layer1.?"))
+_PROBES = Study(
+    "bansal-probe",
+    "Linear probes",
+    "Does a linear probe say of early layers what the stitch says?",
+    "section 2",
+    plans.probes,
+    (
+        Claim(
+            "at every cut of the first third the probe is at least 10 pp below the stitched network",
+            "section 2",
+            Gap((_STITCH, ("stitched", replace(_PROBE, sender_cut="layer1.?"))), by="sender_cut"),
+            "≥",
+            10.0,
+            ours=True,
+            fit="default; the probe is the optimum of its convex problem",
+            paper="argued, not run",
+        ),
+    ),
+    (
+        Panel(
+            "lines",
+            "stitched",
+            "test accuracy [%]",
+            (("stitched", ALL), ("linear probe", _PROBE)),
+            along="sender_cut",
+            baseline=True,
+        ),
+    ),
+    ("the first third of ResNet-18's eight blocks are its first two",),
+    (DEFAULT_ALONE,),
+)
+
+_NOISY, _MOVED = f"{R18} with Gaussian coordinates", f"{R18} with moved pixels"
+_SENDERS = {R18: "as it is", _NOISY: "with Gaussian coordinates", _MOVED: "with moved pixels"}
+_CKA = {name: ("value", CKA(sender=name)) for name in _SENDERS}
+_OURS = {name: ("stitched", Where(sender=name)) for name in _SENDERS}
+_INVARIANCE = Study(
+    "bansal-invariance",
+    "What an index ignores, and what a stitch ignores",
+    "Do useless coordinates and moved pixels change what CKA and the stitch say?",
+    "section 3",
+    plans.invariance,
+    (
+        Claim(
+            "1000 Gaussian coordinates lower CKA by at least 0.1 at every cut",
+            "section 3",
+            Gap((_CKA[R18], _CKA[_NOISY])),
+            "≥",
+            0.1,
+            unit="",
+            ours=True,
+            paper="argued, not run",
+        ),
+        Claim(
+            "and move the stitched accuracy by at most 1 pp at every cut",
+            "section 3",
+            Moves((_OURS[R18], _OURS[_NOISY])),
+            "≤",
+            1.0,
+            ours=True,
+            paper="argued, not run",
+        ),
+        Claim(
+            "moved pixels leave CKA of flattened maps as it is: it differs by at most 1e-6 at every cut",
+            "section 3",
+            Moves((_CKA[R18], _CKA[_MOVED])),
+            "≤",
+            1e-6,
+            unit="",
+            ours=True,
+            paper="argued, not run",
+        ),
+        Claim(
+            "and cost the 1×1 stitch at least 10 pp at every cut",
+            "section 3",
+            Gap((_OURS[R18], _OURS[_MOVED])),
+            "≥",
+            10.0,
+            ours=True,
+            paper="argued, not run",
+        ),
+    ),
+    (
+        lines(*((said, _OURS[name][1]) for name, said in _SENDERS.items()), column="stitched"),
+        lines(*((said, _CKA[name][1]) for name, said in _SENDERS.items()), column="value"),
+    ),
+    (
+        "the coordinates are drawn from a hash of each image, and have ten times the variance of the representation in "
+        "all: their size, which the paper leaves open, decides how far CKA falls and is nothing to a stitch",
+        "cuts are the ends of the first three stages: behind the last one positions are averaged",
+    ),
+    (DEFAULT_ALONE,),
+    tables=BOTH,
+)
+
+_FOLDED = Roles("nothing: they are random", f"{IMAGES} test images", "the stitched network before folding")
+_FOLDS = Study(
+    "bansal-fold",
+    "Folding the stitch",
+    "At which cuts does the stitch melt into a neighbouring layer, and is that exact?",
+    "section 4",
+    plans.folding,
+    (
+        *(
+            Claim(
+                f"where it melts, outputs differ by at most 1e-4 of the largest: {name}",
+                "section 4",
+                Worst("error", FOLD(sender=name)),
+                "≤",
+                1e-4,
+                unit="",
+                ours=True,
+                fit="random stitches",
+                roles=_FOLDED,
+                paper="“can be folded into the adjacent model”",
+            )
+            for name in FOLDED
+        ),
+        Claim(
+            "it melts at no cut of ResNet-18 behind which an identity skip also reads the tensor (share of cuts)",
+            "section 4",
+            Mean("melts", FOLD(sender=R18, receiver_cut="layer?.0")),
+            "≤",
+            0.0,
+            unit="",
+            ours=True,
+            fit="random stitches",
+            roles=_FOLDED,
+        ),
+        *(
+            Claim(
+                f"share of cuts at which it melts: {name}",
+                "section 4",
+                Mean("melts", FOLD(sender=name)),
+                unit="",
+                fit="random stitches",
+                roles=_FOLDED,
+            )
+            for name in FOLDED
+        ),
+    ),
+    (Panel("bars", "melts", "share of cuts that fold", tuple((name, FOLD(sender=name)) for name in FOLDED)),),
+    (
+        "a stitch's shift before a convolution that pads with zeros is added as a constant map, so borders are exact",
+        "stitches are random, and a network recurs with another stitch where it has fewer than three seeds: what melts "
+        "does not depend on training",
+    ),
+    tables=(FOLDS,),
+)
+
+BEYOND = (_4, _7, _8, _9, _PROBES, _INVARIANCE, _FOLDS)

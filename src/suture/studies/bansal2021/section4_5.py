@@ -1,0 +1,314 @@
+"""Bansal, Nakkiran & Barak 2021, *Revisiting Model Stitching to Compare Neural Representations*, arXiv:2106.07682.
+
+The paper stitches networks that differ in one thing (seed, width, labels, samples, training time, objective) and asks
+what that does to their representations. Networks are CIFAR-10 ResNet-18s unless said otherwise, cut between residual
+blocks; the stitch is a 1×1 convolution between BatchNorms, in the vision transformer a token-wise linear map; it trains
+by Adam at 1e-3 with a cosine schedule. The penalty is the stitched test error less the receiver's.
+
+What differs at every scale: claims are decided on the default fit, with the published one beside it on a sample of the
+seams; stitches are fitted to images as they are (the text does not say whether they were augmented; the authors' code
+does); and where the text leaves open which training images fit a stitch, the study says which were taken.
+``plans`` has the plans, ``more`` section 6, ``beyond`` the other appendices and
+what is only argued.
+"""
+
+from dataclasses import replace
+
+from suture.studies.bansal2021 import plans
+from suture.studies.bansal2021.appendices import BEYOND
+from suture.studies.bansal2021.plans import LABELS, R18, SIMCLR
+from suture.studies.bansal2021.pretrained import NEEDS, SELF_SUPERVISED
+from suture.studies.bansal2021.section6 import MORE
+from suture.studies.bansal2021.selections import (
+    ALL,
+    BOTH,
+    CKA,
+    DEFAULT_ALONE,
+    EARLY,
+    FEW_SEEDS,
+    LATE,
+    SAMPLED,
+    UNTRAINED,
+    lines,
+    published,
+)
+from suture.studies.base.by_cut import Agreement
+from suture.studies.base.claims import MARGIN, Claim, Roles
+from suture.studies.base.quantities import Difference, Mean, Trend, Where, Worst
+from suture.studies.base.study import Study
+
+# --- section 4: stitching connectivity --------------------------------------------------------------------------------
+
+ARCHITECTURES = {
+    R18: "ResNet-18",
+    "resnet18 w0.5": "ResNet-18, half width",
+    "resnet18 w2": "ResNet-18, twice the width",
+    "resnet164": "ResNet-164",
+    "myrtle": "Myrtle-CNN",
+    "vit": "ViT",
+}
+_KINDS = [(label, Where(sender=name)) for name, label in ARCHITECTURES.items()]
+_ONE = Where(sender=R18)
+
+CONNECTIVITY = (
+    Study(
+        "bansal-2A",
+        "Stitching connectivity",
+        "Can networks of one architecture, trained from different seeds, stand in for each other at every layer?",
+        "section 4, figure 2A",
+        plans.connected,
+        (
+            *(
+                Claim(
+                    f"penalty ≤ 3 pp at every cut: {label}",
+                    "section 4, table 1",
+                    Worst("penalty", where),
+                    "≤",
+                    3.0,
+                    paper="“up to 3% error”",
+                )
+                for label, where in _KINDS
+            ),
+            published(_ONE),
+            Claim("an untrained sender's penalty, mean over cuts", "figure 2A", Mean("penalty", UNTRAINED)),
+        ),
+        (
+            lines(*_KINDS[:3], level=3.0, title="ResNet-18"),
+            lines(("untrained sender", UNTRAINED), level=3.0, title="ResNet-18, untrained sender"),
+            *(lines(kind, level=3.0, title=kind[0]) for kind in _KINDS[3:]),
+        ),
+        ("the ViT is trained on CIFAR-10, not on CIFAR-5m", "Myrtle-CNN is cut after each of its four stages"),
+        (
+            f"ResNet-164 is cut after every sixth of its 54 blocks, on 5,000 images; {FEW_SEEDS}",
+            f"{SAMPLED}, of ResNet-18",
+        ),
+    ),
+    Study(
+        "bansal-2A-disjoint",
+        "Stitching connectivity across disjoint halves of the data",
+        "Can networks that have no training image in common stand in for each other?",
+        "section 4",
+        plans.disjoint,
+        (
+            Claim(
+                "penalty ≤ 3 pp at every cut",
+                "section 4",
+                Worst("penalty"),
+                "≤",
+                3.0,
+                paper="“a similar result holds”",
+                roles=Roles(fitted="training images of both halves"),
+            ),
+            published(),
+        ),
+        (lines(("disjoint halves", ALL), level=3.0),),
+        ("stitches are fitted to images of both halves; networks of one half send, those of the other receive",),
+        (SAMPLED,),
+    ),
+    Study(
+        "bansal-2A-random",
+        "Untrained senders",
+        "Does the stitch learn the task by itself, whatever the sender represents?",
+        "section 2, appendix B.2.1, figure 2A",
+        plans.untrained,
+        (
+            Claim(
+                "an untrained sender's penalty rises with depth: Spearman's ρ of cut and penalty ≥ 0.8",
+                "section 2",
+                Trend("penalty", UNTRAINED),
+                "≥",
+                0.8,
+                unit="ρ",
+                ours=True,
+                paper="“high, specially for high l”",
+            ),
+            Claim(
+                "its penalty after the first block",
+                "appendix B.2.1",
+                Mean("penalty", replace(UNTRAINED, receiver_cut="layer1.0")),
+                paper="“low”",
+            ),
+            Claim(
+                "its penalty after the last block",
+                "section 2",
+                Mean("penalty", replace(UNTRAINED, receiver_cut="layer4.1")),
+                paper="“high”",
+            ),
+        ),
+        (lines(("untrained sender", UNTRAINED), ("trained sender", ALL)),),
+        small=(DEFAULT_ALONE,),
+    ),
+    Study(
+        "bansal-5",
+        "CKA of untrained senders",
+        "Does CKA say of an untrained network what the stitch says?",
+        "appendix B.2.1, figure 5",
+        plans.untrained_cka,
+        (
+            Claim(
+                "CKA of the untrained and the trained network falls with depth: Spearman's ρ of cut and CKA < 0",
+                "appendix B.2.1",
+                Trend("value", CKA()),
+                "<",
+                0.0,
+                unit="ρ",
+                paper="“the same trend”",
+            ),
+            Claim(
+                "Spearman's ρ of CKA and penalty over cuts",
+                "appendix B.2.1",
+                Agreement((("value", CKA()), ("penalty", UNTRAINED))),
+                unit="ρ",
+            ),
+        ),
+        (lines(("untrained and trained", CKA()), column="value"), lines(("untrained sender", UNTRAINED))),
+        ("the claim is one of direction alone (ρ below 0), since the paper gives no number",),
+        (DEFAULT_ALONE,),
+        tables=BOTH,
+    ),
+)
+
+# --- section 5: all roads lead to Rome --------------------------------------------------------------------------------
+
+_THERE, _BACK = Where(sender=SIMCLR, receiver=R18), Where(sender=R18, receiver=SIMCLR)
+_SUPERVISED = Where(sender=R18, receiver=f"another {R18}")
+_SIMCLR_CKA, _SUPERVISED_CKA = CKA(sender=SIMCLR), CKA(sender=R18)
+_KNOWN = {f"{R18} {kind}": kind for kind in LABELS}
+_NOISE = f"{R18} {LABELS[-1]}"
+
+ROADS = (
+    Study(
+        "bansal-2B",
+        "Self-supervised and supervised ResNet-50s on ImageNet",
+        "Can networks that were trained without labels stand in for a supervised one?",
+        "section 5, figure 2B",
+        plans.imagenet,
+        (
+            Claim(
+                "penalty ≤ 5 pp at every cut, over SimCLR, SwAV and DINO",
+                "section 5, table 1",
+                Worst("penalty"),
+                "≤",
+                5.0,
+                paper="“up to 5% error”",
+            ),
+            *(
+                Claim(f"penalty at the worst cut: {name}", "figure 2B", Worst("penalty", Where(sender=name)))
+                for name in SELF_SUPERVISED
+            ),
+            Claim("an untrained sender's penalty, mean over cuts", "figure 2B", Mean("penalty", UNTRAINED)),
+        ),
+        (lines(*((n, Where(sender=n)) for n in SELF_SUPERVISED), ("untrained", UNTRAINED), level=5.0),),
+        ("the interval is over the three methods, of each of which there is one published network",),
+        ("the default fit alone, on 10,000 images",),
+        needs=NEEDS,
+    ),
+    Study(
+        "bansal-6",
+        "SimCLR and supervised networks on CIFAR-10",
+        "Do stitching and CKA agree on how near a self-supervised network is to a supervised one?",
+        "section 5, appendix B.2.2, figure 6",
+        plans.simclr,
+        (
+            *(
+                Claim(
+                    f"penalty ≤ 3 pp at every cut: {name}",
+                    "section 5",
+                    Worst("penalty", where),
+                    "≤",
+                    3.0,
+                    paper="at most 3 pp",
+                )
+                for name, where in (("SimCLR → supervised", _THERE), ("supervised → SimCLR", _BACK))
+            ),
+            Claim(
+                "at its worst cut SimCLR costs a receiver no more than another supervised network does at its own",
+                "appendix B.2.2",
+                Difference(Worst("penalty", _THERE), Worst("penalty", _SUPERVISED)),
+                "≤",
+                0.0,
+                margin=MARGIN,
+                paper="“in the same range”",
+            ),
+            *(
+                Claim(
+                    f"CKA over cuts, {name}",
+                    "section 5",
+                    Worst("value", where, name.startswith("least")),
+                    unit="",
+                    paper=said,
+                )
+                for name, where, said in (
+                    ("least: SimCLR and supervised", _SIMCLR_CKA, "0.35"),
+                    ("greatest: SimCLR and supervised", _SIMCLR_CKA, "0.9"),
+                    ("least: two supervised", _SUPERVISED_CKA, ""),
+                    ("greatest: two supervised", _SUPERVISED_CKA, ""),
+                )
+            ),
+            published(_THERE),
+        ),
+        (
+            lines(
+                ("SimCLR → supervised", _THERE),
+                ("supervised → SimCLR", _BACK),
+                ("two supervised", _SUPERVISED),
+                level=3.0,
+            ),
+            lines(("SimCLR and supervised", _SIMCLR_CKA), ("two supervised", _SUPERVISED_CKA), column="value"),
+        ),
+        ("a SimCLR network meets the supervised networks of other seeds, which began with other weights",),
+        (f"one SimCLR network, hence two pairs: {FEW_SEEDS}", SAMPLED),
+        tables=BOTH,
+    ),
+    Study(
+        "bansal-3A",
+        "Fewer and wrong labels",
+        "How much of what a network represents depends on its labels?",
+        "section 5, figure 3A",
+        plans.labels,
+        (
+            *(
+                Claim(
+                    f"penalty ≤ 2 pp at every cut of the first half: {kind}",
+                    "section 5",
+                    Worst("penalty", Where(sender=name, receiver_cut=EARLY)),
+                    "≤",
+                    2.0,
+                    ours=True,
+                    paper="“as good as layers in the standard model”",
+                )
+                for name, kind in _KNOWN.items()
+                if name != _NOISE
+            ),
+            Claim(
+                f"penalty at the worst cut of the first half: {LABELS[-1]}",
+                "section 5",
+                Worst("penalty", Where(sender=_NOISE, receiver_cut=EARLY)),
+                paper="the exception",
+            ),
+            *(
+                Claim(
+                    f"later cuts are worse: mean penalty of the second half minus that of the first > 0: {kind}",
+                    "section 5",
+                    Difference(
+                        Mean("penalty", Where(sender=name, receiver_cut=LATE)),
+                        Mean("penalty", Where(sender=name, receiver_cut=EARLY)),
+                    ),
+                    ">",
+                    0.0,
+                    paper="“such training details can affect the representation at later layers”",
+                )
+                for name, kind in _KNOWN.items()
+            ),
+            published(Where(sender=f"{R18} {LABELS[0]}")),
+        ),
+        (lines(*((kind, Where(sender=name)) for name, kind in _KNOWN.items()), level=2.0),),
+        ("birds are animals, which the paper's list forgets",),
+        (
+            "senders train for 3,000 steps, the receiver for 6,240: their penalties are of the shorter training too",
+            f"{SAMPLED}, of the objects-and-animals network",
+        ),
+    ),
+)
+
+STUDIES = (*CONNECTIVITY, *ROADS, *MORE, *BEYOND)

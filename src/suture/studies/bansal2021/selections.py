@@ -1,0 +1,45 @@
+"""How bansal2021's tables are read: which rows, which cuts, and the lines of its figures."""
+
+from dataclasses import replace
+from functools import partial
+
+from suture.studies.base.by_cut import Gap
+from suture.studies.base.claims import Claim, Roles
+from suture.studies.base.quantities import FOLDS, NETWORKS, SIMILARITIES, TRIALS, Mean, Where
+from suture.studies.base.study import Panel
+
+ALL = Where()
+UNTRAINED = Where(control="untrained sender")
+EARLY, LATE = "layer1.?|layer2.?", "layer3.?|layer4.?"  #: the halves of ResNet-18's blocks
+CKA = partial(Where, SIMILARITIES, index="linear_cka")
+NETWORK = partial(Where, NETWORKS)
+FOLD = partial(Where, FOLDS)
+BOTH = (TRIALS, SIMILARITIES)
+OWN_IMAGES = Roles(fitted="the training images of the receiver")
+SAMPLED = (
+    "the published fit is cut to 312 of its 120,000 steps (4 epochs of 10,000 images), and joins one pair at three "
+    "cuts (after the first, fourth and seventh block)"
+)
+DEFAULT_ALONE = "the default fit alone"
+FEW_SEEDS = "networks of two seeds have no interval over seeds, so their claims stay undecided"
+
+_LABELS = {"penalty": "penalty [pp]", "value": "linear CKA", "stitched": "test accuracy [%]"}
+
+
+def published(where: Where = ALL) -> Claim:
+    """How far the published fit is from the default one at the same seams: a report."""
+    read = (("penalty", replace(where, fit="published")), ("penalty", where))
+    statement = (
+        "the published fit's penalty minus the default fit's, where that is largest among the cuts that have both"
+    )
+    return Claim(statement, "appendix A.4", Gap(read, largest=True), fit="published and default")
+
+
+def lines(*groups: tuple[str, Where], level: float | None = None, column: str = "penalty", title: str = "") -> Panel:
+    """A panel of lines along the receiver's cuts."""
+    return Panel("lines", column, _LABELS[column], groups, level=level, title=title)
+
+
+def mean_at(where: Where, cuts: str) -> Mean:
+    """The mean penalty at some of the receiver's cuts."""
+    return Mean("penalty", replace(where, receiver_cut=cuts))

@@ -1,0 +1,1 @@
+"""What all four papers share: study, scale, quantity, claim, and how a program decides one."""

@@ -1,0 +1,198 @@
+"""Running a study: its networks trained, its trials measured, and what is computed beside them, all into one store.
+
+Everything that is there already is taken as it is, whichever study it was made for, so that studies which share
+networks and seams had better share a store.
+"""
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import final
+
+import pandas as pd
+
+from suture.common.errors import DataError, StoreError
+from suture.common.hashing import identity
+from suture.common.seeds import digest
+from suture.core.network.network import Network
+from suture.core.stitched import Stitched
+from suture.measurement.tables.records import Record, machine
+from suture.measurement.tables.table import read as read_table
+from suture.measurement.tables.table import save
+from suture.measurement.trials.trial import VERSION, Trial
+from suture.runs.runners import Base, Later, Runner, run
+from suture.runs.runners.progress import Progress
+from suture.runs.store.files import read, text, write, writing_to
+from suture.runs.store.store import NETWORKS, TRIALS, Store
+from suture.studies.base.claims import Decided
+from suture.studies.base.quantities import TRIALS as MEASURED
+from suture.studies.base.quantities import Tables
+from suture.studies.base.scale import TINY, Scale
+from suture.studies.base.study import Beside, Study, bases_of
+
+BESIDE = "beside"  #: the store's folder of what is computed beside trials
+_OF_BASELINES = ("linear probe", "fine-tuned", "retrained", "plugged in")
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Result:
+    """What a study measured at a scale: its ``tables`` by kind, and a ``card`` with versions, counts and times."""
+
+    study: str
+    scale: str
+    tables: Tables
+    card: Record
+
+    def decide(self, study: Study) -> tuple[Decided, ...]:
+        """Decide the study's claims. Raises ``DataError`` at tiny scale, whose figures mean nothing."""
+        if self.scale == TINY:
+            raise DataError(f"{study.id} was run at tiny scale, of which no verdict is computed; run it at small")
+        return tuple(claim.decide(self.tables) for claim in study.claims)
+
+    def save(self, folder: str | Path) -> list[Path]:
+        """Write the tables and the card to a folder, as ``ID.KIND.parquet`` and ``ID.json``."""
+        folder = Path(folder).expanduser()
+        written = [save(table, folder / f"{self.study}.{kind}.parquet") for kind, table in self.tables.items()]
+        with writing_to(folder):
+            write(folder / f"{self.study}.json", text(self.card))
+        return [*written, folder / f"{self.study}.json"]
+
+
+def load_result(folder: str | Path, study: str) -> Result | None:
+    """Read what ``Result.save`` wrote; ``None`` where the study has no card there.
+
+    Raises ``DataError`` where the card is damaged, or a table that it names is missing.
+    """
+    folder = Path(folder).expanduser()
+    path = folder / f"{study}.json"
+    if not path.is_file():
+        return None
+    try:
+        card = dict(read(path))
+    except StoreError as error:
+        raise DataError(f"{path} is damaged ({error}); run the study again") from error
+    tables = {}
+    for kind in card["tables"]:
+        file = folder / f"{study}.{kind}.parquet"
+        table = read_table(file)
+        if table is None:
+            raise DataError(f"{file} is missing, which {path.name} names; run the study again")
+        tables[kind] = table
+    return Result(study, card["scale"], tables, card)
+
+
+def run_study(
+    study: Study,
+    scale: Scale,
+    store: str | Path | Store,
+    *,
+    on: Runner | None = None,
+    progress: Progress | None = None,
+    told: Callable[[str], None] = lambda words: None,
+    retry: bool = False,
+    command: str | None = None,
+) -> Result:
+    """Run a study at a scale into a store. ``told`` hears what is computed beside trials; the rest is as in ``run``."""
+    store = store if isinstance(store, Store) else Store.make(store)
+    parts = study.plan(scale)
+    laters = [_labelled(part, study.id) for part in parts if isinstance(part, Later)]
+    beside = [part for part in parts if isinstance(part, Beside)]
+    plan: list[Trial | Later | Base] = [*laters, *bases_of(beside)]
+    table = run(plan, store=store, on=on, progress=progress, retry=retry, extend=True, command=command)
+    tables = {MEASURED: _told_apart(table, scale)} if laters else {}
+    tables |= _beside(study, beside, store, told)
+    return Result(study.id, scale.name, tables, _card(study, scale, tables, store, bases_of(parts)))
+
+
+def _labelled(part: Later, study: str) -> Later:
+    def make(*networks: Network) -> list[Trial]:
+        return [replace(trial, study=study) for trial in part.make(*networks)]
+
+    return Later(part.bases, make)
+
+
+def _told_apart(table: pd.DataFrame, scale: Scale) -> pd.DataFrame:
+    """The table with a column that tells the papers' fits from the default one, and from those of baselines."""
+    of_baseline = table["control"].str.contains("|".join(_OF_BASELINES))
+    return table.assign(published=(table["fit"] != str(scale.fit)) & ~of_baseline)
+
+
+# --- beside the trials ------------------------------------------------------------------------------------------------
+
+
+def _beside(study: Study, parts: list[Beside], store: Store, told: Callable[[str], None]) -> dict[str, pd.DataFrame]:
+    made: dict[str, Network] = {}
+    found: dict[str, list[pd.DataFrame]] = {}
+    for number, part in enumerate(parts):
+        networks = _networks(part, store, made)
+        trials = {trial.key: trial for trial in part.trials(*networks)}
+        path = store.path / BESIDE / f"{_key(study, part, trials)}.parquet"
+        rows = _kept(path)
+        if rows is None:
+            told(f"{part.kind} {number + 1} of {len(parts)}: {part.name}")
+            rows = part.make(partial(_stitched, store, trials), *networks)
+            save(rows, path)
+        found.setdefault(part.kind, []).append(rows)
+    return {kind: pd.concat(tables, ignore_index=True) for kind, tables in found.items()}
+
+
+def _networks(part: Beside, store: Store, made: dict[str, Network]) -> list[Network]:
+    """The part's networks, each made once for all parts."""
+    for base in part.bases:
+        if base.key not in made:
+            made[base.key] = base.network(store.tensors(NETWORKS, base.key))
+    return [made[base.key] for base in part.bases]
+
+
+def _kept(path: Path) -> pd.DataFrame | None:
+    """What was computed before; none where it is not there, or damaged."""
+    try:
+        return read_table(path)
+    except DataError:
+        return None
+
+
+def _key(study: Study, part: Beside, trials: Iterable[str]) -> str:
+    settings = [identity(one) for one in part.settings]
+    bases = [base.key for base in part.bases]
+    return digest(VERSION, study.id, part.kind, part.name, bases, settings, *trials)[:20]
+
+
+def _stitched(store: Store, trials: Collection[str], trial: Trial) -> Stitched:
+    """The stitched network of one of a part's trials. Raises ``DataError`` where there is none."""
+    if trial.key not in trials:
+        raise DataError(f"{trial.where} is not among the trials that this part of the study names; add it to them")
+    if not store.has(TRIALS, trial.key):
+        failed = store.failure(TRIALS, trial.key)
+        if failed is None:
+            raise DataError(f"{trial.where} is not among what was measured; add it to the study's plan")
+        raise DataError(
+            f"{trial.where} failed, whose stitched network is wanted ({failed['error']}); all else is kept:"
+            " mend what that says, and run the study again with --retry"
+        )
+    assert isinstance(trial.sender, Network)
+    return Stitched.load(store.path / TRIALS / trial.key, trial.sender, trial.receiver, trial.family)
+
+
+# --- the card ---------------------------------------------------------------------------------------------------------
+
+
+def _card(study: Study, scale: Scale, tables: Tables, store: Store, bases: tuple[Base, ...]) -> Record:
+    """Versions, counts and times: seconds of one thread, of each trial and network once."""
+    cards = [store.record(NETWORKS, base.key) for base in bases]
+    measured = tables.get(MEASURED)
+    once = measured.drop_duplicates("trial") if measured is not None else None
+    return {
+        "study": study.id,
+        "scale": scale.name,
+        "version": VERSION,
+        "tables": list(tables),
+        "trials": 0 if once is None else len(once),
+        "failed": 0 if once is None else int((once["status"] == "failed").sum()),
+        "seconds": 0.0 if once is None else float(once["seconds"].sum()),
+        "networks": len(cards),
+        "training_seconds": float(sum(card["seconds"] for card in cards)),
+        "machine": machine(),
+    }

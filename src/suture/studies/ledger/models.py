@@ -1,0 +1,51 @@
+"""From entries of the ledger to base models, and to hours."""
+
+from collections.abc import Callable, Iterable, Sequence
+
+from suture.data import Data, Samples
+from suture.data.variants import Variant, vary
+from suture.studies.ledger.entries import LEDGER
+from suture.studies.ledger.entry import CORES, Entry
+from suture.zoo.base_model import BaseModel
+
+
+def models(entries: Sequence[Entry], load: Callable[[str], Data], device: str = "cpu") -> list[BaseModel]:
+    """The base models of some entries, each with all its seeds; ``load`` gives the data by name.
+
+    Those that an entry starts from come with it.
+    """
+    by_name = {entry.name: entry for entry in LEDGER}
+    loaded: dict[str, Data] = {}
+    prepared: dict[object, tuple[Samples, Samples]] = {}
+
+    def samples(entry: Entry, variants: tuple[Variant, ...]) -> tuple[Samples, Samples]:
+        """What to train and to score on; the rest of a variant, which takes as much memory again, is let go."""
+        if (entry.data, variants) not in prepared:
+            if entry.data not in loaded:
+                loaded[entry.data] = load(entry.data)
+            data = vary(loaded[entry.data], *variants)
+            prepared[entry.data, variants] = data.training, data.score
+        return prepared[entry.data, variants]
+
+    def model(entry: Entry, seed: int) -> BaseModel:
+        training, score = samples(entry, entry.variants)
+        others = [samples(entry, variants)[1] for variants in entry.also if variants != entry.variants]
+        return BaseModel(
+            entry.source,
+            training,
+            entry.settings,
+            seed,
+            name=entry.name,
+            start=None if entry.start is None else model(by_name[entry.start], seed),
+            parts=entry.parts,
+            until=entry.until,
+            scored_on=(score, *others),
+            device=device,
+        )
+
+    return [model(entry, seed) for entry in entries for seed in entry.seeds]
+
+
+def hours(entries: Iterable[Entry]) -> float:
+    """What entries take on two cores of the reference machine, two networks at a time."""
+    return sum(entry.seconds * len(entry.seeds) for entry in entries) / CORES / 3600

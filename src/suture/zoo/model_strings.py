@@ -1,0 +1,210 @@
+"""Model strings: how they are read.
+
+A source names a model by where it comes from and what it is called there, then the arguments of its factory,
+its preprocessing and its trained weights::
+
+    kind:name[,key=value…][@checkpoint]
+
+    timm:resnet18,num_classes=10@b.safetensors      timm's registry, pretrained tags included
+    torchvision:vgg19_bn,num_classes=10             torchvision's classification models
+    zoo:resnet,width=16,blocks=(1,1,1)              the networks of ``suture.zoo``
+    path/to/file.py:factory,width=8@weights.pt      a callable in a Python file of the user's
+    path/to/folder                                  a network that ``suture train`` made, or a store has
+
+Values are Python literals, else strings. Commas and ``@`` inside brackets or quotes belong to the value;
+what follows the first ``@`` outside them is the path of the checkpoint. Keys that begin with
+``preprocess.`` set the fields of ``Preprocess`` (``preprocess.size=32``, ``preprocess.mean=0.5``): the dot
+keeps them apart from every factory's arguments. A folder stands for the source on its card, with its
+weights. ``suture.zoo.build`` builds what a source names.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from suture.common.errors import DataError, SourceError
+from suture.common.hashing import keyed_as
+from suture.data.preprocess import Preprocess
+from suture.zoo.artefacts import WEIGHTS, card_in, check_content, is_artefact
+
+EXAMPLES = {
+    "timm": "timm:resnet18,num_classes=10",
+    "torchvision": "torchvision:vgg19_bn,num_classes=10",
+    "zoo": "zoo:resnet,width=16,blocks=(1,1,1)",
+    "file": "path/to/file.py:factory,width=8@weights.safetensors",
+}
+"""Every kind of source, with an example."""
+
+_HEAD = re.compile(r"(?P<kind>timm|torchvision|zoo):(?P<name>[^,@]+)|(?P<file>.+?\.py:[^,@]+)")
+_PREPROCESS = "preprocess."
+_REFUSED = {
+    ("timm", "checkpoint_path"): "name the checkpoint after an '@', which loads it strictly",
+    ("torchvision", "pretrained"): "ask for pretrained weights with weights=DEFAULT",
+}
+
+
+@keyed_as("Source")
+@dataclass(frozen=True)
+class Source:
+    """What a model string names.
+
+    ``text`` is the string itself, ``kind`` a key of ``EXAMPLES``, ``name`` the model's name there
+    (``path.py:factory`` for a file), ``arguments`` its factory's, ``checkpoint`` the path of its weights and
+    ``preprocess`` the fields of ``Preprocess`` that it sets.
+    """
+
+    text: str
+    kind: str
+    name: str
+    arguments: dict[str, Any] = field(default_factory=dict)
+    checkpoint: str | None = None
+    preprocess: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def called(self) -> str:
+        """A short name: that on the card of a trained network, else of its weights' file, else of the model."""
+        if self.checkpoint is None:
+            return self.name
+        path = Path(self.checkpoint).expanduser()
+        if path.name == WEIGHTS and is_artefact(path.parent):
+            return card_in(path.parent).get("name") or path.parent.resolve().name
+        return path.stem
+
+
+def parse_source(text: str) -> Source:
+    """Read a model string.
+
+    Raises ``SourceError`` when it names no kind of source, when what follows the name is not ``key=value``
+    with distinct keys, then a checkpoint, and for a folder whose network is not whole.
+    """
+    if is_artefact(text):
+        return _trained(text)
+    head = _HEAD.match(text)
+    if head is None:
+        examples = ", ".join(f"{example!r} ({kind})" for kind, example in EXAMPLES.items())
+        folder = ", or the folder of a network that suture train made" if "/" in text or Path(text).is_dir() else ""
+        raise SourceError(f"no model source {text!r}; name a model like one of {examples}{folder}{_meant(text)}")
+    rest = text[head.end() :]
+    at = next((i for i, c in _outside(rest, text) if c == "@"), len(rest))
+    if rest[at:] == "@":
+        raise SourceError(f"{text!r} names no checkpoint after its '@'; write a path there, or leave the '@' out")
+    values = _values(rest[:at], text)
+    kind = head["kind"] or "file"
+    for key in values:
+        if (kind, key) in _REFUSED:
+            raise SourceError(f"{text!r} gives {kind} the argument {key!r}; {_REFUSED[kind, key]}")
+    return Source(
+        text=text,
+        kind=kind,
+        name=(head["name"] or head["file"]).strip(),
+        arguments={key: value for key, value in values.items() if not key.startswith(_PREPROCESS)},
+        checkpoint=rest[at + 1 :] or None,
+        preprocess=_preprocess(values, text),
+    )
+
+
+def _meant(text: str) -> str:
+    """What is missing of a text that names no model, where that can be told."""
+    if text.endswith((".safetensors", ".pt", ".pth", ".ckpt", ".bin")):
+        return f"; weights alone are no model: write the model before them, as in MODEL@{text}"
+    if text.endswith(".py"):
+        return f"; of a file, name the function that makes the model: {text}:FACTORY"
+    name = re.fullmatch(r"[a-z]\w*(,.*|@.*)?", text)
+    return f"; did you mean timm:{text}, torchvision:{text} or zoo:{text}?" if name else ""
+
+
+def _trained(folder: str) -> Source:
+    """The network in a folder: the source on its card with the weights there."""
+    card = card_in(folder)
+    check_content(Path(folder).expanduser())
+    source, weights = str(card["source"]), str(Path(folder) / WEIGHTS)
+    if is_artefact(source):
+        raise SourceError(
+            f"the card in {folder} names another folder, {source!r}, as its source; train the network again"
+        )
+    source = _found_again(source, str(card.get("made_in", "")))
+    return replace(parse_source(source), text=f"{source}@{weights}", checkpoint=weights)
+
+
+def _found_again(source: str, made_in: str) -> str:
+    """The source, its file looked for in the folder where the network was trained if it is not in this one."""
+    path = parse_source(source).name.rpartition(":")[0]
+    elsewhere = Path(made_in) / path
+    if path and made_in and not Path(path).expanduser().is_file() and elsewhere.is_file():
+        return source.replace(path, str(elsewhere), 1)
+    return source
+
+
+def _outside(part: str, text: str) -> Iterator[tuple[int, str]]:
+    """The places and characters of a part of the text that stand outside brackets and quotes."""
+    depth, quote = 0, ""
+    for i, c in enumerate(part):
+        if quote:
+            quote = "" if c == quote else quote
+        elif c in "'\"":
+            quote = c
+        elif c in "([{":
+            depth += 1
+        elif c in ")]}":
+            depth -= 1
+        elif depth == 0:
+            yield i, c
+    if depth or quote:
+        raise SourceError(f"{text!r} has a bracket or a quote without its partner; close it, or leave it out")
+
+
+def _values(part: str, text: str) -> dict[str, Any]:
+    """The values by key in ``,key=value,key=value``."""
+    commas = [i for i, c in _outside(part, text) if c == ","]
+    values: dict[str, Any] = {}
+    for start, end in pairwise([*commas, len(part)]):
+        pair = part[start + 1 : end]
+        key, equals, value = (word.strip() for word in pair.partition("="))
+        if not equals or not key.removeprefix(_PREPROCESS).isidentifier():
+            raise SourceError(f"{text!r} has the argument {pair!r}; write key=value, such as width=16")
+        if key in values:
+            raise SourceError(f"{text!r} gives {key!r} twice; keep one of them")
+        values[key] = _literal(value)
+    return values
+
+
+def _literal(text: str) -> Any:
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError, TypeError):
+        return text
+
+
+def _preprocess(values: dict[str, Any], text: str) -> dict[str, Any]:
+    """The fields of ``Preprocess`` among the values."""
+    fields = {
+        key.removeprefix(_PREPROCESS): _field(key, value, text)
+        for key, value in values.items()
+        if key.startswith(_PREPROCESS)
+    }
+    try:
+        Preprocess(**fields)
+    except DataError as error:
+        raise SourceError(f"{text!r}: {error}") from error
+    return fields
+
+
+def _field(key: str, value: Any, text: str) -> Any:
+    """The value of a field of ``Preprocess``, checked, a single mean or deviation made a tuple."""
+    match key.removeprefix(_PREPROCESS):
+        case "size" | "channels":
+            if value is None or (isinstance(value, int) and value > 0):
+                return value
+            wanted = "a whole number above 0, or None"
+        case "mean" | "std":
+            numbers = tuple(value) if isinstance(value, tuple | list) else (value,)
+            if numbers and all(isinstance(number, int | float) for number in numbers):
+                return numbers
+            wanted = "one number, or one for each channel"
+        case _:
+            raise SourceError(f"{text!r} sets {key!r}; preprocessing has size, channels, mean and std")
+    raise SourceError(f"{text!r} sets {key!r} to {value!r}; give {wanted}")

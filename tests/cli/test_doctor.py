@@ -1,0 +1,164 @@
+"""What ``suture doctor`` says of this machine, of machines that lack something, and of folders of runs."""
+
+import hashlib
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+import torch
+
+import suture
+from suture.cli import doctor
+from suture.cli.doctor import Check, examine, needed
+from suture.data.sources.hub import _ALIASES
+from suture.measurement.trials.trial import VERSION
+
+Command = Callable[[str], tuple[int, str, str]]
+
+
+def found(checks: list[Check], part: str) -> dict[str, Check]:
+    return {check.name: check for check in checks if check.part == part}
+
+
+def test_here_all_that_is_needed_is_there_in_the_versions_that_there_are() -> None:
+    checks = examine()
+    assert [check for check in checks if check.state == "missing"] == []
+    versions = found(checks, "versions")
+    assert versions["suture"].found.startswith(suture.__version__)
+    assert versions["torch"].found.startswith(torch.__version__.partition("+")[0])
+    for name in ("pandas", "timm", "torchvision"):
+        assert versions[name].found == metadata.version(name)
+    assert {"torch", "jsonargparse", "pyarrow"} <= {name for name, _ in needed()} <= versions.keys()
+
+
+def test_devices_are_those_that_torch_sees(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert found(examine(), "devices")["CUDA"].found == "none" or torch.cuda.is_available()
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    device = type("Device", (), {"name": "H200", "total_memory": 140e9})
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda place: device)
+    check = found(examine(), "devices")["CUDA"]
+    assert (check.found, check.state) == ("H200 with 140 GB, H200 with 140 GB", "ok")
+
+
+def test_a_library_that_is_missing_or_old_is_told_with_the_line_that_mends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = ["pandas>=2.2", "nowhere-lib>=3", "torch>=99.1", 'ray>=2; extra == "ray"', "jsonargparse[signatures]>=4"]
+    monkeypatch.setattr(doctor, "requires", lambda name: lines)
+    versions = found(examine(), "versions")
+    assert list(versions) == ["suture", "python", "pandas", "nowhere-lib", "torch", "jsonargparse"]
+    assert (versions["nowhere-lib"].state, versions["nowhere-lib"].remedy) == (
+        "missing",
+        "pip install 'nowhere-lib>=3'",
+    )
+    assert versions["torch"].found.endswith("older than 99.1")
+    assert versions["torch"].state == "missing"
+    assert versions["pandas"].state == versions["jsonargparse"].state == "ok"
+
+
+def test_a_torchvision_of_another_torch_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(name: str) -> object:
+        if name == "torchvision":
+            raise RuntimeError("operator torchvision::nms does not exist\nand more")
+        return torch
+
+    monkeypatch.setattr(doctor, "import_module", broken)
+    check = found(examine(), "versions")["torchvision"]
+    assert check.state == "missing"
+    assert check.found.endswith("cannot be imported: operator torchvision::nms does not exist")
+    assert "built for each other" in check.remedy
+
+
+def test_extras_are_there_or_the_line_that_installs_them_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "find_spec", lambda name: None)
+    monkeypatch.setattr(doctor.shutil, "which", lambda name: None)
+    checks = examine()
+    extras = found(checks, "extras")
+    assert set(extras) == {name for name, *_ in doctor.EXTRAS} | {"chromium"}
+    assert all(check.state == "optional" and "install" in check.remedy for check in extras.values())
+    assert [check for check in checks if check.state == "missing"] == []
+
+
+def test_data_are_looked_for_where_they_would_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert doctor.DATA == _ALIASES
+    (tmp_path / "hub" / "datasets--ylecun--mnist").mkdir(parents=True)
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    monkeypatch.delenv("HF_HUB_CACHE", raising=False)
+    data = found(examine(), "data")
+    assert data["mnist"].state == "ok"
+    assert (data["cifar10"].found, data["cifar10"].state) == ("not here yet", "optional")
+    for name in ("train-0.parquet", "test-0.parquet"):
+        (tmp_path / "data" / "mnist").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "data" / "mnist" / name).write_bytes(b"x" * 500)
+    (tmp_path / "data" / "cifar10").mkdir()
+    (tmp_path / "data" / "cifar10" / "train-0.parquet").write_bytes(b"x")
+    data = found(examine(str(tmp_path / "data")), "data")
+    assert data["mnist"].found == f"1.0 kB in {tmp_path / 'data' / 'mnist'}"
+    assert data["cifar10"].state == "missing"
+    assert data["cifar10"].found.startswith("no test files")
+    assert data["cifar10"].remedy == (
+        f"fetch it: hf download uoft-cs/cifar10 --repo-type dataset --local-dir {tmp_path / 'data' / 'cifar10'}"
+    )
+    assert found(examine(str(tmp_path / "gone")), "data")[str(tmp_path / "gone")].state == "missing"
+
+
+def test_folders_of_runs_are_sound_damaged_of_another_version_or_none(run: Command, tmp_path: Path) -> None:
+    line = "curve zoo:mlp,width=2 zoo:mlp,width=2 --data digits --fit least-squares --controls none --workers 1"
+    assert run(f"{line} --fit-samples 40 --score-samples 20 --out ab")[0] == 0
+    (check,) = found(examine(runs=["ab"]), "runs").values()
+    assert (check.state, check.found.endswith("0 failed; sound")) == ("ok", True)
+    label = tmp_path / "ab" / "suture.json"
+    kept = label.read_text()
+    for place in (tmp_path / "ab" / "trials").glob("*/measurement.json"):  # as an older version wrote them
+        place.write_text(place.read_text().replace(f'"measuring": {VERSION}', '"measuring": 1'))
+        done = place.parent / "done"
+        lines = [text for text in done.read_text().splitlines() if not text.endswith("measurement.json")]
+        lines.insert(0, f"{hashlib.sha256(place.read_bytes()).hexdigest()}  measurement.json")
+        done.write_text("".join(f"{text}\n" for text in lines))
+    label.write_text(kept.replace(f'"measuring": {VERSION}', '"measuring": 1'))
+    (check,) = found(examine(runs=["ab"]), "runs").values()
+    assert check.state == "optional"
+    assert f"by version 1 of the measuring code, now {VERSION}" in check.found
+    next((tmp_path / "ab" / "trials").glob("*/measurement.json")).write_text("{}")
+    (check,) = found(examine(runs=["ab"]), "runs").values()
+    assert (check.state, check.remedy) == ("missing", "suture verify ab --repair")
+    (check,) = found(examine(runs=["nowhere"]), "runs").values()
+    assert check.state == "missing"
+
+
+@pytest.mark.parametrize("width", [80, 200])
+def test_the_command_fits_the_screen_and_says_what_the_marks_mean(
+    run: Command, monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    code, out, err = run("doctor")
+    assert (code, err) == (0, "all that is needed is there; what is marked – is for more\n")
+    lines = out.splitlines()
+    assert max(map(len, lines)) <= width
+    assert [line for line in lines if line.isalpha()] == ["versions", "devices", "room", "data", "extras"]
+    assert "\x1b" not in out
+    code, out, err = run("doctor nowhere")
+    assert (code, err) == (1, "suture: 1 of what is needed is missing (✗)\n")
+    assert "✗ nowhere" in out
+    code, out, _ = run("doctor nowhere --json")
+    made = json.loads(out)
+    assert (code, made["sound"]) == (1, False)
+    assert made["checks"][-1]["name"] == "nowhere"
+
+
+ALONE = """
+import socket, sys
+def refuse(*args, **options): raise SystemExit("a connection was tried")
+socket.socket.connect = socket.socket.connect_ex = socket.create_connection = socket.getaddrinfo = refuse
+from suture.cli.doctor import examine
+examine()
+print(*sorted({"ray", "plotly", "mlflow", "wandb", "tensorboard", "timm", "datasets", "pandas"} & sys.modules.keys()))
+"""
+
+
+def test_nothing_is_fetched_and_no_extra_imported() -> None:
+    done = subprocess.run([sys.executable, "-c", ALONE], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "\n", "")

@@ -1,0 +1,687 @@
+"""What changes the key of a trial, and so asks for another measurement, and what does not.
+
+The key must see whatever can change a number: an old result under it would be a wrong one. It must see nothing else,
+and be the same in every process, or a run that was stopped would start anew.
+"""
+
+import copy
+import functools
+import itertools
+import os
+import random
+import re
+import subprocess
+import sys
+import types
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from pathlib import Path
+
+import cloudpickle
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+import suture
+from models import images, seeded, small
+from suture import ClusteredNoise, Network, Samples, Trial, measure
+from suture.common.hashing import identity, keyed_as, registered_name
+from suture.common.seeds import digest
+from suture.core.stitches import Conv, LowRank, Orthogonal, Stitch
+from suture.data.preprocess import Preprocess
+from suture.data.variants.base import Variant
+from suture.fits import Fit, LeastSquares, MatchActivations, Random, TaskLoss
+from suture.fits.optimisers import Optimiser, Schedule
+from suture.fits.recipes import SGD, Adam, OneCycle
+from suture.measurement.complexity import Complexity
+from suture.measurement.indices import Index
+from suture.measurement.scores.scores import Accuracy, CrossEntropy, Score
+from suture.runs.runners.transport import Packer, Unpacker
+from suture.zoo.training.augment import Augmentation
+from suture.zoo.training.objectives import Objective
+from suture.zoo.training.penalties import Penalty
+
+TESTS = Path(__file__).parents[1]
+
+
+def network(model: nn.Module | None = None, **settings) -> Network:
+    return Network(small() if model is None else model, example=images(4, 8, seed=5), **settings)
+
+
+def samples(seed: int = 1, n: int = 40) -> Samples:
+    labels = torch.arange(n) % 5
+    return Samples("some", images(n, 8, seed=seed), labels, tuple("01234"))
+
+
+def trial(**settings) -> Trial:
+    one = network()
+    plain = {"sender": one, "receiver": one, "sender_cut": "relu", "receiver_cut": "relu"}
+    data = {"fit_data": samples(1), "validation_data": samples(2), "score_data": samples(3)}
+    return Trial(**plain | data | {"fit": LeastSquares()} | settings)
+
+
+def changed(model: nn.Module, name: str) -> nn.Module:
+    """The model with the last bit of one of its tensors another."""
+    tensor = dict([*model.named_parameters(), *model.named_buffers()])[name]
+    with torch.no_grad():
+        tensor.view(-1)[-1:].view(torch.uint8)[0] ^= 1
+    return model
+
+
+@dataclass(frozen=True)
+class Own(Score):
+    """A score of the user's."""
+
+    scale: float = 1.0
+    name = "own"
+    unit = "raw"
+    higher_is_better = None
+
+    def per_sample(self, logits, labels):
+        return logits.double().amax(1) * self.scale
+
+
+def defined(source: str, name: str = "Own"):
+    """What source code defines, as a script of the user's would."""
+    space = {"__name__": "__main__", "Score": Score, "torch": torch, "nn": nn, "dataclass": dataclass}
+    exec(compile(source, "script.py", "exec"), space)
+    return space[name]
+
+
+OWN = """
+@dataclass(frozen=True)
+class Own(Score):
+    scale: float = 1.0
+    name = "own"
+    unit = "raw"
+    higher_is_better = None
+
+    def per_sample(self, logits, labels):
+        'The largest logit.'
+        return logits.double().amax(1) * self.scale
+"""
+
+
+def scored(source: str, **settings) -> Trial:
+    return trial(scores=(defined(source)(**settings),))
+
+
+def labelled(change: int) -> Samples:
+    plain = samples(3)
+    labels = plain.labels.clone()
+    labels[change] = (labels[change] + 1) % 5
+    return replace(plain, labels=labels)
+
+
+def hidden(value: float):
+    return lambda x: x * value
+
+
+def with_head(factor: float) -> nn.Module:
+    class Head(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv, self.head, self.factor = nn.Conv2d(3, 4, 3), nn.Linear(4, 5), factor
+
+        def forward(self, x):
+            return self.head(self.conv(x).relu().mean((2, 3)) * self.factor)
+
+    return seeded(Head)
+
+
+# ------------------------------------------------------------------------------------------------------ trials
+
+CHANGES = {
+    "nothing": lambda: trial(),
+    "sender": lambda: trial(sender=network(small(1))),
+    "receiver": lambda: trial(receiver=network(small(1))),
+    "weight": lambda: trial(sender=network(changed(small(), "head.weight"))),
+    "buffer": lambda: trial(sender=network(changed(small(), "norm.running_var"))),
+    "count in a buffer": lambda: trial(sender=network(changed(small(), "norm.num_batches_tracked"))),
+    "noise": lambda: trial(sender=ClusteredNoise((4, 8, 8), 5), sender_cut=""),
+    "scale of noise": lambda: trial(sender=ClusteredNoise((4, 8, 8), 5, scale=0.2), sender_cut=""),
+    "hyper-parameter": lambda: trial(sender=network(with_head(2.0))),
+    "another hyper-parameter": lambda: trial(sender=network(with_head(3.0))),
+    "preprocessing": lambda: trial(sender=network(preprocess=Preprocess(std=(2.0,)))),
+    "a function": lambda: trial(sender=network(preprocess=lambda x: x * 0.5)),
+    "its constant": lambda: trial(sender=network(preprocess=lambda x: x * 0.25)),
+    "a closure": lambda: trial(sender=network(preprocess=hidden(0.5))),
+    "its content": lambda: trial(sender=network(preprocess=hidden(0.25))),
+    "sender's cut": lambda: trial(sender_cut="norm"),
+    "receiver's cut": lambda: trial(receiver_cut="norm"),
+    "fit data": lambda: trial(fit_data=samples(9)),
+    "pairs": lambda: trial(fit_data=samples(1).shuffled(1)),
+    "other pairs": lambda: trial(fit_data=samples(1).shuffled(2)),
+    "validation data": lambda: trial(validation_data=samples(9)),
+    "roles": lambda: trial(fit_data=samples(2), validation_data=samples(1)),
+    "score data": lambda: trial(score_data=samples(9)),
+    "a label": lambda: trial(score_data=labelled(0)),
+    "names of the classes": lambda: trial(score_data=replace(samples(3), classes=tuple("abcde"))),
+    "kernel": lambda: trial(stitch=Conv(3)),
+    "family": lambda: trial(stitch=Orthogonal()),
+    "rank": lambda: trial(stitch=LowRank(2)),
+    "another rank": lambda: trial(stitch=LowRank(3)),
+    "ridges": lambda: trial(fit=LeastSquares(ridges=(1e-3,))),
+    "fit": lambda: trial(fit=TaskLoss()),
+    "other fit": lambda: trial(fit=MatchActivations()),
+    "steps": lambda: trial(fit=TaskLoss(steps=7)),
+    "start": lambda: trial(fit=TaskLoss(start=Random())),
+    "optimiser": lambda: trial(fit=TaskLoss(optimiser=SGD())),
+    "rate": lambda: trial(fit=TaskLoss(optimiser=Adam(lr=2e-3))),
+    "schedule": lambda: trial(fit=TaskLoss(schedule=OneCycle())),
+    "warmup": lambda: trial(fit=TaskLoss(schedule=OneCycle(0.3))),
+    "seed": lambda: trial(seed=1),
+    "scores": lambda: trial(scores=(Accuracy(),)),
+    "their order": lambda: trial(scores=(CrossEntropy(), Accuracy())),
+    "their settings": lambda: trial(scores=(Accuracy((1, 2)),)),
+    "own score": lambda: scored(OWN),
+    "its setting": lambda: scored(OWN, scale=2.0),
+    "its code": lambda: scored(OWN.replace("amax(1)", "amin(1)")),
+    "a constant in its code": lambda: scored(OWN.replace("* self", "* 3 * self")),
+    "its unit": lambda: scored(OWN.replace('"raw"', '"nats"')),
+    "its name": lambda: scored(OWN.replace('"own"', '"mine"')),
+    "a method of its own": lambda: scored(OWN + "\n    def selects(self, labels):\n        return labels > 0\n"),
+    "a function that it calls": lambda: scored(calling("x + 1")),
+    "the code of that": lambda: scored(calling("x + 2")),
+    "a base of its own": lambda: scored(inheriting("amax(1)")),
+    "the code of that base": lambda: scored(inheriting("amin(1)")),
+}
+
+
+def calling(body: str) -> str:
+    helper = f"LEVEL = 1\ndef helper(x):\n    return (lambda y: {body.replace('x', 'y')} * LEVEL)(x)\n"
+    return helper + OWN.replace("logits.double()", "helper(logits.double())")
+
+
+def inheriting(body: str) -> str:
+    base = OWN.replace("class Own", "class Base").replace("amax(1)", body)
+    return f"{base}\n@dataclass(frozen=True)\nclass Own(Base):\n    pass\n"
+
+
+@functools.cache
+def keys() -> dict[str, str]:
+    return {name: make().key for name, make in CHANGES.items()}
+
+
+def test_whatever_can_change_a_number_changes_the_key():
+    found = keys()
+    same = [pair for pair in itertools.combinations(found, 2) if found[pair[0]] == found[pair[1]]]
+    assert same == []
+
+
+def test_another_version_of_the_measuring_code_changes_every_key_and_no_seed(monkeypatch):
+    before, found = keys(), measure(trial(fit=TaskLoss(steps=3, start=Random())))
+    key = found.trial.key
+    monkeypatch.setattr("suture.measurement.trials.trial.VERSION", suture.measurement.trials.trial.VERSION + 1)
+    assert not set(before.values()) & {make().key for make in CHANGES.values()}
+    again = measure(trial(fit=TaskLoss(steps=3, start=Random())))
+    assert again.trial.key != key
+    assert identity(again.stitch) == identity(found.stitch)
+    assert again.scores == found.scores
+
+
+@contextmanager
+def moved_and_renamed(*kinds: type) -> Iterator[None]:
+    names = ("__module__", "__qualname__", "__name__")
+    before = [[getattr(kind, name) for name in names] for kind in kinds]
+    try:
+        for kind in kinds:
+            kind.__module__, kind.__name__ = "suture.elsewhere.deep", f"Another{kind.__name__}"
+            kind.__qualname__ = kind.__name__
+        yield
+    finally:
+        for kind, values in zip(kinds, before, strict=True):
+            for name, value in zip(names, values, strict=True):
+                setattr(kind, name, value)
+
+
+def test_a_class_that_moves_and_is_renamed_keeps_its_keys_and_seeds():
+    choices = {"stitch": Conv(3), "fit": TaskLoss(optimiser=SGD(), start=Random()), "scores": (Accuracy((1, 2)),)}
+    plain = Preprocess(std=(2.0,))
+    one = network(preprocess=plain)
+    before = trial(sender=one, **choices)
+    assert before.key, before.fit_description
+    with moved_and_renamed(Conv, TaskLoss, SGD, Random, Accuracy, Preprocess):
+        assert type(choices["stitch"]).__name__ == "AnotherConv"
+        after = trial(sender=network(preprocess=plain), **choices)
+        assert (after.key, after.fit_description) == (before.key, before.fit_description)
+
+
+def test_the_user_s_own_class_may_be_renamed_too():
+    assert scored(OWN).key == trial(scores=(defined(OWN.replace("class Own", "class Renamed"), "Renamed")(),)).key
+
+
+def test_whatever_counts_by_name_has_a_registered_one():
+    bases = [Fit, Stitch, Score, Index, Complexity, Optimiser, Schedule, Variant, Objective, Augmentation, Penalty]
+    for kind in bases:  # grows while it is walked through
+        assert registered_name(kind) or not kind.__module__.startswith("suture."), kind
+        bases += kind.__subclasses__()
+
+
+def test_two_classes_cannot_have_one_registered_name():
+    with pytest.raises(ValueError, match="cannot be called 'Conv' in keys, since suture"):
+        keyed_as("Conv")(Own)
+
+
+def test_keys_are_the_same_whatever_was_made_before():
+    names = list(CHANGES)
+    random.Random(1).shuffle(names)
+    hooked = small()
+    for _ in range(3):  # torch numbers hooks
+        hooked.relu.register_forward_hook(lambda *args: None).remove()
+    assert {name: CHANGES[name]().key for name in names} == keys()
+
+
+@pytest.mark.slow
+def test_keys_are_the_same_in_another_process():
+    code = "import test_keys; print(*test_keys.keys().values())"
+    path = os.pathsep.join([str(Path(suture.__file__).parents[1]), str(TESTS), str(TESTS / "common")])
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | {"PYTHONHASHSEED": "11", "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.split() == list(keys().values()), done.stderr
+
+
+@pytest.mark.parametrize("name", ["fit", "own score", "a function that it calls", "the code of that base"])
+def test_keys_are_the_same_after_being_pickled(name):
+    sent = CHANGES[name]()
+    settings = {k: cloudpickle.loads(cloudpickle.dumps(getattr(sent, k))) for k in ("stitch", "fit", "scores")}
+    assert replace(sent, **settings).key == sent.key
+
+
+def test_names_and_labels_are_no_part_of_the_key():
+    plain = keys()["nothing"]
+    renamed = network(name="other")
+    assert trial(sender=renamed, receiver=renamed).key == plain
+    assert trial(control="self", study="some", network_seed=3).key == plain
+    assert trial(fit_data=replace(samples(1), name="other")).key == plain
+
+
+def test_what_is_written_out_is_no_other_than_the_default():
+    plain = keys()["nothing"]
+    assert trial(stitch=Conv(), scores=(Accuracy(), CrossEntropy()), seed=0).key == plain
+    assert trial(sender=network(preprocess=Preprocess()), fit=LeastSquares(**vars(LeastSquares()))).key == plain
+    assert trial(fit=TaskLoss(**vars(copy.deepcopy(TaskLoss())))).key == keys()["fit"]
+    assert scored(OWN, scale=1.0).key == keys()["own score"]
+    assert trial(seed=int(np.int64(0)), scores=(Accuracy((np.int64(1), 2)),)).key == keys()["their settings"]
+
+
+@pytest.mark.parametrize(
+    ("of", "to"),
+    [
+        ("\n    def per", "\n    # first\n\n    # second\n    def per"),
+        ("        return", "        # because\n        return"),
+        ("The largest logit", "The logit that is largest"),
+        ("    scale", '    """A score."""\n\n    scale'),
+        ("@data", "\n\n\n@data"),
+        ("logits.double().amax(1) * self.scale", "(logits.double()\n            .amax(1)\n            * self.scale)"),
+        ("\n    def per", "\n    def __repr__(self):\n        return 'own'\n\n    def per"),
+    ],
+)
+def test_comments_docstrings_and_places_are_no_part_of_the_key(of, to):
+    assert of in OWN
+    assert scored(OWN.replace(of, to)).key == keys()["own score"]
+
+
+def test_having_used_things_changes_no_key():
+    sender, receiver, score = network(small(1)), network(), Own()
+    made = trial(sender=sender, receiver=receiver, scores=(score,))
+    measure(made)
+    sender(images(3, 8))
+    _ = repr(sender), sender.untrained(1), sender.cuts["relu"], made.fit_data.shuffled(3), hash(made)
+    again = replace(made, seed=0)
+    assert "key" not in vars(again)
+    assert again.key == trial(sender=network(small(1)), receiver=network(), scores=(Own(),)).key
+
+
+def test_what_a_stage_leaves_behind_changes_no_fingerprint():
+    class Counts(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv, self.calls, self.last = nn.Conv2d(3, 4, 3), 0, None
+
+        def forward(self, x):
+            self.calls += 1
+            self.last = self.conv(x)
+            return self.last
+
+    def made(model: nn.Module) -> Network:
+        return network(model, stages=["0", "1", "2", "3"])
+
+    model = seeded(lambda: nn.Sequential(Counts(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 5)))
+    first = made(model)
+    first(images(2, 8))
+    model(images(2, 8))
+    assert model[0].calls > 0
+    assert made(model).fingerprint == first.fingerprint == first._fingerprint()
+
+
+@pytest.mark.parametrize("kind", ["function", "list", "helper", "global"])
+def test_all_that_a_stage_does_is_in_the_fingerprint(kind):
+    source = """
+    def double(x):
+        return x * {factor}
+    class Own(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.by, self.numbers = {function}, {numbers}
+        def helper(self, x):
+            return x * {helper}
+        def forward(self, x):
+            return double(self.helper(self.by(x) * self.numbers[0]))
+    """.replace("\n    ", "\n")
+
+    def made(factor: float) -> Network:
+        plain = {"factor": 1.0, "function": "torch.relu", "numbers": [1.0], "helper": 1.0}
+        new = {
+            "function": {"function": "torch.tanh" if factor > 1 else "torch.relu"},
+            "list": {"numbers": [factor]},
+            "helper": {"helper": factor},
+            "global": {"factor": factor},
+        }[kind]
+        stage = defined(source.format(**plain | new))()
+        rest = nn.AdaptiveAvgPool2d(1), nn.Flatten()
+        model = seeded(lambda: nn.Sequential(nn.Conv2d(3, 4, 3), stage, *rest, nn.Linear(4, 5)))
+        return network(model, stages=["0", "1", "2", "3", "4"])
+
+    assert made(1.0).fingerprint == made(1.0).fingerprint != made(2.0).fingerprint
+
+
+# ------------------------------------------------------------------------------------------------------ identities
+
+
+class Colour(Enum):
+    RED = 1
+    BLUE = 2
+
+
+class Plain:
+    """An object that remembers what it once computed."""
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+
+    @functools.cached_property
+    def costly(self) -> str:
+        return f"{self.value}!"
+
+    def method(self, x: object) -> object:
+        return x, self.value
+
+
+class Slotted:
+    __slots__ = ("value",)
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+
+
+@dataclass
+class Listed:
+    values: list[object] = field(default_factory=list)
+
+
+class Module(nn.Module):
+    def __init__(self, value: float) -> None:
+        super().__init__()
+        self.inner = nn.Linear(2, 2)
+        nn.init.constant_(self.inner.weight, value)
+        nn.init.zeros_(self.inner.bias)
+
+
+def other_default(value):
+    return lambda x, value=value: x + value
+
+
+def keyword_default(value):
+    return lambda x, *, value=value: x + value
+
+
+def nested(value):
+    return eval(f"lambda x: (lambda y: y + {value})(x)")
+
+
+@functools.cache
+def remembering(x):
+    return x + 1
+
+
+@functools.cache
+def forgetting(x):
+    return x + 2
+
+
+def count_down(n):
+    return count_down(n - 1) if n else 0
+
+
+def even(n):
+    return n == 0 or odd(n - 1)
+
+
+def odd(n):
+    return n != 0 and even(n - 1)
+
+
+def normalised(x):
+    return nn.functional.normalize(x)
+
+
+def relu(x):
+    return nn.functional.relu(x)
+
+
+PAIRS = {
+    "numbers": (1, 2),
+    "kinds of number": (1, 1.0),
+    "truth": (True, 1),
+    "text": ("a", "b"),
+    "text and bytes": ("a", b"a"),
+    "nothing": (None, "None"),
+    "sign": (0.0, -0.0),
+    "lists": ([1, 2], [2, 1]),
+    "nesting": ([[1], 2], [[1, 2]]),
+    "dictionaries": ({"a": 1}, {"a": 2}),
+    "a dictionary and a list": ({"a": 1}, ["dict", [("a", 1)]]),
+    "sets": ({1, 2}, {1, 3}),
+    "tensors": (torch.tensor([1.0]), torch.tensor([1.0000001])),
+    "types of tensors": (torch.zeros(1), torch.zeros(1, dtype=torch.int32)),
+    "shapes": (torch.zeros(2, 3), torch.zeros(3, 2)),
+    "sparse tensors": (torch.eye(2).to_sparse(), (2 * torch.eye(2)).to_sparse()),
+    "arrays": (np.array([1.0]), np.array([2.0])),
+    "arrays of objects": (np.array([[1], 2], dtype=object), np.array([[3], 2], dtype=object)),
+    "types": (torch.float32, torch.float64),
+    "enumerations": (Colour.RED, Colour.BLUE),
+    "patterns": (re.compile("a"), re.compile("b")),
+    "paths": (Path("a"), Path("b")),
+    "slices": (slice(1), slice(2)),
+    "objects": (Plain(1), Plain(2)),
+    "objects with slots": (Slotted(1), Slotted(2)),
+    "dataclasses": (Listed([1]), Listed([2])),
+    "tensors inside": (Plain({"a": [torch.zeros(1)]}), Plain({"a": [torch.ones(1)]})),
+    "generators": (torch.Generator().manual_seed(1), torch.Generator().manual_seed(2)),
+    "modules": (Module(1.0), Module(2.0)),
+    "layers": (nn.Dropout(0.1), nn.Dropout(0.2)),
+    "parts": (nn.Sequential(nn.ReLU(), nn.Tanh()), nn.Sequential(nn.Tanh(), nn.ReLU())),
+    "graphs": (torch.fx.symbolic_trace(nn.ReLU()), torch.fx.symbolic_trace(nn.Tanh())),
+    "code": (lambda x: x + 1, lambda x: x - 1),
+    "constants": (lambda x: x + 1, lambda x: x + 2),
+    "names": (lambda x: x.real, lambda x: x.imag),
+    "functions inside": (nested(1), nested(2)),
+    "closures": (hidden(1), hidden(2)),
+    "defaults": (other_default(1), other_default(2)),
+    "keyword defaults": (keyword_default(1), keyword_default(2)),
+    "functions of others": (normalised, relu),
+    "library's functions": (nn.functional.relu, nn.functional.gelu),
+    "builtin functions": (torch.relu, torch.tanh),
+    "builtin methods": ("a".join, "b".join),
+    "universal functions": (np.sin, np.cos),
+    "partial arguments": (functools.partial(hidden, 1), functools.partial(hidden, 2)),
+    "partial keywords": (functools.partial(hidden, value=1), functools.partial(hidden, value=2)),
+    "methods": (Plain(1).method, Plain(2).method),
+    "caches": (remembering, forgetting),
+    "classes": (Plain, Slotted),
+    "library's classes": (nn.ReLU, nn.Tanh),
+    "python's modules": (re, os),
+    "recursion": (even, odd),
+    "globals of functions inside": tuple(
+        defined(f"LEVEL = {n}\ndef Own(x): return (lambda y: y + LEVEL)(x)") for n in (1, 2)
+    ),
+    "own score": (Own(), Own(2.0)),
+    "a try": (defined("def Own(x):\n try:\n  return 1\n except KeyError:\n  pass"), defined("def Own(x): return 1")),
+}
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_things_that_differ_are_told_apart(name):
+    one, other = PAIRS[name]
+    assert identity(one) == identity(one)
+    assert identity(one) != identity(other)
+
+
+@pytest.mark.parametrize("name", [name for name in PAIRS if name != "generators"])
+def test_identities_survive_being_pickled(name):
+    for thing in PAIRS[name]:
+        assert identity(cloudpickle.loads(cloudpickle.dumps(thing))) == identity(thing)
+
+
+@pytest.mark.parametrize(
+    "thing", [Own(), Own, Plain(1), hidden(2), even, count_down, Listed([1]), Colour.RED, nested(1)]
+)
+def test_identities_survive_being_pickled_with_their_code(thing):
+    module = sys.modules[__name__]
+    cloudpickle.register_pickle_by_value(module)
+    try:
+        parcel = Packer().pack(thing)
+    finally:
+        cloudpickle.unregister_pickle_by_value(module)
+    assert len(parcel.content) > 300 or isinstance(thing, Enum)
+    assert identity(Unpacker(str.encode).unpack(parcel)) == identity(thing)
+
+
+def identities() -> list[str]:
+    return [identity(thing) for pair in PAIRS.values() for thing in pair]
+
+
+@pytest.mark.slow
+def test_identities_are_the_same_in_every_process():
+    path = os.pathsep.join([str(Path(suture.__file__).parents[1]), str(TESTS), str(TESTS / "common")])
+    done = subprocess.run(
+        [sys.executable, "-c", "import test_keys; print(*test_keys.identities())"],
+        env=os.environ | {"PYTHONHASHSEED": "3", "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.split() == identities(), done.stderr
+
+
+def test_what_does_the_same_is_the_same():
+    one, other = Plain(1), Plain(1)
+    assert one.costly == "1!"
+    assert identity(one) == identity(other)
+    assert identity(functools.partial(hidden, a=1, b=2)) == identity(functools.partial(hidden, b=2, a=1))
+    assert identity(torch.eye(3)[:, :2]) == identity(torch.eye(3)[:, :2].contiguous())
+    assert identity(np.float64(0.5)) == identity(0.5)
+    assert identity((1, 2)) == identity([1, 2])
+    before = identity(remembering)
+    remembering(3)
+    assert identity(remembering) == before
+    first, second = Plain(1), Plain(1)
+    first.a, first.b = 1, 2
+    second.b, second.a = 2, 1
+    assert identity(first) == identity(second)
+
+
+def test_a_global_counts_only_where_it_is_read(monkeypatch):
+    def reads(x):
+        return x + LEVEL
+
+    def has_one_of_that_name(x):
+        return x.LEVEL
+
+    before = identity(reads), identity(has_one_of_that_name)
+    monkeypatch.setattr(sys.modules[__name__], "LEVEL", 5)
+    assert identity(reads) != before[0]
+    assert identity(has_one_of_that_name) == before[1]
+
+
+LEVEL = 3
+
+
+def test_hooks_count_but_not_their_numbers():
+    def hooked(before: int, hook: object) -> nn.Module:
+        model = nn.Linear(2, 2)
+        nn.init.ones_(model.weight)
+        nn.init.ones_(model.bias)
+        for _ in range(before):
+            model.register_forward_hook(lambda *args: None).remove()
+        if hook is not None:
+            model.register_forward_hook(hook)
+        return model
+
+    def doubled(module, given, out):
+        return out * 2
+
+    assert identity(hooked(0, doubled)) == identity(hooked(3, doubled))
+    assert identity(hooked(0, None)) == identity(hooked(3, None)) != identity(hooked(0, doubled))
+
+
+def test_nothing_hangs_or_fails():
+    class Odd:
+        def __reduce_ex__(self, protocol):
+            raise TypeError("no")
+
+    loop: list[object] = [1]
+    loop.append(loop)
+    tied = Plain(None)
+    tied.value = [tied, Plain(tied)]
+    wide: object = 1
+    for _ in range(60):  # 2⁶⁰ ways through it
+        wide = [wide, wide]
+    for thing in (loop, tied, wide, Odd(), open, sys.stdout, iter([1]), types.SimpleNamespace(a=1)):
+        assert identity(thing) == identity(thing)
+    assert identity(iter([1])) != identity(iter([2]))
+
+
+def test_a_cell_that_is_not_filled_yet():
+    def made():
+        def reads():
+            return later
+
+        before = identity(reads)
+        later = 1
+        return before, identity(reads)
+
+    before, after = made()
+    assert before != after
+
+
+@given(
+    st.recursive(
+        st.none() | st.integers() | st.floats() | st.text(), lambda t: st.lists(t) | st.dictionaries(st.text(), t)
+    )
+)
+def test_any_plain_values_survive_a_copy(value):
+    assert identity(cloudpickle.loads(cloudpickle.dumps(value))) == identity(value)
+
+
+@given(st.lists(st.integers() | st.text(), unique_by=repr, min_size=2), st.randoms())
+def test_the_order_of_a_set_is_nothing_and_of_a_list_everything(values, chance):
+    shuffled = list(values)
+    chance.shuffle(shuffled)
+    assert identity(set(values)) == identity(set(shuffled))
+    assert (identity(values) == identity(shuffled)) == (values == shuffled)
+
+
+def test_a_seed_of_numpys_is_the_same_seed():
+    assert digest("x", np.int64(1), [np.uint8(3)]) == digest("x", 1, [3]) != digest("x", 2, [3])

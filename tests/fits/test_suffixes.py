@@ -1,0 +1,166 @@
+"""Which suffix a fit goes through: the lean one where it agrees, and it says so where it does not."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor, fx, nn
+
+from problems import planted
+from suture import Network, Trial, measure
+from suture.core.fused import Lean, lean_suffix
+from suture.fits import Fast
+from suture.fits import suffix as suffixes
+from suture.fits.suffix import Ask, answers, choose, driven
+from trained import bits, convnets, few_digits
+
+HALF = [torch.bfloat16, torch.float32]
+
+
+@pytest.fixture
+def half(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A processor that has bfloat16, whatever this one has."""
+    monkeypatch.setattr(suffixes, "half_precision", lambda device: torch.bfloat16)
+
+
+class Off(nn.Module):
+    """A layer whose outputs are all off, by so much."""
+
+    def __init__(self, own: nn.Module, by: float) -> None:
+        super().__init__()
+        self.own, self.by = own, by
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = self.own(x.float())
+        return out + self.by * torch.where(torch.arange(out.shape[1]) % 2 == 0, 1.0, -1.0)
+
+
+class Refusing(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        raise RuntimeError("no such layout")
+
+
+def own() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 4)).requires_grad_(False)
+
+
+def lean_of(module: nn.Module, dtype: torch.dtype) -> Lean:
+    return Lean(fx.GraphModule({"own": module}, _calls()), dtype, copies=False)
+
+
+def _calls() -> fx.Graph:
+    graph = fx.Graph()
+    graph.output(graph.call_module("own", (graph.placeholder("x"),)))
+    return graph
+
+
+PROBE = torch.randn(32, 6, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.mark.usefixtures("half")
+def test_the_leanest_that_agrees_is_taken():
+    made = {dtype: lean_of(Off(own(), 1e-5), dtype) for dtype in HALF}
+    chosen = choose(own(), made.get, PROBE)
+    assert (chosen.run, chosen.note) == (made[torch.bfloat16], "")
+
+
+@pytest.mark.usefixtures("half")
+@pytest.mark.parametrize("bad", [Off(own(), 1.0), Off(own(), float("nan")), Refusing()], ids=["off", "nan", "raises"])
+def test_one_that_disagrees_is_refused_and_a_note_says_so(bad):
+    made = {torch.bfloat16: lean_of(bad, torch.bfloat16), torch.float32: lean_of(Off(own(), 1e-6), torch.float32)}
+    chosen = choose(own(), made.get, PROBE)
+    assert chosen.run is made[torch.float32]
+    assert "the lean suffix differs in bfloat16 by" in chosen.note
+    assert chosen.note.endswith("fitted through float32")
+    receiver, neither = own(), {dtype: lean_of(bad, dtype) for dtype in HALF}
+    chosen = choose(receiver, neither.get, PROBE)
+    assert chosen.run is receiver
+    assert "in bfloat16" in chosen.note
+    assert "in float32" in chosen.note
+    assert chosen.note.endswith("fitted through the receiver as it is")
+
+
+def test_float32_must_agree_better_than_sixteen_bits():
+    by = 0.01
+    with torch.no_grad():
+        out = own()(PROBE)
+    by *= float((out - out.mean(0)).square().mean().sqrt())
+    assert choose(own(), lambda dtype: lean_of(Off(own(), by), dtype), PROBE).note.count("float32") == 1 or (
+        suffixes.half_precision(PROBE.device) is not None
+    )
+    assert suffixes.ALLOWED[torch.float32] < 0.01 < suffixes.ALLOWED_HALF
+
+
+def test_where_there_is_no_lean_suffix_nothing_is_said():
+    receiver = own()
+    for lean in (None, lambda dtype: None):
+        assert (choose(receiver, lean, PROBE).run, choose(receiver, lean, PROBE).note) == (receiver, "")
+
+
+def test_several_are_answered_as_each_alone():
+    random = torch.Generator().manual_seed(2)
+    asks = [
+        Ask(torch.randn(n, 6, generator=random), torch.randint(4, (n,), generator=random), gradient=True)
+        for n in (3, 8, 5)
+    ]
+    run = own()
+    for ask, answer in zip(asks, answers(run, asks), strict=True):
+        given = ask.represented.clone().requires_grad_()
+        loss = nn.functional.cross_entropy(run(given), ask.labels)
+        torch.testing.assert_close(answer.losses.mean(), loss.detach())
+        torch.testing.assert_close(answer.gradient, torch.autograd.grad(loss, given)[0])
+    plain = answers(run, [replace(ask, gradient=False) for ask in asks])
+    assert [len(answer.losses) for answer in plain] == [3, 8, 5]
+    assert [answer.gradient for answer in plain] == [None] * 3
+    assert not any(ask.represented.requires_grad for ask in asks)
+
+
+def test_work_that_asks_is_driven_to_its_end():
+    def work():
+        first = yield Ask(PROBE, torch.zeros(32, dtype=torch.long), gradient=False)
+        second = yield Ask(PROBE, torch.ones(32, dtype=torch.long), gradient=False)
+        return float(first.losses.sum() - second.losses.sum())
+
+    with torch.no_grad():
+        logs = own()(PROBE).log_softmax(1)
+    assert driven(work(), own()) == pytest.approx(float((logs[:, 1] - logs[:, 0]).sum()), abs=1e-3)
+
+
+def trial(fit: Fast = Fast(steps=70)) -> Trial:  # noqa: B008
+    a, b = convnets()
+    roles = few_digits()
+    return Trial(a, b, "stage2.relu", "stage2.relu", roles.fit, roles.validation, roles.score, fit=fit)
+
+
+def _wrong(network: Network, cut: object, dtype: torch.dtype) -> Lean:
+    return lean_of(Off(network.after(cut), 3.0), torch.float32)
+
+
+def test_a_trial_whose_lean_suffix_is_wrong_is_measured_through_the_receiver(monkeypatch):
+    monkeypatch.setattr("suture.measurement.trials.measure.lean_suffix", lambda network, cut, dtype: None)
+    without = measure(trial())
+    monkeypatch.setattr("suture.measurement.trials.measure.lean_suffix", _wrong)
+    wrong = measure(trial())
+    assert bits(wrong) == bits(without)
+    assert not without.notes
+    assert [note for note in wrong.notes if "fitted through the receiver as it is" in note]
+
+
+def test_a_trial_goes_through_the_lean_suffix_where_it_agrees(monkeypatch):
+    made = []
+
+    def watched(network: Network, cut: object, dtype: torch.dtype) -> Lean | None:
+        made.append(dtype)
+        return lean_suffix(network, cut, dtype)
+
+    monkeypatch.setattr("suture.measurement.trials.measure.lean_suffix", watched)
+    measurement = measure(trial())
+    assert made
+    assert measurement.notes == ()
+
+
+def test_a_stitch_without_a_suffix_of_its_own_is_fitted_all_the_same():
+    p, stitch, accuracy = planted()
+    Fast().fit(replace(p, lean=lambda dtype: None), stitch)
+    assert accuracy(stitch) > 0.9

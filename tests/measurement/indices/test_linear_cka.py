@@ -1,0 +1,332 @@
+"""Linear CKA against its definition in numpy, its laws, and what it must survive."""
+
+from itertools import pairwise, permutations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from suture.common.errors import DataError
+from suture.measurement.indices import cka, linear_cka, linear_cka_all
+from suture.measurement.indices import layers as matrices
+
+SHAPES = {"wide": (270, (300, 64, 2100)), "narrow": (300, (8, 20, 3)), "maps": (270, ((4, 6, 6), 5, (3, 2, 2)))}
+
+
+def seeded(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def related(n: int, sizes, seed: int = 0) -> list[Tensor]:
+    """Layers that share some of what they say, far from centred."""
+    base = seeded(n, 12)
+    made = []
+    for i, size in enumerate(sizes):
+        shape = size if isinstance(size, tuple) else (size,)
+        p = int(np.prod(shape))
+        x = base @ seeded(12, p, seed=seed + 10 * i + 1) + seeded(n, p, seed=seed + 10 * i + 2)
+        made.append((x.relu() + 2 + i).reshape(n, *shape))
+    return made
+
+
+def gram(x: Tensor) -> np.ndarray:
+    flat = x.flatten(1).double().numpy()
+    flat = flat - flat.mean(0)  # changes nothing but the rounding
+    return flat @ flat.T
+
+
+def biased(k: np.ndarray, l: np.ndarray) -> float:  # noqa: E741
+    h = np.eye(len(k)) - 1 / len(k)
+    return float(np.sum(h @ k @ h * l.T))
+
+
+def unbiased(k: np.ndarray, l: np.ndarray) -> float:  # noqa: E741
+    """Nguyen et al. 2021, eq. 3, as it is written there, without its constant."""
+    n, one = len(k), np.ones(len(k))
+    k, l = k - np.diag(np.diag(k)), l - np.diag(np.diag(l))  # noqa: E741
+    sums = (one @ k @ one) * (one @ l @ one) / ((n - 1) * (n - 2))
+    return float(np.sum(k * l.T) + sums - 2 / (n - 2) * (one @ k @ l @ one))
+
+
+def by_definition(x: Tensor, y: Tensor, hsic=biased) -> float:
+    k, l = gram(x), gram(y)  # noqa: E741
+    return hsic(k, l) / np.sqrt(hsic(k, k) * hsic(l, l))
+
+
+def defined(xs, ys, debiased=False) -> np.ndarray:
+    return np.array([[by_definition(x, y, unbiased if debiased else biased) for y in ys] for x in xs])
+
+
+@pytest.mark.parametrize("memory", [2**30, 1])
+@pytest.mark.parametrize("debiased", [False, True])
+@pytest.mark.parametrize("kind", SHAPES)
+def test_all_pairs_are_those_of_the_definition(kind, debiased, memory):
+    xs, ys = related(*SHAPES[kind]), related(*SHAPES[kind], seed=5)[:2]
+    got = linear_cka_all(xs, ys, debiased=debiased, memory=memory)
+    assert got.shape == (3, 2)
+    assert got.dtype == torch.float64
+    np.testing.assert_allclose(got, defined(xs, ys, debiased), rtol=0, atol=5e-7)
+
+
+@pytest.mark.parametrize("debiased", [False, True])
+@pytest.mark.parametrize("kind", SHAPES)
+@pytest.mark.parametrize("how", ["activations", "products"])
+def test_in_float64_they_are_so_to_the_last_bits(kind, debiased, how):
+    xs, ys = related(*SHAPES[kind]), related(*SHAPES[kind], seed=5)[:2]
+    wanted = defined(xs, ys, debiased)
+    if how == "activations":
+        got = linear_cka_all([x.double() for x in xs], ys, debiased=debiased)
+    else:
+        got = linear_cka_all(xs, ys, debiased=debiased, products=torch.float64)
+    np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-13)
+
+
+def test_the_unbiased_estimate_is_the_mean_over_all_quadruples():
+    """Song et al. 2012: HSIC is E[Kᵢⱼ(Lᵢⱼ + Lqr - 2Liq)] over four different samples."""
+    x, y = related(7, (3, 9))
+
+    def hsic(k, l):  # noqa: E741
+        return np.mean([k[i, j] * (l[i, j] + l[q, r] - 2 * l[i, q]) for i, j, q, r in permutations(range(7), 4)])
+
+    assert linear_cka(x.double(), y.double(), debiased=True) == pytest.approx(by_definition(x, y, hsic), abs=1e-12)
+
+
+@pytest.mark.parametrize("debiased", [False, True])
+@pytest.mark.parametrize("kind", ["wide", "narrow"])
+def test_both_forms_give_the_same(kind, debiased, monkeypatch):
+    xs = related(*SHAPES[kind])
+    both = []
+    for features in (False, True):
+        monkeypatch.setattr(cka, "_features_are_cheaper", lambda *_, chosen=features: chosen)
+        both.append(linear_cka_all(xs, debiased=debiased, products=torch.float64))
+    torch.testing.assert_close(*both, rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize(("n", "sizes", "features"), [(50, (400, 3), False), (500, (4, 30), True), (9, (9, 9), False)])
+def test_the_cheaper_form_is_taken(n, sizes, features, monkeypatch):
+    other = "_by_grams" if features else "_by_features"
+    monkeypatch.setattr(cka, other, None)
+    linear_cka_all(related(n, sizes))
+
+
+def test_every_gram_is_computed_once(monkeypatch):
+    seen = []
+    real = matrices.Layer.centred_columns
+    monkeypatch.setattr(
+        matrices.Layer, "centred_columns", lambda self, *given: (seen.append(self.name), real(self, *given))[1]
+    )
+    xs = related(40, (90, 80, 70))
+    linear_cka_all(xs)
+    assert sorted(seen) == ["xs[0]", "xs[1]", "xs[2]"]
+    seen.clear()
+    linear_cka_all(xs[:2], xs[1:])
+    assert sorted(seen) == ["xs[0]", "xs[1]", "ys[1]"]
+
+
+@pytest.mark.parametrize("entries", [1, 10**5, 10**6, 10**9])
+@pytest.mark.parametrize("n", [2, 256, 257, 1000])
+def test_tiles_fit_and_cover_the_upper_half(n, entries):
+    tiles = list(cka._tiles(n, entries))
+    blocks = [block for tile in tiles for block in tile]
+    assert blocks[0][0] == 0
+    assert blocks[-1][1] == n
+    assert all(end == start for (_, end), (start, _) in pairwise(blocks))
+    assert all(len(tile) == 1 or sum(map(sum, cka._sizes(tile, n))) <= entries for tile in tiles)
+
+
+def test_against_themselves_layers_are_compared_in_both_orders():
+    xs = related(300, (400, 30, 20))
+    got = linear_cka_all(xs)
+    assert torch.equal(got, linear_cka_all(xs, xs))
+    torch.testing.assert_close(got, got.T, rtol=0, atol=1e-14)
+    np.testing.assert_allclose(got.diagonal(), 1, rtol=0, atol=1e-12)
+
+
+def test_a_pair_is_the_same_alone_and_among_others():
+    xs = related(300, (400, 350, 600))
+    alone = [[linear_cka(x, y) for y in xs] for x in xs]
+    np.testing.assert_allclose(linear_cka_all(xs), alone, rtol=0, atol=1e-12)
+
+
+def test_the_same_bits_every_time():
+    xs = related(300, (400, 350))
+    assert torch.equal(linear_cka_all(xs), linear_cka_all(xs))
+
+
+# --- laws -------------------------------------------------------------------------------------------------------------
+
+FORMS = {"Grams": (40, 90, 60), "features": (150, 12, 9)}
+
+
+@pytest.mark.parametrize("debiased", [False, True])
+@pytest.mark.parametrize("form", FORMS)
+def test_it_keeps_its_value_under_what_it_is_invariant_to(form, debiased):
+    n, p, q = FORMS[form]
+    x, y = (of.double() for of in related(n, (p, q)))
+    turn = torch.linalg.qr(seeded(p, p, seed=3).double()).Q
+    value = linear_cka(x, y, debiased=debiased)
+    assert 0.05 < value < 0.95
+    others = {"order": (y, x), "rotation": (x @ turn, y), "scale": (x * -7, y / 3), "shift": (x + seeded(p, seed=4), y)}
+    others["images"] = (x.flip(0), y.flip(0))
+    for name, (a, b) in others.items():
+        assert linear_cka(a, b, debiased=debiased) == pytest.approx(value, abs=1e-12), name
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_it_does_not_under_other_linear_maps(form):
+    n, p, q = FORMS[form]
+    x, y = related(n, (p, q))
+    stretched = x * torch.linspace(0.1, 3, p)
+    assert abs(linear_cka(stretched, y) - linear_cka(x, y)) > 1e-3
+    assert linear_cka(stretched, x) < 0.99
+    assert abs(linear_cka(x.flip(0), y) - linear_cka(x, y)) > 0.05
+
+
+@given(st.integers(2, 12), st.integers(1, 30), st.integers(1, 30), st.integers(0, 99), st.booleans())
+def test_it_keeps_its_bounds(n, p, q, seed, debiased):
+    x, y = seeded(n, p, seed=seed), seeded(n, q, seed=seed + 100)
+    if n < 4 and debiased:
+        return
+    value = linear_cka(x, y, debiased=debiased)
+    assert (-1 if debiased else 0) <= value <= 1
+    assert linear_cka(x, x, debiased=debiased) == pytest.approx(1, abs=1e-6)
+
+
+def test_debiased_it_is_about_0_where_nothing_is_shared():
+    x, y = seeded(60, 1500), seeded(60, 1500, seed=1)
+    assert linear_cka(x, y) > 0.9
+    assert abs(linear_cka(x, y, debiased=True)) < 0.1
+
+
+# --- what it must survive ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("features", [1, 5, 5000])
+def test_two_samples_are_always_alike(features):
+    assert linear_cka(seeded(2, features), seeded(2, 3, seed=1)) == pytest.approx(1, abs=1e-6)
+
+
+@pytest.mark.parametrize("debiased", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize(("n", "features"), [(1000, 3), (30, 100)])
+@pytest.mark.parametrize("value", [0.0, 0.1, -1e4])
+def test_what_does_not_vary_is_like_nothing(value, n, features, dtype, debiased):
+    constant = torch.full((n, features), value, dtype=dtype)
+    got = linear_cka_all([constant, seeded(n, 4)], debiased=debiased)
+    assert got[0].tolist() == [0, 0]
+    assert got[1].tolist() == [0, pytest.approx(1)]
+
+
+@pytest.mark.parametrize("debiased", [False, True])
+@pytest.mark.parametrize(("n", "features"), [(5, 40), (11, 30), (49, 2)])
+def test_no_more_is_a_constant_in_float64(n, features, debiased):
+    for value in (10 * torch.rand(40, dtype=torch.float64, generator=torch.Generator().manual_seed(0))).tolist():
+        constant = torch.full((n, features), value, dtype=torch.float64)
+        assert linear_cka(constant, constant, debiased=debiased) == 0
+
+
+def test_debiased_it_is_0_where_all_pairs_of_samples_are_alike():
+    assert linear_cka(torch.eye(6), seeded(6, 4), debiased=True) == 0
+    assert linear_cka(torch.eye(6), seeded(6, 4)) > 0.1
+
+
+@pytest.mark.parametrize("debiased", [False, True])
+@pytest.mark.parametrize("scale", [1e-42, 1e-30, 1e30, 1e38])
+@pytest.mark.parametrize("form", FORMS)
+def test_the_smallest_and_largest_values_are_like_others(form, scale, debiased):
+    n, p, q = FORMS[form]
+    x, y = (seeded(n, size, seed=size).clamp(-3, 3) for size in (p, q))
+    tolerance = 2e-3 if scale < 1e-38 else 1e-6  # what a subnormal float32 holds
+    wanted = linear_cka(x, y, debiased=debiased)
+    assert linear_cka(x * scale, y, debiased=debiased) == pytest.approx(wanted, abs=tolerance)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_large_mean_costs_no_more_than_the_data_have_lost(form):
+    n, p, q = FORMS[form]
+    x, y = seeded(n, p) + 1e6 / 3, seeded(n, q, seed=1) - 1e6 / 7
+    assert linear_cka(x, y) == pytest.approx(by_definition(x, y), abs=1e-6)
+    assert linear_cka(x, y, debiased=True) == pytest.approx(by_definition(x, y, unbiased), abs=1e-6)
+
+
+def test_one_image_far_from_the_others_hides_nothing():
+    x, y = related(300, (400, 350))
+    x[0] += 1e4
+    assert linear_cka(x, y) == pytest.approx(by_definition(x, y), abs=1e-7)
+
+
+def test_products_in_bfloat16_are_close():
+    for sizes in ((600, 900), (7, 9)):
+        xs = related(400, sizes)
+        np.testing.assert_allclose(linear_cka_all(xs, products=torch.bfloat16), defined(xs, xs), rtol=0, atol=5e-3)
+
+
+def test_activations_stay_as_they_are_in_any_layout():
+    x, y = related(60, ((4, 6, 6), (3, 5, 5)))
+    kept = x.clone()
+    wanted = linear_cka(x, y)
+    assert torch.equal(x, kept)
+    assert linear_cka(x.to(memory_format=torch.channels_last), y) == wanted
+    assert linear_cka(x.clone().requires_grad_(), y) == wanted
+    with torch.inference_mode():
+        assert linear_cka(x, y) == wanted
+
+
+# --- samples ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("debiased", [False, True])
+def test_pixels_and_tokens_are_samples_where_that_is_asked(debiased):
+    maps, more, tokens = (seeded(20, *shape, seed=i) for i, shape in enumerate([(5, 4, 6), (3, 4, 6), (24, 7)]))
+    rows = [maps.permute(0, 2, 3, 1).reshape(-1, 5), more.permute(0, 2, 3, 1).reshape(-1, 3), tokens.reshape(-1, 7)]
+    got = linear_cka_all([maps, more, tokens], debiased=debiased, samples_as="pixels")
+    np.testing.assert_allclose(got, defined(rows, rows, debiased), rtol=0, atol=1e-6)
+    flat = linear_cka_all([maps, more, tokens], debiased=debiased)
+    assert (flat - got).abs().max() > 0.01
+
+
+def test_pixels_of_a_vector_are_its_images():
+    x, y = related(50, (6, 9))
+    assert linear_cka(x, y, samples_as="pixels") == linear_cka(x, y)
+
+
+@pytest.mark.parametrize("memory", [2**30, 1])
+def test_many_pixels_are_taken_image_by_image(memory):
+    xs = [seeded(6, 5, 20, 20, seed=i) + i for i in range(3)]
+    rows = [x.double().permute(0, 2, 3, 1).reshape(-1, 5).numpy() for x in xs]
+    rows = [of - of.mean(0) for of in rows]
+    products = np.array([[np.square(a.T @ b).sum() for b in rows] for a in rows])
+    got = linear_cka_all(xs, samples_as="pixels", memory=memory)
+    wanted = products / np.sqrt(np.outer(products.diagonal(), products.diagonal()))
+    np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-6)
+
+
+# --- errors -----------------------------------------------------------------------------------------------------------
+
+GOOD = torch.ones(5, 3)
+
+
+@pytest.mark.parametrize(
+    ("xs", "ys", "settings", "said"),
+    [
+        ([], [GOOD], {}, "xs is empty"),
+        ([GOOD], [], {}, "ys is empty"),
+        ([GOOD], [GOOD, torch.ones(6, 3)], {}, r"ys\[1\] has 6 samples and xs\[0\] 5.*same images"),
+        ([GOOD, torch.ones(5)], None, {}, r"xs\[1\] is \(5,\)"),
+        ([torch.ones(1, 3)], None, {}, r"xs\[0\] is \(1, 3\): give two samples"),
+        ([torch.ones(5, 0)], None, {}, r"xs\[0\] is \(5, 0\)"),
+        ([torch.ones(5, 3, dtype=torch.int64)], None, {}, r"xs\[0\] is of torch.int64"),
+        ([GOOD, GOOD * torch.nan], None, {}, r"xs\[1\] is not finite"),
+        ([GOOD, GOOD * torch.inf], None, {}, r"xs\[1\] is not finite"),
+        ([GOOD[:3]], None, {"debiased": True}, "of 3 samples does not exist: give 4"),
+        ([GOOD], None, {"products": torch.float16}, "products=torch.float16: give torch.float32"),
+        ([GOOD], None, {"samples_as": "rows"}, "samples_as='rows': give 'flattened' or 'pixels'"),
+        ([torch.ones(5, 3, 2, 2), GOOD], None, {"samples_as": "pixels"}, r"xs\[1\] has 5 .* as 'flattened'"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused_by_name(xs, ys, settings, said):
+    with pytest.raises(DataError, match=said):
+        linear_cka_all(xs, ys, **settings)

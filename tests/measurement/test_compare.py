@@ -1,0 +1,200 @@
+"""Comparing networks at all pairs of cuts, and similarities beside measurements."""
+
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import suture
+from suture import Network
+from suture.common.errors import CutError, DataError, NetworkError
+from suture.core.activations.cache import Activations
+from suture.core.activations.disk_cache import ActivationFolder
+from suture.fits import LeastSquares
+from suture.measurement import indices
+from suture.measurement.compare import COLUMNS, SEAM, beside, compare
+from suture.measurement.tables.table import to_table
+from suture.measurement.trials.measure import measure
+from suture.measurement.trials.plans import curve
+from trained import convnets, digits, few_digits, hybrid, hybrids, state_bits
+
+BY = [indices.linear_cka, indices.procrustes]
+
+
+def value(table: pd.DataFrame, sender_cut: str, receiver_cut: str, index: str) -> float:
+    row = table[(table.sender_cut == sender_cut) & (table.receiver_cut == receiver_cut) & (table["index"] == index)]
+    return float(row["value"].item())
+
+
+def test_all_pairs_of_cuts_by_every_index() -> None:
+    a, b = hybrids()
+    before = [state_bits(network._model) for network in (a, b)]
+    table = compare(a, b, data=digits(), by=BY, samples=200)
+    assert list(table.columns) == list(COLUMNS)
+    assert {name: str(dtype) for name, dtype in table.dtypes.items()} == COLUMNS
+    assert len(table) == 2 * len(a.cuts) * len(b.cuts)
+    assert not table.duplicated([*SEAM, "index"]).any()
+    assert set(table.sender) == {"A"}
+    assert set(table.receiver) == {"B"}
+    assert set(table.samples_as) == {"flattened"}
+    assert set(table.score_data) == {"digits/score[:200]"}
+    assert set(table.n) == {200}
+    assert [state_bits(network._model) for network in (a, b)] == before
+    samples, cache = digits().limited(score=200).score, Activations()
+    for index in BY:
+        for start, end in (("relu", "drop"), ("hidden", "relu"), ("mix", "mix")):
+            wanted = index(cache.at(a, start, samples), cache.at(b, end, samples))
+            assert value(table, a.cuts.find(start).name, b.cuts.find(end).name, index.name) == pytest.approx(wanted)
+    row = table[table.sender_cut == "hidden"].iloc[0]
+    assert row.sender_depth == a.cuts.find("hidden").depth
+    assert row.receiver_depth == b.cuts.find(row.receiver_cut).depth == 1 / len(b.cuts)
+
+
+def test_the_same_bits_alone_among_others_and_by_a_cache() -> None:
+    a, b = hybrids()
+    by = [indices.mutual_knn, indices.mean_cca, indices.rsa_pearson]
+    every = compare(a, b, data=few_digits(), by=by)
+    again = compare(a, b, data=few_digits(), by=by, activations=Activations())
+    pd.testing.assert_frame_equal(every, again, check_exact=True)
+    alone = compare(a, b, data=few_digits(), by=indices.mean_cca, sender_cuts="relu", receiver_cuts="hidden")
+    assert len(alone) == 1
+    assert alone["value"].item() == value(every, "relu", "hidden", "mean_cca")
+
+
+def test_a_network_is_itself_and_its_layers_are_computed_once() -> None:
+    a, _ = hybrids()
+    cache = Activations()
+    asked = []
+    cache.at = lambda network, cut, samples: (asked.append(cut.name), Activations.at(cache, network, cut, samples))[1]
+    table = compare(a, a, data=few_digits(), by=BY, activations=cache)
+    assert sorted(asked) == sorted(a.cuts.names)
+    same = table[table.sender_cut == table.receiver_cut]
+    np.testing.assert_allclose(same["value"], 1, atol=1e-6)
+    twin = Network(hybrid(0), example=digits().example, name="A")
+    assert compare(a, twin, data=few_digits(), by=BY)["value"].tolist() == table["value"].tolist()
+
+
+def test_pixels_compare_what_has_as_many_positions_and_leave_the_rest_empty() -> None:
+    a, b = hybrids()
+    table = compare(a, b, data=few_digits(), by=BY, samples=100, samples_as="pixels")
+    sizes = {cut.name: (cut.shape[0] if len(cut.shape) == 2 else cut.shape[1:]) for cut in a.cuts}
+    for row in table.itertuples():
+        count = [np.prod(sizes[name]) for name in (row.sender_cut, row.receiver_cut)]
+        assert np.isnan(row.value) == (count[0] != count[1])
+    samples, cache = few_digits().limited(score=100).score, Activations()
+    maps = [cache.at(network, "relu", samples).permute(0, 2, 3, 1).reshape(-1, 8) for network in (a, b)]
+    assert value(table, "relu", "relu", "linear_cka") == pytest.approx(indices.linear_cka(*maps), abs=1e-6)
+    assert set(table.n) == {100}
+
+
+def test_patterns_choose_cuts_of_both_or_of_each() -> None:
+    a, b = convnets()
+    chosen = compare(a, b, data=few_digits(), cuts=[a.cuts.names[0], a.cuts.names[2]])
+    assert len(chosen) == 4
+    table = compare(a, b, data=few_digits(), sender_cuts={"C": a.cuts.names[1]}, receiver_cuts="*")
+    assert set(table.sender_cut) == {a.cuts.names[1]}
+    assert list(table.receiver_cut) == list(b.cuts.names)
+
+
+def test_networks_of_other_seeds_are_more_alike_the_nearer_their_depths() -> None:
+    """Kornblith et al. 2019: CKA finds the corresponding layers of networks trained from other seeds."""
+    a, b = convnets()
+    table = compare(a, b, data=digits(), samples=None)
+    apart = (table.sender_depth - table.receiver_depth).abs()
+    near, far = (table["value"][chosen].mean() for chosen in (apart < 0.2, apart > 0.6))
+    assert near > 0.8 > far + 0.1
+
+
+# --- beside -----------------------------------------------------------------------------------------------------------
+
+
+def test_similarities_stand_beside_the_measurements_of_their_seams() -> None:
+    a, b = hybrids()
+    plan = curve(a, b, at=["relu", "hidden"], data=few_digits(), fit=LeastSquares())
+    measured = to_table(measure(trial) for trial in plan)
+    measured = measured.sample(frac=1, random_state=0)
+    similar = compare(a, b, data=few_digits(), by=[*BY, indices.LinearCKA(debiased=True)])
+    joined = beside(measured, similar)
+    assert list(joined.columns) == [*measured.columns, "linear_cka", "procrustes", "linear_cka(debiased=True)"]
+    pd.testing.assert_frame_equal(joined[measured.columns], measured)
+    for _, row in joined.iterrows():
+        if row.control in ("", "shuffled pairs"):
+            assert row.procrustes == value(similar, row.sender_cut, row.receiver_cut, "procrustes")
+        else:
+            assert np.isnan(row.procrustes), row.control
+    own = beside(measured, pd.concat([similar, compare(b, b, data=few_digits(), by=BY)]))
+    np.testing.assert_allclose(own[own.control == "itself"]["linear_cka"], 1, atol=1e-6)
+    assert own[own.control == "untrained sender"]["linear_cka"].isna().all()
+    assert len(beside(suture.summary(measured), similar)) == len(suture.summary(measured))
+
+
+def test_tables_that_do_not_fit_are_refused() -> None:
+    a, b = hybrids()
+    similar = compare(a, b, data=few_digits(), cuts="relu")
+    measured = to_table([])
+    with pytest.raises(DataError, match="no table of measurements: it has no column 'trial'"):
+        beside(similar, similar)
+    with pytest.raises(DataError, match="no table of similarities: it has no column 'index'"):
+        beside(measured, measured)
+    both = pd.concat([similar, compare(a, b, data=few_digits(), cuts="relu", samples_as="pixels")])
+    with pytest.raises(DataError, match=r"linear_cka of A → B at relu → relu is there twice; keep the rows of one"):
+        beside(measured, both)
+    with pytest.raises(DataError, match="column 'linear_cka' already"):
+        beside(beside(measured, similar), similar)
+
+
+# --- errors -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "said"),
+    [
+        ({"by": []}, DataError, "compares by nothing"),
+        ({"by": ["cka"]}, DataError, r"by\[0\] is 'cka': give indices"),
+        ({"by": [indices.linear_cka] * 2}, DataError, "'linear_cka' is given twice"),
+        ({"by": [indices.rbf_cka], "samples_as": "pixels", "samples": None}, DataError, "'conv' has .* samples of 8"),
+        ({"by": [indices.RBFCKA(debiased=True)], "samples": 3}, DataError, "give 4 or more"),
+        ({"samples": 1}, DataError, "1"),
+        ({"samples_as": "rows"}, DataError, "samples_as='rows'"),
+        ({"cuts": "layer9"}, CutError, "layer9"),
+    ],
+)
+def test_wrong_input_is_refused_before_anything_is_computed(settings, error, said, monkeypatch) -> None:
+    a, b = hybrids()
+    monkeypatch.setattr("suture.measurement.indices.base.MOST", 597 * 16 - 1)
+    monkeypatch.setattr(Activations, "at", None)
+    with pytest.raises(error, match=said):
+        compare(a, b, data=digits(), **settings)
+
+
+def test_two_networks_of_one_name_are_refused() -> None:
+    a, b = hybrids()
+    with pytest.raises(NetworkError, match="two networks are called 'A'"):
+        compare(a, Network(b._model, example=digits().example, name="A"), data=few_digits())
+
+
+def test_activations_that_memory_cannot_hold_are_refused_unless_there_is_a_disk(monkeypatch, tmp_path) -> None:
+    a, b = hybrids()
+    monkeypatch.setattr(sys.modules["suture.compare"], "physical_memory", lambda: 2**20)
+    with pytest.raises(DataError, match=r"take .* MB, and there is room for 734 kB: give fewer samples"):
+        compare(a, b, data=digits(), samples=597)
+    disk = Activations(disk=ActivationFolder(tmp_path, 2**30))
+    assert len(compare(a, b, data=digits(), cuts="relu", activations=disk)) == 1
+
+
+def test_it_computes_with_one_thread(monkeypatch) -> None:
+    a, b = hybrids()
+    seen = []
+    real = indices.LinearCKA._pairs
+    monkeypatch.setattr(
+        indices.LinearCKA, "_pairs", lambda *given: (seen.append(torch.get_num_threads()), real(*given))[1]
+    )
+    torch.set_num_threads(2)
+    try:
+        compare(a, b, data=few_digits(), cuts="relu")
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(1)
+    assert seen == [1]

@@ -1,0 +1,345 @@
+"""What is said of a table, on tables made by hand: each sentence just where its condition holds, with its numbers."""
+
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from suture.common.errors import DataError
+from suture.measurement.compare import COLUMNS as COMPARED
+from suture.measurement.tables.controls_in_words import MARGIN
+from suture.measurement.tables.explain import Explanation, explain
+from suture.measurement.tables.pairs import pairs
+from suture.measurement.tables.table import COLUMNS
+
+OWN = 0.95  #: the receiver's own accuracy
+CUTS = ("one", "two")
+EVERY = ("itself", "untrained sender", "untrained receiver", "untrained both", "shuffled pairs", "clustered noise")
+LOW = dict.fromkeys(("untrained sender", "untrained receiver", "untrained both", "shuffled pairs"), 0.1)
+
+
+def row(cut, stitched, control="", *, half=0.005, own=OWN, unit="fraction", **more):
+    scale = 100 if unit == "fraction" else -1
+    ends = (("B", cut), ("B", cut)) if control == "itself" else (("A", cut), ("B", cut))
+    ends = (("", ""), ("B", cut)) if control == "clustered noise" else ends
+    depth = (CUTS.index(cut) + 1) / len(CUTS) if cut in CUTS else 1.0
+    return (
+        {name: "" for name, dtype in COLUMNS.items() if dtype == "str"}
+        | {"trial": f"{cut}{control}", "status": "ok", "control": control, "seed": 0}
+        | {"sender": ends[0][0], "sender_cut": ends[0][1], "receiver": ends[1][0], "receiver_cut": ends[1][1]}
+        | {"sender_depth": depth, "receiver_depth": depth, "n": 1000, "seconds": 1.0}
+        | {"score": "accuracy", "unit": unit, "fit_data": "d/fit", "score_data": "d/score"}
+        | {"stitched": stitched, "stitched_low": stitched - half, "stitched_high": stitched + half}
+        | {"sender_score": own, "receiver_score": own, "penalty": scale * (own - stitched)}
+        | {"penalty_low": scale * (own - stitched) - abs(scale) * half}
+        | {"penalty_high": scale * (own - stitched) + abs(scale) * half}
+        | more
+    )
+
+
+def table(plain=(0.94, 0.945), controls=None, **settings):
+    """A → B at two cuts, and the same value of every control at both."""
+    controls = LOW | {"itself": 0.95, "clustered noise": 0.1} if controls is None else controls
+    rows = [row(cut, value, **settings) for cut, value in zip(CUTS, plain, strict=True)]
+    rows += [row(cut, value, control, **settings) for control, value in controls.items() for cut in CUTS]
+    return pd.DataFrame(rows, columns=list(COLUMNS)).astype(COLUMNS)
+
+
+def one(lines, words):
+    """The only sentence with these words."""
+    found = [line for line in lines if words in line]
+    assert len(found) == 1, lines
+    return found[0]
+
+
+def none(lines, words):
+    assert not [line for line in lines if words in line], lines
+
+
+# --- what holds
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.floats(0.01, 0.99), st.floats(0.0005, 0.05), st.sampled_from([0.5, 3.0, 7.0]), st.integers(0, 1))
+def test_a_seam_is_compatible_not_compatible_or_undecided_by_its_whole_interval(stitched, half, margin, place):
+    plain = [OWN, OWN]
+    plain[place] = stitched
+    said = explain(table(plain, {}, half=half), margin=margin)
+    low, high = 100 * (OWN - stitched) - 100 * half, 100 * (OWN - stitched) + 100 * half
+    expected = "compatible, the" if high <= margin else "not compatible" if low > margin else "undecided, the"
+    for kind in ("compatible, the", "not compatible", "undecided, the"):
+        lines = [line for line in said.holds if line.startswith(f"A → B: {kind}") and f"{CUTS[place]} " in line]
+        assert len(lines) == (kind == expected), (expected, said.holds)
+
+
+def test_the_numbers_of_a_seam_are_those_of_the_table():
+    said = explain(table((0.94, 0.80)))
+    line = one(said.holds, "B: compatible")
+    assert "within 3 pp, at 1 of 2 cuts: one +1.0 pp [0.5, 1.5]." in line
+    assert "at 1 of 2 cuts: two +15.0 pp [14.5, 15.5]." in one(said.holds, "not compatible by this stitch and fit")
+    assert "undecided" not in " ".join(said.holds)
+    assert MARGIN == 3.0
+
+
+def test_few_seeds_whose_interval_straddles_are_undecided():
+    rows = [row(cut, 0.95 - gap, seed=seed) for cut in CUTS for seed, gap in enumerate((0.0, 0.02))]
+    said = explain(pd.DataFrame(rows, columns=list(COLUMNS)).astype(COLUMNS))
+    assert "one +1.0 pp [-11.7, 13.7]" in one(said.holds, "undecided, the interval on both sides of 3 pp")
+    assert "measure more seeds" in said.holds[0]
+    none(said.not_concluded, "represent the same")
+
+
+def test_beyond_a_control_by_so_much():
+    said = explain(table((0.94, 0.90), {"untrained sender": 0.5}))
+    line = one(said.holds, "beyond an untrained sender at 2 of 2 cuts, by")
+    half = np.hypot(0.5, 0.5)  # two independent intervals of ± 0.5 pp
+    assert (
+        f"by 40.0 pp [{40 - half:.1f}, {40 + half:.1f}] (two) to 44.0 pp [{44 - half:.1f}, {44 + half:.1f}] (one)"
+        in line
+    )
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.floats(0.5, 1.0), st.floats(0.001, 0.03), st.sampled_from(["untrained sender", "untrained receiver"]))
+def test_a_control_does_as_well_is_beaten_or_is_undecided(value, half, control):
+    said = explain(table((0.94, 0.94), {control: value}, half=half))
+    gap, spread = 100 * (0.94 - value), 100 * half * np.sqrt(2)
+    everything = (*said.holds, *said.not_concluded)
+    who = "an " + control
+    assert any(f"beyond {who}" in line for line in everything) == (gap - spread > 3)
+    assert any(f"{who} does as well, within 3 pp" in line for line in everything) == (gap + spread <= 3)
+    undecided = any(f"undecided whether {who} does as well" in line for line in everything)
+    assert undecided == (gap - spread <= 3 < gap + spread)
+
+
+def test_plugged_in_is_said_where_it_does_as_well():
+    said = explain(table(controls={"plugged in": 0.93}))
+    assert "does as well at 2 of 2 cuts (one, two)" in one(said.holds, "plugged in without a stitch")
+    none(explain(table(controls={"plugged in": 0.5})).holds, "plugged in")
+
+
+# --- what must not be concluded
+
+
+DENIED = [
+    ("untrained sender", "that it takes what A has learned", "what the sender has learned (bansal2021, section 2)"),
+    ("untrained receiver", "that it takes what B has learned", "the stitch alone can do the receiver's work"),
+    ("clustered noise", "that B is sent more than the class", "(smith2024, section 4.2)"),
+    ("linear probe", "that B's layers add to A's", "A's layers solve the task without B's"),
+]
+
+
+@pytest.mark.parametrize(("control", "claim", "meaning"), DENIED)
+def test_what_a_control_does_as_well_is_denied(control, claim, meaning):
+    line = one(explain(table(controls={control: 0.93})).not_concluded, claim)
+    assert meaning in line
+    assert "at 2 of 2 cuts" in line
+    assert "less the control: one +1.0 pp [0.3, 1.7], two +1.5 pp [0.8, 2.2]" in line
+    none(explain(table(controls={control: 0.5})).not_concluded, claim)
+    none(explain(table(controls={})).not_concluded, claim)
+
+
+def test_compatible_networks_are_never_said_to_represent_the_same():
+    words = "that A and B represent the same"
+    assert "(smith2024, sections 4.1, 4.2 and 5)" in one(explain(table()).not_concluded, words)
+    none(explain(table((0.5, 0.5))).not_concluded, words)
+
+
+def test_a_failure_is_no_evidence_of_a_difference():
+    words = "that A lacks what B needs"
+    assert "(two): a good enough map may not have been found" in one(explain(table((0.94, 0.5))).not_concluded, words)
+    none(explain(table()).not_concluded, words)
+
+
+def test_better_than_the_receiver_is_not_a_better_representation():
+    words = "that A represents more than B"
+    alone = table((0.97, 0.94))
+    assert "(one): stitching B → A may say the reverse (smith2024, section 4.3)" in one(
+        explain(alone).not_concluded, words
+    )
+    back = alone[alone["control"] == ""].assign(sender="B", receiver="A")
+    assert "(one): B → A beats A, too (smith2024" in one(explain(pd.concat([alone, back])).not_concluded, words)
+    none(explain(table()).not_concluded, words)
+
+
+@pytest.mark.parametrize(
+    ("value", "words", "number"),
+    [
+        (0.97, "that the stitch only aligns: B stitched to itself is better than B", "one -2.0 pp [-2.5, -1.5], two"),
+        (0.90, "that a penalty is the sender's: B stitched to itself is worse than B", "one +5.0 pp [4.5, 5.5], two"),
+    ],
+)
+def test_what_a_self_stitch_says(value, words, number):
+    assert number in one(explain(table(controls={"itself": value})).not_concluded, words)
+    none(explain(table(controls={"itself": 0.95})).not_concluded, words)
+
+
+@pytest.mark.parametrize(
+    ("value", "chance", "said"),
+    [(0.6, None, True), (0.3, None, False), (0.3, 0.1, True), (0.6, 0.6, False), (0.55, 0.5, True), (0.53, 0.5, False)],
+)
+def test_shuffled_pairs_that_did_not_collapse(value, chance, said):
+    words = "fitted to shuffled pairs the stitched network did not collapse"
+    denied = explain(table(controls={"shuffled pairs": value}), chance=chance).not_concluded
+    assert any(words in line for line in denied) == said
+    if said:
+        assert f"(one {100 * value:.1f} %, two {100 * value:.1f} %)" in one(denied, words)
+
+
+def ranks(*values, **more):
+    """Numerical ranks: of A → B, then of B → B, at the first cut, a seed each."""
+    return pd.DataFrame(
+        [
+            {"sender": sender, "receiver": "B", "sender_cut": "one", "receiver_cut": "one", "value": value}
+            | {"measure": "numerical rank", "normalised": False}
+            | more
+            for sender, held in zip("AB", values, strict=True)
+            for value in held
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    ("sent", "own", "said"),
+    [
+        ([30], [50], "one 30 against 50"),
+        ([48], [50], None),
+        ([30, 52], [50, 51], None),  # seeds overlap
+        ([30, 34], [50, 51], "one 32 against 50"),
+    ],
+)
+def test_another_rank(sent, own, said):
+    words = "that B takes what it is sent for its own, at 1 of 2 cuts"
+    denied = explain(table(), ranks=ranks(sent, own)).not_concluded
+    if said is None:
+        none(denied, words)
+    else:
+        assert said in one(denied, words)
+    none(explain(table((0.5, 0.5)), ranks=ranks(sent, own)).not_concluded, words)
+
+
+def similarities(index, values):
+    rows = [
+        {name: "" for name, dtype in COMPARED.items() if dtype == "str"}
+        | {
+            "sender": "A",
+            "receiver": "B",
+            "sender_cut": cut,
+            "receiver_cut": cut,
+            "index": index,
+            "value": value,
+            "n": 9,
+        }
+        for cut, value in zip(CUTS, values, strict=True)
+    ]
+    return pd.DataFrame(rows, columns=list(COMPARED)).astype(COMPARED)
+
+
+@pytest.mark.parametrize(
+    ("index", "alike", "unlike"),
+    [("linear_cka", 0.9, 0.2), ("procrustes_angle", 0.2, 1.4), ("rbf_cka(bandwidth=0.2)", 0.6, 0.4), ("own", 0.9, 0.1)],
+)
+def test_an_index_that_disagrees(index, alike, unlike):
+    found = table((0.94, 0.5))  # the first is compatible, the second is not
+    agree = explain(found, similarities(index, (alike, unlike)))
+    none(agree.not_concluded, "the reverse")
+    denied = explain(found, similarities(index, (unlike, alike))).not_concluded
+    assert f"by {index} (one {unlike:.2f}) it is" in one(denied, "that A and B are alike, where they are compatible")
+    assert f"by {index} (two {alike:.2f}) it is" in one(denied, "that A and B differ, where they are not")
+    none(explain(found, similarities(index, (np.nan, np.nan))).not_concluded, "the reverse")
+
+
+def test_one_training_each_says_nothing_of_others():
+    words = "That other trainings"
+    assert "A and B are one training each" in one(explain(table()).not_concluded, words)
+    several = pd.concat([table(network_seed=seed) for seed in range(3)])
+    none(explain(several).not_concluded, words)
+
+
+# --- what is missing
+
+
+@pytest.mark.parametrize("left_out", EVERY)
+def test_a_control_that_was_not_run_is_named(left_out):
+    controls = {control: 0.1 for control in EVERY if control != left_out}
+    named = [line.partition(":")[0] for line in explain(table(controls=controls)).missing]
+    assert named == [left_out, "linear probe", "similarity indices", "numerical rank"]
+
+
+def test_a_control_that_was_run_at_some_cuts_is_named_with_how_many():
+    found = table()
+    found = found[~((found["control"] == "untrained sender") & (found["receiver_cut"] == "two"))]
+    assert one(explain(found).missing, "untrained sender").startswith("untrained sender at some cuts (1 of 2 of A → B)")
+
+
+def test_failed_trials_are_named():
+    failed = pd.DataFrame([row("two", np.nan, "itself", status="failed")], columns=list(COLUMNS))
+    assert one(explain(pd.concat([table(), failed.astype(COLUMNS)])).missing, "1 trial failed")
+
+
+# --- tables, units, text
+
+
+def test_a_loss_is_better_where_it_is_lower():
+    found = table((0.30, 0.9), {"untrained sender": 2.0}, own=0.25, unit="nats").assign(score="loss")
+    said = explain(found, score="loss", margin=0.1)
+    assert "one +0.050 nats [0.045, 0.055]" in one(said.holds, "B: compatible")
+    assert "by 1.100 nats [1.093, 1.107] (two) to 1.700 nats" in one(said.holds, "beyond an untrained sender")
+
+
+def test_seams_of_a_matrix_are_named_by_both_cuts():
+    rows = [row("one", 0.94), row("one", 0.94, sender_cut="two", sender_depth=1.0), row("one", 0.1, "clustered noise")]
+    said = explain(pd.DataFrame(rows, columns=list(COLUMNS)).astype(COLUMNS))
+    assert "at 2 of 2 seams: one +1.0 pp [0.5, 1.5], two → one +1.0" in said.holds[0]
+    assert "beyond clustered noise in the sender's place at 2 of 2 seams" in said.holds[1]
+
+
+def test_it_reads_as_a_text():
+    said = explain(table())
+    assert re.match(r"What holds\n- A → B: .*\n\nWhat must not be concluded\n- ", str(said), re.DOTALL)
+    assert str(Explanation(("a",), (), ("b", "c"))) == "What holds\n- a\n\nWhat was not tried\n- b\n- c"
+
+
+def test_wrong_input_is_refused():
+    with pytest.raises(DataError, match="no column 'status'"):
+        explain(table().drop(columns="status"))
+    with pytest.raises(DataError, match="no measurement of 'loss' to explain; its scores: 'accuracy'"):
+        explain(table(), score="loss")
+    with pytest.raises(DataError, match=r"chance=10: 'accuracy' is a fraction; give one from 0 to 1"):
+        explain(table(), chance=10)
+    with pytest.raises(DataError, match=r"margin='3' is a str; give a number"):
+        explain(table(), margin="3")
+    alone = table(controls={"itself": 0.5})
+    with pytest.raises(DataError, match="of 'accuracy' the table has controls alone"):
+        explain(alone[alone["control"] != ""])
+    with pytest.raises(DataError, match="every trial of 'accuracy' failed but controls"):
+        explain(alone.assign(status=alone["status"].where(alone["control"] != "", "failed")))
+    with pytest.raises(DataError, match="is in nats; give margin= in nats"):
+        explain(table(unit="nats"))
+    with pytest.raises(DataError, match=r"margin=-1"):
+        explain(table(), margin=-1)
+    with pytest.raises(DataError, match="neither good nor bad"):
+        explain(table(penalty=None))
+    with pytest.raises(DataError, match="several measurements of A → B at one, which differ in fit; select"):
+        explain(pd.concat([table(fit="x"), table(fit="y")]))
+    with pytest.raises(DataError, match="no table of similarities: it has no column 'index'"):
+        explain(table(), similarities("linear_cka", (0.1, 0.1)).drop(columns="index"))
+    with pytest.raises(DataError, match="several values of linear_cka at one seam"):
+        explain(table(), pd.concat([similarities("linear_cka", (0.1, 0.1))] * 2))
+    with pytest.raises(DataError, match="no table of complexity of seams: it has no column 'measure'"):
+        explain(table(), ranks=ranks([1], [2]).drop(columns="measure"))
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_of_several_rows_of_a_control_the_one_fitted_as_the_pair_is_read(turned):
+    """The same whichever row comes first: noise of another scale and another fit lie beside."""
+    others = [row(cut, 0.2, "clustered noise, scale=0.5") for cut in CUTS]
+    others += [row(cut, 0.2, "itself", fit="published") for cut in CUTS]
+    both = pd.concat([table(), pd.DataFrame(others, columns=list(COLUMNS)).astype(COLUMNS)], ignore_index=True)
+    both["trial"] = both["trial"] + both["fit"]
+    (alone,), (found,) = pairs(table(), "accuracy"), pairs(both[::-1] if turned else both, "accuracy")
+    for kind in ("itself", "clustered noise"):
+        assert list(found.of(kind).value) == list(alone.of(kind).value), kind

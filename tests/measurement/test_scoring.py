@@ -1,0 +1,225 @@
+"""Scores through a lean suffix: no prediction is another for it, whatever the margins."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from suture import Trial, measure
+from suture.core.activations.cache import CHUNK, stepwise
+from suture.core.network.network import Frozen
+from suture.data import Samples
+from suture.fits import LeastSquares
+from suture.fits import suffix as suffixes
+from suture.measurement.scores.outputs import LEAST, outputs, representation_error
+from suture.measurement.scores.scores import Accuracy, CrossEntropy, Score
+from trained import bits, convnets, digits
+
+OWN = Frozen([nn.Identity()])
+COUNT = LEAST + 300
+
+
+@pytest.fixture(autouse=True)
+def _half(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A processor that has bfloat16, whatever this one has."""
+    monkeypatch.setattr(suffixes, "half_precision", lambda device: torch.bfloat16)
+
+
+class Blurred(nn.Module):
+    """Outputs that are each off by up to ``by``, up and down in turn; counts the images that it sees."""
+
+    def __init__(self, by: float, where: Callable[[Tensor], Tensor] = lambda x: x) -> None:
+        super().__init__()
+        self.by, self.where, self.seen = by, where, 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.seen += len(x)
+        return self.where(x + self.by * torch.sign(torch.sin(1e4 * x)))
+
+
+def logits(share: float = 0.05, count: int = COUNT, classes: int = 5) -> Tensor:
+    """Outputs of which a share has a second largest that is as near as 1e-6 to the largest."""
+    random = torch.Generator().manual_seed(0)
+    out = torch.randn(count, classes, generator=random)
+    first, second = out.topk(2, 1).indices.unbind(1)
+    rows = torch.arange(count)
+    margins = torch.where(
+        torch.rand(count, generator=random) < share,
+        10 ** (-6 + 5 * torch.rand(count, generator=random)),
+        0.5 + torch.rand(count, generator=random),
+    )
+    out[rows, first] = out[rows, second] + margins
+    return out
+
+
+def scored(data: Tensor, lean: Callable[[torch.dtype], nn.Module | None] | None, coarse: bool = True):
+    return outputs(OWN, lean, lambda chosen: data[chosen], len(data), coarse)
+
+
+def test_the_predictions_are_the_receivers_however_close_two_classes_are():
+    data = logits()
+    for by in (1e-4, 1e-3, 1e-2):
+        blurred = Blurred(by)
+        with torch.no_grad():
+            assert (blurred(data).argmax(1) != data.argmax(1)).any(), "nothing would go wrong"
+        found, notes = scored(data, lambda dtype, blurred=blurred: blurred)
+        assert torch.equal(found.argmax(1), data.argmax(1))
+        assert (found != data).any(), "all was computed by the receiver itself"
+        assert float((found - data).abs().max()) <= by * 1.01
+        assert notes == ()
+
+
+def test_the_first_chunk_is_the_receivers_own():
+    data = logits()
+    found, _ = scored(data, lambda dtype: Blurred(1e-3))
+    assert torch.equal(found[:CHUNK], data[:CHUNK])
+
+
+def test_where_too_many_are_in_doubt_float32_is_tried_and_then_the_receiver():
+    data = logits()
+    found, notes = scored(data, lambda dtype: Blurred(1e-5 if dtype == torch.float32 else 0.5))
+    assert notes == ("in bfloat16 too many predictions would be in doubt: scored through float32",)
+    assert torch.equal(found.argmax(1), data.argmax(1))
+    found, notes = scored(data, lambda dtype: Blurred(0.5))
+    assert torch.equal(found, data)
+    assert notes == (
+        "in bfloat16 and float32 too many predictions would be in doubt: scored through the receiver as it is",
+    )
+
+
+def test_a_score_that_is_not_coarse_never_sees_sixteen_bits():
+    asked = []
+
+    def lean(dtype: torch.dtype) -> nn.Module:
+        asked.append(dtype)
+        return Blurred(1e-6)
+
+    scored(logits(), lean, coarse=False)
+    assert asked == [torch.float32]
+    asked.clear()
+    scored(logits(), lean, coarse=True)
+    assert asked == [torch.bfloat16, torch.float32]
+
+
+def test_few_images_are_the_receivers_bit_for_bit():
+    data = logits(count=LEAST - 1)
+    blurred = Blurred(1e-3)
+    found, notes = scored(data, lambda dtype: blurred)
+    assert torch.equal(found, data)
+    assert (blurred.seen, notes) == (0, ())
+
+
+def test_without_a_lean_suffix_all_are_the_receivers():
+    data = logits()
+    assert torch.equal(scored(data, None)[0], data)
+    found, notes = scored(data, lambda dtype: None)
+    assert torch.equal(found, data)
+    assert notes == (), "no predictions were in doubt"
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")], ids=str)
+@pytest.mark.parametrize("row", [3, CHUNK + 3], ids=["on the probe", "later"])
+def test_what_is_not_finite_never_gets_into_the_scores(bad, row):
+    data = logits()
+    marked = data[row, 0]
+
+    def broken(out: Tensor) -> Tensor:
+        hit = (out[:, 0] - marked).abs() < 2e-3
+        return torch.where(hit[:, None], torch.full_like(out, bad), out)
+
+    found, _ = scored(data, lambda dtype: Blurred(1e-3, broken))
+    assert found.isfinite().all()
+    assert torch.equal(found.argmax(1), data.argmax(1))
+
+
+def test_a_lean_suffix_that_cannot_run_is_refused():
+    class Refusing(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            raise RuntimeError("no such layout")
+
+    data = logits()
+    found, notes = scored(data, lambda dtype: Refusing())
+    assert torch.equal(found, data)
+    assert len(notes) == 1
+
+
+def test_one_output_leaves_no_doubt():
+    data = torch.randn(COUNT, 1, generator=torch.Generator().manual_seed(0))
+    found, notes = scored(data, lambda dtype: Blurred(1e-3))
+    assert notes == ()
+    torch.testing.assert_close(found, data, rtol=0, atol=2e-3)
+
+
+# --- in a trial -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Largest(Score):
+    """A score of the user's, which says nothing of how exact outputs must be."""
+
+    name = "largest"
+    unit = "raw"
+    higher_is_better = None
+
+    def per_sample(self, logits: Tensor, labels: Tensor) -> Tensor:
+        return logits.double().amax(1)
+
+
+def many() -> Samples:
+    """More images than are scored eagerly: those that the digits are fitted to."""
+    return replace(digits().fit, name="digits/many")
+
+
+def trial(**settings) -> Trial:
+    a, b = convnets()
+    roles = digits().limited(fit=300)
+    plain = {"fit_data": roles.fit, "validation_data": roles.validation, "score_data": many(), "fit": LeastSquares()}
+    return Trial(a, b, "stage1.relu", "stage1.relu", **plain | settings)
+
+
+def test_accuracies_are_those_of_the_receiver_itself(monkeypatch):
+    assert len(many()) >= LEAST
+    lean = measure(trial())
+    assert lean.notes == ()
+    monkeypatch.setattr("suture.measurement.trials.measure.lean_suffix", lambda *given: None)
+    eager = measure(trial())
+    assert lean.scores.accuracy == eager.scores.accuracy
+    assert lean.penalties["accuracy"] == eager.penalties["accuracy"]
+    loss, wanted = (m.scores["loss"] for m in (lean, eager))
+    assert loss.value == pytest.approx(wanted.value, rel=0.01)
+
+
+def test_the_users_scores_are_computed_in_float32(monkeypatch):
+    from suture.core.fused import lean_suffix
+
+    asked = []
+    made = lambda n, c, dtype: asked.append(dtype) or lean_suffix(n, c, dtype)  # noqa: E731
+    monkeypatch.setattr("suture.measurement.trials.measure.lean_suffix", made)
+    measure(trial(scores=(Accuracy(), Largest())))
+    assert asked == [torch.float32]
+    asked.clear()
+    measure(trial(scores=(Accuracy(), CrossEntropy())))
+    assert asked[0] == torch.bfloat16
+
+
+def test_the_outputs_of_few_images_are_the_eager_ones(monkeypatch):
+    few = trial(score_data=digits().score)
+    lean = measure(few)
+    monkeypatch.setattr("suture.measurement.trials.measure.lean_suffix", lambda *given: None)
+    assert bits(measure(few)) == bits(lean)
+
+
+def test_stepwise_is_what_eager_means():
+    data = logits(count=40)
+    assert torch.equal(scored(data, None)[0], stepwise(OWN, data))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64], ids=str)
+def test_the_representation_error_does_not_overflow_where_the_receivers_numbers_do(dtype):
+    own = (400 * torch.randn(300, 5, generator=torch.Generator().manual_seed(0))).to(dtype)
+    sent = (own.double() + 100 * torch.randn(300, 5, generator=torch.Generator().manual_seed(1))).to(dtype)
+    a, b = sent.double(), own.double()
+    wanted = float((a - b).square().sum() / (b - b.mean(0)).square().sum())
+    assert representation_error(lambda given: given, sent, own) == pytest.approx(wanted, rel=1e-4)

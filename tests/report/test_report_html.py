@@ -1,0 +1,247 @@
+"""The report as HTML: what it says against the table that it is of, and that it keeps to itself."""
+
+import base64
+import hashlib
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from reported import CONTROLS, CUTS, NASTY, STRIPS, curve_table, failing, matrix_table, run_of, similarities
+from suture.common.errors import DataError, OutputError, SutureError
+from suture.report.html import arrange as arranged
+from suture.report.html import page, render, write
+from suture.report.html.escaping import safe, script_data, visible
+from suture.report.terminal import curve as screen
+
+pytest.importorskip("plotly", reason="no plotly: pip install 'suture[report]'")
+
+
+class Read(HTMLParser):
+    """What a page holds: its tags with their attributes, and its text outside scripts and styles."""
+
+    def __init__(self, content: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.said: list[str] = []
+        self.open = ""
+        self.feed(content)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        self.open = tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open not in ("script", "style"):
+            self.said.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.said).split())
+
+
+@pytest.fixture(scope="module")
+def curve() -> str:
+    return render(run_of(curve_table(), similarities()))
+
+
+@pytest.fixture(scope="module")
+def matrix() -> str:
+    return render(run_of(matrix_table(), similarities()))
+
+
+def charts(content: str) -> list[dict]:  # type: ignore[type-arg]
+    (found,) = re.findall(r'<script type="application/json" id="charts">(.*?)</script>', content, re.DOTALL)
+    return json.loads(found)  # type: ignore[no-any-return]
+
+
+def test_a_curve_is_charted_as_it_was_measured(curve: str) -> None:
+    score, penalty, *_ = charts(curve)[0]["measures"]
+    table = curve_table()
+    assert [score["show"], score["of"], score["unit"]] == ["Score", "accuracy", "%"]
+    assert [penalty["show"], penalty["unit"]] == ["Penalty", "pp"]
+    assert [line["kind"] for line in score["lines"]] == ["", "itself", *CONTROLS, "clustered noise"]
+    for shown, column, scale in ((score, "stitched", 100), (penalty, "penalty", 1)):
+        for line in shown["lines"]:
+            rows = table[table["control"] == line["kind"]]
+            for name, end in (("value", ""), ("low", "_low"), ("high", "_high")):
+                assert line[name] == pytest.approx(list(scale * rows[f"{column}{end}"]))
+    assert score["levels"] == {"B alone (receiver)": 95.0, "A alone (sender)": 93.0}
+
+
+def test_a_matrix_is_charted_as_it_was_measured(matrix: str) -> None:
+    score, penalty, *_ = charts(matrix)[0]["measures"]
+    table = matrix_table()
+    for shown, column, scale in ((score, "stitched", 100), (penalty, "penalty", 1)):
+        for line in shown["lines"]:
+            rows = table[table["control"] == line["kind"]]  # in the order of the cells
+            assert line["value"] == pytest.approx(list(scale * rows[column]))
+            assert line["low"] == pytest.approx(list(scale * rows[f"{column}_low"]))
+            assert line["strip"] == (line["kind"] in STRIPS)
+    assert charts(matrix)[0]["rows"] == charts(matrix)[0]["columns"] == list(CUTS)
+
+
+def test_indices_lie_at_their_seams(curve: str, matrix: str) -> None:
+    alike = similarities()
+    for index in ("linear_cka", "procrustes_angle"):
+        rows = alike[alike["index"] == index]
+        here = rows[rows["sender_cut"] == rows["receiver_cut"]]["value"]
+        along, whole, of_all = (
+            next(m for m in chart["measures"] if m["show"] == "Similarity" and m["of"].startswith(index))
+            for chart in (charts(curve)[0], charts(matrix)[0], charts(curve)[1])
+        )
+        assert along["lines"][0]["value"] == pytest.approx(list(here))
+        assert whole["lines"][0]["value"] == of_all["lines"][0]["value"] == pytest.approx(list(rows["value"]))
+        assert along["bright"] == ("low" if index == "procrustes_angle" else "high")
+
+
+def test_the_tables_say_what_the_screen_says(curve: str) -> None:
+    cells = set(re.findall(r"<td>([^< ]+)", curve))
+    table = curve_table()
+    for value in table["stitched"]:
+        assert screen.written(value, percent=True) in cells
+    for value in table["penalty"]:
+        assert f"{value:+.1f}" in cells
+
+
+def test_the_verdict_and_what_must_not_be_concluded_are_those_of_explain(curve: str) -> None:
+    said = Read(curve).text
+    explained = __import__("suture").explain(curve_table(), similarities())
+    assert re.search(r"A → B: .* at \d of 4 cuts\.", said)
+    for sentence in (*explained.holds, *explained.not_concluded, *explained.missing):
+        assert " ".join(sentence.split()) in said
+    assert screen.reading(curve_table()).splitlines()[0] in said
+
+
+def test_cost_versions_and_how_to_repeat_it_are_told(curve: str) -> None:
+    said = Read(curve).text
+    assert "28, none failed" in said
+    assert "(35.0 seconds)" in said  # 28 × 1.25
+    assert "Steps of fits 196" in said  # 28 × 7
+    for word in ("2.14", "x86_64", "d/fit", "d/score", "Fast()", "Conv()"):
+        assert word in said
+
+
+def test_failures_are_shown_with_their_reasons() -> None:
+    table = curve_table()
+    which = (table["control"] == "shuffled pairs") & (table["receiver_cut"] == CUTS[1])
+    content = render(run_of(failing(table, which, "FitError: <b>nan</b>")))
+    assert "1 of 28 trials failed" in Read(content).text
+    assert "FitError: &lt;b&gt;nan&lt;/b&gt;" in content
+    assert "<td>failed</td>" in content
+    (line,) = [line for line in charts(content)[0]["measures"][0]["lines"] if line["kind"] == "shuffled pairs"]
+    assert line["failed"] == [1]
+    assert line["value"][1] is None
+
+
+def test_where_all_failed_it_still_says_so() -> None:
+    table = curve_table()
+    content = render(run_of(failing(table, table["status"] == "ok")))
+    assert "Nothing can be concluded" in Read(content).text
+    assert "28 of 28 trials failed" in Read(content).text
+
+
+@pytest.mark.parametrize("make", [curve_table, matrix_table], ids=["curve", "matrix"])
+def test_no_name_becomes_a_tag_a_script_or_a_turn(make: object) -> None:
+    names = (NASTY[0], NASTY[2])
+    plain = render(run_of(make(), similarities()))  # type: ignore[operator]
+    content = render(run_of(make(names, NASTY), similarities(names, NASTY)))  # type: ignore[operator]
+    kinds = [
+        [tag for tag, _ in Read(page_).tags if tag in ("img", "script", "b", "i", "a")] for page_ in (plain, content)
+    ]
+    assert kinds[0] == kinds[1]
+    assert not any(name.startswith("on") for _, attributes in Read(content).tags for name in attributes)
+    assert "\u202e" not in content
+    assert "⟨U+202E⟩turned" in content
+    assert charts(content)[0]["columns"] == [visible(name) for name in NASTY]
+
+
+def test_escaping_keeps_what_it_is_given() -> None:
+    for text in NASTY:
+        assert "<" not in safe(text)
+        assert '"' not in safe(text)
+        assert json.loads(script_data({"x": [text, float("nan"), np.array([1.5, np.inf])]})) == {
+            "x": [visible(text), None, [1.5, None]]
+        }
+        assert not set(script_data([text])) & set("<>&")
+
+
+def test_the_page_keeps_to_itself(curve: str) -> None:
+    read = Read(curve)
+    policy = next(a["content"] for tag, a in read.tags if a.get("http-equiv") == "Content-Security-Policy")
+    assert policy is not None
+    assert "default-src 'none'" in policy
+    assert "unsafe-eval" not in policy
+    scripts = re.findall(r"<script>(.*?)</script>", curve, re.DOTALL)
+    assert len(scripts) == 2
+    for script in scripts:
+        digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+        assert f"'sha256-{digest}'" in policy
+    assert [a for _, a in read.tags if "src" in a or (a.get("href") or "#")[0] not in "#d"] == []
+
+
+def test_two_runs_are_compared_where_both_measured() -> None:
+    first, second = curve_table(), curve_table(cuts=CUTS[1:], fit="LeastSquares()")
+    second[["stitched", "stitched_low", "stitched_high"]] -= 0.05
+    compared = render(run_of(first, name="one"), run_of(second, name="two"))
+    assert "one and two compared" in Read(compared).text
+    assert "Fast() LeastSquares()" in Read(compared).text
+    (chart,) = charts(compared)
+    score, difference = chart["measures"]
+    assert chart["columns"] == list(CUTS[1:])
+    one, two = (
+        np.array(
+            [table[(table["control"] == "") & (table["receiver_cut"] == cut)]["stitched"].iloc[0] for cut in CUTS[1:]]
+        )
+        for table in (first, second)
+    )
+    assert [line["name"] for line in score["lines"][:2]] == ["one", "two"]
+    assert score["lines"][1]["value"] == pytest.approx(list(100 * two))
+    assert difference["lines"][0]["value"] == pytest.approx(list(100 * (two - one)))
+    low = 100 * (two - one) - 100 * np.hypot(0.02, 0.03)  # MOVER of two like intervals
+    assert difference["lines"][0]["low"] == pytest.approx(list(low))
+
+
+def test_two_matrices_are_compared_cell_by_cell() -> None:
+    compared = render(run_of(matrix_table(), name="one"), run_of(matrix_table(), name="two"))
+    (chart,) = charts(compared)
+    assert chart["kind"] == "matrix"
+    assert chart["measures"][1]["lines"][0]["value"] == [0.0] * 16
+    assert "At none of 16 seams are the two certainly different in accuracy." in Read(compared).text
+
+
+def test_runs_without_a_seam_in_common_are_refused() -> None:
+    with pytest.raises(DataError, match="no seam and score in common"):
+        render(run_of(curve_table()), run_of(curve_table(cuts=("other",))))
+
+
+def test_several_curves_and_what_is_neither(tmp_path: Path) -> None:
+    both = pd.concat([curve_table(), curve_table(("B", "A"))], ignore_index=True)
+    assert [chart["kind"] for chart in charts(render(run_of(both)))] == ["curve", "curve"]
+    odd = pd.concat([curve_table(), curve_table(fit="LeastSquares()")], ignore_index=True)
+    assert "neither one curve nor one matrix" in Read(render(run_of(odd))).text
+
+
+def test_other_units_and_scores_are_drawn_as_they_are() -> None:
+    table = curve_table(score="loss", unit="nats")
+    chart = arranged.curve(table)
+    assert [measure.unit for measure in chart.measures] == ["nats", "nats"]
+    assert chart.measures[0].lines[0].value == pytest.approx(list(table[table["control"] == ""]["stitched"]))
+
+
+def test_without_plotly_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "plotly.offline", None)
+    with pytest.raises(SutureError, match=r"pip install 'suture\[report\]'"):
+        page._plotly()
+
+
+def test_it_is_written_whole_or_refused(tmp_path: Path) -> None:
+    path = write("<p>", tmp_path / "a" / "b.html")
+    assert path.read_text(encoding="utf-8") == "<p>"
+    (tmp_path / "file").touch()
+    with pytest.raises(OutputError, match="--out"):
+        write("<p>", tmp_path / "file" / "b.html")

@@ -1,0 +1,381 @@
+"""What is damaged in a store is found and named, and only that; what is repaired is measured again, and only that."""
+
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from pandas.testing import assert_frame_equal
+
+import suture
+from suture import curve, run
+from suture.common.errors import OutputError, StoreError
+from suture.fits import LeastSquares
+from suture.measurement.trials import controls
+from suture.runs.runners import Interrupted, Later, Local, Unruly
+from suture.runs.runners.progress import Silent
+from suture.runs.store.inspect import Finding, repair, status, verify
+from suture.runs.store.locks import Claims
+from suture.runs.store.store import FILES, NETWORKS, TRIALS, Store
+from suture.zoo.base_model import BaseModel
+from suture.zoo.recipes import DIGITS
+from trained import few_digits, hybrid, hybrids
+
+HERE = Local(workers=1)
+
+
+def plan() -> list[suture.Trial | Later]:
+    """Four trials, and a base network that is trained and stitched to itself once: six."""
+    a, b = hybrids()
+    data = few_digits()
+    base = BaseModel("zoo:convnet,width=2", data.fit, replace(DIGITS, epochs=1), name="C")
+    settings = {"data": data, "fit": LeastSquares()}
+
+    def more(c: suture.Network) -> list[suture.Trial]:
+        return list(curve(c, c, at=("flatten",), controls=(controls.untrained_sender,), **settings))
+
+    return [*curve(a, b, at=("embed", "hidden"), controls=(controls.itself,), **settings), Later((base,), more)]
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, pd.DataFrame]:
+    """A store of all that ``plan`` gives, and its table."""
+    folder = tmp_path_factory.mktemp("kept") / "run"
+    return folder, run(plan(), store=folder, on=HERE, command="suture curve A B --out 'a folder'")
+
+
+@pytest.fixture
+def folder(kept: tuple[Path, pd.DataFrame], tmp_path: Path) -> Path:
+    return shutil.copytree(kept[0], tmp_path / "run")
+
+
+def flip(path: Path, place: float = 0.5) -> Path:
+    content = bytearray(path.read_bytes())
+    content[int(place * (len(content) - 1))] ^= 1
+    path.write_bytes(content)
+    return path
+
+
+def cut(path: Path) -> Path:
+    os.truncate(path, path.stat().st_size // 2)
+    return path
+
+
+def gone(path: Path) -> Path:
+    path.unlink()
+    return path
+
+
+def a(folder: Path, kind: str) -> Path:
+    """The first result of a kind."""
+    return min(path for path in (folder / kind).iterdir() if path.suffix != ".lock")
+
+
+def test_a_sound_store_has_no_findings(folder: Path) -> None:
+    assert verify(folder) == ()
+    assert repair(folder, verify(folder)) == ()
+    assert not (folder / "damaged").exists()
+
+
+PARTS = [(kind, name) for kind, names in FILES.items() for name in (*names, "done")]
+PARTS += [(TRIALS, "curve.json"), (TRIALS, "stitched.json")]
+
+
+@pytest.mark.parametrize("damage", [flip, cut, gone])
+@pytest.mark.parametrize(("kind", "name"), PARTS)
+def test_damage_to_any_file_of_a_result_is_found(folder: Path, kind: str, name: str, damage: Callable) -> None:
+    path = damage(a(folder, kind) / name)
+    found = verify(folder)
+    assert {finding.path for finding in found} <= set(path.parent.iterdir()) | {path}
+    assert path in {finding.path for finding in found} or name == "done"
+    assert not any(finding.harmless for finding in found)
+    assert all(f"moves it to damaged/, and the next run {AGAIN[kind]} it again" in finding.remedy for finding in found)
+    assert repair(folder, found) == (f"moved {kind}/{path.parent.name} to damaged/{kind}/{path.parent.name}",)
+    assert verify(folder) == ()
+    assert (folder / "damaged" / kind / path.parent.name).is_dir()
+
+
+AGAIN = {TRIALS: "measures", NETWORKS: "trains"}
+
+
+@pytest.mark.parametrize("place", [0.0, 0.1, 0.4, 0.5, 0.9, 1.0])
+@pytest.mark.parametrize("name", ["measurement.json", "stitch.safetensors", "done"])
+def test_one_flipped_bit_is_found_wherever_it_is(folder: Path, name: str, place: float) -> None:
+    flip(a(folder, TRIALS) / name, place)
+    assert len(verify(folder)) == 1 or name == "done"
+    assert verify(folder)
+
+
+@pytest.mark.parametrize("altered", [lambda text: text + "x", lambda text: text.partition("\n")[2], lambda text: ""])
+def test_checksums_of_other_files_than_a_result_has_are_found(folder: Path, altered: Callable) -> None:
+    path = a(folder, NETWORKS) / "done"
+    path.write_text(altered(path.read_text()))
+    assert [finding.path for finding in verify(folder)] == [path]
+
+
+def test_the_result_of_another_is_found(folder: Path) -> None:
+    first, second = sorted((folder / TRIALS).iterdir())[:2]
+    shutil.rmtree(second)
+    shutil.copytree(first, second)
+    (finding,) = verify(folder)
+    assert finding.path == second / "measurement.json"
+    assert finding.problem == f"is the record of another, {first.name}"
+
+
+def test_a_result_of_another_version_is_found(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (odd,) = rewritten(folder, 1, measuring=99)
+    (finding,) = verify(folder)
+    assert finding.path == odd
+    assert "was measured by version 99 of the measuring code, and the others by version" in finding.problem
+
+
+def rewritten(folder: Path, count: int, **entries: object) -> list[Path]:
+    """Give records other entries, with checksums that agree."""
+    paths = [path / "measurement.json" for path in sorted((folder / TRIALS).iterdir())[:count]]
+    for path in paths:
+        path.write_text(json.dumps(json.loads(path.read_text()) | entries))
+        names = [line.split()[1] for line in (path.parent / "done").read_text().splitlines()]
+        sums = subprocess.run(["sha256sum", *names], cwd=path.parent, capture_output=True, text=True, check=True)
+        (path.parent / "done").write_text(sums.stdout)
+    return paths
+
+
+@pytest.mark.parametrize("content", ["{}", "[]", '{"format": 1', '{"format": 1, "measuring": 99}', None])
+def test_a_damaged_label_is_found_and_written_anew(folder: Path, content: str | None) -> None:
+    label = (folder / "suture.json").read_text()
+    if content is None:
+        (folder / "suture.json").unlink()
+    else:
+        (folder / "suture.json").write_text(content)
+    (finding,) = verify(folder)
+    assert finding.path == folder / "suture.json"
+    assert repair(folder, (finding,)) == ("wrote suture.json anew",)
+    assert json.loads((folder / "suture.json").read_text()) == json.loads(label)
+    assert verify(folder) == ()
+
+
+def test_a_folder_that_is_no_store_or_of_another_format_is_an_error(folder: Path, tmp_path: Path) -> None:
+    for look in (status, verify):
+        with pytest.raises(StoreError, match=r"does not exist, so it has no suture\.json; give the folder"):
+            look(tmp_path / "nowhere")
+        with pytest.raises(StoreError, match="is no folder of a run"):
+            look(tmp_path)
+    (folder / "suture.json").write_text('{"format": 7, "measuring": 1}')
+    for look in (status, verify):
+        with pytest.raises(StoreError, match="of format 7, and this version of Suture reads format 1"):
+            look(folder)
+
+
+def renamed(path: Path) -> Path:
+    path.write_text(path.read_text().replace('"sender": "A"', '"sender": "Z"'))
+    return path
+
+
+@pytest.mark.parametrize("damage", [flip, cut, renamed, lambda path: path.write_text("[]") and path])
+def test_a_damaged_plan_is_found_and_written_anew_by_the_next_run(
+    kept: tuple[Path, pd.DataFrame], folder: Path, damage: Callable
+) -> None:
+    path = damage(a(folder, "plans"))
+    found = verify(folder)
+    assert [(finding.path, finding.harmless) for finding in found] == [(path, False)]
+    repair(folder, found)
+    assert not path.exists()
+    assert not [finding for finding in verify(folder) if finding.path == path]
+    told = Told()
+    again = run(plan(), store=folder, on=HERE, progress=told, extend=True)
+    assert told.known == told.total > 0
+    assert_frame_equal(again, kept[1])
+    assert verify(folder) == ()
+
+
+def test_results_without_any_plan_are_said_to_have_none(folder: Path) -> None:
+    shutil.rmtree(folder / "plans")
+    (folder / "plans").mkdir()
+    (finding,) = verify(folder)
+    assert finding.path == folder / "plans"
+    assert "start the run again" in finding.remedy
+    assert repair(folder, (finding,)) == ()
+
+
+def test_a_record_of_a_failure_that_cannot_be_read_is_found(folder: Path) -> None:
+    path = folder / "failed" / TRIALS / "0123456789.json"
+    for content in ("", "[]", '{"status": "failed"}', '{"status": "failed", "error": "no", "trial": "x"}'):
+        path.write_text(content)
+        (finding,) = verify(folder)
+        assert (finding.path, finding.harmless) == (path, False)
+    assert repair(folder, (finding,)) == (f"moved failed/trials/{path.name} to damaged/failed/trials/{path.name}",)
+    path.write_text('{"status": "failed", "error": "no", "trial": "0123456789"}')
+    assert verify(folder) == ()
+
+
+def test_what_was_half_written_is_harmless_unless_it_is_being_written(folder: Path) -> None:
+    dead = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, text=True)
+    here = platform.node()
+    names = {f".abc.{here}.{dead.stdout.strip()}.00.part": True, f".abc.{here}.{os.getpid()}.00.part": False}
+    names |= {".abc.elsewhere.org.17.00.part": False, ".abd.elsewhere.org.17.00.part": True}
+    for name in names:
+        (folder / TRIALS / name).mkdir()
+        (folder / TRIALS / name / "measurement.json").write_text("{")
+    long_ago = time.time() - 10_000
+    os.utime(folder / TRIALS / ".abd.elsewhere.org.17.00.part", (long_ago, long_ago))
+    found = verify(folder)
+    assert {finding.path.name for finding in found} == {name for name, left in names.items() if left}
+    assert all(finding.harmless for finding in found)
+    repair(folder, found)
+    assert {path.name for path in (folder / TRIALS).glob(".*")} == {name for name, left in names.items() if not left}
+    assert verify(folder) == ()
+
+
+def test_damaged_activations_are_found_and_deleted(folder: Path) -> None:
+    path = flip(min((folder / "activations").glob("*.safetensors")), 1.0)
+    (finding,) = verify(folder)
+    assert finding == Finding(path, "is not what was written", finding.remedy)
+    assert repair(folder, (finding,)) == (f"deleted activations/{path.name}",)
+    assert verify(folder) == ()
+
+
+def test_a_damaged_table_is_harmless(folder: Path) -> None:
+    cut(folder / "table.parquet")
+    (finding,) = verify(folder)
+    assert (finding.path, finding.harmless) == (folder / "table.parquet", True)
+    repair(folder, (finding,))
+    assert verify(folder) == ()
+
+
+class Told(Silent):
+    """Counts what is measured."""
+
+    def begin(self, total, done, networks=0):
+        self.total, self.known = total, done
+
+    def __init__(self) -> None:
+        self.worked: list[str] = []
+
+    def working_on(self, what, kind="trials", share=None):
+        self.worked.append(what)
+
+
+def test_after_a_repair_the_next_run_measures_just_what_was_damaged(
+    kept: tuple[Path, pd.DataFrame], folder: Path
+) -> None:
+    first, second, third, *_ = sorted((folder / TRIALS).iterdir())
+    flip(first / "stitch.safetensors")
+    flip(first / "curve.json")
+    gone(second / "done")
+    shutil.rmtree(third)
+    flip(a(folder, NETWORKS) / "model.safetensors")
+    flip(min((folder / "activations").glob("*.safetensors")), 1.0)
+    before = status(folder)
+    repair(folder, verify(folder))
+    assert verify(folder) == ()
+    after = status(folder)
+    assert (before.measured, before.missing, after.measured, after.missing) == (4, 2, 3, 3)
+    assert (before.networks_done, after.networks_done, after.complete) == (1, 0, False)
+    told = Told()
+    again = run(plan(), store=folder, on=HERE, progress=told)
+    assert sum("training" in what for what in told.worked) == 1
+    assert len(told.worked) == 4
+    assert_frame_equal(again.drop(columns="seconds"), kept[1].drop(columns="seconds"))
+    assert verify(folder) == ()
+    assert status(folder).complete
+
+
+def test_damage_found_twice_does_not_overwrite_what_was_moved_before(folder: Path) -> None:
+    path = a(folder, TRIALS)
+    copy = shutil.copytree(path, folder.parent / "copy")
+    for _ in range(2):
+        flip(path / "measurement.json")
+        repair(folder, verify(folder))
+        shutil.copytree(copy, path)
+    assert {entry.name for entry in (folder / "damaged" / TRIALS).iterdir()} == {path.name, f"{path.name}-2"}
+
+
+def test_a_place_that_cannot_be_written_to_is_said_to_be_one(folder: Path) -> None:
+    flip(a(folder, TRIALS) / "measurement.json")
+    (folder / "damaged").write_text("")  # no folder
+    with pytest.raises(OutputError, match=r"cannot write to .*: .*damaged is a file, not a folder; move that away"):
+        repair(folder, verify(folder))
+
+
+# How far a run is
+
+
+def test_the_status_of_a_run_that_is_over(folder: Path) -> None:
+    found = status(folder)
+    assert (found.planned, found.measured, found.failed, found.missing, found.running) == (6, 6, 0, 0, 0)
+    assert (found.networks, found.networks_done, found.networks_failed, found.complete) == (1, 1, 0, True)
+    assert found.command == "suture curve A B --out 'a folder'"
+    assert found.errors == {}
+    kept = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    locks = sum(path.stat().st_size for path in (folder / "locks").rglob("*"))
+    assert found.result_bytes + found.activation_bytes + locks == kept
+    cached = [path for path in (folder / "activations").rglob("*") if path.is_file()]
+    assert found.activation_bytes == sum(path.stat().st_size for path in cached) > 100_000
+
+
+def test_the_status_of_a_run_that_was_stopped_and_goes_on_elsewhere(tmp_path: Path) -> None:
+    begun = time.time()
+    with pytest.raises(Interrupted):
+        run(plan(), store=tmp_path / "run", on=Unruly(seed=3, stops_after=2))
+    found = status(tmp_path / "run")
+    assert found.measured + found.networks_done == 2
+    assert found.missing == found.planned - found.measured
+    assert (found.complete, found.command, found.running) == (False, None, 0)
+    assert begun - 1 < found.last_change.timestamp() < time.time() + 1
+    other = Claims(tmp_path / "run" / "locks")
+    other.take("this")
+    other.take("that")
+    assert status(tmp_path / "run").running == 2
+    other.give_all_back()
+    assert status(tmp_path / "run").running == 0
+    assert verify(tmp_path / "run") == ()
+
+
+def test_a_run_whose_base_network_is_not_trained_is_not_complete(tmp_path: Path) -> None:
+    with pytest.raises(Interrupted):
+        run(plan()[4:], store=tmp_path / "run", on=Unruly(stops_after=0))
+    found = status(tmp_path / "run")
+    assert (found.planned, found.missing, found.networks, found.networks_done) == (0, 0, 1, 0)
+    assert not found.complete
+
+
+def test_the_status_counts_failures_by_their_messages(tmp_path: Path) -> None:
+    trials = list(plan())[:4]
+    run(trials, store=tmp_path / "run", on=Unruly(failing=1.0))
+    found = status(tmp_path / "run")
+    assert (found.measured, found.failed, found.missing, found.complete) == (0, 4, 0, True)
+    assert list(found.errors.values()) == [4]
+    run(trials[:1], store=tmp_path / "run", on=HERE, retry=True)
+    found = status(tmp_path / "run")
+    assert (found.measured, found.failed, found.missing) == (1, 3, 0)
+    assert verify(tmp_path / "run") == ()
+
+
+def test_a_base_network_that_failed_is_counted(tmp_path: Path) -> None:
+    with pytest.raises(suture.SutureError):
+        run(list(plan())[4:], store=tmp_path / "run", on=Unruly(failing=1.0))
+    found = status(tmp_path / "run")
+    assert (found.planned, found.networks, found.networks_failed, found.complete) == (0, 1, 1, True)
+    assert list(found.errors.values()) == [1]
+
+
+def test_a_store_in_which_nothing_was_planned_yet_is_empty_and_not_complete(tmp_path: Path) -> None:
+    Store.make(tmp_path / "run")
+    found = status(tmp_path / "run")
+    assert (found.planned, found.missing, found.complete) == (0, 0, False)
+    assert verify(tmp_path / "run") == ()
+
+
+def test_the_networks_and_data_of_a_run_are_not_needed(folder: Path) -> None:
+    program = f"from suture.runs.store.inspect import *; s = status({str(folder)!r}); print(s.measured, verify(s.path))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "6 ()\n"
+    assert hybrid(0) is not None

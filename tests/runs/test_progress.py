@@ -1,0 +1,255 @@
+"""Progress: what people see while they wait."""
+
+import io
+import sys
+from collections.abc import Sequence
+
+import pytest
+from rich.console import Console
+
+from suture.runs.runners import progress
+from suture.runs.runners.eta import Pace
+from suture.runs.runners.progress import Bar, Lines, Silent
+
+GOOD = None
+SEAM = "A → B at [red]x (itself)"
+BAD = "FitError: the loss\nis not [b]finite"
+
+
+class Clock:
+    """A clock that goes on only when told."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(progress.time, "monotonic", clock)
+    return clock
+
+
+def follow(
+    shown: progress.Progress, clock: Clock, seconds: list[float], errors: Sequence[str | None], before: int = 0
+) -> None:
+    shown.begin(before + len(errors), before)
+    for step, error in zip(seconds, errors, strict=True):
+        shown.working_on(SEAM)
+        clock.now += step
+        shown.done(SEAM, error)
+    shown.end()
+
+
+def test_lines_come_at_most_every_ten_seconds_and_at_the_end(clock: Clock) -> None:
+    stream = io.StringIO()
+    follow(Lines(stream), clock, [4, 4, 4, 4, 4, 4], [GOOD] * 6)
+    assert stream.getvalue().splitlines() == [
+        "6 trials",
+        "3/6 trials, 12 s gone, about 12 s left",
+        "6 trials in 24 s",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("nouns", "said"),
+    [
+        ({}, ["2 trials, 1 measured before", "2 trials in 4 s"]),
+        ({"noun": "network"}, ["2 networks, 1 trained before", "2 networks in 4 s"]),
+        (
+            {"noun": "network or trial", "plural": "networks and trials"},
+            ["2 networks and trials, 1 done before", "2 networks and trials in 4 s"],
+        ),
+    ],
+)
+def test_lines_say_what_they_count(clock: Clock, nouns: dict[str, str], said: list[str]) -> None:
+    stream = io.StringIO()
+    lines = Lines(stream, **nouns)
+    lines.begin(2, 1)
+    clock.now += 4
+    lines.done("A → B at x", GOOD)
+    assert stream.getvalue().splitlines() == said
+
+
+def test_what_is_planned_on_the_way_counts_too(clock: Clock) -> None:
+    stream = io.StringIO()
+    lines = Lines(stream)
+    lines.begin(1, 0)
+    lines.more(4, 1)
+    for _ in range(4):
+        lines.working_on(SEAM)
+        clock.now += 12
+        lines.done(SEAM, GOOD)
+    assert stream.getvalue().splitlines() == [
+        "1 trial",
+        "2/5 trials, 12 s gone, about 36 s left",
+        "3/5 trials, 24 s gone, about 24 s left",
+        "4/5 trials, 36 s gone, about 12 s left",
+        "5 trials in 48 s",
+    ]
+
+
+def test_trainings_and_trials_each_have_their_own_pace(clock: Clock) -> None:
+    stream = io.StringIO()
+    bar = Bar(Console(file=io.StringIO(), force_terminal=True))
+    for shown in (lines := Lines(stream), bar):
+        shown.begin(2 + 10, 0, networks=2)
+        for _ in range(2):
+            shown.working_on("training", "networks")
+            clock.now += 3600
+            shown.done("training", GOOD, "networks")
+        shown.more(10 + 3, 3)  # what the networks are for, of which 3 were measured before
+        for _ in range(3):
+            shown.working_on(SEAM)
+            clock.now += 12
+            shown.done(SEAM, GOOD)
+    assert stream.getvalue().splitlines() == [
+        "12 networks and trials",
+        "1/12 networks and trials, 60 min gone, at least 60 min left",
+        "2/12 networks and trials, 2.0 h gone",
+        "6/25 networks and trials, 2.0 h gone, about 4 min left",
+        "7/25 networks and trials, 2.0 h gone, about 4 min left",
+        "8/25 networks and trials, 2.0 h gone, about 3 min left",
+    ]
+    assert _time_left(bar) == "2.0 h gone, 3 min left"
+    lines.end()
+    bar.end()
+
+
+def _time_left(bar: Bar) -> str:
+    return progress._TimeLeft(bar.pace).render(bar.bar.tasks[0]).plain
+
+
+def test_what_is_left_of_a_training_is_told_by_how_far_it_is_and_a_line_says_so_where_nothing_ends(
+    clock: Clock,
+) -> None:
+    stream, far = io.StringIO(), [None, 0.25]
+    lines, bar = Lines(stream), Bar(Console(file=io.StringIO()))
+    for shown in (lines, bar):
+        shown.begin(2 + 8, 0, networks=2)
+        shown.working_on("training A", "networks", lambda: far[0])
+        shown.working_on("training B", "networks", lambda: far[1])  # which goes on from a quarter
+    for share_a, share_b in ((None, 0.25), (0.1, 0.3), (0.2, 0.4)):
+        far[:] = share_a, share_b
+        clock.now += 40
+        lines.remind()
+        assert stream.getvalue().count("\n") == {40: 1, 80: 2, 120: 2}[clock.now - 1000]
+    assert _time_left(bar) == "2 min gone, ≥ 8 min left"  # a bar has not yet seen A move; B takes 800 s
+    clock.now += 30
+    lines.remind()
+    assert stream.getvalue().splitlines() == [
+        "10 networks and trials",
+        "0/10 networks and trials, 80 s gone, at least 19 min left; 10% of training A; 30% of training B",
+        "0/10 networks and trials, 2 min gone, at least 10 min left; 20% of training A; 40% of training B",
+    ]
+    lines.end()
+
+
+def test_workers_and_other_processes_of_a_store_share_what_is_left(clock: Clock) -> None:
+    pace = Pace()
+    pace.begin({"trials": 30, "networks": 0})
+    assert pace.left is None
+    for _ in range(5):  # two at once here, and as many by another process
+        pace.working_on("one", "trials", None)
+        pace.working_on("another", "trials", None)
+        clock.now += 12
+        for what in ("one", "another", "a third", "a fourth"):
+            pace.done(what, "trials")
+    assert pace.left == (10 / 4 * 12, True)
+    for what in ("one", "another"):
+        pace.working_on(what, "trials", None)
+    clock.now += 6
+    assert pace.left == (pytest.approx((2 * 6 + 8 * 12) / (252 / 66)), True)  # 252 s of work were done in 66 s
+
+
+def test_what_was_measured_before_counts_and_takes_no_time(clock: Clock) -> None:
+    stream = io.StringIO()
+    follow(Lines(stream), clock, [12, 4, 4], [GOOD] * 3, before=7)
+    assert stream.getvalue().splitlines() == [
+        "10 trials, 7 measured before",
+        "8/10 trials, 12 s gone, about 24 s left",
+        "10 trials in 20 s",
+    ]
+
+
+def test_failures_are_said_at_once_in_one_line(clock: Clock) -> None:
+    stream = io.StringIO()
+    follow(Lines(stream), clock, [1, 1], [BAD, GOOD])
+    assert stream.getvalue().splitlines() == [
+        "2 trials",
+        "failed: A → B at [red]x (itself): FitError: the loss is not [b]finite",
+        "2 trials in 2 s",
+    ]
+
+
+def test_lines_may_be_used_again(clock: Clock) -> None:
+    stream = io.StringIO()
+    lines = Lines(stream)
+    follow(lines, clock, [1], [GOOD])
+    clock.now += 500
+    follow(lines, clock, [200], [GOOD])
+    assert stream.getvalue().splitlines() == ["1 trial", "1 trial in 1 s", "1 trial", "1 trial in 3 min"]
+
+
+def test_no_trials_are_no_error(clock: Clock) -> None:
+    for shown in (Lines(io.StringIO()), Silent(), Bar(Console(file=io.StringIO(), force_terminal=True))):
+        follow(shown, clock, [], [])
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        (0.2, "0 s"),
+        (99.4, "99 s"),
+        (99.6, "2 min"),
+        (3000, "50 min"),
+        (5969, "99 min"),
+        (5971, "1.7 h"),
+        (1e5, "27.8 h"),
+        (4 * 86400 + 1e5, "5 days"),
+    ],
+)
+def test_times_are_in_the_unit_that_people_use(seconds: float, said: str) -> None:
+    assert progress.clock(seconds) == said
+
+
+def test_a_bar_shows_the_count_the_time_left_and_the_trial_in_one_line(clock: Clock) -> None:
+    stream = io.StringIO()
+    bar = Bar(Console(file=stream, force_terminal=True, width=80, no_color=True))
+    bar.begin(30, 20)
+    bar.working_on("a")
+    clock.now += 20
+    bar.done("a", GOOD)
+    bar.working_on("a [red]network with a long name → another at layer4.1.relu (untrained receiver)")
+    bar.bar.refresh()
+    last = stream.getvalue().split("\r")[-1].split("\x1b[2K")[-1]
+    bar.end()
+    assert "21/30 20 s gone, 3 min left a [red]network with a long na…" in last
+    assert "\n" not in last
+    assert len(last.rstrip()) <= 80
+
+
+def test_a_bar_leaves_failures_on_the_screen_and_itself_not() -> None:
+    stream = io.StringIO()
+    bar = Bar(Console(file=stream, force_terminal=True, width=80, no_color=True))
+    follow(bar, Clock(), [0], [BAD])
+    assert "failed: A → B at [red]x (itself): FitError: the loss is not [b]finite" in stream.getvalue()
+    assert stream.getvalue().endswith("\x1b[1A\x1b[2K")
+
+
+@pytest.mark.parametrize(
+    ("terminal", "settings", "kind"),
+    [(True, {"TERM": "xterm"}, Bar), (True, {"TERM": "dumb"}, Lines), (False, {"FORCE_COLOR": "1"}, Lines)],
+)
+def test_a_bar_is_for_terminals(
+    monkeypatch: pytest.MonkeyPatch, terminal: bool, settings: dict[str, str], kind: type
+) -> None:
+    stream = io.StringIO()
+    monkeypatch.setattr(stream, "isatty", lambda: terminal)
+    monkeypatch.setattr(sys, "stderr", stream)
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
+    assert type(progress.shown()) is kind

@@ -1,0 +1,489 @@
+"""A run: every trial in its place, nothing measured is lost or measured again, progress is told."""
+
+import io
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import ClassVar
+
+import pandas as pd
+import pytest
+import torch
+from pandas.testing import assert_frame_equal
+
+import suture
+from suture import Trial, curve, measure, run
+from suture.common.errors import DataError, FrozenError, OutputError, RunnerError, StoreError
+from suture.core.activations.cache import Activations
+from suture.fits import Fit, FitReport, LeastSquares, TaskLoss
+from suture.measurement.scores.scores import Accuracy
+from suture.measurement.tables.table import load
+from suture.measurement.trials import controls
+from suture.measurement.trials.plans import Plan
+from suture.measurement.trials.trial import Failure
+from suture.runs.runners import Base, Interrupted, Later, Outcome, Runner, Unruly
+from suture.runs.runners.faulty import FAILED
+from suture.runs.runners.progress import Lines, Silent
+from suture.runs.runners.tasks import attempt
+from suture.runs.store.store import Store
+from trained import few_digits, hybrid, hybrids, wrap
+
+
+@dataclass(frozen=True)
+class Breaks(Fit):
+    """Fails, with a message of two lines."""
+
+    def fit(self, problem, stitch):
+        raise RuntimeError(f"broken {problem.where}\nsecond line")
+
+
+@dataclass(frozen=True)
+class Cheats(Fit):
+    def fit(self, problem, stitch):
+        next(problem.suffix.parameters()).data.add_(1)
+        return FitReport()
+
+
+def plan(**settings) -> Plan:
+    """Four trials."""
+    settings = {"fit": LeastSquares(), "at": ("embed", "hidden"), "controls": (controls.itself,)} | settings
+    return curve(*hybrids(), data=few_digits(), **settings)
+
+
+def with_a_broken_one() -> list[Trial]:
+    trials = list(plan())
+    trials[1] = replace(trials[1], fit=Breaks())
+    return trials
+
+
+class Telling(Silent):
+    """Writes down what it is told, and fails when it has heard enough."""
+
+    def __init__(self, enough: int | None = None, error: BaseException | None = None) -> None:
+        self.heard: list[tuple[str, object]] = []
+        self.enough, self.error = enough, error
+
+    def begin(self, total, done, networks=0):
+        self.heard.append(("begin", (total, done, networks) if networks else (total, done)))
+
+    def more(self, count, done):
+        self.heard.append(("more", (count, done)))
+
+    def working_on(self, what, kind="trials", share=None):
+        self.heard.append(("working on", what))
+
+    def done(self, what, error, kind="trials"):
+        self.heard.append(("done", what))
+        if sum(kind == "done" for kind, _ in self.heard) == self.enough:
+            raise self.error
+
+    def end(self):
+        self.heard.append(("end", None))
+
+
+def timeless(table: pd.DataFrame) -> pd.DataFrame:
+    return table.drop(columns="seconds")
+
+
+# --- what is run ------------------------------------------------------------------------------------------------------
+
+
+def test_a_plan_gives_a_row_for_each_trial_and_score_in_its_order():
+    trials = plan()
+    table = run(trials)
+    assert list(table["trial"]) == [trial.key for trial in trials for _ in trial.scores]
+    assert list(table["control"]) == ["", "", "itself", "itself"] * 2
+    assert (table["status"] == "ok").all()
+
+
+def test_the_runner_measures_what_a_trial_alone_would():
+    trials = plan(fit=TaskLoss(steps=4, check=2))
+    table = run(reversed(list(trials)))
+    for trial in trials:
+        alone = measure(trial)
+        rows = table[table["trial"] == trial.key]
+        assert list(rows["stitched"]) == [alone.scores.accuracy.value, alone.scores.loss.value]
+        assert list(rows["penalty_low"]) == [alone.penalties[score.name].low for score in trial.scores]
+
+
+def test_a_trial_that_fails_is_recorded_and_stops_nobody():
+    table = run(with_a_broken_one())
+    assert list(table["status"]) == ["ok", "ok", "failed", "failed", "ok", "ok", "ok", "ok"]
+    assert set(table["error"][2:4]) == {"RuntimeError: broken B → B at embed (itself)\nsecond line"}
+    assert_frame_equal(timeless(table[table["status"] == "ok"]), timeless(run(plan())).drop(index=[2, 3]))
+
+
+def test_a_network_that_was_changed_spoils_every_trial_of_its_own_and_no_other():
+    a, b = hybrids()
+    spoilt = wrap(hybrid(1), "spoilt")
+    roles = (few_digits().fit, few_digits().validation, few_digits().score)
+    bad = Trial(a, spoilt, "embed", "embed", *roles, fit=Cheats())
+    later = replace(bad, fit=LeastSquares())
+    good = Trial(a, b, "mix", "embed", *roles, fit=LeastSquares())
+    table = run([bad, later, good])
+    assert list(table["status"]) == ["failed"] * 4 + ["ok"] * 2
+    assert all(error.startswith(FrozenError.__name__) for error in table["error"][:4])
+    alone = run([good])
+    assert_frame_equal(timeless(table[4:]).reset_index(drop=True), timeless(alone))
+
+
+def test_a_plan_without_trials_is_refused(tmp_path):
+    for store in (None, tmp_path / "run"):
+        with pytest.raises(DataError, match="this plan has no trial: nothing to measure"):
+            run([], store=store)
+
+
+def test_trials_may_come_one_by_one():
+    assert len(run(trial for trial in plan())) == 8
+
+
+# --- what is kept -----------------------------------------------------------------------------------------------------
+
+
+def test_the_table_is_in_the_store(tmp_path):
+    table = run(with_a_broken_one(), store=tmp_path / "deep" / "run")
+    assert_frame_equal(load(tmp_path / "deep" / "run" / "table.parquet"), table)
+    assert_frame_equal(Store(tmp_path / "deep" / "run").table(), table)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(1), RuntimeError("the progress broke")], ids=repr)
+@pytest.mark.parametrize("enough", [1, 3])
+def test_a_run_that_is_killed_loses_nothing_that_was_measured(tmp_path, enough, error):
+    progress = Telling(enough, error)
+    trials = with_a_broken_one()
+    with pytest.raises(type(error)):
+        run(trials, store=tmp_path, progress=progress)
+    found = load(tmp_path / "table.parquet")
+    assert list(found["trial"].drop_duplicates()) == [trial.key for trial in trials[:enough]]
+    assert progress.heard[-1] == ("end", None), "a bar must not stay on the screen"
+    assert_frame_equal(timeless(found), timeless(run(trials[:enough])))
+
+
+def test_a_store_that_cannot_be_written_to_is_refused_before_any_work(tmp_path, monkeypatch):
+    monkeypatch.setattr(suture.runs.runners.tasks, "measure", lambda *_: pytest.fail("nothing may be measured"))
+    (tmp_path / "file").touch()
+    progress = Telling()
+    for place in ("file", "file/run"):
+        with pytest.raises(OutputError, match=r"cannot write to .*file.*, or name another folder"):
+            run(plan(), store=tmp_path / place, progress=progress)
+    assert progress.heard == []
+
+
+def test_what_else_is_in_the_store_stays(tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    (tmp_path / ".writable").write_text("mine too")
+    run(plan(controls=(), at=("hidden",)), store=tmp_path)
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+    assert (tmp_path / ".writable").read_text() == "mine too"
+
+
+# --- what is told -----------------------------------------------------------------------------------------------------
+
+
+def test_what_is_planned_twice_stands_once(tmp_path):
+    trials = plan(controls=())
+    table = run([*trials, *trials], store=tmp_path)
+    assert len(table) == len(Store(tmp_path).table()) == len(run(trials))
+    other = [replace(trial, study="another") for trial in trials]
+    assert len(run([*trials, *other])) == 2 * len(table), "under another name it is another row"
+
+
+def test_progress_is_told_in_order():
+    progress = Telling()
+    trials = with_a_broken_one()
+    run(trials, progress=progress)
+    each = [event for trial in trials for event in (("working on", trial.where), ("done", trial.where))]
+    assert progress.heard == [("begin", (4, 0)), *each, ("end", None)]
+
+
+def test_on_a_pipe_progress_is_plain_lines():
+    stream = io.StringIO()
+    run(with_a_broken_one(), progress=Lines(stream, every=0))
+    first, *lines, last = stream.getvalue().splitlines()
+    assert first == "4 trials"
+    assert re.match(r"1/4 trials, \d+ s gone, about \d+ s left", lines[0])
+    assert lines[1].startswith("failed: B → B at embed (itself): RuntimeError: broken")
+    assert any(line.startswith("3/4 trials") for line in lines)
+    assert last.startswith("4")
+    assert not re.search(r"[\x00-\x09\x0b-\x1f]", stream.getvalue()), "no control characters"
+
+
+def test_lines_are_few_but_failures_are_all_told():
+    stream = io.StringIO()
+    run(with_a_broken_one(), progress=Lines(stream, every=3600))
+    lines = stream.getvalue().splitlines()
+    assert len([line for line in lines if "/4" in line]) <= 1
+    assert len([line for line in lines if line.startswith("failed")]) == 1
+
+
+def test_attempts_say_what_went_wrong_where():
+    failed = attempt(with_a_broken_one()[1], Activations())
+    assert isinstance(failed, Failure)
+    assert failed.summary.startswith("itself  failed: RuntimeError: broken")
+    assert "test_run.py" in failed.traceback
+    assert torch.is_grad_enabled()
+
+
+# --- going on ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Noted(Fit):
+    """Leaves the stitch as it is, and notes in a file each time that it is asked to fit one."""
+
+    path: str
+
+    def fit(self, problem, stitch):
+        with open(self.path, "a") as file:
+            file.write(".")
+        return FitReport()
+
+
+def measured(path: Path) -> int:
+    """How many trials were measured."""
+    return len(path.read_text()) if path.exists() else 0
+
+
+def noted_plan(path: Path, **settings) -> Plan:
+    return plan(fit=Noted(str(path)), scores=(Accuracy(),), **settings)
+
+
+def test_what_is_in_the_store_is_not_measured_again(tmp_path):
+    trials = noted_plan(tmp_path / "notes")
+    first = run(trials, store=tmp_path / "run")
+    assert measured(tmp_path / "notes") == 4
+    progress = Telling()
+    assert_frame_equal(run(trials, store=tmp_path / "run", progress=progress), first)
+    assert progress.heard == [("begin", (4, 4)), ("end", None)]
+    assert measured(tmp_path / "notes") == 4
+
+
+def test_a_part_of_a_plan_and_a_wider_one_are_the_same_run(tmp_path):
+    trials = noted_plan(tmp_path / "notes")
+    part = run(trials[:2], store=tmp_path / "run")
+    assert measured(tmp_path / "notes") == 2
+    whole = run(trials, store=tmp_path / "run")
+    assert measured(tmp_path / "notes") == 4
+    assert_frame_equal(whole[:2], part)
+    assert_frame_equal(run(trials[:2], store=tmp_path / "run"), part)
+    assert_frame_equal(load(tmp_path / "run" / "table.parquet"), whole)
+    wider = run(noted_plan(tmp_path / "notes", seeds=2), store=tmp_path / "run")
+    assert measured(tmp_path / "notes") == 8
+    assert len(wider) == 8
+
+
+@pytest.mark.parametrize("stops_after", [1, 3])
+def test_an_interrupted_run_goes_on(tmp_path, stops_after):
+    trials = noted_plan(tmp_path / "notes")
+    said = rf"interrupted: {stops_after} of 4 trials are measured and kept in .*run; the same call goes on from there"
+    with pytest.raises(Interrupted, match=said):
+        run(trials, store=tmp_path / "run", on=Unruly(stops_after=stops_after))
+    assert measured(tmp_path / "notes") == stops_after
+    found = run(trials, store=tmp_path / "run")
+    assert measured(tmp_path / "notes") == 4
+    assert_frame_equal(timeless(found), timeless(run(trials)))
+
+
+def test_an_interrupted_run_without_a_store_says_what_is_lost():
+    with pytest.raises(Interrupted, match="2 of 4 trials were measured, and kept nowhere; give a store="):
+        run(plan(), on=Unruly(stops_after=2))
+
+
+def test_a_failure_stays_until_it_is_retried(tmp_path):
+    trials = plan()
+    for seed in range(20):  # what fails is drawn by the trials' keys
+        some = run(trials, store=tmp_path / str(seed), on=Unruly(seed=seed, failing=0.5))
+        failed = set(some[some["status"] == "failed"]["trial"])
+        if 0 < len(failed) < 4:
+            break
+    assert 0 < len(failed) < 4
+    tmp_path = tmp_path / str(seed)
+    assert set(some[some["status"] == "failed"]["error"]) == {FAILED}
+    assert_frame_equal(run(trials, store=tmp_path), some)
+    assert_frame_equal(timeless(run(trials, store=tmp_path, retry=True)), timeless(run(trials)))
+    assert Store(tmp_path).failures() == {}
+
+
+def test_a_failure_is_kept_with_its_traceback(tmp_path):
+    run(with_a_broken_one(), store=tmp_path)
+    (failure,) = Store(tmp_path).failures().values()
+    assert failure["error"].startswith("RuntimeError: broken")
+    assert "test_run.py" in failure["traceback"]
+
+
+def test_labels_are_the_plans_own_and_a_trial_is_measured_once(tmp_path):
+    trial = noted_plan(tmp_path / "notes")[0]
+    named = [replace(trial, study=study, network_seed=i) for i, study in enumerate(("one", "two"))]
+    table = run(named, store=tmp_path / "run")
+    assert measured(tmp_path / "notes") == 1
+    assert list(table["study"]) == ["one", "two"]
+    assert list(table["network_seed"]) == [0, 1]
+    assert_frame_equal(Store(tmp_path / "run").table(), table)
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        ({"fit": TaskLoss(steps=2)}, r"fit was LeastSquares\(\) and is now TaskLoss\(steps=2\)"),
+        ({"scores": (Accuracy(),)}, "scores was accuracy and loss and is now accuracy"),
+        ({"at": ("mix",)}, "the trials are others"),
+    ],
+)
+def test_another_run_in_the_same_folder_is_refused_before_any_work(tmp_path, monkeypatch, other, said):
+    first = run(plan(), store=tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(suture.runs.runners.tasks, "measure", lambda *_: pytest.fail("nothing may be measured"))
+        with pytest.raises(StoreError, match=rf"holds another run: {said}.*Name another folder; or.*extend=True"):
+            run(plan(**other), store=tmp_path)
+    assert_frame_equal(Store(tmp_path).table(), first)
+    run(plan(**other), store=tmp_path, extend=True)
+    assert len(Store(tmp_path).table()) > len(first)
+
+
+# --- networks that are yet to be trained ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Ready(Base):
+    """A base model that notes when it is made."""
+
+    name: str
+    notes: Path
+    breaks: bool = False
+
+    kind: ClassVar[str] = "networks"
+    where: ClassVar[str] = "making a network"
+
+    @property
+    def key(self):
+        return f"key-of-{self.name}"
+
+    def run(self, activations):
+        with open(self.notes, "a") as file:
+            file.write(self.name)
+        return self.lost("broken") if self.breaks else Outcome({"status": "ok"}, b"weights")
+
+    def lost(self, reason):
+        return Outcome({"status": "failed", "error": reason, "traceback": ""})
+
+    def network(self, tensors):
+        assert tensors == b"weights"
+        return dict(zip("ABC", (*hybrids(), hybrids()[0]), strict=True))[self.name]
+
+
+def later(notes: Path, **settings) -> Later:
+    return Later(
+        (Ready("A", notes), Ready("B", notes, **settings)),
+        lambda a, b: curve(a, b, data=few_digits(), fit=LeastSquares(), at=("embed", "hidden"), controls=()),
+    )
+
+
+def test_networks_are_trained_once_and_then_stitched(tmp_path):
+    notes = tmp_path / "notes"
+    table = run([later(notes)], store=tmp_path / "run")
+    assert_frame_equal(timeless(table), timeless(run(plan(controls=()))))
+    assert_frame_equal(run([later(notes)], store=tmp_path / "run"), table)
+    assert notes.read_text() == "AB"
+    assert Store(tmp_path / "run").finished("networks") == {"key-of-A", "key-of-B"}
+
+
+def test_a_run_stopped_between_training_and_stitching_goes_on(tmp_path):
+    notes = tmp_path / "notes"
+    with pytest.raises(Interrupted):
+        run([later(notes)], store=tmp_path / "run", on=Unruly(stops_after=3))
+    table = run([later(notes)], store=tmp_path / "run")
+    assert sorted(notes.read_text()) == ["A", "B"]
+    assert_frame_equal(timeless(table), timeless(run(plan(controls=()))))
+
+
+def test_where_training_fails_the_rest_is_measured_and_the_failure_named(tmp_path):
+    others = plan(at=("mix",))
+    with pytest.raises(RunnerError, match=r"1 part of the plan could not be measured.*making a network: broken"):
+        run([later(tmp_path / "notes", breaks=True), *others], store=tmp_path / "run")
+    assert len(Store(tmp_path / "run").table()) == len(run(others))
+
+
+def test_another_run_is_refused_before_its_networks_are_trained(tmp_path):
+    run(plan(), store=tmp_path / "run")
+    with pytest.raises(StoreError, match="holds another run"):
+        run([later(tmp_path / "notes")], store=tmp_path / "run")
+    assert not (tmp_path / "notes").exists()
+
+
+class InTurn(Runner):
+    """Takes all that it can get, and does it in the order in which it got it."""
+
+    def run(self, queue, scratch):
+        taken = []
+        while taken or not queue.exhausted:
+            while (task := queue.take()) is not None:
+                taken.append(task)
+            task = taken.pop(0)
+            yield task, task.run(Activations())
+
+
+class Listening(Silent):
+    """Notes what was done, in its order."""
+
+    def __init__(self):
+        self.heard = []
+
+    def done(self, where, error, kind="trials"):
+        self.heard.append(where)
+
+
+def test_what_is_being_measured_is_not_planned_again(tmp_path):
+    """Of two parts with the same trials the second waits for one more network, which is done while they run."""
+    first = later(tmp_path / "notes")
+    second = Later((*first.bases, Ready("C", tmp_path / "notes")), lambda a, b, c: first.make(a, b))
+    heard = Listening()
+    table = run([first, second], on=InTurn(), progress=heard)
+    assert_frame_equal(timeless(table), timeless(run([*plan(controls=()), *plan(controls=())])))
+    assert len(heard.heard) == 3 + len(plan(controls=()))
+
+
+def test_progress_is_told_networks_and_trials_apart_and_how_far_each_is(tmp_path):
+    class Telling(Silent):
+        def __init__(self):
+            self.heard = []
+
+        def begin(self, total, done, networks=0):
+            self.heard.append((total, done, networks))
+
+        def more(self, count, done):
+            self.heard.append((count, done))
+
+        def working_on(self, what, kind="trials", share=None):
+            self.heard.append((what, kind, share() if share is not None else None))
+
+        def done(self, what, error, kind="trials"):
+            self.heard.append((what, kind))
+
+    @dataclass(frozen=True, eq=False)
+    class Halfway(Ready):
+        def share(self, scratch):
+            return 0.5 if scratch == tmp_path / "run/activations" else None
+
+    first, heard = later(tmp_path / "notes"), Telling()
+    a, b = first.bases
+    run([replace(first, bases=(Halfway(a.name, a.notes), b))], store=tmp_path / "run", progress=heard, on=InTurn())
+    network, trials = ("making a network", "networks"), [("A → B at embed", "trials"), ("A → B at hidden", "trials")]
+    assert heard.heard == [
+        (2, 0, 2),
+        (*network, 0.5),
+        (*network, None),
+        network,
+        (2, 0),
+        network,
+        *((*trial, None) for trial in trials),
+        *trials,
+    ]
+
+
+def test_networks_are_trained_before_trials_that_could_begin(tmp_path):
+    first, third = later(tmp_path / "notes"), Ready("C", tmp_path / "notes")
+    run(first.bases, store=tmp_path / "run")
+    heard = Listening()
+    settings = {"store": tmp_path / "run", "extend": True, "progress": heard}
+    run([first, Later((third,), lambda c: [])], on=InTurn(), **settings)
+    assert heard.heard == ["making a network", "A → B at embed", "A → B at hidden"]
