@@ -6,7 +6,7 @@
 ``DATA`` is a folder with ``cifar10/`` in the hub's parquet layout. The set: the demo (two networks on digits, with all
 controls), a curve of six cuts on CIFAR-10, a 4 x 4 matrix on digits, and one trial of every family and of every fit.
 Its networks are trained here in a few seconds, by plain torch, so that nothing but the measuring code is under test.
-Two minutes of one thread. On another processor the last digits may differ: record before the change, on the machine on
+Four minutes of one thread; ``--only families fits`` takes one. On another processor the last digits may differ: record before the change, on the machine on
 which you check. A trial is named by what it measures; its key may change (with ``VERSION``), its numbers may not.
 """
 
@@ -107,10 +107,12 @@ def plans(folder: Path) -> dict[str, suture.Plan]:
     }
 
 
-def measured(folder: Path) -> dict[str, object]:
-    """Measure everything; by plan and place, the scores with their intervals and a hash of the stitch."""
+def measured(folder: Path, only: list[str]) -> dict[str, object]:
+    """Measure the plans; by plan and place, the scores with their intervals and a hash of the stitch."""
     found: dict[str, object] = {}
     for name, plan in plans(folder).items():
+        if only and name not in only:
+            continue
         for i, trial in enumerate(plan):
             result = suture.measure(trial)
             tensors = hashlib.sha256()
@@ -131,10 +133,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("record", "check"))
     parser.add_argument("data", type=Path)
+    parser.add_argument("--only", nargs="*", default=[], help="plans: demo, curve, matrix, families, fits")
     parser.add_argument("--to", type=Path, default=RECORD)
     chosen = parser.parse_args()
     torch.set_num_threads(1)
-    found = json.loads(json.dumps(measured(chosen.data)))
+    found = json.loads(json.dumps(measured(chosen.data, chosen.only)))
     if chosen.what == "record":
         chosen.to.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
         print(f"{len(found)} trials recorded in {chosen.to.name}")
@@ -142,6 +145,7 @@ def main() -> int:
     before = json.loads(chosen.to.read_text(encoding="utf-8"))
     # what a trial is called may be renamed with its classes; its place may not
     old = {name.partition(":")[0]: value for name, value in before.items()}
+    old = {name: value for name, value in old.items() if not chosen.only or name.split()[0] in chosen.only}
     new = {name.partition(":")[0]: (name, value) for name, value in found.items()}
     other = [name for place, (name, value) in new.items() if old.get(place) != value]
     print("\n".join([f"differs: {name}" for name in other]))
