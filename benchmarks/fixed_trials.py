@@ -6,8 +6,9 @@
 ``DATA`` is a folder with ``cifar10/`` in the hub's parquet layout. The set: the demo (two networks on digits, with all
 controls), a curve of six cuts on CIFAR-10, a 4 x 4 matrix on digits, and one trial of every family and of every fit.
 Its networks are trained here in a few seconds, by plain torch, so that nothing but the measuring code is under test.
-Four minutes of one thread; ``--only families fits`` takes one. On another processor the last digits may differ: record before the change, on the machine on
-which you check. A trial is named by what it measures; its key may change (with ``VERSION``), its numbers may not.
+Four minutes of one thread; ``--only families fits`` takes one. On another processor the last digits may differ: record
+before the change, on the machine on which you check. A trial is found by its place in its plan; its key may change
+(with ``VERSION``), its numbers may not.
 """
 
 import argparse
