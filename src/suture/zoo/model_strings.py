@@ -18,15 +18,13 @@ keeps them apart from every factory's arguments. A folder stands for the source 
 weights. ``suture.zoo.build`` builds what a source names.
 """
 
-import ast
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from suture.common.errors import DataError, SourceError
+from suture.common.calls import literal, outside, read_settings
+from suture.common.errors import DataError, SourceError, SutureError
 from suture.common.hashing import keyed_as
 from suture.data.preprocess import Preprocess
 from suture.zoo.artefacts import WEIGHTS, card_in, check_content, is_artefact
@@ -89,10 +87,14 @@ def parse_source(text: str) -> Source:
         folder = ", or the folder of a network that suture train made" if "/" in text or Path(text).is_dir() else ""
         raise SourceError(f"no model source {text!r}; name a model like one of {examples}{folder}{_meant(text)}")
     rest = text[head.end() :]
-    at = next((i for i, c in _outside(rest, text) if c == "@"), len(rest))
+    try:
+        at = next((i for i, c in outside(rest) if c == "@"), len(rest))
+        given = read_settings(rest[1:at], dotted=_PREPROCESS) if at else {}
+    except SutureError as error:
+        raise SourceError(f"{text!r} {error}") from error
     if rest[at:] == "@":
         raise SourceError(f"{text!r} names no checkpoint after its '@'; write a path there, or leave the '@' out")
-    values = _values(rest[:at], text)
+    values = {key: literal(value) for key, value in given.items()}
     kind = head["kind"] or "file"
     for key in values:
         if (kind, key) in _REFUSED:
@@ -137,46 +139,6 @@ def _found_again(source: str, made_in: str) -> str:
     if path and made_in and not Path(path).expanduser().is_file() and elsewhere.is_file():
         return source.replace(path, str(elsewhere), 1)
     return source
-
-
-def _outside(part: str, text: str) -> Iterator[tuple[int, str]]:
-    """The places and characters of a part of the text that stand outside brackets and quotes."""
-    depth, quote = 0, ""
-    for i, c in enumerate(part):
-        if quote:
-            quote = "" if c == quote else quote
-        elif c in "'\"":
-            quote = c
-        elif c in "([{":
-            depth += 1
-        elif c in ")]}":
-            depth -= 1
-        elif depth == 0:
-            yield i, c
-    if depth or quote:
-        raise SourceError(f"{text!r} has a bracket or a quote without its partner; close it, or leave it out")
-
-
-def _values(part: str, text: str) -> dict[str, Any]:
-    """The values by key in ``,key=value,key=value``."""
-    commas = [i for i, c in _outside(part, text) if c == ","]
-    values: dict[str, Any] = {}
-    for start, end in pairwise([*commas, len(part)]):
-        pair = part[start + 1 : end]
-        key, equals, value = (word.strip() for word in pair.partition("="))
-        if not equals or not key.removeprefix(_PREPROCESS).isidentifier():
-            raise SourceError(f"{text!r} has the argument {pair!r}; write key=value, such as width=16")
-        if key in values:
-            raise SourceError(f"{text!r} gives {key!r} twice; keep one of them")
-        values[key] = _literal(value)
-    return values
-
-
-def _literal(text: str) -> Any:
-    try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError, TypeError):
-        return text
 
 
 def _preprocess(values: dict[str, Any], text: str) -> dict[str, Any]:
