@@ -2,10 +2,11 @@
 """Set Suture up in .venv beside this file, and run it: the demo, or the tests.
 
     python3 run.py demo       two small networks on real digits, stitched at every cut
-    python3 run.py test       lint, types and all tests
+    python3 run.py test       lint, types and the tests that take no longer than five minutes on two cores
 
 Needs Python 3.11 or later with its venv module, and nothing else. What is there already is not installed again.
-Arguments after the command are handed on: python3 run.py demo --out somewhere, python3 run.py test -k frozen
+Arguments after the command are handed on: python3 run.py demo --out somewhere, python3 run.py test -k frozen. What the
+default test run leaves out is named by its marker: python3 run.py test -m slow (or ray, browser, docs, kills, gpu).
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def main() -> int:
         for check in (("ruff", "check", "."), ("ruff", "format", "--check", "."), ("mypy",)):
             call(*check)
         os.environ["OMP_NUM_THREADS"] = "1"  # the tests run side by side
-        return call("pytest", "-n", "auto", "--dist", "worksteal", "-m", "not gpu", *rest, check=False)
+        return call("pytest", "-n", "auto", "--dist", "worksteal", *rest, check=False)
     except subprocess.CalledProcessError as error:
         print(f"run.py: {' '.join(map(str, error.cmd))} failed", file=sys.stderr)
         return error.returncode
