@@ -140,6 +140,7 @@ def programs(page: str) -> bool:
     return any(block.language == "python" or block.comment in ("run", "refused") for block in blocks(page))
 
 
+@pytest.mark.docs
 @pytest.mark.parametrize("page", [page for page in PAGES if page not in ELSEWHERE and programs(page)])
 def test_the_programs_of_a_page_run(
     page: str, in_small: Callable[[], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -185,6 +186,7 @@ def test_what_is_run_in_small_is_there() -> None:
     assert set(IN_SMALL) | ELSEWHERE <= set(PAGES)
 
 
+@pytest.mark.docs
 def test_the_notebook_is_what_its_program_says() -> None:
     nbformat = pytest.importorskip("nbformat", reason="the extra `docs` is not installed")
     kept = nbformat.read(NOTEBOOKS / "stitching.ipynb", as_version=4)
@@ -199,7 +201,7 @@ def test_the_notebook_is_what_its_program_says() -> None:
     assert (NOTEBOOKS / "stitching.ipynb").stat().st_size < 200_000
 
 
-@pytest.mark.slow
+@pytest.mark.docs
 def test_the_notebook_runs() -> None:
     pytest.importorskip("nbclient", reason="the extra `docs` is not installed")
     command = [sys.executable, str(NOTEBOOKS / "make.py"), "--check"]
@@ -247,32 +249,28 @@ def problem(command: str) -> str:
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash here")
-@pytest.mark.parametrize("page", PAGES)
-def test_a_shell_reads_the_commands_of_a_page(page: str) -> None:
-    said = "\n".join(command for block in blocks(page) if block.language == "console" for command in commands(block))
-    done = subprocess.run(["bash", "-n"], input=said, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+def test_a_shell_reads_the_commands_of_the_pages() -> None:
+    for page in PAGES:
+        said = "\n".join(c for block in blocks(page) if block.language == "console" for c in commands(block))
+        done = subprocess.run(["bash", "-n"], input=said, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{page}: {done.stderr}"
 
 
-@pytest.mark.parametrize("page", sorted({page for page, _ in COMMANDS}))
-def test_the_commands_of_a_page_are_there(page: str) -> None:
-    wrong = {command: problem(command) for name, command in COMMANDS if name == page}
-    assert {command: said for command, said in wrong.items() if said} == {}
+def test_the_commands_of_the_pages_are_there() -> None:
+    wrong = {(page, command): problem(command) for page, command in COMMANDS}
+    assert {where: said for where, said in wrong.items() if said} == {}
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
+def test_a_wrong_command_would_be_seen() -> None:
+    for command in (
         "suture curv a b --data digits",
         "suture curve a b --data digits --speed 2",
         "suture curve … --speed 2",
         "suture curve a --data digits",
         "python benchmarks/nothing.py",
         "suture plan …x",
-    ],
-)
-def test_a_wrong_command_would_be_seen(command: str) -> None:
-    assert problem(command)
+    ):
+        assert problem(command), command
 
 
 # --- links ------------------------------------------------------------------------------------------------------------
@@ -300,9 +298,9 @@ def broken(path: Path) -> list[str]:
     return wrong
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_links_and_images_are_there(page: str) -> None:
-    assert broken(PAGES[page]) == []
+def test_links_and_images_are_there() -> None:
+    wrong = {page: broken(path) for page, path in PAGES.items()}
+    assert {page: links for page, links in wrong.items() if links} == {}
 
 
 def test_a_broken_link_would_be_seen(tmp_path: Path) -> None:
@@ -319,6 +317,7 @@ def test_every_picture_is_shown_somewhere() -> None:
 # --- the site ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.docs
 def test_the_site_builds_without_a_warning_and_asks_nobody(tmp_path: Path) -> None:
     pytest.importorskip("material", reason="the extra `docs` is not installed")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")]
