@@ -29,7 +29,7 @@ import suture.zoo
 from suture.cli.bench_commands_options import spelled_out
 from suture.cli.main import main
 from suture.cli.parser import parser
-from suture.core.network.cuts import shared
+from suture.core.network.cuts import shared_cuts
 from suture.fits import Fast
 from suture.measurement.trials.plans import Plan, curve, matrix
 from suture.runs.runners import run, stitch
@@ -109,7 +109,7 @@ def in_small(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Make what is large small: see the head of this file."""
 
     def small_curve(a: Any, b: Any, *, at: Any = None, **settings: Any) -> Plan:
-        cuts = at if at is not None else [shared(a.cuts, b.cuts)[i] for i in (1, -2)]
+        cuts = at if at is not None else [shared_cuts(a.cuts, b.cuts)[i] for i in (1, -2)]
         return curve(a, b, at=cuts, **fewer(settings))
 
     def small_matrix(networks: Any, *, cuts: Any = None, **settings: Any) -> Plan:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from models import seeded
 from suture import Network, Samples, measure
 from suture.common.errors import FitError
-from suture.core.activations.cache import CHUNK, MANY, Activations, Need, finite, stepwise
+from suture.core.activations.cache import CHUNK, MANY, Activations, Need, is_finite, run_stepwise
 from suture.data import Data
 from suture.data.noise import ClusteredNoise
 from suture.fits import LeastSquares
@@ -225,7 +225,7 @@ def test_what_is_supplied_is_taken_and_held_beyond_the_budget():
     assert Counting.seen == {"A.one": 80, "A.two": 80}
 
 
-# --- many images: lean pieces -----------------------------------------------------------------------------------------
+# --- many images: fused segments --------------------------------------------------------------------------------------
 
 
 class Shrinking(nn.Module):
@@ -259,12 +259,12 @@ def shrinking() -> Network:
     return Network(seeded(Shrinking), example=torch.rand(3, 1, 2, 3), name="shrinking")
 
 
-def lean_networks() -> list[Network]:
+def fused_networks() -> list[Network]:
     viewing = Network(seeded(Viewing), example=torch.rand(3, 1, 2, 3), name="viewing")
     return [shrinking(), viewing]
 
 
-@pytest.mark.parametrize("network", [*lean_networks(), *hybrids()[:1], *convnets()[:1]], ids=lambda n: n.name)
+@pytest.mark.parametrize("network", [*fused_networks(), *hybrids()[:1], *convnets()[:1]], ids=lambda n: n.name)
 def test_of_many_images_the_bits_do_not_depend_on_what_was_asked_before(network):
     data = samples(MANY + 90, 1) if network.name in ("shrinking", "viewing") else digits().fit
     assert len(data) >= MANY
@@ -280,7 +280,7 @@ def test_of_many_images_the_bits_do_not_depend_on_what_was_asked_before(network)
     assert state == network.wrapped_digest
 
 
-@pytest.mark.parametrize("network", [*lean_networks(), *hybrids()[:1], *convnets()[:1]], ids=lambda n: n.name)
+@pytest.mark.parametrize("network", [*fused_networks(), *hybrids()[:1], *convnets()[:1]], ids=lambda n: n.name)
 def test_of_many_images_they_are_the_prefixs_to_rounding(network):
     data = samples(MANY + 90, 1) if network.name in ("shrinking", "viewing") else digits().fit
     cache = Activations()
@@ -293,7 +293,7 @@ def test_of_many_images_they_are_the_prefixs_to_rounding(network):
 
 
 def _eager(network: Network, data: Samples) -> list[str]:
-    parts = [torch.cat([stepwise(network.upto(cut), x) for x in data.images.split(CHUNK)]) for cut in network.cuts]
+    parts = [torch.cat([run_stepwise(network.upto(cut), x) for x in data.images.split(CHUNK)]) for cut in network.cuts]
     return [tensor_bits(part) for part in parts]
 
 
@@ -308,11 +308,13 @@ class Raising(nn.Module):
 
 
 @pytest.mark.parametrize("bad", [Wrong(), Raising(), None], ids=["wrong", "raising", "none"])
-def test_where_lean_pieces_disagree_the_network_s_own_run(monkeypatch, bad):
+def test_where_fused_pieces_disagree_the_network_s_own_run(monkeypatch, bad):
     network, data = shrinking(), samples(MANY + 90, 1)
     with torch.no_grad():
         eager = _eager(network, data)
-    monkeypatch.setattr("suture.core.activations.cache.lean_pieces", lambda network, start, end: [bad] * (end - start))
+    monkeypatch.setattr(
+        "suture.core.activations.cache.fuse_segments", lambda network, start, end: [bad] * (end - start)
+    )
     cache = Activations()
     assert [tensor_bits(cache.at(network, cut, data)) for cut in network.cuts] == eager
     assert cache.notes == []
@@ -320,7 +322,7 @@ def test_where_lean_pieces_disagree_the_network_s_own_run(monkeypatch, bad):
 
 def test_few_images_run_through_the_network_s_own_pieces(monkeypatch):
     monkeypatch.setattr(
-        "suture.core.activations.cache.lean_pieces", lambda *given: pytest.fail("lean pieces were made")
+        "suture.core.activations.cache.fuse_segments", lambda *given: pytest.fail("fused segments were made")
     )
     network, data = shrinking(), samples(MANY - 1, 1)
     with torch.no_grad():
@@ -330,8 +332,8 @@ def test_few_images_run_through_the_network_s_own_pieces(monkeypatch):
 
 
 def test_what_is_finite_has_a_sum_that_need_not_be():
-    assert finite(torch.ones(3))
-    assert finite(torch.full((3,), 3e38))
+    assert is_finite(torch.ones(3))
+    assert is_finite(torch.full((3,), 3e38))
     for wrong in (torch.inf, -torch.inf, torch.nan):
-        assert not finite(torch.tensor([1.0, wrong]))
-    assert not finite(torch.tensor([torch.inf, -torch.inf]))
+        assert not is_finite(torch.tensor([1.0, wrong]))
+    assert not is_finite(torch.tensor([torch.inf, -torch.inf]))

@@ -806,7 +806,7 @@ def with_code_in_a_stage(power):
     return with_stage(powered(power))
 
 
-class Scale(nn.Module):
+class ScaleAndShift(nn.Module):
     def __init__(self, value):
         super().__init__()
         self.values = {"all": [torch.full((4, 1, 1), value)]}
@@ -816,7 +816,7 @@ class Scale(nn.Module):
 
 
 def with_plain_tensor_in_a_stage(value):
-    return with_stage(Scale(value))
+    return with_stage(ScaleAndShift(value))
 
 
 def with_stage(stage):

@@ -175,14 +175,14 @@ def test_a_backend_loses_only_the_cut_that_fails_verification(monkeypatch):
     """One cut is made to lie: what follows it is another network. It alone goes, and its reason is kept."""
     from suture.core.network.graph import CutGraph
 
-    honest = CutGraph.pieces
+    honest = CutGraph.segments
 
     def lying(self, cuts):
-        pieces = honest(self, cuts)
+        segments = honest(self, cuts)
         bent = {i + 1 for i, cut in enumerate(cuts) if self.name(cut) == "norm"}
-        return [nn.Sequential(piece, nn.Softplus()) if i in bent else piece for i, piece in enumerate(pieces)]
+        return [nn.Sequential(segment, nn.Softplus()) if i in bent else segment for i, segment in enumerate(segments)]
 
-    monkeypatch.setattr(CutGraph, "pieces", lying)
+    monkeypatch.setattr(CutGraph, "segments", lying)
     model = small()
     made = network(model)
     assert made.backend == "torch.fx"

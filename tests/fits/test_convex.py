@@ -10,7 +10,7 @@ from threadpoolctl import threadpool_limits
 from torch import Tensor, fx, nn
 
 from problems import JOINTS, built, named, problem, side, validation_loss
-from suture.core.fused import Lean
+from suture.core.fused import Fused
 from suture.core.stitches import AffineMap, Conv, Linear, Shape, Stitch, StridedConv
 from suture.fits import Fast, Problem, convex
 from suture.fits.convex import Head, head_of, solve
@@ -38,8 +38,8 @@ def after(shape: Shape, seed: int = 1, classes: int = CLASSES) -> nn.Module:
     return nn.Sequential(*layers).requires_grad_(False)
 
 
-def head_lean(suffix: nn.Module) -> Lean:
-    return Lean(fx.symbolic_trace(suffix), torch.float32, copies=False, only_head=True)
+def fused_head(suffix: nn.Module) -> Fused:
+    return Fused(fx.symbolic_trace(suffix), torch.float32, copies=False, only_head=True)
 
 
 def posed(family: Stitch, sender: Shape, receiver: Shape, suffix: nn.Module, n: int = 400) -> Problem:
@@ -53,7 +53,7 @@ def posed(family: Stitch, sender: Shape, receiver: Shape, suffix: nn.Module, n: 
         labels = (out - out.mean(0)).argmax(1)
     parts = [side(x[part], labels[part], own[part]) for part in (slice(n // 2), slice(n // 2, n))]
     p = problem(*parts, family, suffix)
-    return replace(p, lean=lambda dtype: head_lean(suffix))
+    return replace(p, fused=lambda dtype: fused_head(suffix))
 
 
 def probed(shape: Shape, family: Stitch, sender: Shape) -> tuple[Tensor, object]:

@@ -1,4 +1,4 @@
-"""Which suffix a fit goes through: the lean one where it agrees, and it says so where it does not."""
+"""Which suffix a fit goes through: the fused one where it agrees, and it says so where it does not."""
 
 from dataclasses import replace
 
@@ -8,7 +8,7 @@ from torch import Tensor, fx, nn
 
 from problems import planted
 from suture import Network, Trial, measure
-from suture.core.fused import Lean, lean_suffix
+from suture.core.fused import Fused, fuse_suffix
 from suture.fits import Fast
 from suture.fits import suffix as suffixes
 from suture.fits.suffix import Ask, answers, choose, driven
@@ -45,8 +45,8 @@ def own() -> nn.Module:
     return nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 4)).requires_grad_(False)
 
 
-def lean_of(module: nn.Module, dtype: torch.dtype) -> Lean:
-    return Lean(fx.GraphModule({"own": module}, _calls()), dtype, copies=False)
+def fused_of(module: nn.Module, dtype: torch.dtype) -> Fused:
+    return Fused(fx.GraphModule({"own": module}, _calls()), dtype, copies=False)
 
 
 def _calls() -> fx.Graph:
@@ -59,8 +59,8 @@ PROBE = torch.randn(32, 6, generator=torch.Generator().manual_seed(1))
 
 
 @pytest.mark.usefixtures("half")
-def test_the_leanest_that_agrees_is_taken():
-    made = {dtype: lean_of(Off(own(), 1e-5), dtype) for dtype in HALF}
+def test_the_cheapest_that_agrees_is_taken():
+    made = {dtype: fused_of(Off(own(), 1e-5), dtype) for dtype in HALF}
     chosen = choose(own(), made.get, PROBE)
     assert (chosen.run, chosen.note) == (made[torch.bfloat16], "")
 
@@ -68,12 +68,12 @@ def test_the_leanest_that_agrees_is_taken():
 @pytest.mark.usefixtures("half")
 @pytest.mark.parametrize("bad", [Off(own(), 1.0), Off(own(), float("nan")), Refusing()], ids=["off", "nan", "raises"])
 def test_one_that_disagrees_is_refused_and_a_note_says_so(bad):
-    made = {torch.bfloat16: lean_of(bad, torch.bfloat16), torch.float32: lean_of(Off(own(), 1e-6), torch.float32)}
+    made = {torch.bfloat16: fused_of(bad, torch.bfloat16), torch.float32: fused_of(Off(own(), 1e-6), torch.float32)}
     chosen = choose(own(), made.get, PROBE)
     assert chosen.run is made[torch.float32]
-    assert "the lean suffix differs in bfloat16 by" in chosen.note
+    assert "the fused suffix differs in bfloat16 by" in chosen.note
     assert chosen.note.endswith("fitted through float32")
-    receiver, neither = own(), {dtype: lean_of(bad, dtype) for dtype in HALF}
+    receiver, neither = own(), {dtype: fused_of(bad, dtype) for dtype in HALF}
     chosen = choose(receiver, neither.get, PROBE)
     assert chosen.run is receiver
     assert "in bfloat16" in chosen.note
@@ -86,16 +86,16 @@ def test_float32_must_agree_better_than_sixteen_bits():
     with torch.no_grad():
         out = own()(PROBE)
     by *= float((out - out.mean(0)).square().mean().sqrt())
-    assert choose(own(), lambda dtype: lean_of(Off(own(), by), dtype), PROBE).note.count("float32") == 1 or (
+    assert choose(own(), lambda dtype: fused_of(Off(own(), by), dtype), PROBE).note.count("float32") == 1 or (
         suffixes.half_precision(PROBE.device) is not None
     )
     assert suffixes.ALLOWED[torch.float32] < 0.01 < suffixes.ALLOWED_HALF
 
 
-def test_where_there_is_no_lean_suffix_nothing_is_said():
+def test_where_there_is_no_fused_suffix_nothing_is_said():
     receiver = own()
-    for lean in (None, lambda dtype: None):
-        assert (choose(receiver, lean, PROBE).run, choose(receiver, lean, PROBE).note) == (receiver, "")
+    for fused in (None, lambda dtype: None):
+        assert (choose(receiver, fused, PROBE).run, choose(receiver, fused, PROBE).note) == (receiver, "")
 
 
 def test_several_are_answered_as_each_alone():
@@ -133,28 +133,28 @@ def trial(fit: Fast = Fast(steps=70)) -> Trial:  # noqa: B008
     return Trial(a, b, "stage2.relu", "stage2.relu", roles.fit, roles.validation, roles.score, fit=fit)
 
 
-def _wrong(network: Network, cut: object, dtype: torch.dtype) -> Lean:
-    return lean_of(Off(network.after(cut), 3.0), torch.float32)
+def _wrong(network: Network, cut: object, dtype: torch.dtype) -> Fused:
+    return fused_of(Off(network.after(cut), 3.0), torch.float32)
 
 
-def test_a_trial_whose_lean_suffix_is_wrong_is_measured_through_the_receiver(monkeypatch):
-    monkeypatch.setattr("suture.measurement.trials.measure.lean_suffix", lambda network, cut, dtype: None)
+def test_a_trial_whose_fused_suffix_is_wrong_is_measured_through_the_receiver(monkeypatch):
+    monkeypatch.setattr("suture.measurement.trials.measure.fuse_suffix", lambda network, cut, dtype: None)
     without = measure(trial())
-    monkeypatch.setattr("suture.measurement.trials.measure.lean_suffix", _wrong)
+    monkeypatch.setattr("suture.measurement.trials.measure.fuse_suffix", _wrong)
     wrong = measure(trial())
     assert bits(wrong) == bits(without)
     assert not without.notes
     assert [note for note in wrong.notes if "fitted through the receiver as it is" in note]
 
 
-def test_a_trial_goes_through_the_lean_suffix_where_it_agrees(monkeypatch):
+def test_a_trial_goes_through_the_fused_suffix_where_it_agrees(monkeypatch):
     made = []
 
-    def watched(network: Network, cut: object, dtype: torch.dtype) -> Lean | None:
+    def watched(network: Network, cut: object, dtype: torch.dtype) -> Fused | None:
         made.append(dtype)
-        return lean_suffix(network, cut, dtype)
+        return fuse_suffix(network, cut, dtype)
 
-    monkeypatch.setattr("suture.measurement.trials.measure.lean_suffix", watched)
+    monkeypatch.setattr("suture.measurement.trials.measure.fuse_suffix", watched)
     measurement = measure(trial())
     assert made
     assert measurement.notes == ()
@@ -162,5 +162,5 @@ def test_a_trial_goes_through_the_lean_suffix_where_it_agrees(monkeypatch):
 
 def test_a_stitch_without_a_suffix_of_its_own_is_fitted_all_the_same():
     p, stitch, accuracy = planted()
-    Fast().fit(replace(p, lean=lambda dtype: None), stitch)
+    Fast().fit(replace(p, fused=lambda dtype: None), stitch)
     assert accuracy(stitch) > 0.9

@@ -160,7 +160,7 @@ def test_in_one_go_as_alone(passes):
         assert_agree(one, measure(each))
 
 
-def test_in_one_go_as_alone_through_lean_suffixes_and_rates_that_are_tried(monkeypatch, passes):
+def test_in_one_go_as_alone_through_fused_suffixes_and_rates_that_are_tried(monkeypatch, passes):
     monkeypatch.setattr(suffixes, "half_precision", lambda device: None)
     monkeypatch.setattr("suture.measurement.scores.outputs.LEAST", 200)
     monkeypatch.setattr(fast, "FIRST", 4)

@@ -17,7 +17,7 @@ from models import ZOO, Forward, images, made_of, scrambled, small, zoo_model, z
 from programs import Program, programs
 from suture import Network
 from suture.common.errors import CutError
-from suture.core.network.cuts import Cuts, shared
+from suture.core.network.cuts import Cuts, shared_cuts
 
 
 def steps(network):
@@ -167,11 +167,11 @@ def test_cuts_are_a_sequence_in_order():
 
 def test_shared_cuts_are_in_the_order_of_the_first():
     a, b = zoo_network("resnet18").cuts, zoo_network("resnet50").cuts
-    common = shared(a, b)
+    common = shared_cuts(a, b)
     assert common[:6] == ("conv1", "bn1", "relu", "maxpool", "layer1.0.add", "layer1.0")
     assert "layer4.2" not in common
     with pytest.raises(CutError, match=r"no common cut: the sender has conv1.*the receiver has stem.0.*at="):
-        shared(a, Cuts(list(zoo_network("convnext_tiny").cuts)[:2], {}, "convnext"))
+        shared_cuts(a, Cuts(list(zoo_network("convnext_tiny").cuts)[:2], {}, "convnext"))
 
 
 # ------------------------------------------------------------------------------------- parameters and FLOPs

@@ -264,7 +264,7 @@ def test_at_the_border_a_shift_is_not_there():
     """By hand: of ones, shifted by 10, a 3×3 sum padded with zeros sees 9 pixels in the middle and 4 in a corner."""
     sender, conv = sending(1), nn.Conv2d(1, 1, 3, padding=1, bias=False)
     receiver = receiving(1, conv)
-    receiver.after("1").pieces[0].body.get_submodule("model.2").weight.fill_(1)
+    receiver.after("1").segments[0].body.get_submodule("model.2").weight.fill_(1)
     stitch = nn.Conv2d(1, 1, 1)
     nn.init.zeros_(stitch.weight)
     nn.init.constant_(stitch.bias, 10)

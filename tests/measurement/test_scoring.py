@@ -1,4 +1,4 @@
-"""Scores through a lean suffix: no prediction is another for it, whatever the margins."""
+"""Scores through a fused suffix: no prediction is another for it, whatever the margins."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from suture import Trial, measure
-from suture.core.activations.cache import CHUNK, stepwise
+from suture.core.activations.cache import CHUNK, run_stepwise
 from suture.core.network.network import Frozen
 from suture.data import Samples
 from suture.fits import LeastSquares
@@ -54,8 +54,8 @@ def logits(share: float = 0.05, count: int = COUNT, classes: int = 5) -> Tensor:
     return out
 
 
-def scored(data: Tensor, lean: Callable[[torch.dtype], nn.Module | None] | None, coarse: bool = True):
-    return outputs(OWN, lean, lambda chosen: data[chosen], len(data), coarse)
+def scored(data: Tensor, fused: Callable[[torch.dtype], nn.Module | None] | None, coarse: bool = True):
+    return outputs(OWN, fused, lambda chosen: data[chosen], len(data), coarse)
 
 
 def test_the_predictions_are_the_receivers_however_close_two_classes_are():
@@ -92,14 +92,14 @@ def test_where_too_many_are_in_doubt_float32_is_tried_and_then_the_receiver():
 def test_a_score_that_is_not_coarse_never_sees_sixteen_bits():
     asked = []
 
-    def lean(dtype: torch.dtype) -> nn.Module:
+    def fused(dtype: torch.dtype) -> nn.Module:
         asked.append(dtype)
         return Blurred(1e-6)
 
-    scored(logits(), lean, coarse=False)
+    scored(logits(), fused, coarse=False)
     assert asked == [torch.float32]
     asked.clear()
-    scored(logits(), lean, coarse=True)
+    scored(logits(), fused, coarse=True)
     assert asked == [torch.bfloat16, torch.float32]
 
 
@@ -111,7 +111,7 @@ def test_few_images_are_the_receivers_bit_for_bit():
     assert (blurred.seen, notes) == (0, ())
 
 
-def test_without_a_lean_suffix_all_are_the_receivers():
+def test_without_a_fused_suffix_all_are_the_receivers():
     data = logits()
     assert torch.equal(scored(data, None)[0], data)
     found, notes = scored(data, lambda dtype: None)
@@ -134,7 +134,7 @@ def test_what_is_not_finite_never_gets_into_the_scores(bad, row):
     assert torch.equal(found.argmax(1), data.argmax(1))
 
 
-def test_a_lean_suffix_that_cannot_run_is_refused():
+def test_a_fused_suffix_that_cannot_run_is_refused():
     class Refusing(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
             raise RuntimeError("no such layout")
@@ -181,22 +181,22 @@ def trial(**settings) -> Trial:
 
 def test_accuracies_are_those_of_the_receiver_itself(monkeypatch):
     assert len(many()) >= LEAST
-    lean = measure(trial())
-    assert lean.notes == ()
-    monkeypatch.setattr("suture.measurement.trials.measure.lean_suffix", lambda *given: None)
+    fused = measure(trial())
+    assert fused.notes == ()
+    monkeypatch.setattr("suture.measurement.trials.measure.fuse_suffix", lambda *given: None)
     eager = measure(trial())
-    assert lean.scores.accuracy == eager.scores.accuracy
-    assert lean.penalties["accuracy"] == eager.penalties["accuracy"]
-    loss, wanted = (m.scores["loss"] for m in (lean, eager))
+    assert fused.scores.accuracy == eager.scores.accuracy
+    assert fused.penalties["accuracy"] == eager.penalties["accuracy"]
+    loss, wanted = (m.scores["loss"] for m in (fused, eager))
     assert loss.value == pytest.approx(wanted.value, rel=0.01)
 
 
 def test_the_users_scores_are_computed_in_float32(monkeypatch):
-    from suture.core.fused import lean_suffix
+    from suture.core.fused import fuse_suffix
 
     asked = []
-    made = lambda n, c, dtype: asked.append(dtype) or lean_suffix(n, c, dtype)  # noqa: E731
-    monkeypatch.setattr("suture.measurement.trials.measure.lean_suffix", made)
+    made = lambda n, c, dtype: asked.append(dtype) or fuse_suffix(n, c, dtype)  # noqa: E731
+    monkeypatch.setattr("suture.measurement.trials.measure.fuse_suffix", made)
     measure(trial(scores=(Accuracy(), Largest())))
     assert asked == [torch.float32]
     asked.clear()
@@ -206,14 +206,14 @@ def test_the_users_scores_are_computed_in_float32(monkeypatch):
 
 def test_the_outputs_of_few_images_are_the_eager_ones(monkeypatch):
     few = trial(score_data=digits().score)
-    lean = measure(few)
-    monkeypatch.setattr("suture.measurement.trials.measure.lean_suffix", lambda *given: None)
-    assert bits(measure(few)) == bits(lean)
+    fused = measure(few)
+    monkeypatch.setattr("suture.measurement.trials.measure.fuse_suffix", lambda *given: None)
+    assert bits(measure(few)) == bits(fused)
 
 
 def test_stepwise_is_what_eager_means():
     data = logits(count=40)
-    assert torch.equal(scored(data, None)[0], stepwise(OWN, data))
+    assert torch.equal(scored(data, None)[0], run_stepwise(OWN, data))
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64], ids=str)

@@ -159,23 +159,23 @@ def test_the_furthest_cut_costs_least() -> None:
     assert expenses._suffix(late)[1].over(32, 32) < expenses._suffix(early)[1].over(32, 32)
 
 
-def test_many_images_go_through_the_lean_suffix(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_images_go_through_the_fused_suffix(monkeypatch: pytest.MonkeyPatch) -> None:
     trial = replace(plan()[0], score_data=replace(digits().fit, name="digits/many"))
     expenses = Expenses([trial])
     (sort,) = expenses._networks
     plain = expenses._networks[sort]
     costs, passes = [], []
     for share in (1.0, 0.25):
-        expenses._networks[sort] = replace(plain, lean=(share, share), lean_pieces=share)
+        expenses._networks[sort] = replace(plain, fused=(share, share), fused_segments=share)
         costs.append(expenses._scoring(trial))
         passes.append(expenses.passes([trial]))
     assert costs[1] < costs[0]
     assert passes[1] < passes[0]
 
 
-def test_lean_suffixes_are_timed_as_they_are() -> None:
+def test_fused_suffixes_are_timed_as_they_are() -> None:
     pace = network_pace(convnets()[0], few_digits().fit.images)
-    assert all(0.02 < share < 50 for share in (*pace.lean, pace.lean_pieces))
+    assert all(0.02 < share < 50 for share in (*pace.fused, pace.fused_segments))
 
 
 def test_the_best_of_several_holds_what_its_fits_do() -> None:

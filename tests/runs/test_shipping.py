@@ -20,7 +20,7 @@ import suture
 from models import Small, images, made_of, seeded, small, zoo_network
 from suture import ClusteredNoise, Measurement, Network, Samples, Trial, load_network, measure
 from suture.common.errors import NetworkError, RunnerError
-from suture.core.fused import lean_suffix
+from suture.core.fused import fuse_suffix
 from suture.fits import Fit, LeastSquares, Random, TaskLoss
 from suture.measurement.scores.scores import Accuracy, Score
 from suture.runs.runners.transport import Packer, Unpacker
@@ -129,13 +129,13 @@ class Rows(nn.Module):
         return self.head(self.other(self.second(h)).relu().mean(2))
 
 
-def test_lean_suffixes_of_networks_that_arrived_are_those_of_here(tmp_path):
+def test_fused_suffixes_of_networks_that_arrived_are_those_of_here(tmp_path):
     """Else a pool would fit through other bits than this process, under one key."""
     made = {**networks(tmp_path), "rows": network(seeded(Rows))}
     for name, here in made.items():
         there = shipped(here, tmp_path)
         for cut in here.cuts:
-            one, other = (lean_suffix(n, n.cuts.find(cut.name)) for n in (here, there))
+            one, other = (fuse_suffix(n, n.cuts.find(cut.name)) for n in (here, there))
             assert (one is None) == (other is None)
             if one is not None and other is not None:
                 assert one.body.code == other.body.code, (name, cut.name)
@@ -158,10 +158,10 @@ def test_networks_arrive_as_they_were(tmp_path):
 
 def test_graphs_arrive_node_by_node():
     for sent in (zoo_network("vit_tiny"), zoo_network("convnext_tiny"), network(made_of(branching))):
-        for piece, other in zip(sent._traced.pieces, shipped(sent)._traced.pieces, strict=True):
-            assert piece.body.code == other.body.code
-            assert [n.name for n in piece.body.graph.nodes] == [n.name for n in other.body.graph.nodes]
-            assert type(piece.body) is not type(other.body)
+        for segment, other in zip(sent._traced.segments, shipped(sent)._traced.segments, strict=True):
+            assert segment.body.code == other.body.code
+            assert [n.name for n in segment.body.graph.nodes] == [n.name for n in other.body.graph.nodes]
+            assert type(segment.body) is not type(other.body)
             other.body.graph.lint()
 
 

@@ -171,11 +171,11 @@ def asked_words(what: str, data: Any) -> str:
 
 def _at_cuts(at: str | None, sender: Any, receiver: Any, **settings: Any) -> Any:
     """The trials at the cuts that ``--at`` names, or at all that both share."""
-    from suture.core.network.cuts import shared
+    from suture.core.network.cuts import shared_cuts
     from suture.measurement.trials import plans
 
     plan = plans.Plan(())
-    named = shared(sender.cuts, receiver.cuts) if at is None else [text.strip() for text in at.split(",")]
+    named = shared_cuts(sender.cuts, receiver.cuts) if at is None else [text.strip() for text in at.split(",")]
     for text in map(str, plans.spread(named, sender, receiver)):
         cuts = [cut.strip() for cut in text.split(":")]
         if len(cuts) > 2:

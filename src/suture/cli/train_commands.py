@@ -110,7 +110,7 @@ def _epochs(text: str | None) -> tuple[int, ...]:
 
 def _start(chosen: Namespace) -> Any:
     """The weights to start from, of a network's folder or a file."""
-    from suture.core.saving import tensors_of
+    from suture.core.saving import to_safetensors
     from suture.zoo.artefacts import WEIGHTS, Weights, card_in, check_content, is_artefact
     from suture.zoo.build import resolve
 
@@ -124,7 +124,7 @@ def _start(chosen: Namespace) -> Any:
     if not path.is_file():
         lacks = "has no card.json of a trained network" if path.is_dir() else "does not exist"
         raise SourceError(f"--start {chosen.start} {lacks}; give a folder that suture train made, or a file of weights")
-    return Weights(chosen.start, tensors_of(resolve(chosen.network, path).model))
+    return Weights(chosen.start, to_safetensors(resolve(chosen.network, path).model))
 
 
 def _check_fits(base: Any, data: Any) -> None:

@@ -1,9 +1,9 @@
-"""A lean suffix: the same function of the tensor at a cut, in fewer and cheaper operations.
+"""A fused suffix: the same function of the tensor at a cut, in fewer and cheaper operations.
 
 BatchNorms are folded into the convolution or linear layer before them, ``γ(Kx + c − μ)/σ + β = (γK/σ)x + …``, tensors
 lie with their channels last, ReLUs and sums write into what a layer has just made, and the layers may compute in
 bfloat16. What follows the last non-linear layer (pooling, flattening, the classifier) stays in float32, so that outputs
-are not rounded to eight bits. The bits are other than the suffix's own; whoever uses a lean suffix compares it with
+are not rounded to eight bits. The bits are other than the suffix's own; whoever uses a fused suffix compares it with
 that first. The frozen network is not touched.
 """
 
@@ -29,7 +29,7 @@ _HEAD = {
 }  #: what is left in float32 at the end
 
 
-class Lean(nn.Module):
+class Fused(nn.Module):
     """Maps the tensor at a cut ``(n, *cut.shape)``, of any floating type, to the outputs ``(n, outputs)`` in float32.
 
     ``dtype`` is the type that the layers compute in; ``only_head`` says that they are pooling, flattening and a linear
@@ -41,7 +41,7 @@ class Lean(nn.Module):
         self.body, self.dtype, self.copies, self.only_head = body, dtype, copies, only_head
         super().train(False)
 
-    def train(self, mode: bool = True) -> "Lean":
+    def train(self, mode: bool = True) -> "Fused":
         """Stay in evaluation mode, whatever is asked."""
         return self
 
@@ -53,27 +53,27 @@ class Lean(nn.Module):
         return out.float()
 
 
-def lean_suffix(receiver: Network, cut: Cut, dtype: torch.dtype = torch.float32) -> Lean | None:
-    """Make the lean suffix of a network after a cut; ``None`` where it cannot be had, as for stages that are functions.
+def fuse_suffix(receiver: Network, cut: Cut, dtype: torch.dtype = torch.float32) -> Fused | None:
+    """Fuse the suffix of a network after a cut; give ``None`` if it cannot be fused, as for stages that are functions.
 
-    Nor is there one of nothing, after the output. ``dtype`` is float32, or a lower precision that the device has; a
+    Nor is there anything to fuse after the output. ``dtype`` is float32, or a lower precision that the device has; a
     head alone stays in float32.
     """
     return None if cut.is_output else _made(receiver, cut.index, len(receiver.cuts) + 1, dtype)
 
 
-def lean_pieces(network: Network, start: int, end: int) -> list[Lean | None]:
-    """Make a lean version, in float32, of every piece between two places of a network.
+def fuse_segments(network: Network, start: int, end: int) -> list[Fused | None]:
+    """Make a fused version, in float32, of every segment between two places of a network.
 
-    Places are indices of cuts; 0 is the prepared input, one more than there are cuts is the output. What a piece gives
-    is the same whichever others are asked for.
+    Places are indices of cuts; 0 is the prepared input, one more than there are cuts is the output. A segment gives the
+    same whichever others are asked for.
     """
     return [_made(network, place, place + 1, torch.float32) for place in range(start, end)]
 
 
-def _made(network: Network, start: int, end: int, dtype: torch.dtype) -> Lean | None:
-    pieces = network.whole().pieces[start:end]
-    if any(piece.dtype not in (None, torch.float32) for piece in pieces):
+def _made(network: Network, start: int, end: int, dtype: torch.dtype) -> Fused | None:
+    segments = network.whole().segments[start:end]
+    if any(segment.dtype not in (None, torch.float32) for segment in segments):
         return None
     with torch.inference_mode(False), torch.no_grad():
         try:
@@ -84,10 +84,10 @@ def _made(network: Network, start: int, end: int, dtype: torch.dtype) -> Lean | 
         steps = sum(node.op.startswith("call") for node in joint.graph.nodes)
         only_head = len(_head(joint)) == steps
         used = torch.float32 if only_head else dtype
-        return Lean(_assembled(joint, used), used, any(piece.copies for piece in pieces), only_head)
+        return Fused(_assembled(joint, used), used, any(segment.copies for segment in segments), only_head)
 
 
-def lean_stitch(stitch: nn.Module) -> nn.Module:
+def fuse_stitch(stitch: nn.Module) -> nn.Module:
     """Make the same map as a stitch in evaluation mode, with its BatchNorms folded into the convolution between them.
 
     Gives the stitch itself where there are none, or more than a chain of layers; the bits are other than its own.
@@ -256,7 +256,7 @@ def _assembled(joint: Joint, dtype: torch.dtype) -> fx.GraphModule:
     copies = copying.deepcopy({name: part for name, part in joint.parts.items() if name in early | kept})
     parts = {name: _brought(part, dtype if name in early else torch.float32) for name, part in copies.items()}
     graph.lint()
-    module = fx.GraphModule(parts, graph, class_name="Lean")
+    module = fx.GraphModule(parts, graph, class_name="Fused")
     for parameter in module.parameters():
         parameter.requires_grad_(False)
     return module.eval()

@@ -89,7 +89,7 @@ def write(
     Raises ``OutputError`` where the folder cannot be written, or the record holds more than plain values.
     """
     folder = Path(folder).expanduser()
-    content = tensors_of(stitch)
+    content = to_safetensors(stitch)
     text = json.dumps(describe(seam, content, family, record), indent=2, ensure_ascii=False, allow_nan=False)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -100,7 +100,7 @@ def write(
     return folder
 
 
-def tensors_of(stitch: nn.Module) -> bytes:
+def to_safetensors(stitch: nn.Module) -> bytes:
     """The parameters and buffers of a stitch as the content of a safetensors file."""
     return to_bytes({name: tensor.detach().cpu().contiguous() for name, tensor in _state(stitch).items()})
 
@@ -109,12 +109,12 @@ def describe(seam: Seam, content: bytes, family: Stitch | None, record: Mapping[
     """What ``stitched.json`` says, as plain values, of a stitch whose tensors are ``content``."""
     return {
         "format": FORMAT,
-        "suture": version(),
+        "suture": suture_version(),
         "stitch": _spelled(family),
         "tensors": hashlib.sha256(content).hexdigest(),
         "sender": _described(seam.sender, seam.sender_cut.name),
         "receiver": _described(seam.receiver, seam.receiver_cut.name),
-        "record": plain(record, "the record"),
+        "record": to_plain(record, "the record"),
     }
 
 
@@ -128,7 +128,7 @@ def _put(path: Path, content: bytes) -> None:
         temporary.write_bytes(content)
 
 
-def version() -> str:
+def suture_version() -> str:
     """Say which version of Suture this is."""
     with suppress(metadata.PackageNotFoundError):
         return metadata.version("suture")
@@ -145,7 +145,7 @@ def _described(network: Network, cut: str) -> dict[str, object]:
     }
 
 
-def plain(value: object, where: str) -> Any:
+def to_plain(value: object, where: str) -> Any:
     """Give plain values as JSON has them; numbers that are not finite become null.
 
     Raises ``OutputError`` for anything else.
@@ -156,9 +156,9 @@ def plain(value: object, where: str) -> Any:
         case float():
             return value if math.isfinite(value) else None
         case list() | tuple():
-            return [plain(item, where) for item in value]
+            return [to_plain(item, where) for item in value]
         case Mapping() if all(isinstance(key, str) for key in value):
-            return {key: plain(item, where) for key, item in value.items()}
+            return {key: to_plain(item, where) for key, item in value.items()}
     raise OutputError(
         f"{where} holds a {type(value).__name__}, which a JSON file cannot; give numbers, text, lists and dictionaries "
         "with text as keys"
@@ -186,7 +186,7 @@ def _spelled(family: object) -> dict[str, object] | None:
 def _setting(value: object, name: str) -> object:
     if isinstance(value, Network):
         return {"network": value.name, "fingerprint": value.fingerprint}
-    return _spelled(value) if isinstance(value, Stitch) else plain(value, f"the family {name}")
+    return _spelled(value) if isinstance(value, Stitch) else to_plain(value, f"the family {name}")
 
 
 # --- back -------------------------------------------------------------------------------------------------------------

@@ -39,7 +39,7 @@ class Stitched(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Map raw images to the receiver's outputs ``(n, outputs)``."""
-        out: Tensor = self.suffix(self.stitch(typed(self.prefix(images), self.stitch).contiguous()))
+        out: Tensor = self.suffix(self.stitch(match_dtype(self.prefix(images), self.stitch).contiguous()))
         return out
 
     def folded(self) -> nn.Module:
@@ -79,7 +79,7 @@ class Stitched(nn.Module):
         return cls(seam.sender, seam.receiver, seam.sender_cut, seam.receiver_cut, module, family)
 
 
-def typed(activations: Tensor, stitch: nn.Module) -> Tensor:
+def match_dtype(activations: Tensor, stitch: nn.Module) -> Tensor:
     """Activations of the floating type that the stitch computes in; as they are where it has no parameters."""
     return activations.to(next((p.dtype for p in stitch.parameters()), activations.dtype))
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from suture.common.formatting import spell
 from suture.common.hashing import keyed_as
-from suture.core.fused import Lean
+from suture.core.fused import Fused
 from suture.core.network.network import Frozen
 from suture.core.stitches import Stitch
 from suture.core.stitches.base import Shape
@@ -43,7 +43,7 @@ class Problem:
     seed: int
     where: str  #: in words, for messages
     share: float = 1.0  #: of the receiver's operations that lie after its cut
-    lean: "Callable[[torch.dtype], Lean | None] | None" = None  #: makes the lean suffix, where there may be one
+    fused: "Callable[[torch.dtype], Fused | None] | None" = None  #: makes the fused suffix, where there may be one
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@
    as such a map of features needs (``ROWS``).
 2. Where only pooling and a linear layer follow, the task loss is convex, and its minimum is computed (``fits.convex``).
 3. Else Adam descends from there on the task loss, in coordinates in which one rate suits nearly all seams
-   (``fits.coordinates``), through the receiver's lean suffix where that was seen to agree (``fits.suffixes``). A few
+   (``fits.coordinates``), through the receiver's fused suffix where that was seen to agree (``fits.suffixes``). A few
    steps at each of some rates tell which to take; the steps then come in rounds, each annealed to a rate of zero and
    three times as long as the one before, the last as long as steps are left. A round, other than the first, that lowers
    the validation loss by less than ``WORTH`` of it was the last. The best parameters seen, the start's included, are
@@ -118,7 +118,7 @@ class Fast(Fit):
         device = next(plain.stitch.parameters()).device
         with torch.no_grad():
             probe = plain.stitch(sent[:PROBED].to(device, copy=True))  # into which a stitch may write
-        through = choose(problem.suffix, problem.lean, probe)
+        through = choose(problem.suffix, problem.fused, probe)
         notes = (through.note,) if through.note else ()
         if through.only_head and _is_free(plain.family):
             head = convex.head_of(through.run, tuple(probe.shape[1:]), plain.parts[0], probe)

@@ -50,7 +50,7 @@ class Logistic(Fit):
     def fit(self, problem: Problem, stitch: nn.Module) -> FitReport:
         """Solve for the map and load it."""
         family, sent = problem.family, problem.fit.activations
-        alone = not problem.suffix.pieces
+        alone = not problem.suffix.segments
         parts = family.parts(stitch, sent) if isinstance(family, AffineStitch) and alone else ()
         if len(parts) != 1:
             raise FitError(

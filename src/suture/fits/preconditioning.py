@@ -20,14 +20,14 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from suture.core.stitches.base import Scale
+from suture.core.stitches.base import ScaleAndShift
 
 PROBED = 256  #: samples whose means and deviations are taken
 LEAST = 1e-3  #: deviations below this share of the largest count as this
 OTHERS = 0.2  #: the step, relative to the rate, of parameters in units of 1, and of BatchNorms
 
 Norm = nn.BatchNorm1d | nn.BatchNorm2d
-Layer = nn.Linear | nn.Conv2d | Scale | Norm
+Layer = nn.Linear | nn.Conv2d | ScaleAndShift | Norm
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,8 +97,8 @@ class Coordinates:
     def _add_layer(self, prefix: str, layer: Layer, read: _Read) -> None:
         weight = layer.weight.detach()
         ends = [1] * (weight.ndim - 2)
-        if isinstance(layer, Scale | Norm):
-            unit, step = read.out_std / read.std, 1.0 if isinstance(layer, Scale) else OTHERS
+        if isinstance(layer, ScaleAndShift | Norm):
+            unit, step = read.out_std / read.std, 1.0 if isinstance(layer, ScaleAndShift) else OTHERS
             taps: Callable[[Tensor], Tensor] = lambda w: w * read.mean  # noqa: E731
         else:
             unit = read.out_std.reshape(-1, 1, *ends) / read.std.reshape(1, -1, *ends)

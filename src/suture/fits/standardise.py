@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from suture.core.stitches import AffineStitch
-from suture.core.stitches.base import RawLayer, Scale
+from suture.core.stitches.base import RawLayer, ScaleAndShift
 from suture.fits.base import Problem
 
 _CHUNK = 256
@@ -127,7 +127,7 @@ def _rebase(layer: RawLayer, mean: Tensor, std: Tensor) -> None:
     weight = layer.weight.detach().double()
     assert layer.bias is not None
     by_feature = weight.flatten(2).sum(2) if isinstance(layer, nn.Conv2d) else weight
-    shifted = weight * mean.double() if isinstance(layer, Scale) else by_feature @ mean.double()
+    shifted = weight * mean.double() if isinstance(layer, ScaleAndShift) else by_feature @ mean.double()
     with torch.no_grad():
         layer.bias.copy_(layer.bias.double() + shifted)
         layer.weight.copy_(weight * std.double().reshape(-1, *[1] * (weight.ndim - 2)))

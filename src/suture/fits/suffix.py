@@ -1,8 +1,8 @@
-"""Which suffix to compute through: the lean one where it was seen to agree with the receiver's own.
+"""Which suffix to compute through: the fused one where it was seen to agree with the receiver's own.
 
-A lean suffix (``suture.core.fused``) is compared with the eager one on a probe before it is used. What it may differ by
-depends on what for. A descent needs its direction, and takes outputs that are off by a twentieth of what they vary by.
-A score needs more, see ``scores.outputs``.
+A fused suffix (``suture.core.fused``) is compared with the eager one on a probe before it is used. What it may differ
+by depends on what for. A descent needs its direction, and takes outputs that are off by a twentieth of what they vary
+by. A score needs more, see ``scores.outputs``.
 """
 
 from collections.abc import Callable, Generator, Sequence
@@ -13,20 +13,20 @@ import torch
 from torch import Tensor, nn
 
 from suture.common.processor import half_precision
-from suture.core.fused import Lean
+from suture.core.fused import Fused
 from suture.core.network.network import Frozen
 
-MakeLean = Callable[[torch.dtype], Lean | None]
-"""Makes the lean suffix in a floating type, where there is one."""
+MakeFused = Callable[[torch.dtype], Fused | None]
+"""Makes the fused suffix in a floating type, where there is one."""
 
 ALLOWED = {torch.float32: 1e-3}
-"""The root mean square of what a lean suffix may be off by in a descent, in units of how much the outputs vary."""
+"""The root mean square of what a fused suffix may be off by in a descent, in units of how much the outputs vary."""
 ALLOWED_HALF = 0.05
 
 
 @dataclass(frozen=True, eq=False)
 class Chosen:
-    """A suffix to descend through, and why it is not the leanest."""
+    """A suffix to descend through, and why it is not the cheapest."""
 
     run: nn.Module
     note: str = ""
@@ -34,9 +34,9 @@ class Chosen:
     @property
     def only_head(self) -> bool:
         """Whether nothing but pooling and a linear layer follows the cut, or nothing at all."""
-        if isinstance(self.run, Lean):
+        if isinstance(self.run, Fused):
             return self.run.only_head
-        return isinstance(self.run, Frozen) and not self.run.pieces
+        return isinstance(self.run, Frozen) and not self.run.segments
 
 
 def precisions(device: torch.device) -> list[torch.dtype]:
@@ -50,16 +50,16 @@ def name_of(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def choose(own: nn.Module, lean: MakeLean | None, probe: Tensor) -> Chosen:
-    """Give the leanest suffix that agrees with the receiver's own on a probe of represented tensors ``(n, …)``."""
-    if lean is None:
+def choose(own: nn.Module, fused: MakeFused | None, probe: Tensor) -> Chosen:
+    """Give the cheapest suffix that agrees with the receiver's own on a probe of represented tensors ``(n, …)``."""
+    if fused is None:
         return Chosen(own)
     with torch.no_grad():
         wanted = own(probe).float()
         unit = float((wanted - wanted.mean(0)).square().mean().sqrt())
         refused: list[str] = []
         for dtype in precisions(probe.device):
-            made = lean(dtype)
+            made = fused(dtype)
             if made is None:
                 return Chosen(own)
             off = _off(made, probe, wanted)
@@ -79,7 +79,7 @@ def _off(made: nn.Module, probe: Tensor, wanted: Tensor) -> float:
 def _said(refused: list[str], instead: str) -> str:
     if not refused:
         return ""
-    return f"the lean suffix differs {' and '.join(refused)} of what the outputs vary by: fitted through {instead}"
+    return f"the fused suffix differs {' and '.join(refused)} of what the outputs vary by: fitted through {instead}"
 
 
 @dataclass(frozen=True, eq=False)

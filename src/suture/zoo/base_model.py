@@ -29,7 +29,7 @@ from suture.common.hashing import identity, registered_name
 from suture.common.seeds import digest
 from suture.core.activations.cache import Activations
 from suture.core.network.network import Network
-from suture.core.saving import tensors_of
+from suture.core.saving import to_safetensors
 from suture.data import Samples
 from suture.measurement.tables.records import machine
 from suture.runs.runners import Base, Outcome
@@ -203,7 +203,7 @@ class BaseModel(Base):
             "parameters": sum(parameter.numel() for parameter in model.parameters()),
             "scores": [scored(model, built.preprocess, samples, self.device) for samples in self.scored_on],
         }
-        return Outcome(card, tensors_of(model))
+        return Outcome(card, to_safetensors(model))
 
     def _beginning(self) -> dict[str, Tensor] | None:
         if self.start is None:

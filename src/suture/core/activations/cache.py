@@ -5,8 +5,8 @@ a sender's layers run once however many cuts are measured. Images go through in 
 bits do not depend on which cuts were asked for before. Nor do they on who used the activations before: what somebody
 changed in place is not given to anybody else.
 
-Of many images, each piece of a network between two cuts runs in its lean version (``fused``, in float32) if that agrees
-with the piece itself on the first chunk, to rounding.
+If there are many images, each segment of a network between two cuts runs in its fused version (``core.fused``, in
+float32), if that agrees with the segment itself on the first chunk, to rounding.
 
 Where memory runs out, a chunk goes through in halves, quarters, down to single images. This may change the last bits,
 so such activations, and those computed from them, stay with the process that computed them, and a note says so.
@@ -28,7 +28,7 @@ from suture.common.seeds import digest
 from suture.common.sizes import in_words
 from suture.core.activations.disk_cache import ActivationFolder, OverBudgetError
 from suture.core.activations.memory import NoRoomError, gathered, out_of_memory
-from suture.core.fused import Lean, lean_pieces
+from suture.core.fused import Fused, fuse_segments
 from suture.core.network.cuts import Cut
 from suture.core.network.network import Frozen, Network
 from suture.data import Samples
@@ -37,8 +37,8 @@ from suture.data.noise import ClusteredNoise
 CHUNK = 256  #: images per forward pass; fixed, since the bits of a result may depend on it
 PAGE = 4096  #: bytes; what is smaller is not worth a file
 VERSION = 2  #: of the code that computes activations; a change that may change a bit changes it
-MANY = 1024  #: images from which on lean pieces are worth being compared
-ROUNDING = 1e-4  #: the root mean square of what a lean piece may be off by, relative to the piece's output
+MANY = 1024  #: images from which on fused segments are worth being compared
+ROUNDING = 1e-4  #: the root mean square of what a fused segment may be off by, relative to the segment's output
 
 
 @dataclass(frozen=True, eq=False)
@@ -206,8 +206,8 @@ class Activations:
                 network.check_frozen()  # what is kept under a fingerprint must be that network's
                 start, source, note = self._nearest(network, need)
                 part = _part(network, start, need.index)
-                pieces = lean_pieces(network, start, need.index) if len(source) >= MANY else None
-                return _Pass(need, part, source, network.device, note, _Leanly(part, pieces) if pieces else None)
+                segments = fuse_segments(network, start, need.index) if len(source) >= MANY else None
+                return _Pass(need, part, source, network.device, note, _FusedPart(part, segments) if segments else None)
 
     def _nearest(self, network: Network, need: Need) -> tuple[int, Tensor, str]:
         """The nearest earlier cut whose activations are here, or being computed, and these; else 0 and the images."""
@@ -247,19 +247,19 @@ def _part(network: Network, start: int, end: int) -> Frozen:
     return network.after(cuts[start - 1]) if last else network.between(cuts[start - 1], cuts[end - 1])
 
 
-def stepwise(part: Frozen, x: Tensor) -> Tensor:
+def run_stepwise(part: Frozen, x: Tensor) -> Tensor:
     """Run part of a network with the images and the tensor at every cut laid out in one way.
 
     The bits of a product may depend on the layout of its operands; this way they do not depend on where a pass began.
     """
     x = _laid_out(x)
     x = x if part.prepare is None else _laid_out(part.prepare(x))
-    for piece in part.pieces:
-        x = _laid_out(piece(x))
+    for segment in part.segments:
+        x = _laid_out(segment(x))
     return x
 
 
-def finite(x: Tensor) -> bool:
+def is_finite(x: Tensor) -> bool:
     """Whether all values are; a sum that is tells it at once, and one that is not may only be too large."""
     return bool(x.sum().isfinite()) or bool(x.isfinite().all())
 
@@ -274,31 +274,31 @@ def _channels_last(x: Tensor) -> Tensor:
     return _laid_out(x.movedim(1, -1)).movedim(-1, 1) if x.ndim == 4 else _laid_out(x)
 
 
-class _Leanly:
-    """Part of a network in lean pieces, each of which was seen to agree with the piece itself."""
+class _FusedPart:
+    """Part of a network in fused segments, each of which was seen to agree with the segment itself."""
 
-    def __init__(self, part: Frozen, pieces: list[Lean | None]) -> None:
-        self.part, self.pieces = part, pieces
+    def __init__(self, part: Frozen, segments: list[Fused | None]) -> None:
+        self.part, self.segments = part, segments
         self.compared = False
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Map a chunk; the first one is what the pieces are compared on."""
+        """Map a chunk; the first one is what the segments are compared on."""
         x = _channels_last(x if self.part.prepare is None else self.part.prepare(_laid_out(x)))
-        for i, (own, lean) in enumerate(zip(self.part.pieces, self.pieces, strict=True)):
-            out = None if lean is None else _tried(lean, x)
+        for i, (own, fused) in enumerate(zip(self.part.segments, self.segments, strict=True)):
+            out = None if fused is None else _tried(fused, x)
             if not self.compared or out is None:
                 exact = own(_laid_out(x))
                 if out is None or not _agree(out, exact):
-                    out, self.pieces[i] = exact, None
+                    out, self.segments[i] = exact, None
             x = _channels_last(out)
         self.compared = True
         return _laid_out(x)
 
 
-def _tried(lean: Lean, x: Tensor) -> Tensor | None:
-    """What a lean piece gives; ``None`` where its body cannot take this layout."""
+def _tried(fused: Fused, x: Tensor) -> Tensor | None:
+    """What a fused segment gives; ``None`` where its body cannot take this layout."""
     try:
-        out: Tensor = lean(x)
+        out: Tensor = fused(x)
     except Exception as error:
         if out_of_memory(error):
             raise
@@ -321,7 +321,7 @@ class _Pass:
     source: Tensor
     device: torch.device
     note: str = ""
-    leanly: _Leanly | None = None
+    cheaply: _FusedPart | None = None
     _size: int = field(default=CHUNK, init=False)
 
     @property
@@ -341,7 +341,7 @@ class _Pass:
                 if out is None:
                     self._halve(len(given))
                     continue
-                if not finite(out):
+                if not is_finite(out):
                     raise FitError(f"the activations {self.need.where} are not finite")
                 yield out
                 done += len(given)
@@ -350,7 +350,7 @@ class _Pass:
         """The part's output for some rows, ``None`` where there is not enough memory for it."""
         try:
             given = given.to(self.device)
-            return (stepwise(self.part, given) if self.leanly is None else self.leanly(given)).cpu()
+            return (run_stepwise(self.part, given) if self.cheaply is None else self.cheaply(given)).cpu()
         except Exception as error:
             if not out_of_memory(error):
                 raise

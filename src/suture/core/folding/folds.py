@@ -24,7 +24,7 @@ from torch import fx, nn
 from suture.common.errors import FoldError
 from suture.core.folding.joint_graph import Joint, join
 from suture.core.folding.layers import NotMelted
-from suture.core.folding.merging import Fold, Plan, apply, find
+from suture.core.folding.merging import Fold, FoldPlan, apply, find
 from suture.core.folding.rows import Rows, rows_of
 from suture.core.network.cuts import Cut
 from suture.core.network.network import Network
@@ -88,11 +88,11 @@ def _at(network: Network, cut: Cut) -> Fold:
     return next(filter(None, found), found[0])
 
 
-def _plan(seam: Seam, stitch: nn.Module) -> tuple[Joint, Plan]:
+def _plan(seam: Seam, stitch: nn.Module) -> tuple[Joint, FoldPlan]:
     try:
         joint = join(seam.sender, seam.receiver, seam.sender_cut, seam.receiver_cut)
     except FoldError as error:
         raise NotMelted(str(error)) from None
     if isinstance(stitch, nn.Identity):
-        return joint, Plan(Fold())
+        return joint, FoldPlan(Fold())
     return joint, find(joint, rows_of(stitch, seam.sender_cut.shape, seam.receiver_cut.shape))

@@ -18,7 +18,7 @@ from suture.core.network.cuts import Cut
 from suture.core.network.feature_axis import ENTERS, LEAVES, own_shape
 from suture.core.network.graph import operation
 from suture.core.network.network import Frozen, Network
-from suture.core.network.segments import Piece
+from suture.core.network.segments import Segment
 from suture.core.network.tracing import FunctionStage
 from suture.data.preprocess import Prepare, Preprocess, as_given
 
@@ -123,9 +123,9 @@ def join(sender: Network, receiver: Network, sender_cut: Cut, receiver_cut: Cut)
     if receiver_cut.is_output:
         raise FoldError(f"no layer of {receiver.name} follows it")
     x = build.prepared(prefix.prepare)
-    sent = build.chain(x, prefix.pieces, list(sender.cuts)[: sender_cut.index], SENDER)
+    sent = build.chain(x, prefix.segments, list(sender.cuts)[: sender_cut.index], SENDER)
     received = build.adapted(sent, sender.after(sender_cut), suffix)
-    out = build.chain(received, suffix.pieces, list(receiver.cuts)[receiver_cut.index :], RECEIVER)
+    out = build.chain(received, suffix.segments, list(receiver.cuts)[receiver_cut.index :], RECEIVER)
     build.graph.output(out)
     found = build.graph, sent, received, build.shapes, build.names, build.parts
     return Joint(sender.name, receiver.name, sender_cut, receiver_cut, *found)
@@ -140,8 +140,8 @@ def stretch(network: Network, start: int, end: int) -> Joint:
     build, cuts = _Builder(), list(network.cuts)
     x = build.graph.placeholder("x")
     build.shapes[x] = cuts[start - 1].shape if start else network.input_shape
-    pieces = network.whole().pieces[start:end]
-    build.graph.output(build.chain(x, pieces, cuts[start:end], RECEIVER))
+    segments = network.whole().segments[start:end]
+    build.graph.output(build.chain(x, segments, cuts[start:end], RECEIVER))
     cut = cuts[max(start, 1) - 1]
     found = build.graph, x, x, build.shapes, build.names, build.parts
     return Joint(network.name, network.name, cut, cut, *found)
@@ -149,7 +149,7 @@ def stretch(network: Network, start: int, end: int) -> Joint:
 
 @dataclass
 class _Builder:
-    """Copies pieces into one graph."""
+    """Copies segments into one graph."""
 
     graph: fx.Graph = field(default_factory=fx.Graph)
     shapes: dict[fx.Node, Shape] = field(default_factory=dict)
@@ -184,14 +184,14 @@ class _Builder:
         x = self.graph.call_method("contiguous", (self.graph.call_method("permute", (x, *order)),))
         return self.graph.call_method("permute", (x, *(order.index(dim) for dim in range(len(order)))))
 
-    def chain(self, x: fx.Node, pieces: Any, cuts: Sequence[Cut], side: str) -> fx.Node:
-        """Append pieces; ``cuts`` are those that they end in, as far as they end in any."""
-        for i, piece in enumerate(pieces):
+    def chain(self, x: fx.Node, segments: Any, cuts: Sequence[Cut], side: str) -> fx.Node:
+        """Append segments; ``cuts`` are those that they end in, as far as they end in any."""
+        for i, segment in enumerate(segments):
             cut = cuts[i] if i < len(cuts) else None
-            if isinstance(piece.body, fx.GraphModule):
-                x = self._graph(x, piece.body, side, first=i == 0)
+            if isinstance(segment.body, fx.GraphModule):
+                x = self._graph(x, segment.body, side, first=i == 0)
             else:
-                x = self._stages(x, piece.body, side, cut.name if cut else "output")
+                x = self._stages(x, segment.body, side, cut.name if cut else "output")
             if cut is not None:
                 self.shapes[x], self.names[x] = cut.shape, cut.name
         return x
@@ -243,10 +243,10 @@ class _Builder:
         return target
 
 
-def _first(frozen: Frozen) -> Piece:
-    piece = frozen.pieces[0]
-    assert isinstance(piece, Piece)
-    return piece
+def _first(frozen: Frozen) -> Segment:
+    segment = frozen.segments[0]
+    assert isinstance(segment, Segment)
+    return segment
 
 
 def altered(module: nn.Module) -> str:

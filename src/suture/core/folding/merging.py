@@ -59,14 +59,14 @@ class Edit:
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class FoldPlan:
     """What melting a stitch changes in the graph, and what is said of it."""
 
     fold: Fold
     edits: Sequence[Edit] = field(default=())
 
 
-def find(joint: Joint, rows: Rows) -> Plan:
+def find(joint: Joint, rows: Rows) -> FoldPlan:
     """Where the stitch goes: the best of both sides. Raises ``NotMelted`` with what keeps it from either."""
     plans, reasons = [], []
     sides: tuple[tuple[str, str, Callable[[], list[Edit]]], ...] = (
@@ -77,7 +77,7 @@ def find(joint: Joint, rows: Rows) -> Plan:
         try:
             edits = edits_of()
             into = tuple(joint.path(edit.node) for edit in edits if edit.make and edit.takes)
-            plans.append(Plan(Fold(into, name, side), edits))
+            plans.append(FoldPlan(Fold(into, name, side), edits))
         except NotMelted as error:
             reasons.append(f"in the {side} {name}, {error}")
     if not plans:
@@ -234,7 +234,7 @@ def _into_source(joint: Joint, node: fx.Node, layer: Layer, rows: Rows) -> list[
         return [Edit(node, lambda: melted_before(matrix, rows.weight, rows.bias, like), weak=True)]
 
 
-def apply(joint: Joint, plan: Plan) -> None:
+def apply(joint: Joint, plan: FoldPlan) -> None:
     """Make a plan's changes in the graph."""
     for edit in plan.edits:
         _replace(joint, edit, plan.fold.side)

@@ -105,7 +105,7 @@ class Cuts(Sequence[Cut]):
         return "\n".join([f"{len(self)} cuts of {self._network}", head, *rows])
 
 
-def shared(a: Cuts, b: Cuts) -> tuple[str, ...]:
+def shared_cuts(a: Cuts, b: Cuts) -> tuple[str, ...]:
     """Names of the cuts that two networks share, in the order of the first.
 
     Raises ``CutError``, with the names of both, where they share none.

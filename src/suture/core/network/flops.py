@@ -21,16 +21,16 @@ from suture.core.network.tracing import Traced
 
 
 def measure_cuts(traced: Traced, model: nn.Module, probe: Tensor, name: str) -> tuple[Cuts, int]:
-    """Run one image through the pieces and note shape, parameters and FLOPs at every cut; also the number of outputs.
+    """Run one image through the segments and note shape, parameters and FLOPs at every cut; also the number of outputs.
 
     Raises ``NetworkError`` naming the first cut where the activations are not finite.
     """
     cuts: list[Cut] = []
     x, flops = probe, 0
     read = _ParametersRead(model.parameters())
-    for i, piece in enumerate(traced.pieces):
-        with unfused(), FlopCounterMode(display=False) as counter, read:
-            x = piece(x)
+    for i, segment in enumerate(traced.segments):
+        with attention_as_products(), FlopCounterMode(display=False) as counter, read:
+            x = segment(x)
         flops += counter.get_total_flops()
         cut, *aliases = traced.names[i] if i < len(traced.names) else (OUTPUT,)
         if not x.isfinite().all():
@@ -42,7 +42,7 @@ def measure_cuts(traced: Traced, model: nn.Module, probe: Tensor, name: str) -> 
 
 
 @contextmanager
-def unfused() -> Iterator[None]:
+def attention_as_products() -> Iterator[None]:
     """Compute attention as plain products, which are what is counted."""
     before = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)

@@ -21,7 +21,7 @@ from suture.common.errors import NetworkError
 _OWN = ("_parameters", "_buffers", "_modules")  # where a module keeps what is registered with it
 
 
-def frozen_copy(model: nn.Module, copy: bool, name: str) -> nn.Module:
+def copy_frozen(model: nn.Module, copy: bool, name: str) -> nn.Module:
     """Copy a model's structure, and its tensors too where ``copy`` is set; in evaluation mode, without gradients.
 
     Raises ``NetworkError`` where it holds something that cannot be copied, or modules where PyTorch does not find them,

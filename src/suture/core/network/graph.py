@@ -1,4 +1,4 @@
-"""From a traced graph to pieces: where one tensor passes, and the modules between those places.
+"""From a traced graph to segments: where one tensor passes, and the modules between those places.
 
 The nodes of a traced network are of three kinds:
 
@@ -165,13 +165,13 @@ class CutGraph:
         """The node's first name."""
         return self.names[node][0] if node in self.names else node.name
 
-    def pieces(self, cuts: Sequence[fx.Node]) -> list[fx.GraphModule]:
+    def segments(self, cuts: Sequence[fx.Node]) -> list[fx.GraphModule]:
         """The modules between consecutive cuts: one more than there are cuts.
 
         Raises ``GraphError`` where a size cannot be derived from the tensor that passes.
         """
         bounds = pairwise([self.input, *cuts, self.result])
-        return [_PieceBuilder(self, start, end).build() for start, end in bounds]
+        return [_SegmentBuilder(self, start, end).build() for start, end in bounds]
 
     def between(self, start: fx.Node, end: fx.Node) -> list[fx.Node]:
         """The data nodes after ``start`` up to ``end``; after the last cut, all that are left."""
@@ -180,7 +180,7 @@ class CutGraph:
         return self.data[first:last]
 
 
-class _PieceBuilder:
+class _SegmentBuilder:
     """Copies the nodes between two cuts into a graph of their own."""
 
     def __init__(self, source: CutGraph, start: fx.Node, end: fx.Node) -> None:
@@ -197,7 +197,7 @@ class _PieceBuilder:
         return fx.GraphModule(self.source.module, self.graph)
 
     def _copy(self, node: fx.Node) -> Any:
-        """What stands for a node of the source in this piece."""
+        """What stands for a node of the source in this segment."""
         if node not in self.copies:
             if any(read in self.passing and read not in self.copies for read in node.all_input_nodes):
                 small, large = (seen[node] for seen in self.source.seen)

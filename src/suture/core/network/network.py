@@ -25,9 +25,9 @@ from suture.core.network.checks import are_probabilities, as_close, check_model,
 from suture.core.network.cuts import Cut
 from suture.core.network.feature_axis import ENTERS, LEAVES
 from suture.core.network.flops import measure_cuts
-from suture.core.network.freezing import frozen_copy, plain_tensors, registered, restored
+from suture.core.network.freezing import copy_frozen, plain_tensors, registered, restored
 from suture.core.network.hooks import check_held, drop_idle_hooks, is_altered, reads_elsewhere
-from suture.core.network.segments import Piece, same_bits
+from suture.core.network.segments import Segment, same_bits
 from suture.core.network.tracing import Stage, Traced, portable, trace
 from suture.data.preprocess import Prepare, Preprocess, Preprocessing, are_token_ids
 
@@ -35,10 +35,10 @@ from suture.data.preprocess import Prepare, Preprocess, Preprocessing, are_token
 class Frozen(nn.Module):
     """Part of a network, from raw images or a cut to a cut or the output; no call makes it train."""
 
-    def __init__(self, pieces: Sequence[Piece], prepare: Prepare | None = None) -> None:
+    def __init__(self, segments: Sequence[Segment], prepare: Prepare | None = None) -> None:
         super().__init__()
         self.prepare = prepare
-        self.pieces = nn.ModuleList(pieces)
+        self.segments = nn.ModuleList(segments)
         super().train(False)
 
     def train(self, mode: bool = True) -> "Frozen":
@@ -48,8 +48,8 @@ class Frozen(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Map raw images, or the tensor at a cut, to the tensor at a later cut or to the output."""
         x = x if self.prepare is None else self.prepare(x)
-        for piece in self.pieces:
-            x = piece(x)
+        for segment in self.segments:
+            x = segment(x)
         return x
 
 
@@ -98,7 +98,7 @@ class Network:
         self._untrained: dict[int, Network] = {}
         self._taken: set[bytes] = set()  #: sequences of token ids that it was tried on
         with undisturbed(threads=None), torch.random.fork_rng([]), torch.inference_mode(False), torch.no_grad():
-            self._model = frozen_copy(model, copy, self.name)
+            self._model = copy_frozen(model, copy, self.name)
             self.preprocess = _frozen_preprocess(preprocess, self.name)
             self._find_cuts()
         self.wrapped_digest = self.state_digest()  #: what ``state_digest`` gave when the network was made
@@ -160,11 +160,13 @@ class Network:
 
     def _fingerprint(self) -> str:
         """SHA-256 over everything that decides the output: tensors, operations and preprocessing."""
-        pieces = self._traced.pieces
-        code = [_code(piece.body) for piece in pieces]
+        segments = self._traced.segments
+        code = [_code(segment.body) for segment in segments]
         paths = {module: path for path, module in self._model.named_modules()}
-        held = [self._settings(paths.get(module, ""), module) for piece in pieces for module in piece.body.modules()]
-        own = [identity(function) for piece in pieces for function in _functions(piece.body)]
+        held = [
+            self._settings(paths.get(module, ""), module) for segment in segments for module in segment.body.modules()
+        ]
+        own = [identity(function) for segment in segments for function in _functions(segment.body)]
         return digest(self.wrapped_digest, code, identity([held, self.preprocess, self.stages, own]))
 
     def _settings(self, path: str, module: nn.Module) -> object:
@@ -215,7 +217,7 @@ class Network:
     @cached_property
     def _has_functions(self) -> bool:
         """Whether code of the user's that may read variables runs in the forward pass: functions, hooks, stages."""
-        code = any(True for piece in self._traced.pieces for _ in _functions(piece.body))
+        code = any(True for segment in self._traced.segments for _ in _functions(segment.body))
         stages = any(not isinstance(stage, str) for stage in self.stages or ())
         return code or stages or is_altered(self._model) or (bool(self.stages) and reads_elsewhere(self._model))
 
@@ -224,8 +226,8 @@ class Network:
         state = registered(self._model)
         state |= {name: tensor for name, tensor in plain_tensors(self._model).items() if name not in self._scratch}
         known = {id(tensor) for tensor in state.values()}
-        for i, piece in enumerate(self._traced.pieces):
-            found = registered(piece).items()
+        for i, segment in enumerate(self._traced.segments):
+            found = registered(segment).items()
             state |= {f"piece {i} {name}": tensor for name, tensor in found if id(tensor) not in known}
         return state
 
@@ -268,19 +270,19 @@ class Network:
 
     def upto(self, cut: str | Cut) -> Frozen:
         """Give the prefix: raw images ``(n, C, H, W)`` to the tensor at the cut, ``(n, *cut.shape)``."""
-        return Frozen(self._traced.pieces[: self.cuts.find(cut).index], self._prepare)
+        return Frozen(self._traced.segments[: self.cuts.find(cut).index], self._prepare)
 
     def after(self, cut: str | Cut) -> Frozen:
         """Give the suffix: the tensor at the cut, ``(n, *cut.shape)``, to the output ``(n, outputs)``."""
-        return Frozen(self._traced.pieces[self.cuts.find(cut).index :])
+        return Frozen(self._traced.segments[self.cuts.find(cut).index :])
 
     def between(self, start: str | Cut, end: str | Cut) -> Frozen:
         """Give what lies between two cuts: the tensor at ``start`` to the tensor at the later cut ``end``."""
-        return Frozen(self._traced.pieces[self.cuts.find(start).index : self.cuts.find(end).index])
+        return Frozen(self._traced.segments[self.cuts.find(start).index : self.cuts.find(end).index])
 
     def whole(self) -> Frozen:
         """Give all of it: raw images ``(n, C, H, W)`` to the output ``(n, outputs)``."""
-        return Frozen(self._traced.pieces, self._prepare)
+        return Frozen(self._traced.segments, self._prepare)
 
     def __call__(self, images: Tensor) -> Tensor:
         """Map raw images ``(n, C, H, W)`` to the output ``(n, outputs)``, without gradients."""
@@ -317,7 +319,7 @@ class Network:
 
 
 @contextmanager
-def frozen(*networks: Network) -> Iterator[None]:
+def guard_frozen(*networks: Network) -> Iterator[None]:
     """Check that no parameter or buffer of the networks changes, bit for bit, and no function of the user's."""
     for network in networks:
         network.check_frozen()
@@ -338,7 +340,7 @@ _LIBRARIES = ("torch.", "torchvision.", "timm.")
 
 
 def _code(body: nn.Module) -> object:
-    """What a piece does, with the marks of a layout of its own, which decide how its lean suffix is made.
+    """What a segment does, with the marks of a layout of its own, which decide how its fused suffix is made.
 
     Code names the functions that it calls by the modules they lie in, and these may move.
     """
@@ -354,7 +356,7 @@ def _code(body: nn.Module) -> object:
 
 
 def _functions(body: nn.Module) -> Iterator[Callable[..., Any]]:
-    """The functions that a piece's code names without saying what they do: the user's own, behind ``torch.fx.wrap``."""
+    """The functions that a segment's code only names: the user's own, behind ``torch.fx.wrap``."""
     for node in body.graph.nodes if isinstance(body, fx.GraphModule) else ():
         if isinstance(node.target, FunctionType) and not node.target.__module__.startswith(_LIBRARIES):
             yield node.target
@@ -362,7 +364,7 @@ def _functions(body: nn.Module) -> Iterator[Callable[..., Any]]:
 
 def _frozen_preprocess(preprocess: Preprocessing | None, name: str) -> Preprocessing:
     if isinstance(preprocess, nn.Module):
-        return frozen_copy(preprocess, True, f"the preprocessing of {name}")
+        return copy_frozen(preprocess, True, f"the preprocessing of {name}")
     return preprocess if preprocess is not None else Preprocess()
 
 

@@ -1,6 +1,6 @@
 """What lies between two cuts: modules that follow one another and never touch the tensor that passes.
 
-Bits depend on more than values: on the type of a tensor and on how its dimensions lie in memory. A piece therefore
+Bits depend on more than values: on the type of a tensor and on how its dimensions lie in memory. A segment therefore
 brings what it is given, which may come from a store or a stitch, to what the tensor is in the network itself. And it
 works on a copy wherever it would write to its input. What passes has its features where its shape says (``layouts``).
 """
@@ -15,7 +15,7 @@ from suture.core.network.graph import GraphError
 from suture.data.preprocess import are_token_ids
 
 
-class Piece(nn.Module):
+class Segment(nn.Module):
     """What lies between two cuts: always frozen, always in evaluation mode.
 
     ``dtype`` is the type that its input has in the network, ``order`` the order of its dimensions in memory, from the
@@ -36,7 +36,7 @@ class Piece(nn.Module):
         self.body, self.copies, self.dtype, self.order, self.fixed = body, copies, dtype, order, fixed
         super().train(False)
 
-    def train(self, mode: bool = True) -> "Piece":
+    def train(self, mode: bool = True) -> "Segment":
         """Stay in evaluation mode, whatever is asked."""
         return self
 
@@ -69,40 +69,42 @@ def same_bits(a: Tensor, b: Tensor) -> bool:
     return torch.equal(*(x.detach().contiguous().view(-1).view(torch.uint8) for x in (a, b)))
 
 
-def exact_pieces(bodies: Sequence[nn.Module], probes: Sequence[Tensor], wanted: Sequence[Tensor]) -> tuple[Piece, ...]:
-    """Make pieces of bodies; ``probes`` are inputs of at least two batch sizes, ``wanted`` the outputs of the whole.
+def build_segments(
+    bodies: Sequence[nn.Module], probes: Sequence[Tensor], wanted: Sequence[Tensor]
+) -> tuple[Segment, ...]:
+    """Make segments of bodies; ``probes`` are inputs of at least two batch sizes, ``wanted`` the outputs of the whole.
 
     Raises ``GraphError`` where the chain does not give the output bit for bit, or what passes is no batch of numbers.
     """
     with torch.no_grad():
-        pieces = _protected(as_shaped(bodies, probes[1]), probes[1])
+        segments = _protected(as_shaped(bodies, probes[1]), probes[1])
         for probe, want in zip(probes, wanted, strict=True):
-            if not same_bits(_run(pieces, probe), want):
+            if not same_bits(_run(segments, probe), want):
                 raise GraphError("split here, the model does not give its own output bit for bit")
-    return pieces
+    return segments
 
 
-def _run(pieces: Sequence[Piece], x: Tensor) -> Tensor:
-    for piece in pieces:
+def _run(segments: Sequence[Segment], x: Tensor) -> Tensor:
+    for segment in segments:
         before = x._version
-        x, given = piece(x), x
+        x, given = segment(x), x
         if given._version != before:
             raise GraphError("an operation in place reaches back through it")
     return x
 
 
-def _protected(bodies: Sequence[nn.Module], x: Tensor) -> tuple[Piece, ...]:
+def _protected(bodies: Sequence[nn.Module], x: Tensor) -> tuple[Segment, ...]:
     """Pieces that copy their input exactly where they would change it, and take no layout that they cannot."""
-    pieces: list[Piece] = []
+    segments: list[Segment] = []
     batch = len(x)
     for body in bodies:
-        if pieces or not are_token_ids(x):
-            _check_passes(x, batch, "it" if pieces else "its input")
+        if segments or not are_token_ids(x):
+            _check_passes(x, batch, "it" if segments else "its input")
         own, *others = [_writes(body, layout) for layout in _layouts(x[:1])]
-        dtype = x.dtype if pieces else None
-        pieces.append(Piece(body, own is not False, dtype, _order(x), fixed=any(other != own for other in others)))
-        x = pieces[-1](x)
-    return tuple(pieces)
+        dtype = x.dtype if segments else None
+        segments.append(Segment(body, own is not False, dtype, _order(x), fixed=any(other != own for other in others)))
+        x = segments[-1](x)
+    return tuple(segments)
 
 
 def _check_passes(x: object, batch: int, it: str) -> None:
@@ -125,7 +127,7 @@ def _writes(body: nn.Module, given: Tensor) -> bool | None:
     """Whether it writes to what it is given; ``None`` where it cannot take it."""
     before = given._version
     try:
-        Piece(body)(given)
+        Segment(body)(given)
     except Exception:
         return None
     return given._version != before

@@ -1,9 +1,9 @@
 """How a model is cut: by ``torch.fx``, else by ``torch.export``, else along stages that the user names.
 
-Each backend gives *pieces*: modules that follow one another, with the names of the tensors between them. Whatever a
-backend claims is then verified on probe batches: the chain of pieces must give the model's own output bit for bit, and
-no piece may change the tensor it was given (it works on a copy where it would). A backend whose pieces fail one by one
-loses those cuts; one that keeps none gives way to the next.
+Each backend gives *segments*: modules that follow one another, with the names of the tensors between them. Whatever a
+backend claims is then verified on probe batches: the chain of segments must give the model's own output bit for bit,
+and no segment may change the tensor it was given (if it would, it works on a copy). A backend whose segments fail one
+by one loses those cuts; one that keeps none gives way to the next.
 """
 
 import contextlib
@@ -26,28 +26,29 @@ from suture.common.errors import TracingError
 from suture.common.hashing import keyed_as
 from suture.core.network.closures import holds
 from suture.core.network.graph import CutGraph, GraphError, operation
-from suture.core.network.segments import Piece, exact_pieces
+from suture.core.network.segments import Segment, build_segments
 from suture.core.network.transformer_encoder import holds_encoder, is_encoder, layer_by_layer
 
 
+@keyed_as("suture.Method")  # its name before it was registered: keys of networks cut along methods stay
 @dataclass(frozen=True)
-class Method:
+class MethodStage:
     """A stage that is a method of one of the model's modules, so that it can be that of a copy of the model."""
 
     path: str
     name: str
 
 
-Stage = str | tuple[str, Callable[[Tensor], Tensor] | Method]
+Stage = str | tuple[str, Callable[[Tensor], Tensor] | MethodStage]
 Names = tuple[str, ...]  # the first is the cut's, the others are aliases
 
 
 @dataclass(frozen=True)
 class Traced:
-    """A model in pieces: ``names[i]`` are those of the tensor after ``pieces[i]``; the last ends in the output."""
+    """A model in segments: ``names[i]`` are those of the tensor after ``segments[i]``; the last ends in the output."""
 
     backend: str
-    pieces: tuple[Piece, ...]
+    segments: tuple[Segment, ...]
     names: tuple[Names, ...]
     dropped: Mapping[str, str]
     refused: Mapping[str, str] = field(default_factory=dict)  #: backends that were tried before, and why they failed
@@ -126,7 +127,7 @@ def _first_line(error: Exception) -> str:
 
 @dataclass(frozen=True)
 class _Candidates:
-    """What a backend offers: names of possible cuts, and how to build the pieces between any choice of them."""
+    """What a backend offers: names of possible cuts, and how to build the segments between any choice of them."""
 
     names: tuple[Names, ...]
     build: Callable[[Sequence[int]], Sequence[nn.Module]]
@@ -146,19 +147,19 @@ def _verified(
     keep: Sequence[int] = range(len(offer.names))
     dropped = dict(offer.dropped)
     try:
-        pieces = exact_pieces(offer.build(keep), probes, wanted)
+        segments = build_segments(offer.build(keep), probes, wanted)
     except Exception:  # find out which cuts are at fault
         keep = []
         for i, names in enumerate(offer.names):
             try:
-                exact_pieces(offer.build([i]), probes, wanted)
+                build_segments(offer.build([i]), probes, wanted)
                 keep.append(i)
             except Exception as error:
                 dropped[names[0]] = _first_line(error)
         if not keep:
             raise
-        pieces = exact_pieces(offer.build(keep), probes, wanted)
-    return Traced(backend, pieces, tuple(offer.names[i] for i in keep), dropped, dict(refused))
+        segments = build_segments(offer.build(keep), probes, wanted)
+    return Traced(backend, segments, tuple(offer.names[i] for i in keep), dropped, dict(refused))
 
 
 # --- torch.fx ---------------------------------------------------------------------------------------------------------
@@ -223,7 +224,7 @@ def _by_fx(model: nn.Module, probes: Sequence[Tensor], tracer: _Tracer) -> _Cand
 
 def _candidates(graph: CutGraph) -> _Candidates:
     def build(keep: Sequence[int]) -> Sequence[nn.Module]:
-        return graph.pieces([graph.candidates[i] for i in keep])
+        return graph.segments([graph.candidates[i] for i in keep])
 
     names = tuple(tuple(graph.names[node]) for node in graph.candidates)
     return _Candidates(names, build, graph.dropped)
@@ -341,18 +342,18 @@ def _portable(model: nn.Module, stage: Stage) -> Stage:
     if isinstance(stage, str):
         return stage
     match stage:
-        case (str() as name, Method() | Callable() as function):
+        case (str() as name, MethodStage() | Callable() as function):
             pass
         case _:
             raise TracingError(
                 f"stage {stage!r:.80} is neither the path of a module nor a pair of a name and a function of a tensor"
             )
-    if isinstance(function, Method):
+    if isinstance(function, MethodStage):
         return stage
     owner = getattr(function, "__self__", None)
     for path, module in model.named_modules():
         if owner is module:
-            return name, Method(path, function.__name__)
+            return name, MethodStage(path, function.__name__)
     if used := holds(function):
         raise TracingError(
             f"stage '{name}' is a function that holds {used}; make it a method of the model, or give the path of a "
@@ -375,7 +376,7 @@ def _by_stages(model: nn.Module, stages: Sequence[Stage]) -> _Candidates:
 def _stage(model: nn.Module, stage: Stage) -> tuple[str, nn.Module]:
     if isinstance(stage, tuple):
         name, function = stage
-        if isinstance(function, Method):
+        if isinstance(function, MethodStage):
             function = getattr(model.get_submodule(function.path), function.name)
         return name, FunctionStage(function)
     try:

@@ -2,7 +2,7 @@
 
 Its forward pass asks its input what no tracer can answer, so that ``torch.fx`` would take it whole. Here its layers are
 called one after another, as it would call them; what it does beyond that, for nested tensors, is left out, and seen
-where the pieces are compared with the model.
+where the segments are compared with the model.
 """
 
 from typing import Any, TypeGuard

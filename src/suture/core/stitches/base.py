@@ -111,7 +111,7 @@ class Moments:
 
 
 @keyed_as("Scale")
-class Scale(nn.Module):
+class ScaleAndShift(nn.Module):
     """Scales and shifts every feature of the last dimension: ``weight · x + bias``."""
 
     def __init__(self, features: int) -> None:
@@ -124,7 +124,7 @@ class Scale(nn.Module):
         return self.weight * x + self.bias
 
 
-RawLayer = nn.Linear | nn.Conv2d | Scale
+RawLayer = nn.Linear | nn.Conv2d | ScaleAndShift
 """A layer that can be rewritten for features that are scaled and shifted."""
 
 

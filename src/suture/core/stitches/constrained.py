@@ -17,7 +17,17 @@ from torch.nn.utils import parametrizations, parametrize
 
 from suture.common.errors import ShapeError
 from suture.common.hashing import keyed_as
-from suture.core.stitches.base import AffineMap, AffineStitch, Moments, Part, Scale, Shape, assign, spell_shape, width
+from suture.core.stitches.base import (
+    AffineMap,
+    AffineStitch,
+    Moments,
+    Part,
+    ScaleAndShift,
+    Shape,
+    assign,
+    spell_shape,
+    width,
+)
 from suture.core.stitches.positionwise import features_first, features_last
 
 
@@ -232,12 +242,12 @@ class Diagonal(_PerPosition):
         for ridge in ridges:
             yield torch.diag(known.xy.diagonal() / (known.xx.diagonal() + ridge * known.scale))
 
-    def raw_layers(self, stitch: nn.Module) -> Sequence[Scale]:
+    def raw_layers(self, stitch: nn.Module) -> Sequence[ScaleAndShift]:
         """The scale."""
-        return [cast(Scale, _core_of(stitch))]
+        return [cast(ScaleAndShift, _core_of(stitch))]
 
     def _core(self, inputs: int, outputs: int) -> nn.Module:
-        return Scale(inputs)
+        return ScaleAndShift(inputs)
 
     def _load(self, core: nn.Module, affine: AffineMap) -> None:
         assign(core, "weight", affine.weight.diagonal())

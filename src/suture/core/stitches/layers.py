@@ -22,7 +22,7 @@ from suture.common.errors import CutError
 from suture.common.hashing import keyed_as
 from suture.core.network.cuts import OUTPUT, Cut
 from suture.core.network.network import Frozen, Network
-from suture.core.network.segments import Piece
+from suture.core.network.segments import Segment
 from suture.core.network.tracing import FunctionStage
 from suture.core.stitches.base import Shape, Stitch
 from suture.core.stitches.train_mode import check_mode, follow_mode
@@ -56,13 +56,13 @@ class Layers(Stitch):
             object.__setattr__(self, "drawn_by", (self.network.factory, self.network.constants))
         if start.index >= end.index:
             raise CutError(f"no layers of {self.network.name} lie after '{start.name}' and up to '{end.name}'")
-        for piece in self._frozen().pieces:
-            if any(_is_method(module) for module in piece.modules()):
+        for segment in self._frozen().segments:
+            if any(_is_method(module) for module in segment.modules()):
                 raise CutError(
                     f"the layers of {self.network.name} after '{start.name}' cannot train: a stage is a method of the "
                     "model; make it a module of the model"
                 )
-            check_mode(cast(Piece, piece).body)
+            check_mode(cast(Segment, segment).body)
 
     @property
     def ends(self) -> tuple[Cut, Cut]:
@@ -81,7 +81,7 @@ class Layers(Stitch):
         device = torch.empty(0).device
         drawn = self.seed is not None and device.type != "meta"  # where there are no numbers there are none to draw
         network = self.network.untrained(cast(int, self.seed)) if drawn else self.network
-        return Training(copy.deepcopy(list(self._frozen(network).pieces))).to(device)
+        return TrainingLayers(copy.deepcopy(list(self._frozen(network).segments))).to(device)
 
     def _frozen(self, network: Network | None = None) -> Frozen:
         return (network or self.network).between(self.after, self.upto)
@@ -94,28 +94,28 @@ class Layers(Stitch):
 
 
 @keyed_as("Training")
-class Training(nn.Module):
-    """A chain of pieces that trains, where pieces as such never do."""
+class TrainingLayers(nn.Module):
+    """A chain of segments that trains, where segments as such never do."""
 
-    def __init__(self, pieces: list[nn.Module]) -> None:
+    def __init__(self, segments: list[nn.Module]) -> None:
         super().__init__()
-        self.pieces = nn.ModuleList(pieces)
-        for piece in pieces:
-            follow_mode(cast(Piece, piece).body)
+        self.segments = nn.ModuleList(segments)
+        for segment in segments:
+            follow_mode(cast(Segment, segment).body)
         for parameter in self.parameters():
             parameter.requires_grad_(parameter.is_floating_point())
 
-    def train(self, mode: bool = True) -> "Training":
+    def train(self, mode: bool = True) -> "TrainingLayers":
         """Put the layers into training mode, or back into evaluation mode."""
         super().train(mode)
-        for piece in self.pieces:
-            cast(Piece, piece).body.train(mode)
+        for segment in self.segments:
+            cast(Segment, segment).body.train(mode)
         return self
 
     def forward(self, x: Tensor) -> Tensor:
         """Map the tensor at one cut to that at a later one, or to the outputs."""
-        for piece in self.pieces:
-            x = piece(x)
+        for segment in self.segments:
+            x = segment(x)
         return x
 
 

@@ -31,9 +31,9 @@ from suture.common.formatting import spell
 from suture.common.hashing import keyed_as
 from suture.common.seeds import generator, undisturbed
 from suture.core.activations.cache import CHUNK
-from suture.core.network.freezing import frozen_copy
+from suture.core.network.freezing import copy_frozen
 from suture.core.network.network import Network
-from suture.core.stitched import Stitched, typed
+from suture.core.stitched import Stitched, match_dtype
 from suture.data import Samples
 
 Tensors = dict[str, Tensor]
@@ -184,13 +184,13 @@ class Joined(nn.Module):
 
     def __init__(self, stitched: Stitched) -> None:
         super().__init__()
-        self.prefix = frozen_copy(stitched.prefix, True, "the prefix")
-        self.stitch = frozen_copy(stitched.stitch, True, "the stitch")
-        self.suffix = frozen_copy(stitched.suffix, True, "the suffix")
+        self.prefix = copy_frozen(stitched.prefix, True, "the prefix")
+        self.stitch = copy_frozen(stitched.stitch, True, "the stitch")
+        self.suffix = copy_frozen(stitched.suffix, True, "the suffix")
 
     def represented(self, images: Tensor) -> Tensor:
         """What the suffix is given."""
-        out: Tensor = self.stitch(typed(self.prefix(images), self.stitch).contiguous())
+        out: Tensor = self.stitch(match_dtype(self.prefix(images), self.stitch).contiguous())
         return out
 
     def forward(self, images: Tensor) -> Tensor:
@@ -228,4 +228,4 @@ def _named(network: nn.Module | Network) -> str:
 def _copied(network: nn.Module | Network, name: str) -> nn.Module:
     if isinstance(network, Stitched):
         return Joined(network).eval()
-    return frozen_copy(network.whole() if isinstance(network, Network) else network, True, name)
+    return copy_frozen(network.whole() if isinstance(network, Network) else network, True, name)

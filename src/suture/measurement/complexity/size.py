@@ -7,7 +7,7 @@ from typing import ClassVar, final
 from torch.utils.flop_counter import FlopCounterMode
 
 from suture.common.hashing import keyed_as
-from suture.core.network.flops import unfused
+from suture.core.network.flops import attention_as_products
 from suture.measurement.complexity.base import Complexity, Subject
 
 LEVEL = 9  #: of gzip, fixed
@@ -68,6 +68,6 @@ class Flops(Complexity):
     def of(self, subject: Subject) -> float:
         """The number."""
         image = subject.samples.images[:1].to(subject.device)
-        with unfused(), FlopCounterMode(display=False) as counter:
+        with attention_as_products(), FlopCounterMode(display=False) as counter:
             subject.module(image)
         return float(counter.get_total_flops())

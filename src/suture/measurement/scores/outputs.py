@@ -1,9 +1,9 @@
-"""The outputs of a stitched network on many images: through the lean suffix, yet no score is another for it.
+"""The outputs of a stitched network on many images: through the fused suffix, yet no score is another for it.
 
 Outputs in bfloat16 are off by a few thousandths, which turns the prediction of images that two classes nearly share.
 How far the difference between two outputs of one image is off is measured on the first ``CHUNK`` images against the
 eager suffix. Every image whose two largest outputs lie closer than ``SAFETY`` times the most that was seen is then
-computed by the lean suffix in float32 and, where that too leaves it in doubt, by the eager one: so the largest output
+computed by the fused suffix in float32 and, where that too leaves it in doubt, by the eager one: so the largest output
 is the right one. A precision in which too many images are that close is not used, and few images are computed eagerly
 to begin with. A score that needs more than the largest output and its rough size (``Score.coarse``) gets no lower
 precision than float32.
@@ -19,13 +19,13 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
-from suture.core.activations.cache import CHUNK, stepwise
-from suture.core.fused import Lean
+from suture.core.activations.cache import CHUNK, run_stepwise
+from suture.core.fused import Fused
 from suture.core.network.network import Frozen
 from suture.fits.lockstep import lockstep
-from suture.fits.suffix import MakeLean, name_of, precisions
+from suture.fits.suffix import MakeFused, name_of, precisions
 
-LEAST = 1024  #: images from which on a lean suffix is worth being compared
+LEAST = 1024  #: images from which on a fused suffix is worth being compared
 SAFETY = 1.5  #: times the most that was seen on the probe
 DOUBTFUL = 0.2  #: the share of images that may have to be computed again
 
@@ -37,7 +37,7 @@ Represented = Callable[[Tensor], Tensor]
 class Pass:
     """Represented tensors ``(n, *receiver shape)`` whose outputs through a suffix somebody wants to know."""
 
-    run: nn.Module  #: ``Frozen`` or ``Lean``
+    run: nn.Module  #: ``Frozen`` or ``Fused``
     given: Tensor
 
 
@@ -50,18 +50,18 @@ Outputs = tuple[Tensor, tuple[str, ...]]
 
 def outputs(
     own: Frozen,
-    lean: MakeLean | None,
+    fused: MakeFused | None,
     represented: Represented,
     count: int,
     coarse: bool,
-    leanly: Represented | None = None,
+    cheaply: Represented | None = None,
 ) -> Outputs:
-    """Compute the outputs ``(count, outputs)`` of the suffix on the CPU, and say in words where no lean one would do.
+    """Compute the outputs ``(count, outputs)`` of the suffix on the CPU, and say in words where no fused one would do.
 
-    ``coarse`` allows lower precision than float32. ``leanly`` is a cheaper way to what the stitch makes, if any, whose
-    error is measured with the lean suffix's.
+    ``coarse`` allows lower precision than float32. ``cheaply`` is a cheaper way to what the stitch makes, if any, whose
+    error is measured with the fused suffix's.
     """
-    (found,) = together([asking(own, lean, represented, count, coarse, leanly)])
+    (found,) = together([asking(own, fused, represented, count, coarse, cheaply)])
     if isinstance(found, Exception):
         raise found
     return found
@@ -69,32 +69,32 @@ def outputs(
 
 def asking(
     own: Frozen,
-    lean: MakeLean | None,
+    fused: MakeFused | None,
     represented: Represented,
     count: int,
     coarse: bool,
-    leanly: Represented | None = None,
+    cheaply: Represented | None = None,
 ) -> Passing[Outputs]:
     """Find ``outputs``, asking for the passes."""
     order = torch.arange(count)
-    if lean is None or count < LEAST:
+    if fused is None or count < LEAST:
         return (yield from _eagerly(own, represented, order)), ()
     exact = yield Pass(own, represented(order[:CHUNK]))
-    given = (leanly or represented)(order[:CHUNK])
-    leans, refused = [], list[str]()
+    given = (cheaply or represented)(order[:CHUNK])
+    suffixes, refused = [], list[str]()
     for dtype in precisions(given.device):
         if dtype != torch.float32 and not coarse:
             continue
-        made = lean(dtype)
+        made = fused(dtype)
         if made is None:
             continue
         tried = yield from _tried(made, given, exact, dtype)
         if tried is not None:
-            leans.append(tried)
+            suffixes.append(tried)
         else:
             refused.append(name_of(dtype))
-    found = yield from _certified(own, leans, represented, leanly or represented, exact, order[CHUNK:])
-    return found, _said(refused, name_of(leans[0].dtype) if leans else "the receiver as it is")
+    found = yield from _certified(own, suffixes, represented, cheaply or represented, exact, order[CHUNK:])
+    return found, _said(refused, name_of(suffixes[0].dtype) if suffixes else "the receiver as it is")
 
 
 def together(works: Sequence[Passing[_T]]) -> list[_T | Exception]:
@@ -107,20 +107,20 @@ def _through(passes: Sequence[Pass]) -> list[Tensor]:
     run = passes[0].run
     given = passes[0].given if len(passes) == 1 else torch.cat([each.given for each in passes])
     with torch.no_grad():
-        out = (stepwise(run, given) if isinstance(run, Frozen) else run(given)).cpu()
+        out = (run_stepwise(run, given) if isinstance(run, Frozen) else run(given)).cpu()
     return list(torch.split(out, [len(each.given) for each in passes]))
 
 
 @dataclass(frozen=True, eq=False)
-class _Lean:
-    """A lean suffix, and how far apart two outputs must lie for their order to be certain."""
+class _TriedSuffix:
+    """A fused suffix, and how far apart two outputs must lie for their order to be certain."""
 
-    run: Lean
+    run: Fused
     apart: float
     dtype: torch.dtype
 
 
-def _tried(made: Lean, given: Tensor, exact: Tensor, dtype: torch.dtype) -> Passing[_Lean | None]:
+def _tried(made: Fused, given: Tensor, exact: Tensor, dtype: torch.dtype) -> Passing[_TriedSuffix | None]:
     """The suffix with what it was seen to be off by; ``None`` where too many images are in doubt for it."""
     try:
         out = yield Pass(made, given)
@@ -129,23 +129,23 @@ def _tried(made: Lean, given: Tensor, exact: Tensor, dtype: torch.dtype) -> Pass
     off = out - exact
     apart = SAFETY * float((off.amax(1) - off.amin(1)).max())
     doubtful = float((_margins(out) <= apart).float().mean())
-    return _Lean(made, apart, dtype) if doubtful <= DOUBTFUL and apart < float("inf") else None
+    return _TriedSuffix(made, apart, dtype) if doubtful <= DOUBTFUL and apart < float("inf") else None
 
 
 def _certified(
     own: Frozen,
-    leans: Sequence[_Lean],
+    suffixes: Sequence[_TriedSuffix],
     represented: Represented,
-    leanly: Represented,
+    cheaply: Represented,
     exact: Tensor,
     rest: Tensor,
 ) -> Passing[Tensor]:
     """The outputs of the rest after those that are known; what one suffix leaves in doubt is left to the next."""
     found = torch.cat([exact, exact.new_zeros(len(rest), exact.shape[1])])
-    for lean in leans:
+    for fused in suffixes:
         for part in _parts(rest):
-            found[part] = yield Pass(lean.run, leanly(part))
-        doubtful = (_margins(found[rest]) <= lean.apart) | ~found[rest].isfinite().all(1)
+            found[part] = yield Pass(fused.run, cheaply(part))
+        doubtful = (_margins(found[rest]) <= fused.apart) | ~found[rest].isfinite().all(1)
         rest = rest[doubtful]
     if len(rest):
         found[rest] = yield from _eagerly(own, represented, rest)

@@ -14,7 +14,7 @@ import torch
 
 from suture.common.processor import processor
 from suture.core.network.network import Network
-from suture.core.saving import describe, plain, tensors_of, version
+from suture.core.saving import describe, suture_version, to_plain, to_safetensors
 from suture.measurement.trials.trial import VERSION, Failure, Measurement, Trial
 
 Record = dict[str, Any]
@@ -65,13 +65,13 @@ def record(result: Measurement | Failure) -> Record:
         "notes": list(result.notes),
         "curve": [asdict(point) for point in result.curve],
     }
-    return plain(made, "the record")  # type: ignore[no-any-return]
+    return to_plain(made, "the record")  # type: ignore[no-any-return]
 
 
 def stitched(measurement: Measurement) -> tuple[Record | None, bytes]:
     """The stitch as ``saving`` writes it: the description of the stitched network, where there is one, and tensors."""
     trial = measurement.trial
-    content = tensors_of(measurement.stitch)
+    content = to_safetensors(measurement.stitch)
     if not isinstance(trial.sender, Network):
         return None, content
     return describe(measurement.stitched.seam, content, trial.family, measurement.kept_beside), content
@@ -99,7 +99,7 @@ def machine() -> Record:
         "processor": processor(),
         "python": platform.python_version(),
         "torch": torch.__version__,
-        "suture": version(),
+        "suture": suture_version(),
     }
 
 

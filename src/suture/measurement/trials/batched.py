@@ -24,12 +24,12 @@ from suture.common.errors import FrozenError
 from suture.common.seeds import digest, undisturbed
 from suture.common.sizes import physical_memory
 from suture.core.activations.cache import Activations
-from suture.core.network.network import Frozen, frozen
+from suture.core.network.network import Frozen, guard_frozen
 from suture.data import Samples
 from suture.fits import Fast, FitReport, Problem, Side
 from suture.fits.fast import Begun
 from suture.fits.lockstep import descend
-from suture.fits.suffix import MakeLean
+from suture.fits.suffix import MakeFused
 from suture.measurement.scores.outputs import Outputs, together
 from suture.measurement.trials.measure import built, measure, measured, problem_of, scoring, seeded
 from suture.measurement.trials.trial import Failure, Measurement, Trial
@@ -110,7 +110,7 @@ def _in_one_go(trials: Sequence[Trial], cache: Activations) -> list[Measurement 
     begun = time.perf_counter()
     alone = undisturbed(1 if trials[0].receiver.device.type == "cpu" else None)
     try:
-        with alone, seeded(trials[0]), torch.inference_mode(False), frozen(*networks.values()):
+        with alone, seeded(trials[0]), torch.inference_mode(False), guard_frozen(*networks.values()):
             found = _Go(trials[0].receiver.after(trials[0].receiver_cut), trials[0].receiver.device, cache).run(trials)
     except FrozenError:
         return [None] * len(trials)
@@ -125,7 +125,7 @@ class _Member:
     trial: Trial
     stitch: nn.Module
     suffix: Frozen
-    lean: MakeLean | None
+    fused: MakeFused | None
     begun: FitReport | Begun
     notes: list[str]
 
@@ -142,11 +142,11 @@ def _if_it_can(work: Callable[[], _T]) -> list[_T]:
 
 
 class _Go:
-    """Trials that are measured in one go, through one suffix and one way to make it lean."""
+    """Trials that are measured in one go, through one suffix and one way to make it fused."""
 
     def __init__(self, suffix: Frozen, device: torch.device, cache: Activations) -> None:
         self.suffix, self.device, self.cache = suffix, device, cache
-        self.lean: MakeLean | None = None
+        self.fused: MakeFused | None = None
         self.there: dict[Hashable, Tensor] = {}  #: on the device
 
     def run(self, trials: Sequence[Trial]) -> dict[int, Measurement]:
@@ -165,13 +165,13 @@ class _Go:
         with self._noting(notes), seeded(trial):
             stitch = built(trial)
             problem = problem_of(trial, self.cache, stitch)
-            if problem.lean is not None:  # a stitch without parameters keeps the receiver's own bits
+            if problem.fused is not None:  # a stitch without parameters keeps the receiver's own bits
                 problem = self._shared(trial, problem, next(stitch.parameters()).dtype)
             begun = trial.fit.begin(problem, stitch)
-        return _Member(trial, stitch, problem.suffix, problem.lean, begun, notes)
+        return _Member(trial, stitch, problem.suffix, problem.fused, begun, notes)
 
     def _shared(self, trial: Trial, problem: Problem, dtype: torch.dtype) -> Problem:
-        self.lean = self.lean or problem.lean
+        self.fused = self.fused or problem.fused
 
         def side(samples: Samples, own: Side) -> Side:
             sent = (trial.sender.fingerprint, trial.sender_cut, samples.fingerprint, dtype)
@@ -184,7 +184,7 @@ class _Go:
             )
 
         fit, validation = side(trial.fit_data, problem.fit), side(trial.validation_data, problem.validation)
-        return replace(problem, suffix=self.suffix, lean=self.lean, fit=fit, validation=validation)
+        return replace(problem, suffix=self.suffix, fused=self.fused, fit=fit, validation=validation)
 
     def _fitted(self, members: list[_Member]) -> list[tuple[_Member, FitReport]]:
         descending = [(member, member.begun) for member in members if isinstance(member.begun, Begun)]
@@ -198,7 +198,7 @@ class _Go:
         for member, report in fitted:
             member.stitch.eval().requires_grad_(False)
             ready += [(member, report, given) for given in _if_it_can(partial(self._given, member))]
-        found = together([scoring(m.trial, given, m.stitch, m.suffix, m.lean) for m, _, given in ready])
+        found = together([scoring(m.trial, given, m.stitch, m.suffix, m.fused) for m, _, given in ready])
         return [
             (member, report, outputs)
             for (member, report, _), outputs in zip(ready, found, strict=True)

@@ -12,12 +12,12 @@ from torch import Tensor, nn
 from suture.common.errors import FitError, ShapeError
 from suture.common.seeds import derive_seed, undisturbed
 from suture.core.activations.cache import Activations
-from suture.core.fused import lean_stitch, lean_suffix
-from suture.core.network.network import Frozen, frozen
-from suture.core.stitched import typed
+from suture.core.fused import fuse_stitch, fuse_suffix
+from suture.core.network.network import Frozen, guard_frozen
+from suture.core.stitched import match_dtype
 from suture.data import Samples
 from suture.fits import FitReport, Problem, Side
-from suture.fits.suffix import MakeLean
+from suture.fits.suffix import MakeFused
 from suture.measurement.scores.outputs import LEAST, Outputs, Passing, asking, representation_error, together
 from suture.measurement.scores.score_card import card, parent, values
 from suture.measurement.scores.scores import ScoreCard, penalty
@@ -32,12 +32,12 @@ def measure(trial: Trial, activations: Activations | None = None) -> Measurement
     cache = activations if activations is not None else Activations()
     cache.notes.clear()
     begun = time.perf_counter()
-    with undisturbed(), seeded(trial), torch.inference_mode(False), frozen(*trial.networks):
+    with undisturbed(), seeded(trial), torch.inference_mode(False), guard_frozen(*trial.networks):
         stitch = built(trial)
         problem = problem_of(trial, cache, stitch)
         report = trial.fit.fit(problem, stitch)
         stitch.eval().requires_grad_(False)
-        found = _run(trial, cache, stitch, problem.lean)
+        found = _run(trial, cache, stitch, problem.fused)
         measurement = measured(trial, cache, stitch, report, found)
     return replace(measurement, seconds=time.perf_counter() - begun)
 
@@ -49,7 +49,7 @@ def built(trial: Trial) -> nn.Module:
     if not type(trial.family).__module__.startswith("suture."):
         with torch.no_grad():
             probe = torch.zeros(2, *sent, device=trial.receiver.device)
-            gives = tuple(stitch.eval()(typed(probe, stitch)).shape[1:])
+            gives = tuple(stitch.eval()(match_dtype(probe, stitch)).shape[1:])
         stitch.train()
         if gives != received:
             raise ShapeError(
@@ -106,7 +106,7 @@ def problem_of(trial: Trial, cache: Activations, stitch: nn.Module) -> Problem:
         seed=derive_seed(trial.fit_description, "fit"),
         where=trial.where,
         share=_share(trial),
-        lean=_lean(trial, stitch),
+        fused=_make_fused(trial, stitch),
     )
 
 
@@ -117,51 +117,55 @@ def _share(trial: Trial) -> float:
     return max(0.0, 1 - cuts.find(trial.receiver_cut).flops / whole) if whole else 1.0
 
 
-def _lean(trial: Trial, stitch: nn.Module) -> MakeLean | None:
-    """What makes the receiver's lean suffix; ``None`` for a stitch without parameters: the receiver's bits are kept.
+def _make_fused(trial: Trial, stitch: nn.Module) -> MakeFused | None:
+    """What makes the receiver's fused suffix; ``None`` for a stitch without parameters: the receiver's bits are kept.
 
     Nor is there one where nothing of the receiver follows.
     """
     cut = trial.receiver.cuts.find(trial.receiver_cut)
     if cut.is_output or next(stitch.parameters(), None) is None:
         return None
-    return lru_cache(partial(lean_suffix, trial.receiver, cut))
+    return lru_cache(partial(fuse_suffix, trial.receiver, cut))
 
 
 def _side(trial: Trial, cache: Activations, samples: Samples, stitch: nn.Module) -> Side:
     def expected() -> Tensor:
         own = cache.at(trial.receiver, trial.receiver_cut, read_by(trial, samples))
-        return typed(own if samples.pairing is None else own[samples.pairing[: count_read(trial, samples)]], stitch)
+        return match_dtype(
+            own if samples.pairing is None else own[samples.pairing[: count_read(trial, samples)]], stitch
+        )
 
     def outputs() -> Tensor:
         own = cache.outputs(trial.receiver, samples)
         return own if samples.pairing is None else own[samples.pairing]
 
     sent = cache.at(trial.sender, trial.sender_cut, samples)
-    return Side(typed(sent, stitch), samples.paired_labels, expected, outputs)
+    return Side(match_dtype(sent, stitch), samples.paired_labels, expected, outputs)
 
 
-def _run(trial: Trial, cache: Activations, stitch: nn.Module, lean: MakeLean | None) -> Outputs:
+def _run(trial: Trial, cache: Activations, stitch: nn.Module, fused: MakeFused | None) -> Outputs:
     """The stitched network's outputs on the score data, and what went otherwise than it should."""
     given = cache.at(trial.sender, trial.sender_cut, trial.score_data)
-    (found,) = together([scoring(trial, given, stitch, trial.receiver.after(trial.receiver_cut), lean)])
+    (found,) = together([scoring(trial, given, stitch, trial.receiver.after(trial.receiver_cut), fused)])
     if isinstance(found, Exception):
         raise found
     return found
 
 
-def scoring(trial: Trial, given: Tensor, stitch: nn.Module, suffix: Frozen, lean: MakeLean | None) -> Passing[Outputs]:
+def scoring(
+    trial: Trial, given: Tensor, stitch: nn.Module, suffix: Frozen, fused: MakeFused | None
+) -> Passing[Outputs]:
     """Find the stitched network's outputs, asking for the passes; ``given`` are the sender's activations."""
 
     many = len(given) >= LEAST and given.ndim == 4
-    folded = lean_stitch(stitch) if many else stitch
+    folded = fuse_stitch(stitch) if many else stitch
 
     def represented(chosen: Tensor, by: nn.Module = stitch) -> Tensor:
         sent = given[chosen]  # a copy, which a stitch may write into
         return _represented(trial, by, sent.contiguous(memory_format=torch.channels_last) if many else sent)
 
     coarse = all(score.coarse for score in trial.scores)
-    found, notes = yield from asking(suffix, lean, represented, len(given), coarse, partial(represented, by=folded))
+    found, notes = yield from asking(suffix, fused, represented, len(given), coarse, partial(represented, by=folded))
     if not found.isfinite().all():
         raise FitError(f"the outputs of the stitched network {trial.where} are not finite")
     return found, notes
@@ -169,7 +173,7 @@ def scoring(trial: Trial, given: Tensor, stitch: nn.Module, suffix: Frozen, lean
 
 def _represented(trial: Trial, stitch: nn.Module, given: Tensor) -> Tensor:
     with torch.no_grad():
-        out: Tensor = stitch(typed(given, stitch).to(trial.receiver.device))
+        out: Tensor = stitch(match_dtype(given, stitch).to(trial.receiver.device))
     return out
 
 

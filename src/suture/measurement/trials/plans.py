@@ -7,7 +7,7 @@ from typing import Any, overload
 
 from suture.common.errors import CutError, DataError, NetworkError, ShapeError
 from suture.common.validation import check_kind, whole_number
-from suture.core.network.cuts import Cut, shared
+from suture.core.network.cuts import Cut, shared_cuts
 from suture.core.network.network import Network
 from suture.core.stitches import Stitch
 from suture.data import Data
@@ -119,7 +119,9 @@ def curve(
     check_networks(sender, receiver)
     if at is None and not isinstance(sender, Network):
         raise CutError("noise has no cuts; name those of the receiver: at=[('', receiver cut), …]")
-    cuts: Sequence[At] = shared(sender.cuts, receiver.cuts) if at is None else [at] if isinstance(at, str | Cut) else at
+    cuts: Sequence[At] = (
+        shared_cuts(sender.cuts, receiver.cuts) if at is None else [at] if isinstance(at, str | Cut) else at
+    )
     check_kind("at", cuts, Sequence, "cuts, at=[…], or pairs of them, at=[(sender cut, receiver cut), …]")
     if not cuts:
         raise CutError(f"at={at} names no cut; leave it out for all cuts that both networks share")
@@ -255,7 +257,7 @@ def spread(cuts: Iterable[At], sender: Network, receiver: Network) -> tuple[At, 
     found: list[At] = []
     for cut in cuts:
         if isinstance(cut, str) and not set("*?[").isdisjoint(cut):
-            both = shared(sender.cuts, receiver.cuts)
+            both = shared_cuts(sender.cuts, receiver.cuts)
             matched = [name for name in both if name in _matches(sender, cut)]
             if not matched:
                 raise CutError(f"'{cut}' matches no cut that both networks share; these are {', '.join(both)}")

@@ -238,7 +238,7 @@ class Measurement:
     fraction, else in the unit itself, positive is worse, ``None`` for scores that are neither good nor bad.
     ``representation_error`` is Σ‖stitch(sender) − receiver's own‖² / Σ‖receiver's own − its mean‖² over the first
     ``COMPARED`` score samples: 0 is a copy, 1 no better than the mean. ``seconds`` of wall time. ``notes`` say what
-    went otherwise than it should (memory that ran out, a lean suffix that would not do), which may have changed the
+    went otherwise than it should (memory that ran out, a fused suffix that would not do), which may have changed the
     last bits.
     """
 

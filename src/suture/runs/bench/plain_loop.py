@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from suture.common.errors import FitError
 from suture.common.seeds import undisturbed
 from suture.core.network.network import Network
-from suture.core.stitched import typed
+from suture.core.stitched import match_dtype
 from suture.core.stitches import Shape, stitch_for
 from suture.data import Samples
 from suture.data.noise import ClusteredNoise
@@ -111,7 +111,7 @@ def _train(
     for _ in range(how.epochs):
         for chosen in torch.randperm(len(images))[:used].split(batch):  # type: ignore[no-untyped-call]
             with torch.no_grad():
-                sent = typed(prefix(images[chosen].to(device)), stitch)
+                sent = match_dtype(prefix(images[chosen].to(device)), stitch)
             loss = nn.functional.cross_entropy(suffix(stitch(sent)), labels[chosen].to(device))
             optimiser.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
@@ -127,7 +127,7 @@ def _right(stitch: nn.Module, prefix: nn.Module, suffix: nn.Module, trial: Trial
     given = _sent(trial.sender, score)
     with torch.no_grad():
         for start in range(0, len(score), batch):
-            sent = typed(prefix(given[start : start + batch].to(device)), stitch)
+            sent = match_dtype(prefix(given[start : start + batch].to(device)), stitch)
             said = suffix(stitch(sent)).argmax(1).cpu()
             right += int((said == score.labels[start : start + batch]).sum())
     return right

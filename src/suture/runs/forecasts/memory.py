@@ -31,7 +31,7 @@ _LIVE = 3  #: tensors of the largest size that are there at once in a forward pa
 _SAVED = 5  #: tensors that the way back needs, for each at a cut: 4.7 in a ViT, whose cuts lie far apart, 2 in a ResNet
 _ROWS = 2**25  #: numbers in the rows of one step of ``fits.least_squares``
 _COPIES = 7  #: of a stitch's parameters in a descent: themselves, gradients, two moments, the best, the start, the end
-_LEAN = 2  #: times the receiver's suffix that its lean versions take: in float32, and in 16 bits while that is made
+_LEAN = 2  #: times the receiver's suffix that its fused versions take: in float32, and in 16 bits while that is made
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ def weight(module: nn.Module) -> int:
 
 def _peak(trial: Trial, stitch: nn.Module) -> int:
     """What a trial holds at its worst moment, with a stitch like this."""
-    parameters = weight(stitch) * (_COPIES + _fits_of(trial.fit)) + _lean(trial)
+    parameters = weight(stitch) * (_COPIES + _fits_of(trial.fit)) + _make_fused(trial)
     return _copies(trial) + parameters + max(_backwards(trial), _forwards(trial), _closed_form(trial), _convex(trial))
 
 
@@ -156,8 +156,8 @@ def _batch(fit: Fit) -> int:
     return max(map(_batch, fit.fits)) if isinstance(fit, BestOf) else getattr(fit, "batch", 0)
 
 
-def _lean(trial: Trial) -> int:
-    """The receiver's lean suffixes, where any are made."""
+def _make_fused(trial: Trial) -> int:
+    """The receiver's fused suffixes, where any are made."""
     wanted = _has_fast(trial.fit) or len(trial.score_data) >= LEAST
     return _LEAN * weight(trial.receiver.after(trial.receiver_cut)) if wanted else 0
 

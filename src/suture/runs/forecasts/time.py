@@ -79,9 +79,9 @@ class Expenses:
             return numbers * (_NOISE + _KEEP)
         pace, images = self._pace(need.network), len(need.samples)
         own = total(pace.forward[start : need.index])
-        leanly = images >= MANY
-        passing = (own * pace.lean_pieces if leanly else own).over(images, CHUNK)
-        return passing + (own.over(CHUNK, CHUNK) if leanly else 0.0) + numbers * _KEEP
+        cheaply = images >= MANY
+        passing = (own * pace.fused_segments if cheaply else own).over(images, CHUNK)
+        return passing + (own.over(CHUNK, CHUNK) if cheaply else 0.0) + numbers * _KEEP
 
     def _pace(self, network: Network) -> NetworkPace:
         return self._networks[_sort(network)]
@@ -119,17 +119,17 @@ class Expenses:
         if pace.step == Pace() or not fit.steps:
             return 0.0
         forward, training = self._suffix(trial)
-        lean = self._pace(trial.receiver).lean
+        fused = self._pace(trial.receiver).fused
         most = fit.most(_share(trial))
         lengths = [min(FIRST, most)]
         while sum(lengths) + LONGER * lengths[-1] <= most / 2:
             lengths.append(LONGER * lengths[-1])
         tried = _RATES * PROBES if most > 2 * FIRST else 0
         batch = min(fit.batch, len(trial.fit_data))
-        step = (pace.step + training * lean[1]).over(batch, batch) + _STEP
+        step = (pace.step + training * fused[1]).over(batch, batch) + _STEP
         held_out = min(HELD_OUT, len(trial.validation_data))
-        checking = (pace.forward + forward * lean[0]).over(held_out, CHUNK) * (1 + len(lengths))
-        probing = (forward + forward * lean[0]).over(min(PROBED, len(trial.fit_data)), CHUNK)
+        checking = (pace.forward + forward * fused[0]).over(held_out, CHUNK) * (1 + len(lengths))
+        probing = (forward + forward * fused[0]).over(min(PROBED, len(trial.fit_data)), CHUNK)
         return (sum(lengths) + tried) * step + checking + probing
 
     def _descent(self, trial: Trial, fit: Descending) -> float:
@@ -161,9 +161,9 @@ class Expenses:
             self._intervals[n] = interval_pace(n)
         bootstrapped = sum(not isinstance(score, Accuracy) for score in trial.scores)
         intervals = 4 * bootstrapped * self._intervals[n]  # sender, receiver, stitched, penalty
-        leanly = n >= LEAST
-        passing = suffix * (self._pace(trial.receiver).lean[0] + _DOUBTFUL) if leanly else suffix
-        probing = suffix.over(CHUNK, CHUNK) if leanly else 0.0
+        cheaply = n >= LEAST
+        passing = suffix * (self._pace(trial.receiver).fused[0] + _DOUBTFUL) if cheaply else suffix
+        probing = suffix.over(CHUNK, CHUNK) if cheaply else 0.0
         compared = min(n, COMPARED)
         error = stitch.over(compared, CHUNK) + compared * prod(trial.shapes[1]) * _ERROR
         return (stitch + passing).over(n, CHUNK) + probing + error + intervals

@@ -1,4 +1,4 @@
-"""How fast this machine runs pieces of networks, stitches and their fits: measured for a moment, with one thread.
+"""How fast this machine runs segments of networks, stitches and their fits: measured for a moment, with one thread.
 
 The time of a batch of ``n`` images is taken as ``fixed + n · each``, from two sizes of a batch; what is timed is the
 code that will run. Networks of one architecture are as fast as each other, so one of them is timed; of many kinds of
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from suture.common.seeds import undisturbed
-from suture.core.fused import lean_suffix
+from suture.core.fused import fuse_suffix
 from suture.core.network.network import Frozen, Network
 from suture.core.stitches import AffineStitch, Part, Stitch
 from suture.core.stitches.base import Shape
@@ -62,17 +62,18 @@ def total(paces: Iterable[Pace]) -> Pace:
 
 @dataclass(frozen=True)
 class NetworkPace:
-    """The pace of every piece of a network, forwards and forwards with the way back, and the seconds of its digest.
+    """The pace of every segment of a network, forwards and forwards with the way back, and the seconds of its digest.
 
-    Piece ``i`` lies between cuts ``i`` and ``i + 1``, counted from 1; the first begins at the images. ``lean`` is the
-    share of its time that a lean suffix takes, forwards and with the way back, ``lean_pieces`` that of lean pieces.
+    Segment ``i`` lies between cuts ``i`` and ``i + 1``, counted from 1; the first begins at the images. ``fused`` is
+    the share of its time that a fused suffix takes, forwards and with the way back, ``fused_segments`` that of fused
+    segments.
     """
 
     forward: tuple[Pace, ...]
     training: tuple[Pace, ...]
     digest: float
-    lean: tuple[float, float] = (1.0, 1.0)
-    lean_pieces: float = 1.0
+    fused: tuple[float, float] = (1.0, 1.0)
+    fused_segments: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -100,17 +101,17 @@ def network_pace(network: Network, images: Tensor) -> NetworkPace:
         _timed_pieces(part, given[:1])  # the first time is slower
         small, large = (_timed_pieces(part, given[:size]) for size in (max(1, count // 8), count))
         digest = _seconds(network.state_digest, network.device)
-        lean = _lean_shares(network, given)
+        fused = _fused_shares(network, given)
     sizes = max(1, count // 8), count
     forward, training = (
         tuple(_pace(few, many, *sizes) for few, many in zip(*both, strict=True))
         for both in zip(small, large, strict=True)
     )
-    return NetworkPace(forward, training, digest, *lean)
+    return NetworkPace(forward, training, digest, *fused)
 
 
-def _lean_shares(network: Network, images: Tensor) -> tuple[tuple[float, float], float]:
-    """The share of time that the lean suffix of the first cut takes, in the fastest type, and forwards in float32."""
+def _fused_shares(network: Network, images: Tensor) -> tuple[tuple[float, float], float]:
+    """The share of time that the fused suffix of the first cut takes, in the fastest type, and forwards in float32."""
     cut = next(iter(network.cuts), None)
     if cut is None:
         return (1.0, 1.0), 1.0
@@ -119,8 +120,8 @@ def _lean_shares(network: Network, images: Tensor) -> tuple[tuple[float, float],
     plain = _both_ways(network.after(cut), x)
     found = []
     for dtype in dict.fromkeys((precisions(network.device)[0], torch.float32)):
-        lean = lean_suffix(network, cut, dtype)
-        found.append(plain if lean is None else _both_ways(lean, x))
+        fused = fuse_suffix(network, cut, dtype)
+        found.append(plain if fused is None else _both_ways(fused, x))
     shares = [tuple(a / b if b and math.isfinite(a) else 1.0 for a, b in zip(one, plain, strict=True)) for one in found]
     return (shares[0][0], shares[0][1]), shares[-1][0]
 
@@ -146,15 +147,15 @@ def _both_ways(run: nn.Module, x: Tensor) -> tuple[float, float]:
 
 
 def _timed_pieces(part: Frozen, x: Tensor) -> tuple[list[float], list[float]]:
-    """The seconds of every piece for this batch: forwards, and forwards with the way back to its input."""
+    """The seconds of every segment for this batch: forwards, and forwards with the way back to its input."""
     forward, training = [], []
     device = x.device
     with torch.inference_mode(False):
-        for i, piece in enumerate(part.pieces):
+        for i, segment in enumerate(part.segments):
 
-            def run(x: Tensor = x, piece: nn.Module = piece, first: bool = not i) -> Tensor:
+            def run(x: Tensor = x, segment: nn.Module = segment, first: bool = not i) -> Tensor:
                 prepared = part.prepare(x) if first and part.prepare is not None else x
-                out: Tensor = piece(prepared)
+                out: Tensor = segment(prepared)
                 return out.contiguous()
 
             def train(x: Tensor = x, run: Callable[[Tensor], Tensor] = run) -> None:

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from suture.common.errors import RunnerError
 from suture.core.activations.cache import Activations, Need
-from suture.core.saving import version
+from suture.core.saving import suture_version
 from suture.measurement.trials.trial import VERSION
 from suture.runs.runners.base import Outcome, Task
 from suture.runs.runners.transport import Parcel, Unpacker
@@ -79,7 +79,9 @@ class Driver:
     @classmethod
     def this(cls) -> "Driver":
         """This process."""
-        return cls(tuple(sys.path), {"suture": version(), "measuring code": str(VERSION), "torch": torch.__version__})
+        return cls(
+            tuple(sys.path), {"suture": suture_version(), "measuring code": str(VERSION), "torch": torch.__version__}
+        )
 
 
 def compute(

@@ -1,4 +1,4 @@
-"""Lean suffixes: the same function as the suffix, whatever the receiver is made of, and nothing of it touched."""
+"""Fused suffixes: the same function as the suffix, whatever the receiver is made of, and nothing of it touched."""
 
 from collections.abc import Callable
 
@@ -10,7 +10,7 @@ from torch.nn.utils import parametrizations
 from models import ZOO, images, seeded, small, zoo_network
 from suture import Network
 from suture.common.processor import half_precision
-from suture.core.fused import Lean, lean_pieces, lean_stitch, lean_suffix
+from suture.core.fused import Fused, fuse_segments, fuse_stitch, fuse_suffix
 from suture.core.network.cuts import Cut
 from suture.core.network.graph import operation
 from suture.core.stitches import Conv, MapsToTokens, Stitch, StridedConv, UpsampledConv
@@ -148,11 +148,11 @@ def tricky(name: str) -> Network:
     return Network(seeded(lambda: Made(*TRICKY[name])), example=images(4, 8, seed=5), name="R")
 
 
-def off(lean: nn.Module, network: Network, cut: Cut, x: Tensor) -> float:
+def off(fused: nn.Module, network: Network, cut: Cut, x: Tensor) -> float:
     """The root mean square of what it is off by, in units of how much the outputs vary."""
     with torch.no_grad():
         wanted = network.after(cut)(x)
-        return float((lean(x) - wanted).square().mean().sqrt() / (wanted - wanted.mean(0)).square().mean().sqrt())
+        return float((fused(x) - wanted).square().mean().sqrt() / (wanted - wanted.mean(0)).square().mean().sqrt())
 
 
 def spread_out(network: Network) -> list[Cut]:
@@ -171,26 +171,26 @@ def test_it_agrees_with_the_suffix_of_every_kind_of_network(name):
     network = zoo_network(name)
     before = state_bits(network.whole())
     for cut in spread_out(network):
-        lean = lean_suffix(network, cut)
-        assert lean is not None
+        fused = fuse_suffix(network, cut)
+        assert fused is not None
         x = passed(network, cut, ZOO[name][1])
         kept = x.clone()
-        assert off(lean, network, cut, x) < 1e-3, cut.name  # noise of random networks hardly moves their outputs
+        assert off(fused, network, cut, x) < 1e-3, cut.name  # noise of random networks hardly moves their outputs
         assert torch.equal(x, kept)
-        assert not any(p.requires_grad for p in lean.parameters())
+        assert not any(p.requires_grad for p in fused.parameters())
     assert state_bits(network.whole()) == before
 
 
 @pytest.mark.parametrize("network", [hybrids()[0], convnets()[0]], ids=lambda network: network.name)
 def test_in_sixteen_bits_a_trained_network_is_off_by_a_few_percent(network):
     for cut in network.cuts:
-        lean = lean_suffix(network, cut, torch.bfloat16)
-        assert lean is not None
+        fused = fuse_suffix(network, cut, torch.bfloat16)
+        assert fused is not None
         with torch.no_grad():
             x = network.upto(cut)(few_digits().score.images)
-        assert lean.dtype == (torch.float32 if lean.only_head else torch.bfloat16)
-        assert lean(x).dtype == torch.float32
-        assert (0 < off(lean, network, cut, x) < 0.05) or lean.only_head
+        assert fused.dtype == (torch.float32 if fused.only_head else torch.bfloat16)
+        assert fused(x).dtype == torch.float32
+        assert (0 < off(fused, network, cut, x) < 0.05) or fused.only_head
 
 
 @pytest.mark.parametrize("name", TRICKY)
@@ -198,13 +198,13 @@ def test_it_is_never_wrong(name):
     network = tricky(name)
     before = state_bits(network.whole())
     for cut in network.cuts:
-        lean = lean_suffix(network, cut)
-        assert lean is not None
+        fused = fuse_suffix(network, cut)
+        assert fused is not None
         x = passed(network, cut, 8)
         layouts = [x, x.contiguous(memory_format=torch.channels_last)] if x.ndim == 4 else [x]
         for given in layouts:
             kept = given.clone()
-            assert off(lean, network, cut, given) < 1e-3, cut.name
+            assert off(fused, network, cut, given) < 1e-3, cut.name
             assert torch.equal(given, kept), f"it wrote to the tensor at {cut.name}"
     assert state_bits(network.whole()) == before
 
@@ -215,11 +215,11 @@ def test_gradients_to_what_it_is_given_are_the_suffixs(name):
         pytest.skip("the model itself writes to what its gradient needs")
     network = tricky(name)
     for cut in network.cuts:
-        lean = lean_suffix(network, cut)
-        assert lean is not None
+        fused = fuse_suffix(network, cut)
+        assert fused is not None
         x = passed(network, cut, 8)
         found = []
-        for run in (lean, network.after(cut)):
+        for run in (fused, network.after(cut)):
             given = x.clone().requires_grad_()
             loss = nn.functional.cross_entropy(run(given), torch.arange(len(x)) % 5)
             found.append(torch.autograd.grad(loss, given)[0])
@@ -229,30 +229,30 @@ def test_gradients_to_what_it_is_given_are_the_suffixs(name):
 @pytest.mark.parametrize("name", TRICKY)
 def test_its_pieces_one_after_another_are_the_network(name):
     network = tricky(name)
-    pieces = lean_pieces(network, 0, len(network.cuts) + 1)
-    assert len(pieces) == len(network.cuts) + 1
+    segments = fuse_segments(network, 0, len(network.cuts) + 1)
+    assert len(segments) == len(network.cuts) + 1
     x = images(6, 8, seed=7)
     wanted = network(x)
     with torch.no_grad():
-        for piece in pieces:
-            assert piece is not None
-            x = piece(x)
+        for segment in segments:
+            assert segment is not None
+            x = segment(x)
     torch.testing.assert_close(x, wanted, rtol=1e-4, atol=1e-5)
 
 
-def _kinds(lean: Lean) -> set[str]:
+def _kinds(fused: Fused) -> set[str]:
     """What its graph calls, as functions or as modules."""
-    calls = [node for node in lean.body.graph.nodes if node.op.startswith("call")]
-    modules = [lean.body.get_submodule(node.target) for node in calls if node.op == "call_module"]
+    calls = [node for node in fused.body.graph.nodes if node.op.startswith("call")]
+    modules = [fused.body.get_submodule(node.target) for node in calls if node.op == "call_module"]
     return {operation(node) for node in calls if node.op != "call_module"} | {type(m).__name__ for m in modules}
 
 
-def _normalises(lean: Lean) -> bool:
-    return any("batchnorm" in kind.lower().replace("_", "") for kind in _kinds(lean))
+def _normalises(fused: Fused) -> bool:
+    return any("batchnorm" in kind.lower().replace("_", "") for kind in _kinds(fused))
 
 
 def test_batchnorms_are_folded_where_only_the_next_layer_reads_what_they_normalise():
-    folded = {name: not _normalises(lean_suffix(tricky(name), tricky(name).cuts[0])) for name in TRICKY}
+    folded = {name: not _normalises(fuse_suffix(tricky(name), tricky(name).cuts[0])) for name in TRICKY}
     gone = [
         "plain",
         "residual",
@@ -268,18 +268,18 @@ def test_batchnorms_are_folded_where_only_the_next_layer_reads_what_they_normali
     assert [name for name in stay if folded[name]] == []
 
 
-def test_a_lean_suffix_stays_in_evaluation_mode():
+def test_a_fused_suffix_stays_in_evaluation_mode():
     network = Network(small(), example=images(4, 8, seed=5))
-    lean = lean_suffix(network, network.cuts[0])
-    assert lean is not None
-    assert not any(module.training for module in lean.train().modules())
+    fused = fuse_suffix(network, network.cuts[0])
+    assert fused is not None
+    assert not any(module.training for module in fused.train().modules())
 
 
 def test_only_pooling_and_a_linear_layer_are_a_head():
     network = tricky("plain")
-    heads = {cut.name: lean_suffix(network, cut).only_head for cut in network.cuts}
+    heads = {cut.name: fuse_suffix(network, cut).only_head for cut in network.cuts}
     assert heads == {cut.name: cut.index > network.cuts.find("relu_1").index - 1 for cut in network.cuts}
-    last = lean_suffix(network, network.cuts[-1], torch.bfloat16)
+    last = fuse_suffix(network, network.cuts[-1], torch.bfloat16)
     assert last.dtype == torch.float32, "a head alone is not rounded"
 
 
@@ -296,9 +296,9 @@ def staged(function: bool) -> Network:
 def test_a_network_cut_along_stages_has_one_unless_they_are_functions():
     network = staged(False)
     for cut in network.cuts:
-        assert off(lean_suffix(network, cut), network, cut, passed(network, cut, 8)) < 1e-5
+        assert off(fuse_suffix(network, cut), network, cut, passed(network, cut, 8)) < 1e-5
     network = staged(True)
-    assert lean_suffix(network, network.cuts[0]) is None
+    assert fuse_suffix(network, network.cuts[0]) is None
 
 
 class Branching(nn.Module):
@@ -317,15 +317,15 @@ class Branching(nn.Module):
 def test_an_exported_network_has_one():
     network = Network(seeded(Branching), example=images(4, 8, seed=5))
     for cut in network.cuts:
-        lean = lean_suffix(network, cut)
-        assert lean is not None
-        assert off(lean, network, cut, passed(network, cut, 8)) < 1e-5
+        fused = fuse_suffix(network, cut)
+        assert fused is not None
+        assert off(fused, network, cut, passed(network, cut, 8)) < 1e-5
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
 def test_a_network_in_another_floating_type_is_left_as_it_is(dtype):
     network = Network(small().to(dtype), example=images(4, 8, seed=5))
-    assert [lean_suffix(network, cut) for cut in network.cuts] == [None] * len(network.cuts)
+    assert [fuse_suffix(network, cut) for cut in network.cuts] == [None] * len(network.cuts)
 
 
 def test_half_precision_is_what_the_device_has():
@@ -347,7 +347,7 @@ FAMILIES = [
 
 
 @pytest.mark.parametrize(("family", "receiver", "left"), FAMILIES, ids=str)
-def test_a_lean_stitch_is_the_same_map_in_fewer_layers(family: Stitch, receiver, left):
+def test_a_fused_stitch_is_the_same_map_in_fewer_layers(family: Stitch, receiver, left):
     stitch = family.build(MAPS, receiver)
     for module in stitch.modules():
         if isinstance(module, nn.BatchNorm2d):
@@ -355,11 +355,11 @@ def test_a_lean_stitch_is_the_same_map_in_fewer_layers(family: Stitch, receiver,
                 nn.init.uniform_(tensor, 0.5, 2)
     stitch.eval().requires_grad_(False)
     before, x = state_bits(stitch), torch.randn(7, *MAPS)
-    lean = lean_stitch(stitch)
-    torch.testing.assert_close(lean(x), stitch(x), rtol=1e-4, atol=1e-5)
+    fused = fuse_stitch(stitch)
+    torch.testing.assert_close(fused(x), stitch(x), rtol=1e-4, atol=1e-5)
     assert state_bits(stitch) == before
-    assert sum(next(module.children(), None) is None for module in lean.modules()) == left
-    assert not any(parameter.requires_grad for parameter in lean.parameters())
+    assert sum(next(module.children(), None) is None for module in fused.modules()) == left
+    assert not any(parameter.requires_grad for parameter in fused.parameters())
 
 
 def test_a_layer_that_a_stitch_uses_twice_stays_twice():
@@ -367,19 +367,19 @@ def test_a_layer_that_a_stitch_uses_twice_stays_twice():
     stitch = nn.Sequential(nn.BatchNorm2d(4), conv, relu, nn.Sequential(conv, relu)).eval().requires_grad_(False)
     stitch[0].running_mean.uniform_(0.5, 2)
     x = torch.randn(7, 4, 3, 3)
-    torch.testing.assert_close(lean_stitch(stitch)(x), stitch(x), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(fuse_stitch(stitch)(x), stitch(x), rtol=1e-4, atol=1e-5)
 
 
 def test_a_stitch_with_a_hook_is_left_alone():
     stitch = Conv().build(MAPS, MAPS).eval()
     stitch[1].register_forward_hook(lambda layer, given, out: 2 * out)
-    assert lean_stitch(stitch) is stitch
+    assert fuse_stitch(stitch) is stitch
 
 
 def test_a_stitch_that_is_no_chain_is_left_alone():
     stitch = Made(_twice, {})
-    assert lean_stitch(stitch) is stitch
-    assert lean_stitch(nn.Identity()).__class__ is nn.Identity
+    assert fuse_stitch(stitch) is stitch
+    assert fuse_stitch(nn.Identity()).__class__ is nn.Identity
 
 
 def test_what_writes_to_a_tensor_that_a_piece_hands_on_gets_a_copy():
@@ -387,9 +387,9 @@ def test_what_writes_to_a_tensor_that_a_piece_hands_on_gets_a_copy():
     layers = [nn.Flatten(), nn.Linear(64, 16), nn.Dropout(), nn.ReLU(inplace=True), nn.Linear(16, 4)]
     network = Network(nn.Sequential(*layers), example=images(3, 8, channels=1))
     x = torch.randn(5, 16, requires_grad=True)
-    lean = lean_suffix(network, network.cuts.find("1"))
-    assert lean is not None
-    lean(x).sum().backward()
+    fused = fuse_suffix(network, network.cuts.find("1"))
+    assert fused is not None
+    fused(x).sum().backward()
     wanted = torch.autograd.grad(network.after("1")(other := x.detach().clone().requires_grad_()).sum(), other)[0]
     assert torch.allclose(x.grad, wanted, atol=1e-6)
 
@@ -402,6 +402,6 @@ def test_a_constant_of_another_type_does_not_decide_the_type_of_what_passes():
     model.register_buffer("scale", torch.full((8, 1, 1), 0.5, dtype=torch.float64))
     network = Network(model, example=images(4, 8, seed=5), name="scaled")
     for cut in network.cuts:
-        lean = lean_suffix(network, cut)
-        assert lean is None or off(lean, network, cut, passed(network, cut, 8)) < 1e-3, cut.name
-    assert lean_suffix(network, network.cuts[0]) is not None
+        fused = fuse_suffix(network, cut)
+        assert fused is None or off(fused, network, cut, passed(network, cut, 8)) < 1e-3, cut.name
+    assert fuse_suffix(network, network.cuts[0]) is not None
