@@ -1,6 +1,6 @@
 """Tables with planted numbers, and runs made of them, for the tests of reports."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -9,6 +9,8 @@ import numpy as np
 import pandas as pd
 
 from suture.measurement.compare import COLUMNS as SIMILARITY
+from suture.measurement.tables.curve import arrange_curve
+from suture.measurement.tables.matrix import arrange_matrix
 from suture.measurement.tables.table import COLUMNS
 from suture.report.html import Run
 
@@ -101,3 +103,13 @@ def run_of(table: pd.DataFrame, alike: pd.DataFrame | None = None, name: str = "
     """A run that measured a table."""
     machine = {"host": "here", "processor": "x86_64", "python": "3.11", "torch": "2.14", "suture": "0.1.0"}
     return Run(Path(f"runs/{name}"), table, None, settings, (machine,), {}, alike, None, ())
+
+
+def on_curve(write: Callable[..., Any], table: pd.DataFrame, score: str = "accuracy", **options: Any) -> Any:
+    """Return what is written of a table arranged as a curve."""
+    return write(arrange_curve(table, score), **options)
+
+
+def on_matrix(write: Callable[..., Any], table: pd.DataFrame, score: str = "accuracy", **options: Any) -> Any:
+    """Return what is written of a table arranged as matrices."""
+    return write(arrange_matrix(table, score), **options)

@@ -461,7 +461,7 @@ def test_their_rows_lie_beside_those_of_the_trial():
 
 
 def test_in_a_figure_they_lie_at_the_cut_of_the_trial():
-    shown = curves.arrange(table(), "accuracy")
+    shown = curves.arrange_curve(table(), "accuracy")
     assert shown.cuts == ("conv", "hidden")
     for name in NAMES:
         rows = table()[(table()["score"] == "accuracy") & (table()["control"] == name)]
@@ -479,7 +479,7 @@ def test_in_a_matrix_they_are_in_no_triangle():
         0,
     ]
     assert depths.loc["plugged in", "late_to_early_cells"] == 2
-    panels = matrices.arrange(table())
+    panels = matrices.arrange_matrix(table())
     assert [block.cuts for block in panels.receivers] == [("conv", "hidden")]
     assert set(panels.panels) == {"", "plugged in"}
 

@@ -22,9 +22,10 @@ from PIL import Image
 from rich.console import Console
 
 import suture
+from reported import on_matrix
 from suture.common.errors import DataError
 from suture.fits import LeastSquares
-from suture.measurement.tables.matrix import arrange
+from suture.measurement.tables.matrix import arrange_matrix
 from suture.measurement.tables.table import COLUMNS
 from suture.measurement.trials import controls
 from suture.report.figures import curve as figures
@@ -354,10 +355,10 @@ def test_a_table_with_only_some_kinds_is_shown(kinds: tuple[str, ...], tmp_path:
             heatmaps.matrix(table)
     else:
         assert all(path.exists() for path in figures.save(heatmaps.matrix(table), tmp_path / "m"))
-    assert grids.matrix_tables(table)
-    assert grids.depth_tables(table)
-    assert isinstance(grids.matrix_reading(table), str)
-    assert "test accuracy" in grids.matrix_heading(table)
+    assert on_matrix(grids.matrix_tables, table)
+    assert on_matrix(grids.depth_tables, table)
+    assert isinstance(on_matrix(grids.matrix_reading, table), str)
+    assert "test accuracy" in on_matrix(grids.matrix_heading, table)
 
 
 def test_a_figure_is_saved_the_same_whatever_the_users_settings(tmp_path: Path) -> None:
@@ -409,7 +410,7 @@ def rows_of(lines: Sequence[str], names: Sequence[str]) -> dict[str, list[float]
 def test_the_cells_on_the_screen_are_those_of_the_table(count: int, width: int) -> None:
     cuts = [f"layer{i // 4}.{i % 4}" for i in range(count)]
     table = tabled(receivers={"B": cuts})
-    lines = shown(grids.matrix_tables(table, width=width), width)
+    lines = shown(on_matrix(grids.matrix_tables, table, width=width), width)
     assert max(map(len, lines)) <= width
     wanted = expected(table, "")
     found = rows_of(lines, (*RESNET, "receiver to itself", "clustered noise"))
@@ -423,7 +424,7 @@ def test_the_cells_on_the_screen_are_those_of_the_table(count: int, width: int) 
 
 def test_numbered_cuts_are_named_below() -> None:
     cuts = [f"layer{i}.conv" for i in range(13)]
-    lines = shown(grids.matrix_tables(tabled(receivers={"B": cuts}), width=80), 80)
+    lines = shown(on_matrix(grids.matrix_tables, tabled(receivers={"B": cuts}), width=80), 80)
     assert lines[0].split() == [str(i) for i in range(1, 14)]
     key = " ".join(lines).partition("receiver cuts: ")[2]
     assert key == ", ".join(f"{i} {cut}" for i, cut in enumerate(cuts, 1))
@@ -431,17 +432,17 @@ def test_numbered_cuts_are_named_below() -> None:
 
 def test_what_has_no_room_is_said_to_have_none() -> None:
     many = {"B": [f"r{i}" for i in range(99)]}
-    assert shown(grids.matrix_tables(tabled(receivers=many, kinds=("",)), width=80), 80) == [
+    assert shown(on_matrix(grids.matrix_tables, tabled(receivers=many, kinds=("",)), width=80), 80) == [
         "6 × 99 cells have no room on a screen of 80 columns; the figure shows them all"
     ]
     networks = dict.fromkeys("ABC", ("x", "y"))
-    assert "6 × 6 cells have no room" in shown(grids.matrix_tables(tabled(networks, networks)), 80)[0]
+    assert "6 × 6 cells have no room" in shown(on_matrix(grids.matrix_tables, tabled(networks, networks)), 80)[0]
 
 
 def test_each_pair_of_networks_has_its_own_cells() -> None:
     cuts = {"C": ("a", "b"), "D": ("c",)}
     table = tabled(cuts, cuts, kinds=("",))
-    lines = shown(grids.matrix_tables(table), 80)
+    lines = shown(on_matrix(grids.matrix_tables, table), 80)
     wanted = expected(table, "")
     at = lines.index("D → C")
     numbers = [float(x) for x in next(line for line in lines[at:] if line.startswith("c ")).split()[1:]]
@@ -454,22 +455,22 @@ def test_failures_have_marks_that_are_explained() -> None:
     here = table["receiver_cut"] == "stem"
     bad = here & ((table["sender_cut"] == "fc") | ((table["sender_cut"] == "relu") & (table["seed"] == 1)))
     broken = failing(table, bad)
-    lines = shown(grids.matrix_tables(broken), 80)
+    lines = shown(on_matrix(grids.matrix_tables, broken), 80)
     assert re.match(r"fc +× +\d", next(line for line in lines if line.startswith("fc")))
     assert re.match(r"relu +\d+\.\d\* +\d", next(line for line in lines if line.startswith("relu")))
-    heading = grids.matrix_heading(broken)
+    heading = on_matrix(grids.matrix_heading, broken)
     assert "× failed" in heading
     assert "* some seeds failed" in heading
-    assert "failed" not in grids.matrix_heading(table)
+    assert "failed" not in on_matrix(grids.matrix_heading, table)
 
 
 def test_the_heading_says_who_what_and_on_which_data() -> None:
-    assert grids.matrix_heading(tabled()) == (
+    assert on_matrix(grids.matrix_heading, tabled()) == (
         "A → B: test accuracy in %; rows are sender cuts, columns receiver cuts\n"
         "A alone 93.0; B alone 95.0; scored on d/score; fitted by TaskLoss()"
     )
     two = pd.concat([tabled(unit="nats"), tabled(unit="nats", seed=1)])
-    assert grids.matrix_heading(two).startswith("A → B: test accuracy in nats, mean of 2 seeds; rows are")
+    assert on_matrix(grids.matrix_heading, two).startswith("A → B: test accuracy in nats, mean of 2 seeds; rows are")
 
 
 def known(**values: Any) -> pd.DataFrame:
@@ -491,7 +492,7 @@ def test_the_reading_says_what_triangles_and_controls_say() -> None:
         shuffled_pairs=[[0.1, 0.12], [0.11, 0.1]],
         clustered_noise=[0.85, 0.99],
     )
-    assert grids.matrix_reading(table).splitlines() == [
+    assert on_matrix(grids.matrix_reading, table).splitlines() == [
         "Late → early (sender cut at least as deep as receiver cut): 87.7 % on average over 3 seams, 47.7 pp higher "
         "than early → late: 40.0 % over 1.",
         "Lowest: 40.0 % at x → v; highest: 93.0 % at y → v.",
@@ -508,7 +509,7 @@ def test_the_reading_says_what_triangles_and_controls_say() -> None:
 def test_the_reading_says_which_triangle_is_lower_and_what_the_diagonal_says() -> None:
     table = tabled({"A": "xyz"}, {"B": "uvw"}, kinds=("",), unit="nats")
     table["stitched"] = np.ravel([[0.2, 0.5, 0.9], [0.1, 0.2, 0.5], [0.7, 0.1, 0.2]])
-    first, second, third = grids.matrix_reading(table).splitlines()
+    first, second, third = on_matrix(grids.matrix_reading, table).splitlines()
     assert first.endswith("0.250 nats on average over 6 seams, 0.383 lower than early → late: 0.633 nats over 3.")
     assert second == (
         "Within one cut of the diagonal: 0.257 nats on average over 7 seams, 0.543 lower than away from it: "
@@ -521,15 +522,15 @@ def test_many_places_are_counted_and_not_all_named() -> None:
     table = known(plain=[[0.5, 0.5], [0.5, 0.5]], untrained_sender=[[0.5, 0.5], [0.5, 0.5]])
     wide = tabled({"A": "abc"}, {"B": "uvw"}, kinds=("", "untrained sender"))
     wide = wide.assign(**dict.fromkeys(("stitched", "stitched_low", "stitched_high"), 0.5), penalty=45.0)
-    assert "(x → u, y → u, x → v, y → v)" in grids.matrix_reading(table)
-    assert "At 9 of 9 seams" in grids.matrix_reading(wide)
-    assert "(a → u, b → u, c → u, a → v, b → v, c → v and 3 more)" in grids.matrix_reading(wide)
+    assert "(x → u, y → u, x → v, y → v)" in on_matrix(grids.matrix_reading, table)
+    assert "At 9 of 9 seams" in on_matrix(grids.matrix_reading, wide)
+    assert "(a → u, b → u, c → u, a → v, b → v, c → v and 3 more)" in on_matrix(grids.matrix_reading, wide)
 
 
 @pytest.mark.parametrize("width", [80, 200])
 def test_the_means_by_depth_are_on_the_screen(width: int) -> None:
     table = known(plain=[[0.90, 0.40], [0.80, 0.93]], untrained_sender=[[0.8, 0.2], [0.5, 0.7]], itself=[0.9, 0.8])
-    lines = shown(grids.depth_tables(table, width=width), width)
+    lines = shown(on_matrix(grids.depth_tables, table, width=width), width)
     assert max(map(len, lines)) <= width
     found = rows_of(lines, ("A → B", "untrained sender", "itself"))
     late, near = 100 * (0.9 + 0.8 + 0.93) / 3, 100 * (0.9 + 0.4 + 0.8 + 0.93) / 4
@@ -542,7 +543,7 @@ def test_the_means_by_depth_are_on_the_screen(width: int) -> None:
 def test_several_pairs_have_a_row_each() -> None:
     cuts = {"C": ("a", "b"), "D": ("c",)}
     table = tabled(cuts, cuts)
-    lines = shown(grids.depth_tables(table), 80)
+    lines = shown(on_matrix(grids.depth_tables, table), 80)
     wanted = expected(table, "")
     found = rows_of(lines, ("all pairs", "C → D", "D → C"))
     assert found["all pairs"][0] == pytest.approx(wanted.mean(), abs=0.0501)
@@ -552,7 +553,7 @@ def test_several_pairs_have_a_row_each() -> None:
 
 def test_markup_in_names_comes_out_as_it_is_written() -> None:
     table = tabled({"[blue]A[/]": ("[red]", ":boom:")}, {"B": ("[i]x", "y")})
-    text = "\n".join(shown([*grids.matrix_tables(table), *grids.depth_tables(table)], 120))
+    text = "\n".join(shown([*on_matrix(grids.matrix_tables, table), *on_matrix(grids.depth_tables, table)], 120))
     for name in ("[red]", ":boom:", "[i]x", "[blue]A[/] → B"):
         assert name in text
 
@@ -566,7 +567,7 @@ def test_a_real_matrix_is_arranged_drawn_and_shown(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"data": few_digits(), "fit": LeastSquares(), "cuts": ("block[12].relu", "flatten")}
     chosen = (controls.itself, controls.untrained_sender, controls.clustered_noise)
     table = suture.run(suture.measurement.trials.plans.matrix([c, d], d, controls=chosen, **settings))
-    arranged = arrange(table, "accuracy")
+    arranged = arrange_matrix(table, "accuracy")
     assert arranged.plain.shape == (6, 3)
     assert {kind: strip.shape for kind, strip in arranged.strips.items()} == {"itself": (3,), "clustered noise": (3,)}
     assert np.isfinite(arranged.plain).all()
@@ -577,5 +578,5 @@ def test_a_real_matrix_is_arranged_drawn_and_shown(tmp_path: Path) -> None:
     assert arranged.plain[0, 2] == row["stitched"].iloc[0]
     for score in ("accuracy", "loss"):
         assert all(path.exists() for path in figures.save(heatmaps.matrix(table, score), tmp_path / score))
-        assert len(shown(grids.matrix_tables(table, score), 80)) > 8
-        assert "Late → early" in grids.matrix_reading(table, score)
+        assert len(shown(on_matrix(grids.matrix_tables, table, score), 80)) > 8
+        assert "Late → early" in on_matrix(grids.matrix_reading, table, score)

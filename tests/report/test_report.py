@@ -21,10 +21,11 @@ from rich.console import Console
 from rich.table import Table
 
 import suture
+from reported import on_curve, on_matrix
 from suture import summary
 from suture.common.errors import DataError, OutputError
 from suture.core.network.cuts import Cut, Cuts
-from suture.measurement.tables.curve import arrange
+from suture.measurement.tables.curve import arrange_curve
 from suture.measurement.tables.explain import explain
 from suture.measurement.tables.table import COLUMNS
 from suture.report.figures import curve as figures
@@ -328,7 +329,7 @@ def test_cuts_of_other_names_are_named_both() -> None:
     table.loc[~table["control"].isin(["itself", "clustered noise"]), "sender_cut"] = table["sender_cut"].str.replace(
         "layer", "blocks."
     )
-    assert arrange(table, "accuracy").labels == ("blocks.1 → layer1", "blocks.2 → layer2")
+    assert arrange_curve(table, "accuracy").labels == ("blocks.1 → layer1", "blocks.2 → layer2")
 
 
 # Files
@@ -400,7 +401,7 @@ def test_the_numbers_on_the_screen_are_those_of_the_table(
     unit: str, scale: int, half: float, seeds: int, width: int
 ) -> None:
     table = tabled(seeds=seeds, unit=unit)
-    lines = drawn(screen.curve_table(table, width=width), width)
+    lines = drawn(on_curve(screen.curve_table, table, width=width), width)
     assert max(map(len, lines)) <= width
     shown = dict(rows_of(lines, CUTS))
     assert list(shown) == list(CUTS)
@@ -416,7 +417,7 @@ def test_the_brackets_stand_below_one_another_and_nothing_is_minus_zero() -> Non
     table = tabled(controls=())
     table["penalty"], table["penalty_low"], table["penalty_high"] = [-0.04, 12.0, 3.0, 0.0, 0.04], -0.02, 0.049
     table.loc[1, ["penalty_low", "penalty_high"]] = [-12.5, 25.25]
-    lines = [line for line in drawn(screen.curve_table(table)) if line.startswith(CUTS)]
+    lines = [line for line in drawn(on_curve(screen.curve_table, table)) if line.startswith(CUTS)]
     for bracket in "[,]":
         assert len({line.index(bracket) for line in lines}) == 1
     assert not any("-0.0" in line for line in lines)
@@ -427,15 +428,15 @@ def test_the_brackets_stand_below_one_another_and_nothing_is_minus_zero() -> Non
 @pytest.mark.parametrize("width", [80, 200])
 def test_markup_in_names_comes_out_as_it_is_written(width: int) -> None:
     table = tabled(ODD[:2], names=("[blue]A[/]", ":boom:"))
-    text = "\n".join(drawn(screen.curve_table(table, width=width), width))
+    text = "\n".join(drawn(on_curve(screen.curve_table, table, width=width), width))
     assert "$x_1$ [red]" in text
     assert "_y_ :smile: → 日本" in text.replace("\n", "") or width == 80
-    assert "[blue]A[/] → :boom:" in drawn(screen.curve_heading(table), 200)[0]
+    assert "[blue]A[/] → :boom:" in drawn(on_curve(screen.curve_heading, table), 200)[0]
 
 
 def test_a_long_name_is_folded_and_no_number_is_cut_short() -> None:
     name = "features.denseblock4.denselayer16.conv2.with.a.very.long.name"
-    lines = drawn(screen.curve_table(tabled((name,))))
+    lines = drawn(on_curve(screen.curve_table, tabled((name,))))
     assert max(map(len, lines)) <= 80
     assert "…" not in "".join(lines)
     rule = next(i for i, line in enumerate(lines) if line.startswith("─"))
@@ -445,33 +446,33 @@ def test_a_long_name_is_folded_and_no_number_is_cut_short() -> None:
 def test_failed_trials_are_said_to_have_failed() -> None:
     table = tabled(("one", "two"), controls=("itself",), seeds=2)
     bad = (table["receiver_cut"] == "one") | ((table["seed"] == 1) & (table["control"] == ""))
-    lines = drawn(screen.curve_table(failing(table, bad)))
+    lines = drawn(on_curve(screen.curve_table, failing(table, bad)))
     assert re.fullmatch("one +failed +failed", lines[-2])
     value = 100 * table[(table["receiver_cut"] == "two") & (table["seed"] == 0)].set_index("control")["stitched"][""]
     assert re.match(rf"two +{value:.1f}\* ", lines[-1])
-    assert "* some seeds failed; this is the mean of the others" in screen.curve_heading(failing(table, bad))
+    assert "* some seeds failed; this is the mean of the others" in on_curve(screen.curve_heading, failing(table, bad))
     assert screen.failures(failing(table, bad)) == ["5 × FitError: no"]
 
 
 def test_a_control_that_was_not_tried_is_left_empty() -> None:
     table = tabled(("one", "two"), controls=("itself",))
-    lines = drawn(screen.curve_table(table[(table["receiver_cut"] == "one") | (table["control"] == "")]))
+    lines = drawn(on_curve(screen.curve_table, table[(table["receiver_cut"] == "one") | (table["control"] == "")]))
     assert re.fullmatch(r"two +\d+\.\d +[-+]\S+ \[.*\]", lines[-1])
 
 
 def test_where_all_failed_the_screen_says_so() -> None:
     table = failing(tabled(), tabled()["status"] == "ok")
-    assert drawn(screen.curve_table(table))[-1].split() == ["head", *["failed"] * 7]
-    assert "A → B: test accuracy in %" in screen.curve_heading(table)
-    assert screen.reading(table) == ""
+    assert drawn(on_curve(screen.curve_table, table))[-1].split() == ["head", *["failed"] * 7]
+    assert "A → B: test accuracy in %" in on_curve(screen.curve_heading, table)
+    assert on_curve(screen.reading, table) == ""
 
 
 def test_the_heading_says_who_what_and_on_which_data() -> None:
-    assert screen.curve_heading(tabled()) == (
+    assert on_curve(screen.curve_heading, tabled()) == (
         "A → B: test accuracy in %, penalties in pp, with 95 % intervals over 1,200 test samples\n"
         "A alone 93.0 and B alone 95.0; scored on d/score; fitted by TaskLoss()"
     )
-    heading = screen.curve_heading(tabled(score="loss", unit="nats", seeds=2, sender_score=None), "loss")
+    heading = on_curve(screen.curve_heading, tabled(score="loss", unit="nats", seeds=2, sender_score=None), "loss")
     assert heading.startswith(
         "A → B: test loss in nats, with 95 % intervals over 2 stitch seeds and 1,200 test samples\n"
         "B alone 0.950; scored"
@@ -501,7 +502,7 @@ def test_the_reading_says_what_the_controls_say() -> None:
     low, high = table[(table["receiver_cut"] == "three") & (table["control"] == "")][
         ["penalty_low", "penalty_high"]
     ].iloc[0]
-    assert screen.reading(table).splitlines() == [
+    assert on_curve(screen.reading, table).splitlines() == [
         f"Worst penalty: +15.0 pp [{low:.1f}, {high:.1f}] at three.",
         "At 1 of 3 cuts an untrained sender does as well, within 3 pp: there, success says nothing about what the "
         "sender has learned (one).",
@@ -525,7 +526,7 @@ def test_what_the_intervals_of_trial_and_control_leave_open_is_said(half: float,
     """The two half widths h make one of h √2, here about 0.6 and 1.4 points, about the differences 2, 3 and 70."""
     table = known(plain=[0.90, 0.93, 0.80], untrained_sender=[0.88, 0.90, 0.10])
     table = table.assign(stitched_low=table["stitched"] - half, stitched_high=table["stitched"] + half)
-    assert screen.reading(table).splitlines()[1:] == [said]
+    assert on_curve(screen.reading, table).splitlines()[1:] == [said]
 
 
 def test_of_a_score_of_which_less_is_better_a_control_that_has_more_does_worse() -> None:
@@ -539,21 +540,21 @@ def test_of_a_score_of_which_less_is_better_a_control_that_has_more_does_worse()
         "Stitched to itself, B has a penalty of at most +10.0 pp.",
         "Fitted to shuffled pairs, the stitched network reaches at least 60.0 %.",
     ]
-    assert screen.reading(table).splitlines()[1:] == expected
-    assert grids.matrix_reading(table).splitlines()[-2:] == expected[1:]
+    assert on_curve(screen.reading, table).splitlines()[1:] == expected
+    assert on_matrix(grids.matrix_reading, table).splitlines()[-2:] == expected[1:]
     assert "beyond an untrained sender at 2 of 3 cuts, by 50.0 pp [50.0, 50.0] (three)" in str(explain(table))
 
 
 def test_the_reading_says_what_it_can_of_other_tables() -> None:
-    assert len(screen.reading(known(plain=[0.9, 0.9, 0.1])).splitlines()) == 1
+    assert len(on_curve(screen.reading, known(plain=[0.9, 0.9, 0.1])).splitlines()) == 1
     loss = tabled(score="loss", unit="nats")
     worst = loss[loss["control"] == ""].sort_values("penalty").iloc[-1]
     spread = f"[{worst['penalty_low']:.3f}, {worst['penalty_high']:.3f}]"
     assert (
-        screen.reading(loss, "loss")
+        on_curve(screen.reading, loss, "loss")
         == f"Worst penalty: {worst['penalty']:+.3f} nats {spread} at {worst['receiver_cut']}."
     )
-    assert screen.reading(tabled(penalty=None)) == ""
+    assert on_curve(screen.reading, tabled(penalty=None)) == ""
 
 
 def test_cuts_are_shown_with_their_names_as_they_are() -> None:
@@ -576,5 +577,7 @@ def test_a_real_table_can_be_shown(tmp_path: Path) -> None:
     table = suture.run(suture.curve(network, network, at=cuts, data=data, fit=fit, controls=(control,)))
     for score in ("accuracy", "loss"):
         assert all(path.exists() for path in figures.save(figures.curve(table, score), tmp_path / score))
-        assert list(dict(rows_of(drawn(screen.curve_table(table, score, 120), 120), cuts))) == list(cuts)
-        assert "Worst penalty" in screen.reading(table, score)
+        assert list(dict(rows_of(drawn(on_curve(screen.curve_table, table, score, width=120), 120), cuts))) == list(
+            cuts
+        )
+        assert "Worst penalty" in on_curve(screen.reading, table, score)

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from reported import CONTROLS, CUTS, NASTY, STRIPS, curve_table, failing, matrix_table, run_of, similarities
+from reported import CONTROLS, CUTS, NASTY, STRIPS, curve_table, failing, matrix_table, on_curve, run_of, similarities
 from suture.common.errors import DataError, OutputError, SutureError
 from suture.report.html import arrange as arranged
 from suture.report.html import page, render, write
@@ -114,7 +114,7 @@ def test_the_verdict_and_what_must_not_be_concluded_are_those_of_explain(curve: 
     assert re.search(r"A → B: .* at \d of 4 cuts\.", said)
     for sentence in (*explained.holds, *explained.not_concluded, *explained.missing):
         assert " ".join(sentence.split()) in said
-    assert screen.reading(curve_table()).splitlines()[0] in said
+    assert on_curve(screen.reading, curve_table()).splitlines()[0] in said
 
 
 def test_cost_versions_and_how_to_repeat_it_are_told(curve: str) -> None:

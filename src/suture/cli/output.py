@@ -40,21 +40,24 @@ def width() -> int:
 
 def curve_parts(table: Any, score: str = "accuracy") -> Parts:
     """What is printed of a curve. Raises ``DataError`` where the table is none."""
+    from suture.measurement.tables.curve import arrange_curve
     from suture.report.terminal import curve as screen
 
-    table_ = screen.curve_table(table, score, width=width())
-    return [[screen.curve_heading(table, score)], [table_], [screen.reading(table, score)]]
+    shown = arrange_curve(table, score)
+    return [[screen.curve_heading(shown)], [screen.curve_table(shown, width())], [screen.reading(shown)]]
 
 
 def matrix_parts(table: Any, score: str = "accuracy") -> Parts:
     """What is printed of matrices, with their summary by depth. Raises ``DataError`` where the table is none."""
+    from suture.measurement.tables.matrix import arrange_matrix
     from suture.report.terminal import matrix as grids
 
+    shown = arrange_matrix(table, score)
     return [
-        [grids.matrix_heading(table, score)],
-        grids.matrix_tables(table, score, width=width()),
-        grids.depth_tables(table, score, width=width()),
-        [grids.matrix_reading(table, score)],
+        [grids.matrix_heading(shown)],
+        grids.matrix_tables(shown, width()),
+        grids.depth_tables(shown, width()),
+        [grids.matrix_reading(shown)],
     ]
 
 

@@ -28,6 +28,7 @@ class Curve:
         str, pd.DataFrame
     ]  #: by control, the plain one first: a row per cut; missing where nothing was measured
     failed: frozenset[tuple[str, str]]  #: (control, cut) where a trial failed; where a seed did not, there is a value
+    table: pd.DataFrame  #: that it was arranged from
 
     @property
     def percent(self) -> bool:
@@ -77,7 +78,7 @@ def more_is_better(rows: pd.DataFrame, percent: bool) -> bool:
     return behind > 0 or (behind == 0 and percent)
 
 
-def arrange(table: pd.DataFrame, score: str) -> Curve:
+def arrange_curve(table: pd.DataFrame, score: str = "accuracy") -> Curve:
     """Arrange a table along the cuts of its receiver; a baseline without one lies where the trial itself does.
 
     Raises ``DataError`` where it holds nothing of that score, or more than one sender, receiver or setting.
@@ -101,6 +102,7 @@ def arrange(table: pd.DataFrame, score: str) -> Curve:
         labels=tuple(_label(rows, cut) for cut in cuts),
         lines={kind: _line(measured, kind, cuts) for kind in kinds},
         failed=frozenset(zip(failed["control"], failed["receiver_cut"], strict=True)),
+        table=table,
     )
 
 

@@ -48,7 +48,8 @@ class Matrix:
     strips: dict[str, Numbers]  #: by control: (receiver cuts,)
     failed: dict[str, Mask]  #: by control, shaped as its panel or strip: where a trial failed
     parents: dict[str, tuple[Numbers, Numbers]]  #: by control with a panel: senders alone and receivers alone
-    rises: bool = True  #: whether more of the score is better
+    rises: bool  #: whether more of the score is better
+    table: pd.DataFrame  #: that it was arranged from
 
     @property
     def percent(self) -> bool:
@@ -88,7 +89,7 @@ def late_to_early(sender: Block, receiver: Block) -> Mask:
     return at_least_as_deep(sender.depths[:, None], receiver.depths[None, :])
 
 
-def arrange(table: pd.DataFrame, score: str = "accuracy") -> Matrix:
+def arrange_matrix(table: pd.DataFrame, score: str = "accuracy") -> Matrix:
     """Arrange a table as matrices; baselines that end at no cut of the receiver have no place in one.
 
     Raises ``DataError`` where it holds nothing of that score, or several measurements of a seam and a control that
@@ -119,6 +120,7 @@ def arrange(table: pd.DataFrame, score: str = "accuracy") -> Matrix:
             for kind, rows in panels.items()
         },
         rises=more_is_better(table[table["score"] == score], bool((held["unit"] == "fraction").any())),
+        table=table,
     )
 
 

@@ -18,7 +18,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from suture.common.errors import DataError, OutputError
-from suture.measurement.tables.curve import PLAIN, Curve, arrange
+from suture.measurement.tables.curve import PLAIN, Curve, arrange_curve
 
 STYLE: dict[str, Any] = {
     "font.family": "sans-serif",  # of which matplotlib brings DejaVu Sans; a viewer of SVG may need another
@@ -74,7 +74,7 @@ def curve(table: pd.DataFrame, score: str = "accuracy") -> Figure:
     Below it, where the score has one, its penalty in pp or in the score's unit. ``table`` holds one sender and one
     receiver, any seeds. Raises ``DataError`` where it holds none of that score, or more than one curve.
     """
-    shown = arrange(table, score)
+    shown = arrange_curve(table, score)
     if all(line["stitched"].isna().all() for line in shown.lines.values()):
         raise DataError(f"the table has no measurement of '{score}' to draw: every trial failed")
     with styled():

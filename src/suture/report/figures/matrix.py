@@ -21,7 +21,7 @@ from matplotlib.patches import Patch, Rectangle
 from suture.common.errors import DataError
 from suture.measurement.tables.by_depth import Mask, Numbers
 from suture.measurement.tables.curve import PLAIN
-from suture.measurement.tables.matrix import Block, Matrix, arrange, late_to_early
+from suture.measurement.tables.matrix import Block, Matrix, arrange_matrix, late_to_early
 from suture.report.figures.curve import place_of, shortened, styled
 from suture.report.figures.matrix_geometry import DIGIT, GAP, LETTER, NETWORK, SMALLEST, STRIP, Layout, lay_out
 
@@ -43,7 +43,7 @@ def matrix(table: pd.DataFrame, score: str = "accuracy") -> Figure:
     All have one scale: 0–100 % for fractions, else from the least to the most. Several seeds are averaged. Raises
     ``DataError`` where the table holds none of that score, or more than one matrix.
     """
-    shown = arrange(table, score)
+    shown = arrange_matrix(table, score)
     values = shown.values()
     if not shown.panels:
         kinds = " and ".join(shown.strips)

@@ -19,7 +19,7 @@ from suture.common.errors import DataError
 from suture.measurement.compare import COLUMNS, SEAM
 from suture.measurement.indices import READY
 from suture.measurement.tables.by_depth import Numbers
-from suture.measurement.tables.curve import PLAIN, Curve, arrange, without_sender
+from suture.measurement.tables.curve import PLAIN, Curve, arrange_curve, without_sender
 from suture.measurement.tables.matrix import Block, Matrix
 from suture.report.figures.curve import (
     SMALLEST,
@@ -98,7 +98,7 @@ def along(table: pd.DataFrame, similarities: pd.DataFrame, score: str = "accurac
     ``table`` holds one sender and one receiver. Bands are 95 % intervals; indices have none. Raises ``DataError`` where
     one of the two is no such table, or no seam of the curve was compared.
     """
-    shown = arrange(table, score)
+    shown = arrange_curve(table, score)
     lines = _along(shown, table[table["score"] == score], _checked(similarities))
     with styled():
         figure = Figure(figsize=(WIDTH, 1), layout="constrained")
@@ -240,5 +240,8 @@ def _matrices(similarities: pd.DataFrame) -> dict[str, Matrix]:
         laid = held.pivot(index="sender_cut", columns="receiver_cut", values="value")
         values = laid.reindex(index=list(sender.cuts), columns=list(receiver.cuts)).to_numpy(float)
         nothing = np.zeros(values.shape, bool)
-        made[str(name)] = Matrix(str(name), "raw", (sender,), (receiver,), {PLAIN: values}, {}, {PLAIN: nothing}, {})
+        panels, failed = {PLAIN: values}, {PLAIN: nothing}
+        made[str(name)] = Matrix(
+            str(name), "raw", (sender,), (receiver,), panels, {}, failed, {}, rises=True, table=similarities
+        )
     return made

@@ -37,7 +37,7 @@ def curve(table: pd.DataFrame, similarities: pd.DataFrame | None = None) -> Char
 
     Raises ``DataError`` where it is more than one curve.
     """
-    shown = {score: curves.arrange(table, score) for score in scores_of(table)}
+    shown = {score: curves.arrange_curve(table, score) for score in scores_of(table)}
     first = next(iter(shown.values()))
     measures = [measure for curve_ in shown.values() for measure in _of_curve(curve_, first.cuts)]
     if similarities is not None:
@@ -116,7 +116,7 @@ def _similarity(index: str, lines: tuple[Line, ...]) -> Measure:
 
 def matrix(table: pd.DataFrame, similarities: pd.DataFrame | None = None) -> Chart:
     """Arrange a table as a matrix of sender cuts × receiver cuts. Raises ``DataError`` where it is none."""
-    shown = {score: matrices.arrange(table, score) for score in scores_of(table)}
+    shown = {score: matrices.arrange_matrix(table, score) for score in scores_of(table)}
     first = next(iter(shown.values()))
     if not first.senders:
         raise DataError("the table has no sender that is a network")

@@ -7,7 +7,9 @@ import pandas as pd
 
 from suture.common.errors import DataError
 from suture.common.formatting import counted
+from suture.measurement.tables.curve import arrange_curve
 from suture.measurement.tables.explain import Explanation, explain
+from suture.measurement.tables.matrix import arrange_matrix
 from suture.measurement.tables.records import Record
 from suture.report.html.arrange import scores_of
 from suture.report.html.runs import Run
@@ -71,7 +73,11 @@ def reading(table: pd.DataFrame, kind: str) -> list[str]:
     """What the table says by itself, a sentence each; the first is the verdict."""
     score = scores_of(table)[0]
     try:
-        said = screen.reading(table, score) if kind == "curve" else grids.matrix_reading(table, score)
+        said = (
+            screen.reading(arrange_curve(table, score))
+            if kind == "curve"
+            else grids.matrix_reading(arrange_matrix(table, score))
+        )
     except DataError:
         return []
     return said.splitlines()

@@ -12,19 +12,17 @@ from rich.text import Text
 
 from suture.core.network.cuts import Cuts
 from suture.measurement.tables.controls_in_words import unsigned_zero, what_controls_say
-from suture.measurement.tables.curve import PLAIN, Curve, arrange
+from suture.measurement.tables.curve import PLAIN, Curve
 from suture.measurement.tables.pairs import pairs
 
 FAILED = "failed"
 
 
-def curve_table(table: pd.DataFrame, score: str = "accuracy", width: int = 80) -> Table:
+def curve_table(shown: Curve, width: int = 80) -> Table:
     """Show a row per cut: the stitched network's score, its penalty with a 95 % interval, and every control's score.
 
-    ``width`` is that of the screen, in characters. A value that some seeds failed to give has a ``*``. Raises
-    ``DataError`` where the table holds no such score, or more than one curve.
+    ``width`` is that of the screen, in characters. A value that some seeds failed to give has a ``*``.
     """
-    shown = arrange(table, score)
     for headings in _HEADINGS:
         made = _curve_table(shown, headings, narrow=bool(headings))
         if natural_width(made) <= width:
@@ -100,9 +98,8 @@ def written(value: float, percent: bool) -> str:
     return f"{100 * value:.1f}" if percent else f"{value:.3f}"
 
 
-def curve_heading(table: pd.DataFrame, score: str = "accuracy") -> str:
+def curve_heading(shown: Curve) -> str:
     """Say what the table of a curve shows, in which units."""
-    shown = arrange(table, score)
     parents = " and ".join(
         f"{getattr(shown, role)} alone {written(shown.parent(role), shown.percent)}"
         for role in ("sender", "receiver")
@@ -110,10 +107,10 @@ def curve_heading(table: pd.DataFrame, score: str = "accuracy") -> str:
     )
     units = "in %, penalties in pp" if shown.percent else f"in {shown.unit}" if shown.unit != "raw" else "(no unit)"
     over = f", with 95 % intervals over {shown.intervals}" if shown.intervals else ""
-    rows = table[(table["score"] == score) & (table["control"] == PLAIN)]
-    used = (rows if len(rows) else table).iloc[0]
+    rows = shown.table[(shown.table["score"] == shown.score) & (shown.table["control"] == PLAIN)]
+    used = (rows if len(rows) else shown.table).iloc[0]
     lines = [
-        f"{shown.sender} → {shown.receiver}: test {score} {units}{over}",
+        f"{shown.sender} → {shown.receiver}: test {shown.score} {units}{over}",
         "; ".join(filter(None, [parents, f"scored on {used['score_data']}", f"fitted by {used['fit']}"])),
     ]
     if any("*" in cell for kind in shown.lines for cell in _scores(shown, kind)):
@@ -121,12 +118,11 @@ def curve_heading(table: pd.DataFrame, score: str = "accuracy") -> str:
     return "\n".join(lines)
 
 
-def reading(table: pd.DataFrame, score: str = "accuracy") -> str:
+def reading(shown: Curve) -> str:
     """Say in words what a curve shows: the worst penalty, and what the controls say of it.
 
     For scores that are no fraction, and for tables without controls, it says what it can; nothing of what failed.
     """
-    shown = arrange(table, score)
     plain = shown.plain[shown.plain["penalty"].notna()]
     if plain.empty:
         return ""
@@ -136,11 +132,12 @@ def reading(table: pd.DataFrame, score: str = "accuracy") -> str:
     value, low, high = (
         unsigned_zero(float(worst[name]), digits) for name in ("penalty", "penalty_low", "penalty_high")
     )
+    found = pairs(shown.table, shown.score) if shown.percent else ()
     spread = f" [{low:.{digits}f}, {high:.{digits}f}]" if np.isfinite([low, high]).all() else ""
     return "\n".join(
         [
             f"Worst penalty: {value:+.{digits}f}{' ' + unit if unit != 'raw' else ''}{spread} at {cut}.",
-            *(what_controls_say(pairs(table, score), "cuts", lambda pair, i: pair.labels[i]) if shown.percent else ()),
+            *(what_controls_say(found, "cuts", lambda pair, i: pair.labels[i]) if found else ()),
         ]
     )
 

@@ -10,7 +10,7 @@ from rich.text import Text
 from suture.measurement.tables.by_depth import Mask, Numbers, by_depth
 from suture.measurement.tables.controls_in_words import unsigned_zero, what_controls_say
 from suture.measurement.tables.curve import PLAIN
-from suture.measurement.tables.matrix import Block, Matrix, arrange
+from suture.measurement.tables.matrix import Block, Matrix
 from suture.measurement.tables.pairs import Pair, pairs
 from suture.report.figures.curve import place_of
 from suture.report.terminal.curve import natural_width, new_table, written
@@ -21,17 +21,17 @@ _ROWS = 36  #: pairs of networks with a row of means each
 _LABEL = 30  #: letters of a sender's cut, after which it is folded
 
 
-def matrix_heading(table: pd.DataFrame, score: str = "accuracy") -> str:
+def matrix_heading(shown: Matrix) -> str:
     """Say what the table of a matrix shows, in which units."""
-    shown = arrange(table, score)
     units = "in %" if shown.percent else f"in {shown.unit}" if shown.unit != "raw" else "(no unit)"
-    used = table[table["score"] == score].sort_values("control", kind="stable").iloc[0]
+    table = shown.table[shown.table["score"] == shown.score]
+    used = table.sort_values("control", kind="stable").iloc[0]
     parents = _parents(shown)
     alone = "; ".join(f"{name} alone {written(value, shown.percent)}" for name, value in parents.items())
     seeds = table[table["control"] == used["control"]]["seed"].nunique()
     averaged = f", mean of {seeds} seeds" if seeds > 1 else ""
     lines = [
-        f"{shown.title}: test {score} {units}{averaged}; rows are sender cuts, columns receiver cuts",
+        f"{shown.title}: test {shown.score} {units}{averaged}; rows are sender cuts, columns receiver cuts",
         "; ".join(filter(None, [alone, f"scored on {used['score_data']}", f"fitted by {used['fit']}"])),
     ]
     marks = {
@@ -44,14 +44,12 @@ def matrix_heading(table: pd.DataFrame, score: str = "accuracy") -> str:
     return "\n".join(lines)
 
 
-def matrix_tables(table: pd.DataFrame, score: str = "accuracy", width: int = 80) -> list[Table | str]:
+def matrix_tables(shown: Matrix, width: int = 80) -> list[Table | str]:
     """Show the cells of every pair of networks, and below them what has one value per receiver cut.
 
     ``width`` is that of the screen, in characters; a wide matrix is broken into as many as three tables. What has no
-    room there is not shown, and it is said so. Raises ``DataError`` where the table holds no such score, or more than
-    one matrix.
+    room there is not shown, and it is said so.
     """
-    shown = arrange(table, score)
     pairs = [(sender, receiver) for sender in shown.senders for receiver in shown.receivers]
     parts: list[Table | str] = []
     for sender, receiver in pairs if len(pairs) <= _PAIRS else ():
@@ -64,9 +62,9 @@ def matrix_tables(table: pd.DataFrame, score: str = "accuracy", width: int = 80)
     return parts
 
 
-def depth_tables(table: pd.DataFrame, score: str = "accuracy", width: int = 80) -> list[Table | str]:
+def depth_tables(shown: Matrix, width: int = 80) -> list[Table | str]:
     """Show the means by depth: of every kind of trial, and of every pair of networks where there are several."""
-    shown = arrange(table, score)
+    table, score = shown.table, shown.score
     pooled = by_depth(table, score, pooled=True)
     pooled = pooled.sort_values("control", key=lambda kinds: kinds.map(place_of), kind="stable")
     kinds = [(shown.title if shown.single else "all pairs") if kind == PLAIN else kind for kind in pooled["control"]]
@@ -78,14 +76,14 @@ def depth_tables(table: pd.DataFrame, score: str = "accuracy", width: int = 80) 
     return parts
 
 
-def matrix_reading(table: pd.DataFrame, score: str = "accuracy") -> str:
+def matrix_reading(shown: Matrix) -> str:
     """Say in words what the triangles of a matrix, its extremes and its controls say.
 
     For scores that are no fraction, and for tables without controls, it says what it can.
     """
-    shown = arrange(table, score)
     if not np.isfinite(shown.plain).any():
         return ""
+    table, score = shown.table, shown.score
     plain = table[table["control"] == PLAIN]
     means = by_depth(plain, score, pooled=True).iloc[0]
     judged = shown.percent and plain.loc[plain["score"] == score, "penalty"].notna().any()
@@ -94,7 +92,7 @@ def matrix_reading(table: pd.DataFrame, score: str = "accuracy") -> str:
             *_parted(means, shown, "late_to_early", "early_to_late", "difference", _TRIANGLES),
             *_parted(means, shown, "near", "far", "near_difference", _DIAGONAL),
             *_extremes(shown),
-            *(_controls(shown, table, score) if judged else ()),
+            *(_controls(shown) if judged else ()),
         ]
     )
 
@@ -127,12 +125,12 @@ def _extremes(shown: Matrix) -> Iterator[str]:
     )
 
 
-def _controls(shown: Matrix, table: pd.DataFrame, score: str) -> Iterator[str]:
+def _controls(shown: Matrix) -> Iterator[str]:
     def named(pair: Pair, i: int) -> str:
         names = ("", "") if shown.single else (f"{pair.sender} ", f"{pair.receiver} ")
         return " → ".join(f"{name}{cut}" for name, cut in zip(names, pair.cuts[i], strict=True))
 
-    return what_controls_say(pairs(table, score), "seams", named)
+    return what_controls_say(pairs(shown.table, shown.score), "seams", named)
 
 
 def _labels(shown: Matrix) -> list[str]:
