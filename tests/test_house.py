@@ -187,9 +187,6 @@ SENDING = "suture.runs.runners.transport"  #: speaks pickle with workers, never 
 OPTIONAL = {
     "ray": "suture.runs.runners.ray.",
     "plotly": "suture.report.html.",
-    "mlflow": "suture.report.export",
-    "wandb": "suture.report.export",
-    "tensorboard": "suture.report.export",
 }  #: extras, and who may import them
 
 

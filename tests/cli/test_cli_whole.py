@@ -219,7 +219,7 @@ def test_what_completes_is_what_there_is() -> None:
         ("suture plan mat", ["matrix"]),
         ("suture plan matrix zoo:ml", ["zoo:mlp"]),
         ("suture train simcl", ["simclr", "simclr-small"]),
-        ("suture export runs --to m", ["mlflow"]),
+        ("suture export runs --to f", ["feather"]),
         ("suture status fold", ["folder/"]),
         ("suture bench matrix --cont", ["--controls"]),
         ("suture completion z", ["zsh"]),

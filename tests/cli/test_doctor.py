@@ -155,7 +155,7 @@ def refuse(*args, **options): raise SystemExit("a connection was tried")
 socket.socket.connect = socket.socket.connect_ex = socket.create_connection = socket.getaddrinfo = refuse
 from suture.cli.doctor import examine
 examine()
-print(*sorted({"ray", "plotly", "mlflow", "wandb", "tensorboard", "timm", "datasets", "pandas"} & sys.modules.keys()))
+print(*sorted({"ray", "plotly", "timm", "datasets", "pandas"} & sys.modules.keys()))
 """
 
 

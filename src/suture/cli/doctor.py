@@ -29,14 +29,10 @@ EXTRAS = (
     ("ray", "a cluster: --on ray", "pip install 'suture[ray]'"),
     ("plotly", "suture report", "pip install 'suture[report]'"),
     ("transformers", "networks of Hugging Face's transformers", "pip install transformers"),
-    ("mlflow", "suture export --to mlflow", "pip install 'suture[mlflow]'"),
-    ("wandb", "suture export --to wandb", "pip install 'suture[wandb]'"),
-    ("tensorboard", "suture export --to tensorboard", "pip install 'suture[tensorboard]'"),
     ("mkdocs", "building the documentation", "pip install 'suture[docs]'"),
     ("playwright", "tests of reports in a browser", "pip install playwright"),
 )
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
-_PACKAGES = {"mlflow": ("mlflow", "mlflow-skinny")}  #: where a module may be of several packages
 _ROOM = 2e9  #: bytes of disk below which a run of some size will not fit
 
 
@@ -106,12 +102,10 @@ def _build(torch: Any) -> str:
 
 
 def _version(name: str) -> str | None:
-    for package in _PACKAGES.get(name, (name,)):
-        try:
-            return version(package)
-        except PackageNotFoundError:
-            continue
-    return None
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
 
 
 def _numbers(text: str) -> tuple[int, ...]:

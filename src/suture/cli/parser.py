@@ -126,7 +126,7 @@ def parser(given: Sequence[str] = ()) -> ArgumentParser:
         ("run", run_parser(), "run experiments of the papers"),
         ("claims", claims_parser(), "what became of the papers' claims"),
         ("report", report_parser(), "write a run, studies or two runs compared as one HTML page"),
-        ("export", export_parser(), "hand a run's table to other tools: files, MLflow, wandb, TensorBoard"),
+        ("export", export_parser(), "write a run's tables as CSV, parquet or feather"),
         ("doctor", doctor_parser(), "say what is there and what is missing: versions, devices, data, extras"),
         ("completion", completion_parser(), "print what lets a shell complete commands and options"),
     ):
