@@ -274,7 +274,7 @@ def test_a_contrast_of_few_units_has_no_interval() -> None:
 
 def test_two_matrices_of_one_unit_are_refused() -> None:
     rows = pd.concat([matrix(0, triangle(0.8, 0.5)), matrix(0, triangle(0.8, 0.5), receiver="resnet34")])
-    with pytest.raises(DataError, match="pair 0 has 2 matrices"):
+    with pytest.raises(DataError, match="pair 0 has several matrices"):
         ByDepth("difference").of({"trials": rows})
 
 

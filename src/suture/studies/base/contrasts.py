@@ -46,13 +46,15 @@ class ByDepth(Quantity):
             rows = rows.assign(**{f"{role}_depth": _stages(rows[f"{role}_cut"]) for role in ("sender", "receiver")})
         if not self.ties:
             rows = rows[(rows["sender_depth"] - rows["receiver_depth"]).abs() > EXACT]
-        found = {}
-        for unit, matrix in rows.groupby("network_seed"):
-            summary = by_depth(matrix, self.where.score)
-            if len(summary) > 1:
-                raise DataError(f"pair {unit} has {len(summary)} matrices in {self.where}; tell them apart")
-            found[unit] = 100 * float(summary[self.column].iloc[0])
-        return pd.Series(found, dtype="float64")
+        # by_depth tells matrices apart by their study, not by their network seed; one call for all units is ten times
+        # as fast as one call for each.
+        summary = by_depth(rows.assign(study=rows["network_seed"]), self.where.score)
+        several = summary["study"].duplicated()
+        if several.any():
+            unit = summary.loc[several, "study"].iloc[0]
+            raise DataError(f"pair {unit} has several matrices in {self.where}; tell them apart")
+        values = (100 * summary[self.column]).set_axis(summary["study"].astype(rows["network_seed"].dtype))
+        return values.astype("float64").sort_index().rename_axis(None).rename(None)
 
 
 @final

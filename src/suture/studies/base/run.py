@@ -5,7 +5,7 @@ networks and seams had better share a store.
 """
 
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import final
@@ -44,12 +44,15 @@ class Result:
     scale: str
     tables: Tables
     card: Record
+    _decided: dict[Study, tuple[Decided, ...]] = field(default_factory=dict, init=False, repr=False)
 
     def decide(self, study: Study) -> tuple[Decided, ...]:
         """Decide the study's claims. Raises ``DataError`` at tiny scale, whose figures mean nothing."""
         if self.scale == TINY:
             raise DataError(f"{study.id} was run at tiny scale, of which no verdict is computed; run it at small")
-        return tuple(claim.decide(self.tables) for claim in study.claims)
+        if study not in self._decided:  # the screen and two pages ask for the same verdicts
+            self._decided[study] = tuple(claim.decide(self.tables) for claim in study.claims)
+        return self._decided[study]
 
     def save(self, folder: str | Path) -> list[Path]:
         """Write the tables and the card to a folder, as ``ID.KIND.parquet`` and ``ID.json``."""
