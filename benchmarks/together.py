@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from suture import Measurement, Network, Samples, Trial, measure
+from suture import Measurement, Network, Samples, Seam, Trial, measure
 from suture.core.activations.cache import Activations
 from suture.fits import Fast
 from suture.measurement.trials.batched import measure_together
@@ -46,8 +46,8 @@ def trials(settings: argparse.Namespace) -> list[Trial]:
     fit, validation, score = (samples(n, s) for s, n in enumerate((settings.images, 1_000, settings.images), 1))
     a, b = networks(settings.width, torch.device(settings.device), fit.example)
     roles = {"fit_data": fit, "validation_data": validation, "score_data": score}
-    seam = {"sender": a, "receiver": b, "sender_cut": settings.at, "receiver_cut": settings.at}
-    return [Trial(**seam, **roles, fit=Fast(steps=settings.steps), seed=seed) for seed in range(max(settings.together))]
+    seam = Seam.at(a, b, settings.at)
+    return [Trial(seam, **roles, fit=Fast(steps=settings.steps), seed=seed) for seed in range(max(settings.together))]
 
 
 def timed(some: list[Trial], cache: Activations, device: torch.device) -> tuple[float, list[Measurement]]:

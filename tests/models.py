@@ -5,6 +5,7 @@ twice or done in another order shows in the output.
 """
 
 from collections.abc import Callable
+from dataclasses import fields, replace
 from functools import cache
 
 import timm
@@ -15,7 +16,18 @@ from torch import Tensor, nn
 from torchvision.models import vgg
 from torchvision.models.vision_transformer import VisionTransformer
 
-from suture import Network
+from suture import Network, Seam, Trial
+
+
+def trial_of(*, sender: object, receiver: Network, sender_cut: str, receiver_cut: str, **settings: object) -> Trial:
+    """A trial of a seam whose parts are given one by one."""
+    return Trial(Seam(sender, receiver, sender_cut, receiver_cut), **settings)
+
+
+def with_seam(trial: Trial, **changes: object) -> Trial:
+    """A trial with parts of its seam, or other settings of it, changed."""
+    own = {field.name: changes.pop(field.name) for field in fields(Seam) if field.name in changes}
+    return replace(trial, seam=replace(trial.seam, **own), **changes)
 
 
 def scrambled(model: nn.Module, seed: int = 0) -> nn.Module:

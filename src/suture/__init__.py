@@ -16,6 +16,7 @@ if typing.TYPE_CHECKING:  # imported when asked for: see suture.common.lazy, whi
     from suture.core.folding import foldable_cuts
     from suture.core.network.cuts import Cut
     from suture.core.network.network import Network
+    from suture.core.seam import Seam
     from suture.core.stitched import Stitched, can_fold
     from suture.core.stitches import stitch_for
     from suture.data import Data, Samples, load_data, variants
@@ -55,6 +56,7 @@ __all__ = [
     "Preprocess",
     "Ray",
     "Samples",
+    "Seam",
     "Stitched",
     "Store",
     "SutureError",

@@ -16,6 +16,7 @@ from torch import nn
 
 from suture.common.errors import DataError, FitError, StoreError, SutureError
 from suture.common.processor import processor
+from suture.core.seam import Seam
 from suture.fits import LeastSquares, Random, TaskLoss
 from suture.measurement.trials import controls, plans
 from suture.measurement.trials.measure import measure
@@ -59,7 +60,7 @@ def a_grid(cuts: tuple[str, ...] = CUTS, samples: int = 60) -> list[Trial]:
 def a_trial(sender_cut: str = "stage3", receiver_cut: str = "stage3") -> Trial:
     a, b = convnets()
     data = few_digits()
-    return Trial(a, b, sender_cut, receiver_cut, data.fit, data.validation, data.score)
+    return Trial(Seam(a, b, sender_cut, receiver_cut), data.fit, data.validation, data.score)
 
 
 # The plain loop
@@ -93,7 +94,7 @@ def written_by_hand(trial: Trial) -> float:
     labels = torch.cat([trial.fit_data.labels, trial.validation_data.labels])
     prefix, suffix = trial.sender.upto(trial.sender_cut), trial.receiver.after(trial.receiver_cut)
     torch.manual_seed(0)
-    (given, wanted) = (shape[0] for shape in trial.shapes)
+    (given, wanted) = (shape[0] for shape in trial.seam.shapes)
     stitch = nn.Sequential(nn.BatchNorm2d(given), nn.Conv2d(given, wanted, 1), nn.BatchNorm2d(wanted))
     optimiser = torch.optim.Adam(stitch.parameters(), lr=1e-3)
     batches = len(images) // 128
@@ -143,11 +144,11 @@ def test_it_leaves_everything_else_as_it_was() -> None:
     torch.manual_seed(3)
     expected = torch.rand(1)
     torch.manual_seed(3)
-    before = [network.state_digest() for network in trial.networks]
+    before = [network.state_digest() for network in trial.seam.networks]
     first = measure_plain(trial)
     assert torch.equal(torch.rand(1), expected)
     assert measure_plain(trial) == first
-    assert [network.state_digest() for network in trial.networks] == before
+    assert [network.state_digest() for network in trial.seam.networks] == before
 
 
 def test_fewer_images_than_a_batch_are_one_batch() -> None:
@@ -165,7 +166,7 @@ def test_a_loss_that_is_not_finite_is_said() -> None:
 
 def test_operations_by_hand() -> None:
     trial = a_trial("flatten", "flatten")
-    (wide,), (own,) = trial.shapes
+    (wide,), (own,) = trial.seam.shapes
     cost = per_image(trial, nn.Linear(wide, own))
     stitch, head = 2 * wide * own, 2 * own * 10
     assert cost.forward == stitch + head
@@ -179,7 +180,7 @@ def test_operations_by_hand() -> None:
 def test_operations_of_a_fit() -> None:
     trial = replace(a_trial("flatten", "flatten"), fit=TaskLoss(steps=4, check=2, batch=32))
     measured = measure(trial)
-    cost = per_image(trial, trial.family.build(*trial.shapes))
+    cost = per_image(trial, trial.family.build(*trial.seam.shapes))
     assert cost.step > cost.forward
     evaluated = len(measured.curve) * len(trial.validation_data) + 260
     assert fitted_flops(measured) == measured.steps * 32 * cost.step + evaluated * cost.forward
@@ -190,7 +191,7 @@ def test_operations_of_a_fit() -> None:
 
 def test_shared_operations_are_those_of_the_last_cuts() -> None:
     trial = a_trial("stage1", "stage3")
-    a, b = trial.networks
+    a, b = trial.seam.networks
     fitted = len(trial.fit_data) + len(trial.validation_data)
     whole = [network.cuts.find("flatten").flops + 2 * 16 * 10 for network in (a, b)]
     expected = fitted * (a.cuts.find("stage1").flops + b.cuts.find("stage3").flops) + 260 * sum(whole)

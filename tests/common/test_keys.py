@@ -28,7 +28,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import suture
-from models import images, seeded, small
+from models import images, seeded, small, trial_of
 from suture import ClusteredNoise, Network, Samples, Trial, measure
 from suture.common.hashing import identity, keyed_as, registered_name
 from suture.common.seeds import digest
@@ -62,7 +62,7 @@ def trial(**settings) -> Trial:
     one = network()
     plain = {"sender": one, "receiver": one, "sender_cut": "relu", "receiver_cut": "relu"}
     data = {"fit_data": samples(1), "validation_data": samples(2), "score_data": samples(3)}
-    return Trial(**plain | data | {"fit": LeastSquares()} | settings)
+    return trial_of(**plain | data | {"fit": LeastSquares()} | settings)
 
 
 def changed(model: nn.Module, name: str) -> nn.Module:

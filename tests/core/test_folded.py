@@ -13,7 +13,7 @@ from torch.nn.utils import parametrizations
 
 from foldable import PAGE as NETWORKS
 from models import images, made_of, scrambled, seeded, zoo_network
-from suture import Network, Preprocess, Stitched
+from suture import Network, Preprocess, Seam, Stitched
 from suture.common.errors import FoldError
 from suture.core.folding import Fold, foldable_cuts
 from suture.core.folding.layers import WithBorder
@@ -41,7 +41,7 @@ def stitched(a, b, cut="1", other=None, family=None):
     """A stitched network with random parameters."""
     shapes = a.cuts.find(cut).shape, b.cuts.find(other or cut).shape
     family = family or (Conv(batchnorm=False) if len(shapes[0]) == 3 else Linear())
-    return Stitched(a, b, cut, other or cut, scrambled(family.build(*shapes), 3).eval(), family)
+    return Stitched(Seam(a, b, cut, other or cut), scrambled(family.build(*shapes), 3).eval(), family)
 
 
 def plain():
@@ -77,15 +77,10 @@ def test_it_saves_and_loads():
 def test_one_that_is_not_fitted_yet_takes_the_tensors_of_one_that_is():
     """An unfitted stitch need not shift anything: the tensors are the same nevertheless."""
     model, x = plain()
-    unfitted = Stitched(*_around(model), Conv().build((4, 8, 8), (6, 8, 8)))
+    unfitted = Stitched(model.seam, Conv().build((4, 8, 8), (6, 8, 8)))
     empty = unfitted.folded()
     empty.load_state_dict(model.folded().state_dict())
     assert agrees(model, empty, x)
-
-
-def _around(model):
-    seam = model.seam
-    return seam.sender, seam.receiver, seam.sender_cut, seam.receiver_cut
 
 
 def test_it_traces():
@@ -110,7 +105,7 @@ def test_it_is_a_network_again_and_can_be_stitched_and_folded_again():
 
 def test_it_trains_and_the_frozen_networks_do_not():
     model, x = plain()
-    before = [state_bits(n.whole()) for n in _around(model)[:2]], state_bits(model)
+    before = [state_bits(n.whole()) for n in model.seam.networks], state_bits(model)
     folded = model.folded()
     folded.train()
     folded(x).square().mean().backward()
@@ -118,14 +113,14 @@ def test_it_trains_and_the_frozen_networks_do_not():
     with torch.no_grad():
         for tensor in (*folded.parameters(), *folded.buffers()):
             tensor.zero_()
-    assert ([state_bits(n.whole()) for n in _around(model)[:2]], state_bits(model)) == before
+    assert ([state_bits(n.whole()) for n in model.seam.networks], state_bits(model)) == before
     assert not any(p.requires_grad for p in model.prefix.parameters())
 
 
 def test_it_has_no_stitch_and_one_layer_in_place_of_one():
     model, _ = plain()
     kinds = [type(m).__name__ for m in model.folded().modules() if not list(m.children())]
-    own = [type(m).__name__ for n in _around(model)[:2] for m in n.whole().modules() if not list(m.children())]
+    own = [type(m).__name__ for n in model.seam.networks for m in n.whole().modules() if not list(m.children())]
     assert [kind for kind in kinds if kind == "Conv2d"] == ["Conv2d", "Conv2d"]
     assert kinds.count("BatchNorm2d") == 1
     assert {"Conv2d", "BatchNorm2d"} < set(own)
@@ -409,7 +404,7 @@ def test_a_receiver_that_views_its_maps_is_given_them_as_they_lie_in_its_own_net
     b = Network(made_of(viewing), example=images(2, 8), name="B")
     cut = [cut.name for cut in a.cuts if cut.shape == (4, 8, 8)][-1]
     assert not a.upto(cut)(images(2, 8)).is_contiguous()
-    model = Stitched(a, b, cut, "relu", nn.Identity())
+    model = Stitched(Seam(a, b, cut, "relu"), nn.Identity())
     assert agrees(model, model.folded(), images(2, 8))
 
 
@@ -466,7 +461,7 @@ class Curved(nn.Module):
 
 
 def test_a_stitch_with_a_non_linearity_is_refused():
-    model = Stitched(sender(6), receiver(nn.Conv2d(6, 5, 3), nn.Flatten()), "1", "1", Curved())
+    model = Stitched(Seam.at(sender(6), receiver(nn.Conv2d(6, 5, 3), nn.Flatten()), "1"), Curved())
     assert not can_fold(model)
     with pytest.raises(
         FoldError, match=r"does not map the features .*; keep the stitched network as it is, or stitch at"
@@ -557,7 +552,7 @@ class Single(nn.Module):
 
 
 def test_a_stitch_that_cannot_be_computed_in_float64_is_refused():
-    model = Stitched(sender(6), receiver(nn.Conv2d(6, 5, 3), nn.Flatten()), "1", "1", Single())
+    model = Stitched(Seam.at(sender(6), receiver(nn.Conv2d(6, 5, 3), nn.Flatten()), "1"), Single())
     model(images(2, 8))
     assert can_fold(model).reason.startswith("the stitch cannot be computed in float64 (")
 
@@ -611,7 +606,7 @@ class Builtin(nn.Module):
 def test_the_builtin_batch_norm_folds_as_the_function_does():
     network = Network(scrambled(Builtin()), example=images(3, 8))
     cut = network.cuts.find("relu")
-    stitched = Stitched(network, network, cut, cut, Conv().build(cut.shape, cut.shape).eval(), Conv())
+    stitched = Stitched(Seam.at(network, network, cut), Conv().build(cut.shape, cut.shape).eval(), Conv())
     assert can_fold(stitched)
     x = images(4, 8)
     assert torch.allclose(stitched.folded()(x), stitched(x), atol=1e-5)

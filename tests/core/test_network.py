@@ -22,7 +22,7 @@ from torch import nn
 from torch.nn.utils import parametrizations, prune
 
 from models import Small, images, made_of, scrambled, seeded, small, split_everywhere
-from suture import Network, Preprocess, Stitched
+from suture import Network, Preprocess, Seam, Stitched
 from suture.common.errors import DataError, FrozenError, NetworkError, TracingError
 
 
@@ -240,7 +240,7 @@ def test_models_of_other_floating_types(dtype):
             assert other.dtype == dtype
             assert torch.equal(other, expected) or dtype == torch.float64
     assert made(x).dtype == dtype
-    stitched = Stitched(made, made, "relu", "relu", nn.Conv2d(4, 4, 1))
+    stitched = Stitched(Seam.at(made, made, "relu"), nn.Conv2d(4, 4, 1))
     assert stitched(x).dtype == dtype
     assert {p.dtype for p in made.untrained(0).whole().parameters()} == {dtype}
 
@@ -272,7 +272,7 @@ def test_a_network_can_be_made_in_inference_mode():
     with torch.inference_mode():
         made = network(model, example=images(2, 8) * 1)
     stitch = nn.Conv2d(4, 4, 1)
-    F.cross_entropy(Stitched(made, made, "conv", "conv", stitch)(images(2, 8)), torch.tensor([0, 1])).backward()
+    F.cross_entropy(Stitched(Seam.at(made, made, "conv"), stitch)(images(2, 8)), torch.tensor([0, 1])).backward()
     assert stitch.weight.grad is not None
 
 
@@ -289,7 +289,7 @@ def test_recorders_of_the_users_are_not_called_by_the_network():
     made = network(model)
     seen.clear()
     stitch = nn.Conv2d(4, 4, 1)
-    Stitched(made, made, "conv", "conv", stitch)(images(2, 8)).sum().backward()
+    Stitched(Seam.at(made, made, "conv"), stitch)(images(2, 8)).sum().backward()
     made(images(2, 8))
     made.untrained(0)(images(2, 8))
     assert seen == []
@@ -509,7 +509,7 @@ def test_weights_that_are_computed_anew_in_every_pass(kind):
         made(images(2, 8))
         assert made.state_digest() == made.wrapped_digest
         stitch = nn.Conv2d(4, 4, 1)
-        Stitched(made, made, "relu", "relu", stitch)(images(2, 8)).sum().backward()
+        Stitched(Seam.at(made, made, "relu"), stitch)(images(2, 8)).sum().backward()
         assert all(p.grad is None for p in made.whole().parameters())
     before = made.fingerprint
     changed = next(p for name, p in model.named_parameters() if name.startswith("branch") and p.ndim == 4)
@@ -558,7 +558,7 @@ def test_what_a_model_remembers_is_no_part_of_it(stages):
 def test_train_and_eval_reach_the_stitch_only():
     a, b = network(small(1)), network(small(2))
     stitch = nn.Sequential(nn.BatchNorm2d(4), nn.Conv2d(4, 4, 1), nn.Dropout(0.5))
-    stitched = Stitched(a, b, "relu", "relu", stitch)
+    stitched = Stitched(Seam.at(a, b, "relu"), stitch)
     frozen = [*stitched.prefix.modules(), *stitched.suffix.modules()]
     assert stitched.train() is stitched
     assert stitch.training
@@ -587,7 +587,7 @@ def test_only_the_stitch_trains_even_beside_a_preprocessing_with_parameters():
 
     preprocess = Normalise()
     made = network(small(), preprocess=preprocess)
-    stitched = Stitched(made, made, "conv", "conv", nn.Conv2d(4, 4, 1)).train()
+    stitched = Stitched(Seam.at(made, made, "conv"), nn.Conv2d(4, 4, 1)).train()
     wanting = {name for name, p in stitched.named_parameters() if p.requires_grad}
     assert wanting == {"stitch.weight", "stitch.bias"}
     stitched(images(4, 8)).sum().backward()
@@ -631,11 +631,11 @@ def test_gradients_flow_through_the_suffix_as_through_the_model(cut):
 
 def test_a_stitched_network_can_be_copied_and_saved():
     made = network(small())
-    stitched = Stitched(made, made, "relu", "relu", nn.Conv2d(4, 4, 1)).eval()
+    stitched = Stitched(Seam.at(made, made, "relu"), nn.Conv2d(4, 4, 1)).eval()
     x = images(2, 8)
     again = copy.deepcopy(stitched)
     assert torch.equal(again(x), stitched(x))
-    other = Stitched(made, made, "relu", "relu", nn.Conv2d(4, 4, 1)).eval()
+    other = Stitched(Seam.at(made, made, "relu"), nn.Conv2d(4, 4, 1)).eval()
     assert not torch.equal(other(x), stitched(x))
     other.load_state_dict(stitched.state_dict())
     assert torch.equal(other(x), stitched(x))

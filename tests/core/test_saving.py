@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from models import images, scrambled, seeded
-from suture import Network, Stitched, stitch
+from suture import Network, Seam, Stitched, stitch
 from suture.common.errors import CheckpointError, CutError, OutputError
 from suture.core.saving import DESCRIPTION, TENSORS, read
 from suture.core.stitches import (
@@ -75,7 +75,7 @@ def made(family, sent="maps", received="maps", sender=A, receiver=B):
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
         stitch = family.build(sender.cuts.find(sent).shape, receiver.cuts.find(received).shape)
-    return Stitched(sender, receiver, sent, received, scrambled(stitch, 3).eval(), family)
+    return Stitched(Seam(sender, receiver, sent, received), scrambled(stitch, 3).eval(), family)
 
 
 @pytest.mark.parametrize(("family", "sent", "received"), SEAMS.values(), ids=SEAMS)
@@ -90,7 +90,7 @@ def test_what_is_loaded_is_what_was_saved_bit_for_bit(tmp_path, family, sent, re
         assert torch.equal(loaded(x), model(x))
     assert loaded.family == family
     assert (loaded.seam.sender, loaded.seam.receiver) == (A, B)
-    assert (loaded.seam.sender_cut.name, loaded.seam.receiver_cut.name) == (sent, received)
+    assert (loaded.seam.sender_cut, loaded.seam.receiver_cut) == (sent, received)
     assert not loaded.stitch.training
     assert {p.name for p in (tmp_path / "new" / "folder").iterdir()} == {TENSORS, DESCRIPTION}
 
@@ -173,7 +173,7 @@ def test_a_family_of_the_users_own_is_given_again(tmp_path):
 
 def test_a_stitch_of_no_named_family(tmp_path):
     stitch = nn.Conv2d(6, 6, 1)
-    Stitched(A, B, "maps", "maps", stitch).save(tmp_path)
+    Stitched(Seam.at(A, B, "maps"), stitch).save(tmp_path)
     with pytest.raises(CheckpointError, match="a stitch of no named family"):
         load_stitched(tmp_path, A, B)
     assert torch.equal(load_stitched(tmp_path, A, B, stitch=Conv(batchnorm=False)).stitch.weight, stitch.weight)
@@ -251,7 +251,7 @@ def test_networks_of_model_strings_are_made_anew(tmp_path):
     own = load_network(text, example=images(2, 8, 1), name="own")
     shapes = own.cuts.find("stage1").shape, own.cuts.find("stage2").shape
     family = stitch_for(*shapes)
-    model = Stitched(own, own, "stage1", "stage2", family.build(*shapes).eval(), family)
+    model = Stitched(Seam(own, own, "stage1", "stage2"), family.build(*shapes).eval(), family)
     model.save(tmp_path / "saved")
     again = load_stitched(tmp_path / "saved")
     assert torch.equal(again(images(3, 8, 1)), model(images(3, 8, 1)))
@@ -352,4 +352,4 @@ def test_a_place_that_is_no_folder_and_a_record_that_is_not_plain(tmp_path):
 
 def test_unknown_cuts_are_refused_as_ever():
     with pytest.raises(CutError, match="no cut 'maops' in A; did you mean 'maps'"):
-        Stitched(A, B, "maops", "maps", nn.Identity())
+        Stitched(Seam(A, B, "maops", "maps"), nn.Identity())

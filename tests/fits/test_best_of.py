@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from problems import JOINTS, built, named, planted, problem, real, side, state, validation_loss
-from suture import Trial, measure
+from suture import Seam, Trial, measure
 from suture.cli.names import fit_named
 from suture.common.errors import FitError
 from suture.common.hashing import identity
@@ -172,7 +172,7 @@ def test_the_same_trial_gives_the_same_bits():
     a, b = hybrids()
     data = few_digits()
     fit = BestOf((SHORT, replace(RANDOM, steps=6)))
-    one = Trial(a, b, "conv", "conv", data.fit, data.validation, data.score, fit=fit)
+    one = Trial(Seam.at(a, b, "conv"), data.fit, data.validation, data.score, fit=fit)
     first, again = measure(one), measure(copy.copy(one))
     assert bits(first) == bits(again)
     assert first.steps >= 12

@@ -11,7 +11,7 @@ from test_least_squares import Deep
 from torch import Tensor, nn
 
 from problems import JOINTS, affine, built, matching, named, planted, problem, real, side, state, validation_loss
-from suture import Trial, measure
+from suture import Seam, Trial, measure
 from suture.common.errors import FitError
 from suture.core.stitches import Conv, Identity, Linear, Shape, Stitch, StridedConv, UpsampledConv
 from suture.core.stitches.base import Part
@@ -188,7 +188,7 @@ def test_test_data_never_enter():
     a, b = convnets()
     roles = few_digits()
     trials = [
-        Trial(a, b, "stage1.relu", "stage1.relu", roles.fit, roles.validation, score)
+        Trial(Seam.at(a, b, "stage1.relu"), roles.fit, roles.validation, score)
         for score in (roles.score, roles.score.first(40))
     ]
     first, second = (measure(trial) for trial in trials)
@@ -204,7 +204,7 @@ def test_test_data_never_enter():
 def test_a_trial_is_the_same_again(cut):
     a, b = hybrids()
     roles = few_digits()
-    trial = Trial(a, b, cut, cut, roles.fit, roles.validation, roles.score)
+    trial = Trial(Seam.at(a, b, cut), roles.fit, roles.validation, roles.score)
     assert bits(measure(trial)) == bits(measure(trial))
 
 
@@ -313,7 +313,7 @@ def test_it_is_given_no_more_of_the_receiver_s_activations_than_it_reads(monkeyp
     monkeypatch.setattr(fast, "ROWS", 0)
     sender, receiver = hybrids()
     data = few_digits()
-    trial = Trial(sender, receiver, "conv", "conv", data.fit, data.validation, data.score, fit=Fast(steps=5))
+    trial = Trial(Seam.at(sender, receiver, "conv"), data.fit, data.validation, data.score, fit=Fast(steps=5))
     read = [need for need in trial.needs if need.network is receiver and need.index <= len(receiver.cuts)]
     assert {len(need.samples) for need in read} == {64, len(data.validation), len(data.score)}
     few = measure(trial)

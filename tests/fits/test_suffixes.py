@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from problems import planted
-from suture import Network, Trial, measure
+from suture import Network, Seam, Trial, measure
 from suture.core.fused import Fused, fuse_suffix
 from suture.fits import Fast
 from suture.fits import suffix as suffixes
@@ -130,7 +130,7 @@ def test_work_that_asks_is_driven_to_its_end():
 def trial(fit: Fast = Fast(steps=70)) -> Trial:  # noqa: B008
     a, b = convnets()
     roles = few_digits()
-    return Trial(a, b, "stage2.relu", "stage2.relu", roles.fit, roles.validation, roles.score, fit=fit)
+    return Trial(Seam.at(a, b, "stage2.relu"), roles.fit, roles.validation, roles.score, fit=fit)
 
 
 def _wrong(network: Network, cut: object, dtype: torch.dtype) -> Fused:

@@ -16,6 +16,7 @@ from torch import nn
 
 import suture.fits.lockstep as lockstepping
 import suture.measurement.trials.batched as going
+from models import trial_of
 from suture import Measurement, Network, Trial, measure, run
 from suture.common.errors import FitError, FrozenError
 from suture.core.activations.cache import Activations
@@ -42,7 +43,7 @@ def trial(sender: Network | None = None, cut: str = CUT, **settings) -> Trial:
     data = few_digits()
     roles = {"fit_data": data.fit, "validation_data": data.validation, "score_data": data.score}
     seam = {"sender": sender or c, "receiver": d, "sender_cut": cut, "receiver_cut": cut}
-    return Trial(**seam | roles | {"fit": FEW} | settings)
+    return trial_of(**seam | roles | {"fit": FEW} | settings)
 
 
 def several(**settings) -> list[Trial]:
@@ -186,7 +187,7 @@ def test_a_single_one_or_one_by_another_fit_has_the_bits_that_it_has_alone():
 def test_what_goes_together_is_said_by_receiver_cut_and_data():
     c, _ = convnets()
     data = few_digits()
-    noise = ClusteredNoise(trial().shapes[0], classes=10)
+    noise = ClusteredNoise(trial().seam.shapes[0], classes=10)
     alike = [*several(), trial(noise, sender_cut=""), trial(scores=trial().scores[:1]), trial(fit=Fast(steps=3))]
     assert len({going._common(each) for each in alike}) == 1
     others = [trial(cut="stage1.conv"), trial(receiver=c), controls.shuffled_pairs(trial())]
@@ -196,7 +197,7 @@ def test_what_goes_together_is_said_by_receiver_cut_and_data():
 
 
 def test_noise_and_what_is_scored_on_other_data_go_along():
-    noise = ClusteredNoise(trial().shapes[0], classes=10)
+    noise = ClusteredNoise(trial().seam.shapes[0], classes=10)
     trials = [trial(), trial(noise, sender_cut=""), trial(score_data=digits().score)]
     for one, each in zip(measure_together(trials), trials, strict=True):
         assert_agree(one, measure(each))

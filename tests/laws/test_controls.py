@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from suture import Samples, Trial, measure
+from suture import Samples, Seam, Trial, measure
 from suture.common.errors import DataError, UntrainedError
 from suture.core.stitches import Conv, Identity, Linear, Stitch
 from suture.fits import Fast, LeastSquares, Random, TaskLoss
@@ -22,11 +22,14 @@ CHANCE = 0.1
 def plain(cut: str = "hidden", **settings) -> Trial:
     a, b = hybrids()
     data = digits()
-    return Trial(a, b, cut, cut, data.fit, data.validation, data.score, **settings)
+    return Trial(Seam.at(a, b, cut), data.fit, data.validation, data.score, **settings)
 
 
 def changed_fields(trial: Trial, control: Trial) -> set[str]:
-    return {f.name for f in fields(Trial) if getattr(trial, f.name) != getattr(control, f.name)}
+    """The settings that differ, and the parts of the seam that do."""
+    parts = [(trial, control), (trial.seam, control.seam)]
+    found = {f.name for one, other in parts for f in fields(one) if getattr(one, f.name) != getattr(other, f.name)}
+    return found - {"seam"}
 
 
 # --- itself -----------------------------------------------------------------------------------------------------------
@@ -56,7 +59,7 @@ def test_stitched_to_itself_it_stays_what_it_was(cut):
 def test_itself_is_the_receiver_at_its_own_cut():
     a, b = hybrids()
     data = digits()
-    trial = Trial(a, b, "drop", "norm", data.fit, data.validation, data.score, stitch=Conv(batchnorm=False))
+    trial = Trial(Seam(a, b, "drop", "norm"), data.fit, data.validation, data.score, stitch=Conv(batchnorm=False))
     control = controls.itself(trial)
     assert control.sender is control.receiver is b
     assert control.sender_cut == control.receiver_cut == "norm"
@@ -81,7 +84,9 @@ def test_itself_takes_the_default_stitch_where_the_named_one_cannot_join_a_cut_t
     a, b = hybrids()
     data = few_digits()
     fit = TaskLoss(start=Random(), steps=20)
-    trial = Trial(a, b, "transpose_2", "hidden", data.fit, data.validation, data.score, stitch=OnlyWider(), fit=fit)
+    trial = Trial(
+        Seam(a, b, "transpose_2", "hidden"), data.fit, data.validation, data.score, stitch=OnlyWider(), fit=fit
+    )
     control = controls.itself(trial)
     assert control.family == Linear()
     assert measure(control).scores.accuracy.n == 260
@@ -107,7 +112,7 @@ def test_untrained_networks_have_never_seen_data():
 def test_untrained_sender_and_receiver_are_different_networks():
     trial = plain()
     same = Trial(
-        trial.receiver, trial.receiver, "hidden", "hidden", *(digits().fit, digits().validation, digits().score)
+        Seam.at(trial.receiver, trial.receiver, "hidden"), *(digits().fit, digits().validation, digits().score)
     )
     both = controls.untrained_both(same)
     sender, receiver = (state_bits(n.whole()) for n in (both.sender, both.receiver))
@@ -125,7 +130,7 @@ def test_an_untrained_network_is_the_same_at_every_cut_and_another_for_every_see
     assert len(set(others)) == 3
     again = wrap(hybrid(0), "another name")
     trial = plain()
-    renamed = Trial(again, trial.receiver, "hidden", "hidden", trial.fit_data, trial.validation_data, trial.score_data)
+    renamed = Trial(Seam.at(again, trial.receiver, "hidden"), trial.fit_data, trial.validation_data, trial.score_data)
     assert controls.untrained_sender(renamed).sender.fingerprint == others[0]
 
 
@@ -190,7 +195,7 @@ LATE = [(hybrids, "transpose_1"), (hybrids, "hidden"), (convnets, "stage3.conv")
 def noisy(networks, cut: str, **settings) -> Trial:
     a, b = networks()
     data = digits()
-    return controls.clustered_noise(Trial(a, b, cut, cut, data.fit, data.validation, data.score, **settings))
+    return controls.clustered_noise(Trial(Seam.at(a, b, cut), data.fit, data.validation, data.score, **settings))
 
 
 @pytest.mark.parametrize(("networks", "cut"), LATE)
@@ -229,13 +234,13 @@ def test_it_is_the_same_trial_whatever_the_sender_and_its_cut(control):
     data = digits()
     roles = (data.fit, data.validation, data.score)
     senders = [(a, "hidden", Linear()), (a, "relu_2", None), (b, "hidden", None), (a, "transpose_2", OnlyWider())]
-    same = [control(Trial(sender, b, cut, "hidden", *roles, stitch=family)) for sender, cut, family in senders]
-    same.append(control(Trial(c, b, "flatten", "hidden", *roles)))
+    same = [control(Trial(Seam(sender, b, cut, "hidden"), *roles, stitch=family)) for sender, cut, family in senders]
+    same.append(control(Trial(Seam(c, b, "flatten", "hidden"), *roles)))
     assert len({trial.key for trial in same}) == 1
     others = [
-        control(Trial(a, b, "hidden", "relu_2", *roles)),
-        control(Trial(a, a, "hidden", "hidden", *roles)),
-        control(Trial(a, b, "hidden", "hidden", *roles, seed=1)),
+        control(Trial(Seam(a, b, "hidden", "relu_2"), *roles)),
+        control(Trial(Seam.at(a, a, "hidden"), *roles)),
+        control(Trial(Seam.at(a, b, "hidden"), *roles, seed=1)),
     ]
     assert len({trial.key for trial in (same[0], *others)}) == 4
 
@@ -244,7 +249,7 @@ def test_clustered_noise_has_the_shape_of_the_receivers_cut_and_a_seed_of_its_ow
     a, b = hybrids()
     data = digits()
     trials = [
-        Trial(a, receiver, "transpose_2", cut, data.fit, data.validation, data.score, seed=seed, stitch=stitch)
+        Trial(Seam(a, receiver, "transpose_2", cut), data.fit, data.validation, data.score, seed=seed, stitch=stitch)
         for receiver, cut, seed, stitch in (
             (b, "transpose_2", 0, Identity()),
             (b, "transpose_2", 1, None),
@@ -282,7 +287,7 @@ def test_one_class_is_no_class_label():
     one = wrap(nn.Sequential(nn.Flatten(), nn.Linear(64, 4), nn.Linear(4, 1)), "one")
     images = digits().fit.images[:8]
     single = Samples("single", images, torch.zeros(8, dtype=torch.int64), ("only",))
-    trial = Trial(one, one, "0", "0", single, single, single)
+    trial = Trial(Seam.at(one, one, "0"), single, single, single)
     with pytest.raises(DataError, match="at least 2 classes, and there are 1"):
         controls.clustered_noise(trial)
 

@@ -24,7 +24,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from suture import Network, Samples, Trial, measure
+from suture import Network, Samples, Seam, Trial, measure
 from suture.core.activations.cache import Activations
 from suture.core.stitches import Stitch
 from suture.fits import Fit, Random, TaskLoss
@@ -152,7 +152,7 @@ def test_whatever_the_layout_of_the_images(channels, kernel):
     for images in (usual, pixels_last):
         samples = Samples("colours", images, torch.arange(300) % 10, tuple("0123456789"))
         network = Network(model, example=usual[:4], name="colours")
-        trial = Trial(network, network, "0", "0", samples, samples, samples, fit=FIT)
+        trial = Trial(Seam.at(network, network, "0"), samples, samples, samples, fit=FIT)
         results.append((trial.key, bits(measure(trial))))
     assert usual.stride() != pixels_last.stride()
     assert results[0] == results[1]

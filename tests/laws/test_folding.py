@@ -14,7 +14,7 @@ from torch import nn
 
 from foldable import MODELS
 from models import images, scrambled, seeded
-from suture import Network, Stitched
+from suture import Network, Seam, Stitched
 from suture.common.errors import FoldError
 from suture.core.stitched import can_fold
 from suture.core.stitches import Conv, Diagonal, Identity, Linear, LowRank, Orthogonal, Permutation
@@ -99,7 +99,7 @@ def random_stitch(family, sent, received, shift=0.3):
 
 def stitched_at(sender, receiver, cut, family):
     sent, received = sender.cuts.find(cut).shape, receiver.cuts.find(cut).shape
-    return Stitched(sender, receiver, cut, cut, random_stitch(family, sent, received), family)
+    return Stitched(Seam.at(sender, receiver, cut), random_stitch(family, sent, received), family)
 
 
 def off(a, b):
@@ -137,7 +137,7 @@ def test_which_cuts_melt_and_into_what(name):
         family = Conv(batchnorm=False) if len(sent) == 3 else Linear()
         if not family.accepts(sent, received):
             continue
-        stitched = Stitched(sender, receiver, cut, cut, family.build(sent, received))
+        stitched = Stitched(Seam.at(sender, receiver, cut), family.build(sent, received))
         fold = can_fold(stitched)
         if fold:
             found[cut] = (fold.side, *fold.into)
@@ -170,7 +170,7 @@ def test_a_refusal_names_what_is_in_the_way_on_both_sides(name, cut):
     sender, receiver = network(name, 4, 0), network(name, 6, 1)
     shapes = sender.cuts.find(cut).shape, receiver.cuts.find(cut).shape
     family = Conv() if len(shapes[0]) == 3 else Linear()
-    stitched = Stitched(sender, receiver, cut, cut, family.build(*shapes))
+    stitched = Stitched(Seam.at(sender, receiver, cut), family.build(*shapes))
     reason = can_fold(stitched).reason
     assert f"in the receiver {receiver.name}, {REFUSED[name, cut]}" in reason
     assert f"in the sender {sender.name}, {BEFORE.get((name, cut), '')}" in reason
@@ -184,7 +184,7 @@ def test_a_stitch_that_is_the_identity_leaves_nothing_to_melt_anywhere():
     for name in MODELS:
         receiver = network(name, 6, 1)
         for cut in receiver.cuts.names:
-            stitched = Stitched(network(name, 6, 0), receiver, cut, cut, Identity().build((1,), (1,)))
+            stitched = Stitched(Seam.at(network(name, 6, 0), receiver, cut), Identity().build((1,), (1,)))
             assert can_fold(stitched)
             assert can_fold(stitched).into == ()
             x = images(2, 16, seed=4)
@@ -234,7 +234,7 @@ def test_every_pixel_of_any_convolution_after_the_stitch(conv, width, family):
     sender = sending(6 if isinstance(family, Diagonal) else width)
     receiver = receiving(6, conv)
     shapes = sender.cuts.find("1").shape, receiver.cuts.find("1").shape
-    stitched = Stitched(sender, receiver, "1", "1", random_stitch(family, *shapes, shift=10))
+    stitched = Stitched(Seam.at(sender, receiver, "1"), random_stitch(family, *shapes, shift=10))
     assert can_fold(stitched).into == ("2",)
     x = images(2, 9, seed=3)[..., :8]
     with torch.no_grad():
@@ -253,7 +253,7 @@ def test_any_convolution_before_the_stitch(conv, family, norm):
     reading = [nn.Upsample(tuple(sent[1:])), nn.Conv2d(3, 5, 1), nn.Tanh(), nn.ReLU(), nn.Flatten()]
     receiver = Network(seeded(lambda: nn.Sequential(*reading), 4), example=x)
     at = "3" if norm else "2"
-    stitched = Stitched(sender, receiver, at, "2", random_stitch(family, tuple(sent), (5, *sent[1:])))
+    stitched = Stitched(Seam(sender, receiver, at, "2"), random_stitch(family, tuple(sent), (5, *sent[1:])))
     assert can_fold(stitched).side == S
     assert can_fold(stitched).into == ("1",)
     with torch.no_grad():
@@ -268,7 +268,7 @@ def test_at_the_border_a_shift_is_not_there():
     stitch = nn.Conv2d(1, 1, 1)
     nn.init.zeros_(stitch.weight)
     nn.init.constant_(stitch.bias, 10)
-    model = Stitched(sender, receiver, "1", "1", stitch).folded()
+    model = Stitched(Seam.at(sender, receiver, "1"), stitch).folded()
     with torch.no_grad():
         out = model(images(2, 9)[..., :8]).reshape(2, 9, 8)
     assert torch.allclose(out[:, 1:-1, 1:-1], torch.tensor(90.0))

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from suture import Network, Trial, measure
+from suture import Network, Seam, Trial, measure
 from suture.common.errors import FrozenError
 from suture.core.stitches import Conv, Identity, Linear, Stitch
 from suture.fits import Fit, FitReport, LeastSquares, Random, TaskLoss
@@ -32,7 +32,7 @@ SEAMS = {
 
 def trial_of(sender: Network, receiver: Network, cut: str, **settings) -> Trial:
     data = few_digits()
-    return Trial(sender, receiver, cut, cut, data.fit, data.validation, data.score, **settings)
+    return Trial(Seam.at(sender, receiver, cut), data.fit, data.validation, data.score, **settings)
 
 
 @pytest.mark.parametrize("fit", FITS.values(), ids=FITS)

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from suture import Trial, measure
+from suture import Seam, Trial, measure
 from suture.core.stitches import Conv, Diagonal, Identity, Linear, Orthogonal, Permutation
 from suture.fits import LeastSquares, MatchActivations, Narrower, Random, SoftLabels, TaskLoss
 from suture.fits.recipes import Adam
@@ -65,7 +65,7 @@ def trial(place: str, q: Tensor, shift: Tensor, **settings) -> Trial:
     sender, receiver = wrap(plant(place, q, shift), "planted"), wrap(hybrid(0), "honest")
     roles = (data.fit, data.validation, data.score)
     settings = {"scores": (Accuracy(),), "stitch": PLACES[place]} | settings
-    return Trial(sender, receiver, place, place, *roles, **settings)
+    return Trial(Seam.at(sender, receiver, place), *roles, **settings)
 
 
 @pytest.mark.parametrize("change", [rotation, permutation, rescaling])

@@ -12,8 +12,8 @@ from sklearn.linear_model import LogisticRegression
 from torch import nn
 
 import suture
-from models import seeded
-from suture import Network, Stitched, Trial, by_depth, curve, measure, run
+from models import seeded, with_seam
+from suture import Network, Seam, Stitched, Trial, by_depth, curve, measure, run
 from suture.common.errors import CheckpointError, CutError, FitError, NetworkError, ShapeError
 from suture.common.seeds import derive_seed
 from suture.core.network.cuts import OUTPUT
@@ -38,7 +38,7 @@ SHORT = TaskLoss(start=Random(), steps=150, check=50, patience=10)
 def trial(cut: str = "embed", **settings) -> Trial:
     a, b = hybrids()
     data = few_digits()
-    return Trial(a, b, cut, cut, data.fit, data.validation, data.score, **settings)
+    return Trial(Seam.at(a, b, cut), data.fit, data.validation, data.score, **settings)
 
 
 # --- where all layers end ---------------------------------------------------------------------------------------------
@@ -59,7 +59,7 @@ def test_behind_all_layers_there_is_a_place_that_is_no_cut():
 
 def test_nothing_is_sent_from_there():
     with pytest.raises(CutError, match="'output' of A is no cut to send from; valid cuts: conv, norm"):
-        replace(trial(), sender_cut=OUTPUT)
+        with_seam(trial(), sender_cut=OUTPUT)
 
 
 class Clash(nn.Module):
@@ -78,9 +78,9 @@ def test_a_network_with_a_cut_of_that_name_keeps_it_and_receives_no_baseline():
     data = few_digits()
     clash = Network(seeded(Clash), example=data.example, name="clash")
     assert clash.cuts.find(OUTPUT).shape == (12,)
-    assert replace(trial("hidden"), receiver=clash, receiver_cut=OUTPUT).shapes == ((24,), (12,))
+    assert with_seam(trial("hidden"), receiver=clash, receiver_cut=OUTPUT).seam.shapes == ((24,), (12,))
     with pytest.raises(CutError, match=r"clash has a cut called 'output'.*another name"):
-        linear_probe(replace(trial("hidden"), receiver=clash, receiver_cut="relu"))
+        linear_probe(with_seam(trial("hidden"), receiver=clash, receiver_cut="relu"))
 
 
 # --- the linear probe -------------------------------------------------------------------------------------------------
@@ -91,7 +91,7 @@ def test_a_probe_is_logistic_regression(cut):
     a, b = hybrids()
     data = digits()
     strength = 1e-2
-    base = Trial(a, b, cut, cut, data.fit, data.validation, data.score)
+    base = Trial(Seam.at(a, b, cut), data.fit, data.validation, data.score)
     measurement = measure(linear_probe(base, fit=Logistic(penalties=(strength,))))
     x, held = (a.upto(cut)(part.images).flatten(1).double().numpy() for part in (data.fit, data.score))
     mean, std = x.mean(0), x.std(0)
@@ -118,7 +118,7 @@ def test_validation_data_chooses_how_strongly_a_probe_is_penalised():
 
 def test_a_probe_reads_nothing_of_the_receiver():
     probe = linear_probe(trial())
-    other = replace(probe, receiver=probe.receiver.untrained(3))
+    other = with_seam(probe, receiver=probe.receiver.untrained(3))
     one, two = measure(probe), measure(other)
     assert one.scores["loss"].value == two.scores["loss"].value
     assert not any(need.network is probe.receiver and need.samples is probe.fit_data for need in probe.needs)
@@ -204,7 +204,7 @@ def test_layers_that_another_factory_draws_anew_have_another_key():
 
     made = [Network(model, example=example, name="A", factory=factory) for factory in (None, type(model), smaller)]
     assert len({network.fingerprint for network in made}) == 1
-    trials = [replace(base, sender=network) for network in made]
+    trials = [with_seam(base, sender=network) for network in made]
     assert len({fine_tuned(one, fit=Random()).key for one in trials}) == 1
     assert len({retrained(one, fit=Random()).key for one in trials}) == 3
 
@@ -313,7 +313,7 @@ def test_after_the_last_cut_they_are_a_probe():
     layers, probe = Layers(base.sender, "relu_2"), Probe()
     ends = [
         problem_of(
-            replace(base, receiver_cut=OUTPUT, stitch=s, fit=FEW),
+            with_seam(base, receiver_cut=OUTPUT, stitch=s, fit=FEW),
             suture.core.activations.cache.Activations(),
             nn.Identity(),
         )
@@ -332,7 +332,9 @@ def test_after_the_last_cut_they_are_a_probe():
 def test_layers_between_two_cuts_leave_the_others_frozen():
     """Freeze training, bansal2021, appendix B.4."""
     a, x = hybrids()[0], few_digits().score.images
-    between = replace(trial(), sender_cut="conv", receiver=a, receiver_cut="hidden", stitch=Layers(a, "conv", "hidden"))
+    between = with_seam(
+        trial(), sender_cut="conv", receiver=a, receiver_cut="hidden", stitch=Layers(a, "conv", "hidden")
+    )
     assert torch.equal(measure(replace(between, fit=Random())).stitched(x), a(x))
     trained = measure(replace(between, fit=FEW))
     assert not torch.equal(trained.stitched(x), a(x))
@@ -384,12 +386,12 @@ def test_layers_that_cannot_train_are_refused():
     stages = [("flat", model.flat), "first", ("last", model.last)]
     network = Network(model, example=few_digits().example, name="M", stages=stages)
     with pytest.raises(CutError, match="layers of M after 'first' cannot train: a stage is a method"):
-        fine_tuned(replace(base, sender=network, sender_cut="first"))
+        fine_tuned(with_seam(base, sender=network, sender_cut="first"))
     noise = replace(controls.clustered_noise(trial("hidden")), control="")
     with pytest.raises(NetworkError, match=r"no layers to train; leave out baselines\.retrained"):
         retrained(noise)
     with pytest.raises(ShapeError, match=r"conv → embed.*plan it where shapes agree, or train the sender's own"):
-        fine_tuned(replace(base, sender_cut="conv", stitch=None), of="receiver")
+        fine_tuned(with_seam(base, sender_cut="conv", stitch=None), of="receiver")
 
 
 # --- no stitch --------------------------------------------------------------------------------------------------------
@@ -398,7 +400,7 @@ def test_layers_that_cannot_train_are_refused():
 @pytest.mark.parametrize("cut", ["conv", "embed", "hidden"])
 def test_a_network_plugged_into_itself_is_itself(cut):
     base = trial(cut)
-    alone = measure(plugged(replace(base, sender=base.receiver)))
+    alone = measure(plugged(with_seam(base, sender=base.receiver)))
     x = base.score_data.images
     assert torch.equal(alone.stitched(x), base.receiver(x))
     assert alone.penalties["loss"].value == alone.representation_error == alone.steps == 0
@@ -407,7 +409,7 @@ def test_a_network_plugged_into_itself_is_itself(cut):
 
 def test_what_has_another_shape_is_not_plugged_in():
     with pytest.raises(ShapeError, match=r"A → B at conv → hidden: .*8×4×4.*vector 24 without a stitch; leave out"):
-        plugged(replace(trial(), sender_cut="conv", receiver_cut="hidden"))
+        plugged(with_seam(trial(), sender_cut="conv", receiver_cut="hidden"))
 
 
 # --- what the paper says of them --------------------------------------------------------------------------------------
@@ -417,7 +419,7 @@ def test_retraining_hides_a_sender_that_has_seen_nothing():
     """bansal2021, appendix B.3: at a middle cut its gap is below half of the stitching penalty."""
     a, b = convnets()
     data = digits()
-    random = Trial(a.untrained(1), b, "stage2.pool", "stage2.pool", data.fit, data.validation, data.score)
+    random = Trial(Seam.at(a.untrained(1), b, "stage2.pool"), data.fit, data.validation, data.score)
     stitched, gap = (measure(t).penalty for t in (random, retrained(random, fit=SHORT)))
     assert stitched.value > 20
     assert gap.high < stitched.low / 2
@@ -506,7 +508,7 @@ def test_keys_tell_what_is_trained():
     assert len({kind.key for kind in kinds}) == len({kind.fit_description for kind in kinds}) == len(kinds)
     a = base.sender
     same = Network(a._model, example=few_digits().example, name="another name")
-    assert retrained(replace(base, sender=same)).key == retrained(base).key
+    assert retrained(with_seam(base, sender=same)).key == retrained(base).key
     other = Layers(a.untrained(1), "hidden")
     assert replace(fine_tuned(base), stitch=other).key != fine_tuned(base).key
 
@@ -533,7 +535,7 @@ def test_a_stitched_network_comes_back_from_disk(baseline, tmp_path):
 def test_layers_of_a_third_network_have_to_be_given(tmp_path):
     base = trial()
     family = Layers(base.sender.untrained(5), "embed")
-    measurement = measure(replace(base, receiver_cut=OUTPUT, stitch=family, fit=Random()))
+    measurement = measure(with_seam(base, receiver_cut=OUTPUT, stitch=family, fit=Random()))
     folder = measurement.save(tmp_path)
     with pytest.raises(
         CheckpointError, match="holds layers of A, neither its sender nor its receiver; give the family"

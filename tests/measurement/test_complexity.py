@@ -18,7 +18,7 @@ from torch.func import functional_call, grad, vmap
 
 import suture
 from models import ZOO, images, made_of, seeded, zoo_model, zoo_network
-from suture import Measurement, Network, Samples
+from suture import Measurement, Network, Samples, Seam
 from suture.common.errors import DataError, NetworkError
 from suture.core.stitched import Stitched
 from suture.core.stitches import Identity
@@ -186,7 +186,7 @@ def test_a_network_stitched_to_itself_counts_each_half():
     late, early = "stage2.relu", "stage1.relu"
     channels = [network.cuts.find(cut).shape[0] for network, cut in ((a, late), (a, early))]
     stitch = seeded(lambda: nn.Conv2d(*channels, 1))
-    same, other = (Stitched(a, receiver, late, early, stitch) for receiver in (a, twin))
+    same, other = (Stitched(Seam(a, receiver, late, early), stitch) for receiver in (a, twin))
     for measure in (Parameters(), GradientNorm(), MeanSharpness(), GzipSize()):
         assert measure(same, few()) == measure(other, few())
     assert GradientNorm()(same, few()) > 0
@@ -463,7 +463,7 @@ def test_what_counts_and_what_it_costs_is_that_of_the_cuts():
     network = zoo_network("resnet18")
     samples = Samples("pictures", images(2, 64), torch.tensor([0, 1]), ("0", "1"))
     cut = network.cuts.find("layer2")
-    joined = Stitched(network, network, cut, cut, Identity().build(cut.shape, cut.shape))
+    joined = Stitched(Seam.at(network, network, cut), Identity().build(cut.shape, cut.shape))
     whole = sum(p.numel() for p in zoo_model("resnet18").parameters())
     assert Parameters()(joined, samples) == Parameters()(network, samples) == whole
     last = network.cuts.find("flatten")

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from suture import Trial, measure
+from suture import Seam, Trial, measure
 from suture.core.activations.cache import CHUNK, run_stepwise
 from suture.core.network.network import Frozen
 from suture.data import Samples
@@ -176,7 +176,7 @@ def trial(**settings) -> Trial:
     a, b = convnets()
     roles = digits().limited(fit=300)
     plain = {"fit_data": roles.fit, "validation_data": roles.validation, "score_data": many(), "fit": LeastSquares()}
-    return Trial(a, b, "stage1.relu", "stage1.relu", **plain | settings)
+    return Trial(Seam.at(a, b, "stage1.relu"), **plain | settings)
 
 
 def test_accuracies_are_those_of_the_receiver_itself(monkeypatch):

@@ -14,6 +14,7 @@ from pandas.testing import assert_frame_equal
 from scipy import stats
 from torch import nn
 
+from models import trial_of
 from suture import Measurement, Trial, measure, summary
 from suture.common.errors import DataError, OutputError
 from suture.core.activations.cache import Activations
@@ -101,7 +102,7 @@ def trial(**settings) -> Trial:
     data = few_digits()
     roles = {"fit_data": data.fit, "validation_data": data.validation, "score_data": data.score}
     settings = {"fit": TaskLoss(steps=4, check=2), "scores": (Accuracy(), CrossEntropy(), Threes())} | settings
-    return Trial(**{"sender": a, "receiver": b, "sender_cut": "drop", "receiver_cut": "relu", **roles, **settings})
+    return trial_of(**{"sender": a, "receiver": b, "sender_cut": "drop", "receiver_cut": "relu", **roles, **settings})
 
 
 @cache

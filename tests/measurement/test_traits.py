@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from suture import Trial, measure, variants
+from models import with_seam
+from suture import Seam, Trial, measure, variants
 from suture.common.errors import DataError, FitError
 from suture.common.hashing import identity
 from suture.core.activations.cache import Activations
@@ -26,7 +27,7 @@ def trial(*scores, **settings) -> Trial:
     a, b = hybrids()
     data = few_digits()
     roles = (data.fit, data.validation, data.score)
-    return Trial(a, b, "hidden", "hidden", *roles, **{"fit": LeastSquares(), "scores": scores} | settings)
+    return Trial(Seam.at(a, b, "hidden"), *roles, **{"fit": LeastSquares(), "scores": scores} | settings)
 
 
 # --- scores of logits -------------------------------------------------------------------------------------------------
@@ -131,7 +132,7 @@ def brightness(network, samples):
 
 def test_a_function_is_given_the_sender_the_receiver_and_the_stitched_network():
     t = trial(Trait("first", Computed("first", brightness)), Accuracy())
-    before = [state_bits(network.whole()) for network in t.networks]
+    before = [state_bits(network.whole()) for network in t.seam.networks]
     found = measure(t)
     for card, network in (
         (found.sender, t.sender.whole()),
@@ -140,7 +141,7 @@ def test_a_function_is_given_the_sender_the_receiver_and_the_stitched_network():
     ):
         assert card["first"].value == pytest.approx(float(brightness(network, t.score_data).double().mean()))
     assert found.penalties["first"] is None
-    assert [state_bits(network.whole()) for network in t.networks] == before
+    assert [state_bits(network.whole()) for network in t.seam.networks] == before
 
 
 def test_changing_the_function_asks_for_another_measurement():
@@ -221,7 +222,7 @@ def test_the_attack_stays_within_the_range_of_pixels():
 
 def test_a_network_stitched_to_itself_falls_as_often_as_it_does_alone():
     a, _ = hybrids()
-    found = measure(replace(trial(FGSM(0.1), stitch=Identity(), fit=Random()), receiver=a))
+    found = measure(with_seam(trial(FGSM(0.1), stitch=Identity(), fit=Random()), receiver=a))
     name = "FGSM success at 0.1"
     assert found.scores[name].value == found.receiver[name].value == found.sender[name].value
     assert 0.05 < found.scores[name].value <= found.scores[name].high <= 1

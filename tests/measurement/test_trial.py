@@ -12,6 +12,7 @@ from scipy.special import log_softmax
 from torch import nn
 
 import suture.measurement.trials.trial
+from models import trial_of, with_seam
 from suture import Network, Preprocess, Samples, Trial, measure
 from suture.common.errors import CutError, DataError, FitError, FrozenError, NetworkError, ShapeError
 from suture.core.activations.cache import Activations
@@ -31,7 +32,7 @@ def trial(cut: str = "hidden", data: Data | None = None, **settings) -> Trial:
     a, b = hybrids()
     data = data or few_digits()
     roles = {"fit_data": data.fit, "validation_data": data.validation, "score_data": data.score}
-    return Trial(**{"sender": a, "receiver": b, "sender_cut": cut, "receiver_cut": cut, **roles, **settings})
+    return trial_of(**{"sender": a, "receiver": b, "sender_cut": cut, "receiver_cut": cut, **roles, **settings})
 
 
 # --- what is measured -------------------------------------------------------------------------------------------------
@@ -203,7 +204,7 @@ def test_noise_alone_is_as_among_others():
 def test_noise_has_no_score_and_no_stitched_network():
     m = measure(noisy())
     assert dict(m.sender) == {}
-    assert m.trial.networks == (m.trial.receiver,)
+    assert m.trial.seam.networks == (m.trial.receiver,)
     with pytest.raises(NetworkError, match=r"noise → B at hidden has no stitched network.*after\('hidden'\)"):
         _ = m.stitched
     assert repr(m).startswith("noise → B at hidden\n  stitched accuracy  ")
@@ -211,10 +212,10 @@ def test_noise_has_no_score_and_no_stitched_network():
 
 
 def test_noise_is_joined_by_its_shape():
-    assert noisy().shapes == ((24,), (24,))
+    assert noisy().seam.shapes == ((24,), (24,))
     assert noisy().family == Linear()
     maps = noisy(sender=ClusteredNoise((5, 4, 4), 10), receiver_cut="conv")
-    assert (maps.shapes, maps.family) == (((5, 4, 4), (8, 4, 4)), Conv())
+    assert (maps.seam.shapes, maps.family) == (((5, 4, 4), (8, 4, 4)), Conv())
     assert 0 <= measure(maps).scores.accuracy.value <= 1
     with pytest.raises(ShapeError, match="vector 24"):
         noisy(receiver_cut="conv", stitch=Conv())
@@ -471,8 +472,8 @@ CHANGES = {
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_the_key_changes_with_whatever_may_change_the_numbers(change):
     before = trial(**_BASE)
-    assert replace(before, **change(before)).key != before.key
-    assert replace(before, **change(before)) != before
+    assert with_seam(before, **change(before)).key != before.key
+    assert with_seam(before, **change(before)) != before
 
 
 def test_the_key_changes_with_the_version_of_the_measuring_code(monkeypatch):
@@ -517,7 +518,7 @@ def test_equal_settings_have_equal_keys(make):
 def test_the_key_does_not_change_with_labels_for_people():
     before = trial(**_BASE)
     data = {role: replace(getattr(before, role), name="renamed") for role in ("fit_data", "validation_data")}
-    renamed = replace(
+    renamed = with_seam(
         before,
         sender=wrap(hybrid(0), "another name"),
         control="labelled",

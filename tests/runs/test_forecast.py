@@ -218,7 +218,7 @@ def test_nothing_is_changed_by_looking_ahead() -> None:
     forecast(plan(), workers=2)
     assert torch.equal(before, torch.random.get_rng_state())
     assert torch.get_num_threads() == threads
-    assert all(n.state_digest() == n.wrapped_digest for trial in plan() for n in trial.networks)
+    assert all(n.state_digest() == n.wrapped_digest for trial in plan() for n in trial.seam.networks)
 
 
 def test_networks_of_one_architecture_are_timed_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ import torch
 from pandas.testing import assert_frame_equal
 
 import suture
-from suture import Trial, curve, measure, run
+from suture import Seam, Trial, curve, measure, run
 from suture.common.errors import DataError, FrozenError, OutputError, RunnerError, StoreError
 from suture.core.activations.cache import Activations
 from suture.fits import Fit, FitReport, LeastSquares, TaskLoss
@@ -117,9 +117,9 @@ def test_a_network_that_was_changed_spoils_every_trial_of_its_own_and_no_other()
     a, b = hybrids()
     spoilt = wrap(hybrid(1), "spoilt")
     roles = (few_digits().fit, few_digits().validation, few_digits().score)
-    bad = Trial(a, spoilt, "embed", "embed", *roles, fit=Cheats())
+    bad = Trial(Seam.at(a, spoilt, "embed"), *roles, fit=Cheats())
     later = replace(bad, fit=LeastSquares())
-    good = Trial(a, b, "mix", "embed", *roles, fit=LeastSquares())
+    good = Trial(Seam(a, b, "mix", "embed"), *roles, fit=LeastSquares())
     table = run([bad, later, good])
     assert list(table["status"]) == ["failed"] * 4 + ["ok"] * 2
     assert all(error.startswith(FrozenError.__name__) for error in table["error"][:4])

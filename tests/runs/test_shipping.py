@@ -18,7 +18,7 @@ from torch.nn.utils.parametrizations import weight_norm
 
 import suture
 from models import Small, images, made_of, seeded, small, zoo_network
-from suture import ClusteredNoise, Measurement, Network, Samples, Trial, load_network, measure
+from suture import ClusteredNoise, Measurement, Network, Samples, Seam, Trial, load_network, measure
 from suture.common.errors import NetworkError, RunnerError
 from suture.core.fused import fuse_suffix
 from suture.fits import Fit, LeastSquares, Random, TaskLoss
@@ -40,7 +40,7 @@ def network(model: nn.Module, **settings) -> Network:
 def trial(a: Network | ClusteredNoise, b: Network, cut: str, **settings) -> Trial:
     own = "" if isinstance(a, ClusteredNoise) else cut
     data = [samples("fit"), samples("validation", 40, 2), samples("score", 260, 3)]
-    return Trial(a, b, own, cut, *data, **({"fit": FIT} | settings))
+    return Trial(Seam(a, b, own, cut), *data, **({"fit": FIT} | settings))
 
 
 def shipped(thing, folder: Path | None = None):

@@ -160,7 +160,7 @@ def _of_run(chosen: Namespace, data: Any, samples: Any, by: Any) -> Any:
     rows: list[Any] = []
     for control, stitched in _stitched(folder, networks):
         seam = stitched.seam
-        say(f"measuring {seam.sender.name} → {seam.receiver.name} at {seam.receiver_cut.name}")
+        say(f"measuring {seam.sender.name} → {seam.receiver.name} at {seam.receiver_cut}")
         rows.append(measure(stitched, samples, by, {"control": control} | seam_labels(stitched)))
     if not rows:
         raise DataError(f"{chosen.measured[0]} has measured no stitched network yet; see suture status")
@@ -205,7 +205,7 @@ def _stitched(folder: Path, networks: dict[str, Any]) -> Iterator[tuple[str, Any
             stitched = load_stitched(path, *known)
         except CheckpointError as error:
             raise CheckpointError(f"{error}; name the networks of the run: --networks NETWORK …") from error
-        for network in (stitched.seam.sender, stitched.seam.receiver):
+        for network in stitched.seam.networks:
             networks.setdefault(network.fingerprint, network)
         yield control, stitched
 

@@ -24,8 +24,9 @@ from suture.common.atomic import whole
 from suture.common.errors import CheckpointError, OutputError, SutureError
 from suture.common.hashing import registered_name
 from suture.core import stitches
-from suture.core.folding import Seam
+from suture.core.network.cuts import Cut
 from suture.core.network.network import Network
+from suture.core.seam import Seam
 from suture.core.stitches import Stitch
 
 FORMAT = 1  #: of the folder; a reader refuses any other
@@ -58,8 +59,7 @@ class Saved:
         assert receiver is not None
         for role, network in ((_ROLES[0], sender), (_ROLES[1], receiver)):
             self._check(role, network)
-        names = [self.description[role]["cut"] for role in _ROLES]
-        return Seam(sender, receiver, sender.cuts.find(names[0]), receiver.cuts.find(names[1]))
+        return Seam(sender, receiver, *(self.description[role]["cut"] for role in _ROLES))
 
     def made_of(self, role: str) -> tuple[str, tuple[int, ...]] | None:
         """The model string and the image shape (C, H, W) of a network, where they are known."""
@@ -107,13 +107,13 @@ def to_safetensors(stitch: nn.Module) -> bytes:
 
 def describe(seam: Seam, content: bytes, family: Stitch | None, record: Mapping[str, object]) -> dict[str, object]:
     """What ``stitched.json`` says, as plain values, of a stitch whose tensors are ``content``."""
+    sides = {role: _described(*side) for role, side in zip(_ROLES, seam.sides, strict=True)}
     return {
         "format": FORMAT,
         "suture": suture_version(),
         "stitch": _spelled(family),
         "tensors": hashlib.sha256(content).hexdigest(),
-        "sender": _described(seam.sender, seam.sender_cut.name),
-        "receiver": _described(seam.receiver, seam.receiver_cut.name),
+        **sides,
         "record": to_plain(record, "the record"),
     }
 
@@ -135,11 +135,11 @@ def suture_version() -> str:
     return "unknown"
 
 
-def _described(network: Network, cut: str) -> dict[str, object]:
+def _described(network: Network, cut: Cut) -> dict[str, object]:
     return {
         "name": network.name,
         "fingerprint": network.fingerprint,
-        "cut": cut,
+        "cut": cut.name,
         "source": network.source,
         "images": list(network.image_shape),
     }
@@ -243,7 +243,7 @@ def rebuilt(saved: Saved, seam: Seam, given: Stitch | nn.Module | None) -> tuple
         return _filled(saved, given, seam), None
     family = _family(saved, seam, given)
     with torch.random.fork_rng([]), torch.inference_mode(False):
-        stitch = family.build(seam.sender_cut.shape, seam.receiver_cut.shape)
+        stitch = family.build(*seam.shapes)
     return _filled(saved, stitch, seam), family
 
 
@@ -289,7 +289,7 @@ def _value(saved: Saved, seam: Seam, value: Any) -> Any:
     if isinstance(value, dict) and "family" in value:
         return _made(saved, seam, value)
     if isinstance(value, dict) and "fingerprint" in value:
-        for network in (seam.sender, seam.receiver):
+        for network in seam.networks:
             if network.fingerprint == value["fingerprint"]:
                 return network
         raise CheckpointError(

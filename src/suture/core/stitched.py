@@ -6,10 +6,10 @@ from typing import Self
 
 from torch import Tensor, nn
 
-from suture.core.folding import Fold, Seam, fold_of, folded
-from suture.core.network.cuts import Cut
+from suture.core.folding import Fold, fold_of, folded
 from suture.core.network.network import Network
 from suture.core.saving import Saved, read, rebuilt, write
+from suture.core.seam import Seam
 from suture.core.stitches import Stitch
 
 
@@ -21,21 +21,13 @@ class Stitched(nn.Module):
     the kind of stitch it was made as, where that is known.
     """
 
-    def __init__(
-        self,
-        sender: Network,
-        receiver: Network,
-        sender_cut: str | Cut,
-        receiver_cut: str | Cut,
-        stitch: nn.Module,
-        family: Stitch | None = None,
-    ) -> None:
+    def __init__(self, seam: Seam, stitch: nn.Module, family: Stitch | None = None) -> None:
         super().__init__()
-        self.seam = Seam(sender, receiver, sender.cuts.find(sender_cut), receiver.cuts.find(receiver_cut))
-        self.family = family
-        self.prefix = sender.upto(sender_cut)
+        (sender, sent), (receiver, received) = seam.sides
+        self.seam, self.family = seam, family
+        self.prefix = sender.upto(sent)
         self.stitch = stitch
-        self.suffix = receiver.after(receiver_cut)
+        self.suffix = receiver.after(received)
 
     def forward(self, images: Tensor) -> Tensor:
         """Map raw images to the receiver's outputs ``(n, outputs)``."""
@@ -75,8 +67,7 @@ class Stitched(nn.Module):
         """
         saved: Saved = read(folder)
         seam = saved.seam(sender, receiver)
-        module, family = rebuilt(saved, seam, stitch)
-        return cls(seam.sender, seam.receiver, seam.sender_cut, seam.receiver_cut, module, family)
+        return cls(seam, *rebuilt(saved, seam, stitch))
 
 
 def match_dtype(activations: Tensor, stitch: nn.Module) -> Tensor:

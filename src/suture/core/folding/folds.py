@@ -16,8 +16,6 @@ itself. A linear layer or convolution is preferred to a BatchNorm, and then the 
 non-linearity, or an identity skip that reads the tensor too, lets nothing through.
 """
 
-from dataclasses import dataclass
-
 import torch
 from torch import fx, nn
 
@@ -28,16 +26,7 @@ from suture.core.folding.merging import Fold, FoldPlan, apply, find
 from suture.core.folding.rows import Rows, rows_of
 from suture.core.network.cuts import Cut
 from suture.core.network.network import Network
-
-
-@dataclass(frozen=True)
-class Seam:
-    """Two networks, cut: what lies around a stitch."""
-
-    sender: Network
-    receiver: Network
-    sender_cut: Cut
-    receiver_cut: Cut
+from suture.core.seam import Seam
 
 
 def fold_of(seam: Seam, stitch: nn.Module) -> Fold:
@@ -57,8 +46,8 @@ def folded(seam: Seam, stitch: nn.Module) -> fx.GraphModule:
         joint, plan = _plan(seam, stitch)
     except NotMelted as error:
         raise FoldError(
-            f"the stitch between {seam.sender.name} at '{seam.sender_cut.name}' and {seam.receiver.name} at "
-            f"'{seam.receiver_cut.name}' cannot be melted: {error}; keep the stitched network as it is, or stitch at a "
+            f"the stitch between {seam.sender.name} at '{seam.sender_cut}' and {seam.receiver.name} at "
+            f"'{seam.receiver_cut}' cannot be melted: {error}; keep the stitched network as it is, or stitch at a "
             "cut that suture.foldable_cuts(network) gives"
         ) from None
     with torch.inference_mode(False), torch.no_grad():
@@ -89,10 +78,11 @@ def _at(network: Network, cut: Cut) -> Fold:
 
 
 def _plan(seam: Seam, stitch: nn.Module) -> tuple[Joint, FoldPlan]:
+    (sender, sent), (receiver, received) = seam.sides
     try:
-        joint = join(seam.sender, seam.receiver, seam.sender_cut, seam.receiver_cut)
+        joint = join(sender, receiver, sent, received)
     except FoldError as error:
         raise NotMelted(str(error)) from None
     if isinstance(stitch, nn.Identity):
         return joint, FoldPlan(Fold())
-    return joint, find(joint, rows_of(stitch, seam.sender_cut.shape, seam.receiver_cut.shape))
+    return joint, find(joint, rows_of(stitch, sent.shape, received.shape))

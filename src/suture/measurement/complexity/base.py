@@ -220,8 +220,7 @@ def check_positive(of: Complexity, **settings: float) -> None:
 
 def _named(network: nn.Module | Network) -> str:
     if isinstance(network, Stitched):
-        seam = network.seam
-        return f"{seam.sender.name} → {seam.receiver.name} at {seam.sender_cut.name} → {seam.receiver_cut.name}"
+        return str(network.seam)
     return network.name if isinstance(network, Network) else type(network).__name__
 
 

@@ -80,14 +80,14 @@ def complexity(
 
 def seam_labels(stitched: Stitched) -> dict[str, object]:
     """Name the seam of a stitched network as the rows of its measurements do."""
-    seam = stitched.seam
+    (sender, sent), (receiver, received) = stitched.seam.sides
     return {
-        "sender": seam.sender.name,
-        "receiver": seam.receiver.name,
-        "sender_cut": seam.sender_cut.name,
-        "receiver_cut": seam.receiver_cut.name,
-        "sender_depth": seam.sender_cut.depth,
-        "receiver_depth": seam.receiver_cut.depth,
+        "sender": sender.name,
+        "receiver": receiver.name,
+        "sender_cut": sent.name,
+        "receiver_cut": received.name,
+        "sender_depth": sent.depth,
+        "receiver_depth": received.depth,
     }
 
 

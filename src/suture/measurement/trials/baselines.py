@@ -101,7 +101,7 @@ def plugged(trial: Trial) -> Trial:
 
     Raises ``ShapeError`` where the shapes at the two cuts differ: there is no way without parameters to join them.
     """
-    sent, received = trial.shapes
+    sent, received = trial.seam.shapes
     if sent != received:
         raise ShapeError(
             f"{trial.where}: the sender's {spell_shape(sent)} cannot be plugged in for the receiver's "
@@ -118,13 +118,14 @@ def _ending(trial: Trial, name: str, *, stitch: Probe | Layers, fit: Fit) -> Tri
             f"{receiver.name} has a cut called '{OUTPUT}', which is the word for behind all of its layers; give its "
             "module another name"
         )
-    return replace(trial, receiver_cut=OUTPUT, stitch=stitch, fit=fit, control=_label(trial, name))
+    seam = replace(trial.seam, receiver_cut=OUTPUT)
+    return replace(trial, seam=seam, stitch=stitch, fit=fit, control=_label(trial, name))
 
 
 def _further(trial: Trial, of: Of, baseline: str) -> tuple[Network, str]:
     """The network whose layers train, and the cut after which they lie."""
     if of == "receiver":
-        sent, received = trial.shapes
+        sent, received = trial.seam.shapes
         if sent != received:
             raise ShapeError(
                 f"{trial.where}: the receiver's layers take {spell_shape(received)}, and the sender gives "

@@ -106,7 +106,7 @@ def _in_one_go(trials: Sequence[Trial], cache: Activations) -> list[Measurement 
     """What the trials give, ``None`` for those that are to be measured alone."""
     if len(trials) == 1:
         return [None]
-    networks = {id(network): network for trial in trials for network in trial.networks}
+    networks = {id(network): network for trial in trials for network in trial.seam.networks}
     begun = time.perf_counter()
     alone = undisturbed(1 if trials[0].receiver.device.type == "cpu" else None)
     try:

@@ -49,12 +49,14 @@ def itself(trial: Trial) -> Trial:
 
 def untrained_sender(trial: Trial) -> Trial:
     """Put a freshly initialised network in the sender's place."""
-    return replace(trial, sender=_untrained(trial.sender, trial, "sender"), control="untrained sender")
+    seam = replace(trial.seam, sender=_untrained(trial.sender, trial, "sender"))
+    return replace(trial, seam=seam, control="untrained sender")
 
 
 def untrained_receiver(trial: Trial) -> Trial:
     """Put a freshly initialised network in the receiver's place."""
-    return replace(trial, receiver=_untrained(trial.receiver, trial, "receiver"), control="untrained receiver")
+    seam = replace(trial.seam, receiver=_untrained(trial.receiver, trial, "receiver"))
+    return replace(trial, seam=seam, control="untrained receiver")
 
 
 def untrained_both(trial: Trial) -> Trial:
@@ -79,7 +81,7 @@ def clustered_noise(trial: Trial, *, scale: float = SCALE) -> Trial:
     ``DataError`` where there are no class labels, at least two classes among the fit data, to draw clusters for.
     """
     seed = derive_seed("clustered noise", trial.receiver.fingerprint, trial.receiver_cut, trial.seed)
-    noise = ClusteredNoise(trial.shapes[1], len(trial.fit_data.classes), scale, seed)
+    noise = ClusteredNoise(trial.seam.shapes[1], len(trial.fit_data.classes), scale, seed)
     return _sent_by(trial, noise, "", "clustered noise" if scale == SCALE else f"clustered noise, scale {scale:g}")
 
 
@@ -104,10 +106,11 @@ def with_controls(trial: Trial, controls: tuple[Control, ...]) -> tuple[Trial, .
 
 def _sent_by(trial: Trial, sender: Network | ClusteredNoise, cut: str, control: str) -> Trial:
     """Another sender of the shape of the receiver's cut; the default stitch where the named one cannot join that."""
-    shape = trial.shapes[1]
+    shape = trial.seam.shapes[1]
     keep = trial.stitch is not None and trial.stitch.accepts(shape, shape)
     stitch = trial.stitch if keep else None
-    return replace(trial, sender=sender, sender_cut=cut, stitch=stitch, control=control)
+    seam = replace(trial.seam, sender=sender, sender_cut=cut)
+    return replace(trial, seam=seam, stitch=stitch, control=control)
 
 
 def _untrained(network: Network | ClusteredNoise, trial: Trial, role: str) -> Network:

@@ -20,6 +20,7 @@ from suture.common.errors import NetworkError
 from suture.common.validation import check_kind
 from suture.core.network.cuts import Cut
 from suture.core.network.network import Network
+from suture.core.seam import At
 from suture.core.stitches import Stitch
 from suture.data import Data
 from suture.fits import Fit
@@ -27,7 +28,7 @@ from suture.measurement.scores.scores import Accuracy
 from suture.measurement.scores.traits import Trait
 from suture.measurement.trials import controls as control
 from suture.measurement.trials.controls import Control
-from suture.measurement.trials.plans import At, Plan, Scores, curve
+from suture.measurement.trials.plans import Plan, Scores, curve
 
 BESIDE: Scores = (Accuracy(),)  #: what is scored beside the trait
 

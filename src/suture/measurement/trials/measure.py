@@ -14,14 +14,14 @@ from suture.common.seeds import derive_seed, undisturbed
 from suture.core.activations.cache import Activations
 from suture.core.fused import fuse_stitch, fuse_suffix
 from suture.core.network.network import Frozen, guard_frozen
-from suture.core.stitched import match_dtype
+from suture.core.stitched import Stitched, match_dtype
 from suture.data import Samples
 from suture.fits import FitReport, Problem, Side
 from suture.fits.suffix import MakeFused
 from suture.measurement.scores.outputs import LEAST, Outputs, Passing, asking, representation_error, together
 from suture.measurement.scores.score_card import card, parent, values
 from suture.measurement.scores.scores import ScoreCard, penalty
-from suture.measurement.trials.trial import Measurement, Trial, count_read, joined, read_by, solves_task
+from suture.measurement.trials.trial import Measurement, Trial, count_read, read_by, solves_task
 
 
 def measure(trial: Trial, activations: Activations | None = None) -> Measurement:
@@ -32,7 +32,7 @@ def measure(trial: Trial, activations: Activations | None = None) -> Measurement
     cache = activations if activations is not None else Activations()
     cache.notes.clear()
     begun = time.perf_counter()
-    with undisturbed(), seeded(trial), torch.inference_mode(False), guard_frozen(*trial.networks):
+    with undisturbed(), seeded(trial), torch.inference_mode(False), guard_frozen(*trial.seam.networks):
         stitch = built(trial)
         problem = problem_of(trial, cache, stitch)
         report = trial.fit.fit(problem, stitch)
@@ -44,7 +44,7 @@ def measure(trial: Trial, activations: Activations | None = None) -> Measurement
 
 def built(trial: Trial) -> nn.Module:
     """The trial's stitch before its fit. Raises ``ShapeError`` where a family of one's own makes none of its shapes."""
-    sent, received = trial.shapes
+    sent, received = trial.seam.shapes
     stitch = trial.family.build(sent, received).to(trial.receiver.device)
     if not type(trial.family).__module__.startswith("suture."):
         with torch.no_grad():
@@ -65,7 +65,7 @@ def measured(trial: Trial, cache: Activations, stitch: nn.Module, report: FitRep
     error = _error(trial, cache, stitch)
     score = trial.score_data
     receiver = parent(trial.receiver, score, trial.scores, cache)
-    stitched = values(trial.scores, logits, score, partial(joined, trial, stitch))
+    stitched = values(trial.scores, logits, score, partial(Stitched, trial.seam, stitch, trial.family))
     sender = trial.sender if solves_task(trial.sender, score) else None
     seed: Callable[..., int] = lambda *what: derive_seed(trial.description, *what)  # noqa: E731
     return Measurement(

@@ -9,15 +9,15 @@ from suture.common.errors import CutError, DataError, NetworkError, ShapeError
 from suture.common.validation import check_kind, whole_number
 from suture.core.network.cuts import Cut, shared_cuts
 from suture.core.network.network import Network
+from suture.core.seam import At, Seam, check_networks
 from suture.core.stitches import Stitch
 from suture.data import Data
 from suture.fits import Fast, Fit
 from suture.measurement.scores.scores import Accuracy, CrossEntropy, Score
 from suture.measurement.trials import controls as control
 from suture.measurement.trials.controls import Control
-from suture.measurement.trials.trial import Trial, check_networks
+from suture.measurement.trials.trial import Trial
 
-At = str | Cut | tuple[str | Cut, str | Cut]
 Networks = Network | Sequence[Network]
 Patterns = str | Cut | Sequence[str | Cut]
 Which = Patterns | Mapping[str, Patterns]
@@ -76,13 +76,10 @@ def seam(
         check_kind(name, given, tuple | list, f"a tuple, {name}=(…,)")
     for one in controls:
         check_kind("one of controls", one, Callable, "functions of a trial, such as controls.itself")
-    sender_cut, receiver_cut = _pair(at)
+    joined = Seam.at(sender, receiver, at)
     trials = [
         Trial(
-            sender,
-            receiver,
-            _name(sender_cut),
-            _name(receiver_cut),
+            joined,
             data.fit,
             data.validation,
             data.score,
@@ -288,15 +285,6 @@ def _chosen(seeds: int | Sequence[int]) -> Sequence[int]:
     if not chosen:
         raise DataError(f"seeds={seeds} plans no trial; give how many, at least 1, or which")
     return chosen
-
-
-def _pair(at: object) -> tuple[str | Cut, str | Cut]:
-    """The sender's and the receiver's cut."""
-    if isinstance(at, str | Cut):
-        return at, at
-    if isinstance(at, tuple) and len(at) == 2 and all(isinstance(cut, str | Cut) for cut in at):
-        return at
-    raise CutError(f"at={at!r} is no seam; give a cut of both networks, or a pair (sender cut, receiver cut)")
 
 
 def _name(cut: str | Cut) -> str:

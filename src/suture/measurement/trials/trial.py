@@ -14,13 +14,13 @@ from typing import TypeGuard
 
 from torch import nn
 
-from suture.common.errors import CutError, DataError, FitError, NetworkError, ShapeError
+from suture.common.errors import DataError, FitError, NetworkError, ShapeError
 from suture.common.hashing import identity
 from suture.common.seeds import digest
 from suture.common.validation import check_kind, whole_number
 from suture.core.activations.cache import Need
-from suture.core.network.cuts import OUTPUT
 from suture.core.network.network import Network
+from suture.core.seam import Seam
 from suture.core.stitched import Stitched
 from suture.core.stitches import Stitch, stitch_for
 from suture.data import Samples
@@ -48,10 +48,7 @@ class Trial:
     score data's pairs are broken, or the scores cannot be told apart or select nothing.
     """
 
-    sender: Network | ClusteredNoise
-    receiver: Network
-    sender_cut: str
-    receiver_cut: str
+    seam: Seam
     fit_data: Samples
     validation_data: Samples
     score_data: Samples
@@ -68,9 +65,7 @@ class Trial:
         object.__setattr__(self, "seed", whole_number("seed", self.seed))
         if self.network_seed is not None:
             object.__setattr__(self, "network_seed", whole_number("network_seed", self.network_seed))
-        object.__setattr__(self, "sender_cut", _sender_cut(self.sender, self.sender_cut))
-        object.__setattr__(self, "receiver_cut", self.receiver.cuts.find(self.receiver_cut).name)
-        self.family.check(*self.shapes)
+        self.family.check(*self.seam.shapes)
         for samples in (self.fit_data, self.validation_data, self.score_data):
             _check_data(self, samples)
         if isinstance(self.sender, ClusteredNoise):
@@ -78,29 +73,34 @@ class Trial:
         check_scores(self.scores, self.score_data, self.sender, self.receiver)
 
     @property
-    def shapes(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The shapes of what the sender sends and of the receiver's cut, without the batch."""
-        sender = self.sender
-        sent = sender.shape if isinstance(sender, ClusteredNoise) else sender.cuts.find(self.sender_cut).shape
-        return sent, self.receiver.cuts.find(self.receiver_cut).shape
+    def sender(self) -> Network | ClusteredNoise:
+        """The seam's sender."""
+        return self.seam.sender
 
     @property
-    def networks(self) -> tuple[Network, ...]:
-        """The frozen networks: sender, unless that is noise, and receiver."""
-        return (self.receiver,) if isinstance(self.sender, ClusteredNoise) else (self.sender, self.receiver)
+    def receiver(self) -> Network:
+        """The seam's receiver."""
+        return self.seam.receiver
+
+    @property
+    def sender_cut(self) -> str:
+        """The name of the sender's cut, empty for noise."""
+        return self.seam.sender_cut
+
+    @property
+    def receiver_cut(self) -> str:
+        """The name of the receiver's cut, or ``OUTPUT``."""
+        return self.seam.receiver_cut
 
     @property
     def family(self) -> Stitch:
         """The family of stitches that is used."""
-        return self.stitch if self.stitch is not None else stitch_for(*self.shapes)
+        return self.stitch if self.stitch is not None else stitch_for(*self.seam.shapes)
 
     @property
     def where(self) -> str:
         """The seam in words."""
-        same = self.sender_cut in ("", self.receiver_cut)
-        cuts = self.receiver_cut if same else f"{self.sender_cut} → {self.receiver_cut}"
-        sender = self.sender.name or "noise"
-        return f"{sender} → {self.receiver.name} at {cuts}" + (f" ({self.control})" if self.control else "")
+        return str(self.seam) + (f" ({self.control})" if self.control else "")
 
     @property
     def needs(self) -> tuple[Need, ...]:
@@ -154,16 +154,9 @@ class Trial:
         return f"Trial({self.where}, seed {self.seed}, {self.key})"
 
 
-def check_networks(sender: object, receiver: object) -> None:
-    """Raise ``NetworkError`` where one is no network; noise may send."""
-    remedy = "a network: Network(model, example=…)"
-    check_kind("the sender", sender, Network | ClusteredNoise, remedy, NetworkError)
-    check_kind("the receiver", receiver, Network, remedy, NetworkError)
-
-
 def _check_settings(trial: Trial) -> None:
     """Refuse what is of the wrong kind: nothing of it would be seen before the trial is measured."""
-    check_networks(trial.sender, trial.receiver)
+    check_kind("seam", trial.seam, Seam, "a seam: Seam.at(sender, receiver, cut)", NetworkError)
     check_kind("stitch", trial.stitch, Stitch | None, "a family of stitches such as Conv(), or None", ShapeError)
     check_kind("fit", trial.fit, Fit, "a fit such as Fast()", FitError)
     for score in trial.scores:
@@ -182,26 +175,13 @@ def _other_classes(samples: Samples, outputs: int) -> str:
     return remedy
 
 
-def _sender_cut(sender: Network | ClusteredNoise, cut: str) -> str:
-    if isinstance(sender, Network):
-        found = sender.cuts.find(cut)
-        if found.is_output:
-            raise CutError(
-                f"'{OUTPUT}' of {sender.name} is no cut to send from; valid cuts: {', '.join(sender.cuts.names)}"
-            )
-        return found.name
-    if cut:
-        raise CutError(f"no cut '{cut}' in clustered noise, which has none; leave it empty, sender_cut=''")
-    return cut
-
-
 def _check_data(trial: Trial, samples: Samples) -> None:
     if trial.receiver.outputs != len(samples.classes):
         raise DataError(
             f"{samples.name} has {len(samples.classes)} classes, but the head of the receiver {trial.receiver.name} "
             f"has {trial.receiver.outputs} outputs; {_other_classes(samples, trial.receiver.outputs)}"
         )
-    for network in trial.networks:
+    for network in trial.seam.networks:
         network.check_images(samples.extremes, samples.name)
         if network.gives_probabilities and network.outputs == len(samples.classes):
             raise NetworkError(
@@ -220,7 +200,7 @@ def read_by(trial: Trial, samples: Samples) -> Samples:
 
 def count_read(trial: Trial, samples: Samples) -> int:
     """Of how many samples, the first, a fit reads what the receiver has for them."""
-    most = trial.fit.reads(trial.shapes[1])
+    most = trial.fit.reads(trial.seam.shapes[1])
     return len(samples) if len(samples) <= most else int(most)
 
 
@@ -267,7 +247,7 @@ class Measurement:
 
         Raises ``NetworkError`` where the sender is noise.
         """
-        return joined(self.trial, self.stitch)
+        return Stitched(self.trial.seam, self.stitch, self.trial.family)
 
     def save(self, folder: str | Path) -> Path:
         """Write the stitched network to a folder, for ``load_stitched``, with what was measured; gives the folder.
@@ -316,13 +296,3 @@ class Failure:
     def summary(self) -> str:
         """One line: the control's name or the seam, and the error."""
         return f"{self.trial.control or self.trial.where}  failed: {self.error}"
-
-
-def joined(trial: Trial, stitch: nn.Module) -> Stitched:
-    """The stitched network that a stitch makes at a trial's seam. Raises ``NetworkError`` where the sender is noise."""
-    if isinstance(trial.sender, ClusteredNoise):
-        raise NetworkError(
-            f"{trial.where} has no stitched network, since its sender is no network; its parts are .stitch and "
-            f"trial.receiver.after('{trial.receiver_cut}')"
-        )
-    return Stitched(trial.sender, trial.receiver, trial.sender_cut, trial.receiver_cut, stitch, trial.family)

@@ -33,7 +33,7 @@ class PerImage:
 
 def per_image(trial: Trial, stitch: nn.Module) -> PerImage:
     """Count the operations at a trial's seam with a stitch; the stitch's parameters keep what they are."""
-    sent, _ = trial.shapes
+    sent, _ = trial.seam.shapes
     suffix = trial.receiver.after(trial.receiver_cut)
     prefix = trial.sender.cuts.find(trial.sender_cut).flops if isinstance(trial.sender, Network) else 0
     weights = [parameter for parameter in stitch.parameters() if parameter.requires_grad]
@@ -52,7 +52,7 @@ def per_image(trial: Trial, stitch: nn.Module) -> PerImage:
 def plain_flops(trial: Trial, settings: Plain) -> int:
     """Operations of the plain loop on a trial: the prefix runs again for every image, in training and evaluation."""
     with torch.random.fork_rng(devices=[]):
-        cost = per_image(trial, plain_stitch(*trial.shapes).to(trial.receiver.device))
+        cost = per_image(trial, plain_stitch(*trial.seam.shapes).to(trial.receiver.device))
     samples = len(trial.fit_data) + len(trial.validation_data)
     trained = settings.steps(samples) * settings.batch_of(samples)
     return trained * (cost.prefix + cost.step) + len(trial.score_data) * (cost.prefix + cost.forward)

@@ -119,7 +119,7 @@ def run(planned: Benchmark, folder: Folder, subject: Subject, progress: Progress
 def _machine(planned: Benchmark, folder: Folder) -> Peaks:
     peaks = folder.peaks
     if peaks is None:
-        folder.peaks = peaks = measure_peaks([network for trial in planned.grid[:1] for network in trial.networks])
+        folder.peaks = peaks = measure_peaks([network for trial in planned.grid[:1] for network in trial.seam.networks])
     return peaks
 
 

@@ -85,7 +85,7 @@ def measure_plain(trial: Trial, settings: Plain | None = None) -> PlainResult:
         labels = torch.cat([part.paired_labels for part in parts])
         prefix, suffix = _prefix(trial), trial.receiver.after(trial.receiver_cut)
         torch.manual_seed(settings.seed)
-        stitch = plain_stitch(*trial.shapes).to(trial.receiver.device).train()
+        stitch = plain_stitch(*trial.seam.shapes).to(trial.receiver.device).train()
         _train(stitch, prefix, suffix, images, labels, settings, trial)
         right = _right(stitch.eval(), prefix, suffix, trial, settings.evaluation_batch)
     return PlainResult(right / len(trial.score_data), settings.steps(len(images)))

@@ -90,20 +90,20 @@ class Likenesses:
 
     def of(self, trial: Trial) -> nn.Module:
         """A stitch like the trial's, on the meta device; of a family that cannot be made there, a real one."""
-        kind = (trial.family, *trial.shapes)
+        kind = (trial.family, *trial.seam.shapes)
         if kind not in self._made:
             try:
                 with torch.device("meta"):
-                    self._made[kind] = trial.family.build(*trial.shapes)
+                    self._made[kind] = trial.family.build(*trial.seam.shapes)
             except Exception:  # a family of the user's may do anything with what it builds
                 with torch.random.fork_rng([]):
-                    self._made[kind] = trial.family.build(*trial.shapes)
+                    self._made[kind] = trial.family.build(*trial.seam.shapes)
         return self._made[kind]
 
 
 def _networks(trials: Iterable[Trial]) -> list[Network]:
     """The networks of trials, each once."""
-    return list({network.fingerprint: network for trial in trials for network in trial.networks}.values())
+    return list({network.fingerprint: network for trial in trials for network in trial.seam.networks}.values())
 
 
 def samples_of(trials: Iterable[Trial]) -> list[Samples]:
@@ -130,7 +130,7 @@ def _unkept(trial: Trial, disk: int | None) -> int:
 
 def _copies(trial: Trial) -> int:
     """Activations that are copied: those of other images, and what ``Narrower`` puts together."""
-    sent, received = (prod(shape) * 4 for shape in trial.shapes)
+    sent, received = (prod(shape) * 4 for shape in trial.seam.shapes)
     fitted = len(trial.fit_data)
     broken = [count_read(trial, s) for s in (trial.fit_data, trial.validation_data) if s.pairing is not None]
     copies = received * sum(broken) if trial.fit.reads_receiver else 0
@@ -170,21 +170,23 @@ def _convex(trial: Trial) -> int:
     """The features of every sample, in float64 as they are, standardised and in float32, where the task is solved."""
     samples = len(trial.fit_data) + len(trial.validation_data)
     if isinstance(trial.fit, Logistic):
-        features = trial.family.reads(trial.shapes[0]) if isinstance(trial.family, Probe) else prod(trial.shapes[0])
+        features = (
+            trial.family.reads(trial.seam.shapes[0]) if isinstance(trial.family, Probe) else prod(trial.seam.shapes[0])
+        )
         return 8 * 3 * features * samples
     cuts = trial.receiver.cuts
     own = cuts.find(trial.receiver_cut)
     pooled = all(prod(cut.shape) == width(own.shape) for cut in cuts if cut.index > own.index)
     if not pooled or not _has_fast(trial.fit):
         return 0
-    return 8 * 3 * width(trial.shapes[0]) * samples
+    return 8 * 3 * width(trial.seam.shapes[0]) * samples
 
 
 def _backwards(trial: Trial) -> int:
     """The tensors of one step: the stitch's, with those inside layers, and those of the receiver after the cut."""
     own = trial.receiver.cuts.find(trial.receiver_cut).index
     after = sum(prod(cut.shape) for cut in trial.receiver.cuts if cut.index >= own)
-    numbers = sum(map(prod, trial.shapes)) + after + _inside(trial.family)
+    numbers = sum(map(prod, trial.seam.shapes)) + after + _inside(trial.family)
     return 4 * _SAVED * numbers * min(_batch(trial.fit), len(trial.fit_data))
 
 
@@ -198,14 +200,14 @@ def _inside(family: Stitch) -> int:
 
 def _forwards(trial: Trial) -> int:
     """A chunk on its way through whichever network has the larger tensors."""
-    widest = max(prod(cut.shape) for network in trial.networks for cut in network.cuts)
+    widest = max(prod(cut.shape) for network in trial.seam.networks for cut in network.cuts)
     chunk = min(CHUNK, max(len(trial.fit_data), len(trial.score_data)))
-    error = 8 * 3 * prod(trial.shapes[1])  # three tensors in float64
-    return chunk * (4 * _LIVE * max(widest, *map(prod, trial.shapes)) + error)
+    error = 8 * 3 * prod(trial.seam.shapes[1])  # three tensors in float64
+    return chunk * (4 * _LIVE * max(widest, *map(prod, trial.seam.shapes)) + error)
 
 
 def _closed_form(trial: Trial) -> int:
     """The rows of one step in float64, as they come and about their means."""
     chunk = min(CHUNK, len(trial.fit_data))
-    rows = sum(min(_ROWS, chunk * prod(shape)) for shape in trial.shapes)
+    rows = sum(min(_ROWS, chunk * prod(shape)) for shape in trial.seam.shapes)
     return 8 * 2 * rows

@@ -39,7 +39,7 @@ class Expenses:
     def __init__(self, trials: Sequence[Trial]) -> None:
         self._networks: dict[object, NetworkPace] = {}
         for trial in trials:
-            for network in trial.networks:
+            for network in trial.seam.networks:
                 sort = _sort(network)
                 if sort not in self._networks:
                     self._networks[sort] = network_pace(network, trial.fit_data.images)
@@ -49,7 +49,7 @@ class Expenses:
 
     def of(self, trial: Trial) -> float:
         """The seconds of a trial whose activations are there."""
-        frozen = 2 * sum(self._pace(network).digest for network in trial.networks)
+        frozen = 2 * sum(self._pace(network).digest for network in trial.seam.networks)
         return frozen + self._fit(trial, trial.fit) + self._scoring(trial)
 
     def passes(self, trials: Iterable[Trial], budget: int | None = None) -> float:
@@ -94,7 +94,7 @@ class Expenses:
             case Random():
                 return 0.0
             case Logistic():
-                sent, received = trial.shapes
+                sent, received = trial.seam.shapes
                 features = trial.family.reads(sent) if isinstance(trial.family, Probe) else prod(sent)
                 return _SOLVING * fitted * features * prod(received)
             case BestOf():
@@ -165,7 +165,7 @@ class Expenses:
         passing = suffix * (self._pace(trial.receiver).fused[0] + _DOUBTFUL) if cheaply else suffix
         probing = suffix.over(CHUNK, CHUNK) if cheaply else 0.0
         compared = min(n, COMPARED)
-        error = stitch.over(compared, CHUNK) + compared * prod(trial.shapes[1]) * _ERROR
+        error = stitch.over(compared, CHUNK) + compared * prod(trial.seam.shapes[1]) * _ERROR
         return (stitch + passing).over(n, CHUNK) + probing + error + intervals
 
 
@@ -180,7 +180,7 @@ def _sort(network: Network) -> object:
 
 
 def _kind(trial: Trial) -> Kind:
-    return (trial.family, *trial.shapes)
+    return (trial.family, *trial.seam.shapes)
 
 
 def _share(trial: Trial) -> float:
@@ -192,7 +192,7 @@ def _share(trial: Trial) -> float:
 
 def _kinds(trial: Trial) -> list[Kind]:
     """The kinds of stitches that a trial makes: its own, and those that its fit starts from."""
-    return [_kind(trial), *((family, *trial.shapes) for family in _narrower(trial.fit))]
+    return [_kind(trial), *((family, *trial.seam.shapes) for family in _narrower(trial.fit))]
 
 
 def _narrower(fit: Fit) -> Iterator[Stitch]:

@@ -12,12 +12,13 @@ from suture.common.errors import OutputError, RunnerError, StoreError
 from suture.common.validation import check_kind
 from suture.core.activations.cache import Activations
 from suture.core.network.network import Network
+from suture.core.seam import At
 from suture.core.stitches import Stitch
 from suture.data import Data
 from suture.fits import Fit
 from suture.measurement.trials.controls import DEFAULT, Control
 from suture.measurement.trials.measure import measure
-from suture.measurement.trials.plans import DEFAULT_SCORES, At, Scores, seam
+from suture.measurement.trials.plans import DEFAULT_SCORES, Scores, seam
 from suture.measurement.trials.trial import Measurement, Trial
 from suture.runs.runners.base import Base, Later, Runner
 from suture.runs.runners.local import Local

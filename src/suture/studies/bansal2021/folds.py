@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from suture.common.seeds import generator, undisturbed
 from suture.core.network.network import Network
+from suture.core.seam import Seam
 from suture.core.stitched import Stitched, can_fold
 from suture.core.stitches import stitch_for
 from suture.studies.base.quantities import FOLDS
@@ -41,7 +42,7 @@ def folds_of(network: Network, images: Tensor, seed: int) -> pd.DataFrame:
     for cut in network.cuts:
         family = stitch_for(cut.shape, cut.shape)
         stitch = drawn(family.build(cut.shape, cut.shape), f"{cut.name} {seed}")
-        joined = Stitched(network, network, cut, cut, stitch).eval()
+        joined = Stitched(Seam.at(network, network, cut), stitch).eval()
         fold = can_fold(joined)
         rows.append(
             {"network_seed": seed, "sender": network.name, "receiver": network.name}

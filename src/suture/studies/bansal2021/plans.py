@@ -16,6 +16,7 @@ from torch import Tensor
 
 from suture.common.seeds import undisturbed
 from suture.core.network.network import Network
+from suture.core.seam import At
 from suture.core.stitches import Conv
 from suture.data import Data, Samples
 from suture.data.variants import Subset
@@ -27,7 +28,7 @@ from suture.measurement.compare import compare
 from suture.measurement.scores.scores import Accuracy, estimate
 from suture.measurement.trials import baselines, controls
 from suture.measurement.trials.controls import Control
-from suture.measurement.trials.plans import At, curve
+from suture.measurement.trials.plans import curve
 from suture.measurement.trials.trial import Trial
 from suture.runs.runners import Later
 from suture.studies.bansal2021 import pretrained

@@ -13,6 +13,7 @@ import pandas as pd
 
 from suture.common.seeds import derive_seed
 from suture.core.network.network import Network
+from suture.core.seam import At
 from suture.core.stitches import Stitch
 from suture.data import Data
 from suture.fits import Fit
@@ -21,7 +22,7 @@ from suture.measurement.complexity import Complexity, complexity, seam_labels
 from suture.measurement.indices import Index, linear_cka
 from suture.measurement.scores.scores import Accuracy
 from suture.measurement.trials.controls import Control
-from suture.measurement.trials.plans import At, Scores, curve, cuts_of
+from suture.measurement.trials.plans import Scores, curve, cuts_of
 from suture.measurement.trials.trial import Trial
 from suture.runs.runners import Base, Later
 from suture.studies.base.quantities import COMPLEXITIES, SIMILARITIES

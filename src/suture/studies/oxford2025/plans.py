@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from suture.core.network.network import Network
+from suture.core.seam import At
 from suture.core.stitches import Conv, FullLinear, Stitch
 from suture.data import Data
 from suture.data.variants import BlackedOut, Decorrelated, Grey3, Relabelled, Without, vary
@@ -22,7 +23,7 @@ from suture.measurement.complexity import Complexity, GradientNorm, GzipSize, Me
 from suture.measurement.scores.scores import Accuracy
 from suture.measurement.scores.traits import Trait, confuses, knows
 from suture.measurement.trials.controls import Control, untrained_both
-from suture.measurement.trials.plans import At, Scores, curve
+from suture.measurement.trials.plans import Scores, curve
 from suture.measurement.trials.trial import Trial
 from suture.runs.runners import Base, Later
 from suture.studies.base.plans import apart, complexities, pairs
@@ -30,7 +31,7 @@ from suture.studies.base.quantities import COMPLEXITIES
 from suture.studies.base.scale import PAPER, SMALL, TINY, Scale
 from suture.studies.base.study import Beside, Made, Part
 
-Seam = tuple[At, Stitch | None]
+Joining = tuple[At, Stitch | None]
 
 CARS, CATS, TRUCKS = "automobile", "cat", "truck"
 OTHERS = "accuracy on the other nine"
@@ -38,14 +39,14 @@ DIGITS, PICTURES = "stacked cnn digits", "stacked cnn pictures"
 SIMPLE, COMPLEX = "resnet18 simple", "resnet18 complex"
 
 NARROW = Conv(batchnorm=False)
-MAPS: tuple[Seam, ...] = (("pool1", NARROW), ("pool2", NARROW))
+MAPS: tuple[Joining, ...] = (("pool1", NARROW), ("pool2", NARROW))
 SPECIAL = ("cnn trucks in fc1", "cnn trucks in fc2", "cnn trucks in fc3")
-LINE: tuple[Seam, ...] = (*MAPS, ("fc1_relu", None), ("fc2_relu", None), ("fc3_relu", None))
-STACKED: tuple[Seam, ...] = LINE[:-1]
+LINE: tuple[Joining, ...] = (*MAPS, ("fc1_relu", None), ("fc2_relu", None), ("fc3_relu", None))
+STACKED: tuple[Joining, ...] = LINE[:-1]
 BETWEEN: At = ("pool2", "flatten")
-DENSE: Seam = (BETWEEN, None)
-HIGH: Seam = (BETWEEN, FullLinear())
-BLOCKS: tuple[Seam, ...] = tuple((f"layer{stage}.{block}", None) for stage in range(1, 5) for block in range(2))
+DENSE: Joining = (BETWEEN, None)
+HIGH: Joining = (BETWEEN, FullLinear())
+BLOCKS: tuple[Joining, ...] = tuple((f"layer{stage}.{block}", None) for stage in range(1, 5) for block in range(2))
 
 BATCHES = "gradient norm, batches of 4"
 BY: tuple[Complexity, ...] = (GradientNorm(), GradientNorm(batch=4), MeanSharpness(), GzipSize())
@@ -56,7 +57,7 @@ def lines(
     sender: str,
     receiver: str,
     data: Data,
-    seams: Sequence[Seam],
+    seams: Sequence[Joining],
     *,
     scores: Scores,
     controls: Sequence[Control] = (),
@@ -94,7 +95,7 @@ def others(data: Data, name: str) -> Trait:
 # --- sections 4.1 to 4.3 ----------------------------------------------------------------------------------------------
 
 
-def inherited(scale: Scale, network: str, seams: Sequence[Seam]) -> list[Part]:
+def inherited(scale: Scale, network: str, seams: Sequence[Joining]) -> list[Part]:
     """4.1: a network and one to which cars are cats, both ways, fitted on the true and on the altered labels."""
     blind, parts = f"{network} cars as cats", list[Part]()
     for variants in ((Relabelled(CARS, CATS),), ()):
@@ -217,7 +218,7 @@ def controlled(scale: Scale) -> list[Part]:
     data = scale.data("cifar10")
     settings: dict[str, Any] = {"controls": (untrained_both,), "only": True}
     scores = (Accuracy(), knows(data, CARS), knows(data, TRUCKS))
-    seams: tuple[Seam, ...] = (("block5.relu", None),)
+    seams: tuple[Joining, ...] = (("block5.relu", None),)
     parts: list[Part] = [
         *lines(scale, "mlp", "mlp cars as cats", data, seams, scores=scores, published=(0,), **settings)
     ]

@@ -9,13 +9,14 @@ import torch
 
 from suture.common.seeds import undisturbed
 from suture.core.network.network import Network
+from suture.core.seam import At
 from suture.data import Data, Samples
 from suture.data.variants import Colour, ColourOnly, Correlated, Digit, Grey3, Variant
 from suture.fits import Fit, recipes
 from suture.measurement.complexity import NumericalRank
 from suture.measurement.scores.scores import Accuracy
 from suture.measurement.trials.controls import Control, clustered_noise, itself, shuffled_pairs, untrained_sender
-from suture.measurement.trials.plans import At, curve
+from suture.measurement.trials.plans import curve
 from suture.measurement.trials.trial import Trial
 from suture.runs.runners import Base, Later
 from suture.studies.base.plans import ACCURACY, complexities, curves, cuts_like, pairs

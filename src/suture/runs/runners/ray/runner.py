@@ -67,7 +67,7 @@ class Ray(Runner):
     def prepared(self, trials: Sequence[Trial]) -> "Ray":
         """The same. Raises ``RunnerError`` where Ray is not there, or would give a network no GPU that is on one."""
         check_address(self.address)
-        for network in (network for trial in trials for network in trial.networks if network.device.type != "cpu"):
+        for network in (network for trial in trials for network in trial.seam.networks if network.device.type != "cpu"):
             if not self.gpus_per_trial:
                 raise RunnerError(
                     f"{network.name} is on {network.device}, and Ray(gpus_per_trial=0) gives its trials no GPU; say "
