@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from models import seeded
 from suture import Network, Samples, measure
 from suture.common.errors import FitError
+from suture.common.sizes import available_memory, physical_memory
 from suture.core.activations.cache import CHUNK, MANY, Activations, Need, is_finite, run_stepwise
 from suture.data import Data
 from suture.data.noise import ClusteredNoise
@@ -107,13 +108,13 @@ def test_other_images_and_other_weights_have_other_activations():
     assert len({tensor_bits(tensor) for tensor in three}) == 3
 
 
-@pytest.mark.parametrize("budget", [0, 1, 40 * 6 * 4 - 1, 2 * 40 * 6 * 4, 10**9])
-def test_no_more_is_kept_than_the_budget(budget):
+def test_no_more_is_kept_than_the_budget():
     a, data = counted("A", 0), samples(40, 1)
-    cache, roomy = Activations(budget), Activations()
-    for cut in ("one", "three", "two", "flatten", "one"):
-        assert torch.equal(cache.at(a, cut, data), roomy.at(a, cut, data))
-        assert sum(tensor.nbytes for tensor in (kept.tensor for kept in cache._kept.values())) <= budget
+    for budget in (0, 1, 40 * 6 * 4 - 1, 2 * 40 * 6 * 4, 10**9):
+        cache, roomy = Activations(budget), Activations()
+        for cut in ("one", "three", "two", "flatten", "one"):
+            assert torch.equal(cache.at(a, cut, data), roomy.at(a, cut, data))
+            assert sum(tensor.nbytes for tensor in (kept.tensor for kept in cache._kept.values())) <= budget
 
 
 def test_what_was_used_last_is_kept_longest():
@@ -180,6 +181,19 @@ def test_what_is_not_finite_is_named(where):
     with pytest.raises(FitError, match=named if where == "cut" else "A at the output on dark/score are not finite"):
         cache.at(network, network.cuts[-1], shown) if where == "cut" else cache.outputs(network, shown)
     assert not cache._kept
+
+
+def test_what_does_not_fit_into_memory_is_refused_with_the_number_of_samples_that_would(monkeypatch):
+    a, data = counted("A", 0), samples(40, 1)
+    monkeypatch.setattr("suture.core.activations.cache.available_memory", lambda: 25 * 6 * 4)
+    with pytest.raises(FitError, match=r"of A at 'one' on noise take 960 bytes.* 25 samples of 40 would fit"):
+        Activations().at(a, "one", data)
+    assert not Counting.seen, "nothing was computed in vain"
+    assert len(Activations().at(a, "one", samples(25, 1))) == 25
+
+
+def test_the_memory_that_is_available():
+    assert 0 < available_memory() <= physical_memory()
 
 
 # --- needs, and what comes from elsewhere -----------------------------------------------------------------------------

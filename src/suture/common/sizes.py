@@ -58,6 +58,18 @@ def physical_memory() -> int:
     return min([machine, *(limit for limit in limits if limit < _UNLIMITED)])
 
 
+def available_memory() -> int:
+    """Return the bytes of RAM that this process may still take, as far as the system says."""
+    total = physical_memory()
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        free = {name: int(rest.split()[0]) * 1024 for name, _, rest in (line.partition(":") for line in lines)}
+        held = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        return max(0, min(free["MemAvailable"], total - held))
+    except (OSError, KeyError, ValueError, IndexError):  # not Linux
+        return total
+
+
 def free_disk(path: str | Path) -> int:
     """The free bytes of the file system of a path, or of its nearest ancestor that exists."""
     place = Path(path).absolute()

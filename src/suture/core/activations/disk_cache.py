@@ -1,51 +1,46 @@
 """Activations on disk, for all processes of a machine: a cache in a folder, bounded in bytes.
 
-Every tensor is a file named by its key, and by the machine and the torch that computed it, since bits may depend on
-these. It appears whole or not at all, and who finds it maps it (see ``tensorfiles``). A lock per key, of the operating
-system, makes others wait for who is computing it; it ends with the process that holds it, however that ends, and what
-that process had begun to write is swept away by the next that needs room. Nobody holds two keys but in falling order
-of the cut, so nobody waits for somebody who waits for them.
+Every tensor is a safetensors file, named by its key and by the machine and the torch that computed it, because its bits
+may depend on these. It is written a few rows at a time, and renamed once it is whole: no reader sees a part of it. Who
+reads it maps it into memory, so that the pages of the file serve all processes; the mapping is private, and who changes
+such a tensor changes neither the file nor what others see. A lock per key, of the operating system, makes others wait
+for the process that computes it, and ends with that process. Nobody waits for a deadlock: whoever holds the lock of a
+cut waits for locks of earlier cuts only.
 
-The budget bounds the files that have names, drafts included. What was used longest ago goes first; who has it mapped
-keeps it until the tensor goes.
+The budget bounds the files, those that are being written included. What was used longest ago is removed first; whoever
+has it mapped keeps it.
 """
 
-import errno
+import hashlib
+import json
 import os
 import platform
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from functools import cache, partial
+from functools import cache
+from itertools import chain
+from math import prod
 from pathlib import Path
-from typing import Protocol, TypeVar, final
+from typing import final
 
 import torch
 from filelock import FileLock, Timeout
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file
 from torch import Tensor
 
 from suture.common.atomic import draft, publish
 from suture.common.processor import processor
 from suture.common.seeds import digest
-from suture.common.sizes import in_words
-from suture.core.activations.memory import Chunks, NoRoomError, refusals
-from suture.core.activations.tensor_file import TensorWriter, TornError, file_size, intact, mapped
 
-_SUFFIX, _LOCK = ".activations.safetensors", ".activations.lock"  # other files in the folder are not its own
-_FULL = (errno.ENOSPC, errno.EDQUOT)
-Written = TypeVar("Written")
+_SUFFIX, _LOCK = ".activations.safetensors", ".activations.lock"  # the user may keep other files in the folder
+_TYPES = {torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
+_ALIGNED = 64  #: bytes; torch's own tensors begin at such addresses, and the bits of a product may depend on it
 _POLL = 0.01  #: seconds between two looks at a lock that somebody else holds
 
 
-class OverBudgetError(NoRoomError):
-    """There is no room for a tensor within the budget, or not while others are writing."""
-
-
-class Draft(Chunks, Protocol):
-    """Rows of which one knows, once all are there, whether they are what every process would have computed."""
-
-    @property
-    def exact(self) -> bool:
-        """Whether others may use them."""
+class NoRoomError(Exception):
+    """The folder does not take a tensor; says why."""
 
 
 @final
@@ -59,142 +54,124 @@ class ActivationFolder:
         self.path = Path(path)
         self.budget = budget
 
-    def find(self, key: str) -> Tensor | None:
-        """Map a tensor, ``None`` where it is not here. A torn file, as a power loss may leave, is removed."""
+    def find(self, key: str, wait: bool = False) -> Tensor | None:
+        """Map a tensor; ``None`` if it is not here. With ``wait``, wait first for whoever is computing it now.
+
+        A damaged file, as a power loss may leave one, is removed.
+        """
         path = self._file(key)
-        try:
-            with open(path, "rb") as file:
-                with suppress(OSError):
-                    os.utime(file.fileno())
-                return mapped(file.fileno())
-        except TornError:
-            with suppress(OSError):
+        if wait and not path.exists() and self._lock_file(path.name).exists():
+            with suppress(NoRoomError), self._locked(path.name):
+                pass
+        with suppress(OSError):
+            try:
+                os.utime(path)
+                return load_file(path)["activations"]
+            except (SafetensorError, KeyError):
                 path.unlink()
-        except OSError:
-            pass
         return None
 
-    def awaited(self, key: str) -> Tensor | None:
-        """Find a tensor, after waiting for whoever is computing it now."""
-        found = self.find(key)
-        if found is not None or not self._lock_file(_stem(key)).exists():
-            return found
-        with suppress(NoRoomError), self.alone(key):
-            pass
-        return self.find(key)
+    def get(self, key: str, rows: int, compute: Callable[[], Iterator[Tensor]]) -> Tensor | None:
+        """Map a tensor of so many rows; if it is not here, write the chunks that ``compute`` gives, alone.
 
-    @contextmanager
-    def alone(self, key: str) -> Iterator[None]:
-        """Keep every other process and thread out of this key. Raises ``NoRoomError`` where there are no locks."""
-        with self._locked(_stem(key)):
-            yield
-
-    def write(self, key: str, chunks: Draft) -> Tensor:
-        """Write a tensor and map it, while ``alone``; it is kept for others if it is exact.
-
-        At no time is more than one chunk in RAM. Raises ``NoRoomError`` where the folder refuses it,
-        ``OverBudgetError`` where the budget does, and whatever the chunks raise.
+        Gives ``None`` if the budget has no room for it. At no time is more than one chunk in RAM. Raises
+        ``NoRoomError`` if the folder refuses it, and whatever computing raises.
         """
-        path, writer = self._file(key), None
-        for left in self.path.glob(f".{path.name}.*"):  # by somebody who was killed: the key is ours
-            left.unlink(missing_ok=True)
-        with draft(path) as temporary:
-            descriptor = -1
-            try:
-                for chunk in chunks:
-                    with refusals(self.path):
-                        if writer is None:
-                            descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
-                            writer = self._begin(descriptor, (chunks.rows, *chunk.shape[1:]), chunk.dtype)
-                        self._insist(partial(writer.add, chunk), chunk.nbytes)
-                assert writer is not None
-                with refusals(self.path):
-                    writer.finish()
-                    tensor = mapped(descriptor)
-                    if chunks.exact:
-                        publish(temporary, path)
-                return tensor
-            finally:
-                if descriptor >= 0:
-                    os.close(descriptor)
+        path = self._file(key)
+        if (found := self.find(key)) is not None:
+            return found
+        with self._locked(path.name):
+            if (found := self.find(key)) is not None:
+                return found
+            for left in self.path.glob(f".{path.name}.*"):  # by a process that was killed: the key is ours
+                left.unlink(missing_ok=True)
+            chunks = compute()
+            first = next(chunks)
+            content, shape, dtype = hashlib.sha256(), (rows, *first.shape[1:]), first.dtype
+            with draft(path) as temporary:
+                with _refusals(self.path):
+                    header = _header(shape, dtype, content.hexdigest())
+                    if not self._take_room(temporary, len(header) + prod(shape) * dtype.itemsize):
+                        return None
+                with open(temporary, "r+b") as file:
+                    file.seek(len(header))
+                    for chunk in chain([first], chunks):  # what the network raises here is not the folder's
+                        data = chunk.contiguous().view(-1).view(torch.uint8).numpy().data
+                        content.update(data)
+                        with _refusals(self.path):
+                            file.write(data)
+                            file.flush()
+                    file.seek(0)
+                    file.write(_header(shape, dtype, content.hexdigest()))
+                with _refusals(self.path):
+                    publish(temporary, path)
+            return load_file(path)["activations"]
 
     def check(self) -> list[str]:
-        """Give the names of the files that are torn, or altered since they were written."""
+        """Give the names of the files that are damaged, or were changed after they were written."""
         wrong = []
         for path in sorted(self.path.glob(f"*{_SUFFIX}")):
-            with suppress(FileNotFoundError):
-                if not intact(path):
-                    wrong.append(path.name)
+            try:
+                with safe_open(path, "pt") as file:
+                    written, tensor = file.metadata()["sha256"], file.get_tensor("activations")
+                content = hashlib.sha256(tensor.view(-1).view(torch.uint8).numpy().data)
+            except FileNotFoundError:  # another process just removed it, to make room
+                continue
+            except (SafetensorError, KeyError, TypeError):
+                wrong.append(path.name)
+            else:
+                wrong += [path.name] if content.hexdigest() != written else []
         return wrong
 
     def clear(self) -> None:
         """Remove all but what some process is writing now."""
         with suppress(NoRoomError), self._locked("room"):
-            self._sweep()
-            for _, _, path in self._files():
+            self._remove_dead_drafts()
+            for _, _, path in _oldest_first(self.path.glob(f"*{_SUFFIX}")):
                 path.unlink(missing_ok=True)
-            for path in self.path.glob(f"*{_LOCK}"):
+            for path in self.path.glob(f"*{_LOCK}"):  # of processes that were killed
                 with suppress(Timeout), self._locked(path.name.removesuffix(_LOCK), wait=False):
                     pass
 
-    def _begin(self, descriptor: int, shape: tuple[int, ...], dtype: torch.dtype) -> TensorWriter:
-        """Take the room for a tensor, from what was used longest ago where it must be."""
-        needed = file_size(shape, dtype)
+    def _take_room(self, temporary: Path, needed: int) -> bool:
+        """Take the disk space for a draft at once, so that a full disk is known before any work.
+
+        What was used longest ago is removed to stay within the budget. Says whether the draft is within it.
+        """
         with self._locked("room"):
-            self._make_room(needed)
-            return self._insist(lambda: TensorWriter(descriptor, shape, dtype), needed)
+            self._remove_dead_drafts()
+            files = _oldest_first(self.path.glob(f"*{_SUFFIX}"))
+            drafts = _oldest_first(self.path.glob(f".*{_SUFFIX}.*.part"))
+            excess = sum(size for _, size, _ in (*files, *drafts)) + needed - self.budget
+            if needed > self.budget or excess > sum(size for _, size, _ in files):
+                return False
+            for _, size, path in files:
+                if excess > 0:
+                    path.unlink(missing_ok=True)
+                    excess -= size
+            with open(temporary, "xb") as file:
+                if hasattr(os, "posix_fallocate"):  # not on macOS
+                    os.posix_fallocate(file.fileno(), 0, needed)
+                else:
+                    file.truncate(needed)
+        return True
 
-    def _insist(self, write: Callable[[], Written], needed: int) -> Written:
-        """Write; where the disk is full, remove what was used longest ago and write again."""
-        try:
-            return write()
-        except OSError as error:
-            if error.errno not in _FULL:
-                raise
-        self._free(needed)
-        return write()
-
-    def _make_room(self, needed: int) -> None:
-        """Remove what was used longest ago until ``needed`` bytes more are within the budget."""
-        self._sweep()
-        if needed <= self.budget:
-            self._free(self._held() + needed - self.budget)
-        if self._held() + needed > self.budget:
-            raise OverBudgetError(f"{in_words(needed)} do not fit into the {in_words(self.budget)} of {self.path}")
-
-    def _free(self, wanted: int) -> None:
-        for _, size, path in self._files():
-            if wanted <= 0:
-                return
-            with suppress(OSError):
-                path.unlink(missing_ok=True)
-                wanted -= size
-
-    def _held(self) -> int:
-        return sum(size for _, size, _ in (*self._files(), *_listed(self._drafts())))
-
-    def _files(self) -> list[tuple[int, int, Path]]:
-        """Every tensor that is kept, used longest ago first: when it was used, its size, its file."""
-        return sorted(_listed(self.path.glob(f"*{_SUFFIX}")))
-
-    def _drafts(self) -> Iterator[Path]:
-        return self.path.glob(f".*{_SUFFIX}.*.part")
-
-    def _sweep(self) -> None:
-        """Remove the drafts of those who died: nobody holds their locks."""
-        for path in self._drafts():
-            with suppress(Timeout, NoRoomError, OSError), self._locked(path.name.split(".")[1], wait=False):
+    def _remove_dead_drafts(self) -> None:
+        """Remove what killed processes had begun to write: nobody holds the locks of these keys."""
+        for path in self.path.glob(f".*{_SUFFIX}.*.part"):
+            with suppress(Timeout, NoRoomError, OSError), self._locked(path.name[1:].split(_SUFFIX)[0], wait=False):
                 path.unlink(missing_ok=True)
 
     def _file(self, key: str) -> Path:
-        return self.path / f"{_stem(key)}{_SUFFIX}"
+        return self.path / f"{key}-{_machine()}{_SUFFIX}"
 
     def _lock_file(self, name: str) -> Path:
-        return self.path / f"{name}{_LOCK}"
+        return self.path / f"{name.removesuffix(_SUFFIX)}{_LOCK}"
 
     @contextmanager
     def _locked(self, name: str, wait: bool = True) -> Iterator[None]:
-        with refusals(self.path):
+        """Keep every other process and thread out. Raises ``NoRoomError`` if there can be no locks here."""
+        with _refusals(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
             lock = FileLock(self._lock_file(name), poll_interval=_POLL, fallback_to_soft=False)
             lock.acquire(blocking=wait)
@@ -207,19 +184,39 @@ class ActivationFolder:
                 lock.release()
 
 
-def _listed(paths: Iterable[Path]) -> Iterator[tuple[int, int, Path]]:
-    """When each file was used, its size, and the file."""
+@contextmanager
+def _refusals(folder: Path) -> Iterator[None]:
+    """Raise ``NoRoomError`` for what a folder may refuse; a ``Timeout`` says that somebody else holds a lock."""
+    try:
+        yield
+    except Timeout:
+        raise
+    except (OSError, NotImplementedError) as error:
+        reason = error.strerror if isinstance(error, OSError) else None
+        raise NoRoomError(f"{folder} cannot be written to ({reason or error})") from error
+
+
+def _header(shape: tuple[int, ...], dtype: torch.dtype, content: str) -> bytes:
+    """Give the header of a safetensors file, with a hash of its content; as long whatever the hash is."""
+    if dtype not in _TYPES:
+        raise NotImplementedError(f"tensors of {dtype} cannot be written to a file")
+    tensor = {"dtype": _TYPES[dtype], "shape": shape, "data_offsets": [0, prod(shape) * dtype.itemsize]}
+    text = json.dumps({"__metadata__": {"sha256": content}, "activations": tensor}).encode()
+    text += b" " * (-(8 + len(text)) % _ALIGNED)
+    return len(text).to_bytes(8, "little") + text
+
+
+def _oldest_first(paths: Iterable[Path]) -> list[tuple[int, int, Path]]:
+    """Give when each file was used, its size, and the file."""
+    found = []
     for path in paths:
-        with suppress(OSError):  # another process may just have removed it
+        with suppress(FileNotFoundError):  # another process may just have removed it
             status = path.stat()
-            yield status.st_mtime_ns, status.st_size, path
-
-
-def _stem(key: str) -> str:
-    return f"{key}-{_machine()}"
+            found.append((status.st_mtime_ns, status.st_size, path))
+    return sorted(found)
 
 
 @cache
 def _machine() -> str:
-    """What the bits of a result may depend on besides its key."""
+    """Name what the bits of a result may depend on besides its key."""
     return digest(torch.__version__, platform.machine(), processor())[:12]

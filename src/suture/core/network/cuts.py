@@ -73,6 +73,13 @@ class Cuts(Sequence[Cut]):
         reason = f" ({self.dropped[name]})" if name in self.dropped else ""
         raise CutError(f"no cut '{name}' in {self._network}{reason}; {self._valid(name)}")
 
+    def place(self, index: int) -> Cut:
+        """Return the cut of an index, 1 …; one more than there are cuts is the ``OUTPUT``."""
+        if index > len(self._cuts):
+            assert self._end is not None
+            return self._end
+        return self._cuts[index - 1]
+
     def _valid(self, name: str) -> str:
         if not self._cuts:
             return "it has no cuts"

@@ -268,21 +268,28 @@ class Network:
             ) from error
         self._taken.add(content)
 
+    def part(self, start: int, end: int) -> Frozen:
+        """Give what lies between two places, which are indices of cuts.
+
+        0 is the raw images, ``(n, C, H, W)``, and one more than there are cuts is the output, ``(n, outputs)``.
+        """
+        return Frozen(self._traced.segments[start:end], None if start else self._prepare)
+
     def upto(self, cut: str | Cut) -> Frozen:
         """Give the prefix: raw images ``(n, C, H, W)`` to the tensor at the cut, ``(n, *cut.shape)``."""
-        return Frozen(self._traced.segments[: self.cuts.find(cut).index], self._prepare)
+        return self.part(0, self.cuts.find(cut).index)
 
     def after(self, cut: str | Cut) -> Frozen:
         """Give the suffix: the tensor at the cut, ``(n, *cut.shape)``, to the output ``(n, outputs)``."""
-        return Frozen(self._traced.segments[self.cuts.find(cut).index :])
+        return self.part(self.cuts.find(cut).index, len(self.cuts) + 1)
 
     def between(self, start: str | Cut, end: str | Cut) -> Frozen:
         """Give what lies between two cuts: the tensor at ``start`` to the tensor at the later cut ``end``."""
-        return Frozen(self._traced.segments[self.cuts.find(start).index : self.cuts.find(end).index])
+        return self.part(self.cuts.find(start).index, self.cuts.find(end).index)
 
     def whole(self) -> Frozen:
         """Give all of it: raw images ``(n, C, H, W)`` to the output ``(n, outputs)``."""
-        return Frozen(self._traced.segments, self._prepare)
+        return self.part(0, len(self.cuts) + 1)
 
     def __call__(self, images: Tensor) -> Tensor:
         """Map raw images ``(n, C, H, W)`` to the output ``(n, outputs)``, without gradients."""

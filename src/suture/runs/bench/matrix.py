@@ -13,10 +13,9 @@ from pathlib import Path
 
 from suture.common.errors import DataError, SutureError
 from suture.common.seeds import undisturbed
-from suture.common.sizes import free_disk
+from suture.common.sizes import available_memory, free_disk
 from suture.core.activations.cache import Activations, Need
 from suture.core.activations.disk_cache import ActivationFolder
-from suture.core.activations.memory import available_memory
 from suture.measurement.trials.controls import Control
 from suture.measurement.trials.measure import measure
 from suture.measurement.trials.trial import Trial
