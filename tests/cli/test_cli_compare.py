@@ -235,11 +235,14 @@ def test_indices_and_measures_by_name() -> None:
         ("explain nothing", "nothing does not exist"),
         ("explain", "missing FOLDER; see suture explain --help"),
         (f"localise speed:9 {A} {B} --data digits", "no trait 'speed'"),
-        (f"localise accuracy:9 {A} {A} --data digits", "bearer and plain network are one network"),
+        (f"localise accuracy:9 {A} {A} --data digits", "carrier and reference network are one network"),
         (f"localise accuracy:11 {A} {B} --data digits", "no class '11'"),
-        (f"localise accuracy:9 {A} {B} --data digits --at a:b:c", "--at a:b:c: give one cut, or BEARER_CUT:PLAIN_CUT"),
+        (
+            f"localise accuracy:9 {A} {B} --data digits --at a:b:c",
+            "--at a:b:c: give one cut, or CARRIER_CUT:REFERENCE_CUT",
+        ),
         (f"localise accuracy:9 {A} {B} --data digits --fit-variant no", "no variant 'no'"),
-        ("localise", "missing TRAIT, BEARER, PLAIN, --data"),
+        ("localise", "missing TRAIT, CARRIER, REFERENCE, --data"),
     ],
 )
 def test_wrong_input(run: Run, line: str, said: str) -> None:

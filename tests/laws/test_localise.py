@@ -1,6 +1,6 @@
 """The law of localising: a trait that was put into one known layer is found at that layer, and nowhere else.
 
-The bearer is the plain network with one layer trained again, alone, on data in which every 0 is called 1: so which
+The carrier is the plain network with one layer trained again, alone, on data in which every 0 is called 1: so which
 layer bears the trait is known. Where the two differ in one layer no stitch is needed, and every number is exact. A
 fitted stitch is fitted on data without zeros, which tell it neither the trait nor its absence.
 """
@@ -33,7 +33,7 @@ CUTS = tuple(f"block{i}.relu" for i in range(1, 5))
 PLACES = dict(zip(LAYERS, zip((INPUT, *CUTS), (*CUTS, OUTPUT), strict=True), strict=True))
 NEUTRAL = variants.Without("0")
 CLOSED = Fast(steps=0)
-SHOWN = 0.5  #: of the zeros that a bearer must call 1, for the trait to be planted at all
+SHOWN = 0.5  #: of the zeros that a carrier must call 1, for the trait to be planted at all
 build = partial(mlp, 32, 4)
 
 
@@ -43,7 +43,7 @@ def plain(seed: int) -> nn.Module:
 
 
 @cache
-def bearer(seed: int, layer: str, label: str = "0", to: str = "1") -> nn.Module:
+def carrier(seed: int, layer: str, label: str = "0", to: str = "1") -> nn.Module:
     """The plain network with one layer trained on, on data in which one class is called another."""
     return planted(plain(seed), seed, layer, variants.Relabelled(label, to)(digits()))
 
@@ -54,7 +54,7 @@ def planted(model: nn.Module, seed: int, layer: str, data: Data) -> nn.Module:
 
 
 def found(trait: Trait, bears: nn.Module, lacks: nn.Module, fit_data: Data | None = None, **settings) -> Onset:
-    a, b = wrap(bears, "bearer"), wrap(lacks, "plain")
+    a, b = wrap(bears, "carrier"), wrap(lacks, "plain")
     settings = {"at": CUTS, "controls": (), "stitch": Diagonal(), "fit": CLOSED, "scores": ()} | settings
     plan = localise(trait, a, b, data=digits(), fit_data=fit_data or NEUTRAL(digits()), **settings)
     cache = Activations()
@@ -67,7 +67,7 @@ def trait() -> Trait:
 
 def test_a_trait_in_one_layer_is_found_there_in_ten_of_ten_seeds_at_every_depth():
     seen = [
-        (layer, found(trait(), bearer(seed, layer), plain(seed), stitch=Identity())) for seed, layer in every_depth()
+        (layer, found(trait(), carrier(seed, layer), plain(seed), stitch=Identity())) for seed, layer in every_depth()
     ]
     there = [(layer, o) for layer, o in seen if o.levels[0] - o.levels[1] > SHOWN]
     assert len(there) >= 8
@@ -82,7 +82,7 @@ def every_depth() -> list[tuple[int, str]]:
 
 
 def test_a_fitted_stitch_finds_it_in_ten_of_ten_seeds():
-    seen = [found(trait(), bearer(seed, "block2"), plain(seed)) for seed in range(10)]
+    seen = [found(trait(), carrier(seed, "block2"), plain(seed)) for seed in range(10)]
     there = [o for o in seen if o.levels[0] - o.levels[1] > SHOWN]
     assert len(there) >= 8
     for o in there:
@@ -90,9 +90,9 @@ def test_a_fitted_stitch_finds_it_in_ten_of_ten_seeds():
         assert o.verdict == "localised"
 
 
-def test_controls_without_the_bearer_do_not_show_it():
+def test_controls_without_the_carrier_do_not_show_it():
     without = (controls.itself, controls.untrained_sender, controls.untrained_receiver, controls.untrained_both)
-    o = found(trait(), bearer(1, "block3"), plain(1), controls=without, seeds=3)
+    o = found(trait(), carrier(1, "block3"), plain(1), controls=without, seeds=3)
     assert (o.verdict, o.between) == ("localised", PLACES["block3"]), str(o)
     assert o.sending.controls == o.receiving.controls == ()
 
@@ -106,7 +106,7 @@ def test_where_there_is_none_none_is_found():
 
 @dataclass(frozen=True)
 class Taught(Score):
-    """The share of the samples of some classes that are called what a bearer was taught."""
+    """The share of the samples of some classes that are called what a carrier was taught."""
 
     pairs: tuple[tuple[int, int], ...]
 
@@ -135,24 +135,24 @@ def test_a_trait_spread_over_all_layers_is_distributed(seed):
     assert o.verdict == "distributed", str(o)
 
 
-def test_a_stitch_fitted_to_the_bearers_labels_carries_the_trait_itself():
+def test_a_stitch_fitted_to_the_carriers_labels_carries_the_trait_itself():
     taught = variants.Relabelled("0", "1")(digits())
     wide = {"stitch": None, "fit": Fast(), "at": ["block1.relu", "block2.relu"]}
-    o = found(trait(), bearer(0, "block4"), plain(0), taught, controls=(controls.itself,), **wide)
+    o = found(trait(), carrier(0, "block4"), plain(0), taught, controls=(controls.itself,), **wide)
     assert o.verdict == "carried by the stitch", str(o)
     assert "plain → plain" in o.sending.controls
-    assert "since without the bearer it shows too (plain → plain)" in str(o)
+    assert "since without the carrier it shows too (plain → plain)" in str(o)
 
 
 def test_a_stitch_fitted_to_the_true_labels_teaches_its_absence():
     wide = {"stitch": None, "fit": Fast(), "at": ["block2.relu"]}
-    o = found(trait(), bearer(0, "block1"), plain(0), digits(), **wide)
+    o = found(trait(), carrier(0, "block1"), plain(0), digits(), **wide)
     assert o.sending.verdict == "not found", str(o)
-    assert found(trait(), bearer(0, "block1"), plain(0)).sending.onset == "block1.relu"
+    assert found(trait(), carrier(0, "block1"), plain(0)).sending.onset == "block1.relu"
 
 
 def test_the_data_that_fits_the_stitch_are_stated():
-    a, b = (Network(m, example=digits().example, name=n) for m, n in ((bearer(0, "block2"), "a"), (plain(0), "b")))
+    a, b = (Network(m, example=digits().example, name=n) for m, n in ((carrier(0, "block2"), "a"), (plain(0), "b")))
     neutral = NEUTRAL(digits())
     plan = localise(trait(), a, b, data=digits(), fit_data=neutral, at=["block1.relu"], controls=())
     assert [(t.sender.name, t.receiver.name) for t in plan] == [("a", "b"), ("b", "a")]

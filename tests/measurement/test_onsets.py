@@ -50,8 +50,8 @@ def table(*parts):
 
 
 def read(sending, receiving, *more, levels=(0.9, 0.1), **settings):
-    bearer, plain = levels
-    made = table(rows("A", "B", sending, plain, **settings), rows("B", "A", receiving, bearer, **settings), *more)
+    carrier, reference = levels
+    made = table(rows("A", "B", sending, reference, **settings), rows("B", "A", receiving, carrier, **settings), *more)
     return onset(made, "t", "A", "B")
 
 
@@ -66,14 +66,14 @@ def test_both_ways_place_it_between_two_cuts():
     assert (o.sending.onset, o.receiving.onset) == ("three", "two")
     assert o.sending.within == o.receiving.within == ("two", "three")
     assert o.sending.shares == pytest.approx((0, 0, 1, 1))
-    assert str(o).startswith("t: localised, between two and three\n  A (bearer) 90.0 %, B (plain) 10.0 %\n")
+    assert str(o).startswith("t: localised, between two and three\n  A (carrier) 90.0 %, B (reference) 10.0 %\n")
     assert "conveyed from three on (between two and three), 100 % of it in one step: localised" in str(o)
 
 
 OTHERS = dict(zip(CUTS, ("w", "x", "y", "z"), strict=True))
 
 
-def test_the_place_is_named_by_the_bearers_cuts():
+def test_the_place_is_named_by_the_carriers_cuts():
     """The other network's cuts have other names, and lie in the reverse order of depth."""
     there, back, both = table(*PARTS[:1]), table(*PARTS[1:]), table(*PARTS)
     for frame, cut, depth in ((there, "receiver_cut", "receiver_depth"), (back, "sender_cut", "sender_depth")):
@@ -91,14 +91,14 @@ def test_the_place_is_named_by_the_bearers_cuts():
 def test_what_is_read_is_said_in_numbers():
     assert "85 % of it in one step: localised" in str(read([NONE, 0.18, 0.86, ALL], IN_THREE[1]))
     assert "conveyed at no cut, at most 25 % of it: not found" in str(read([NONE, 0.3, 0.2, NONE], IN_THREE[1]))
-    assert "A (bearer) 0.900, B (plain) 0.100\n" in str(read(*IN_THREE, unit="raw"))
-    assert "A (bearer) 0.900 nats, B (plain) 0.100 nats\n" in str(read(*IN_THREE, unit="nats"))
+    assert "A (carrier) 0.900, B (reference) 0.100\n" in str(read(*IN_THREE, unit="raw"))
+    assert "A (carrier) 0.900 nats, B (reference) 0.100 nats\n" in str(read(*IN_THREE, unit="nats"))
 
 
 @pytest.mark.parametrize("levels", [(0.1, 0.9), (-3.0, 5.0)])
-def test_a_trait_may_be_low_in_its_bearer(levels):
-    bearer, plain = levels
-    turned = [[plain + (v - NONE) / 0.8 * (bearer - plain) for v in line] for line in IN_THREE]
+def test_a_trait_may_be_low_in_its_carrier(levels):
+    carrier, reference = levels
+    turned = [[reference + (v - NONE) / 0.8 * (carrier - reference) for v in line] for line in IN_THREE]
     o = read(*turned, levels=levels)
     assert (o.verdict, o.between) == ("localised", ("two", "three"))
     assert all(
@@ -164,7 +164,9 @@ SHOW = [ALL] * 4
         ("", "B", "clustered noise", (False, False)),
     ],
 )
-def test_a_control_without_the_bearer_that_shows_it_says_that_the_stitch_carries_it(sender, receiver, control, carried):
+def test_a_control_without_the_carrier_that_shows_it_says_that_the_stitch_carries_it(
+    sender, receiver, control, carried
+):
     o = read(*IN_THREE, rows(sender, receiver, SHOW, 0.5, control=control))
     assert (bool(o.sending.controls), bool(o.receiving.controls)) == carried
     assert o.verdict == ("carried by the stitch" if any(carried) else "localised")

@@ -76,7 +76,7 @@ STUDIES = (
 )
 
 _FILES = ("FOLDER", "FILE", "RUN")
-_NETWORKS = ("RUN or NETWORK", "NETWORK", "MODEL", "SENDER", "RECEIVER", "BEARER", "PLAIN")
+_NETWORKS = ("RUN or NETWORK", "NETWORK", "MODEL", "SENDER", "RECEIVER", "CARRIER", "REFERENCE")
 _MODELS = (*(f"zoo:{name}" for name in NETWORKS), "timm:", "torchvision:")
 _VALUES: dict[str, tuple[str, ...]] = {
     "data": DATA,

@@ -58,15 +58,17 @@ def compare(chosen: Namespace, command: str) -> int:
 
 
 def localise(chosen: Namespace, command: str) -> int:
-    """Stitch a trait's bearer and a plain network both ways, and say where the trait lies; the exit code."""
+    """Stitch a trait's carrier and a reference network both ways, and say where the trait lies; the exit code."""
     from suture.cli.names import trait_named, variants_named
 
     trait = trait_named(chosen.trait)
     variants_named(chosen.fit_variant)
     settings = settings_of(chosen)
-    models = models_named([chosen.bearer, chosen.plain])
+    models = models_named([chosen.carrier, chosen.reference])
     if len(models) == 1:
-        raise SutureError(f"bearer and plain network are one network, {chosen.bearer}; give another that has no trait")
+        raise SutureError(
+            f"carrier and reference network are one network, {chosen.carrier}; give another that has no trait"
+        )
     asked, made = _localised(chosen, trait, models, settings)
     table = measured_table(chosen, asked, command)
     return _finish_localised(table, folder_of(asked), made, [model.name for model in models], chosen.json)
@@ -78,13 +80,13 @@ def _localised(chosen: Namespace, trait: Any, models: list[Any], settings: dict[
     from suture.data.variants import vary
     from suture.measurement.trials.localise import localise as planned
 
-    store, data, (bearer, plain) = prepared_for(chosen, models, store_to_write)
+    store, data, (carrier, reference) = prepared_for(chosen, models, store_to_write)
     made = trait(data)
     if chosen.controls == "all":
         settings["controls"] = None  # all that suit the trait
     fitted = vary(data, *variants_named(chosen.fit_variant))
-    trials = planned(made, bearer, plain, data=data, fit_data=fitted, at=_seams(chosen.at), **settings)
-    words = f"{made.name}, {asked_words(f'{bearer.name} ↔ {plain.name}', fitted)}"
+    trials = planned(made, carrier, reference, data=data, fit_data=fitted, at=_seams(chosen.at), **settings)
+    words = f"{made.name}, {asked_words(f'{carrier.name} ↔ {reference.name}', fitted)}"
     return Asked(trials, store, words), made
 
 
@@ -274,7 +276,7 @@ def _seams(text: str | None) -> list[Any] | None:
     seams = [tuple(cut.strip() for cut in each.split(":")) for each in dict.fromkeys(text.split(","))]
     wrong = [":".join(seam) for seam in seams if len(seam) > 2]
     if wrong:
-        raise SutureError(f"--at {wrong[0]}: give one cut, or BEARER_CUT:PLAIN_CUT where the names differ")
+        raise SutureError(f"--at {wrong[0]}: give one cut, or CARRIER_CUT:REFERENCE_CUT where the names differ")
     return [seam if len(seam) == 2 else seam[0] for seam in seams]
 
 

@@ -33,9 +33,9 @@ def localise_parser() -> ArgumentParser:
     add = parser.add_argument
     traits = f"{TRAITS}, fgsm:STRENGTH, or variant:VARIANT, which is accuracy on that"
     add("trait", type=str, metavar="TRAIT", help=traits)
-    add("bearer", type=str, metavar="BEARER", help=MODEL)
-    add("plain", type=str, metavar="PLAIN", help="likewise, a network without the trait")
-    cuts = "by default all that both share; A,B,… or, where names differ, of bearer and plain A:X,B:Y,…"
+    add("carrier", type=str, metavar="CARRIER", help=MODEL)
+    add("reference", type=str, metavar="REFERENCE", help="likewise, a network without the trait")
+    cuts = "by default all that both share; A,B,… or, where names differ, of carrier and reference A:X,B:Y,…"
     add("--at", type=str, default=None, metavar="CUTS", help=cuts)
     fitted = "changes of the data that fit the stitch, such as without,classes=0; those of --variant come first"
     add("--fit-variant", type=str, nargs="+", default=None, metavar="VARIANT", help=fitted)

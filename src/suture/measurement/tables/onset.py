@@ -2,10 +2,10 @@
 
 The unit is the difference of the parents: a stitched network conveys the share
 
-    (stitched − plain) / (bearer − plain)
+    (stitched − reference) / (carrier − reference)
 
-of the trait, so that the trait may be high or low in the bearer. The bearer's part grows from nothing (the plain
-network itself, share 0) over the cuts to everything (the bearer itself, share 1): from its first layers where it
+of the trait, so that the trait may be high or low in the carrier. The carrier's part grows from nothing (the reference
+network itself, share 0) over the cuts to everything (the carrier itself, share 1): from its first layers where it
 sends, from its last where it receives. The *onset* is the first cut, as it grows, that conveys ``CONVEYED`` of it. The
 trait lies between that cut and the one before.
 
@@ -13,15 +13,15 @@ trait lies between that cut and the one before.
 verdict               when
 ====================  ================================================================================================
 localised             one step between adjacent cuts, that to the onset, makes ``STEP`` of all that is conveyed, and no
-                      larger part of the bearer is certain to convey it no more
+                      larger part of the carrier is certain to convey it no more
 distributed           it is conveyed, but no such step makes it
-carried by the stitch a control without the bearer conveys it too, at the onset
+carried by the stitch a control without the carrier conveys it too, at the onset
 not found             the parents differ by less than the (median) interval of a stitched network is wide, or no cut
                       conveys it
 ====================  ================================================================================================
 
-Controls without the bearer are plain → plain, an untrained network in the bearer's place, and both untrained. In the
-others (clustered noise, shuffled pairs, bearer → bearer) the bearer is there, or the class itself is sent. One counts
+Controls without the carrier are reference → reference, an untrained network in the carrier's place, and both untrained. In the
+others (clustered noise, shuffled pairs, carrier → carrier) the carrier is there, or the class itself is sent. One counts
 where it conveys ``CONVEYED`` in the mean over its seeds, and certainly some. An untrained network that calls everything
 by one name shows a confusion, or accuracy on a class, by chance: measure with three seeds, each of which has untrained
 networks of its own.
@@ -51,13 +51,13 @@ _WITHOUT_RECEIVER = ("untrained receiver", "untrained both")
 @final
 @dataclass(frozen=True)
 class Way:
-    """What stitching one way says: the bearer ``sends`` its first layers, or receives with its last.
+    """What stitching one way says: the carrier ``sends`` its first layers, or receives with its last.
 
-    ``cuts`` are the bearer's, from the input to the output; ``shares`` what each conveys of the parents' difference,
-    with its 95 % interval ``low`` to ``high``. ``onset`` is the first cut, as the bearer's part grows, that conveys
+    ``cuts`` are the carrier's, from the input to the output; ``shares`` what each conveys of the parents' difference,
+    with its 95 % interval ``low`` to ``high``. ``onset`` is the first cut, as the carrier's part grows, that conveys
     the trait, or ``None``. The trait lies ``between`` it and the cut before, from input to output; and, by the
     intervals, certainly ``within`` the wider pair. ``step`` is the largest that one step makes of all that is
-    conveyed; ``controls`` are those without the bearer that convey it too, at the onset.
+    conveyed; ``controls`` are those without the carrier that convey it too, at the onset.
     """
 
     sends: bool
@@ -81,22 +81,22 @@ class Way:
         said = f"conveyed from {self.onset} {side} (between {_pair(self.between)}"
         said += f"; with certainty between {_pair(self.within)})" if self.within != self.between else ")"
         if self.controls:
-            return f"{said}: {self.verdict}, since without the bearer it shows too ({', '.join(self.controls)})"
+            return f"{said}: {self.verdict}, since without the carrier it shows too ({', '.join(self.controls)})"
         return f"{said}, {100 * self.step:.0f} % of it in one step: {self.verdict}"
 
 
 @final
 @dataclass(frozen=True)
 class Onset:
-    """Where a trait lies, as stitching both ways tells; ``levels`` are the bearer's and the plain network's own scores.
+    """Where a trait lies, as stitching both ways tells; ``levels`` are the carrier's and the reference network's own scores.
 
-    ``sending`` is bearer → plain, ``receiving`` plain → bearer.
+    ``sending`` is carrier → reference, ``receiving`` reference → carrier.
     """
 
     trait: str
     unit: str
-    bearer: str
-    plain: str
+    carrier: str
+    reference: str
     levels: tuple[float, float]
     sending: Way
     receiving: Way
@@ -126,24 +126,24 @@ class Onset:
         return {way.between for way in ways if way.between is not None and way.verdict == "localised"}
 
     def __str__(self) -> str:
-        bearer, plain = (_level(level, self.unit) for level in self.levels)
+        carrier, reference = (_level(level, self.unit) for level in self.levels)
         place = f", between {_pair(self.between)}" if self.between is not None else ""
         return (
             f"{self.trait}: {self.verdict}{place}\n"
-            f"  {self.bearer} (bearer) {bearer}, {self.plain} (plain) {plain}\n"
-            f"  {self.bearer} → {self.plain}: {self.sending}\n"
-            f"  {self.plain} → {self.bearer}: {self.receiving}"
+            f"  {self.carrier} (carrier) {carrier}, {self.reference} (reference) {reference}\n"
+            f"  {self.carrier} → {self.reference}: {self.sending}\n"
+            f"  {self.reference} → {self.carrier}: {self.receiving}"
         )
 
 
-def onset(table: pd.DataFrame, trait: Trait | str, bearer: Network | str, plain: Network | str) -> Onset:
+def onset(table: pd.DataFrame, trait: Trait | str, carrier: Network | str, reference: Network | str) -> Onset:
     """Read from a table of what ``localise`` planned where the trait lies; seeds are averaged.
 
     Raises ``DataError`` where the table lacks the trait, a direction or a score of either network, and where it holds
     several kinds of measurement (fits, stitches or data) of one seam: select the rows of one.
     """
     name = trait if isinstance(trait, str) else trait.name
-    ends = (_called(bearer), _called(plain))
+    ends = (_called(carrier), _called(reference))
     rows = _rows(table, name, *ends)
     means = summary(rows)
     levels = (_own(means, ends[0]), _own(means, ends[1]))
@@ -164,21 +164,21 @@ def _called(network: Network | str) -> str:
     return network if isinstance(network, str) else network.name
 
 
-def _rows(table: pd.DataFrame, trait: str, bearer: str, plain: str) -> pd.DataFrame:
+def _rows(table: pd.DataFrame, trait: str, carrier: str, reference: str) -> pd.DataFrame:
     """The trait's rows of the two networks that were measured."""
     check_columns(table, ("score", "status", "control", "sender_cut", "receiver_cut"))
     scored = table[table["score"] == trait]
     if scored.empty:
         held = ", ".join(map(repr, dict.fromkeys(table["score"]))) or "none"
         raise DataError(f"the table has no measurement of '{trait}'; its scores: {held}")
-    ends = {bearer, plain}
+    ends = {carrier, reference}
     rows = scored[scored["sender"].isin(ends) & scored["receiver"].isin(ends) & (scored["status"] == "ok")]
     plainly = rows[rows["control"] == ""]
-    for sender, receiver in ((bearer, plain), (plain, bearer)):
+    for sender, receiver in ((carrier, reference), (reference, carrier)):
         seams = plainly[(plainly["sender"] == sender) & (plainly["receiver"] == receiver)]
         if seams.empty:
             raise DataError(f"the table has no seam {sender} → {receiver}; measure what localise(…) plans, both ways")
-        own = "sender_cut" if sender == bearer else "receiver_cut"
+        own = "sender_cut" if sender == carrier else "receiver_cut"
         for kind in ("fit_data", "score_data", "fit", "stitch", "study"):
             several = seams.groupby(own)[kind].nunique()
             if (several > 1).any():
@@ -194,15 +194,17 @@ def _own(means: pd.DataFrame, network: str) -> float:
     return float(known.mean())
 
 
-def _way(shares: pd.DataFrame, bearer: str, plain: str, *, sends: bool) -> Way:
+def _way(shares: pd.DataFrame, carrier: str, reference: str, *, sends: bool) -> Way:
     """What one direction says."""
-    sender, receiver = (bearer, plain) if sends else (plain, bearer)
+    sender, receiver = (carrier, reference) if sends else (reference, carrier)
     role, other = ("sender", "receiver") if sends else ("receiver", "sender")
     seams = shares[(shares["sender"] == sender) & (shares["receiver"] == receiver) & (shares["control"] == "")]
     seams = seams.sort_values(f"{role}_depth", kind="stable")
     cuts = tuple(map(str, seams[f"{role}_cut"]))
     if len(set(cuts)) < len(cuts):
-        raise DataError(f"the table has several seams {sender} → {receiver} at one cut of {bearer}; select one of each")
+        raise DataError(
+            f"the table has several seams {sender} → {receiver} at one cut of {carrier}; select one of each"
+        )
     share, low, high = (tuple(map(float, seams[name])) for name in ("share", "low", "high"))
     order = slice(None) if sends else slice(None, None, -1)
     names = (INPUT, *cuts, OUTPUT)[order]
@@ -217,7 +219,7 @@ def _way(shares: pd.DataFrame, bearer: str, plain: str, *, sends: bool) -> Way:
     step = float((clipped[first] - clipped[first - 1]) / clipped[1:-1].max())
     lost = bool((highs[first:-1] < CONVEYED).any())
     seam = seams[seams[f"{role}_cut"] == names[first]].iloc[0]
-    shown = _shown(shares, bearer, plain, str(seam[f"{other}_cut"]), sends)
+    shown = _shown(shares, carrier, reference, str(seam[f"{other}_cut"]), sends)
     verdict: Verdict = "localised" if step >= STEP and not lost else "distributed"
     return Way(
         sends=sends,
@@ -234,18 +236,18 @@ def _way(shares: pd.DataFrame, bearer: str, plain: str, *, sends: bool) -> Way:
     )
 
 
-def _shown(shares: pd.DataFrame, bearer: str, plain: str, cut: str, sends: bool) -> tuple[str, ...]:
-    """The controls without the bearer that convey the trait at a cut of the plain network."""
+def _shown(shares: pd.DataFrame, carrier: str, reference: str, cut: str, sends: bool) -> tuple[str, ...]:
+    """The controls without the carrier that convey the trait at a cut of the reference network."""
     ends, column, without = (
-        ((bearer, plain), "receiver_cut", _WITHOUT_SENDER)
+        ((carrier, reference), "receiver_cut", _WITHOUT_SENDER)
         if sends
-        else ((plain, bearer), "sender_cut", _WITHOUT_RECEIVER)
+        else ((reference, carrier), "sender_cut", _WITHOUT_RECEIVER)
     )
     conveying = shares[(shares["share"] >= CONVEYED) & (shares["low"] > 0) & (shares[column] == cut)]
     joined = conveying[(conveying["sender"] == ends[0]) & (conveying["receiver"] == ends[1])]
-    itself = conveying[(conveying["sender"] == plain) & (conveying["receiver"] == plain)]
+    itself = conveying[(conveying["sender"] == reference) & (conveying["receiver"] == reference)]
     found = [str(name) for name in joined["control"] if name in without]
-    return tuple(dict.fromkeys([*found, *(f"{plain} → {plain}" for _ in itself.index)]))
+    return tuple(dict.fromkeys([*found, *(f"{reference} → {reference}" for _ in itself.index)]))
 
 
 def _ordered(names: Sequence[str], one: int, two: int, sends: bool) -> tuple[str, str]:

@@ -1,7 +1,7 @@
-"""Where in a network a trait lies: the bearer of a trait stitched to a plain network, both ways, at every cut.
+"""Where in a network a trait lies: the carrier of a trait stitched to a reference network, both ways, at every cut.
 
-Theory. A trait that lies in some layers of its bearer is shown by a stitched network that includes them. Bearer →
-plain, it includes the layers before the cut, so the trait appears as the cut moves behind them; plain → bearer, it
+Theory. A trait that lies in some layers of its carrier is shown by a stitched network that includes them. Carrier →
+reference, it includes the layers before the cut, so the trait appears as the cut moves behind them; reference → carrier, it
 includes those after the cut, so the trait disappears there. Where it does lies the trait. oxford2025, sections 4.1 to
 4.3.
 
@@ -10,7 +10,7 @@ includes those after the cut, so the trait disappears there. Where it does lies 
 What fits the stitch decides the answer. A stitch fitted on the labels of a class may teach that class to a network that
 does not have it, and one fitted on labels that contradict a trait may teach its absence; a wide stitch can do either
 where a narrow one cannot. Fit it on data that says nothing of the trait (without the class, ``variants.Without``), in a
-family as narrow as joins the networks (``Diagonal`` where the bearer was made from the plain network), and look at the
+family as narrow as joins the networks (``Diagonal`` where the carrier was made from the reference network), and look at the
 controls. Which data it was is in the column ``fit_data``.
 """
 
@@ -35,8 +35,8 @@ BESIDE: Scores = (Accuracy(),)  #: what is scored beside the trait
 
 def localise(
     trait: Trait,
-    bearer: Network,
-    plain: Network,
+    carrier: Network,
+    reference: Network,
     *,
     data: Data,
     fit_data: Data | None = None,
@@ -48,21 +48,23 @@ def localise(
     seeds: int | Sequence[int] = 1,
     network_seed: int | None = None,
 ) -> Plan:
-    """Plan bearer → plain and plain → bearer at every cut that both share, or at those in ``at``, with controls.
+    """Plan carrier → reference and reference → carrier at every cut that both share, or at those in ``at``, with controls.
 
     The trait is scored on what it makes of ``data``, and so are the other ``scores``. ``fit_data``, whose fit and
     validation samples fit the stitch, is ``data`` unless told otherwise, and decides the answer. ``at`` may pair a cut
-    of the bearer with one of the plain network. ``controls`` are the default ones, without clustered noise where a
+    of the carrier with one of the reference network. ``controls`` are the default ones, without clustered noise where a
     score needs the network itself. Raises ``NetworkError`` where the table could not tell the networks apart,
     ``DataError`` where the trait cannot be scored on the data, and whatever ``curve`` does.
     """
     check_kind("trait", trait, Trait, "a trait, such as traits.knows(data, 'cat')")
     for role, given, kind in (("data", data, Data), ("fit_data", fit_data, Data | None)):
         check_kind(role, given, kind, "data with a split to fit and one to score: load_data(…)")
-    for role, network in (("bearer", bearer), ("plain", plain)):
+    for role, network in (("carrier", carrier), ("reference", reference)):
         check_kind(role, network, Network, "a network: Network(model, example=data.example)", NetworkError)
-    if bearer.name == plain.name:
-        raise NetworkError(f"bearer and plain network are both called '{plain.name}'; name them: Network(…, name=…)")
+    if carrier.name == reference.name:
+        raise NetworkError(
+            f"carrier and reference network are both called '{reference.name}'; name them: Network(…, name=…)"
+        )
     fitted = fit_data if fit_data is not None else data
     used = Data(data.name, fit=fitted.fit, validation=fitted.validation, score=trait.samples(data))
     all_scores: Scores = (trait, *(score for score in scores if score.name != trait.name))
@@ -70,7 +72,7 @@ def localise(
         needed = any(score.reads_network for score in all_scores)
         controls = tuple(c for c in control.DEFAULT if not (needed and c is control.clustered_noise))
     plan = Plan(())
-    for sender, receiver, seams in ((bearer, plain, at), (plain, bearer, _turned(at))):
+    for sender, receiver, seams in ((carrier, reference, at), (reference, carrier, _turned(at))):
         plan += curve(
             sender,
             receiver,

@@ -30,21 +30,21 @@ from suture.report.figures.curve import (
 )
 from suture.report.terminal.curve import new_table
 
-_WAYS = (("#0072B2", "o"), ("#D55E00", "v"))  #: colour and marker of bearer → plain, and of plain → bearer
+_WAYS = (("#0072B2", "o"), ("#D55E00", "v"))  #: colour and marker of carrier → reference, and of reference → carrier
 _FIRST = "#F0E442"  #: behind where the trait lies
 _BEGINS, _PLACE = "first cut that conveys it", "where it lies"
 _ENDS = (-0.25, 1.25)  #: shares beyond which nothing is drawn
 
 
 def localisation(
-    table: pd.DataFrame, trait: Trait | str, bearer: Network | str, plain: Network | str
+    table: pd.DataFrame, trait: Trait | str, carrier: Network | str, reference: Network | str
 ) -> tuple[Figure, Onset]:
-    """Draw what every cut conveys of a trait, bearer → plain above plain → bearer, with 95 % intervals; and its onset.
+    """Draw what every cut conveys of a trait, carrier → reference above reference → carrier, with 95 % intervals; and its onset.
 
-    0 % is the plain network itself, 100 % the bearer; controls are thin; the first cut that conveys the trait has a
+    0 % is the reference network itself, 100 % the carrier; controls are thin; the first cut that conveys the trait has a
     ring, and where the trait lies is marked behind. Raises ``DataError`` where ``onset`` does.
     """
-    found = onset(table, trait, bearer, plain)
+    found = onset(table, trait, carrier, reference)
     lines = dict(control_shares(table, found))
     with styled():
         figure = Figure(figsize=(WIDTH, 1), layout="constrained")
@@ -66,8 +66,8 @@ def localisation(
 def shares_heading(found: Onset) -> str:
     """Say what the table of shares shows."""
     return (
-        f"{found.trait}: what the stitched network conveys of the difference between {found.bearer} (100 %) and "
-        f"{found.plain} (0 %),\nin %, with 95 % intervals; ← is the first cut that conveys half of it"
+        f"{found.trait}: what the stitched network conveys of the difference between {found.carrier} (100 %) and "
+        f"{found.reference} (0 %),\nin %, with 95 % intervals; ← is the first cut that conveys half of it"
     )
 
 
@@ -75,16 +75,16 @@ def record(found: Onset) -> dict[str, Any]:
     """An onset as plain values."""
     between = list(found.between) if found.between is not None else None
     made: dict[str, Any] = {"trait": found.trait, "verdict": found.verdict, "between": between}
-    made["levels"] = {found.bearer: found.levels[0], found.plain: found.levels[1]}
+    made["levels"] = {found.carrier: found.levels[0], found.reference: found.levels[1]}
     return made | {"sending": asdict(found.sending), "receiving": asdict(found.receiving)}
 
 
 def shares_table(found: Onset) -> Table:
-    """Show a row per cut of the bearer: what it conveys of the trait each way, in %, with 95 % intervals."""
+    """Show a row per cut of the carrier: what it conveys of the trait each way, in %, with 95 % intervals."""
     made = new_table(narrow=False)
     made.add_column("cut", overflow="fold")
     ways = (found.sending, found.receiving)
-    for ends in ((found.bearer, found.plain), (found.plain, found.bearer)):
+    for ends in ((found.carrier, found.reference), (found.reference, found.carrier)):
         made.add_column(Text(" → ".join(ends)), justify="right", no_wrap=True)
     for cut in dict.fromkeys((*found.sending.cuts, *found.receiving.cuts)):
         made.add_row(Text(cut), *(Text(_share(way, cut)) for way in ways))
@@ -133,11 +133,11 @@ def _panel(
 
 def _ends(found: Onset, sends: bool) -> tuple[str, str]:
     """Sender and receiver of one way."""
-    return (found.bearer, found.plain) if sends else (found.plain, found.bearer)
+    return (found.carrier, found.reference) if sends else (found.reference, found.carrier)
 
 
 def _levels(found: Onset) -> tuple[str, str]:
-    return f"{found.bearer} alone (bearer)", f"{found.plain} alone (plain)"
+    return f"{found.carrier} alone (carrier)", f"{found.reference} alone (reference)"
 
 
 def _mark(axes: Axes, found: Onset, way: Way, value: Numbers, entries: dict[str, Artist]) -> None:
@@ -156,7 +156,7 @@ def _mark(axes: Axes, found: Onset, way: Way, value: Numbers, entries: dict[str,
 
 
 def control_shares(table: pd.DataFrame, found: Onset) -> Iterator[tuple[bool, dict[str, Numbers]]]:
-    """The shares that controls convey, by kind, at the bearer's cuts: where it sends, and where it receives."""
+    """The shares that controls convey, by kind, at the carrier's cuts: where it sends, and where it receives."""
     rows = table[(table["score"] == found.trait) & (table["status"] == "ok")]
     means = summary(rows)
     means = means.assign(share=(means["stitched"] - found.levels[1]) / (found.levels[0] - found.levels[1] or np.nan))
@@ -165,7 +165,7 @@ def control_shares(table: pd.DataFrame, found: Onset) -> Iterator[tuple[bool, di
         role, other = ("sender_cut", "receiver_cut") if way.sends else ("receiver_cut", "sender_cut")
         across = means[(means["sender"] == sender) & (means["receiver"] == receiver)]
         seams = across[across["control"] == PLAIN].set_index(role)[other]
-        itself = means[(means["sender"] == found.plain) & (means["receiver"] == found.plain)]
+        itself = means[(means["sender"] == found.reference) & (means["receiver"] == found.reference)]
         held = {
             kind: across[across["control"] == kind].set_index(role)["share"]
             for kind in dict.fromkeys(across["control"])
@@ -175,12 +175,12 @@ def control_shares(table: pd.DataFrame, found: Onset) -> Iterator[tuple[bool, di
         own = itself.drop_duplicates("receiver_cut").set_index("receiver_cut")["share"]
         if len(own):
             cuts = [str(seams.get(cut, cut)) for cut in way.cuts]
-            shares[f"{found.plain} → {found.plain}"] = own.reindex(cuts).to_numpy(float)
+            shares[f"{found.reference} → {found.reference}"] = own.reindex(cuts).to_numpy(float)
         yield way.sends, shares
 
 
 def _cuts(figure: Figure, axes: Axes, found: Onset) -> float:
-    """Name the bearer's cuts below the axis; the height in inches."""
+    """Name the carrier's cuts below the axis; the height in inches."""
     cuts = found.sending.cuts
     names = [shortened(cut) for cut in cuts]
     room = 72 * 0.85 * figure.get_figwidth() / len(cuts)
@@ -193,5 +193,5 @@ def _cuts(figure: Figure, axes: Axes, found: Onset) -> float:
         rotation_mode="default" if flat else "anchor",
         parse_math=False,
     )
-    axes.set_xlabel(f"cut of {found.bearer} (input → output)", parse_math=False)
+    axes.set_xlabel(f"cut of {found.carrier} (input → output)", parse_math=False)
     return 0.4 if flat else 0.35 + max(map(len, names)) * 4.5 * 0.65 / 72

@@ -242,28 +242,28 @@ def _cuts_of(found: pd.DataFrame, role: str) -> list[tuple[object, object]]:
 
 
 def localisation(table: pd.DataFrame, found: Onset) -> Chart:
-    """Arrange what every cut of the bearer conveys of a trait, both ways, with controls."""
+    """Arrange what every cut of the carrier conveys of a trait, both ways, with controls."""
     cuts = tuple(dict.fromkeys((*found.sending.cuts, *found.receiving.cuts)))
     controls = dict(control_shares(table, found))
     measures = []
     for way, start, end in (
-        (found.sending, found.bearer, found.plain),
-        (found.receiving, found.plain, found.bearer),
+        (found.sending, found.carrier, found.reference),
+        (found.receiving, found.reference, found.carrier),
     ):
         spread = (way.shares, way.low, way.high)
         value, low, high = (_spread_out(100 * np.array(part), way.cuts, cuts) for part in spread)
         lines = [Line(PLAIN, f"{start} → {end}", value, low, high, np.zeros(len(cuts), bool))]
         for kind, shares in controls[way.sends].items():
             lines.append(Line.of(kind, _called(kind, kind), _spread_out(100 * shares, way.cuts, cuts)))
-        levels = {f"{found.bearer} alone": 100.0, f"{found.plain} alone": 0.0}
+        levels = {f"{found.carrier} alone": 100.0, f"{found.reference} alone": 0.0}
         of = f"conveyed of {found.trait}"
         measures.append(Measure(f"{start} → {end}", of, "%", 0, tuple(lines), levels=levels, span=(-25.0, 125.0)))
     caption = (
-        f"What the stitched network conveys of the difference in {found.trait} between {found.bearer} (100 %) and "
-        f"{found.plain} (0 %), at every cut of {found.bearer}, both ways."
+        f"What the stitched network conveys of the difference in {found.trait} between {found.carrier} (100 %) and "
+        f"{found.reference} (0 %), at every cut of {found.carrier}, both ways."
     )
-    title = f"Where {found.trait} lies in {found.bearer}"
-    return Chart("curve", title, caption, cuts, tuple(measures), axes=(f"cut of {found.bearer} (input → output)", ""))
+    title = f"Where {found.trait} lies in {found.carrier}"
+    return Chart("curve", title, caption, cuts, tuple(measures), axes=(f"cut of {found.carrier} (input → output)", ""))
 
 
 def _spread_out(values: Numbers, held: tuple[str, ...], cuts: tuple[str, ...]) -> Numbers:

@@ -92,10 +92,10 @@ def _localised(table: pd.DataFrame, similarities: pd.DataFrame | None) -> Eviden
     traits = [score for score in dict.fromkeys(table["score"]) if score not in ("accuracy", "loss")]
     if len(pairs) != 2 or pairs[0] != pairs[1][::-1] or not traits:
         raise DataError("this is no trait stitched both ways")
-    trait, (bearer, other) = str(traits[0]), pairs[0]
-    found = onset(table, trait, bearer, other)
+    trait, (carrier, other) = str(traits[0]), pairs[0]
+    found = onset(table, trait, carrier, other)
     others = _curves(table[table["score"].isin(scores_of(table))], similarities)
     said = [line.strip() for line in str(found).splitlines()]
-    asked = f"Which layers of {bearer} make the difference to {other} in {trait}? Stitched both ways. "
-    title = f"Where {trait} lies in {bearer}"
+    asked = f"Which layers of {carrier} make the difference to {other} in {trait}? Stitched both ways. "
+    title = f"Where {trait} lies in {carrier}"
     return Evidence([arranged.localisation(table, found), *others.charts], said, title=title, asked=asked)

@@ -1,10 +1,10 @@
 """The claims of oxford2025, as data. Where they are decided by one of two data that fit the stitch, the other reports.
 
 Thresholds that are this project's: a class counts as unknown at ``NONE`` per cent; a network does as well as its
-parents within ``COMPARABLE`` points; a trait is conveyed where half of its bearer's is, and one step makes it where it
+parents within ``COMPARABLE`` points; a trait is conveyed where half of its carrier's is, and one step makes it where it
 makes 0.8 of it, as ``suture.onset`` has both; a trend is monotone at Spearman's ρ of ``MONOTONE``. Untrained networks
 know nothing where the trait's score is at most ``CHANCE`` per cent: twice the 10 % of ten classes, and
-half of the least that a trained bearer shows.
+half of the least that a trained carrier shows.
 """
 
 from dataclasses import replace
