@@ -66,10 +66,10 @@ def seconds(a: Network, b: Network, data: suture.Data, samples: int, cuts: Seque
     table = compare(a, b, by=indices.linear_cka, **common)
     spent = {"activations and linear_cka": time.process_time() - used}
     print(f"{len(table)} pairs of cuts, {samples} images of {data.score.name}", flush=True)
-    for name, by in {**{name: [index] for name, index in indices.READY.items()}, "all": None}.items():
+    for name, by in {**{name: [index] for name, index in indices.INDICES.items()}, "all": None}.items():
         with undisturbed():
             used = time.process_time()
-            compare(a, b, by=by if by is not None else list(indices.READY.values()), **common)
+            compare(a, b, by=by if by is not None else list(indices.INDICES.values()), **common)
             spent[name] = time.process_time() - used
         print(f"{name:24} {spent[name]:9.1f} CPU s", flush=True)
     return spent

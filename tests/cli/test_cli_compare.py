@@ -208,10 +208,10 @@ def test_a_class_that_the_data_lack_is_refused() -> None:
 
 def test_indices_and_measures_by_name() -> None:
     assert indices_named("linear_cka,debiased=True,procrustes") == (indices.LinearCKA(True), indices.procrustes)
-    assert indices_named("all") == tuple(indices.READY.values())
+    assert indices_named("all") == tuple(indices.INDICES.values())
     assert indices_named("mutual_knn,k=3,nearest=euclidean") == (indices.MutualKNN(3, "euclidean"),)
     assert measures_named("size,mean-sharpness,epsilon=0.01") == (*complexity.SIZE, complexity.MeanSharpness(0.01))
-    assert tuple(indices.READY) == arguments.INDICES
+    assert tuple(indices.INDICES) == arguments.INDICES
     assert tuple(MEASURES) == arguments.MEASURES
     assert tuple(GROUPS) == arguments.GROUPS
 

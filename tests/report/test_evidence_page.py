@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from suture.measurement import complexity
-from suture.measurement.indices import READY
+from suture.measurement.indices import INDICES
 
 PAGE = (Path(__file__).parents[2] / "docs" / "evidence.md").read_text(encoding="utf-8")
 
@@ -19,7 +19,7 @@ def test_the_programs_of_the_page_run(capsys) -> None:
 
 def test_every_index_has_a_line_with_its_bounds() -> None:
     lines = [line for line in PAGE.splitlines() if line.startswith("| `")]
-    for name, index in READY.items():
+    for name, index in INDICES.items():
         (line,) = (one for one in lines if f"`{name}`" in one.split("|")[1])
         low, high = ("π/2" if bound > 1.5 else f"{bound:.0f}".replace("-", "−") for bound in index.bounds)
         assert re.fullmatch(rf"{low}( \(alike\))? to {high}(; .*)?", line.split("|")[4].strip()), line

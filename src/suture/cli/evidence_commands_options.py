@@ -5,7 +5,7 @@ from jsonargparse import ArgumentParser
 from suture.cli.options import MODEL, add_json, add_loading, add_measuring, new_parser, out_help
 from suture.cli.train_commands_options import DATA
 
-#: The keys of ``suture.indices.READY``, which takes long to import.
+#: The keys of ``suture.indices.INDICES``, which takes long to import.
 INDICES = (
     *("linear_cka", "rbf_cka", "mean_cca", "svcca", "pwcca", "procrustes", "procrustes_angle", "rsa_pearson"),
     *("rsa_spearman", "mutual_knn", "cknna", "linear_regression"),

@@ -26,7 +26,7 @@ from suture.data.variants import VARIANTS, Covered, Variant
 from suture.fits import BestOf, Fast, Fit, LeastSquares, MatchActivations, Random, TaskLoss
 from suture.fits.recipes import RECIPES as PUBLISHED_FITS
 from suture.measurement import complexity
-from suture.measurement.indices import READY, Index
+from suture.measurement.indices import INDICES, Index
 from suture.measurement.scores import traits
 from suture.measurement.trials import baselines
 from suture.measurement.trials import controls as known_controls
@@ -155,8 +155,8 @@ def indices_named(text: str) -> tuple[Index, ...]:
     Raises ``SutureError``, and what an index raises.
     """
     if text == "all":
-        return tuple(READY.values())
-    return tuple(_called("index", part, READY) for part in _parts(text))
+        return tuple(INDICES.values())
+    return tuple(_called("index", part, INDICES) for part in _parts(text))
 
 
 def measures_named(text: str) -> tuple[complexity.Complexity, ...]:

@@ -166,7 +166,7 @@ def test_few_samples_give_a_number(method, n, p):
 
 def test_two_samples_are_always_alike_but_where_that_has_no_meaning():
     x, y = seeded(2, 5), seeded(2, 3, seed=1)
-    values = {name: method(x, y) for name, method in indices.READY.items()}
+    values = {name: method(x, y) for name, method in indices.INDICES.items()}
     assert values.pop("rsa_pearson") == values.pop("rsa_spearman") == 0
     assert values.pop("procrustes_angle") == pytest.approx(0, abs=1e-7)
     assert list(values.values()) == pytest.approx([1] * len(values))
@@ -174,7 +174,7 @@ def test_two_samples_are_always_alike_but_where_that_has_no_meaning():
 
 def test_of_one_feature_samples_have_neither_correlations_nor_angles():
     x, y = seeded(30, 1).abs(), seeded(30, 4)
-    assert [indices.READY[name](x, x) for name in ("rsa_pearson", "rsa_spearman", "mutual_knn", "cknna")] == [0] * 4
+    assert [indices.INDICES[name](x, x) for name in ("rsa_pearson", "rsa_spearman", "mutual_knn", "cknna")] == [0] * 4
     assert indices.rsa_pearson(x, x, dissimilarity="euclidean") == pytest.approx(1)
     assert indices.mutual_knn(x, x, nearest="euclidean") == 1
     assert indices.mutual_knn(x, y) == 0
@@ -294,7 +294,7 @@ def test_names_tell_settings_apart_and_settings_can_be_given_with_the_layers():
     assert len(BY_NAME) == len(VARIANTS)
     x, y = layers()
     assert indices.mutual_knn(x, y, k=3) == indices.MutualKNN(k=3)(x, y) != indices.mutual_knn(x, y)
-    assert list(indices.READY) == [method.name for method in indices.READY.values()]
+    assert list(indices.INDICES) == [method.name for method in indices.INDICES.values()]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from torch import Tensor
 from suture.measurement import indices
 
 VARIANTS = [
-    *indices.READY.values(),
+    *indices.INDICES.values(),
     indices.LinearCKA(debiased=True),
     indices.RBFCKA(bandwidth=0.2),
     indices.RBFCKA(debiased=True),

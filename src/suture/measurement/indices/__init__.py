@@ -14,14 +14,14 @@ from suture.measurement.indices.procrustes import (
     procrustes_angle,
 )
 from suture.measurement.indices.rbf_cka import RBFCKA, rbf_cka
-from suture.measurement.indices.registry import READY
+from suture.measurement.indices.registry import INDICES
 from suture.measurement.indices.rsa import RSA, rsa_pearson, rsa_spearman
 
 __all__ = [
     "CKNNA",
+    "INDICES",
     "PWCCA",
     "RBFCKA",
-    "READY",
     "RIGID",
     "RSA",
     "SVCCA",

@@ -142,7 +142,7 @@ class _Asked:
 
 
 @dataclass(frozen=True, eq=False)
-class _Sums:
+class _GramSums:
     """What there is to know of the Grams K and L of rows and columns, all in float64.
 
     ``cross`` is Σ KᵢⱼLᵢⱼ of every pair; of the Gram of each row and each column, ``own`` is Σ Kᵢⱼ², ``sums``
@@ -166,7 +166,7 @@ def _features_are_cheaper(every: list[Layer], rows: list[int], columns: list[int
 # --- by Grams ---------------------------------------------------------------------------------------------------------
 
 
-def _by_grams(asked: _Asked) -> _Sums:
+def _by_grams(asked: _Asked) -> _GramSums:
     n, count = asked.every[0].samples, len(asked.every)
     new = torch.zeros(0, dtype=torch.float64, device=asked.device).new_zeros
     cross, own = new(len(asked.rows), len(asked.columns)), new(count)
@@ -183,7 +183,7 @@ def _by_grams(asked: _Asked) -> _Sums:
                 cross += times * (exact[asked.rows] @ exact[asked.columns].T)
                 own += times * exact.square().sum(1)
     halves = [(of[asked.rows], of[asked.columns]) for of in (own, sums, diagonal)]
-    return _Sums(cross, *halves)
+    return _GramSums(cross, *halves)
 
 
 def _tiles(n: int, entries: int) -> Iterator[list[tuple[int, int]]]:
@@ -241,7 +241,7 @@ def _add_sums(
 # --- by features ------------------------------------------------------------------------------------------------------
 
 
-def _by_features(asked: _Asked) -> _Sums:
+def _by_features(asked: _Asked) -> _GramSums:
     n, p = asked.every[0].samples, [layer.features for layer in asked.every]
     own, shifts, diagonal = _by_itself(asked)
     cross = own.new_zeros(len(asked.rows), len(asked.columns))
@@ -256,7 +256,7 @@ def _by_features(asked: _Asked) -> _Sums:
         for i, rows in zip(group, torch.split(moments, [p[i] for i in chosen]), strict=True):
             cross[i] = torch.stack([block.square().sum() for block in torch.split(rows, columns, 1)])
     halves = [(of[asked.rows], of[asked.columns]) for of in (own, own.new_zeros(len(p), n), diagonal)]
-    return _Sums(cross, *halves)
+    return _GramSums(cross, *halves)
 
 
 def _by_itself(asked: _Asked) -> tuple[Tensor, list[Tensor], Tensor]:
@@ -296,7 +296,7 @@ def _groups(sizes: list[int], limit: int) -> Iterator[list[int]]:
 # --- what both give ---------------------------------------------------------------------------------------------------
 
 
-def _aligned(sums: _Sums, n: int, debiased: bool, eps: float) -> Tensor:
+def _aligned(sums: _GramSums, n: int, debiased: bool, eps: float) -> Tensor:
     """CKA of all pairs; 0 where a layer's product with itself is nothing but rounding."""
     hsic = _debiased if debiased else _biased
     value = hsic(sums.cross, sums.sums, sums.diagonal, n, lambda a, b: a @ b.T)

@@ -9,7 +9,7 @@ from suture.measurement.indices.rbf_cka import rbf_cka
 from suture.measurement.indices.rsa import rsa_pearson, rsa_spearman
 
 #: Every index in its default settings, by its name.
-READY: dict[str, Index] = {
+INDICES: dict[str, Index] = {
     index.name: index
     for index in (
         *(linear_cka, rbf_cka, mean_cca, svcca, pwcca, procrustes, procrustes_angle),

@@ -24,7 +24,7 @@ import pandas as pd
 from suture.common.errors import DataError
 from suture.common.validation import check_kind
 from suture.measurement.tables.controls_in_words import AS_GOOD, MARGIN, unsigned_zero
-from suture.measurement.tables.pairs import Pair, Spread, disagreements, ranks_apart
+from suture.measurement.tables.pairs import Estimates, Pair, disagreements, ranks_apart
 from suture.measurement.tables.pairs import pairs as pairs_of
 
 _MOST = 6  #: places that a sentence names
@@ -192,7 +192,7 @@ def _compatibility(pair: Pair, found: tuple[Pair, ...], margin: float) -> Iterat
 
 def _itself(pair: Pair, margin: float) -> Iterator[str]:
     """What stitching the receiver to itself says of the stitch."""
-    own = pair.penalties.get("itself", Spread.none(len(pair.labels)))
+    own = pair.penalties.get("itself", Estimates.none(len(pair.labels)))
     for where, claim in (
         (own.high < 0, "that the stitch only aligns: {} stitched to itself is better than {} (smith2024, section 4.3)"),
         (own.beyond(margin), "that a penalty is the sender's: {} stitched to itself is worse than {}"),
@@ -216,7 +216,7 @@ def _controls(pair: Pair, margin: float) -> Iterator[str]:
     yield from _as_well(pair, probe, margin, said, f"a linear probe of {pair.sender}", meaning)
 
 
-def _as_well(pair: Pair, ahead: Spread, margin: float, claim: str, who: str, meaning: str) -> Iterator[str]:
+def _as_well(pair: Pair, ahead: Estimates, margin: float, claim: str, who: str, meaning: str) -> Iterator[str]:
     as_well = ahead.within(margin)
     if as_well.any():
         within = _number(margin, pair)
@@ -236,7 +236,7 @@ def _as_well(pair: Pair, ahead: Spread, margin: float, claim: str, who: str, mea
 
 def _shuffled(pair: Pair, chance: float | None, margin: float) -> Iterator[str]:
     """Where a stitch fitted to shuffled pairs did not collapse."""
-    kept = pair.scores.get("shuffled pairs", Spread.none(len(pair.labels)))
+    kept = pair.scores.get("shuffled pairs", Estimates.none(len(pair.labels)))
     floor = pair.score.value / 2 if chance is None else np.full(len(pair.labels), pair.scale * chance + margin)
     where = kept.low > floor if pair.scale > 0 else np.zeros(len(pair.labels), bool)
     if where.any():
@@ -334,7 +334,7 @@ def _plain(value: float, pair: Pair) -> str:
     return f"{abs(value):.1f} %" if pair.unit == "pp" else f"{abs(value):.3f} {pair.unit}".strip()
 
 
-def spread_words(pair: Pair, of: Spread, i: int, signed: bool = False) -> str:
+def spread_words(pair: Pair, of: Estimates, i: int, signed: bool = False) -> str:
     """``+1.2 pp [-0.3, 2.8]``."""
     digits = 1 if pair.unit == "pp" else 3
     value, low, high = (unsigned_zero(float(part[i]), digits) for part in (of.value, of.low, of.high))

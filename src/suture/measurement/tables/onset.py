@@ -1,30 +1,29 @@
-"""Onset: where a trait lies, read from the table of what ``localise`` planned.
+"""The onset of a trait: between which layers it lies, read from the table of what ``localise`` planned.
 
-The unit is the difference of the parents: a stitched network conveys the share
+Everything is in units of the difference between the two networks: a stitched network conveys the share
 
     (stitched − reference) / (carrier − reference)
 
-of the trait, so that the trait may be high or low in the carrier. The carrier's part grows from nothing (the reference
-network itself, share 0) over the cuts to everything (the carrier itself, share 1): from its first layers where it
-sends, from its last where it receives. The *onset* is the first cut, as it grows, that conveys ``CONVEYED`` of it. The
-trait lies between that cut and the one before.
+of the trait, so the trait may be high or low in the carrier. The carrier's part grows over the cuts from nothing (the
+reference network itself, share 0) to everything (the carrier itself, share 1): from its first layers on if it sends,
+from its last layers back if it receives. The *onset* is the first cut, as this part grows, that conveys ``CONVEYED`` of
+the trait. The trait lies between that cut and the one before.
 
 ====================  ================================================================================================
 verdict               when
 ====================  ================================================================================================
-localised             one step between adjacent cuts, that to the onset, makes ``STEP`` of all that is conveyed, and no
-                      larger part of the carrier is certain to convey it no more
-distributed           it is conveyed, but no such step makes it
+localised             the step from the cut before to the onset makes ``STEP`` of all that is conveyed, and no larger
+                      part of the carrier certainly fails to convey it
+distributed           it is conveyed, but not by one such step
 carried by the stitch a control without the carrier conveys it too, at the onset
-not found             the parents differ by less than the (median) interval of a stitched network is wide, or no cut
-                      conveys it
+not found             no cut conveys it, or the two networks differ by less than the median width of the intervals
 ====================  ================================================================================================
 
-Controls without the carrier are reference → reference, an untrained network in the carrier's place, and both untrained. In the
-others (clustered noise, shuffled pairs, carrier → carrier) the carrier is there, or the class itself is sent. One counts
-where it conveys ``CONVEYED`` in the mean over its seeds, and certainly some. An untrained network that calls everything
-by one name shows a confusion, or accuracy on a class, by chance: measure with three seeds, each of which has untrained
-networks of its own.
+Controls without the carrier are reference → reference, an untrained network in the carrier's place, and both untrained.
+In the others (clustered noise, shuffled pairs, carrier → carrier) the carrier is there, or the class itself is sent. A
+control counts if it conveys ``CONVEYED`` in the mean over its seeds, and certainly some. An untrained network that
+calls every image by one name shows a confusion, or accuracy on a class, by chance: measure with three seeds, because
+each brings untrained networks of its own.
 """
 
 from collections.abc import Sequence
@@ -51,13 +50,13 @@ _WITHOUT_RECEIVER = ("untrained receiver", "untrained both")
 @final
 @dataclass(frozen=True)
 class Way:
-    """What stitching one way says: the carrier ``sends`` its first layers, or receives with its last.
+    """What stitching in one direction says: the carrier ``sends`` its first layers, or receives with its last.
 
-    ``cuts`` are the carrier's, from the input to the output; ``shares`` what each conveys of the parents' difference,
-    with its 95 % interval ``low`` to ``high``. ``onset`` is the first cut, as the carrier's part grows, that conveys
-    the trait, or ``None``. The trait lies ``between`` it and the cut before, from input to output; and, by the
-    intervals, certainly ``within`` the wider pair. ``step`` is the largest that one step makes of all that is
-    conveyed; ``controls`` are those without the carrier that convey it too, at the onset.
+    ``cuts`` are the carrier's, from input to output; ``shares`` what each conveys of the difference between the two
+    networks, with its 95 % interval from ``low`` to ``high``. ``onset`` is the first cut, as the carrier's part grows,
+    that conveys the trait, if any does. The trait lies ``between`` that cut and the one before (from input to output)
+    and, by the intervals, certainly ``within`` the wider pair. ``step`` is the share of all that is conveyed which the
+    step to the onset makes; ``controls`` are those without the carrier that convey the trait there too.
     """
 
     sends: bool
@@ -88,9 +87,10 @@ class Way:
 @final
 @dataclass(frozen=True)
 class Onset:
-    """Where a trait lies, as stitching both ways tells; ``levels`` are the carrier's and the reference network's own scores.
+    """The layers between which a trait lies, as stitching in both directions tells.
 
-    ``sending`` is carrier → reference, ``receiving`` reference → carrier.
+    ``levels`` are the carrier's and the reference network's own scores; ``sending`` is carrier → reference,
+    ``receiving`` reference → carrier.
     """
 
     trait: str
@@ -103,10 +103,10 @@ class Onset:
 
     @property
     def verdict(self) -> Verdict:
-        """What both ways say together.
+        """What both directions say together.
 
-        ``carried by the stitch`` or ``distributed`` where either way is; ``not found`` where neither found it;
-        ``localised`` where one is and the other, if it found it at all, has it in the same place; else ``distributed``.
+        ``carried by the stitch`` or ``distributed`` if either direction is; ``not found`` if neither found the trait;
+        ``localised`` if all that found it place it between the same cuts; else ``distributed``.
         """
         verdicts = (self.sending.verdict, self.receiving.verdict)
         if "carried by the stitch" in verdicts:
@@ -137,18 +137,20 @@ class Onset:
 
 
 def onset(table: pd.DataFrame, trait: Trait | str, carrier: Network | str, reference: Network | str) -> Onset:
-    """Read from a table of what ``localise`` planned where the trait lies; seeds are averaged.
+    """Find the layers in which a trait lies, in a table of what ``localise`` planned; seeds are averaged.
 
-    Raises ``DataError`` where the table lacks the trait, a direction or a score of either network, and where it holds
-    several kinds of measurement (fits, stitches or data) of one seam: select the rows of one.
+    Raises ``DataError`` if the table lacks the trait or a direction, or holds several kinds of measurement (fits,
+    stitches or data) of one seam: select the rows of one.
     """
-    name = trait if isinstance(trait, str) else trait.name
-    ends = (_called(carrier), _called(reference))
+    name, *names = (given if isinstance(given, str) else given.name for given in (trait, carrier, reference))
+    ends = (names[0], names[1])
     rows = _rows(table, name, *ends)
     means = summary(rows)
-    levels = (_own(means, ends[0]), _own(means, ends[1]))
-    plainly = rows[rows["control"] == ""]
-    uncertain = float((plainly["stitched_high"] - plainly["stitched_low"]).median())
+    uncontrolled = means[means["control"] == ""]
+    own = [uncontrolled.loc[uncontrolled["receiver"] == end, "receiver_score"].mean() for end in ends]
+    levels = (float(own[0]), float(own[1]))
+    measured = rows[rows["control"] == ""]
+    uncertain = float((measured["stitched_high"] - measured["stitched_low"]).median())
     scale = levels[0] - levels[1]
     shares = means.assign(
         share=(means["stitched"] - levels[1]) / scale if abs(scale) > uncertain else np.nan,
@@ -160,12 +162,8 @@ def onset(table: pd.DataFrame, trait: Trait | str, carrier: Network | str, refer
     return Onset(name, unit, ends[0], ends[1], levels, *ways)
 
 
-def _called(network: Network | str) -> str:
-    return network if isinstance(network, str) else network.name
-
-
 def _rows(table: pd.DataFrame, trait: str, carrier: str, reference: str) -> pd.DataFrame:
-    """The trait's rows of the two networks that were measured."""
+    """Return the rows of the trait and the two networks that were measured."""
     check_columns(table, ("score", "status", "control", "sender_cut", "receiver_cut"))
     scored = table[table["score"] == trait]
     if scored.empty:
@@ -173,9 +171,9 @@ def _rows(table: pd.DataFrame, trait: str, carrier: str, reference: str) -> pd.D
         raise DataError(f"the table has no measurement of '{trait}'; its scores: {held}")
     ends = {carrier, reference}
     rows = scored[scored["sender"].isin(ends) & scored["receiver"].isin(ends) & (scored["status"] == "ok")]
-    plainly = rows[rows["control"] == ""]
+    measured = rows[rows["control"] == ""]
     for sender, receiver in ((carrier, reference), (reference, carrier)):
-        seams = plainly[(plainly["sender"] == sender) & (plainly["receiver"] == receiver)]
+        seams = measured[(measured["sender"] == sender) & (measured["receiver"] == receiver)]
         if seams.empty:
             raise DataError(f"the table has no seam {sender} → {receiver}; measure what localise(…) plans, both ways")
         own = "sender_cut" if sender == carrier else "receiver_cut"
@@ -187,15 +185,8 @@ def _rows(table: pd.DataFrame, trait: str, carrier: str, reference: str) -> pd.D
     return rows
 
 
-def _own(means: pd.DataFrame, network: str) -> float:
-    """A network's own score."""
-    plainly = means[means["control"] == ""]
-    known = plainly.loc[plainly["receiver"] == network, "receiver_score"]
-    return float(known.mean())
-
-
 def _way(shares: pd.DataFrame, carrier: str, reference: str, *, sends: bool) -> Way:
-    """What one direction says."""
+    """Say what one direction tells."""
     sender, receiver = (carrier, reference) if sends else (reference, carrier)
     role, other = ("sender", "receiver") if sends else ("receiver", "sender")
     seams = shares[(shares["sender"] == sender) & (shares["receiver"] == receiver) & (shares["control"] == "")]
@@ -237,7 +228,7 @@ def _way(shares: pd.DataFrame, carrier: str, reference: str, *, sends: bool) -> 
 
 
 def _shown(shares: pd.DataFrame, carrier: str, reference: str, cut: str, sends: bool) -> tuple[str, ...]:
-    """The controls without the carrier that convey the trait at a cut of the reference network."""
+    """Name the controls without the carrier that convey the trait at a cut of the reference network."""
     ends, column, without = (
         ((carrier, reference), "receiver_cut", _WITHOUT_SENDER)
         if sends
@@ -251,7 +242,7 @@ def _shown(shares: pd.DataFrame, carrier: str, reference: str, cut: str, sends: 
 
 
 def _ordered(names: Sequence[str], one: int, two: int, sends: bool) -> tuple[str, str]:
-    """Two places, from input to output."""
+    """Return two places from input to output."""
     return (names[one], names[two]) if sends else (names[two], names[one])
 
 

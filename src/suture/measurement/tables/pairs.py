@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from suture.common.errors import DataError
-from suture.measurement.indices import READY
+from suture.measurement.indices import INDICES
 from suture.measurement.tables.by_depth import Numbers
 from suture.measurement.tables.curve import PLAIN, more_is_better
 from suture.measurement.tables.table import check_columns, summary
@@ -25,7 +25,7 @@ Mask = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
 
 
 @dataclass(frozen=True, eq=False)
-class Spread:
+class Estimates:
     """Values with 95 % intervals; nan where there are none."""
 
     value: Numbers
@@ -33,22 +33,22 @@ class Spread:
     high: Numbers
 
     @classmethod
-    def none(cls, count: int) -> "Spread":
+    def none(cls, count: int) -> "Estimates":
         """So many of nothing."""
         return cls(*(np.full(count, np.nan) for _ in range(3)))
 
     @classmethod
-    def of(cls, rows: pd.DataFrame, column: str, scale: float = 1.0) -> "Spread":
+    def of(cls, rows: pd.DataFrame, column: str, scale: float = 1.0) -> "Estimates":
         """A column and its bounds, times ``scale``, which may be negative."""
         value, low, high = (rows[f"{column}{end}"].to_numpy(float) * scale for end in ("", "_low", "_high"))
         return cls(value, low, high) if scale > 0 else cls(value, high, low)
 
-    def less(self, other: "Spread") -> "Spread":
+    def less(self, other: "Estimates") -> "Estimates":
         """The difference, with the interval that the two intervals give where they are independent (MOVER)."""
         value = self.value - other.value
         down = np.hypot(self.value - self.low, other.high - other.value)
         up = np.hypot(self.high - self.value, other.value - other.low)
-        return Spread(value, value - down, value + up)
+        return Estimates(value, value - down, value + up)
 
     def within(self, margin: float) -> Mask:
         """Where the whole interval is at most the margin."""
@@ -77,10 +77,10 @@ class Pair:
     scale: float
     cuts: tuple[tuple[str, str], ...]
     labels: tuple[str, ...]
-    score: Spread
-    penalty: Spread
-    scores: Mapping[str, Spread]
-    penalties: Mapping[str, Spread]
+    score: Estimates
+    penalty: Estimates
+    scores: Mapping[str, Estimates]
+    penalties: Mapping[str, Estimates]
 
     def __str__(self) -> str:
         return f"{self.sender} → {self.receiver}"
@@ -90,11 +90,11 @@ class Pair:
         """What its places are called."""
         return "cuts" if all(start == end for start, end in self.cuts) else "seams"
 
-    def of(self, control: str) -> Spread:
+    def of(self, control: str) -> Estimates:
         """The scores of a control; nan where it was not tried."""
-        return self.scores.get(control, Spread.none(len(self.labels)))
+        return self.scores.get(control, Estimates.none(len(self.labels)))
 
-    def ahead_of(self, control: str) -> Spread:
+    def ahead_of(self, control: str) -> Estimates:
         """By how much the stitched network does better than a control, in the unit of the penalty."""
         return self.score.less(self.of(control))
 
@@ -164,7 +164,7 @@ def disagreements(pair: Pair, similarities: pd.DataFrame) -> Iterator[tuple[str,
             raise DataError(f"the table has several values of {name} at one seam; keep one samples_as and score_data")
         at = held.set_index(_SEAM)["value"].reindex(pd.MultiIndex.from_tuples(pair.cuts))
         values = at.to_numpy(float)
-        index = READY.get(str(name).partition("(")[0])
+        index = INDICES.get(str(name).partition("(")[0])
         high = index.bounds[1] if index is not None else 1.0
         share = 1 - values / high if index is not None and index.distance else values / high
         yield str(name), values, np.asarray(share >= ALIKE)
@@ -202,10 +202,10 @@ def _pair(means: pd.DataFrame, sender: str, receiver: str) -> Pair:
         scale=scale,
         cuts=cuts,
         labels=tuple(end if start == end else f"{start} → {end}" for start, end in cuts),
-        score=Spread.of(plain, "stitched", scale),
-        penalty=Spread.of(plain, "penalty"),
-        scores={kind: Spread.of(line, "stitched", scale) for kind, line in lines.items()},
-        penalties={kind: Spread.of(line, "penalty") for kind, line in lines.items()},
+        score=Estimates.of(plain, "stitched", scale),
+        penalty=Estimates.of(plain, "penalty"),
+        scores={kind: Estimates.of(line, "stitched", scale) for kind, line in lines.items()},
+        penalties={kind: Estimates.of(line, "penalty") for kind, line in lines.items()},
     )
 
 

@@ -1,17 +1,17 @@
 """Where in a network a trait lies: the carrier of a trait stitched to a reference network, both ways, at every cut.
 
-Theory. A trait that lies in some layers of its carrier is shown by a stitched network that includes them. Carrier →
-reference, it includes the layers before the cut, so the trait appears as the cut moves behind them; reference → carrier, it
-includes those after the cut, so the trait disappears there. Where it does lies the trait. oxford2025, sections 4.1 to
-4.3.
+Theory. A trait that lies in some layers of its carrier is shown by a stitched network that includes them. From carrier
+to reference it includes the layers before the cut, so the trait appears as the cut moves behind them; from reference to
+carrier it includes those after the cut, so the trait disappears there. The trait lies where that happens. oxford2025,
+sections 4.1 to 4.3.
 
 ``suture.onset`` reads the place from the table.
 
 What fits the stitch decides the answer. A stitch fitted on the labels of a class may teach that class to a network that
 does not have it, and one fitted on labels that contradict a trait may teach its absence; a wide stitch can do either
 where a narrow one cannot. Fit it on data that says nothing of the trait (without the class, ``variants.Without``), in a
-family as narrow as joins the networks (``Diagonal`` where the carrier was made from the reference network), and look at the
-controls. Which data it was is in the column ``fit_data``.
+family as narrow as joins the networks (``Diagonal`` if the carrier was made from the reference network), and look at
+the controls. Which data it was is in the column ``fit_data``.
 """
 
 from collections.abc import Sequence
@@ -48,7 +48,7 @@ def localise(
     seeds: int | Sequence[int] = 1,
     network_seed: int | None = None,
 ) -> Plan:
-    """Plan carrier → reference and reference → carrier at every cut that both share, or at those in ``at``, with controls.
+    """Plan both directions at every cut that the two networks share, or at those in ``at``, with controls.
 
     The trait is scored on what it makes of ``data``, and so are the other ``scores``. ``fit_data``, whose fit and
     validation samples fit the stitch, is ``data`` unless told otherwise, and decides the answer. ``at`` may pair a cut

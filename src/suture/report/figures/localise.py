@@ -39,7 +39,7 @@ _ENDS = (-0.25, 1.25)  #: shares beyond which nothing is drawn
 def localisation(
     table: pd.DataFrame, trait: Trait | str, carrier: Network | str, reference: Network | str
 ) -> tuple[Figure, Onset]:
-    """Draw what every cut conveys of a trait, carrier → reference above reference → carrier, with 95 % intervals; and its onset.
+    """Draw what every cut conveys of a trait in both directions, with 95 % intervals; return its onset too.
 
     0 % is the reference network itself, 100 % the carrier; controls are thin; the first cut that conveys the trait has a
     ring, and where the trait lies is marked behind. Raises ``DataError`` where ``onset`` does.

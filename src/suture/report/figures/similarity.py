@@ -17,7 +17,7 @@ from rich.table import Table
 
 from suture.common.errors import DataError
 from suture.measurement.compare import COLUMNS, SEAM
-from suture.measurement.indices import READY
+from suture.measurement.indices import INDICES
 from suture.measurement.tables.by_depth import Numbers
 from suture.measurement.tables.curve import PLAIN, Curve, arrange_curve, without_sender
 from suture.measurement.tables.matrix import Block, Matrix
@@ -203,7 +203,7 @@ def _sides(axes: Axes, matrix: Matrix, lowest: bool, first: bool, cell: float) -
 
 def _scale(name: str, values: Numbers) -> tuple[float, float, bool]:
     """From where to where the colours of an index go, and whether it is a distance."""
-    index = READY.get(name.partition("(")[0])
+    index = INDICES.get(name.partition("(")[0])
     there = values[np.isfinite(values)]
     low = min(0.0, float(there.min())) if len(there) else 0.0
     return low, index.bounds[1] if index is not None else 1.0, bool(index is not None and index.distance)

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from suture.common.errors import DataError
-from suture.measurement.indices import READY
+from suture.measurement.indices import INDICES
 from suture.measurement.tables import curve as curves
 from suture.measurement.tables import matrix as matrices
 from suture.measurement.tables.by_depth import Numbers, ends_at_output
@@ -103,7 +103,7 @@ def _indices_along(shown: Curve, similarities: pd.DataFrame) -> Iterator[Measure
 
 
 def _similarity(index: str, lines: tuple[Line, ...]) -> Measure:
-    known = READY.get(index.partition("(")[0])
+    known = INDICES.get(index.partition("(")[0])
     distance = known is not None and known.distance
     name = f"{index} (a distance: 0 is alike)" if distance else index
     span = None if known is None or distance else (min(0.0, known.bounds[0]), known.bounds[1])

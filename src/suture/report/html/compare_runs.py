@@ -10,7 +10,7 @@ import numpy as np
 
 from suture.common.errors import DataError
 from suture.measurement.tables.explain import share_of, spread_words
-from suture.measurement.tables.pairs import Pair, Spread, pairs
+from suture.measurement.tables.pairs import Estimates, Pair, pairs
 from suture.report.html.arrange import scores_of
 from suture.report.html.charts import SCORE, Chart, Line, Measure
 from suture.report.html.runs import Run
@@ -66,8 +66,8 @@ def _cut_down(one: Pair, other: Pair) -> tuple[Pair, Pair]:
 def _at(pair: Pair, seams: list[tuple[str, str]]) -> Pair:
     places = np.array([pair.cuts.index(seam) for seam in seams])
 
-    def kept(spread: Spread) -> Spread:
-        return Spread(spread.value[places], spread.low[places], spread.high[places])
+    def kept(spread: Estimates) -> Estimates:
+        return Estimates(spread.value[places], spread.low[places], spread.high[places])
 
     return Pair(
         pair.sender,
@@ -133,7 +133,7 @@ def _measures(score: str, one: Pair, other: Pair, names: tuple[str, str]) -> lis
     ]
 
 
-def _line(kind: str, name: str, spread: Spread, sign: float, hidden: bool = False) -> Line:
+def _line(kind: str, name: str, spread: Estimates, sign: float, hidden: bool = False) -> Line:
     low, high = (spread.low, spread.high) if sign > 0 else (-spread.high, -spread.low)
     return Line(kind, name, sign * spread.value, low, high, np.zeros(spread.value.shape, bool), hidden=hidden)
 
