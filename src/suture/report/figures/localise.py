@@ -41,8 +41,8 @@ def localisation(
 ) -> tuple[Figure, Onset]:
     """Draw what every cut conveys of a trait in both directions, with 95 % intervals; return its onset too.
 
-    0 % is the reference network itself, 100 % the carrier; controls are thin; the first cut that conveys the trait has a
-    ring, and where the trait lies is marked behind. Raises ``DataError`` where ``onset`` does.
+    0 % is the reference network itself, 100 % the carrier; controls are thin; the first cut that conveys the trait has
+    a ring, and the place of the trait is marked behind. Raises ``DataError`` where ``onset`` does.
     """
     found = onset(table, trait, carrier, reference)
     lines = dict(control_shares(table, found))
