@@ -4,8 +4,8 @@
     python benchmarks/indices.py --data path/to/cifar10 [--networks A B] [--samples 2000] [--cuts PATTERN …]
 
 Differences are the largest over layers of many sizes, in float64 and of the same layers in float32; the other
-implementations (``tests/indices/oracles.py``: pytorch-cka, rsatoolbox, scipy, scikit-learn, or a paper's formula in
-numpy) get float64. With ``--data`` it also times every index alone and all of them together (``compare``), one thread,
+implementations (``tests/measurement/indices/oracles.py``: pytorch-cka, rsatoolbox, scipy, scikit-learn, or a paper's
+formula in numpy) get float64. With ``--data`` it also times every index alone and all of them together (``compare``), one thread,
 activations computed before; networks are model strings, by default two ResNet-18s for small images, whose weights are
 random unless a string names some. An index alone computes anew what indices can have in common. Nothing else should run
 meanwhile.
@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "indices"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "measurement" / "indices"))
 
 from oracles import ORACLES
 from variants import BY_NAME, layers

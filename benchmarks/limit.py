@@ -7,11 +7,10 @@ multiply-add as two: each sender's prefix once per data role, the moments of the
 and frozen suffix forwards and back (a frozen suffix has no gradients of its weights, so a step takes its operations
 twice, not three times), validation and scores once through the suffix; and the bytes of activations at cuts that are
 written and read for that. The machine's peaks are measured here, with one thread, in the shapes of these networks.
-
-``--forecast`` also asks ``suture.forecast`` about some of hernandez2022's seams, which takes a minute or two.
 """
 
 import argparse
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -26,19 +25,18 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
-from scaling import RATES, Point, Workshop, grid, records, sampled, seconds
 from torch.utils.flop_counter import FlopCounterMode
 
-import suture
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from benchmarks import machine
+from benchmarks.scaling import RATES, Point, Workshop, grid, records, sampled, seconds
 from suture import Network
 from suture.common.seeds import undisturbed
 from suture.core.network.cuts import Cut
 from suture.core.stitches import stitch_for
 from suture.fits import fast
 from suture.measurement.trials.trial import COMPARED
-from suture.runs.bench import peaks as peaks_module
-from suture.runs.bench.peaks import measure_peaks
-from suture.runs.forecasts.time import Expenses
 
 BATCH = fast.Fast().batch
 FLOAT = 4  #: bytes
@@ -143,8 +141,8 @@ def taken(record: dict[str, Any]) -> tuple[float, float]:
 
 def of_matrix(folder: Path, shop: Workshop) -> None:
     """Print the table of the 8 × 8 matrix."""
-    with patch.object(peaks_module, "time", SimpleNamespace(perf_counter=time.process_time)):  # others may compute, too
-        peaks = measure_peaks([shop.network(16, seed) for seed in (0, 1)])
+    with patch.object(machine, "time", SimpleNamespace(perf_counter=time.process_time)):  # others may compute, too
+        peaks = machine.measure_peaks([shop.network(16, seed) for seed in (0, 1)])
     speed = bandwidth()
     print(f"GFLOP/s: products {rounded(peaks.products)}; convolutions")
     for shape, rates in peaks.convolutions.items():
@@ -266,36 +264,17 @@ def _here(folder: Path, shop: Workshop, network: Network, parts: Parts, count: i
     return sum(seconds.values())
 
 
-def of_forecast(networks: list[Network], shop: Workshop) -> None:
-    """Print the forecast for one seam in 16 pairs, each network once on either side, scaled to all seams."""
-    data = shop.data(FITTED + HELD_OUT, SCORED)
-    pairs = [(a, networks[(i + 5) % len(networks)]) for i, a in enumerate(networks)]
-    plans = [
-        suture.matrix(a, b, data=data, cuts=[c.name for c in (*blocks(a), *blocks(b))], controls=()) for a, b in pairs
-    ]
-    trials = [trial for plan in plans for trial in plan]
-    costs = Expenses(trials)
-    each, passes = sum(map(costs.of, trials)) / len(trials), costs.passes(trials)
-    count = CONDITIONS * sum(1 for _ in _seams(networks))
-    days = (each * count + 2 * passes) / 86400  # networks as they are, and without training
-    print(f"forecast, by {len(trials)} seams: {each:.0f} s a seam and {passes / 3600:.1f} h of passes for 16 networks;")
-    print(f"{days:.0f} days of one thread for {count:,} seams")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--zoo", type=Path, default=Path("runs/zoo/networks"))
-    parser.add_argument("--forecast", action="store_true")
     given = parser.parse_args()
     shop = Workshop(given.data, given.zoo)
     with undisturbed():
         of_matrix(given.folder, shop)
         networks = [shop.untrained(shape, RATES[-1]) for shape in SHAPES]
         of_hernandez(given.folder, shop, networks)
-        if given.forecast:
-            of_forecast(networks, shop)
 
 
 if __name__ == "__main__":

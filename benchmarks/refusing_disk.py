@@ -6,6 +6,7 @@ Each disk is a small file system in memory; it becomes read-only by a read-only 
 it needs root, or a system that lets a user mount in a name space of his own (``unshare``), which is tried.
 """
 
+import argparse
 import contextlib
 import json
 import os
@@ -13,6 +14,8 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+from suture.runs.runners import Silent
 
 SIZE = "40m"
 
@@ -35,19 +38,13 @@ def mount(*options: str) -> None:
     subprocess.run(["mount", *options], check=True)
 
 
-class Trouble:
+class Trouble(Silent):
     """Progress that makes trouble after some trials; a full disk is filled again, whatever is given up on it."""
 
     def __init__(self, disk: Path, kind: str, after: int) -> None:
         self.disk, self.kind, self.after = disk, kind, after
 
-    def begin(self, total: int, done: int) -> None:
-        """Nothing yet."""
-
-    def working_on(self, what: str) -> None:
-        """Nothing yet."""
-
-    def done(self, what: str, error: str | None) -> None:
+    def done(self, what: str, error: str | None, kind: str = "trials") -> None:
         self.after -= 1
         if self.after == 0 and self.kind == "read-only":
             mount("-t", "tmpfs", "-o", "ro", "tmpfs", str(self.disk / "run" / "trials"))
@@ -56,9 +53,6 @@ class Trouble:
                 while True:
                     file.write(b"x" * 4096)
                     file.flush()
-
-    def end(self) -> None:
-        """Nothing more."""
 
 
 def trouble(kind: str, workers: int) -> dict[str, object]:
@@ -100,6 +94,7 @@ def trouble(kind: str, workers: int) -> dict[str, object]:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     if os.geteuid() != 0:
         os.execvp("unshare", ["unshare", "--user", "--map-root-user", "--mount", sys.executable, *sys.argv])
     for kind in ("full", "read-only"):

@@ -14,6 +14,7 @@ measured. Prints medians and exponents with their standard errors and draws them
 
 import argparse
 import json
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -32,7 +33,13 @@ from matplotlib.font_manager import FontProperties
 from matplotlib.ticker import FuncFormatter
 from scipy.stats import linregress
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
 import suture
+from benchmarks.machine import spending
+from benchmarks.matrix import fill
+from benchmarks.operations import fitted_flops, per_image, shared_flops
+from benchmarks.plain_loop import measure_plain
 from suture import Network
 from suture.common.seeds import undisturbed
 from suture.core.activations.cache import Activations, Need
@@ -43,10 +50,6 @@ from suture.measurement.trials import measure as measuring
 from suture.measurement.trials.plans import seam
 from suture.measurement.trials.trial import Trial
 from suture.report.figures import curve as figures
-from suture.runs.bench.flops import fitted_flops, per_image, shared_flops
-from suture.runs.bench.matrix import fill
-from suture.runs.bench.plain_loop import measure_plain
-from suture.runs.bench.resource_use import spending
 
 BLOCKS = tuple(f"layer{stage}.{block}" for stage in (1, 2, 3, 4) for block in (0, 1))
 LATIN = {0: 4, 1: 1, 2: 6, 3: 7, 4: 2, 5: 5, 6: 0, 7: 3}  #: sender's block → receiver's, one in every row and column

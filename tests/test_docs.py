@@ -26,7 +26,7 @@ from jsonargparse import ArgumentError, ArgumentParser
 
 import suture
 import suture.zoo
-from suture.cli.bench_commands_options import spelled_out
+from benchmarks import __main__ as benchmarks
 from suture.cli.main import main
 from suture.cli.parser import parser
 from suture.core.network.cuts import shared_cuts
@@ -217,7 +217,7 @@ COMMANDS = [
     for block in blocks(page)
     if block.language == "console"
     for command in commands(block)
-    if command.startswith(("suture ", "python benchmarks/"))
+    if command.startswith(("suture ", "python benchmarks/", "python -m benchmarks"))
 ]
 
 
@@ -232,14 +232,17 @@ def inner(known: ArgumentParser, words: Sequence[str]) -> tuple[ArgumentParser, 
 def problem(command: str) -> str:
     """What is wrong with a command of a page; nothing where it parses, or ends in ``…`` and has flags that exist."""
     words = shlex.split(command, comments=True)
-    if words[0] == "python":
+    if words[0] == "python" and words[1] != "-m":
         return "" if (ROOT / words[1]).is_file() else f"no file {words[1]}"
-    given = spelled_out(words[1:])
+    given = words[1:]
     try:
-        if "…" not in words:
-            parser(given).parse_args(given)
+        if words[:3] == ["python", "-m", "benchmarks"]:
+            benchmarks.parser().parse_args(words[3:])
             return ""
-        known, rest = inner(parser(given), [word for word in given if word != "…"])
+        if "…" not in words:
+            parser().parse_args(given)
+            return ""
+        known, rest = inner(parser(), [word for word in given if word != "…"])
         flags = {flag for action in known._actions for flag in action.option_strings}
         return ", ".join(f"no flag {w}" for w in rest if w.startswith("--") and w not in flags)
     except (ArgumentError, AssertionError) as error:
@@ -268,6 +271,7 @@ def test_a_wrong_command_would_be_seen() -> None:
         "suture curve … --speed 2",
         "suture curve a --data digits",
         "python benchmarks/nothing.py",
+        "python -m benchmarks matrix --speed 3",
         "suture plan …x",
     ):
         assert problem(command), command

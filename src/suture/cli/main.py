@@ -20,7 +20,6 @@ from typing import Any
 from jsonargparse import ArgumentError, Namespace
 
 from suture.cli import (
-    bench_commands,
     data_commands,
     export_commands,
     output,
@@ -33,7 +32,6 @@ from suture.cli import (
 from suture.cli import evidence_commands as comparing_commands
 from suture.cli import measure_commands as measuring_commands
 from suture.cli import train_commands as training_commands
-from suture.cli.bench_commands_options import spelled_out
 from suture.cli.output import say
 from suture.cli.parser import COMMANDS, parser, plainly
 from suture.cli.suggestions import in_options
@@ -45,7 +43,7 @@ Command = Callable[[Namespace, str], int]
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; the exit code."""
     given = sys.argv[1:] if arguments is None else list(arguments)
-    command, given = shlex.join(["suture", *given]), spelled_out(given)
+    command = shlex.join(["suture", *given])
     with _terminations() as terminated:
         try:
             return _run(given, command)
@@ -71,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(given: list[str], command: str) -> int:
-    known = parser(given)
+    known = parser()
     if not given:
         known.print_help(sys.stderr)
         return 2
@@ -186,7 +184,6 @@ _COMMANDS: tuple[Command, ...] = (
     data_commands.data,
     training_commands.train,
     zoo_commands.zoo,
-    bench_commands.bench,
     study_commands.studies,
     study_commands.run,
     study_commands.claims,

@@ -1,12 +1,10 @@
 """What the command line takes: its parser, its help, and what it says of arguments that do not parse."""
 
 import re
-from collections.abc import Sequence
 from importlib.metadata import version
 
 from jsonargparse import ArgumentParser
 
-from suture.cli.bench_commands_options import BENCHES, add_benches, bench_parser
 from suture.cli.evidence_commands_options import compare_parser, complexity_parser, explain_parser, localise_parser
 from suture.cli.export_commands import export_parser
 from suture.cli.options import MODEL, add_json, add_measuring, add_running, new_parser, out_help
@@ -18,7 +16,7 @@ from suture.cli.train_commands_options import ZOO, add_zoo, data_parser, train_p
 
 COMMANDS = (
     *("demo", "cuts", "curve", "matrix", "localise", "compare", "complexity", "plan"),
-    *("status", "table", "explain", "verify", "data", "train", "zoo", "bench"),
+    *("status", "table", "explain", "verify", "data", "train", "zoo"),
     *("studies", "run", "claims"),
     *("report", "export", "doctor", "completion"),
 )
@@ -28,7 +26,7 @@ GROUPS = {
     "networks and data": ("cuts", "train", "zoo", "data"),
     "looking at a run": ("status", "table", "explain", "report", "export", "verify"),
     "experiments of the papers": ("studies", "run", "claims"),
-    "this installation": ("doctor", "completion", "bench"),
+    "this installation": ("doctor", "completion"),
 }
 EXIT_CODES = (
     "exit codes:\n"
@@ -38,7 +36,7 @@ EXIT_CODES = (
     "  the results (as head does), 143 terminated"
 )
 PLANNED = ("curve", "matrix")  #: the commands whose cost can be asked for
-_INNER = {"plan": PLANNED, "zoo": ZOO, "bench": BENCHES}  #: commands that have commands
+_INNER = {"plan": PLANNED, "zoo": ZOO}  #: commands that have commands
 _NO_SETTING = "--config: no setting"
 _POSITIONAL = {
     "model": "MODEL",
@@ -67,7 +65,6 @@ def plainly(message: str, given: list[str]) -> str:
         (r"^argument COMMAND: invalid choice: ('.*') \(choose from (.*)\)", r"no command \1; valid commands: \2"),
         (r'^expected "plan.what" to be one of .*', "missing COMMAND, which is curve or matrix"),
         (r'^expected "zoo.what" to be one of .*', f"missing COMMAND, which is one of {', '.join(ZOO)}"),
-        (r'^expected "bench.what" to be one of .*', f"missing COMMAND, which is one of {', '.join(BENCHES)}"),
         (r"Expected a <class 'float'>\. Got value: (.*)", r"expected a number, got \1"),
         (r"Expected a <class 'int'>\. Got value: (.*)", r"expected a whole number, got \1"),
         (r"^Unexpected config: .*", "--config: the file has no settings; write one to a line, such as 'seeds: 3'"),
@@ -81,12 +78,12 @@ def plainly(message: str, given: list[str]) -> str:
         message = f"missing {', '.join(_POSITIONAL.get(name, f'--{name}') for name in names)}"
     words = given[:2] if given[1:2] and given[1] in _INNER.get(given[0], ()) else given[:1]
     command = " ".join(words) + " " if given[0] in COMMANDS else ""
-    remedy = meant(message, words, parser(given) if message.startswith(("unrecognized", _NO_SETTING)) else None)
+    remedy = meant(message, words, parser() if message.startswith(("unrecognized", _NO_SETTING)) else None)
     return f"{message}{remedy or ';'} see suture {command}--help"
 
 
-def parser(given: Sequence[str] = ()) -> ArgumentParser:
-    """Make the parser of ``suture``, with a subcommand for each of ``COMMANDS``; ``given`` is what it is made for."""
+def parser() -> ArgumentParser:
+    """Make the parser of ``suture``, with a subcommand for each of ``COMMANDS``."""
     made = new_parser(
         "Model stitching: join the first layers of one trained network to the last layers of another by a small "
         "trainable stitch, and measure, beside controls, what the first network's representation is worth to the "
@@ -104,7 +101,7 @@ def parser(given: Sequence[str] = ()) -> ArgumentParser:
         required=True, dest="command", title="commands", metavar="COMMAND", description=None
     )
     vars(commands)["groups"] = GROUPS
-    plan, zoo, bench = _plan_parser(), zoo_parser(), bench_parser()
+    plan, zoo = _plan_parser(), zoo_parser()
     for name, command, about in (
         ("demo", _demo_parser(), "two small networks on real handwritten digits, stitched at every cut"),
         ("cuts", _cuts_parser(), "where a network can be cut"),
@@ -121,7 +118,6 @@ def parser(given: Sequence[str] = ()) -> ArgumentParser:
         ("data", data_parser(), "count and draw the samples of a data set, or of a variant of it"),
         ("train", train_parser(), "train a network by a recipe, and keep it with its card"),
         ("zoo", zoo, "the networks of the papers' experiments: what they take, and what they reach"),
-        ("bench", bench, "the same matrix by the plain loop and by Suture, side by side"),
         ("studies", studies_parser(), "the papers' experiments, and what they take"),
         ("run", run_parser(), "run experiments of the papers"),
         ("claims", claims_parser(), "what became of the papers' claims"),
@@ -134,7 +130,6 @@ def parser(given: Sequence[str] = ()) -> ArgumentParser:
         command.prog = f"suture {name}"
     _add_planned(plan)
     add_zoo(zoo)
-    add_benches(bench, given)
     return made
 
 

@@ -18,7 +18,7 @@ def completion(chosen: Namespace, command: str) -> int:
     """Print the script for a shell, or the completions of a line; the exit code."""
     if chosen.line is not None:
         words, last = words_of(chosen.line)
-        for found in complete(parser(words), words, last):
+        for found in complete(parser(), words, last):
             print(found)
         return 0
     if chosen.shell is None:

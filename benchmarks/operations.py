@@ -1,10 +1,10 @@
-"""How many floating-point operations a method takes at a seam.
+"""Count the floating-point operations that a method takes at a seam.
 
-Counted are matrix products and convolutions, a multiply-add as two: those of the frozen layers up to the cut where they
+Counted are matrix products and convolutions, a multiply-add as two: those of the frozen layers up to the cut, if they
 are run, of stitch and frozen suffix for every image evaluated, and of stitch and suffix forwards and backwards for
 every image of a step. A frozen suffix has gradients of its inputs only, so backwards takes as much again as forwards;
 the stitch has those of its weights too. Closed forms, norms, activation functions and the optimiser are not counted, so
-what is reached of a machine's peak is, if anything, more than what is said.
+the stated share of a machine's peak is, if anything, too low.
 """
 
 from collections.abc import Iterable
@@ -14,10 +14,10 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from benchmarks.plain_loop import Plain, plain_stitch
 from suture.core.activations.cache import Need
 from suture.core.network.network import Network
 from suture.measurement.trials.trial import Measurement, Trial
-from suture.runs.bench.plain_loop import Plain, plain_stitch
 
 _BATCH = 2  #: images that are counted with; a BatchNorm of one pixel takes no fewer
 
@@ -50,7 +50,7 @@ def per_image(trial: Trial, stitch: nn.Module) -> PerImage:
 
 
 def plain_flops(trial: Trial, settings: Plain) -> int:
-    """Operations of the plain loop on a trial: the prefix runs again for every image, in training and evaluation."""
+    """Return the operations of the plain loop on a trial: the prefix runs again for every image."""
     with torch.random.fork_rng(devices=[]):
         cost = per_image(trial, plain_stitch(*trial.seam.shapes).to(trial.receiver.device))
     samples = len(trial.fit_data) + len(trial.validation_data)
@@ -59,9 +59,9 @@ def plain_flops(trial: Trial, settings: Plain) -> int:
 
 
 def fitted_flops(measurement: Measurement) -> int | None:
-    """Operations of a measurement: its steps, its points of the curve on validation data, and its evaluation.
+    """Return the operations of a measurement: its steps, its validations, and its evaluation.
 
-    ``None`` where the fit took steps but has no ``batch`` that says of how many images.
+    ``None`` if the fit took steps but has no ``batch`` that says of how many images.
     """
     trial = measurement.trial
     batch = getattr(trial.fit, "batch", None)
@@ -76,21 +76,20 @@ def fitted_flops(measurement: Measurement) -> int | None:
 
 
 def shared_flops(needs: Iterable[Need]) -> int:
-    """Operations that computing activations once takes: each network, on each samples, up to the last cut asked for."""
+    """Return the operations of computing activations once: every network, on all samples, up to the last cut needed."""
     last: dict[tuple[str, str], Need] = {}
     for need in needs:
         if isinstance(need.network, Network):
             key = need.network.fingerprint, need.samples.image_fingerprint
             last[key] = max(last.get(key, need), need, key=lambda one: one.index)
-    return sum(len(need.samples) * _through(need) for need in last.values())
-
-
-def _through(need: Need) -> int:
-    """For one image, from the input to what is needed."""
-    network = need.network
-    assert isinstance(network, Network)
-    if need.index <= len(network.cuts):
-        return tuple(network.cuts)[need.index - 1].flops
-    with torch.no_grad(), FlopCounterMode(display=False) as counter:
-        network.whole()(need.samples.images[:1].to(network.device))
-    return int(counter.get_total_flops())
+    total = 0
+    for need in last.values():
+        network = need.network
+        assert isinstance(network, Network)
+        if need.index <= len(network.cuts):
+            total += len(need.samples) * tuple(network.cuts)[need.index - 1].flops
+        else:  # the network's outputs, which no cut counts
+            with torch.no_grad(), FlopCounterMode(display=False) as counter:
+                network.whole()(need.samples.images[:1].to(network.device))
+            total += len(need.samples) * int(counter.get_total_flops())
+    return total

@@ -1,8 +1,8 @@
-"""The plain loop: how a competent engineer stitches two networks with torch alone, without this library.
+"""The plain loop: how a competent engineer stitches two networks with torch alone.
 
 The frozen prefix is computed again for every batch, the stitch is a 1×1 convolution between two BatchNorms from torch's
 own initialisation (bansal2021, section 2 and appendix A), trained by Adam with a cosine over a few epochs, in float32.
-Where the receiver's map is larger, the sender's is first up-sampled to it; where it is smaller, the convolution has a
+If the receiver's map is larger, the sender's is first up-sampled to it; if it is smaller, the convolution has a
 kernel that equals its stride (hernandez2022, section 1.2). It needs no validation data, so it trains on them too: it
 sees every training image that other methods get. The whole test set is evaluated once, as it comes.
 """
@@ -33,11 +33,11 @@ class Plain:
     evaluation_batch: int = 500
 
     def steps(self, samples: int) -> int:
-        """How many steps it takes on so many training images; the remainder of an epoch is left out."""
+        """Return the steps that so many training images take; the remainder of an epoch is left out."""
         return self.epochs * (samples // self.batch_of(samples))
 
     def batch_of(self, samples: int) -> int:
-        """The images of a step."""
+        """Return the images of a step."""
         return min(self.batch, samples)
 
 
@@ -52,8 +52,8 @@ class PlainResult:
 def plain_stitch(sender: Shape, receiver: Shape) -> nn.Module:
     """Make the stitch that one would write by hand, untrained; shapes are without the batch.
 
-    Maps whose sizes are multiples of each other get BatchNorm, convolution, BatchNorm, vectors a linear layer, and all
-    else what the default family makes. Raises ``ShapeError`` where no family joins the two.
+    Maps whose sizes are multiples of each other get BatchNorm, convolution, BatchNorm, vectors a linear layer, and
+    anything else what the default family makes. Raises ``ShapeError`` if no family joins the two.
     """
     if len(sender) == len(receiver) == 1:
         return nn.Linear(sender[0], receiver[0])
@@ -75,8 +75,8 @@ def _normed(given: int, wanted: int, kernel: tuple[int, int], growth: tuple[int,
 def measure_plain(trial: Trial, settings: Plain | None = None) -> PlainResult:
     """Train and score a stitch at a trial's seam by the plain loop, with one thread.
 
-    Of the trial it takes networks, seam and data; its stitch, fit and seed are not read. Torch's global generator is as
-    before afterwards. Raises ``FitError`` where the loss is not finite.
+    Of the trial it takes networks, seam and data; its stitch, fit and seed are not read. Torch's global generator is
+    left as it was. Raises ``FitError`` if the loss is not finite.
     """
     settings = settings if settings is not None else Plain()
     with undisturbed(), torch.random.fork_rng(devices=[]), torch.inference_mode(False):
@@ -92,12 +92,12 @@ def measure_plain(trial: Trial, settings: Plain | None = None) -> PlainResult:
 
 
 def _prefix(trial: Trial) -> nn.Module:
-    """The frozen layers of the sender; noise has none."""
+    """Return the frozen layers of the sender; noise has none."""
     return trial.sender.upto(trial.sender_cut) if isinstance(trial.sender, Network) else nn.Identity()
 
 
 def _sent(sender: Network | ClusteredNoise, samples: Samples) -> Tensor:
-    """What goes into the prefix: raw images, or noise."""
+    """Return what goes into the prefix: raw images, or noise."""
     return samples.images if isinstance(sender, Network) else sender.activations(samples)
 
 
@@ -109,12 +109,12 @@ def _train(
     optimiser = torch.optim.Adam(stitch.parameters(), lr=how.lr)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, how.steps(len(images)))
     for _ in range(how.epochs):
-        for chosen in torch.randperm(len(images))[:used].split(batch):  # type: ignore[no-untyped-call]
+        for chosen in torch.randperm(len(images))[:used].split(batch):
             with torch.no_grad():
                 sent = match_dtype(prefix(images[chosen].to(device)), stitch)
             loss = nn.functional.cross_entropy(suffix(stitch(sent)), labels[chosen].to(device))
             optimiser.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
             optimiser.step()
             schedule.step()
     if not loss.isfinite():
@@ -122,7 +122,7 @@ def _train(
 
 
 def _right(stitch: nn.Module, prefix: nn.Module, suffix: nn.Module, trial: Trial, batch: int) -> int:
-    """How many of the test images the stitched network gets right."""
+    """Count the test images that the stitched network gets right."""
     score, device, right = trial.score_data, trial.receiver.device, 0
     given = _sent(trial.sender, score)
     with torch.no_grad():

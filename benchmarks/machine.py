@@ -1,12 +1,22 @@
-"""What the machine can do with one thread, measured: matrix products, and convolutions in the shapes of networks.
+"""Measure the machine: what it can do with one thread, and what a piece of work takes of it.
 
-Both in billions of floating-point operations per second, a multiply-add counting two, the best of several runs: a
-share of these is what a method leaves unused. float32, and bfloat16, which few processors compute natively.
+Peaks are of matrix products, and of convolutions in the shapes of networks, in billions of floating-point operations
+per second, a multiply-add counting two, the best of several runs; in float32, and in bfloat16, which few processors
+compute natively.
+
+Memory is the most that the process held. On Linux the system's own peak of the resident set (``VmHWM``) is reset before
+each piece of work, so it includes torch and mapped files. Elsewhere only the peak since the process began is known.
 """
 
+import ctypes
+import gc
+import os
+import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -32,7 +42,7 @@ class Peaks:
     convolutions: dict[str, dict[str, float]]
 
     def convolution(self, kind: str) -> float | None:
-        """The best of all shapes for a type; ``None`` where the networks have no maps."""
+        """Return the best of all shapes for a type; ``None`` if the networks have no maps."""
         return max((shape[kind] for shape in self.convolutions.values()), default=None)
 
 
@@ -48,7 +58,7 @@ def measure_peaks(networks: Iterable[Network]) -> Peaks:
 
 
 def _shapes(networks: Iterable[Network]) -> list[tuple[int, int, int]]:
-    """The distinct shapes of maps at the cuts, the ``SHAPES`` that most work is in, larger maps first."""
+    """Return the shapes of maps at the cuts, the ``SHAPES`` that hold most work, larger maps first."""
     found = {cut.shape for network in networks for cut in network.cuts if len(cut.shape) == 3}
     shapes = [(shape[0], shape[1], shape[2]) for shape in found if min(shape[1:]) > 1]
     most = sorted(shapes, key=lambda shape: (-_operations(shape), shape))[:SHAPES]
@@ -56,7 +66,7 @@ def _shapes(networks: Iterable[Network]) -> list[tuple[int, int, int]]:
 
 
 def _operations(shape: tuple[int, int, int]) -> int:
-    """Of a 3×3 convolution, for one image."""
+    """Return the operations of a 3×3 convolution for one image."""
     channels, height, width = shape
     return 2 * 9 * channels**2 * height * width
 
@@ -74,7 +84,7 @@ def _convolution(shape: tuple[int, int, int], kind: torch.dtype) -> float:
 
 
 def _rate(work: Callable[[], Tensor], operations: int) -> float:
-    """Billions of operations per second of the fastest of as many runs as fit into the time."""
+    """Return billions of operations per second of the fastest run; as many are made as fit into the time."""
     work()
     best, begun, runs = float("inf"), time.perf_counter(), 0
     while runs < 2 or time.perf_counter() - begun < _SECONDS:
@@ -82,3 +92,49 @@ def _rate(work: Callable[[], Tensor], operations: int) -> float:
         work()
         best, runs = min(best, time.perf_counter() - before), runs + 1
     return operations / best / 1e9
+
+
+# --- what a piece of work takes -----------------------------------------------------------------------------------
+
+
+@dataclass
+class Spent:
+    """CPU and wall seconds of the process, and bytes of memory at the worst moment."""
+
+    cpu: float = 0.0
+    wall: float = 0.0
+    peak: int = 0
+    since_start: bool = False  #: whether ``peak`` may be that of earlier work
+
+
+@contextmanager
+def spending() -> Iterator[Spent]:
+    """Measure what is done inside; the result is filled in at the end, also after an exception."""
+    spent = Spent()
+    gc.collect()
+    if sys.platform == "linux":
+        with suppress(OSError, AttributeError):  # memory that earlier work freed would count as this work's
+            ctypes.CDLL(None).malloc_trim(0)
+    try:
+        Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")
+    except OSError:
+        spent.since_start = True
+    cpu, wall = time.process_time(), time.perf_counter()
+    try:
+        yield spent
+    finally:
+        spent.cpu, spent.wall = time.process_time() - cpu, time.perf_counter() - wall
+        spent.peak = _peak()
+
+
+def _peak() -> int:
+    with suppress(OSError):
+        for line in Path("/proc/self/status").read_text(encoding="utf-8").splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    if os.name != "posix":
+        return 0
+    import resource
+
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most if sys.platform == "darwin" else most * 1024
