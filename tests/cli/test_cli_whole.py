@@ -70,8 +70,7 @@ def test_every_command_has_a_help_with_examples_of_its_own_that_fits_the_screen(
 #: written; which controls, or whether any; how many seeds, or which; indices or measures.
 DIFFER = {
     "--data": {"DATA", "FOLDER"},
-    "--out": {"FOLDER", "FILE", "FILE.json"},
-    "--controls": {"CONTROLS", "flag"},
+    "--out": {"FOLDER", "FILE"},
     "--seeds": {"N", "SEEDS"},
     "--by": {"INDICES", "MEASURES"},
 }
@@ -228,7 +227,7 @@ def test_a_line_is_completed(run: Command, tmp_path: Path, line: str, found: lis
     (tmp_path / "folder").mkdir()
     (tmp_path / "file[1].txt").touch()
     words, last = completion.words_of(line)
-    assert completion.complete(arguments.parser(words), words, last) == found
+    assert completion.complete(arguments.parser(), words, last) == found
 
 
 def test_bash_completes_what_stands_behind_a_colon_and_an_equals_sign(run: Command, tmp_path: Path) -> None:
