@@ -319,7 +319,8 @@ def test_shared_work_is_of_the_whole_grid_and_no_cell_does_it_again(
 ) -> None:
     chunks = matrix.Activations._compute
     passes: list[str] = []
-    monkeypatch.setattr(matrix.Activations, "_compute", lambda self, need: passes.append(need.key) or chunks(self, need))
+    spied = lambda self, need: passes.append(need.key) or chunks(self, need)  # noqa: E731
+    monkeypatch.setattr(matrix.Activations, "_compute", spied)
     grid, methods = a_grid(), {PLAIN: Plain(), OURS: QUICK}
     measured(grid, methods, jobs_of(grid, methods, 1, 1, ()), File(tmp_path / "b", SUBJECT))
     needs = {need.key for trial in grid for need in replace(trial, fit=QUICK).needs}
