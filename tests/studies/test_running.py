@@ -20,7 +20,7 @@ from suture.measurement.trials.trial import Trial
 from suture.runs.runners import Interrupted, Later, Local, Unruly
 from suture.runs.store.store import NETWORKS, TRIALS, Store
 from suture.studies import Claim, Result, Scale, Study, load_result, run_study, scale_named
-from suture.studies.base.plans import curves
+from suture.studies.base.plans import plan_curves
 from suture.studies.base.quantities import Mean
 from suture.studies.base.study import Beside, Made, Part
 
@@ -41,7 +41,7 @@ def study(*parts: Callable[[Scale], list[Part]], id_: str = "oxford-9") -> Study
 
 
 def mlps(scale: Scale, cuts: tuple[str, ...] = CUTS) -> list[Part]:
-    return [*curves(scale, "mlp", "mlp", scale.data("cifar10"), cuts=cuts, controls=(controls.itself,))]
+    return [*plan_curves(scale, "mlp", "mlp", scale.data("cifar10"), cuts=cuts, controls=(controls.itself,))]
 
 
 def sizes(scale: Scale, made: list[str]) -> list[Part]:
@@ -214,7 +214,7 @@ def test_the_papers_fits_are_told_from_those_of_baselines(tiny: Scale, tmp_path:
 
     def plan(scale: Scale) -> list[Part]:
         settings = {"published": scale.published(oxford2025), "also": (linear_probe,), "cuts": ("block3.relu",)}
-        return [*curves(scale, "mlp", "mlp", scale.data("cifar10"), **settings)]  # type: ignore[arg-type]
+        return [*plan_curves(scale, "mlp", "mlp", scale.data("cifar10"), **settings)]  # type: ignore[arg-type]
 
     table = run_study(study(plan), tiny, tmp_path).tables["trials"]
     assert len(table) == 6

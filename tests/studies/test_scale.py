@@ -10,7 +10,7 @@ from suture.data import Data
 from suture.data.variants import Half, Subset
 from suture.fits import Fast, recipes
 from suture.studies import Scale, scale_named
-from suture.studies.base.plans import pairs
+from suture.studies.base.plans import pair_seeds
 from suture.studies.base.scale import EPOCHS, FEW, MANY, PAPER, SCALES, SMALL, TINY, Name, entry, scaled, stand_in
 from suture.studies.ledger import LEDGER, Entry, models
 from suture.zoo.build import resolve
@@ -104,7 +104,7 @@ def test_the_papers_scale_has_seeds_enough_for_an_interval() -> None:
 def test_no_network_is_twice_on_one_side_of_the_pairs(
     sender: str, receiver: str, joined: list[tuple[int, int]]
 ) -> None:
-    assert pairs(scale_named("small", stand_in), sender, receiver) == joined
+    assert pair_seeds(scale_named("small", stand_in), sender, receiver) == joined
 
 
 def test_a_name_that_is_not_there() -> None:

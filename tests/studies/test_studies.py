@@ -12,7 +12,7 @@ from suture.report.figures.study import figure
 from suture.runs.runners import Local
 from suture.runs.store.store import Store
 from suture.studies import STUDIES, Result, Scale, run_study, scale_named, study_named
-from suture.studies.base.cost import Networks, count
+from suture.studies.base.count import Networks, count
 from suture.studies.base.quantities import DIVISOR_IS_0, TRIALS
 from suture.studies.base.scale import stand_in
 

@@ -199,7 +199,7 @@ def studies(chosen: Namespace, command: str) -> int:
 def _counted(chosen: Namespace, listed: Sequence[Any]) -> int:
     from suture.report.terminal import studies as study_tables
     from suture.studies import scale_named
-    from suture.studies.base.cost import Networks, count
+    from suture.studies.base.count import Networks, count
 
     scale, made = scale_named(chosen.scale).name, Networks()
     times = _times(chosen.results, scale, listed)

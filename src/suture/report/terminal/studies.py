@@ -12,7 +12,7 @@ from suture.measurement.tables.records import Record
 from suture.report.terminal.curve import new_table
 from suture.runs.runners.progress import clock
 from suture.studies import Claim, Decided, Figure, Result, Study, verdict_of
-from suture.studies.base.cost import Count
+from suture.studies.base.count import Count
 
 _FINEST = 6  #: digits after the point
 _STYLES = {"reproduced": "green", "not reproduced": "red", "undecided": "yellow"}
@@ -120,7 +120,7 @@ def counts_text(
         if isinstance(found, str):
             lines += [f"{study.id:26}  cannot be planned here", *_wrapped([found], width)]
             continue
-        took = _time(found, times.get(study.id))
+        took = _time(times.get(study.id))
         networks, trials = sum(found.networks.values()), sum(found.trials.values())
         lines.append(f"{study.id:26}  {networks:8}  {trials:6,}  {len(study.claims):6}  {took:>9}")
         lines += _wrapped(_details(study, found), width)
@@ -148,27 +148,23 @@ def _details(study: Study, found: Count) -> Iterable[str]:
         yield f"{reports} of the claims {'is a report' if reports == 1 else 'are reports'}, without a verdict"
 
 
-def _time(found: Count, card: Record | None) -> str:
-    return clock(card["seconds"]) if card is not None else f"≈ {clock(found.seconds)}"
+def _time(card: Record | None) -> str:
+    return clock(card["seconds"]) if card is not None else "not run"
 
 
 def _total(counts: Sequence[Count | str], times: Mapping[str, Record]) -> str:
     """All together, what is shared counted once."""
     there = [found for found in counts if not isinstance(found, str)]
-    bases = {key: seconds for found in there for key, seconds in found.bases.items()}
-    distinct = {key: seconds for found in there for key, seconds in found.distinct.items()}
-    training = f"; networks train for at most {clock(sum(bases.values()))}" if any(bases.values()) else ""
-    measured = sum(found.study in times for found in there)
+    networks = {key for found in there for key in found.keys}
+    distinct = {key for found in there for key in found.distinct}
     return (
-        f"{len(there)} experiments share {len(bases)} networks and {len(distinct):,} trials: "
-        f"≈ {clock(sum(distinct.values()))} of one thread{training}. Times are those of trials, of one thread: of "
-        f"{measured} as measured, of the others (≈) by a rule of thumb, operations divided by the reference machine's "
-        "speed, right within a factor of three, but far too short for networks of very many narrow layers (bansal-8)."
+        f"{len(there)} experiments share {len(networks)} networks and {len(distinct):,} trials. Times are those that "
+        "the trials took on one thread when they were run at this scale; suture zoo plan has those of networks."
     )
 
 
 def count_record(study: Study, found: Count | str, card: Record | None) -> Record:
-    """What a study takes, as plain values; ``seconds`` are estimated, ``measured_seconds`` of its card."""
+    """What a study takes, as plain values; ``measured_seconds`` are those of its card."""
     if isinstance(found, str):
         return {"id": study.id, "error": found}
     return {
@@ -179,8 +175,6 @@ def count_record(study: Study, found: Count | str, card: Record | None) -> Recor
         "trials": found.trials,
         "beside": found.beside,
         "claims": len(study.claims),
-        "seconds": round(found.seconds, 1),
-        "training_seconds": found.training,
         "measured_seconds": None if card is None else card["seconds"],
     }
 

@@ -34,7 +34,16 @@ from suture.runs.runners import Later
 from suture.studies.bansal2021 import pretrained
 from suture.studies.bansal2021.folds import folds
 from suture.studies.bansal2021.invariance import CHANGED, CHANGES, changed
-from suture.studies.base.plans import ACCURACY, BLOCKS, Cuts, Pair, apart, curves, pairs, similarities
+from suture.studies.base.plans import (
+    ACCURACY,
+    BLOCKS,
+    Cuts,
+    Pair,
+    pair_seeds,
+    plan_curves,
+    plan_similarities,
+    tell_apart,
+)
 from suture.studies.base.quantities import NETWORKS, SIMILARITIES
 from suture.studies.base.scale import PAPER, SMALL, TINY, Scale
 from suture.studies.base.study import Beside, Made, Part
@@ -74,14 +83,14 @@ def blocks(pattern: str, first: int = 0, every: int = 1) -> Callable[[Network, N
 
 def few(scale: Scale, sender: str, receiver: str) -> list[Pair]:
     """The pairs of two networks; at tiny scale the first alone."""
-    return pairs(scale, sender, receiver, 1 if scale.name == TINY else None)
+    return pair_seeds(scale, sender, receiver, 1 if scale.name == TINY else None)
 
 
 def unlike(scale: Scale, sender: str, receiver: str) -> list[Pair]:
     """Pairs that did not begin with the same weights: round in a circle; a single network meets every other."""
     starts, ends = scale.seeds(sender), scale.seeds(receiver)
     if min(len(starts), len(ends)) > 1:
-        return pairs(scale, sender, receiver)
+        return pair_seeds(scale, sender, receiver)
     return [(i, j) for i in starts for j in ends if i != j]
 
 
@@ -94,7 +103,7 @@ def connected(scale: Scale) -> list[Part]:
     sixth = blocks(_STAGES, 5, 6) if scale.name == SMALL else blocks(_STAGES)
     deep = scale.data("cifar10", few=True) if scale.name == SMALL else data
     return [
-        *curves(scale, R18, R18, data, controls=controls.DEFAULT, published=scale.published(PUBLISHED)),
+        *plan_curves(scale, R18, R18, data, controls=controls.DEFAULT, published=scale.published(PUBLISHED)),
         *_alike(scale, "resnet18 w0.5", data, BLOCKS),
         *_alike(scale, "resnet18 w2", data, BLOCKS),
         *_alike(scale, "myrtle", data, ("stage?",)),
@@ -104,31 +113,31 @@ def connected(scale: Scale) -> list[Part]:
 
 
 def _alike(scale: Scale, name: str, data: Data, cuts: Cuts) -> list[Later]:
-    return curves(scale, name, name, data, cuts=cuts, seeds=few(scale, name, name), published=in_full(scale))
+    return plan_curves(scale, name, name, data, cuts=cuts, seeds=few(scale, name, name), published=in_full(scale))
 
 
 def disjoint(scale: Scale) -> list[Part]:
     """bansal-2A-disjoint."""
     halves = ("resnet18 half 0", "resnet18 half 1")
-    return [*curves(scale, *halves, data_of(scale), published=scale.published(PUBLISHED))]
+    return [*plan_curves(scale, *halves, data_of(scale), published=scale.published(PUBLISHED))]
 
 
 def untrained(scale: Scale) -> list[Part]:
     """bansal-2A-random."""
     also = (controls.untrained_sender,)
-    return [*curves(scale, R18, R18, data_of(scale), also=also, published=in_full(scale))]
+    return [*plan_curves(scale, R18, R18, data_of(scale), also=also, published=in_full(scale))]
 
 
 def untrained_cka(scale: Scale) -> list[Part]:
     """bansal-5."""
-    return [*untrained(scale), *similarities(scale, R18, R18, data_of(scale), untrained=True)]
+    return [*untrained(scale), *plan_similarities(scale, R18, R18, data_of(scale), untrained=True)]
 
 
 def kernels(scale: Scale) -> list[Part]:
     """bansal-4."""
     cuts = {PAPER: BLOCKS, TINY: STAGE_ENDS[-1:]}.get(scale.name, STAGE_ENDS)
     settings: dict[str, Any] = {"cuts": cuts, "published": in_full(scale)}
-    return [p for k in KERNELS for p in curves(scale, R18, R18, data_of(scale), stitch=Conv(kernel=k), **settings)]
+    return [p for k in KERNELS for p in plan_curves(scale, R18, R18, data_of(scale), stitch=Conv(kernel=k), **settings)]
 
 
 # --- section 5 --------------------------------------------------------------------------------------------------------
@@ -180,11 +189,11 @@ def simclr(scale: Scale) -> list[Part]:
     """bansal-6: both directions, and two supervised networks beside them."""
     data, there, back = data_of(scale), unlike(scale, SIMCLR, R18), unlike(scale, R18, SIMCLR)
     return [
-        *curves(scale, SIMCLR, R18, data, seeds=there, published=scale.published(PUBLISHED)),
-        *curves(scale, R18, SIMCLR, data, seeds=back),
-        *curves(scale, R18, R18, data),
-        *similarities(scale, SIMCLR, R18, data, seeds=there),
-        *similarities(scale, R18, R18, data),
+        *plan_curves(scale, SIMCLR, R18, data, seeds=there, published=scale.published(PUBLISHED)),
+        *plan_curves(scale, R18, SIMCLR, data, seeds=back),
+        *plan_curves(scale, R18, R18, data),
+        *plan_similarities(scale, SIMCLR, R18, data, seeds=there),
+        *plan_similarities(scale, R18, R18, data),
     ]
 
 
@@ -194,7 +203,7 @@ def labels(scale: Scale) -> list[Part]:
     return [
         part
         for kind in LABELS
-        for part in curves(scale, f"{R18} {kind}", R18, data, published=published if kind == LABELS[0] else None)
+        for part in plan_curves(scale, f"{R18} {kind}", R18, data, published=published if kind == LABELS[0] else None)
     ]
 
 
@@ -208,7 +217,9 @@ def samples(scale: Scale) -> list[Part]:
     return [
         part
         for n in SUBSETS
-        for part in curves(scale, f"{R18} {n} samples", receiver, data, published=published if n == 25_000 else None)
+        for part in plan_curves(
+            scale, f"{R18} {n} samples", receiver, data, published=published if n == 25_000 else None
+        )
     ]
 
 
@@ -219,7 +230,7 @@ def epochs(scale: Scale) -> list[Part]:
     return [
         part
         for at in EPOCHS
-        for part in curves(
+        for part in plan_curves(
             *(scale, f"{R18} epoch {at}", f"{R18} epoch 80", data),
             seeds=runs,
             names=(f"epoch {at}", "epoch 80, receiving"),
@@ -238,7 +249,7 @@ def widths(scale: Scale) -> list[Part]:
         settings: dict[str, Any] = {"seeds": few(scale, WIDTHS[a], WIDTHS[b]), "published": sampled}
         if (a, b) in SELF_STITCHED:
             settings["controls"] = (controls.itself,)
-        parts += curves(scale, WIDTHS[a], WIDTHS[b], data, cuts=cuts, **settings)
+        parts += plan_curves(scale, WIDTHS[a], WIDTHS[b], data, cuts=cuts, **settings)
     return parts
 
 
@@ -247,10 +258,10 @@ def more(scale: Scale) -> list[Part]:
     data, runs = data_of(scale), [(seed, seed) for seed in scale.seeds(f"{R18} epoch 80")]
     own, itself = scale.data("cifar10", Subset(5_000)), (controls.itself,)
     return [
-        *curves(scale, f"{R18} 25000 samples", FEW, own, controls=itself, published=in_full(scale)),
-        *similarities(scale, WIDTHS["0.25"], WIDTHS["2"], data),
-        *similarities(scale, FEW, f"{R18} 25000 samples", data),
-        *similarities(scale, f"{R18} epoch 80", f"{R18} epoch 160", data, seeds=runs),
+        *plan_curves(scale, f"{R18} 25000 samples", FEW, own, controls=itself, published=in_full(scale)),
+        *plan_similarities(scale, WIDTHS["0.25"], WIDTHS["2"], data),
+        *plan_similarities(scale, FEW, f"{R18} 25000 samples", data),
+        *plan_similarities(scale, f"{R18} epoch 80", f"{R18} epoch 160", data, seeds=runs),
     ]
 
 
@@ -263,7 +274,7 @@ def fine_tuning(scale: Scale) -> list[Part]:
 
     cuts = blocks(_STAGES, 23, 12) if scale.name == SMALL else blocks(_STAGES)
     both: tuple[Control, ...] = (controls.untrained_sender, redrawn)
-    parts = curves(scale, "resnet164", "resnet164", data_of(scale), cuts=cuts, also=both, published=in_full(scale))
+    parts = plan_curves(scale, "resnet164", "resnet164", data_of(scale), cuts=cuts, also=both, published=in_full(scale))
     return [Later(part.bases, partial(_controls_of, part)) for part in parts]
 
 
@@ -288,8 +299,8 @@ def freezing(scale: Scale) -> list[Part]:
     data = data_of(scale)
     names = (SAME, FEW, *(f"{R18} freeze {name}" for name in FROZEN))
     return [
-        *curves(scale, FEW, SAME, data, published=in_full(scale)),
-        *curves(scale, SAME, FEW, scale.data("cifar10", Subset(5_000)), published=in_full(scale)),
+        *plan_curves(scale, FEW, SAME, data, published=in_full(scale)),
+        *plan_curves(scale, SAME, FEW, scale.data("cifar10", Subset(5_000)), published=in_full(scale)),
         *(accuracy(scale.base(name, seed), seed) for name in names for seed in scale.seeds(name)),
     ]
 
@@ -317,14 +328,14 @@ def accuracy_of(network: Network, on: Samples) -> dict[str, object]:
 
 def probes(scale: Scale) -> list[Part]:
     """bansal-probe."""
-    return [*curves(scale, R18, R18, data_of(scale), also=(baselines.linear_probe,), published=in_full(scale))]
+    return [*plan_curves(scale, R18, R18, data_of(scale), also=(baselines.linear_probe,), published=in_full(scale))]
 
 
 def invariance(scale: Scale) -> list[Part]:
     """bansal-invariance: the sender as it is, and changed in two ways, at three cuts."""
     data = data_of(scale)
     parts: list[Part] = []
-    for number, (start, end) in enumerate(pairs(scale, R18, R18)):
+    for number, (start, end) in enumerate(pair_seeds(scale, R18, R18)):
         bases = (scale.base(R18, start), scale.base(R18, end))
         parts.append(Later(bases, partial(_changed_trials, scale, data, number)))
         settings = (STAGE_ENDS, _COMPARED, data.fit, data.score)
@@ -340,7 +351,7 @@ def _senders(a: Network, data: Data) -> list[tuple[Network, str, str]]:
 
 
 def _changed_trials(scale: Scale, data: Data, number: int, a: Network, b: Network) -> list[Trial]:
-    a, b = apart(a, b)
+    a, b = tell_apart(a, b)
     settings: dict[str, Any] = {"data": data, "scores": ACCURACY, "controls": (), "network_seed": number}
     made = [
         curve(sender, b, at=[(start, end)], fit=fit, **settings)
@@ -352,7 +363,7 @@ def _changed_trials(scale: Scale, data: Data, number: int, a: Network, b: Networ
 
 
 def _changed_cka(data: Data, number: int, stitched: Made, a: Network, b: Network) -> pd.DataFrame:
-    a, b = apart(a, b)
+    a, b = tell_apart(a, b)
     rows = [
         compare(sender, b, data=data, sender_cuts=(start,), receiver_cuts=(end,), samples=_COMPARED)
         for sender, start, end in _senders(a, data)

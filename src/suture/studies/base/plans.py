@@ -34,7 +34,7 @@ ACCURACY: Scores = (Accuracy(),)
 Pair = tuple[int, int]
 
 
-def pairs(scale: Scale, sender: str, receiver: str, most: int | None = None) -> list[Pair]:
+def pair_seeds(scale: Scale, sender: str, receiver: str, most: int | None = None) -> list[Pair]:
     """Seeds of the two networks, round in a circle: no network twice on one side, and at most ``most`` pairs.
 
     The network with fewer seeds thus says how many pairs there are, so that an interval over pairs is one over as many
@@ -47,7 +47,7 @@ def pairs(scale: Scale, sender: str, receiver: str, most: int | None = None) -> 
     return joined[: min(len(starts), len(ends))][:most]
 
 
-def named(network: Network, name: str) -> Network:
+def rename(network: Network, name: str) -> Network:
     """The same network under another name."""
     if network.name == name:
         return network
@@ -56,22 +56,22 @@ def named(network: Network, name: str) -> Network:
     return other
 
 
-def untrained_of(sender: Network) -> Network:
+def untrain(sender: Network) -> Network:
     """The untrained sender that ``controls.untrained_sender`` puts into trials of seed 0."""
     return sender.untrained(derive_seed("untrained", sender.fingerprint, "sender", 0))
 
 
-def apart(sender: Network, receiver: Network) -> tuple[Network, Network]:
+def tell_apart(sender: Network, receiver: Network) -> tuple[Network, Network]:
     """Two networks whose names tell them apart."""
-    return sender, named(receiver, f"another {receiver.name}") if sender.name == receiver.name else receiver
+    return sender, rename(receiver, f"another {receiver.name}") if sender.name == receiver.name else receiver
 
 
-def cuts_like(network: Network, patterns: Sequence[str]) -> list[str]:
+def find_cuts(network: Network, patterns: Sequence[str]) -> list[str]:
     """The names of a network's cuts that suit patterns, from input to output."""
     return list(cuts_of([network], tuple(patterns))[network.name])
 
 
-def thinned(scale: Scale, at: Sequence[At]) -> list[At]:
+def thin(scale: Scale, at: Sequence[At]) -> list[At]:
     """The seams of a scale: all of them, or at tiny scale the first, the middle and the last."""
     if scale.name != TINY or len(at) <= 3:
         return list(at)
@@ -81,7 +81,7 @@ def thinned(scale: Scale, at: Sequence[At]) -> list[At]:
 Cuts = Sequence[str] | Callable[[Network, Network], Sequence[At]]
 
 
-def curves(
+def plan_curves(
     scale: Scale,
     sender: str,
     receiver: str,
@@ -104,11 +104,11 @@ def curves(
     ``also``. ``names`` are what sender and receiver are called.
     """
     made = []
-    for number, (start, end) in enumerate(seeds if seeds is not None else pairs(scale, sender, receiver)):
+    for number, (start, end) in enumerate(seeds if seeds is not None else pair_seeds(scale, sender, receiver)):
 
         def make(a: Network, b: Network, number: int = number) -> list[Trial]:
-            a, b = (named(a, names[0]), named(b, names[1])) if names is not None else apart(a, b)
-            at = thinned(scale, cuts(a, b) if callable(cuts) else cuts_like(b, cuts))
+            a, b = (rename(a, names[0]), rename(b, names[1])) if names is not None else tell_apart(a, b)
+            at = thin(scale, cuts(a, b) if callable(cuts) else find_cuts(b, cuts))
             settings: dict[str, Any] = {"data": data, "stitch": stitch, "scores": scores, "network_seed": number}
             beside = (*also, *(controls if number == 0 else ()))
             trials = list(curve(a, b, at=at, fit=scale.fit, controls=beside, **settings))
@@ -123,7 +123,7 @@ def curves(
     return made
 
 
-def similarities(
+def plan_similarities(
     scale: Scale,
     sender: str,
     receiver: str,
@@ -136,12 +136,12 @@ def similarities(
 ) -> list[Beside]:
     """Similarity of the same pairs at equal cuts; ``untrained`` takes the sender as it is before training."""
     made = []
-    for number, (start, end) in enumerate(seeds if seeds is not None else pairs(scale, sender, receiver)):
+    for number, (start, end) in enumerate(seeds if seeds is not None else pair_seeds(scale, sender, receiver)):
 
         def make(stitched: Made, a: Network, b: Network, number: int = number) -> pd.DataFrame:
-            a, b = apart(a, b)
+            a, b = tell_apart(a, b)
             if untrained:
-                a = named(untrained_of(a), f"untrained {a.name}")
+                a = rename(untrain(a), f"untrained {a.name}")
             rows = compare(a, b, data=data, by=tuple(by), cuts=tuple(cuts))
             equal = rows["sender_cut"] == rows["receiver_cut"]
             return rows[equal].assign(network_seed=number).reset_index(drop=True)
@@ -152,7 +152,7 @@ def similarities(
     return made
 
 
-def complexities(
+def plan_complexities(
     name: str,
     bases: tuple[Base, ...],
     plan: Callable[..., Sequence[Trial]],

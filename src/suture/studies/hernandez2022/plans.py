@@ -16,7 +16,7 @@ from suture.measurement.trials.controls import Control
 from suture.measurement.trials.plans import seam
 from suture.measurement.trials.trial import Trial
 from suture.runs.runners import Base, Later
-from suture.studies.base.plans import ACCURACY, BLOCKS, Pair, apart, cuts_like, pairs
+from suture.studies.base.plans import ACCURACY, BLOCKS, Pair, find_cuts, pair_seeds, tell_apart
 from suture.studies.base.scale import PAPER, SMALL, TINY, Scale
 from suture.studies.base.study import Part
 
@@ -48,7 +48,7 @@ def _matrix(number: int, bases: tuple[Base, Base], data: Data, fits: Sequence[_F
     """The matrices of a pair of networks, one by each of some fits; ``number`` is their unit."""
 
     def make(a: Network, b: Network) -> list[Trial]:
-        a, b = apart(a, b)
+        a, b = tell_apart(a, b)
         made: list[Trial] = []
         for one in fits:
             starts, ends = _cuts(scale, a, one.cuts), _cuts(scale, b, one.receiver_cuts or one.cuts)
@@ -73,8 +73,8 @@ def _matrix(number: int, bases: tuple[Base, Base], data: Data, fits: Sequence[_F
 def _cuts(scale: Scale, network: Network, patterns: tuple[str, ...]) -> list[str]:
     """The cuts of some patterns; at tiny scale ends of stages: three for all blocks, two of them for a sample."""
     if scale.name != TINY:
-        return cuts_like(network, patterns)
-    first, _, third, last = cuts_like(network, STAGE_ENDS)
+        return find_cuts(network, patterns)
+    first, _, third, last = find_cuts(network, STAGE_ENDS)
     return [first, last] if patterns == STAGE_ENDS else [first, third, last]
 
 
@@ -145,7 +145,7 @@ def diagonals(scale: Scale) -> list[Part]:
 def _seeds(scale: Scale, sender: str, receiver: str) -> list[Pair]:
     """The pairs of unequal seeds, so that nothing begins with the same weights."""
     if sender == receiver:
-        return pairs(scale, sender, receiver, 1 if scale.name == TINY else None)
+        return pair_seeds(scale, sender, receiver, 1 if scale.name == TINY else None)
     return [pair for pair in product(scale.seeds(sender), scale.seeds(receiver)) if pair[0] != pair[1]]
 
 
@@ -172,7 +172,7 @@ def untrained(scale: Scale, control: Control) -> list[Part]:
     """ResNet-18 → ResNet-18 with a control in place of every trial."""
     data = scale.data("cifar10", few=True)
     made: list[Part] = []
-    for number, (start, end) in enumerate(pairs(scale, "resnet18", "resnet18", 1 if scale.name == TINY else None)):
+    for number, (start, end) in enumerate(pair_seeds(scale, "resnet18", "resnet18", 1 if scale.name == TINY else None)):
         fits = [_Fitted(scale.fit, _blocks(scale), only=(control,))]
         if number == 0 or scale.name != SMALL:
             fits.append(replace(_published(scale), only=(control,)))
@@ -189,7 +189,7 @@ def copies(scale: Scale) -> list[Part]:
     fits = (scale.fit, scale.published(recipes.hernandez2022, few=True), copying, closest)
     cuts = BLOCKS if scale.name == PAPER else STAGE_ENDS
     made: list[Part] = []
-    for number, (start, end) in enumerate(pairs(scale, "resnet18", "resnet18")):
+    for number, (start, end) in enumerate(pair_seeds(scale, "resnet18", "resnet18")):
         bases = (scale.base("resnet18", start), scale.base("resnet18", end))
         made.append(_matrix(number, bases, data, [_Fitted(fit, cuts) for fit in fits], scale))
     return made

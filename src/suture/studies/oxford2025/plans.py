@@ -26,7 +26,7 @@ from suture.measurement.trials.controls import Control, untrained_both
 from suture.measurement.trials.plans import Scores, curve
 from suture.measurement.trials.trial import Trial
 from suture.runs.runners import Base, Later
-from suture.studies.base.plans import apart, complexities, pairs
+from suture.studies.base.plans import pair_seeds, plan_complexities, tell_apart
 from suture.studies.base.quantities import COMPLEXITIES
 from suture.studies.base.scale import PAPER, SMALL, TINY, Scale
 from suture.studies.base.study import Beside, Made, Part
@@ -71,10 +71,10 @@ def lines(
     of all pairs.
     """
     made = []
-    for number, (start, end) in enumerate(pairs(scale, sender, receiver)):
+    for number, (start, end) in enumerate(pair_seeds(scale, sender, receiver)):
 
         def make(a: Network, b: Network, number: int = number) -> list[Trial]:
-            a, b = apart(a, b)
+            a, b = tell_apart(a, b)
             settings: dict[str, Any] = {"data": data, "scores": scores, "controls": controls, "network_seed": number}
             trials: list[Trial] = []
             for place, (at, stitch) in enumerate(seams):
@@ -170,7 +170,7 @@ def _complex(scale: Scale, laters: list[Later], data: Data, by: Sequence[Complex
     parts = []
     for number, later in enumerate(laters):
         bases: tuple[Base, ...] = later.bases
-        stitched = complexities(f"stitched, {number}", bases, _plain(scale, later), data, by, most)
+        stitched = plan_complexities(f"stitched, {number}", bases, _plain(scale, later), data, by, most)
         parts += [_told_apart(stitched), _told_apart(_parents(f"parents, {number}", bases, data, by, most, number))]
     return parts
 

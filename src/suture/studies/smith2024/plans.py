@@ -19,7 +19,7 @@ from suture.measurement.trials.controls import Control, clustered_noise, itself,
 from suture.measurement.trials.plans import curve
 from suture.measurement.trials.trial import Trial
 from suture.runs.runners import Base, Later
-from suture.studies.base.plans import ACCURACY, complexities, curves, cuts_like, pairs
+from suture.studies.base.plans import ACCURACY, find_cuts, pair_seeds, plan_complexities, plan_curves
 from suture.studies.base.quantities import NETWORKS
 from suture.studies.base.scale import PAPER, SMALL, TINY, Scale
 from suture.studies.base.study import Beside, Made, Part
@@ -47,7 +47,7 @@ def compatible(scale: Scale) -> list[Part]:
     """Every kind of sender into the Digit network, at every cut, fitted and scored on Correlated."""
     made: list[Part] = []
     for kind in COLOURS:
-        made += curves(
+        made += plan_curves(
             *(scale, f"resnet18 {kind}", DIGIT, scale.data("mnist", Correlated())),
             cuts=CUTS,
             controls=(untrained_sender, shuffled_pairs) if kind == "colour-only" else (),
@@ -59,7 +59,7 @@ def compatible(scale: Scale) -> list[Part]:
 
 
 def _first(scale: Scale, sender: str) -> list[tuple[int, int]]:
-    return pairs(scale, sender, DIGIT, 1 if scale.name == TINY else None)
+    return pair_seeds(scale, sender, DIGIT, 1 if scale.name == TINY else None)
 
 
 def ranks(scale: Scale) -> list[Part]:
@@ -69,11 +69,11 @@ def ranks(scale: Scale) -> list[Part]:
     for kind in COLOURS:
         cuts = RANKED if scale.name == TINY else CUTS
         published = recipes.smith2024 if scale.name == PAPER else None
-        parts = curves(scale, f"resnet18 {kind}", DIGIT, data, cuts=cuts, published=published)
+        parts = plan_curves(scale, f"resnet18 {kind}", DIGIT, data, cuts=cuts, published=published)
         made += parts
         for number, part in enumerate(parts):
             plan = partial(_by_default, scale, part)
-            made.append(complexities(f"{kind}, {number}", part.bases, plan, data, (NumericalRank(),), 10_000))
+            made.append(plan_complexities(f"{kind}, {number}", part.bases, plan, data, (NumericalRank(),), 10_000))
     return made
 
 
@@ -85,14 +85,14 @@ def without_digits(scale: Scale) -> list[Part]:
     """Colour-only networks into grey ones, on plain colours; and how the grey ones do on grey digits."""
     grey = "resnet18 grey"
     sent = "resnet18 colour-only"
-    trials = curves(
+    trials = plan_curves(
         *(scale, sent, grey, scale.data("mnist", ColourOnly())),
         cuts=CUTS,
         published=scale.published(recipes.smith2024),
         sample=(0, 2, 4),
     )
     of_digits = scale.data("mnist", Grey3()).score
-    ends = [end for _, end in pairs(scale, sent, grey)]
+    ends = [end for _, end in pair_seeds(scale, sent, grey)]
     return [*trials, *(_accuracy(scale.base(grey, end), of_digits, number) for number, end in enumerate(ends))]
 
 
@@ -115,7 +115,7 @@ def reversed_too(scale: Scale) -> list[Part]:
     ways += [(DIGIT, f"resnet18 {kind}") for kind in COLOURS if kind != "digit"]
     made: list[Part] = []
     for sender, receiver in ways:
-        made += curves(
+        made += plan_curves(
             *(scale, sender, receiver, scale.data("mnist", Correlated())),
             cuts=CUTS[:1],
             published=scale.published(recipes.smith2024),
@@ -186,7 +186,7 @@ def _alone(
     def make(network: Network) -> list[Trial]:
         made: list[Trial] = []
         for fit, cuts in fits:
-            at = _thinned(scale, cuts_like(network, cuts))
+            at = _thinned(scale, find_cuts(network, cuts))
             planned = curve(
                 *(network, network), at=at, data=data, fit=fit, scores=ACCURACY, controls=controls, network_seed=seed
             )
@@ -195,7 +195,7 @@ def _alone(
             stitches = 2 if scale.name == TINY else again
             fit, cuts = fits[0]
             plan = partial(curve, network, network, data=data, fit=fit, scores=ACCURACY, network_seed=seed)
-            planned = plan(at=cuts_like(network, cuts)[:1], controls=(_again,), seeds=stitches)
+            planned = plan(at=find_cuts(network, cuts)[:1], controls=(_again,), seeds=stitches)
             made += [trial for trial in planned if trial.control]
         return made
 
