@@ -17,7 +17,7 @@ from models import scrambled, split_everywhere
 from suture import Network, Preprocess, load_data
 from suture.cli.main import main
 from suture.common.errors import DataError
-from suture.core.network.transformer_encoder import is_encoder
+from suture.core.network.tracing import is_encoder
 from suture.core.stitches import Identity, Linear
 from suture.data.variants import Covered, Grey3, stack
 from suture.fits import LeastSquares

@@ -1,14 +1,23 @@
 """A frozen copy of a model: what happens to the model later does not reach it, and it reaches nothing of the user's.
 
-A model holds more than parameters and buffers: tensors as plain attributes (some written anew in every forward pass,
-which decide nothing), hooks, and flags. All of it is copied; what becomes of the hooks is said in ``hooks``.
+A model holds more than parameters and buffers: tensors as plain attributes, hooks, and flags. All of it is copied. Some
+attributes are written in every forward pass and decide nothing; what a run writes is undone (``undo_writes``).
+
+Hooks that act stay and are frozen with the model; those that only look on are dropped, or they would go on recording
+for the user. A hook acts if it returns something else than it was given, writes to it, or if the output is another
+without it. Whether it acts on some images only cannot be told from a few: so one that returns anything stays.
+
+What a function closes over is not copied with the model: a module or a parameter there would be neither frozen nor made
+untrained, and is refused.
 """
 
 import copy as copying
+import functools
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator, MutableMapping
 from contextlib import contextmanager
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import torch
@@ -17,26 +26,29 @@ from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_leaves
 
 from suture.common.errors import NetworkError
+from suture.common.hashing import globals_of, is_filled
+from suture.core.network.segments import same_bits
 
 _OWN = ("_parameters", "_buffers", "_modules")  # where a module keeps what is registered with it
 
 
 def copy_frozen(model: nn.Module, copy: bool, name: str) -> nn.Module:
-    """Copy a model's structure, and its tensors too where ``copy`` is set; in evaluation mode, without gradients.
+    """Copy a model's structure, and its tensors too if ``copy`` is set; in evaluation mode, without gradients.
 
-    Raises ``NetworkError`` where it holds something that cannot be copied, or modules where PyTorch does not find them,
-    where it is TorchScript, or has parameters without a shape.
+    Raises ``NetworkError`` if it holds something that cannot be copied, or modules where PyTorch does not find them, if
+    it is TorchScript or compiled, or has parameters without a shape.
     """
-    _check_whole(model, name)
-    _check_registered(model, name)
+    _check_model(model, name)
     memo: dict[int, object] = {}
     try:
         for module in model.modules():
             for tensor in _leaves(vars(module)):
                 if isinstance(tensor, Tensor) and id(tensor) not in memo:
-                    memo[id(tensor)] = _detached(tensor, copy)
+                    data = tensor.detach().clone() if copy else tensor.detach()
+                    is_parameter = isinstance(tensor, nn.Parameter)
+                    memo[id(tensor)] = nn.Parameter(data, requires_grad=False) if is_parameter else data
         frozen = copying.deepcopy(model, memo)
-    except Exception as error:
+    except Exception as error:  # a model may hold anything
         raise NetworkError(
             f"{name} cannot be copied: {error}; build it anew and load its weights, or take off what it holds besides "
             "modules and tensors"
@@ -47,39 +59,51 @@ def copy_frozen(model: nn.Module, copy: bool, name: str) -> nn.Module:
     return frozen.eval()
 
 
-def _check_whole(model: nn.Module, name: str) -> None:
-    """Refuse what has no Python code to cut, or no weights yet."""
+def _check_model(model: nn.Module, name: str) -> None:
+    """Refuse what has no Python code to cut, no weights yet, or modules that evaluation mode would not reach."""
     for path, module in model.named_modules():
-        whose = f"module '{path}' in {name}" if path else name
+        whose = _place(path, name)
         if isinstance(module, torch.jit.ScriptModule):
             raise NetworkError(f"{whose} is TorchScript, which cannot be cut; give the model that it was made of")
         if type(module).__name__ == "OptimizedModule":  # torch.compile's, whose class is private
             raise NetworkError(f"{whose} is compiled and cannot be cut; give the model that it was made of (_orig_mod)")
         if any(map(is_lazy, (*module.parameters(recurse=False), *module.buffers(recurse=False)))):
             raise NetworkError(f"{whose} has no shape yet: run the model once on a batch before it is made a network")
-
-
-def _check_registered(model: nn.Module, name: str) -> None:
-    """Refuse modules in plain lists and dictionaries: they are neither put into evaluation mode nor made untrained."""
     known = set(model.modules())
-    for path, attribute, leaf in held_by(model):
+    for place, leaf in _plain_attributes(model):
         if isinstance(leaf, nn.Module) and leaf not in known:
             raise NetworkError(
-                f"{name} holds a {type(leaf).__name__} in '{dotted(path, attribute)}', where PyTorch does not find it: "
-                "it stays in training mode and is in no state dict; keep such modules in nn.ModuleList or nn.ModuleDict"
+                f"{name} holds a {type(leaf).__name__} in '{place}', where PyTorch does not find it: it stays in "
+                "training mode and is in no state dict; keep such modules in nn.ModuleList or nn.ModuleDict"
             )
 
 
-def held_by(model: nn.Module) -> Iterator[tuple[str, str, object]]:
-    """What a model's modules hold as plain attributes: the module's path, the attribute, and each thing in it."""
+def registered_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """Return the parameters and buffers of a model by name."""
+    return {**dict(model.named_parameters()), **dict(model.named_buffers())}
+
+
+def plain_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """Return the tensors that a model's modules hold as plain attributes, alone or in lists, dictionaries and such."""
+    found: dict[str, Tensor] = {}
+    places: Counter[str] = Counter()
+    for place, leaf in _plain_attributes(model):
+        if isinstance(leaf, Tensor):
+            found[place + (f"[{places[place]}]" if places[place] else "")] = leaf
+            places[place] += 1
+    return found
+
+
+def _plain_attributes(model: nn.Module) -> Iterator[tuple[str, object]]:
+    """Give what a model's modules hold as plain attributes: the place, from the whole model, and each thing in it."""
     for path, module in model.named_modules():
         for name, value in vars(module).items():
             if name not in _OWN:
-                yield from ((path, name, leaf) for leaf in _leaves(value))
+                yield from ((f"{path}.{name}" if path else name, leaf) for leaf in _leaves(value))
 
 
 def _leaves(value: object) -> Iterator[object]:
-    """All that lists, tuples, dictionaries and dataclasses hold."""
+    """Give all that lists, tuples, dictionaries and dataclasses hold."""
     for leaf in tree_leaves(value):
         if is_dataclass(leaf) and not isinstance(leaf, type):
             yield from _leaves([getattr(leaf, one.name, None) for one in fields(leaf)])
@@ -87,59 +111,181 @@ def _leaves(value: object) -> Iterator[object]:
             yield leaf
 
 
-def _detached(tensor: Tensor, copy: bool) -> Tensor:
-    data = tensor.detach().clone() if copy else tensor.detach()
-    return nn.Parameter(data, requires_grad=False) if isinstance(tensor, nn.Parameter) else data
-
-
 @contextmanager
-def restored(model: nn.Module) -> Iterator[set[str]]:
+def undo_writes(model: nn.Module) -> Iterator[set[str]]:
     """Undo what running or tracing a model writes to the attributes of its modules; gives the names of those written.
 
-    Raises ``NetworkError`` where it writes to its own parameters or buffers.
+    Raises ``NetworkError`` if it writes to its own parameters or buffers.
     """
     before = {path: dict(vars(module)) for path, module in model.named_modules()}
-    state = _versions(model)
+    versions = {name: (id(tensor), tensor._version) for name, tensor in registered_tensors(model).items()}
     written: set[str] = set()
     try:
         yield written
     finally:
         for path, module in model.named_modules():
-            written |= {dotted(path, name) for name in _restore(vars(module), before.get(path, {}))}
-    for name, version in _versions(model).items():
-        if state.get(name) != version:
+            now, then = vars(module), before.get(path, {})
+            changed = {name for name in now.keys() | then.keys() if now.get(name, now) is not then.get(name, now)}
+            for name in changed:
+                now.pop(name, None)
+            now.update({name: then[name] for name in changed if name in then})
+            written |= {f"{path}.{name}" if path else name for name in changed}
+    for name, tensor in registered_tensors(model).items():
+        if versions.get(name) != (id(tensor), tensor._version):
             raise NetworkError(f"running {type(model).__name__} changes its own '{name}' even in evaluation mode")
 
 
-def _versions(model: nn.Module) -> dict[str, tuple[int, int]]:
-    return {name: (id(tensor), tensor._version) for name, tensor in registered(model).items()}
+# --- hooks ------------------------------------------------------------------------------------------------------------
 
 
-def _restore(now: dict[str, Any], before: dict[str, Any]) -> set[str]:
-    changed = {name for name in now.keys() | before.keys() if now.get(name, now) is not before.get(name, now)}
-    for name in changed:
-        now.pop(name, None)
-    now.update({name: before[name] for name in changed if name in before})
-    return changed
+@dataclass(frozen=True, eq=False)
+class _Hook:
+    """A hook of the user's: where it is kept, under which number, and whether it comes before the forward pass."""
+
+    path: str
+    kept: MutableMapping[int, Any]
+    key: int
+    before: bool
 
 
-def registered(model: nn.Module) -> dict[str, Tensor]:
-    """The parameters and buffers of a model by name."""
-    return {**dict(model.named_parameters()), **dict(model.named_buffers())}
+def is_altered(model: nn.Module) -> bool:
+    """Whether hooks of the user's are on a model, or functions in place of a module's ``forward``."""
+    return any(True for _ in _hooks(model)) or any("forward" in vars(module) for module in model.modules())
 
 
-def plain_tensors(model: nn.Module) -> dict[str, Tensor]:
-    """The tensors that a model's modules hold as plain attributes, alone or in lists, dictionaries and the like."""
-    found: dict[str, Tensor] = {}
-    places: Counter[str] = Counter()
-    for path, name, leaf in held_by(model):
-        if isinstance(leaf, Tensor):
-            place = dotted(path, name)
-            found[place + (f"[{places[place]}]" if places[place] else "")] = leaf
-            places[place] += 1
-    return found
+def _hooks(model: nn.Module) -> Iterator[_Hook]:
+    """Give the hooks of the forward pass, but for torch's own, which make weights."""
+    for path, module in model.named_modules():
+        for kept, before in ((module._forward_hooks, False), (module._forward_pre_hooks, True)):
+            for key, hook in kept.items():
+                if not type(hook).__module__.startswith("torch.nn.utils"):
+                    yield _Hook(path, kept, key, before)
 
 
-def dotted(path: str, name: str) -> str:
-    """The name of what a module holds, from the whole model."""
-    return f"{path}.{name}" if path else name
+def drop_idle_hooks(model: nn.Module, probe: Tensor) -> None:
+    """Remove the hooks that return nothing, write to nothing, and without which the output is the same."""
+    hooks = list(_hooks(model))
+    if not hooks:
+        return
+    with torch.no_grad():
+        wanted, acted = _spy_on(model, hooks, probe)
+        for hook in hooks:
+            if hook in acted:
+                continue
+            entries = dict(hook.kept)
+            del hook.kept[hook.key]
+            try:
+                with undo_writes(model):  # a hook that writes what the model reads is not idle
+                    is_idle = same_bits(model(probe.clone()), wanted)
+            except Exception:  # it does not run without it
+                is_idle = False
+            if not is_idle:  # put it back in its place among the others
+                hook.kept.clear()
+                hook.kept.update(entries)
+
+
+def _spy_on(model: nn.Module, hooks: list[_Hook], probe: Tensor) -> tuple[Tensor, list[_Hook]]:
+    """Give the output, and the hooks that returned something else than they were given, or wrote to it."""
+    acted: list[_Hook] = []
+
+    def spying(hook: _Hook, call: Callable[..., object]) -> Callable[..., object]:
+        def spy(*given: object) -> object:
+            there = [leaf for leaf in tree_leaves(given[1:]) if isinstance(leaf, Tensor)]
+            before = [tensor._version for tensor in there]
+            result = call(*given)
+            replaced = given[1:] if hook.before else given[-1]
+            handed_on = result is None or list(map(id, tree_leaves(result))) == list(map(id, tree_leaves(replaced)))
+            if not handed_on or before != [tensor._version for tensor in there]:
+                acted.append(hook)
+            return result
+
+        return spy
+
+    calls = [hook.kept[hook.key] for hook in hooks]
+    for hook, call in zip(hooks, calls, strict=True):
+        hook.kept[hook.key] = spying(hook, call)
+    try:
+        with undo_writes(model):
+            wanted: Tensor = model(probe.clone())
+    finally:
+        for hook, call in zip(hooks, calls, strict=True):
+            hook.kept[hook.key] = call
+    return wanted, acted
+
+
+# --- functions --------------------------------------------------------------------------------------------------------
+
+
+def check_functions(model: nn.Module, name: str) -> None:
+    """Refuse hooks, and functions held as attributes, that use modules or parameters which are none of the model's."""
+    functions = [(hook.kept[hook.key], f"a hook on {_place(hook.path, name)}") for hook in _hooks(model)]
+    for place, leaf in _plain_attributes(model):
+        if isinstance(leaf, FunctionType) and "_hooks" not in place.rpartition(".")[2]:
+            functions.append((leaf, f"the function '{place}' of {name}"))
+    known = set(model.modules())
+    for function, which in functions:
+        if used := find_trained(function, known):
+            raise NetworkError(
+                f"{which} uses {used}, a module or a parameter that is none of the copy's, and would be neither frozen "
+                "with it nor made untrained; make it a part of the module, module.extra = …, and let the hook reach it "
+                "by its first argument, or a method by self"
+            )
+
+
+def reads_elsewhere(model: nn.Module) -> bool:
+    """Whether modules that run as they are written read variables of elsewhere, which may change."""
+    held = (leaf for place, leaf in _plain_attributes(model) if "_hooks" not in place.rpartition(".")[2])
+    return any(map(_reads_variables, (*held, *(type(module).forward for module in model.modules()))))
+
+
+def _reads_variables(function: object) -> bool:
+    """Whether a function in Python reads globals or outer variables that are no classes, functions or imports."""
+    fixed = (type, FunctionType, ModuleType, BuiltinFunctionType)
+    read = _variables(function).values() if isinstance(function, FunctionType) else ()
+    return not all(isinstance(value, fixed) for value in read)
+
+
+def find_trained(function: Callable[..., Any], known: Collection[nn.Module] = ()) -> str:
+    """Say what a function uses that trains: a module that is not ``known``, or a tensor; empty if it uses none."""
+    return next((words for words, value in _used_by(function) if _trains(value, known)), "")
+
+
+def _used_by(function: Callable[..., Any]) -> Iterator[tuple[str, object]]:
+    yield "itself", function
+    yield "its object", getattr(function, "__self__", None)
+    match function:
+        case functools.partial():
+            yield from (("an argument", value) for value in (*function.args, *function.keywords.values()))
+            yield from _used_by(function.func)
+        case FunctionType():
+            yield from ((f"'{name}'", value) for name, value in _variables(function).items())
+        case MethodType():
+            yield from _used_by(function.__func__)
+        case nn.Module():
+            return
+        case _:
+            kept = getattr(function, "__dict__", {})
+            yield from ((f"'{name}'", leaf) for name, value in kept.items() for leaf in tree_leaves(value))
+
+
+def _variables(function: FunctionType) -> dict[str, object]:
+    """Give what a function closes over, and the globals that it reads, by name."""
+    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    space = function.__globals__
+    read = {name: space[name] for name in sorted(globals_of(function.__code__)) if name in space}
+    return read | {name: cell.cell_contents for name, cell in cells if is_filled(cell)}
+
+
+def _trains(value: object, known: Collection[nn.Module]) -> bool:
+    match value:
+        case nn.Module():
+            return value not in known
+        case MethodType():
+            return _trains(value.__self__, known)
+        case functools.partial():
+            return any(_trains(one, known) for one in (value.func, *value.args, *value.keywords.values()))
+    return isinstance(value, Tensor) and value.requires_grad
+
+
+def _place(path: str, name: str) -> str:
+    return f"module '{path}' in {name}" if path else name

@@ -22,11 +22,18 @@ from suture.common.hashing import identity, settings, stable_name
 from suture.common.seeds import digest, undisturbed
 from suture.core.network import untrained
 from suture.core.network.checks import are_probabilities, as_close, check_model, checked_outputs, three_images
-from suture.core.network.cuts import Cut
+from suture.core.network.cuts import Cut, measure_cuts
 from suture.core.network.feature_axis import ENTERS, LEAVES
-from suture.core.network.flops import measure_cuts
-from suture.core.network.freezing import copy_frozen, plain_tensors, registered, restored
-from suture.core.network.hooks import check_held, drop_idle_hooks, is_altered, reads_elsewhere
+from suture.core.network.freezing import (
+    check_functions,
+    copy_frozen,
+    drop_idle_hooks,
+    is_altered,
+    plain_tensors,
+    reads_elsewhere,
+    registered_tensors,
+    undo_writes,
+)
 from suture.core.network.segments import Segment, same_bits
 from suture.core.network.tracing import Stage, Traced, portable, trace
 from suture.data.preprocess import Prepare, Preprocess, Preprocessing, are_token_ids
@@ -108,13 +115,13 @@ class Network:
         """Check the frozen model on probes and cut it, leaving no trace in its attributes."""
         _check_weights(self._model, self.name)
         self.device = next((p.device for p in self._model.parameters()), torch.device("cpu"))
-        with restored(self._model):
+        with undo_writes(self._model):
             probes = self._probes()
             self._answers = checked_outputs(self._model, probes, self.name)
         self.gives_probabilities = are_probabilities(self._answers)  #: as after a softmax, where logits are wanted
         drop_idle_hooks(self._model, probes[2])
-        check_held(self._model, self.name)
-        with restored(self._model) as written:
+        check_functions(self._model, self.name)
+        with undo_writes(self._model) as written:
             self._traced: Traced = trace(self._model, probes, self.stages)
             self.cuts, self.outputs = measure_cuts(self._traced, self._model, probes[0], self.name)
         self._scratch = frozenset(written)
@@ -223,11 +230,11 @@ class Network:
 
     def _state(self) -> dict[str, Tensor]:
         """Parameters, buffers, plain tensors, and the constants that tracing found in the code."""
-        state = registered(self._model)
+        state = registered_tensors(self._model)
         state |= {name: tensor for name, tensor in plain_tensors(self._model).items() if name not in self._scratch}
         known = {id(tensor) for tensor in state.values()}
         for i, segment in enumerate(self._traced.segments):
-            found = registered(segment).items()
+            found = registered_tensors(segment).items()
             state |= {f"piece {i} {name}": tensor for name, tensor in found if id(tensor) not in known}
         return state
 
@@ -390,7 +397,7 @@ def _dtype_for(model: nn.Module, probe: Tensor) -> torch.dtype | None:
 def _check_weights(model: nn.Module, name: str) -> None:
     """Refuse tensors without values or with values that no training gives; a buffer may be a mask, which holds −∞."""
     masks = {key for key, _ in model.named_buffers() if not key.endswith(("running_mean", "running_var"))}
-    for key, tensor in registered(model).items():
+    for key, tensor in registered_tensors(model).items():
         if tensor.is_meta:
             raise NetworkError(f"{key} of {name} is on the meta device, without values; load the weights first")
         if tensor.is_floating_point() and not (tensor.isfinite() | (tensor.isneginf() & (key in masks))).all():

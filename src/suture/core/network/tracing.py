@@ -17,17 +17,16 @@ from collections import OrderedDict
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count, pairwise
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor, fx, nn
 
 from suture.common.errors import TracingError
 from suture.common.hashing import keyed_as
-from suture.core.network.closures import holds
+from suture.core.network.freezing import find_trained
 from suture.core.network.graph import CutGraph, GraphError, operation
 from suture.core.network.segments import Segment, build_segments
-from suture.core.network.transformer_encoder import holds_encoder, is_encoder, layer_by_layer
 
 
 @keyed_as("suture.Method")  # its name before it was registered: keys of networks cut along methods stay
@@ -195,7 +194,7 @@ class _Tracer(fx.Tracer):
 
     def call_module(self, m: nn.Module, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         if self.inside and is_encoder(m):
-            forward = functools.partial(layer_by_layer, m)
+            forward = functools.partial(_layer_by_layer, m)
         out = super().call_module(m, forward, args, kwargs)
         path = self.path_of_module(m).partition("model.")[2]
         if isinstance(out, fx.Proxy) and path:
@@ -206,7 +205,7 @@ class _Tracer(fx.Tracer):
 def _tracers(model: nn.Module) -> Iterator[_Tracer]:
     """Ways to trace a model, the finest first: one, but for models with torch's own encoders."""
     yield _Tracer()
-    if holds_encoder(model):
+    if any(map(is_encoder, model.modules())):
         yield _Tracer(buffers=True)
         yield _Tracer(inside=False)
 
@@ -273,6 +272,39 @@ def _ordered(paths: Sequence[str], model: nn.Module) -> list[str]:
     outside_in = list(reversed(paths))
     first = next((p for p in outside_in if not isinstance(model.get_submodule(p), nn.Sequential)), outside_in[0])
     return [first, *(path for path in outside_in if path != first)]
+
+
+def is_encoder(module: nn.Module) -> TypeGuard[nn.TransformerEncoder]:
+    """Whether a module is torch's encoder, or a kind of it that leaves the forward pass as it is."""
+    return type(module).forward is nn.TransformerEncoder.forward and "forward" not in vars(module)
+
+
+def _layer_by_layer(
+    encoder: nn.TransformerEncoder,
+    src: Any,
+    mask: Any = None,
+    src_key_padding_mask: Any = None,
+    is_causal: bool | None = None,
+) -> Any:
+    """Call the layers of an encoder as it does, with proxies in place of tensors.
+
+    Its own forward pass asks its input what no tracer can answer, so that ``torch.fx`` would take it whole. What it
+    does beyond its layers, for nested tensors, is left out; if that mattered, the segments would differ from the model.
+    """
+    causal: Any = is_causal is True
+    if isinstance(mask, Tensor):
+        causal = looks_back_only(mask, is_causal)
+    elif isinstance(mask, fx.Proxy):
+        causal = mask.tracer.create_proxy("call_function", looks_back_only, (mask, is_causal), {})
+    for layer in encoder.layers:
+        src = layer(src, src_mask=mask, is_causal=causal, src_key_padding_mask=src_key_padding_mask)
+    return src if encoder.norm is None else encoder.norm(src)
+
+
+@keyed_as("looks_back_only")
+def looks_back_only(mask: Tensor, is_causal: bool | None) -> bool:
+    """Whether a mask (T, T) is the one that hides what comes later, as torch's encoder finds it out."""
+    return torch.nn.modules.transformer._detect_is_causal_mask(mask, is_causal)
 
 
 # --- torch.export -----------------------------------------------------------------------------------------------------
@@ -354,7 +386,7 @@ def _portable(model: nn.Module, stage: Stage) -> Stage:
     for path, module in model.named_modules():
         if owner is module:
             return name, MethodStage(path, function.__name__)
-    if used := holds(function):
+    if used := find_trained(function):
         raise TracingError(
             f"stage '{name}' is a function that holds {used}; make it a method of the model, or give the path of a "
             "module, so that it can be frozen"

@@ -15,8 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from suture.common.errors import UntrainedError
-from suture.core.network.freezing import plain_tensors, registered
-from suture.core.network.hooks import is_altered
+from suture.core.network.freezing import is_altered, plain_tensors, registered_tensors
 
 _INTEGER_MARK = 101
 
@@ -81,9 +80,9 @@ def fresh(
     ``constants`` and yet the same from another seed: trained ones, or a factory that seeds itself.
     """
     model, another = (_built(factory, like, s) for s in (seed, seed + 1))
-    new, old = registered(model), registered(like)
+    new, old = registered_tensors(model), registered_tensors(like)
     trained = dict(like.named_parameters())
-    fixed = [n for n, t in registered(another).items() if n in trained and torch.equal(t, new[n])]
+    fixed = [n for n, t in registered_tensors(another).items() if n in trained and torch.equal(t, new[n])]
     survivors = [n for n in fixed if n not in constants and not _is_constant(new[n])]
     if survivors:
         raise UntrainedError(
@@ -118,7 +117,7 @@ def _built(factory: Callable[[], nn.Module], like: nn.Module, seed: int) -> nn.M
     """What the factory builds from a seed, with the types and on the device of the trained model."""
     with _seeded(seed, like):
         model = copy.deepcopy(factory())
-    new, old = registered(model), registered(like)
+    new, old = registered_tensors(model), registered_tensors(like)
     if {n: t.shape for n, t in new.items()} != {n: t.shape for n, t in old.items()}:
         differ = sorted(set(new) ^ set(old)) or [n for n in new if new[n].shape != old[n].shape]
         raise UntrainedError(f"the factory builds another architecture: {_few(differ)} differ")
@@ -130,14 +129,14 @@ def _built(factory: Callable[[], nn.Module], like: nn.Module, seed: int) -> nn.M
 @contextmanager
 def _seeded(seed: int, model: nn.Module) -> Iterator[None]:
     """Draw from the seed, and leave the generators of the processor and of the model's devices as they were."""
-    devices = {tensor.device for tensor in registered(model).values() if tensor.is_cuda}
+    devices = {tensor.device for tensor in registered_tensors(model).values() if tensor.is_cuda}
     with torch.random.fork_rng(devices=list(devices)):
         torch.manual_seed(seed)
         yield
 
 
 def _tensors(model: nn.Module) -> dict[str, Tensor]:
-    return {**registered(model), **plain_tensors(model)}
+    return {**registered_tensors(model), **plain_tensors(model)}
 
 
 def _mark(tensor: Tensor) -> None:
