@@ -33,6 +33,7 @@ def compare(chosen: Namespace, command: str) -> int:
     from suture.measurement.tables import table as tables
     from suture.report.figures import curve as figures
     from suture.report.figures import similarity as similarities
+    from suture.report.terminal import evidence
 
     by = indices_named(chosen.by)
     _check_numbers(chosen, samples=2, size=1)
@@ -53,7 +54,7 @@ def compare(chosen: Namespace, command: str) -> int:
         joined, figure = beside(measured, found), similarities.along(measured, found)
         if folder is not None:
             files += [tables.save(joined, folder / "beside.parquet"), *figures.save(figure, folder / "beside")]
-    parts: output.Parts = [[similarities.heading(found)], [*similarities.tables(found, output.width())]]
+    parts: output.Parts = [[evidence.similarity_heading(found)], [*evidence.similarity_tables(found, output.width())]]
     return _hand_over(found, files, parts, chosen.json)
 
 
@@ -93,6 +94,7 @@ def _localised(chosen: Namespace, trait: Any, models: list[Any], settings: dict[
 def _finish_localised(table: Any, folder: Path | None, trait: Any, names: list[str], as_json: bool) -> int:
     from suture.report.figures import curve as figures
     from suture.report.figures import localise as localisations
+    from suture.report.terminal import evidence
 
     files = [] if folder is None else [folder / "table.parquet"]
     record: dict[str, Any] = {}
@@ -102,8 +104,8 @@ def _finish_localised(table: Any, folder: Path | None, trait: Any, names: list[s
         parts: output.Parts = [[f"nothing can be said of where '{trait.name}' lies: {error}"]]
     else:
         files += figures.save(figure, folder / "localise") if folder is not None else []
-        parts = [[localisations.shares_heading(found)], [localisations.shares_table(found)], [str(found)]]
-        record = localisations.record(found)
+        parts = [[evidence.trait_heading(found)], [evidence.trait_table(found)], [str(found)]]
+        record = evidence.trait_record(found)
     return output.hand_over(table, files, record if as_json else None, parts)
 
 
@@ -113,6 +115,7 @@ def complexity(chosen: Namespace, command: str) -> int:
     from suture.measurement.tables import table as tables
     from suture.report.figures import complexity as complexities
     from suture.report.figures import curve as figures
+    from suture.report.terminal import evidence
     from suture.runs.store.store import LABEL
 
     by = measures_named(chosen.by) if chosen.by is not None else None
@@ -130,7 +133,7 @@ def complexity(chosen: Namespace, command: str) -> int:
     if folder is not None and run:
         files += figures.save(complexities.along(rows), folder / "complexity")
     heading = f"complexity on {len(samples):,} images of {samples.name}"
-    return _hand_over(rows, files, [[heading], [complexities.values_table(rows)]], chosen.json)
+    return _hand_over(rows, files, [[heading], [evidence.complexity_table(rows)]], chosen.json)
 
 
 def _of_networks(texts: list[str], data: Any, samples: Any, by: Any) -> Any:

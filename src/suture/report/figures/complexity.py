@@ -4,30 +4,15 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from rich.table import Table
-from rich.text import Text
 
 from suture.common.errors import DataError
-from suture.measurement.complexity import COLUMNS
 from suture.measurement.tables.curve import PLAIN
-from suture.report.figures.curve import (
-    DASHES,
-    WIDTH,
-    Entries,
-    grid_behind,
-    legend_above,
-    look_of,
-    place_of,
-    shortened,
-    styled,
-)
-from suture.report.terminal.curve import new_table
+from suture.measurement.tables.evidence import MEASURE, name_measure, split_complexity
+from suture.report.figures.curve import DASHES, WIDTH, Entries, grid_behind, legend_above, styled
+from suture.report.style import look_of, name_of, place_of, shortened
 
 _PER_ROW = 3  #: panels beside each other
 _TALL = 1.25  #: inches: a panel
-_MEASURE = ["measure", "normalised", "settings"]
-_SEAM = ["sender", "receiver", "sender_cut", "receiver_cut"]
-_TOLD = ("epsilon", "batch", "threshold")  #: settings that tell measures apart
 
 
 def along(table: pd.DataFrame) -> Figure:
@@ -38,11 +23,11 @@ def along(table: pd.DataFrame) -> Figure:
     cut. Several rows of a measure and seam are averaged. Raises ``DataError`` where the table is none, or of several
     pairs.
     """
-    rows, alone = _parted(table)
+    rows, alone = split_complexity(table)
     sender, receiver = _pair(rows)
     cuts = list(dict.fromkeys(rows.sort_values("receiver_depth", kind="stable")["receiver_cut"]))
     kinds = sorted(dict.fromkeys(rows["control"]), key=place_of)
-    measures = list(rows.groupby(_MEASURE, sort=False))
+    measures = list(rows.groupby(MEASURE, sort=False))
     columns = min(_PER_ROW, len(measures))
     lines = -(-len(measures) // columns)
     with styled():
@@ -50,7 +35,7 @@ def along(table: pd.DataFrame) -> Figure:
         panels = figure.subplots(lines, columns, squeeze=False, sharex=True)
         entries: Entries = []
         for axes, (key, held) in zip(panels.flat, measures, strict=False):
-            mine = alone[(alone[_MEASURE] == list(key)).all(axis=1)]
+            mine = alone[(alone[MEASURE] == list(key)).all(axis=1)]
             drawn = _panel(axes, held, mine, cuts, kinds, (sender, receiver))
             entries = max(entries, drawn, key=len)
         for axes in panels.flat[len(measures) :]:
@@ -59,34 +44,6 @@ def along(table: pd.DataFrame) -> Figure:
         figure.set_figheight(lines * _TALL + legend_above(figure, entries, "") + longest + 0.35)
         figure.supxlabel("cut (input → output)", size=8)
     return figure
-
-
-def values_table(table: pd.DataFrame) -> Table:
-    """Show a row per measure, a column per cut of the receiver, or per network where none is stitched."""
-    rows, alone = _parted(table)
-    shown = rows[rows["control"] == PLAIN] if len(rows) else alone
-    shown = shown.assign(column=shown["receiver_cut"] if len(rows) else shown["sender"])
-    columns = list(dict.fromkeys(shown.sort_values("receiver_depth", kind="stable")["column"]))
-    made = new_table(narrow=False)
-    made.add_column("measure", overflow="fold")
-    for name in columns:
-        made.add_column(Text(str(name)), justify="right", overflow="fold")
-    for _, held in shown.groupby(_MEASURE, sort=False):
-        means = held.groupby("column")["value"].mean()
-        values = (f"{means[name]:.4g}" if name in means else "" for name in columns)
-        made.add_row(Text(_named(held)), *map(Text, values))
-    return made
-
-
-def _parted(table: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The rows of seams, and those of networks alone."""
-    missing = [name for name in (*_SEAM, "receiver_depth", *COLUMNS) if name not in table]
-    if missing or table.empty:
-        lacking = f"it has no column {', '.join(map(repr, missing))}" if missing else "it has no row"
-        raise DataError(f"this is no table of complexity of seams: {lacking}")
-    rows = table if "control" in table else table.assign(control=PLAIN)
-    alone = rows["receiver_cut"] == ""
-    return rows[~alone], rows[alone]
 
 
 def _pair(rows: pd.DataFrame) -> tuple[str, str]:
@@ -120,14 +77,13 @@ def _panel(
             linewidth=1.6 if plain else 0.9,
             zorder=4 if plain else 3,
         )
-        name = " → ".join(pair) if plain else "receiver to itself" if kind == "itself" else kind
-        entries.append((drawn, name))
+        entries.append((drawn, name_of(kind, " → ".join(pair))))
     for role, network in zip(("sender", "receiver"), pair, strict=True):
         values = alone.loc[alone["sender"] == network, "value"]
         if len(values):
             level = axes.axhline(values.mean(), color="black", linewidth=0.8, linestyle=DASHES[role], zorder=1)
             entries.append((level, f"{network} alone ({role})"))
-    title = _named(held)
+    title = name_measure(held)
     axes.set_title(title.replace(", ", ",\n", 1) if len(title) > 34 else title, size=6.5, pad=3, parse_math=False)
     axes.ticklabel_format(axis="y", style="sci", scilimits=(-3, 4), useMathText=False)
     axes.yaxis.get_offset_text().set_fontsize(6)
@@ -146,12 +102,3 @@ def _name(panels: "np.ndarray[tuple[int], np.dtype[np.object_]]", columns: int, 
         )
         axes.tick_params(axis="x", labelbottom=lowest)
     return max(map(len, names)) * 3.6 / 72
-
-
-def _named(held: pd.DataFrame) -> str:
-    """A measure in words: ``mean sharpness, normalised, epsilon=0.01 (nats)``."""
-    first = held.iloc[0]
-    told = [word for word in str(first["settings"]).split(", ") if word.partition("=")[0] in _TOLD]
-    told = [word for word in told if not word.endswith("=None")]
-    words = ", ".join([str(first["measure"]), *(["normalised"] if first["normalised"] else []), *told])
-    return words + (f" ({first['unit']})" if first["unit"] != "raw" else "")

@@ -19,6 +19,7 @@ from matplotlib.figure import Figure
 
 from suture.common.errors import DataError, OutputError
 from suture.measurement.tables.curve import PLAIN, Curve, arrange_curve
+from suture.report.style import look_of, name_of, place_of, shortened
 
 STYLE: dict[str, Any] = {
     "font.family": "sans-serif",  # of which matplotlib brings DejaVu Sans; a viewer of SVG may need another
@@ -39,23 +40,6 @@ STYLE: dict[str, Any] = {
     "hatch.linewidth": 0.4,
 }
 
-#: Colour, marker and order of every kind of trial.
-LOOK = {
-    PLAIN: ("#0072B2", "o"),
-    "itself": ("#009E73", "s"),
-    "untrained sender": ("#D55E00", "v"),
-    "untrained receiver": ("#E69F00", "^"),
-    "untrained both": ("#CC79A7", "D"),
-    "shuffled pairs": ("#7F7F7F", "x"),
-    "clustered noise": ("#882255", "p"),
-}
-#: Colour and marker of the lines of studies and of comparisons, in order.
-SERIES = (
-    *(("#0072B2", "o"), ("#D55E00", "s"), ("#009E73", "^"), ("#E69F00", "D")),
-    *(("#CC79A7", "v"), ("#56B4E9", "P"), ("#882255", "p"), ("#555555", "X")),
-)
-#: Colour and marker of kinds of trial that are not known.
-OTHERS = (("#56B4E9", "P"), ("#000000", "*"), ("#8C6D31", "<"), ("#5254A3", ">"))
 DASHES: dict[str, Any] = {"receiver": "-", "sender": (0, (4, 2))}  #: of the lines of the parents
 KINDS = ("png", "pdf", "svg")  #: of the files of a figure
 _TIMELESS: dict[str, dict[str, None]] = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}}
@@ -96,8 +80,7 @@ def draw_scores(axes: Axes, shown: Curve) -> Entries:
     scale, unit = (100.0, "%") if shown.percent else (1.0, shown.unit)
     entries: Entries = []
     for kind in sorted(shown.lines, key=place_of):
-        name = f"{shown.sender} → {shown.receiver}" if kind == PLAIN else kind
-        name = "receiver to itself" if kind == "itself" else name
+        name = name_of(kind, f"{shown.sender} → {shown.receiver}")
         entries.append((_line(axes, shown.lines[kind], "stitched", kind, scale), name))
     parents: Entries = []
     for role, dashes in DASHES.items():
@@ -151,16 +134,6 @@ def without_neighbour(values: "np.ndarray[Any, np.dtype[np.float64]]") -> "np.nd
     return np.asarray(there & ~before & ~after)
 
 
-def place_of(kind: str) -> int:
-    """The place of a kind of trial among all kinds; those of a user's own come last."""
-    return list(LOOK).index(kind) if kind in LOOK else len(LOOK)
-
-
-def look_of(kind: str) -> tuple[str, str]:
-    """The colour and the marker of a kind of trial; one that is not known has the same ones every time."""
-    return LOOK[kind] if kind in LOOK else OTHERS[sum(map(ord, kind)) % len(OTHERS)]
-
-
 def grid_behind(axes: Axes) -> None:
     """Draw the horizontal lines of a grid behind the data."""
     axes.margins(x=0.02)
@@ -191,11 +164,6 @@ def name_cuts(figure: Figure, axes: Axes, shown: Curve) -> float:
     )
     axes.set_xlabel("cut (input → output)")
     return 0.3 + (0.1 if flat else length * size / 7.0 / 72 * (1 if steep else 0.65))
-
-
-def shortened(name: str, longest: int = 40) -> str:
-    """A name with its middle left out where it is very long: its ends tell cuts apart."""
-    return name if len(name) <= longest else f"{name[: longest // 2]}…{name[-longest // 2 + 1 :]}"
 
 
 def legend_above(figure: Figure, entries: Entries, intervals: str) -> float:

@@ -1,7 +1,5 @@
 """A trait's place drawn: what stitching both ways conveys of it at every cut, and where that begins."""
 
-from collections.abc import Iterator
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -9,26 +7,14 @@ import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from rich.table import Table
-from rich.text import Text
 
 from suture.core.network.network import Network
 from suture.measurement.scores.traits import Trait
 from suture.measurement.tables.by_depth import Numbers
-from suture.measurement.tables.curve import PLAIN
+from suture.measurement.tables.evidence import control_shares, ends_of
 from suture.measurement.tables.onset import CONVEYED, Onset, Way, onset
-from suture.measurement.tables.table import summary
-from suture.report.figures.curve import (
-    LOOK,
-    WIDTH,
-    Entries,
-    grid_behind,
-    legend_above,
-    shortened,
-    styled,
-    without_neighbour,
-)
-from suture.report.terminal.curve import new_table
+from suture.report.figures.curve import WIDTH, Entries, grid_behind, legend_above, styled, without_neighbour
+from suture.report.style import LOOK, shortened
 
 _WAYS = (("#0072B2", "o"), ("#D55E00", "v"))  #: colour and marker of carrier → reference, and of reference → carrier
 _FIRST = "#F0E442"  #: behind where the trait lies
@@ -53,7 +39,7 @@ def localisation(
         for axes, way, look in zip(panels, (found.sending, found.receiving), _WAYS, strict=True):
             entries |= _panel(axes, found, way, look, lines[way.sends])
         height = _cuts(figure, panels[1], found)
-        first = [f"{bears} → {other}" for bears, other in (_ends(found, True), _ends(found, False))]
+        first = [f"{bears} → {other}" for bears, other in (ends_of(found, True), ends_of(found, False))]
         first += [_BEGINS, _PLACE, *_levels(found)]
         shown: Entries = [(entries.pop(name), name) for name in first if name in entries]
         shown += [(artist, name) for name, artist in entries.items()]
@@ -63,51 +49,12 @@ def localisation(
     return figure, found
 
 
-def shares_heading(found: Onset) -> str:
-    """Say what the table of shares shows."""
-    return (
-        f"{found.trait}: what the stitched network conveys of the difference between {found.carrier} (100 %) and "
-        f"{found.reference} (0 %),\nin %, with 95 % intervals; ← is the first cut that conveys half of it"
-    )
-
-
-def record(found: Onset) -> dict[str, Any]:
-    """An onset as plain values."""
-    between = list(found.between) if found.between is not None else None
-    made: dict[str, Any] = {"trait": found.trait, "verdict": found.verdict, "between": between}
-    made["levels"] = {found.carrier: found.levels[0], found.reference: found.levels[1]}
-    return made | {"sending": asdict(found.sending), "receiving": asdict(found.receiving)}
-
-
-def shares_table(found: Onset) -> Table:
-    """Show a row per cut of the carrier: what it conveys of the trait each way, in %, with 95 % intervals."""
-    made = new_table(narrow=False)
-    made.add_column("cut", overflow="fold")
-    ways = (found.sending, found.receiving)
-    for ends in ((found.carrier, found.reference), (found.reference, found.carrier)):
-        made.add_column(Text(" → ".join(ends)), justify="right", no_wrap=True)
-    for cut in dict.fromkeys((*found.sending.cuts, *found.receiving.cuts)):
-        made.add_row(Text(cut), *(Text(_share(way, cut)) for way in ways))
-    return made
-
-
-def _share(way: Way, cut: str) -> str:
-    if cut not in way.cuts:
-        return ""
-    i = way.cuts.index(cut)
-    value, low, high = (100 * part[i] for part in (way.shares, way.low, way.high))
-    if not np.isfinite(value):
-        return ""
-    mark = " ←" if cut == way.onset else "  "
-    return f"{value:.0f} [{low:.0f}, {high:.0f}]{mark}"
-
-
 def _panel(
     axes: Axes, found: Onset, way: Way, look: tuple[str, str], controls: dict[str, Numbers]
 ) -> dict[str, Artist]:
     """Draw one way; what the legend says, by name."""
     colour, marker = look
-    ends = _ends(found, way.sends)
+    ends = ends_of(found, way.sends)
     places = np.arange(len(way.cuts))
     value, low, high = (100 * np.array(part) for part in (way.shares, way.low, way.high))
     entries: dict[str, Artist] = {}
@@ -131,11 +78,6 @@ def _panel(
     return entries
 
 
-def _ends(found: Onset, sends: bool) -> tuple[str, str]:
-    """Sender and receiver of one way."""
-    return (found.carrier, found.reference) if sends else (found.reference, found.carrier)
-
-
 def _levels(found: Onset) -> tuple[str, str]:
     return f"{found.carrier} alone (carrier)", f"{found.reference} alone (reference)"
 
@@ -153,30 +95,6 @@ def _mark(axes: Axes, found: Onset, way: Way, value: Numbers, entries: dict[str,
         right = len(way.cuts) - 0.5 if last is None else float(last)
         entries[_PLACE] = axes.axvspan(left, right, color=_FIRST, alpha=0.45, linewidth=0, zorder=0)
     axes.set_xlim(-0.5, len(way.cuts) - 0.5)
-
-
-def control_shares(table: pd.DataFrame, found: Onset) -> Iterator[tuple[bool, dict[str, Numbers]]]:
-    """The shares that controls convey, by kind, at the carrier's cuts: where it sends, and where it receives."""
-    rows = table[(table["score"] == found.trait) & (table["status"] == "ok")]
-    means = summary(rows)
-    means = means.assign(share=(means["stitched"] - found.levels[1]) / (found.levels[0] - found.levels[1] or np.nan))
-    for way in (found.sending, found.receiving):
-        sender, receiver = _ends(found, way.sends)
-        role, other = ("sender_cut", "receiver_cut") if way.sends else ("receiver_cut", "sender_cut")
-        across = means[(means["sender"] == sender) & (means["receiver"] == receiver)]
-        seams = across[across["control"] == PLAIN].set_index(role)[other]
-        itself = means[(means["sender"] == found.reference) & (means["receiver"] == found.reference)]
-        held = {
-            kind: across[across["control"] == kind].set_index(role)["share"]
-            for kind in dict.fromkeys(across["control"])
-            if kind
-        }
-        shares = {kind: line.reindex(list(way.cuts)).to_numpy(float) for kind, line in held.items()}
-        own = itself.drop_duplicates("receiver_cut").set_index("receiver_cut")["share"]
-        if len(own):
-            cuts = [str(seams.get(cut, cut)) for cut in way.cuts]
-            shares[f"{found.reference} → {found.reference}"] = own.reindex(cuts).to_numpy(float)
-        yield way.sends, shares
 
 
 def _cuts(figure: Figure, axes: Axes, found: Onset) -> float:

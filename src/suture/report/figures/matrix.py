@@ -22,8 +22,9 @@ from suture.common.errors import DataError
 from suture.measurement.tables.by_depth import Mask, Numbers
 from suture.measurement.tables.curve import PLAIN
 from suture.measurement.tables.matrix import Block, Matrix, arrange_matrix, late_to_early
-from suture.report.figures.curve import place_of, shortened, styled
+from suture.report.figures.curve import styled
 from suture.report.figures.matrix_geometry import DIGIT, GAP, LETTER, NETWORK, SMALLEST, STRIP, Layout, lay_out
+from suture.report.style import name_of, place_of, shortened
 
 _COLOURS = "viridis"
 _MISSING: dict[str, Any] = {"facecolor": "#EEEEEE", "edgecolor": "#AAAAAA", "hatch": "////", "linewidth": 0}
@@ -185,8 +186,7 @@ class _Drawing:
             axes = self._axes(left, y, self.at.matrix[0], STRIP)
             self._cells(axes, self.shown.strips[kind][None], self.shown.failed[kind][None], self.at.cell[0])
             self._lines(axes, rows=False)
-            name = "receiver to itself" if kind == "itself" else kind
-            self._label(left - 0.05, y + STRIP / 2, shortened(name, 22), ha="right", size=5.5)
+            self._label(left - 0.05, y + STRIP / 2, shortened(name_of(kind, ""), 22), ha="right", size=5.5)
 
     def _label(self, x: float, y: float, text: str, **how: Any) -> None:
         page_width, page_height = self.at.size

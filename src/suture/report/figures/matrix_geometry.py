@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from math import ceil
 
 from suture.measurement.tables.matrix import Block, Matrix
-from suture.report.figures.curve import WIDEST, WIDTH, shortened
+from suture.report.figures.curve import WIDEST, WIDTH
+from suture.report.style import shortened
 
 GAP = 0.04  #: inches between a panel and its strips
 STRIP = 0.14  #: inches: the width of a strip

@@ -17,7 +17,8 @@ from matplotlib.figure import Figure
 from suture.common.errors import DataError
 from suture.data import Data, Samples
 from suture.data.preprocess import check_pictures
-from suture.report.figures.curve import KINDS, WIDTH, save, shortened, styled
+from suture.report.figures.curve import KINDS, WIDTH, save, styled
+from suture.report.style import shortened
 
 ROLES = ("fit", "validation", "score")
 COLUMNS = 10  #: images beside each other, at most

@@ -1,4 +1,4 @@
-"""Similarity indices drawn and tabled: heat maps of all pairs of cuts, and along a stitched curve, beside its scores.
+"""Similarity indices drawn: heat maps of all pairs of cuts, and along a stitched curve, beside its scores.
 
 Heat maps are bright where two layers are alike, whether an index is a similarity or a distance.
 """
@@ -13,14 +13,12 @@ from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
-from rich.table import Table
 
 from suture.common.errors import DataError
-from suture.measurement.compare import COLUMNS, SEAM
-from suture.measurement.indices import INDICES
 from suture.measurement.tables.by_depth import Numbers
-from suture.measurement.tables.curve import PLAIN, Curve, arrange_curve, without_sender
-from suture.measurement.tables.matrix import Block, Matrix
+from suture.measurement.tables.curve import Curve, arrange_curve, without_sender
+from suture.measurement.tables.evidence import arrange_similarities, check_similarities, say_distance, scale_of
+from suture.measurement.tables.matrix import Matrix
 from suture.report.figures.curve import (
     SMALLEST,
     WIDTH,
@@ -29,10 +27,9 @@ from suture.report.figures.curve import (
     grid_behind,
     legend_above,
     name_cuts,
-    shortened,
     styled,
 )
-from suture.report.terminal.matrix import fitting_tables
+from suture.report.style import shortened
 
 #: Colours, markers and dashes of indices, one after another (Okabe & Ito).
 _LOOK = (
@@ -45,33 +42,13 @@ _LETTER = 4.0  #: points: the width of a letter of a cut's name
 _NUMBER = 15.0  #: points: the width of a cell that has room for its number
 
 
-def heading(similarities: pd.DataFrame) -> str:
-    """Say what similarities are shown, and on how many images. Raises ``DataError`` where the table is none."""
-    first = _checked(similarities).iloc[0]
-    means = "an image is a sample" if first["samples_as"] == "flattened" else "a position of a map is a sample"
-    return (
-        f"{first['sender']} → {first['receiver']}: rows are sender cuts, columns receiver cuts\n"
-        f"on {first['n']:,} images of {first['score_data']}; {means}"
-    )
-
-
-def tables(similarities: pd.DataFrame, width: int = 80) -> list[Table | str]:
-    """Show the values of each index; ``width`` is that of the screen. Raises ``DataError`` where the table is none."""
-    parts: list[Table | str] = []
-    for name, shown in _matrices(similarities).items():
-        drawn = fitting_tables(shown, shown.senders[0], shown.receivers[0], width)
-        cells = f"{shown.plain.shape[0]} × {shown.plain.shape[1]} cells have no room on a screen of {width} columns"
-        parts += [*([""] if parts else []), f"{name}{_means(name)}", *(drawn or [f"{cells}; the figure shows them"])]
-    return parts
-
-
 def grid(similarities: pd.DataFrame) -> Figure:
     """Draw every index as a heat map, rows sender cuts, columns receiver cuts, from the input on.
 
     Each has the scale of its bounds, turned round for a distance, so that bright is alike. Layers that were not
     compared are hatched. Raises ``DataError`` where the table is none, or has several networks.
     """
-    shown = _matrices(similarities)
+    shown = arrange_similarities(similarities)
     first = next(iter(shown.values()))
     down, across = first.plain.shape
     columns = min(_PER_ROW, len(shown))
@@ -99,7 +76,7 @@ def along(table: pd.DataFrame, similarities: pd.DataFrame, score: str = "accurac
     one of the two is no such table, or no seam of the curve was compared.
     """
     shown = arrange_curve(table, score)
-    lines = _along(shown, table[table["score"] == score], _checked(similarities))
+    lines = _along(shown, table[table["score"] == score], check_similarities(similarities))
     with styled():
         figure = Figure(figsize=(WIDTH, 1), layout="constrained")
         upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[1.6, 1])
@@ -118,7 +95,7 @@ def _indices(axes: Axes, lines: dict[str, Numbers]) -> Entries:
         (line,) = axes.plot(
             range(len(values)), values, color=colour, marker=marker, linestyle=dashes, markersize=3.6, linewidth=1.2
         )
-        entries.append((line, name + _means(name)))
+        entries.append((line, name + say_distance(name)))
     every = np.concatenate(list(lines.values()))
     low, high = min(0.0, float(np.nanmin(every))), max(1.0, float(np.nanmax(every)))
     axes.set_ylim(low - 0.03 * (high - low), high + 0.03 * (high - low))
@@ -164,7 +141,7 @@ def _along(shown: Curve, rows: pd.DataFrame, similarities: pd.DataFrame) -> dict
 def _heat(figure: Figure, axes: Axes, name: str, matrix: Matrix, cell: float) -> None:
     """Draw one index; ``cell`` is the width of a cell in points."""
     values = matrix.plain
-    low, high, turned = _scale(name, values)
+    low, high, turned = scale_of(name, values)
     colours = mpl.colormaps["viridis_r" if turned else "viridis"]
     norm = Normalize(low, high)
     axes.pcolormesh(np.ma.masked_invalid(values), cmap=colours, norm=norm, edgecolors="face", linewidth=0.1)
@@ -179,7 +156,7 @@ def _heat(figure: Figure, axes: Axes, name: str, matrix: Matrix, cell: float) ->
             axes.text(j + 0.5, i + 0.5, text, size=min(6.0, cell / 3), color=ink, ha="center", va="center")
     for spine in axes.spines.values():
         spine.set_visible(False)
-    axes.set_title(name + _means(name), size=7.5, pad=3, parse_math=False)
+    axes.set_title(name + say_distance(name), size=7.5, pad=3, parse_math=False)
     bar = figure.colorbar(ScalarMappable(norm, colours), ax=axes, pad=0.02, fraction=0.05, aspect=25)
     bar.outline.set_visible(False)
     bar.ax.tick_params(length=2, pad=1.5, labelsize=6)
@@ -199,49 +176,3 @@ def _sides(axes: Axes, matrix: Matrix, lowest: bool, first: bool, cell: float) -
         axes.set_xlabel(f"receiver {shortened(matrix.receivers[0].name, 20)}", size=7, parse_math=False)
     if first:
         axes.set_ylabel(f"sender {shortened(matrix.senders[0].name, 20)} (input on top)", size=7, parse_math=False)
-
-
-def _scale(name: str, values: Numbers) -> tuple[float, float, bool]:
-    """From where to where the colours of an index go, and whether it is a distance."""
-    index = INDICES.get(name.partition("(")[0])
-    there = values[np.isfinite(values)]
-    low = min(0.0, float(there.min())) if len(there) else 0.0
-    return low, index.bounds[1] if index is not None else 1.0, bool(index is not None and index.distance)
-
-
-def _means(name: str) -> str:
-    return " (distance: 0 is alike)" if _scale(name, np.array([]))[2] else ""
-
-
-def _checked(similarities: pd.DataFrame) -> pd.DataFrame:
-    missing = [name for name in COLUMNS if name not in similarities]
-    if missing or similarities.empty:
-        lacking = f"it has no column {', '.join(map(repr, missing))}" if missing else "it has no row"
-        raise DataError(f"this is no table of similarities: {lacking}")
-    if similarities.duplicated([*SEAM, "index"]).any():
-        raise DataError("the table has several values of one index at a seam; keep one samples_as and one score_data")
-    return similarities
-
-
-def _matrices(similarities: pd.DataFrame) -> dict[str, Matrix]:
-    """Every index as a matrix of one sender and one receiver."""
-    _checked(similarities)
-    blocks = []
-    for role in ("sender", "receiver"):
-        names = dict.fromkeys(similarities[role])
-        if len(names) > 1:
-            raise DataError(f"the table has {', '.join(map(str, names))} as {role}; select the rows of one")
-        cuts = similarities.drop_duplicates(f"{role}_cut").sort_values(f"{role}_depth", kind="stable")
-        depths = cuts[f"{role}_depth"].to_numpy(float)
-        blocks.append(Block(str(next(iter(names))), tuple(map(str, cuts[f"{role}_cut"])), depths, 0))
-    sender, receiver = blocks
-    made = {}
-    for name, held in similarities.groupby("index", sort=False):
-        laid = held.pivot(index="sender_cut", columns="receiver_cut", values="value")
-        values = laid.reindex(index=list(sender.cuts), columns=list(receiver.cuts)).to_numpy(float)
-        nothing = np.zeros(values.shape, bool)
-        panels, failed = {PLAIN: values}, {PLAIN: nothing}
-        made[str(name)] = Matrix(
-            str(name), "raw", (sender,), (receiver,), panels, {}, failed, {}, rises=True, table=similarities
-        )
-    return made

@@ -16,9 +16,10 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter
 
 from suture.common.errors import DataError
-from suture.report.figures.curve import WIDEST, WIDTH, Entries, shortened, styled
+from suture.report.figures.curve import WIDEST, WIDTH, Entries, styled
 from suture.report.figures.study_bars import Group, found, groups_of, map_of, places_of
 from suture.report.figures.study_maps import Map, draw_maps
+from suture.report.style import shortened
 from suture.studies.base.quantities import Tables
 from suture.studies.base.study import Panel, Study
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import pandas as pd
 
 from suture.common.errors import DataError
-from suture.report.figures.curve import LOOK, SERIES
 from suture.report.figures.study_maps import Map
+from suture.report.style import LOOK, SERIES
 from suture.studies.base.quantities import Tables, Where, cells
 from suture.studies.base.study import Panel
 

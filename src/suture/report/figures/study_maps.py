@@ -18,7 +18,7 @@ from matplotlib.figure import SubFigure
 from matplotlib.patches import Rectangle
 
 from suture.measurement.tables.by_depth import Numbers, at_least_as_deep
-from suture.report.figures.curve import shortened
+from suture.report.style import shortened
 
 _SMALLEST = 4.2  #: points: the smallest letters
 _GREY = "#EEEEEE"

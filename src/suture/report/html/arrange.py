@@ -11,13 +11,13 @@ from suture.measurement.tables import curve as curves
 from suture.measurement.tables import matrix as matrices
 from suture.measurement.tables.by_depth import Numbers, ends_at_output
 from suture.measurement.tables.curve import PLAIN, Curve, without_sender
+from suture.measurement.tables.evidence import control_shares
 from suture.measurement.tables.matrix import Matrix
 from suture.measurement.tables.onset import Onset
 from suture.measurement.tables.table import summary
-from suture.report.figures.curve import place_of
-from suture.report.figures.localise import control_shares
 from suture.report.figures.matrix import staircase
 from suture.report.html.charts import PENALTY, SCORE, SIMILARITY, Chart, Line, Measure
+from suture.report.style import place_of
 
 _COLUMNS = ("stitched", "penalty")  #: the column that each of score and penalty is read from
 _NAMES = {"itself": "receiver to itself"}

@@ -12,7 +12,7 @@ import numpy as np
 
 from suture.measurement.tables.by_depth import Mask, Numbers
 from suture.measurement.tables.controls_in_words import unsigned_zero
-from suture.report.figures.curve import LOOK, OTHERS, SERIES
+from suture.report.style import LOOK, OTHERS, SERIES
 
 SCORE, PENALTY, SIMILARITY = "Score", "Penalty", "Similarity"  #: what a measure shows
 _SYMBOLS = {"o": "circle", "s": "square", "v": "triangle-down", "^": "triangle-up", "D": "diamond", "x": "x"} | {

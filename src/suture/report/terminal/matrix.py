@@ -12,7 +12,7 @@ from suture.measurement.tables.controls_in_words import unsigned_zero, what_cont
 from suture.measurement.tables.curve import PLAIN
 from suture.measurement.tables.matrix import Block, Matrix
 from suture.measurement.tables.pairs import Pair, pairs
-from suture.report.figures.curve import place_of
+from suture.report.style import name_of, place_of
 from suture.report.terminal.curve import natural_width, new_table, written
 
 _PAIRS = 4  #: pairs of networks whose cells are shown; of more, only means
@@ -201,10 +201,9 @@ def _cells(shown: Matrix, sender: Block, receiver: Block, headings: Sequence[str
     for cut, values, failed in zip(sender.cuts, *block, strict=True):
         made.add_row(Text(cut), *line(values, failed))
     for i, (kind, strip) in enumerate(sorted(shown.strips.items(), key=lambda item: place_of(item[0]))):
-        name = "receiver to itself" if kind == "itself" else kind
         if not i:
             made.add_section()
-        made.add_row(Text(name), *line(strip[places], shown.failed[kind][places]), style="dim")
+        made.add_row(Text(name_of(kind, "")), *line(strip[places], shown.failed[kind][places]), style="dim")
     return made
 
 
