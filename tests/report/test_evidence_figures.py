@@ -13,8 +13,8 @@ from test_report import CUTS, seen, tabled
 from suture.common.errors import DataError
 from suture.measurement.compare import COLUMNS as COMPARED
 from suture.measurement.complexity import COLUMNS as MEASURED
+from suture.report import style
 from suture.report.figures import complexity as complexities
-from suture.report.figures import curve as figures
 from suture.report.figures import localise as localisations
 from suture.report.figures import similarity as similarities
 from suture.report.terminal import evidence
@@ -132,7 +132,7 @@ def test_complexity_along_a_curve() -> None:
     figure = complexities.along(measured(plain=[1, 2, 3, 4, 5], itself=[2, 2, 2, 2, 2], alone=[7]))
     plain, itself, alone = figure.axes[0].lines
     assert list(plain.get_ydata()) == [1, 2, 3, 4, 5]
-    assert same_color(plain.get_color(), figures.LOOK[""][0])
+    assert same_color(plain.get_color(), style.LOOK[""][0])
     assert list(itself.get_ydata()) == [2] * 5
     assert list(alone.get_ydata()) == [7, 7]
     assert {"gradient norm, normalised (nats)", "A → B", "receiver to itself", "B alone (receiver)"} <= set(

@@ -28,6 +28,7 @@ from suture.core.network.cuts import Cut, Cuts
 from suture.measurement.tables.curve import arrange_curve
 from suture.measurement.tables.explain import explain
 from suture.measurement.tables.table import COLUMNS
+from suture.report import style
 from suture.report.figures import curve as figures
 from suture.report.terminal import curve as screen
 from suture.report.terminal import matrix as grids
@@ -87,7 +88,7 @@ def failing(table: pd.DataFrame, which: "pd.Series[bool]") -> pd.DataFrame:
 
 def line_of(figure: Figure, kind: str, panel: int = 0) -> Any:
     """The line of a kind of trial, known by its marker and colour."""
-    colour, marker = figures.LOOK[kind]
+    colour, marker = style.LOOK[kind]
     found = [
         line
         for line in figure.axes[panel].lines
@@ -99,7 +100,7 @@ def line_of(figure: Figure, kind: str, panel: int = 0) -> Any:
 
 def band_of(figure: Figure, kind: str, panel: int = 0) -> dict[float, tuple[float, float]]:
     """The lower and upper edge of the band of a kind, by place."""
-    colour = figures.LOOK[kind][0]
+    colour = style.LOOK[kind][0]
     axes = figure.axes[panel]
     filled = [c for c in axes.collections if isinstance(c, PolyCollection)]
     bands = [c for c in filled if same_color(np.append(c.get_facecolor()[0][:3], 1), colour)]
@@ -169,7 +170,7 @@ def test_the_legend_names_every_line_once_the_plain_one_first() -> None:
     names = ["A → B", "B alone (receiver)", "A alone (sender)", "receiver to itself", *CONTROLS[1:]]
     assert legend_of(figure) == names
     colours = [handle.get_color() for handle in figure.legends[0].legend_handles]
-    expected = [figures.LOOK[""][0], "black", "black", *(figures.LOOK[kind][0] for kind in CONTROLS)]
+    expected = [style.LOOK[""][0], "black", "black", *(figures.LOOK[kind][0] for kind in CONTROLS)]
     assert all(same_color(one, other) for one, other in zip(colours, expected, strict=True))
 
 

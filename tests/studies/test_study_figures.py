@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 
 from suture.common.errors import DataError
 from suture.measurement.tables.table import COLUMNS
+from suture.report import style
 from suture.report.figures import curve as figures
 from suture.report.figures.study import figure
 from suture.report.html.charts import Chart
@@ -143,7 +144,7 @@ def test_controls_are_drawn_where_they_are_named_and_nowhere_else() -> None:
     axes = panel_of(made, Panel("lines", "stitched", "accuracy [%]", (("A", Where()), untrained)))
     np.testing.assert_allclose(line(axes, 0).get_ydata(), [82, 72, 62, 52])
     np.testing.assert_allclose(line(axes, 1).get_ydata(), [42, 32, 22, 12])
-    assert line(axes, 1).get_color() == figures.LOOK["untrained sender"][0]
+    assert line(axes, 1).get_color() == style.LOOK["untrained sender"][0]
 
 
 def test_along_takes_the_cuts_of_the_other_side() -> None:
