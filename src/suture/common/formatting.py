@@ -4,7 +4,7 @@ from dataclasses import MISSING, fields, is_dataclass
 
 
 def spell(thing: object) -> str:
-    """The call that makes a frozen dataclass, without the fields that have their default value."""
+    """Return the call that makes a frozen dataclass, without the fields that have their default value."""
     if not is_dataclass(thing):
         return repr(thing)
     given = [
@@ -16,5 +16,5 @@ def spell(thing: object) -> str:
 
 
 def counted(count: int, what: str) -> str:
-    """A number of things: ``1 trial``, ``1,564 trials``."""
+    """Return a number of things: ``1 trial``, ``1,564 trials``."""
     return f"{count:,} {what}{'' if count == 1 else 's'}"

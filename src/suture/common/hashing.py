@@ -23,7 +23,7 @@ from suture.common.seeds import digest, without_addresses
 
 
 def identity(thing: object) -> str:
-    """SHA-256 over all that decides what a value, an object, a function or a class does, in hexadecimal.
+    """Return a SHA-256 over all that decides what a value, an object, a function or a class does, in hexadecimal.
 
     The same in every process, and after being pickled. A dataclass is its class and its fields; any other object its
     class and what it would be pickled from, without what its cached properties remember; what has a ``fingerprint`` is
@@ -36,10 +36,7 @@ def identity(thing: object) -> str:
 
 
 def settings(module: nn.Module) -> dict[str, object]:
-    """What a module holds besides its tensors and submodules, by name: plain attributes, and hooks of the forward pass.
-
-    The hooks come without the numbers that torch gives them in the order in which they were made.
-    """
+    """Return the plain attributes of a module by name, and the hooks of its forward pass under ``hooks``."""
     found = {name: value for name, value in vars(module).items() if name not in _REGISTERED and "_hooks" not in name}
     hooks = [list(kept.values()) for kept in (module._forward_pre_hooks, module._forward_hooks)]
     return found | {"hooks": hooks} if any(hooks) else found
@@ -101,7 +98,7 @@ class _Walk:
         self.inside: dict[int, int] = {}
 
     def of(self, thing: object) -> object:
-        """Plain values as they are, those of numpy too; anything else as a hash."""
+        """Return plain values unchanged, those of NumPy too; anything else as a hash."""
         match thing:
             case enum.Enum():
                 return (stable_name(type(thing)), thing.name, repr(thing.value))
@@ -221,7 +218,7 @@ class _Walk:
 
 
 def _set_by_hand(thing: object, state: Mapping[str, object]) -> dict[str, object]:
-    """The attributes of an object without what its cached properties remember."""
+    """Return the attributes of an object without what its cached properties remember."""
     kinds = {name: member for cls in type(thing).__mro__ for name, member in vars(cls).items()}
     return {name: held for name, held in state.items() if not isinstance(kinds.get(name), functools.cached_property)}
 
@@ -231,7 +228,7 @@ def _is_library(thing: type | types.FunctionType) -> bool:
 
 
 def _decides(name: str, member: object) -> bool:
-    """Whether a member of a class may decide what its objects do."""
+    """Return whether a member of a class may decide what its objects do."""
     if name in _NO_NUMBER or isinstance(member, types.MemberDescriptorType | types.GetSetDescriptorType):
         return False
     return not (name.startswith("__") and name.endswith("__")) or isinstance(member, _METHODS)
@@ -239,14 +236,14 @@ def _decides(name: str, member: object) -> bool:
 
 @functools.cache
 def globals_of(code: types.CodeType) -> frozenset[str]:
-    """The names of the globals that code reads, also in functions inside it."""
+    """Return the names of the globals that code reads, also in functions inside it."""
     found = {step.argval for step in dis.get_instructions(code) if step.opname in _READS_GLOBAL}
     inner = (globals_of(constant) for constant in code.co_consts if isinstance(constant, types.CodeType))
     return frozenset(name for name in found.union(*inner) if not name.startswith("__"))
 
 
 def _has_docstring(code: types.CodeType) -> bool:
-    """Whether the first constant of code is what its author says of it."""
+    """Return whether the first constant of code is what its author says of it."""
     if not code.co_consts or not isinstance(code.co_consts[0], str):
         return False
     if sys.version_info >= (3, 13):
@@ -255,7 +252,7 @@ def _has_docstring(code: types.CodeType) -> bool:
 
 
 def is_filled(cell: types.CellType) -> bool:
-    """Whether what a function closes over has been given a value."""
+    """Return whether what a function closes over has been given a value."""
     try:
         return cell.cell_contents is not cell
     except ValueError:

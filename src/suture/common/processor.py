@@ -10,7 +10,7 @@ import torch
 
 @cache
 def processor() -> str:
-    """The processor's name, and the widest vectors that PyTorch uses on it: ``AMD EPYC (AVX2)``."""
+    """Return the processor's name, and the widest vectors that PyTorch uses on it: ``AMD EPYC (AVX2)``."""
     return f"{_name()} ({torch.backends.cpu.get_cpu_capability()})"
 
 
@@ -23,7 +23,7 @@ def _name() -> str:
 
 
 def half_precision(device: torch.device) -> torch.dtype | None:
-    """The type of 16 bits that a device computes in faster than in float32; ``None`` where it has none."""
+    """Return the type of 16 bits that a device computes in faster than in float32; ``None`` if it has none."""
     if device.type == "cuda":
         return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else None
     checks = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")  # there is no public way to ask

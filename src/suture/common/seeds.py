@@ -10,7 +10,7 @@ import torch
 
 
 def digest(*parts: object) -> str:
-    """SHA-256 over the ``repr`` of the parts, in hexadecimal.
+    """Return a SHA-256 over the ``repr`` of the parts, in hexadecimal.
 
     Addresses in memory do not count, nor whether a whole number is Python's or NumPy's.
     """
@@ -19,17 +19,17 @@ def digest(*parts: object) -> str:
 
 
 def without_addresses(text: str) -> str:
-    """A ``repr`` without addresses in memory."""
+    """Return a ``repr`` without addresses in memory."""
     return re.sub(r" at 0x[0-9a-f]+", "", text)
 
 
 def derive_seed(*parts: object) -> int:
-    """A seed in [0, 2⁶³) that depends on the parts alone (their ``repr``), the same in every process."""
+    """Return a seed in [0, 2⁶³) that depends on the parts alone (their ``repr``), the same in every process."""
     return int(digest(*parts)[:16], 16) >> 1
 
 
 def generator(*parts: object) -> torch.Generator:
-    """A CPU generator seeded by ``derive_seed``."""
+    """Return a CPU generator seeded by ``derive_seed``."""
     return torch.Generator().manual_seed(derive_seed(*parts))
 
 
@@ -42,7 +42,7 @@ def undisturbed(threads: int | None = 1) -> Iterator[None]:
     """Compute as always, whatever the program around has set: the same trial gives the same bits.
 
     With one thread, since the bits of a sum depend on how many share it (``None`` keeps how many there are); without
-    autocast; products of float32 matrices in float32; new tensors in float32, and on the CPU where no device is named.
+    autocast; products of float32 matrices in float32; new tensors in float32, and on the CPU if no device is named.
     """
     before, kind = torch.get_num_threads(), torch.get_default_dtype()
     products = [product.fp32_precision for product in _PRODUCTS]

@@ -41,7 +41,7 @@ def parse_size(size: str | int) -> int:
 
 
 def in_words(size: float) -> str:
-    """A size in bytes in the unit that people would use: ``512 bytes``, ``87 kB``, ``3.2 GB``."""
+    """Return a size in bytes in the unit that people would use: ``512 bytes``, ``87 kB``, ``3.2 GB``."""
     if round(size) < 1000:
         return f"{size:.0f} byte{'' if round(size) == 1 else 's'}"
     value, units = size / 1000, iter(("kB", "MB", "GB", "TB"))
@@ -52,7 +52,7 @@ def in_words(size: float) -> str:
 
 
 def physical_memory() -> int:
-    """The bytes of RAM that this process and its children may use: those of the machine, or of its control group."""
+    """Return the bytes of RAM that this process and its children may use, by the machine and its control group."""
     machine: int = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limits = [int(text) for text in _limits("memory", "memory.max", "memory.limit_in_bytes") if text.isdecimal()]
     return min([machine, *(limit for limit in limits if limit < _UNLIMITED)])
@@ -71,7 +71,7 @@ def available_memory() -> int:
 
 
 def free_disk(path: str | Path) -> int:
-    """The free bytes of the file system of a path, or of its nearest ancestor that exists."""
+    """Return the free bytes of the file system of a path, or of its nearest ancestor that exists."""
     place = Path(path).absolute()
     while not place.exists():
         place = place.parent
@@ -79,13 +79,13 @@ def free_disk(path: str | Path) -> int:
 
 
 def cores() -> int:
-    """How many processes can compute at once: the cores this process may use, within its control group's share."""
+    """Return how many processes can compute at once: the cores this process may use, within its control group's share."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min([allowed, *map(int, _shares())]))
 
 
 def _shares() -> Iterator[float]:
-    """The cores' worth of time that each control group above this process allows."""
+    """Yield the cores' worth of time that each control group above this process allows."""
     for text in _limits("cpu", "cpu.max", "cpu.cfs_quota_us", "cpu.cfs_period_us"):
         quota, _, period = text.partition(" ")
         if quota.isdecimal() and period.isdecimal() and int(quota) and int(period):
@@ -93,7 +93,7 @@ def _shares() -> Iterator[float]:
 
 
 def _limits(controller: str, unified: str, *separate: str) -> Iterator[str]:
-    """What the control groups of this process, and those above, say: version 2 in one file, version 1 in several."""
+    """Yield what the control groups of this process, and those above, say: version 2 in one file, version 1 in several."""
     for line in _read(_OWN_GROUPS).splitlines():
         _, names, group = line.split(":", 2)
         if names and controller not in names.split(","):

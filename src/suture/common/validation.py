@@ -15,7 +15,7 @@ def check_kind(
     remedy: str,
     error: type[SutureError] = DataError,
 ) -> None:
-    """Raise ``error`` where a setting is not of its ``kind``, which is a class or a union of them."""
+    """Raise ``error`` if a setting is not of its ``kind``, which is a class or a union of them."""
     if isinstance(value, kind):
         return
     if isinstance(value, type):
@@ -24,7 +24,7 @@ def check_kind(
 
 
 def whole_number(name: str, value: Any, error: type[SutureError] = DataError) -> int:
-    """A whole number as an ``int``, one of NumPy's too. Raises ``error`` for anything else."""
+    """Return a whole number as an ``int``, one of NumPy's too. Raises ``error`` for anything else."""
     try:
         return operator.index(value)
     except TypeError:

@@ -106,7 +106,7 @@ def check_pairing(name: str, pairing: Tensor, count: int) -> None:
         got = f"{pairing.dtype} {tuple(pairing.shape)}" if isinstance(pairing, Tensor) else type(pairing).__name__
         raise DataError(
             f"pairing of {name!r} is {got}; it must be an int64 tensor ({count},): the index of each "
-            "sample's partner, or None where each is its own"
+            "sample's partner, or None if each is its own"
         )
     if int(pairing.min()) < 0 or int(pairing.max()) >= count:
         raise DataError(f"pairing of {name!r} points outside its {_count(count)}; valid partners: 0 to {count - 1}")
@@ -126,7 +126,7 @@ def check_apart(name: str, train: Tensor, test: Tensor) -> None:
 
 
 def _contents(images: Tensor) -> Iterator[int]:
-    """A hash of each image."""
+    """Yield a hash of each image."""
     for part in torch.split(images.detach(), 1024):
         content = part.cpu().contiguous().flatten(1).view(torch.uint8).numpy()
         yield from (hash(image.tobytes()) for image in content)

@@ -6,7 +6,7 @@ does as well with it as with a trained sender shows what the receiver makes of c
 represents. smith2024, appendix A, algorithms 1 and 2 (which do not give the scale of the noise; here 0.1).
 
 Here every sample of a data set is given the noise of its own class, so that sizes and roles are those of the data, and
-the receiver's activations of the same image are its counterpart. Where pairs are broken the noise stays that of the
+the receiver's activations of the same image are its counterpart. If pairs are broken the noise stays that of the
 sender's own sample, as a network's activations do.
 """
 
@@ -72,7 +72,7 @@ class ClusteredNoise:
         """Draw the noise for samples, ``(n, *shape)``, float32 in [0, 1]: each its own label's centre and noise.
 
         It depends on the samples' images and labels alone, not on their pairs, their name, or what was drawn before.
-        Raises ``DataError`` where the samples have other classes.
+        Raises ``DataError`` if the samples have other classes.
         """
         self.check(samples)
         centres, labels = self.centres, samples.labels.cpu()
@@ -85,7 +85,7 @@ class ClusteredNoise:
         return out
 
     def check(self, samples: Samples) -> None:
-        """Raise ``DataError`` where the samples' classes are not those that there are centres for."""
+        """Raise ``DataError`` if the samples' classes are not those that there are centres for."""
         if len(samples.classes) != self.classes:
             raise DataError(
                 f"clustered noise has a centre for each of {self.classes} classes, but {samples.name} has "
@@ -93,7 +93,7 @@ class ClusteredNoise:
             )
 
     def check_fit(self, samples: Samples) -> None:
-        """Raise ``DataError`` where there are no clusters to tell apart: all samples are of one class."""
+        """Raise ``DataError`` if there are no clusters to tell apart: all samples are of one class."""
         first = samples.labels[0]
         if bool((samples.labels == first).all()):
             raise DataError(

@@ -18,17 +18,17 @@ Preprocessing = Callable[[Tensor], Tensor]
 
 
 def are_token_ids(raw: Tensor) -> bool:
-    """Whether what a network is fed are sequences of token ids, ``(N, T)`` int64, rather than images."""
+    """Return whether what a network is fed are sequences of token ids, ``(N, T)`` int64, rather than images."""
     return raw.ndim == 2 and raw.dtype == torch.int64
 
 
 def things(raw: Tensor) -> str:
-    """What samples are called: images, or sequences of token ids."""
+    """Return what samples are called: images, or sequences of token ids."""
     return "sequences" if are_token_ids(raw) else "images"
 
 
 def sizes(raw: Tensor) -> str:
-    """How large each sample is: ``3×32×32`` of images, ``64 tokens`` of sequences."""
+    """Return how large each sample is: ``3×32×32`` of images, ``64 tokens`` of sequences."""
     shape = "×".join(map(str, raw.shape[1:]))
     return f"{shape} tokens" if are_token_ids(raw) else shape
 
@@ -117,7 +117,7 @@ class Prepare(nn.Module):
         self.preprocess, self.dtype = preprocess, dtype
 
     def forward(self, images: Tensor) -> Tensor:
-        """Prepare a copy of the images where the preprocessing might write to them."""
+        """Prepare a copy of the images if the preprocessing might write to them."""
         given = as_given(images)
         if given is images and not isinstance(self.preprocess, Preprocess):
             given = images.clone()

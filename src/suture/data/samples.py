@@ -2,7 +2,7 @@
 
 *fit* trains a stitch, *validation* (cut from the same training data) decides when to stop and what to keep,
 *score* is only ever scored on. Images are raw, ``(N, C, H, W)``, uint8 in 0..255 or floats in [0, 1]: every
-network brings its own preprocessing, so that two networks are fed the same images, each in its way. Where ``images``
+network brings its own preprocessing, so that two networks are fed the same images, each in its way. If ``images``
 are sequences of token ids, ``(N, T)`` int64, all of one length, everything that is said of images holds of these.
 
 A sample is *paired* with the one that its label and the receiver's activation are taken from: itself, except
@@ -89,7 +89,7 @@ class Samples:
     def take(self, indices: Tensor, name: str) -> "Samples":
         """Copy the samples at ``indices``, (M,) int64, in that order, under a name of their own.
 
-        Raises ``DataError`` where pairs are broken: a partner may be left behind.
+        Raises ``DataError`` if pairs are broken: a partner may be left behind.
         """
         if self.pairing is not None:
             raise DataError(f"cannot take samples from {self.name!r}, its pairs are broken: take first, then shuffle")
@@ -98,7 +98,7 @@ class Samples:
     def first(self, count: int) -> "Samples":
         """Give the first samples, with the images and labels that are here; the same object each time.
 
-        Raises ``DataError`` where pairs are broken.
+        Raises ``DataError`` if pairs are broken.
         """
         if count not in self._first:
             self._first[count] = self.take(torch.arange(count), f"{self.name}[:{count}]")
@@ -132,7 +132,7 @@ class Samples:
 class Data:
     """A data set in its three roles, of one image shape (C, H, W), or length of sequences, and the same classes.
 
-    Samples to fit and to validate on lie in random order, as ``load_data`` and ``split`` bring them: where a few will
+    Samples to fit and to validate on lie in random order, as ``load_data`` and ``split`` bring them: if a few will
     do, the first are taken for a draw of all. Raises ``DataError`` when the roles differ in shape or classes, or two
     of them have one tensor of images.
     """
@@ -162,7 +162,7 @@ class Data:
     def training(self) -> Samples:
         """Fit and validation together, in this order: what a network is trained on that a stitch will join.
 
-        Raises ``DataError`` where pairs are broken: a network is trained on images with their own labels.
+        Raises ``DataError`` if pairs are broken: a network is trained on images with their own labels.
         """
         if self.fit.pairing is not None or self.validation.pairing is not None:
             raise DataError(f"cannot join fit and validation of {self.name!r}, their pairs are broken: join first")
@@ -246,7 +246,7 @@ class Data:
 
 
 def _mixed(samples: Samples) -> Samples:
-    """The samples, in a random order that they decide themselves if each class lies in one piece."""
+    """Return the samples, in a random order that they decide themselves if each class lies in one piece."""
     labels = samples.labels
     pieces = 1 + int((labels[1:] != labels[:-1]).sum())
     if not 1 < pieces == len(set(labels.tolist())) < len(labels):
@@ -256,7 +256,7 @@ def _mixed(samples: Samples) -> Samples:
 
 
 def numbered_classes(*labels: Tensor) -> tuple[str, ...]:
-    """Names for classes that have none: ``"0"`` to the highest label."""
+    """Return names for classes that have none: ``"0"`` to the highest label."""
     highest = max((int(part.max()) for part in labels if len(part)), default=-1)
     return tuple(map(str, range(highest + 1)))
 
@@ -270,7 +270,7 @@ def _first(samples: Samples, count: int | None) -> Samples:
 
 
 def tensor_digest(tensor: Tensor) -> str:
-    """SHA-256 over dtype, shape and values; a tensor that is not contiguous is copied a part at a time."""
+    """Return a SHA-256 over dtype, shape and values; what is not contiguous is copied a part at a time."""
     content = hashlib.sha256(repr((tensor.dtype, tuple(tensor.shape))).encode())
     for part in torch.split(tensor.detach(), 1024):
         content.update(part.cpu().contiguous().flatten().view(torch.uint8).numpy().data)

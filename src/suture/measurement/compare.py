@@ -6,7 +6,7 @@ other (bansal2021, section 3). ``compare`` gives a tidy table, a row for each se
 ``COLUMNS``.
 
 Indices are computed on the first images of the score data, from cached activations. Each layer is prepared once an
-index, and what indices have in common (products of all samples, a basis) once for all, where memory allows.
+index, and what indices have in common (products of all samples, a basis) once for all, if memory allows.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,7 +28,7 @@ from suture.measurement.indices.layers import check_samples_as, positions
 from suture.measurement.tables.table import COLUMNS as MEASURED
 from suture.measurement.trials.plans import Which, cuts_of, told_apart
 
-SAMPLES = 2000  #: images that layers are compared on where no number is given, or all that there are
+SAMPLES = 2000  #: images that layers are compared on if no number is given, or all that there are
 DEFAULT: tuple[Index, ...] = (linear_cka,)
 ROOM = 0.7  #: of the memory, that activations may take
 KEPT = 0.2  #: of the memory, that what indices have in common may take
@@ -42,7 +42,7 @@ COLUMNS: dict[str, str] = {
     "sender_depth": "float64",  # index of the cut / number of cuts, in (0, 1]
     "receiver_depth": "float64",
     "index": "str",  # its name, with the settings that are not the default
-    "value": "float64",  # empty where layers have other numbers of positions
+    "value": "float64",  # empty if layers have other numbers of positions
     "samples_as": "str",  # flattened, pixels
     "score_data": "str",
     "n": "Int64",  # images
@@ -75,8 +75,8 @@ def compare(
     compared, and the value is empty. ``activations`` is a cache to take activations from and leave them in.
 
     Raises, before anything is computed, ``DataError`` for indices that cannot be told apart or that these data are too
-    few or too many for, and for activations that memory cannot hold, ``NetworkError`` where two networks have one name,
-    and ``CutError`` where a network has no cut that is asked for.
+    few or too many for, and for activations that memory cannot hold, ``NetworkError`` if two networks have one name,
+    and ``CutError`` if a network has no cut that is asked for.
     """
     check_kind("data", data, Data, "data with a split to score: load_data(…)")
     methods = _methods(by)
@@ -98,8 +98,8 @@ def compare(
 def beside(table: pd.DataFrame, similarities: pd.DataFrame) -> pd.DataFrame:
     """Put similarities beside measurements of the same seams: the table, with a column for each index.
 
-    Empty where a seam was not compared, and for controls whose networks are not the trained ones. Raises ``DataError``
-    where one of the two is no such table, where a seam has two values of an index, or where a column is there already.
+    Empty if a seam was not compared, and for controls whose networks are not the trained ones. Raises ``DataError``
+    if one of the two is no such table, if a seam has two values of an index, or if a column is there already.
     """
     for given, wanted, made in ((table, MEASURED, "measurements"), (similarities, COLUMNS, "similarities")):
         missing = [name for name in wanted if name not in given]
@@ -139,7 +139,7 @@ def _methods(by: Index | Sequence[Index]) -> tuple[Index, ...]:
 def _sides(
     a: Network, b: Network, cuts: Which | None, sender_cuts: Which | None, receiver_cuts: Which | None
 ) -> tuple[_Side, _Side]:
-    """The two networks, each with its chosen cuts."""
+    """Return the two networks, each with its chosen cuts."""
     both = told_apart((a, b))
     shared = sender_cuts is None and receiver_cuts is None
     starts = cuts_of(both if shared else [a], cuts if sender_cuts is None else sender_cuts)
@@ -151,7 +151,7 @@ def _sides(
 
 
 def _by_positions(sides: Sequence[_Side], samples_as: SamplesAs) -> Iterator[tuple[int, list[int], list[int]]]:
-    """How many samples an image may have, and the places of the cuts of each side where it has."""
+    """Yield how many samples an image may have, and the places of the cuts of each side if it has."""
     found = [[positions(cut.shape, samples_as) for cut in cuts] for _, cuts in sides]
     for count in dict.fromkeys(found[0]):
         rows, columns = ([i for i, other in enumerate(side) if other == count] for side in found)
@@ -168,7 +168,7 @@ def _check(method: Index, sides: tuple[_Side, _Side], images: int, samples_as: S
 
 
 def _check_room(sides: tuple[_Side, _Side], samples: Samples) -> None:
-    """Raise ``DataError`` where memory cannot hold all activations."""
+    """Raise ``DataError`` if memory cannot hold all activations."""
     needs = [Need(network, samples, cut.index) for network, cuts in sides for cut in cuts]
     size, room = sum({need.key: need.nbytes for need in needs}.values()), int(ROOM * physical_memory())
     if size > room:
@@ -181,7 +181,7 @@ def _check_room(sides: tuple[_Side, _Side], samples: Samples) -> None:
 def _layers(
     sides: tuple[_Side, _Side], samples: Samples, samples_as: SamplesAs, activations: Activations, share: bool
 ) -> tuple[list[Layer], list[Layer]]:
-    """The layers of both sides, one object for what is the same activations, each to keep things where they fit."""
+    """Return the layers of both sides, one object for what is the same activations, each to keep things if they fit."""
     made: dict[tuple[str, int], Layer] = {}
     sizes = [len(samples) * positions(cut.shape, samples_as) for _, cuts in sides for cut in cuts]
     kept = sum(16 * n**2 for n in sizes if n <= MOST)
@@ -197,7 +197,7 @@ def _layers(
 
 
 def _values(method: Index, rows: list[Layer], columns: list[Layer]) -> list[list[float]]:
-    """The values of all pairs; not a number where the layers have other numbers of samples."""
+    """Return the values of all pairs; not a number if the layers have other numbers of samples."""
     values = torch.full((len(rows), len(columns)), torch.nan, dtype=torch.float64)
     for count in dict.fromkeys(row.samples for row in rows):
         down, across = ([i for i, layer in enumerate(side) if layer.samples == count] for side in (rows, columns))

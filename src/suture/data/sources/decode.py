@@ -1,6 +1,6 @@
 """Encoded images (PNG, JPEG, …) to one tensor: the only place that knows PIL.
 
-Pixels come out as the file says: 8 bits a channel, grey where every image is grey, else RGB (alpha is
+Pixels come out as the file says: 8 bits a channel, grey if every image is grey, else RGB (alpha is
 dropped, palettes are looked up). A rotation noted in a photograph's EXIF is applied, as ``datasets`` does.
 """
 
@@ -28,7 +28,7 @@ class Encoded(TypedDict):
 
 
 def decode_images(rows: Iterable[Encoded | None], count: int, *, name: str, size: int | None) -> Tensor:
-    """Decode ``count`` images to a uint8 tensor (N, C, H, W), C = 1 where all are grey, else 3.
+    """Decode ``count`` images to a uint8 tensor (N, C, H, W), C = 1 if all are grey, else 3.
 
     ``size`` resizes each to ``size`` × ``size`` pixels (bilinear; the aspect ratio is not kept). Raises
     ``DataError`` when an image cannot be decoded, or when sizes differ and no ``size`` is given.
@@ -52,7 +52,7 @@ def decode_images(rows: Iterable[Encoded | None], count: int, *, name: str, size
 
 
 def _decode(row: Encoded | None, what: str, size: int | None) -> NDArray[np.uint8]:
-    """One image as (C, H, W)."""
+    """Return one image as (C, H, W)."""
     encoded = row and (row["bytes"] or row["path"])
     if not encoded:
         raise DataError(f"{what} is missing; every sample needs an image: remove its row from the data")

@@ -2,7 +2,7 @@
 
 The columns are found by type (``Image``, ``ClassLabel``), the splits by name (``train``; ``test``, else
 ``validation``). ``datasets`` downloads and parses; the images are decoded here, once, from the stored bytes. Data
-without images may have sequences of token ids, a column of lists of integers (``input_ids`` where there are several).
+without images may have sequences of token ids, a column of lists of integers (``input_ids`` if there are several).
 """
 
 import re
@@ -65,7 +65,7 @@ def from_hub(
 
 
 def _load_splits(source: str) -> Any:
-    """The ``DatasetDict`` of the source, its labels and encoded images still in Arrow's memory map."""
+    """Return the ``DatasetDict`` of the source, its labels and encoded images still in Arrow's memory map."""
     import datasets
 
     resolved = _resolve(source)
@@ -78,7 +78,7 @@ def _load_splits(source: str) -> Any:
 
 
 def _resolve(source: str) -> str:
-    """The absolute folder, or the hub id, that a source stands for."""
+    """Return the absolute folder, or the hub id, that a source stands for."""
     folder = Path(source).expanduser()
     if source and folder.is_dir():
         return str(folder.resolve())
@@ -119,7 +119,7 @@ def _score_split(source: str, splits: list[str], asked: str | None) -> str:
 
 
 def _choose_columns(source: str, features: Any, asked: tuple[str, str] | None) -> tuple[str, str]:
-    """The column of images or token ids and the label column, by type; where types leave a choice, as asked."""
+    """Return the column of images or token ids and the label column, by type; if types leave a choice, as asked."""
     from datasets import ClassLabel, Image
 
     images = [column for column, feature in features.items() if isinstance(feature, Image)]
@@ -155,7 +155,7 @@ def _is_tokens(feature: Any) -> bool:
 
 
 def _read_labels(source: str, split: Any, column: str, key: str, splits: list[str]) -> Tensor:
-    """The labels of a split, (N,) int64."""
+    """Return the labels of a split, (N,) int64."""
     stored = split.select_columns(column).with_format("arrow")[:].column(0)
     labels = np.array(stored.drop_null().to_numpy(), np.int64)
     if stored.null_count or (labels < 0).any():
@@ -176,14 +176,14 @@ def _class_names(source: str, feature: Any, classes: Sequence[str] | None, label
 
 
 def _read_images(split: Any, column: str, name: str, size: int | None) -> Tensor:
-    """The images of a split, decoded, (N, C, H, W) uint8."""
+    """Return the images of a split, decoded, (N, C, H, W) uint8."""
     batches = split.select_columns(column).with_format("arrow").iter(batch_size=_BATCH)
     rows: Iterator[Encoded | None] = (row for batch in batches for row in batch.column(0).to_pylist())
     return decode_images(rows, len(split), name=name, size=size)
 
 
 def _read_tokens(split: Any, column: str, name: str) -> Tensor:
-    """The token ids of a split, (N, T) int64."""
+    """Return the token ids of a split, (N, T) int64."""
     stored = split.select_columns(column).with_format("arrow")[:].column(0)
     if stored.null_count:
         raise DataError(f"{name!r} has {stored.null_count} samples without a sequence (null); remove their rows")

@@ -51,9 +51,9 @@ def load_data(
       (N, H, W), uint8 in 0..255 or floats in [0, 1] (brought to float32), or sequences of token ids (N, T), integers
       of more than a byte, from 0; labels (N,) integers, for a language model the tokens that come next. All copied.
 
-    ``name`` replaces the source's own; ``classes`` names the classes where the source does not (tensors, columns of
+    ``name`` replaces the source's own; ``classes`` names the classes if the source does not (tensors, columns of
     integers), or says how many there are (default ``"0"`` to the highest label). For the hub and folders: ``columns``
-    names the image and the label column where types leave a choice, ``score_split`` the split to score on (default
+    names the image and the label column if types leave a choice, ``score_split`` the split to score on (default
     ``test``, else ``validation``), ``size`` the side in pixels to resize to while decoding (bilinear, not keeping the
     aspect ratio).
 
@@ -84,7 +84,7 @@ def load_data(
 
 
 def _pair(source: object) -> tuple[str, str] | None:
-    """The two sources that ``A+B`` names; ``None`` for one source."""
+    """Return the two sources that ``A+B`` names; ``None`` for one source."""
     if not isinstance(source, str | os.PathLike):
         return None
     path = os.fspath(source)
@@ -97,7 +97,7 @@ def _pair(source: object) -> tuple[str, str] | None:
 
 
 def _in_words(source: object) -> str:
-    """What was given instead of data."""
+    """Return what was given instead of data."""
     if not isinstance(source, tuple | list):
         return f"a {type(source).__name__}"
     said = f"a {type(source).__name__} of {', '.join(type(one).__name__ for one in source) or 'nothing'}"
@@ -107,7 +107,7 @@ def _in_words(source: object) -> str:
 
 
 def _named(classes: Sequence[str] | int | None) -> tuple[str, ...] | None:
-    """The names of the classes, all different; so many classes are called ``"0"``, ``"1"``, …"""
+    """Return the names of the classes, all different; so many classes are called ``"0"``, ``"1"``, …"""
     if classes is None:
         return None
     if isinstance(classes, str | bool) or not isinstance(classes, Iterable | SupportsIndex):
@@ -127,7 +127,7 @@ def _refuse(source: str, **options: object) -> None:
 
 
 def _digits(name: str) -> tuple[Samples, Samples]:
-    """The embedded digits, 0..16 brought to 0..255 without loss, cut once and for all."""
+    """Return the embedded digits, 0..16 brought to 0..255 without loss, cut once and for all."""
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
 
@@ -159,7 +159,7 @@ def _from_tensors(name: str, pairs: TrainAndTest, classes: tuple[str, ...] | Non
 
 
 def _images(name: str, values: Array) -> Tensor:
-    """Images as (N, C, H, W), floats as float32; token ids as (N, T), int64."""
+    """Return images as (N, C, H, W), floats as float32; token ids as (N, T), int64."""
     images = _own(f"images of {name!r}", values)
     if images.ndim == 2 and images.dtype == torch.uint8:
         raise DataError(
@@ -180,7 +180,7 @@ def _images(name: str, values: Array) -> Tensor:
 
 
 def _labels(name: str, values: Array | None) -> Tensor:
-    """Labels as (N,), integers as int64."""
+    """Return labels as (N,), integers as int64."""
     if values is None:
         raise DataError(f"{name!r} is data without labels; pass one class index for each image, (N,) integers")
     labels = _own(f"labels of {name!r}", values)
@@ -193,7 +193,7 @@ def _labels(name: str, values: Array | None) -> Tensor:
 
 
 def _own(what: str, values: Array) -> Tensor:
-    """A copy that no one else can change, on the CPU."""
+    """Return a copy that no one else can change, on the CPU."""
     if isinstance(values, Tensor):
         return values.detach().cpu().clone()
     if not isinstance(values, np.ndarray) or values.dtype.kind not in "uifb":

@@ -35,7 +35,7 @@ class Variant(ABC):
 
     @abstractmethod
     def __call__(self, data: Data) -> Data:
-        """Give the changed data; what is given stays as it is. Raises ``DataError`` where it cannot be changed so."""
+        """Give the changed data; what is given stays as it is. Raises ``DataError`` if it cannot be changed so."""
 
 
 def vary(data: Data, *variants: Variant) -> Data:
@@ -49,17 +49,17 @@ Change = Callable[[Samples], Samples]
 
 
 def training_changed(data: Data, summary: str, change: Change) -> Data:
-    """The data with fit and validation changed, each on its own; score is the very same."""
+    """Return the data with fit and validation changed, each on its own; score is the very same."""
     return changed(data, summary, fit=change(data.fit), validation=change(data.validation))
 
 
 def all_changed(data: Data, summary: str, change: Change) -> Data:
-    """The data with every role changed, each on its own."""
+    """Return the data with every role changed, each on its own."""
     return changed(data, summary, fit=change(data.fit), validation=change(data.validation), score=change(data.score))
 
 
 def changed(data: Data, summary: str, *, fit: Samples, validation: Samples, score: Samples | None = None) -> Data:
-    """Data under a new name with changed roles, named alike; without a new ``score`` the very same."""
+    """Return data under a new name with changed roles; without a new ``score`` that role stays the same object."""
     name = f"{data.name} {summary}"
 
     def named(now: Samples, before: Samples) -> Samples:
@@ -78,12 +78,12 @@ def _renamed(samples: str, before: str, now: str) -> str:
 
 
 def order_of(samples: Samples, kind: str, seed: int) -> Tensor:
-    """A random order of the samples, (N,) int64, of the images' own for a kind of choice and a seed."""
+    """Return a random order of the samples, (N,) int64, of the images' own for a kind of choice and a seed."""
     return torch.randperm(len(samples), generator=generator("variant", kind, samples.image_fingerprint, seed))
 
 
 def class_index(name: str, data: Data, what: str) -> int:
-    """The label of a class by its name. Raises ``DataError`` with the nearest name where the data lack it."""
+    """Return the label of a class by its name. Raises ``DataError`` with the nearest name if the data lack it."""
     check_kind(what, name, str, "the name of a class")
     check_kind("data", data, Data, "data with classes: load_data(…)")
     if name not in data.classes:
@@ -94,6 +94,6 @@ def class_index(name: str, data: Data, what: str) -> int:
 
 
 def listed(names: tuple[str, ...], most: int = 20) -> str:
-    """Names for a message, the first of them where there are very many."""
+    """Return names for a message, the first of them if there are very many."""
     more = f", … ({len(names)} in all)" if len(names) > most else ""
     return ", ".join(f"'{name}'" for name in names[:most]) + more

@@ -98,7 +98,7 @@ class _Coloured(Variant):
 
     @abstractmethod
     def _painted(self, samples: Samples, drawn: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The colour, (N,) by class; the target, (N,); and what is white, (N, H, W) bool; from random classes."""
+        """Return the colour, (N,) by class; the target, (N,); and what is white, (N, H, W) bool; from random classes."""
 
     def __call__(self, data: Data) -> Data:
         """Give the data in colour."""
@@ -187,12 +187,12 @@ def _check_grey(samples: Samples) -> None:
 
 
 def _strokes(samples: Samples) -> Tensor:
-    """Where an image is not 0, (N, H, W) bool."""
+    """Return where images are not 0, (N, H, W) bool."""
     return samples.images[:, 0] != 0
 
 
 def _paint(backgrounds: Tensor, white: Tensor) -> Tensor:
-    """Images (N, 3, H, W) uint8: white where told, else the background (N, 3)."""
+    """Return images (N, 3, H, W) uint8: white where told, else the background (N, 3)."""
     out = torch.empty((len(white), 3, *white.shape[1:]), dtype=torch.uint8, device=white.device)
     for start in range(0, len(white), _CHUNK):
         part = slice(start, start + _CHUNK)

@@ -74,7 +74,7 @@ class RandomLabels(Variant):
 
     @property
     def summary(self) -> str:
-        """The share in percent, and the seed where it is not 0."""
+        """The share in percent, and the seed if it is not 0."""
         seed = f" (seed {self.seed})" if self.seed else ""
         return f"{100 * self.p:g} % random labels{seed}{_everywhere(self.everywhere)}"
 
@@ -85,7 +85,7 @@ class RandomLabels(Variant):
         return changed(data, self.summary, fit=fit, validation=validation, score=score)
 
     def _drawn(self, *roles: Samples) -> list[Samples]:
-        """The samples of some roles, a share of all of them relabelled."""
+        """Return the samples of some roles, a share of all of them relabelled."""
         sizes = [len(samples) for samples in roles]
         random = generator("variant", "random labels", [samples.image_fingerprint for samples in roles], self.seed)
         order = torch.randperm(sum(sizes), generator=random)
@@ -106,7 +106,7 @@ class SuperClasses(Variant):
 
     ``groups`` names each new class and what it is made of, in the order of the new labels:
     ``"animal: bird|cat; object: ship|truck"``; ``SuperClasses.of`` makes it from a mapping. Changes every role. Raises
-    ``DataError`` where a group is badly written, where a class of the data is in none or in two, and for a class that
+    ``DataError`` if a group is badly written, if a class of the data is in none or in two, and for a class that
     the data lack.
     """
 
@@ -147,7 +147,7 @@ class SuperClasses(Variant):
         return all_changed(data, self.summary, change)
 
     def _table(self, data: Data) -> torch.Tensor:
-        """The new label of every old one, (classes,) int64."""
+        """Return the new label of every old one, (classes,) int64."""
         table = torch.full((len(data.classes),), -1)
         for label, (name, members) in enumerate(self.members):
             for member in members:

@@ -20,7 +20,7 @@ class Covered(Variant):
     """A rectangle of every image set to one value: a region blacked out, or a trigger.
 
     ``top`` and ``left`` are where it begins and ``height`` and ``width`` how large it is, in pixels; ``value`` is in
-    [0, 1], as raw images are. Changes every role. Raises ``DataError`` where it is empty, or not within the images.
+    [0, 1], as raw images are. Changes every role. Raises ``DataError`` if it is empty, or not within the images.
     """
 
     top: int
@@ -38,7 +38,7 @@ class Covered(Variant):
 
     @property
     def summary(self) -> str:
-        """How large it is, where, and its value where it is not black."""
+        """How large it is, where, and its value if it is not black."""
         colour = "blacked out" if self.value == 0 else f"set to {self.value:g}"
         return f"with {self.height}×{self.width} pixels at ({self.top}, {self.left}) {colour}"
 

@@ -26,10 +26,10 @@ _CHUNK = 256  #: images scaled at once
 def stack(upper: Data, lower: Data, name: str | None = None) -> Data:
     """Put images of one data set above those of another, in each role, class *i* with class *i*.
 
-    The upper images are scaled to the lower ones' size, which must be square (bilinear, smoothed where they shrink);
-    grey ones get three channels where the other has them; floats become uint8, to the nearest of 255 levels. In each
+    The upper images are scaled to the lower ones' size, which must be square (bilinear, smoothed if they shrink);
+    grey ones get three channels if the other has them; floats become uint8, to the nearest of 255 levels. In each
     role and class there are as many as both have: the k-th of the one with the k-th of the other, in the lower's order.
-    Labels and classes are the lower's. Raises ``DataError`` where the two have not as many classes, the lower images
+    Labels and classes are the lower's. Raises ``DataError`` if the two have not as many classes, the lower images
     are not square, channels cannot be joined, or a role has no two samples in common.
     """
     for data in (upper, lower):
@@ -81,7 +81,7 @@ class Decorrelated(Variant):
 
     @property
     def summary(self) -> str:
-        """The word, and the seed where it is not 0."""
+        """The word, and the seed if it is not 0."""
         return f"decorrelated{f' (seed {self.seed})' if self.seed else ''}"
 
     def __call__(self, data: Data) -> Data:
@@ -138,7 +138,7 @@ class BlackedOut(Variant):
 
 
 def _middle(data: Data, what: str) -> int:
-    """The first row of the lower half. Raises ``DataError`` where images are not twice as high as wide."""
+    """Return the first row of the lower half. Raises ``DataError`` if images are not twice as high as wide."""
     check_pictures(what, data.example)
     height, width = data.fit.images.shape[2:]
     if height != 2 * width:
@@ -165,7 +165,7 @@ def _stacked(above: Samples, below: Samples, name: str, channels: int) -> Sample
 
 
 def _matched(above: Tensor, below: Tensor, classes: int) -> tuple[Tensor, Tensor]:
-    """For each pair the index of either, (N,) int64, in the lower's order."""
+    """Return the indices of the upper and lower image of every pair, (N,) int64 each, in the lower's order."""
     upper = torch.full((len(below),), -1)
     for label in range(classes):
         mine, yours = torch.where(above == label)[0], torch.where(below == label)[0]
@@ -176,7 +176,7 @@ def _matched(above: Tensor, below: Tensor, classes: int) -> tuple[Tensor, Tensor
 
 
 def _scaled(images: Tensor, size: int) -> Tensor:
-    """Images (N, C, size, size) in 0..255, uint8."""
+    """Return images (N, C, size, size) in 0..255, uint8."""
     if images.dtype == torch.uint8 and images.shape[2:] == (size, size):
         return images
     pixels = images.float() if images.dtype == torch.uint8 else images.float() * 255

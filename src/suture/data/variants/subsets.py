@@ -31,7 +31,7 @@ class Subset(Variant):
 
     @property
     def summary(self) -> str:
-        """The number of samples, and the seed where it is not 0."""
+        """The number of samples, and the seed if it is not 0."""
         return f"{self.n} samples{_seed(self.seed)}"
 
     def __call__(self, data: Data) -> Data:
@@ -57,7 +57,7 @@ class Half(Variant):
     """One of two disjoint halves of the training data, drawn at random.
 
     ``which`` is 0 or 1; the two halves of a seed share no sample, together are all, and differ in size by at most 1.
-    Fit and validation are both halved. Changes the training roles. Raises ``DataError`` for any other half, and where
+    Fit and validation are both halved. Changes the training roles. Raises ``DataError`` for any other half, and if
     a role has fewer than 4 samples.
     """
 
@@ -70,7 +70,7 @@ class Half(Variant):
 
     @property
     def summary(self) -> str:
-        """Which half, and the seed where it is not 0."""
+        """Which half, and the seed if it is not 0."""
         return f"half {self.which}{_seed(self.seed)}"
 
     def __call__(self, data: Data) -> Data:
@@ -79,7 +79,7 @@ class Half(Variant):
         return changed(data, self.summary, fit=self._of(data.fit, larger=1), validation=validation)
 
     def _of(self, samples: Samples, larger: int) -> Samples:
-        """The half of one role; of an odd number, which half is the larger one."""
+        """Return the half of one role; of an odd number, which half is the larger one."""
         if len(samples) < 4:
             raise DataError(
                 f"cannot halve {samples.name}: it has {len(samples)} samples, and each half needs 2; give it more"
@@ -96,7 +96,7 @@ class Without(Variant):
 
     ``classes`` are their names, separated by ``|``. The list of classes and the numbers of the others stay, so
     networks keep an output for what they never saw. Changes the training roles. Raises ``DataError`` for a class that
-    the data lack, and where fewer than 2 samples would stay in a role.
+    the data lack, and if fewer than 2 samples would stay in a role.
     """
 
     classes: str
@@ -128,7 +128,7 @@ class Without(Variant):
 
 
 def _some(samples: Samples, kind: str, seed: int, part: slice) -> Samples:
-    """A part of the samples' random order, in their own order; all of them are the very same."""
+    """Return a part of the samples' random order, in their own order; all of them are the very same."""
     indices = order_of(samples, kind, seed)[part].sort().values
     return samples.take(indices.to(samples.labels.device), samples.name)
 

@@ -3,7 +3,7 @@
 ``L(θ)`` is the mean cross-entropy over the samples, in nats, in evaluation mode, and θ *every* parameter: those of the
 frozen halves count as those of the stitch do (oxford2025, section 2.3, asks how complex the stitched network is, not
 how complex its stitch). The network itself is never touched: a copy is measured, whose parameters are replaced for each
-evaluation and changed by none. Where sender and receiver are one network, each half counts by itself.
+evaluation and changed by none. If sender and receiver are one network, each half counts by itself.
 
 *Raw* measures depend on how a network is written: a ReLU network whose one layer is doubled and whose next is halved
 does the same and has another gradient. *Normalised* ones are taken in the coordinates ``u = w / ‖w‖`` of every
@@ -45,7 +45,7 @@ class Complexity(ABC):
     """A measure of the complexity of a network: ``GradientNorm()(network, samples)`` is a number.
 
     ``normalised`` is whether it is comparable between networks that differ in scale or size, as the measure says;
-    ``unit`` is one of "nats", "bits" and "raw"; ``samples_as`` is how maps become samples, empty where nothing does.
+    ``unit`` is one of "nats", "bits" and "raw"; ``samples_as`` is how maps become samples, empty if nothing does.
     """
 
     name: ClassVar[str]
@@ -59,13 +59,13 @@ class Complexity(ABC):
         """Measure what was prepared."""
 
     def check(self, subject: "Subject") -> None:  # noqa: B027
-        """Raise ``DataError`` where it is not defined; before anything is computed."""
+        """Raise ``DataError`` if it is not defined; before anything is computed."""
 
     def __call__(self, network: nn.Module | Network, samples: Samples) -> float:
         """Measure a network on samples.
 
-        Raises ``DataError`` where the samples do not suit it or the measure is not defined for it, and ``NetworkError``
-        where it cannot be copied or its loss is not finite.
+        Raises ``DataError`` if the samples do not suit it or the measure is not defined for it, and ``NetworkError``
+        if it cannot be copied or its loss is not finite.
         """
         with undisturbed(), torch.inference_mode(False):
             subject = Subject(network, samples)
@@ -82,8 +82,8 @@ class Complexity(ABC):
 class Subject:
     """A copy of a network in evaluation mode, and the samples that it is measured on.
 
-    ``theta`` are its floating-point parameters by name, in order. Raises ``DataError`` where it does not give logits
-    ``(n, classes)`` for the images, and ``NetworkError`` where it cannot be copied.
+    ``theta`` are its floating-point parameters by name, in order. Raises ``DataError`` if it does not give logits
+    ``(n, classes)`` for the images, and ``NetworkError`` if it cannot be copied.
     """
 
     def __init__(self, network: nn.Module | Network, samples: Samples) -> None:
@@ -122,7 +122,7 @@ class Subject:
         return {name: float(p.double().norm()) for name, p in self.theta.items()}
 
     def units(self, normalised: bool) -> dict[str, float]:
-        """How long a step of length 1 is in every tensor."""
+        """Return how long a step of length 1 is in every tensor."""
         return self.scales if normalised else dict.fromkeys(self.theta, 1.0)
 
     @property
@@ -131,24 +131,24 @@ class Subject:
         return sum(p.numel() for p in self.module.parameters())
 
     def batches(self, size: int) -> Iterator[slice]:
-        """The samples in parts of one size, in order; the last may be smaller."""
+        """Return the samples in parts of one size, in order; the last may be smaller."""
         return (slice(start, min(start + size, len(self))) for start in range(0, len(self), size))
 
     @cached_property
     def base(self) -> float:
-        """``L(θ)`` as the network is. Raises ``NetworkError`` where it is not finite."""
+        """``L(θ)`` as the network is. Raises ``NetworkError`` if it is not finite."""
         found = self.loss(self.theta)
         if not isfinite(found):
             raise NetworkError(f"the loss of {self.name} on {self.samples.name!r} is {found}; train or fit it again")
         return found
 
     def loss(self, theta: Mapping[str, Tensor]) -> float:
-        """``L`` at other parameters, in nats."""
+        """Return ``L`` at other parameters, in nats."""
         with torch.no_grad():
             return sum(float(self.summed(theta, part)) for part in self.batches(CHUNK)) / len(self)
 
     def gradient(self, theta: Mapping[str, Tensor], part: slice | None = None) -> tuple[float, Tensors]:
-        """The mean loss over some samples, or all, and its gradient in float64."""
+        """Return the mean loss over some samples, or all, and its gradient in float64."""
         start, stop, _ = (part or slice(None)).indices(len(self))
         total, found = 0.0, {name: torch.zeros_like(p, dtype=torch.float64) for name, p in theta.items()}
         for first in range(start, stop, CHUNK):
@@ -161,17 +161,17 @@ class Subject:
         return total, found
 
     def summed(self, theta: Mapping[str, Tensor], part: slice) -> Tensor:
-        """The losses of some samples, added up, as a scalar in float64."""
+        """Return the losses of some samples, added up, as a scalar in float64."""
         images, labels = self.samples.images[part], self.samples.paired_labels[part]
         logits: Tensor = functional_call(self.module, dict(theta), (images.to(self.device),))
         return nn.functional.cross_entropy(logits.double(), labels.to(self.device), reduction="sum")
 
     def moved(self, by: Mapping[str, Tensor], units: Mapping[str, float]) -> Tensors:
-        """``θ + units · by`` in the parameters' own types."""
+        """Return ``θ + units · by`` in the parameters' own types."""
         return {name: (p.double() + units[name] * by[name]).to(p.dtype) for name, p in self.theta.items()}
 
     def gaussian(self, *seed: object) -> Tensors:
-        """A standard normal number in float64 for every parameter, drawn on the CPU from a seed."""
+        """Return a standard normal number in float64 for every parameter, drawn on the CPU from a seed."""
         random = generator("complexity", *seed)
         return {
             name: torch.randn(p.shape, generator=random, dtype=torch.float64).to(self.device)
@@ -189,7 +189,7 @@ class Joined(nn.Module):
         self.suffix = copy_frozen(stitched.suffix, True, "the suffix")
 
     def represented(self, images: Tensor) -> Tensor:
-        """What the suffix is given."""
+        """Return what the suffix is given."""
         out: Tensor = self.stitch(match_dtype(self.prefix(images), self.stitch).contiguous())
         return out
 
@@ -200,14 +200,14 @@ class Joined(nn.Module):
 
 
 def slopes(loss: Tensor, theta: Mapping[str, Tensor], again: bool = False) -> tuple[Tensor, ...]:
-    """The derivative of a scalar by each of the tensors, zeros where there is none; ``again`` for the next one."""
+    """Return the derivative of a scalar by each of the tensors, zeros if there is none; ``again`` for the next one."""
     if not loss.requires_grad:
         return tuple(torch.zeros_like(p) for p in theta.values())
     return torch.autograd.grad(loss, list(theta.values()), create_graph=again, materialize_grads=True)
 
 
 def norm_of(tensors: Mapping[str, Tensor], units: Mapping[str, float]) -> float:
-    """The length of all tensors together, each in its units."""
+    """Return the length of all tensors together, each in its units."""
     return float(sum((units[name] * float(t.norm())) ** 2 for name, t in tensors.items()) ** 0.5)
 
 

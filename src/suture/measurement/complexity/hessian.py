@@ -39,7 +39,7 @@ class TopEigenvalue(Complexity):
     """The largest eigenvalue of the Hessian (not the largest in size), in nats per squared unit of parameter.
 
     By Lanczos iteration with implicit restarts, to a relative ``tolerance``, from a vector derived from ``seed``.
-    Raises ``NetworkError`` where it does not converge within ``restarts``, ``DataError`` for settings not above 0.
+    Raises ``NetworkError`` if it does not converge within ``restarts``, ``DataError`` for settings not above 0.
     """
 
     tolerance: float = 1e-3
@@ -53,7 +53,7 @@ class TopEigenvalue(Complexity):
         check_positive(self, tolerance=self.tolerance, restarts=self.restarts)
 
     def of(self, subject: Subject) -> float:
-        """The eigenvalue."""
+        """Return the eigenvalue."""
         product, size = hessian(subject, self.normalised), _size(subject)
         if size <= DENSE:
             return float(torch.linalg.eigvalsh(_dense(product, size))[-1]) if size else 0.0
@@ -80,7 +80,7 @@ class HessianTrace(Complexity):
     """The trace of the Hessian, estimated by Hutch++ from ``products`` products with random signs.
 
     A third of them finds the directions in which H is large, where the trace is taken exactly; the rest of it is
-    Hutchinson's estimate (Meyer et al. 2021, algorithm 1). It is unbiased, and exact where there are no more parameters
+    Hutchinson's estimate (Meyer et al. 2021, algorithm 1). It is unbiased, and exact if there are no more parameters
     than products. Raises ``DataError`` for fewer than 3 products.
     """
 
@@ -95,7 +95,7 @@ class HessianTrace(Complexity):
             raise DataError(f"HessianTrace(products={self.products}): products must be 3 or more")
 
     def of(self, subject: Subject) -> float:
-        """The trace, or its estimate."""
+        """Return the trace, or its estimate."""
         product, size, third = hessian(subject, self.normalised), _size(subject), self.products // 3
         if size <= max(DENSE, self.products):
             return float(_dense(product, size).trace())
@@ -126,7 +126,7 @@ def hessian(subject: Subject, normalised: bool = False) -> Product:
 
 
 def _curved(subject: Subject, along: list[Tensor], part: slice) -> Tensor:
-    """The Hessian of the summed loss of some samples times a vector, in one piece."""
+    """Return the Hessian of the summed loss of some samples times a vector, in one piece."""
     free = {name: p.detach().requires_grad_() for name, p in subject.theta.items()}
     with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH):  # fused attention has no second derivative
         first = slopes(subject.summed(free, part), free, again=True)

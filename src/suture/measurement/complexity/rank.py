@@ -34,7 +34,7 @@ _ROUNDING = float(torch.finfo(torch.float64).eps)
 def numerical_rank(representations: Tensor, threshold: float = 1e-3, samples_as: SamplesAs = "flattened") -> int:
     """Count the singular values of the sample covariance above ``threshold`` times the largest.
 
-    ``representations`` are ``(images, …)``; 0 where nothing varies. Raises ``DataError`` where they are no matrix of
+    ``representations`` are ``(images, …)``; 0 if nothing varies. Raises ``DataError`` if they are no matrix of
     finite floats, or the threshold is not in [0, 1).
     """
     _check(threshold)
@@ -43,9 +43,9 @@ def numerical_rank(representations: Tensor, threshold: float = 1e-3, samples_as:
 
 
 def effective_rank(representations: Tensor, samples_as: SamplesAs = "flattened") -> float:
-    """``exp(−Σ p log p)`` with ``p = σ / Σσ``, σ the singular values of the centred matrix (Roy & Vetterli 2007).
+    """Return ``exp(−Σ p log p)``, ``p = σ / Σσ``, σ the singular values of the centred matrix (Roy & Vetterli 2007).
 
-    ``representations`` are ``(images, …)``; 0 where nothing varies. Raises ``DataError`` where they are no matrix of
+    ``representations`` are ``(images, …)``; 0 if nothing varies. Raises ``DataError`` if they are no matrix of
     finite floats.
     """
     values = _variances(representations, samples_as).sqrt()
@@ -54,10 +54,10 @@ def effective_rank(representations: Tensor, samples_as: SamplesAs = "flattened")
 
 
 def at_first_layer(suffix: nn.Module, at_cut: Tensor) -> Tensor:
-    """What the first layer with weights makes of the tensor at a cut ``(n, …)``: its output ``(n, …)`` on the CPU.
+    """Return the output ``(n, …)``, on the CPU, of the first layer with weights, given the tensor at a cut ``(n, …)``.
 
     ``suffix`` is ``receiver.after(cut)`` and ``at_cut`` what the stitch gives it, or the receiver's own activations,
-    for the baseline. Maps have their channels first, tokens last. Raises ``NetworkError`` where there is no such layer.
+    for the baseline. Maps have their channels first, tokens last. Raises ``NetworkError`` if there is no such layer.
     """
     device = next((p.device for p in suffix.parameters()), at_cut.device)
     with torch.no_grad():
@@ -103,7 +103,7 @@ class NumericalRank(_Rank):
         _check(self.threshold)
 
     def of(self, subject: Subject) -> float:
-        """The rank, or its share."""
+        """Return the rank, or its share."""
         found = _received(subject)
         return self._share(numerical_rank(found, self.threshold, self.samples_as), found)
 
@@ -123,7 +123,7 @@ class EffectiveRank(_Rank):
     name: ClassVar[str] = "effective rank"
 
     def of(self, subject: Subject) -> float:
-        """The rank, or its share."""
+        """Return the rank, or its share."""
         found = _received(subject)
         return self._share(effective_rank(found, self.samples_as), found)
 
@@ -134,7 +134,7 @@ def _check(threshold: float) -> None:
 
 
 def _received(subject: Subject) -> Tensor:
-    """What the receiver's first layer after the stitch gives, ``(n, …)``."""
+    """Return what the receiver's first layer after the stitch gives, ``(n, …)``."""
     joined = subject.joined
     assert joined is not None
     with torch.no_grad():
@@ -143,7 +143,7 @@ def _received(subject: Subject) -> Tensor:
 
 
 def _variances(representations: Tensor, samples_as: SamplesAs) -> Tensor:
-    """The eigenvalues of the sample covariance, but for one factor, from the smallest; what is rounding is 0."""
+    """Return the eigenvalues of the sample covariance, but for one factor, from the smallest; what is rounding is 0."""
     layer = Layer("the representations", representations, samples_as)
     parts = layer.centred_rows(torch.float64) if layer.features <= layer.samples else None
     if parts is not None:

@@ -38,7 +38,7 @@ class GradientNorm(Complexity):
             check_positive(self, batch=self.batch)
 
     def of(self, subject: Subject) -> float:
-        """The norm, or the mean norm."""
+        """Return the norm, or the mean norm."""
         units = subject.units(self.normalised)
         parts = list(subject.batches(self.batch or len(subject)))
         return sum(norm_of(subject.gradient(subject.theta, part)[1], units) for part in parts) / len(parts)
@@ -66,7 +66,7 @@ class MeanSharpness(Complexity):
         check_positive(self, epsilon=self.epsilon, draws=self.draws)
 
     def of(self, subject: Subject) -> float:
-        """The mean over the draws of ``L(θ + ε·noise) − L(θ)``."""
+        """Return the mean over the draws of ``L(θ + ε·noise) − L(θ)``."""
         units = {name: self.epsilon * unit for name, unit in subject.units(self.normalised).items()}
         if self.normalised:
             units = {name: unit / max(subject.theta[name].numel(), 1) ** 0.5 for name, unit in units.items()}
@@ -99,13 +99,13 @@ class WorstSharpness(Complexity):
         check_positive(self, epsilon=self.epsilon, steps=self.steps, draws=self.draws)
 
     def of(self, subject: Subject) -> float:
-        """The largest ``L(θ + δ) − L(θ)`` that was met."""
+        """Return the largest ``L(θ + δ) − L(θ)`` that was met."""
         units = subject.units(self.normalised)
         start, best = self._start(subject, units)
         return max(best, self._climbed(subject, units, start)) - subject.base
 
     def _start(self, subject: Subject, units: Mapping[str, float]) -> tuple[Tensors, float]:
-        """The best perturbation to begin with, and the loss there."""
+        """Return the best perturbation to begin with, and the loss there."""
         _, slope = subject.gradient(subject.theta)
         found = self._within({name: unit * slope[name] for name, unit in units.items()}, True)
         best = subject.loss(subject.moved(found, units))
@@ -118,7 +118,7 @@ class WorstSharpness(Complexity):
         return found, best
 
     def _climbed(self, subject: Subject, units: Mapping[str, float], at: Tensors) -> float:
-        """The largest loss on the way up, or of the network as it is."""
+        """Return the largest loss on the way up, or of the network as it is."""
         best = subject.base
         for _ in range(self.steps):
             loss, slope = subject.gradient(subject.moved(at, units))
@@ -128,7 +128,7 @@ class WorstSharpness(Complexity):
         return max(best, subject.loss(subject.moved(at, units)))
 
     def _within(self, step: Mapping[str, Tensor], onto: bool) -> Tensors:
-        """A perturbation brought to norm ``epsilon``; if not ``onto``, only one that is longer."""
+        """Return a perturbation brought to norm ``epsilon``; if not ``onto``, only one that is longer."""
         length = norm_of(step, dict.fromkeys(step, 1.0))
         scale = self.epsilon / length if length > (0 if onto else self.epsilon) else 1.0
         return {name: part * scale for name, part in step.items()}

@@ -31,7 +31,7 @@ class GzipSize(Complexity):
     uses_samples: ClassVar[bool] = False
 
     def of(self, subject: Subject) -> float:
-        """The size in bits."""
+        """Return the size in bits."""
         tensors = (p.detach().float().cpu().contiguous().numpy() for p in subject.module.parameters())
         content = b"".join(tensor.astype("<f4").tobytes() for tensor in tensors)
         bits = 8.0 * len(gzip.compress(content, LEVEL, mtime=0))
@@ -50,7 +50,7 @@ class Parameters(Complexity):
     uses_samples: ClassVar[bool] = False
 
     def of(self, subject: Subject) -> float:
-        """The number."""
+        """Return the number."""
         return float(subject.count)
 
 
@@ -66,7 +66,7 @@ class Flops(Complexity):
     uses_samples: ClassVar[bool] = False
 
     def of(self, subject: Subject) -> float:
-        """The number."""
+        """Return the number."""
         image = subject.samples.images[:1].to(subject.device)
         with attention_as_products(), FlopCounterMode(display=False) as counter:
             subject.module(image)

@@ -1,4 +1,4 @@
-"""Measures of complexity as a tidy table: a row for each measure, keyed by the seam where there is one."""
+"""Measures of complexity as a tidy table: a row for each measure, keyed by the seam if there is one."""
 
 from collections.abc import Mapping, Sequence
 
@@ -39,8 +39,8 @@ COLUMNS = {
     "value": "float64",
     "unit": "str",  # nats, bits, raw
     "normalised": "bool",
-    "samples_as": "str",  # flattened, pixels; empty where no maps become samples
-    "n": "Int64",  # images; empty where the measure needs none
+    "samples_as": "str",  # flattened, pixels; empty if no maps become samples
+    "n": "Int64",  # images; empty if the measure needs none
     "data": "str",  # their name, empty likewise
     "settings": "str",
 }
@@ -55,9 +55,9 @@ def complexity(
     """Measure the complexity of a network on samples: a tidy table, a row for each measure of ``by``, in order.
 
     ``network`` is a stitched network, a ``Network`` as it is, or any module from raw images to logits. The columns are
-    ``COLUMNS``, after ``labels``, which are those of the seam where the network is stitched and nothing else is given
-    (``seam_labels``). By default all but the Hessian's, and the ranks where there is a stitch. Nothing of the network
-    is changed. Raises ``DataError`` before anything is computed where a measure is not defined for it, or is named
+    ``COLUMNS``, after ``labels``, which are those of the seam if the network is stitched and nothing else is given
+    (``seam_labels``). By default all but the Hessian's, and the ranks if there is a stitch. Nothing of the network
+    is changed. Raises ``DataError`` before anything is computed if a measure is not defined for it, or is named
     twice; and as ``Complexity`` does.
     """
     stitched = isinstance(network, Stitched)

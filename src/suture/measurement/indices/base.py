@@ -75,7 +75,7 @@ class Index(ABC):
         return 2
 
     def check(self, name: str, samples: int, features: int) -> None:
-        """Raise ``DataError`` where a layer of this name has too few samples for this index, or too many."""
+        """Raise ``DataError`` if a layer of this name has too few samples for this index, or too many."""
         if samples < self.least:
             raise DataError(f"{self.name} of {samples} samples does not exist: give {self.least} or more")
         held = samples if self.pairwise else min(samples, features)
@@ -106,7 +106,7 @@ class Index(ABC):
         ``xs`` are compared with themselves. ``samples_as`` says whether an image is a sample (``flattened``), or every
         position of a map and every token (``pixels``).
 
-        Raises ``DataError`` naming the layer where activations are not finite, not floating, of other numbers of
+        Raises ``DataError`` naming the layer if activations are not finite, not floating, of other numbers of
         samples, too few or too many.
         """
         index = replace(self, **settings) if settings else self
@@ -123,7 +123,7 @@ class Index(ABC):
 
     @abstractmethod
     def _pairs(self, rows: Sequence[Layer], columns: Sequence[Layer]) -> Tensor:
-        """The values, of layers that can be compared."""
+        """Return the values, of layers that can be compared."""
 
 
 @keyed_as("PreparedIndex")
@@ -150,7 +150,7 @@ class PreparedIndex(Index, Generic[Prepared]):
         return values
 
     def _groups(self, columns: Sequence[Layer]) -> Iterator[list[int]]:
-        """Places of layers, in groups that can be held prepared together, one at least."""
+        """Yield places of layers, in groups that can be held prepared together, one at least."""
         group: list[int] = []
         held = 0
         for j, layer in enumerate(columns):

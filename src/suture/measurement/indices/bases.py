@@ -1,12 +1,12 @@
 """An orthonormal basis of what a layer's features span over samples, and how two such bases lie to each other.
 
 With X (n × p) centred, X = U S Vᵀ. Indices that align two layers by linear maps depend on U and S alone (and one of
-them on V). Where there are more samples than features, rows are taken some at a time: R of X = QR is gathered block by
-block, and U is never held. Where there are more features, U is read off the Gram XXᵀ.
+them on V). If there are more samples than features, rows are taken some at a time: R of X = QR is gathered block by
+block, and U is never held. If there are more features, U is read off the Gram XXᵀ.
 
 Directions that rounding alone could have made are left out, since some indices count every direction alike: those whose
 singular value is below what storing the activations in their floating type may have added, ε ‖X‖ / √min(n, p), or below
-10⁻¹⁰ of the largest (√(nε) of it where it comes of a Gram).
+10⁻¹⁰ of the largest (√(nε) of it if it comes of a Gram).
 """
 
 from collections.abc import Iterator
@@ -43,12 +43,12 @@ class Basis:
         return self.rank == self.layer.samples - 1
 
     def first(self, count: int) -> "Basis":
-        """The directions with the largest singular values."""
+        """Return the directions with the largest singular values."""
         left, of = (part if part is None else part[:, :count] for part in (self.left, self.map))
         return replace(self, scales=self.scales[:count], left=left, map=of)
 
     def rows(self) -> Iterator[Tensor]:
-        """The directions, some samples at a time, ``(samples, r)``."""
+        """Yield the directions, some samples at a time, ``(samples, r)``."""
         if self.left is not None:
             yield from torch.split(self.left, self.layer.rows_at_a_time)
         elif self.map is not None:
@@ -56,7 +56,7 @@ class Basis:
                 yield rows @ self.map
 
     def loads(self, mixed: Tensor) -> Tensor:
-        """How strongly features go along mixed directions ``(r, c)``: Σⱼ |⟨uᶜ, xⱼ⟩| over features j, ``(c,)``."""
+        """Return how strongly features go along mixed directions ``(r, c)``: Σⱼ |⟨uᶜ, xⱼ⟩| over features j, ``(c,)``."""
         if self.map is not None:
             return ((self.map * self.scales**2) @ mixed).abs().sum(0)
         assert self.left is not None
@@ -83,7 +83,7 @@ class OfBases(PreparedIndex[Basis]):
         return 0.0, 1.0
 
     def prepare(self, layer: Layer) -> Basis:
-        """Its directions."""
+        """Return its directions."""
         return basis(layer)
 
 
@@ -93,7 +93,7 @@ def basis(layer: Layer) -> Basis:
 
 
 def cross(x: Basis, y: Basis) -> Tensor:
-    """The inner products of the directions of two layers, ``(rank of x, rank of y)``."""
+    """Return the inner products of the directions of two layers, ``(rank of x, rank of y)``."""
     products = x.scales.new_zeros(x.rank, y.rank)
     for a, b in zip(x.rows(), y.rows(), strict=True):
         products.addmm_(a.T, b)

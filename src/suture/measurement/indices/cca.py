@@ -45,7 +45,7 @@ class MeanCCA(OfBases):
         return _ALL
 
     def between(self, x: Basis, y: Basis) -> float:
-        """The mean cosine."""
+        """Return the mean cosine."""
         return _mean(x, y)
 
 
@@ -63,13 +63,13 @@ class SVCCA(OfBases):
             raise DataError(f"variance={self.variance}: give the share of the variance to keep, above 0 and at most 1")
 
     def prepare(self, layer: Layer) -> Basis:
-        """The fewest of its directions that hold as much variance."""
+        """Return the fewest of its directions that hold as much variance."""
         whole = basis(layer)
         held = whole.scales.square().cumsum(0)
         return whole.first(1 + int((held < (self.variance - 1e-12) * held[-1]).sum())) if whole.rank else whole
 
     def between(self, x: Basis, y: Basis) -> float:
-        """The mean cosine."""
+        """Return the mean cosine."""
         return _mean(x, y)
 
 
@@ -87,7 +87,7 @@ class PWCCA(OfBases):
         return frozenset({"permutation", "scaling", "translation"})
 
     def between(self, x: Basis, y: Basis) -> float:
-        """The weighted mean cosine."""
+        """Return the weighted mean cosine."""
         if not (x.rank and y.rank):
             return 0.0
         if x.full or y.full:

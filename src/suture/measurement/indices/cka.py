@@ -5,12 +5,12 @@ With the columns of X (n × p) and Y (n × q) centred,
     CKA(X, Y) = ‖YᵀX‖² / (‖XᵀX‖ ‖YᵀY‖) = ⟨XXᵀ, YYᵀ⟩ / (‖XXᵀ‖ ‖YYᵀ‖)        (Frobenius; Kornblith et al. 2019, eq. 4)
 
 which lies in [0, 1] and does not change with orthogonal maps of the features, isotropic scaling and shifts; it does
-with other linear maps. It is biased upwards where there are more features than samples; ``debiased`` puts the unbiased
+with other linear maps. It is biased upwards if there are more features than samples; ``debiased`` puts the unbiased
 estimate of HSIC (Song et al. 2012; Nguyen et al. 2021) in the place of each of the three products, which takes 4
-samples or more and lies in [-1, 1]. Where an operand does not vary CKA is 0/0, and is 0 here.
+samples or more and lies in [-1, 1]. If an operand does not vary CKA is 0/0, and is 0 here.
 
 The usual loop computes the Gram matrices XXᵀ and YYᵀ again for every pair. Here each layer's is computed once, in the
-upper half alone since it is symmetric, and one product of the stacked Grams gives all pairs. Where samples are many and
+upper half alone since it is symmetric, and one product of the stacked Grams gives all pairs. If samples are many and
 features few, one product of the stacked features, XᵀY for all pairs, is cheaper; both are the same number, and the
 operations counted decide. Grams are held in tiles of rows, so memory is bounded however many samples there are.
 
@@ -53,16 +53,16 @@ class LinearCKA(Index):
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """From 0, or from -1 where it is debiased, to 1."""
+        """From 0, or from -1 if it is debiased, to 1."""
         return (-1.0 if self.debiased else 0.0, 1.0)
 
     @property
     def least(self) -> int:
-        """4 where it is debiased."""
+        """4 if it is debiased."""
         return 4 if self.debiased else 2
 
     def check(self, name: str, samples: int, features: int) -> None:
-        """Raise ``DataError`` where it is debiased and there are fewer than 4 samples; more are never too many."""
+        """Raise ``DataError`` if it is debiased and there are fewer than 4 samples; more are never too many."""
         _check_samples(samples, self.debiased)
 
     def _pairs(self, rows: Sequence[Layer], columns: Sequence[Layer]) -> Tensor:
@@ -89,7 +89,7 @@ def linear_cka_all(
     activation is float64; bfloat16 is faster on processors that have it, and less exact. ``memory`` bounds in bytes
     what is held beside the activations, down to ``ROWS`` rows of every Gram.
 
-    Raises ``DataError`` naming the layer where activations are not finite, not floating, of other numbers of samples,
+    Raises ``DataError`` naming the layer if activations are not finite, not floating, of other numbers of samples,
     or too few.
     """
     ours = layers(xs, "xs", samples_as)
@@ -156,7 +156,7 @@ class _GramSums:
 
 
 def _features_are_cheaper(every: list[Layer], rows: list[int], columns: list[int]) -> bool:
-    """Whether products of features take fewer operations than the upper halves of Grams."""
+    """Return whether products of features take fewer operations than the upper halves of Grams."""
     n = every[0].samples
     p = [layer.features for layer in every]
     ours, theirs = sum(p[i] for i in rows), sum(p[j] for j in columns)
@@ -187,7 +187,7 @@ def _by_grams(asked: _Asked) -> _GramSums:
 
 
 def _tiles(n: int, entries: int) -> Iterator[list[tuple[int, int]]]:
-    """Blocks of rows, first and end, in groups of which so many entries can be held, one block at least."""
+    """Yield groups of blocks of rows (first, end) that hold at most so many entries, one block at least."""
     tile: list[tuple[int, int]] = []
     for start in range(0, n, ROWS):
         block = (start, min(start + ROWS, n))
@@ -199,12 +199,12 @@ def _tiles(n: int, entries: int) -> Iterator[list[tuple[int, int]]]:
 
 
 def _sizes(tile: list[tuple[int, int]], n: int) -> tuple[list[int], list[int]]:
-    """The entries of every block right of the diagonal's square, and of the square."""
+    """Return the entries of every block right of the diagonal's square, and of the square."""
     return [(end - start) * (n - end) for start, end in tile], [(end - start) ** 2 for start, end in tile]
 
 
 def _blocks(tile: list[tuple[int, int]], n: int, outer: Tensor, inner: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """The same entries as matrices, ``(…, rows, columns)``: right of the square, and the square."""
+    """Yield the same entries as matrices, ``(…, rows, columns)``: right of the square, and the square."""
     parts = (torch.split(of, sizes, -1) for of, sizes in zip((outer, inner), _sizes(tile, n), strict=True))
     for (start, end), right, square in zip(tile, *parts, strict=True):
         yield right.unflatten(-1, (end - start, n - end)), square.unflatten(-1, (end - start, end - start))
@@ -260,7 +260,7 @@ def _by_features(asked: _Asked) -> _GramSums:
 
 
 def _by_itself(asked: _Asked) -> tuple[Tensor, list[Tensor], Tensor]:
-    """Of every layer ‖XᵀX‖², the column sums that rounding left, and the diagonal of XXᵀ."""
+    """Return of every layer ‖XᵀX‖², the column sums that rounding left, and the diagonal of XXᵀ."""
     n, count = asked.every[0].samples, len(asked.every)
     new = torch.zeros(0, dtype=torch.float64, device=asked.device).new_zeros
     squares = [new(layer.features, layer.features) for layer in asked.every]
@@ -277,13 +277,13 @@ def _by_itself(asked: _Asked) -> tuple[Tensor, list[Tensor], Tensor]:
 
 
 def _row_chunks(asked: _Asked) -> Iterator[list[Tensor]]:
-    """Some centred samples of every layer at a time."""
+    """Yield some centred samples of every layer at a time."""
     for parts in zip(*(layer.centred_rows(asked.held) for layer in asked.every), strict=True):
         yield [part.to(asked.dtype) for part in parts]
 
 
 def _groups(sizes: list[int], limit: int) -> Iterator[list[int]]:
-    """Places in a list, in groups whose sizes add up to no more than ``limit``, one at least."""
+    """Yield places in a list, in groups whose sizes add up to no more than ``limit``, one at least."""
     group: list[int] = []
     for i, size in enumerate(sizes):
         if group and sum(sizes[j] for j in group) + size > limit:
@@ -297,7 +297,7 @@ def _groups(sizes: list[int], limit: int) -> Iterator[list[int]]:
 
 
 def _aligned(sums: _GramSums, n: int, debiased: bool, eps: float) -> Tensor:
-    """CKA of all pairs; 0 where a layer's product with itself is nothing but rounding."""
+    """Return CKA of all pairs; 0 if a layer's product with itself is nothing but rounding."""
     hsic = _debiased if debiased else _biased
     value = hsic(sums.cross, sums.sums, sums.diagonal, n, lambda a, b: a @ b.T)
     for axis, own in enumerate(sums.own):
@@ -314,13 +314,13 @@ _Dot = Callable[[Tensor, Tensor], Tensor]
 
 
 def _biased(cross: Tensor, sums: _Pair, diagonal: _Pair, n: int, dot: _Dot) -> Tensor:
-    """(n - 1)² times HSIC, of Grams that are centred here."""
+    """Return (n - 1)² times HSIC, of Grams that are centred here."""
     u, v = sums
     return cross - 2 / n * dot(u, v) + dot(u.sum(1, keepdim=True), v.sum(1, keepdim=True)) / n**2
 
 
 def _debiased(cross: Tensor, sums: _Pair, diagonal: _Pair, n: int, dot: _Dot) -> Tensor:
-    """n (n - 3) times the unbiased estimate of HSIC (Song et al. 2012, eq. 5), of Grams without their diagonals."""
+    """Return n (n - 3) times unbiased HSIC (Song et al. 2012, eq. 5) of Grams without their diagonals."""
     u, v = (row - d for row, d in zip(sums, diagonal, strict=True))
     total = dot(u.sum(1, keepdim=True), v.sum(1, keepdim=True)) / ((n - 1) * (n - 2))
     return cross - dot(*diagonal) + total - 2 / (n - 2) * dot(u, v)

@@ -36,28 +36,28 @@ class Gram:
         return not bool(self.products.diagonal().any())
 
     def squared_distances(self) -> Tensor:
-        """‖xᵢ - xⱼ‖², ``(n, n)``."""
+        """Return ‖xᵢ - xⱼ‖², ``(n, n)``."""
         own = self.products.diagonal()
         largest = own.unsqueeze(0) + own.unsqueeze(1)
         return _above(largest - 2 * self.products, self._eps * largest).fill_diagonal_(0)
 
     def cosines(self) -> Tensor:
-        """The cosine of every two samples, ``(n, n)``; 0 with a sample that is 0."""
+        """Return the cosine of every two samples, ``(n, n)``; 0 if one of them is 0."""
         means = self.sums / self.features + self.centre
         return _normalised(self._within_samples() + self.features * torch.outer(means, means), self._rounded(means))
 
     def correlations(self) -> Tensor:
-        """Pearson's correlation over features of every two samples, ``(n, n)``; 0 with one that does not vary."""
+        """Return Pearson's correlation over features of every two samples, ``(n, n)``; 0 if one does not vary."""
         means = self.sums / self.features + self.centre
         return _normalised(self._within_samples(), self._rounded(means))
 
     def _within_samples(self) -> Tensor:
-        """The inner products of samples whose own mean over features is taken out."""
+        """Return the inner products of samples whose own mean over features is taken out."""
         shifted = self.products - torch.outer(self.sums, self.sums) / self.features
         return shifted + self.along.unsqueeze(0) + self.along.unsqueeze(1) + self.spread
 
     def _rounded(self, means: Tensor) -> Tensor:
-        """How much of a sample's squared length may be nothing but rounding."""
+        """Return how much of a sample's squared length may be nothing but rounding."""
         terms = self.products.diagonal() + self.sums**2 / self.features + 2 * self.along.abs()
         return self._eps * terms + (4 * torch.finfo(torch.float64).eps) ** 2 * self.features * means**2
 
@@ -91,18 +91,18 @@ def _computed(layer: Layer) -> Gram:
 
 
 def off_diagonal(pairs: Tensor) -> Tensor:
-    """The values of every two samples, i < j, ``(n (n - 1) / 2,)``."""
+    """Return the values of every two samples, i < j, ``(n (n - 1) / 2,)``."""
     return pairs[torch.ones_like(pairs, dtype=torch.bool).triu(1)]
 
 
 def told_apart(values: Tensor) -> Tensor:
-    """Values of which those that differ by rounding alone are the same."""
+    """Return values of which those that differ by rounding alone are the same."""
     unit = float(values.abs().max()) * ROUNDING if values.numel() else 0.0
     return torch.round(values / unit) if unit else values
 
 
 def unit_vector(values: Tensor, whole: Tensor | None = None) -> Tensor:
-    """Values as one vector of length 1; all 0 where they are rounding beside ``whole``, by default themselves."""
+    """Return values as one vector of length 1; all 0 if they are rounding beside ``whole``, by default themselves."""
     vector = values.flatten()
     length = torch.linalg.vector_norm(vector)
     beside = torch.linalg.vector_norm(whole) if whole is not None else length

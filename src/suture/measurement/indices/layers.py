@@ -2,7 +2,7 @@
 
 ``flattened``: an image is a sample, and every value of its tensor a feature. ``pixels``: every position of a map, or
 every token, is a sample, and its channels are the features (images × positions samples); two layers can then be
-compared only where they have as many positions. Nothing is copied but the rows that are asked for.
+compared only if they have as many positions. Nothing is copied but the rows that are asked for.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -20,13 +20,13 @@ from suture.common.validation import check_kind
 _T = TypeVar("_T")
 SamplesAs = Literal["flattened", "pixels"]
 FEATURES = 2048  #: that are centred at a time
-SAMPLES = 256  #: likewise, where rows are taken: sums over few samples are exact; both fixed, as bits depend on them
+SAMPLES = 256  #: likewise, if rows are taken: sums over few samples are exact; both fixed, as bits depend on them
 _SAFE = 30  #: powers of two that values may be from 1: their products' products then fit into float32
 _LARGEST = 120  #: powers of two by which values are scaled; a float32 holds no more
 
 
 def positions(shape: Sequence[int], samples_as: SamplesAs) -> int:
-    """The samples that an image has where its activations are of this shape, without the batch."""
+    """Return the samples that an image has if its activations are of this shape, without the batch."""
     if samples_as == "flattened":
         return 1
     return shape[0] if len(shape) == 2 else prod(shape[1:])
@@ -64,7 +64,7 @@ class Layer:
             raise DataError(f"{self.name} is not finite everywhere: an index of it would mean nothing; leave it out")
 
     def once(self, name: str, compute: "Callable[[Layer], _T]") -> _T:
-        """What is computed of this layer, kept under a name where anything is."""
+        """Return what is computed of this layer, kept under a name if anything is."""
         if self.kept is None:
             return compute(self)
         if name not in self.kept:
@@ -88,14 +88,14 @@ class Layer:
         return self.activations[:1].numel() // self.positions
 
     def matrix(self, images: slice = slice(None)) -> Tensor:
-        """The matrix, or its rows of some images, ``(samples, features)``: a view where it can be."""
+        """Return the matrix, or its rows of some images, ``(samples, features)``: a view if it can be."""
         x = self.activations[images].detach()
         if self.samples_as == "pixels" and x.ndim != 3:
             x = x.flatten(2).transpose(1, 2) if x.ndim > 2 else x
         return x.reshape(-1, self.features)
 
     def centred_columns(self, dtype: torch.dtype, start: int = 0) -> Iterator[Tensor]:
-        """The matrix in ``dtype`` from row ``start`` on, some columns at a time; every column has mean 0 over all rows.
+        """Yield the matrix in ``dtype`` from row ``start`` on, some columns at a time, each centred over all rows.
 
         Means are taken in float64, and a constant column is exactly 0. Very small or large values are scaled by a power
         of two, the same for the whole layer.
@@ -104,7 +104,7 @@ class Layer:
             yield columns
 
     def columns(self, dtype: torch.dtype, start: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
-        """The same, and the means ``(columns,)`` in float64 that were taken away."""
+        """Yield the same, and the means ``(columns,)`` in float64 that were taken away."""
         for columns in torch.split(self.matrix(), FEATURES, 1):
             columns = self._scaled(columns, dtype)
             mean = columns.sum(0, dtype=torch.float64) / self.samples
@@ -113,7 +113,7 @@ class Layer:
             yield columns[start:].to(dtype) - mean.to(dtype), mean
 
     def centred_rows(self, dtype: torch.dtype) -> Iterator[Tensor]:
-        """The same, some samples at a time, with all columns."""
+        """Yield the same, some samples at a time, with all columns."""
         mean = torch.stack([rows.sum(0, dtype=torch.float64) for rows in self._rows(dtype)]).sum(0) / self.samples
         if dtype == torch.float64:
             first = self._scaled(self.matrix(slice(1))[0], dtype)
@@ -138,14 +138,14 @@ class Layer:
         return float(torch.stack([rows.double().square().sum() for rows in self._rows(torch.float64)]).sum().sqrt())
 
     def _scaled(self, x: Tensor, dtype: torch.dtype) -> Tensor:
-        """What it is given, scaled where that must be, in ``dtype`` then."""
+        """Return what it is given, scaled if that must be, in ``dtype`` then."""
         low, high = self._range
         power = -frexp(max(abs(low), abs(high)))[1]
         return x if abs(power) <= _SAFE else x.to(dtype) * 2.0 ** max(-_LARGEST, min(_LARGEST, power))
 
     @cached_property
     def _range(self) -> tuple[float, float]:
-        """The smallest and the largest value; not a number where one is none."""
+        """The smallest and the largest value; not a number if one is none."""
         low, high = torch.aminmax(self.activations.detach())
         return float(low), float(high)
 
@@ -158,7 +158,7 @@ def layers(xs: Sequence[Tensor], side: str, samples_as: SamplesAs) -> list[Layer
 
 
 def same_samples(of: Sequence[Layer]) -> int:
-    """The samples that all layers have. Raises ``DataError`` naming one that has others than the first."""
+    """Return the samples that all layers have. Raises ``DataError`` naming one that has others than the first."""
     for layer in of:
         if layer.samples != of[0].samples:
             remedy = "" if layer.samples_as == "flattened" else "; layers of other sizes can be compared as 'flattened'"

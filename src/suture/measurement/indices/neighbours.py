@@ -60,12 +60,12 @@ class MutualKNN(PreparedIndex[Tensor]):
         return 0.0, 1.0
 
     def prepare(self, layer: Layer) -> Tensor:
-        """Whether the second sample is a neighbour of the first, ``(n, n)``."""
+        """Return whether the second sample is a neighbour of the first, ``(n, n)``."""
         of = gram(layer)
         return _neighbours(of, of.cosines() if self.nearest == "cosine" else -of.squared_distances(), self.k)
 
     def between(self, x: Tensor, y: Tensor) -> float:
-        """The share that both have."""
+        """Return the share that both have."""
         return float((x & y).sum()) / (len(x) * min(self.k, len(x) - 1))
 
 
@@ -93,14 +93,14 @@ class CKNNA(PreparedIndex[Tensor]):
         return -1.0, 1.0
 
     def prepare(self, layer: Layer) -> Tensor:
-        """The centred kernel where samples are neighbours, else 0, as a vector of length 1."""
+        """Return the centred kernel where samples are neighbours, else 0, as a vector of length 1."""
         of = gram(layer)
         kernel = of.cosines()
         centred = kernel - kernel.mean(1, keepdim=True)
         return unit_vector(torch.where(_neighbours(of, kernel, self.k), centred, 0), kernel)
 
     def between(self, x: Tensor, y: Tensor) -> float:
-        """Their inner product: what both call neighbours is where neither is 0."""
+        """Return their inner product, in which only pairs that both layers call neighbours count."""
         return min(1.0, max(-1.0, float(x @ y)))
 
 
@@ -110,7 +110,7 @@ def _check_k(k: int) -> None:
 
 
 def _neighbours(of: Gram, nearness: Tensor, k: int) -> Tensor:
-    """Of each sample the k others that are nearest, ``(n, n)``; none where no two are nearer than others."""
+    """Return the k nearest others of each sample, ``(n, n)`` bool; none if all pairs are equally near."""
     n = len(nearness)
     near = told_apart(nearness)
     chosen = torch.zeros_like(near, dtype=torch.bool)

@@ -28,7 +28,7 @@ class Procrustes(OfBases):
     called: ClassVar[str] = "procrustes"
 
     def between(self, x: Basis, y: Basis) -> float:
-        """The nuclear norm of XᵀY, both of length 1."""
+        """Return the nuclear norm of XᵀY, both of length 1."""
         if not (x.rank and y.rank):
             return 0.0
         if x.layer.kept is None:
@@ -56,7 +56,7 @@ class ProcrustesAngle(OfBases):
         return 0.0, pi / 2
 
     def between(self, x: Basis, y: Basis) -> float:
-        """The arc cosine of the similarity, in radians."""
+        """Return the arc cosine of the similarity, in radians."""
         return acos(procrustes.between(x, y))
 
 
@@ -72,7 +72,7 @@ class LinearRegression(OfBases):
     symmetric: ClassVar[bool] = False
 
     def between(self, x: Basis, y: Basis) -> float:
-        """The share of the second layer's variance within the span of the first."""
+        """Return the share of the second layer's variance within the span of the first."""
         if not (x.rank and y.rank):
             return 0.0
         if x.full:

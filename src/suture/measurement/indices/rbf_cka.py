@@ -7,7 +7,7 @@ With Kᵢⱼ = exp(-‖xᵢ - xⱼ‖² / 2σ²), L likewise, and H the centring
 where σ is ``bandwidth`` times the median distance between two samples, of each layer by itself, so the scale of the
 features does not matter. The smaller σ is, the more the value depends on near neighbours alone; with large σ it tends
 to linear CKA (Alvarez 2021). It is biased upwards, as linear CKA is; ``debiased`` centres K as Székely & Rizzo (2014)
-do, which makes ⟨·, ·⟩ the unbiased estimate of HSIC (Song et al. 2012). Where more than half of all pairs of samples
+do, which makes ⟨·, ·⟩ the unbiased estimate of HSIC (Song et al. 2012). If more than half of all pairs of samples
 are the same σ is 0, and K says which samples are the same. Two samples are always alike.
 """
 
@@ -49,23 +49,23 @@ class RBFCKA(PreparedIndex[Tensor]):
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """From 0, or from -1 where it is debiased, to 1."""
+        """From 0, or from -1 if it is debiased, to 1."""
         return (-1.0 if self.debiased else 0.0, 1.0)
 
     @property
     def least(self) -> int:
-        """4 where it is debiased."""
+        """4 if it is debiased."""
         return 4 if self.debiased else 2
 
     def prepare(self, layer: Layer) -> Tensor:
-        """The centred kernel as a vector of length 1."""
+        """Return the centred kernel as a vector of length 1."""
         squares = gram(layer).squared_distances()
         width = self.bandwidth * _median(off_diagonal(squares).sqrt())
         kernel = torch.expm1(-squares / (2 * width**2)) if width else -(squares > 0).double()  # less 1: as centred
         return unit_vector(_unbiased(kernel) if self.debiased else _centred(kernel), kernel)
 
     def between(self, x: Tensor, y: Tensor) -> float:
-        """Their inner product."""
+        """Return their inner product."""
         low, high = self.bounds
         return min(high, max(low, float(x @ y)))
 
@@ -81,7 +81,7 @@ def _centred(kernel: Tensor) -> Tensor:
 
 
 def _unbiased(kernel: Tensor) -> Tensor:
-    """The kernel centred so that inner products are n (n - 3) times unbiased HSIC; its diagonal is 0 before and after.
+    """Centre a kernel so that inner products are n (n - 3) times unbiased HSIC; its diagonal is 0 before and after.
 
     Székely & Rizzo 2014, definition 2.
     """

@@ -9,7 +9,7 @@ it), or the distance between them (``euclidean``). A sample that is the same in 
 ``correlation`` is ``pearson``, of the dissimilarities themselves, or ``spearman``, of their ranks, those of equals
 averaged.
 
-Correlations take three samples, two dissimilarities being needed; with two, and where all samples are equally unlike,
+Correlations take three samples, two dissimilarities being needed; with two, and if all samples are equally unlike,
 the value is 0.
 """
 
@@ -47,7 +47,7 @@ class RSA(PreparedIndex[Tensor]):
 
     @property
     def name(self) -> str:
-        """``rsa_pearson`` or ``rsa_spearman``, and the dissimilarity where it is not the default."""
+        """``rsa_pearson`` or ``rsa_spearman``, and the dissimilarity if it is not the default."""
         other = "" if self.dissimilarity == "correlation" else f"(dissimilarity={self.dissimilarity!r})"
         return f"{self.called}_{self.correlation}{other}"
 
@@ -62,7 +62,7 @@ class RSA(PreparedIndex[Tensor]):
         return -1.0, 1.0
 
     def prepare(self, layer: Layer) -> Tensor:
-        """The dissimilarities, or their ranks, as a vector of mean 0 and length 1."""
+        """Return the dissimilarities, or their ranks, as a vector of mean 0 and length 1."""
         of = gram(layer)
         unlike = of.squared_distances().sqrt() if self.dissimilarity == "euclidean" else 1 - of.correlations()
         values = off_diagonal(unlike)
@@ -71,12 +71,12 @@ class RSA(PreparedIndex[Tensor]):
         return unit_vector(values - values.mean(), values)
 
     def between(self, x: Tensor, y: Tensor) -> float:
-        """Their correlation."""
+        """Return their correlation."""
         return min(1.0, max(-1.0, float(x @ y)))
 
 
 def _ranks(values: Tensor) -> Tensor:
-    """Ranks from 1, those of equal values averaged, in float64."""
+    """Return ranks from 1, those of equal values averaged, in float64."""
     ordered, order = values.sort()
     _, group, counts = torch.unique_consecutive(ordered, return_inverse=True, return_counts=True)
     ends = counts.cumsum(0).double()

@@ -8,7 +8,7 @@ difference is that of the mean of the n differences, pairs kept together.
 Which interval, by what the values are:
 
 ================  ==================================================  ==========================
-values            where                                               interval
+values            if                                               interval
 ================  ==================================================  ==========================
 0/1               at least 10 zeros and 10 ones                       Wilson
 0/1               fewer                                               Clopper–Pearson
@@ -18,15 +18,15 @@ any other         always                                              (paired) b
 ================  ==================================================  ==========================
 
 Why these. Wilson's interval covers 95 % on average, but 92 % at an accuracy of 0.999 on 1,000 samples and
-85 % where 0.2 errors are expected (the downward spikes of Brown, Cai & DasGupta 2001); Clopper–Pearson
+85 % if 0.2 errors are expected (the downward spikes of Brown, Cai & DasGupta 2001); Clopper–Pearson
 never covers less than 95 %, and the two together never less than 93.5 % at n = 1,000. The paired bootstrap
 collapses to a point when no pair disagrees, and undercovers when few do; Tango's score interval does
-neither. Wherever we enumerated the coverage Tango's was as good as the bootstrap's or better; where pairs
+neither. Wherever we enumerated the coverage Tango's was as good as the bootstrap's or better; if pairs
 are ample the two agree, and the bootstrap is kept, being the same method for every score.
 
 Exact coverage of the paired interval at n = 1,000: 94.1 to 96.7 % for 2 to 7 % of disagreement, however it
-is split between the two networks; at least 96.6 % where three disagreeing pairs or fewer are expected; at
-worst 92.9 % (four expected, all one way). Only where nearly every pair disagrees in one direction (a
+is split between the two networks; at least 96.6 % if three disagreeing pairs or fewer are expected; at
+worst 92.9 % (four expected, all one way). Only if nearly every pair disagrees in one direction (a
 difference within a sample or so of ±100 pp) does it have Wilson's spike, down to 84 %.
 
 Conventions of the bootstrap. It is BCa because losses are skewed: the percentile interval then misses two
@@ -39,7 +39,7 @@ no seed enters. Simulated coverage at n = 1,000 (2,000 replications or more, ± 
 losses, 94.7 % for lognormal ones with σ = 1 and 92.7 % with σ = 1.5; like every bootstrap's it falls with
 heavier tails and fewer samples.
 
-Edges. Values that do not vary have the interval [mean, mean]: [0, 0] where stitched and receiver have
+Edges. Values that do not vary have the interval [mean, mean]: [0, 0] if stitched and receiver have
 exactly the same loss on every sample. One value that is not 0 or 1 has no interval: both ends are nan, by
 method "none". Values that are all 0 or 1 are taken as outcomes, whatever score they come from.
 
@@ -96,7 +96,7 @@ class Estimate:
 
 
 def mean_interval(values: ArrayLike, *, seed: int) -> tuple[float, float, str]:
-    """The 95 % interval (low, high, method) for the mean of per-sample values, shape (n,), in their unit.
+    """Return the 95 % interval (low, high, method) for the mean of per-sample values, shape (n,), in their unit.
 
     Raises ``DataError`` when there are none and ``FitError`` when one is not finite.
     """
@@ -110,7 +110,7 @@ def mean_interval(values: ArrayLike, *, seed: int) -> tuple[float, float, str]:
 
 
 def paired_interval(a: ArrayLike, b: ArrayLike, *, seed: int) -> tuple[float, float, str]:
-    """The 95 % interval (low, high, method) for mean(a − b), both of shape (n,) and on the same samples.
+    """Return the 95 % interval (low, high, method) for mean(a − b), both of shape (n,) and on the same samples.
 
     Raises ``ValueError`` when they differ in length, ``DataError`` when they are empty and ``FitError`` when
     one is not finite.
@@ -128,7 +128,7 @@ def paired_interval(a: ArrayLike, b: ArrayLike, *, seed: int) -> tuple[float, fl
 
 
 def t_interval(values: ArrayLike) -> tuple[float, float]:
-    """The 95 % t interval of the mean of a few independent numbers: of networks, or of seeds. Two at least."""
+    """Return the 95 % t interval of the mean of a few independent numbers: of networks, or of seeds. Two at least."""
     numbers = np.asarray(values, dtype=np.float64)
     n, mean = len(numbers), float(numbers.mean())
     half = float(stdtrit(n - 1, 1 - _TAIL) * numbers.std(ddof=1) / np.sqrt(n))
@@ -136,7 +136,7 @@ def t_interval(values: ArrayLike) -> tuple[float, float]:
 
 
 def checked(values: ArrayLike, name: str = "the values") -> Floats:
-    """Per-sample values as float64, shape (n,) with n ≥ 1, all finite; errors call them by ``name``.
+    """Return per-sample values as float64, shape (n,) with n ≥ 1, all finite; errors call them by ``name``.
 
     Raises ``ValueError`` for another shape, ``DataError`` for no values and ``FitError`` for one not finite.
     """
@@ -158,14 +158,14 @@ def _is_binary(values: Floats) -> bool:
 
 
 def _wilson(ones: int, n: int) -> tuple[float, float]:
-    """Wilson 1927; Brown, Cai & DasGupta 2001, eq. 4."""
+    """Return Wilson's interval (Wilson 1927; Brown, Cai & DasGupta 2001, eq. 4)."""
     centre = (ones + _Z**2 / 2) / (n + _Z**2)
     half = _Z / (n + _Z**2) * math.sqrt(ones * (n - ones) / n + _Z**2 / 4)
     return centre - half, centre + half
 
 
 def _clopper_pearson(ones: int, n: int) -> tuple[float, float]:
-    """Clopper & Pearson 1934, by beta quantiles as in Brown, Cai & DasGupta 2001, § 4.2.1."""
+    """Return the interval of Clopper & Pearson 1934 by beta quantiles (Brown, Cai & DasGupta 2001, § 4.2.1)."""
     zeros = n - ones
     low = float(betaincinv(ones, zeros + 1, _TAIL)) if ones else 0.0
     high = float(betaincinv(ones + 1, zeros, 1 - _TAIL)) if zeros else 1.0
@@ -173,7 +173,7 @@ def _clopper_pearson(ones: int, n: int) -> tuple[float, float]:
 
 
 def _tango(only_a: int, only_b: int, n: int) -> tuple[float, float]:
-    """The differences that the score test of Tango 1998 accepts, bisected outwards from the estimate."""
+    """Return the differences that the score test of Tango 1998 accepts, bisected outwards from the estimate."""
 
     def end(outside: float) -> float:
         inside = (only_a - only_b) / n
@@ -189,7 +189,7 @@ def _tango(only_a: int, only_b: int, n: int) -> tuple[float, float]:
 
 
 def _tango_accepts(difference: float, only_a: int, only_b: int, n: int) -> bool:
-    """Whether |score statistic| ≤ z when this is the true difference, P(only a) − P(only b).
+    """Return whether |score statistic| ≤ z when this is the true difference, P(only a) − P(only b).
 
     P(only b) is put at its maximum likelihood under that difference, the larger root of
     2n·x² + linear·x + constant (Tango 1998, § 3).
@@ -202,7 +202,7 @@ def _tango_accepts(difference: float, only_a: int, only_b: int, n: int) -> bool:
 
 
 def _multinomial_bootstrap(only_a: int, only_b: int, rest: int) -> tuple[float, float]:
-    """BCa from the exact distribution of a resampled difference: n draws, each +1, −1 or 0, summed.
+    """Return BCa from the exact distribution of a resampled difference: n draws, each +1, −1 or 0, summed.
 
     The sum's probabilities, from −n to n, are the inverse Fourier transform of one draw's characteristic
     function to the power n.
@@ -217,7 +217,7 @@ def _multinomial_bootstrap(only_a: int, only_b: int, rest: int) -> tuple[float, 
 
 
 def _bootstrap(values: Floats, seed: int) -> tuple[float, float, str]:
-    """BCa from resampled means; values that do not vary are their own interval, and one value has none."""
+    """Return BCa from resampled means; values that do not vary are their own interval, and one value has none."""
     if values.size == 1:
         return math.nan, math.nan, "none"
     if values.min() == values.max():
@@ -236,7 +236,7 @@ def _resampled_means(values: Floats, seed: int) -> Floats:
 
 
 def _acceleration(values: Floats, counts: Floats) -> float:
-    """A sixth of the skewness of the mean of values, each taken so many times.
+    """Return a sixth of the skewness of the mean of values, each taken so many times.
 
     The jackknife's acceleration (Efron & Tibshirani 1993, eq. 14.15), of which a mean leaves this.
     """
@@ -246,6 +246,6 @@ def _acceleration(values: Floats, counts: Floats) -> float:
 
 
 def _bca_levels(acceleration: float) -> Floats:
-    """The two quantiles of the bootstrap distribution that BCa takes (Efron & Tibshirani 1993, eq. 14.10)."""
+    """Return the two quantiles of the bootstrap distribution that BCa takes (Efron & Tibshirani 1993, eq. 14.10)."""
     shifted = acceleration + np.array([-_Z, _Z])
     return np.asarray(ndtr(acceleration + shifted / (1 - acceleration * shifted)), dtype=np.float64)

@@ -34,10 +34,10 @@ _PARENTS: "WeakKeyDictionary[Activations, dict[str, Parent]]" = WeakKeyDictionar
 def check_scores(
     scores: Sequence[Score], samples: Samples, sender: Network | ClusteredNoise, receiver: Network
 ) -> None:
-    """Raise ``DataError`` where they cannot be scored.
+    """Raise ``DataError`` if they cannot be scored.
 
     The pairs are broken, there is no score or there are two of one name, one selects nothing, names a class that is
-    none, is counted in an unknown unit, or needs a network where there is none.
+    none, is counted in an unknown unit, or needs a network if there is none.
     """
     if samples.pairing is not None:
         raise DataError(f"the pairs of the score data, {samples.name}, are broken; only fit and validation data may be")
@@ -63,10 +63,10 @@ def check_scores(
 
 
 def values(scores: Sequence[Score], outputs: Tensor, samples: Samples, network: Callable[[], nn.Module]) -> Values:
-    """The value of every score for every sample it selects, by the score's name.
+    """Return the value of every score for every sample it selects, by the score's name.
 
-    ``outputs`` are those of the network for all samples; the network itself, from raw images to outputs, is made where
-    a score needs it. Raises ``FitError`` where such a score gives something else than a number for each sample.
+    ``outputs`` are those of the network for all samples; the network itself, from raw images to outputs, is made if
+    a score needs it. Raises ``FitError`` if such a score gives something else than a number for each sample.
     """
     found = {}
     for score in scores:
@@ -80,7 +80,7 @@ def values(scores: Sequence[Score], outputs: Tensor, samples: Samples, network: 
 
 
 def _check_values(score: Score, found: object, outputs: Tensor) -> None:
-    """Raise ``FitError`` where a score gives no number for each sample, or one that it cannot be."""
+    """Raise ``FitError`` if a score gives no number for each sample, or one that it cannot be."""
     _check_shape(score, found, len(outputs))
     assert isinstance(found, Tensor)
     finite = found.isfinite()
@@ -101,13 +101,13 @@ def _check_shape(score: Score, found: object, count: int) -> None:
 
 
 def card(scores: Sequence[Score], found: Mapping[str, Tensor], *seed: str) -> ScoreCard:
-    """The scores of these values, with intervals whose random numbers come from the seed."""
+    """Return the scores of these values, with intervals whose random numbers come from the seed."""
     named = {score.name: score for score in scores}
     return ScoreCard({n: estimate(named[n], v, seed=derive_seed(*seed, n)) for n, v in found.items()})
 
 
 def parent(network: Network, samples: Samples, scores: Sequence[Score], cache: Activations) -> Parent:
-    """A network's own scores, which do not depend on the seam: computed once for each store of activations."""
+    """Return a network's own scores, which do not depend on the seam: computed once for each store of activations."""
     outputs = cache.outputs(network, samples)
     key = digest(network.fingerprint, network.device.type, samples.fingerprint, identity(list(scores)))
     known = _PARENTS.setdefault(cache, {})
@@ -118,7 +118,7 @@ def parent(network: Network, samples: Samples, scores: Sequence[Score], cache: A
 
 
 def _of_network(score: Score, network: nn.Module, samples: Samples, chosen: Tensor) -> Tensor:
-    """What a score makes of a network and the chosen samples, as float64 on the CPU."""
+    """Return what a score makes of a network and the chosen samples, as float64 on the CPU."""
     kept = samples if chosen.all() else samples.take(torch.where(chosen)[0], samples.name)
     with _seeded(derive_seed("score", identity(score), samples.fingerprint), network):
         found = score.of_network(network, kept)

@@ -9,13 +9,13 @@ Conventions. Samples run along the first axis. A score is applied to the samples
 
     kept = score.selects(labels)
     values = score.per_sample(logits[kept], labels[kept])    # or
-    values = score.of_network(network, samples of those)     # where score.reads_network
+    values = score.of_network(network, samples of those)     # if score.reads_network
 
 The penalty is signed so that positive is worse::
 
     penalty = stitched test error − receiver test error
 
-in percentage points where the unit is a fraction, else in the unit; a score neither good nor bad has none.
+in percentage points if the unit is a fraction, else in the unit; a score neither good nor bad has none.
 """
 
 from abc import ABC, abstractmethod
@@ -54,7 +54,7 @@ class Score(ABC):
     @property
     @abstractmethod
     def higher_is_better(self) -> bool | None:
-        """Whether more is better; ``None`` where it is neither good nor bad, and no penalty is defined."""
+        """Whether more is better; ``None`` if it is neither good nor bad, and no penalty is defined."""
 
     @property
     def coarse(self) -> bool:
@@ -72,15 +72,15 @@ class Score(ABC):
         return ()
 
     def selects(self, labels: Tensor) -> Tensor:
-        """Which samples are scored, as a bool mask (n,) for labels (n,); all, unless overridden."""
+        """Return which samples are scored, as a bool mask (n,) for labels (n,); all, unless overridden."""
         return torch.ones_like(labels, dtype=torch.bool)
 
     @abstractmethod
     def per_sample(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """The value, float64 of shape (n,), of each selected sample from its logits (n, k) and label (n,)."""
+        """Return the value, float64 of shape (n,), of each selected sample from its logits (n, k) and label (n,)."""
 
     def of_network(self, network: nn.Module, samples: Samples) -> Tensor:
-        """The value, float64 of shape (n,), of each of the selected samples; asked of a ``NetworkScore`` alone."""
+        """Return the value, float64 of shape (n,), of each of the selected samples; asked of a ``NetworkScore`` alone."""
         raise TypeError(f"'{self.name}' is read from logits, by per_sample")
 
 
@@ -117,13 +117,13 @@ class Accuracy(Score):
         return self.classes or ()
 
     def selects(self, labels: Tensor) -> Tensor:
-        """The samples whose label is in ``classes``, a bool mask of shape (n,)."""
+        """Return the samples whose label is in ``classes``, a bool mask of shape (n,)."""
         if self.classes is None:
             return super().selects(labels)
         return torch.isin(labels, torch.tensor(self.classes, device=labels.device))
 
     def per_sample(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """1 where the largest logit is the label's, else 0; ties go to the first class."""
+        """Return 1 if the largest logit is the label's, else 0; ties go to the first class."""
         right = (logits.argmax(dim=1) == labels).double()
         return right.masked_fill(logits.isnan().any(dim=1), torch.nan)
 
@@ -140,7 +140,7 @@ class CrossEntropy(Score):
     coarse: ClassVar[bool] = True
 
     def per_sample(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """−log softmax(logits)[label] of each sample, computed in float64."""
+        """Return −log softmax(logits)[label] of each sample, computed in float64."""
         return functional.cross_entropy(logits.double(), labels, reduction="none")
 
 
@@ -151,7 +151,7 @@ class Confusion(Score):
     """The fraction of the samples of one class whose largest logit is another's: cars taken for cats.
 
     ``label`` is the class whose samples are scored, ``None`` for those of all classes but ``to``. A sample with a logit
-    that is nan has the value nan. Raises ``DataError`` where ``label`` is ``to``: that is an accuracy.
+    that is nan has the value nan. Raises ``DataError`` if ``label`` is ``to``: that is an accuracy.
     """
 
     label: int | None
@@ -176,11 +176,11 @@ class Confusion(Score):
         return (self.to,) if self.label is None else (self.label, self.to)
 
     def selects(self, labels: Tensor) -> Tensor:
-        """The samples of the class, or of all but the other, a bool mask of shape (n,)."""
+        """Return the samples of the class, or of all but the other, a bool mask of shape (n,)."""
         return labels != self.to if self.label is None else labels == self.label
 
     def per_sample(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """1 where the largest logit is the other class's, else 0; ties go to the first class."""
+        """Return 1 if the largest logit is the other class's, else 0; ties go to the first class."""
         taken = (logits.argmax(dim=1) == self.to).double()
         return taken.masked_fill(logits.isnan().any(dim=1), torch.nan)
 
@@ -206,7 +206,7 @@ class NetworkScore(Score):
 
     @abstractmethod
     def of_network(self, network: nn.Module, samples: Samples) -> Tensor:
-        """The value, float64 of shape (n,), of each of the selected samples."""
+        """Return the value, float64 of shape (n,), of each of the selected samples."""
 
     def per_sample(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Raise ``TypeError``: logits do not tell."""
@@ -214,7 +214,7 @@ class NetworkScore(Score):
 
 
 def estimate(score: Score, values: Tensor, *, seed: int) -> Estimate:
-    """The score in its unit, from its per-sample values (n,), with its 95 % interval over test samples.
+    """Return the score in its unit, from its per-sample values (n,), with its 95 % interval over test samples.
 
     Raises ``DataError`` when there are no values and ``FitError`` when one is not finite.
     """
@@ -226,10 +226,10 @@ def estimate(score: Score, values: Tensor, *, seed: int) -> Estimate:
 
 
 def penalty(score: Score, stitched_values: Tensor, receiver_values: Tensor, *, seed: int) -> Estimate | None:
-    """How much worse the stitched network is than its receiver, with a paired 95 % interval.
+    """Return how much worse the stitched network is than its receiver, with a paired 95 % interval.
 
-    Both give per-sample values (n,) of the same samples in the same order. Positive is worse, in pp where the
-    score's unit is a fraction, else in that unit; ``None`` where the score is neither good nor bad. Raises
+    Both give per-sample values (n,) of the same samples in the same order. Positive is worse, in pp if the
+    score's unit is a fraction, else in that unit; ``None`` if the score is neither good nor bad. Raises
     ``ValueError`` when the lengths differ, ``DataError`` when there are no values and ``FitError`` when one
     is not finite.
     """

@@ -40,7 +40,7 @@ class Trait(Named):
     """A behaviour: a name, the score that says how strongly a network shows it, and what it is scored on.
 
     ``on`` makes of the data what it is scored on: a variant, or any function of ``Data``, whose score samples are
-    taken; ``None`` takes the data's own. In a table it is the ``score`` of its name. Raises ``DataError`` where the
+    taken; ``None`` takes the data's own. In a table it is the ``score`` of its name. Raises ``DataError`` if the
     name is empty or ``score`` is no score.
     """
 
@@ -83,9 +83,9 @@ class Trait(Named):
         return self.score.named_classes
 
     def samples(self, data: Data) -> Samples:
-        """What it is scored on, made of the data.
+        """Return what it is scored on, made of the data.
 
-        Raises ``DataError`` where ``on`` cannot be applied, or leaves the score samples as they are.
+        Raises ``DataError`` if ``on`` cannot be applied, or leaves the score samples as they are.
         """
         if self.on is None:
             return data.score
@@ -98,15 +98,15 @@ class Trait(Named):
         return made
 
     def selects(self, labels: Tensor) -> Tensor:
-        """Which samples are scored, a bool mask of shape (n,)."""
+        """Return which samples are scored, a bool mask of shape (n,)."""
         return self.score.selects(labels)
 
     def per_sample(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Its score of each sample, (n,)."""
+        """Return its score of each sample, (n,)."""
         return self.score.per_sample(logits, labels)
 
     def of_network(self, network: nn.Module, samples: Samples) -> Tensor:
-        """Its score of each sample, (n,), from the network itself."""
+        """Return its score of each sample, (n,), from the network itself."""
         return self.score.of_network(network, samples)
 
 
@@ -133,7 +133,7 @@ class Computed(Named, NetworkScore):
             )
 
     def of_network(self, network: nn.Module, samples: Samples) -> Tensor:
-        """What the function gives."""
+        """Return what the function gives."""
         return self.function(network, samples)
 
 
@@ -141,7 +141,7 @@ class Computed(Named, NetworkScore):
 @final
 @dataclass(frozen=True)
 class FGSM(NetworkScore):
-    """Success of the fast gradient sign attack: 1 where an image was given its label, and is not once attacked.
+    """Success of the fast gradient sign attack: 1 if an image was given its label, and is not once attacked.
 
     Every pixel moves by ``epsilon``, in the range 0 to 1 of raw images, in the direction that raises the loss, and
     stays within the range; Goodfellow et al. 2015, equation 2. Samples that were wrong before count 0, and one with a
@@ -163,7 +163,7 @@ class FGSM(NetworkScore):
         return f"FGSM success at {self.epsilon:g}"
 
     def of_network(self, network: nn.Module, samples: Samples) -> Tensor:
-        """1 where the attack turns a right answer, else 0. Raises ``NetworkError`` without a gradient of the images."""
+        """Return 1 if the attack turns a right answer, else 0. Raises ``NetworkError`` if images have no gradient."""
         device = next((p.device for p in network.parameters()), samples.images.device)
         parts = zip(samples.images.split(_CHUNK), samples.labels.split(_CHUNK), strict=True)  # type: ignore[no-untyped-call]
         return torch.cat([self._turned(network, x.to(device), y.to(device)).cpu() for x, y in parts])
@@ -210,6 +210,6 @@ def falls_to(attack: NetworkScore) -> Trait:
 def triggered(data: Data, to: str, patch: Covered) -> Trait:
     """Make the trait of a trigger's success: the patch makes a class of images of any other.
 
-    BadNets' backdoor, where the patch is what it was trained with. Raises ``DataError`` for no class of the data.
+    BadNets' backdoor, if the patch is what it was trained with. Raises ``DataError`` for no class of the data.
     """
     return Trait(f"taken for {to} {patch.summary}", Confusion(None, class_index(to, data, "a trait")), patch)

@@ -11,8 +11,8 @@ left out and counted, and a cell all of whose trials failed is empty. Scores are
 per cent), and so are differences. A sender that is no network (clustered noise) has no depth: it is in the means over
 all cells, and in no triangle; nor is a baseline that ends behind all of the receiver's layers, which is no cut of it.
 
-The family of stitches varies from cell to cell where the shapes decide it, and then does not tell matrices apart: it is
-``by shape``. Where a seam was stitched by several families, each that was used at every seam has a matrix of its own.
+The family of stitches varies from cell to cell if the shapes decide it, and then does not tell matrices apart: it is
+``by shape``. If a seam was stitched by several families, each that was used at every seam has a matrix of its own.
 """
 
 import numpy as np
@@ -39,14 +39,14 @@ def cells(table: pd.DataFrame, score: str = "accuracy") -> pd.DataFrame:
     """Average a table over its seeds: a row per matrix, sender cut and receiver cut, in the table's order.
 
     Columns: what tells matrices apart (with ``stitch``, see above), the cuts and their depths, ``stitched``,
-    ``sender_score`` and ``receiver_score`` (missing where every trial failed), ``trials`` and ``failed`` (counts).
-    Raises ``DataError`` where the table holds nothing of that score, or stitches that no matrix can be made of.
+    ``sender_score`` and ``receiver_score`` (missing if every trial failed), ``trials`` and ``failed`` (counts).
+    Raises ``DataError`` if the table holds nothing of that score, or stitches that no matrix can be made of.
     """
     return _cells(table, score, _MATRIX)
 
 
 def _cells(table: pd.DataFrame, score: str, told_apart: list[str]) -> pd.DataFrame:
-    """The cells, the stitches of matrices named among those that the columns tell apart."""
+    """Return the cells, the stitches of matrices named among those that the columns tell apart."""
     check_columns(table, ("score", "status", "network_seed", *_PLACE))
     rows = table[table["score"] == score].reset_index(drop=True)
     if rows.empty:
@@ -75,7 +75,7 @@ def by_depth(
 
     Within one cut is |sender depth − receiver depth| ≤ the larger of the two networks' steps, the median distance
     between neighbouring measured cuts; ``near`` gives a distance in depth instead. ``pooled`` takes the cells of all
-    pairs of networks together, each cell counted once. Raises ``DataError`` where ``cells`` does.
+    pairs of networks together, each cell counted once. Raises ``DataError`` if ``cells`` does.
     """
     if near is not None and not near >= 0:
         raise DataError(f"near={near} is no distance in depth; give one of at least 0, such as near=0.1")
@@ -97,7 +97,7 @@ def profiles(table: pd.DataFrame, score: str = "accuracy") -> pd.DataFrame:
     ``role`` is whose cut it is: the mean of a ``sender``'s cut is over all receiver cuts (a row of the matrix), that of
     a ``receiver``'s over all sender cuts (a column). Columns, after what tells matrices apart: ``role``, ``cut``,
     ``depth``, ``mean``, ``std``, ``min``, ``max``, ``cells``, ``trials``, ``failed``, ``empty``. A sender that is no
-    network has no row profile. Raises ``DataError`` where ``cells`` does.
+    network has no row profile. Raises ``DataError`` if ``cells`` does.
     """
     held = cells(table, score)
     rows: list[dict[str, object]] = []
@@ -111,16 +111,16 @@ def profiles(table: pd.DataFrame, score: str = "accuracy") -> pd.DataFrame:
 
 
 def ends_at_output(rows: pd.DataFrame) -> "pd.Series[bool]":
-    """Which rows of a table, or of its cells, are of baselines that end at ``OUTPUT``, behind the receiver's layers.
+    """Return which rows, or cells, are of baselines that end at ``OUTPUT``, behind the receiver's layers.
 
-    A receiver to which trials themselves lead there has a cut of that name, or is meant to be shown so.
+    If the trials themselves end there too, the receiver has a cut of that name, and it is shown as any other.
     """
     there = rows["receiver_cut"] == OUTPUT
     return there & ~rows["receiver"].isin(rows.loc[there & (rows["control"] == ""), "receiver"])
 
 
 def at_least_as_deep(sender_depths: Numbers, receiver_depths: Numbers) -> Mask:
-    """Whether the first depth is at least the second, whatever is lost in the last bits."""
+    """Return whether the first depth is at least the second, whatever is lost in the last bits."""
     return np.asarray(sender_depths >= receiver_depths - EXACT)
 
 
@@ -129,7 +129,7 @@ def _columns(summary: pd.DataFrame) -> list[str]:
 
 
 def _families(rows: pd.DataFrame, told_apart: list[str]) -> "pd.Series[str]":
-    """What the stitch of every row's matrix is called."""
+    """Return what the stitch of every row's matrix is called."""
     told = [name for name in told_apart if name != "stitch"]
     named = [_families_of(group) for _, group in rows.groupby(told, sort=False, dropna=False)]
     return pd.concat(named).reindex(rows.index)
@@ -152,7 +152,7 @@ def _families_of(rows: pd.DataFrame) -> "pd.Series[str]":
 
 
 def _near(held: pd.DataFrame, distance: float | None) -> "pd.Series[bool]":
-    """Which cells are near the diagonal of their matrix."""
+    """Return which cells are near the diagonal of their matrix."""
     apart = (held["sender_depth"] - held["receiver_depth"]).abs()
     if distance is not None:
         return apart <= distance + EXACT
@@ -163,7 +163,7 @@ def _near(held: pd.DataFrame, distance: float | None) -> "pd.Series[bool]":
 
 
 def _step(depths: "pd.Series[float]") -> float:
-    """The median distance between neighbouring cuts; 0 where there is only one."""
+    """Return the median distance between neighbouring cuts; 0 if there is only one."""
     between = np.diff(np.unique(depths.dropna().to_numpy(float)))
     return float(np.median(between)) if len(between) else 0.0
 

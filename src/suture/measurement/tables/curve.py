@@ -23,10 +23,8 @@ class Curve:
     score: str
     unit: str
     cuts: tuple[str, ...]  #: of the receiver, from input to output
-    labels: tuple[str, ...]  #: of the cuts: ``sender cut → receiver cut`` where the two differ
-    lines: dict[
-        str, pd.DataFrame
-    ]  #: by control, the plain one first: a row per cut; missing where nothing was measured
+    labels: tuple[str, ...]  #: of the cuts: ``sender cut → receiver cut`` if the two differ
+    lines: dict[str, pd.DataFrame]  #: by control, the plain one first: a row per cut; missing if nothing was measured
     failed: frozenset[tuple[str, str]]  #: (control, cut) where a trial failed; where a seed did not, there is a value
     table: pd.DataFrame  #: that it was arranged from
 
@@ -47,11 +45,11 @@ class Curve:
 
     @property
     def plain(self) -> pd.DataFrame:
-        """A row per cut of the trials themselves; all missing where there are none."""
+        """A row per cut of the trials themselves; all missing if there are none."""
         return self.lines.get(PLAIN, pd.DataFrame(index=list(self.cuts), columns=_VALUES, dtype=float))
 
     def parent(self, role: str) -> float:
-        """The score of the ``sender`` or the ``receiver`` on its own; nan where it has none."""
+        """Return the score of the ``sender`` or the ``receiver`` on its own; nan if it has none."""
         return float(self.plain[f"{role}_score"].astype(float).mean())
 
     @property
@@ -69,9 +67,9 @@ _VALUES = [
 
 
 def more_is_better(rows: pd.DataFrame, percent: bool) -> bool:
-    """Whether more of a score is better, as its penalties say, of which positive ones are worse.
+    """Return whether more of a score is better, as its penalties say, of which positive ones are worse.
 
-    Where no network differs from its receiver, it is for a fraction (``percent``), and is not for a loss.
+    If no network differs from its receiver, it is for a fraction (``percent``), and is not for a loss.
     """
     numbers = rows[["penalty", "receiver_score", "stitched"]].astype("float64")
     behind = float((numbers["penalty"] * (numbers["receiver_score"] - numbers["stitched"])).sum())
@@ -79,9 +77,9 @@ def more_is_better(rows: pd.DataFrame, percent: bool) -> bool:
 
 
 def arrange_curve(table: pd.DataFrame, score: str = "accuracy") -> Curve:
-    """Arrange a table along the cuts of its receiver; a baseline without one lies where the trial itself does.
+    """Arrange a table along the cuts of its receiver; a baseline without one lies if the trial itself does.
 
-    Raises ``DataError`` where it holds nothing of that score, or more than one sender, receiver or setting.
+    Raises ``DataError`` if it holds nothing of that score, or more than one sender, receiver or setting.
     """
     rows = table[table["score"] == score]
     if rows.empty:
@@ -107,7 +105,7 @@ def arrange_curve(table: pd.DataFrame, score: str = "accuracy") -> Curve:
 
 
 def _beside(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows, those of baselines that end at the output put to the receiver's cut that their sender's leads to."""
+    """Move baselines that end at the output to the receiver's cut that the trial itself joins to their sender's."""
     plain = rows[rows["control"] == PLAIN].drop_duplicates("sender_cut").set_index("sender_cut")
     ended = ends_at_output(rows) & rows["sender_cut"].isin(plain.index)
     if not ended.any():
@@ -119,7 +117,7 @@ def _beside(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _one_pair(rows: pd.DataFrame) -> "pd.Series[str]":
-    """A row of the only sender and receiver: a plain one, where there are any."""
+    """Return a row of the only sender and receiver: a plain one, if there are any."""
     across = rows[~without_sender(rows)]
     across = rows if across.empty else across
     for role in ("sender", "receiver"):
@@ -130,7 +128,7 @@ def _one_pair(rows: pd.DataFrame) -> "pd.Series[str]":
 
 
 def without_sender(rows: pd.DataFrame) -> "pd.Series[bool]":
-    """Which rows are of a control that depends on the receiver's cut alone."""
+    """Return which rows are of a control that depends on the receiver's cut alone."""
     return rows["control"].isin(NO_SENDER) | (rows["sender"] == "")
 
 
@@ -155,7 +153,7 @@ def _line(measured: pd.DataFrame, kind: str, cuts: tuple[str, ...]) -> pd.DataFr
 
 
 def over_words(interval: str, n: int, seeds: int) -> str:
-    """What an interval is over: ``10,000 test samples``, ``3 network seeds``."""
+    """Return what an interval is over: ``10,000 test samples``, ``3 network seeds``."""
     over = interval.removeprefix("t over ")
     counted = over.replace(OVER_SAMPLES, f"{n:,} {OVER_SAMPLES}")
     return counted if over == OVER_SAMPLES else f"{seeds} {counted}"

@@ -32,13 +32,13 @@ class Block:
 
     @property
     def places(self) -> slice:
-        """Where it lies among all rows, or columns."""
+        """Its slice of all rows, or columns."""
         return slice(self.start, self.stop)
 
 
 @dataclass(frozen=True, eq=False)
 class Matrix:
-    """What was measured of one score, averaged over seeds; in the score's unit, nan where there is nothing."""
+    """What was measured of one score, averaged over seeds; in the score's unit, nan if there is nothing."""
 
     score: str
     unit: str
@@ -63,7 +63,7 @@ class Matrix:
 
     @property
     def plain(self) -> Numbers:
-        """The trials themselves, (sender cuts, receiver cuts); all missing where there are none."""
+        """The trials themselves, (sender cuts, receiver cuts); all missing if there are none."""
         shape = (self.senders[-1].stop, self.receivers[-1].stop) if self.senders else (0, self.receivers[-1].stop)
         return self.panels.get(PLAIN, np.full(shape, np.nan))
 
@@ -74,7 +74,7 @@ class Matrix:
         return f"{senders or 'no sender'} → {receivers}"
 
     def values(self) -> Numbers:
-        """Every value there is: of panels, strips and parents."""
+        """Return every value there is: of panels, strips and parents."""
         parts = [
             *self.panels.values(),
             *self.strips.values(),
@@ -85,14 +85,14 @@ class Matrix:
 
 
 def late_to_early(sender: Block, receiver: Block) -> Mask:
-    """Where the sender's cut is at least as deep as the receiver's, (sender cuts, receiver cuts)."""
+    """Return which seams have a sender cut at least as deep as the receiver's, (sender cuts, receiver cuts)."""
     return at_least_as_deep(sender.depths[:, None], receiver.depths[None, :])
 
 
 def arrange_matrix(table: pd.DataFrame, score: str = "accuracy") -> Matrix:
     """Arrange a table as matrices; baselines that end at no cut of the receiver have no place in one.
 
-    Raises ``DataError`` where it holds nothing of that score, or several measurements of a seam and a control that
+    Raises ``DataError`` if it holds nothing of that score, or several measurements of a seam and a control that
     differ in more than their seeds.
     """
     held = cells(table, score)
@@ -148,12 +148,12 @@ def _blocks(held: pd.DataFrame, role: str) -> tuple[Block, ...]:
 
 
 def places_of(blocks: tuple[Block, ...]) -> dict[tuple[str, str], int]:
-    """The row or column of each network and cut."""
+    """Return the row or column of each network and cut."""
     return {(block.name, cut): block.start + i for block in blocks for i, cut in enumerate(block.cuts)}
 
 
 def laid_out(rows: pd.DataFrame, column: str, senders: tuple[Block, ...], receivers: tuple[Block, ...]) -> Numbers:
-    """A column of the cells at their places; nan where there is no cell."""
+    """Return a column of the cells at their places; nan if there is no cell."""
     down, across = places_of(senders), places_of(receivers)
     laid = np.full((len(down), len(across)), np.nan)
     i = [down[key] for key in zip(rows["sender"], rows["sender_cut"], strict=True)]
@@ -163,7 +163,7 @@ def laid_out(rows: pd.DataFrame, column: str, senders: tuple[Block, ...], receiv
 
 
 def laid_flat(rows: pd.DataFrame, column: str, receivers: tuple[Block, ...]) -> Numbers:
-    """A column of what has no sender, at the places of the receivers' cuts; nan where there is none."""
+    """Return a column of what has no sender, at the places of the receivers' cuts; nan if there is none."""
     across = places_of(receivers)
     laid = np.full(len(across), np.nan)
     laid[[across[key] for key in zip(rows["receiver"], rows["receiver_cut"], strict=True)]] = rows[column].to_numpy(
@@ -173,6 +173,6 @@ def laid_flat(rows: pd.DataFrame, column: str, receivers: tuple[Block, ...]) -> 
 
 
 def _alone(rows: pd.DataFrame, role: str, blocks: tuple[Block, ...]) -> Numbers:
-    """The score of every network on its own; nan where it has none."""
+    """Return the score of every network on its own; nan if it has none."""
     means = rows.groupby(role)[f"{role}_score"].mean()
     return np.array([means.get(block.name, np.nan) for block in blocks], float)

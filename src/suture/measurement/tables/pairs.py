@@ -26,7 +26,7 @@ Mask = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
 
 @dataclass(frozen=True, eq=False)
 class Estimates:
-    """Values with 95 % intervals; nan where there are none."""
+    """Values with 95 % intervals; nan if there are none."""
 
     value: Numbers
     low: Numbers
@@ -34,32 +34,32 @@ class Estimates:
 
     @classmethod
     def none(cls, count: int) -> "Estimates":
-        """So many of nothing."""
+        """Return ``count`` empty places."""
         return cls(*(np.full(count, np.nan) for _ in range(3)))
 
     @classmethod
     def of(cls, rows: pd.DataFrame, column: str, scale: float = 1.0) -> "Estimates":
-        """A column and its bounds, times ``scale``, which may be negative."""
+        """Return a column and its bounds, times ``scale``, which may be negative."""
         value, low, high = (rows[f"{column}{end}"].to_numpy(float) * scale for end in ("", "_low", "_high"))
         return cls(value, low, high) if scale > 0 else cls(value, high, low)
 
     def less(self, other: "Estimates") -> "Estimates":
-        """The difference, with the interval that the two intervals give where they are independent (MOVER)."""
+        """Return the difference, with the interval that the two intervals give if they are independent (MOVER)."""
         value = self.value - other.value
         down = np.hypot(self.value - self.low, other.high - other.value)
         up = np.hypot(self.high - self.value, other.value - other.low)
         return Estimates(value, value - down, value + up)
 
     def within(self, margin: float) -> Mask:
-        """Where the whole interval is at most the margin."""
+        """Return which intervals lie at or below the margin."""
         return np.asarray(self.high <= margin)
 
     def beyond(self, margin: float) -> Mask:
-        """Where the whole interval is above the margin."""
+        """Return which intervals lie above the margin."""
         return np.asarray(self.low > margin)
 
     def across(self, margin: float) -> Mask:
-        """Where there is a value, and neither is certain."""
+        """Return which values are neither certainly within the margin nor beyond it."""
         return np.asarray(np.isfinite(self.value) & ~self.within(margin) & ~self.beyond(margin))
 
 
@@ -91,19 +91,19 @@ class Pair:
         return "cuts" if all(start == end for start, end in self.cuts) else "seams"
 
     def of(self, control: str) -> Estimates:
-        """The scores of a control; nan where it was not tried."""
+        """Return the scores of a control; nan if it was not tried."""
         return self.scores.get(control, Estimates.none(len(self.labels)))
 
     def ahead_of(self, control: str) -> Estimates:
-        """By how much the stitched network does better than a control, in the unit of the penalty."""
+        """Return by how much the stitched network beats a control, in the unit of the penalty."""
         return self.score.less(self.of(control))
 
 
 def pairs(table: pd.DataFrame, score: str) -> tuple[Pair, ...]:
     """Arrange a table by sender and receiver, in its order, seams from input to output.
 
-    Raises ``DataError`` where the table is none, where nothing of that score is measured, where the score is neither
-    good nor bad, and where there are several measurements of one seam.
+    Raises ``DataError`` if the table is none, if nothing of that score is measured, if the score is neither
+    good nor bad, and if there are several measurements of one seam.
     """
     check_columns(table)
     rows = table[(table["score"] == score) & (table["status"] == "ok")]
@@ -124,10 +124,10 @@ def pairs(table: pd.DataFrame, score: str) -> tuple[Pair, ...]:
 
 
 def ranks_apart(pair: Pair, ranks: pd.DataFrame) -> tuple[Numbers, Numbers]:
-    """The numerical ranks of the receiver stitched to itself and of the stitched networks, where they differ.
+    """Return the numerical ranks of the receiver stitched to itself and of the stitched networks, where they differ.
 
-    Means over seeds; they differ where they are ``APART`` of the receiver's from each other, and no seed of the one is
-    among those of the other. Nan elsewhere. Raises ``DataError`` where the table is none of complexity.
+    Means over seeds; they differ if they are ``APART`` of the receiver's from each other, and no seed of the one is
+    among those of the other. Nan elsewhere. Raises ``DataError`` if the table is none of complexity.
     """
     _check(ranks, ("sender", "receiver", *_SEAM, "measure", "value", "normalised"), "complexity of seams")
     rows = ranks[(ranks["measure"] == RANK) & ~ranks["normalised"].astype(bool)]
@@ -151,10 +151,10 @@ def _differ(mine: "pd.Series[float]", theirs: "pd.Series[float]") -> bool:
 
 
 def disagreements(pair: Pair, similarities: pd.DataFrame) -> Iterator[tuple[str, Numbers, Mask]]:
-    """Each index with its values at the seams, and where it calls the two layers alike.
+    """Yield each index with its values at the seams, and where it calls the two layers alike.
 
     Alike is ``ALIKE`` of the range or more, from 0 (like nothing) to the bound that the same layers have. Indices that
-    are not among the ready ones count as similarities in [0, 1]. Raises ``DataError`` where the table is none, or holds
+    are not among the ready ones count as similarities in [0, 1]. Raises ``DataError`` if the table is none, or holds
     several values of one seam.
     """
     _check(similarities, ("sender", "receiver", *_SEAM, "index", "value"), "similarities")
@@ -210,7 +210,7 @@ def _pair(means: pd.DataFrame, sender: str, receiver: str) -> Pair:
 
 
 def _like_first(beside: pd.DataFrame, plain: pd.DataFrame) -> pd.DataFrame:
-    """The rows of controls, those first that were fitted and scored as the pair was, then noise of the usual scale.
+    """Sort the rows of controls: those fitted and scored as the pair was first, then noise of the usual scale.
 
     A table may hold the same control by another fit, on other data, or with noise of several scales.
     """
@@ -219,7 +219,7 @@ def _like_first(beside: pd.DataFrame, plain: pd.DataFrame) -> pd.DataFrame:
 
 
 def _line(rows: pd.DataFrame, sender: str, kind: str, cuts: tuple[tuple[str, str], ...]) -> pd.DataFrame:
-    """The rows of a control, the first for each seam; missing where it was not tried."""
+    """Return the rows of a control, the first for each seam; missing if it was not tried."""
     if kind in _OF_RECEIVER:
         return rows.drop_duplicates("receiver_cut").set_index("receiver_cut").reindex([end for _, end in cuts])
     rows = rows[rows["sender"] == sender]

@@ -69,7 +69,7 @@ def record(result: Measurement | Failure) -> Record:
 
 
 def stitched(measurement: Measurement) -> tuple[Record | None, bytes]:
-    """The stitch as ``saving`` writes it: the description of the stitched network, where there is one, and tensors."""
+    """Return the stitch as ``saving`` writes it: the description of the stitched network, if there is one, and tensors."""
     trial = measurement.trial
     content = to_safetensors(measurement.stitch)
     if not isinstance(trial.sender, Network):
@@ -78,7 +78,7 @@ def stitched(measurement: Measurement) -> tuple[Record | None, bytes]:
 
 
 def _identity(trial: Trial) -> Record:
-    """What decides the numbers, for people: fingerprints and settings."""
+    """Return what decides the numbers, for people: fingerprints and settings."""
     data = (trial.fit_data, trial.validation_data, trial.score_data)
     return {
         "sender": trial.sender.fingerprint,
@@ -93,7 +93,7 @@ def _identity(trial: Trial) -> Record:
 
 
 def machine() -> Record:
-    """Where it was measured: on another processor or version the last digits may differ."""
+    """Describe this machine and its versions, because on others the last digits of a result may differ."""
     return {
         "host": platform.node(),
         "processor": processor(),

@@ -43,9 +43,9 @@ COLUMNS: dict[str, str] = {
     "stitched": "float64",  # in the unit, as the two scores below
     "stitched_low": "float64",
     "stitched_high": "float64",
-    "sender_score": "float64",  # empty where undefined
+    "sender_score": "float64",  # empty if undefined
     "receiver_score": "float64",
-    "penalty": "float64",  # pp where the unit is a fraction, else the unit; positive is worse
+    "penalty": "float64",  # pp if the unit is a fraction, else the unit; positive is worse
     "penalty_low": "float64",
     "penalty_high": "float64",
     "representation_error": "float64",  # relative squared error to the receiver's own activations
@@ -107,7 +107,7 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
     """Aggregate over seeds: means, with 95 % intervals over seeds.
 
     Stitch seeds of the same networks are averaged first, so that the units of a t interval are independent: the network
-    seeds where there are several, else the stitch seeds. Stitches of one pair of networks were all scored on the same
+    seeds if there are several, else the stitch seeds. Stitches of one pair of networks were all scored on the same
     test samples, whose luck they share: their t interval is widened by the interval over test samples, the mean of
     theirs, by the root of the sum of squares on either side. With one unit, or units that all gave the same (a closed
     form does, and so do networks that all make no error), the interval over test samples stays: equal units are no
@@ -115,7 +115,7 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
     ``interval`` says which it is: ``t over network seeds``, ``t over stitch seeds and test samples`` or ``test
     samples``; ``seeds`` counts the units. ``converged`` is whether all did; ``trial`` and ``error`` are empty.
 
-    Raises ``DataError`` where two trials differ in no column but ``trial``: networks or data of one name; and where the
+    Raises ``DataError`` if two trials differ in no column but ``trial``: networks or data of one name; and if the
     table is a summary already.
     """
     check_columns(table)
@@ -148,13 +148,13 @@ def _check_told_apart(table: pd.DataFrame) -> None:
 
 
 def _of_one(rows: pd.DataFrame) -> pd.DataFrame:
-    """What ``_aggregate`` makes of rows that have no other seed, all at once."""
+    """Return what ``_aggregate`` makes of rows that have no other seed, all at once."""
     kept = rows.assign(trial="", error="", seeds=1, interval=OVER_SAMPLES)
     return kept.assign(converged=rows["converged"].fillna(False))[[*COLUMNS, "seeds", "interval"]]
 
 
 def check_columns(table: pd.DataFrame, names: Iterable[str] = COLUMNS) -> None:
-    """Raise ``DataError`` where a table lacks columns that measurements have."""
+    """Raise ``DataError`` if a table lacks columns that measurements have."""
     check_kind("table", table, pd.DataFrame, "a table of measurements, as run gives it or table.read reads it")
     missing = [name for name in names if name not in table]
     if missing:
@@ -192,13 +192,13 @@ def _aggregate(group: pd.DataFrame) -> Row:
 
 
 def _own_bounds(group: pd.DataFrame, columns: Iterable[str]) -> dict[str, float]:
-    """The mean ends of the rows' own intervals, over test samples."""
+    """Return the mean ends of the rows' own intervals, over test samples."""
     ends = group[[f"{name}_{side}" for name in columns for side in _SIDES]].astype("float64")
     return {str(name): _mean(end) for name, end in ends.items()}
 
 
 def _widened(bounds: dict[str, float], means: dict[str, float], own: dict[str, float]) -> dict[str, float]:
-    """The ends over seeds, widened by those over test samples, where there are such."""
+    """Return the ends over seeds, widened by those over test samples, if there are such."""
     wide = {}
     for name, end in bounds.items():
         mean = means[name.rpartition("_")[0]]
@@ -208,7 +208,7 @@ def _widened(bounds: dict[str, float], means: dict[str, float], own: dict[str, f
 
 
 def _mean(values: "pd.Series[float]") -> float:
-    """The mean; of equal values that value, which their mean is not always."""
+    """Return the mean; of equal values that value, which their mean is not always."""
     return float(values.iloc[0] if values.nunique(dropna=False) == 1 else values.mean())
 
 
@@ -225,7 +225,7 @@ def save(table: pd.DataFrame, path: str | Path) -> Path:
 
 
 def read(path: str | Path) -> pd.DataFrame | None:
-    """Read any table from parquet; ``None`` where there is no file. Raises ``DataError`` where it is damaged."""
+    """Read any table from parquet; ``None`` if there is no file. Raises ``DataError`` if it is damaged."""
     path = Path(path)
     if not path.is_file():
         return None
@@ -236,7 +236,7 @@ def read(path: str | Path) -> pd.DataFrame | None:
 
 
 def load(path: str | Path) -> pd.DataFrame:
-    """Read a table, or a summary, that ``save`` wrote. Raises ``DataError`` where there is none."""
+    """Read a table, or a summary, that ``save`` wrote. Raises ``DataError`` if there is none."""
     path = Path(path)
     if not path.is_file():
         raise DataError(f"no table at {path}; it is the file table.parquet in a run's folder")
