@@ -79,7 +79,7 @@ def free_disk(path: str | Path) -> int:
 
 
 def cores() -> int:
-    """Return how many processes can compute at once: the cores this process may use, within its control group's share."""
+    """Return how many processes can compute at once, within the share of this process's control group."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min([allowed, *map(int, _shares())]))
 
@@ -93,7 +93,7 @@ def _shares() -> Iterator[float]:
 
 
 def _limits(controller: str, unified: str, *separate: str) -> Iterator[str]:
-    """Yield what the control groups of this process, and those above, say: version 2 in one file, version 1 in several."""
+    """Yield what the control groups of this process and those above say: version 2 in one file, 1 in several."""
     for line in _read(_OWN_GROUPS).splitlines():
         _, names, group = line.split(":", 2)
         if names and controller not in names.split(","):

@@ -98,7 +98,7 @@ class _Coloured(Variant):
 
     @abstractmethod
     def _painted(self, samples: Samples, drawn: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the colour, (N,) by class; the target, (N,); and what is white, (N, H, W) bool; from random classes."""
+        """Return colours by class, (N,), targets, (N,), and what is white, (N, H, W) bool, given random classes."""
 
     def __call__(self, data: Data) -> Data:
         """Give the data in colour."""

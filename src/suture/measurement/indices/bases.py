@@ -56,7 +56,7 @@ class Basis:
                 yield rows @ self.map
 
     def loads(self, mixed: Tensor) -> Tensor:
-        """Return how strongly features go along mixed directions ``(r, c)``: Σⱼ |⟨uᶜ, xⱼ⟩| over features j, ``(c,)``."""
+        """Return how strongly features go along mixed directions ``(r, c)``: Σⱼ |⟨uᶜ, xⱼ⟩| over all j, ``(c,)``."""
         if self.map is not None:
             return ((self.map * self.scales**2) @ mixed).abs().sum(0)
         assert self.left is not None

@@ -80,7 +80,7 @@ class Score(ABC):
         """Return the value, float64 of shape (n,), of each selected sample from its logits (n, k) and label (n,)."""
 
     def of_network(self, network: nn.Module, samples: Samples) -> Tensor:
-        """Return the value, float64 of shape (n,), of each of the selected samples; asked of a ``NetworkScore`` alone."""
+        """Return the value of each of the selected samples, (n,) float64; only a ``NetworkScore`` is asked for it."""
         raise TypeError(f"'{self.name}' is read from logits, by per_sample")
 
 

@@ -69,7 +69,7 @@ def record(result: Measurement | Failure) -> Record:
 
 
 def stitched(measurement: Measurement) -> tuple[Record | None, bytes]:
-    """Return the stitch as ``saving`` writes it: the description of the stitched network, if there is one, and tensors."""
+    """Return the description of the stitched network, if there is one, and the tensors of the stitch, to save."""
     trial = measurement.trial
     content = to_safetensors(measurement.stitch)
     if not isinstance(trial.sender, Network):
