@@ -6,7 +6,7 @@
 Differences are the largest over layers of many sizes, in float64 and of the same layers in float32; the other
 implementations (``tests/measurement/indices/oracles.py``: pytorch-cka, rsatoolbox, scipy, scikit-learn, or a paper's
 formula in numpy) get float64. With ``--data`` it also times every index alone and all of them together (``compare``),
-one thread, activations computed before; networks are model strings, by default two ResNet-18s for small images, whose weights are
+one thread, activations computed before; networks are model strings, by default two small ResNet-18s whose weights are
 random unless a string names some. An index alone computes anew what indices can have in common. Nothing else should run
 meanwhile.
 """
