@@ -306,7 +306,7 @@ def test_it_reads_as_a_text():
 def test_wrong_input_is_refused():
     with pytest.raises(DataError, match="no column 'status'"):
         explain(table().drop(columns="status"))
-    with pytest.raises(DataError, match="no measurement of 'loss' to explain; its scores: 'accuracy'"):
+    with pytest.raises(DataError, match="no measurement of 'loss'; its scores: 'accuracy'"):
         explain(table(), score="loss")
     with pytest.raises(DataError, match=r"chance=10: 'accuracy' is a fraction; give one from 0 to 1"):
         explain(table(), chance=10)
@@ -323,7 +323,7 @@ def test_wrong_input_is_refused():
         explain(table(), margin=-1)
     with pytest.raises(DataError, match="neither good nor bad"):
         explain(table(penalty=None))
-    with pytest.raises(DataError, match="several measurements of A → B at one, which differ in fit; select"):
+    with pytest.raises(DataError, match="several measurements at one → one, which differ in fit; select"):
         explain(pd.concat([table(fit="x"), table(fit="y")]))
     with pytest.raises(DataError, match="no table of similarities: it has no column 'index'"):
         explain(table(), similarities("linear_cka", (0.1, 0.1)).drop(columns="index"))

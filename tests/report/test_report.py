@@ -306,8 +306,8 @@ def test_the_names_of_many_cuts_do_not_overlap(count: int) -> None:
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        (lambda: tabled(score="loss"), "no measurement of 'accuracy' to show; its scores: 'loss'"),
-        (lambda: tabled().iloc[:0], "no measurement of 'accuracy' to show; its scores: none"),
+        (lambda: tabled(score="loss"), "no measurement of 'accuracy'; its scores: 'loss'"),
+        (lambda: tabled().iloc[:0], "no measurement of 'accuracy'; its scores: none"),
         (
             lambda: pd.concat([tabled(), tabled(names=("C", "B"))]),
             "a curve has one sender, and the table has A, C; select",
@@ -315,7 +315,7 @@ def test_the_names_of_many_cuts_do_not_overlap(count: int) -> None:
         (lambda: pd.concat([tabled(), tabled(names=("A", "C"))]), "a curve has one receiver, and the table has B, C"),
         (
             lambda: pd.concat([tabled(), tabled(fit="LeastSquares()")]),
-            "several measurements at 'stem', which differ in fit",
+            "several measurements at stem → stem, which differ in fit",
         ),
         (lambda: failing(tabled(), tabled()["control"] == tabled()["control"]), "to draw: every trial failed"),
     ],

@@ -25,7 +25,7 @@ from suture.data import Data, Samples
 from suture.measurement.indices import Index, Layer, SamplesAs, linear_cka
 from suture.measurement.indices.base import MOST
 from suture.measurement.indices.layers import check_samples_as, positions
-from suture.measurement.tables.table import COLUMNS as MEASURED
+from suture.measurement.tables.table import check_columns
 from suture.measurement.trials.plans import Which, cuts_of, told_apart
 
 SAMPLES = 2000  #: images that layers are compared on if no number is given, or all that there are
@@ -101,10 +101,8 @@ def beside(table: pd.DataFrame, similarities: pd.DataFrame) -> pd.DataFrame:
     Empty if a seam was not compared, and for controls whose networks are not the trained ones. Raises ``DataError``
     if one of the two is no such table, if a seam has two values of an index, or if a column is there already.
     """
-    for given, wanted, made in ((table, MEASURED, "measurements"), (similarities, COLUMNS, "similarities")):
-        missing = [name for name in wanted if name not in given]
-        if missing:
-            raise DataError(f"this is no table of {made}: it has no column {', '.join(map(repr, missing))}")
+    check_columns(table)
+    check_columns(similarities, COLUMNS, "similarities")
     names = list(dict.fromkeys(map(str, similarities["index"])))
     there = [name for name in names if name in table]
     if there:

@@ -60,14 +60,14 @@ class Index(ABC):
         return f"{self.called}({', '.join(given)})" if given else self.called
 
     @property
-    @abstractmethod
     def invariances(self) -> Transforms:
-        """The changes of features under which it keeps its value."""
+        """The changes of features under which it keeps its value; most keep it under rigid motions and scaling."""
+        return RIGID
 
     @property
-    @abstractmethod
     def bounds(self) -> tuple[float, float]:
-        """The smallest and the largest value."""
+        """The smallest and the largest value; most lie in [0, 1]."""
+        return 0.0, 1.0
 
     @property
     def least(self) -> int:

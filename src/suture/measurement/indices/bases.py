@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from suture.common.hashing import keyed_as
-from suture.measurement.indices.base import RIGID, PreparedIndex, Transforms
+from suture.measurement.indices.base import PreparedIndex
 from suture.measurement.indices.grams import gram
 from suture.measurement.indices.layers import Layer
 
@@ -67,20 +67,7 @@ class Basis:
 
 @keyed_as("OfBases")
 class OfBases(PreparedIndex[Basis]):
-    """An index of the directions of two layers, from 0 to 1, that rigid motions and scaling do not change.
-
-    One that differs in any of this says so itself.
-    """
-
-    @property
-    def invariances(self) -> Transforms:
-        """Rigid motions and isotropic scaling, of either layer."""
-        return RIGID
-
-    @property
-    def bounds(self) -> tuple[float, float]:
-        """0 and 1."""
-        return 0.0, 1.0
+    """An index of the directions that two layers span."""
 
     def prepare(self, layer: Layer) -> Basis:
         """Return its directions."""

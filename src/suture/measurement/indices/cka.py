@@ -28,7 +28,7 @@ from torch import Tensor
 
 from suture.common.errors import DataError
 from suture.common.hashing import keyed_as
-from suture.measurement.indices.base import RIGID, Index, Transforms
+from suture.measurement.indices.base import Index
 from suture.measurement.indices.layers import Layer, SamplesAs, layers, same_samples
 
 ROWS = 256  #: of a Gram that are computed by one product; fixed, since the bits of a result may depend on it
@@ -45,11 +45,6 @@ class LinearCKA(Index):
     called: ClassVar[str] = "linear_cka"
 
     debiased: bool = False
-
-    @property
-    def invariances(self) -> Transforms:
-        """Rigid motions and isotropic scaling."""
-        return RIGID
 
     @property
     def bounds(self) -> tuple[float, float]:

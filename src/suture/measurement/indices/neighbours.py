@@ -54,11 +54,6 @@ class MutualKNN(PreparedIndex[Tensor]):
         """Rotations and scaling; by distance, shifts too."""
         return RIGID if self.nearest == "euclidean" else RIGID - {"translation"}
 
-    @property
-    def bounds(self) -> tuple[float, float]:
-        """0 and 1."""
-        return 0.0, 1.0
-
     def prepare(self, layer: Layer) -> Tensor:
         """Return whether the second sample is a neighbour of the first, ``(n, n)``."""
         of = gram(layer)

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from suture.common.errors import DataError
 from suture.common.hashing import keyed_as
-from suture.measurement.indices.base import RIGID, PreparedIndex, Transforms
+from suture.measurement.indices.base import PreparedIndex
 from suture.measurement.indices.grams import gram, off_diagonal, unit_vector
 from suture.measurement.indices.layers import Layer
 
@@ -41,11 +41,6 @@ class RBFCKA(PreparedIndex[Tensor]):
     def __post_init__(self) -> None:
         if not self.bandwidth > 0:
             raise DataError(f"bandwidth={self.bandwidth}: give a positive share of the median distance, such as 0.5")
-
-    @property
-    def invariances(self) -> Transforms:
-        """Rigid motions and isotropic scaling."""
-        return RIGID
 
     @property
     def bounds(self) -> tuple[float, float]:

@@ -16,7 +16,7 @@ et al. 2017, *BadNets*, section 4.
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import FunctionType, MethodType
-from typing import ClassVar, final
+from typing import Any, ClassVar, final
 
 import torch
 from torch import Tensor, nn
@@ -31,6 +31,11 @@ from suture.data.variants.base import Variant, class_index
 from suture.measurement.scores.scores import Accuracy, Confusion, Named, NetworkScore, Score
 
 _CHUNK = 256  #: images at once, as everywhere
+
+
+def _of_score(name: str, what: str) -> Any:
+    """Make a property of a trait that is its score's."""
+    return property(lambda trait: getattr(trait.score, name), doc=what)
 
 
 @keyed_as("Trait")
@@ -57,30 +62,11 @@ class Trait(Named):
                 "and samples as Computed(name, function)"
             )
 
-    @property
-    def unit(self) -> str:
-        """The unit of its score."""
-        return self.score.unit
-
-    @property
-    def higher_is_better(self) -> bool | None:
-        """Whether more of it is better."""
-        return self.score.higher_is_better
-
-    @property
-    def coarse(self) -> bool:
-        """Whether logits rounded to 16 bits will do."""
-        return self.score.coarse
-
-    @property
-    def reads_network(self) -> bool:
-        """Whether it needs the network itself."""
-        return self.score.reads_network
-
-    @property
-    def named_classes(self) -> tuple[int, ...]:
-        """The classes that its score names."""
-        return self.score.named_classes
+    unit = _of_score("unit", "The unit of its score.")
+    higher_is_better = _of_score("higher_is_better", "Whether more of it is better.")
+    coarse = _of_score("coarse", "Whether logits rounded to 16 bits will do.")
+    reads_network = _of_score("reads_network", "Whether it needs the network itself.")
+    named_classes = _of_score("named_classes", "The classes that its score names.")
 
     def samples(self, data: Data) -> Samples:
         """Return what it is scored on, made of the data.

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from suture.common.errors import DataError
 from suture.core.network.cuts import OUTPUT
-from suture.measurement.tables.table import check_columns
+from suture.measurement.tables.table import check_columns, rows_of
 
 BY_SHAPE = "by shape"  #: the stitch of a matrix whose shapes decide the family
 POOLED = "all"  #: the sender and the receiver of a row over several pairs of networks
@@ -48,10 +48,7 @@ def cells(table: pd.DataFrame, score: str = "accuracy") -> pd.DataFrame:
 def _cells(table: pd.DataFrame, score: str, told_apart: list[str]) -> pd.DataFrame:
     """Return the cells, the stitches of matrices named among those that the columns tell apart."""
     check_columns(table, ("score", "status", "network_seed", *_PLACE))
-    rows = table[table["score"] == score].reset_index(drop=True)
-    if rows.empty:
-        held = ", ".join(map(repr, dict.fromkeys(table["score"]))) or "none"
-        raise DataError(f"the table has no measurement of '{score}'; its scores: {held}")
+    rows = rows_of(table, score).reset_index(drop=True)
     rows = rows.assign(stitch=_families(rows, told_apart), failures=(rows["status"] == "failed").astype("int64"))
     places = [*_MATRIX, *_PLACE]
     rows["cell"] = rows.groupby(places, sort=False, dropna=False).ngroup()

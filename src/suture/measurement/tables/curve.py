@@ -8,7 +8,7 @@ import pandas as pd
 
 from suture.common.errors import DataError
 from suture.measurement.tables.by_depth import ends_at_output
-from suture.measurement.tables.table import OVER_SAMPLES, summary
+from suture.measurement.tables.table import OVER_SAMPLES, check_single, rows_of, summary
 
 PLAIN = ""  #: the control of the trial itself
 NO_SENDER = ("itself", "clustered noise")  #: controls in which the receiver, or no network, is in the sender's place
@@ -81,14 +81,11 @@ def arrange_curve(table: pd.DataFrame, score: str = "accuracy") -> Curve:
 
     Raises ``DataError`` if it holds nothing of that score, or more than one sender, receiver or setting.
     """
-    rows = table[table["score"] == score]
-    if rows.empty:
-        held = ", ".join(map(repr, dict.fromkeys(table["score"]))) or "none"
-        raise DataError(f"the table has no measurement of '{score}' to show; its scores: {held}")
-    rows = _beside(rows).sort_values("receiver_depth", kind="stable")
+    rows = _beside(rows_of(table, score)).sort_values("receiver_depth", kind="stable")
     first = _one_pair(rows)
     cuts = tuple(dict.fromkeys(rows["receiver_cut"]))
     measured = summary(rows[rows["status"] == "ok"])
+    check_single(measured, ["control", "receiver_cut"])
     kinds = sorted(dict.fromkeys(rows["control"]), key=bool)
     failed = rows[rows["status"] == "failed"]
     return Curve(
@@ -98,7 +95,9 @@ def arrange_curve(table: pd.DataFrame, score: str = "accuracy") -> Curve:
         unit=first["unit"],
         cuts=cuts,
         labels=tuple(_label(rows, cut) for cut in cuts),
-        lines={kind: _line(measured, kind, cuts) for kind in kinds},
+        lines={
+            kind: measured[measured["control"] == kind].set_index("receiver_cut").reindex(list(cuts)) for kind in kinds
+        },
         failed=frozenset(zip(failed["control"], failed["receiver_cut"], strict=True)),
         table=table,
     )
@@ -136,20 +135,6 @@ def _label(rows: pd.DataFrame, cut: str) -> str:
     here = rows[(rows["receiver_cut"] == cut) & ~without_sender(rows)]
     senders = [name for name in dict.fromkeys(here["sender_cut"]) if name != cut]
     return f"{senders[0]} → {cut}" if senders else cut
-
-
-def _line(measured: pd.DataFrame, kind: str, cuts: tuple[str, ...]) -> pd.DataFrame:
-    rows = measured[measured["control"] == kind]
-    twice = rows[rows["receiver_cut"].duplicated()]
-    if not twice.empty:
-        twice = rows[rows["receiver_cut"] == twice["receiver_cut"].iloc[0]]
-        columns = ("sender_cut", "stitch", "fit", "study", "fit_data", "score_data")
-        differ = [column for column in columns if twice[column].nunique() > 1]
-        raise DataError(
-            f"the table has several measurements at '{twice['receiver_cut'].iloc[0]}', which differ in "
-            f"{', '.join(differ)}; select the rows of one curve"
-        )
-    return rows.set_index("receiver_cut").reindex(list(cuts))
 
 
 def over_words(interval: str, n: int, seeds: int) -> str:

@@ -9,11 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from suture.common.errors import DataError
 from suture.measurement.tables.by_depth import Mask, Numbers, at_least_as_deep, cells, ends_at_output
 from suture.measurement.tables.curve import PLAIN, more_is_better, without_sender
-
-_TOLD = ("stitch", "fit", "study", "fit_data", "score_data")
+from suture.measurement.tables.table import check_single
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +96,7 @@ def arrange_matrix(table: pd.DataFrame, score: str = "accuracy") -> Matrix:
     held = cells(table, score)
     ended = ends_at_output(held)
     held = held if ended.all() else held[~ended]
-    _check_once(held)
+    check_single(held, ["control", "sender", "sender_cut", "receiver", "receiver_cut"])
     is_strip = without_sender(held)
     held, apart = held[~is_strip], held[is_strip]
     senders = _blocks(held, "sender")
@@ -122,19 +120,6 @@ def arrange_matrix(table: pd.DataFrame, score: str = "accuracy") -> Matrix:
         rises=more_is_better(table[table["score"] == score], bool((held["unit"] == "fraction").any())),
         table=table,
     )
-
-
-def _check_once(held: pd.DataFrame) -> None:
-    place = ["control", "sender", "sender_cut", "receiver", "receiver_cut"]
-    twice = held[held.duplicated(place, keep=False)]
-    if not twice.empty:
-        first = twice.iloc[0]
-        same = twice[(twice[place] == first[place]).all(axis=1)]
-        differ = [name for name in _TOLD if same[name].nunique() > 1]
-        raise DataError(
-            f"the table has several measurements at {first['sender_cut']} → {first['receiver_cut']}, which differ in "
-            f"{', '.join(differ)}; select the rows of one matrix"
-        )
 
 
 def _blocks(held: pd.DataFrame, role: str) -> tuple[Block, ...]:

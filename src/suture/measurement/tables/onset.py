@@ -36,7 +36,7 @@ import pandas as pd
 from suture.common.errors import DataError
 from suture.core.network.network import Network
 from suture.measurement.scores.traits import Trait
-from suture.measurement.tables.table import check_columns, summary
+from suture.measurement.tables.table import check_columns, rows_of, summary
 
 CONVEYED = 0.5  #: the share of the parents' difference from which on a trait counts as conveyed
 STEP = 0.8  #: the share of all that is conveyed which one step must make
@@ -165,10 +165,7 @@ def onset(table: pd.DataFrame, trait: Trait | str, carrier: Network | str, refer
 def _rows(table: pd.DataFrame, trait: str, carrier: str, reference: str) -> pd.DataFrame:
     """Return the rows of the trait and the two networks that were measured."""
     check_columns(table, ("score", "status", "control", "sender_cut", "receiver_cut"))
-    scored = table[table["score"] == trait]
-    if scored.empty:
-        held = ", ".join(map(repr, dict.fromkeys(table["score"]))) or "none"
-        raise DataError(f"the table has no measurement of '{trait}'; its scores: {held}")
+    scored = rows_of(table, trait)
     ends = {carrier, reference}
     rows = scored[scored["sender"].isin(ends) & scored["receiver"].isin(ends) & (scored["status"] == "ok")]
     measured = rows[rows["control"] == ""]

@@ -10,7 +10,7 @@ from suture.common.errors import DataError
 from suture.measurement.indices import INDICES
 from suture.measurement.tables.by_depth import Numbers
 from suture.measurement.tables.curve import PLAIN, more_is_better
-from suture.measurement.tables.table import check_columns, summary
+from suture.measurement.tables.table import check_columns, check_single, rows_of, summary
 
 ALIKE = 0.5  #: of the range of an index, from which on it calls two layers alike
 APART = 0.1  #: of a receiver's own numerical rank, by which another must differ
@@ -106,16 +106,13 @@ def pairs(table: pd.DataFrame, score: str) -> tuple[Pair, ...]:
     good nor bad, and if there are several measurements of one seam.
     """
     check_columns(table)
-    rows = table[(table["score"] == score) & (table["status"] == "ok")]
+    scored = rows_of(table, score)
+    rows = scored[scored["status"] == "ok"]
     plain = rows[rows["control"] == PLAIN]
     if plain.empty:
-        scores = ", ".join(map(repr, dict.fromkeys(table["score"]))) or "none"
-        why = f"the table has no measurement of '{score}' to explain; its scores: {scores}"
-        if len(held := table[table["score"] == score]):
-            why = f"of '{score}' the table has controls alone, and they are explained beside a trial of the pair itself"
-            if (held["control"] == PLAIN).any():
-                why = f"every trial of '{score}' failed but controls; the column error says why"
-        raise DataError(why)
+        if (scored["control"] == PLAIN).any():
+            raise DataError(f"every trial of '{score}' failed but controls; the column error says why")
+        raise DataError(f"of '{score}' the table has controls alone; they are explained beside a trial of the pair")
     if plain["penalty"].isna().all():
         raise DataError(f"'{score}' is neither good nor bad, so it has no penalty to explain; name another score")
     means = summary(rows)
@@ -129,7 +126,7 @@ def ranks_apart(pair: Pair, ranks: pd.DataFrame) -> tuple[Numbers, Numbers]:
     Means over seeds; they differ if they are ``APART`` of the receiver's from each other, and no seed of the one is
     among those of the other. Nan elsewhere. Raises ``DataError`` if the table is none of complexity.
     """
-    _check(ranks, ("sender", "receiver", *_SEAM, "measure", "value", "normalised"), "complexity of seams")
+    check_columns(ranks, ("sender", "receiver", *_SEAM, "measure", "value", "normalised"), "complexity of seams")
     rows = ranks[(ranks["measure"] == RANK) & ~ranks["normalised"].astype(bool)]
     if "control" in rows:
         rows = rows[rows["control"].isin(["", "itself"])]
@@ -157,7 +154,7 @@ def disagreements(pair: Pair, similarities: pd.DataFrame) -> Iterator[tuple[str,
     are not among the ready ones count as similarities in [0, 1]. Raises ``DataError`` if the table is none, or holds
     several values of one seam.
     """
-    _check(similarities, ("sender", "receiver", *_SEAM, "index", "value"), "similarities")
+    check_columns(similarities, ("sender", "receiver", *_SEAM, "index", "value"), "similarities")
     rows = similarities[(similarities["sender"] == pair.sender) & (similarities["receiver"] == pair.receiver)]
     for name, held in rows.groupby("index", sort=False):
         if held.duplicated(_SEAM).any():
@@ -170,24 +167,11 @@ def disagreements(pair: Pair, similarities: pd.DataFrame) -> Iterator[tuple[str,
         yield str(name), values, np.asarray(share >= ALIKE)
 
 
-def _check(table: pd.DataFrame, wanted: tuple[str, ...], what: str) -> None:
-    missing = [name for name in wanted if name not in table]
-    if missing:
-        raise DataError(f"this is no table of {what}: it has no column {', '.join(map(repr, missing))}")
-
-
 def _pair(means: pd.DataFrame, sender: str, receiver: str) -> Pair:
     mine = means[means["receiver"] == receiver]
     plain = mine[(mine["control"] == PLAIN) & (mine["sender"] == sender)]
     plain = plain.sort_values(["receiver_depth", "sender_depth"], kind="stable")
-    twice = plain[plain.duplicated(_SEAM, keep=False)]
-    if len(twice):
-        columns = ("stitch", "fit", "study", "fit_data", "score_data")
-        differ = [column for column in columns if twice[column].nunique() > 1]
-        raise DataError(
-            f"the table has several measurements of {sender} → {receiver} at {twice['receiver_cut'].iloc[0]}, which "
-            f"differ in {', '.join(differ)}; select the rows of one"
-        )
+    check_single(plain, _SEAM)
     cuts = tuple((str(start), str(end)) for start, end in zip(plain["sender_cut"], plain["receiver_cut"], strict=True))
     fraction = bool(plain["unit"].iloc[0] == "fraction")
     scale = (100.0 if fraction else 1.0) * (1 if more_is_better(mine, fraction) else -1)

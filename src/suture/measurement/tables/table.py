@@ -60,6 +60,7 @@ _IDENTITY = [
     *("study", "status", "sender", "receiver", "sender_cut", "receiver_cut", "sender_depth", "receiver_depth"),
     *("stitch", "fit", "control", "fit_data", "score_data", "score", "unit"),
 ]
+_SETTINGS = ("stitch", "fit", "study", "fit_data", "score_data")  #: that tell measurements at one seam apart
 _SIDES = ("low", "high")
 
 OVER_NETWORKS = "t over network seeds"
@@ -153,12 +154,34 @@ def _of_one(rows: pd.DataFrame) -> pd.DataFrame:
     return kept.assign(converged=rows["converged"].fillna(False))[[*COLUMNS, "seeds", "interval"]]
 
 
-def check_columns(table: pd.DataFrame, names: Iterable[str] = COLUMNS) -> None:
-    """Raise ``DataError`` if a table lacks columns that measurements have."""
-    check_kind("table", table, pd.DataFrame, "a table of measurements, as run gives it or table.read reads it")
+def check_columns(table: pd.DataFrame, names: Iterable[str] = COLUMNS, what: str = "measurements") -> None:
+    """Raise ``DataError`` if a table of ``what`` lacks columns."""
+    check_kind("table", table, pd.DataFrame, f"a table of {what}")
     missing = [name for name in names if name not in table]
     if missing:
-        raise DataError(f"this is not a table of measurements: it has no column {', '.join(map(repr, missing))}")
+        raise DataError(f"this is no table of {what}: it has no column {', '.join(map(repr, missing))}")
+
+
+def rows_of(table: pd.DataFrame, score: str) -> pd.DataFrame:
+    """Return the rows of a score. Raises ``DataError`` with the scores of the table if it is none of them."""
+    rows = table[table["score"] == score]
+    if rows.empty:
+        held = ", ".join(map(repr, dict.fromkeys(table["score"]))) or "none"
+        raise DataError(f"the table has no measurement of '{score}'; its scores: {held}")
+    return rows
+
+
+def check_single(rows: pd.DataFrame, place: list[str]) -> None:
+    """Raise ``DataError``, naming the columns that differ, if rows agree in the columns of their ``place``."""
+    twice = rows[rows.duplicated(place, keep=False)]
+    if len(twice):
+        first = twice.iloc[0]
+        same = twice[(twice[place] == first[place]).all(axis=1)]
+        differ = [name for name in ("sender_cut", *_SETTINGS) if same[name].nunique() > 1]
+        raise DataError(
+            f"the table has several measurements at {first['sender_cut']} → {first['receiver_cut']}, which differ in "
+            f"{', '.join(differ)}; select the rows of one"
+        )
 
 
 def _aggregate(group: pd.DataFrame) -> Row:
@@ -236,13 +259,9 @@ def read(path: str | Path) -> pd.DataFrame | None:
 
 
 def load(path: str | Path) -> pd.DataFrame:
-    """Read a table, or a summary, that ``save`` wrote. Raises ``DataError`` if there is none."""
-    path = Path(path)
-    if not path.is_file():
+    """Read a table of measurements, or its summary. Raises ``DataError`` if there is none."""
+    table = read(path)
+    if table is None:
         raise DataError(f"no table at {path}; it is the file table.parquet in a run's folder")
-    try:
-        table = pd.read_parquet(path)
-    except ArrowException as error:
-        raise DataError(f"{path} is no table, or was cut short ({error}); run the plan again") from error
     check_columns(table)
     return table
