@@ -36,7 +36,7 @@ if typing.TYPE_CHECKING:  # imported when asked for: see suture.common.lazy, whi
     from suture.measurement.trials.measure import measure
     from suture.measurement.trials.plans import Plan, curve, matrix
     from suture.measurement.trials.trial import Failure, Measurement, Trial
-    from suture.runs.forecasts.forecast import Forecast, forecast
+    from suture.runs.forecast import Forecast, forecast
     from suture.runs.runners import Local, Ray, run, stitch
     from suture.runs.store.store import Store
     from suture.zoo import load_network, load_stitched

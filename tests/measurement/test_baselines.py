@@ -515,7 +515,8 @@ def test_keys_tell_what_is_trained():
 
 def test_they_are_forecast():
     said = suture.forecast([baseline(trial()) for baseline in ALL])
-    assert said.seconds > 0
+    assert said.left == len(ALL)
+    assert said.memory.peak > 0
 
 
 # --- on disk, and elsewhere -------------------------------------------------------------------------------------------

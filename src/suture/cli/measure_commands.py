@@ -48,13 +48,15 @@ def plan(chosen: Namespace, command: str) -> int:
     """Say what a command will cost, and measure nothing; the exit code."""
     from suture.common.sizes import parse_size
     from suture.report.terminal import forecast as forecasts
-    from suture.runs.forecasts import forecast
+    from suture.runs.forecast import forecast
+    from suture.runs.store.plans import settings_of as plan_settings
 
     given = chosen[chosen.what]
     asked = {"curve": _curve, "matrix": _matrix}[chosen.what](given, _there)
-    known = _known(asked, given) if asked.store is not None else ()
+    if asked.store is not None:  # refuse another run's store, as measuring would
+        asked.store.plans.check({trial.key for trial in asked.trials}, plan_settings(asked.trials), given.extend)
     ram, disk = (parse_size(given[name]) if given[name] is not None else None for name in ("ram", "disk"))
-    made = forecast(asked.trials, workers=given.workers, ram=ram, disk=disk, done=known)
+    made = forecast(asked.trials, store=asked.store, workers=given.workers, ram=ram, disk=disk, retry=given.retry)
     if given.json:
         output.show_json(forecasts.record(made))
     else:
@@ -208,12 +210,3 @@ def measured_table(chosen: Namespace, asked: Asked, command: str) -> Any:
         extend=chosen.extend,
         command=command,
     )
-
-
-def _known(asked: Asked, chosen: Namespace) -> set[str]:
-    """The keys of what need not be measured. Raises ``StoreError`` where the store is another run's."""
-    from suture.runs.store.plans import settings_of
-
-    asked.store.plans.check({trial.key for trial in asked.trials}, settings_of(asked.trials), chosen.extend)
-    known: set[str] = asked.store.finished()
-    return known if chosen.retry else known | asked.store.failures().keys()

@@ -25,7 +25,7 @@ from suture.core.activations.cache import Activations
 from suture.core.activations.disk_cache import ActivationFolder
 from suture.measurement.trials.batched import STITCHES
 from suture.measurement.trials.trial import Trial
-from suture.runs.forecasts import affordable
+from suture.runs.forecast import affordable
 from suture.runs.runners import worker
 from suture.runs.runners.base import Outcome, Outcomes, Queue, Runner, Task
 from suture.runs.runners.tasks import in_one_go

@@ -1,0 +1,262 @@
+"""What a plan takes, before it runs: trials, memory and disk, counted; time only from what the store has measured.
+
+How long a trial takes depends on the machine, the fit and the cut far more than any model of it knew, so nothing is
+timed here: a run says how long the rest will take after its first trials (``runs.runners.eta``).
+
+A worker is a process with the networks and one trial at a time, the driver one with the networks and the images.
+Activations and images are files mapped into memory, which the system may take back, and libraries are mapped once for
+all processes, so neither counts. Bytes of memory are rather too many than too few.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from statistics import fmean
+
+import torch
+from torch import nn
+
+from suture.common.errors import DataError, RunnerError
+from suture.common.sizes import cores, in_words
+from suture.common.validation import check_kind
+from suture.core.activations.cache import CHUNK
+from suture.core.stitches import Layers, Probe
+from suture.core.stitches.base import width
+from suture.data import Samples
+from suture.fits import BestOf, Fast, Fit, Logistic, Narrower
+from suture.measurement.scores.outputs import LEAST
+from suture.measurement.trials.trial import Trial, count_read
+from suture.runs.store.store import TRIALS, Store
+
+#: Bytes of a process that has done nothing yet: ``RssAnon`` was 482 MB after ``import suture`` and one way back through
+#: a convolution, with torch 2.13 for the CPU.
+PROCESS = 500 * 10**6
+RECORD = 10_000  #: bytes of a trial's record on disk
+
+_LIVE = 3  #: tensors of the largest size that exist at once in a forward pass: what comes, goes, and lies between
+_SAVED = 5  #: tensors that the way back needs, for each at a cut: 4.7 in a ViT, whose cuts lie far apart, 2 in a ResNet
+_ROWS = 2**25  #: numbers in the rows of one step of ``fits.least_squares``
+_COPIES = 7  #: of a stitch's parameters in a descent: themselves, gradients, two moments, the best, the start, the end
+_FUSED = 2  #: times the receiver's suffix that its fused versions take: in float32, and in 16 bits while that is made
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes of RAM: of the driver, of each worker beside what its trial holds, and ``peak``, of the largest trial.
+
+    ``largest`` names that trial; empty if there is none.
+    """
+
+    driver: int
+    worker: int
+    peak: int = 0
+    largest: str = ""
+
+    def of(self, workers: int) -> int:
+        """Return the bytes of all processes together; one worker alone is the driver itself."""
+        return self.driver + (self.peak if workers == 1 else workers * (self.worker + self.peak))
+
+    def fits_in(self, budget: int) -> int:
+        """Return how many workers fit into a budget.
+
+        Raises ``RunnerError``, with the largest trial, what it needs and the remedies, if not even one does.
+        """
+        if self.of(1) > budget:
+            raise RunnerError(
+                f"the largest trial, {self.largest}, needs about {in_words(self.of(1))} of RAM with one worker "
+                f"({in_words(self.peak)} for itself, {in_words(self.driver)} for the process with networks and "
+                f"images), and the budget is {in_words(budget)}; give fewer fit samples (data.limited(fit=…)), a later "
+                "cut, or a larger budget"
+            )
+        return max(1, (budget - self.driver) // (self.worker + self.peak))
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What is left of a plan, and what it takes; sizes are in bytes.
+
+    ``trials`` are the rows planned, ``distinct`` those that differ in what they measure, ``done`` those of them that
+    the store has. ``networks`` and ``images`` count what the trials that are left use. ``activations`` are those of all
+    trials that are left, ``disk`` what lies on the disk of them at once, with images, stitches and records.
+    ``cpu_seconds`` are those that the trials left take if each takes as long as the mean of those in the store, and
+    ``None`` if the store has none. ``ram_budget`` and ``disk_budget`` are what was allowed, if it was said.
+    """
+
+    trials: int
+    distinct: int
+    done: int
+    networks: int
+    images: int
+    workers: int
+    memory: Memory
+    activations: int
+    disk: int
+    cpu_seconds: float | None = None
+    ram_budget: int | None = None
+    disk_budget: int | None = None
+
+    @property
+    def left(self) -> int:
+        """The trials that are still to be measured."""
+        return self.distinct - self.done
+
+    @property
+    def seconds(self) -> float | None:
+        """Wall time with these workers, each on a core of its own."""
+        return None if self.cpu_seconds is None else self.cpu_seconds / self.workers
+
+    @property
+    def ram(self) -> int:
+        """RAM of all processes together."""
+        return self.memory.of(self.workers)
+
+
+def forecast(
+    plan: Iterable[Trial],
+    *,
+    store: str | Path | Store | None = None,
+    workers: int | None = None,
+    ram: int | None = None,
+    disk: int | None = None,
+    retry: bool = False,
+) -> Forecast:
+    """Say what a plan takes; nothing is measured.
+
+    What the ``store`` has need not be measured again, nor what failed there, unless ``retry``. ``ram`` and ``disk`` are
+    budgets in bytes. There are never more workers than trials, or than fit into ``ram``; ``None`` takes as many as
+    there are cores.
+
+    Raises ``DataError`` for a plan without trials, ``RunnerError`` if ``workers`` is below 1 or not even one fits.
+    """
+    check_kind("plan", plan, Iterable, "several trials, such as what curve or matrix plans")
+    trials = list(plan)
+    if not trials:
+        raise DataError("this plan has no trial; plan at least one: suture.curve(…), suture.matrix(…)")
+    if workers is not None and workers < 1:
+        raise RunnerError(f"workers={workers}: give at least 1, or leave it out for all {cores()} cores")
+    distinct = {trial.key: trial for trial in trials}
+    kept = Store(store) if isinstance(store, str | Path) else store
+    measured = distinct.keys() & kept.finished() if kept is not None else set()
+    failed = distinct.keys() & kept.failures().keys() if kept is not None and not retry else set()
+    left = [trial for key, trial in distinct.items() if key not in measured | failed]
+    took = [float(kept.record(TRIALS, key)["seconds"]) for key in measured] if kept is not None else []
+    memory = estimate_memory(left, disk)
+    wanted = max(1, min(workers if workers is not None else cores(), len(left)))
+    activations = sum({need.key: need.nbytes for trial in left for need in trial.needs}.values())
+    images, stitches = _samples_of(left), _Stitches()
+    written = sum(samples.images.nbytes for samples in images) + sum(stitches.weight(t) + RECORD for t in left)
+    return Forecast(
+        trials=len(trials),
+        distinct=len(distinct),
+        done=len(distinct) - len(left),
+        networks=len({network.fingerprint for trial in left for network in trial.seam.networks}),
+        images=sum(map(len, images)),
+        workers=wanted if ram is None or not left else min(wanted, memory.fits_in(ram)),
+        memory=memory,
+        activations=activations,
+        disk=(activations if disk is None else min(activations, disk)) + written,
+        cpu_seconds=len(left) * fmean(took) if took else None,
+        ram_budget=ram,
+        disk_budget=disk,
+    )
+
+
+def affordable(trials: Sequence[Trial], ram: int, workers: int, *, strict: bool = True) -> int:
+    """Return how many workers, of those wanted, fit into so many bytes of RAM.
+
+    If not even one fits, raises ``RunnerError``, or gives 1 unless ``strict``.
+    """
+    memory = estimate_memory(list(dict.fromkeys(trials)))
+    if not strict and memory.of(1) > ram:
+        return 1
+    return min(workers, memory.fits_in(ram))
+
+
+def estimate_memory(trials: Sequence[Trial], disk: int | None = None) -> Memory:
+    """Return what trials hold in RAM; ``disk`` is the budget for activations: what alone exceeds it is held in RAM."""
+    networks = {network.fingerprint: network for trial in trials for network in trial.seam.networks}
+    process = PROCESS + sum(_weight(network.whole()) for network in networks.values())
+    driver, stitches = process + sum(samples.images.nbytes for samples in _samples_of(trials)), _Stitches()
+    peaks = [_peak(trial, stitches.weight(trial), disk) for trial in trials]
+    if not peaks:
+        return Memory(driver, process)
+    return Memory(driver, process, max(peaks), trials[peaks.index(max(peaks))].where)
+
+
+def _peak(trial: Trial, stitch: int, disk: int | None) -> int:
+    """Return what a trial holds at its worst moment, with a stitch of so many bytes."""
+    receiver, family, shapes = trial.receiver, trial.family, trial.seam.shapes
+    sent, received = map(prod, shapes)
+    fits, cut = list(_nested(trial.fit)), receiver.cuts.find(trial.receiver_cut)
+    fitted, held_out = len(trial.fit_data), len(trial.validation_data)
+    later = [other for other in receiver.cuts if other.index > cut.index]
+    fast = any(isinstance(fit, Fast) for fit in fits)
+
+    held = stitch * (_COPIES + 2 * any(isinstance(fit, BestOf) for fit in fits))
+    if fast or len(trial.score_data) >= LEAST:
+        held += _FUSED * _weight(receiver.after(trial.receiver_cut))
+    held += sum(need.nbytes for need in trial.needs if disk is not None and need.nbytes > disk)
+    if trial.fit.reads_receiver:  # activations of images in another order are copied
+        shuffled = (samples for samples in (trial.fit_data, trial.validation_data) if samples.pairing is not None)
+        held += 4 * received * sum(count_read(trial, samples) for samples in shuffled)
+    if any(isinstance(fit, Narrower) for fit in fits):  # puts inputs and targets together with noise
+        held += 4 * (2 * sent + received) * fitted
+
+    # The largest of what a trial does one after the other: a step, a pass, a closed form, a convex problem.
+    numbers = sent + received + sum(prod(other.shape) for other in (cut, *later))
+    if isinstance(family, Layers):
+        start, end = (other.index for other in family.ends)
+        numbers += sum(prod(other.shape) for other in family.network.cuts if start < other.index < end)
+    step = 4 * _SAVED * numbers * min(max(getattr(fit, "batch", 0) for fit in fits), fitted)
+    widest = max(sent, received, *(prod(other.shape) for network in trial.seam.networks for other in network.cuts))
+    images = min(CHUNK, max(fitted, len(trial.score_data)))
+    error = 8 * 3 * received  # the representation error, in float64
+    rows = sum(min(_ROWS, min(CHUNK, fitted) * size) for size in (sent, received))
+    features = 0  # of a problem that is solved as convex
+    if any(isinstance(fit, Logistic) for fit in fits):
+        features = family.reads(shapes[0]) if isinstance(family, Probe) else sent
+    elif fast and all(prod(other.shape) == width(cut.shape) for other in later):
+        features = width(shapes[0])
+    convex = 8 * 3 * features * (fitted + held_out)
+    return held + max(step, images * (4 * _LIVE * widest + error), 8 * 2 * rows, convex)
+
+
+def _nested(fit: Fit) -> Iterator[Fit]:
+    """Give a fit and all those that it starts from or chooses among."""
+    yield fit
+    for value in vars(fit).values():
+        for inner in value if isinstance(value, tuple) else (value,):
+            if isinstance(inner, Fit):
+                yield from _nested(inner)
+
+
+class _Stitches:
+    """The bytes of trials' stitches, each kind made once, without memory."""
+
+    def __init__(self) -> None:
+        self._known: dict[object, int] = {}
+
+    def weight(self, trial: Trial) -> int:
+        """Return the bytes of a stitch like the trial's."""
+        kind = (trial.family, *trial.seam.shapes)
+        if kind not in self._known:
+            try:
+                with torch.device("meta"):
+                    made = trial.family.build(*trial.seam.shapes)
+            except Exception:  # a family of the user's may not be able to do without memory
+                with torch.random.fork_rng([]):
+                    made = trial.family.build(*trial.seam.shapes)
+            self._known[kind] = _weight(made)
+        return self._known[kind]
+
+
+def _samples_of(trials: Iterable[Trial]) -> list[Samples]:
+    """Return the samples of trials, once for the same images."""
+    roles = (s for trial in trials for s in (trial.fit_data, trial.validation_data, trial.score_data))
+    return list({samples.image_fingerprint: samples for samples in roles}.values())
+
+
+def _weight(module: nn.Module) -> int:
+    """Return the bytes of the parameters and buffers of a module, each once."""
+    return sum(tensor.nbytes for tensor in (*module.parameters(), *module.buffers()))
