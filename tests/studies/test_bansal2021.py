@@ -13,9 +13,9 @@ from suture.fits import Fast, Logistic
 from suture.fits.recipes import bansal2021
 from suture.measurement.indices import linear_cka
 from suture.studies.bansal2021 import STUDIES, pretrained
-from suture.studies.bansal2021.folds import difference, folds_of
-from suture.studies.bansal2021.invariance import CHANGED, COORDINATES, WEIGHT, changed, gaussian
-from suture.studies.bansal2021.plans import R18, SIMCLR, accuracy_of, unlike
+from suture.studies.bansal2021.folds import compare_outputs, fold_at_each_cut
+from suture.studies.bansal2021.invariance import CHANGED, COORDINATES, WEIGHT, apply_change, draw_gaussian
+from suture.studies.bansal2021.plans import R18, SIMCLR, measure_accuracy, pair_unlike_seeds
 from suture.studies.base.by_cut import Agreement, AtBest, Gap, Jointly, Moves, Run
 from suture.studies.base.quantities import Where
 from suture.studies.base.scale import scale_named, stand_in
@@ -124,20 +124,20 @@ def network(images):
 
 def test_gaussian_coordinates_are_normal_and_each_images_own(images):
     floats = images.images / 255
-    drawn = torch.stack([gaussian(image) for image in floats])
+    drawn = torch.stack([draw_gaussian(image) for image in floats])
     assert drawn.shape == (300, COORDINATES)
     assert abs(drawn.mean()) < 0.01
     assert abs(drawn.std() - 1) < 0.01
     assert torch.corrcoef(drawn).fill_diagonal_(0).abs().max() < 0.2  # of images with each other
-    assert torch.equal(drawn[7], gaussian(floats[7].clone()))
+    assert torch.equal(drawn[7], draw_gaussian(floats[7].clone()))
     other = floats[7].clone()
     other[0, 0, 0] = 1 - other[0, 0, 0]
-    assert not torch.equal(gaussian(other), drawn[7])
+    assert not torch.equal(draw_gaussian(other), drawn[7])
 
 
 @pytest.mark.parametrize("cut", ["layer1.0", "layer2.0", "flatten"])
 def test_the_longer_representation_is_the_old_one_with_coordinates_behind_it(network, images, cut):
-    sender = changed(network, cut, "Gaussian coordinates", images)
+    sender = apply_change(network, cut, "Gaussian coordinates", images)
     old, new = network.upto(cut)(images.images[:256]), sender.upto(CHANGED)(images.images[:256])
     channels = old.shape[1]
     assert torch.equal(new[:, :channels], old)
@@ -150,7 +150,7 @@ def test_the_longer_representation_is_the_old_one_with_coordinates_behind_it(net
 
 
 def test_moved_pixels_are_one_permutation_that_cka_does_not_see(network, images):
-    sender = changed(network, "layer1.0", "moved pixels", images)
+    sender = apply_change(network, "layer1.0", "moved pixels", images)
     old, new = network.upto("layer1.0")(images.images), sender.upto(CHANGED)(images.images)
     flat, moved = (x.flatten(2).movedim(2, 0).flatten(1) for x in (old, new))  # a row per position
     order = torch.cdist(moved.double(), flat.double()).argmin(1)
@@ -170,7 +170,7 @@ def test_moved_pixels_are_one_permutation_that_cka_does_not_see(network, images)
 def test_the_folds_of_a_network_are_those_that_folding_says(model, side, images):
     torch.manual_seed(2)
     network = Network(model(), example=images.images[:3], name="N")
-    rows = folds_of(network, images.images[:8], seed=0).set_index("receiver_cut")
+    rows = fold_at_each_cut(network, images.images[:8], seed=0).set_index("receiver_cut")
     known = foldable_cuts(network)
     assert {cut: bool(melts) for cut, melts in rows["melts"].items()} == {cut: bool(f) for cut, f in known.items()}
     assert rows["error"].notna().eq(rows["melts"] == 1).all()
@@ -184,7 +184,7 @@ def test_a_network_that_is_not_the_same_would_be_seen():
     with torch.no_grad():
         a.weight.copy_(torch.eye(2))
         b.weight.copy_(torch.tensor([[1.0, 0.0], [0.0, 1.5]]))
-    assert difference(a, b, torch.tensor([[2.0, 1.0]])) == pytest.approx(0.25)
+    assert compare_outputs(a, b, torch.tensor([[2.0, 1.0]])) == pytest.approx(0.25)
 
 
 def test_the_accuracy_of_a_network_that_knows_one_class(images):
@@ -192,7 +192,7 @@ def test_the_accuracy_of_a_network_that_knows_one_class(images):
     with torch.no_grad():
         model[1].weight.zero_()
         model[1].bias.copy_(torch.eye(7)[2])
-    row = accuracy_of(Network(model, example=images.images[:3], name="N"), images)
+    row = measure_accuracy(Network(model, example=images.images[:3], name="N"), images)
     assert row["accuracy"] == pytest.approx((images.labels == 2).double().mean().item())
     assert row["low"] < row["accuracy"] < row["high"]
     assert row["n"] == 300
@@ -216,7 +216,7 @@ def test_a_residual_network_is_found_wherever_in_a_file_it_is(tmp_path, nested):
     torch.save({"epoch": 3, "classy_state_dict": {"trunk": kept}} if nested else kept, path)
     model = narrow()
     model.fc = nn.Identity()
-    pretrained.filled(model, path)
+    pretrained.fill(model, path)
     assert all(torch.equal(tensor, source.state_dict()[name]) for name, tensor in model.state_dict().items())
 
 
@@ -234,7 +234,7 @@ def test_a_file_without_the_whole_network_is_refused(tmp_path, spoil, said):
     spoil(state)
     torch.save(state, tmp_path / "dino.pth")
     with pytest.raises(CheckpointError, match=said):
-        pretrained.filled(narrow(), tmp_path / "dino.pth")
+        pretrained.fill(narrow(), tmp_path / "dino.pth")
 
 
 def test_what_imagenet_needs_is_said_before_anything_runs(tmp_path, monkeypatch):
@@ -250,7 +250,7 @@ def test_what_imagenet_needs_is_said_before_anything_runs(tmp_path, monkeypatch)
     monkeypatch.setenv(pretrained.IMAGENET, str(tmp_path))
     for name in ("supervised", "simclr", "swav"):
         (tmp_path / f"{name}.safetensors").touch()
-    folder, files = pretrained.files()
+    folder, files = pretrained.find_files()
     assert folder == str(tmp_path)
     assert files["SwAV"] == tmp_path / "swav.safetensors"
 
@@ -277,10 +277,10 @@ def test_at_the_papers_scale_every_seam_is_fitted_by_the_papers_recipe_too(name)
 
 def test_networks_that_began_otherwise_meet_in_a_circle_and_a_single_one_meets_every_other():
     small, paper = (scale_named(name, stand_in) for name in ("small", "paper"))
-    assert unlike(small, SIMCLR, R18) == [(0, 1), (0, 2)]
-    assert unlike(small, R18, SIMCLR) == [(1, 0), (2, 0)]
+    assert pair_unlike_seeds(small, SIMCLR, R18) == [(0, 1), (0, 2)]
+    assert pair_unlike_seeds(small, R18, SIMCLR) == [(1, 0), (2, 0)]
     for senders, receivers in ((SIMCLR, R18), (R18, SIMCLR)):
-        found = unlike(paper, senders, receivers)
+        found = pair_unlike_seeds(paper, senders, receivers)
         assert len(found) >= 3, "or there would be no interval"
         assert all(len(set(side)) == len(side) for side in zip(*found, strict=True)), "each on a side once"
         assert all(sender != receiver for sender, receiver in found)

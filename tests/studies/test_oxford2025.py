@@ -160,12 +160,12 @@ def cars(clean: float, blind: float, others: float = 0.52, labels: str = ALTERED
     ],
 )
 def test_cars_are_not_known_either_way(table: pd.DataFrame, said: list[str]) -> None:
-    made = claims.inherited("mlp", ALTERED, recovered=False)
+    made = claims.claim_inherited("mlp", ALTERED, recovered=False)
     assert verdicts(made, table, cars(0.9, 0.9, 0.1, labels=TRUE)) == said
 
 
 def test_the_other_labels_are_reports() -> None:
-    made = claims.inherited("mlp", ALTERED, recovered=False)
+    made = claims.claim_inherited("mlp", ALTERED, recovered=False)
     found = [claim.decide({TRIALS: pd.concat([cars(0.0, 0.0), cars(0.9, 0.8, labels=TRUE)])}) for claim in made]
     reports = [one for one in found if one.verdict == "reported"]
     assert [round(one.figure.value) for one in reports if one.figure] == [90, 80]
@@ -174,7 +174,7 @@ def test_the_other_labels_are_reports() -> None:
 
 @pytest.mark.parametrize(("blind", "said"), [(0.4, "reproduced"), (0.3, "not reproduced"), (0.35, "undecided")])
 def test_cars_come_back_where_half_of_the_receivers_do(blind: float, said: str) -> None:
-    made = claims.inherited("mlp", TRUE, recovered=True, cut="flatten")
+    made = claims.claim_inherited("mlp", TRUE, recovered=True, cut="flatten")
     assert verdicts(made, cars(0.01, blind, labels=TRUE), cars(0.9, 0.0, labels=TRUE, cut="pool2")) == [
         "reproduced",
         said,
@@ -196,11 +196,11 @@ def trucks(values: Sequence[float], sender: str = "cnn trucks in fc2") -> pd.Dat
 )
 def test_trucks_jump_behind_their_layer(values: list[float], said: list[str]) -> None:
     beside = trials([0.9], ["flatten"], score=ON_TRUCKS, sender="cnn trucks in fc2")
-    assert verdicts(claims.located("fc2", "2b"), trucks(values), beside) == said
+    assert verdicts(claims.claim_located("fc2", "2b"), trucks(values), beside) == said
 
 
 def test_fc1_which_learns_no_trucks_is_a_report() -> None:
-    assert all(claim.threshold is None for claim in claims.located("fc1", "2a"))
+    assert all(claim.threshold is None for claim in claims.claim_located("fc1", "2a"))
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,7 @@ def test_fc1_which_learns_no_trucks_is_a_report() -> None:
     ],
 )
 def test_trucks_rise_with_the_senders_layers(values: list[float], said: str) -> None:
-    assert verdicts(claims.steadily(), trucks(values, "cnn")) == [said]
+    assert verdicts(claims.claim_steadily(), trucks(values, "cnn")) == [said]
 
 
 def sided(side: str, values: Sequence[float], wide: float) -> pd.DataFrame:
@@ -225,15 +225,20 @@ def sided(side: str, values: Sequence[float], wide: float) -> pd.DataFrame:
 def test_sides_go_opposite_ways_and_the_wide_stitch_lifts_both() -> None:
     up, down = [0.1, 0.2, 0.5, 0.9], [0.5, 0.4, 0.3, 0.1]
     tables = sided("cifar10", up, 0.8), sided("mnist", down, 0.42)
-    assert verdicts(claims.opposite(), *tables) == ["reproduced"] * 4
+    assert verdicts(claims.claim_opposite(), *tables) == ["reproduced"] * 4
     tables = sided("cifar10", down, 0.8), sided("mnist", down, 0.3)
-    assert verdicts(claims.opposite(), *tables) == ["not reproduced", "reproduced", "reproduced", "not reproduced"]
+    assert verdicts(claims.claim_opposite(), *tables) == [
+        "not reproduced",
+        "reproduced",
+        "reproduced",
+        "not reproduced",
+    ]
 
 
 def test_the_four_accuracies_of_robustness_are_read_apart() -> None:
     both = trials([0.98], ["flatten"], sender=DIGITS, fit_data=NAMES[PAIRED], score_data="mnist+cifar10/score")
     tables = {TRIALS: pd.concat([both, sided("cifar10", [0.1] * 4, 0.82), sided("mnist", [0.1] * 4, 0.42)])}
-    found = [claim.decide(tables) for claim in claims.robust()]
+    found = [claim.decide(tables) for claim in claims.claim_robust()]
     assert [round(one.figure.value, 1) for one in found[:3] if one.figure] == [98.1, 82.1, 42.1]
     assert {one.verdict for one in found} == {"reported", "not measured"}
 
@@ -243,7 +248,7 @@ def test_untrained_networks_must_stay_at_chance() -> None:
     at = trials([0.1, 0.1, 0.1, 0.1, 0.3], score=ON_CARS, **control)
     more = trials([0.1, 0.1, 0.1, 0.1, 0.15], score=ON_TRUCKS, **control)
     every = trials([0.1, 0.1, 0.1, 0.1, 0.4], **control)
-    assert verdicts(claims.controlled(), at, more, every) == [
+    assert verdicts(claims.claim_controlled(), at, more, every) == [
         "not measured",
         "not reproduced",
         "reproduced",
@@ -255,7 +260,7 @@ def test_a_network_that_calls_everything_a_car_has_learned_nothing_of_cars() -> 
     control = {"control": "untrained both", "fit_data": NAMES[TRUE], "sender": "untrained cnn"}
     cars = trials([1.0, 0.0, 0.1, 0.1, 0.1], score=ON_CARS, **control)
     every = trials([0.1, 0.1, 0.12, 0.1, 0.1], **control)
-    found = decided(claims.controlled(), cars, every)
+    found = decided(claims.claim_controlled(), cars, every)
     assert found[next(words for words in found if "cars, CNN" in words)] == ("reproduced", pytest.approx(10.1))
 
 
@@ -270,7 +275,7 @@ def test_complexity_falls_along_the_four_cuts_by_the_first_step() -> None:
     four = [f"layer{stage}.1" for stage in range(1, 5)]
     tables = [complexity([5, 2, 1.5, 1.6], four, measure, SIMPLE, COMPLEX) for measure in (BATCHES, "mean sharpness")]
     tables.append(complexity([1, 2, 4, 8], four, "gzip size", SIMPLE, COMPLEX))
-    found = decided(simplicity.simplified(), *tables, kind=COMPLEXITIES)
+    found = decided(simplicity.claim_simplified(), *tables, kind=COMPLEXITIES)
     assert [verdict for verdict, _ in found.values()] == ["reproduced", "reproduced", "not reproduced", "reproduced"]
     assert list(found.values())[-1][1] == pytest.approx(2.5 / 3.5)
 
@@ -278,7 +283,7 @@ def test_complexity_falls_along_the_four_cuts_by_the_first_step() -> None:
 def test_complexity_peaks_inside_the_line_without_the_wide_stitch() -> None:
     table = complexity([2, 3, 1, 1], LINE[:4], BATCHES, DIGITS, PICTURES)
     wide = complexity([9], ["flatten"], BATCHES, DIGITS, PICTURES).assign(sender_cut="pool2")
-    found = [claim.decide({COMPLEXITIES: pd.concat([table, wide])}) for claim in simplicity.dominated()]
+    found = [claim.decide({COMPLEXITIES: pd.concat([table, wide])}) for claim in simplicity.claim_dominated()]
     assert [round(one.figure.value, 1) for one in found if one.figure] == [1.5, 3.0]
 
 
@@ -292,14 +297,14 @@ def test_every_row_of_the_paper_is_a_study() -> None:
 
 def test_both_sides_are_fitted_alike_and_scored_with_the_other_half_black() -> None:
     scale = scale_named("tiny")
-    both, digits, pictures = plans.sides(scale)
+    both, digits, pictures = plans.sides_of(scale)
     assert both.fit is digits.fit is pictures.fit
     height = both.fit.images.shape[3]
     assert not digits.score.images[:, :, height:].any()
     assert torch.equal(digits.score.images[:, :, :height], both.score.images[:, :, :height])
     assert not pictures.score.images[:, :, :height].any()
     assert torch.equal(pictures.score.images[:, :, height:], both.score.images[:, :, height:])
-    loose = plans.sides(scale, decorrelated=True)[0]
+    loose = plans.sides_of(scale, decorrelated=True)[0]
     assert loose.score is both.score
     assert not torch.equal(loose.fit.images, both.fit.images)
 
@@ -318,7 +323,7 @@ def test_the_papers_recipe_takes_a_sample_of_the_first_pair_and_at_its_scale_all
 ) -> None:
     scale = scale_named(name, stand_in)
     data, seams = scale.data("cifar10"), (*plans.MAPS, plans.DENSE)
-    laters = plans.lines(scale, "cnn", "cnn no trucks B", data, seams, scores=(Accuracy(),), published=(1, 2))[:2]
+    laters = plans.plan_seams(scale, "cnn", "cnn no trucks B", data, seams, scores=(Accuracy(),), published=(1, 2))[:2]
     planned = [list(later.make(*map(made, later.bases))) for later in laters]
     assert [sum(trial.fit != scale.fit for trial in trials) for trials in planned] == published
     assert [sum(trial.fit == scale.fit for trial in trials) for trials in planned] == [3, 3]
@@ -328,7 +333,7 @@ def test_the_papers_recipe_takes_a_sample_of_the_first_pair_and_at_its_scale_all
 
 
 def test_the_control_plans_untrained_networks_alone() -> None:
-    later = plans.controlled(scale_named("tiny"))[0]
+    later = plans.plan_controlled(scale_named("tiny"))[0]
     assert isinstance(later, Later)
     assert [trial.control for trial in later.make(*map(made, later.bases))] == ["untrained both"] * 2
 
@@ -336,7 +341,7 @@ def test_the_control_plans_untrained_networks_alone() -> None:
 def test_the_two_gradient_norms_have_two_names() -> None:
     spelled = [measure.settings for measure in plans.BY[:2]]
     rows = pd.DataFrame({"measure": ["gradient norm"] * 2, "settings": spelled})
-    part = plans._told_apart(Beside("complexities", "planted", (), lambda stitched: rows))
+    part = plans._name_batches(Beside("complexities", "planted", (), lambda stitched: rows))
     assert list(part.make(None)["measure"]) == ["gradient norm", BATCHES]
 
 
@@ -364,7 +369,7 @@ def test_half_of_what_is_emphasised_is_of_its_classes() -> None:
 def test_the_marked_combination_is_the_commonest_of_the_test_images() -> None:
     data = specialists.Combinations()(scale_named("tiny").whole("mnist+cifar10"))
     counts = data.score.labels.bincount()
-    assert counts[specialists.marked(data)] == counts.max()
+    assert counts[specialists.find_marked(data)] == counts.max()
 
 
 def test_a_where_of_the_line_leaves_out_the_flattened_vector() -> None:

@@ -25,9 +25,9 @@ from suture.studies.base.quantities import (
     Trend,
     Where,
     Worst,
+    average_seeds,
     cells,
-    of_correlation,
-    over_seeds,
+    clip_correlation,
 )
 
 CUTS = ("a", "b", "c")
@@ -74,7 +74,7 @@ def of(quantity: Quantity, *tables: pd.DataFrame) -> dict[int, float]:
 
 def test_a_correlation_ends_at_1_and_at_minus_1() -> None:
     for cut, ends in (((0.7, 1.1), (0.7, 1.0)), ((-1.2, -0.6), (-1.0, -0.6)), ((-0.5, 0.7), (-0.5, 0.7))):
-        figure = of_correlation(Figure(sum(cut) / 2, *cut, 3))
+        figure = clip_correlation(Figure(sum(cut) / 2, *cut, 3))
         assert (figure.low, figure.high) == ends
 
 
@@ -283,7 +283,7 @@ def test_what_is_not_there_is_said() -> None:
 
 @given(st.lists(st.floats(-100, 100), min_size=3, max_size=9))
 def test_the_interval_is_students(values: list[float]) -> None:
-    found = over_seeds(pd.Series(values))
+    found = average_seeds(pd.Series(values))
     assert found.value == pytest.approx(np.mean(values))
     if np.std(values) > 1e-9:
         low, high = stats.ttest_1samp(values, 0.0).confidence_interval(0.95)
@@ -292,7 +292,7 @@ def test_the_interval_is_students(values: list[float]) -> None:
 
 
 def test_the_interval_by_hand() -> None:
-    found = over_seeds(pd.Series([1.0, 2.0, 3.0]))
+    found = average_seeds(pd.Series([1.0, 2.0, 3.0]))
     half = 4.302652729911275 * 1 / math.sqrt(3)  # t of 0.975 with 2 degrees of freedom, from a printed table
     assert (found.value, found.low, found.high, found.seeds) == (
         2.0,
@@ -304,7 +304,7 @@ def test_the_interval_by_hand() -> None:
 
 @pytest.mark.parametrize("values", [[1.0], [1.0, 1.0], [1.0, 1.0, math.nan]])
 def test_fewer_than_three_seeds_decide_nothing(values: list[float]) -> None:
-    found = over_seeds(pd.Series(values))
+    found = average_seeds(pd.Series(values))
     assert (found.value, found.decides) == (1.0, False)
 
 

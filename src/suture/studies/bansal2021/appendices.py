@@ -17,7 +17,7 @@ from suture.studies.bansal2021.selections import (
     NETWORK,
     OWN_IMAGES,
     UNTRAINED,
-    lines,
+    draw_lines,
 )
 from suture.studies.base.by_cut import AtBest, Gap, Moves, Run
 from suture.studies.base.claims import Claim, Roles
@@ -30,7 +30,7 @@ _4 = Study(
     "The kernel of the stitch",
     "Does a larger kernel make a better stitch?",
     "appendix B.1, figure 4",
-    plans.kernels,
+    plans.plan_kernels,
     (
         Claim(
             "test error moves by at most 1 pp over kernels of 1, 3, 5, 7 and 9, at every cut",
@@ -42,7 +42,7 @@ _4 = Study(
             paper="“minimal impact”",
         ),
     ),
-    (lines(*_KERNELS),),
+    (draw_lines(*_KERNELS),),
     small=("three cuts: the ends of the first three stages", DEFAULT_ALONE),
 )
 
@@ -55,7 +55,7 @@ _7 = Study(
     "More is similar with CKA?",
     "What does CKA say of networks with more width, samples and training?",
     "appendix B.2.3, figure 7",
-    plans.more,
+    plans.plan_section_6_cka,
     (
         *(
             Claim(
@@ -109,13 +109,13 @@ _7 = Study(
         ),
     ),
     (
-        lines(
+        draw_lines(
             ("0.25× and 2× width", _WIDTH_CKA),
             ("5,000 and 25,000 samples", _SAMPLES_CKA),
             ("epochs 80 and 160", _TIME_CKA),
             column="value",
         ),
-        lines(("25,000 → 5,000 samples", _IMPROVES), level=0.0),
+        draw_lines(("25,000 → 5,000 samples", _IMPROVES), level=0.0),
     ),
     (
         "“about 0.7” is read as 0.6 to 0.8",
@@ -133,7 +133,7 @@ _8 = Study(
     "Stitching and fine-tuning",
     "Does training the further layers anew hide that the first ones are random?",
     "appendix B.3, figure 8",
-    plans.fine_tuning,
+    plans.plan_fine_tuning,
     (
         Claim(
             "of an untrained sender, fine-tuning's gap minus half the stitching penalty is < 0 at every middle and "
@@ -154,7 +154,11 @@ _8 = Study(
             fit=_BOTH_FITS,
         ),
     ),
-    (replace(lines(("stitched", UNTRAINED), ("further layers drawn anew and trained", _REDRAWN)), along="sender_cut"),),
+    (
+        replace(
+            draw_lines(("stitched", UNTRAINED), ("further layers drawn anew and trained", _REDRAWN)), along="sender_cut"
+        ),
+    ),
     (
         "middle and late cuts are those behind the first third of the network",
         "the text does not say how the further layers train: at the paper's scale by the recipe of its networks, on "
@@ -175,7 +179,7 @@ _9 = Study(
     "Freeze training",
     "Can layers whose representation needs few samples be trained on few, and frozen?",
     "section 6, appendix B.4, figure 9",
-    plans.freezing,
+    plans.plan_freezing,
     (
         *(
             Claim(
@@ -228,8 +232,8 @@ _9 = Study(
                 )
             ),
         ),
-        lines(("5,000 images → all", _FROM_FEW), level=1.0),
-        lines(("all → 5,000 images", _FROM_ALL), column="stitched"),
+        draw_lines(("5,000 images → all", _FROM_FEW), level=1.0),
+        draw_lines(("all → 5,000 images", _FROM_ALL), column="stitched"),
     ),
     (
         "layers are numbered as in the authors' code: 0 and 1 are the stem, 2 to 9 the blocks, 10 is pooling, 11 the "
@@ -248,7 +252,7 @@ _PROBES = Study(
     "Linear probes",
     "Does a linear probe say of early layers what the stitch says?",
     "section 2",
-    plans.probes,
+    plans.plan_probes,
     (
         Claim(
             "at every cut of the first third the probe is at least 10 pp below the stitched network",
@@ -284,7 +288,7 @@ _INVARIANCE = Study(
     "What an index ignores, and what a stitch ignores",
     "Do useless coordinates and moved pixels change what CKA and the stitch say?",
     "section 3",
-    plans.invariance,
+    plans.plan_invariance,
     (
         Claim(
             "1000 Gaussian coordinates lower CKA by at least 0.1 at every cut",
@@ -326,8 +330,8 @@ _INVARIANCE = Study(
         ),
     ),
     (
-        lines(*((said, _OURS[name][1]) for name, said in _SENDERS.items()), column="stitched"),
-        lines(*((said, _CKA[name][1]) for name, said in _SENDERS.items()), column="value"),
+        draw_lines(*((said, _OURS[name][1]) for name, said in _SENDERS.items()), column="stitched"),
+        draw_lines(*((said, _CKA[name][1]) for name, said in _SENDERS.items()), column="value"),
     ),
     (
         "the coordinates are drawn from a hash of each image, and have ten times the variance of the representation in "
@@ -344,7 +348,7 @@ _FOLDS = Study(
     "Folding the stitch",
     "At which cuts does the stitch melt into a neighbouring layer, and is that exact?",
     "section 4",
-    plans.folding,
+    plans.plan_folding,
     (
         *(
             Claim(

@@ -22,7 +22,7 @@ from suture.zoo.base_model import BaseModel
 IMAGES = 64  #: that outputs are compared on
 
 
-def folds(base: BaseModel, seed: int) -> Beside:
+def plan_folds(base: BaseModel, seed: int) -> Beside:
     """The folds of a network: a row per cut, with ``network_seed``.
 
     ``melts`` is 1 where a stitch melts and 0 where not, for the ``reason`` given; ``into`` names the layers that take
@@ -31,17 +31,17 @@ def folds(base: BaseModel, seed: int) -> Beside:
     """
 
     def make(stitched: Made, network: Network) -> pd.DataFrame:
-        return folds_of(network, base.scored_on[0].images[:IMAGES], seed)
+        return fold_at_each_cut(network, base.scored_on[0].images[:IMAGES], seed)
 
     return Beside(FOLDS, f"{base.name}, {seed}", (base,), make, (IMAGES, base.scored_on[0]))
 
 
-def folds_of(network: Network, images: Tensor, seed: int) -> pd.DataFrame:
+def fold_at_each_cut(network: Network, images: Tensor, seed: int) -> pd.DataFrame:
     """The rows of one network."""
     rows = []
     for cut in network.cuts:
         family = stitch_for(cut.shape, cut.shape)
-        stitch = drawn(family.build(cut.shape, cut.shape), f"{cut.name} {seed}")
+        stitch = draw_values(family.build(cut.shape, cut.shape), f"{cut.name} {seed}")
         joined = Stitched(Seam.at(network, network, cut), stitch).eval()
         fold = can_fold(joined)
         rows.append(
@@ -49,12 +49,12 @@ def folds_of(network: Network, images: Tensor, seed: int) -> pd.DataFrame:
             | {"sender_cut": cut.name, "receiver_cut": cut.name}
             | {"sender_depth": cut.depth, "receiver_depth": cut.depth, "stitch": str(family)}
             | {"melts": float(bool(fold)), "side": fold.side, "into": ", ".join(fold.into), "reason": fold.reason}
-            | {"error": difference(joined, joined.folded(), images) if fold else float("nan"), "n": len(images)}
+            | {"error": compare_outputs(joined, joined.folded(), images) if fold else float("nan"), "n": len(images)}
         )
     return pd.DataFrame(rows)
 
 
-def drawn(stitch: nn.Module, name: str) -> nn.Module:
+def draw_values(stitch: nn.Module, name: str) -> nn.Module:
     """Give every parameter and buffer of a stitch a random value; ``name`` decides which."""
     source = generator("folds", name)
     with torch.no_grad():
@@ -70,7 +70,7 @@ def drawn(stitch: nn.Module, name: str) -> nn.Module:
     return stitch
 
 
-def difference(a: nn.Module, b: nn.Module, images: Tensor) -> float:
+def compare_outputs(a: nn.Module, b: nn.Module, images: Tensor) -> float:
     """The largest difference of two networks' outputs, relative to the largest output of the first."""
     with undisturbed(), torch.no_grad():
         ours, theirs = a(images).double(), b(images).double()

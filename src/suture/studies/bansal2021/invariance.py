@@ -43,7 +43,7 @@ class Appended(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         """Map images, floats in [0, 1] made of whole numbers to 255, to the longer representation."""
         kept: Tensor = self.prefix(images)
-        noise = self.spread * torch.stack([gaussian(image) for image in images]).to(kept)
+        noise = self.spread * torch.stack([draw_gaussian(image) for image in images]).to(kept)
         positions = kept[0, 0].numel()
         noise = nn.functional.pad(noise, (0, -COORDINATES % positions))
         return torch.cat([kept, noise.view(len(kept), -1, *kept.shape[2:])], dim=1)
@@ -74,14 +74,14 @@ class Ending(nn.Module):
         return x.flatten(2).mean(2) if x.ndim > 2 else x
 
 
-def gaussian(image: Tensor) -> Tensor:
+def draw_gaussian(image: Tensor) -> Tensor:
     """``COORDINATES`` independent standard normal numbers, drawn from a hash of the image."""
     content = (255 * image).round().to(torch.uint8).contiguous().cpu().numpy().tobytes()
     seed = int.from_bytes(hashlib.sha256(content).digest()[:8], "big") >> 1
     return torch.randn(COORDINATES, generator=torch.Generator().manual_seed(seed))
 
 
-def changed(network: Network, cut: str, change: Change, samples: Samples) -> Network:
+def apply_change(network: Network, cut: str, change: Change, samples: Samples) -> Network:
     """The network up to a cut with one of the changes behind it, at the cut ``CHANGED``; its outputs mean nothing.
 
     ``samples`` are images as it takes them; the first ``IMAGES`` say how much the representation varies.

@@ -32,8 +32,8 @@ from suture.measurement.trials.plans import curve
 from suture.measurement.trials.trial import Trial
 from suture.runs.runners import Later
 from suture.studies.bansal2021 import pretrained
-from suture.studies.bansal2021.folds import folds
-from suture.studies.bansal2021.invariance import CHANGED, CHANGES, changed
+from suture.studies.bansal2021.folds import plan_folds
+from suture.studies.bansal2021.invariance import CHANGED, CHANGES, apply_change
 from suture.studies.base.plans import (
     ACCURACY,
     BLOCKS,
@@ -71,22 +71,22 @@ def data_of(scale: Scale) -> Data:
     return scale.data("cifar10")
 
 
-def in_full(scale: Scale) -> Fit | None:
+def paper_fit_of(scale: Scale) -> Fit | None:
     """The published fit at the paper's scale, where every seam takes it; elsewhere none."""
     return PUBLISHED if scale.name == PAPER else None
 
 
-def blocks(pattern: str, first: int = 0, every: int = 1) -> Callable[[Network, Network], Sequence[At]]:
+def find_blocks(pattern: str, first: int = 0, every: int = 1) -> Callable[[Network, Network], Sequence[At]]:
     """The receiver's cuts whose whole names suit a pattern: from one on, every so many."""
     return lambda a, b: [name for name in b.cuts.names if re.fullmatch(pattern, name)][first::every]
 
 
-def few(scale: Scale, sender: str, receiver: str) -> list[Pair]:
+def pair_few_seeds(scale: Scale, sender: str, receiver: str) -> list[Pair]:
     """The pairs of two networks; at tiny scale the first alone."""
     return pair_seeds(scale, sender, receiver, 1 if scale.name == TINY else None)
 
 
-def unlike(scale: Scale, sender: str, receiver: str) -> list[Pair]:
+def pair_unlike_seeds(scale: Scale, sender: str, receiver: str) -> list[Pair]:
     """Pairs that did not begin with the same weights: round in a circle; a single network meets every other."""
     starts, ends = scale.seeds(sender), scale.seeds(receiver)
     if min(len(starts), len(ends)) > 1:
@@ -97,53 +97,55 @@ def unlike(scale: Scale, sender: str, receiver: str) -> list[Pair]:
 # --- section 4 --------------------------------------------------------------------------------------------------------
 
 
-def connected(scale: Scale) -> list[Part]:
+def plan_connectivity(scale: Scale) -> list[Part]:
     """bansal-2A: pairs of each architecture, at every cut between blocks."""
     data = data_of(scale)
-    sixth = blocks(_STAGES, 5, 6) if scale.name == SMALL else blocks(_STAGES)
+    sixth = find_blocks(_STAGES, 5, 6) if scale.name == SMALL else find_blocks(_STAGES)
     deep = scale.data("cifar10", few=True) if scale.name == SMALL else data
     return [
         *plan_curves(scale, R18, R18, data, controls=controls.DEFAULT, published=scale.published(PUBLISHED)),
-        *_alike(scale, "resnet18 w0.5", data, BLOCKS),
-        *_alike(scale, "resnet18 w2", data, BLOCKS),
-        *_alike(scale, "myrtle", data, ("stage?",)),
-        *_alike(scale, "vit", data, blocks(_TOKENS)),
-        *_alike(scale, "resnet164", deep, sixth),
+        *_plan_alike(scale, "resnet18 w0.5", data, BLOCKS),
+        *_plan_alike(scale, "resnet18 w2", data, BLOCKS),
+        *_plan_alike(scale, "myrtle", data, ("stage?",)),
+        *_plan_alike(scale, "vit", data, find_blocks(_TOKENS)),
+        *_plan_alike(scale, "resnet164", deep, sixth),
     ]
 
 
-def _alike(scale: Scale, name: str, data: Data, cuts: Cuts) -> list[Later]:
-    return plan_curves(scale, name, name, data, cuts=cuts, seeds=few(scale, name, name), published=in_full(scale))
+def _plan_alike(scale: Scale, name: str, data: Data, cuts: Cuts) -> list[Later]:
+    return plan_curves(
+        scale, name, name, data, cuts=cuts, seeds=pair_few_seeds(scale, name, name), published=paper_fit_of(scale)
+    )
 
 
-def disjoint(scale: Scale) -> list[Part]:
+def plan_disjoint(scale: Scale) -> list[Part]:
     """bansal-2A-disjoint."""
     halves = ("resnet18 half 0", "resnet18 half 1")
     return [*plan_curves(scale, *halves, data_of(scale), published=scale.published(PUBLISHED))]
 
 
-def untrained(scale: Scale) -> list[Part]:
+def plan_untrained(scale: Scale) -> list[Part]:
     """bansal-2A-random."""
     also = (controls.untrained_sender,)
-    return [*plan_curves(scale, R18, R18, data_of(scale), also=also, published=in_full(scale))]
+    return [*plan_curves(scale, R18, R18, data_of(scale), also=also, published=paper_fit_of(scale))]
 
 
-def untrained_cka(scale: Scale) -> list[Part]:
+def plan_untrained_cka(scale: Scale) -> list[Part]:
     """bansal-5."""
-    return [*untrained(scale), *plan_similarities(scale, R18, R18, data_of(scale), untrained=True)]
+    return [*plan_untrained(scale), *plan_similarities(scale, R18, R18, data_of(scale), untrained=True)]
 
 
-def kernels(scale: Scale) -> list[Part]:
+def plan_kernels(scale: Scale) -> list[Part]:
     """bansal-4."""
     cuts = {PAPER: BLOCKS, TINY: STAGE_ENDS[-1:]}.get(scale.name, STAGE_ENDS)
-    settings: dict[str, Any] = {"cuts": cuts, "published": in_full(scale)}
+    settings: dict[str, Any] = {"cuts": cuts, "published": paper_fit_of(scale)}
     return [p for k in KERNELS for p in plan_curves(scale, R18, R18, data_of(scale), stitch=Conv(kernel=k), **settings)]
 
 
 # --- section 5 --------------------------------------------------------------------------------------------------------
 
 
-def imagenet(scale: Scale) -> list[Part]:
+def plan_imagenet(scale: Scale) -> list[Part]:
     """bansal-2B: of the user's files, or at tiny scale of narrow networks in their place.
 
     Raises ``SutureError`` where files are missing.
@@ -156,15 +158,15 @@ def imagenet(scale: Scale) -> list[Part]:
             source = "zoo:resnet50,width=4,blocks=(1,1,1,1)"
             given[name] = BaseModel(source, data.training, recipe, seed, name=name, scored_on=(data.score,))
     else:
-        folder, files = pretrained.files()
+        folder, files = pretrained.find_files()
         data = scale.data(folder)
         for name in names:
-            given[name] = partial(pretrained.resnet50, name, files[name], data.example)
+            given[name] = partial(pretrained.load_resnet50, name, files[name], data.example)
     receiver = given[pretrained.SUPERVISED]
-    return [_joined(scale, given[name], receiver, data, i) for i, name in enumerate(pretrained.SELF_SUPERVISED)]
+    return [_plan_pair(scale, given[name], receiver, data, i) for i, name in enumerate(pretrained.SELF_SUPERVISED)]
 
 
-def _joined(
+def _plan_pair(
     scale: Scale,
     sender: BaseModel | Callable[[], Network],
     receiver: BaseModel | Callable[[], Network],
@@ -174,7 +176,7 @@ def _joined(
     def make(*trained: Network) -> list[Trial]:
         made = [one() for one in (sender, receiver) if not isinstance(one, BaseModel)]
         a, b = *trained, *made
-        at = blocks(r"layer\d\.\d", 0, 3 if scale.name == TINY else 1)(a, b)
+        at = find_blocks(r"layer\d\.\d", 0, 3 if scale.name == TINY else 1)(a, b)
         settings = {"data": data, "scores": ACCURACY, "network_seed": number}
         first = (controls.untrained_sender,) if number == 0 else ()
         trials = list(curve(a, b, at=at, fit=scale.fit, controls=first, **settings))  # type: ignore[arg-type]
@@ -185,9 +187,9 @@ def _joined(
     return Later(tuple(one for one in (sender, receiver) if isinstance(one, BaseModel)), make)
 
 
-def simclr(scale: Scale) -> list[Part]:
+def plan_simclr(scale: Scale) -> list[Part]:
     """bansal-6: both directions, and two supervised networks beside them."""
-    data, there, back = data_of(scale), unlike(scale, SIMCLR, R18), unlike(scale, R18, SIMCLR)
+    data, there, back = data_of(scale), pair_unlike_seeds(scale, SIMCLR, R18), pair_unlike_seeds(scale, R18, SIMCLR)
     return [
         *plan_curves(scale, SIMCLR, R18, data, seeds=there, published=scale.published(PUBLISHED)),
         *plan_curves(scale, R18, SIMCLR, data, seeds=back),
@@ -197,7 +199,7 @@ def simclr(scale: Scale) -> list[Part]:
     ]
 
 
-def labels(scale: Scale) -> list[Part]:
+def plan_labels(scale: Scale) -> list[Part]:
     """bansal-3A."""
     data, published = data_of(scale), scale.published(PUBLISHED)
     return [
@@ -210,7 +212,7 @@ def labels(scale: Scale) -> list[Part]:
 # --- section 6 --------------------------------------------------------------------------------------------------------
 
 
-def samples(scale: Scale) -> list[Part]:
+def plan_samples(scale: Scale) -> list[Part]:
     """bansal-2C: stitches are fitted to the 10,000 training images of the receiver."""
     data, published = scale.data("cifar10", Subset(10_000)), scale.published(PUBLISHED)
     receiver = f"{R18} 10000 samples"
@@ -223,7 +225,7 @@ def samples(scale: Scale) -> list[Part]:
     ]
 
 
-def epochs(scale: Scale) -> list[Part]:
+def plan_epochs(scale: Scale) -> list[Part]:
     """bansal-3B: of one training, so each pair is one seed."""
     data, published = data_of(scale), scale.published(PUBLISHED)
     runs = [(seed, seed) for seed in scale.seeds(f"{R18} epoch 80")]
@@ -239,43 +241,45 @@ def epochs(scale: Scale) -> list[Part]:
     ]
 
 
-def widths(scale: Scale) -> list[Part]:
+def plan_widths(scale: Scale) -> list[Part]:
     """bansal-3C."""
     data, published = data_of(scale), scale.published(PUBLISHED)
     parts: list[Part] = []
     for a, b in permutations(WIDTHS, 2):
         cuts = ("layer?.1",) if "2" in (a, b) and scale.name == SMALL else BLOCKS
         sampled = published if (a, b) == ("1", "0.25") else None
-        settings: dict[str, Any] = {"seeds": few(scale, WIDTHS[a], WIDTHS[b]), "published": sampled}
+        settings: dict[str, Any] = {"seeds": pair_few_seeds(scale, WIDTHS[a], WIDTHS[b]), "published": sampled}
         if (a, b) in SELF_STITCHED:
             settings["controls"] = (controls.itself,)
         parts += plan_curves(scale, WIDTHS[a], WIDTHS[b], data, cuts=cuts, **settings)
     return parts
 
 
-def more(scale: Scale) -> list[Part]:
+def plan_section_6_cka(scale: Scale) -> list[Part]:
     """bansal-7: CKA of the pairs of section 6, and the one stitch that it is set against."""
     data, runs = data_of(scale), [(seed, seed) for seed in scale.seeds(f"{R18} epoch 80")]
     own, itself = scale.data("cifar10", Subset(5_000)), (controls.itself,)
     return [
-        *plan_curves(scale, f"{R18} 25000 samples", FEW, own, controls=itself, published=in_full(scale)),
+        *plan_curves(scale, f"{R18} 25000 samples", FEW, own, controls=itself, published=paper_fit_of(scale)),
         *plan_similarities(scale, WIDTHS["0.25"], WIDTHS["2"], data),
         *plan_similarities(scale, FEW, f"{R18} 25000 samples", data),
         *plan_similarities(scale, f"{R18} epoch 80", f"{R18} epoch 160", data, seeds=runs),
     ]
 
 
-def fine_tuning(scale: Scale) -> list[Part]:
+def plan_fine_tuning(scale: Scale) -> list[Part]:
     """bansal-8: no plain trials, and at small scale three cuts."""
     again: Fit = _TRAINED_ANEW if scale.name == PAPER else scale.published(_REDRAWN)
 
     def redrawn(trial: Trial) -> Trial:
         return baselines.retrained(controls.untrained_sender(trial), fit=again)
 
-    cuts = blocks(_STAGES, 23, 12) if scale.name == SMALL else blocks(_STAGES)
+    cuts = find_blocks(_STAGES, 23, 12) if scale.name == SMALL else find_blocks(_STAGES)
     both: tuple[Control, ...] = (controls.untrained_sender, redrawn)
-    parts = plan_curves(scale, "resnet164", "resnet164", data_of(scale), cuts=cuts, also=both, published=in_full(scale))
-    return [Later(part.bases, partial(_controls_of, part)) for part in parts]
+    parts = plan_curves(
+        scale, "resnet164", "resnet164", data_of(scale), cuts=cuts, also=both, published=paper_fit_of(scale)
+    )
+    return [Later(part.bases, partial(_keep_controls, part)) for part in parts]
 
 
 _TRAINED_ANEW = TaskLoss(
@@ -290,31 +294,31 @@ _TRAINED_ANEW = TaskLoss(
 _REDRAWN = TaskLoss(start=FromRandom(), optimiser=Adam(lr=1e-3), schedule=Cosine(), batch=64, patience=None, retries=0)
 
 
-def _controls_of(part: Later, *networks: Network) -> list[Trial]:
+def _keep_controls(part: Later, *networks: Network) -> list[Trial]:
     return [trial for trial in part.make(*networks) if trial.control]
 
 
-def freezing(scale: Scale) -> list[Part]:
+def plan_freezing(scale: Scale) -> list[Part]:
     """bansal-9: the networks, and the curves by which layers are chosen."""
     data = data_of(scale)
     names = (SAME, FEW, *(f"{R18} freeze {name}" for name in FROZEN))
     return [
-        *plan_curves(scale, FEW, SAME, data, published=in_full(scale)),
-        *plan_curves(scale, SAME, FEW, scale.data("cifar10", Subset(5_000)), published=in_full(scale)),
-        *(accuracy(scale.base(name, seed), seed) for name in names for seed in scale.seeds(name)),
+        *plan_curves(scale, FEW, SAME, data, published=paper_fit_of(scale)),
+        *plan_curves(scale, SAME, FEW, scale.data("cifar10", Subset(5_000)), published=paper_fit_of(scale)),
+        *(plan_accuracy(scale.base(name, seed), seed) for name in names for seed in scale.seeds(name)),
     ]
 
 
-def accuracy(base: BaseModel, seed: int) -> Beside:
+def plan_accuracy(base: BaseModel, seed: int) -> Beside:
     """How a network does on all test images: one row, with ``network_seed``, accuracy as a fraction."""
 
     def make(stitched: Made, network: Network) -> pd.DataFrame:
-        return pd.DataFrame([{"network_seed": seed, "seed": seed, **accuracy_of(network, base.scored_on[0])}])
+        return pd.DataFrame([{"network_seed": seed, "seed": seed, **measure_accuracy(network, base.scored_on[0])}])
 
     return Beside(NETWORKS, f"{base.name}, {seed}", (base,), make, (base.scored_on[0],))
 
 
-def accuracy_of(network: Network, on: Samples) -> dict[str, object]:
+def measure_accuracy(network: Network, on: Samples) -> dict[str, object]:
     """The accuracy of a network with its interval over test images, as a row; ``name`` is ``sender`` too."""
     with undisturbed():
         outputs: Tensor = torch.cat([network(images) for images in torch.split(on.images, _CHUNK)])
@@ -326,56 +330,58 @@ def accuracy_of(network: Network, on: Samples) -> dict[str, object]:
 # --- sections 2, 3 and 4: what is argued there ------------------------------------------------------------------------
 
 
-def probes(scale: Scale) -> list[Part]:
+def plan_probes(scale: Scale) -> list[Part]:
     """bansal-probe."""
-    return [*plan_curves(scale, R18, R18, data_of(scale), also=(baselines.linear_probe,), published=in_full(scale))]
+    return [
+        *plan_curves(scale, R18, R18, data_of(scale), also=(baselines.linear_probe,), published=paper_fit_of(scale))
+    ]
 
 
-def invariance(scale: Scale) -> list[Part]:
+def plan_invariance(scale: Scale) -> list[Part]:
     """bansal-invariance: the sender as it is, and changed in two ways, at three cuts."""
     data = data_of(scale)
     parts: list[Part] = []
     for number, (start, end) in enumerate(pair_seeds(scale, R18, R18)):
         bases = (scale.base(R18, start), scale.base(R18, end))
-        parts.append(Later(bases, partial(_changed_trials, scale, data, number)))
+        parts.append(Later(bases, partial(_plan_changed, scale, data, number)))
         settings = (STAGE_ENDS, _COMPARED, data.fit, data.score)
-        cka = partial(_changed_cka, data, number)
+        cka = partial(_compare_changed, data, number)
         parts.append(Beside(SIMILARITIES, f"changed, {number}", bases, cka, settings))
     return parts
 
 
-def _senders(a: Network, data: Data) -> list[tuple[Network, str, str]]:
+def _change_sender(a: Network, data: Data) -> list[tuple[Network, str, str]]:
     """The sender and its changes, each with the cuts of sender and receiver."""
     plain = [(a, cut, cut) for cut in STAGE_ENDS]
-    return plain + [(changed(a, cut, kind, data.fit), CHANGED, cut) for kind in CHANGES for cut in STAGE_ENDS]
+    return plain + [(apply_change(a, cut, kind, data.fit), CHANGED, cut) for kind in CHANGES for cut in STAGE_ENDS]
 
 
-def _changed_trials(scale: Scale, data: Data, number: int, a: Network, b: Network) -> list[Trial]:
+def _plan_changed(scale: Scale, data: Data, number: int, a: Network, b: Network) -> list[Trial]:
     a, b = tell_apart(a, b)
     settings: dict[str, Any] = {"data": data, "scores": ACCURACY, "controls": (), "network_seed": number}
     made = [
         curve(sender, b, at=[(start, end)], fit=fit, **settings)
-        for sender, start, end in _senders(a, data)
-        for fit in (scale.fit, in_full(scale))
+        for sender, start, end in _change_sender(a, data)
+        for fit in (scale.fit, paper_fit_of(scale))
         if fit is not None
     ]
     return [trial for plan in made for trial in plan]
 
 
-def _changed_cka(data: Data, number: int, stitched: Made, a: Network, b: Network) -> pd.DataFrame:
+def _compare_changed(data: Data, number: int, stitched: Made, a: Network, b: Network) -> pd.DataFrame:
     a, b = tell_apart(a, b)
     rows = [
         compare(sender, b, data=data, sender_cuts=(start,), receiver_cuts=(end,), samples=_COMPARED)
-        for sender, start, end in _senders(a, data)
+        for sender, start, end in _change_sender(a, data)
     ]
     return pd.concat(rows, ignore_index=True).assign(network_seed=number)
 
 
-def folding(scale: Scale) -> list[Part]:
+def plan_folding(scale: Scale) -> list[Part]:
     """bansal-fold: three networks and random stitches of each kind; trained networks recur where there are fewer."""
     most = 1 if scale.name == TINY else 3
     return [
-        folds(scale.base(name, seeds[number % len(seeds)]), number)
+        plan_folds(scale.base(name, seeds[number % len(seeds)]), number)
         for name in FOLDED
         for seeds in [scale.seeds(name)]
         for number in range(most)

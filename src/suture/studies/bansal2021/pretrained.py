@@ -43,7 +43,7 @@ NEEDS = (
 )
 
 
-def files(environment: Mapping[str, str] = os.environ) -> tuple[str, dict[str, Path]]:
+def find_files(environment: Mapping[str, str] = os.environ) -> tuple[str, dict[str, Path]]:
     """The folder of ImageNet, and the weights by network. Raises ``SutureError`` with all that is missing."""
     data, folder = environment.get(IMAGENET, ""), environment.get(RESNET50, "")
     lacking = [] if data and Path(data).expanduser().is_dir() else [f"{IMAGENET} names no folder"]
@@ -62,36 +62,36 @@ def files(environment: Mapping[str, str] = os.environ) -> tuple[str, dict[str, P
     return str(Path(data).expanduser()), found
 
 
-def resnet50(name: str, path: Path, example: Tensor) -> Network:
+def load_resnet50(name: str, path: Path, example: Tensor) -> Network:
     """A ResNet-50 of torchvision's with the weights of a file; only the supervised one has its classifier.
 
     Raises ``CheckpointError`` where the file is unsafe, damaged, or has no ResNet-50 in it.
     """
-    factory = _supervised if name == SUPERVISED else _trunk
-    return Network(filled(factory(), path), example=example, name=name, preprocess=PREPROCESS, factory=factory)
+    factory = _build_supervised if name == SUPERVISED else _build_trunk
+    return Network(fill(factory(), path), example=example, name=name, preprocess=PREPROCESS, factory=factory)
 
 
-def _supervised() -> nn.Module:
-    from torchvision.models import resnet50 as torchvisions
+def _build_supervised() -> nn.Module:
+    from torchvision.models import load_resnet50 as torchvisions
 
     made: nn.Module = torchvisions()
     return made
 
 
-def _trunk() -> nn.Module:
-    model = _supervised()
+def _build_trunk() -> nn.Module:
+    model = _build_supervised()
     model.fc = nn.Identity()
     return model
 
 
-def filled(model: nn.Module, path: Path) -> nn.Module:
+def fill(model: nn.Module, path: Path) -> nn.Module:
     """Give a residual network the weights under its own names that lie anywhere in a file, all of them, in place.
 
     Counters of batches may be absent. Raises ``CheckpointError`` where the network is not in the file, or more than
     once, or not all of it.
     """
     wanted = model.state_dict()
-    found = dict(_flat(read_tensors(path)))
+    found = dict(_flatten(read_tensors(path)))
     starts = [key.removesuffix("conv1.weight") for key in found if key.endswith("conv1.weight")]
     starts = [start for start in starts if found[f"{start}conv1.weight"].shape == wanted["conv1.weight"].shape]
     if len(starts) != 1:
@@ -108,9 +108,9 @@ def filled(model: nn.Module, path: Path) -> nn.Module:
     return model
 
 
-def _flat(content: object, under: str = "") -> "list[tuple[str, Tensor]]":
+def _flatten(content: object, under: str = "") -> "list[tuple[str, Tensor]]":
     """All tensors of nested dictionaries, by their keys joined with dots."""
     if isinstance(content, Tensor):
         return [(under, content)]
     items = content.items() if isinstance(content, dict) else ()
-    return [pair for key, value in items for pair in _flat(value, f"{under}.{key}" if under else str(key))]
+    return [pair for key, value in items for pair in _flatten(value, f"{under}.{key}" if under else str(key))]

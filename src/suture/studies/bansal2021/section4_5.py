@@ -29,8 +29,8 @@ from suture.studies.bansal2021.selections import (
     LATE,
     SAMPLED,
     UNTRAINED,
-    lines,
-    published,
+    draw_lines,
+    report_published,
 )
 from suture.studies.base.by_cut import Agreement
 from suture.studies.base.claims import MARGIN, Claim, Roles
@@ -56,7 +56,7 @@ CONNECTIVITY = (
         "Stitching connectivity",
         "Can networks of one architecture, trained from different seeds, stand in for each other at every layer?",
         "section 4, figure 2A",
-        plans.connected,
+        plans.plan_connectivity,
         (
             *(
                 Claim(
@@ -69,13 +69,13 @@ CONNECTIVITY = (
                 )
                 for label, where in _KINDS
             ),
-            published(_ONE),
+            report_published(_ONE),
             Claim("an untrained sender's penalty, mean over cuts", "figure 2A", Mean("penalty", UNTRAINED)),
         ),
         (
-            lines(*_KINDS[:3], level=3.0, title="ResNet-18"),
-            lines(("untrained sender", UNTRAINED), level=3.0, title="ResNet-18, untrained sender"),
-            *(lines(kind, level=3.0, title=kind[0]) for kind in _KINDS[3:]),
+            draw_lines(*_KINDS[:3], level=3.0, title="ResNet-18"),
+            draw_lines(("untrained sender", UNTRAINED), level=3.0, title="ResNet-18, untrained sender"),
+            *(draw_lines(kind, level=3.0, title=kind[0]) for kind in _KINDS[3:]),
         ),
         ("the ViT is trained on CIFAR-10, not on CIFAR-5m", "Myrtle-CNN is cut after each of its four stages"),
         (
@@ -88,7 +88,7 @@ CONNECTIVITY = (
         "Stitching connectivity across disjoint halves of the data",
         "Can networks that have no training image in common stand in for each other?",
         "section 4",
-        plans.disjoint,
+        plans.plan_disjoint,
         (
             Claim(
                 "penalty ≤ 3 pp at every cut",
@@ -99,9 +99,9 @@ CONNECTIVITY = (
                 paper="“a similar result holds”",
                 roles=Roles(fitted="training images of both halves"),
             ),
-            published(),
+            report_published(),
         ),
-        (lines(("disjoint halves", ALL), level=3.0),),
+        (draw_lines(("disjoint halves", ALL), level=3.0),),
         ("stitches are fitted to images of both halves; networks of one half send, those of the other receive",),
         (SAMPLED,),
     ),
@@ -110,7 +110,7 @@ CONNECTIVITY = (
         "Untrained senders",
         "Does the stitch learn the task by itself, whatever the sender represents?",
         "section 2, appendix B.2.1, figure 2A",
-        plans.untrained,
+        plans.plan_untrained,
         (
             Claim(
                 "an untrained sender's penalty rises with depth: Spearman's ρ of cut and penalty ≥ 0.8",
@@ -135,7 +135,7 @@ CONNECTIVITY = (
                 paper="“high”",
             ),
         ),
-        (lines(("untrained sender", UNTRAINED), ("trained sender", ALL)),),
+        (draw_lines(("untrained sender", UNTRAINED), ("trained sender", ALL)),),
         small=(DEFAULT_ALONE,),
     ),
     Study(
@@ -143,7 +143,7 @@ CONNECTIVITY = (
         "CKA of untrained senders",
         "Does CKA say of an untrained network what the stitch says?",
         "appendix B.2.1, figure 5",
-        plans.untrained_cka,
+        plans.plan_untrained_cka,
         (
             Claim(
                 "CKA of the untrained and the trained network falls with depth: Spearman's ρ of cut and CKA < 0",
@@ -161,7 +161,7 @@ CONNECTIVITY = (
                 unit="ρ",
             ),
         ),
-        (lines(("untrained and trained", CKA()), column="value"), lines(("untrained sender", UNTRAINED))),
+        (draw_lines(("untrained and trained", CKA()), column="value"), draw_lines(("untrained sender", UNTRAINED))),
         ("the claim is one of direction alone (ρ below 0), since the paper gives no number",),
         (DEFAULT_ALONE,),
         tables=BOTH,
@@ -182,7 +182,7 @@ ROADS = (
         "Self-supervised and supervised ResNet-50s on ImageNet",
         "Can networks that were trained without labels stand in for a supervised one?",
         "section 5, figure 2B",
-        plans.imagenet,
+        plans.plan_imagenet,
         (
             Claim(
                 "penalty ≤ 5 pp at every cut, over SimCLR, SwAV and DINO",
@@ -198,7 +198,7 @@ ROADS = (
             ),
             Claim("an untrained sender's penalty, mean over cuts", "figure 2B", Mean("penalty", UNTRAINED)),
         ),
-        (lines(*((n, Where(sender=n)) for n in SELF_SUPERVISED), ("untrained", UNTRAINED), level=5.0),),
+        (draw_lines(*((n, Where(sender=n)) for n in SELF_SUPERVISED), ("untrained", UNTRAINED), level=5.0),),
         ("the interval is over the three methods, of each of which there is one published network",),
         ("the default fit alone, on 10,000 images",),
         needs=NEEDS,
@@ -208,7 +208,7 @@ ROADS = (
         "SimCLR and supervised networks on CIFAR-10",
         "Do stitching and CKA agree on how near a self-supervised network is to a supervised one?",
         "section 5, appendix B.2.2, figure 6",
-        plans.simclr,
+        plans.plan_simclr,
         (
             *(
                 Claim(
@@ -245,16 +245,16 @@ ROADS = (
                     ("greatest: two supervised", _SUPERVISED_CKA, ""),
                 )
             ),
-            published(_THERE),
+            report_published(_THERE),
         ),
         (
-            lines(
+            draw_lines(
                 ("SimCLR → supervised", _THERE),
                 ("supervised → SimCLR", _BACK),
                 ("two supervised", _SUPERVISED),
                 level=3.0,
             ),
-            lines(("SimCLR and supervised", _SIMCLR_CKA), ("two supervised", _SUPERVISED_CKA), column="value"),
+            draw_lines(("SimCLR and supervised", _SIMCLR_CKA), ("two supervised", _SUPERVISED_CKA), column="value"),
         ),
         ("a SimCLR network meets the supervised networks of other seeds, which began with other weights",),
         (f"one SimCLR network, hence two pairs: {FEW_SEEDS}", SAMPLED),
@@ -265,7 +265,7 @@ ROADS = (
         "Fewer and wrong labels",
         "How much of what a network represents depends on its labels?",
         "section 5, figure 3A",
-        plans.labels,
+        plans.plan_labels,
         (
             *(
                 Claim(
@@ -300,9 +300,9 @@ ROADS = (
                 )
                 for name, kind in _KNOWN.items()
             ),
-            published(Where(sender=f"{R18} {LABELS[0]}")),
+            report_published(Where(sender=f"{R18} {LABELS[0]}")),
         ),
-        (lines(*((kind, Where(sender=name)) for name, kind in _KNOWN.items()), level=2.0),),
+        (draw_lines(*((kind, Where(sender=name)) for name, kind in _KNOWN.items()), level=2.0),),
         ("birds are animals, which the paper's list forgets",),
         (
             "senders train for 3,000 steps, the receiver for 6,240: their penalties are of the shorter training too",

@@ -2,7 +2,16 @@
 
 from suture.studies.bansal2021 import plans
 from suture.studies.bansal2021.plans import EPOCHS, R18, SELF_STITCHED, SUBSETS, WIDTHS
-from suture.studies.bansal2021.selections import EARLY, FEW_SEEDS, LATE, OWN_IMAGES, SAMPLED, lines, mean_at, published
+from suture.studies.bansal2021.selections import (
+    EARLY,
+    FEW_SEEDS,
+    LATE,
+    OWN_IMAGES,
+    SAMPLED,
+    draw_lines,
+    mean_at,
+    report_published,
+)
 from suture.studies.base.by_cut import AtBest
 from suture.studies.base.claims import MARGIN, Claim
 from suture.studies.base.quantities import Difference, Greatest, Mean, Where
@@ -23,7 +32,7 @@ MORE = (
         "More samples",
         "Do the layers of a network that saw more images improve one that saw fewer?",
         "section 6, figure 2C",
-        plans.samples,
+        plans.plan_samples,
         (
             Claim(
                 "25,000 → 10,000: the penalty is below 0 at some cut, chosen for each pair by the others",
@@ -54,9 +63,9 @@ MORE = (
                 ours=True,
                 roles=OWN_IMAGES,
             ),
-            published(_MOST),
+            report_published(_MOST),
         ),
-        (lines(*((f"{n:,} samples", where) for n, where in _BY_SAMPLES.items()), level=0.0),),
+        (draw_lines(*((f"{n:,} samples", where) for n, where in _BY_SAMPLES.items()), level=0.0),),
         ("stitches are fitted to the 10,000 training images of the receiver, so none sees more labels than it did",),
         (SAMPLED,),
     ),
@@ -65,7 +74,7 @@ MORE = (
         "More training",
         "Do the layers of a network improve it as it was at an earlier epoch?",
         "section 6, figure 3B",
-        plans.epochs,
+        plans.plan_epochs,
         (
             Claim(
                 "senders are ordered by epoch: the smaller of the mean penalties 40 minus 80 and 80 minus 160 is > 0",
@@ -89,9 +98,9 @@ MORE = (
                 0.0,
                 paper="“earlier layers converge faster”",
             ),
-            published(_YOUNG),
+            report_published(_YOUNG),
         ),
-        (lines(*((f"epoch {n}", where) for n, where in _BY_EPOCH.items()), level=0.0),),
+        (draw_lines(*((f"epoch {n}", where) for n, where in _BY_EPOCH.items()), level=0.0),),
         (
             "sender and receiver are one training at two epochs, as the paper's text reads, so epoch 80 is stitched to "
             "itself",
@@ -103,7 +112,7 @@ MORE = (
         "More width",
         "Do the layers of a wider network improve a narrower one?",
         "section 6, figure 3C",
-        plans.widths,
+        plans.plan_widths,
         (
             *(
                 Claim(
@@ -138,9 +147,9 @@ MORE = (
                 )
                 for _, width in SELF_STITCHED
             ),
-            published(_BY_WIDTH["1", "0.25"]),
+            report_published(_BY_WIDTH["1", "0.25"]),
         ),
-        (lines(*((f"{a}× → {b}×", where) for (a, b), where in _BY_WIDTH.items()), level=0.0),),
+        (draw_lines(*((f"{a}× → {b}×", where) for (a, b), where in _BY_WIDTH.items()), level=0.0),),
         small=(f"pairs with the widest network are cut at the ends of the four stages; {FEW_SEEDS}", SAMPLED),
     ),
 )

@@ -26,7 +26,7 @@ FEW_SEEDS = "networks of two seeds have no interval over seeds, so their claims 
 _LABELS = {"penalty": "penalty [pp]", "value": "linear CKA", "stitched": "test accuracy [%]"}
 
 
-def published(where: Where = ALL) -> Claim:
+def report_published(where: Where = ALL) -> Claim:
     """How far the published fit is from the default one at the same seams: a report."""
     read = (("penalty", replace(where, fit="published")), ("penalty", where))
     statement = (
@@ -35,7 +35,9 @@ def published(where: Where = ALL) -> Claim:
     return Claim(statement, "appendix A.4", Gap(read, largest=True), fit="published and default")
 
 
-def lines(*groups: tuple[str, Where], level: float | None = None, column: str = "penalty", title: str = "") -> Panel:
+def draw_lines(
+    *groups: tuple[str, Where], level: float | None = None, column: str = "penalty", title: str = ""
+) -> Panel:
     """A panel of lines along the receiver's cuts."""
     return Panel("lines", column, _LABELS[column], groups, level=level, title=title)
 

@@ -13,7 +13,7 @@ import pandas as pd
 from scipy import stats
 
 from suture.common.errors import DataError
-from suture.studies.base.quantities import Figure, Quantity, Tables, Where, cells, of_correlation
+from suture.studies.base.quantities import Figure, Quantity, Tables, Where, cells, clip_correlation
 
 Read = tuple[str, Where]
 """A column of some rows."""
@@ -89,7 +89,7 @@ class Agreement(ByCut):
 
     def figure(self, tables: Tables) -> Figure:
         """The mean ρ and its interval."""
-        return of_correlation(super().figure(tables))
+        return clip_correlation(super().figure(tables))
 
     def _one(self, held: pd.DataFrame) -> float:
         if len(held) < 2:

@@ -65,7 +65,7 @@ class Figure:
         return self.decides and isclose(self.low, self.high, rel_tol=1e-9, abs_tol=1e-12)
 
 
-def over_seeds(values: "pd.Series[float]") -> Figure:
+def average_seeds(values: "pd.Series[float]") -> Figure:
     """The mean of a number per seed, and its 95 % t interval. Raises ``DataError`` where there is none."""
     there = values.dropna().astype("float64")
     if there.empty:
@@ -76,7 +76,7 @@ def over_seeds(values: "pd.Series[float]") -> Figure:
     return Figure(mean, *t_interval(there), n)
 
 
-def of_correlation(figure: Figure) -> Figure:
+def clip_correlation(figure: Figure) -> Figure:
     """The same figure with its interval cut to what a correlation can be, -1 to 1."""
     if not figure.decides:
         return figure
@@ -198,7 +198,7 @@ class Quantity(ABC):
 
     def figure(self, tables: Tables) -> Figure:
         """Their mean and its interval over seeds."""
-        return over_seeds(self.of(tables))
+        return average_seeds(self.of(tables))
 
 
 @dataclass(frozen=True)
@@ -255,7 +255,7 @@ class Trend(_Read):
 
     def figure(self, tables: Tables) -> Figure:
         """The mean ρ and its interval."""
-        return of_correlation(super().figure(tables))
+        return clip_correlation(super().figure(tables))
 
     def _one(self, held: pd.DataFrame) -> float:
         if len(held) < 2:

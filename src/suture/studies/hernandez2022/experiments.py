@@ -32,13 +32,13 @@ from suture.studies.base.scale import EPOCHS
 from suture.studies.base.study import Panel, Study
 from suture.studies.hernandez2022.plans import (
     SHAPES,
-    circle_of,
-    copies,
-    diagonals,
-    larger,
     name_of,
-    triangles,
-    untrained,
+    pair_in_circle,
+    plan_copies,
+    plan_diagonals,
+    plan_larger,
+    plan_triangles,
+    plan_untrained,
 )
 
 _ALWAYS = (
@@ -64,7 +64,7 @@ _BY_STAGE = "the same by stage: mean accuracy where the sender's stage is the re
 _DEEPER = "mean accuracy where the sender's cut is at least as deep as the receiver's"
 
 
-def _small(which: str) -> tuple[str, ...]:
+def _tell_small(which: str) -> tuple[str, ...]:
     sample = (
         f"The published fit, cut to 76 of its 780 steps ({EPOCHS} epochs of 5,000 images), joins the ends of the "
         f"stages (4 × 4 cuts) of {which}."
@@ -72,46 +72,48 @@ def _small(which: str) -> tuple[str, ...]:
     return (_FEW, sample)
 
 
-def _maps(where: Where, *named: tuple[str, str, str], title: str = "") -> Panel:
+def _draw_maps(where: Where, *named: tuple[str, str, str], title: str = "") -> Panel:
     """Heat maps of accuracy, one for each of some pairs: what it is called, sender and receiver."""
     lines = tuple((label, replace(where, sender=sender, receiver=receiver)) for label, sender, receiver in named)
     return Panel("map", "stitched", "accuracy", lines, title=title)
 
 
-def _shown(statement: str, source: str, quantity: Quantity, fit: str = "default", unit: str = "pp") -> Claim:
+def _report(statement: str, source: str, quantity: Quantity, fit: str = "default", unit: str = "pp") -> Claim:
     return Claim(statement, source, quantity, fit=fit, unit=unit, roles=_ROLES)
 
 
-def _at_least(statement: str, source: str, quantity: Quantity, least: float, paper: str, fit: str = "default") -> Claim:
+def _claim_at_least(
+    statement: str, source: str, quantity: Quantity, least: float, paper: str, fit: str = "default"
+) -> Claim:
     ours = least != 0
     return Claim(
         statement, source, quantity, "≥" if ours else ">", least, ours=ours, paper=paper, fit=fit, roles=_ROLES
     )
 
 
-def _also(*figures: tuple[str, Quantity, str]) -> tuple[Claim, ...]:
-    return tuple(_shown(words, "section 1.5", quantity, _AUTHORS, unit) for words, quantity, unit in figures)
+def _report_too(*figures: tuple[str, Quantity, str]) -> tuple[Claim, ...]:
+    return tuple(_report(words, "section 1.5", quantity, _AUTHORS, unit) for words, quantity, unit in figures)
 
 
-def _more_diagonal(ties: bool) -> Contrast:
+def _contrast_diagonals(ties: bool) -> Contrast:
     """How much more diagonal equal shapes are than unequal ones, with the cells of equal depth or without."""
     same, other = (ByDepth("near_difference", where, ties=ties) for where in (_SAME, _OTHER))
     return Contrast(PerSender(same), Crossed(other))
 
 
-def _late(where: Where) -> Above:
+def _compare_late(where: Where) -> Above:
     return Above("stitched", replace(where, sender_depth=_LATE, receiver_depth=_LATE), where)
 
 
-def _early(where: Where) -> Above:
+def _compare_early(where: Where) -> Above:
     return Above("stitched", replace(where, receiver_depth=_EARLY), where)
 
 
-def _both_fits(where: Where) -> tuple[Panel, ...]:
+def _draw_both_fits(where: Where) -> tuple[Panel, ...]:
     """A control's matrices, by either fit."""
     kinds = ((where, "default fit"), (replace(where, fit="published"), "published fit, first pair"))
     named = (f"resnet18 → resnet18, {where.control}", "resnet18", "another resnet18")
-    return tuple(_maps(which, named, title=title) for which, title in kinds)
+    return tuple(_draw_maps(which, named, title=title) for which, title in kinds)
 
 
 _TRIANGLE = "all layers in the lower left hand triangle have high stitching accuracy"
@@ -129,16 +131,16 @@ STUDIES: tuple[Study, ...] = (
         "Triangles",
         "Do late layers of a network serve early layers of another shape, and not the other way round?",
         "section 1.5, figure 2",
-        triangles,
+        plan_triangles,
         (
-            _at_least(
+            _claim_at_least(
                 f"{_DEEPER} is above the rest by at least 20 pp",
                 "section 1.5",
                 Crossed(ByDepth("difference")),
                 20.0,
                 _TRIANGLE,
             ),
-            _at_least(
+            _claim_at_least(
                 f"{_DEEPER} is above the rest by at least 20 pp",
                 "section 1.5",
                 ByDepth("difference", _PUBLISHED),
@@ -146,19 +148,19 @@ STUDIES: tuple[Study, ...] = (
                 _TRIANGLE,
                 _AUTHORS,
             ),
-            _shown(
+            _report(
                 f"{_DEEPER}, above the rest, at the cells that the published fit has",
                 "section 1.5",
                 ByDepth("difference", like=_PUBLISHED),
             ),
-            _shown(_BY_STAGE, "section 1.5", Crossed(ByDepth("difference", stages=True))),
-            _shown(_BY_STAGE, "section 1.5", ByDepth("difference", _PUBLISHED, stages=True), _AUTHORS),
+            _report(_BY_STAGE, "section 1.5", Crossed(ByDepth("difference", stages=True))),
+            _report(_BY_STAGE, "section 1.5", ByDepth("difference", _PUBLISHED, stages=True), _AUTHORS),
         ),
         (
             *(
-                _maps(
+                _draw_maps(
                     where,
-                    *((f"{name_of(a)} → {name_of(b)}", name_of(a), name_of(b)) for a, b in circle_of()),
+                    *((f"{name_of(a)} → {name_of(b)}", name_of(a), name_of(b)) for a, b in pair_in_circle()),
                     title=title,
                 )
                 for where, title in ((Where(), "default fit, some of the pairs"), (_PUBLISHED, "published fit"))
@@ -172,7 +174,7 @@ STUDIES: tuple[Study, ...] = (
         ),
         (
             "Four of the 16 shapes, two seeds each; every ordered pair of unequal shapes, one seed into the other.",
-            *_small("four pairs, a circle of the shapes"),
+            *_tell_small("four pairs, a circle of the shapes"),
         ),
     ),
     Study(
@@ -180,39 +182,39 @@ STUDIES: tuple[Study, ...] = (
         "Diagonals",
         "Are networks of one shape, of two seeds, more diagonal than networks of unequal shapes?",
         "section 1.5",
-        diagonals,
+        plan_diagonals,
         (
-            _at_least(
+            _claim_at_least(
                 "accuracy within one cut of the diagonal, not on it, is further above the rest than in unequal shapes",
                 "section 1.5",
-                _more_diagonal(ties=False),
+                _contrast_diagonals(ties=False),
                 0.0,
                 "more of a diagonal pattern",
             ),
-            _at_least(
+            _claim_at_least(
                 f"{_DEEPER} is above the rest, in equal shapes",
                 "section 1.5",
                 PerSender(ByDepth("difference", _SAME)),
                 0.0,
                 "the lower left hand triangle had higher accuracy than the top right hand triangle",
             ),
-            _shown(
+            _report(
                 "the same with the diagonal: further above the rest than in unequal shapes",
                 "section 1.5",
-                _more_diagonal(ties=True),
+                _contrast_diagonals(ties=True),
             ),
-            _shown(
+            _report(
                 "accuracy within one cut of the diagonal and on it, above the rest: equal shapes",
                 "section 1.5",
                 PerSender(ByDepth("near_difference", _SAME)),
             ),
-            _shown(
+            _report(
                 "accuracy within one cut of the diagonal and on it, above the rest: unequal shapes",
                 "section 1.5",
                 Crossed(ByDepth("near_difference", _OTHER)),
             ),
         ),
-        (_maps(Where(), *((name_of(a), name_of(a), f"another {name_of(a)}") for a in SHAPES)),),
+        (_draw_maps(Where(), *((name_of(a), name_of(a), f"another {name_of(a)}") for a in SHAPES)),),
         (
             *_ALWAYS,
             "Within one cut is a distance in depth of at most the larger step of the two networks. Cells on the "
@@ -232,9 +234,9 @@ STUDIES: tuple[Study, ...] = (
         "Larger ResNets",
         "Are ResNet-18 and ResNet-34 triangular too?",
         "section 1.5, figure 3",
-        larger,
+        plan_larger,
         tuple(
-            _shown(
+            _report(
                 f"{_DEEPER}, above the rest: {a} → {b}",
                 "figure 3",
                 ByDepth("difference", Where(sender=a, receiver=b, fit=kind)),
@@ -243,12 +245,12 @@ STUDIES: tuple[Study, ...] = (
             for kind, fit in (("default", "default"), ("published", _AUTHORS))
             for a, b in _LARGER
         ),
-        (_maps(Where(), *((f"{a} → {b}", a, b) for a, b in _LARGER)),),
+        (_draw_maps(Where(), *((f"{a} → {b}", a, b) for a, b in _LARGER)),),
         _EVERYWHERE,
         (
             "ResNet-34 has one seed.",
             _SOME,
-            *_small("the first pair of each kind"),
+            *_tell_small("the first pair of each kind"),
         ),
     ),
     Study(
@@ -256,7 +258,7 @@ STUDIES: tuple[Study, ...] = (
         "Untrained networks",
         "What can a stitch do between two networks that have never seen data?",
         "section 1.5",
-        partial(untrained, control=untrained_both),
+        partial(plan_untrained, control=untrained_both),
         (
             Claim(
                 "accuracy is at most 50 % in every cell",
@@ -279,68 +281,70 @@ STUDIES: tuple[Study, ...] = (
                 paper="a rather uniform distribution",
                 roles=_ROLES,
             ),
-            *_also(
+            *_report_too(
                 ("largest accuracy of a cell", Worst("stitched", replace(_BOTH, fit="published")), "%"),
                 ("standard deviation over cells", Spread("stitched", replace(_BOTH, fit="published")), "pp"),
             ),
         ),
-        _both_fits(_BOTH),
+        _draw_both_fits(_BOTH),
         _EVERYWHERE,
-        (_SOME, *_small("the first pair")),
+        (_SOME, *_tell_small("the first pair")),
     ),
     Study(
         "hernandez-random-receiver",
         "Untrained receiver",
         "Where does a trained sender serve a receiver that has never seen data?",
         "section 1.5",
-        partial(untrained, control=untrained_receiver),
+        partial(plan_untrained, control=untrained_receiver),
         (
-            _at_least(
+            _claim_at_least(
                 "mean accuracy of late → late (both depths at least 2/3) is above the others by at least 20 pp",
                 "section 1.5",
-                _late(_RECEIVER),
+                _compare_late(_RECEIVER),
                 20.0,
                 "only stitches from the later layers into the later layers have high accuracy",
             ),
-            *_also(("late → late, above the others", _late(replace(_RECEIVER, fit="published")), "pp")),
+            *_report_too(("late → late, above the others", _compare_late(replace(_RECEIVER, fit="published")), "pp")),
         ),
-        _both_fits(_RECEIVER),
+        _draw_both_fits(_RECEIVER),
         _EVERYWHERE,
-        (_SOME, *_small("the first pair")),
+        (_SOME, *_tell_small("the first pair")),
     ),
     Study(
         "hernandez-random-sender",
         "Untrained sender",
         "Where does a sender that has never seen data serve a trained receiver?",
         "section 1.5",
-        partial(untrained, control=untrained_sender),
+        partial(plan_untrained, control=untrained_sender),
         (
-            _at_least(
+            _claim_at_least(
                 "mean accuracy into early cuts (depth at most 1/3) is above that into the others by at least 20 pp",
                 "section 1.5",
-                _early(_SENDER),
+                _compare_early(_SENDER),
                 20.0,
                 "only stitches into the early layers of the receiver have high accuracy",
             ),
-            *_also(("into early cuts, above the others", _early(replace(_SENDER, fit="published")), "pp")),
+            *_report_too(
+                ("into early cuts, above the others", _compare_early(replace(_SENDER, fit="published")), "pp")
+            ),
         ),
-        _both_fits(_SENDER),
+        _draw_both_fits(_SENDER),
         _EVERYWHERE,
-        (_SOME, *_small("the first pair")),
+        (_SOME, *_tell_small("the first pair")),
     ),
     Study(
         "hernandez-copy",
         "Copying",
         "Does a stitch that serves the task give the receiver what it expects?",
         "sections 1.2 and 1.5",
-        copies,
+        plan_copies,
         (
             *(
-                _shown(f"mean accuracy by {words}", "section 1.5", Mean("stitched", where), fit, "%")
+                _report(f"mean accuracy by {words}", "section 1.5", Mean("stitched", where), fit, "%")
                 for words, fit, where in _COPIES
             ),
             *(
-                _shown(
+                _report(
                     f"mean squared error to the expected representation, as a share of its variance, by {words}",
                     "section 1.5",
                     Mean("representation_error", where),
@@ -350,7 +354,7 @@ STUDIES: tuple[Study, ...] = (
                 for words, fit, where in _COPIES
             ),
             *(
-                _shown(f"{_DEEPER}, above the rest, by {words}", "section 1.5", ByDepth("difference", where), fit)
+                _report(f"{_DEEPER}, above the rest, by {words}", "section 1.5", ByDepth("difference", where), fit)
                 for words, fit, where in _COPIES
             ),
         ),

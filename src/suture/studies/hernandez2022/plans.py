@@ -20,15 +20,13 @@ from suture.studies.base.plans import ACCURACY, BLOCKS, Pair, find_cuts, pair_se
 from suture.studies.base.scale import PAPER, SMALL, TINY, Scale
 from suture.studies.base.study import Part
 
-__all__ = ["SHAPES", "circle_of", "copies", "diagonals", "larger", "name_of", "triangles", "untrained"]
-
 STAGE_ENDS = ("layer1", "layer2", "layer3", "layer4")
 Shape = tuple[int, int, int, int]
 SHAPES: tuple[Shape, ...] = ((2, 2, 2, 2), (1, 1, 1, 1), (1, 1, 2, 2), (2, 2, 1, 1))
 """At tiny and small scale. Each is followed by the one that it sends to where the published fit is run."""
 
 
-def circle_of(shapes: Sequence[Shape] = SHAPES) -> Sequence[tuple[Shape, Shape]]:
+def pair_in_circle(shapes: Sequence[Shape] = SHAPES) -> Sequence[tuple[Shape, Shape]]:
     """Each shape with the one that it sends to where the published fit is a sample."""
     return tuple(zip(shapes, (*shapes[1:], shapes[0]), strict=True))
 
@@ -44,16 +42,16 @@ class _Fitted:
     only: tuple[Control, ...] = ()
 
 
-def _matrix(number: int, bases: tuple[Base, Base], data: Data, fits: Sequence[_Fitted], scale: Scale) -> Later:
+def _plan_matrix(number: int, bases: tuple[Base, Base], data: Data, fits: Sequence[_Fitted], scale: Scale) -> Later:
     """The matrices of a pair of networks, one by each of some fits; ``number`` is their unit."""
 
     def make(a: Network, b: Network) -> list[Trial]:
         a, b = tell_apart(a, b)
         made: list[Trial] = []
         for one in fits:
-            starts, ends = _cuts(scale, a, one.cuts), _cuts(scale, b, one.receiver_cuts or one.cuts)
+            starts, ends = _find_cuts(scale, a, one.cuts), _find_cuts(scale, b, one.receiver_cuts or one.cuts)
             for start, end in product(starts, ends):
-                stitch = _stitch(a.cuts.find(start).shape, b.cuts.find(end).shape)
+                stitch = _choose_stitch(a.cuts.find(start).shape, b.cuts.find(end).shape)
                 trials = seam(
                     *(a, b),
                     at=(start, end),
@@ -70,7 +68,7 @@ def _matrix(number: int, bases: tuple[Base, Base], data: Data, fits: Sequence[_F
     return Later(bases, make)
 
 
-def _cuts(scale: Scale, network: Network, patterns: tuple[str, ...]) -> list[str]:
+def _find_cuts(scale: Scale, network: Network, patterns: tuple[str, ...]) -> list[str]:
     """The cuts of some patterns; at tiny scale ends of stages: three for all blocks, two of them for a sample."""
     if scale.name != TINY:
         return find_cuts(network, patterns)
@@ -78,19 +76,19 @@ def _cuts(scale: Scale, network: Network, patterns: tuple[str, ...]) -> list[str
     return [first, last] if patterns == STAGE_ENDS else [first, third, last]
 
 
-def _stitch(sender: tuple[int, ...], receiver: tuple[int, ...]) -> Stitch:
+def _choose_stitch(sender: tuple[int, ...], receiver: tuple[int, ...]) -> Stitch:
     """The paper's: no BatchNorm, whichever way the size changes."""
     plain = Conv(batchnorm=False)
     return plain if plain.accepts(sender, receiver) else stitch_for(sender, receiver)
 
 
-def _published(scale: Scale) -> _Fitted:
+def _publish(scale: Scale) -> _Fitted:
     """The authors' recipe, between the ends of the stages below the paper's scale."""
     cuts = BLOCKS if scale.name == PAPER else STAGE_ENDS
     return _Fitted(scale.published(recipes.hernandez2022, few=True), cuts)
 
 
-def _shaped(scale: Scale, shape: Shape, seed: int) -> Base:
+def _network_of(scale: Scale, shape: Shape, seed: int) -> Base:
     """The network of a shape: the ledger's, or at the paper's scale one of the twelve that are none of the ledger's."""
     if shape in SHAPES:
         return scale.base(name_of(shape), seed)
@@ -104,84 +102,84 @@ def name_of(shape: Shape) -> str:
     return "resnet18" if shape == SHAPES[0] else f"resnet({','.join(map(str, shape))})"
 
 
-def _shapes(scale: Scale) -> Sequence[Shape]:
+def _shapes_of(scale: Scale) -> Sequence[Shape]:
     if scale.name == TINY:
         return SHAPES[:2]
     return SHAPES if scale.name == SMALL else [(a, b, c, d) for a, b, c, d in product((1, 2), repeat=4)]
 
 
-def _across(scale: Scale, data: Data, equal: bool, published: bool = False) -> list[Part]:
+def _plan_across(scale: Scale, data: Data, equal: bool, published: bool = False) -> list[Part]:
     """All ordered pairs of shapes, a seed of one into the other seed of the other. Units come from 0 on.
 
     At small scale the published fit is run for a circle of the shapes alone.
     """
-    circle = circle_of()
-    ordered = [(a, b) for a, b in product(_shapes(scale), repeat=2) if equal or a != b]
+    circle = pair_in_circle()
+    ordered = [(a, b) for a, b in product(_shapes_of(scale), repeat=2) if equal or a != b]
     made: list[Part] = []
     for number, (a, b) in enumerate(ordered):
         fits = [_Fitted(scale.fit)]
         if published and (scale.name != SMALL or (a, b) in circle):
-            fits.append(_published(scale))
-        made.append(_matrix(number, (_shaped(scale, a, 0), _shaped(scale, b, 1)), data, fits, scale))
+            fits.append(_publish(scale))
+        made.append(_plan_matrix(number, (_network_of(scale, a, 0), _network_of(scale, b, 1)), data, fits, scale))
     return made
 
 
-def triangles(scale: Scale) -> list[Part]:
+def plan_triangles(scale: Scale) -> list[Part]:
     """All pairs of shapes; equal ones at the paper's scale alone, as its 256 pairs have them."""
-    return _across(scale, scale.data("cifar10", few=True), scale.name == PAPER, published=True)
+    return _plan_across(scale, scale.data("cifar10", few=True), scale.name == PAPER, published=True)
 
 
-def diagonals(scale: Scale) -> list[Part]:
+def plan_diagonals(scale: Scale) -> list[Part]:
     """Equal shapes in both directions, after the unequal ones, which cost nothing in the store of hernandez-2."""
     data = scale.data("cifar10", few=True)
-    made = _across(scale, data, equal=False, published=scale.name == PAPER)
-    fits = [_Fitted(scale.fit), *([_published(scale)] if scale.name == PAPER else [])]
-    for shape, (start, end) in product(_shapes(scale), ((0, 1), (1, 0))[: 1 if scale.name == TINY else 2]):
-        bases = (_shaped(scale, shape, start), _shaped(scale, shape, end))
-        made.append(_matrix(len(made), bases, data, fits, scale))
+    made = _plan_across(scale, data, equal=False, published=scale.name == PAPER)
+    fits = [_Fitted(scale.fit), *([_publish(scale)] if scale.name == PAPER else [])]
+    for shape, (start, end) in product(_shapes_of(scale), ((0, 1), (1, 0))[: 1 if scale.name == TINY else 2]):
+        bases = (_network_of(scale, shape, start), _network_of(scale, shape, end))
+        made.append(_plan_matrix(len(made), bases, data, fits, scale))
     return made
 
 
-def _seeds(scale: Scale, sender: str, receiver: str) -> list[Pair]:
+def _pair_unequal_seeds(scale: Scale, sender: str, receiver: str) -> list[Pair]:
     """The pairs of unequal seeds, so that nothing begins with the same weights."""
     if sender == receiver:
         return pair_seeds(scale, sender, receiver, 1 if scale.name == TINY else None)
     return [pair for pair in product(scale.seeds(sender), scale.seeds(receiver)) if pair[0] != pair[1]]
 
 
-def larger(scale: Scale) -> list[Part]:
+def plan_larger(scale: Scale) -> list[Part]:
     """ResNet-18 ↔ ResNet-18 and ResNet-18 ↔ ResNet-34."""
     data = scale.data("cifar10", few=True)
     made: list[Part] = []
     for sender, receiver in (("resnet18", "resnet18"), ("resnet18", "resnet34"), ("resnet34", "resnet18")):
-        for number, (start, end) in enumerate(_seeds(scale, sender, receiver)):
-            fits = [_Fitted(scale.fit, _blocks(scale))]
+        for number, (start, end) in enumerate(_pair_unequal_seeds(scale, sender, receiver)):
+            fits = [_Fitted(scale.fit, _cuts_of_blocks(scale))]
             if number == 0 or scale.name != SMALL:
-                fits.append(_published(scale))
+                fits.append(_publish(scale))
             bases = (scale.base(sender, start), scale.base(receiver, end))
-            made.append(_matrix(number, bases, data, fits, scale))
+            made.append(_plan_matrix(number, bases, data, fits, scale))
     return made
 
 
-def _blocks(scale: Scale) -> tuple[str, ...]:
+def _cuts_of_blocks(scale: Scale) -> tuple[str, ...]:
     """The cuts of ResNet-18 and -34: at small scale the first block and the last of each stage."""
     return ("layer1.0", *STAGE_ENDS) if scale.name == SMALL else BLOCKS
 
 
-def untrained(scale: Scale, control: Control) -> list[Part]:
+def plan_untrained(scale: Scale, control: Control) -> list[Part]:
     """ResNet-18 → ResNet-18 with a control in place of every trial."""
     data = scale.data("cifar10", few=True)
     made: list[Part] = []
     for number, (start, end) in enumerate(pair_seeds(scale, "resnet18", "resnet18", 1 if scale.name == TINY else None)):
-        fits = [_Fitted(scale.fit, _blocks(scale), only=(control,))]
+        fits = [_Fitted(scale.fit, _cuts_of_blocks(scale), only=(control,))]
         if number == 0 or scale.name != SMALL:
-            fits.append(replace(_published(scale), only=(control,)))
+            fits.append(replace(_publish(scale), only=(control,)))
         bases = (scale.base("resnet18", start), scale.base("resnet18", end))
-        made.append(_matrix(number, bases, data, fits, scale))
+        made.append(_plan_matrix(number, bases, data, fits, scale))
     return made
 
 
-def copies(scale: Scale) -> list[Part]:
+def plan_copies(scale: Scale) -> list[Part]:
     """The stitch trained on the task, and to copy, by the default and the published fits."""
     data = scale.data("cifar10", few=True)
     copying = scale.published(recipes.hernandez2022_copy, few=True)
@@ -191,5 +189,5 @@ def copies(scale: Scale) -> list[Part]:
     made: list[Part] = []
     for number, (start, end) in enumerate(pair_seeds(scale, "resnet18", "resnet18")):
         bases = (scale.base("resnet18", start), scale.base("resnet18", end))
-        made.append(_matrix(number, bases, data, [_Fitted(fit, cuts) for fit in fits], scale))
+        made.append(_plan_matrix(number, bases, data, [_Fitted(fit, cuts) for fit in fits], scale))
     return made

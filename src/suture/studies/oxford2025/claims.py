@@ -42,7 +42,7 @@ def _report(statement: str, source: str, quantity: Quantity, fitted: str, **sett
 # --- 4.1: traits can be inherited -------------------------------------------------------------------------------------
 
 
-def inherited(network: str, decided: str, *, recovered: bool, cut: str = "") -> tuple[Claim, ...]:
+def claim_inherited(network: str, decided: str, *, recovered: bool, cut: str = "") -> tuple[Claim, ...]:
     """Cars and the other nine classes both ways; ``recovered`` where the relabelled sender's cars are to come back."""
     blind, made = f"{network} cars as cats", list[Claim]()
     for fitted in (decided, ALTERED if decided == TRUE else TRUE):
@@ -53,18 +53,18 @@ def inherited(network: str, decided: str, *, recovered: bool, cut: str = "") -> 
             if fitted != decided:
                 made.append(_report(f"car accuracy: {way}", "section 4.1", Mean("stitched", where), fitted))
             elif recovered and sender == blind:
-                made.append(_recovered(where, way))
+                made.append(_claim_recovered(where, way))
             else:
-                made.append(_unknown(where, way, fitted, "section 4.1", "unable to correctly identify cars"))
+                made.append(_claim_unknown(where, way, fitted, "section 4.1", "unable to correctly identify cars"))
             if fitted == decided and not recovered:
-                made.append(_comparable(where, way, fitted))
+                made.append(_claim_comparable(where, way, fitted))
             published = Mean("stitched", replace(where, fit="published"))
             words = f"car accuracy: {way}, by the paper's recipe"
             made.append(_report(words, "section 4.1", published, fitted, fit=_FITS["published"]))
     return tuple(made)
 
 
-def narrow() -> tuple[Claim, ...]:
+def claim_narrow() -> tuple[Claim, ...]:
     """The same of CNNs with a 1×1 convolution alone."""
     made, names = list[Claim](), ("cnn", "cnn cars as cats")
     for fitted, labels in ((TRUE, "the true labels"), (ALTERED, "the altered labels")):
@@ -75,13 +75,13 @@ def narrow() -> tuple[Claim, ...]:
     return tuple(made)
 
 
-def _unknown(where: Where, way: str, fitted: str, source: str, paper: str, what: str = "car") -> Claim:
+def _claim_unknown(where: Where, way: str, fitted: str, source: str, paper: str, what: str = "car") -> Claim:
     statement = f"{what} accuracy is at most {NONE:g} %: {way}"
     quantity = Worst("stitched", where)
     return Claim(statement, source, quantity, "≤", NONE, unit="%", ours=True, paper=paper, roles=ROLES[fitted])
 
 
-def _recovered(where: Where, way: str) -> Claim:
+def _claim_recovered(where: Where, way: str) -> Claim:
     return Claim(
         f"car accuracy is at least {CONVEYED:g} of the clean network's own: {way}",
         "section 4.1",
@@ -95,7 +95,7 @@ def _recovered(where: Where, way: str) -> Claim:
     )
 
 
-def _comparable(where: Where, way: str, fitted: str) -> Claim:
+def _claim_comparable(where: Where, way: str, fitted: str) -> Claim:
     on = replace(where, score=OTHERS)
     lost = [Difference(Mean(parent, on), Mean("stitched", on)) for parent in ("sender_score", "receiver_score")]
     return Claim(
@@ -117,7 +117,7 @@ _BEFORE = {"fc1": "pool?", "fc2": "pool?|fc1_relu", "fc3": "pool?|fc1_relu|fc2_r
 _AFTER = {"fc1": "fc*", "fc2": "fc2_relu|fc3_relu", "fc3": "fc3_relu"}
 
 
-def located(layer: str, figure: str) -> tuple[Claim, ...]:
+def claim_located(layer: str, figure: str) -> tuple[Claim, ...]:
     """Trucks before and behind the layer that alone was trained on them, and the step to it."""
     sender, made, source = f"cnn trucks in {layer}", list[Claim](), f"section 4.2, figure {figure}"
     for fitted in (TRUE, WITHOUT):
@@ -129,7 +129,7 @@ def located(layer: str, figure: str) -> tuple[Claim, ...]:
         way = f"trucks in {layer}, fitted on {labels}"
         step, share = (
             Step("stitched", line, cut=f"{layer}_relu"),
-            Share(Worst("stitched", after, smallest=True), _own(after)),
+            Share(Worst("stitched", after, smallest=True), _mean_of_sender(after)),
         )
         if layer == "fc1" or fitted == WITHOUT:
             made += [
@@ -144,7 +144,7 @@ def located(layer: str, figure: str) -> tuple[Claim, ...]:
             of_sender = replace(ROLES[fitted], baseline="the sender, on the same test images")
             paper = "comparable performance on trucks to the other 9 categories"
             made += [
-                _unknown(before, f"before {layer}, {way}", fitted, source, "unable to recognise trucks", "truck"),
+                _claim_unknown(before, f"before {layer}, {way}", fitted, source, "unable to recognise trucks", "truck"),
                 Claim(conveyed, source, share, "≥", CONVEYED, paper=paper, roles=of_sender, **settings),
                 Claim(
                     localised, source, step, "≥", STEP, paper="the performance jumps up", roles=_AMONG_CUTS, **settings
@@ -155,11 +155,11 @@ def located(layer: str, figure: str) -> tuple[Claim, ...]:
     short = Difference(Mean("stitched", replace(after, score=OTHERS)), Mean("stitched", after))
     words = f"from {layer} on, the other nine classes minus trucks: trucks in {layer}, fitted on all classes"
     made.append(_report(words, source, short, TRUE, unit="pp"))
-    made.append(_report(f"truck accuracy of the sender itself: trucks in {layer}", source, _own(own), TRUE))
-    return (*made, *_by_recipe(layer, source, replace(own, fit="published")))
+    made.append(_report(f"truck accuracy of the sender itself: trucks in {layer}", source, _mean_of_sender(own), TRUE))
+    return (*made, *_report_by_recipe(layer, source, replace(own, fit="published")))
 
 
-def _by_recipe(layer: str, source: str, line: Where) -> tuple[Claim, ...]:
+def _report_by_recipe(layer: str, source: str, line: Where) -> tuple[Claim, ...]:
     """The same of the paper's recipe, as reports."""
     parts = (
         (f"most truck accuracy before {layer}", Worst("stitched", replace(line, receiver_cut=_BEFORE[layer]))),
@@ -172,14 +172,14 @@ def _by_recipe(layer: str, source: str, line: Where) -> tuple[Claim, ...]:
     )
 
 
-def _own(where: Where) -> Mean:
+def _mean_of_sender(where: Where) -> Mean:
     return Mean("sender_score", where)
 
 
 # --- 4.3: a distributed trait -----------------------------------------------------------------------------------------
 
 
-def steadily() -> tuple[Claim, ...]:
+def claim_steadily() -> tuple[Claim, ...]:
     """Trucks, the more of them the more layers come from the network that knows them."""
     made = list[Claim]()
     for fitted in (TRUE, WITHOUT):
@@ -189,7 +189,7 @@ def steadily() -> tuple[Claim, ...]:
         source, way = "section 4.3, figure 3a", f"fitted on {labels}"
         statement = f"truck accuracy rises with the number of layers that the network with trucks gives: {way}"
         if fitted == TRUE:
-            made.append(_monotone(f"{statement} (Spearman's ρ ≥ {MONOTONE:g})", source, trend, fitted))
+            made.append(_claim_monotone(f"{statement} (Spearman's ρ ≥ {MONOTONE:g})", source, trend, fitted))
         else:
             made.append(_report(f"{statement} (Spearman's ρ)", source, trend, fitted, unit="ρ"))
         words = f"slope of truck accuracy, for the whole depth from input to output: {way}"
@@ -201,7 +201,7 @@ def steadily() -> tuple[Claim, ...]:
     return tuple(made)
 
 
-def _monotone(statement: str, source: str, trend: Trend, fitted: str, rises: bool = True) -> Claim:
+def _claim_monotone(statement: str, source: str, trend: Trend, fitted: str, rises: bool = True) -> Claim:
     paper = "steadily" if fitted == PAIRED else "gets progressively worse as the number of layers from A decreases"
     direction, threshold = ("≥", MONOTONE) if rises else ("≤", -MONOTONE)
     roles = ROLES[fitted]
@@ -211,7 +211,7 @@ def _monotone(statement: str, source: str, trend: Trend, fitted: str, rises: boo
 _SIDES = (("MNIST", UPPER, True), ("CIFAR", LOWER, False))
 
 
-def opposite() -> tuple[Claim, ...]:
+def claim_opposite() -> tuple[Claim, ...]:
     """Both sides along the cuts, and what the stitch of high capacity does to them."""
     made = list[Claim]()
     for fitted in (PAIRED, LOOSE):
@@ -222,16 +222,16 @@ def opposite() -> tuple[Claim, ...]:
             statement = f"{side}-side accuracy {moves} with the number of layers from the network of digits"
             source = "section 4.3, figure 3b"
             if fitted == PAIRED:
-                made.append(_monotone(f"{statement} ({bound})", source, trend, fitted, rises))
+                made.append(_claim_monotone(f"{statement} ({bound})", source, trend, fitted, rises))
                 trend = replace(trend, where=replace(where, fit="published"))
                 words = f"{statement} (ρ), by the paper's recipe"
                 made.append(_report(words, source, trend, fitted, unit="ρ", fit=_FITS["published"]))
             else:
                 made.append(_report(f"{statement} (ρ), fitted on digits at random", source, trend, fitted, unit="ρ"))
-    return (*made, *(_lifted(side, scored) for side, scored, _ in _SIDES))
+    return (*made, *(_claim_lifted(side, scored) for side, scored, _ in _SIDES))
 
 
-def _lifted(side: str, scored: str) -> Claim:
+def _claim_lifted(side: str, scored: str) -> Claim:
     wide, narrow = (
         Where(sender=DIGITS, fit_data=PAIRED, score_data=scored, sender_cut="pool2", receiver_cut=cut)
         for cut in (WIDE, "pool2")
@@ -245,7 +245,7 @@ def _lifted(side: str, scored: str) -> Claim:
     )
 
 
-def robust() -> tuple[Claim, ...]:
+def claim_robust() -> tuple[Claim, ...]:
     """The four figures of section 6.1, and its two networks'."""
     made = list[Claim]()
     scored = (
@@ -274,7 +274,7 @@ def robust() -> tuple[Claim, ...]:
 # --- the control ------------------------------------------------------------------------------------------------------
 
 
-def controlled() -> tuple[Claim, ...]:
+def claim_controlled() -> tuple[Claim, ...]:
     """Every trait of untrained networks, at the worst cut; by both fits.
 
     A network that calls every image a car knows all cars, and none from the rest. So of a class counts the lesser of
@@ -291,7 +291,7 @@ def controlled() -> tuple[Claim, ...]:
     for words, settings, fitted in traits:
         for fit in ("default", "published"):
             where = Where(control="untrained both", fit_data=fitted, fit=fit, **settings)  # type: ignore[arg-type]
-            made += _learned(words, where, fitted, _FITS[fit], decided=fit == "default")
+            made += _claim_learned(words, where, fitted, _FITS[fit], decided=fit == "default")
     wide: tuple[tuple[str, dict[str, str], str], ...] = (
         ("cars, CNN", {"score": ON_CARS}, TRUE),
         ("trucks, CNN", {"score": ON_TRUCKS}, TRUE),
@@ -301,11 +301,11 @@ def controlled() -> tuple[Claim, ...]:
     for words, settings, fitted in wide:
         where = Where(control="untrained both", fit_data=fitted, receiver_cut=WIDE, **settings)  # type: ignore[arg-type]
         words = f"{words}, stitch from Pool2 to the flattened vector"
-        made += _learned(words, where, fitted, _FITS["default"], decided=False)
+        made += _claim_learned(words, where, fitted, _FITS["default"], decided=False)
     return tuple(made)
 
 
-def _learned(words: str, where: Where, fitted: str, fit: str, decided: bool) -> list[Claim]:
+def _claim_learned(words: str, where: Where, fitted: str, fit: str, decided: bool) -> list[Claim]:
     """What untrained networks learn of a trait: at most ``CHANCE`` where that is ``decided``."""
     by = "" if fit == _FITS["default"] else ", by the paper's recipe"
     statement = f"untrained networks: accuracy on {words}{by}"

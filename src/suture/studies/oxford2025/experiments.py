@@ -50,7 +50,7 @@ _SAMPLE = (
 _LINE = "cuts lie behind pool1, pool2 and the ReLU of fc1, fc2 and fc3"
 
 
-def _bars(ways: tuple[str, str], score: str, cut: str = "", title: str = "") -> Panel:
+def _draw_bars(ways: tuple[str, str], score: str, cut: str = "", title: str = "") -> Panel:
     labels = ((TRUE, "true labels"), (ALTERED, "altered labels"))
     called = dict(zip(ways, ("clean → relabelled", "relabelled → clean"), strict=True))
     lines = tuple(
@@ -61,7 +61,7 @@ def _bars(ways: tuple[str, str], score: str, cut: str = "", title: str = "") -> 
     return Panel("bars", "stitched", f"{score} [%]", lines, title=title)
 
 
-def _trucks(sender: str, title: str) -> Panel:
+def _draw_trucks(sender: str, title: str) -> Panel:
     drawn = (
         ("all classes", "accuracy", TRUE),
         ("trucks, fitted on all classes", ON_TRUCKS, TRUE),
@@ -74,7 +74,7 @@ def _trucks(sender: str, title: str) -> Panel:
     return Panel("lines", "stitched", "accuracy [%]", lines, along="sender_cut", title=title)
 
 
-def _sides(fitted: str, title: str) -> Panel:
+def _draw_sides(fitted: str, title: str) -> Panel:
     drawn = (("full data", PAIRED), ("MNIST side", UPPER), ("CIFAR side", LOWER))
     lines = tuple(
         (words, Where(sender=DIGITS, fit_data=fitted, score_data=scored, receiver_cut=NARROW))
@@ -83,7 +83,7 @@ def _sides(fitted: str, title: str) -> Panel:
     return Panel("lines", "stitched", "accuracy [%]", lines, along="sender_cut", title=title)
 
 
-def _measures(sender: str, *stitches: tuple[str, str]) -> tuple[Panel, ...]:
+def _draw_measures(sender: str, *stitches: tuple[str, str]) -> tuple[Panel, ...]:
     """A panel for each measure that the paper ran; of ``stitches`` the names, and the receiver's cuts they lead to."""
     measures = [(measure, unit) for measure, unit in simplicity.MEASURES if measure in simplicity.RAN]
     return tuple(
@@ -109,9 +109,9 @@ STUDIES: tuple[Study, ...] = (
         "Cars as cats, in MLPs",
         "Does a stitched network inherit that one of its halves was taught to call cars cats?",
         "section 4.1",
-        partial(plans.inherited, network="mlp", seams=(("block5.relu", None),)),
-        claims.inherited("mlp", ALTERED, recovered=False),
-        (_bars(_MLP, ON_CARS),),
+        partial(plans.plan_inherited, network="mlp", seams=(("block5.relu", None),)),
+        claims.claim_inherited("mlp", ALTERED, recovered=False),
+        (_draw_bars(_MLP, ON_CARS),),
         ("the paper does not say which labels fit the stitch: both are run", _CONTROL),
         (_SAMPLE,),
     ),
@@ -120,11 +120,11 @@ STUDIES: tuple[Study, ...] = (
         "Cars as cats, in CNNs",
         "Does the confusion of cars with cats lie in the convolutions or in the fully connected layers?",
         "section 4.1",
-        partial(plans.inherited, network="cnn", seams=(DENSE, ("pool2", plans.NARROW))),
-        (*claims.inherited("cnn", TRUE, recovered=True, cut=WIDE), *claims.narrow()),
+        partial(plans.plan_inherited, network="cnn", seams=(DENSE, ("pool2", plans.NARROW))),
+        (*claims.claim_inherited("cnn", TRUE, recovered=True, cut=WIDE), *claims.claim_narrow()),
         (
-            _bars(_CNN, ON_CARS, WIDE, "1×1 convolution and linear layer"),
-            _bars(_CNN, ON_CARS, "pool2", "1×1 convolution alone"),
+            _draw_bars(_CNN, ON_CARS, WIDE, "1×1 convolution and linear layer"),
+            _draw_bars(_CNN, ON_CARS, "pool2", "1×1 convolution alone"),
         ),
         (
             "the paper does not say which labels fit the stitch: both are run",
@@ -138,9 +138,9 @@ STUDIES: tuple[Study, ...] = (
         "Locating the layer that knows trucks",
         "Does truck accuracy jump at the cut behind the one layer that was trained on trucks?",
         "section 4.2, figure 2",
-        partial(plans.located, senders=plans.SPECIAL),
-        (*claims.located("fc1", "2a"), *claims.located("fc2", "2b"), *claims.located("fc3", "2c")),
-        tuple(_trucks(f"cnn trucks in {layer}", f"trucks in {layer}") for layer in ("fc1", "fc2", "fc3")),
+        partial(plans.plan_located, senders=plans.SPECIAL),
+        (*claims.claim_located("fc1", "2a"), *claims.claim_located("fc2", "2b"), *claims.claim_located("fc3", "2c")),
+        tuple(_draw_trucks(f"cnn trucks in {layer}", f"trucks in {layer}") for layer in ("fc1", "fc2", "fc3")),
         (
             _LINE,
             "two fits of the stitch: with trucks among the images, and without",
@@ -155,9 +155,9 @@ STUDIES: tuple[Study, ...] = (
         "Trucks, spread over all layers",
         "Does truck accuracy fall steadily as the network that knows trucks gives fewer layers?",
         "section 4.3, figure 3a",
-        partial(plans.located, senders=("cnn",)),
-        claims.steadily(),
-        (_trucks("cnn", "trained on everything → without trucks"),),
+        partial(plans.plan_located, senders=("cnn",)),
+        claims.claim_steadily(),
+        (_draw_trucks("cnn", "trained on everything → without trucks"),),
         (
             _LINE,
             "two fits of the stitch: with trucks among the images, and without",
@@ -171,9 +171,9 @@ STUDIES: tuple[Study, ...] = (
         "Digits and pictures, spread over all layers",
         "Do the two sides of MNIST-CIFAR change places as layers of one network replace the other's?",
         "section 4.3, figure 3b",
-        plans.distributed,
-        claims.opposite(),
-        (_sides(PAIRED, "fitted on paired digits"), _sides(LOOSE, "fitted on digits at random")),
+        plans.plan_distributed,
+        claims.claim_opposite(),
+        (_draw_sides(PAIRED, "fitted on paired digits"), _draw_sides(LOOSE, "fitted on digits at random")),
         (
             "cuts lie behind pool1, pool2 and the ReLU of fc1 and fc2",
             "stitches are fitted on digits of the picture's class, as in the paper's listing, and on digits at random",
@@ -187,9 +187,9 @@ STUDIES: tuple[Study, ...] = (
         "Complexity of small stitched networks",
         "Is a small stitched network as complex as its stitch makes it?",
         "section 4.4, figure 5",
-        plans.dominated,
-        simplicity.dominated(),
-        _measures(DIGITS, ("narrow stitches", claims.NARROW), ("the stitch of high capacity", claims.WIDE)),
+        plans.plan_dominated,
+        simplicity.claim_dominated(),
+        _draw_measures(DIGITS, ("narrow stitches", claims.NARROW), ("the stitch of high capacity", claims.WIDE)),
         (
             "measured on the first 10,000 test images at most; the batches of the gradient norm are of 4",
             "noise has ε = 1e-3, one draw for all images, not for each batch; the largest sharpness has ε = 0.05",
@@ -203,9 +203,9 @@ STUDIES: tuple[Study, ...] = (
         "Complexity of large stitched networks",
         "Does complexity fall as more layers come from the simpler of two ResNet-18s?",
         "section 4.4, figure 6",
-        plans.simplified,
-        simplicity.simplified(),
-        _measures(SIMPLE, ("stitched", "layer?.?")),
+        plans.plan_simplified,
+        simplicity.claim_simplified(),
+        _draw_measures(SIMPLE, ("stitched", "layer?.?")),
         (
             "all eight blocks are cut; claims are of the ends of the four stages, the paper's cuts",
             "from scratch, for weights pretrained on ImageNet",
@@ -219,8 +219,8 @@ STUDIES: tuple[Study, ...] = (
         "Stitching for robustness",
         "Can a wide stitch make one network of two that uses both sides of MNIST-CIFAR?",
         "section 6.1, figure 7",
-        plans.robust,
-        claims.robust(),
+        plans.plan_robust,
+        claims.claim_robust(),
         (
             *(
                 Panel(
@@ -247,8 +247,8 @@ STUDIES: tuple[Study, ...] = (
         "Specialists stitched into an expert",
         "Do two specialists, stitched, know one combination better than a network fine-tuned as long on it?",
         "section 6.2",
-        specialists.plan,
-        specialists.claims(),
+        specialists.plan_specialists,
+        specialists.claim_specialists(),
         (
             Panel(
                 "lines",
@@ -281,8 +281,8 @@ STUDIES: tuple[Study, ...] = (
         "What the stitch learns alone",
         "Can a stitch between two untrained networks learn the traits by itself?",
         "section 3",
-        plans.controlled,
-        claims.controlled(),
+        plans.plan_controlled,
+        claims.claim_controlled(),
         (
             Panel(
                 "lines",

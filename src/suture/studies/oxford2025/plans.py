@@ -52,7 +52,7 @@ BATCHES = "gradient norm, batches of 4"
 BY: tuple[Complexity, ...] = (GradientNorm(), GradientNorm(batch=4), MeanSharpness(), GzipSize())
 
 
-def lines(
+def plan_seams(
     scale: Scale,
     sender: str,
     receiver: str,
@@ -87,7 +87,7 @@ def lines(
     return made
 
 
-def others(data: Data, name: str) -> Trait:
+def trait_of_others(data: Data, name: str) -> Trait:
     """The trait of accuracy on all classes but one."""
     return Trait(OTHERS, Accuracy(tuple(label for label, held in enumerate(data.classes) if held != name)))
 
@@ -95,31 +95,31 @@ def others(data: Data, name: str) -> Trait:
 # --- sections 4.1 to 4.3 ----------------------------------------------------------------------------------------------
 
 
-def inherited(scale: Scale, network: str, seams: Sequence[Joining]) -> list[Part]:
+def plan_inherited(scale: Scale, network: str, seams: Sequence[Joining]) -> list[Part]:
     """4.1: a network and one to which cars are cats, both ways, fitted on the true and on the altered labels."""
     blind, parts = f"{network} cars as cats", list[Part]()
     for variants in ((Relabelled(CARS, CATS),), ()):
         data = scale.data("cifar10", *variants)
-        scores = (Accuracy(), knows(data, CARS), others(data, CARS), confuses(data, CARS, CATS))
+        scores = (Accuracy(), knows(data, CARS), trait_of_others(data, CARS), confuses(data, CARS, CATS))
         for sender, receiver in ((network, blind), (blind, network)):
-            parts += lines(scale, sender, receiver, data, seams, scores=scores, published=range(len(seams)))
+            parts += plan_seams(scale, sender, receiver, data, seams, scores=scores, published=range(len(seams)))
     return parts
 
 
-def located(scale: Scale, senders: Sequence[str]) -> list[Part]:
+def plan_located(scale: Scale, senders: Sequence[str]) -> list[Part]:
     """4.2 and 4.3a: senders that know trucks into one that does not, fitted with trucks and without."""
     parts = list[Part]()
     for variants in ((), (Without(TRUCKS),)):
         data = scale.data("cifar10", *variants)
-        scores = (Accuracy(), knows(data, TRUCKS), others(data, TRUCKS))
+        scores = (Accuracy(), knows(data, TRUCKS), trait_of_others(data, TRUCKS))
         for sender in senders:
             seams = (*LINE, DENSE)
             sample = range(len(seams)) if not variants else ()
-            parts += lines(scale, sender, "cnn no trucks B", data, seams, scores=scores, published=sample)
+            parts += plan_seams(scale, sender, "cnn no trucks B", data, seams, scores=scores, published=sample)
     return parts
 
 
-def sides(scale: Scale, decorrelated: bool = False) -> tuple[Data, Data, Data]:
+def sides_of(scale: Scale, decorrelated: bool = False) -> tuple[Data, Data, Data]:
     """MNIST-CIFAR scored on both sides, on the digits alone, on the pictures alone; fitted on paired digits or not."""
     whole = scale.data("mnist+cifar10")
     fitted = vary(whole, Decorrelated()) if decorrelated else whole
@@ -128,54 +128,57 @@ def sides(scale: Scale, decorrelated: bool = False) -> tuple[Data, Data, Data]:
     return both, digits, pictures
 
 
-def distributed(scale: Scale) -> list[Part]:
+def plan_distributed(scale: Scale) -> list[Part]:
     """4.3b: a network of digits into one of pictures, scored on either side."""
     parts = list[Part]()
     for decorrelated in (False, True):
-        for data in sides(scale, decorrelated):
+        for data in sides_of(scale, decorrelated):
             sample = () if decorrelated else range(len(STACKED))
             seams = (*STACKED, HIGH) if not decorrelated else STACKED
-            parts += lines(scale, DIGITS, PICTURES, data, seams, scores=(Accuracy(),), published=sample)
+            parts += plan_seams(scale, DIGITS, PICTURES, data, seams, scores=(Accuracy(),), published=sample)
     return parts
 
 
-def robust(scale: Scale) -> list[Part]:
+def plan_robust(scale: Scale) -> list[Part]:
     """6.1: the high-capacity stitch."""
     settings: dict[str, Any] = {"scores": (Accuracy(),), "published": (0,)}
-    return [part for data in sides(scale) for part in lines(scale, DIGITS, PICTURES, data, (HIGH,), **settings)]
+    return [part for data in sides_of(scale) for part in plan_seams(scale, DIGITS, PICTURES, data, (HIGH,), **settings)]
 
 
 # --- section 4.4 ------------------------------------------------------------------------------------------------------
 
 
-def _most(scale: Scale, small: int) -> int:
+def _most_samples(scale: Scale, small: int) -> int:
     return {TINY: 8, SMALL: small}.get(scale.name, 10_000)
 
 
-def dominated(scale: Scale) -> list[Part]:
+def plan_dominated(scale: Scale) -> list[Part]:
     """Figure 5: the complexity of the stitched networks of 4.3b, and of the two that they are made of."""
-    data, by = sides(scale)[0], (*BY, WorstSharpness())
-    laters = lines(scale, DIGITS, PICTURES, data, (*STACKED, HIGH), scores=(Accuracy(),))
-    return [*laters, *_complex(scale, laters, data, by, _most(scale, 1_000))]
+    data, by = sides_of(scale)[0], (*BY, WorstSharpness())
+    laters = plan_seams(scale, DIGITS, PICTURES, data, (*STACKED, HIGH), scores=(Accuracy(),))
+    return [*laters, *_measure_each(scale, laters, data, by, _most_samples(scale, 1_000))]
 
 
-def simplified(scale: Scale) -> list[Part]:
+def plan_simplified(scale: Scale) -> list[Part]:
     """Figure 6: a simple ResNet-18 into a complex one, behind every block."""
     data = scale.data("mnist", Grey3())
-    laters = lines(scale, SIMPLE, COMPLEX, data, BLOCKS, scores=(Accuracy(),))
-    return [*laters, *_complex(scale, laters, data, BY, _most(scale, 500))]
+    laters = plan_seams(scale, SIMPLE, COMPLEX, data, BLOCKS, scores=(Accuracy(),))
+    return [*laters, *_measure_each(scale, laters, data, BY, _most_samples(scale, 500))]
 
 
-def _complex(scale: Scale, laters: list[Later], data: Data, by: Sequence[Complexity], most: int) -> list[Beside]:
+def _measure_each(scale: Scale, laters: list[Later], data: Data, by: Sequence[Complexity], most: int) -> list[Beside]:
     parts = []
     for number, later in enumerate(laters):
         bases: tuple[Base, ...] = later.bases
-        stitched = plan_complexities(f"stitched, {number}", bases, _plain(scale, later), data, by, most)
-        parts += [_told_apart(stitched), _told_apart(_parents(f"parents, {number}", bases, data, by, most, number))]
+        stitched = plan_complexities(f"stitched, {number}", bases, _keep_plain(scale, later), data, by, most)
+        parts += [
+            _name_batches(stitched),
+            _name_batches(_plan_parents(f"parents, {number}", bases, data, by, most, number)),
+        ]
     return parts
 
 
-def _plain(scale: Scale, later: Later) -> Any:
+def _keep_plain(scale: Scale, later: Later) -> Any:
     """The plain trials by the default fit."""
 
     def plan(*networks: Network) -> list[Trial]:
@@ -184,7 +187,9 @@ def _plain(scale: Scale, later: Later) -> Any:
     return plan
 
 
-def _parents(name: str, bases: tuple[Base, ...], data: Data, by: Sequence[Complexity], most: int, pair: int) -> Beside:
+def _plan_parents(
+    name: str, bases: tuple[Base, ...], data: Data, by: Sequence[Complexity], most: int, pair: int
+) -> Beside:
     """The two networks as they are: sent and received by themselves, at no cut."""
 
     def make(stitched: Made, *networks: Network) -> pd.DataFrame:
@@ -199,7 +204,7 @@ def _parents(name: str, bases: tuple[Base, ...], data: Data, by: Sequence[Comple
     return Beside(COMPLEXITIES, name, bases, make, (tuple(by), most, data.score))
 
 
-def _told_apart(part: Beside) -> Beside:
+def _name_batches(part: Beside) -> Beside:
     """The same, with another name for the gradient norm of batches."""
 
     def make(stitched: Made, *networks: Network) -> pd.DataFrame:
@@ -213,20 +218,20 @@ def _told_apart(part: Beside) -> Beside:
 # --- the control ------------------------------------------------------------------------------------------------------
 
 
-def controlled(scale: Scale) -> list[Part]:
+def plan_controlled(scale: Scale) -> list[Part]:
     """Untrained into untrained, at the seams of 4.1 to 4.3 and 6.1, fitted on the true labels of all classes."""
     data = scale.data("cifar10")
     settings: dict[str, Any] = {"controls": (untrained_both,), "only": True}
     scores = (Accuracy(), knows(data, CARS), knows(data, TRUCKS))
     seams: tuple[Joining, ...] = (("block5.relu", None),)
     parts: list[Part] = [
-        *lines(scale, "mlp", "mlp cars as cats", data, seams, scores=scores, published=(0,), **settings)
+        *plan_seams(scale, "mlp", "mlp cars as cats", data, seams, scores=scores, published=(0,), **settings)
     ]
     seams = (*LINE, DENSE)
     sample = range(len(seams))
-    parts += lines(scale, "cnn", "cnn no trucks B", data, seams, scores=scores, published=sample, **settings)
-    for side in sides(scale)[1:]:
+    parts += plan_seams(scale, "cnn", "cnn no trucks B", data, seams, scores=scores, published=sample, **settings)
+    for side in sides_of(scale)[1:]:
         stacked = (*STACKED, HIGH)
         sample = range(len(STACKED))
-        parts += lines(scale, DIGITS, PICTURES, side, stacked, scores=(Accuracy(),), published=sample, **settings)
+        parts += plan_seams(scale, DIGITS, PICTURES, side, stacked, scores=(Accuracy(),), published=sample, **settings)
     return parts

@@ -28,18 +28,18 @@ SIGNED = ("mean sharpness",)  #: which may be negative
 _OVER = {False: "over", True: "minus"}
 
 
-def _measured(measure: str, sender: str, receiver: str, cut: str, of_sender: str = "") -> Where:
+def _rows_of(measure: str, sender: str, receiver: str, cut: str, of_sender: str = "") -> Where:
     return Where(
         table=COMPLEXITIES, measure=measure, sender=sender, receiver=receiver, receiver_cut=cut, sender_cut=of_sender
     )
 
 
-def dominated() -> tuple[Claim, ...]:
+def claim_dominated() -> tuple[Claim, ...]:
     """A peak at interior cuts by each measure, and how it depends on the stitch."""
     made, source = list[Claim](), "section 4.4, figure 5"
     for measure, of in MEASURES:
         signed = measure in SIGNED
-        peak = Peak("value", _measured(measure, DIGITS, PICTURES, NARROW), signed=signed)
+        peak = Peak("value", _rows_of(measure, DIGITS, PICTURES, NARROW), signed=signed)
         words = f"the largest {measure} at an interior cut, {_OVER[signed]} that at the ends of the line"
         unit, even = (of, 0.0) if signed else ("ratio", 1.0)
         paper = "the complexity peaks sharply in the middle" if measure in RAN else ""
@@ -49,18 +49,18 @@ def dominated() -> tuple[Claim, ...]:
         else:
             made.append(Claim(words, source, peak, unit=unit, paper=paper, roles=WHOLE))
     for measure, of in MEASURES:
-        at = [_measured(measure, DIGITS, PICTURES, cut, "pool2") for cut in (WIDE, "pool2")]
+        at = [_rows_of(measure, DIGITS, PICTURES, cut, "pool2") for cut in (WIDE, "pool2")]
         words = "at Pool2 with the stitch of high capacity, {} that with the 1×1 convolution"
-        made.append(_compared(measure, of, words, at, source, "varies strongly"))
+        made.append(_report_compared(measure, of, words, at, source, "varies strongly"))
     for measure, of in MEASURES:
-        ends = [_measured(measure, name, name, "") for name in (DIGITS, PICTURES)]
+        ends = [_rows_of(measure, name, name, "") for name in (DIGITS, PICTURES)]
         words = f"of {DIGITS} itself, {{}} that of {PICTURES}"
         paper = "model A presumably far simpler, confirmed by all three" if measure in RAN else ""
-        made.append(_compared(measure, of, words, ends, source, paper))
+        made.append(_report_compared(measure, of, words, ends, source, paper))
     return tuple(made)
 
 
-def _compared(measure: str, of: str, words: str, two: list[Where], source: str, paper: str) -> Claim:
+def _report_compared(measure: str, of: str, words: str, two: list[Where], source: str, paper: str) -> Claim:
     """A report of two means: their ratio, or the difference of what may be negative. ``of`` is the measure's unit."""
     first, second = (Mean("value", where) for where in two)
     differ = measure in SIGNED
@@ -69,13 +69,13 @@ def _compared(measure: str, of: str, words: str, two: list[Where], source: str, 
     return Claim(said, source, quantity, unit=of if differ else "ratio", paper=paper, roles=WHOLE)
 
 
-def simplified() -> tuple[Claim, ...]:
+def claim_simplified() -> tuple[Claim, ...]:
     """Figure 6 at the ends of the four stages, and at all eight blocks."""
     made, roles = list[Claim](), DIGITS_ONLY
     ran = ((BATCHES, "nats", "6a"), ("mean sharpness", "nats", "6a"), ("gzip size", "bits", "6b"))
     for measure, unit, figure in ran:
         source = f"section 4.4, figure {figure}"
-        four, eight = (_measured(measure, SIMPLE, COMPLEX, cut) for cut in ("layer?.1", "layer?.?"))
+        four, eight = (_rows_of(measure, SIMPLE, COMPLEX, cut) for cut in ("layer?.1", "layer?.?"))
         words = f"{measure} falls as more layers come from the simpler network"
         slope = Slope("value", four, along="sender_depth")
         made.append(
@@ -93,18 +93,18 @@ def simplified() -> tuple[Claim, ...]:
         )
         every = Trend("value", eight, along="sender_depth")
         made.append(Claim(f"{words}: Spearman's ρ over all eight blocks", source, every, unit="ρ", roles=roles))
-    where = _measured(BATCHES, SIMPLE, COMPLEX, "layer?.1")
+    where = _rows_of(BATCHES, SIMPLE, COMPLEX, "layer?.1")
     words = f"the first step of {BATCHES} is the largest of the three: by how much of the range"
     paper = "the jump from the first to the second layer has the largest change"
     first = FirstStep("value", where)
     made.append(Claim(words, "section 4.4, figure 6a", first, ">", 0.0, unit="share", paper=paper, roles=roles))
-    late = [Mean("value", _measured(BATCHES, SIMPLE, COMPLEX, cut)) for cut in ("layer4.1", "layer3.1")]
+    late = [Mean("value", _rows_of(BATCHES, SIMPLE, COMPLEX, cut)) for cut in ("layer4.1", "layer3.1")]
     paper = "the 4th data point does not fit the expected trend"
     words = f"{BATCHES} at the fourth cut, minus that at the third"
     made.append(Claim(words, "section 4.4, figure 6a", Difference(*late), unit="nats", paper=paper, roles=roles))
     papers = {BATCHES: ("1.57", "5.53"), "gzip size": ("3.30e8", "3.44e8")}
     for measure, unit, _ in ran:
         for name, paper in zip((SIMPLE, COMPLEX), papers.get(measure, ("", "")), strict=True):
-            own = Mean("value", _measured(measure, name, name, ""))
+            own = Mean("value", _rows_of(measure, name, name, ""))
             made.append(Claim(f"{measure} of {name} itself", "section 4.4", own, unit=unit, paper=paper, roles=roles))
     return tuple(made)

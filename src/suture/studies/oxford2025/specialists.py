@@ -72,12 +72,12 @@ class Combinations(Variant):
         count = len(data.classes)
         classes = tuple(f"{digit} & {picture}" for digit in range(count) for picture in data.classes)
         drawn = Decorrelated()(data)
-        labels = {role: _pairs(getattr(data, role), count) for role in ("fit", "validation", "score")}
+        labels = {role: _label_pairs(getattr(data, role), count) for role in ("fit", "validation", "score")}
         made = {role: replace(getattr(drawn, role), labels=labels[role], classes=classes) for role in labels}
         return all_changed(Data(data.name, **made), self.summary, lambda samples: samples)
 
 
-def _pairs(samples: Samples, count: int) -> Tensor:
+def _label_pairs(samples: Samples, count: int) -> Tensor:
     """The combinations' labels, (N,): the digits' are those of the images that ``Decorrelated`` takes them from."""
     order = order_of(samples, "decorrelated", 0).to(samples.labels.device)
     return count * samples.labels[order] + samples.labels
@@ -108,36 +108,36 @@ class Emphasised(Variant):
         return samples.take(kept.to(samples.labels.device), samples.name)
 
 
-def marked(data: Data) -> int:
+def find_marked(data: Data) -> int:
     """The commonest label of the score samples; the first of several."""
     return int(torch.bincount(data.score.labels, minlength=len(data.classes)).argmax())
 
 
-def seeds(scale: Scale) -> tuple[int, ...]:
+def seeds_of(scale: Scale) -> tuple[int, ...]:
     """The seeds of the general network."""
     return (0, 1) if scale.name == TINY else (0, 1, 2)
 
 
-def plan(scale: Scale) -> list[Part]:
+def plan_specialists(scale: Scale) -> list[Part]:
     """The general networks, what is made of each, the seams of its specialists, and how well each network does."""
     data = Combinations()(scale.whole("mnist+cifar10"))
-    label = marked(data)
+    label = find_marked(data)
     digit, picture = divmod(label, 10)
     here = Emphasised((label,), "the marked combination")(data)
     with_digit = Emphasised(tuple(range(10 * digit, 10 * digit + 10)), "the marked digit")(data)
     with_picture = Emphasised(tuple(range(picture, 100, 10)), "the marked picture")(data)
     scores = (Accuracy(), Trait(MARKED, Accuracy((label,))))
     parts: list[Part] = []
-    for seed in seeds(scale):
-        general = BaseModel(SOURCE, data.training, _learning(scale), seed, name=GENERAL)
+    for seed in seeds_of(scale):
+        general = BaseModel(SOURCE, data.training, _recipe_of_general(scale), seed, name=GENERAL)
         on = [
-            (OF_DIGIT, with_digit, _ahead(scale)),
-            (OF_PICTURE, with_picture, _ahead(scale)),
-            (TUNED, here, _tuning(scale)),
+            (OF_DIGIT, with_digit, _recipe_ahead(scale)),
+            (OF_PICTURE, with_picture, _recipe_ahead(scale)),
+            (TUNED, here, _recipe_of_tuning(scale)),
         ]
         made = [BaseModel(SOURCE, of.training, recipe, seed, name=name, start=general) for name, of, recipe in on]
-        parts.append(Later((made[0], made[1]), _Seams(here, _fit(scale), scores, seed)))
-        parts += [_accuracy(base, data.score, label, seed) for base in (general, *made)]
+        parts.append(Later((made[0], made[1]), _Seams(here, _fit_of(scale), scores, seed)))
+        parts += [_plan_accuracy(base, data.score, label, seed) for base in (general, *made)]
     return parts
 
 
@@ -158,31 +158,31 @@ class _Seams:
         return trials
 
 
-def _learning(scale: Scale) -> Recipe:
+def _recipe_of_general(scale: Scale) -> Recipe:
     recipe = OXFORD2025 if scale.name == "paper" else OXFORD_SMALL
-    return _shorter(recipe, 2) if scale.name == TINY else recipe
+    return _shorten(recipe, 2) if scale.name == TINY else recipe
 
 
-def _ahead(scale: Scale) -> Recipe:
+def _recipe_ahead(scale: Scale) -> Recipe:
     recipe = replace(OXFORD_SMALL, epochs=AHEAD, stop=None)
-    return _shorter(recipe, 2) if scale.name == TINY else recipe
+    return _shorten(recipe, 2) if scale.name == TINY else recipe
 
 
-def _tuning(scale: Scale) -> Recipe:
-    return _shorter(replace(OXFORD_SMALL, optimiser=_OPTIMISER, batch=BATCH), 2 if scale.name == TINY else STEPS)
+def _recipe_of_tuning(scale: Scale) -> Recipe:
+    return _shorten(replace(OXFORD_SMALL, optimiser=_OPTIMISER, batch=BATCH), 2 if scale.name == TINY else STEPS)
 
 
-def _shorter(recipe: Recipe, steps: int) -> Recipe:
+def _shorten(recipe: Recipe, steps: int) -> Recipe:
     return replace(recipe, epochs=None, steps=steps, stop=None)
 
 
-def _fit(scale: Scale) -> Fit:
+def _fit_of(scale: Scale) -> Fit:
     steps = 2 if scale.name == TINY else STEPS
     settings = {"schedule": Constant(), "batch": BATCH, "steps": steps, "check": steps, "patience": None, "retries": 0}
     return TaskLoss(start=LeastSquares(), optimiser=_OPTIMISER, **settings)  # type: ignore[arg-type]
 
 
-def _accuracy(base: BaseModel, score: Samples, label: int, seed: int) -> Beside:
+def _plan_accuracy(base: BaseModel, score: Samples, label: int, seed: int) -> Beside:
     """How a network does on all test images and on those of the marked combination."""
 
     def make(stitched: Made, network: Network) -> pd.DataFrame:
@@ -198,7 +198,7 @@ def _accuracy(base: BaseModel, score: Samples, label: int, seed: int) -> Beside:
     return Beside(NETWORKS, f"{base.name}, {seed}", (base,), make, (score, label))
 
 
-def claims() -> tuple[Claim, ...]:
+def claim_specialists() -> tuple[Claim, ...]:
     """Reports: the expert at each cut, less the fine-tuned network, and every network by itself."""
     made = list[Claim]()
     roles = Roles("images of the marked combination and as many others", "test images", "the fine-tuned network")

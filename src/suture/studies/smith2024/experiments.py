@@ -35,12 +35,12 @@ from suture.studies.smith2024.selections import (
     SCALE,
     SEVERAL,
     SHIFTS,
-    compatible,
-    gap,
-    lines,
-    sent,
-    shown,
-    small,
+    claim_compatible,
+    claim_gap,
+    draw_lines,
+    report,
+    rows_of,
+    tell_small,
 )
 
 # --- networks into networks -------------------------------------------------------------------------------------------
@@ -51,14 +51,14 @@ _COMPATIBLE = Study(
     "Colours and digits",
     "Can stitching tell networks that go by the colour, the digit or both from one that goes by digits?",
     "section 4.1, figures 1b and C5a",
-    plans.compatible,
+    plans.plan_compatible,
     (
-        *map(compatible, KINDS),
+        *map(claim_compatible, KINDS),
         *(
-            shown(
+            report(
                 f"largest penalty over cuts, by the published fit: {kind} senders",
                 "section 4.1",
-                Worst("penalty", sent(kind, fit="published")),
+                Worst("penalty", rows_of(kind, fit="published")),
                 CORRELATED,
                 fit="smith2024",
             )
@@ -66,11 +66,11 @@ _COMPATIBLE = Study(
         ),
     ),
     (
-        lines("stitched", "accuracy on Correlated", Where(), baseline=True),
-        lines("penalty", "penalty [pp]", Where(), 0.0),
+        draw_lines("stitched", "accuracy on Correlated", Where(), baseline=True),
+        draw_lines("penalty", "penalty [pp]", Where(), 0.0),
     ),
     (*SEVERAL, "At every cut is said of the worst cut of each pair; the paper compares means over pairs."),
-    small("at the first, the third and the last cut of the first pair of each kind"),
+    tell_small("at the first, the third and the last cut of the first pair of each kind"),
 )
 
 _RANKS = Study(
@@ -78,9 +78,9 @@ _RANKS = Study(
     "Ranks",
     "Does the receiver see the senders as equal, by the rank of what its first convolution makes of them?",
     "section 4.1, figure 1c, appendix B.2.1",
-    plans.ranks,
-    tuple(gap(kind, layer) for layer in (2, 3) for kind in ("colour", "correlated")),
-    (lines("value", "numerical rank", RANK),),
+    plans.plan_ranks,
+    tuple(claim_gap(kind, layer) for layer in (2, 3) for kind in ("colour", "correlated")),
+    (draw_lines("value", "numerical rank", RANK),),
     (
         *SEVERAL,
         "The difference is in standard deviations over pairs, those of both kinds pooled, and its interval is that of "
@@ -97,7 +97,7 @@ _WITHOUT_DIGITS = Study(
     "Without digits",
     "Can a network that never saw a digit, on images without any, be stitched into one that knows grey digits?",
     "section 4.2",
-    plans.without_digits,
+    plans.plan_without_digits,
     (
         Claim(
             "stitched accuracy is 1.0 at every cut",
@@ -120,7 +120,7 @@ _WITHOUT_DIGITS = Study(
             paper="from 0.990 ± 0.001 to 1.0",
             roles=PLAIN,
         ),
-        shown(
+        report(
             "the grey receiver's own accuracy on grey digits",
             "section 4.2",
             Mean("accuracy", Where(NETWORKS)),
@@ -128,7 +128,7 @@ _WITHOUT_DIGITS = Study(
             "%",
             paper="0.990 ± 0.001",
         ),
-        shown(
+        report(
             "smallest accuracy over cuts, by the published fit",
             "section 4.2",
             Worst("stitched", Where(fit="published"), smallest=True),
@@ -146,12 +146,12 @@ _WITHOUT_DIGITS = Study(
         ),
     ),
     (*SEVERAL, "The penalties in the table are against the receiver on Colour-only images, where it guesses."),
-    small("at the first, the third and the last cut of the first pair"),
+    tell_small("at the first, the third and the last cut of the first pair"),
     tables=(TRIALS, NETWORKS),
 )
 
 
-def _beats(sender: str, receiver: str, paper: str) -> Claim:
+def _claim_beats(sender: str, receiver: str, paper: str) -> Claim:
     where = Where(sender=f"resnet18 {sender}", receiver=f"resnet18 {receiver}")
     return Claim(
         f"{sender} → {receiver} is more accurate than {receiver} itself",
@@ -164,18 +164,18 @@ def _beats(sender: str, receiver: str, paper: str) -> Claim:
     )
 
 
-def _row(kind: str, base: str, receives: str, sends: str) -> tuple[Claim, ...]:
+def _report_row(kind: str, base: str, receives: str, sends: str) -> tuple[Claim, ...]:
     digit = "another resnet18 digit" if kind == "digit" else "resnet18 digit"
     out = Where(sender="resnet18 digit", receiver=digit if kind == "digit" else f"resnet18 {kind}")
     received = Where(sender=f"resnet18 {kind}", receiver=digit)
     own = Mean("receiver_score", out)
     claims = (
-        shown(f"{kind}: accuracy on Correlated", "table C1", own, CORRELATED, "%", paper=base),
-        shown(f"{kind} → digit", "table C1", Mean("stitched", received), CORRELATED, "%", paper=receives),
+        report(f"{kind}: accuracy on Correlated", "table C1", own, CORRELATED, "%", paper=base),
+        report(f"{kind} → digit", "table C1", Mean("stitched", received), CORRELATED, "%", paper=receives),
     )
     if kind == "digit":
         return claims
-    return (*claims, shown(f"digit → {kind}", "table C1", Mean("stitched", out), CORRELATED, "%", paper=sends))
+    return (*claims, report(f"digit → {kind}", "table C1", Mean("stitched", out), CORRELATED, "%", paper=sends))
 
 
 _REVERSED = Study(
@@ -183,16 +183,16 @@ _REVERSED = Study(
     "A contradiction",
     "If Colour-only is better than Digit by stitching, is Digit better than Colour-only?",
     "section 4.3, appendix C.1, table C1",
-    plans.reversed_too,
+    plans.plan_reversed,
     (
-        _beats("colour-only", "digit", "0.999 against 0.978"),
-        _beats("digit", "colour-only", "0.985 against 0.686"),
-        *_row("correlated", "0.999", "0.999", "0.981"),
-        *_row("digit", "0.978", "0.995 and 0.996", ""),
-        *_row("colour", "1.000", "0.999", "1.000"),
-        *_row("colour-only", "0.686", "0.999", "0.985"),
+        _claim_beats("colour-only", "digit", "0.999 against 0.978"),
+        _claim_beats("digit", "colour-only", "0.985 against 0.686"),
+        *_report_row("correlated", "0.999", "0.999", "0.981"),
+        *_report_row("digit", "0.978", "0.995 and 0.996", ""),
+        *_report_row("colour", "1.000", "0.999", "1.000"),
+        *_report_row("colour-only", "0.686", "0.999", "0.985"),
         *(
-            shown(
+            report(
                 f"penalty of {a} → {b}, by the published fit",
                 "table C1",
                 Mean("penalty", Where(sender=f"resnet18 {a}", receiver=f"resnet18 {b}", fit="published")),
@@ -203,7 +203,7 @@ _REVERSED = Study(
         ),
     ),
     (
-        Panel("bars", "penalty", "penalty, Digit receives [pp]", tuple((kind, sent(kind)) for kind in KINDS)),
+        Panel("bars", "penalty", "penalty, Digit receives [pp]", tuple((kind, rows_of(kind)) for kind in KINDS)),
         Panel(
             "bars",
             "penalty",
@@ -215,7 +215,7 @@ _REVERSED = Study(
         *SEVERAL,
         "The table's Digit row has one figure here for Digit → Digit, where the paper has 0.995 and 0.996.",
     ),
-    small("for the first pair of each kind"),
+    tell_small("for the first pair of each kind"),
 )
 
 # --- networks alone ---------------------------------------------------------------------------------------------------
@@ -223,8 +223,8 @@ _REVERSED = Study(
 _ITSELF = Where(control="itself")
 
 
-def _own_penalty(kind: str) -> Claim:
-    return shown(
+def _report_own_penalty(kind: str) -> Claim:
+    return report(
         f"largest penalty over cuts of {kind}, stitched to itself",
         "section 4.3",
         Worst("penalty", replace(_ITSELF, receiver=f"resnet18 {kind}")),
@@ -237,7 +237,7 @@ _TO_ITSELF = Study(
     "To itself",
     "Does a stitch between a network and itself do some of the work?",
     "section 4.3, figure C5a",
-    plans.to_itself,
+    plans.plan_to_itself,
     (
         Claim(
             "Digit stitched to itself exceeds its own accuracy on Correlated, at every cut",
@@ -248,8 +248,8 @@ _TO_ITSELF = Study(
             paper="from 0.978 to 0.995 at Layer 1",
             roles=CORRELATED,
         ),
-        *map(_own_penalty, (kind for kind in KINDS if kind != "digit")),
-        shown(
+        *map(_report_own_penalty, (kind for kind in KINDS if kind != "digit")),
+        report(
             "largest penalty over cuts of digit, stitched to itself, by the published fit",
             "section 4.3",
             Worst("penalty", replace(_ITSELF, receiver=plans.DIGIT, fit="published")),
@@ -258,15 +258,15 @@ _TO_ITSELF = Study(
         ),
     ),
     (
-        lines("penalty", "penalty [pp]", _ITSELF, 0.0, kinds=("digit",), title="Digit"),
-        lines("penalty", "penalty [pp]", _ITSELF, 0.0, title="all four"),
+        draw_lines("penalty", "penalty [pp]", _ITSELF, 0.0, kinds=("digit",), title="Digit"),
+        draw_lines("penalty", "penalty [pp]", _ITSELF, 0.0, title="all four"),
     ),
     (POOLED, SHIFTS, "The very same network is on both sides; the paper does not say whether its two have one seed."),
-    small("at the first, the third and the last cut of the first Digit network"),
+    tell_small("at the first, the third and the last cut of the first Digit network"),
 )
 
 
-def _noisy(label: str, fit: str = "default", receiver: str = plans.DIGIT) -> Quantity:
+def _worst_of(label: str, fit: str = "default", receiver: str = plans.DIGIT) -> Quantity:
     return Worst("penalty", Where(control=label, fit=fit, receiver=receiver))
 
 
@@ -277,12 +277,12 @@ _FROM_NOISE = Study(
     "Noise",
     "Is noise around one random point per class compatible with a network?",
     "section 4.2, figure C5a, appendix A",
-    plans.noise,
+    plans.plan_noise,
     (
         Claim(
             "stitched accuracy is at least the Digit receiver's at every cut",
             "section 4.2, figure C5a",
-            _noisy(_CLUSTERED),
+            _worst_of(_CLUSTERED),
             "≤",
             0.0,
             MARGIN,
@@ -290,26 +290,26 @@ _FROM_NOISE = Study(
             roles=NOISE,
         ),
         *(
-            shown(f"largest penalty over cuts, noise of scale {size:g}", "section 4.2", _noisy(label), NOISE)
+            report(f"largest penalty over cuts, noise of scale {size:g}", "section 4.2", _worst_of(label), NOISE)
             for size, label in zip(plans.SCALES, _NOISES[1:], strict=True)
         ),
-        shown(
+        report(
             "largest penalty over cuts, by the published fit",
             "section 4.2",
-            _noisy(_CLUSTERED, "published"),
+            _worst_of(_CLUSTERED, "published"),
             NOISE,
             fit="smith2024-noise",
         ),
     ),
     (Panel("lines", "stitched", "accuracy", tuple((label, Where(control=label)) for label in _NOISES), baseline=True),),
     (POOLED, SCALE, "Noise has the sizes of the data, where the paper has 6,000 and 1,000 samples a class."),
-    small("at the first, the third and the last cut of the first network"),
+    tell_small("at the first, the third and the last cut of the first network"),
 )
 
 _FIRST = plans.VGG_CUTS[0]
 
 
-def _spread(kind: str, fit: str) -> Claim:
+def _claim_spread(kind: str, fit: str) -> Claim:
     first, second = (
         Mean("stitched", Where(control=_CLUSTERED, fit=fit, receiver=f"vgg19 {k}", receiver_cut=_FIRST))
         for k in (kind, "digit")
@@ -333,7 +333,7 @@ _VGG = Study(
     "Noise into VGG19",
     "Does noise suit a network without skip connections as well?",
     "appendix C.2, figure C6a, table C2",
-    plans.vgg,
+    plans.plan_vgg,
     (
         Claim(
             "Digit is better than its own baseline, on average over cuts",
@@ -347,16 +347,16 @@ _VGG = Study(
         Claim(
             "Correlated maintains its accuracy, at every cut",
             "appendix C.2",
-            _noisy(_CLUSTERED, receiver="vgg19 correlated"),
+            _worst_of(_CLUSTERED, receiver="vgg19 correlated"),
             "≤",
             0.0,
             MARGIN,
             paper="maintains accuracy; 1.00 without a stitch",
             roles=OWN,
         ),
-        *(_spread(kind, fit) for fit in ("default", "published") for kind in ("colour", "colour-only")),
+        *(_claim_spread(kind, fit) for fit in ("default", "published") for kind in ("colour", "colour-only")),
         *(
-            shown(
+            report(
                 f"range of accuracy over {plans.STITCHES} stitches before features.2: {kind}",
                 "appendix C.2",
                 OverStitches("stitched", Where(control=plans.AGAIN, receiver=f"vgg19 {kind}")),
@@ -382,7 +382,7 @@ _VGG = Study(
         "The range over stitches is by the default fit, a mean over three networks; the paper's is by its own recipe "
         "and of its worst network.",
     ),
-    small("before features.2 of every network"),
+    tell_small("before features.2 of every network"),
 )
 
 STUDIES: tuple[Study, ...] = (_COMPATIBLE, _RANKS, _WITHOUT_DIGITS, _FROM_NOISE, _REVERSED, _TO_ITSELF, _VGG)

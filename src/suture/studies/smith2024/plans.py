@@ -43,7 +43,7 @@ AGAIN = "clustered noise, again"
 _CHUNK = 256
 
 
-def compatible(scale: Scale) -> list[Part]:
+def plan_compatible(scale: Scale) -> list[Part]:
     """Every kind of sender into the Digit network, at every cut, fitted and scored on Correlated."""
     made: list[Part] = []
     for kind in COLOURS:
@@ -53,16 +53,16 @@ def compatible(scale: Scale) -> list[Part]:
             controls=(untrained_sender, shuffled_pairs) if kind == "colour-only" else (),
             published=scale.published(recipes.smith2024),
             sample=(0, 2, 4),
-            seeds=_first(scale, f"resnet18 {kind}"),
+            seeds=_pair_few_seeds(scale, f"resnet18 {kind}"),
         )
     return made
 
 
-def _first(scale: Scale, sender: str) -> list[tuple[int, int]]:
+def _pair_few_seeds(scale: Scale, sender: str) -> list[tuple[int, int]]:
     return pair_seeds(scale, sender, DIGIT, 1 if scale.name == TINY else None)
 
 
-def ranks(scale: Scale) -> list[Part]:
+def plan_ranks(scale: Scale) -> list[Part]:
     """The trials of ``compatible`` by the default fit, and the ranks of what they make of the score data."""
     data = scale.data("mnist", Correlated())
     made: list[Part] = []
@@ -72,16 +72,16 @@ def ranks(scale: Scale) -> list[Part]:
         parts = plan_curves(scale, f"resnet18 {kind}", DIGIT, data, cuts=cuts, published=published)
         made += parts
         for number, part in enumerate(parts):
-            plan = partial(_by_default, scale, part)
+            plan = partial(_keep_default_fit, scale, part)
             made.append(plan_complexities(f"{kind}, {number}", part.bases, plan, data, (NumericalRank(),), 10_000))
     return made
 
 
-def _by_default(scale: Scale, part: Later, *networks: Network) -> list[Trial]:
+def _keep_default_fit(scale: Scale, part: Later, *networks: Network) -> list[Trial]:
     return [trial for trial in part.make(*networks) if trial.fit == scale.fit]
 
 
-def without_digits(scale: Scale) -> list[Part]:
+def plan_without_digits(scale: Scale) -> list[Part]:
     """Colour-only networks into grey ones, on plain colours; and how the grey ones do on grey digits."""
     grey = "resnet18 grey"
     sent = "resnet18 colour-only"
@@ -93,10 +93,10 @@ def without_digits(scale: Scale) -> list[Part]:
     )
     of_digits = scale.data("mnist", Grey3()).score
     ends = [end for _, end in pair_seeds(scale, sent, grey)]
-    return [*trials, *(_accuracy(scale.base(grey, end), of_digits, number) for number, end in enumerate(ends))]
+    return [*trials, *(_plan_accuracy(scale.base(grey, end), of_digits, number) for number, end in enumerate(ends))]
 
 
-def _accuracy(base: Base, samples: Samples, number: int) -> Beside:
+def _plan_accuracy(base: Base, samples: Samples, number: int) -> Beside:
     """The accuracy of a network as it is, in the row of its pair."""
 
     def make(stitched: Made, network: Network) -> pd.DataFrame:
@@ -109,7 +109,7 @@ def _accuracy(base: Base, samples: Samples, number: int) -> Beside:
     return Beside(NETWORKS, f"receiver {number}", (base,), make, (samples,))
 
 
-def reversed_too(scale: Scale) -> list[Part]:
+def plan_reversed(scale: Scale) -> list[Part]:
     """Every kind into Digit, and Digit into every kind, before Layer 1."""
     ways = [(f"resnet18 {kind}", DIGIT) for kind in COLOURS]
     ways += [(DIGIT, f"resnet18 {kind}") for kind in COLOURS if kind != "digit"]
@@ -124,7 +124,7 @@ def reversed_too(scale: Scale) -> list[Part]:
     return made
 
 
-def to_itself(scale: Scale) -> list[Part]:
+def plan_to_itself(scale: Scale) -> list[Part]:
     """Each kind of network stitched to itself, on Correlated."""
     data, published = scale.data("mnist", Correlated()), scale.published(recipes.smith2024)
     made: list[Part] = []
@@ -133,11 +133,11 @@ def to_itself(scale: Scale) -> list[Part]:
             fits: list[tuple[Fit, Sequence[str]]] = [(scale.fit, CUTS)]
             if kind == "digit" and (seed == 0 or scale.name != SMALL):
                 fits.append((published, CUTS[::2] if scale.name == SMALL else CUTS))
-            made.append(_alone(scale, f"resnet18 {kind}", seed, data, fits, (itself,)))
+            made.append(_plan_alone(scale, f"resnet18 {kind}", seed, data, fits, (itself,)))
     return made
 
 
-def noise(scale: Scale) -> list[Part]:
+def plan_noise(scale: Scale) -> list[Part]:
     """Clustered noise of three scales into the Digit network, labelled as Correlated is."""
     data = scale.data("mnist", Correlated())
     controls: tuple[Control, ...] = (clustered_noise, *(partial(clustered_noise, scale=size) for size in SCALES))
@@ -146,11 +146,11 @@ def noise(scale: Scale) -> list[Part]:
         fits: list[tuple[Fit, Sequence[str]]] = [(scale.fit, CUTS)]
         if seed == 0 or scale.name != SMALL:
             fits.append((scale.published(recipes.smith2024_noise), CUTS[::2] if scale.name == SMALL else CUTS))
-        made.append(_alone(scale, DIGIT, seed, data, fits, controls))
+        made.append(_plan_alone(scale, DIGIT, seed, data, fits, controls))
     return made
 
 
-def vgg(scale: Scale) -> list[Part]:
+def plan_vgg(scale: Scale) -> list[Part]:
     """Clustered noise into VGG19s of every kind, labelled as their own data is; stitches of other seeds too."""
     published = scale.published(recipes.smith2024_vgg)
     made: list[Part] = []
@@ -160,16 +160,16 @@ def vgg(scale: Scale) -> list[Part]:
             fits: list[tuple[Fit, Sequence[str]]] = [(scale.fit, VGG_CUTS)]
             fits.append((published, VGG_CUTS[:1] if scale.name != "paper" else VGG_CUTS))
             again = STITCHES if kind.startswith("colour") else 0
-            made.append(_alone(scale, f"vgg19 {kind}", seed, data, fits, (clustered_noise,), again))
+            made.append(_plan_alone(scale, f"vgg19 {kind}", seed, data, fits, (clustered_noise,), again))
     return made
 
 
-def _again(trial: Trial) -> Trial:
+def _repeat_noise(trial: Trial) -> Trial:
     """Clustered noise under another name, to keep the stitches of other seeds out of what is read of the first."""
     return replace(clustered_noise(trial), control=AGAIN)
 
 
-def _alone(
+def _plan_alone(
     scale: Scale,
     name: str,
     seed: int,
@@ -186,7 +186,7 @@ def _alone(
     def make(network: Network) -> list[Trial]:
         made: list[Trial] = []
         for fit, cuts in fits:
-            at = _thinned(scale, find_cuts(network, cuts))
+            at = _thin(scale, find_cuts(network, cuts))
             planned = curve(
                 *(network, network), at=at, data=data, fit=fit, scores=ACCURACY, controls=controls, network_seed=seed
             )
@@ -195,13 +195,13 @@ def _alone(
             stitches = 2 if scale.name == TINY else again
             fit, cuts = fits[0]
             plan = partial(curve, network, network, data=data, fit=fit, scores=ACCURACY, network_seed=seed)
-            planned = plan(at=find_cuts(network, cuts)[:1], controls=(_again,), seeds=stitches)
+            planned = plan(at=find_cuts(network, cuts)[:1], controls=(_repeat_noise,), seeds=stitches)
             made += [trial for trial in planned if trial.control]
         return made
 
     return Later((scale.base(name, seed),), make)
 
 
-def _thinned(scale: Scale, names: list[str]) -> Sequence[At]:
+def _thin(scale: Scale, names: list[str]) -> Sequence[At]:
     """The cuts; at tiny scale the first and the last."""
     return [names[0], names[-1]] if scale.name == TINY and len(names) > 2 else names

@@ -28,7 +28,7 @@ SEVERAL = (SEEDS, POOLED, SHIFTS)
 RANK = Where(COMPLEXITIES, measure="numerical rank")
 
 
-def small(which: str) -> tuple[str, ...]:
+def tell_small(which: str) -> tuple[str, ...]:
     """What differs at small scale, and which seams the published fit is run at."""
     return (
         "Stitches are fitted and scored on 10,000 images each.",
@@ -36,12 +36,12 @@ def small(which: str) -> tuple[str, ...]:
     )
 
 
-def sent(kind: str, **named: str) -> Where:
+def rows_of(kind: str, **named: str) -> Where:
     """The rows of a kind of sender into Digit."""
     return Where(sender=f"resnet18 {kind}", receiver="*resnet18 digit", **named)  # type: ignore[arg-type]
 
 
-def shown(
+def report(
     statement: str,
     source: str,
     quantity: Quantity,
@@ -54,7 +54,7 @@ def shown(
     return Claim(statement, source, quantity, unit=unit, fit=fit, paper=paper, roles=roles)
 
 
-def lines(
+def draw_lines(
     column: str,
     label: str,
     where: Where,
@@ -69,12 +69,12 @@ def lines(
     return Panel("lines", column, label, groups, title=title, level=level, baseline=baseline)
 
 
-def compatible(kind: str) -> Claim:
+def claim_compatible(kind: str) -> Claim:
     """Senders of a kind are compatible with Digit."""
     return Claim(
         f"stitched accuracy is at least the Digit receiver's at every cut: {kind} senders",
         "section 4.1, figures 1b and C5a",
-        Worst("penalty", sent(kind)),
+        Worst("penalty", rows_of(kind)),
         "≤",
         0.0,
         MARGIN,
@@ -83,7 +83,7 @@ def compatible(kind: str) -> Claim:
     )
 
 
-def gap(kind: str, layer: int) -> Claim:
+def claim_gap(kind: str, layer: int) -> Claim:
     """The receiver sees senders of a kind otherwise than Digit ones, by the rank before a layer."""
     cut = CUTS[layer - 1]
     first, second = (Mean("value", replace(RANK, sender=f"resnet18 {k}", receiver_cut=cut)) for k in (kind, "digit"))
