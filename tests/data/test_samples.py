@@ -94,21 +94,6 @@ def test_labels_that_name_no_class_are_refused(labels: Tensor, says: str) -> Non
         replace(make(), labels=labels)
 
 
-@pytest.mark.parametrize(
-    ("pairing", "says"),
-    [
-        (torch.zeros(11, dtype=torch.int64), r"is torch.int64 \(11,\); it must be an int64 tensor \(12,\)"),
-        (torch.zeros(12), "is torch.float32"),
-        ([0] * 12, "is list"),
-        (torch.full((12,), 12), "points outside its 12 samples; valid partners: 0 to 11"),
-        (torch.full((12,), -1), "points outside"),
-    ],
-)
-def test_partners_that_do_not_exist_are_refused(pairing: Tensor, says: str) -> None:
-    with pytest.raises(DataError, match=f"'toy'.*{says}"):
-        replace(make(), pairing=pairing)
-
-
 def test_fingerprint_is_the_content_and_not_its_name_or_layout() -> None:
     samples = make()
     strided = samples.images.to(memory_format=torch.channels_last)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 @contextmanager
 def whole(path: Path) -> Iterator[Path]:
-    """Give a temporary path to write to, which then takes the place of ``path``: a reader sees the old or the new."""
+    """Yield a temporary path to write to, which then takes the place of ``path``: a reader sees the old or the new."""
     with draft(path) as temporary:
         yield temporary
         publish(temporary, path)
@@ -17,7 +17,7 @@ def whole(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def draft(path: Path) -> Iterator[Path]:
-    """Give a temporary path beside ``path``, hidden; what is left there in the end is removed."""
+    """Yield a temporary path beside ``path``, hidden; what is left there in the end is removed."""
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.part")
     try:
         yield temporary

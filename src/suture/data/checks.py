@@ -1,4 +1,4 @@
-"""What makes labelled images fit to be measured on; whatever does not is refused before any work is done."""
+"""Checks of labelled images, before any work is done on them."""
 
 from collections.abc import Iterator
 
@@ -9,11 +9,11 @@ from suture.common.errors import DataError
 from suture.data.preprocess import are_token_ids, things
 
 SHARED = 0.1  #: of the test images, at most, may be among those trained on; real data sets repeat a few
-FEW = 50  #: test images are something to try a program with, and may be any
+FEW = 50  #: with fewer test images somebody tries a program, and may use any
 
 
 def check_images(name: str, images: Tensor) -> None:
-    """Refuse, with ``DataError``, all but two or more raw images or sequences of token ids.
+    """Raise ``DataError`` unless there are two or more raw images, or sequences of token ids.
 
     Images are (N, C, H, W), uint8 or floats in [0, 1]; token ids are (N, T), int64, from 0.
     """
@@ -50,7 +50,7 @@ def _check_tokens(name: str, ids: Tensor) -> None:
 
 
 def check_brightness(name: str, images: Tensor) -> None:
-    """Refuse, with ``DataError``, a split of images that are all but black, since their numbers mean another range."""
+    """Raise ``DataError`` for images that are all but black, because their numbers mean another range."""
     told = images.dtype == torch.uint8 or images.is_floating_point()
     brightest = float(images.max()) if told and images.numel() else 0.0
     if images.dtype == torch.uint8 and brightest == 1:
@@ -75,7 +75,7 @@ def _check_range(name: str, images: Tensor) -> None:
 
 
 def check_labels(name: str, labels: Tensor, count: int, classes: tuple[str, ...]) -> None:
-    """Refuse, with ``DataError``, all but ``count`` int64 labels, each an index into ``classes``."""
+    """Raise ``DataError`` unless there are ``count`` int64 labels, each an index into ``classes``."""
     if not isinstance(labels, Tensor):
         what = "none" if labels is None else f"a {type(labels).__name__}"
         raise DataError(
@@ -100,20 +100,8 @@ def check_labels(name: str, labels: Tensor, count: int, classes: tuple[str, ...]
         )
 
 
-def check_pairing(name: str, pairing: Tensor, count: int) -> None:
-    """Refuse, with ``DataError``, all but ``count`` int64 indices of samples."""
-    if not isinstance(pairing, Tensor) or pairing.dtype != torch.int64 or pairing.shape != (count,):
-        got = f"{pairing.dtype} {tuple(pairing.shape)}" if isinstance(pairing, Tensor) else type(pairing).__name__
-        raise DataError(
-            f"pairing of {name!r} is {got}; it must be an int64 tensor ({count},): the index of each "
-            "sample's partner, or None if each is its own"
-        )
-    if int(pairing.min()) < 0 or int(pairing.max()) >= count:
-        raise DataError(f"pairing of {name!r} points outside its {_count(count)}; valid partners: 0 to {count - 1}")
-
-
 def check_apart(name: str, train: Tensor, test: Tensor) -> None:
-    """Refuse, with ``DataError``, test images of which more than ``SHARED`` are among those trained on."""
+    """Raise ``DataError`` if more than ``SHARED`` of the test images are among those trained on."""
     if train.shape[1:] != test.shape[1:] or train.dtype != test.dtype or len(test) < FEW:
         return
     known = set(_contents(train))

@@ -1,13 +1,13 @@
-"""Clustered noise: a sender that is no network and knows one thing, the class of each image.
+"""Clustered noise: a sender that is no network and knows only the class of each image.
 
 Every class has one centre, uniform in [0, 1) at every coordinate of the tensor that the stitch reads; a sample is its
 class's centre plus Gaussian noise, clamped to [0, 1]. Centres are the same for all data, noise never. A stitch that
 does as well with it as with a trained sender shows what the receiver makes of class identity, not what the sender
 represents. smith2024, appendix A, algorithms 1 and 2 (which do not give the scale of the noise; here 0.1).
 
-Here every sample of a data set is given the noise of its own class, so that sizes and roles are those of the data, and
-the receiver's activations of the same image are its counterpart. If pairs are broken the noise stays that of the
-sender's own sample, as a network's activations do.
+Here every sample of a data set gets noise of its own class, so sizes and roles are those of the data, and it is joined
+to the receiver's activation of the same image. If pairs are broken, the noise stays that of the sender's own sample, as a
+network's activations do.
 """
 
 import math
@@ -85,7 +85,7 @@ class ClusteredNoise:
         return out
 
     def check(self, samples: Samples) -> None:
-        """Raise ``DataError`` if the samples' classes are not those that there are centres for."""
+        """Raise ``DataError`` if the samples have another number of classes than there are centres."""
         if len(samples.classes) != self.classes:
             raise DataError(
                 f"clustered noise has a centre for each of {self.classes} classes, but {samples.name} has "
@@ -93,7 +93,7 @@ class ClusteredNoise:
             )
 
     def check_fit(self, samples: Samples) -> None:
-        """Raise ``DataError`` if there are no clusters to tell apart: all samples are of one class."""
+        """Raise ``DataError`` if all samples are of one class, so that there are no clusters to tell apart."""
         first = samples.labels[0]
         if bool((samples.labels == first).all()):
             raise DataError(

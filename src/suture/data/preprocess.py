@@ -1,8 +1,8 @@
-"""How a network wants its images.
+"""From raw images to what a network was trained on.
 
 Raw images are ``(N, C, H, W)``: ``uint8`` in 0..255 or floats in [0, 1]. A network owns the way from there to its
-first layer (resizing, channels, normalisation), so that two networks are fed the same raw images, each in its way.
-In place of images there may be token ids, ``(N, T)`` int64, which pass as they are.
+first layer (resizing, channels, normalisation), so that two networks are fed the same raw images.
+Instead of images there may be token ids, ``(N, T)`` int64, which pass unchanged.
 """
 
 from collections.abc import Callable
@@ -34,13 +34,13 @@ def sizes(raw: Tensor) -> str:
 
 
 def check_pictures(what: str, raw: Tensor, instead: str = "leave it out") -> None:
-    """Refuse, with ``DataError``, token ids for what is meant for images."""
+    """Raise ``DataError`` for token ids if ``what`` is meant for images."""
     if are_token_ids(raw):
         raise DataError(f"{what} is for images, and these are token ids; {instead}")
 
 
 def as_given(raw: Tensor) -> Tensor:
-    """Bring raw images to floats in [0, 1]; token ids pass as they are. Raises ``DataError`` as ``as_floats`` does."""
+    """Bring raw images to floats in [0, 1]; token ids pass unchanged. Raises ``DataError`` as ``as_floats`` does."""
     return raw if are_token_ids(raw) else as_floats(raw)
 
 
@@ -117,7 +117,7 @@ class Prepare(nn.Module):
         self.preprocess, self.dtype = preprocess, dtype
 
     def forward(self, images: Tensor) -> Tensor:
-        """Prepare a copy of the images if the preprocessing might write to them."""
+        """Prepare images; a copy of them, if the preprocessing is the user's and might write to it."""
         given = as_given(images)
         if given is images and not isinstance(self.preprocess, Preprocess):
             given = images.clone()

@@ -2,14 +2,15 @@
 
 *fit* trains a stitch, *validation* (cut from the same training data) decides when to stop and what to keep,
 *score* is only ever scored on. Images are raw, ``(N, C, H, W)``, uint8 in 0..255 or floats in [0, 1]: every
-network brings its own preprocessing, so that two networks are fed the same images, each in its way. If ``images``
-are sequences of token ids, ``(N, T)`` int64, all of one length, everything that is said of images holds of these.
+network brings its own preprocessing, so two networks are fed the same images, each prepared as it was trained.
+``images`` may also be sequences of token ids, ``(N, T)`` int64, all of one length; all that is said of images then
+holds for them.
 
 A sample is *paired* with the one that its label and the receiver's activation are taken from: itself, except
 in the control that breaks the pairs, where the sender sees one image and the stitch is fitted to another.
 
-What data *is* shows in its fingerprint, a SHA-256 over its content; its name is for people and does not
-enter. A tensor changed in place after its fingerprint was taken is no longer what the fingerprint says.
+Data is identified by its fingerprint, a SHA-256 over its content; the name is for people and does not enter. Leave
+tensors unchanged once they are here: a fingerprint is taken once.
 """
 
 import hashlib
@@ -24,7 +25,7 @@ from suture.common.errors import DataError
 from suture.common.hashing import keyed_as
 from suture.common.seeds import digest, generator
 from suture.common.validation import whole_number
-from suture.data.checks import FEW, check_apart, check_images, check_labels, check_pairing
+from suture.data.checks import FEW, check_apart, check_images, check_labels
 from suture.data.preprocess import are_token_ids, sizes, things
 
 
@@ -47,8 +48,6 @@ class Samples:
     def __post_init__(self) -> None:
         check_images(self.name, self.images)
         check_labels(self.name, self.labels, len(self), self.classes)
-        if self.pairing is not None:
-            check_pairing(self.name, self.pairing, len(self))
 
     def __repr__(self) -> str:
         what = f"{len(self):,} {things(self.images)} of {sizes(self.images)}"
@@ -59,12 +58,12 @@ class Samples:
 
     @property
     def example(self) -> Tensor:
-        """The first images, at most 4: what a network is probed with."""
+        """The first images, at most 4: on which a network is probed."""
         return self.images[:4]
 
     @cached_property
     def extremes(self) -> Tensor:
-        """What shows whether a network takes all samples: the first image, or sequences with the extreme token ids."""
+        """Samples that show whether a network takes all: the first image, or sequences with the extreme token ids."""
         if not are_token_ids(self.images):
             return self.images[:1]
         highest, lowest = (int(part.argmax()) for part in (self.images.amax(1), -self.images.amin(1)))
@@ -87,7 +86,7 @@ class Samples:
         return digest(self.image_fingerprint, tensor_digest(self.labels), self.classes, pairing)
 
     def take(self, indices: Tensor, name: str) -> "Samples":
-        """Copy the samples at ``indices``, (M,) int64, in that order, under a name of their own.
+        """Copy the samples at ``indices``, (M,) int64, in that order, under another name.
 
         Raises ``DataError`` if pairs are broken: a partner may be left behind.
         """
@@ -96,7 +95,7 @@ class Samples:
         return Samples(name, self.images[indices], self.labels[indices], self.classes)
 
     def first(self, count: int) -> "Samples":
-        """Give the first samples, with the images and labels that are here; the same object each time.
+        """Return the first samples, with the images and labels that are here; the same object each time.
 
         Raises ``DataError`` if pairs are broken.
         """
@@ -113,7 +112,7 @@ class Samples:
 
         The pairing is one random cycle through all samples, drawn uniformly among the (N − 1)! there
         are, from a seed derived from the fingerprint and ``seed``; a cycle of N ≥ 2 has no fixed point. A
-        partner may share the sample's class, as often as chance has it.
+        partner may by chance share the sample's class.
         """
         if seed not in self._shuffled:
             order = torch.randperm(len(self), generator=generator("shuffled pairs", self.fingerprint, seed))
@@ -132,8 +131,8 @@ class Samples:
 class Data:
     """A data set in its three roles, of one image shape (C, H, W), or length of sequences, and the same classes.
 
-    Samples to fit and to validate on lie in random order, as ``load_data`` and ``split`` bring them: if a few will
-    do, the first are taken for a draw of all. Raises ``DataError`` when the roles differ in shape or classes, or two
+    Samples to fit and to validate on lie in random order, as ``load_data`` and ``split`` bring them, because the first
+    few serve as a random sample of all. Raises ``DataError`` when the roles differ in shape or classes, or two
     of them have one tensor of images.
     """
 
@@ -215,7 +214,7 @@ class Data:
         )
 
     def _check_apart(self, one: str, other: str) -> None:
-        """Refuse one set of images in two roles, unless there are few, which are for trying a program."""
+        """Raise ``DataError`` if two roles share one tensor of images; a few, for trying a program, may."""
         images = getattr(self, one).images
         if images is getattr(self, other).images and len(images) >= FEW:
             raise DataError(
@@ -246,7 +245,7 @@ class Data:
 
 
 def _mixed(samples: Samples) -> Samples:
-    """Return the samples, in a random order that they decide themselves if each class lies in one piece."""
+    """Shuffle samples that lie class by class, because the first few of them would all be of one class."""
     labels = samples.labels
     pieces = 1 + int((labels[1:] != labels[:-1]).sum())
     if not 1 < pieces == len(set(labels.tolist())) < len(labels):

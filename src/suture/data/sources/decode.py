@@ -1,4 +1,4 @@
-"""Encoded images (PNG, JPEG, …) to one tensor: the only place that knows PIL.
+"""Decode images (PNG, JPEG, …) into one tensor; only this file knows PIL.
 
 Pixels come out as the file says: 8 bits a channel, grey if every image is grey, else RGB (alpha is
 dropped, palettes are looked up). A rotation noted in a photograph's EXIF is applied, as ``datasets`` does.

@@ -1,4 +1,4 @@
-"""One way in: whatever the user names becomes ``Data``, its images raw and decoded once.
+"""Load whatever the user names as ``Data``, its images raw and decoded once.
 
 Nothing is ever unpickled: tensors and arrays come as such, files in the formats that ``datasets`` parses.
 """

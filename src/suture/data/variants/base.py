@@ -1,7 +1,7 @@
 """What a variant of data is: the same data with one thing changed, so that what networks learn from it is known.
 
 A variant says which of the three roles it changes. One that spoils what a network is taught (fewer samples, wrong
-labels, a class left out) changes the *training* roles, fit and validation, and leaves score as it is: what the network
+labels, a class left out) changes the *training* roles, fit and validation, and leaves score unchanged: what the network
 lacks shows on the true data. One that sets another task, or makes another kind of image, changes every role.
 
 Random choices come from the images, the seed and the kind of variant alone. So they are the same in every process, and
@@ -35,7 +35,7 @@ class Variant(ABC):
 
     @abstractmethod
     def __call__(self, data: Data) -> Data:
-        """Give the changed data; what is given stays as it is. Raises ``DataError`` if it cannot be changed so."""
+        """Return the changed data; the given data stay unchanged. Raises ``DataError`` if they cannot be changed so."""
 
 
 def vary(data: Data, *variants: Variant) -> Data:
@@ -49,12 +49,12 @@ Change = Callable[[Samples], Samples]
 
 
 def training_changed(data: Data, summary: str, change: Change) -> Data:
-    """Return the data with fit and validation changed, each on its own; score is the very same."""
+    """Return the data with fit and validation changed, each by itself; score stays the same object."""
     return changed(data, summary, fit=change(data.fit), validation=change(data.validation))
 
 
 def all_changed(data: Data, summary: str, change: Change) -> Data:
-    """Return the data with every role changed, each on its own."""
+    """Return the data with every role changed, each by itself."""
     return changed(data, summary, fit=change(data.fit), validation=change(data.validation), score=change(data.score))
 
 

@@ -17,9 +17,8 @@ uint8 with three channels. All change every role.
 """
 
 import math
-from abc import abstractmethod
 from dataclasses import dataclass, replace
-from typing import final
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor
@@ -63,7 +62,7 @@ class Grey3(Variant):
         return "in 3 channels"
 
     def __call__(self, data: Data) -> Data:
-        """Give the data with the grey channel three times."""
+        """Return the data with the grey channel three times."""
         check_pictures("grey3", data.example)
         channels = data.fit.images.shape[1]
         if channels != 1:
@@ -74,13 +73,18 @@ class Grey3(Variant):
 @keyed_as("Coloured")
 @dataclass(frozen=True)
 class _Coloured(Variant):
-    """Digits on coloured backgrounds.
+    """Digits on coloured backgrounds; abstract.
 
     ``jitter`` is the largest shift of R, G and B, a share of 255; ``seed`` decides shifts and random colours.
     """
 
     jitter: float = 0.1
     seed: int = 0
+
+    kind: ClassVar[str]  #: what it is called in the names of data
+    by_class: ClassVar[bool] = False  #: whether the colour is that of the class, and not drawn
+    targets_colour: ClassVar[bool] = False  #: whether the label is the colour's, and not the digit's
+    digits: ClassVar[bool] = True  #: whether the digit is painted
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.jitter) and 0 <= self.jitter <= 1):
@@ -90,18 +94,10 @@ class _Coloured(Variant):
     def summary(self) -> str:
         """The kind, and what is not as in the paper."""
         jitter = "" if self.jitter == 0.1 else f", jitter {100 * self.jitter:g} %"
-        return f"{self._kind}{jitter}{f' (seed {self.seed})' if self.seed else ''}"
-
-    @property
-    @abstractmethod
-    def _kind(self) -> str: ...
-
-    @abstractmethod
-    def _painted(self, samples: Samples, drawn: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return colours by class, (N,), targets, (N,), and what is white, (N, H, W) bool, given random classes."""
+        return f"{self.kind}{jitter}{f' (seed {self.seed})' if self.seed else ''}"
 
     def __call__(self, data: Data) -> Data:
-        """Give the data in colour."""
+        """Return the data in colour."""
         check_pictures("colour", data.example)
         if not 2 <= len(data.classes) <= len(BASE_COLOURS):
             raise DataError(
@@ -115,10 +111,12 @@ class _Coloured(Variant):
         random = generator("variant", "colours", samples.image_fingerprint, self.seed)
         drawn = torch.randint(len(samples.classes), (len(samples),), generator=random)
         shifts = (2 * torch.rand(len(samples), 3, generator=random) - 1) * 255 * self.jitter
-        chosen, target, white = self._painted(samples, drawn.to(samples.labels.device))
-        backgrounds = (torch.tensor(BASE_COLOURS)[chosen.cpu()] + shifts).clamp_(0, 255).round_().to(torch.uint8)
-        images = _paint(backgrounds.to(samples.images.device), white)
-        return replace(samples, images=images, labels=target)
+        drawn = drawn.to(samples.labels.device)
+        colours = samples.labels if self.by_class else drawn
+        backgrounds = (torch.tensor(BASE_COLOURS)[colours.cpu()] + shifts).clamp_(0, 255).round_().to(torch.uint8)
+        white = samples.images[:, 0] != 0
+        images = _paint(backgrounds.to(samples.images.device), white if self.digits else torch.zeros_like(white))
+        return replace(samples, images=images, labels=drawn if self.targets_colour else samples.labels)
 
 
 @keyed_as("Correlated")
@@ -127,12 +125,8 @@ class _Coloured(Variant):
 class Correlated(_Coloured):
     """Digits whose background colour is their class's: shape and colour both tell the class."""
 
-    @property
-    def _kind(self) -> str:
-        return "correlated"
-
-    def _painted(self, samples: Samples, drawn: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        return samples.labels, samples.labels, _strokes(samples)
+    kind: ClassVar[str] = "correlated"
+    by_class: ClassVar[bool] = True
 
 
 @keyed_as("Digit")
@@ -141,12 +135,7 @@ class Correlated(_Coloured):
 class Digit(_Coloured):
     """Digits on a background of any colour, drawn uniformly; the digit is the target."""
 
-    @property
-    def _kind(self) -> str:
-        return "digit"
-
-    def _painted(self, samples: Samples, drawn: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        return drawn, samples.labels, _strokes(samples)
+    kind: ClassVar[str] = "digit"
 
 
 @keyed_as("Colour")
@@ -155,12 +144,8 @@ class Digit(_Coloured):
 class Colour(_Coloured):
     """Digits on a background of any colour, drawn uniformly; the colour is the target."""
 
-    @property
-    def _kind(self) -> str:
-        return "colour"
-
-    def _painted(self, samples: Samples, drawn: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        return drawn, drawn, _strokes(samples)
+    kind: ClassVar[str] = "colour"
+    targets_colour: ClassVar[bool] = True
 
 
 @keyed_as("ColourOnly")
@@ -169,12 +154,9 @@ class Colour(_Coloured):
 class ColourOnly(_Coloured):
     """A colour, drawn uniformly, and no digit; the colour is the target."""
 
-    @property
-    def _kind(self) -> str:
-        return "colour only"
-
-    def _painted(self, samples: Samples, drawn: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        return drawn, drawn, torch.zeros_like(_strokes(samples))
+    kind: ClassVar[str] = "colour only"
+    targets_colour: ClassVar[bool] = True
+    digits: ClassVar[bool] = False
 
 
 def _check_grey(samples: Samples) -> None:
@@ -184,11 +166,6 @@ def _check_grey(samples: Samples) -> None:
             f"images of {samples.name} have {images.shape[1]} channels and are not grey; colours are painted on grey "
             "digits, such as those of mnist or digits"
         )
-
-
-def _strokes(samples: Samples) -> Tensor:
-    """Return where images are not 0, (N, H, W) bool."""
-    return samples.images[:, 0] != 0
 
 
 def _paint(backgrounds: Tensor, white: Tensor) -> Tensor:

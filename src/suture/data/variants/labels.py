@@ -1,7 +1,7 @@
 """The same images with other labels: one class called another, labels at random, classes joined to larger ones.
 
 Source: oxford2025, section 4.1 (every car labelled cat); bansal2021, section 5 and appendix A.2 (random labels,
-objects and animals). The images stay the very same tensor, so that activations of the same images are shared.
+objects and animals). The images stay the same tensor, so activations of the same images are shared.
 """
 
 from collections.abc import Iterable, Mapping
@@ -42,7 +42,7 @@ class Relabelled(Variant):
         return f"{self.label} as {self.to}{_everywhere(self.everywhere)}"
 
     def __call__(self, data: Data) -> Data:
-        """Give the data with the one class called the other."""
+        """Return the data with the one class called the other."""
         label, to = (class_index(name, data, self.summary) for name in (self.label, self.to))
 
         def change(samples: Samples) -> Samples:
@@ -79,7 +79,7 @@ class RandomLabels(Variant):
         return f"{100 * self.p:g} % random labels{seed}{_everywhere(self.everywhere)}"
 
     def __call__(self, data: Data) -> Data:
-        """Give the data with some labels drawn at random."""
+        """Return the data with some labels drawn at random."""
         fit, validation = self._drawn(data.fit, data.validation)
         score = self._drawn(data.score)[0] if self.everywhere else None
         return changed(data, self.summary, fit=fit, validation=validation, score=score)
@@ -137,7 +137,7 @@ class SuperClasses(Variant):
         return f"as {' or '.join(name for name, _ in self.members)}"
 
     def __call__(self, data: Data) -> Data:
-        """Give the data with the larger classes."""
+        """Return the data with the larger classes."""
         table = self._table(data)
         classes = tuple(name for name, _ in self.members)
 
@@ -185,7 +185,7 @@ class ObjectsAnimals(Variant):
         return OBJECTS_ANIMALS.summary
 
     def __call__(self, data: Data) -> Data:
-        """Give the data with two classes."""
+        """Return the data with two classes."""
         return OBJECTS_ANIMALS(data)
 
 

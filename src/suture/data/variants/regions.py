@@ -43,7 +43,7 @@ class Covered(Variant):
         return f"with {self.height}×{self.width} pixels at ({self.top}, {self.left}) {colour}"
 
     def __call__(self, data: Data) -> Data:
-        """Give the data with the rectangle in every image."""
+        """Return the data with the rectangle in every image."""
         check_pictures("a rectangle", data.example)
         height, width = data.fit.images.shape[2:]
         if self.top + self.height > height or self.left + self.width > width:

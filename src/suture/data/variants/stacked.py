@@ -85,7 +85,7 @@ class Decorrelated(Variant):
         return f"decorrelated{f' (seed {self.seed})' if self.seed else ''}"
 
     def __call__(self, data: Data) -> Data:
-        """Give the data with the upper halves in a random order."""
+        """Return the data with the upper halves in a random order."""
         middle = _middle(data, self.summary)
 
         def change(samples: Samples) -> Samples:
@@ -116,7 +116,7 @@ class BlackedOut(Variant):
         return f"with {self.side} blacked out"
 
     def __call__(self, data: Data) -> Data:
-        """Give the data with one half black."""
+        """Return the data with one half black."""
         middle = _middle(data, self.summary)
         half = slice(middle) if self._is_upper(data) else slice(middle, None)
 

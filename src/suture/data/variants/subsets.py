@@ -1,6 +1,6 @@
 """Less of the data: some of the samples, one half of them, all but some classes.
 
-All leave *score* as it is, and the samples that stay in their order. Source: bansal2021, section 5 (5,000 to 25,000
+All leave *score* unchanged, and keep the order of the samples that stay. Source: bansal2021, section 5 (5,000 to 25,000
 samples) and appendix B (disjoint halves); oxford2025, section 4.2 (no trucks).
 """
 
@@ -22,7 +22,7 @@ class Subset(Variant):
     """Some of the training samples, drawn at random: ``n`` of fit and validation together.
 
     They keep the proportion of the two, with at least 2 of each. Those of a smaller ``n`` are among those of a larger
-    one, at the same seed. Classes are as chance has them. Changes the training roles. Raises ``DataError`` for an
+    one, at the same seed. Classes are not balanced. Changes the training roles. Raises ``DataError`` for an
     ``n`` below 4 or above what there is.
     """
 
@@ -35,7 +35,7 @@ class Subset(Variant):
         return f"{self.n} samples{_seed(self.seed)}"
 
     def __call__(self, data: Data) -> Data:
-        """Give the data with ``n`` training samples."""
+        """Return the data with ``n`` training samples."""
         validating = len(data.validation)
         total = len(data.fit) + validating
         if not 4 <= self.n <= total:
@@ -74,7 +74,7 @@ class Half(Variant):
         return f"half {self.which}{_seed(self.seed)}"
 
     def __call__(self, data: Data) -> Data:
-        """Give the half of the training data."""
+        """Return the half of the training data."""
         validation = self._of(data.validation, larger=0)
         return changed(data, self.summary, fit=self._of(data.fit, larger=1), validation=validation)
 
@@ -111,7 +111,7 @@ class Without(Variant):
         return tuple(name.strip() for name in self.classes.split("|"))
 
     def __call__(self, data: Data) -> Data:
-        """Give the data without the classes."""
+        """Return the data without the classes."""
         gone = torch.tensor([class_index(name, data, self.summary) for name in self._names])
 
         def change(samples: Samples) -> Samples:
@@ -128,7 +128,7 @@ class Without(Variant):
 
 
 def _some(samples: Samples, kind: str, seed: int, part: slice) -> Samples:
-    """Return a part of the samples' random order, in their own order; all of them are the very same."""
+    """Return a part of the samples' random order, in their own order."""
     indices = order_of(samples, kind, seed)[part].sort().values
     return samples.take(indices.to(samples.labels.device), samples.name)
 
