@@ -6,8 +6,8 @@ does as well with it as with a trained sender shows what the receiver makes of c
 represents. smith2024, appendix A, algorithms 1 and 2 (which do not give the scale of the noise; here 0.1).
 
 Here every sample of a data set gets noise of its own class, so sizes and roles are those of the data, and it is joined
-to the receiver's activation of the same image. If pairs are broken, the noise stays that of the sender's own sample, as a
-network's activations do.
+to the receiver's activation of the same image. If pairs are broken, the noise stays that of the sender's own sample, as
+a network's activations do.
 """
 
 import math
