@@ -20,7 +20,7 @@ from suture import curve, run
 from suture.common.errors import OutputError, StoreError
 from suture.fits import LeastSquares
 from suture.measurement.trials import controls
-from suture.runs.runners import Interrupted, Later, Local, Unruly
+from suture.runs.runners import Deferred, Interrupted, Local, Unruly
 from suture.runs.runners.progress import Silent
 from suture.runs.store.inspect import Finding, repair, status, verify
 from suture.runs.store.locks import Claims
@@ -32,7 +32,7 @@ from trained import few_digits, hybrid, hybrids
 HERE = Local(workers=1)
 
 
-def plan() -> list[suture.Trial | Later]:
+def plan() -> list[suture.Trial | Deferred]:
     """Four trials, and a base network that is trained and stitched to itself once: six."""
     a, b = hybrids()
     data = few_digits()
@@ -42,7 +42,7 @@ def plan() -> list[suture.Trial | Later]:
     def more(c: suture.Network) -> list[suture.Trial]:
         return list(curve(c, c, at=("flatten",), controls=(controls.untrained_sender,), **settings))
 
-    return [*curve(a, b, at=("embed", "hidden"), controls=(controls.itself,), **settings), Later((base,), more)]
+    return [*curve(a, b, at=("embed", "hidden"), controls=(controls.itself,), **settings), Deferred((base,), more)]
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from suture.core.activations.cache import Activations
 from suture.fits import Fit, FitReport, LeastSquares, TaskLoss
 from suture.measurement.trials import controls
 from suture.runs.runners import Interrupted, Local, Outcome, Runner, Task
-from suture.runs.runners.base import Base
+from suture.runs.runners.base import TrainingTask
 from suture.runs.runners.progress import Silent
 from trained import few_digits, hybrids
 
@@ -141,7 +141,7 @@ def test_a_runner_of_ones_own_is_a_few_lines():
 
 
 @dataclass(frozen=True, eq=False)
-class Chapter(Base):
+class Chapter(TrainingTask):
     """One of several parts of a book; the next goes on from it. The first waits for that of another book, beside it."""
 
     book: str

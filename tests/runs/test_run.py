@@ -21,7 +21,7 @@ from suture.measurement.tables.table import load
 from suture.measurement.trials import controls
 from suture.measurement.trials.plans import Plan
 from suture.measurement.trials.trial import Failure
-from suture.runs.runners import Base, Interrupted, Later, Outcome, Runner, Unruly
+from suture.runs.runners import Deferred, Interrupted, Outcome, Runner, TrainingTask, Unruly
 from suture.runs.runners.faulty import FAILED
 from suture.runs.runners.progress import Lines, Silent
 from suture.runs.runners.tasks import attempt
@@ -344,7 +344,7 @@ def test_another_run_in_the_same_folder_is_refused_before_any_work(tmp_path, mon
 
 
 @dataclass(frozen=True, eq=False)
-class Ready(Base):
+class Ready(TrainingTask):
     """A base model that notes when it is made."""
 
     name: str
@@ -371,8 +371,8 @@ class Ready(Base):
         return dict(zip("ABC", (*hybrids(), hybrids()[0]), strict=True))[self.name]
 
 
-def later(notes: Path, **settings) -> Later:
-    return Later(
+def later(notes: Path, **settings) -> Deferred:
+    return Deferred(
         (Ready("A", notes), Ready("B", notes, **settings)),
         lambda a, b: curve(a, b, data=few_digits(), fit=LeastSquares(), at=("embed", "hidden"), controls=()),
     )
@@ -435,7 +435,7 @@ class Listening(Silent):
 def test_what_is_being_measured_is_not_planned_again(tmp_path):
     """Of two parts with the same trials the second waits for one more network, which is done while they run."""
     first = later(tmp_path / "notes")
-    second = Later((*first.bases, Ready("C", tmp_path / "notes")), lambda a, b, c: first.make(a, b))
+    second = Deferred((*first.bases, Ready("C", tmp_path / "notes")), lambda a, b, c: first.make(a, b))
     heard = Listening()
     table = run([first, second], on=InTurn(), progress=heard)
     assert_frame_equal(timeless(table), timeless(run([*plan(controls=()), *plan(controls=())])))
@@ -485,5 +485,5 @@ def test_networks_are_trained_before_trials_that_could_begin(tmp_path):
     run(first.bases, store=tmp_path / "run")
     heard = Listening()
     settings = {"store": tmp_path / "run", "extend": True, "progress": heard}
-    run([first, Later((third,), lambda c: [])], on=InTurn(), **settings)
+    run([first, Deferred((third,), lambda c: [])], on=InTurn(), **settings)
     assert heard.heard == ["making a network", "A → B at embed", "A → B at hidden"]

@@ -428,7 +428,7 @@ def halved(x):
     return FACTOR * x
 
 
-class Base(nn.Module):
+class TrainingTask(nn.Module):
     def __init__(self):
         super().__init__()
         self.conv = nn.Conv2d(3, 4, 3)
@@ -437,7 +437,7 @@ class Base(nn.Module):
         return self.conv(x).relu()
 
 
-class Own(Base):
+class Own(TrainingTask):
     def __init__(self):
         super().__init__()
         self.head = nn.Linear(4, 5)

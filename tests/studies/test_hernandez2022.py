@@ -16,7 +16,7 @@ from suture.core.stitches import Conv, StridedConv, UpsampledConv
 from suture.fits import LeastSquares
 from suture.fits.recipes import hernandez2022, hernandez2022_copy
 from suture.measurement.trials.trial import Trial
-from suture.runs.runners import Later
+from suture.runs.runners import Deferred
 from suture.studies import Study, scale_named
 from suture.studies.base.claims import Decided
 from suture.studies.base.contrasts import Above, ByDepth, Contrast, Crossed, PerSender
@@ -289,7 +289,7 @@ def test_above_leaves_the_inside_out_of_the_others() -> None:
 # --- the plans --------------------------------------------------------------------------------------------------------
 
 
-def networks(part: Later) -> list[Network]:
+def networks(part: Deferred) -> list[Network]:
     """Untrained networks in place of a part's, the same whenever they are asked for."""
     made = []
     for base in part.bases:
@@ -305,7 +305,7 @@ def networks(part: Later) -> list[Network]:
 
 def planned(name: str, scale: Scale, part: int = 0) -> list[Trial]:
     later = study(name).plan(scale)[part]
-    assert isinstance(later, Later)
+    assert isinstance(later, Deferred)
     return list(later.make(*networks(later)))
 
 
@@ -341,7 +341,7 @@ def test_the_published_fit_joins_the_ends_of_stages_of_a_circle_of_shapes() -> N
     scale = Scale(SMALL, stand_in)
     published = []
     for part in study("hernandez-2").plan(scale):
-        assert isinstance(part, Later)
+        assert isinstance(part, Deferred)
         trials = [t for t in part.make(*networks(part)) if str(t.fit) != "Fast()"]
         if trials:
             published.append((trials[0].sender.name, trials[0].receiver.name))

@@ -12,7 +12,7 @@ from suture import Network
 from suture.common.errors import DataError
 from suture.core.stitches import Conv, ConvLinear
 from suture.measurement.scores.scores import Accuracy
-from suture.runs.runners import Base, Later
+from suture.runs.runners import Deferred, TrainingTask
 from suture.studies.base.claims import Claim
 from suture.studies.base.quantities import COMPLEXITIES, TRIALS, Mean, Where
 from suture.studies.base.scale import scale_named, stand_in
@@ -309,7 +309,7 @@ def test_both_sides_are_fitted_alike_and_scored_with_the_other_half_black() -> N
     assert not torch.equal(loose.fit.images, both.fit.images)
 
 
-def made(base: Base) -> Network:
+def made(base: TrainingTask) -> Network:
     """The network of a base as it is before training."""
     assert isinstance(base, BaseModel)
     built = resolve(parse_source(base.source))
@@ -334,7 +334,7 @@ def test_the_papers_recipe_takes_a_sample_of_the_first_pair_and_at_its_scale_all
 
 def test_the_control_plans_untrained_networks_alone() -> None:
     later = plans.plan_controlled(scale_named("tiny"))[0]
-    assert isinstance(later, Later)
+    assert isinstance(later, Deferred)
     assert [trial.control for trial in later.make(*map(made, later.bases))] == ["untrained both"] * 2
 
 

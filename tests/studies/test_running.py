@@ -17,7 +17,7 @@ from suture.fits import Fit, FitReport, Problem, Random
 from suture.measurement.indices import linear_cka
 from suture.measurement.trials import controls
 from suture.measurement.trials.trial import Trial
-from suture.runs.runners import Interrupted, Later, Local, Unruly
+from suture.runs.runners import Deferred, Interrupted, Local, Unruly
 from suture.runs.store.store import NETWORKS, TRIALS, Store
 from suture.studies import Claim, Result, Scale, Study, load_result, run_study, scale_named
 from suture.studies.base.plans import plan_curves
@@ -146,19 +146,19 @@ def test_a_study_may_have_no_trials(tiny: Scale, tmp_path: Path) -> None:
 def first_trials(scale: Scale, fit: Fit | None = None) -> list[Part]:
     """The plain trials of the first pair of ``mlps``, by another fit if so wanted."""
     part, *_ = mlps(scale)
-    assert isinstance(part, Later)
+    assert isinstance(part, Deferred)
 
     def make(*networks: Network) -> list[Trial]:
         plain = [trial for trial in part.make(*networks) if not trial.control]
         return plain if fit is None else [replace(trial, fit=fit) for trial in plain]
 
-    return [Later(part.bases, make)]
+    return [Deferred(part.bases, make)]
 
 
 def joined(scale: Scale, made: list[str], fit: Fit | None = None) -> list[Part]:
     """The output of the first stitched network of ``first_trials``; ``made`` notes each making."""
     (part,) = first_trials(scale, fit)
-    assert isinstance(part, Later)
+    assert isinstance(part, Deferred)
 
     def make(stitched: Made, *networks: Network) -> pd.DataFrame:
         made.append("joined")

@@ -15,7 +15,7 @@ from test_hernandez2022 import networks
 from suture.data.noise import ClusteredNoise
 from suture.data.variants import ColourOnly, Correlated
 from suture.measurement.trials.trial import Trial
-from suture.runs.runners import Later
+from suture.runs.runners import Deferred
 from suture.studies import Study, scale_named
 from suture.studies.base.claims import Decided
 from suture.studies.base.contrasts import OverStitches, SpreadRatio, Standardised
@@ -267,7 +267,7 @@ def test_over_stitches_is_the_range_of_each_network() -> None:
 
 
 def planned(name: str, scale: Scale, part: int = 0) -> list[Trial]:
-    later = [one for one in study(name).plan(scale) if isinstance(one, Later)][part]
+    later = [one for one in study(name).plan(scale) if isinstance(one, Deferred)][part]
     return list(later.make(*networks(later)))
 
 
@@ -287,7 +287,7 @@ def test_cuts_are_what_comes_before_the_papers_layers() -> None:
 @pytest.mark.parametrize("name", ["smith-4.1", "smith-4.2", "smith-C1"])
 def test_no_two_networks_of_one_seed_are_stitched(name: str) -> None:
     for part in study(name).plan(Scale(SMALL, stand_in)):
-        if isinstance(part, Later):
+        if isinstance(part, Deferred):
             seeds = [base.seed for base in part.bases if isinstance(base, BaseModel)]
             assert len(set(seeds)) == 2
 

@@ -15,7 +15,7 @@ from suture.core.activations.cache import Activations
 from suture.core.activations.disk_cache import ActivationFolder
 from suture.data import Samples
 from suture.fits import LeastSquares
-from suture.runs.runners import Later, Local, Unruly
+from suture.runs.runners import Deferred, Local, Unruly
 from suture.runs.store.store import NETWORKS, Store
 from suture.zoo import BaseModel, convnet
 from suture.zoo.recipes import DIGITS
@@ -105,11 +105,13 @@ def test_a_string_that_names_no_model_is_refused_at_once() -> None:
         _ = base(source="zoo:convnext").key
 
 
-def later(**settings) -> Later:
+def later(**settings) -> Deferred:
     """Two base models and a trial between them at two cuts."""
     data = few_digits()
     bases = tuple(base(seed=seed, name=name, **settings) for seed, name in enumerate("AB"))
-    return Later(bases, lambda a, b: curve(a, b, data=data, fit=LeastSquares(), at=("stage1", "stage2"), controls=()))
+    return Deferred(
+        bases, lambda a, b: curve(a, b, data=data, fit=LeastSquares(), at=("stage1", "stage2"), controls=())
+    )
 
 
 def test_networks_are_trained_once_and_then_stitched_wherever_that_is(tmp_path: Path) -> None:

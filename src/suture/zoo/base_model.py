@@ -3,7 +3,7 @@
 ::
 
     a, b = (BaseModel("zoo:resnet,width=16", data.training, FAST, seed, name=name) for seed, name in enumerate("AB"))
-    plan = [Later((a, b), lambda a, b: suture.curve(a, b, data=data))]
+    plan = [Deferred((a, b), lambda a, b: suture.curve(a, b, data=data))]
     suture.run(plan, store="runs/ab")
 
 trains both, in parallel where there are workers, keeps their weights in the store, and then measures. A base model may
@@ -32,7 +32,7 @@ from suture.core.network.network import Network
 from suture.core.saving import to_safetensors
 from suture.data import Samples
 from suture.measurement.tables.records import machine
-from suture.runs.runners import Base, Outcome
+from suture.runs.runners import Outcome, TrainingTask
 from suture.runs.store.store import NETWORKS
 from suture.zoo.artefacts import Weights
 from suture.zoo.build import Built, resolve
@@ -48,7 +48,7 @@ Watch = Callable[[int, int], None]
 
 @final
 @dataclass(frozen=True, eq=False)
-class BaseModel(Base):
+class BaseModel(TrainingTask):
     """A network to be trained, described.
 
     ``source`` is a model string without weights, ``samples`` what it is trained on, ``seed`` decides initialisation,

@@ -1,6 +1,6 @@
 """Where trials run."""
 
-from suture.runs.runners.base import Base, Later, Outcome, Queue, Runner, Task
+from suture.runs.runners.base import Deferred, Outcome, Queue, Runner, Task, TrainingTask
 from suture.runs.runners.faulty import Unruly
 from suture.runs.runners.local import Local
 from suture.runs.runners.progress import Bar, Lines, Progress, Silent
@@ -9,9 +9,8 @@ from suture.runs.runners.run import Interrupted, run, stitch
 
 __all__ = [
     "Bar",
-    "Base",
+    "Deferred",
     "Interrupted",
-    "Later",
     "Lines",
     "Local",
     "Outcome",
@@ -21,6 +20,7 @@ __all__ = [
     "Runner",
     "Silent",
     "Task",
+    "TrainingTask",
     "Unruly",
     "run",
     "stitch",

@@ -79,15 +79,15 @@ class Task(ABC):
         """Remove what it left in the scratch folder to go on from, now that its outcome is kept."""
 
 
-class Base(Task):
+class TrainingTask(Task):
     """A network that is yet to be trained."""
 
     @property
-    def bases(self) -> "tuple[Base, ...]":
+    def bases(self) -> "tuple[TrainingTask, ...]":
         """Those that must be trained before."""
         return ()
 
-    def after(self, tensors: Mapping[str, bytes]) -> "Base":
+    def after(self, tensors: Mapping[str, bytes]) -> "TrainingTask":
         """The same task, under the same key, with the tensors of its ``bases``, by their keys."""
         return self
 
@@ -97,10 +97,10 @@ class Base(Task):
 
 
 @dataclass(frozen=True, eq=False)
-class Later:
+class Deferred:
     """Trials of networks that are yet to be trained: ``make(*networks)``, as soon as the ``bases`` are done."""
 
-    bases: tuple[Base, ...]
+    bases: tuple[TrainingTask, ...]
     make: Callable[..., Iterable[Trial]]
 
 

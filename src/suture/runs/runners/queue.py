@@ -18,7 +18,7 @@ from suture.core.network.network import Network
 from suture.measurement.tables.records import Described, Record, described
 from suture.measurement.tables.table import save, table_of
 from suture.measurement.trials.trial import Trial
-from suture.runs.runners.base import Base, Later, Outcome, Task
+from suture.runs.runners.base import Deferred, Outcome, Task, TrainingTask
 from suture.runs.runners.eta import Share
 from suture.runs.runners.progress import Progress
 from suture.runs.runners.tasks import Measuring
@@ -27,13 +27,13 @@ from suture.runs.store.plans import settings_of
 from suture.runs.store.store import NETWORKS, TABLE, TRIALS, Store
 
 
-def checked(plan: Iterable[Trial | Later | Base]) -> list[Trial | Later | Base]:
+def checked(plan: Iterable[Trial | Deferred | TrainingTask]) -> list[Trial | Deferred | TrainingTask]:
     """What is planned, as a list; refuse what is nothing to measure."""
-    if isinstance(plan, Trial | Later | Base) or not isinstance(plan, Iterable):
+    if isinstance(plan, Trial | Deferred | TrainingTask) or not isinstance(plan, Iterable):
         raise DataError(f"the plan is a {type(plan).__name__}; give several trials, such as what curve or matrix plans")
     items = list(plan)
     for place, item in enumerate(items, start=1):
-        if not isinstance(item, Trial | Later | Base):
+        if not isinstance(item, Trial | Deferred | TrainingTask):
             said = f"item {place} of this plan is a {type(item).__name__}, and no trial"
             remedy = "plans add up: run(a + b)" if isinstance(item, Sequence) else "give what curve or matrix plans"
             raise DataError(f"{said}; {remedy}")
@@ -46,7 +46,7 @@ class Work:
 
     def __init__(
         self,
-        plan: Iterable[Trial | Later | Base],
+        plan: Iterable[Trial | Deferred | TrainingTask],
         store: Store | None,
         shown: Progress,
         *,
@@ -59,14 +59,14 @@ class Work:
         self.records: dict[str, Record] = {}  # of trials, by key
         self.networks: dict[str, Network] = {}  # of base models that are trained, by key
         self.weights: dict[str, bytes] = {}  # of base models that others start from, by key
-        self.held: dict[str, Base] = {}  # base models whose own bases are not trained yet, by key
+        self.held: dict[str, TrainingTask] = {}  # base models whose own bases are not trained yet, by key
         self.unmade: list[str] = []  # which could not be trained, and why
         self.ready: deque[Task] = deque()
         self.running = 0
-        self.bases: dict[str, Base] = {}
+        self.bases: dict[str, TrainingTask] = {}
         self.wanted: set[str] = set()  # keys of the base models that trials wait for
         self.started: set[str] = set()  # keys of those that others start from
-        self.rows: list[Described | Later] = []
+        self.rows: list[Described | Deferred] = []
         self.made: dict[int, list[Described]] = {}  # the trials of what came later, by its place in ``rows``
         self.trials: dict[str, Trial] = {}  # all that were planned so far, by key
         self.begun = False
@@ -77,18 +77,18 @@ class Work:
         shown.begin(total, total - left, waiting)
         self.begun = True
 
-    def _add_plan(self, plan: list[Trial | Later | Base], extend: bool) -> None:
+    def _add_plan(self, plan: list[Trial | Deferred | TrainingTask], extend: bool) -> None:
         if not plan:
             raise DataError(
                 "this plan has no trial: nothing to measure; check the cuts, controls and seeds it is made of"
             )
         self.rows = [
-            described(item) if isinstance(item, Trial) else item for item in plan if not isinstance(item, Base)
+            described(item) if isinstance(item, Trial) else item for item in plan if not isinstance(item, TrainingTask)
         ]
         trials = [item for item in plan if isinstance(item, Trial)]
-        self.wanted = {base.key for item in plan if isinstance(item, Later) for base in item.bases}
+        self.wanted = {base.key for item in plan if isinstance(item, Deferred) for base in item.bases}
         for item in plan:
-            self._need(item.bases if isinstance(item, Later) else (item,) if isinstance(item, Base) else ())
+            self._need(item.bases if isinstance(item, Deferred) else (item,) if isinstance(item, TrainingTask) else ())
         if self.store is not None:
             words, settings = list(self._described()), self._settings(trials)
             self.store.plans.check({trial.key for trial in words} | self.bases.keys(), settings, extend)
@@ -100,7 +100,7 @@ class Work:
         self._add_trials(trials)
         self._make_later()
 
-    def _need(self, bases: Iterable[Base]) -> None:
+    def _need(self, bases: Iterable[TrainingTask]) -> None:
         """List base models, those first that others start from and that are not trained yet."""
         for base in bases:
             if self.store is None or not self.store.has(base.kind, base.key):
@@ -154,7 +154,7 @@ class Work:
         return not self.ready and not (self.running and (self.held or self._waiting()))
 
     def _waiting(self) -> list[int]:
-        return [i for i, item in enumerate(self.rows) if isinstance(item, Later) and i not in self.made]
+        return [i for i, item in enumerate(self.rows) if isinstance(item, Deferred) and i not in self.made]
 
     def _done_elsewhere(self, task: Task) -> bool:
         """Take over what another process has finished since we looked."""
@@ -187,7 +187,7 @@ class Work:
         if task.kind == TRIALS:
             self.records[task.key] = record
             return
-        assert isinstance(task, Base)
+        assert isinstance(task, TrainingTask)
         if record["status"] == "failed":
             self.unmade.append(f"{task.where}: {record['error']}")
             return
@@ -207,7 +207,7 @@ class Work:
         """Plan the trials of networks that are there now."""
         for place in self._waiting():
             item = self.rows[place]
-            assert isinstance(item, Later)
+            assert isinstance(item, Deferred)
             networks = [self.networks.get(base.key) for base in item.bases]
             if None not in networks:
                 trials = list(item.make(*networks))

@@ -20,7 +20,7 @@ from suture.measurement.trials.controls import DEFAULT, Control
 from suture.measurement.trials.measure import measure
 from suture.measurement.trials.plans import DEFAULT_SCORES, Scores, seam
 from suture.measurement.trials.trial import Measurement, Trial
-from suture.runs.runners.base import Base, Later, Runner
+from suture.runs.runners.base import Deferred, Runner, TrainingTask
 from suture.runs.runners.local import Local
 from suture.runs.runners.progress import Progress, bar_or_silent
 from suture.runs.runners.queue import Work, checked
@@ -33,7 +33,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 def run(
-    plan: Iterable[Trial | Later | Base],
+    plan: Iterable[Trial | Deferred | TrainingTask],
     *,
     store: str | Path | Store | None = None,
     on: Runner | None = None,
@@ -45,7 +45,7 @@ def run(
     """Measure the trials of a plan; the table, one row per trial and score, in the plan's order, however often it is
     planned.
 
-    A plan may also have base models, which are trained and give no row, and trials for ``Later``, when theirs are
+    A plan may also have base models, which are trained and give no row, and trials for ``Deferred``, when theirs are
     trained. With ``store``, a folder, everything measured is kept there as soon as it is there, and what is there
     already is not measured again: a run that was stopped goes on where it was. Several processes may run one plan into
     one store, and share the work. ``on`` says where trials run: ``Local()`` by default, or ``Ray()``; the scores are

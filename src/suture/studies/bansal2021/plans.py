@@ -30,7 +30,7 @@ from suture.measurement.trials import baselines, controls
 from suture.measurement.trials.controls import Control
 from suture.measurement.trials.plans import curve
 from suture.measurement.trials.trial import Trial
-from suture.runs.runners import Later
+from suture.runs.runners import Deferred
 from suture.studies.bansal2021 import pretrained
 from suture.studies.bansal2021.folds import plan_folds
 from suture.studies.bansal2021.invariance import CHANGED, CHANGES, apply_change
@@ -112,7 +112,7 @@ def plan_connectivity(scale: Scale) -> list[Part]:
     ]
 
 
-def _plan_alike(scale: Scale, name: str, data: Data, cuts: Cuts) -> list[Later]:
+def _plan_alike(scale: Scale, name: str, data: Data, cuts: Cuts) -> list[Deferred]:
     return plan_curves(
         scale, name, name, data, cuts=cuts, seeds=pair_few_seeds(scale, name, name), published=paper_fit_of(scale)
     )
@@ -172,7 +172,7 @@ def _plan_pair(
     receiver: BaseModel | Callable[[], Network],
     data: Data,
     number: int,
-) -> Later:
+) -> Deferred:
     def make(*trained: Network) -> list[Trial]:
         made = [one() for one in (sender, receiver) if not isinstance(one, BaseModel)]
         a, b = *trained, *made
@@ -184,7 +184,7 @@ def _plan_pair(
             trials += curve(a, b, at=at, fit=PUBLISHED, controls=(), **settings)  # type: ignore[arg-type]
         return trials
 
-    return Later(tuple(one for one in (sender, receiver) if isinstance(one, BaseModel)), make)
+    return Deferred(tuple(one for one in (sender, receiver) if isinstance(one, BaseModel)), make)
 
 
 def plan_simclr(scale: Scale) -> list[Part]:
@@ -279,7 +279,7 @@ def plan_fine_tuning(scale: Scale) -> list[Part]:
     parts = plan_curves(
         scale, "resnet164", "resnet164", data_of(scale), cuts=cuts, also=both, published=paper_fit_of(scale)
     )
-    return [Later(part.bases, partial(_keep_controls, part)) for part in parts]
+    return [Deferred(part.bases, partial(_keep_controls, part)) for part in parts]
 
 
 _TRAINED_ANEW = TaskLoss(
@@ -294,7 +294,7 @@ _TRAINED_ANEW = TaskLoss(
 _REDRAWN = TaskLoss(start=FromRandom(), optimiser=Adam(lr=1e-3), schedule=Cosine(), batch=64, patience=None, retries=0)
 
 
-def _keep_controls(part: Later, *networks: Network) -> list[Trial]:
+def _keep_controls(part: Deferred, *networks: Network) -> list[Trial]:
     return [trial for trial in part.make(*networks) if trial.control]
 
 
@@ -343,7 +343,7 @@ def plan_invariance(scale: Scale) -> list[Part]:
     parts: list[Part] = []
     for number, (start, end) in enumerate(pair_seeds(scale, R18, R18)):
         bases = (scale.base(R18, start), scale.base(R18, end))
-        parts.append(Later(bases, partial(_plan_changed, scale, data, number)))
+        parts.append(Deferred(bases, partial(_plan_changed, scale, data, number)))
         settings = (STAGE_ENDS, _COMPARED, data.fit, data.score)
         cka = partial(_compare_changed, data, number)
         parts.append(Beside(SIMILARITIES, f"changed, {number}", bases, cka, settings))

@@ -14,7 +14,7 @@ from suture.core.network.network import Network
 from suture.fits import Descending, Fast, Fit
 from suture.fits.recipes import RECIPES
 from suture.measurement.trials.trial import Trial
-from suture.runs.runners import Base, Later
+from suture.runs.runners import Deferred, TrainingTask
 from suture.studies.base.plans import rename
 from suture.studies.base.scale import FEW, MANY, SMALL, Name, Scale, stand_in
 from suture.studies.base.study import Beside, Study, bases_of
@@ -56,7 +56,7 @@ def count(study: Study, scale: Name, made: Networks | None = None) -> Count:
     trials: Counter[str] = Counter()
     distinct: set[tuple[object, ...]] = set()
     for part in parts:
-        if isinstance(part, Later):
+        if isinstance(part, Deferred):
             for trial in part.make(*(_untrained(base, made) for base in part.bases)):
                 trials[_name_fit(trial.fit)] += 1
                 distinct.add(_identify(part, trial))
@@ -72,16 +72,16 @@ def count(study: Study, scale: Name, made: Networks | None = None) -> Count:
     )
 
 
-def _with_starts(bases: Iterable[Base]) -> Iterator[Base]:
+def _with_starts(bases: Iterable[TrainingTask]) -> Iterator[TrainingTask]:
     """Give networks, and before each those that it starts from; each once."""
-    seen: dict[str, Base] = {}
+    seen: dict[str, TrainingTask] = {}
     for base in bases:
         for one in (*_with_starts(base.bases), base):
             seen.setdefault(one.key, one)
     yield from seen.values()
 
 
-def _name(base: Base) -> str:
+def _name(base: TrainingTask) -> str:
     return (base.name or base.source) if isinstance(base, BaseModel) else base.where
 
 
@@ -93,7 +93,7 @@ def _describe_data(scale: Scale) -> Iterator[str]:
         yield f"{words}: at most {fitted:,} to fit, {scored:,} to score" if scale.name == SMALL else words
 
 
-def _untrained(base: Base, made: Networks) -> Network:
+def _untrained(base: TrainingTask, made: Networks) -> Network:
     """Return an untrained network in place of one that is yet to be trained."""
     assert isinstance(base, BaseModel)
     key = (base.source, tuple(base.samples.images.shape[1:]))
@@ -123,7 +123,7 @@ def _name_fit(fit: Fit) -> str:
     return type(fit).__name__
 
 
-def _identify(part: Later, trial: Trial) -> tuple[object, ...]:
+def _identify(part: Deferred, trial: Trial) -> tuple[object, ...]:
     """Return what tells trials apart whose networks are not trained yet, and which therefore have no key."""
     networks = (*(base.key for base in part.bases), trial.sender.name, trial.receiver.name)
     seam = (trial.sender_cut, trial.receiver_cut, str(trial.family), str(trial.fit), trial.control, trial.seed)

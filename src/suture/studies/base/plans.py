@@ -24,7 +24,7 @@ from suture.measurement.scores.scores import Accuracy
 from suture.measurement.trials.controls import Control
 from suture.measurement.trials.plans import Scores, curve, cuts_of
 from suture.measurement.trials.trial import Trial
-from suture.runs.runners import Base, Later
+from suture.runs.runners import Deferred, TrainingTask
 from suture.studies.base.quantities import COMPLEXITIES, SIMILARITIES
 from suture.studies.base.scale import PAPER, SMALL, TINY, Scale
 from suture.studies.base.study import Beside, Made
@@ -96,7 +96,7 @@ def plan_curves(
     scores: Scores = ACCURACY,
     seeds: Sequence[Pair] | None = None,
     names: tuple[str, str] | None = None,
-) -> list[Later]:
+) -> list[Deferred]:
     """Curves of all pairs of two networks, at the receiver's cuts of some patterns, or at what ``cuts`` makes.
 
     ``controls`` go with the first pair, ``also`` with every pair. The ``published`` fit takes the cuts numbered in
@@ -119,7 +119,7 @@ def plan_curves(
                 trials += [trial for trial in by_recipe if trial.fit == published]  # a baseline has a fit of its own
             return trials
 
-        made.append(Later((scale.base(sender, start), scale.base(receiver, end)), make))
+        made.append(Deferred((scale.base(sender, start), scale.base(receiver, end)), make))
     return made
 
 
@@ -154,7 +154,7 @@ def plan_similarities(
 
 def plan_complexities(
     name: str,
-    bases: tuple[Base, ...],
+    bases: tuple[TrainingTask, ...],
     plan: Callable[..., Sequence[Trial]],
     data: Data,
     by: Sequence[Complexity],

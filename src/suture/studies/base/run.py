@@ -21,7 +21,7 @@ from suture.measurement.tables.records import Record, machine
 from suture.measurement.tables.table import read as read_table
 from suture.measurement.tables.table import save
 from suture.measurement.trials.trial import VERSION, Trial
-from suture.runs.runners import Base, Later, Runner, run
+from suture.runs.runners import Deferred, Runner, TrainingTask, run
 from suture.runs.runners.progress import Progress
 from suture.runs.store.files import read, text, write, writing_to
 from suture.runs.store.store import NETWORKS, TRIALS, Store
@@ -100,20 +100,20 @@ def run_study(
     """Run a study at a scale into a store. ``told`` hears what is computed beside trials; the rest is as in ``run``."""
     store = store if isinstance(store, Store) else Store.make(store)
     parts = study.plan(scale)
-    laters = [_labelled(part, study.id) for part in parts if isinstance(part, Later)]
+    laters = [_labelled(part, study.id) for part in parts if isinstance(part, Deferred)]
     beside = [part for part in parts if isinstance(part, Beside)]
-    plan: list[Trial | Later | Base] = [*laters, *bases_of(beside)]
+    plan: list[Trial | Deferred | TrainingTask] = [*laters, *bases_of(beside)]
     table = run(plan, store=store, on=on, progress=progress, retry=retry, extend=True, command=command)
     tables = {MEASURED: _told_apart(table, scale)} if laters else {}
     tables |= _beside(study, beside, store, told)
     return Result(study.id, scale.name, tables, _card(study, scale, tables, store, bases_of(parts)))
 
 
-def _labelled(part: Later, study: str) -> Later:
+def _labelled(part: Deferred, study: str) -> Deferred:
     def make(*networks: Network) -> list[Trial]:
         return [replace(trial, study=study) for trial in part.make(*networks)]
 
-    return Later(part.bases, make)
+    return Deferred(part.bases, make)
 
 
 def _told_apart(table: pd.DataFrame, scale: Scale) -> pd.DataFrame:
@@ -182,7 +182,7 @@ def _stitched(store: Store, trials: Collection[str], trial: Trial) -> Stitched:
 # --- the card ---------------------------------------------------------------------------------------------------------
 
 
-def _card(study: Study, scale: Scale, tables: Tables, store: Store, bases: tuple[Base, ...]) -> Record:
+def _card(study: Study, scale: Scale, tables: Tables, store: Store, bases: tuple[TrainingTask, ...]) -> Record:
     """Versions, counts and times: seconds of one thread, of each trial and network once."""
     cards = [store.record(NETWORKS, base.key) for base in bases]
     measured = tables.get(MEASURED)

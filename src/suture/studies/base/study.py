@@ -8,7 +8,7 @@ import pandas as pd
 
 from suture.core.stitched import Stitched
 from suture.measurement.trials.trial import Trial
-from suture.runs.runners import Base, Later
+from suture.runs.runners import Deferred, TrainingTask
 from suture.studies.base.claims import Claim
 from suture.studies.base.quantities import TRIALS, Where
 from suture.studies.base.scale import Scale
@@ -30,13 +30,13 @@ class Beside:
 
     kind: str
     name: str
-    bases: tuple[Base, ...]
+    bases: tuple[TrainingTask, ...]
     make: Callable[..., pd.DataFrame]
     settings: tuple[object, ...] = ()
     trials: Callable[..., Sequence[Trial]] = lambda *networks: ()
 
 
-Part = Later | Beside
+Part = Deferred | Beside
 
 
 @final
@@ -90,6 +90,6 @@ class Study:
 PAPERS = {"bansal": "bansal2021", "hernandez": "hernandez2022", "oxford": "oxford2025", "smith": "smith2024"}
 
 
-def bases_of(parts: Iterable[Part]) -> tuple[Base, ...]:
+def bases_of(parts: Iterable[Part]) -> tuple[TrainingTask, ...]:
     """The networks that parts ask for, each once."""
     return tuple({base.key: base for part in parts for base in part.bases}.values())

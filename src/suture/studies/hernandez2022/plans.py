@@ -15,7 +15,7 @@ from suture.fits import Fit, LeastSquares, recipes
 from suture.measurement.trials.controls import Control
 from suture.measurement.trials.plans import seam
 from suture.measurement.trials.trial import Trial
-from suture.runs.runners import Base, Later
+from suture.runs.runners import Deferred, TrainingTask
 from suture.studies.base.plans import ACCURACY, BLOCKS, Pair, find_cuts, pair_seeds, tell_apart
 from suture.studies.base.scale import PAPER, SMALL, TINY, Scale
 from suture.studies.base.study import Part
@@ -42,7 +42,9 @@ class _Fitted:
     only: tuple[Control, ...] = ()
 
 
-def _plan_matrix(number: int, bases: tuple[Base, Base], data: Data, fits: Sequence[_Fitted], scale: Scale) -> Later:
+def _plan_matrix(
+    number: int, bases: tuple[TrainingTask, TrainingTask], data: Data, fits: Sequence[_Fitted], scale: Scale
+) -> Deferred:
     """The matrices of a pair of networks, one by each of some fits; ``number`` is their unit."""
 
     def make(a: Network, b: Network) -> list[Trial]:
@@ -65,7 +67,7 @@ def _plan_matrix(number: int, bases: tuple[Base, Base], data: Data, fits: Sequen
                 made += trials[1:] if one.only else trials
         return made
 
-    return Later(bases, make)
+    return Deferred(bases, make)
 
 
 def _find_cuts(scale: Scale, network: Network, patterns: tuple[str, ...]) -> list[str]:
@@ -88,7 +90,7 @@ def _publish(scale: Scale) -> _Fitted:
     return _Fitted(scale.published(recipes.hernandez2022, few=True), cuts)
 
 
-def _network_of(scale: Scale, shape: Shape, seed: int) -> Base:
+def _network_of(scale: Scale, shape: Shape, seed: int) -> TrainingTask:
     """The network of a shape: the ledger's, or at the paper's scale one of the twelve that are none of the ledger's."""
     if shape in SHAPES:
         return scale.base(name_of(shape), seed)

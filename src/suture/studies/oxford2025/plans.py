@@ -25,7 +25,7 @@ from suture.measurement.scores.traits import Trait, confuses, knows
 from suture.measurement.trials.controls import Control, untrained_both
 from suture.measurement.trials.plans import Scores, curve
 from suture.measurement.trials.trial import Trial
-from suture.runs.runners import Base, Later
+from suture.runs.runners import Deferred, TrainingTask
 from suture.studies.base.plans import pair_seeds, plan_complexities, tell_apart
 from suture.studies.base.quantities import COMPLEXITIES
 from suture.studies.base.scale import PAPER, SMALL, TINY, Scale
@@ -63,7 +63,7 @@ def plan_seams(
     controls: Sequence[Control] = (),
     published: Sequence[int] = (),
     only: bool = False,
-) -> list[Later]:
+) -> list[Deferred]:
     """Seams of all pairs of two networks, each with its own stitch.
 
     ``controls`` go with every pair; with ``only`` they are planned in the place of the plain trials. The ``published``
@@ -83,7 +83,7 @@ def plan_seams(
                     trials += curve(a, b, at=[at], stitch=stitch, fit=scale.published(PUBLISHED), **settings)
             return [trial for trial in trials if trial.control or not only]
 
-        made.append(Later((scale.base(sender, start), scale.base(receiver, end)), make))
+        made.append(Deferred((scale.base(sender, start), scale.base(receiver, end)), make))
     return made
 
 
@@ -166,10 +166,12 @@ def plan_simplified(scale: Scale) -> list[Part]:
     return [*laters, *_measure_each(scale, laters, data, BY, _most_samples(scale, 500))]
 
 
-def _measure_each(scale: Scale, laters: list[Later], data: Data, by: Sequence[Complexity], most: int) -> list[Beside]:
+def _measure_each(
+    scale: Scale, laters: list[Deferred], data: Data, by: Sequence[Complexity], most: int
+) -> list[Beside]:
     parts = []
     for number, later in enumerate(laters):
-        bases: tuple[Base, ...] = later.bases
+        bases: tuple[TrainingTask, ...] = later.bases
         stitched = plan_complexities(f"stitched, {number}", bases, _keep_plain(scale, later), data, by, most)
         parts += [
             _name_batches(stitched),
@@ -178,7 +180,7 @@ def _measure_each(scale: Scale, laters: list[Later], data: Data, by: Sequence[Co
     return parts
 
 
-def _keep_plain(scale: Scale, later: Later) -> Any:
+def _keep_plain(scale: Scale, later: Deferred) -> Any:
     """The plain trials by the default fit."""
 
     def plan(*networks: Network) -> list[Trial]:
@@ -188,7 +190,7 @@ def _keep_plain(scale: Scale, later: Later) -> Any:
 
 
 def _plan_parents(
-    name: str, bases: tuple[Base, ...], data: Data, by: Sequence[Complexity], most: int, pair: int
+    name: str, bases: tuple[TrainingTask, ...], data: Data, by: Sequence[Complexity], most: int, pair: int
 ) -> Beside:
     """The two networks as they are: sent and received by themselves, at no cut."""
 

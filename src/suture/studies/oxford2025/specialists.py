@@ -37,7 +37,7 @@ from suture.measurement.scores.scores import Accuracy
 from suture.measurement.scores.traits import Trait
 from suture.measurement.trials.plans import curve
 from suture.measurement.trials.trial import Trial
-from suture.runs.runners import Later
+from suture.runs.runners import Deferred
 from suture.studies.base.claims import Claim, Roles
 from suture.studies.base.quantities import NETWORKS, Difference, Mean, Where
 from suture.studies.base.scale import TINY, Scale
@@ -136,7 +136,7 @@ def plan_specialists(scale: Scale) -> list[Part]:
             (TUNED, here, _recipe_of_tuning(scale)),
         ]
         made = [BaseModel(SOURCE, of.training, recipe, seed, name=name, start=general) for name, of, recipe in on]
-        parts.append(Later((made[0], made[1]), _Seams(here, _fit_of(scale), scores, seed)))
+        parts.append(Deferred((made[0], made[1]), _Seams(here, _fit_of(scale), scores, seed)))
         parts += [_plan_accuracy(base, data.score, label, seed) for base in (general, *made)]
     return parts
 

@@ -18,7 +18,7 @@ from suture.measurement.scores.scores import Accuracy
 from suture.measurement.trials.controls import Control, clustered_noise, itself, shuffled_pairs, untrained_sender
 from suture.measurement.trials.plans import curve
 from suture.measurement.trials.trial import Trial
-from suture.runs.runners import Base, Later
+from suture.runs.runners import Deferred, TrainingTask
 from suture.studies.base.plans import ACCURACY, find_cuts, pair_seeds, plan_complexities, plan_curves
 from suture.studies.base.quantities import NETWORKS
 from suture.studies.base.scale import PAPER, SMALL, TINY, Scale
@@ -77,7 +77,7 @@ def plan_ranks(scale: Scale) -> list[Part]:
     return made
 
 
-def _keep_default_fit(scale: Scale, part: Later, *networks: Network) -> list[Trial]:
+def _keep_default_fit(scale: Scale, part: Deferred, *networks: Network) -> list[Trial]:
     return [trial for trial in part.make(*networks) if trial.fit == scale.fit]
 
 
@@ -96,7 +96,7 @@ def plan_without_digits(scale: Scale) -> list[Part]:
     return [*trials, *(_plan_accuracy(scale.base(grey, end), of_digits, number) for number, end in enumerate(ends))]
 
 
-def _plan_accuracy(base: Base, samples: Samples, number: int) -> Beside:
+def _plan_accuracy(base: TrainingTask, samples: Samples, number: int) -> Beside:
     """The accuracy of a network as it is, in the row of its pair."""
 
     def make(stitched: Made, network: Network) -> pd.DataFrame:
@@ -177,7 +177,7 @@ def _plan_alone(
     fits: Sequence[tuple[Fit, Sequence[str]]],
     controls: Sequence[Control],
     again: int = 0,
-) -> Later:
+) -> Deferred:
     """Trials of one network that need no other: controls at cuts, in place of the plain trials.
 
     ``again`` is how many stitches the first cut gets by the first fit, of noise of their own.
@@ -199,7 +199,7 @@ def _plan_alone(
             made += [trial for trial in planned if trial.control]
         return made
 
-    return Later((scale.base(name, seed),), make)
+    return Deferred((scale.base(name, seed),), make)
 
 
 def _thin(scale: Scale, names: list[str]) -> Sequence[At]:
