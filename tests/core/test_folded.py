@@ -431,7 +431,7 @@ def test_what_can_fold_says():
     assert str(no).startswith(
         "no: in the receiver R, the next operation is a Sigmoid ('2'); in the sender Sequential, "
     )
-    assert str(Fold()) == "yes: there is nothing to melt"
+    assert str(Fold()) == "yes: there is nothing to fold"
 
 
 @pytest.mark.parametrize(
@@ -463,9 +463,7 @@ class Curved(nn.Module):
 def test_a_stitch_with_a_non_linearity_is_refused():
     model = Stitched(Seam.at(sender(6), receiver(nn.Conv2d(6, 5, 3), nn.Flatten()), "1"), Curved())
     assert not can_fold(model)
-    with pytest.raises(
-        FoldError, match=r"does not map the features .*; keep the stitched network as it is, or stitch at"
-    ):
+    with pytest.raises(FoldError, match=r"does not map the features .*; keep the stitched network, or stitch at"):
         model.folded()
 
 

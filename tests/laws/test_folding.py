@@ -143,7 +143,7 @@ def test_which_cuts_melt_and_into_what(name):
             found[cut] = (fold.side, *fold.into)
             assert fold.network == (sender if fold.side == S else receiver).name
         else:
-            with pytest.raises(FoldError, match="cannot be melted"):
+            with pytest.raises(FoldError, match="cannot be folded"):
                 stitched.folded()
     assert found == FOLDS[name]
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from suture.common.errors import FoldError
-from suture.core.folding.joint_graph import Joint, altered, stretch
+from suture.core.folding.joint_graph import Joint, alteration_of, graph_of_part
 from suture.core.folding.layers import Norm, exact, layer_of, scale_and_shift
 from suture.core.network.cuts import Cut
 from suture.core.network.graph import operation
@@ -77,7 +77,7 @@ def _made(network: Network, start: int, end: int, dtype: torch.dtype) -> Fused |
         return None
     with torch.inference_mode(False), torch.no_grad():
         try:
-            joint = stretch(network, start, end)
+            joint = graph_of_part(network, start, end)
             _Rewriting(joint).run()
         except FoldError:
             return None
@@ -95,7 +95,7 @@ def fuse_stitch(stitch: nn.Module) -> nn.Module:
     chain = list(_in_order(stitch))
     if any(next(module.children(), None) is not None for module in chain):
         return stitch
-    if any(map(altered, stitch.modules())):
+    if any(map(alteration_of, stitch.modules())):
         return stitch
     layers: list[nn.Module] = []
     for module in chain:

@@ -6,7 +6,7 @@ from typing import Self
 
 from torch import Tensor, nn
 
-from suture.core.folding import Fold, fold_of, folded
+from suture.core.folding import Fold, fold, fold_of
 from suture.core.network.network import Network
 from suture.core.saving import Saved, read, rebuilt, write
 from suture.core.seam import Seam
@@ -35,13 +35,13 @@ class Stitched(nn.Module):
         return out
 
     def folded(self) -> nn.Module:
-        """Give the same network without its stitch, which is melted into a neighbouring layer: a plain module.
+        """Give the same network without its stitch, which is folded into a neighbouring layer: a plain module.
 
         In evaluation mode it agrees to rounding; it takes images of the size that the networks were made for, and its
         parameters ask for gradients. The frozen networks are not touched. ``can_fold`` says whether it exists and which
         layer takes the stitch. Raises ``FoldError``, with the reason, where it does not. bansal2021, section 4.
         """
-        return folded(self.seam, self.stitch)
+        return fold(self.seam, self.stitch)
 
     def save(self, folder: str | Path, record: Mapping[str, object] | None = None) -> Path:
         """Write the stitch and what it joins to a folder, as safetensors and JSON; gives the folder.
@@ -76,5 +76,5 @@ def match_dtype(activations: Tensor, stitch: nn.Module) -> Tensor:
 
 
 def can_fold(stitched: Stitched) -> Fold:
-    """Say whether the stitch, fitted or not, can be melted into a neighbour, into which layer, and if not why."""
+    """Say whether the stitch, fitted or not, can be folded into a neighbour, into which layer, and if not why."""
     return fold_of(stitched.seam, stitched.stitch)

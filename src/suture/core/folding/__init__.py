@@ -1,6 +1,5 @@
-"""The stitch melted into a neighbouring layer: when it can be, and the plain model that is left."""
+"""The stitch folded into a neighbouring layer: when it can be, and the plain model that is left."""
 
-from suture.core.folding.folds import fold_of, foldable_cuts, folded
-from suture.core.folding.merging import Fold
+from suture.core.folding.folds import Fold, fold, fold_of, foldable_cuts
 
-__all__ = ["Fold", "fold_of", "foldable_cuts", "folded"]
+__all__ = ["Fold", "fold", "fold_of", "foldable_cuts"]

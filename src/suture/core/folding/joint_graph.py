@@ -40,19 +40,6 @@ def prepare(
     return Preprocess(size, channels, mean, std)(as_given(images))
 
 
-class Called(nn.Module):
-    """A function as a module."""
-
-    def __init__(self, function: Any) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Apply it."""
-        out: Tensor = self.function(x)
-        return out
-
-
 @dataclass(frozen=True, eq=False)
 class Joint:
     """The graph of a stitched network without its stitch.
@@ -95,7 +82,7 @@ class Joint:
             return f"the {node.op.replace('placeholder', 'input')} of the network"
         module = self.module_of(node)
         kind = operation(node) if module is None else type(module).__name__.removeprefix("Parametrized")
-        how = "" if module is None else altered(module)
+        how = "" if module is None else alteration_of(module)
         return f"{'an' if kind[0] in 'AEIOUaeiou' else 'a'} {kind} ('{self.path(node)}'){how and f' {how}'}"
 
     def plain(self) -> fx.GraphModule:
@@ -131,7 +118,7 @@ def join(sender: Network, receiver: Network, sender_cut: Cut, receiver_cut: Cut)
     return Joint(sender.name, receiver.name, sender_cut, receiver_cut, *found)
 
 
-def stretch(network: Network, start: int, end: int) -> Joint:
+def graph_of_part(network: Network, start: int, end: int) -> Joint:
     """Put what lies between two places of a network into one graph, whose input is the tensor at the first.
 
     Places are indices of cuts; 0 is the prepared input, one more than there are cuts is the output. Raises
@@ -166,7 +153,7 @@ class _Builder:
         else:
             x = self.graph.call_function(raw_to_floats, (x,))
             x.meta["is_wrapped"] = True
-            x = self._call(f"{SENDER}.preprocess", does if isinstance(does, nn.Module) else Called(does), x)
+            x = self._call(f"{SENDER}.preprocess", does if isinstance(does, nn.Module) else FunctionStage(does), x)
         if how is not None and how.dtype is not None:
             x = self.graph.call_method("to", (x, how.dtype))
         return x
@@ -249,7 +236,7 @@ def _first(frozen: Frozen) -> Segment:
     return segment
 
 
-def altered(module: nn.Module) -> str:
+def alteration_of(module: nn.Module) -> str:
     """Why a module computes something else than its class, in words; empty where it does not."""
     if module._forward_hooks or module._forward_pre_hooks:
         return "with a hook"
@@ -265,7 +252,7 @@ def _fetch(root: nn.Module, path: str) -> Any:
 
 def _unrolled(body: nn.Module, name: str) -> Iterator[tuple[str, nn.Module]]:
     """The modules that a chain of stages calls, one after another."""
-    if type(body) is not nn.Sequential or altered(body):
+    if type(body) is not nn.Sequential or alteration_of(body):
         yield name, body
         return
     for child, module in body.named_children():

@@ -1,6 +1,6 @@
 """Layers that can take an affine map of features, and what passes one on unchanged.
 
-An affine map of features, ``row ↦ W·row + b`` at every position, can be melted into a layer that is affine in those
+An affine map of features, ``row ↦ W·row + b`` at every position, can be folded into a layer that is affine in those
 features: a linear layer, a convolution, a BatchNorm in evaluation mode. All is computed in float64; a new layer has the
 type and device of the one that it replaces.
 """
@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from suture.core.folding.joint_graph import Joint, altered
+from suture.core.folding.joint_graph import Joint, alteration_of
 from suture.core.network.graph import operation
 
 Conv = nn.Conv1d | nn.Conv2d | nn.Conv3d
@@ -22,10 +22,6 @@ Norm = nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d
 Layer = nn.Linear | Conv | Norm
 CONVS: dict[int, type[Conv]] = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
 _KNOWN = (nn.Linear, *CONVS.values(), nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
-
-
-class NotMelted(Exception):
-    """A stitch cannot be melted here; the message is the reason."""
 
 
 class WithBorder(nn.Module):
@@ -61,11 +57,6 @@ class Flow:
     before: int = 1
     after: int = 1
 
-    @property
-    def plain(self) -> bool:
-        """Whether nothing was flattened into the features."""
-        return self.before == self.after == 1
-
 
 def layer_of(joint: Joint, node: fx.Node) -> Layer | None:
     """The layer that a node computes, as a module; ``None`` where it is none that can take an affine map."""
@@ -98,7 +89,7 @@ _ARGUMENTS = {
 def _is_known(module: nn.Module) -> bool:
     """Whether a module computes what torch's own layer does, with nothing hooked on."""
     kind = next((kind for kind in _KNOWN if isinstance(module, kind)), None)
-    if kind is None or altered(module):
+    if kind is None or alteration_of(module):
         return False
     own = type(module)
     same = own.forward is kind.forward and getattr(own, "_conv_forward", 0) is getattr(kind, "_conv_forward", 0)
@@ -157,12 +148,6 @@ def exact(tensor: Tensor) -> Tensor:
     return tensor.detach().double().cpu()
 
 
-def statistics(norm: Norm) -> Tensor:
-    """A tensor of a BatchNorm, of its type and on its device."""
-    assert norm.running_mean is not None
-    return norm.running_mean
-
-
 def scale_and_shift(norm: Norm) -> tuple[Tensor, Tensor]:
     """What a BatchNorm does in evaluation mode, ``scale · x + shift`` for every feature, in float64."""
     assert norm.running_mean is not None
@@ -182,19 +167,15 @@ def as_matrix(norm: Norm, ndim: int) -> nn.Linear | Conv:
     return conv_layer(scale.reshape(-1, *[1] * (ndim - 1)), shift, groups=len(scale))
 
 
-def check_reads(layer: Layer, flow: Flow) -> None:
-    """Raise ``NotMelted`` unless a layer acts on the features that the stitch acts on."""
+def reads_features(layer: Layer, flow: Flow) -> bool:
+    """Whether a layer acts on the features that the stitch acts on."""
     ndim = flow.shift.ndim
-    suits = (
-        flow.axis == ndim - 1
-        if isinstance(layer, nn.Linear)
-        else flow.axis == 1 and flow.plain and (isinstance(layer, Norm) or ndim == layer.weight.ndim)
-    )
-    if not suits:
-        raise NotMelted("acts on another dimension than that of the features")
+    if isinstance(layer, nn.Linear):
+        return flow.axis == ndim - 1
+    return flow.axis == 1 and flow.before == flow.after == 1 and (isinstance(layer, Norm) or ndim == layer.weight.ndim)
 
 
-def melted_after(layer: nn.Linear | Conv, flow: Flow, given: Tensor) -> nn.Module:
+def compose_after(layer: nn.Linear | Conv, flow: Flow, given: Tensor) -> nn.Module:
     """The layer that does what ``layer`` does after the stitch: ``layer(W·x + s) = K·W·x + layer(s)``.
 
     The second term is one constant, so exact wherever it varies: for a convolution padded with zeros it does at the
@@ -220,7 +201,7 @@ def melted_after(layer: nn.Linear | Conv, flow: Flow, given: Tensor) -> nn.Modul
     return WithBorder(made, shaped.to(given).contiguous())
 
 
-def melted_before(layer: nn.Linear | Conv, weight: Tensor, bias: Tensor, given: Tensor) -> nn.Module:
+def compose_before(layer: nn.Linear | Conv, weight: Tensor, bias: Tensor, given: Tensor) -> nn.Module:
     """The layer that does what the stitch does after ``layer``: ``W·(K·x + c) + b``; exact at any border."""
     own = exact(layer.weight)
     shift = bias if layer.bias is None else weight @ exact(layer.bias) + bias

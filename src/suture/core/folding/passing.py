@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from suture.core.folding.joint_graph import Joint, altered
+from suture.core.folding.joint_graph import Joint, alteration_of
 from suture.core.folding.layers import Flow
 from suture.core.network.graph import operation
 
@@ -47,7 +47,7 @@ class Passed:
     instead: nn.Module | None = None
 
 
-def forth(joint: Joint, node: fx.Node, flow: Flow) -> Passed | None:
+def pass_forward(joint: Joint, node: fx.Node, flow: Flow) -> Passed | None:
     """Pass on what flows into an operation; ``None`` where it lets nothing through."""
     origin = _origin(joint, node, flow.shift.ndim)
     if origin is None or origin.of[0] != (0,) or origin.touched & {0, flow.axis}:
@@ -63,7 +63,7 @@ def forth(joint: Joint, node: fx.Node, flow: Flow) -> Passed | None:
     return Passed(axis, passed, instead)
 
 
-def back(joint: Joint, node: fx.Node, axis: int) -> Passed | None:
+def pass_backward(joint: Joint, node: fx.Node, axis: int) -> Passed | None:
     """Find where a map of features after an operation acts before it; ``None`` where it does not pass unchanged.
 
     A shift passes back only through what keeps constants: not through pooling that counts zeros of a padding.
@@ -104,16 +104,16 @@ def _origin(joint: Joint, node: fx.Node, ndim: int) -> _Origin | None:
     same = _Origin(tuple((dim,) for dim in range(ndim)))
     module = joint.module_of(node)
     if module is not None:
-        if altered(module):
+        if alteration_of(module):
             return None
         if type(module) is nn.Flatten:
-            return _flattened(ndim, module.start_dim, module.end_dim)
+            return _flatten_dims(ndim, module.start_dim, module.end_dim)
         if type(module) in _SAME:
             return same
         return _pooled(same, _POOLS.get(type(module)))
     name = operation(node)
     if name in ("reshape", "view"):
-        return _flattened(ndim, 1, -1) if len(joint.shapes.get(node, ())) == 1 else None
+        return _flatten_dims(ndim, 1, -1) if len(joint.shapes.get(node, ())) == 1 else None
     if len(node.all_input_nodes) != 1:
         return None
     if name in _SAME_NAMES:
@@ -128,14 +128,14 @@ def _pooled(same: _Origin, dims: int | None) -> _Origin | None:
     return replace(same, touched=frozenset(range(2, ndim))) if dims is not None and ndim == dims + 2 else None
 
 
-def _flattened(ndim: int, start: int, end: int) -> _Origin:
+def _flatten_dims(ndim: int, start: int, end: int) -> _Origin:
     start, end = start % ndim, end % ndim
     return _Origin((*((d,) for d in range(start)), tuple(range(start, end + 1)), *((d,) for d in range(end + 1, ndim))))
 
 
 def _flatten(ndim: int, args: list[Any], named: dict[str, Any]) -> _Origin | None:
     start, end = [*args, named.get("start_dim", 0)][0], [*args[1:], named.get("end_dim", -1)][0]
-    return _flattened(ndim, start, end)
+    return _flatten_dims(ndim, start, end)
 
 
 def _mean(ndim: int, args: list[Any], named: dict[str, Any]) -> _Origin | None:
