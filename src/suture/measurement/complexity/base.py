@@ -1,15 +1,15 @@
-"""What every measure of complexity is given: the whole of a network, as a function of all of its parameters.
+"""What every measure of complexity is given: a whole network as a function of all of its parameters.
 
 ``L(θ)`` is the mean cross-entropy over the samples, in nats, in evaluation mode, and θ *every* parameter: those of the
 frozen halves count as those of the stitch do (oxford2025, section 2.3, asks how complex the stitched network is, not
-how complex its stitch). The network itself is never touched: a copy is measured, whose parameters are replaced for each
-evaluation and changed by none. If sender and receiver are one network, each half counts by itself.
+how complex its stitch is). The network itself is never touched: a copy is measured, whose parameters are replaced for
+each evaluation and changed by none. If sender and receiver are one network, each half counts by itself.
 
 *Raw* measures depend on how a network is written: a ReLU network whose one layer is doubled and whose next is halved
 does the same and has another gradient. *Normalised* ones are taken in the coordinates ``u = w / ‖w‖`` of every
 parameter tensor ``w``, so that such networks agree (per-tensor form of the adaptive sharpness of Kwon et al. 2021,
-definition 2). A tensor of zeros does not move in them. What has no slope is divided by what it could have been at most,
-or per parameter, as it says.
+definition 2). A tensor of zeros does not move in them. Measures without a slope are divided by the largest value they
+could have, or by the number of parameters, as each says.
 
 Losses, gradients and their sums are kept in float64, activations in the network's own type; chunks of ``CHUNK`` images,
 one thread.
@@ -56,10 +56,10 @@ class Complexity(ABC):
 
     @abstractmethod
     def of(self, subject: "Subject") -> float:
-        """Measure what was prepared."""
+        """Measure a prepared network."""
 
     def check(self, subject: "Subject") -> None:  # noqa: B027
-        """Raise ``DataError`` if it is not defined; before anything is computed."""
+        """Raise ``DataError``, before anything is computed, if the measure is not defined for the network."""
 
     def __call__(self, network: nn.Module | Network, samples: Samples) -> float:
         """Measure a network on samples.
@@ -74,7 +74,7 @@ class Complexity(ABC):
 
     @property
     def settings(self) -> str:
-        """The settings in words, without those that have columns of their own."""
+        """The settings in words, without those that have a column."""
         named = [f.name for f in fields(self) if f.name not in ("normalised", "samples_as")]  # type: ignore[arg-type]
         return ", ".join(f"{name}={spell(getattr(self, name))}" for name in named)
 
@@ -136,7 +136,7 @@ class Subject:
 
     @cached_property
     def base(self) -> float:
-        """``L(θ)`` as the network is. Raises ``NetworkError`` if it is not finite."""
+        """``L(θ)`` of the network itself. Raises ``NetworkError`` if it is not finite."""
         found = self.loss(self.theta)
         if not isfinite(found):
             raise NetworkError(f"the loss of {self.name} on {self.samples.name!r} is {found}; train or fit it again")
@@ -200,7 +200,7 @@ class Joined(nn.Module):
 
 
 def slopes(loss: Tensor, theta: Mapping[str, Tensor], again: bool = False) -> tuple[Tensor, ...]:
-    """Return the derivative of a scalar by each of the tensors, zeros if there is none; ``again`` for the next one."""
+    """Return the derivative of a scalar by each tensor, zeros if there is none; ``again`` allows the next one."""
     if not loss.requires_grad:
         return tuple(torch.zeros_like(p) for p in theta.values())
     return torch.autograd.grad(loss, list(theta.values()), create_graph=again, materialize_grads=True)

@@ -5,8 +5,7 @@ what ``curvlinops`` computes by forward over backward; but in torch 2.14 the for
 pass is wrong, without an error (pytorch issue 198017: 6 % of ``H v`` for a small network, where backward over backward
 agrees with finite differences to 3e-9).
 
-Normalised, H is that of ``L`` in the coordinates ``u = w/‖w‖``: ``D H D`` with ``D = diag(‖w‖)``. Of networks with no
-more than ``DENSE`` parameters H is formed, and both are exact.
+Normalised, H is that of ``L`` in the coordinates ``u = w/‖w‖``: ``D H D`` with ``D = diag(‖w‖)``.
 """
 
 from collections.abc import Callable
@@ -26,7 +25,6 @@ from suture.common.hashing import keyed_as
 from suture.common.seeds import generator
 from suture.measurement.complexity.base import Complexity, Subject, check_positive, slopes
 
-DENSE = 64  #: parameters up to which the Hessian is formed
 CHUNK = 64  #: images at a time, since two backward passes are held in memory
 Product = Callable[[Tensor], Tensor]
 """``v ↦ H v``, float64 of shape (parameters,), on the CPU."""
@@ -55,8 +53,6 @@ class TopEigenvalue(Complexity):
     def of(self, subject: Subject) -> float:
         """Return the eigenvalue."""
         product, size = hessian(subject, self.normalised), _size(subject)
-        if size <= DENSE:
-            return float(torch.linalg.eigvalsh(_dense(product, size))[-1]) if size else 0.0
         start = torch.randn(size, generator=generator("top eigenvalue", self.seed), dtype=torch.float64)
         given: dict[str, Any] = {"rng": 0} if "rng" in signature(eigsh).parameters else {}
         operator = LinearOperator(
@@ -80,8 +76,8 @@ class HessianTrace(Complexity):
     """The trace of the Hessian, estimated by Hutch++ from ``products`` products with random signs.
 
     A third of them finds the directions in which H is large, where the trace is taken exactly; the rest of it is
-    Hutchinson's estimate (Meyer et al. 2021, algorithm 1). It is unbiased, and exact if there are no more parameters
-    than products. Raises ``DataError`` for fewer than 3 products.
+    Hutchinson's estimate (Meyer et al. 2021, algorithm 1). It is unbiased, and exact if H has no more directions than
+    a third of the products. Raises ``DataError`` for fewer than 3 products.
     """
 
     products: int = 30
@@ -97,8 +93,6 @@ class HessianTrace(Complexity):
     def of(self, subject: Subject) -> float:
         """Return the trace, or its estimate."""
         product, size, third = hessian(subject, self.normalised), _size(subject), self.products // 3
-        if size <= max(DENSE, self.products):
-            return float(_dense(product, size).trace())
         random = generator("hessian trace", self.seed)
         signs = torch.randint(0, 2, (2, third, size), generator=random).double() * 2 - 1
         basis, _ = torch.linalg.qr(torch.stack([product(v) for v in signs[0]], 1))
@@ -144,8 +138,3 @@ def _curved(subject: Subject, along: list[Tensor], part: slice) -> Tensor:
 
 def _size(subject: Subject) -> int:
     return sum(p.numel() for p in subject.theta.values())
-
-
-def _dense(product: Product, size: int) -> Tensor:
-    columns = [product(unit) for unit in torch.eye(size, dtype=torch.float64)]
-    return torch.stack(columns, 1) if columns else torch.zeros(0, 0, dtype=torch.float64)

@@ -7,7 +7,7 @@ on scale or on a rotation of samples or features. Two senders whose stitched ran
 receiver; two whose ranks agree may still differ.
 
 The first layer is the first convolution or linear map (attention counts as one) that runs after the cut; its output is
-taken as it is, before BatchNorm or activation. Maps become samples as ``suture.indices`` reads them: the paper flattens
+taken before BatchNorm or activation. Maps become samples as ``suture.indices`` reads them: the paper flattens
 them, so that an image is a sample (its code then draws 8,000 features at random, unseeded; here all count).
 """
 

@@ -23,9 +23,9 @@ LENGTH = 10  #: radii; of 0.3 to 10 and no bound, what was nearest to the maximu
 class GradientNorm(Complexity):
     """``‖∇θ L‖₂``, of the loss over all samples, or the mean over batches of each batch's own (oxford2025, eq. 2).
 
-    ``batch`` is the number of images in one, taken in order, the last as it is; ``None`` is the loss over all. In nats
-    per unit of parameter, or normalised ``√Σ ‖w‖²‖∂L/∂w‖²`` over the tensors w. Raises ``DataError`` for a batch of
-    none.
+    ``batch`` is the number of images in one, taken in order (the last may have fewer); ``None`` is the loss over all.
+    In nats per unit of parameter, or normalised ``√Σ ‖w‖²‖∂L/∂w‖²`` over the tensors w. Raises ``DataError`` for a
+    batch of none.
     """
 
     batch: int | None = None
@@ -118,7 +118,7 @@ class WorstSharpness(Complexity):
         return found, best
 
     def _climbed(self, subject: Subject, units: Mapping[str, float], at: Tensors) -> float:
-        """Return the largest loss on the way up, or of the network as it is."""
+        """Return the largest loss on the way up, or of the network itself."""
         best = subject.base
         for _ in range(self.steps):
             loss, slope = subject.gradient(subject.moved(at, units))

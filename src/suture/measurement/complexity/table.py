@@ -54,7 +54,7 @@ def complexity(
 ) -> pd.DataFrame:
     """Measure the complexity of a network on samples: a tidy table, a row for each measure of ``by``, in order.
 
-    ``network`` is a stitched network, a ``Network`` as it is, or any module from raw images to logits. The columns are
+    ``network`` is a stitched network, a ``Network``, or any module from raw images to logits. The columns are
     ``COLUMNS``, after ``labels``, which are those of the seam if the network is stitched and nothing else is given
     (``seam_labels``). By default all but the Hessian's, and the ranks if there is a stitch. Nothing of the network
     is changed. Raises ``DataError`` before anything is computed if a measure is not defined for it, or is named
