@@ -14,7 +14,7 @@ from suture.cli.parser import COMMANDS
 from suture.cli.study_commands import NETWORKS
 from suture.cli.study_commands_options import SCALES
 from suture.core.network.network import Network
-from suture.runs.runners import Unruly
+from suture.runs.runners import Faulty
 from suture.studies import STUDIES, Claim, Panel, Result, Scale, Study, Where
 from suture.studies.base.plans import plan_curves
 from suture.studies.base.quantities import Mean, Worst
@@ -109,7 +109,7 @@ def test_several_run_in_the_order_given_each_once(run: Run, study: str, monkeypa
 def test_an_interruption_says_how_to_go_on(run: Run, study: str, monkeypatch: pytest.MonkeyPatch) -> None:
     line = f"run {study} --scale tiny --out run"
     with monkeypatch.context() as patch:
-        patch.setattr("suture.cli.names.runner_named", lambda *given, **settings: Unruly(stops_after=3))
+        patch.setattr("suture.cli.names.runner_named", lambda *given, **settings: Faulty(stops_after=3))
         code, out, err = run(line)
     assert (code, out) == (130, "")
     assert f"go on with: suture {line}" in err

@@ -561,11 +561,11 @@ def test_identities_survive_being_pickled_with_their_code(thing):
     module = sys.modules[__name__]
     cloudpickle.register_pickle_by_value(module)
     try:
-        parcel = Packer().pack(thing)
+        payload = Packer().pack(thing)
     finally:
         cloudpickle.unregister_pickle_by_value(module)
-    assert len(parcel.content) > 300 or isinstance(thing, Enum)
-    assert identity(Unpacker(str.encode).unpack(parcel)) == identity(thing)
+    assert len(payload.content) > 300 or isinstance(thing, Enum)
+    assert identity(Unpacker(str.encode).unpack(payload)) == identity(thing)
 
 
 def identities() -> list[str]:

@@ -28,7 +28,7 @@ from suture.fits.lockstep import lockstep
 from suture.measurement.trials import controls
 from suture.measurement.trials.batched import company, measure_together
 from suture.measurement.trials.trial import Failure
-from suture.runs.runners import Interrupted, Local, Unruly, tasks
+from suture.runs.runners import Faulty, Interrupted, Local, tasks
 from suture.runs.runners.progress import Silent
 from suture.runs.runners.tasks import Measuring
 from suture.runs.store.store import TRIALS, Store
@@ -368,7 +368,7 @@ def test_a_run_that_is_stopped_loses_what_was_not_kept_and_no_more(tmp_path, goe
 
 
 def test_other_runners_take_one_by_one(goes):
-    assert_is_of(run(several(), on=Unruly()), several())
+    assert_is_of(run(several(), on=Faulty()), several())
     assert goes == []
 
 

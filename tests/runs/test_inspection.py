@@ -20,10 +20,10 @@ from suture import curve, run
 from suture.common.errors import OutputError, StoreError
 from suture.fits import LeastSquares
 from suture.measurement.trials import controls
-from suture.runs.runners import Deferred, Interrupted, Local, Unruly
+from suture.runs.runners import Deferred, Faulty, Interrupted, Local
 from suture.runs.runners.progress import Silent
 from suture.runs.store.inspect import Finding, repair, status, verify
-from suture.runs.store.locks import Claims
+from suture.runs.store.locks import Locks
 from suture.runs.store.store import FILES, NETWORKS, TRIALS, Store
 from suture.zoo.base_model import BaseModel
 from suture.zoo.recipes import DIGITS
@@ -324,13 +324,13 @@ def test_the_status_of_a_run_that_is_over(folder: Path) -> None:
 def test_the_status_of_a_run_that_was_stopped_and_goes_on_elsewhere(tmp_path: Path) -> None:
     begun = time.time()
     with pytest.raises(Interrupted):
-        run(plan(), store=tmp_path / "run", on=Unruly(seed=3, stops_after=2))
+        run(plan(), store=tmp_path / "run", on=Faulty(seed=3, stops_after=2))
     found = status(tmp_path / "run")
     assert found.measured + found.networks_done == 2
     assert found.missing == found.planned - found.measured
     assert (found.complete, found.command, found.running) == (False, None, 0)
     assert begun - 1 < found.last_change.timestamp() < time.time() + 1
-    other = Claims(tmp_path / "run" / "locks")
+    other = Locks(tmp_path / "run" / "locks")
     other.take("this")
     other.take("that")
     assert status(tmp_path / "run").running == 2
@@ -341,7 +341,7 @@ def test_the_status_of_a_run_that_was_stopped_and_goes_on_elsewhere(tmp_path: Pa
 
 def test_a_run_whose_base_network_is_not_trained_is_not_complete(tmp_path: Path) -> None:
     with pytest.raises(Interrupted):
-        run(plan()[4:], store=tmp_path / "run", on=Unruly(stops_after=0))
+        run(plan()[4:], store=tmp_path / "run", on=Faulty(stops_after=0))
     found = status(tmp_path / "run")
     assert (found.planned, found.missing, found.networks, found.networks_done) == (0, 0, 1, 0)
     assert not found.complete
@@ -349,7 +349,7 @@ def test_a_run_whose_base_network_is_not_trained_is_not_complete(tmp_path: Path)
 
 def test_the_status_counts_failures_by_their_messages(tmp_path: Path) -> None:
     trials = list(plan())[:4]
-    run(trials, store=tmp_path / "run", on=Unruly(failing=1.0))
+    run(trials, store=tmp_path / "run", on=Faulty(failing=1.0))
     found = status(tmp_path / "run")
     assert (found.measured, found.failed, found.missing, found.complete) == (0, 4, 0, True)
     assert list(found.errors.values()) == [4]
@@ -361,7 +361,7 @@ def test_the_status_counts_failures_by_their_messages(tmp_path: Path) -> None:
 
 def test_a_base_network_that_failed_is_counted(tmp_path: Path) -> None:
     with pytest.raises(suture.SutureError):
-        run(list(plan())[4:], store=tmp_path / "run", on=Unruly(failing=1.0))
+        run(list(plan())[4:], store=tmp_path / "run", on=Faulty(failing=1.0))
     found = status(tmp_path / "run")
     assert (found.planned, found.networks, found.networks_failed, found.complete) == (0, 1, 1, True)
     assert list(found.errors.values()) == [1]

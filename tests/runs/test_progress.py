@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from suture.runs.runners import progress
-from suture.runs.runners.eta import Pace
+from suture.runs.runners.eta import Eta
 from suture.runs.runners.progress import Bar, Lines, Silent
 
 GOOD = None
@@ -120,7 +120,7 @@ def test_trainings_and_trials_each_have_their_own_pace(clock: Clock) -> None:
 
 
 def _time_left(bar: Bar) -> str:
-    return progress._TimeLeft(bar.pace).render(bar.bar.tasks[0]).plain
+    return progress._TimeLeft(bar.eta).render(bar.bar.tasks[0]).plain
 
 
 def test_what_is_left_of_a_training_is_told_by_how_far_it_is_and_a_line_says_so_where_nothing_ends(
@@ -149,7 +149,7 @@ def test_what_is_left_of_a_training_is_told_by_how_far_it_is_and_a_line_says_so_
 
 
 def test_workers_and_other_processes_of_a_store_share_what_is_left(clock: Clock) -> None:
-    pace = Pace()
+    pace = Eta()
     pace.begin({"trials": 30, "networks": 0})
     assert pace.left is None
     for _ in range(5):  # two at once here, and as many by another process

@@ -21,7 +21,7 @@ from suture.measurement.tables.table import load
 from suture.measurement.trials import controls
 from suture.measurement.trials.plans import Plan
 from suture.measurement.trials.trial import Failure
-from suture.runs.runners import Deferred, Interrupted, Outcome, Runner, TrainingTask, Unruly
+from suture.runs.runners import Deferred, Faulty, Interrupted, Outcome, Runner, TrainingTask
 from suture.runs.runners.faulty import FAILED
 from suture.runs.runners.progress import Lines, Silent
 from suture.runs.runners.tasks import attempt
@@ -277,7 +277,7 @@ def test_an_interrupted_run_goes_on(tmp_path, stops_after):
     trials = noted_plan(tmp_path / "notes")
     said = rf"interrupted: {stops_after} of 4 trials are measured and kept in .*run; the same call goes on from there"
     with pytest.raises(Interrupted, match=said):
-        run(trials, store=tmp_path / "run", on=Unruly(stops_after=stops_after))
+        run(trials, store=tmp_path / "run", on=Faulty(stops_after=stops_after))
     assert measured(tmp_path / "notes") == stops_after
     found = run(trials, store=tmp_path / "run")
     assert measured(tmp_path / "notes") == 4
@@ -286,13 +286,13 @@ def test_an_interrupted_run_goes_on(tmp_path, stops_after):
 
 def test_an_interrupted_run_without_a_store_says_what_is_lost():
     with pytest.raises(Interrupted, match="2 of 4 trials were measured, and kept nowhere; give a store="):
-        run(plan(), on=Unruly(stops_after=2))
+        run(plan(), on=Faulty(stops_after=2))
 
 
 def test_a_failure_stays_until_it_is_retried(tmp_path):
     trials = plan()
     for seed in range(20):  # what fails is drawn by the trials' keys
-        some = run(trials, store=tmp_path / str(seed), on=Unruly(seed=seed, failing=0.5))
+        some = run(trials, store=tmp_path / str(seed), on=Faulty(seed=seed, failing=0.5))
         failed = set(some[some["status"] == "failed"]["trial"])
         if 0 < len(failed) < 4:
             break
@@ -390,7 +390,7 @@ def test_networks_are_trained_once_and_then_stitched(tmp_path):
 def test_a_run_stopped_between_training_and_stitching_goes_on(tmp_path):
     notes = tmp_path / "notes"
     with pytest.raises(Interrupted):
-        run([later(notes)], store=tmp_path / "run", on=Unruly(stops_after=3))
+        run([later(notes)], store=tmp_path / "run", on=Faulty(stops_after=3))
     table = run([later(notes)], store=tmp_path / "run")
     assert sorted(notes.read_text()) == ["A", "B"]
     assert_frame_equal(timeless(table), timeless(run(plan(controls=()))))

@@ -27,7 +27,7 @@ from suture.runs.runners.tasks import Measuring
 from suture.runs.store import plans as store_plans
 from suture.runs.store import store as room
 from suture.runs.store.inspect import status
-from suture.runs.store.locks import Claims
+from suture.runs.store.locks import Locks
 from suture.runs.store.store import TRIALS, Store
 from trained import few_digits, hybrids
 
@@ -292,13 +292,13 @@ def test_the_same_trial_under_other_labels_is_another_row(store):
 
 def test_a_claim_is_one_processes_and_ends_with_it(tmp_path):
     code = (
-        "import sys, time; from pathlib import Path; from suture.runs.store.locks import Claims; "
-        "c = Claims(Path(sys.argv[1])); print(c.take('k'), flush=True); time.sleep(60)"
+        "import sys, time; from pathlib import Path; from suture.runs.store.locks import Locks; "
+        "c = Locks(Path(sys.argv[1])); print(c.take('k'), flush=True); time.sleep(60)"
     )
     other = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True)
     assert other.stdout is not None
     assert other.stdout.readline() == "True\n"
-    mine = Claims(tmp_path)
+    mine = Locks(tmp_path)
     assert not mine.take("k")
     assert mine.others() == 1
     other.kill()
@@ -314,7 +314,7 @@ def test_what_another_claims_is_left_to_it_and_its_result_taken(tmp_path):
     trials = plan()
     alone = run(trials)
     run(trials[:1], store=tmp_path)
-    others = Claims(tmp_path / "locks")
+    others = Locks(tmp_path / "locks")
     assert others.take(trials[1].key)
 
     class Elsewhere(Runner):

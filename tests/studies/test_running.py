@@ -17,7 +17,7 @@ from suture.fits import Fit, FitReport, Problem, Random
 from suture.measurement.indices import linear_cka
 from suture.measurement.trials import controls
 from suture.measurement.trials.trial import Trial
-from suture.runs.runners import Deferred, Interrupted, Local, Unruly
+from suture.runs.runners import Deferred, Faulty, Interrupted, Local
 from suture.runs.store.store import NETWORKS, TRIALS, Store
 from suture.studies import Claim, Result, Scale, Study, load_result, run_study, scale_named
 from suture.studies.base.plans import plan_curves
@@ -200,7 +200,7 @@ def test_a_stitched_network_that_is_not_there_is_named(tiny: Scale, tmp_path: Pa
 def test_an_interrupted_study_goes_on(tiny: Scale, tmp_path: Path) -> None:
     whole = run_study(study(mlps), tiny, tmp_path / "whole")
     with pytest.raises(Interrupted, match="go on with: suture run it"):
-        run_study(study(mlps), tiny, tmp_path / "part", on=Unruly(stops_after=4), command="suture run it")
+        run_study(study(mlps), tiny, tmp_path / "part", on=Faulty(stops_after=4), command="suture run it")
     kept = keys(store := Store(tmp_path / "part"))
     assert 0 < len(kept) < 6
     result = run_study(study(mlps), tiny, store)

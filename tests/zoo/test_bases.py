@@ -15,7 +15,7 @@ from suture.core.activations.cache import Activations
 from suture.core.activations.disk_cache import ActivationFolder
 from suture.data import Samples
 from suture.fits import LeastSquares
-from suture.runs.runners import Deferred, Local, Unruly
+from suture.runs.runners import Deferred, Faulty, Local
 from suture.runs.store.store import NETWORKS, Store
 from suture.zoo import BaseModel, convnet
 from suture.zoo.recipes import DIGITS
@@ -121,8 +121,8 @@ def test_networks_are_trained_once_and_then_stitched_wherever_that_is(tmp_path: 
     cards = [Store(tmp_path / "here").record(NETWORKS, b.key) for b in later().bases]
     assert_frame_equal(run([later()], store=tmp_path / "here"), here)
     assert [Store(tmp_path / "here").record(NETWORKS, b.key) for b in later().bases] == cards
-    unruly = run([later()], on=Unruly(seed=1))
-    assert_frame_equal(unruly.drop(columns="seconds"), here.drop(columns="seconds"))
+    faulty = run([later()], on=Faulty(seed=1))
+    assert_frame_equal(faulty.drop(columns="seconds"), here.drop(columns="seconds"))
 
 
 @pytest.mark.slow

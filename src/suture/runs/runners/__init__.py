@@ -1,7 +1,7 @@
 """Where trials run."""
 
 from suture.runs.runners.base import Deferred, Outcome, Queue, Runner, Task, TrainingTask
-from suture.runs.runners.faulty import Unruly
+from suture.runs.runners.faulty import Faulty
 from suture.runs.runners.local import Local
 from suture.runs.runners.progress import Bar, Lines, Progress, Silent
 from suture.runs.runners.ray import Ray
@@ -10,6 +10,7 @@ from suture.runs.runners.run import Interrupted, run, stitch
 __all__ = [
     "Bar",
     "Deferred",
+    "Faulty",
     "Interrupted",
     "Lines",
     "Local",
@@ -21,7 +22,6 @@ __all__ = [
     "Silent",
     "Task",
     "TrainingTask",
-    "Unruly",
     "run",
     "stitch",
 ]

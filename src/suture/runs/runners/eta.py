@@ -57,7 +57,7 @@ class Running:
         return (now - since) * (1 - share) / (share - first)
 
 
-class Pace:
+class Eta:
     """What of a run is done and being done."""
 
     def __init__(self) -> None:

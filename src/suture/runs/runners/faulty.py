@@ -1,9 +1,9 @@
 """A runner for tests, yours too: everything that may go wrong on a cluster, on purpose and reproducibly.
 
-Whatever relies on a run (a study, a report) should give the same on ``Unruly`` as on ``Local``::
+Whatever relies on a run (a study, a report) should give the same on ``Faulty`` as on ``Local``::
 
-    table = suture.run(plan, store=folder, on=Unruly(seed=1, failing=0.3))
-    again = suture.run(plan, store=folder, on=Unruly(seed=2), retry=True)
+    table = suture.run(plan, store=folder, on=Faulty(seed=1, failing=0.3))
+    again = suture.run(plan, store=folder, on=Faulty(seed=2), retry=True)
 """
 
 import random
@@ -17,12 +17,12 @@ from suture.common.seeds import derive_seed
 from suture.core.activations.cache import Activations
 from suture.runs.runners.base import Outcomes, Queue, Runner, Task
 
-FAILED = "failed on purpose, by Unruly"
+FAILED = "failed on purpose, by Faulty"
 
 
 @final
 @dataclass(frozen=True)
-class Unruly(Runner):
+class Faulty(Runner):
     """Takes all that it can get, does it in this process in a random order, and loses some of it.
 
     ``seed`` decides the order and, with a task's key, who fails; ``failing`` is the share of tasks that fail, in
@@ -36,7 +36,7 @@ class Unruly(Runner):
 
     def __post_init__(self) -> None:
         if not 0 <= self.failing <= 1:
-            raise RunnerError(f"Unruly(failing={self.failing}): give a share between 0 and 1")
+            raise RunnerError(f"Faulty(failing={self.failing}): give a share between 0 and 1")
 
     def run(self, queue: Queue, scratch: Path) -> Outcomes:
         """Do the tasks, out of order."""

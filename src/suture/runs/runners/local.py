@@ -29,7 +29,7 @@ from suture.runs.forecast import affordable
 from suture.runs.runners import worker
 from suture.runs.runners.base import Outcome, Outcomes, Queue, Runner, Task
 from suture.runs.runners.tasks import in_one_go
-from suture.runs.runners.transport import Packer, Parcel
+from suture.runs.runners.transport import Packer, Payload
 
 WORTH_WORKERS = 20.0  #: seconds of work left, from which starting processes (a few seconds each) pays
 POLL = 0.2  #: seconds between two looks at a queue that has nothing to give yet
@@ -180,13 +180,13 @@ class _Pool:
         return self.threads.submit(self._do, tasks)
 
     def _do(self, tasks: list[Task]) -> list[Done]:
-        parcel = self.packer.pack(tuple(tasks))
+        payload = self.packer.pack(tuple(tasks))
         reason = ""
         for _ in range(self.retries + 1 if len(tasks) == 1 else 1):
             process = self._worker()
             try:
                 process.get_ready()
-                outcomes = self._ask(process, tasks, parcel)
+                outcomes = self._ask(process, tasks, payload)
                 self.idle.put(process)
                 return list(zip(tasks, outcomes, strict=True))
             except (EOFError, OSError):
@@ -207,8 +207,8 @@ class _Pool:
             self.all.append(process)
         return process
 
-    def _ask(self, process: "_Worker", tasks: list[Task], parcel: Parcel) -> list[Outcome]:
-        process.send({"parts": parcel.parts}, parcel.content)
+    def _ask(self, process: "_Worker", tasks: list[Task], payload: Payload) -> list[Outcome]:
+        process.send({"parts": payload.parts}, payload.content)
         outcomes: list[Outcome] = []
         while len(outcomes) < len(tasks):
             match process.receive():

@@ -11,7 +11,7 @@ from rich.progress import Progress as RichBar
 from rich.table import Column
 from rich.text import Text
 
-from suture.runs.runners.eta import Pace, Running, Share
+from suture.runs.runners.eta import Eta, Running, Share
 from suture.runs.store.store import NETWORKS, TRIALS
 
 _DONE = {"trial": "measured", "network": "trained"}
@@ -78,7 +78,7 @@ class Lines:
         self.stream = stream if stream is not None else sys.stderr
         self.every, self.noun, self.plural, self.quiet = every, noun, plural or f"{noun}s", quiet
         self.total = self.finished = 0
-        self.pace = Pace()
+        self.eta = Eta()
         self.last = time.monotonic()
         self._lock = threading.Lock()
         self._ended = threading.Event()
@@ -88,7 +88,7 @@ class Lines:
         self.total, self.finished = total, done
         if networks and self.noun == "trial":
             self.noun, self.plural = BOTH
-        self.pace.begin(_kinds(total - done, networks))
+        self.eta.begin(_kinds(total - done, networks))
         before = f", {done} {_DONE.get(self.noun, 'done')} before" if done else ""
         self._say(self._count(total) + before)
         self._ended.set()
@@ -99,22 +99,22 @@ class Lines:
         """Count them too."""
         with self._lock:
             self.total, self.finished = self.total + count, self.finished + done
-            self.pace.more(count - done)
+            self.eta.more(count - done)
 
     def working_on(self, what: str, kind: str = TRIALS, share: Share | None = None) -> None:
         """Say nothing; the result will be said."""
         with self._lock:
-            self.pace.working_on(what, kind, share)
+            self.eta.working_on(what, kind, share)
 
     def done(self, what: str, error: str | None, kind: str = TRIALS) -> None:
         """Say how far it is and how long the rest will take."""
         with self._lock:
             self.finished += 1
-            self.pace.done(what, kind)
+            self.eta.done(what, kind)
             if error is not None:
                 self._say(_failed(what, error))
             if self.finished == self.total:
-                self._say(f"{self._count(self.total)} in {clock(self.pace.gone)}")
+                self._say(f"{self._count(self.total)} in {clock(self.eta.gone)}")
             elif time.monotonic() - self.last >= self.every:
                 self._say(self._so_far())
 
@@ -126,7 +126,7 @@ class Lines:
         """Say how far it is if nothing was said for long."""
         with self._lock:
             if self.finished < self.total and time.monotonic() - self.last >= self.quiet:
-                trainings = [_of(task) for task in self.pace.running if task.share is not None]
+                trainings = [_of(task) for task in self.eta.running if task.share is not None]
                 self._say("; ".join([self._so_far(), *trainings]))
 
     def _remind(self, ended: threading.Event) -> None:
@@ -134,8 +134,8 @@ class Lines:
             self.remind()
 
     def _so_far(self) -> str:
-        line = f"{self.finished}/{self._count(self.total)}, {clock(self.pace.gone)} gone"
-        left = self.pace.left
+        line = f"{self.finished}/{self._count(self.total)}, {clock(self.eta.gone)} gone"
+        left = self.eta.left
         return line if left is None else f"{line}, {'about' if left.whole else 'at least'} {clock(left.seconds)} left"
 
     def _count(self, count: int) -> str:
@@ -151,12 +151,12 @@ class Bar:
 
     def __init__(self, console: Console) -> None:
         self.console = console
-        self.pace = Pace()
+        self.eta = Eta()
         self.bar = RichBar(
             BarColumn(bar_width=16),
             MofNCompleteColumn(),
-            _TimeLeft(self.pace),
-            _Doing(self.pace, console),
+            _TimeLeft(self.eta),
+            _Doing(self.eta, console),
             console=console,
             transient=True,
         )
@@ -164,25 +164,25 @@ class Bar:
 
     def begin(self, total: int, done: int, networks: int = 0) -> None:
         """Draw the bar."""
-        self.pace.begin(_kinds(total - done, networks))
+        self.eta.begin(_kinds(total - done, networks))
         self.bar.reset(self.task, total=total, completed=done)
         self.bar.start()
 
     def more(self, count: int, done: int) -> None:
         """Make the bar longer."""
         task = self.bar.tasks[self.task]
-        self.pace.more(count - done)
+        self.eta.more(count - done)
         self.bar.update(self.task, total=(task.total or 0) + count, completed=task.completed + done)
 
     def working_on(self, what: str, kind: str = TRIALS, share: Share | None = None) -> None:
         """Show which trial is being measured."""
-        self.pace.working_on(what, kind, share)
+        self.eta.working_on(what, kind, share)
 
     def done(self, what: str, error: str | None, kind: str = TRIALS) -> None:
         """Move on; failures stay on the screen."""
         if error is not None:
             self.console.print(_failed(what, error), markup=False, highlight=False, emoji=False, style="red")
-        self.pace.done(what, kind)
+        self.eta.done(what, kind)
         self.bar.advance(self.task)
 
     def end(self) -> None:
@@ -193,26 +193,26 @@ class Bar:
 class _TimeLeft(ProgressColumn):
     """The time gone, and what the rest will take as soon as that is known."""
 
-    def __init__(self, pace: Pace) -> None:
-        self.pace = pace
+    def __init__(self, pace: Eta) -> None:
+        self.eta = pace
         super().__init__(table_column=Column(no_wrap=True))
 
     def render(self, task: Task) -> Text:
         """Draw both."""
-        gone, left = f"{clock(self.pace.gone)} gone", self.pace.left
+        gone, left = f"{clock(self.eta.gone)} gone", self.eta.left
         return Text(gone if left is None else f"{gone}, {'' if left.whole else '≥ '}{clock(left.seconds)} left")
 
 
 class _Doing(ProgressColumn):
     """What was begun last, and how far it is where that can be told."""
 
-    def __init__(self, pace: Pace, console: Console) -> None:
-        self.pace, self.console = pace, console
+    def __init__(self, pace: Eta, console: Console) -> None:
+        self.eta, self.console = pace, console
         super().__init__(table_column=Column(no_wrap=True))
 
     def render(self, task: Task) -> Text:
         """Draw it, in the room that there is."""
-        running = self.pace.running
+        running = self.eta.running
         what = _of(running[-1]) if running else ""
         room = max(self.console.width - _BAR_WIDTH, 10)
         return Text(what if len(what) <= room else f"{what[: room - 1]}…")

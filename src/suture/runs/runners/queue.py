@@ -22,7 +22,7 @@ from suture.runs.runners.base import Deferred, Outcome, Task, TrainingTask
 from suture.runs.runners.eta import Share
 from suture.runs.runners.progress import Progress
 from suture.runs.runners.tasks import Measuring
-from suture.runs.store.locks import Claims
+from suture.runs.store.locks import Locks
 from suture.runs.store.plans import settings_of
 from suture.runs.store.store import NETWORKS, TABLE, TRIALS, Store
 
@@ -55,17 +55,17 @@ class Work:
         command: str | None = None,
     ) -> None:
         self.store, self.shown, self.retry, self.command = store, shown, retry, command
-        self.claims = Claims(store.path / "locks") if store is not None else None
+        self.locks = Locks(store.path / "locks") if store is not None else None
         self.records: dict[str, Record] = {}  # of trials, by key
         self.networks: dict[str, Network] = {}  # of base models that are trained, by key
         self.weights: dict[str, bytes] = {}  # of base models that others start from, by key
         self.held: dict[str, TrainingTask] = {}  # base models whose own bases are not trained yet, by key
-        self.unmade: list[str] = []  # which could not be trained, and why
+        self.failed: list[str] = []  # which could not be trained, and why
         self.ready: deque[Task] = deque()
         self.running = 0
         self.bases: dict[str, TrainingTask] = {}
-        self.wanted: set[str] = set()  # keys of the base models that trials wait for
-        self.started: set[str] = set()  # keys of those that others start from
+        self.awaited: set[str] = set()  # keys of the base models that trials wait for
+        self.parents: set[str] = set()  # keys of those that others start from
         self.rows: list[Described | Deferred] = []
         self.made: dict[int, list[Described]] = {}  # the trials of what came later, by its place in ``rows``
         self.trials: dict[str, Trial] = {}  # all that were planned so far, by key
@@ -86,7 +86,7 @@ class Work:
             described(item) if isinstance(item, Trial) else item for item in plan if not isinstance(item, TrainingTask)
         ]
         trials = [item for item in plan if isinstance(item, Trial)]
-        self.wanted = {base.key for item in plan if isinstance(item, Deferred) for base in item.bases}
+        self.awaited = {base.key for item in plan if isinstance(item, Deferred) for base in item.bases}
         for item in plan:
             self._need(item.bases if isinstance(item, Deferred) else (item,) if isinstance(item, TrainingTask) else ())
         if self.store is not None:
@@ -105,7 +105,7 @@ class Work:
         for base in bases:
             if self.store is None or not self.store.has(base.kind, base.key):
                 self._need(base.bases)
-                self.started |= {other.key for other in base.bases}
+                self.parents |= {other.key for other in base.bases}
             self.bases.setdefault(base.key, base)
 
     def _release(self) -> None:
@@ -133,7 +133,7 @@ class Work:
         for _ in range(len(self.ready)):
             task = self.ready.popleft()
             other = beside is not None and task.company != beside.company
-            if other or (self.claims is not None and not self.claims.take(task.key)):
+            if other or (self.locks is not None and not self.locks.take(task.key)):
                 self.ready.append(task)
             elif self._done_elsewhere(task):
                 self._give_back(task)
@@ -167,8 +167,8 @@ class Work:
         return partial(task.share, self.store.activations) if self.store is not None else None
 
     def _give_back(self, task: Task) -> None:
-        if self.claims is not None:
-            self.claims.give_back(task.key)
+        if self.locks is not None:
+            self.locks.give_back(task.key)
 
     # --- what is known ------------------------------------------------------------------------------------------------
 
@@ -189,17 +189,17 @@ class Work:
             return
         assert isinstance(task, TrainingTask)
         if record["status"] == "failed":
-            self.unmade.append(f"{task.where}: {record['error']}")
+            self.failed.append(f"{task.where}: {record['error']}")
             return
-        if task.key not in self.started | self.wanted:
+        if task.key not in self.parents | self.awaited:
             return
         if tensors is None:
             assert self.store is not None
             tensors = self.store.tensors(NETWORKS, task.key)
-        if task.key in self.started:
+        if task.key in self.parents:
             self.weights[task.key] = tensors
             self._release()
-        if task.key in self.wanted:
+        if task.key in self.awaited:
             self.networks[task.key] = task.network(tensors)
             self._make_later()
 
@@ -254,8 +254,8 @@ class Work:
     def end(self) -> None:
         """Give back what is claimed, and write the table."""
         self.shown.end()
-        if self.claims is not None and self.store is not None:
-            self.claims.give_all_back()
+        if self.locks is not None and self.store is not None:
+            self.locks.give_all_back()
             with suppress(SutureError, OSError):  # the results themselves are kept
                 save(self.store.table(self.records), self.store.path / TABLE)
 
@@ -274,9 +274,9 @@ class Work:
     def check_bases(self) -> None:
         """Raise ``RunnerError`` where networks could not be trained, or trials for that reason not even be planned."""
         lacking = self._waiting()
-        if self.unmade and not lacking:
+        if self.failed and not lacking:
             more = f" {len(self.held)} more start from these." if self.held else ""
-            raise RunnerError(f"{'; '.join(self.unmade)};{more} all else is done")
+            raise RunnerError(f"{'; '.join(self.failed)};{more} all else is done")
         if lacking:
             parts = f"{len(lacking)} part{'s' if len(lacking) > 1 else ''} of the plan"
-            raise RunnerError(f"{parts} could not be measured: {'; '.join(self.unmade)}; all else is measured")
+            raise RunnerError(f"{parts} could not be measured: {'; '.join(self.failed)}; all else is measured")

@@ -1,7 +1,7 @@
 """How work goes to other processes.
 
-A task is pickled as a few hundred bytes, a *parcel*, in which every network and all samples are named by a key: the
-parcel's *parts*. A part travels once to each process, when a parcel first refers to it. What a script or a notebook
+A task is pickled as a few hundred bytes, a *payload*, in which every network and all samples are named by a key: the
+payload's *parts*. A part travels once to each process, when a payload first refers to it. What a script or a notebook
 defines itself travels by value, with its code; what can be imported, by its name. A network arrives as it was: with its
 fingerprint, with the bits of all its tensors, which is checked, and with its graphs as they are, since torch would
 trace them anew.
@@ -46,7 +46,7 @@ _REMEDY = "define it so that it can be pickled, or run in one process: on=suture
 
 
 @dataclass(frozen=True)
-class Parcel:
+class Payload:
     """Something pickled; ``parts`` are the keys of all networks, samples and images that it refers to."""
 
     content: bytes
@@ -54,7 +54,7 @@ class Parcel:
 
 
 class Packer:
-    """Makes parcels, and the parts that they refer to.
+    """Makes payloads, and the parts that they refer to.
 
     With ``folder``, a folder that the processes share, images are written there once and travel as a path. It holds on
     to whatever it packed; threads may share it.
@@ -67,7 +67,7 @@ class Packer:
         self._things: dict[str, Network | Samples] = {}
         self._parts: dict[str, bytes] = {}
 
-    def pack(self, thing: object) -> Parcel:
+    def pack(self, thing: object) -> Payload:
         """Pickle a thing, with keys for the networks and samples in it.
 
         Raises ``RunnerError`` naming what cannot be pickled.
@@ -91,10 +91,10 @@ class Packer:
             except Exception as error:
                 what = next((said for trial in trials for said in _unfit(trial, refer)), f"{thing!r:.200}")
                 raise RunnerError(f"{what} cannot be sent to another process: {error}; {_REMEDY}") from error
-        return Parcel(content, tuple(found))
+        return Payload(content, tuple(found))
 
     def part(self, key: str) -> bytes:
-        """Give a part of a packed parcel, made when it is first asked for.
+        """Give a part of a packed payload, made when it is first asked for.
 
         Raises ``RunnerError`` naming what cannot be pickled.
         """
@@ -121,19 +121,19 @@ class Packer:
 
 
 class Unpacker:
-    """Opens parcels; ``fetch`` gives a part by its key.
+    """Opens payloads; ``fetch`` gives a part by its key.
 
-    Parts are kept, all of them or the ``most`` that were used last; what a parcel needs is there while it is opened.
+    Parts are kept, all of them or the ``most`` that were used last; what a payload needs is there while it is opened.
     """
 
     def __init__(self, fetch: Callable[[str], bytes], most: int | None = None) -> None:
         self._fetch, self._most = fetch, most
         self._kept: OrderedDict[str, object] = OrderedDict()
 
-    def unpack(self, parcel: Parcel) -> object:
+    def unpack(self, payload: Payload) -> object:
         """Give what was packed. Raises ``NetworkError`` where a network is not, bit for bit, the one that was sent."""
-        thing = _unpickled(parcel.content, self._part)
-        while self._most is not None and len(self._kept) > max(self._most, len(parcel.parts)):
+        thing = _unpickled(payload.content, self._part)
+        while self._most is not None and len(self._kept) > max(self._most, len(payload.parts)):
             self._kept.popitem(last=False)
         return thing
 

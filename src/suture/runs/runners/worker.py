@@ -63,7 +63,7 @@ def _work(requests: IO[bytes], replies: IO[bytes], scratch: Path, ram: int, disk
     from suture.core.activations.cache import Activations
     from suture.core.activations.disk_cache import ActivationFolder
     from suture.runs.runners.tasks import in_one_go
-    from suture.runs.runners.transport import Parcel, Unpacker
+    from suture.runs.runners.transport import Payload, Unpacker
 
     torch.set_num_threads(1)
     if not sys.warnoptions:
@@ -82,7 +82,7 @@ def _work(requests: IO[bytes], replies: IO[bytes], scratch: Path, ram: int, disk
         except EOFError:
             return
         try:
-            tasks = unpacker.unpack(Parcel(content, tuple(header["parts"])))
+            tasks = unpacker.unpack(Payload(content, tuple(header["parts"])))
         except Exception as error:  # a module that is not here, weights that are others
             send(replies, {"refused": f"{type(error).__name__}: {error}"})
             continue

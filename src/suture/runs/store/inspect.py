@@ -28,7 +28,7 @@ from suture.core.activations.disk_cache import ActivationFolder
 from suture.measurement.tables import table as tables
 from suture.measurement.trials.trial import VERSION
 from suture.runs.store.files import alive, text, writing_to
-from suture.runs.store.locks import Claims
+from suture.runs.store.locks import Locks
 from suture.runs.store.plans import plan_name
 from suture.runs.store.store import ASIDE, DONE, FILES, FORMAT, LABEL, NETWORKS, TABLE, TRIALS, Store
 
@@ -99,7 +99,7 @@ def status(folder: str | Path) -> Status:
         measured=len(measured),
         failed=len(failed),
         missing=len(planned - measured - failed),
-        running=Claims(store.path / "locks").others(),
+        running=Locks(store.path / "locks").others(),
         networks=len(bases),
         networks_done=len(trained),
         networks_failed=len(bases & untrained.keys()),

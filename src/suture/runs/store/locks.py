@@ -1,8 +1,8 @@
-"""Who is at work on what: so that several processes share the trials of one store, and none is measured twice at once.
+"""Who is at work on what, so that several processes share the trials of one store, and none is measured twice at once.
 
-A claim is a lock of the operating system on a file: it ends with the process that holds it, however that ends, and on
-a shared folder it holds between machines where the file system passes locks on. Where it does not, a trial may be
-measured twice, and the first result stays.
+A lock is the operating system's, on a file: it ends with the process that holds it, however that ends. On a shared
+folder it holds between machines if the file system passes locks on; if not, a trial may be measured twice, and the
+first result stays.
 """
 
 from contextlib import suppress
@@ -13,15 +13,15 @@ from filelock import FileLock, Timeout
 
 
 @final
-class Claims:
-    """The claims of one process in a folder of lock files."""
+class Locks:
+    """The locks that one process holds in a folder of lock files."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._held: dict[str, FileLock] = {}
 
     def take(self, key: str) -> bool:
-        """Claim a piece of work; whether it is ours now. Somebody else may just have finished it: look after this."""
+        """Take the lock of a piece of work, if it is free. Somebody else may have finished it meanwhile: look after this."""
         lock = FileLock(self.folder / f"{key}.lock", fallback_to_soft=False)
         try:
             lock.acquire(timeout=0)
@@ -33,7 +33,7 @@ class Claims:
         return True
 
     def give_back(self, key: str) -> None:
-        """End a claim."""
+        """Release a lock."""
         lock = self._held.pop(key, None)
         if lock is not None:
             with suppress(OSError):
@@ -42,12 +42,12 @@ class Claims:
                 lock.release()
 
     def give_all_back(self) -> None:
-        """End all claims."""
+        """Release all locks."""
         for key in list(self._held):
             self.give_back(key)
 
     def others(self) -> int:
-        """How many pieces of work other processes hold now."""
+        """Count the pieces of work that other processes hold now."""
         held = 0
         for path in self.folder.glob("*.lock"):
             key = path.stem

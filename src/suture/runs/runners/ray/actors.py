@@ -23,12 +23,12 @@ from suture.core.activations.cache import Activations, Need
 from suture.core.saving import suture_version
 from suture.measurement.trials.trial import VERSION
 from suture.runs.runners.base import Outcome, Task
-from suture.runs.runners.transport import Parcel, Unpacker
+from suture.runs.runners.transport import Payload, Unpacker
 from suture.runs.runners.worker import KEPT
 
 _ALL = 2**62  # bytes: a task keeps whatever it has computed until it ends
 
-_parts: dict[str, Any] = {}  # references to the parts of the parcel that is being opened
+_parts: dict[str, Any] = {}  # references to the parts of the payload that is being opened
 
 
 def _fetch(key: str) -> bytes:
@@ -85,7 +85,7 @@ class Driver:
 
 
 def compute(
-    parcel: Parcel, parts: Mapping[str, Any], driver: Driver, start: int, source: Stored | None
+    payload: Payload, parts: Mapping[str, Any], driver: Driver, start: int, source: Stored | None
 ) -> Stored | None:
     """Compute activations, from those at the cut of index ``start`` where these are given.
 
@@ -94,7 +94,7 @@ def compute(
     """
     _prepare(driver)
     try:
-        need = _opened(parcel, parts)
+        need = _opened(payload, parts)
         assert isinstance(need, Need)
         activations = Activations(_ALL)
         if source is not None:
@@ -108,10 +108,12 @@ def compute(
         return None
 
 
-def do(parcel: Parcel, parts: Mapping[str, Any], driver: Driver, *supplied: Stored | None) -> tuple[Outcome, list[int]]:
+def do(
+    payload: Payload, parts: Mapping[str, Any], driver: Driver, *supplied: Stored | None
+) -> tuple[Outcome, list[int]]:
     """Do a task with what it needs, as far as that is supplied; gives also which of it somebody has changed."""
     _prepare(driver)
-    task = _opened(parcel, parts)
+    task = _opened(payload, parts)
     assert isinstance(task, Task)
     activations = Activations(_ALL)
     for need, stored in zip(task.needs, supplied, strict=bool(supplied)):
@@ -136,7 +138,7 @@ def _prepare(driver: Driver) -> None:
             )
 
 
-def _opened(parcel: Parcel, parts: Mapping[str, Any]) -> object:
+def _opened(payload: Payload, parts: Mapping[str, Any]) -> object:
     _parts.clear()
     _parts.update(parts)
-    return _unpacker.unpack(parcel)
+    return _unpacker.unpack(payload)

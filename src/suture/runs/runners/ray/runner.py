@@ -156,11 +156,11 @@ class _Flight:
 
     def _sent(self, thing: Task | Need) -> tuple[Any, ...]:
         """A thing as a worker reads it."""
-        parcel = self.packer.pack(thing)
-        for key in parcel.parts:
+        payload = self.packer.pack(thing)
+        for key in payload.parts:
             if key not in self.parts:
                 self.parts[key] = self.ray.put(self.packer.part(key))
-        return parcel, {key: self.parts[key] for key in parcel.parts}, self.driver
+        return payload, {key: self.parts[key] for key in payload.parts}, self.driver
 
     def _needed(self, task: Task) -> list[Any]:
         """References to what a task needs, ``None`` for what it is to compute for itself."""

@@ -220,11 +220,11 @@ def test_images_are_sent_once(tmp_path, with_folder):
     packer = Packer(tmp_path if with_folder else None)
     fetched = []
     unpacker = Unpacker(lambda key: fetched.append(key) or packer.part(key))
-    parcel = packer.pack([plain, plain.shuffled(1), renamed])
-    got = unpacker.unpack(parcel)
+    payload = packer.pack([plain, plain.shuffled(1), renamed])
+    got = unpacker.unpack(payload)
     assert got[0].images is got[1].images is got[2].images
-    assert sorted(fetched) == sorted(parcel.parts)
-    content = {key: len(packer.part(key)) for key in parcel.parts}
+    assert sorted(fetched) == sorted(payload.parts)
+    content = {key: len(packer.part(key)) for key in payload.parts}
     heavy = [key for key, size in content.items() if size > plain.images.nbytes]
     assert heavy == ([] if with_folder else [f"images-{plain.image_fingerprint}"])
     files = [path.name for path in tmp_path.iterdir()]
@@ -236,23 +236,23 @@ def test_images_that_are_part_of_many_are_sent_alone():
     many = torch.rand(3000, 3, 8, 8)
     some = Samples("few", many[:10].permute(0, 1, 3, 2), torch.arange(10) % 5, tuple("01234"))
     packer = Packer()
-    parcel = packer.pack(some)
-    assert sum(len(packer.part(key)) for key in parcel.parts) < 2 * some.images.nbytes + 2000
-    assert torch.equal(Unpacker(packer.part).unpack(parcel).images, some.images)
+    payload = packer.pack(some)
+    assert sum(len(packer.part(key)) for key in payload.parts) < 2 * some.images.nbytes + 2000
+    assert torch.equal(Unpacker(packer.part).unpack(payload).images, some.images)
 
 
-# ------------------------------------------------------------------------------------------------------ parcels
+# ------------------------------------------------------------------------------------------------------ payloads
 
 
-def test_a_parcel_is_small_and_names_its_parts():
+def test_a_payload_is_small_and_names_its_parts():
     a, b = network(small(), name="A"), network(small(1), name="B")
     first, second = (trial(a, b, "relu", seed=seed) for seed in (0, 1))
     packer = Packer()
-    parcel = packer.pack(first)
-    assert len(parcel.content) < 1500
-    kinds = sorted(part.partition("-")[0] for part in parcel.parts)
+    payload = packer.pack(first)
+    assert len(payload.content) < 1500
+    kinds = sorted(part.partition("-")[0] for part in payload.parts)
     assert kinds == ["images"] * 3 + ["network"] * 2 + ["samples"] * 3
-    assert packer.pack(second).parts == parcel.parts == Packer().pack(first).parts
+    assert packer.pack(second).parts == payload.parts == Packer().pack(first).parts
 
 
 def test_noise_is_sent_without_its_centres():
@@ -280,17 +280,17 @@ def test_networks_that_differ_are_different_parts(change):
 
 def test_a_part_is_fetched_once_or_again_when_it_had_to_go():
     packer = Packer()
-    parcels = [packer.pack(network(small(seed), name=str(seed))) for seed in range(3)]
+    payloads = [packer.pack(network(small(seed), name=str(seed))) for seed in range(3)]
     fetched: list[str] = []
     for most, expected in ((None, [0, 1, 2]), (3, [0, 1, 2]), (2, [0, 1, 2, 0, 1, 2]), (1, [0, 1, 2, 0, 1, 2])):
         fetched.clear()
         unpacker = Unpacker(lambda key: fetched.append(key) or packer.part(key), most)
-        for parcel in (*parcels, *parcels):
-            unpacker.unpack(parcel)
-        assert fetched == [parcels[i].parts[0] for i in expected], most
+        for payload in (*payloads, *payloads):
+            unpacker.unpack(payload)
+        assert fetched == [payloads[i].parts[0] for i in expected], most
 
 
-def test_what_a_parcel_needs_is_kept_however_few_may_be():
+def test_what_a_payload_needs_is_kept_however_few_may_be():
     packer = Packer()
     unpacker = Unpacker(packer.part, most=1)
     sent = trial(network(small()), network(small(1)), "relu")
@@ -300,15 +300,15 @@ def test_what_a_parcel_needs_is_kept_however_few_may_be():
 
 def test_threads_may_share_a_packer(tmp_path):
     packer = Packer(tmp_path)
-    parcel = packer.pack(trial(network(small()), network(small(1)), "relu"))
+    payload = packer.pack(trial(network(small()), network(small(1)), "relu"))
     got: list[bytes] = []
-    threads = [threading.Thread(target=lambda: got.extend(map(packer.part, parcel.parts))) for _ in range(4)]
+    threads = [threading.Thread(target=lambda: got.extend(map(packer.part, payload.parts))) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(got) == 4 * len(parcel.parts)
-    assert len(set(got)) == len(parcel.parts)
+    assert len(got) == 4 * len(payload.parts)
+    assert len(set(got)) == len(payload.parts)
 
 
 def test_the_key_of_a_trial_arrives_with_it():
@@ -348,9 +348,9 @@ def test_what_cannot_be_pickled_is_named():
         ("factory", {"factory": lambda lock=lock: Small()}),
     ):
         packer = Packer()
-        parcel = packer.pack(network(small(), name="mine", **settings))
+        payload = packer.pack(network(small(), name="mine", **settings))
         with pytest.raises(RunnerError, match=f"^the {name} of mine cannot be sent{remedy}"):
-            packer.part(parcel.parts[0])
+            packer.part(payload.parts[0])
     with pytest.raises(RunnerError, match=r"lock object.* cannot be sent"):
         Packer().pack(lock)
 
@@ -373,20 +373,20 @@ from suture.runs.runners.transport import Unpacker
 {inspect.getsource(summary)}
 sent, parts = pickle.load(sys.stdin.buffer)
 unpacker = Unpacker(parts.__getitem__)
-print(json.dumps([summary(measure(unpacker.unpack(parcel))) for parcel in sent]))
+print(json.dumps([summary(measure(unpacker.unpack(payload))) for payload in sent]))
 """
 
 
 def measured_elsewhere(trials: list[Trial], path: list[Path], folder: Path | None = None) -> list[list[str]]:
     """What a process that can import nothing but what is installed, and what is on the path, measures."""
     packer = Packer(folder)
-    parcels = [packer.pack(one) for one in trials]
-    parts = {key: packer.part(key) for parcel in parcels for key in parcel.parts}
+    payloads = [packer.pack(one) for one in trials]
+    parts = {key: packer.part(key) for payload in payloads for key in payload.parts}
     places = [Path(suture.__file__).parents[1], *path]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, places)), "PYTHONHASHSEED": "5"}
     done = subprocess.run(
         [sys.executable, "-c", OPEN],
-        input=pickle.dumps((parcels, parts)),
+        input=pickle.dumps((payloads, parts)),
         env=environment,
         capture_output=True,
         check=False,
@@ -419,7 +419,7 @@ from suture import measure
 from suture.fits import Fit, FitReport
 from suture.scores import Accuracy, Score
 from suture.stitches import Stitch
-from test_shipping import measured_elsewhere, network, summary, trial
+from test_transport import measured_elsewhere, network, summary, trial
 
 FACTOR = 0.5
 
