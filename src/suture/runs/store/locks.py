@@ -21,7 +21,7 @@ class Locks:
         self._held: dict[str, FileLock] = {}
 
     def take(self, key: str) -> bool:
-        """Take the lock of a piece of work, if it is free. Somebody else may have finished it meanwhile: look after this."""
+        """Take the lock of some work if it is free. Somebody may have finished that work meanwhile: look after this."""
         lock = FileLock(self.folder / f"{key}.lock", fallback_to_soft=False)
         try:
             lock.acquire(timeout=0)
