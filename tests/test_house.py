@@ -243,3 +243,9 @@ def test_unpickling_would_be_seen(source: str) -> None:
 
 def test_loading_weights_alone_is_not_unpickling() -> None:
     assert unpickling(ast.parse("torch.load(p, weights_only=True)\npickle.UnpicklingError\nload_file(p)")) == []
+
+
+def test_the_table_in_architecture_is_what_the_folders_say_of_themselves() -> None:
+    page = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    said = [f"| `{name}/` | {ast.get_docstring(TREES[f'suture.{name}']).split(chr(10))[0]} |" for name in FOLDERS]  # type: ignore[arg-type, union-attr]
+    assert "\n".join(said) in page

@@ -1,4 +1,4 @@
-"""Labelled images in their three roles: fit, validation and score."""
+"""Labelled samples in three roles (fit, validation, score): sources, preprocessing, variants, clustered noise."""
 
 from suture.data.samples import Data, Samples
 from suture.data.sources.load import load_data

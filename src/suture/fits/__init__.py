@@ -1,4 +1,4 @@
-"""How a stitch gets its parameters: in closed form, or by gradient descent on the task or on the activations."""
+"""How a stitch gets its parameters: closed form, gradient descent, the published recipes."""
 
 from suture.fits.base import CurvePoint, Fit, FitReport, Problem, Side
 from suture.fits.best_of import BestOf

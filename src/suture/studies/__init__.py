@@ -1,4 +1,4 @@
-"""The papers' experiments by name: plans of trials at a scale, and claims that a program decides."""
+"""The four papers: the ledger of networks, plans of trials, and claims that a program decides."""
 
 from suture.studies.base.claims import Claim, Decided, Roles, verdict_of
 from suture.studies.base.quantities import (

@@ -1,4 +1,4 @@
-"""The project's small networks, and the models that strings name."""
+"""Models by name: model strings, the papers' small networks, checkpoints and training."""
 
 from suture.zoo.base_model import BaseModel
 from suture.zoo.build import Built, resolve
