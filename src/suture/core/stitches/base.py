@@ -196,6 +196,16 @@ def _families(base: type[Stitch]) -> Iterator[type[Stitch]]:
             yield from _families(family)
 
 
+def loader(layer: nn.Module) -> Callable[[AffineMap], None]:
+    """Return what sets a layer's weight and bias to those of an affine map."""
+
+    def load(affine: AffineMap) -> None:
+        assign(layer, "weight", affine.weight)
+        assign(layer, "bias", affine.bias)
+
+    return load
+
+
 def assign(module: nn.Module, name: str, value: Tensor) -> None:
     """Copy a value, in whatever shape, into a parameter or buffer of a module."""
     with torch.no_grad():

@@ -1,7 +1,7 @@
 """Families that read a whole tensor at once, every position with weights of its own."""
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import ClassVar, cast, final
@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from suture.common.errors import ShapeError
 from suture.common.hashing import keyed_as
-from suture.core.stitches.base import AffineMap, AffineStitch, Part, Shape, assign, width
-from suture.core.stitches.positionwise import FEATURES, features_last, stacked
+from suture.core.stitches.base import AffineMap, AffineStitch, Part, Shape, assign, loader, width
+from suture.core.stitches.positionwise import FEATURES, chain, features_last
 
 _BASIS = 256  #: basis tensors that a module is given at once
 
@@ -27,9 +27,9 @@ class ConvLinear(AffineStitch):
     connecting a convolutional to a fully connected layer". ``channels`` is by default as many as the sender has; fewer
     make the second map, of ``channels · H · W`` features, smaller.
 
-    In closed form a regression of all channels, see ``pooled``, of whose weight the first map keeps the ``channels``
-    leading directions (a truncated higher-order SVD). Raises ``ShapeError`` for ``channels`` below 1 or above the
-    sender's.
+    In closed form a regression of all channels, see ``Averaging.spread``, of whose weight the first map keeps the
+    ``channels`` leading directions (a truncated higher-order SVD). Raises ``ShapeError`` for ``channels`` below 1 or
+    above the sender's.
     """
 
     channels: int | None = None
@@ -54,17 +54,18 @@ class ConvLinear(AffineStitch):
     def parts(self, stitch: nn.Module, sent: Tensor) -> Sequence[Part]:
         """Give both maps together; rows are samples."""
         first, _, last = cast("tuple[nn.Conv2d | nn.Linear, nn.Module, nn.Linear]", tuple(cast(nn.Sequential, stitch)))
-        pool, unpool = pooled(tuple(channels_first(sent[:1]).shape[1:]))
+        shape = tuple(sent.shape[1:])
+        averaging = Averaging(shape, FEATURES)
 
         def load(affine: AffineMap) -> None:
-            weight = unpool(affine.weight)
+            weight = averaging.spread(affine.weight, shape)
             kept = _leading(weight, len(first.weight))
             assign(first, "weight", kept)
             assign(first, "bias", torch.zeros(len(kept)))
             assign(last, "weight", _own_order(torch.einsum("kc,oc...->ok...", kept, weight)))
             assign(last, "bias", affine.bias)
 
-        return [Part(lambda x: pool(channels_first(x.double())), features_last, load)]
+        return [Part(averaging.rows, features_last, load)]
 
     def raw_layers(self, stitch: nn.Module) -> Sequence[nn.Linear | nn.Conv2d]:
         """The map of positions."""
@@ -78,7 +79,7 @@ class FullLinear(AffineStitch):
     """A linear map of everything to everything, whatever the shapes: the "high capacity" stitch of oxford2025.
 
     It has as many parameters as the product of the two sizes, so it can do much of the work by itself: read its
-    controls. In closed form a regression, see ``pooled``.
+    controls. In closed form a regression, see ``Averaging.spread``.
     """
 
     joins: ClassVar[str] = "any two shapes"
@@ -92,18 +93,19 @@ class FullLinear(AffineStitch):
         self.check(sender, receiver)
         flat = nn.Flatten() if len(sender) > 1 else None
         shaped = nn.Unflatten(1, receiver) if len(receiver) > 1 else None
-        return stacked(flat, nn.Linear(prod(sender), prod(receiver)), shaped)
+        return chain(flat, nn.Linear(prod(sender), prod(receiver)), shaped)
 
     def parts(self, stitch: nn.Module, sent: Tensor) -> Sequence[Part]:
         """Give the map; rows are samples."""
         layer = _linear(stitch)
-        pool, unpool = pooled(tuple(channels_first(sent[:1]).shape[1:]))
+        shape = tuple(sent.shape[1:])
+        averaging = Averaging(shape, FEATURES)
 
         def load(affine: AffineMap) -> None:
-            assign(layer, "weight", _own_order(unpool(affine.weight)))
+            assign(layer, "weight", _own_order(averaging.spread(affine.weight, shape)))
             assign(layer, "bias", affine.bias)
 
-        return [Part(lambda x: pool(channels_first(x.double())), lambda y: y.flatten(1), load)]
+        return [Part(averaging.rows, lambda y: y.flatten(1), load)]
 
     def copy(self, stitch: nn.Module, other: nn.Module, sender: Shape) -> bool:
         """Read the other's map off what it gives for zero and for every basis tensor, in float64."""
@@ -124,39 +126,97 @@ class FullLinear(AffineStitch):
         return [_linear(stitch)]
 
 
-def pooled(shape: Shape) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]:
-    """How features ``(n, *shape)``, channels first, are averaged over neighbours to at most ``FEATURES`` a sample.
+@keyed_as("Probe")
+@final
+@dataclass(frozen=True)
+class Probe(AffineStitch):
+    """The linear probe: a linear map of a whole tensor to a vector, such as the outputs.
 
-    Gives the averaging, to rows ``(n, pooled)``, and what turns a weight of those (out, pooled) into the same map of
-    all features ``(out, *shape)``: averaging is linear, so a regression on averages is a member of the whole family,
-    and the best one where nothing had to be averaged.
+    A linear classifier of everything that passes through a cut (Alain & Bengio 2016, section 3; bansal2021, section 2,
+    where it is one of the extremes that stitching lies between). As a stitch it joins a sender's cut to ``OUTPUT``,
+    behind all of a receiver's layers.
+
+    A tensor of more than ``features`` numbers is averaged over neighbouring positions, height and width (or the number
+    of tokens) halved until it has no more, which leaves at least a number for every channel: ``features=1`` averages
+    over all positions, ``None`` over none. The averaging is ours; of the 1,024 by default a convex fit is soon solved,
+    and a layer of 64 channels keeps 4×4 positions. Raises ``ShapeError`` for ``features`` below 1.
     """
-    places = shape[1:] if len(shape) < 4 else (prod(shape[1:]),)
-    grid = averaged_to(places, shape[0], FEATURES)
-    if grid == places:
-        return lambda x: x.flatten(1), lambda weight: weight.reshape(-1, *shape)
-    average = nn.functional.adaptive_avg_pool2d if len(places) == 2 else nn.functional.adaptive_avg_pool1d
-    size = grid if len(places) == 2 else grid[0]
-    every = torch.eye(prod(places), dtype=torch.float64).reshape(prod(places), 1, *places)
-    share: Tensor = average(every, size).flatten(1)  # type: ignore[arg-type]
 
-    def pool(x: Tensor) -> Tensor:
-        averaged: Tensor = average(x.reshape(-1, shape[0], *places), size)  # type: ignore[arg-type]
-        return averaged.flatten(1)
+    features: int | None = FEATURES
+    joins: ClassVar[str] = "any shape to a vector (D,)"
+    suggested: ClassVar[bool] = False
 
-    def unpool(weight: Tensor) -> Tensor:
-        by_channel = weight.reshape(len(weight), shape[0], -1)
-        return (by_channel @ share.T.to(weight)).reshape(len(weight), *shape)
+    def __post_init__(self) -> None:
+        if self.features is not None and self.features < 1:
+            raise ShapeError(f"Probe(features={self.features}): give at least 1, or None for everything at the cut")
 
-    return pool, unpool
+    def accepts(self, sender: Shape, receiver: Shape) -> bool:
+        """Whether something is to become a vector."""
+        return bool(sender) and len(receiver) == 1
+
+    def reads(self, sender: Shape) -> int:
+        """How many numbers of a sample are left to be mapped."""
+        return Averaging(sender, self.features).left
+
+    def build(self, sender: Shape, receiver: Shape) -> nn.Module:
+        """Make the averaging, ``Flatten`` and an ``nn.Linear``."""
+        self.check(sender, receiver)
+        averaging = Averaging(sender, self.features)
+        return nn.Sequential(averaging, nn.Flatten(), nn.Linear(averaging.left, receiver[0]))
+
+    def parts(self, stitch: nn.Module, sent: Tensor) -> Sequence[Part]:
+        """Give the map; rows are samples."""
+        averaging, _, layer = cast("tuple[Averaging, nn.Module, nn.Linear]", tuple(cast(nn.Sequential, stitch)))
+        return [Part(lambda x: averaging(x.double()).flatten(1), features_last, loader(layer))]
+
+    def raw_layers(self, stitch: nn.Module) -> Sequence[nn.Linear]:
+        """The map."""
+        return [cast(nn.Linear, cast(nn.Sequential, stitch)[2])]
 
 
-def averaged_to(places: Shape, channels: int, most: int) -> Shape:
-    """The grid that positions are averaged to, longest sides halved, for at most so many features where that can be."""
-    grid = places
-    while len(grid) and channels * prod(grid) > most and max(grid) > 1:
-        grid = tuple(max(1, size // 2) if size == max(grid) else size for size in grid)
-    return grid
+@keyed_as("Averaging")
+class Averaging(nn.Module):
+    """Averages tensors of a shape over neighbouring positions; ``left`` is how many numbers of a sample are left.
+
+    The longest sides of the grid of positions are halved until there are at most ``most`` numbers, if that can be.
+    """
+
+    def __init__(self, shape: Shape, most: int | None) -> None:
+        super().__init__()
+        channels, *places = _channels_first(torch.empty(1, *shape, device="meta")).shape[1:]
+        self.places = tuple(places) if len(places) < 3 else (prod(places),)
+        grid = self.places
+        while most is not None and grid and channels * prod(grid) > most and max(grid) > 1:
+            grid = tuple(max(1, size // 2) if size == max(grid) else size for size in grid)
+        self.grid = grid
+        self.left = channels * prod(self.grid)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map ``(n, *shape)`` to ``(n, channels, *grid)``; to itself if nothing is averaged."""
+        return x if self.grid == self.places else self._average(_channels_first(x))
+
+    def rows(self, x: Tensor) -> Tensor:
+        """Map ``(n, *shape)`` to float64 rows ``(n, left)``, channels first."""
+        x = _channels_first(x.double())
+        return (x if self.grid == self.places else self._average(x)).flatten(1)
+
+    def spread(self, weight: Tensor, shape: Shape) -> Tensor:
+        """Turn a weight of averages (out, left) into the same map of all features, channels first (out, channels, …).
+
+        Averaging is linear, so a regression on averages is a member of the whole family, and the best one if nothing
+        had to be averaged.
+        """
+        first = _channels_first(torch.empty(1, *shape, device="meta")).shape[1:]
+        if self.grid == self.places:
+            return weight.reshape(-1, *first)
+        every = torch.eye(prod(self.places), dtype=torch.float64).reshape(prod(self.places), 1, *self.places)
+        share = self._average(every).flatten(1)
+        by_channel = weight.reshape(len(weight), first[0], -1)
+        return (by_channel @ share.T.to(weight)).reshape(len(weight), *first)
+
+    def _average(self, x: Tensor) -> Tensor:
+        pool = nn.functional.adaptive_avg_pool2d if len(self.grid) == 2 else nn.functional.adaptive_avg_pool1d
+        return pool(x.reshape(*x.shape[:2], *self.places), self.grid)  # type: ignore[arg-type]
 
 
 def _leading(weight: Tensor, count: int) -> Tensor:
@@ -169,8 +229,8 @@ def _leading(weight: Tensor, count: int) -> Tensor:
     return vectors[:, -count:].T
 
 
-def channels_first(x: Tensor) -> Tensor:
-    """Tokens ``(n, T, D)`` as ``(n, D, T)``; everything else as it is."""
+def _channels_first(x: Tensor) -> Tensor:
+    """Give tokens ``(n, T, D)`` as ``(n, D, T)``; everything else unchanged."""
     return x.transpose(1, 2) if x.ndim == 3 else x
 
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from suture.common.errors import ShapeError
 from suture.common.hashing import keyed_as
-from suture.core.stitches.base import AffineMap, AffineStitch, Part, Shape, Stitch, assign
+from suture.core.stitches.base import AffineMap, AffineStitch, Part, Shape, Stitch, assign, loader
 
 FEATURES = 1024  #: the most features of one row for which normal equations are solved
 WORK = 2e11  #: the most multiply-adds for moments of rows that are patches
@@ -55,12 +55,7 @@ class Linear(AffineStitch):
 
     def parts(self, stitch: nn.Module, sent: Tensor) -> Sequence[Part]:
         """Give the stitch itself; rows are samples, tokens or pixels."""
-
-        def load(affine: AffineMap) -> None:
-            assign(stitch, "weight", affine.weight)
-            assign(stitch, "bias", affine.bias)
-
-        return [Part(features_last, features_last, load)]
+        return [Part(features_last, features_last, loader(stitch))]
 
     def raw_layers(self, stitch: nn.Module) -> Sequence[nn.Linear]:
         """The stitch itself."""
@@ -97,7 +92,7 @@ class Conv(AffineStitch):
     def build(self, sender: Shape, receiver: Shape) -> nn.Module:
         """Make the convolution, or ``BatchNorm(in) → Conv(in → out, no bias) → BatchNorm(out)``."""
         self.check(sender, receiver)
-        return normed(nn.Conv2d(sender[0], receiver[0], self.kernel, padding=self.kernel // 2), self.batchnorm)
+        return with_batchnorms(nn.Conv2d(sender[0], receiver[0], self.kernel, padding=self.kernel // 2), self.batchnorm)
 
     def parts(self, stitch: nn.Module, sent: Tensor) -> Sequence[Part]:
         """Give the convolution; rows are pixels with those around them."""
@@ -105,12 +100,12 @@ class Conv(AffineStitch):
         kernel = self.kernel
         while kernel > 1 and channels * kernel**2 > FEATURES:
             kernel -= 2
-        most = None if kernel == 1 else affordable(height * width, channels * kernel**2)
+        most = None if kernel == 1 else affordable_images(height * width, channels * kernel**2)
         means = kernel > 1 and self.batchnorm
         padded_with = channel_means(sent[:most]) if means else torch.zeros(channels, device=sent.device)
 
         def reads(x: Tensor) -> Tensor:
-            return patches(x.double() - padded_with[:, None, None], kernel) if kernel > 1 else features_first(x)
+            return unfold_patches(x.double() - padded_with[:, None, None], kernel) if kernel > 1 else features_first(x)
 
         def load(affine: AffineMap) -> None:
             load_conv(stitch, affine, (kernel, kernel), padded_with)
@@ -139,14 +134,14 @@ class Conv(AffineStitch):
         return () if self.batchnorm else [cast(nn.Conv2d, stitch)]
 
 
-def stacked(*modules: nn.Module | None) -> nn.Module:
-    """The modules that are there, one after another; one alone is itself."""
+def chain(*modules: nn.Module | None) -> nn.Module:
+    """Put the modules that are there one after another; one alone is itself."""
     there = [module for module in modules if module is not None]
     return there[0] if len(there) == 1 else nn.Sequential(*there)
 
 
-def normed(conv: nn.Conv2d, batchnorm: bool) -> nn.Module:
-    """A convolution, between two BatchNorms where they are wanted; its bias is then the second one's."""
+def with_batchnorms(conv: nn.Conv2d, batchnorm: bool) -> nn.Module:
+    """Put a convolution between two BatchNorms, if they are wanted; its bias is then the second one's."""
     if not batchnorm:
         return conv
     conv.bias = None
@@ -163,7 +158,7 @@ def features_first(x: Tensor) -> Tensor:
     return x.movedim(1, -1).reshape(-1, x.shape[1])
 
 
-def patches(x: Tensor, kernel: int) -> Tensor:
+def unfold_patches(x: Tensor, kernel: int) -> Tensor:
     """See maps as rows ``(n · H · W, C · kernel²)``: every pixel with those around it, zeros beyond the border."""
     return nn.functional.unfold(x, kernel, padding=kernel // 2).movedim(1, 2).flatten(0, 1)
 
@@ -174,7 +169,7 @@ def channel_means(x: Tensor) -> Tensor:
     return torch.stack([part.double().mean((2, 3)).sum(0) for part in parts]).sum(0) / len(x)
 
 
-def affordable(positions: int, features: int) -> int:
+def affordable_images(positions: int, features: int) -> int:
     """How many images give moments of ``features`` at so many positions for ``WORK``; at least 256."""
     return max(256, int(WORK / (positions * features**2)))
 

@@ -14,7 +14,7 @@ has none, it is an additional set of channels at every pixel, the same at all of
 which the sender has no counterpart is a linear map of the mean over the sender's pixels.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isqrt
 from typing import ClassVar, cast, final
@@ -23,8 +23,8 @@ import torch
 from torch import Tensor, nn
 
 from suture.common.hashing import keyed_as
-from suture.core.stitches.base import AffineMap, AffineStitch, Part, Shape, assign
-from suture.core.stitches.positionwise import affordable, features_first, load_conv, normed, stacked
+from suture.core.stitches.base import AffineMap, AffineStitch, Part, Shape, loader
+from suture.core.stitches.positionwise import affordable_images, chain, features_first, load_conv, with_batchnorms
 
 
 @dataclass(frozen=True)
@@ -111,14 +111,17 @@ class _Regridded(AffineStitch):
     def build(self, sender: Shape, receiver: Shape) -> nn.Module:
         """Make the convolution, what sees tensors as maps around it, and a map of the class token."""
         self.check(sender, receiver)
-        seen, wanted = _matched(Seen.of(sender), Seen.of(receiver))
+        seen, wanted = Seen.of(sender), Seen.of(receiver)
+        seen, wanted = _on_grid(seen, wanted), _on_grid(wanted, seen)
         spread = seen.class_token and not wanted.class_token
-        step, enlarged = _steps(seen, wanted)
-        conv = normed(nn.Conv2d(seen.channels * (1 + spread), wanted.channels, step, step), self.batchnorm)
+        # The kernel and stride, and the size that the map is brought to before it, or after it for a kernel of 1.
+        step = -(-seen.height // wanted.height), -(-seen.width // wanted.width)
+        enlarged = step[0] * wanted.height, step[1] * wanted.width
+        conv = with_batchnorms(nn.Conv2d(seen.channels * (1 + spread), wanted.channels, step, step), self.batchnorm)
         grow = None if enlarged == (seen.height, seen.width) else nn.Upsample(size=enlarged, mode="nearest")
         around = [grow, conv] if step != (1, 1) else [conv, grow]
         view = Summarised(seen, spread) if seen.kind != 3 else None
-        made = stacked(view, *around, Tokens() if wanted.kind == 2 else None)
+        made = chain(view, *around, Tokens() if wanted.kind == 2 else None)
         return WithClassToken(made, seen, wanted.channels) if wanted.class_token else made
 
     def parts(self, stitch: nn.Module, sent: Tensor) -> Sequence[Part]:
@@ -144,12 +147,15 @@ class _Regridded(AffineStitch):
         def load(affine: AffineMap) -> None:
             load_conv(stitch, affine, kernel, torch.zeros(conv.in_channels))
 
-        times = _times(seen, size)
-        if kernel == (1, 1) and not tokens and times is not None:
-            return [_grown(view, times, load)]
+        is_whole = size[0] % seen.height == size[1] % seen.width == 0
+        if kernel == (1, 1) and not tokens and is_whole:
+            # The map of pixels that are then copied: onto the means of the receiver's pixels that each becomes.
+            times = size[0] // seen.height, size[1] // seen.width
+            onto_means = lambda y: features_first(nn.functional.avg_pool2d(y, times))  # noqa: E731
+            return [Part(lambda x: features_first(view(x)), onto_means, load, each=features_first)]
         positions = size[0] * size[1] // (kernel[0] * kernel[1])
-        parts = [Part(reads, gives, load, affordable(positions, conv.in_channels * kernel[0] * kernel[1]))]
-        return parts if token is None else [*parts, Part(seen.summary, lambda y: y[:, 0], _loader(token))]
+        parts = [Part(reads, gives, load, affordable_images(positions, conv.in_channels * kernel[0] * kernel[1]))]
+        return parts if token is None else [*parts, Part(seen.summary, lambda y: y[:, 0], loader(token))]
 
     def raw_layers(self, stitch: nn.Module) -> Sequence[nn.Linear | nn.Conv2d]:
         """The convolution, unless a BatchNorm comes first, and the map of the class token."""
@@ -243,45 +249,10 @@ def _shrinks(sender: Shape, receiver: Shape) -> bool:
     return sender[1] > receiver[1] or sender[2] > receiver[2]
 
 
-def _matched(seen: Seen, wanted: Seen) -> tuple[Seen, Seen]:
-    """The two, where one are as many tokens as the other has pixels, on that one's grid."""
-    return _on_grid(seen, wanted), _on_grid(wanted, seen)
-
-
 def _on_grid(tokens: Seen, maps: Seen) -> Seen:
+    """See tokens on the grid of maps, if they are as many as the maps have pixels."""
     count = tokens.height * tokens.width + tokens.class_token
     extra = count - maps.height * maps.width
     if tokens.kind != 2 or maps.kind != 3 or extra not in (0, 1):
         return tokens
     return Seen(2, tokens.channels, maps.height, maps.width, class_token=bool(extra))
-
-
-def _times(seen: Seen, size: tuple[int, int]) -> tuple[int, int] | None:
-    """How many times larger a map is to become on each axis, where these are whole numbers."""
-    axes = list(zip(size, (seen.height, seen.width), strict=True))
-    return None if any(want % have for want, have in axes) else (axes[0][0] // axes[0][1], axes[1][0] // axes[1][1])
-
-
-def _grown(view: Summarised, times: tuple[int, int], load: Callable[[AffineMap], None]) -> Part:
-    """The map of pixels that are then copied: onto the means of the receiver's pixels that each becomes."""
-    return Part(
-        reads=lambda x: features_first(view(x)),
-        gives=lambda y: features_first(nn.functional.avg_pool2d(y, times)),
-        load=load,
-        each=features_first,
-    )
-
-
-def _loader(layer: nn.Linear) -> Callable[[AffineMap], None]:
-    def load(affine: AffineMap) -> None:
-        assign(layer, "weight", affine.weight)
-        assign(layer, "bias", affine.bias)
-
-    return load
-
-
-def _steps(seen: Seen, wanted: Seen) -> tuple[tuple[int, int], tuple[int, int]]:
-    """The kernel and stride, and the size that the map is brought to before it (after it, for a kernel of 1)."""
-    axes = [(seen.height, wanted.height), (seen.width, wanted.width)]
-    down, across = (-(-have // want) for have, want in axes)
-    return (down, across), (down * wanted.height, across * wanted.width)
