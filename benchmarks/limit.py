@@ -87,7 +87,7 @@ def needed(sent: Cut, received: Cut, of: int, taken: tuple[float, float], images
     once, read, own = stitch + of - received.flops, FLOAT * prod(sent.shape), FLOAT * prod(received.shape)
     rows = min(prod(sent.shape[1:]), prod(received.shape[1:]))
     features = sent.shape[0] * max(1, sent.shape[1] // received.shape[1]) ** 2
-    some = fast.sufficient(received.shape, rows, features)
+    some = fast.count_sufficient(received.shape, rows, features)
     some = min(some, fitted) + min(some, held_out)
     return {
         "closed form": Needed(2 * rows * features * (features + received.shape[0]), read + own) * some,

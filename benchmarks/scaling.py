@@ -45,7 +45,6 @@ from suture.common.seeds import undisturbed
 from suture.core.activations.cache import Activations, Need
 from suture.core.activations.disk_cache import ActivationFolder
 from suture.fits import Fast, fast
-from suture.fits import suffix as suffixes
 from suture.measurement.trials import measure as measuring
 from suture.measurement.trials.plans import seam
 from suture.measurement.trials.trial import Trial
@@ -152,13 +151,13 @@ def _is(path: Path, width: int, seed: int) -> bool:
 
 PARTS: list[tuple[str, Any, str]] = [
     ("fit", fast.Fast, "fit"),
-    ("closed form", fast, "_closed_forms"),
-    ("choice of suffix", fast, "choose"),
-    ("convex solution", fast, "_solved"),
-    ("descent", fast, "driven"),
-    ("suffix", suffixes, "answers"),
-    ("scoring", measuring, "_run"),
-    ("representation error", measuring, "_error"),
+    ("closed form", fast, "_load_closed_forms"),
+    ("choice of suffix", fast, "choose_suffix"),
+    ("convex solution", fast, "_solve_convex"),
+    ("descent", fast.AnnealedRounds, "run"),
+    ("steps and losses", fast.AnnealedRounds, "_sample_losses"),
+    ("scoring", measuring, "run_stitched"),
+    ("representation error", measuring, "_representation_error"),
     ("whether frozen", Network, "state_digest"),
 ]
 

@@ -114,7 +114,7 @@ def _idle(monkeypatch: pytest.MonkeyPatch) -> None:
     def work(*args: object, **options: object) -> None:
         raise SystemExit("work was begun")
 
-    monkeypatch.setattr("suture.runs.runners.tasks.measure", work)
+    monkeypatch.setattr("suture.measurement.trials.measure.measure", work)
     monkeypatch.setattr("suture.cli.demo.train", work)
 
 
@@ -406,16 +406,16 @@ def test_settings_come_from_yaml_and_the_command_line_has_the_last_word(run: Run
 def test_a_failed_trial_is_shown_explained_and_gives_exit_code_1(
     run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from suture.runs.runners import tasks
+    from suture.measurement.trials import measure as measuring
 
-    measure = tasks.measure
+    measure = measuring.measure
 
     def sometimes(trial: suture.Trial, cache: Any) -> Any:
         if trial.control == "untrained sender" or trial.sender_cut == "pool":
             raise FitError(f"the loss at {trial.sender_cut} is\nnot finite")
         return measure(trial, cache)
 
-    monkeypatch.setattr(tasks, "measure", sometimes)
+    monkeypatch.setattr(measuring, "measure", sometimes)
     code, out, err = run(f"{QUICK},pool --controls itself,untrained-sender --out OUT")
     assert code == 1
     assert re.search(r"(?m)^stage3\.pool +\d+\.\d +\S+ \[.*\] +\d+\.\d +failed$", out)
@@ -432,7 +432,7 @@ def test_where_every_trial_failed_there_is_a_table_but_no_figure(
     def never(*args: object) -> None:
         raise FitError("no")
 
-    monkeypatch.setattr("suture.runs.runners.tasks.measure", never)
+    monkeypatch.setattr("suture.measurement.trials.measure.measure", never)
     code, out, err = run(f"{QUICK} --out OUT")
     assert code == 1
     assert re.search(r"(?m)^stage3\.pool +failed", out)
@@ -465,16 +465,16 @@ def test_names_tell_networks_apart_and_one_network_is_said_to_be_one(run: Run, f
 def test_a_keyboard_interrupt_keeps_what_was_measured(
     run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from suture.runs.runners import tasks
+    from suture.measurement.trials import measure as measuring
 
-    measure = tasks.measure
+    measure = measuring.measure
 
     def impatient(trial: suture.Trial, cache: Any) -> Any:
         if trial.control == "untrained sender":
             raise KeyboardInterrupt
         return measure(trial, cache)
 
-    monkeypatch.setattr(tasks, "measure", impatient)
+    monkeypatch.setattr(measuring, "measure", impatient)
     code, out, err = run(f"{QUICK} --out OUT")
     assert (code, out) == (130, "")
     line = f"{QUICK} --out {tmp_path / 'out'}"
@@ -577,16 +577,16 @@ def test_a_matrix_from_yaml(run: Run, tmp_path: Path) -> None:
 def test_a_failed_trial_of_a_matrix_is_shown_and_gives_exit_code_1(
     run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from suture.runs.runners import tasks
+    from suture.measurement.trials import measure as measuring
 
-    measure = tasks.measure
+    measure = measuring.measure
 
     def sometimes(trial: suture.Trial, *rest: Any) -> Any:
         if trial.sender_cut == "flatten" or always:
             raise FitError("no")
         return measure(trial, *rest)
 
-    monkeypatch.setattr(tasks, "measure", sometimes)
+    monkeypatch.setattr(measuring, "measure", sometimes)
     line = f"{MATRIX} --into {B} --controls none --out OUT"
     always = False
     code, out, err = run(line)

@@ -126,7 +126,7 @@ def test_failed_trials_are_told(run: Run, study: str, monkeypatch: pytest.Monkey
     def broken(*given: object) -> None:
         raise RuntimeError("out of luck")
 
-    monkeypatch.setattr("suture.runs.runners.tasks.measure", broken)
+    monkeypatch.setattr("suture.measurement.trials.measure.measure", broken)
     code, _, err = run(f"run {study} --scale tiny --out run --workers 1")
     assert code == 1
     assert "suture: oxford-quick: 2 of 2 trials failed: " in err

@@ -13,7 +13,7 @@ from problems import JOINTS, built, named, problem, side, validation_loss
 from suture.core.fused import Fused
 from suture.core.stitches import AffineMap, Conv, Linear, Shape, Stitch, StridedConv
 from suture.fits import Fast, Problem, convex
-from suture.fits.convex import Head, head_of, solve
+from suture.fits.convex import Head, read_head, solve
 
 CLASSES = 4
 
@@ -68,7 +68,7 @@ HEADS = [(Linear(), (5,), (6,)), (Linear(), (3, 5), (3, 6)), (Conv(batchnorm=Fal
 def test_the_linear_layer_is_read_off(family, sender, receiver):
     suffix = after(receiver)
     probe, part = probed(receiver, family, sender)
-    head = head_of(suffix, receiver, part, probe)
+    head = read_head(suffix, receiver, part, probe)
     assert head is not None
     torch.testing.assert_close(head.weight.float(), suffix[-1].weight, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(head.bias.float(), suffix[-1].bias, rtol=1e-4, atol=1e-5)
@@ -86,7 +86,7 @@ def test_the_linear_layer_is_read_off(family, sender, receiver):
 )
 def test_what_is_no_mean_and_linear_layer_is_no_head(layers):
     probe, part = probed((6, 3, 3), Conv(batchnorm=False), (5, 3, 3))
-    assert head_of(nn.Sequential(*layers), (6, 3, 3), part, probe) is None
+    assert read_head(nn.Sequential(*layers), (6, 3, 3), part, probe) is None
 
 
 def logistic(seed: int = 0, n: int = 300, classes: int = CLASSES, features: int = 6) -> tuple[Tensor, Tensor]:

@@ -16,7 +16,7 @@ from suture.common.errors import FitError
 from suture.core.stitches import Conv, Identity, Linear, Shape, Stitch, StridedConv, UpsampledConv
 from suture.core.stitches.base import Part
 from suture.fits import Fast, FitReport, LeastSquares, Problem, Random, TaskLoss, fast
-from suture.fits.least_squares import moments
+from suture.fits.least_squares import accumulate_moments
 from trained import bits, convnets, few_digits, hybrids, tensor_bits
 
 SEAMS = [("conv", Conv()), ("norm", Conv(3)), ("embed", Linear()), ("hidden", Linear())]
@@ -84,7 +84,7 @@ def test_features_with_one_direction_and_the_rounding_of_float32_are_solved() ->
     along = torch.randn(samples, 1, generator=random) * torch.ones(1, features)
     p = matching(Linear(), along, torch.randn(samples, 4, generator=random) + along[:, :4], held=500)
     stitch = built(Linear(), (features,), (4,))
-    known = moments(p.fit.activations, p.fit.expected(), _part(stitch, p.fit.activations), torch.float32)
+    known = accumulate_moments(p.fit.activations, p.fit.expected(), _part(stitch, p.fit.activations), torch.float32)
     assert float(torch.linalg.eigvalsh(known.xx)[0]) < 0
     indefinite = replace(known, xx=known.xx - 1e-4 * known.scale * torch.eye(features).double())
     weights = torch.stack(list(indefinite.regressions(fast.RIDGES)))

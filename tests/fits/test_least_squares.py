@@ -24,7 +24,7 @@ from suture.core.stitches import (
     positionwise,
 )
 from suture.fits import FitReport, LeastSquares
-from suture.fits.least_squares import closed_form, moments
+from suture.fits.least_squares import accumulate_moments, solve_closed_form
 from trained import digits, hybrids
 
 SEAMS = {"maps": ("conv", Conv()), "maps, no norm": ("norm", Conv(batchnorm=False)), "tokens": ("embed", Linear())}
@@ -74,20 +74,20 @@ def test_features_that_never_vary_get_no_weight(value, dtype):
     """As a class token before the first block: it is the same for every image, and what it varies by is rounding."""
     x, y = torch.full((300, 8), value) * torch.linspace(0.1, 1, 8), torch.randn(300, 4)
     part = Linear().parts(nn.Linear(8, 4), x)[0]
-    known = moments(x, y, part, dtype)
-    found = closed_form(Linear(), known, known, (1e-5, 1e-3, 1e-1), True)
+    known = accumulate_moments(x, y, part, dtype)
+    found = solve_closed_form(Linear(), known, known, (1e-5, 1e-3, 1e-1), True)
     assert found.weight.abs().max() == 0
     torch.testing.assert_close(found.bias, y.double().mean(0), rtol=0, atol=1e-6)
     x[:, 3] = torch.randn(300)
-    known = moments(x, y, part, dtype)
-    weight = closed_form(Linear(), known, known, (1e-5,), False).weight
+    known = accumulate_moments(x, y, part, dtype)
+    weight = solve_closed_form(Linear(), known, known, (1e-5,), False).weight
     assert weight[:, 3].abs().min() > 0 == weight[:, [0, 1, 2, 4, 5, 6, 7]].abs().max()
 
 
 def test_a_diagonal_of_features_that_never_vary_is_zero():
     x, y = torch.full((300, 4), 0.1), torch.randn(300, 4)
-    known = moments(x, y, Diagonal().parts(built(Diagonal(), (4,), (4,)), x)[0], torch.float32)
-    assert closed_form(Diagonal(), known, known, (1e-5,), True).weight.abs().max() == 0
+    known = accumulate_moments(x, y, Diagonal().parts(built(Diagonal(), (4,), (4,)), x)[0], torch.float32)
+    assert solve_closed_form(Diagonal(), known, known, (1e-5,), True).weight.abs().max() == 0
 
 
 def test_the_validation_data_choose_the_ridge():

@@ -11,7 +11,7 @@ from suture import Network, Seam, Trial, measure
 from suture.core.fused import Fused, fuse_suffix
 from suture.fits import Fast
 from suture.fits import suffix as suffixes
-from suture.fits.suffix import Ask, answers, choose, driven
+from suture.fits.suffix import choose_suffix
 from trained import bits, convnets, few_digits
 
 HALF = [torch.bfloat16, torch.float32]
@@ -61,7 +61,7 @@ PROBE = torch.randn(32, 6, generator=torch.Generator().manual_seed(1))
 @pytest.mark.usefixtures("half")
 def test_the_cheapest_that_agrees_is_taken():
     made = {dtype: fused_of(Off(own(), 1e-5), dtype) for dtype in HALF}
-    chosen = choose(own(), made.get, PROBE)
+    chosen = choose_suffix(own(), made.get, PROBE)
     assert (chosen.run, chosen.note) == (made[torch.bfloat16], "")
 
 
@@ -69,16 +69,16 @@ def test_the_cheapest_that_agrees_is_taken():
 @pytest.mark.parametrize("bad", [Off(own(), 1.0), Off(own(), float("nan")), Refusing()], ids=["off", "nan", "raises"])
 def test_one_that_disagrees_is_refused_and_a_note_says_so(bad):
     made = {torch.bfloat16: fused_of(bad, torch.bfloat16), torch.float32: fused_of(Off(own(), 1e-6), torch.float32)}
-    chosen = choose(own(), made.get, PROBE)
+    chosen = choose_suffix(own(), made.get, PROBE)
     assert chosen.run is made[torch.float32]
     assert "the fused suffix differs in bfloat16 by" in chosen.note
     assert chosen.note.endswith("fitted through float32")
     receiver, neither = own(), {dtype: fused_of(bad, dtype) for dtype in HALF}
-    chosen = choose(receiver, neither.get, PROBE)
+    chosen = choose_suffix(receiver, neither.get, PROBE)
     assert chosen.run is receiver
     assert "in bfloat16" in chosen.note
     assert "in float32" in chosen.note
-    assert chosen.note.endswith("fitted through the receiver as it is")
+    assert chosen.note.endswith("fitted through the receiver itself")
 
 
 def test_float32_must_agree_better_than_sixteen_bits():
@@ -86,7 +86,7 @@ def test_float32_must_agree_better_than_sixteen_bits():
     with torch.no_grad():
         out = own()(PROBE)
     by *= float((out - out.mean(0)).square().mean().sqrt())
-    assert choose(own(), lambda dtype: fused_of(Off(own(), by), dtype), PROBE).note.count("float32") == 1 or (
+    assert choose_suffix(own(), lambda dtype: fused_of(Off(own(), by), dtype), PROBE).note.count("float32") == 1 or (
         suffixes.half_precision(PROBE.device) is not None
     )
     assert suffixes.ALLOWED[torch.float32] < 0.01 < suffixes.ALLOWED_HALF
@@ -95,36 +95,7 @@ def test_float32_must_agree_better_than_sixteen_bits():
 def test_where_there_is_no_fused_suffix_nothing_is_said():
     receiver = own()
     for fused in (None, lambda dtype: None):
-        assert (choose(receiver, fused, PROBE).run, choose(receiver, fused, PROBE).note) == (receiver, "")
-
-
-def test_several_are_answered_as_each_alone():
-    random = torch.Generator().manual_seed(2)
-    asks = [
-        Ask(torch.randn(n, 6, generator=random), torch.randint(4, (n,), generator=random), gradient=True)
-        for n in (3, 8, 5)
-    ]
-    run = own()
-    for ask, answer in zip(asks, answers(run, asks), strict=True):
-        given = ask.represented.clone().requires_grad_()
-        loss = nn.functional.cross_entropy(run(given), ask.labels)
-        torch.testing.assert_close(answer.losses.mean(), loss.detach())
-        torch.testing.assert_close(answer.gradient, torch.autograd.grad(loss, given)[0])
-    plain = answers(run, [replace(ask, gradient=False) for ask in asks])
-    assert [len(answer.losses) for answer in plain] == [3, 8, 5]
-    assert [answer.gradient for answer in plain] == [None] * 3
-    assert not any(ask.represented.requires_grad for ask in asks)
-
-
-def test_work_that_asks_is_driven_to_its_end():
-    def work():
-        first = yield Ask(PROBE, torch.zeros(32, dtype=torch.long), gradient=False)
-        second = yield Ask(PROBE, torch.ones(32, dtype=torch.long), gradient=False)
-        return float(first.losses.sum() - second.losses.sum())
-
-    with torch.no_grad():
-        logs = own()(PROBE).log_softmax(1)
-    assert driven(work(), own()) == pytest.approx(float((logs[:, 1] - logs[:, 0]).sum()), abs=1e-3)
+        assert (choose_suffix(receiver, fused, PROBE).run, choose_suffix(receiver, fused, PROBE).note) == (receiver, "")
 
 
 def trial(fit: Fast = Fast(steps=70)) -> Trial:  # noqa: B008
@@ -144,7 +115,7 @@ def test_a_trial_whose_fused_suffix_is_wrong_is_measured_through_the_receiver(mo
     wrong = measure(trial())
     assert bits(wrong) == bits(without)
     assert not without.notes
-    assert [note for note in wrong.notes if "fitted through the receiver as it is" in note]
+    assert [note for note in wrong.notes if "fitted through the receiver itself" in note]
 
 
 def test_a_trial_goes_through_the_fused_suffix_where_it_agrees(monkeypatch):

@@ -20,12 +20,12 @@ from suture.core.network.cuts import OUTPUT
 from suture.core.stitched import can_fold
 from suture.core.stitches import FullLinear, Identity, Layers, Linear, Probe
 from suture.fits import Logistic, Random, TaskLoss
-from suture.fits.descent import batches
+from suture.fits.descent import draw_batches
 from suture.measurement.tables import curve as curves
 from suture.measurement.tables import matrix as matrices
 from suture.measurement.trials import controls
 from suture.measurement.trials.baselines import fine_tuned, linear_probe, plugged, retrained
-from suture.measurement.trials.measure import problem_of
+from suture.measurement.trials.measure import make_problem
 from suture.runs.runners import Local
 from trained import convnets, digits, few_digits, hybrids, state_bits, tensor_bits
 
@@ -221,7 +221,7 @@ def test_they_train_as_a_plain_loop_trains_them():
     adam = torch.optim.Adam(weights, 1e-2)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed(base.fit_description, "stitch"))
-        drawn = batches(len(sent), 32, derive_seed(base.fit_description, "fit"))
+        drawn = draw_batches(len(sent), 32, derive_seed(base.fit_description, "fit"))
         for step in range(12):
             for layer in tail:
                 layer.train()
@@ -312,7 +312,7 @@ def test_after_the_last_cut_they_are_a_probe():
     base = trial("relu_2")  # the vector that the head reads
     layers, probe = Layers(base.sender, "relu_2"), Probe()
     ends = [
-        problem_of(
+        make_problem(
             with_seam(base, receiver_cut=OUTPUT, stitch=s, fit=FEW),
             suture.core.activations.cache.Activations(),
             nn.Identity(),

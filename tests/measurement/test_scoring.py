@@ -13,7 +13,7 @@ from suture.core.network.network import Frozen
 from suture.data import Samples
 from suture.fits import LeastSquares
 from suture.fits import suffix as suffixes
-from suture.measurement.scores.outputs import LEAST, outputs, representation_error
+from suture.measurement.scores.outputs import LEAST, compute_outputs, representation_error
 from suture.measurement.scores.scores import Accuracy, CrossEntropy, Score
 from trained import bits, convnets, digits
 
@@ -55,7 +55,7 @@ def logits(share: float = 0.05, count: int = COUNT, classes: int = 5) -> Tensor:
 
 
 def scored(data: Tensor, fused: Callable[[torch.dtype], nn.Module | None] | None, coarse: bool = True):
-    return outputs(OWN, fused, lambda chosen: data[chosen], len(data), coarse)
+    return compute_outputs(OWN, fused, lambda chosen: data[chosen], len(data), coarse)
 
 
 def test_the_predictions_are_the_receivers_however_close_two_classes_are():
@@ -85,7 +85,7 @@ def test_where_too_many_are_in_doubt_float32_is_tried_and_then_the_receiver():
     found, notes = scored(data, lambda dtype: Blurred(0.5))
     assert torch.equal(found, data)
     assert notes == (
-        "in bfloat16 and float32 too many predictions would be in doubt: scored through the receiver as it is",
+        "in bfloat16 and float32 too many predictions would be in doubt: scored through the receiver itself",
     )
 
 

@@ -160,7 +160,7 @@ def test_a_run_that_is_killed_loses_nothing_that_was_measured(tmp_path, enough, 
 
 
 def test_a_store_that_cannot_be_written_to_is_refused_before_any_work(tmp_path, monkeypatch):
-    monkeypatch.setattr(suture.runs.runners.tasks, "measure", lambda *_: pytest.fail("nothing may be measured"))
+    monkeypatch.setattr(suture.runs.runners.tasks, "attempt", lambda *_: pytest.fail("nothing may be measured"))
     (tmp_path / "file").touch()
     progress = Telling()
     for place in ("file", "file/run"):
@@ -332,7 +332,7 @@ def test_labels_are_the_plans_own_and_a_trial_is_measured_once(tmp_path):
 def test_another_run_in_the_same_folder_is_refused_before_any_work(tmp_path, monkeypatch, other, said):
     first = run(plan(), store=tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr(suture.runs.runners.tasks, "measure", lambda *_: pytest.fail("nothing may be measured"))
+        patch.setattr(suture.runs.runners.tasks, "attempt", lambda *_: pytest.fail("nothing may be measured"))
         with pytest.raises(StoreError, match=rf"holds another run: {said}.*Name another folder; or.*extend=True"):
             run(plan(**other), store=tmp_path)
     assert_frame_equal(Store(tmp_path).table(), first)

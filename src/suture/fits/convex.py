@@ -50,7 +50,7 @@ class Solved:
     iterations: int
 
 
-def head_of(run: nn.Module, shape: tuple[int, ...], part: Part, probe: Tensor) -> Head | None:
+def read_head(run: nn.Module, shape: tuple[int, ...], part: Part, probe: Tensor) -> Head | None:
     """Read the linear layer off a suffix of tensors ``(n, *shape)``; ``None`` where it is no mean and linear layer.
 
     ``probe`` are such tensors, on which the two must agree to 1e-4 of what the outputs vary by.

@@ -146,7 +146,7 @@ class _Descent:
         """Take the steps; how many, and whether it converged."""
         recipe = self.recipe
         optimiser = recipe.optimiser.over(parameters)
-        drawn = batches(len(self.problem.fit.labels), recipe.batch, self.problem.seed)
+        drawn = draw_batches(len(self.problem.fit.labels), recipe.batch, self.problem.seed)
         running: list[float] = []
         self._check(0, math.nan)
         for step in range(recipe.steps):
@@ -208,7 +208,7 @@ class _Descent:
             self.checks_since_best += 1
 
 
-def batches(n: int, batch: int, seed: int) -> Iterator[Tensor]:
+def draw_batches(n: int, batch: int, seed: int) -> Iterator[Tensor]:
     """Endless mini-batches of indices; every epoch is a new permutation, and its remainder is left out."""
     random = generator("batches", seed)
     while True:

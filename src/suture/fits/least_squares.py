@@ -22,14 +22,14 @@ from torch import Tensor, nn
 from suture.common.errors import FitError
 from suture.common.hashing import keyed_as
 from suture.core.stitches import AffineMap, AffineStitch, Moments, Part
-from suture.fits.base import Fit, FitReport, Problem, Side
+from suture.fits.base import Fit, FitReport, Problem
 
 CHUNK = 256  #: samples per accumulation step; fixed, since sums depend on their grouping
 _ROUNDING = 8  #: units in the last place of its mean, below which what a feature varies by is rounding
 _ROOM = 2**25  #: numbers in the rows of one step; of larger rows a step takes fewer samples
 
 
-def moments(x: Tensor, y: Tensor, part: Part, dtype: torch.dtype = torch.float64) -> Moments:
+def accumulate_moments(x: Tensor, y: Tensor, part: Part, dtype: torch.dtype = torch.float64) -> Moments:
     """Accumulate the moments of the rows of two activation tensors ``(n, …)`` in one pass, in float64.
 
     Rows are shifted by the means of the first chunk, so that large means do not cost digits. ``dtype`` is the type of
@@ -89,12 +89,15 @@ class LeastSquares(Fit):
         if not isinstance(family, AffineStitch):
             raise FitError(f"LeastSquares has no closed form for {family}; use TaskLoss(start=Random())")
         for part in family.parts(stitch, problem.fit.activations):
-            known, held_out = (_moments_of(side, part) for side in (problem.fit, problem.validation))
-            part.load(closed_form(family, known, held_out, self.ridges, self.rescale))
+            known, held_out = (
+                accumulate_moments(side.activations, side.expected(), part)
+                for side in (problem.fit, problem.validation)
+            )
+            part.load(solve_closed_form(family, known, held_out, self.ridges, self.rescale))
         return FitReport()
 
 
-def closed_form(
+def solve_closed_form(
     family: AffineStitch, known: Moments, held_out: Moments, ridges: Sequence[float], rescale: bool
 ) -> AffineMap:
     """The member of the family whose ridge has the least error on held-out moments, rescaled where that is wanted."""
@@ -109,7 +112,3 @@ def closed_form(
         scale = torch.where(variance > 1e-12 * known.yy, (known.yy / variance).sqrt(), 1.0)
         weight, variance = weight * scale[:, None], variance * scale.square()
     return AffineMap(weight, bias(weight), known.mean_x, known.xx.diagonal().clamp(min=0), variance)
-
-
-def _moments_of(side: Side, part: Part) -> Moments:
-    return moments(side.activations, side.expected(), part)

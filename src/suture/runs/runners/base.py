@@ -54,11 +54,6 @@ class Task(ABC):
         return ()
 
     @property
-    def company(self) -> str | None:
-        """What tasks that a device had better do in one go have in common; ``None`` for one that is done alone."""
-        return None
-
-    @property
     def sequence(self) -> str | None:
         """What tasks have in common that go on from each other's work on the disk; ``None`` for one that does not."""
         return None
@@ -107,11 +102,8 @@ class Deferred:
 class Queue(Protocol):
     """What is to be done."""
 
-    def take(self, beside: Task | None = None, apart: Collection[str | None] = ()) -> Task | None:
-        """Take a task that may begin, ``None`` where there is none.
-
-        It is of the same ``company`` as the task ``beside``, if so wanted, and of none of the sequences ``apart``.
-        """
+    def take(self, apart: Collection[str | None] = ()) -> Task | None:
+        """Take a task that may begin, of none of the sequences ``apart``; ``None`` if there is none."""
 
     @property
     def exhausted(self) -> bool:

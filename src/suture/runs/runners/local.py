@@ -23,12 +23,10 @@ from suture.common.sizes import cores, free_disk, parse_size, physical_memory
 from suture.common.validation import whole_number
 from suture.core.activations.cache import Activations
 from suture.core.activations.disk_cache import ActivationFolder
-from suture.measurement.trials.batched import STITCHES
 from suture.measurement.trials.trial import Trial
 from suture.runs.forecast import affordable
 from suture.runs.runners import worker
 from suture.runs.runners.base import Outcome, Outcomes, Queue, Runner, Task
-from suture.runs.runners.tasks import in_one_go
 from suture.runs.runners.transport import Packer, Payload
 
 WORTH_WORKERS = 20.0  #: seconds of work left, from which starting processes (a few seconds each) pays
@@ -101,9 +99,8 @@ class Local(Runner):
                     first.append(task)
                     return
                 alone = True
-            tasks = _with_company(task, queue)
-            yield from zip(tasks, in_one_go(tasks, activations), strict=True)
-            done += len(tasks)
+            yield task, task.run(activations)
+            done += 1
 
     @staticmethod
     def _worth_workers(elapsed: float, done: int, left: int) -> bool:
@@ -122,24 +119,16 @@ class Local(Runner):
             "disk": self.disk_budget(scratch),
         }
         with _Pool(count, packer, begin, self.retries) as pool:
-            running = {pool.submit(_with_company(task, queue)): task.sequence for task in first}
+            running = {pool.submit(task): task.sequence for task in first}
             while running or not queue.exhausted:
                 while len(running) < count and (task := queue.take(apart=running.values())) is not None:
-                    running[pool.submit(_with_company(task, queue))] = task.sequence
+                    running[pool.submit(task)] = task.sequence
                 ended, _ = wait(running, timeout=POLL if len(running) < count else None, return_when=FIRST_COMPLETED)
                 if not running:
                     time.sleep(POLL)
                 for future in ended:
                     del running[future]
-                    yield from future.result()
-
-
-def _with_company(task: Task, queue: Queue) -> list[Task]:
-    """A task that was taken, and those that are best done in one go with it."""
-    tasks = [task]
-    while task.company is not None and len(tasks) < STITCHES and (other := queue.take(task)) is not None:
-        tasks.append(other)
-    return tasks
+                    yield future.result()
 
 
 def _can_be_sent(task: Task, packer: Packer) -> bool:
@@ -175,27 +164,25 @@ class _Pool:
                 process.kill()
         self.threads.shutdown(cancel_futures=True)
 
-    def submit(self, tasks: list[Task]) -> Future[list[Done]]:
-        """Have a task, or several of one company, done by an idle worker, or a new one."""
-        return self.threads.submit(self._do, tasks)
+    def submit(self, task: Task) -> Future[Done]:
+        """Have a task done by an idle worker, or a new one."""
+        return self.threads.submit(self._do, task)
 
-    def _do(self, tasks: list[Task]) -> list[Done]:
-        payload = self.packer.pack(tuple(tasks))
+    def _do(self, task: Task) -> Done:
+        payload = self.packer.pack(task)
         reason = ""
-        for _ in range(self.retries + 1 if len(tasks) == 1 else 1):
+        for _ in range(self.retries + 1):
             process = self._worker()
             try:
                 process.get_ready()
-                outcomes = self._ask(process, tasks, payload)
+                outcome = self._ask(process, task, payload)
                 self.idle.put(process)
-                return list(zip(tasks, outcomes, strict=True))
+                return task, outcome
             except (EOFError, OSError):
                 reason = process.died()
                 if self.closed:
                     break
-        if len(tasks) > 1 and not self.closed:  # whichever it was that the worker died of
-            return [done for task in tasks for done in self._do([task])]
-        return [(task, task.lost(reason)) for task in tasks]
+        return task, task.lost(reason)
 
     def _worker(self) -> "_Worker":
         with contextlib.suppress(queue.Empty):
@@ -207,18 +194,16 @@ class _Pool:
             self.all.append(process)
         return process
 
-    def _ask(self, process: "_Worker", tasks: list[Task], payload: Payload) -> list[Outcome]:
+    def _ask(self, process: "_Worker", task: Task, payload: Payload) -> Outcome:
         process.send({"parts": payload.parts}, payload.content)
-        outcomes: list[Outcome] = []
-        while len(outcomes) < len(tasks):
+        while True:
             match process.receive():
                 case {"need": key}, _:
                     process.send({}, self.packer.part(key))
                 case {"refused": reason}, _:
-                    return [task.lost(reason) for task in tasks]
+                    return task.lost(reason)
                 case {"record": record}, tensors:
-                    outcomes.append(Outcome(record, tensors))
-        return outcomes
+                    return Outcome(record, tensors)
 
 
 class _Worker:

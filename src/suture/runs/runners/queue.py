@@ -120,20 +120,19 @@ class Work:
 
     # --- the queue ----------------------------------------------------------------------------------------------------
 
-    def take(self, beside: Task | None = None, apart: Collection[str | None] = ()) -> Task | None:
+    def take(self, apart: Collection[str | None] = ()) -> Task | None:
         """Take a task that nobody else is at: see ``Queue``. Those of a sequence stay in their order."""
         in_turn = [task for task in self.ready if task.sequence is not None and task.sequence in apart]
         self.ready = deque(task for task in self.ready if task not in in_turn) if in_turn else self.ready
         try:
-            return self._take(beside)
+            return self._take()
         finally:
             self.ready.extendleft(reversed(in_turn))
 
-    def _take(self, beside: Task | None) -> Task | None:
+    def _take(self) -> Task | None:
         for _ in range(len(self.ready)):
             task = self.ready.popleft()
-            other = beside is not None and task.company != beside.company
-            if other or (self.locks is not None and not self.locks.take(task.key)):
+            if self.locks is not None and not self.locks.take(task.key):
                 self.ready.append(task)
             elif self._done_elsewhere(task):
                 self._give_back(task)

@@ -17,14 +17,13 @@ from suture.core.stitches import Stitch
 from suture.data import Data
 from suture.fits import Fit
 from suture.measurement.trials.controls import DEFAULT, Control
-from suture.measurement.trials.measure import measure
+from suture.measurement.trials.measure import attempt, measure
 from suture.measurement.trials.plans import DEFAULT_SCORES, Scores, seam
 from suture.measurement.trials.trial import Measurement, Trial
 from suture.runs.runners.base import Deferred, Runner, TrainingTask
 from suture.runs.runners.local import Local
 from suture.runs.runners.progress import Progress, bar_or_silent
 from suture.runs.runners.queue import Work, checked
-from suture.runs.runners.tasks import attempt
 from suture.runs.store.store import Store
 
 

@@ -1,14 +1,11 @@
 """Measuring a trial, as a task."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import ClassVar, final
 
 from suture.core.activations.cache import Activations, Need
 from suture.measurement.tables.records import record, stitched
-from suture.measurement.trials.batched import attempted, company, failure, measure_together
-from suture.measurement.trials.measure import measure
+from suture.measurement.trials.measure import attempt, describe_failure
 from suture.measurement.trials.trial import Failure, Measurement, Trial
 from suture.runs.runners.base import Outcome, Task
 from suture.runs.store.store import TRIALS
@@ -38,11 +35,6 @@ class Measuring(Task):
         """The activations that the trial asks for."""
         return self.trial.needs
 
-    @cached_property
-    def company(self) -> str | None:
-        """What trials have in common that a GPU had better measure together."""
-        return company(self.trial)
-
     def run(self, activations: Activations) -> Outcome:
         """Measure it: the record, and the tensors of the stitch."""
         return _outcome(attempt(self.trial, activations))
@@ -52,19 +44,6 @@ class Measuring(Task):
         return Outcome(record(Failure(self.trial, reason, "", 0.0)))
 
 
-def attempt(trial: Trial, activations: Activations) -> Measurement | Failure:
-    """Measure a trial; where that fails, say why instead of raising."""
-    return attempted(trial, lambda: measure(trial, activations))
-
-
-def in_one_go(tasks: Sequence[Task], activations: Activations) -> list[Outcome]:
-    """Do a task, or several of the same company, with one thread; their outcomes in order."""
-    if len(tasks) == 1:
-        return [tasks[0].run(activations)]
-    trials = [task.trial for task in tasks if isinstance(task, Measuring)]
-    return [_outcome(result) for result in measure_together(trials, activations)]
-
-
 def _outcome(result: Measurement | Failure) -> Outcome:
     if isinstance(result, Failure):
         return Outcome(record(result))
@@ -72,4 +51,4 @@ def _outcome(result: Measurement | Failure) -> Outcome:
         joined, tensors = stitched(result)
         return Outcome(record(result) | ({"stitched": joined} if joined is not None else {}), tensors)
     except Exception as error:  # a user's stitch or score may hold anything
-        return Outcome(record(failure(result.trial, error, result.seconds)))
+        return Outcome(record(describe_failure(result.trial, error, result.seconds)))

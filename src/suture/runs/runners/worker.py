@@ -62,7 +62,7 @@ def _work(requests: IO[bytes], replies: IO[bytes], scratch: Path, ram: int, disk
 
     from suture.core.activations.cache import Activations
     from suture.core.activations.disk_cache import ActivationFolder
-    from suture.runs.runners.tasks import in_one_go
+    from suture.runs.runners.base import Task
     from suture.runs.runners.transport import Payload, Unpacker
 
     torch.set_num_threads(1)
@@ -82,13 +82,13 @@ def _work(requests: IO[bytes], replies: IO[bytes], scratch: Path, ram: int, disk
         except EOFError:
             return
         try:
-            tasks = unpacker.unpack(Payload(content, tuple(header["parts"])))
+            task = unpacker.unpack(Payload(content, tuple(header["parts"])))
         except Exception as error:  # a module that is not here, weights that are others
             send(replies, {"refused": f"{type(error).__name__}: {error}"})
             continue
-        assert isinstance(tasks, tuple)
-        for outcome in in_one_go(tasks, activations):
-            send(replies, {"record": outcome.record}, outcome.tensors)
+        assert isinstance(task, Task)
+        outcome = task.run(activations)
+        send(replies, {"record": outcome.record}, outcome.tensors)
 
 
 def _leave_with(parent: int) -> None:
