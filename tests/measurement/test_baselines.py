@@ -345,12 +345,12 @@ def test_layers_between_two_cuts_leave_the_others_frozen():
 @pytest.mark.parametrize("baseline", [linear_probe, partial(fine_tuned, fit=FEW), partial(retrained, fit=FEW), plugged])
 def test_the_networks_are_frozen_bit_for_bit(baseline):
     chosen = baseline(trial())
-    before = [state_bits(network.whole()) for network in chosen.networks]
-    flags = [p.requires_grad for network in chosen.networks for p in network.whole().parameters()]
+    before = [state_bits(network.whole()) for network in chosen.seam.networks]
+    flags = [p.requires_grad for network in chosen.seam.networks for p in network.whole().parameters()]
     measurement = measure(chosen)
-    assert [state_bits(network.whole()) for network in chosen.networks] == before
+    assert [state_bits(network.whole()) for network in chosen.seam.networks] == before
     assert not any(flags)
-    assert not any(p.requires_grad for network in chosen.networks for p in network.whole().parameters())
+    assert not any(p.requires_grad for network in chosen.seam.networks for p in network.whole().parameters())
     assert not measurement.stitch.training
     assert not any(module.training for module in measurement.stitch.modules())
     again = measure(chosen)

@@ -24,7 +24,6 @@ from suture.common.atomic import whole
 from suture.common.errors import CheckpointError, OutputError, SutureError
 from suture.common.hashing import registered_name
 from suture.core import stitches
-from suture.core.network.cuts import Cut
 from suture.core.network.network import Network
 from suture.core.seam import Seam
 from suture.core.stitches import Stitch
@@ -34,98 +33,52 @@ TENSORS, DESCRIPTION = "stitch.safetensors", "stitched.json"
 _ROLES = ("sender", "receiver")
 
 
-@dataclass(frozen=True)
-class Saved:
-    """What a folder holds: its description as plain values, and the stitch's tensors by name."""
-
-    folder: Path
-    description: Mapping[str, Any]
-    tensors: Mapping[str, Tensor]
-
-    @property
-    def record(self) -> Mapping[str, Any]:
-        """What was kept beside the stitch: trial key, fit, scores."""
-        kept: Mapping[str, Any] = self.description["record"]
-        return kept
-
-    def seam(self, sender: Network | None, receiver: Network | None) -> Seam:
-        """Put the two networks around the seam. Raises ``CheckpointError`` unless they are those that were saved."""
-        given = dict(zip(_ROLES, (sender, receiver), strict=True))
-        missing = [role for role, network in given.items() if network is None]
-        if missing:
-            wanted = " and ".join(f"{role}={self._names(role)}" for role in missing)
-            raise CheckpointError(f"{self.folder} holds a stitch, not the networks it joins; give {wanted}")
-        assert sender is not None
-        assert receiver is not None
-        for role, network in ((_ROLES[0], sender), (_ROLES[1], receiver)):
-            self._check(role, network)
-        return Seam(sender, receiver, *(self.description[role]["cut"] for role in _ROLES))
-
-    def made_of(self, role: str) -> tuple[str, tuple[int, ...]] | None:
-        """The model string and the image shape (C, H, W) of a network, where they are known."""
-        side = self.description[role]
-        source, images = side.get("source"), side.get("images")
-        return (source, tuple(images)) if isinstance(source, str) and isinstance(images, list) else None
-
-    def _names(self, role: str) -> str:
-        side = self.description[role]
-        source = f" made of {side['source']}" if side.get("source") else ""
-        return f"the network {side['name']}{source} (fingerprint {side['fingerprint'][:8]}…)"
-
-    def _check(self, role: str, network: Network) -> None:
-        side = self.description[role]
-        if network.fingerprint != side["fingerprint"]:
-            raise CheckpointError(
-                f"{network.name}, fingerprint {network.fingerprint[:8]}…, is not the {role} of {self.folder}, which is "
-                f"{self._names(role)}; load the same weights, with the same preprocessing, as when it was saved"
-            )
-
-
 def write(
     folder: str | Path, seam: Seam, stitch: nn.Module, family: Stitch | None, record: Mapping[str, object]
 ) -> Path:
     """Write a stitch and what it joins; a reader sees the old content or the new one, or refuses.
 
-    Raises ``OutputError`` where the folder cannot be written, or the record holds more than plain values.
+    Raises ``OutputError`` if the folder cannot be written, or the record holds more than plain values.
     """
     folder = Path(folder).expanduser()
     content = to_safetensors(stitch)
     text = json.dumps(describe(seam, content, family, record), indent=2, ensure_ascii=False, allow_nan=False)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        _put(folder / TENSORS, content)
-        _put(folder / DESCRIPTION, text.encode())
+        for name, written in ((TENSORS, content), (DESCRIPTION, text.encode())):
+            with whole(folder / name) as temporary:
+                temporary.write_bytes(written)
     except OSError as error:
         raise OutputError(f"cannot write {folder}: {error.strerror or error}; name another folder") from error
     return folder
 
 
-def to_safetensors(stitch: nn.Module) -> bytes:
-    """The parameters and buffers of a stitch as the content of a safetensors file."""
-    return to_bytes({name: tensor.detach().cpu().contiguous() for name, tensor in _state(stitch).items()})
+def to_safetensors(module: nn.Module) -> bytes:
+    """Return the parameters and buffers of a module as the content of a safetensors file."""
+    # clones, because safetensors refuses tensors that share memory
+    return to_bytes({name: t.detach().cpu().clone().contiguous() for name, t in module.state_dict().items()})
 
 
 def describe(seam: Seam, content: bytes, family: Stitch | None, record: Mapping[str, object]) -> dict[str, object]:
-    """What ``stitched.json`` says, as plain values, of a stitch whose tensors are ``content``."""
-    sides = {role: _described(*side) for role, side in zip(_ROLES, seam.sides, strict=True)}
+    """Return what ``stitched.json`` says, as plain values, of a stitch whose tensors are ``content``."""
+    sides = {
+        role: {
+            "name": network.name,
+            "fingerprint": network.fingerprint,
+            "cut": cut.name,
+            "source": network.source,
+            "images": list(network.image_shape),
+        }
+        for role, (network, cut) in zip(_ROLES, seam.sides, strict=True)
+    }
     return {
         "format": FORMAT,
         "suture": suture_version(),
-        "stitch": _spelled(family),
+        "stitch": _spell(family),
         "tensors": hashlib.sha256(content).hexdigest(),
         **sides,
         "record": to_plain(record, "the record"),
     }
-
-
-def _state(stitch: nn.Module) -> dict[str, Tensor]:
-    """The tensors of a stitch, each with memory of its own."""
-    return {name: tensor.clone() for name, tensor in stitch.state_dict().items()}
-
-
-def _put(path: Path, content: bytes) -> None:
-    with whole(path) as temporary:
-        temporary.write_bytes(content)
 
 
 def suture_version() -> str:
@@ -135,18 +88,8 @@ def suture_version() -> str:
     return "unknown"
 
 
-def _described(network: Network, cut: Cut) -> dict[str, object]:
-    return {
-        "name": network.name,
-        "fingerprint": network.fingerprint,
-        "cut": cut.name,
-        "source": network.source,
-        "images": list(network.image_shape),
-    }
-
-
 def to_plain(value: object, where: str) -> Any:
-    """Give plain values as JSON has them; numbers that are not finite become null.
+    """Return plain values as JSON has them; numbers that are not finite become null.
 
     Raises ``OutputError`` for anything else.
     """
@@ -166,44 +109,98 @@ def to_plain(value: object, where: str) -> Any:
 
 
 def _families() -> dict[str, type[Stitch]]:
-    """The library's families by the names under which they are saved, which are those of keys."""
+    """Return the library's families by the names under which they are saved, which are those of keys."""
     found = [getattr(stitches, name) for name in stitches.__all__]
     kinds = [kind for kind in found if isinstance(kind, type) and issubclass(kind, Stitch)]
     return {name: kind for kind in kinds if (name := registered_name(kind))}
 
 
-def _spelled(family: object) -> dict[str, object] | None:
-    """A family by its class and settings; one of the user's own by its class alone."""
+def _spell(family: object) -> dict[str, object] | None:
+    """Describe a family by its class and settings; a family of the user's by its class alone."""
     if family is None:
         return None
     name = registered_name(type(family))
     if name is None or name not in _families() or not is_dataclass(family):
         return {"family": f"{type(family).__module__}.{type(family).__qualname__}", "settings": None}
-    settings = {f.name: _setting(getattr(family, f.name), name) for f in fields(family) if f.init}
+    settings: dict[str, object] = {}
+    for field in fields(family):
+        if field.init:
+            value = getattr(family, field.name)
+            if isinstance(value, Network):
+                settings[field.name] = {"network": value.name, "fingerprint": value.fingerprint}
+            else:
+                is_family = isinstance(value, Stitch)
+                settings[field.name] = _spell(value) if is_family else to_plain(value, f"the family {name}")
     return {"family": name, "settings": settings}
-
-
-def _setting(value: object, name: str) -> object:
-    if isinstance(value, Network):
-        return {"network": value.name, "fingerprint": value.fingerprint}
-    return _spelled(value) if isinstance(value, Stitch) else to_plain(value, f"the family {name}")
 
 
 # --- back -------------------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class Saved:
+    """What a folder holds: its description as plain values, and the stitch's tensors by name."""
+
+    folder: Path
+    description: Mapping[str, Any]
+    tensors: Mapping[str, Tensor]
+
+    @property
+    def record(self) -> Mapping[str, Any]:
+        """What was kept beside the stitch: trial key, fit, scores."""
+        kept: Mapping[str, Any] = self.description["record"]
+        return kept
+
+    def made_of(self, role: str) -> tuple[str, tuple[int, ...]] | None:
+        """Return the model string and the image shape (C, H, W) of a network, if they are known."""
+        side = self.description[role]
+        source, images = side.get("source"), side.get("images")
+        return (source, tuple(images)) if isinstance(source, str) and isinstance(images, list) else None
+
+    def seam(self, sender: Network | None, receiver: Network | None) -> Seam:
+        """Put the two networks around the seam. Raises ``CheckpointError`` unless they are those that were saved."""
+        if sender is None or receiver is None:
+            missing = [role for role, network in zip(_ROLES, (sender, receiver), strict=True) if network is None]
+            wanted = " and ".join(f"{role}={self._name(role)}" for role in missing)
+            raise CheckpointError(f"{self.folder} holds a stitch, not the networks it joins; give {wanted}")
+        for role, network in zip(_ROLES, (sender, receiver), strict=True):
+            if network.fingerprint != self.description[role]["fingerprint"]:
+                raise CheckpointError(
+                    f"{network.name}, fingerprint {network.fingerprint[:8]}…, is not the {role} of {self.folder}, "
+                    f"which is {self._name(role)}; load the same weights, with the same preprocessing, as when it was "
+                    "saved"
+                )
+        return Seam(sender, receiver, *(self.description[role]["cut"] for role in _ROLES))
+
+    def _name(self, role: str) -> str:
+        side = self.description[role]
+        source = f" made of {side['source']}" if side.get("source") else ""
+        return f"the network {side['name']}{source} (fingerprint {side['fingerprint'][:8]}…)"
+
+
 def read(folder: str | Path) -> Saved:
-    """Read a folder that ``write`` wrote. Raises ``CheckpointError`` where it is absent, damaged or of another kind."""
+    """Read a folder that ``write`` wrote. Raises ``CheckpointError`` if it is absent, damaged or of another kind."""
     folder = Path(folder).expanduser()
     for name in (DESCRIPTION, TENSORS):
         if not (folder / name).is_file():
             raise CheckpointError(f"no stitched network in {folder}: it has no {name}; give a folder that save() wrote")
+    path, content = folder / DESCRIPTION, (folder / TENSORS).read_bytes()
     try:
-        description = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
+        description = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise CheckpointError(f"{folder / DESCRIPTION} is damaged ({error}); save it again") from error
-    _check_description(folder, description)
-    content = (folder / TENSORS).read_bytes()
+        raise CheckpointError(f"{path} is damaged ({error}); save it again") from error
+    if not isinstance(description, dict) or "format" not in description:
+        raise CheckpointError(f"{path} does not describe a stitched network; give a folder that save() wrote")
+    if description["format"] != FORMAT:
+        raise CheckpointError(
+            f"{folder} has format {description['format']!r}, written by suture {description.get('suture')}; this one "
+            f"reads format {FORMAT}: use that version, or save it again"
+        )
+    family = description.get("stitch", ...)
+    parts = [_has(description.get(role), name=str, fingerprint=str, cut=str) for role in _ROLES]
+    parts += [family is None or _has(family, family=str, settings=dict | None)]
+    if not all(parts) or not _has(description, tensors=str, record=dict):
+        raise CheckpointError(f"{path} is damaged: a part of the description is missing; save it again")
     if hashlib.sha256(content).hexdigest() != description["tensors"]:
         raise CheckpointError(
             f"{folder / TENSORS} is not what {DESCRIPTION} describes: it was changed or damaged, or one "
@@ -212,55 +209,34 @@ def read(folder: str | Path) -> Saved:
     return Saved(folder, description, from_bytes(content))
 
 
-def _check_description(folder: Path, description: Any) -> None:
-    if not isinstance(description, dict) or "format" not in description:
-        raise CheckpointError(
-            f"{folder / DESCRIPTION} does not describe a stitched network; give a folder that save() wrote"
-        )
-    if description["format"] != FORMAT:
-        raise CheckpointError(
-            f"{folder} has format {description['format']!r}, written by suture {description.get('suture')}; this one "
-            f"reads format {FORMAT}: use that version, or save it again"
-        )
-    sides = [_has(description.get(role), name=str, fingerprint=str, cut=str) for role in _ROLES]
-    family = description.get("stitch", ...)
-    known = family is None or _has(family, family=str, settings=dict | None)
-    if not (all(sides) and known and _has(description, tensors=str, record=dict)):
-        raise CheckpointError(f"{folder / DESCRIPTION} is damaged: a part of the description is missing; save it again")
-
-
 def _has(value: Any, **kinds: Any) -> bool:
     """Whether a value read from JSON is a dictionary with entries of these kinds."""
     return isinstance(value, dict) and all(isinstance(value.get(key, ...), kind) for key, kind in kinds.items())
 
 
-def rebuilt(saved: Saved, seam: Seam, given: Stitch | nn.Module | None) -> tuple[nn.Module, Stitch | None]:
+def rebuild(saved: Saved, seam: Seam, given: Stitch | nn.Module | None) -> tuple[nn.Module, Stitch | None]:
     """Build the stitch of its family, or take the module given, and fill it; in evaluation mode, on its device.
 
-    Raises ``CheckpointError`` where the family is not known, is another than was saved, or does not take the tensors.
+    Raises ``CheckpointError`` if the family is not known, is another than was saved, or does not take the tensors.
     """
+    family = None
     if isinstance(given, nn.Module):
-        return _filled(saved, given, seam), None
-    family = _family(saved, seam, given)
-    with torch.random.fork_rng([]), torch.inference_mode(False):
-        stitch = family.build(*seam.shapes)
-    return _filled(saved, stitch, seam), family
-
-
-def _family(saved: Saved, seam: Seam, given: Stitch | None) -> Stitch:
-    spelled = saved.description["stitch"]
-    if given is not None:
-        if spelled is not None and _spelled(given) != spelled:
-            raise CheckpointError(
-                f"{saved.folder} holds {_say(spelled)}, not {_say(_spelled(given))}; give that family"
-            )
-        return given
-    if spelled is None or spelled.get("settings") is None:
+        stitch = given
+    else:
+        spelled = saved.description["stitch"]
+        if given is not None and spelled is not None and _spell(given) != spelled:
+            raise CheckpointError(f"{saved.folder} holds {_say(spelled)}, not {_say(_spell(given))}; give that family")
+        family = given or _make(saved, seam, spelled)
+        with torch.random.fork_rng([]), torch.inference_mode(False):
+            stitch = family.build(*seam.shapes)
+    try:
+        stitch.load_state_dict(dict(saved.tensors), assign=True)
+    except RuntimeError as error:
         raise CheckpointError(
-            f"{saved.folder} holds {_say(spelled)}, which is no family of the library; give it, stitch=, or a module "
-            "of its kind to be filled"
-        )
-    return _made(saved, seam, spelled)
+            f"the tensors in {saved.folder} do not fit the stitch ({str(error).splitlines()[-1].strip()}); give the "
+            "family that it was saved from"
+        ) from error
+    return stitch.to(seam.receiver.device).requires_grad_(False).eval(), family
 
 
 def _say(spelled: Mapping[str, Any] | None) -> str:
@@ -270,41 +246,33 @@ def _say(spelled: Mapping[str, Any] | None) -> str:
     return f"a stitch of {spelled.get('family')}({', '.join(f'{k}={v!r}' for k, v in settings.items())})"
 
 
-def _made(saved: Saved, seam: Seam, spelled: Mapping[str, Any]) -> Stitch:
-    name = spelled.get("family")
-    kind = _families().get(name) if isinstance(name, str) else None
+def _make(saved: Saved, seam: Seam, spelled: Mapping[str, Any] | None) -> Stitch:
+    """Make a family of the library from its description."""
+    if spelled is None or spelled.get("settings") is None:
+        raise CheckpointError(
+            f"{saved.folder} holds {_say(spelled)}, which is no family of the library; give it, stitch=, or a module "
+            "of its kind to be filled"
+        )
+    kind = _families().get(spelled["family"])
     if kind is None:
         raise CheckpointError(f"{saved.folder} holds {_say(spelled)}, which this version does not know; update suture")
+    settings: dict[str, Any] = {}
+    for key, value in spelled["settings"].items():
+        if isinstance(value, dict) and "family" in value:
+            settings[key] = _make(saved, seam, value)
+        elif isinstance(value, dict) and "fingerprint" in value:
+            known = {network.fingerprint: network for network in seam.networks}
+            if value["fingerprint"] not in known:
+                raise CheckpointError(
+                    f"{saved.folder} holds layers of {value.get('network')}, neither its sender nor its receiver; give "
+                    "the family, stitch="
+                )
+            settings[key] = known[value["fingerprint"]]
+        else:
+            settings[key] = tuple(value) if isinstance(value, list) else value
     try:
-        return kind(**{key: _value(saved, seam, value) for key, value in spelled["settings"].items()})
-    except CheckpointError:
-        raise
+        return kind(**settings)
     except (TypeError, SutureError) as error:
         raise CheckpointError(
             f"{saved.folder} holds {_say(spelled)}, which cannot be made ({error}); save it again"
         ) from error
-
-
-def _value(saved: Saved, seam: Seam, value: Any) -> Any:
-    if isinstance(value, dict) and "family" in value:
-        return _made(saved, seam, value)
-    if isinstance(value, dict) and "fingerprint" in value:
-        for network in seam.networks:
-            if network.fingerprint == value["fingerprint"]:
-                return network
-        raise CheckpointError(
-            f"{saved.folder} holds layers of {value.get('network')}, neither its sender nor its receiver; give "
-            "the family, stitch="
-        )
-    return tuple(value) if isinstance(value, list) else value
-
-
-def _filled(saved: Saved, stitch: nn.Module, seam: Seam) -> nn.Module:
-    try:
-        stitch.load_state_dict(dict(saved.tensors), assign=True)
-    except RuntimeError as error:
-        raise CheckpointError(
-            f"the tensors in {saved.folder} do not fit the stitch ({str(error).splitlines()[-1].strip()}); give the "
-            "family that it was saved from"
-        ) from error
-    return stitch.to(seam.receiver.device).requires_grad_(False).eval()

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from suture.core.folding import Fold, fold, fold_of
 from suture.core.network.network import Network
-from suture.core.saving import Saved, read, rebuilt, write
+from suture.core.saving import Saved, read, rebuild, write
 from suture.core.seam import Seam
 from suture.core.stitches import Stitch
 
@@ -67,7 +67,7 @@ class Stitched(nn.Module):
         """
         saved: Saved = read(folder)
         seam = saved.seam(sender, receiver)
-        return cls(seam, *rebuilt(saved, seam, stitch))
+        return cls(seam, *rebuild(saved, seam, stitch))
 
 
 def match_dtype(activations: Tensor, stitch: nn.Module) -> Tensor:
