@@ -79,7 +79,11 @@ class Plain:
         begun, first = time.perf_counter(), self.step
         for images, labels in self.loader:
             set_rate(
-                self.optimiser, self.recipe.optimiser, self.recipe.schedule, self.step, self.recipe.total(self.count)
+                self.optimiser,
+                self.recipe.optimiser,
+                self.recipe.schedule,
+                self.step,
+                self.recipe.count_steps(self.count),
             )
             loss = nn.functional.cross_entropy(self.model(images), labels)
             self.optimiser.zero_grad()

@@ -25,8 +25,8 @@ from suture.common.errors import CheckpointError, SourceError, SutureError
 from suture.data.variants import VARIANTS
 from suture.report.terminal.networks import recipe_words
 from suture.zoo import BaseModel, convnet, parse_source
-from suture.zoo.artefacts import card_in
-from suture.zoo.load import names_apart
+from suture.zoo.artefacts import read_card
+from suture.zoo.load import tell_names_apart
 from suture.zoo.recipes import DIGITS, RECIPES
 from suture.zoo.training import Training
 
@@ -61,7 +61,7 @@ def test_the_network_is_the_one_that_python_trains(nets: Path) -> None:
     data = suture.load_data("digits")
     model = BaseModel(NET, data.training, replace(DIGITS, epochs=2), 0)
     assert weights(nets / "a") == hashlib.sha256(model.train().tensors).hexdigest()
-    assert card_in(nets / "a")["network"] == model.key
+    assert read_card(nets / "a")["network"] == model.key
     assert weights(nets / "a") != weights(nets / "b")
 
 
@@ -128,8 +128,8 @@ def test_json(run: Run) -> None:
 
 
 def test_an_epoch_on_the_way_is_kept(nets: Path, run: Run) -> None:
-    assert card_in(nets / "a/epoch-1")["until"] == 1
-    assert card_in(nets / "a/epoch-1")["epochs"] == 1
+    assert read_card(nets / "a/epoch-1")["until"] == 1
+    assert read_card(nets / "a/epoch-1")["epochs"] == 1
     assert weights(nets / "a/epoch-1") != weights(nets / "a")
 
 
@@ -224,7 +224,7 @@ def test_one_layer_is_trained_and_the_rest_stays(nets: Path, run: Run, tmp_path:
     before, after = (load_file(path / "model.safetensors") for path in (nets / "a", tmp_path / "c"))
     changed = {name for name in before if not torch.equal(before[name], after[name])}
     assert changed == {"head.weight", "head.bias"}
-    assert card_in(tmp_path / "c")["start"].startswith("weights ")
+    assert read_card(tmp_path / "c")["start"].startswith("weights ")
 
 
 @pytest.mark.parametrize("kind", ["a", "a/model.safetensors", "a.safetensors", "a.pt"])
@@ -243,7 +243,7 @@ def test_it_starts_from_folders_and_files(nets: Path, run: Run, tmp_path: Path, 
 def test_a_folder_is_a_model(nets: Path, run: Run) -> None:
     source = parse_source("a")
     assert (source.text, source.name, source.arguments) == (f"{NET}@a/model.safetensors", "convnet", {"width": 2})
-    assert names_apart(["a", "b", "a/epoch-1", NET]) == ["a", "b", "a epoch 1", "convnet"]
+    assert tell_names_apart(["a", "b", "a/epoch-1", NET]) == ["a", "b", "a epoch 1", "convnet"]
     data = suture.load_data("digits")
     network = suture.load_network("a", example=data.example)
     model = convnet(width=2)

@@ -6,7 +6,7 @@ import pandas as pd
 
 from suture.data import load_data
 from suture.report.pages.zoo import page
-from suture.studies.ledger import HOURS, LEDGER, hours, models
+from suture.studies.ledger import HOURS, LEDGER, hours, make_models
 from suture.studies.ledger.inventory import load
 
 ROOT = Path(__file__).parents[2]
@@ -43,6 +43,6 @@ def test_an_entry_is_one_base_model_for_each_seed() -> None:
     digits = load_data("digits")
     by_name = {entry.name: entry for entry in LEDGER}
     late, early = by_name["resnet18 epoch 160"], by_name["resnet18 epoch 40"]
-    made = models([early, late], lambda name: digits)
+    made = make_models([early, late], lambda name: digits)
     assert [(m.name, m.seed, m.until) for m in made] == [(e.name, s, e.until) for e in (early, late) for s in e.seeds]
     assert len({model.key for model in made}) == len(made)

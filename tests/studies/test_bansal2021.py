@@ -16,7 +16,7 @@ from suture.studies.bansal2021 import STUDIES, pretrained
 from suture.studies.bansal2021.folds import compare_outputs, fold_at_each_cut
 from suture.studies.bansal2021.invariance import CHANGED, COORDINATES, WEIGHT, apply_change, draw_gaussian
 from suture.studies.bansal2021.plans import R18, SIMCLR, measure_accuracy, pair_unlike_seeds
-from suture.studies.base.by_cut import Agreement, AtBest, Gap, Jointly, Moves, Run
+from suture.studies.base.by_cut import Agreement, AtBest, Gap, Jointly, Moves, RunOfCuts
 from suture.studies.base.quantities import Where
 from suture.studies.base.scale import scale_named, stand_in
 from suture.zoo import mlp, resnet, resnet50
@@ -60,9 +60,9 @@ TABLE = table(
         (Moves(read("A", "P", "Q")), [40, 40]),
         (Jointly(read("A", "P")), [75, 69]),
         (Agreement(read("A", "P")), [-0.5, -1]),
-        (Run(read("A", column="penalty"), most=10), [2, 2]),
-        (Run(read("A", column="penalty"), most=20, last=True), [3, 0]),
-        (Run((("sender_score", Where(sender="A")), *read("A")), most=5), [1, 1]),
+        (RunOfCuts(read("A", column="penalty"), most=10), [2, 2]),
+        (RunOfCuts(read("A", column="penalty"), most=20, last=True), [3, 0]),
+        (RunOfCuts((("sender_score", Where(sender="A")), *read("A")), most=5), [1, 1]),
         (AtBest("penalty", Where(sender="P")), [30, 30]),
     ],
     ids=str,

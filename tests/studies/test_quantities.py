@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from suture.common.errors import DataError
-from suture.studies.base.by_cut import AtBest, Run
+from suture.studies.base.by_cut import AtBest, RunOfCuts
 from suture.studies.base.claims import Claim
 from suture.studies.base.quantities import (
     TRIALS,
@@ -25,8 +25,8 @@ from suture.studies.base.quantities import (
     Trend,
     Where,
     Worst,
+    average_cells,
     average_seeds,
-    cells,
     clip_correlation,
 )
 
@@ -163,12 +163,12 @@ TELLING = "sender receiver sender_cut receiver_cut control fit_data score_data i
 @pytest.mark.parametrize("name", TELLING.split())
 def test_cells_keep_what_tells_them_apart(name: str) -> None:
     both = pd.concat([trials(**{name: f"x{cut}"}) for cut in CUTS])  # type: ignore[arg-type]
-    assert len(cells(both, "penalty")) == 27
+    assert len(average_cells(both, "penalty")) == 27
 
 
 def test_cells_average_stitches_alone() -> None:
     both = pd.concat([trials(seed=0), trials(dict.fromkeys(range(3), (5.0, 5.0, 5.0)), seed=1)])
-    found = cells(both, "penalty")
+    found = average_cells(both, "penalty")
     assert len(found) == 9
     assert found["value"].iloc[0] == 3.0
 
@@ -181,7 +181,7 @@ def test_cuts_in_a_row_lie_from_input_to_output_whatever_the_order_of_the_rows()
     table = trials(dict.fromkeys(range(3), (0.0, 9.0, 0.0)))
     mixed = table.sort_values("receiver_cut", key=lambda cuts: cuts.map({"a": 0, "c": 1, "b": 2}), kind="stable")
     for rows_ in (table, mixed):
-        assert set(Run((("penalty", Where()),), most=1.0).of({TRIALS: rows_})) == {1.0}
+        assert set(RunOfCuts((("penalty", Where()),), most=1.0).of({TRIALS: rows_})) == {1.0}
 
 
 def test_no_pair_chooses_its_own_cut_where_the_others_have_none() -> None:

@@ -11,8 +11,20 @@ from suture.data.variants import Half, Subset
 from suture.fits import Fast, recipes
 from suture.studies import Scale, scale_named
 from suture.studies.base.plans import pair_seeds
-from suture.studies.base.scale import EPOCHS, FEW, MANY, PAPER, SCALES, SMALL, TINY, Name, entry, scaled, stand_in
-from suture.studies.ledger import LEDGER, Entry, models
+from suture.studies.base.scale import (
+    EPOCHS,
+    FEW,
+    MANY,
+    PAPER,
+    SCALES,
+    SMALL,
+    TINY,
+    Name,
+    find_entry,
+    scale_entry,
+    stand_in,
+)
+from suture.studies.ledger import LEDGER, Entry, make_models
 from suture.zoo.build import resolve
 from suture.zoo.recipes import RECIPES
 
@@ -40,7 +52,7 @@ def test_every_network_is_built_for_its_data_at_tiny(tiny: Scale, known: Entry) 
 
 @ENTRIES
 def test_every_network_resolves_at_the_papers_sizes(known: Entry) -> None:
-    paper = scaled(known, PAPER)
+    paper = scale_entry(known, PAPER)
     with torch.device("meta"):
         sizes = [sum(p.numel() for p in resolve(one.source).model.parameters()) for one in (known, paper)]
     assert sizes[1] >= sizes[0]
@@ -50,7 +62,7 @@ def test_every_network_resolves_at_the_papers_sizes(known: Entry) -> None:
 
 
 def test_the_papers_widths() -> None:
-    sources = {name: scaled(entry(name), PAPER).source for name in NAMES}
+    sources = {name: scale_entry(find_entry(name), PAPER).source for name in NAMES}
     assert sources["resnet18"] == "zoo:resnet,blocks=(2,2,2,2),width=64"
     assert sources["resnet18 w0.25"] == "zoo:resnet,blocks=(2,2,2,2),width=16"
     assert sources["resnet18 objects-animals"] == "zoo:resnet,blocks=(2,2,2,2),width=64,classes=2"
@@ -59,15 +71,15 @@ def test_the_papers_widths() -> None:
 
 
 def test_epochs_on_the_way_are_those_of_their_names_in_the_paper() -> None:
-    untils = [scaled(entry(f"resnet18 epoch {epoch}"), PAPER).until for epoch in ("40", "80", "160")]
+    untils = [scale_entry(find_entry(f"resnet18 epoch {epoch}"), PAPER).until for epoch in ("40", "80", "160")]
     assert untils == [40, 80, None]
 
 
 def test_small_scale_is_the_ledger(tiny: Scale) -> None:
     small = Scale("small", lambda name: stand_in(name).limited())
-    (made,) = models([replace(entry("mlp"), seeds=(1,))], stand_in)
+    (made,) = make_models([replace(find_entry("mlp"), seeds=(1,))], stand_in)
     assert small.base("mlp", 1).key == made.key
-    assert all(scaled(known, SMALL) is known for known in LEDGER)
+    assert all(scale_entry(known, SMALL) is known for known in LEDGER)
     assert small.base("mlp", 1) is small.base("mlp", 1)
     assert tiny.base("mlp", 1).key != made.key
 
@@ -109,7 +121,7 @@ def test_no_network_is_twice_on_one_side_of_the_pairs(
 
 def test_a_name_that_is_not_there() -> None:
     with pytest.raises(SutureError, match="no network 'resnet19' in the ledger"):
-        entry("resnet19")
+        find_entry("resnet19")
     with pytest.raises(SutureError, match="no scale 'huge'; valid: tiny, small, paper"):
         scale_named("huge")
 

@@ -18,7 +18,7 @@ from suture.measurement.trials.trial import Trial
 from suture.runs.runners import Deferred
 from suture.studies import Study, scale_named
 from suture.studies.base.claims import Decided
-from suture.studies.base.contrasts import OverStitches, SpreadRatio, Standardised
+from suture.studies.base.contrasts import OverStitches, SpreadRatio, StandardisedDifference
 from suture.studies.base.quantities import COMPLEXITIES, NETWORKS, TRIALS, Quantity, Tables, Where
 from suture.studies.base.scale import SMALL, Scale, stand_in
 from suture.studies.smith2024 import STUDIES
@@ -214,12 +214,16 @@ def groups(a: Sequence[float], b: Sequence[float]) -> dict[str, pd.DataFrame]:
 FIRST, SECOND = Planted("a"), Planted("b")
 
 
-@pytest.mark.parametrize(("quantity", "true"), [(Standardised(FIRST, SECOND), 3.0), (SpreadRatio(FIRST, SECOND), 2.0)])
-def test_intervals_hold_the_truth_as_often_as_they_say(quantity: Standardised | SpreadRatio, true: float) -> None:
+@pytest.mark.parametrize(
+    ("quantity", "true"), [(StandardisedDifference(FIRST, SECOND), 3.0), (SpreadRatio(FIRST, SECOND), 2.0)]
+)
+def test_intervals_hold_the_truth_as_often_as_they_say(
+    quantity: StandardisedDifference | SpreadRatio, true: float
+) -> None:
     random = np.random.default_rng(0)
     tries, held = 400, 0
     for _ in range(tries):
-        if isinstance(quantity, Standardised):
+        if isinstance(quantity, StandardisedDifference):
             a, b = 3.0 * 2 + 2 * random.standard_normal(5), 2 * random.standard_normal(5)
         else:
             a, b = 2 * random.standard_normal(3), random.standard_normal(3)
@@ -230,10 +234,10 @@ def test_intervals_hold_the_truth_as_often_as_they_say(quantity: Standardised | 
 
 def test_groups_without_a_spread_decide_nothing() -> None:
     flat = groups([5.0] * 5, [4.0] * 5)
-    for quantity in (Standardised(FIRST, SECOND), SpreadRatio(FIRST, SECOND)):
+    for quantity in (StandardisedDifference(FIRST, SECOND), SpreadRatio(FIRST, SECOND)):
         assert not quantity.figure(flat).decides
-    assert Standardised(FIRST, SECOND).figure(groups([4.0] * 5, [4.0] * 5)).value == 0
-    assert not Standardised(FIRST, SECOND).figure(groups([4.0, 5.0], [4.0, 6.0])).decides
+    assert StandardisedDifference(FIRST, SECOND).figure(groups([4.0] * 5, [4.0] * 5)).value == 0
+    assert not StandardisedDifference(FIRST, SECOND).figure(groups([4.0, 5.0], [4.0, 6.0])).decides
 
 
 def test_intervals_of_spreads_and_differences_are_those_of_f_and_noncentral_t() -> None:
@@ -245,7 +249,7 @@ def test_intervals_of_spreads_and_differences_are_those_of_f_and_noncentral_t() 
     assert ratio.low == pytest.approx(value / np.sqrt(stats.f.ppf(0.975, 2, 4)))
     assert ratio.high == pytest.approx(value / np.sqrt(stats.f.ppf(0.025, 2, 4)))
     assert not SpreadRatio(FIRST, SECOND).figure(groups(a[:2], b)).decides
-    apart = Standardised(FIRST, SECOND).figure(groups([nan, *a], [*b, nan]))
+    apart = StandardisedDifference(FIRST, SECOND).figure(groups([nan, *a], [*b, nan]))
     pooled = np.sqrt((2 * np.var(a, ddof=1) + 4 * np.var(b, ddof=1)) / 6)
     assert (apart.value, apart.seeds) == (pytest.approx(abs(np.mean(a) - np.mean(b)) / pooled), 3)
     root = np.sqrt(3 * 5 / 8)
@@ -254,7 +258,7 @@ def test_intervals_of_spreads_and_differences_are_those_of_f_and_noncentral_t() 
 
 
 def test_a_small_difference_may_be_either_way_and_its_interval_says_so() -> None:
-    figure = Standardised(FIRST, SECOND).figure(groups([1.0, 2, 3, 4, 5], [5.1, 4.1, 3.1, 2.1, 1.1]))
+    figure = StandardisedDifference(FIRST, SECOND).figure(groups([1.0, 2, 3, 4, 5], [5.1, 4.1, 3.1, 2.1, 1.1]))
     assert figure.low < 0 < figure.value < figure.high
 
 

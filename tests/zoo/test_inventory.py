@@ -23,7 +23,7 @@ from suture.report.terminal.ledger import ledger_text, network_rows, record
 from suture.runs.store.store import NETWORKS, Store
 from suture.studies import ledger
 from suture.studies.ledger import LEDGER, Entry, inventory
-from suture.studies.ledger import models as making
+from suture.studies.ledger import make_models as making
 from suture.zoo import BaseModel
 from suture.zoo.networks import NETWORKS as KNOWN
 from suture.zoo.recipes import DIGITS
@@ -183,14 +183,14 @@ def test_a_network_that_is_in_no_ledger_has_its_recipe_by_name(trained: Store) -
     table = inventory.gather(trained)
     assert set(table["recipe"]) == {"digits"}
     assert set(table["deviation"]) == {""}
-    assert inventory.recipe_name(str(SHORT)) == str(SHORT)
+    assert inventory.name_of_recipe(str(SHORT)) == str(SHORT)
 
 
 def test_what_a_ledger_has_and_a_table_lacks(trained: Store) -> None:
     table = inventory.gather(trained, ENTRIES)
     more = (replace(ENTRIES[0], seeds=(0, 1, 2, 3)), replace(ENTRIES[0], name="other"))
-    assert inventory.missing(table, ENTRIES) == {}
-    assert inventory.missing(table, more) == {"small": (2, 3), "other": (0, 1)}
+    assert inventory.find_missing(table, ENTRIES) == {}
+    assert inventory.find_missing(table, more) == {"small": (2, 3), "other": (0, 1)}
 
 
 def test_a_table_is_read_as_it_was_written(trained: Store, tmp_path: Path) -> None:
@@ -306,12 +306,12 @@ def test_colour_mnist_stands_beside_the_paper() -> None:
 def test_of_one_network_from_one_device_the_later_row_counts_and_nothing_else_is_lost() -> None:
     first = table_of(row(key="a", accuracy=0.5), row(key="b", accuracy=0.6), row(key="a", accuracy=0.7, device="cuda"))
     later = table_of(row(key="a", accuracy=0.8), row(key="c", accuracy=0.9, name="m"))
-    made = inventory.joined([first, later])
+    made = inventory.join([first, later])
     found = {(row.key, row.device): row.accuracy for row in made.itertuples()}
     assert found == {("a", "cpu"): 0.8, ("b", "cpu"): 0.6, ("a", "cuda"): 0.7, ("c", "cpu"): 0.9}
     assert list(made["name"]) == ["m", "n", "n", "n"]
     entry = replace(ENTRIES[0], name="m", deviation="said otherwise now")
-    assert list(inventory.joined([made], [entry])["deviation"]) == ["said otherwise now", *made["deviation"][1:]]
+    assert list(inventory.join([made], [entry])["deviation"]) == ["said otherwise now", *made["deviation"][1:]]
 
 
 def test_a_network_by_an_older_recipe_is_not_the_ledgers(folder: Path) -> None:
@@ -325,7 +325,7 @@ def test_a_network_by_an_older_recipe_is_not_the_ledgers(folder: Path) -> None:
     made = inventory.gather(store, [entry])
     assert list(made["name"]) == ["old", "old (other settings)"]
     assert list(made["deviation"]) == [entry.deviation, ""]
-    assert inventory.missing(made, [entry]) == {"old": (1,)}
+    assert inventory.find_missing(made, [entry]) == {"old": (1,)}
     assert list(inventory.gather(store)["name"]) == ["old", "old"]
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from suture.common.errors import FitError
 from suture.zoo import convnet
-from suture.zoo.training.objectives import CrossEntropy, Objective, SimCLR, nt_xent
+from suture.zoo.training.objectives import LabelCrossEntropy, Objective, SimCLR, nt_xent
 
 
 def network(seed: int = 0) -> nn.Module:
@@ -47,7 +47,7 @@ LABELS = torch.arange(6)
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.9])
 def test_cross_entropy_is_minus_the_mean_log_probability_of_the_smoothed_label(smoothing):
     model, views = network(), Views()
-    loss = CrossEntropy(smoothing).loss(model, views, LABELS)
+    loss = LabelCrossEntropy(smoothing).loss(model, views, LABELS)
     logits = model(views.given[0]).double().tolist()
     total = 0.0
     for row, label in zip(logits, LABELS.tolist(), strict=True):
@@ -60,8 +60,8 @@ def test_cross_entropy_is_minus_the_mean_log_probability_of_the_smoothed_label(s
 
 def test_cross_entropy_trains_the_model_itself():
     model = network()
-    assert CrossEntropy().attach(model) is model
-    assert CrossEntropy().detach(model) is model
+    assert LabelCrossEntropy().attach(model) is model
+    assert LabelCrossEntropy().detach(model) is model
 
 
 # --- NT-Xent ----------------------------------------------------------------------------------------------------------
@@ -218,8 +218,8 @@ def test_types_of_the_model_are_kept():
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        (lambda: CrossEntropy(1.0), r"CrossEntropy\(smoothing=1\): smoothing is at least 0 and below 1"),
-        (lambda: CrossEntropy(-0.1), r"CrossEntropy\(smoothing=-0.1\)"),
+        (lambda: LabelCrossEntropy(1.0), r"LabelCrossEntropy\(smoothing=1\): smoothing is at least 0 and below 1"),
+        (lambda: LabelCrossEntropy(-0.1), r"LabelCrossEntropy\(smoothing=-0.1\)"),
         (lambda: SimCLR(0.0), r"SimCLR\(temperature=0\): temperature must be above 0"),
         (lambda: SimCLR(math.nan), r"SimCLR\(temperature=nan\)"),
         (lambda: SimCLR(projection=0), r"SimCLR\(projection=0\): projection must be at least 1"),

@@ -132,7 +132,7 @@ def test_what_was_pruned_grows_again_and_the_optimiser_is_left_alone():
     ],
 )
 def test_a_plateau_is_two_epochs_that_are_not_a_tenth_better_than_the_best_before(losses, over):
-    assert Plateau(patience=2, least=0.1).reached(losses) == over
+    assert Plateau(patience=2, least=0.1).is_reached(losses) == over
 
 
 @given(st.lists(st.floats(0.01, 10), min_size=1, max_size=30), st.integers(1, 5), st.sampled_from([0.0, 0.01, 0.2]))
@@ -147,7 +147,7 @@ def test_a_plateau_is_where_nothing_was_gained(losses, patience, least):
 
 def test_a_loss_that_falls_ends_where_it_has_levelled_out():
     losses = [1 + math.exp(-epoch / 5) for epoch in range(100)]
-    ends = next(n for n in range(1, 101) if Plateau().reached(losses[:n]))
+    ends = next(n for n in range(1, 101) if Plateau().is_reached(losses[:n]))
     gains = [(losses[n - 6] - losses[n - 1]) / losses[n - 6] for n in range(6, 101)]
     assert ends == 6 + next(i for i, gain in enumerate(gains) if gain <= 0.01)
     assert 20 < ends < 30

@@ -8,7 +8,7 @@ from suture.zoo.training import L1, L2, CropFlip, Recipe, SimCLR, SimCLRView, Un
 
 
 def rate(recipe: Recipe, step: int, samples: int = 50_000) -> float:
-    return recipe.optimiser.lr * recipe.schedule.factor(step, recipe.total(samples))
+    return recipe.optimiser.lr * recipe.schedule.factor(step, recipe.count_steps(samples))
 
 
 def settings(optimiser: Optimiser) -> tuple[float, float, float]:

@@ -15,7 +15,7 @@ from suture.fits.recipes import SGD, Adam, Constant, OneCycle, Optimiser
 from suture.zoo import convnet
 from suture.zoo.recipes import DIGITS
 from suture.zoo.training import CropFlip, Recipe, train
-from suture.zoo.training.memory_format import layout_for
+from suture.zoo.training.memory_format import choose_layout
 from trained import accuracy, digits, state_bits
 
 SHORT = Recipe(epochs=2, batch=64, augment=CropFlip(1))
@@ -181,8 +181,8 @@ def test_channels_are_last_but_where_a_gradient_would_overrun_its_memory(
 ):
     monkeypatch.setattr("torch.backends.cpu.get_cpu_capability", lambda: capability)
     model = nn.Sequential(nn.Conv2d(channels, 16, kernel, stride))
-    assert layout_for(model, torch.device("cpu")) == layout
-    assert layout_for(model, torch.device("cuda")) == torch.channels_last
+    assert choose_layout(model, torch.device("cpu")) == layout
+    assert choose_layout(model, torch.device("cuda")) == torch.channels_last
 
 
 def test_a_narrow_residual_network_trains_to_the_weights_that_plain_pytorch_reaches():

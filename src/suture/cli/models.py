@@ -11,12 +11,12 @@ def models_named(given: Sequence[str]) -> list[Any]:
     import torch
 
     from suture.common.seeds import derive_seed
-    from suture.zoo.load import is_random, load_model, names_apart
+    from suture.zoo.load import is_random, load_model, tell_names_apart
 
     texts = list(dict.fromkeys(given))
     roles = ("sender", "receiver", *range(2, len(texts)))
     models = []
-    for role, text, name in zip(roles, texts, names_apart(texts), strict=False):
+    for role, text, name in zip(roles, texts, tell_names_apart(texts), strict=False):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(derive_seed("random network", role))
             models.append(load_model(text, name=name))

@@ -111,12 +111,12 @@ def _epochs(text: str | None) -> tuple[int, ...]:
 def _start(chosen: Namespace) -> Any:
     """The weights to start from, of a network's folder or a file."""
     from suture.core.saving import to_safetensors
-    from suture.zoo.artefacts import WEIGHTS, Weights, card_in, check_content, is_artefact
+    from suture.zoo.artefacts import WEIGHTS, Weights, check_content, is_artefact, read_card
     from suture.zoo.build import resolve
 
     path = Path(chosen.start).expanduser()
     if is_artefact(path):
-        card_in(path)
+        read_card(path)
         check_content(path)
         path = path / WEIGHTS
     if path.suffix == ".safetensors" and path.is_file():
@@ -160,9 +160,9 @@ def _wanted(base: Any, folder: Path, epochs: tuple[int, ...]) -> list[Wanted]:
     """The networks that shall be kept. Raises ``StoreError`` where the folder has another than wanted."""
     from dataclasses import replace
 
-    from suture.zoo.artefacts import card_in, is_whole
+    from suture.zoo.artefacts import is_whole, read_card
 
-    last = -(-base.recipe.total(len(base.samples)) // base.recipe.per_epoch(len(base.samples)))
+    last = -(-base.recipe.count_steps(len(base.samples)) // base.recipe.steps_per_epoch(len(base.samples)))
     if any(epoch >= last for epoch in epochs):
         remedy = f"give epochs below {last}, after which" if last > 1 else "leave it out, since after one epoch"
         raise SutureError(f"--keep {epochs[-1]}: {remedy} the training ends")
@@ -172,7 +172,7 @@ def _wanted(base: Any, folder: Path, epochs: tuple[int, ...]) -> list[Wanted]:
     ]
     wanted.append(Wanted(folder, base, None))
     for one in wanted:
-        if is_whole(one.folder) and (card := card_in(one.folder))["network"] != one.model.key:
+        if is_whole(one.folder) and (card := read_card(one.folder))["network"] != one.model.key:
             raise StoreError(
                 f"{one.folder} has another network, {card['source']} trained on {card['data']['name']}, seed "
                 f"{card['seed']}{_difference(card, one.model)}; name another folder with --out"
@@ -228,7 +228,7 @@ def _alone(folder: Path) -> Iterator[None]:
 
 def _words(base: Any) -> str:
     samples, recipe = base.samples, base.recipe
-    steps, per_epoch = recipe.total(len(samples)), recipe.per_epoch(len(samples))
+    steps, per_epoch = recipe.count_steps(len(samples)), recipe.steps_per_epoch(len(samples))
     epochs = f"{steps / per_epoch:.4g}"
     most = "at most " if recipe.stop is not None else ""
     return (
@@ -266,9 +266,9 @@ def _trained(one: Wanted, progress: Path, command: str) -> Any:
 
 def _finish(folder: Path, wanted: list[Wanted], made: list[Wanted], chosen: Namespace) -> int:
     from suture.report.terminal import networks
-    from suture.zoo.artefacts import card_in
+    from suture.zoo.artefacts import read_card
 
-    cards = {str(one.folder): card_in(one.folder) for one in wanted}
+    cards = {str(one.folder): read_card(one.folder) for one in wanted}
     if chosen.json:
         output.show_json({"folder": str(folder), **cards.pop(str(folder)), "epochs_kept": cards})
         return 0

@@ -67,7 +67,7 @@ def _train(chosen: Namespace, command: str) -> int:
     runner = runner_named(chosen.on, workers=chosen.workers, ram=chosen.ram, disk=chosen.disk)
     device = device_named(chosen.device)
     entries = _chosen(chosen.only, _seeds(chosen.seeds))
-    wanted = ledger.models(entries, loader_named(chosen.data), device=device)
+    wanted = ledger.make_models(entries, loader_named(chosen.data), device=device)
     store = Store.make(chosen.out)
     kinds = f"{len(entries)} kind{'' if len(entries) == 1 else 's'}"
     say(f"{len(wanted)} base networks of {kinds}")
@@ -114,7 +114,7 @@ def _table(chosen: Namespace, command: str) -> int:
     tables = [inventory.load(path) if path.is_file() else inventory.gather(Store(path), entries) for path in paths]
     if chosen.out is not None and (there := Path(chosen.out).expanduser()).is_file():
         tables.insert(0, inventory.load(there))
-    table = inventory.joined(tables, entries)
+    table = inventory.join(tables, entries)
     if chosen.json:
         output.show_json(output.records(table))
     else:

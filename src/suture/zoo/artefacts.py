@@ -33,7 +33,7 @@ def is_whole(folder: Path) -> bool:
     return all((folder / name).is_file() for name in (CARD, WEIGHTS, DONE))
 
 
-def card_in(folder: str | Path) -> Record:
+def read_card(folder: str | Path) -> Record:
     """Read the card of a trained network. Raises ``SourceError`` where it is not whole, or damaged."""
     folder = Path(folder).expanduser()
     if not is_whole(folder):

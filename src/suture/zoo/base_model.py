@@ -36,9 +36,9 @@ from suture.runs.runners import Outcome, TrainingTask
 from suture.runs.store.store import NETWORKS
 from suture.zoo.artefacts import Weights
 from suture.zoo.build import Built, resolve
-from suture.zoo.evaluate import scored
+from suture.zoo.evaluate import score_network
 from suture.zoo.model_strings import Source, parse_source
-from suture.zoo.training import Checkpoints, Parts, Recipe, Training, newest_step
+from suture.zoo.training import Checkpoints, Parts, Recipe, Training, find_newest_step
 
 VERSION = 2  #: of the training code; a change that may change weights changes it, and with it every key
 
@@ -152,9 +152,9 @@ class BaseModel(TrainingTask):
 
     def share(self, scratch: Path) -> float | None:
         """How much of the training, which may end earlier, is in its newest checkpoint."""
-        per_epoch, last = self.recipe.per_epoch(len(self.samples)), self.recipe.total(len(self.samples))
+        per_epoch, last = self.recipe.steps_per_epoch(len(self.samples)), self.recipe.count_steps(len(self.samples))
         last = last if self.until is None else min(last, self.until * per_epoch)
-        step = newest_step(self._progress(scratch), last)
+        step = find_newest_step(self._progress(scratch), last)
         return None if step is None else step / last
 
     def tidy(self, scratch: Path) -> None:
@@ -201,7 +201,7 @@ class BaseModel(TrainingTask):
             "losses": progress.losses,
             "precision": _precision(training),
             "parameters": sum(parameter.numel() for parameter in model.parameters()),
-            "scores": [scored(model, built.preprocess, samples, self.device) for samples in self.scored_on],
+            "scores": [score_network(model, built.preprocess, samples, self.device) for samples in self.scored_on],
         }
         return Outcome(card, to_safetensors(model))
 

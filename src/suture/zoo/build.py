@@ -76,7 +76,7 @@ def _build(source: Source) -> tuple[nn.Module, Preprocess, Sequence[Stage] | Non
     try:
         made = factory(**source.arguments)
     except (Exception, SystemExit) as error:  # a factory may raise anything
-        raise SourceError(f"{source.text!r}: {_explained(error, factory, source)}") from error
+        raise SourceError(f"{source.text!r}: {_explain(error, factory, source)}") from error
     match made:
         case nn.Module():
             return made, _wanted(made, source), None
@@ -97,7 +97,7 @@ def _build_untrained(source: Source) -> nn.Module:
     return _build(dataclasses.replace(source, arguments=arguments))[0]
 
 
-def _timm(source: Source) -> Callable[..., object]:
+def _find_timm(source: Source) -> Callable[..., object]:
     import timm
 
     _check_name(
@@ -109,7 +109,7 @@ def _timm(source: Source) -> Callable[..., object]:
     return functools.wraps(entry)(functools.partial(timm.create_model, source.name))
 
 
-def _torchvision(source: Source) -> Callable[..., object]:
+def _find_torchvision(source: Source) -> Callable[..., object]:
     import torchvision
 
     listing = "torchvision.models.list_models(module=torchvision.models)"
@@ -117,18 +117,18 @@ def _torchvision(source: Source) -> Callable[..., object]:
     published = torchvision.models.get_model_weights(source.name).__members__
     weights = source.arguments.get("weights")
     if weights is not None and str(weights).rpartition(".")[2] not in published:
-        raise SourceError(f"{source.text!r}: no weights {weights!r}; {source.name} has {_listed(published)}")
+        raise SourceError(f"{source.text!r}: no weights {weights!r}; {source.name} has {_list(published)}")
     return cast(Callable[..., object], torchvision.models.get_model_builder(source.name))
 
 
-def _zoo(source: Source) -> Callable[..., object]:
+def _find_zoo(source: Source) -> Callable[..., object]:
     _check_name(source, NETWORKS, "suture.zoo.NETWORKS")
     return NETWORKS[source.name]
 
 
-def _file(source: Source) -> Callable[..., object]:
+def _find_in_file(source: Source) -> Callable[..., object]:
     path, _, name = source.name.rpartition(":")
-    module = _imported(Path(path).expanduser(), source)
+    module = _import_file(Path(path).expanduser(), source)
     factory = getattr(module, name, None)
     if isinstance(factory, nn.Module):
         made = f"{name} is a {type(factory).__name__} that is made already, and no function that makes one"
@@ -138,19 +138,19 @@ def _file(source: Source) -> Callable[..., object]:
         return cast(Callable[..., object], factory)
     own = {n: v for n, v in vars(module).items() if getattr(v, "__module__", None) == module.__name__}
     callables = [n for n, v in own.items() if callable(v) and not n.startswith("_")]
-    raise SourceError(f"{source.text!r}: {path} has no callable {name!r}; its callables: {_listed(callables)}")
+    raise SourceError(f"{source.text!r}: {path} has no callable {name!r}; its callables: {_list(callables)}")
 
 
-_FACTORIES = {"timm": _timm, "torchvision": _torchvision, "zoo": _zoo, "file": _file}
+_FACTORIES = {"timm": _find_timm, "torchvision": _find_torchvision, "zoo": _find_zoo, "file": _find_in_file}
 
 
 def _check_name(source: Source, names: Collection[str], listing: str) -> None:
     if source.name not in names:
-        nearest = _listed(difflib.get_close_matches(source.name, names, n=5, cutoff=0.0))
+        nearest = _list(difflib.get_close_matches(source.name, names, n=5, cutoff=0.0))
         raise SourceError(f"no model {source.name!r} in {source.kind}; nearest: {nearest}; all {len(names)}: {listing}")
 
 
-def _imported(path: Path, source: Source) -> ModuleType:
+def _import_file(path: Path, source: Source) -> ModuleType:
     """The module of a file, run once for each content that the file has had."""
     if not path.is_file():
         raise SourceError(f"{source.text!r}: no file {path}; give its path, from {Path.cwd()} or absolute")
@@ -197,8 +197,8 @@ def _wanted(model: nn.Module, source: Source) -> Preprocess:
 # Saying what went wrong
 
 
-def _explained(error: BaseException, factory: Callable[..., object], source: Source) -> str:
-    accepted = _listed(_accepted(factory))
+def _explain(error: BaseException, factory: Callable[..., object], source: Source) -> str:
+    accepted = _list(_list_accepted(factory))
     stranger = re.search(r"unexpected keyword argument '(\w+)'", str(error))
     if isinstance(error, TypeError) and stranger and stranger[1] in source.arguments:
         return f"{source.name} takes no argument {stranger[1]!r}; it takes {accepted}"
@@ -206,7 +206,7 @@ def _explained(error: BaseException, factory: Callable[..., object], source: Sou
     return f"{source.name} raised {reason}; correct its arguments, or the factory; it takes {accepted}"
 
 
-def _accepted(factory: Callable[..., object]) -> list[str]:
+def _list_accepted(factory: Callable[..., object]) -> list[str]:
     """The arguments that a factory takes, and those that it passes on to the class it returns."""
     signature = inspect.signature(factory)
     names = [p.name for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
@@ -218,5 +218,5 @@ def _accepted(factory: Callable[..., object]) -> list[str]:
     return names + [p.name for p in inspect.signature(made).parameters.values() if p.default is not p.empty]
 
 
-def _listed(names: Collection[str]) -> str:
+def _list(names: Collection[str]) -> str:
     return ", ".join(map(repr, names)) or "none"

@@ -15,12 +15,12 @@ from suture.measurement.scores.scores import Accuracy, estimate
 _CHUNK = 256
 
 
-def scored(model: nn.Module, preprocess: Preprocessing, samples: Samples, device: str = "cpu") -> dict[str, Any]:
+def score_network(model: nn.Module, preprocess: Preprocessing, samples: Samples, device: str = "cpu") -> dict[str, Any]:
     """Accuracy on samples, a fraction with its 95 % interval, overall and by class name; plain values.
 
     The model is one in evaluation mode. Raises ``DataError`` where it has fewer outputs than the samples have classes.
     """
-    given = logits(model, preprocess, samples, device)
+    given = compute_logits(model, preprocess, samples, device)
     if given.shape[1] < len(samples.classes):
         raise DataError(
             f"the network has {given.shape[1]} outputs and {samples.name!r} {len(samples.classes)} classes; "
@@ -39,7 +39,7 @@ def scored(model: nn.Module, preprocess: Preprocessing, samples: Samples, device
     return found
 
 
-def logits(model: nn.Module, preprocess: Preprocessing, samples: Samples, device: str = "cpu") -> Tensor:
+def compute_logits(model: nn.Module, preprocess: Preprocessing, samples: Samples, device: str = "cpu") -> Tensor:
     """The outputs (n, classes), on the CPU, of a model in evaluation mode."""
     model = model.to(device)
     with undisturbed(), torch.no_grad():

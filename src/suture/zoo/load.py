@@ -89,7 +89,7 @@ def load_model(source: str | Source, checkpoint: str | Path | None = None, *, na
     return Model(name or parsed.name, resolve(parsed, checkpoint), text)
 
 
-def names_apart(texts: list[str]) -> list[str]:
+def tell_names_apart(texts: list[str]) -> list[str]:
     """Short names for what model strings name (their weights' file, else the model), with letters where they agree."""
     sources = [parse_source(text) for text in texts]
     names = [source.called for source in sources]

@@ -27,7 +27,7 @@ from suture.common.calls import literal, outside, read_settings
 from suture.common.errors import DataError, SourceError, SutureError
 from suture.common.hashing import keyed_as
 from suture.data.preprocess import Preprocess
-from suture.zoo.artefacts import WEIGHTS, card_in, check_content, is_artefact
+from suture.zoo.artefacts import WEIGHTS, check_content, is_artefact, read_card
 
 EXAMPLES = {
     "timm": "timm:resnet18,num_classes=10",
@@ -69,7 +69,7 @@ class Source:
             return self.name
         path = Path(self.checkpoint).expanduser()
         if path.name == WEIGHTS and is_artefact(path.parent):
-            return card_in(path.parent).get("name") or path.parent.resolve().name
+            return read_card(path.parent).get("name") or path.parent.resolve().name
         return path.stem
 
 
@@ -80,12 +80,12 @@ def parse_source(text: str) -> Source:
     with distinct keys, then a checkpoint, and for a folder whose network is not whole.
     """
     if is_artefact(text):
-        return _trained(text)
+        return _read_folder(text)
     head = _HEAD.match(text)
     if head is None:
         examples = ", ".join(f"{example!r} ({kind})" for kind, example in EXAMPLES.items())
         folder = ", or the folder of a network that suture train made" if "/" in text or Path(text).is_dir() else ""
-        raise SourceError(f"no model source {text!r}; name a model like one of {examples}{folder}{_meant(text)}")
+        raise SourceError(f"no model source {text!r}; name a model like one of {examples}{folder}{_guess_meant(text)}")
     rest = text[head.end() :]
     try:
         at = next((i for i, c in outside(rest) if c == "@"), len(rest))
@@ -105,11 +105,11 @@ def parse_source(text: str) -> Source:
         name=(head["name"] or head["file"]).strip(),
         arguments={key: value for key, value in values.items() if not key.startswith(_PREPROCESS)},
         checkpoint=rest[at + 1 :] or None,
-        preprocess=_preprocess(values, text),
+        preprocess=_check_preprocess(values, text),
     )
 
 
-def _meant(text: str) -> str:
+def _guess_meant(text: str) -> str:
     """What is missing of a text that names no model, where that can be told."""
     if text.endswith((".safetensors", ".pt", ".pth", ".ckpt", ".bin")):
         return f"; weights alone are no model: write the model before them, as in MODEL@{text}"
@@ -119,20 +119,20 @@ def _meant(text: str) -> str:
     return f"; did you mean timm:{text}, torchvision:{text} or zoo:{text}?" if name else ""
 
 
-def _trained(folder: str) -> Source:
+def _read_folder(folder: str) -> Source:
     """The network in a folder: the source on its card with the weights there."""
-    card = card_in(folder)
+    card = read_card(folder)
     check_content(Path(folder).expanduser())
     source, weights = str(card["source"]), str(Path(folder) / WEIGHTS)
     if is_artefact(source):
         raise SourceError(
             f"the card in {folder} names another folder, {source!r}, as its source; train the network again"
         )
-    source = _found_again(source, str(card.get("made_in", "")))
+    source = _find_file_again(source, str(card.get("made_in", "")))
     return replace(parse_source(source), text=f"{source}@{weights}", checkpoint=weights)
 
 
-def _found_again(source: str, made_in: str) -> str:
+def _find_file_again(source: str, made_in: str) -> str:
     """The source, its file looked for in the folder where the network was trained if it is not in this one."""
     path = parse_source(source).name.rpartition(":")[0]
     elsewhere = Path(made_in) / path
@@ -141,10 +141,10 @@ def _found_again(source: str, made_in: str) -> str:
     return source
 
 
-def _preprocess(values: dict[str, Any], text: str) -> dict[str, Any]:
+def _check_preprocess(values: dict[str, Any], text: str) -> dict[str, Any]:
     """The fields of ``Preprocess`` among the values."""
     fields = {
-        key.removeprefix(_PREPROCESS): _field(key, value, text)
+        key.removeprefix(_PREPROCESS): _check_field(key, value, text)
         for key, value in values.items()
         if key.startswith(_PREPROCESS)
     }
@@ -155,7 +155,7 @@ def _preprocess(values: dict[str, Any], text: str) -> dict[str, Any]:
     return fields
 
 
-def _field(key: str, value: Any, text: str) -> Any:
+def _check_field(key: str, value: Any, text: str) -> Any:
     """The value of a field of ``Preprocess``, checked, a single mean or deviation made a tuple."""
     match key.removeprefix(_PREPROCESS):
         case "size" | "channels":

@@ -8,7 +8,7 @@ import pandas as pd
 from suture.common.errors import DataError
 from suture.report.figures.study_maps import Map
 from suture.report.style import LOOK, SERIES
-from suture.studies.base.quantities import Tables, Where, cells
+from suture.studies.base.quantities import Tables, Where, average_cells
 from suture.studies.base.study import Panel
 
 Look = tuple[str, str, str]  #: colour, marker, dashes
@@ -71,7 +71,7 @@ def _percent(rows: pd.DataFrame, column: str) -> bool:
     if rows.empty or "unit" not in rows:
         return False
     one = rows[rows["unit"] == "fraction"].head(1).assign(**{column: 1.0})
-    return len(one) > 0 and float(cells(one, column)["value"].iloc[0]) == 100.0
+    return len(one) > 0 and float(average_cells(one, column)["value"].iloc[0]) == 100.0
 
 
 def _values(rows: pd.DataFrame, panel: Panel) -> "tuple[pd.DataFrame, pd.Series[float]]":
@@ -79,7 +79,7 @@ def _values(rows: pd.DataFrame, panel: Panel) -> "tuple[pd.DataFrame, pd.Series[
     nothing: pd.Series[float] = pd.Series(dtype="float64")
     if rows.empty:
         return pd.DataFrame({"network_seed": [], "place": [], "value": [], "depth": []}), nothing
-    held = cells(rows, panel.column)
+    held = average_cells(rows, panel.column)
     depth = panel.along.replace("cut", "depth")
     if panel.kind == "lines":
         held = held[held[panel.along].fillna("") != ""]  # a network alone has no cut
@@ -87,7 +87,7 @@ def _values(rows: pd.DataFrame, panel: Panel) -> "tuple[pd.DataFrame, pd.Series[
     values = held.groupby(["network_seed", "place"], sort=False)[["value", "depth"]].mean().reset_index()
     if "receiver_score" not in rows or rows["receiver_score"].isna().all():
         return values, nothing
-    return values, cells(rows, "receiver_score").groupby("network_seed")["value"].mean()
+    return values, average_cells(rows, "receiver_score").groupby("network_seed")["value"].mean()
 
 
 def places_of(groups: Sequence[Group]) -> list[str]:
@@ -103,7 +103,7 @@ def map_of(name: str, where: Where, panel: Panel, tables: Tables) -> Map:
     rows = found(where, panel.column, tables)
     if rows.empty:
         return Map(name, pd.DataFrame(), {}, {}, False)
-    held = cells(rows, panel.column)
+    held = average_cells(rows, panel.column)
     seams = held.groupby(["network_seed", "sender_cut", "receiver_cut"], sort=False)["value"].mean()
     laid = seams.groupby(["sender_cut", "receiver_cut"]).mean().unstack("receiver_cut")
     down, across = (

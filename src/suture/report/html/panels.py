@@ -10,7 +10,7 @@ from suture.common.errors import DataError
 from suture.report.figures.study_bars import looks_of
 from suture.report.html.charts import Chart, Line, Measure
 from suture.studies import Panel, Study, Where
-from suture.studies.base.quantities import PERCENT, Tables, cells
+from suture.studies.base.quantities import PERCENT, Tables, average_cells
 
 _OVER = "pairs of networks (their range)"
 
@@ -25,7 +25,7 @@ def charts(study: Study, tables: Tables) -> Iterator[Chart | str]:
 
 
 def _chart(study: Study, panel: Panel, tables: Tables) -> Chart:
-    groups = [(name, cells(where.measured(tables), panel.column), where) for name, where in panel.lines]
+    groups = [(name, average_cells(where.measured(tables), panel.column), where) for name, where in panel.lines]
     match panel.kind:
         case "lines":
             chart = _lines(panel, groups)
@@ -59,7 +59,7 @@ def _levels(panel: Panel, tables: Tables) -> dict[str, float]:
     """The claim's threshold, and the receivers' own scores."""
     found = {} if panel.level is None else {"the claim's threshold": panel.level}
     if panel.baseline and panel.lines:
-        own = cells(panel.lines[0][1].measured(tables), "receiver_score")["value"].mean()
+        own = average_cells(panel.lines[0][1].measured(tables), "receiver_score")["value"].mean()
         found["receivers alone"] = float(own)
     return {name: value for name, value in found.items() if np.isfinite(value)}
 

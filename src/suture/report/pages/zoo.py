@@ -7,7 +7,7 @@ import pandas as pd
 
 from suture.runs.runners.progress import clock
 from suture.studies.ledger import Entry
-from suture.studies.ledger.inventory import missing
+from suture.studies.ledger.inventory import find_missing
 from suture.zoo.model_strings import Source, parse_source
 
 COMMAND = "suture zoo table results/small/networks.parquet --page docs/zoo.md"
@@ -239,7 +239,7 @@ def _elsewhere(table: pd.DataFrame) -> list[str]:
 
 
 def _missing(table: pd.DataFrame, entries: Sequence[Entry]) -> list[str]:
-    lacking = missing(table, entries)
+    lacking = find_missing(table, entries)
     if not lacking:
         return []
     count = sum(map(len, lacking.values()))

@@ -13,7 +13,7 @@ from suture.fits.recipes import SGD, Adam, AdamW, Constant, Cosine, OneCycle, Op
 from suture.measurement.tables.records import Record
 from suture.report.terminal.curve import new_table
 from suture.runs.runners.progress import clock
-from suture.zoo.training import CropFlip, CrossEntropy, Recipe, SimCLR, SimCLRView, Unchanged
+from suture.zoo.training import CropFlip, LabelCrossEntropy, Recipe, SimCLR, SimCLRView, Unchanged
 
 # --- recipes in words -------------------------------------------------------------------------------------------------
 
@@ -34,7 +34,7 @@ def _parts(recipe: Recipe) -> Iterable[str]:
     match recipe.objective:
         case SimCLR(temperature=temperature):
             yield f"SimCLR at temperature {temperature:g}"
-        case CrossEntropy(smoothing=smoothing) if not smoothing:
+        case LabelCrossEntropy(smoothing=smoothing) if not smoothing:
             pass
         case objective:
             yield spell(objective)

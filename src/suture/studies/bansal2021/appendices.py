@@ -19,7 +19,7 @@ from suture.studies.bansal2021.selections import (
     UNTRAINED,
     draw_lines,
 )
-from suture.studies.base.by_cut import AtBest, Gap, Moves, Run
+from suture.studies.base.by_cut import AtBest, Gap, Moves, RunOfCuts
 from suture.studies.base.claims import Claim, Roles
 from suture.studies.base.quantities import FOLDS, NETWORKS, TRIALS, Difference, Mean, Ratio, Where, Worst
 from suture.studies.base.study import Panel, Study
@@ -206,14 +206,14 @@ _9 = Study(
         Claim(
             "our choice, early: blocks in a row, from the input, that cost at most 1 pp when taken from 5,000 images",
             "appendix B.4",
-            Run((("penalty", _FROM_FEW),), most=1.0),
+            RunOfCuts((("penalty", _FROM_FEW),), most=1.0),
             unit="blocks",
             paper="none behind the stem",
         ),
         Claim(
             "our choice, late: cuts in a row, from the output, behind which layers from 5,000 images cost at most 1 pp",
             "appendix B.4",
-            Run((("sender_score", _FROM_ALL), ("stitched", _FROM_ALL)), most=1.0, last=True),
+            RunOfCuts((("sender_score", _FROM_ALL), ("stitched", _FROM_ALL)), most=1.0, last=True),
             unit="cuts",
             paper="3 (layers 8, 9 and 11)",
         ),

@@ -13,7 +13,7 @@ import pandas as pd
 from scipy import stats
 
 from suture.common.errors import DataError
-from suture.studies.base.quantities import Figure, Quantity, Tables, Where, cells, clip_correlation
+from suture.studies.base.quantities import Figure, Quantity, Tables, Where, average_cells, clip_correlation
 
 Read = tuple[str, Where]
 """A column of some rows."""
@@ -28,7 +28,7 @@ class ByCut(Quantity):
 
     def of(self, tables: Tables) -> "pd.Series[float]":
         """The numbers, by seed. Raises ``DataError`` where no cut has all conditions."""
-        held = side_by_side(tables, self.read, self.by)
+        held = join_by_cut(tables, self.read, self.by)
         return held.groupby("network_seed", sort=True)[list(held.columns)].apply(self._one)
 
     @abstractmethod
@@ -36,12 +36,12 @@ class ByCut(Quantity):
         """The number of one seed: a row per cut, from input to output, and a column per condition."""
 
 
-def side_by_side(tables: Tables, read: tuple[Read, ...], by: str) -> pd.DataFrame:
+def join_by_cut(tables: Tables, read: tuple[Read, ...], by: str) -> pd.DataFrame:
     """A row per seed and cut, from input to output by the first condition, and a column per condition: 0, 1, …"""
     together = pd.DataFrame()
     depth = by.replace("_cut", "_depth")
     for number, (column, where) in enumerate(read):
-        found = cells(where.rows(tables), column)
+        found = average_cells(where.rows(tables), column)
         ordered = found.sort_values(depth, kind="stable") if depth in found else found
         held = ordered.groupby(["network_seed", by], sort=False)[["value"]].mean()
         held.columns = pd.Index([str(number)])
@@ -101,7 +101,7 @@ class Agreement(ByCut):
 
 @final
 @dataclass(frozen=True)
-class Run(ByCut):
+class RunOfCuts(ByCut):
     """How many cuts in a row, from the input, are at most ``most``; with ``last``, from the output.
 
     Of two conditions it is the first minus the second that counts.
@@ -129,7 +129,7 @@ class AtBest(Quantity):
 
     def of(self, tables: Tables) -> "pd.Series[float]":
         """The values, by seed. Raises ``DataError`` for fewer than two seeds, and where they have no cut in common."""
-        held = side_by_side(tables, ((self.column, self.where),), "receiver_cut")["0"].unstack("network_seed")
+        held = join_by_cut(tables, ((self.column, self.where),), "receiver_cut")["0"].unstack("network_seed")
         if held.shape[1] < 2:
             raise DataError("there is one pair of networks; a cut is chosen by the others")
         held = held.dropna()

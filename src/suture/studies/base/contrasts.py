@@ -16,7 +16,7 @@ from scipy import optimize, stats
 
 from suture.common.errors import DataError
 from suture.measurement.tables.by_depth import EXACT, by_depth
-from suture.studies.base.quantities import FEWEST, LEVEL, Figure, Quantity, Tables, Where, cells
+from suture.studies.base.quantities import FEWEST, LEVEL, Figure, Quantity, Tables, Where, average_cells
 
 
 @final
@@ -41,9 +41,9 @@ class ByDepth(Quantity):
         """The contrasts, by pair of networks."""
         rows = self.where.rows(tables)
         if self.like is not None:
-            rows = rows[_places(rows).isin(_places(self.like.rows(tables)))]
+            rows = rows[_places_of(rows).isin(_places_of(self.like.rows(tables)))]
         if self.stages:
-            rows = rows.assign(**{f"{role}_depth": _stages(rows[f"{role}_cut"]) for role in ("sender", "receiver")})
+            rows = rows.assign(**{f"{role}_depth": _stages_of(rows[f"{role}_cut"]) for role in ("sender", "receiver")})
         if not self.ties:
             rows = rows[(rows["sender_depth"] - rows["receiver_depth"]).abs() > EXACT]
         # by_depth tells matrices apart by their study, not by their network seed; one call for all units is ten times
@@ -66,7 +66,7 @@ class PerSender(Quantity):
 
     def of(self, tables: Tables) -> "pd.Series[float]":
         """The means, by sender."""
-        return self.contrast.of(tables).groupby(_networks(self.contrast, tables)["sender"]).mean()
+        return self.contrast.of(tables).groupby(_networks_of(self.contrast, tables)["sender"]).mean()
 
     def figure(self, tables: Tables) -> Figure:
         """Their mean and its interval over senders."""
@@ -121,14 +121,14 @@ def _mean_of(quantity: Quantity, tables: Tables) -> _MeanOf:
     if not n:
         raise DataError("there is no measurement to read this from")
     if isinstance(quantity, Crossed):
-        pairs = _networks(quantity.contrast, tables).loc[values.index]
-        return _MeanOf(mean, *_two_way(values, pairs), n)
+        pairs = _networks_of(quantity.contrast, tables).loc[values.index]
+        return _MeanOf(mean, *_vary_two_way(values, pairs), n)
     if n < FEWEST:
         return _MeanOf(mean, float("nan"), float("nan"), n)
     return _MeanOf(mean, float(values.var(ddof=1)) / n, n - 1, n)
 
 
-def _two_way(values: "pd.Series[float]", pairs: pd.DataFrame) -> tuple[float, float]:
+def _vary_two_way(values: "pd.Series[float]", pairs: pd.DataFrame) -> tuple[float, float]:
     """The variance of the mean over pairs of senders and receivers, and its degrees of freedom; nan for too few."""
     members = [pd.get_dummies(pairs[role], dtype=float).to_numpy() for role in ("sender", "receiver")]
     design = np.hstack(members)
@@ -141,10 +141,10 @@ def _two_way(values: "pd.Series[float]", pairs: pd.DataFrame) -> tuple[float, fl
         float(np.var(of_role, ddof=1) * (share**2).sum())
         for of_role, share in zip((effects[: counts[0]], effects[counts[0] :]), shares, strict=True)
     ]
-    return sum(parts), _freedom(parts, [count - 1 for count in counts])
+    return sum(parts), _add_freedom(parts, [count - 1 for count in counts])
 
 
-def _freedom(variances: Sequence[float], freedoms: Sequence[float]) -> float:
+def _add_freedom(variances: Sequence[float], freedoms: Sequence[float]) -> float:
     """Satterthwaite's degrees of freedom of a sum of variances."""
     under = sum(variance**2 / freedom for variance, freedom in zip(variances, freedoms, strict=True))
     return sum(variances) ** 2 / under if under > 0 else min(freedoms)
@@ -163,7 +163,7 @@ class Above(Quantity):
         """The differences, by pair of networks."""
         inside, among = self.inside.rows(tables), self.among.rows(tables)
         parts = (inside, among.drop(index=inside.index))
-        first, second = (cells(part, self.column).groupby("network_seed")["value"].mean() for part in parts)
+        first, second = (average_cells(part, self.column).groupby("network_seed")["value"].mean() for part in parts)
         return first - second
 
 
@@ -186,29 +186,29 @@ class Contrast(Quantity):
     def figure(self, tables: Tables) -> Figure:
         """The difference of the means, and its interval."""
         a, b = (_mean_of(quantity, tables) for quantity in (self.first, self.second))
-        freedom = _freedom((a.variance, b.variance), (a.freedom, b.freedom))
+        freedom = _add_freedom((a.variance, b.variance), (a.freedom, b.freedom))
         difference = _MeanOf(a.value - b.value, a.variance + b.variance, freedom, a.units + b.units)
         return replace(difference.figure(), unit="unit")
 
 
-def _networks(contrast: ByDepth, tables: Tables) -> pd.DataFrame:
+def _networks_of(contrast: ByDepth, tables: Tables) -> pd.DataFrame:
     """The sender and the receiver of each pair."""
     named = contrast.where.rows(tables).groupby("network_seed")[["sender", "receiver"]].first()
     return named.assign(receiver=named["receiver"].str.removeprefix("another "))
 
 
-def _stages(cuts: "pd.Series[str]") -> "pd.Series[float]":
+def _stages_of(cuts: "pd.Series[str]") -> "pd.Series[float]":
     """The numbers of the stages in which cuts such as ``layer2.1`` lie."""
     return cuts.str.extract(r"^layer(\d)", expand=False).astype("float64")
 
 
-def _places(rows: pd.DataFrame) -> pd.MultiIndex:
+def _places_of(rows: pd.DataFrame) -> pd.MultiIndex:
     return pd.MultiIndex.from_frame(rows[["network_seed", "sender", "receiver", "sender_cut", "receiver_cut"]])
 
 
 @final
 @dataclass(frozen=True)
-class Standardised(Quantity):
+class StandardisedDifference(Quantity):
     """How many standard deviations lie between the means of two quantities, whichever is larger.
 
     |mean − mean| / s, with s² the mean of the two variances over units (n − 1). The interval is exact for normal
@@ -223,17 +223,17 @@ class Standardised(Quantity):
     def of(self, tables: Tables) -> "pd.Series[float]":
         """The difference of each unit of the first quantity from the mean of the second, in standard deviations."""
         a, b = self.first.of(tables).dropna(), self.second.of(tables).dropna()
-        return (a - float(b.mean())) / _pooled(a, b)
+        return (a - float(b.mean())) / _pool_deviation(a, b)
 
     def figure(self, tables: Tables) -> Figure:
         """The standardised difference, and its interval."""
         a, b = self.first.of(tables).dropna(), self.second.of(tables).dropna()
-        apart, within = abs(float(a.mean() - b.mean())), _pooled(a, b)
+        apart, within = abs(float(a.mean() - b.mean())), _pool_deviation(a, b)
         value = apart / within if within > 0 else (float("inf") if apart > 0 else 0.0)
         if min(len(a), len(b)) < FEWEST or not within > 0:
             return Figure(value, float("nan"), float("nan"), min(len(a), len(b)))
         root = float(np.sqrt(len(a) * len(b) / (len(a) + len(b))))
-        low, high = (_noncentrality(value * root, len(a) + len(b) - 2, p) / root for p in _TAILS)
+        low, high = (_find_noncentrality(value * root, len(a) + len(b) - 2, p) / root for p in _TAILS)
         return Figure(value, low, high, min(len(a), len(b)))
 
 
@@ -278,14 +278,14 @@ class OverStitches(Quantity):
 _TAILS = ((1 + LEVEL) / 2, (1 - LEVEL) / 2)
 
 
-def _pooled(a: "pd.Series[float]", b: "pd.Series[float]") -> float:
+def _pool_deviation(a: "pd.Series[float]", b: "pd.Series[float]") -> float:
     """The standard deviation of two groups; nan where one has a single number."""
     n, m = len(a), len(b)
     weighed = ((n - 1) * float(a.var(ddof=1)) + (m - 1) * float(b.var(ddof=1))) / max(n + m - 2, 1)
     return float(np.sqrt(weighed))
 
 
-def _noncentrality(t: float, freedom: int, p: float) -> float:
+def _find_noncentrality(t: float, freedom: int, p: float) -> float:
     """The noncentrality of which ``t`` is the quantile ``p``."""
     reach = 10.0 + 10.0 * abs(t)
     return float(optimize.brentq(lambda d: stats.nct.cdf(t, freedom, d) - p, -reach, reach))

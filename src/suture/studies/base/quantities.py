@@ -147,7 +147,7 @@ class Where:
             mask &= table["control"] == self.control
         for name in ("sender", "receiver", "sender_cut", "receiver_cut", "fit_data", "score_data", "stitch"):
             if pattern := getattr(self, name):
-                mask &= table[name].map(_suits(pattern)).astype(bool)
+                mask &= table[name].map(_match(pattern)).astype(bool)
         for name in ("index", "measure"):
             if wanted := getattr(self, name):
                 mask &= table[name] == wanted
@@ -162,7 +162,7 @@ class Where:
             return pd.Series(True, index=table.index)
         if self.fit in ("default", "published"):
             return table["published"] == (self.fit == "published")
-        return table["fit"].map(_suits(self.fit)).astype(bool)
+        return table["fit"].map(_match(self.fit)).astype(bool)
 
     def _triangle(self, table: pd.DataFrame) -> "pd.Series[bool]":
         ahead = table["sender_depth"] - table["receiver_depth"]
@@ -174,12 +174,12 @@ class Where:
         }[self.cells]
 
 
-def _suits(pattern: str) -> Callable[[str], bool]:
+def _match(pattern: str) -> Callable[[str], bool]:
     parts = pattern.split("|")
     return lambda text: any(fnmatchcase(text, part) for part in parts)
 
 
-def cells(rows: pd.DataFrame, column: str) -> pd.DataFrame:
+def average_cells(rows: pd.DataFrame, column: str) -> pd.DataFrame:
     """A row per seed and cell, with its ``value``, and the depths where there are any: stitch seeds are averaged."""
     values = rows[column].astype("float64")
     if column in PERCENT and "unit" in rows:
@@ -202,14 +202,14 @@ class Quantity(ABC):
 
 
 @dataclass(frozen=True)
-class _Read(Quantity):
+class _ColumnQuantity(Quantity):
     """A quantity that is read from one column of some rows."""
 
     column: str
     where: Where = Where()
 
     def of(self, tables: Tables) -> "pd.Series[float]":
-        held = cells(self.where.rows(tables), self.column)
+        held = average_cells(self.where.rows(tables), self.column)
         return held.groupby("network_seed", dropna=False)[list(held.columns)].apply(self._one)
 
     @abstractmethod
@@ -219,7 +219,7 @@ class _Read(Quantity):
 
 @final
 @dataclass(frozen=True)
-class Mean(_Read):
+class Mean(_ColumnQuantity):
     """The mean over the rows."""
 
     def _one(self, held: pd.DataFrame) -> float:
@@ -228,7 +228,7 @@ class Mean(_Read):
 
 @final
 @dataclass(frozen=True)
-class Worst(_Read):
+class Worst(_ColumnQuantity):
     """The largest over the rows, or the ``smallest``: what "at every cut" is decided by."""
 
     smallest: bool = False
@@ -239,7 +239,7 @@ class Worst(_Read):
 
 @final
 @dataclass(frozen=True)
-class Spread(_Read):
+class Spread(_ColumnQuantity):
     """The standard deviation over the rows, divided by their number."""
 
     def _one(self, held: pd.DataFrame) -> float:
@@ -248,7 +248,7 @@ class Spread(_Read):
 
 @final
 @dataclass(frozen=True)
-class Trend(_Read):
+class Trend(_ColumnQuantity):
     """Spearman's ρ of the value with the depth of the cut (``along``)."""
 
     along: Literal["sender_depth", "receiver_depth"] = "receiver_depth"
@@ -267,7 +267,7 @@ class Trend(_Read):
 
 @final
 @dataclass(frozen=True)
-class Slope(_Read):
+class Slope(_ColumnQuantity):
     """The slope of a straight line through the values, for a depth from 0 to 1 (``along``): for trends of few cuts."""
 
     along: Literal["sender_depth", "receiver_depth"] = "receiver_depth"

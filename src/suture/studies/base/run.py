@@ -100,23 +100,23 @@ def run_study(
     """Run a study at a scale into a store. ``told`` hears what is computed beside trials; the rest is as in ``run``."""
     store = store if isinstance(store, Store) else Store.make(store)
     parts = study.plan(scale)
-    laters = [_labelled(part, study.id) for part in parts if isinstance(part, Deferred)]
+    laters = [_label(part, study.id) for part in parts if isinstance(part, Deferred)]
     beside = [part for part in parts if isinstance(part, Beside)]
     plan: list[Trial | Deferred | TrainingTask] = [*laters, *bases_of(beside)]
     table = run(plan, store=store, on=on, progress=progress, retry=retry, extend=True, command=command)
-    tables = {MEASURED: _told_apart(table, scale)} if laters else {}
-    tables |= _beside(study, beside, store, told)
-    return Result(study.id, scale.name, tables, _card(study, scale, tables, store, bases_of(parts)))
+    tables = {MEASURED: _mark_published(table, scale)} if laters else {}
+    tables |= _compute_beside(study, beside, store, told)
+    return Result(study.id, scale.name, tables, _make_card(study, scale, tables, store, bases_of(parts)))
 
 
-def _labelled(part: Deferred, study: str) -> Deferred:
+def _label(part: Deferred, study: str) -> Deferred:
     def make(*networks: Network) -> list[Trial]:
         return [replace(trial, study=study) for trial in part.make(*networks)]
 
     return Deferred(part.bases, make)
 
 
-def _told_apart(table: pd.DataFrame, scale: Scale) -> pd.DataFrame:
+def _mark_published(table: pd.DataFrame, scale: Scale) -> pd.DataFrame:
     """The table with a column that tells the papers' fits from the default one, and from those of baselines."""
     of_baseline = table["control"].str.contains("|".join(_OF_BASELINES))
     return table.assign(published=(table["fit"] != str(scale.fit)) & ~of_baseline)
@@ -125,23 +125,25 @@ def _told_apart(table: pd.DataFrame, scale: Scale) -> pd.DataFrame:
 # --- beside the trials ------------------------------------------------------------------------------------------------
 
 
-def _beside(study: Study, parts: list[Beside], store: Store, told: Callable[[str], None]) -> dict[str, pd.DataFrame]:
+def _compute_beside(
+    study: Study, parts: list[Beside], store: Store, told: Callable[[str], None]
+) -> dict[str, pd.DataFrame]:
     made: dict[str, Network] = {}
     found: dict[str, list[pd.DataFrame]] = {}
     for number, part in enumerate(parts):
-        networks = _networks(part, store, made)
+        networks = _networks_of(part, store, made)
         trials = {trial.key: trial for trial in part.trials(*networks)}
-        path = store.path / BESIDE / f"{_key(study, part, trials)}.parquet"
-        rows = _kept(path)
+        path = store.path / BESIDE / f"{_key_of(study, part, trials)}.parquet"
+        rows = _read_kept(path)
         if rows is None:
             told(f"{part.kind} {number + 1} of {len(parts)}: {part.name}")
-            rows = part.make(partial(_stitched, store, trials), *networks)
+            rows = part.make(partial(_load_stitched, store, trials), *networks)
             save(rows, path)
         found.setdefault(part.kind, []).append(rows)
     return {kind: pd.concat(tables, ignore_index=True) for kind, tables in found.items()}
 
 
-def _networks(part: Beside, store: Store, made: dict[str, Network]) -> list[Network]:
+def _networks_of(part: Beside, store: Store, made: dict[str, Network]) -> list[Network]:
     """The part's networks, each made once for all parts."""
     for base in part.bases:
         if base.key not in made:
@@ -149,7 +151,7 @@ def _networks(part: Beside, store: Store, made: dict[str, Network]) -> list[Netw
     return [made[base.key] for base in part.bases]
 
 
-def _kept(path: Path) -> pd.DataFrame | None:
+def _read_kept(path: Path) -> pd.DataFrame | None:
     """What was computed before; none where it is not there, or damaged."""
     try:
         return read_table(path)
@@ -157,13 +159,13 @@ def _kept(path: Path) -> pd.DataFrame | None:
         return None
 
 
-def _key(study: Study, part: Beside, trials: Iterable[str]) -> str:
+def _key_of(study: Study, part: Beside, trials: Iterable[str]) -> str:
     settings = [identity(one) for one in part.settings]
     bases = [base.key for base in part.bases]
     return digest(VERSION, study.id, part.kind, part.name, bases, settings, *trials)[:20]
 
 
-def _stitched(store: Store, trials: Collection[str], trial: Trial) -> Stitched:
+def _load_stitched(store: Store, trials: Collection[str], trial: Trial) -> Stitched:
     """The stitched network of one of a part's trials. Raises ``DataError`` where there is none."""
     if trial.key not in trials:
         raise DataError(f"{trial.where} is not among the trials that this part of the study names; add it to them")
@@ -182,7 +184,7 @@ def _stitched(store: Store, trials: Collection[str], trial: Trial) -> Stitched:
 # --- the card ---------------------------------------------------------------------------------------------------------
 
 
-def _card(study: Study, scale: Scale, tables: Tables, store: Store, bases: tuple[TrainingTask, ...]) -> Record:
+def _make_card(study: Study, scale: Scale, tables: Tables, store: Store, bases: tuple[TrainingTask, ...]) -> Record:
     """Versions, counts and times: seconds of one thread, of each trial and network once."""
     cards = [store.record(NETWORKS, base.key) for base in bases]
     measured = tables.get(MEASURED)

@@ -19,7 +19,7 @@ from suture.data.variants import Subset, Variant, mnist_cifar, vary
 from suture.fits import Descending, Fast, Fit
 from suture.fits.recipes import for_epochs
 from suture.studies.base.quantities import FEWEST
-from suture.studies.ledger import LEDGER, Entry, models
+from suture.studies.ledger import LEDGER, Entry, make_models
 from suture.zoo.base_model import BaseModel
 
 TINY, SMALL, PAPER = "tiny", "small", "paper"
@@ -114,7 +114,7 @@ class Scale:
 
         At the paper's scale there are at least as many as an interval needs, which papers do not always have.
         """
-        held = [entry(name).seeds for name in names]
+        held = [find_entry(name).seeds for name in names]
         if self.name == PAPER:
             held = [seeds if len(seeds) >= FEWEST else tuple(range(FEWEST)) for seeds in held]
         both = [seed for seed in held[0] if all(seed in other for other in held)]
@@ -124,12 +124,12 @@ class Scale:
         """The network of a name in the ledger, and of one of its seeds, yet to be trained."""
         key = (name, seed)
         if key not in self._bases:
-            wanted = scaled(entry(name), self.name)
-            variants = _varied(wanted.variants, self.stands_in)
-            (made,) = models([replace(wanted, variants=variants, start=None, seeds=(seed,))], self.whole)
+            wanted = scale_entry(find_entry(name), self.name)
+            variants = _shrink_subsets(wanted.variants, self.stands_in)
+            (made,) = make_models([replace(wanted, variants=variants, start=None, seeds=(seed,))], self.whole)
             if wanted.start is not None:
                 made = replace(made, start=self.base(wanted.start, seed))
-            self._bases[key] = _shrunk(made) if self.name == TINY else made
+            self._bases[key] = _shorten(made) if self.name == TINY else made
         return self._bases[key]
 
     def whole(self, name: str) -> Data:
@@ -142,7 +142,7 @@ class Scale:
         """What fits stitches and is scored on; ``few`` where cells are many."""
         key = (name, variants, few)
         if key not in self._data:
-            made = vary(self.whole(name), *_varied(variants, self.stands_in))
+            made = vary(self.whole(name), *_shrink_subsets(variants, self.stands_in))
             if self.name == SMALL:
                 fit, score = FEW if few else MANY
                 made = made.limited(fit=min(fit, len(made.fit)), score=min(score, len(made.score)))
@@ -163,7 +163,7 @@ def scale_named(name: str, load: Load | None = None) -> Scale:
     raise SutureError(f"no scale '{name}'; valid: {', '.join(SCALES)}")
 
 
-def entry(name: str) -> Entry:
+def find_entry(name: str) -> Entry:
     """The ledger's entry of a name. Raises ``SutureError`` where there is none."""
     found = next((known for known in LEDGER if known.name == name), None)
     if found is None:
@@ -171,7 +171,7 @@ def entry(name: str) -> Entry:
     return found
 
 
-def scaled(small: Entry, scale: Name) -> Entry:
+def scale_entry(small: Entry, scale: Name) -> Entry:
     """An entry of the ledger, which is of small scale, at another."""
     if scale == SMALL:
         return small
@@ -195,11 +195,11 @@ def stand_in(name: str) -> Data:
         digits, pictures = (stand_in(part) for part in name.split("+"))
         return mnist_cifar(digits, pictures)
     data = load_data("digits").limited(fit=120, score=60)
-    parts = {role: _reshaped(getattr(data, role), name) for role in ("fit", "validation", "score")}
+    parts = {role: _reshape(getattr(data, role), name) for role in ("fit", "validation", "score")}
     return Data(name, **parts)
 
 
-def _reshaped(samples: Samples, name: str) -> Samples:
+def _reshape(samples: Samples, name: str) -> Samples:
     larger = samples.images.repeat_interleave(4, 2).repeat_interleave(4, 3)
     role = samples.name.partition("/")[2]
     if name == "mnist":
@@ -207,13 +207,13 @@ def _reshaped(samples: Samples, name: str) -> Samples:
     return Samples(f"{name}/{role}", torch.cat([larger] * 3, dim=1), samples.labels, _CIFAR10)
 
 
-def _varied(variants: Sequence[Variant], less: bool) -> tuple[Variant, ...]:
+def _shrink_subsets(variants: Sequence[Variant], less: bool) -> tuple[Variant, ...]:
     """The variants, with smaller subsets where all there is is smaller."""
     return tuple(replace(v, n=max(4, v.n // _LESS)) if less and isinstance(v, Subset) else v for v in variants)
 
 
-def _shrunk(model: BaseModel) -> BaseModel:
+def _shorten(model: BaseModel) -> BaseModel:
     """The same training in two steps."""
     recipe = replace(model.recipe, steps=2, epochs=None, batch=min(model.recipe.batch, 32), stop=None)
-    start = _shrunk(model.start) if isinstance(model.start, BaseModel) else model.start
+    start = _shorten(model.start) if isinstance(model.start, BaseModel) else model.start
     return replace(model, recipe=recipe, start=start, until=None if model.until is None else 1)

@@ -2,6 +2,6 @@
 
 from suture.studies.ledger.entries import LEDGER
 from suture.studies.ledger.entry import CORES, HOURS, Entry
-from suture.studies.ledger.models import hours, models
+from suture.studies.ledger.models import hours, make_models
 
-__all__ = ["CORES", "HOURS", "LEDGER", "Entry", "hours", "models"]
+__all__ = ["CORES", "HOURS", "LEDGER", "Entry", "hours", "make_models"]

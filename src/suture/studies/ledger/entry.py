@@ -84,8 +84,8 @@ class Entry:
     def steps(self) -> int:
         """The steps of its recipe, all of which it takes unless the loss plateaus before."""
         if self.until is not None:
-            return self.until * self.settings.per_epoch(self.images)
-        return self.settings.total(self.images)
+            return self.until * self.settings.steps_per_epoch(self.images)
+        return self.settings.count_steps(self.images)
 
     @property
     def rate(self) -> float:

@@ -71,10 +71,10 @@ def gather(store: Store, entries: Sequence[Entry] = ()) -> pd.DataFrame:
     rows = [row for key, card in cards.items() for row in rows_of(key, card, entries)]
     if not rows:
         raise DataError(f"{store.path} has no trained network; train some with suture zoo train --out {store.path}")
-    return _ordered(pd.DataFrame(rows, columns=list(COLUMNS)).astype({"until": "Int64", "seed": "int64"}), entries)
+    return _sort(pd.DataFrame(rows, columns=list(COLUMNS)).astype({"until": "Int64", "seed": "int64"}), entries)
 
 
-def joined(tables: Sequence[pd.DataFrame], entries: Sequence[Entry] = ()) -> pd.DataFrame:
+def join(tables: Sequence[pd.DataFrame], entries: Sequence[Entry] = ()) -> pd.DataFrame:
     """Join tables to one; where two have the same network from the same device, the later one's rows count.
 
     What networks deviate in is said as the ``entries`` say it now.
@@ -86,10 +86,10 @@ def joined(tables: Sequence[pd.DataFrame], entries: Sequence[Entry] = ()) -> pd.
     table = pd.concat(known.values(), ignore_index=True)
     now = {entry.name: entry.deviation for entry in entries}
     said = [now.get(name, before) for name, before in zip(table["name"], table["deviation"], strict=True)]
-    return _ordered(table.assign(deviation=said), entries)
+    return _sort(table.assign(deviation=said), entries)
 
 
-def _ordered(table: pd.DataFrame, entries: Sequence[Entry]) -> pd.DataFrame:
+def _sort(table: pd.DataFrame, entries: Sequence[Entry]) -> pd.DataFrame:
     order = {entry.name: place for place, entry in enumerate(entries)}
     places = table["name"].map(lambda name: order.get(name, len(order)))
     rows = table.assign(place=places, other=~table["own"])
@@ -112,7 +112,7 @@ def load(path: str | Path) -> pd.DataFrame:
     return table
 
 
-def missing(table: pd.DataFrame, entries: Iterable[Entry]) -> dict[str, tuple[int, ...]]:
+def find_missing(table: pd.DataFrame, entries: Iterable[Entry]) -> dict[str, tuple[int, ...]]:
     """The seeds of entries of a ledger that a table lacks, by name."""
     there = set(zip(table["name"], table["seed"], strict=True))
     found = {entry.name: tuple(seed for seed in entry.seeds if (entry.name, seed) not in there) for entry in entries}
@@ -134,7 +134,7 @@ def rows_of(key: str, card: Record, entries: Sequence[Entry] = ()) -> Iterator[d
         "source": card["source"],
         "data": data["name"],
         "images": data["samples"],
-        "recipe": planned.recipe if planned is not None else recipe_name(card["recipe"]),
+        "recipe": planned.recipe if planned is not None else name_of_recipe(card["recipe"]),
         "start": card["start"] or "",
         "parts": card["parts"],
         "until": card["until"],
@@ -146,7 +146,7 @@ def rows_of(key: str, card: Record, entries: Sequence[Entry] = ()) -> Iterator[d
         "loss": losses[-1] if losses else float("nan"),
         "losses": " ".join(f"{loss:.4g}" for loss in losses),
         "parameters": card["parameters"],
-        "cuts": cuts_of(card["source"], tuple(data["shape"])),
+        "cuts": count_cuts(card["source"], tuple(data["shape"])),
         "device": card["device"],
         "precision": card["precision"],
         "processor": machine["processor"],
@@ -181,13 +181,13 @@ def _scores(scored: Record) -> dict[str, Any]:
     }
 
 
-def recipe_name(recipe: str) -> str:
+def name_of_recipe(recipe: str) -> str:
     """The name of a recipe that a card has in full; in full, where it has none."""
     return {str(known): name for name, known in RECIPES.items()}.get(recipe, recipe)
 
 
 @cache
-def cuts_of(source: str, shape: tuple[int, ...]) -> int:
+def count_cuts(source: str, shape: tuple[int, ...]) -> int:
     """At how many places a network can be cut, by its model string and the shape (C, H, W) of its images."""
     random = generator("example", source)
     example = torch.randint(0, 256, (4, *shape), dtype=torch.uint8, generator=random)

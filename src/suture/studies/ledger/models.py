@@ -9,7 +9,7 @@ from suture.studies.ledger.entry import CORES, Entry
 from suture.zoo.base_model import BaseModel
 
 
-def models(entries: Sequence[Entry], load: Callable[[str], Data], device: str = "cpu") -> list[BaseModel]:
+def make_models(entries: Sequence[Entry], load: Callable[[str], Data], device: str = "cpu") -> list[BaseModel]:
     """The base models of some entries, each with all its seeds; ``load`` gives the data by name.
 
     Those that an entry starts from come with it.

@@ -10,7 +10,7 @@ from typing import Literal, final
 import pandas as pd
 
 from suture.common.errors import DataError
-from suture.studies.base.quantities import Quantity, Tables, Where, cells
+from suture.studies.base.quantities import Quantity, Tables, Where, average_cells
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Along(Quantity):
     def of(self, tables: Tables) -> "pd.Series[float]":
         """The numbers, by seed. Raises ``DataError`` where the tables lack the rows."""
         depth = self.along.replace("cut", "depth")
-        held = cells(self.where.rows(tables), self.column).sort_values(depth, kind="stable")
+        held = average_cells(self.where.rows(tables), self.column).sort_values(depth, kind="stable")
         found = {seed: self._one(rows.groupby(self.along, sort=False)["value"].mean()) for seed, rows in _by_seed(held)}
         return pd.Series(found, dtype="float64").rename_axis("network_seed")
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from suture.studies.base.claims import MARGIN, Claim, Roles
-from suture.studies.base.contrasts import Standardised
+from suture.studies.base.contrasts import StandardisedDifference
 from suture.studies.base.quantities import COMPLEXITIES, Mean, Quantity, Where, Worst
 from suture.studies.base.scale import EPOCHS
 from suture.studies.base.study import Panel
@@ -90,7 +90,7 @@ def claim_gap(kind: str, layer: int) -> Claim:
     return Claim(
         f"before Layer {layer} the rank of {kind} senders is more than one standard deviation from Digit's",
         "section 4.1, figure 1c",
-        Standardised(first, second),
+        StandardisedDifference(first, second),
         "≥",
         1.0,
         unit="sd",

@@ -7,7 +7,7 @@ from torch import nn
 from suture.common.errors import NetworkError
 
 
-def named(**modules: nn.Module) -> nn.Sequential:
+def name_in_a_row(**modules: nn.Module) -> nn.Sequential:
     """The modules in a row, under these names."""
     return nn.Sequential(OrderedDict(modules))
 
@@ -29,7 +29,7 @@ def require_stages(network: str, blocks: object, most: int = 4) -> None:
         )
 
 
-def kaiming(module: nn.Module) -> None:
+def init_kaiming(module: nn.Module) -> None:
     """Give a convolution the weights of He et al. 2015, by its outputs, as torchvision's networks have them."""
     if isinstance(module, nn.Conv2d):
         nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")

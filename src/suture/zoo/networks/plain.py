@@ -8,7 +8,7 @@ from itertools import pairwise
 from torch import nn
 
 from suture.common.errors import NetworkError
-from suture.zoo.networks.blocks import kaiming, named, require_whole
+from suture.zoo.networks.blocks import init_kaiming, name_in_a_row, require_whole
 
 
 def convnet(width: int = 16, classes: int = 10, channels: int = 1) -> nn.Module:
@@ -18,7 +18,7 @@ def convnet(width: int = 16, classes: int = 10, channels: int = 1) -> nn.Module:
     images need at least 4x4 pixels. The demo's network for the 8x8 digits.
     """
     require_whole("convnet", width=width, classes=classes, channels=channels)
-    return named(
+    return name_in_a_row(
         stage1=_convolution(channels, width),
         stage2=_convolution(width, 2 * width, pool=nn.AvgPool2d(2)),
         stage3=_convolution(2 * width, 4 * width, pool=nn.AvgPool2d(2)),
@@ -39,10 +39,10 @@ def mlp(width: int = 64, depth: int = 4, classes: int = 10, inputs: int = 64) ->
     require_whole("mlp", least=0, depth=depth)
     sizes = [inputs] + [width] * depth
     blocks: dict[str, nn.Module] = {
-        f"block{i}": named(linear=nn.Linear(before, after), relu=nn.ReLU())
+        f"block{i}": name_in_a_row(linear=nn.Linear(before, after), relu=nn.ReLU())
         for i, (before, after) in enumerate(pairwise(sizes), start=1)
     }
-    return named(flatten=nn.Flatten(), **blocks, head=nn.Linear(sizes[-1], classes))
+    return name_in_a_row(flatten=nn.Flatten(), **blocks, head=nn.Linear(sizes[-1], classes))
 
 
 def cnn(dense: int = 3, image: tuple[int, int] = (32, 32), classes: int = 10, channels: int = 3) -> nn.Module:
@@ -66,7 +66,7 @@ def cnn(dense: int = 3, image: tuple[int, int] = (32, 32), classes: int = 10, ch
     for i, (before, after) in enumerate(pairwise(sizes), start=1):
         layers |= {f"fc{i}": nn.Linear(before, after), f"fc{i}_relu": nn.ReLU()}
     del layers[f"fc{dense}_relu"]
-    return named(
+    return name_in_a_row(
         conv1=nn.Conv2d(channels, 6, 5),
         conv1_relu=nn.ReLU(),
         pool1=nn.MaxPool2d(2),
@@ -101,7 +101,7 @@ def myrtle(
         f"stage{i + 1}": _convolution(before, after, bias=True, **({"pool": nn.MaxPool2d(p)} if p > 1 else {}))
         for i, ((before, after), p) in enumerate(zip(pairwise(widths), pools, strict=True))
     }
-    return named(**stages, flatten=nn.Flatten(), fc=nn.Linear(8 * width, classes))
+    return name_in_a_row(**stages, flatten=nn.Flatten(), fc=nn.Linear(8 * width, classes))
 
 
 def vgg19(
@@ -139,8 +139,8 @@ def vgg19(
         assert isinstance(layer, nn.Linear)
         nn.init.normal_(layer.weight, std=0.01 * (published / layer.in_features) ** 0.5)
         nn.init.zeros_(layer.bias)
-    return named(
-        features=features.apply(kaiming),
+    return name_in_a_row(
+        features=features.apply(init_kaiming),
         avgpool=nn.AdaptiveAvgPool2d(pool),
         flatten=nn.Flatten(),
         classifier=classifier,
@@ -148,7 +148,7 @@ def vgg19(
 
 
 def _convolution(inputs: int, outputs: int, bias: bool = False, **pool: nn.Module) -> nn.Sequential:
-    return named(
+    return name_in_a_row(
         conv=nn.Conv2d(inputs, outputs, 3, padding=1, bias=bias),
         norm=nn.BatchNorm2d(outputs),
         relu=nn.ReLU(),

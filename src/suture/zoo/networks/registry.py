@@ -42,13 +42,13 @@ _DIGITS = 16  #: pixels; the networks for images with a smaller side normalise n
 
 def images_of(name: str, arguments: Mapping[str, Any]) -> tuple[int, int, int] | None:
     """The shape (C, H, W) of the images that a network with these arguments is made for; ``None`` where it is open."""
-    given = {**_defaults(name), **arguments}
+    given = {**_defaults_of(name), **arguments}
     channels = given.get("channels", 1)
     match name:
         case "convnet":
             return channels, 8, 8
         case "mlp":
-            return _square(given["inputs"])
+            return _square_of(given["inputs"])
         case "cnn":
             return (channels, *given["image"])
         case "resnet" | "resnet50" if given["stem"] == "7x7":
@@ -69,7 +69,7 @@ def preprocess_of(name: str, arguments: Mapping[str, Any]) -> Preprocess:
     return Preprocess(size=32 if name == "vgg19" else None, mean=mean, std=std)
 
 
-def _square(inputs: int) -> tuple[int, int, int] | None:
+def _square_of(inputs: int) -> tuple[int, int, int] | None:
     """Square images of one channel, else of three, with so many values."""
     for channels in (1, 3):
         side = isqrt(inputs // channels)
@@ -78,5 +78,5 @@ def _square(inputs: int) -> tuple[int, int, int] | None:
     return None
 
 
-def _defaults(name: str) -> dict[str, Any]:
+def _defaults_of(name: str) -> dict[str, Any]:
     return {p.name: p.default for p in inspect.signature(NETWORKS[name]).parameters.values()}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from torch import nn
 
 from suture.common.errors import NetworkError
-from suture.zoo.networks.blocks import kaiming, named, require_stages, require_whole
+from suture.zoo.networks.blocks import init_kaiming, name_in_a_row, require_stages, require_whole
 
 if TYPE_CHECKING:
     from torchvision.models.resnet import BasicBlock, Bottleneck
@@ -72,7 +72,7 @@ def resnet164(width: int = 16, blocks: int = 18, classes: int = 10, channels: in
         norm_layer=partial(BatchNormAct2d, eps=1e-5),
         conv_layer=create_conv2d,
     )
-    network.stem = named(conv=_conv3x3(channels, width)).apply(kaiming)
+    network.stem = name_in_a_row(conv=_conv3x3(channels, width)).apply(init_kaiming)
     return network
 
 
@@ -89,14 +89,14 @@ def _residual(name: str, blocks: tuple[int, ...], width: int, classes: int, chan
     for i, depth in enumerate(blocks):
         stages[f"layer{i + 1}"] = _stage(block, inputs, width * 2**i, depth, stride=1 if i == 0 else 2)
         inputs = width * 2**i * block.expansion
-    network = named(
+    network = name_in_a_row(
         **_stem(stem, channels, width),
         **stages,
         avgpool=nn.AdaptiveAvgPool2d(1),
         flatten=nn.Flatten(),
         fc=nn.Linear(inputs, classes),
     )
-    return network.apply(kaiming)
+    return network.apply(init_kaiming)
 
 
 def _stem(stem: str, channels: int, width: int) -> dict[str, nn.Module]:

@@ -67,8 +67,8 @@ class CropFlip(Augmentation):
         n = len(images)
         if self.crop:
             top, left = (torch.randint(2 * self.crop + 1, (n, 1), generator=random)[:, 0] for _ in range(2))
-            images = _shifted(images, self.crop, top, left)
-        return mirrored(images, torch.rand(n, generator=random) < 0.5) if self.flip else images
+            images = _shift(images, self.crop, top, left)
+        return mirror(images, torch.rand(n, generator=random) < 0.5) if self.flip else images
 
 
 @keyed_as("SimCLRView")
@@ -114,13 +114,13 @@ class SimCLRView(Augmentation):
         if images.shape[1] not in (1, 3):
             raise DataError(f"SimCLRView knows images of 1 or 3 channels, not {images.shape[1]}; use CropFlip")
         n, _, height, width = images.shape
-        images = resized(as_floats(images), random_boxes(n, height, width, self.area, self.ratio, random))
+        images = resize(as_floats(images), random_boxes(n, height, width, self.area, self.ratio, random))
         if self.flip:
-            images = mirrored(images, torch.rand(n, generator=random) < 0.5)
+            images = mirror(images, torch.rand(n, generator=random) < 0.5)
         for change, amounts in self._jitter(n, random):
             images = change(images, amounts)
         greyed = torch.rand(n, generator=random) < self.grey
-        return torch.where(_per_image(greyed, images), grey(images), images)
+        return torch.where(_per_image(greyed, images), turn_grey(images), images)
 
     def _jitter(self, n: int, random: torch.Generator) -> list[tuple[Callable[[Tensor, Tensor], Tensor], Tensor]]:
         """The changes of colour in the order of this batch, each with its amounts ``(n,)``: nothing for some images."""
@@ -128,21 +128,21 @@ class SimCLRView(Augmentation):
         spreads = 0.8 * self.strength, 0.8 * self.strength, 0.8 * self.strength, 0.2 * self.strength
         amounts = [chosen * spread * (2 * torch.rand(n, generator=random) - 1) for spread in spreads]
         changes = [
-            (brighter, 1 + amounts[0]),
-            (contrasted, 1 + amounts[1]),
-            (saturated, 1 + amounts[2]),
-            (turned, amounts[3]),
+            (brighten, 1 + amounts[0]),
+            (scale_contrast, 1 + amounts[1]),
+            (saturate, 1 + amounts[2]),
+            (turn_hue, amounts[3]),
         ]
         return [changes[i] for i in torch.randperm(len(changes), generator=random).tolist()]
 
 
-def mirrored(images: Tensor, chosen: Tensor) -> Tensor:
+def mirror(images: Tensor, chosen: Tensor) -> Tensor:
     """The images, those that are ``chosen`` ``(n,)`` mirrored left to right."""
     indices = chosen.nonzero()[:, 0].to(images.device)
     return images.index_copy(0, indices, images.index_select(0, indices).flip(-1))
 
 
-def _shifted(images: Tensor, border: int, top: Tensor, left: Tensor) -> Tensor:
+def _shift(images: Tensor, border: int, top: Tensor, left: Tensor) -> Tensor:
     """Each image's part at ``top``, ``left`` (n,), of its own size, of the image with a border of zeros.
 
     A window on each place in memory, as a view, of which one is copied for each image and channel: five times as fast
@@ -178,21 +178,21 @@ def random_boxes(
     return top, left, high, wide
 
 
-def resized(images: Tensor, boxes: Box) -> Tensor:
+def resize(images: Tensor, boxes: Box) -> Tensor:
     """One part of each float image ``(n, C, H, W)`` in [0, 1], resized to ``H`` × ``W`` (bilinear).
 
     A part is never larger than the image, so that there is nothing to smooth against aliasing.
     """
     top, left, high, wide = (edge.to(images.device) for edge in boxes)
-    rows = _interpolation(top, high, images.shape[-2]).to(images.dtype)
-    columns = _interpolation(left, wide, images.shape[-1]).to(images.dtype)
+    rows = _interpolate(top, high, images.shape[-2]).to(images.dtype)
+    columns = _interpolate(left, wide, images.shape[-1]).to(images.dtype)
     n, channels, height, width = images.shape
     down = rows @ images.transpose(1, 2).flatten(2)
     across = down.view(n, -1, width) @ columns.transpose(1, 2)
     return across.view(n, height, channels, width).transpose(1, 2).contiguous().clamp_(0, 1)
 
 
-def _interpolation(start: Tensor, length: Tensor, side: int) -> Tensor:
+def _interpolate(start: Tensor, length: Tensor, side: int) -> Tensor:
     """What each of ``side`` pixels takes from each of ``side``, ``(n, side, side)``: those from ``start`` on only."""
     pixels = torch.arange(side, device=start.device)
     at = (pixels + 0.5) * (length / side)[:, None] - 0.5
@@ -200,22 +200,22 @@ def _interpolation(start: Tensor, length: Tensor, side: int) -> Tensor:
     return (1 - (at[:, :, None] - (pixels - start[:, None])[:, None]).abs()).clamp(min=0)
 
 
-def brighter(images: Tensor, factors: Tensor) -> Tensor:
+def brighten(images: Tensor, factors: Tensor) -> Tensor:
     """Brightness times a factor of its own for each image: a mixture with black."""
     return (images * _per_image(factors, images)).clamp(0, 1)
 
 
-def contrasted(images: Tensor, factors: Tensor) -> Tensor:
+def scale_contrast(images: Tensor, factors: Tensor) -> Tensor:
     """Contrast times a factor of its own for each image: a mixture with the image's mean grey."""
-    return _mixed(images, grey(images).mean((1, 2, 3), keepdim=True), factors)
+    return _mix(images, turn_grey(images).mean((1, 2, 3), keepdim=True), factors)
 
 
-def saturated(images: Tensor, factors: Tensor) -> Tensor:
+def saturate(images: Tensor, factors: Tensor) -> Tensor:
     """Saturation times a factor of its own for each image: a mixture with the grey image."""
-    return images if images.shape[1] == 1 else _mixed(images, grey(images), factors)
+    return images if images.shape[1] == 1 else _mix(images, turn_grey(images), factors)
 
 
-def turned(images: Tensor, shifts: Tensor) -> Tensor:
+def turn_hue(images: Tensor, shifts: Tensor) -> Tensor:
     """Hue turned by a share of the circle of its own for each image; value and saturation stay."""
     if images.shape[1] == 1:
         return images
@@ -230,7 +230,7 @@ def turned(images: Tensor, shifts: Tensor) -> Tensor:
     return value[:, None] - chroma[:, None] * (1 - bright)
 
 
-def grey(images: Tensor) -> Tensor:
+def turn_grey(images: Tensor) -> Tensor:
     """The images ``(n, 1 or 3, H, W)`` in grey, ``(n, 1, H, W)``."""
     if images.shape[1] == 1:
         return images
@@ -238,7 +238,7 @@ def grey(images: Tensor) -> Tensor:
     return (GREY[0] * red + GREY[1] * green + GREY[2] * blue)[:, None]
 
 
-def _mixed(images: Tensor, others: Tensor, factors: Tensor) -> Tensor:
+def _mix(images: Tensor, others: Tensor, factors: Tensor) -> Tensor:
     share = _per_image(factors, images)
     return (share * images + (1 - share) * others).clamp(0, 1)
 

@@ -23,7 +23,7 @@ _MODEL, _OPTIMISER = "model/", "optimiser/"
 
 
 @dataclass
-class Progress:
+class TrainingProgress:
     """How far a training is.
 
     Steps done, the mean loss of each epoch in nats, the sum and number of the losses of the epoch that has begun, and
@@ -50,16 +50,16 @@ class Checkpoints:
         self.training = {name: list(parts) for name, parts in training.items()}
         self._last: Path | None = None
 
-    def newest(self, at_most: int) -> Path | None:
+    def find_newest(self, at_most: int) -> Path | None:
         """The newest checkpoint of at most that step. Raises ``CheckpointError`` where one is another training's."""
         for path in sorted(self.folder.glob("step-*.safetensors"), reverse=True):
             self._check(path)
-            if _step(path) <= at_most:
+            if _step_of(path) <= at_most:
                 return path
         return None
 
     def _check(self, path: Path) -> None:
-        theirs = _header(path)["training"]
+        theirs = _read_header(path)["training"]
         differing = [name for name, (_, hashed) in self.training.items() if theirs.get(name, ["", ""])[1] != hashed]
         if differing:
             first, verb = differing[0], "differs" if len(differing) == 1 else "differ"
@@ -69,11 +69,13 @@ class Checkpoints:
                 "begun with, or name another folder"
             )
 
-    def save(self, model: nn.Module, optimiser: torch.optim.Optimizer, progress: Progress, *, keep: bool) -> None:
+    def save(
+        self, model: nn.Module, optimiser: torch.optim.Optimizer, progress: TrainingProgress, *, keep: bool
+    ) -> None:
         """Write where the training is; the checkpoint before goes, unless it was to be kept."""
         path = self.folder / f"step-{progress.step:08d}.safetensors"
-        tensors = {_MODEL + name: _plain(tensor) for name, tensor in model.state_dict().items()}
-        tensors |= {_OPTIMISER + name: _plain(tensor) for name, tensor in _moments(model, optimiser).items()}
+        tensors = {_MODEL + name: _copy_to_cpu(tensor) for name, tensor in model.state_dict().items()}
+        tensors |= {_OPTIMISER + name: _copy_to_cpu(tensor) for name, tensor in _moments_of(model, optimiser).items()}
         about = {"training": self.training, "progress": vars(progress), "kept": keep}
         self.folder.mkdir(parents=True, exist_ok=True)
         with whole(path) as temporary:
@@ -82,7 +84,7 @@ class Checkpoints:
             self._last.unlink(missing_ok=True)
         self._last = None if keep else path
 
-    def load(self, path: Path, model: nn.Module, optimiser: torch.optim.Optimizer) -> Progress:
+    def load(self, path: Path, model: nn.Module, optimiser: torch.optim.Optimizer) -> TrainingProgress:
         """Put a training back to where it was."""
         with safe_open(path, "pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
@@ -94,22 +96,24 @@ class Checkpoints:
                 like = parameters[owner]
                 moved = tensor if tensor.ndim == 0 else torch.empty_like(like).copy_(tensor)
                 optimiser.state[like][kind] = moved
-        header = _header(path)
+        header = _read_header(path)
         self._last = None if header["kept"] else path
         found = header["progress"]
-        return Progress(**(found | {"begun": tuple(found["begun"])}))
+        return TrainingProgress(**(found | {"begun": tuple(found["begun"])}))
 
 
-def newest_step(folder: Path, at_most: int) -> int | None:
+def find_newest_step(folder: Path, at_most: int) -> int | None:
     """The step of the newest checkpoint in a folder of at most that step, as its name says it."""
-    return max((step for path in folder.glob("step-*.safetensors") if (step := _step(path)) <= at_most), default=None)
+    return max(
+        (step for path in folder.glob("step-*.safetensors") if (step := _step_of(path)) <= at_most), default=None
+    )
 
 
-def _step(path: Path) -> int:
+def _step_of(path: Path) -> int:
     return int(path.stem.removeprefix("step-"))
 
 
-def _header(path: Path) -> dict[str, Any]:
+def _read_header(path: Path) -> dict[str, Any]:
     try:
         with safe_open(path, "pt") as file:
             found: dict[str, Any] = json.loads((file.metadata() or {})["suture"])
@@ -118,7 +122,7 @@ def _header(path: Path) -> dict[str, Any]:
     return found
 
 
-def _moments(model: nn.Module, optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
+def _moments_of(model: nn.Module, optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
     """What the optimiser remembers, by kind and parameter."""
     return {
         f"{kind}/{name}": tensor
@@ -128,5 +132,5 @@ def _moments(model: nn.Module, optimiser: torch.optim.Optimizer) -> dict[str, Te
     }
 
 
-def _plain(tensor: Tensor) -> Tensor:
+def _copy_to_cpu(tensor: Tensor) -> Tensor:
     return tensor.detach().cpu().contiguous()

@@ -46,9 +46,9 @@ class Parts:
         """The names of the tensors that may change. Raises ``NetworkError`` where that is none."""
         everything = set(model.state_dict())
         if self.frozen:
-            chosen = everything - named(model, self.frozen)
+            chosen = everything - match_tensors(model, self.frozen)
         else:
-            chosen = named(model, self.trained) if self.trained else everything
+            chosen = match_tensors(model, self.trained) if self.trained else everything
         if not chosen & {name for name, _ in model.named_parameters()}:
             which, remedy = (
                 (self.frozen, "freeze less") if self.frozen else (self.trained, "name modules with parameters")
@@ -63,7 +63,7 @@ class Parts:
         Raises ``NetworkError`` where that network has no such tensor, or one of another shape.
         """
         own = model.state_dict()
-        for name in sorted(named(model, self.taken)):
+        for name in sorted(match_tensors(model, self.taken)):
             if name not in start or start[name].shape != own[name].shape:
                 theirs = f"{tuple(start[name].shape)} there" if name in start else "not there"
                 raise NetworkError(
@@ -74,21 +74,21 @@ class Parts:
                 own[name].copy_(start[name])
 
 
-def named(model: nn.Module, patterns: Iterable[str]) -> set[str]:
+def match_tensors(model: nn.Module, patterns: Iterable[str]) -> set[str]:
     """The tensors that patterns name. Raises ``NetworkError`` for a pattern that names none."""
     tensors = list(model.state_dict())
     found: set[str] = set()
     for pattern in patterns:
-        chosen = {name for name in tensors if any(fnmatchcase(path, pattern) for path in _paths(name))}
+        chosen = {name for name in tensors if any(fnmatchcase(path, pattern) for path in _paths_of(name))}
         if not chosen:
-            valid = dict.fromkeys(path for name in tensors for path in _paths(name))
+            valid = dict.fromkeys(path for name in tensors for path in _paths_of(name))
             near = difflib.get_close_matches(pattern, valid, n=5, cutoff=0.0)
             raise NetworkError(f"no module {pattern!r} in {type(model).__name__}; nearest: {', '.join(near)}")
         found |= chosen
     return found
 
 
-def _paths(name: str) -> list[str]:
+def _paths_of(name: str) -> list[str]:
     """A tensor's name and those of the modules around it: ``a.b.weight``, ``a.b``, ``a``."""
     parts = name.split(".")
     return [".".join(parts[: i + 1]) for i in range(len(parts))][::-1]

@@ -21,9 +21,9 @@ from suture.common.seeds import derive_seed, generator, undisturbed
 from suture.data import Samples
 from suture.data.preprocess import Preprocess, Preprocessing, as_given
 from suture.fits.recipes import set_rate
-from suture.zoo.training.checkpoints import Checkpoints, Progress
+from suture.zoo.training.checkpoints import Checkpoints, TrainingProgress
 from suture.zoo.training.freeze import Parts, set_modes
-from suture.zoo.training.memory_format import lay_out, layout_for
+from suture.zoo.training.memory_format import choose_layout, lay_out
 from suture.zoo.training.recipe import Recipe
 
 Build = Callable[[], nn.Module]
@@ -77,9 +77,9 @@ class Training:
         self.samples, self.recipe, self.seed, self.told, self.watch = samples, recipe, seed, told, watch
         self.prepare = preprocess if preprocess is not None else Preprocess()
         self.device = torch.device(device)
-        self.steps, self.per_epoch = recipe.total(len(samples)), recipe.per_epoch(len(samples))
+        self.steps, self.per_epoch = recipe.count_steps(len(samples)), recipe.steps_per_epoch(len(samples))
         self.batch = min(recipe.batch, len(samples))
-        self.progress = Progress()
+        self.progress = TrainingProgress()
         with self._alone():
             torch.manual_seed(derive_seed("network", seed))
             model = build()
@@ -92,7 +92,7 @@ class Training:
             self.model = recipe.objective.attach(model)
         self.changing = {name for name, tensor in _tensors(self.model).items() if id(tensor) not in frozen}
         self.model.to(device=self.device)
-        self.layout = layout_for(self.model, self.device)
+        self.layout = choose_layout(self.model, self.device)
         lay_out(self.model, self.layout)
         self.bfloat16 = recipe.in_bfloat16(self.device)
         self.trainable = {name: p for name, p in self.model.named_parameters() if name in self.changing}
@@ -102,7 +102,7 @@ class Training:
     def over(self) -> bool:
         """Whether the recipe asks for no more."""
         stop = self.recipe.stop
-        return self.progress.step >= self.steps or (stop is not None and stop.reached(self.progress.losses))
+        return self.progress.step >= self.steps or (stop is not None and stop.is_reached(self.progress.losses))
 
     def run(
         self,
@@ -118,7 +118,7 @@ class Training:
         training's.
         """
         last = self.steps if until is None else min(self.steps, until * self.per_epoch)
-        if checkpoints is not None and (found := checkpoints.newest(last)) is not None:
+        if checkpoints is not None and (found := checkpoints.find_newest(last)) is not None:
             self.progress = checkpoints.load(found, self.model, self.optimiser)
         set_modes(self.model, self.changing)
         with self._alone():
@@ -200,7 +200,7 @@ class Training:
 class _Clock:
     """Adds the time that passes, and what of it the processors were busy, to a training's own."""
 
-    def __init__(self, progress: Progress) -> None:
+    def __init__(self, progress: TrainingProgress) -> None:
         self.progress = progress
         self.before = progress.seconds, progress.busy
         self.begun = time.monotonic(), time.process_time()

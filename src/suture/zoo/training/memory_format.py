@@ -6,7 +6,7 @@ from torch import nn
 _LEAST = 8  #: channels of a vector of AVX2
 
 
-def layout_for(model: nn.Module, device: torch.device) -> torch.memory_format:
+def choose_layout(model: nn.Module, device: torch.device) -> torch.memory_format:
     """Channels last, or the plain layout where PyTorch would write past the end of a gradient.
 
     On processors without AVX-512, torch 2.14.1's gradient of the weights of a strided 1×1 convolution of 2 to 7 input

@@ -39,8 +39,8 @@ class Objective(ABC):
 
 
 @keyed_as("CrossEntropyObjective")
-@dataclass(frozen=True)
-class CrossEntropy(Objective):
+@dataclass(frozen=True, repr=False)
+class LabelCrossEntropy(Objective):
     """Cross-entropy with the labels, of which ``smoothing`` is shared out evenly among all classes.
 
     Raises ``FitError`` for a share that leaves nothing to the label.
@@ -50,11 +50,15 @@ class CrossEntropy(Objective):
 
     def __post_init__(self) -> None:
         if not 0 <= self.smoothing < 1:
-            raise FitError(f"CrossEntropy(smoothing={self.smoothing:g}): smoothing is at least 0 and below 1")
+            raise FitError(f"LabelCrossEntropy(smoothing={self.smoothing:g}): smoothing is at least 0 and below 1")
+
+    def __repr__(self) -> str:
+        # Cards of networks that are trained spell their recipe so, and are found by it.
+        return f"CrossEntropy(smoothing={self.smoothing})"
 
     def loss(self, trained: nn.Module, view: View, labels: Tensor) -> Tensor:
         """The mean cross-entropy on one view of the batch."""
-        return nn.functional.cross_entropy(_exact(trained(view())), labels, label_smoothing=self.smoothing)
+        return nn.functional.cross_entropy(_to_float32(trained(view())), labels, label_smoothing=self.smoothing)
 
 
 @keyed_as("SimCLR")
@@ -83,7 +87,7 @@ class SimCLR(Objective):
 
         Raises ``FitError`` where there is none, or where the model has its projection already.
         """
-        if _projections(model):
+        if _projections_in(model):
             raise FitError(f"{type(model).__name__} has a projection already; detach it first")
         linear = [name for name, module in model.named_modules() if isinstance(module, nn.Linear) and name]
         if not linear:
@@ -101,7 +105,7 @@ class SimCLR(Objective):
 
         Raises ``FitError`` where there is no projection.
         """
-        found = _projections(trained)
+        found = _projections_in(trained)
         if not found:
             raise FitError(f"{type(trained).__name__} has no projection to take away; attach it first")
         for name, projection in found.items():
@@ -134,7 +138,7 @@ def nt_xent(projections: Tensor, temperature: float) -> Tensor:
     if n < 2:
         raise FitError(f"SimCLR tells images from one another and was given {n}; use batches of at least 2 images")
     with torch.autocast(projections.device.type, enabled=False):
-        unit = nn.functional.normalize(_exact(projections), dim=1)
+        unit = nn.functional.normalize(_to_float32(projections), dim=1)
         similarities = unit @ unit.T / temperature
     similarities = similarities.masked_fill(torch.eye(2 * n, dtype=torch.bool, device=unit.device), -math.inf)
     partners = torch.arange(2 * n, device=unit.device).roll(n)
@@ -167,10 +171,10 @@ class _Projection(nn.Module):
         return last.train(self.training)
 
 
-def _exact(outputs: Tensor) -> Tensor:
+def _to_float32(outputs: Tensor) -> Tensor:
     """At least in float32, where the network computes in less."""
     return outputs.to(torch.promote_types(outputs.dtype, torch.float32))
 
 
-def _projections(model: nn.Module) -> dict[str, _Projection]:
+def _projections_in(model: nn.Module) -> dict[str, _Projection]:
     return {name: module for name, module in model.named_modules() if isinstance(module, _Projection)}

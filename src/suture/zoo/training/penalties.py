@@ -40,7 +40,7 @@ class L1(Penalty):
 
     def __call__(self, parameters: Mapping[str, Tensor]) -> Tensor:
         """``weight`` times the sum of the magnitudes."""
-        return self.weight * _together(parameters).abs().sum()
+        return self.weight * _join(parameters).abs().sum()
 
 
 @keyed_as("L2")
@@ -59,7 +59,7 @@ class L2(Penalty):
 
     def __call__(self, parameters: Mapping[str, Tensor]) -> Tensor:
         """``weight`` times the sum of the squares."""
-        return self.weight * _together(parameters).square().sum()
+        return self.weight * _join(parameters).square().sum()
 
 
 @keyed_as("Prune")
@@ -97,7 +97,7 @@ class Prune:
         return True
 
 
-def _together(parameters: Mapping[str, Tensor]) -> Tensor:
+def _join(parameters: Mapping[str, Tensor]) -> Tensor:
     if not parameters:
         raise FitError("there are no parameters to penalise; leave the penalty out where nothing is trained")
     return torch.cat([parameter.flatten() for parameter in parameters.values()])

@@ -26,7 +26,7 @@ class Plateau:
         if not 0 <= self.least < 1:
             raise FitError(f"Plateau(least={self.least:g}): least is a share of the loss, at least 0 and below 1")
 
-    def reached(self, losses: Sequence[float]) -> bool:
+    def is_reached(self, losses: Sequence[float]) -> bool:
         """Whether training ends, given the mean training losses of all epochs so far; never by the first ``patience``.
 
         A function of the losses alone, so training that resumes from a checkpoint ends at the same epoch.

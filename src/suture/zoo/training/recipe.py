@@ -9,7 +9,7 @@ from suture.common.hashing import keyed_as
 from suture.common.processor import half_precision
 from suture.fits.recipes import SGD, OneCycle, Optimiser, Schedule
 from suture.zoo.training.augment import Augmentation, Unchanged
-from suture.zoo.training.objectives import CrossEntropy, Objective
+from suture.zoo.training.objectives import LabelCrossEntropy, Objective
 from suture.zoo.training.penalties import Penalty, Prune
 from suture.zoo.training.plateau import Plateau
 
@@ -36,7 +36,7 @@ class Recipe:
     schedule: Schedule = OneCycle()
     steps: int | None = None
     augment: Augmentation = Unchanged()
-    objective: Objective = CrossEntropy()
+    objective: Objective = LabelCrossEntropy()
     penalty: Penalty | None = None
     prune: Prune | None = None
     stop: Plateau | None = None
@@ -52,16 +52,16 @@ class Recipe:
         if self.precision not in PRECISIONS:
             raise FitError(f"precision={self.precision!r}: give one of {', '.join(PRECISIONS)}")
 
-    def per_epoch(self, samples: int) -> int:
+    def steps_per_epoch(self, samples: int) -> int:
         """Steps in an epoch of so many samples."""
         return samples // min(self.batch, samples)
 
-    def total(self, samples: int) -> int:
+    def count_steps(self, samples: int) -> int:
         """Steps in all, where nothing ends it early."""
         if self.steps is not None:
             return self.steps
         assert self.epochs is not None
-        return self.epochs * self.per_epoch(samples)
+        return self.epochs * self.steps_per_epoch(samples)
 
     def in_bfloat16(self, device: torch.device) -> bool:
         """Whether the forward pass runs in bfloat16 on a device."""
