@@ -133,10 +133,10 @@ def each(change, images: Tensor, amounts: Tensor) -> Tensor:
 @pytest.mark.parametrize(
     ("ours", "theirs", "low", "high"),
     [
-        (augment.brighter, reference.adjust_brightness, 0, 2),
-        (augment.contrasted, reference.adjust_contrast, 0, 2),
-        (augment.saturated, reference.adjust_saturation, 0, 2),
-        (augment.turned, reference.adjust_hue, -0.5, 0.5),
+        (augment.brighten, reference.adjust_brightness, 0, 2),
+        (augment.scale_contrast, reference.adjust_contrast, 0, 2),
+        (augment.saturate, reference.adjust_saturation, 0, 2),
+        (augment.turn_hue, reference.adjust_hue, -0.5, 0.5),
     ],
 )
 @pytest.mark.parametrize("channels", [1, 3])
@@ -148,12 +148,12 @@ def test_colours_change_as_torchvision_changes_them(ours, theirs, low, high, cha
 
 
 def test_grey_is_torchvision_s_grey():
-    torch.testing.assert_close(augment.grey(colours()), reference.rgb_to_grayscale(colours()), rtol=0, atol=1e-6)
+    torch.testing.assert_close(augment.turn_grey(colours()), reference.rgb_to_grayscale(colours()), rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize(
     ("neutral", "change"),
-    [(1, augment.brighter), (1, augment.contrasted), (1, augment.saturated), (0, augment.turned)],
+    [(1, augment.brighten), (1, augment.scale_contrast), (1, augment.saturate), (0, augment.turn_hue)],
 )
 def test_a_neutral_amount_changes_nothing(neutral, change):
     same = change(colours(), torch.full((40,), float(neutral)))
@@ -164,7 +164,7 @@ def test_a_neutral_amount_changes_nothing(neutral, change):
 def test_a_part_is_resized_as_torchvision_resizes_it(seed):
     images = colours(8, seed)
     boxes = augment.random_boxes(8, 12, 16, (0.02, 1), (0.5, 2), seeded(seed))
-    out = augment.resized(images, boxes)
+    out = augment.resize(images, boxes)
     for i, image in enumerate(images):
         top, left, high, wide = (int(edge[i]) for edge in boxes)
         wanted = reference.resized_crop(image, top, left, high, wide, [12, 16], antialias=True)
@@ -173,7 +173,7 @@ def test_a_part_is_resized_as_torchvision_resizes_it(seed):
 
 def test_the_whole_image_as_its_part_is_the_image():
     edges = torch.zeros(40, dtype=torch.int64)
-    torch.testing.assert_close(augment.resized(colours(), (edges, edges, edges + 12, edges + 16)), colours())
+    torch.testing.assert_close(augment.resize(colours(), (edges, edges, edges + 12, edges + 16)), colours())
 
 
 # --- what SimCLR draws ------------------------------------------------------------------------------------------------
@@ -239,10 +239,10 @@ def test_the_amounts_of_a_jitter_are_simclr_s():
     """Strength 0.5: brightness, contrast and saturation within 1 ± 0.4, hue within ± 0.1; uniform, independent."""
     drawn = {change.__name__: amounts for change, amounts in replace(STILL, jittered=1.0)._jitter(4000, seeded())}
     for name, middle, reach in (
-        ("brighter", 1, 0.4),
-        ("contrasted", 1, 0.4),
-        ("saturated", 1, 0.4),
-        ("turned", 0, 0.1),
+        ("brighten", 1, 0.4),
+        ("scale_contrast", 1, 0.4),
+        ("saturate", 1, 0.4),
+        ("turn_hue", 0, 0.1),
     ):
         off = (drawn[name] - middle) / reach
         assert 0.99 < off.abs().max() <= 1.00001

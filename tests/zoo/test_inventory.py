@@ -23,7 +23,7 @@ from suture.report.terminal.ledger import ledger_text, network_rows, record
 from suture.runs.store.store import NETWORKS, Store
 from suture.studies import ledger
 from suture.studies.ledger import LEDGER, Entry, inventory
-from suture.studies.ledger import make_models as making
+from suture.studies.ledger import models as ledger_models
 from suture.zoo import BaseModel
 from suture.zoo.networks import NETWORKS as KNOWN
 from suture.zoo.recipes import DIGITS
@@ -57,7 +57,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def use(monkeypatch: pytest.MonkeyPatch, *entries: Entry) -> None:
     monkeypatch.setattr(ledger, "LEDGER", entries)
-    monkeypatch.setattr(making, "LEDGER", entries)
+    monkeypatch.setattr(ledger_models, "LEDGER", entries)
 
 
 @pytest.fixture

@@ -196,7 +196,7 @@ import copy
 import torch
 from torch import nn
 from suture import Samples
-from suture.recipes import SGD, Constant
+from suture.fits.recipes import SGD, Constant
 from suture.zoo import NETWORKS
 from suture.zoo.training import Recipe, train
 
