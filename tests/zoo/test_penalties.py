@@ -141,8 +141,8 @@ def test_a_plateau_is_where_nothing_was_gained(losses, patience, least):
     for n in range(1, len(losses) + 1):
         best, lately = min(losses[: max(n - patience, 0)], default=math.inf), losses[max(n - patience, 0) : n]
         gained = n <= patience or any(loss < best - least * best for loss in lately)
-        assert plateau.reached(losses[:n]) == (not gained)
-        assert plateau.reached([4 * loss for loss in losses[:n]]) == (not gained), "whatever the loss's unit"
+        assert plateau.is_reached(losses[:n]) == (not gained)
+        assert plateau.is_reached([4 * loss for loss in losses[:n]]) == (not gained), "whatever the loss's unit"
 
 
 def test_a_loss_that_falls_ends_where_it_has_levelled_out():

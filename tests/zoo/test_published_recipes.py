@@ -18,14 +18,14 @@ def settings(optimiser: Optimiser) -> tuple[float, float, float]:
 
 def test_bansal2021_appendix_a2() -> None:
     resnets = RECIPES["bansal2021"]
-    assert resnets.total(50_000) == resnets.total(5_000) == 64_000
+    assert resnets.count_steps(50_000) == resnets.count_steps(5_000) == 64_000
     assert settings(resnets.optimiser) == (0.05, 0.9, 1e-4)
     steps = (0, 31_999, 32_000, 47_999, 48_000, 63_999)
     assert [rate(resnets, step) for step in steps] == pytest.approx([0.05, 0.05, 0.01, 0.01, 0.002, 0.002])
     assert (resnets.batch, resnets.augment, resnets.precision) == (128, CropFlip(crop=4, flip=True), "float32")
     myrtle = RECIPES["bansal2021-myrtle"]
     assert [rate(myrtle, step) for step in (0, 40_000, 79_999)] == [1, 1, 1]
-    assert myrtle.total(50_000) == 80_000
+    assert myrtle.count_steps(50_000) == 80_000
 
 
 def test_oxford2025_section_3() -> None:
@@ -55,8 +55,8 @@ def test_simclr_appendix_b9() -> None:
 
 def test_the_stepped_recipe_is_bansals_in_a_tenth_of_its_steps() -> None:
     whole, tenth = RECIPES["bansal2021"], RECIPES["stepped"]
-    assert tenth.total(50_000) == pytest.approx(whole.total(50_000) / 10, rel=0.03)
+    assert tenth.count_steps(50_000) == pytest.approx(whole.count_steps(50_000) / 10, rel=0.03)
     for share in (0, 0.49, 0.51, 0.74, 0.76, 0.99):
-        steps = (int(share * each.total(50_000)) for each in (whole, tenth))
+        steps = (int(share * each.count_steps(50_000)) for each in (whole, tenth))
         assert len({rate(recipe, step) for recipe, step in zip((whole, tenth), steps, strict=True)}) == 1
     assert whole.schedule == tenth.schedule == Steps((0.5, 0.75), 0.2)

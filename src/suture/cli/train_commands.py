@@ -243,7 +243,7 @@ def _trained(one: Wanted, progress: Path, command: str) -> Any:
 
     model = one.model
     recipe, count = model.recipe, len(model.samples)
-    shown = following(recipe.per_epoch(count), min(recipe.batch, count))
+    shown = following(recipe.steps_per_epoch(count), min(recipe.batch, count))
     try:
         return model.train(progress, shown.told, shown.watch)
     except SutureError:
