@@ -124,7 +124,7 @@ def test_folders_of_runs_are_sound_damaged_of_another_version_or_none(run: Comma
     assert f"by version 1 of the measuring code, now {VERSION}" in check.found
     next((tmp_path / "ab" / "trials").glob("*/measurement.json")).write_text("{}")
     (check,) = found(examine(runs=["ab"]), "runs").values()
-    assert (check.state, check.remedy) == ("missing", "suture verify ab --repair")
+    assert (check.state, check.remedy) == ("missing", "suture verify ab")
     (check,) = found(examine(runs=["nowhere"]), "runs").values()
     assert check.state == "missing"
 

@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,12 +16,12 @@ from pandas.testing import assert_frame_equal
 
 import suture
 from suture import curve, run
-from suture.common.errors import OutputError, StoreError
+from suture.common.errors import StoreError
 from suture.fits import LeastSquares
 from suture.measurement.trials import controls
 from suture.runs.runners import Deferred, Faulty, Interrupted, Local
 from suture.runs.runners.progress import Silent
-from suture.runs.store.inspect import Finding, repair, status, verify
+from suture.runs.store.inspect import Finding, status, verify
 from suture.runs.store.locks import Locks
 from suture.runs.store.store import FILES, NETWORKS, TRIALS, Store
 from suture.zoo.base_model import BaseModel
@@ -81,44 +80,57 @@ def a(folder: Path, kind: str) -> Path:
 
 def test_a_sound_store_has_no_findings(folder: Path) -> None:
     assert verify(folder) == ()
-    assert repair(folder, verify(folder)) == ()
-    assert not (folder / "damaged").exists()
 
 
 PARTS = [(kind, name) for kind, names in FILES.items() for name in (*names, "done")]
 PARTS += [(TRIALS, "curve.json"), (TRIALS, "stitched.json")]
 
 
-@pytest.mark.parametrize("damage", [flip, cut, gone])
-@pytest.mark.parametrize(("kind", "name"), PARTS)
-def test_damage_to_any_file_of_a_result_is_found(folder: Path, kind: str, name: str, damage: Callable) -> None:
-    path = damage(a(folder, kind) / name)
-    found = verify(folder)
-    assert {finding.path for finding in found} <= set(path.parent.iterdir()) | {path}
-    assert path in {finding.path for finding in found} or name == "done"
-    assert not any(finding.harmless for finding in found)
-    assert all(f"moves it to damaged/, and the next run {AGAIN[kind]} it again" in finding.remedy for finding in found)
-    assert repair(folder, found) == (f"moved {kind}/{path.parent.name} to damaged/{kind}/{path.parent.name}",)
-    assert verify(folder) == ()
-    assert (folder / "damaged" / kind / path.parent.name).is_dir()
+def test_damage_to_any_file_of_a_result_is_found_and_counts_as_not_measured(folder: Path) -> None:
+    for kind, name in PARTS:
+        for damage in (flip, cut, gone):
+            sound = shutil.copytree(a(folder, kind), folder.parent / "sound")
+            path = damage(a(folder, kind) / name)
+            found = verify(folder)
+            case = f"{kind} {name} {damage.__name__}"
+            assert {finding.path for finding in found} <= set(path.parent.iterdir()) | {path}, case
+            assert path in {finding.path for finding in found} or name == "done", case
+            assert not any(finding.harmless for finding in found), case
+            assert all(f"the next run {AGAIN[kind]} it again" in finding.remedy for finding in found), case
+            assert not Store(folder).has(kind, path.parent.name), case
+            shutil.rmtree(path.parent)
+            sound.rename(path.parent)
+            assert verify(folder) == (), case
 
 
 AGAIN = {TRIALS: "measures", NETWORKS: "trains"}
 
 
-@pytest.mark.parametrize("place", [0.0, 0.1, 0.4, 0.5, 0.9, 1.0])
-@pytest.mark.parametrize("name", ["measurement.json", "stitch.safetensors", "done"])
-def test_one_flipped_bit_is_found_wherever_it_is(folder: Path, name: str, place: float) -> None:
-    flip(a(folder, TRIALS) / name, place)
-    assert len(verify(folder)) == 1 or name == "done"
-    assert verify(folder)
+def test_one_flipped_bit_is_found_wherever_it_is(folder: Path) -> None:
+    for name in ("measurement.json", "stitch.safetensors", "done"):
+        for place in (0.0, 0.1, 0.4, 0.5, 0.9, 1.0):
+            path = flip(a(folder, TRIALS) / name, place)
+            assert len(verify(folder)) == 1 or name == "done", (name, place)
+            assert verify(folder), (name, place)
+            flip(path, place)
 
 
-@pytest.mark.parametrize("altered", [lambda text: text + "x", lambda text: text.partition("\n")[2], lambda text: ""])
-def test_checksums_of_other_files_than_a_result_has_are_found(folder: Path, altered: Callable) -> None:
+def test_the_trials_that_read_it_are_named(folder: Path) -> None:
+    bad = flip(a(folder, TRIALS) / "curve.json")
+    network = flip(a(folder, NETWORKS) / "model.safetensors")
+    trial, base = verify(folder)
+    (labels,) = (said.labels for said in Store(folder).plans.trials() if said.key == bad.parent.name)
+    assert (trial.path, base.path) == (bad, network)
+    assert labels["receiver_cut"] in trial.trials[0]
+    assert base.trials == ("C flatten → C flatten", "C flatten → C flatten (untrained sender)")
+
+
+def test_checksums_of_other_files_than_a_result_has_are_found(folder: Path) -> None:
     path = a(folder, NETWORKS) / "done"
-    path.write_text(altered(path.read_text()))
-    assert [finding.path for finding in verify(folder)] == [path]
+    text = path.read_text()
+    for altered in (text + "x", text.partition("\n")[2], ""):
+        path.write_text(altered)
+        assert [finding.path for finding in verify(folder)] == [path], altered
 
 
 def test_the_result_of_another_is_found(folder: Path) -> None:
@@ -134,7 +146,8 @@ def test_a_result_of_another_version_is_found(folder: Path, monkeypatch: pytest.
     (odd,) = rewritten(folder, 1, measuring=99)
     (finding,) = verify(folder)
     assert finding.path == odd
-    assert "was measured by version 99 of the measuring code, and the others by version" in finding.problem
+    assert "was measured by version 99 of the measuring code, and suture.json says version" in finding.problem
+    assert finding.remedy.startswith("delete its folder")
 
 
 def rewritten(folder: Path, count: int, **entries: object) -> list[Path]:
@@ -148,18 +161,17 @@ def rewritten(folder: Path, count: int, **entries: object) -> list[Path]:
     return paths
 
 
-@pytest.mark.parametrize("content", ["{}", "[]", '{"format": 1', '{"format": 1, "measuring": 99}', None])
-def test_a_damaged_label_is_found_and_written_anew(folder: Path, content: str | None) -> None:
+def test_a_damaged_label_is_an_error_that_says_what_to_do(folder: Path) -> None:
     label = (folder / "suture.json").read_text()
-    if content is None:
-        (folder / "suture.json").unlink()
-    else:
+    for content in ("{}", "[]", '{"format": 1'):
         (folder / "suture.json").write_text(content)
-    (finding,) = verify(folder)
-    assert finding.path == folder / "suture.json"
-    assert repair(folder, (finding,)) == ("wrote suture.json anew",)
-    assert json.loads((folder / "suture.json").read_text()) == json.loads(label)
-    assert verify(folder) == ()
+        with pytest.raises(StoreError, match=r"suture\.json is damaged; delete it, and start the run again"):
+            verify(folder)
+    (folder / "suture.json").unlink()
+    told = Told()
+    run(plan(), store=folder, on=HERE, progress=told)
+    assert told.worked == []
+    assert (folder / "suture.json").read_text() == label
 
 
 def test_a_folder_that_is_no_store_or_of_another_format_is_an_error(folder: Path, tmp_path: Path) -> None:
@@ -179,16 +191,16 @@ def renamed(path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("damage", [flip, cut, renamed, lambda path: path.write_text("[]") and path])
 def test_a_damaged_plan_is_found_and_written_anew_by_the_next_run(
-    kept: tuple[Path, pd.DataFrame], folder: Path, damage: Callable
+    kept: tuple[Path, pd.DataFrame], folder: Path
 ) -> None:
-    path = damage(a(folder, "plans"))
-    found = verify(folder)
-    assert [(finding.path, finding.harmless) for finding in found] == [(path, False)]
-    repair(folder, found)
-    assert not path.exists()
-    assert not [finding for finding in verify(folder) if finding.path == path]
+    path = a(folder, "plans")
+    before = path.read_text()
+    for damage in (flip, cut, renamed, lambda path: path.write_text("[]") and path):
+        damage(path)
+        assert [(finding.path, finding.harmless) for finding in verify(folder)] == [(path, False)]
+        path.write_text(before)
+    path.unlink()
     told = Told()
     again = run(plan(), store=folder, on=HERE, progress=told, extend=True)
     assert told.known == told.total > 0
@@ -202,7 +214,6 @@ def test_results_without_any_plan_are_said_to_have_none(folder: Path) -> None:
     (finding,) = verify(folder)
     assert finding.path == folder / "plans"
     assert "start the run again" in finding.remedy
-    assert repair(folder, (finding,)) == ()
 
 
 def test_a_record_of_a_failure_that_cannot_be_read_is_found(folder: Path) -> None:
@@ -211,7 +222,6 @@ def test_a_record_of_a_failure_that_cannot_be_read_is_found(folder: Path) -> Non
         path.write_text(content)
         (finding,) = verify(folder)
         assert (finding.path, finding.harmless) == (path, False)
-    assert repair(folder, (finding,)) == (f"moved failed/trials/{path.name} to damaged/failed/trials/{path.name}",)
     path.write_text('{"status": "failed", "error": "no", "trial": "0123456789"}')
     assert verify(folder) == ()
 
@@ -229,25 +239,22 @@ def test_what_was_half_written_is_harmless_unless_it_is_being_written(folder: Pa
     found = verify(folder)
     assert {finding.path.name for finding in found} == {name for name, left in names.items() if left}
     assert all(finding.harmless for finding in found)
-    repair(folder, found)
+    Store.make(folder)
     assert {path.name for path in (folder / TRIALS).glob(".*")} == {name for name, left in names.items() if not left}
     assert verify(folder) == ()
 
 
-def test_damaged_activations_are_found_and_deleted(folder: Path) -> None:
+def test_damaged_activations_are_found(folder: Path) -> None:
     path = flip(min((folder / "activations").glob("*.safetensors")), 1.0)
     (finding,) = verify(folder)
     assert finding == Finding(path, "is not what was written", finding.remedy)
-    assert repair(folder, (finding,)) == (f"deleted activations/{path.name}",)
-    assert verify(folder) == ()
+    assert finding.remedy.startswith("delete it")
 
 
 def test_a_damaged_table_is_harmless(folder: Path) -> None:
     cut(folder / "table.parquet")
     (finding,) = verify(folder)
     assert (finding.path, finding.harmless) == (folder / "table.parquet", True)
-    repair(folder, (finding,))
-    assert verify(folder) == ()
 
 
 class Told(Silent):
@@ -263,22 +270,14 @@ class Told(Silent):
         self.worked.append(what)
 
 
-def test_after_a_repair_the_next_run_measures_just_what_was_damaged(
-    kept: tuple[Path, pd.DataFrame], folder: Path
-) -> None:
+def test_the_next_run_measures_just_what_was_damaged(kept: tuple[Path, pd.DataFrame], folder: Path) -> None:
     first, second, third, *_ = sorted((folder / TRIALS).iterdir())
     flip(first / "stitch.safetensors")
     flip(first / "curve.json")
     gone(second / "done")
     shutil.rmtree(third)
     flip(a(folder, NETWORKS) / "model.safetensors")
-    flip(min((folder / "activations").glob("*.safetensors")), 1.0)
-    before = status(folder)
-    repair(folder, verify(folder))
-    assert verify(folder) == ()
-    after = status(folder)
-    assert (before.measured, before.missing, after.measured, after.missing) == (4, 2, 3, 3)
-    assert (before.networks_done, after.networks_done, after.complete) == (1, 0, False)
+    (folder / "failed" / TRIALS / f"{third.name}.json").write_text("{")
     told = Told()
     again = run(plan(), store=folder, on=HERE, progress=told)
     assert sum("training" in what for what in told.worked) == 1
@@ -286,23 +285,6 @@ def test_after_a_repair_the_next_run_measures_just_what_was_damaged(
     assert_frame_equal(again.drop(columns="seconds"), kept[1].drop(columns="seconds"))
     assert verify(folder) == ()
     assert status(folder).complete
-
-
-def test_damage_found_twice_does_not_overwrite_what_was_moved_before(folder: Path) -> None:
-    path = a(folder, TRIALS)
-    copy = shutil.copytree(path, folder.parent / "copy")
-    for _ in range(2):
-        flip(path / "measurement.json")
-        repair(folder, verify(folder))
-        shutil.copytree(copy, path)
-    assert {entry.name for entry in (folder / "damaged" / TRIALS).iterdir()} == {path.name, f"{path.name}-2"}
-
-
-def test_a_place_that_cannot_be_written_to_is_said_to_be_one(folder: Path) -> None:
-    flip(a(folder, TRIALS) / "measurement.json")
-    (folder / "damaged").write_text("")  # no folder
-    with pytest.raises(OutputError, match=r"cannot write to .*: .*damaged is a file, not a folder; move that away"):
-        repair(folder, verify(folder))
 
 
 # How far a run is

@@ -234,7 +234,7 @@ def _run(folder: str) -> Iterator[Check]:
         return
     said = f"{found.measured} of {found.planned} trials measured, {found.failed} failed"
     if harm:
-        said, remedy = f"{said}; damaged in {len(harm)} places", f"suture verify {folder} --repair"
+        said, remedy = f"{said}; damaged in {len(harm)} places", f"suture verify {folder}"
         yield Check(part, folder, said, "missing", remedy)
     elif made != VERSION:
         remedy = "its table can be read; measure what is to be compared with new results again, in another folder"

@@ -261,13 +261,7 @@ def _verify_parser() -> ArgumentParser:
         "Read all that the run in a folder has kept, compare it with the checksums written beside it, and say what is "
         "damaged and what to do. The exit code is 0 where all is sound, 1 where something is damaged.",
         "suture verify runs/ab",
-        "suture verify runs/ab --repair",
     )
     parser.add_argument("folder", type=str, metavar="FOLDER", help=_FOLDER)
-    parser.add_argument(
-        "--repair",
-        action="store_true",
-        help="move what is damaged into FOLDER/damaged, so that the next run measures just that again",
-    )
     add_json(parser)
     return parser

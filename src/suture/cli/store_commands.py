@@ -99,33 +99,24 @@ def _write_csv(table: Any, path: Path) -> Path:
 
 
 def verify(chosen: Namespace, command: str) -> int:
-    """Say what of a run's folder is damaged, and repair it where that is asked for."""
-    from suture.runs.store import inspect as inspection
-
-    folder = Path(chosen.folder).expanduser()
-    before = inspection.verify(folder)
-    done = inspection.repair(folder, before) if chosen.repair else ()
-    after = inspection.verify(folder) if done else before
-    sound = all(finding.harmless for finding in after)
-    _say_verified(chosen, folder, before, done, sound)
-    return 0 if sound else 1
-
-
-def _say_verified(chosen: Namespace, folder: Path, findings: Any, done: tuple[str, ...], sound: bool) -> None:
+    """Say what of a run's folder is damaged, and which trials read it."""
     from suture.report.terminal import store as stores
+    from suture.runs.store import inspect as inspection
     from suture.runs.store.store import NETWORKS, TRIALS, Store
 
+    folder = Path(chosen.folder).expanduser()
+    findings = inspection.verify(folder)
+    harm = sum(not finding.harmless for finding in findings)
     if chosen.json:
         found = [stores.finding_record(finding) for finding in findings]
-        output.show_json({"path": str(folder), "sound": sound, "findings": found, "repaired": done})
-        return
+        output.show_json({"path": str(folder), "sound": not harm, "findings": found})
+        return 1 if harm else 0
     parts = [stores.findings_text(findings, folder)] if findings else []
-    parts += ["\n".join(done)] if done else []
-    if sound:
+    if harm:
+        parts.append(f"{folder} is damaged in {harm} place{'' if harm == 1 else 's'}")
+    else:
         store = Store(folder)
         counts = f"{len(store.finished(TRIALS))} trials and {len(store.finished(NETWORKS))} base networks"
-        parts.append(f"{folder} is sound{' now' if done else ''}: {counts}, whole")
-    else:
-        harm = sum(not finding.harmless for finding in findings)
-        parts.append(f"{folder} is damaged in {harm} place{'' if harm == 1 else 's'}; suture verify --repair mends it")
+        parts.append(f"{folder} is sound: {counts}, whole")
     _print("\n\n".join(parts))
+    return 1 if harm else 0

@@ -103,7 +103,11 @@ def findings_text(findings: Sequence[Finding], folder: Path) -> str:
 
 def _paragraph(places: Sequence[Finding], folder: Path) -> str:
     first = places[0]
-    paths = [str(finding.path.relative_to(folder)) for finding in places[:_PATHS]]
+    paths = []
+    for finding in places[:_PATHS]:
+        others = f" and {len(finding.trials) - 1} more" if len(finding.trials) > 1 else ""
+        readers = f": {finding.trials[0]}{others}" if finding.trials else ""
+        paths.append(f"{finding.path.relative_to(folder)}{readers}")
     more = len(places) - len(paths)
     harm = " (harmless)" if first.harmless else ""
     paths += [f"and {more} more; --json names them all"] if more else []

@@ -1,52 +1,39 @@
-"""Looking at a store from outside: how far its run is, whether what it keeps is sound, and what to do where it is not.
+"""Look at a store from outside: how far its run is, and whether what it keeps is sound.
 
 Nothing here needs the run to be over, nor the networks or the data that it was made with. ``verify`` reads every file
-that a result consists of and compares it with the SHA-256 written beside it, so what a disk, a copy or a hand has
-altered is found; ``repair`` puts it out of the way, so that the next run measures just that again.
+of every result and compares it with the SHA-256 written beside it, so it finds whatever a disk, a copy or a hand has
+altered. It changes nothing: a run does the same with each result before it takes it for known, and measures again what
+is damaged.
 """
 
-import hashlib
 import json
 import os
-import platform
-import shutil
-import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError, safe_open
-
-from suture.common.atomic import whole
 from suture.common.errors import DataError
 from suture.core.activations.disk_cache import ActivationFolder
 from suture.measurement.tables import table as tables
-from suture.measurement.trials.trial import VERSION
-from suture.runs.store.files import alive, text, writing_to
 from suture.runs.store.locks import Locks
 from suture.runs.store.plans import plan_name
-from suture.runs.store.store import ASIDE, DONE, FILES, FORMAT, LABEL, NETWORKS, TABLE, TRIALS, Store
+from suture.runs.store.store import FILES, LABEL, NETWORKS, TABLE, TRIALS, Store, abandoned, damaged_files
 
-DAMAGED = "damaged"  #: the folder that ``repair`` moves things to
 _ACTIVATIONS = "activations"
-_LONG = 3600.0  #: seconds without a change, after which nobody on another machine is still writing a folder
 _IDENTITY = {TRIALS: "trial", NETWORKS: "network"}  #: the entry of a record that is its key
-_AGAIN = {TRIALS: "measures it again", NETWORKS: "trains it again"}
+_AGAIN = {TRIALS: "the next run measures it again", NETWORKS: "the next run trains it again"}
 
 
 @dataclass(frozen=True)
 class Status:
     """How far a run is. Trials that are one in what they measure count once; sizes are in bytes.
 
-    ``missing`` are those neither measured nor failed, ``running`` what living processes are at work on now, trials and
-    base networks alike. ``networks`` are the base networks that the run trains; trials of those that are not trained
-    yet may not be planned yet. ``errors`` counts distinct messages; ``command`` is what the run was begun with, where
-    it was begun on the command line.
+    ``missing`` are those neither measured nor failed, ``running`` what living processes are working on, trials and base
+    networks alike. ``networks`` are the base networks that the run trains; trials that wait for networks may not be
+    planned yet. ``errors`` counts distinct messages; ``command`` is the command line that began the run, if one did.
     """
 
     path: Path
@@ -66,7 +53,7 @@ class Status:
 
     @property
     def complete(self) -> bool:
-        """Whether there is nothing left to be done of what was planned, though some may have failed."""
+        """Whether nothing of what was planned is left to do, though some may have failed."""
         return (
             bool(self.planned or self.networks)
             and not self.missing
@@ -76,16 +63,20 @@ class Status:
 
 @dataclass(frozen=True)
 class Finding:
-    """Something in a store that is not as it was written. What is ``harmless`` changes no number and stops no run."""
+    """Something in a store that is not what was written. What is ``harmless`` changes no number and stops no run.
+
+    ``trials`` are those that read it, in words.
+    """
 
     path: Path
     problem: str
     remedy: str
     harmless: bool = False
+    trials: tuple[str, ...] = ()
 
 
 def status(folder: str | Path) -> Status:
-    """Say how far the run in a folder is. Raises ``StoreError`` where it is no store, or its plans are damaged."""
+    """Say how far the run in a folder is. Raises ``StoreError`` if it is no store, or its plans are damaged."""
     store = Store(folder)
     planned = {trial.key for trial in store.plans.trials()}
     bases = store.plans.bases()
@@ -112,16 +103,16 @@ def status(folder: str | Path) -> Status:
 
 
 def _sizes(path: Path) -> tuple[dict[str, int], float]:
-    """The bytes of results and of activations, and when a result last changed."""
+    """Return the bytes of results and of activations, and when a result last changed."""
     sizes, last = {"results": 0, _ACTIVATIONS: 0}, 0.0
     for folder, _, names in os.walk(path):
         inside = Path(folder).relative_to(path).parts[:1]
-        if inside in (("locks",), (DAMAGED,)):
+        if inside == ("locks",):
             continue
         for name in names:
             try:
                 found = os.stat(os.path.join(folder, name))
-            except FileNotFoundError:  # somebody is at work here
+            except FileNotFoundError:  # another process has just removed it
                 continue
             sizes[_ACTIVATIONS if inside == (_ACTIVATIONS,) else "results"] += found.st_size
             if inside and inside != (_ACTIVATIONS,):
@@ -135,244 +126,105 @@ def _sizes(path: Path) -> tuple[dict[str, int], float]:
 def verify(folder: str | Path) -> tuple[Finding, ...]:
     """Read everything that a store keeps, and name what is damaged; a sound store has no findings that do harm.
 
-    Raises ``StoreError`` where the folder is no store, or of a format that this version does not read.
+    Raises ``StoreError`` if the folder is no store, or of a format that this version does not read.
     """
-    path = Path(folder).expanduser()
-    version = _measured_by(path)
+    store = Store(folder)
+    plans, labels = _check_plans(store.path)
     return (
-        *_label(path, version),
-        *_plans(path),
-        *(finding for kind in FILES for finding in _results(path, kind, version)),
-        *(finding for kind in FILES for finding in _failures(path, kind)),
-        *(finding for kind in FILES for finding in _leftovers(path / kind)),
-        *_activations(path),
-        *_table(path),
+        *plans,
+        *(finding for kind in FILES for finding in _check_results(store, kind, labels)),
+        *(finding for kind in FILES for finding in _check_failures(store.path, kind)),
+        *_check_caches(store.path),
     )
 
 
-def _label(path: Path, version: int | None) -> Iterator[Finding]:
-    remedy = "--repair writes it anew, by what the trials say"
-    label = _json(path / LABEL)
-    label = label if isinstance(label, dict) else {}
-    absent = not (path / LABEL).exists() and not any((path / "plans").glob("*.json"))
-    if absent or label.get("format", FORMAT) != FORMAT:
-        Store(path)  # says why this is no store, or none that can be read
-    if not {"format", "measuring"} <= label.keys():
-        yield Finding(path / LABEL, "cannot be read, so no command takes the folder for a run's", remedy)
-    elif label["measuring"] != version is not None:
-        measured = f"the trials were measured by version {version} of the measuring code"
-        yield Finding(path / LABEL, f"says version {label['measuring']}, and {measured}", remedy)
-
-
-def _measured_by(path: Path) -> int | None:
-    """The version of the measuring code by which most of the trials were measured; ``None`` where there are none."""
-    records = (_json(folder / FILES[TRIALS][0]) for folder in sorted((path / TRIALS).glob("[!.]*")))
-    versions = Counter(record["measuring"] for record in records if isinstance(record, dict) and "measuring" in record)
-    return versions.most_common(1)[0][0] if versions else None
-
-
-def _plans(path: Path) -> Iterator[Finding]:
-    plans = sorted((path / "plans").glob("*.json"))
+def _check_plans(path: Path) -> tuple[list[Finding], dict[str, Mapping[str, Any]]]:
+    """Check the plans; return findings, and the labels of every trial that can be read, by key."""
+    plans, found, labels = sorted((path / "plans").glob("*.json")), [], dict[str, Mapping[str, Any]]()
+    remedy = (
+        "delete it and start the run again, which writes it anew and measures nothing twice (with --extend, or "
+        "extend=True, if it takes the folder for another run's)"
+    )
     for plan in plans:
-        problem = _wrong_plan(plan)
-        if problem:
-            yield Finding(
-                plan,
-                f"{problem}; the table has no names for its trials",
-                f"--repair moves it to {DAMAGED}/; then start the run again: it writes the plan anew, and measures "
-                "nothing twice (with --extend, extend=True, where it takes the folder for another run's)",
-            )
+        content = _read(plan)
+        try:
+            sound = plan.stem.partition("-")[2] == plan_name(content) and isinstance(content["settings"], dict)
+            labels |= {trial["key"]: trial["labels"] for trial in content["trials"]}
+        except (TypeError, KeyError, AttributeError):
+            sound = False
+        if not sound:
+            found.append(Finding(plan, "is not what was written; the table has no names for its trials", remedy))
     if not plans and any((path / TRIALS).glob("[!.]*")):
-        yield Finding(
-            path / "plans",
-            "holds no plan, so the table has no names for the trials that are measured",
-            "start the run again: it writes the plan anew, and measures nothing twice",
-        )
+        problem = "holds no plan, so the table has no names for the trials that are measured"
+        again = "start the run again: it writes the plan anew, and measures nothing twice"
+        found.append(Finding(path / "plans", problem, again))
+    return found, labels
 
 
-def _wrong_plan(path: Path) -> str:
-    content = _json(path)
-    try:
-        name = plan_name(content)
-        sound = isinstance(content["settings"], dict) and all(map(Mapping.keys, content["trials"]))
-    except (TypeError, KeyError, AttributeError):
-        return "cannot be read as a plan"
-    return "" if sound and path.stem.partition("-")[2] == name else "is not what was written"
-
-
-def _results(path: Path, kind: str, version: int | None) -> Iterator[Finding]:
-    remedy = f"--repair moves it to {DAMAGED}/, and the next run {_AGAIN[kind]}"
-    for folder in sorted((path / kind).glob("[!.]*")):
-        if not folder.is_dir():
-            yield Finding(folder, "does not belong here", f"--repair moves it to {DAMAGED}/", harmless=True)
-            continue
-        wrong = dict(_wrong_files(folder, kind))
-        yield from (Finding(folder / name, problem, remedy) for name, problem in wrong.items())
-        if FILES[kind][0] not in wrong and DONE not in wrong:
-            problem = _wrong_record(_json(folder / FILES[kind][0]), folder.name, kind, version)
-            if problem:
-                yield Finding(folder / FILES[kind][0], problem, remedy)
-
-
-def _wrong_files(folder: Path, kind: str) -> Iterator[tuple[str, str]]:
-    """The files of a result that are not what was written, and what is wrong with each."""
-    known = (*FILES[kind], *ASIDE.values())
-    try:
-        *lines, rest = (folder / DONE).read_text(encoding="utf-8").split("\n")
-    except FileNotFoundError:
-        yield DONE, "is missing"
-        return
-    except (OSError, ValueError) as error:
-        yield DONE, f"cannot be read ({error})"
-        return
-    written = {name: sha for sha, mark, name in (line.partition("  ") for line in lines) if mark and name in known}
-    if rest or len(written) < len(lines) or not set(FILES[kind]) <= written.keys():
-        yield DONE, "is not what was written"
-    for name, sha in written.items():
-        problem = _wrong_content(folder / name, sha)
-        if problem:
-            yield name, problem
-
-
-def _wrong_content(path: Path, written: str) -> str:
-    try:
-        with open(path, "rb") as file:
-            sha = hashlib.file_digest(file, "sha256").hexdigest()
-        if sha != written:
-            return "is not what was written"
-        if path.suffix == ".json":
-            json.loads(path.read_text(encoding="utf-8"))
+def _check_results(store: Store, kind: str, labels: Mapping[str, Mapping[str, Any]]) -> Iterator[Finding]:
+    description = FILES[kind][0]
+    for folder in sorted((store.path / kind).glob("[!.]*")):
+        damaged, remedy = damaged_files(folder, kind), f"nothing to do: {_AGAIN[kind]}"
+        record = _read(folder / description)
+        if not damaged:  # what a run would take for known
+            problem = _wrong_record(record, folder.name, kind)
+            if not problem and kind == TRIALS and record.get("measuring") != store.plans.measuring:
+                problem = (
+                    f"was measured by version {record.get('measuring')} of the measuring code, and {LABEL} says "
+                    f"version {store.plans.measuring}: its numbers may differ"
+                )
+            damaged = {description: problem} if problem else {}
+            remedy = f"delete its folder: {_AGAIN[kind]}"
+        if kind == TRIALS:
+            readers = [labels[folder.name]] if folder.name in labels else []
         else:
-            with safe_open(path, framework="pt"):
-                pass
-    except FileNotFoundError:
-        return "is missing"
-    except (OSError, ValueError, SafetensorError) as error:
-        return f"cannot be read ({error})"
-    return ""
+            name = record.get("name") if isinstance(record, dict) else None
+            readers = [said for said in labels.values() if name in (said.get("sender"), said.get("receiver"))]
+        words = tuple(dict.fromkeys(_name_trial(said) for said in readers))
+        yield from (Finding(folder / name, problem, remedy, trials=words) for name, problem in damaged.items())
+    for part in sorted((store.path / kind).glob(".*.part")):
+        if abandoned(part):
+            remedy = "nothing to do: it counts for nothing, and the next run deletes it"
+            yield Finding(part, "was half written when its process ended", remedy, harmless=True)
 
 
-def _wrong_record(record: Any, key: str, kind: str, version: int | None = None) -> str:
+def _name_trial(labels: Mapping[str, Any]) -> str:
+    said = "{sender} {sender_cut} → {receiver} {receiver_cut}".format_map(labels)
+    return f"{said} ({labels['control']})" if labels["control"] else said
+
+
+def _wrong_record(record: Any, key: str, kind: str) -> str:
     if not isinstance(record, dict) or "status" not in record:
         return "is no record"
     own = record.get(_IDENTITY[kind])
-    if own != key:
-        return f"is the record of another, {own}"
-    if version is not None and kind == TRIALS and record.get("measuring") != version:
-        return (
-            f"was measured by version {record.get('measuring')} of the measuring code, and the others by version "
-            f"{version}: its numbers may differ"
-        )
-    return ""
+    return "" if own == key else f"is the record of another, {own}"
 
 
-def _failures(path: Path, kind: str) -> Iterator[Finding]:
+def _check_failures(path: Path, kind: str) -> Iterator[Finding]:
     for failure in sorted((path / "failed" / kind).glob("[!.]*.json")):
-        record = _json(failure)
-        if not failure.exists():  # somebody has just succeeded
+        record = _read(failure)
+        if not failure.exists():  # another process has just succeeded
             continue
         sound = isinstance(record, dict) and record.get("status") == "failed" and isinstance(record.get("error"), str)
         problem = _wrong_record(record, failure.stem, kind) if sound else "cannot be read as a failure's record"
         if problem:
-            remedy = f"--repair moves it to {DAMAGED}/, and the next run tries it again"
-            yield Finding(failure, problem, remedy)
+            yield Finding(failure, problem, "nothing to do: the next run tries it again")
 
 
-def _leftovers(folder: Path) -> Iterator[Finding]:
-    for part in sorted(folder.glob(".*.part")):
-        if _abandoned(part):
-            yield Finding(
-                part,
-                "was half written when its process ended",
-                "none is needed: it counts for nothing, and --repair deletes it",
-                harmless=True,
-            )
-
-
-def _abandoned(part: Path) -> bool:
-    """Whether nobody will finish a folder: its process is no more, or on another machine and long silent."""
-    if f".{platform.node()}." in part.name:
-        return not alive(part.name.split(".")[-3])
-    with suppress(FileNotFoundError):
-        return time.time() - part.stat().st_mtime > _LONG
-    return False
-
-
-def _activations(path: Path) -> Iterator[Finding]:
+def _check_caches(path: Path) -> Iterator[Finding]:
     for name in ActivationFolder(path / _ACTIVATIONS, 0).check():
-        yield Finding(
-            path / _ACTIVATIONS / name,
-            "is not what was written",
-            "--repair deletes it: it is a cache, and the next run computes it again",
-        )
+        remedy = "delete it: it is a cache, and the next run computes it again"
+        yield Finding(path / _ACTIVATIONS / name, "is not what was written", remedy)
+    try:
+        tables.load(path / TABLE) if (path / TABLE).exists() else None
+    except (DataError, OSError) as error:
+        remedy = "it only repeats what the trials say: 'suture table' writes it anew"
+        yield Finding(path / TABLE, f"cannot be read ({error})", remedy, harmless=True)
 
 
-def _table(path: Path) -> Iterator[Finding]:
-    if (path / TABLE).exists():
-        try:
-            tables.load(path / TABLE)
-        except (DataError, OSError) as error:
-            yield Finding(
-                path / TABLE,
-                f"cannot be read ({error})",
-                "it only repeats what the trials say: 'suture table' writes it anew",
-                harmless=True,
-            )
-
-
-def _json(path: Path) -> Any:
-    """The content of a file; ``None`` where it is not JSON."""
+def _read(path: Path) -> Any:
+    """Return the content of a file; ``None`` if it is not JSON."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-
-
-# --- making it sound --------------------------------------------------------------------------------------------------
-
-
-def repair(folder: str | Path, findings: Iterable[Finding]) -> tuple[str, ...]:
-    """Do what the findings of ``verify`` propose; what was done, a sentence each.
-
-    Damaged results, plans and failures are moved into ``damaged/``, whole folders at a time, never deleted; damaged
-    activations, which are a cache, and what was half written are deleted. Raises ``OutputError`` where the folder
-    cannot be written to.
-    """
-    path = Path(folder).expanduser()
-    said = []
-    with writing_to(path):
-        for place in dict.fromkeys(_whole(finding.path.relative_to(path)) for finding in findings):
-            if (path / place).exists() or place == Path(LABEL):
-                said += _put_right(path, place)
-    return tuple(said)
-
-
-def _whole(place: Path) -> Path:
-    """A file of a result stands for the result's folder."""
-    return Path(*place.parts[:2]) if place.parts[0] in FILES else place
-
-
-def _put_right(path: Path, place: Path) -> list[str]:
-    if place == Path(LABEL):
-        with whole(path / LABEL) as temporary:
-            content = {"format": FORMAT, "measuring": _measured_by(path) or VERSION}
-            temporary.write_text(text(content), encoding="utf-8")
-        return [f"wrote {LABEL} anew"]
-    if place == Path("plans"):  # nothing there to be put right
-        return []
-    if place.parts[0] == _ACTIVATIONS:
-        (path / place).unlink(missing_ok=True)
-        return [f"deleted {place}"]
-    if place.suffix == ".part":
-        shutil.rmtree(path / place, ignore_errors=True)
-        return [f"deleted {place}"]
-    target = _free(path / DAMAGED / place)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    os.rename(path / place, target)
-    return [f"moved {place} to {target.relative_to(path)}"]
-
-
-def _free(target: Path) -> Path:
-    """The path, or the first like it, that nothing has yet."""
-    numbered = (target.with_name(f"{target.name}-{number}") for number in range(2, 10_000))
-    return next(path for path in chain((target,), numbered) if not path.exists())

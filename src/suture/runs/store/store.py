@@ -9,18 +9,19 @@
     failed/trials/KEY.json     error and traceback; retried on request
     activations/               a cache: may be deleted
     locks/                     who is at work on what, as the system's own locks: gone when a process is
-    damaged/                   what ``suture verify --repair`` put aside
     table.parquet              the rows of all that is measured, as of the last run that ended
 
 A trial's folder is written under another name, flushed to the disk and renamed, so that it is there whole or not at
-all, whoever is killed; ``done`` has the SHA-256 of each file, as ``sha256sum --check`` reads it. Whatever is finished
-is never written again, so any number of processes, on any machines that share the folder, may write one store.
+all, whoever is killed; ``done`` has the SHA-256 of each file, as ``sha256sum --check`` reads it. What is finished and
+sound is never written again, so any number of processes, on any machines that share the folder, may write one store;
+what is damaged counts as not measured.
 """
 
 import hashlib
 import os
 import platform
 import shutil
+import time
 import uuid
 from collections.abc import Mapping
 from contextlib import suppress
@@ -46,6 +47,7 @@ TRIALS, NETWORKS = "trials", "networks"
 #: own.
 FILES = {TRIALS: ("measurement.json", "stitch.safetensors"), NETWORKS: ("card.json", "model.safetensors")}
 ASIDE = {"curve": "curve.json", "stitched": "stitched.json"}
+_LONG = 3600.0  #: seconds without a change, after which nobody on another machine is still writing a folder
 
 
 @final
@@ -70,11 +72,8 @@ class Store:
         with writing_to(path):
             there = (path / LABEL).exists()
         if not there:
-            if (path / TABLE).exists():
-                raise StoreError(
-                    f"{path} holds the table of a run that has no store (made before there were any); name another "
-                    f"folder, or move its {TABLE} away"
-                )
+            if (path / TABLE).exists() and not (path / TRIALS).exists():
+                raise StoreError(f"{path} has a {TABLE} and no run: name another folder, or move that file away")
             content = {"format": FORMAT, "measuring": VERSION}
             with writing_to(path):
                 path.mkdir(parents=True, exist_ok=True)
@@ -102,8 +101,8 @@ class Store:
             return set()
 
     def has(self, kind: str, key: str) -> bool:
-        """Whether that is done."""
-        return (self.path / kind / key / DONE).exists()
+        """Whether that is done, and every file is what was written."""
+        return not damaged_files(self.path / kind / key, kind)
 
     def record(self, kind: str, key: str) -> Record:
         """The record of what is done. Raises ``StoreError`` where it is damaged."""
@@ -116,19 +115,16 @@ class Store:
 
     def failures(self, kind: str = TRIALS) -> dict[str, Record]:
         """The records of what failed and has not been done since, by key."""
-        keys = [path.stem for path in (self.path / "failed" / kind).glob("[!.]*.json")]
-        found = {key: self.failure(kind, key) for key in keys if not self.has(kind, key)}
+        keys = {path.stem for path in (self.path / "failed" / kind).glob("[!.]*.json")} - self.finished(kind)
+        found = {key: self.failure(kind, key) for key in keys}
         return {key: record for key, record in found.items() if record is not None}
 
     def failure(self, kind: str, key: str) -> Record | None:
-        """The record of one that failed."""
-        path = self.path / "failed" / kind / f"{key}.json"
+        """The record of one that failed; ``None`` if there is none, or it cannot be read: then it is tried again."""
         try:
-            return read_record(path, "status", "error") if path.exists() else None
+            return read_record(self.path / "failed" / kind / f"{key}.json", "status", "error")
         except StoreError:
-            if path.exists():
-                raise
-            return None  # somebody has just succeeded
+            return None
 
     def table(self, known: Mapping[str, Record] | None = None) -> pd.DataFrame:
         """The table of all that was planned and is measured, or has failed, in the order of the plans.
@@ -162,11 +158,12 @@ class Store:
         if record["status"] == "failed":
             write(failure, text(record))
             return
-        self._put(self.path / kind / key, contents(kind, record, tensors))
+        self._put(kind, key, contents(kind, record, tensors))
         failure.unlink(missing_ok=True)
 
-    def _put(self, folder: Path, files: Mapping[str, bytes]) -> None:
-        """Write a folder whole, unless it is there; one that lacks its end, as a copy may leave it, gives way."""
+    def _put(self, kind: str, key: str, files: Mapping[str, bytes]) -> None:
+        """Write a result's folder whole, unless it is there; one that is damaged gives way."""
+        folder = self.path / kind / key
         temporary = folder.with_name(f".{folder.name}.{platform.node()}.{os.getpid()}.{uuid.uuid4().hex[:8]}.part")
         try:
             temporary.mkdir()
@@ -176,7 +173,7 @@ class Store:
                     file.flush()
                     os.fsync(file.fileno())
             flush(temporary)
-            if folder.exists() and not (folder / DONE).exists():
+            if folder.exists() and damaged_files(folder, kind):
                 aside = temporary.with_name(temporary.name.replace(".part", "-aside.part"))
                 rename(folder, aside)
                 shutil.rmtree(aside, ignore_errors=True)
@@ -187,12 +184,45 @@ class Store:
             shutil.rmtree(temporary, ignore_errors=True)
 
     def _sweep(self) -> None:
-        """Remove what processes of this machine that are no more left half written."""
-        for path in (self.path / kind for kind in FILES):
-            for part in path.glob(".*.part"):
-                process = part.name.split(".")[-3]
-                if f".{platform.node()}." in part.name and not alive(process):
-                    shutil.rmtree(part, ignore_errors=True)
+        """Remove what dead processes left half written."""
+        for part in (part for kind in FILES for part in (self.path / kind).glob(".*.part")):
+            if abandoned(part):
+                shutil.rmtree(part, ignore_errors=True)
+
+
+def abandoned(part: Path) -> bool:
+    """Whether nobody will finish a folder: its process is dead, or on another machine and silent for an hour."""
+    if f".{platform.node()}." in part.name:
+        return not alive(part.name.split(".")[-3])
+    try:
+        return time.time() - part.stat().st_mtime > _LONG
+    except FileNotFoundError:  # it has just been finished
+        return False
+
+
+def damaged_files(folder: Path, kind: str) -> dict[str, str]:
+    """Return the files of a result that are not what was written, and what is wrong with each."""
+    try:
+        *lines, rest = (folder / DONE).read_text(encoding="utf-8").split("\n")
+    except FileNotFoundError:
+        return {DONE: "is missing"}
+    except (OSError, ValueError) as error:
+        return {DONE: f"cannot be read ({error})"}
+    known = (*FILES[kind], *ASIDE.values())
+    written = {name: sha for sha, mark, name in (line.partition("  ") for line in lines) if mark and name in known}
+    if rest or len(written) < len(lines) or not set(FILES[kind]) <= written.keys():
+        return {DONE: "is not what was written"}
+    wrong = {}
+    for name, sha in written.items():
+        try:
+            with open(folder / name, "rb") as file:
+                if hashlib.file_digest(file, "sha256").hexdigest() != sha:
+                    wrong[name] = "is not what was written"
+        except FileNotFoundError:
+            wrong[name] = "is missing"
+        except OSError as error:
+            wrong[name] = f"cannot be read ({error})"
+    return wrong
 
 
 def contents(kind: str, record: Record, tensors: bytes) -> dict[str, bytes]:
@@ -210,7 +240,10 @@ def _label(path: Path) -> Record:
         there = "is no folder of a run: it has no" if path.is_dir() else "does not exist, so it has no"
         there = "is a file, so it has no" if path.is_file() else there
         raise StoreError(f"{path} {there} {LABEL}; give the folder that a run was told to write to (--out, store=)")
-    label: Record = read_record(path / LABEL, "format")
+    try:
+        label: Record = read_record(path / LABEL, "format")
+    except StoreError as error:
+        raise StoreError(f"{path / LABEL} is damaged; delete it, and start the run again: it writes it anew") from error
     if label.get("format") != FORMAT:
         raise StoreError(
             f"{path} is a store of format {label.get('format')!r}, and this version of Suture reads format {FORMAT}; "
