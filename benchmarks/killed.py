@@ -53,13 +53,13 @@ class Log:
     def __init__(self, path: Path) -> None:
         self.file = open(path, "a")  # noqa: SIM115 - for as long as the process lives
 
-    def begin(self, total: int, done: int) -> None:
+    def begin(self, total: int, done: int, networks: int = 0) -> None:
         self._say(f"total {total} {done}")
 
-    def working_on(self, what: str) -> None:
+    def working_on(self, what: str, kind: str = "", share: object = None) -> None:
         self._say("began")
 
-    def done(self, what: str, error: str | None) -> None:
+    def done(self, what: str, error: str | None, kind: str = "") -> None:
         self._say(f"failed {error}" if error else "done")
 
     def end(self) -> None:
