@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from loops import each
 from models import seeded
 from suture import Network, Samples, measure
 from suture.common.errors import FitError
@@ -150,7 +151,7 @@ def test_noise_is_drawn_and_takes_no_room_from_anybody():
     assert cache.at(a, "one", data) is one
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
+@each("dtype", [torch.float64, torch.bfloat16], ids=str)
 def test_activations_are_in_the_networks_own_floating_type(dtype):
     model = nn.Sequential(nn.Flatten(), nn.Linear(6, 6), nn.Linear(6, 3)).to(dtype)
     data = samples(40, 1)
@@ -167,7 +168,7 @@ class Logarithm(nn.Module):
         return x.flatten(1).log()
 
 
-@pytest.mark.parametrize("where", ["cut", "output"])
+@each("where", ["cut", "output"])
 def test_what_is_not_finite_is_named(where):
     """Finite on the example, so that the network is accepted, and not on a black image."""
     body = [nn.Flatten(), nn.Linear(6, 6), nn.Linear(6, 3)]
@@ -203,7 +204,7 @@ def needs(network: Network, data: Samples) -> list[Need]:
     return [Need(network, data, index) for index in range(1, len(network.cuts) + 2)]
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
+@each("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
 def test_a_need_knows_its_shape_and_size(dtype):
     model = nn.Sequential(nn.Flatten(), nn.Linear(6, 6), nn.Linear(6, 3)).to(dtype)
     data = samples(40, 1)
@@ -278,7 +279,7 @@ def fused_networks() -> list[Network]:
     return [shrinking(), viewing]
 
 
-@pytest.mark.parametrize("network", [*fused_networks(), *hybrids()[:1], *convnets()[:1]], ids=lambda n: n.name)
+@each("network", [*fused_networks(), *hybrids()[:1], *convnets()[:1]], ids=lambda n: n.name)
 def test_of_many_images_the_bits_do_not_depend_on_what_was_asked_before(network):
     data = samples(MANY + 90, 1) if network.name in ("shrinking", "viewing") else digits().fit
     assert len(data) >= MANY
@@ -294,7 +295,7 @@ def test_of_many_images_the_bits_do_not_depend_on_what_was_asked_before(network)
     assert state == network.wrapped_digest
 
 
-@pytest.mark.parametrize("network", [*fused_networks(), *hybrids()[:1], *convnets()[:1]], ids=lambda n: n.name)
+@each("network", [*fused_networks(), *hybrids()[:1], *convnets()[:1]], ids=lambda n: n.name)
 def test_of_many_images_they_are_the_prefixs_to_rounding(network):
     data = samples(MANY + 90, 1) if network.name in ("shrinking", "viewing") else digits().fit
     cache = Activations()

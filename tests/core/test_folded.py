@@ -12,6 +12,7 @@ from torch import fx, nn
 from torch.nn.utils import parametrizations
 
 from foldable import PAGE as NETWORKS
+from loops import each
 from models import images, made_of, scrambled, seeded, zoo_network
 from suture import Network, Preprocess, Seam, Stitched
 from suture.common.errors import FoldError
@@ -161,7 +162,7 @@ class Halves(nn.Module):
         return x.mul_(self.scale)
 
 
-@pytest.mark.parametrize(
+@each(
     "preprocess",
     [Preprocess(size=8, mean=(0.4, 0.5, 0.6), std=(0.2, 0.3, 0.1)), Halves(), lambda x: x.sub_(0.5)],
     ids=["settings", "module", "function"],
@@ -434,7 +435,7 @@ def test_what_can_fold_says():
     assert str(Fold()) == "yes: there is nothing to fold"
 
 
-@pytest.mark.parametrize(
+@each(
     ("family", "shapes"),
     [
         (Conv(kernel=3), ((4, 8, 8), (6, 8, 8))),
@@ -482,7 +483,7 @@ def features_scaled(m, x):
     return (h * 2).mean((2, 3))
 
 
-@pytest.mark.parametrize(
+@each(
     ("forward", "said"),
     [(features_averaged, "a mean"), (features_taken, "a getitem"), (features_scaled, "a mul")],
 )
@@ -504,7 +505,7 @@ def padded_before(m, x):
     return torch.nn.functional.avg_pool2d(m.next(m.relu(m.conv(x))), 3, 1, 1).flatten(1)
 
 
-@pytest.mark.parametrize("forward", [averaged_before, taken_before, padded_before])
+@each("forward", [averaged_before, taken_before, padded_before])
 def test_nor_back_to_the_layer_before_it(forward):
     a = Network(made_of(forward), example=images(2, 8), name="A")
     cut = a.cuts.names[-1]

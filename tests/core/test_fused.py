@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations
 
+from loops import each
 from models import ZOO, images, seeded, small, zoo_network
 from suture import Network
 from suture.common.processor import half_precision
@@ -166,7 +167,7 @@ def passed(network: Network, cut: Cut, side: int, n: int = 6) -> Tensor:
         return network.upto(cut)(images(n, side, seed=7)).contiguous()
 
 
-@pytest.mark.parametrize("name", ZOO)
+@each("name", ZOO)
 def test_it_agrees_with_the_suffix_of_every_kind_of_network(name):
     network = zoo_network(name)
     before = state_bits(network.whole())
@@ -181,7 +182,7 @@ def test_it_agrees_with_the_suffix_of_every_kind_of_network(name):
     assert state_bits(network.whole()) == before
 
 
-@pytest.mark.parametrize("network", [hybrids()[0], convnets()[0]], ids=lambda network: network.name)
+@each("network", [hybrids()[0], convnets()[0]], ids=lambda network: network.name)
 def test_in_sixteen_bits_a_trained_network_is_off_by_a_few_percent(network):
     for cut in network.cuts:
         fused = fuse_suffix(network, cut, torch.bfloat16)
@@ -193,7 +194,7 @@ def test_in_sixteen_bits_a_trained_network_is_off_by_a_few_percent(network):
         assert (0 < off(fused, network, cut, x) < 0.05) or fused.only_head
 
 
-@pytest.mark.parametrize("name", TRICKY)
+@each("name", TRICKY)
 def test_it_is_never_wrong(name):
     network = tricky(name)
     before = state_bits(network.whole())
@@ -226,7 +227,7 @@ def test_gradients_to_what_it_is_given_are_the_suffixs(name):
         torch.testing.assert_close(found[0], found[1], rtol=1e-4, atol=1e-5 * float(found[1].abs().max()))
 
 
-@pytest.mark.parametrize("name", TRICKY)
+@each("name", TRICKY)
 def test_its_pieces_one_after_another_are_the_network(name):
     network = tricky(name)
     segments = fuse_segments(network, 0, len(network.cuts) + 1)
@@ -322,7 +323,7 @@ def test_an_exported_network_has_one():
         assert off(fused, network, cut, passed(network, cut, 8)) < 1e-5
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
+@each("dtype", [torch.float64, torch.bfloat16], ids=str)
 def test_a_network_in_another_floating_type_is_left_as_it_is(dtype):
     network = Network(small().to(dtype), example=images(4, 8, seed=5))
     assert [fuse_suffix(network, cut) for cut in network.cuts] == [None] * len(network.cuts)
@@ -346,7 +347,7 @@ FAMILIES = [
 ]
 
 
-@pytest.mark.parametrize(("family", "receiver", "left"), FAMILIES, ids=str)
+@each(("family", "receiver", "left"), FAMILIES, ids=str)
 def test_a_fused_stitch_is_the_same_map_in_fewer_layers(family: Stitch, receiver, left):
     stitch = family.build(MAPS, receiver)
     for module in stitch.modules():

@@ -21,6 +21,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.utils import parametrizations, prune
 
+from loops import each
 from models import Small, images, made_of, scrambled, seeded, small, split_everywhere
 from suture import Network, Preprocess, Seam, Stitched
 from suture.common.errors import DataError, FrozenError, NetworkError, TracingError
@@ -63,7 +64,7 @@ def test_training_the_users_model_afterwards_changes_nothing():
     assert made.state_digest() == digest == made.wrapped_digest
 
 
-@pytest.mark.parametrize("copy", [True, False])
+@each("copy", [True, False])
 def test_the_users_model_is_left_as_it_was(copy):
     model = Small()
     model.branch.requires_grad_(False)
@@ -110,7 +111,7 @@ def flat(x):
     return x.mean((2, 3))
 
 
-@pytest.mark.parametrize(
+@each(
     ("make", "backend", "stages"),
     [
         (small, "torch.fx", None),
@@ -226,7 +227,7 @@ def test_a_module_used_under_two_names():
     split_everywhere(model, made, images(3, 8))
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+@each("dtype", [torch.float64, torch.bfloat16])
 def test_models_of_other_floating_types(dtype):
     model, x = small().to(dtype), images(3, 8)
     made = network(model)
@@ -346,7 +347,7 @@ def test_a_hook_that_writes_to_what_it_is_given_on_some_images_only_is_honoured(
         assert torch.equal(made(bright), model(bright))
 
 
-@pytest.mark.parametrize("give", [lambda m, given, out: out, lambda m, given, out: None])
+@each("give", [lambda m, given, out: out, lambda m, given, out: None])
 def test_a_hook_that_hands_on_what_it_was_given_is_a_recorder(give):
     model, seen = small(), []
     model.conv.register_forward_hook(lambda *given: (seen.append(1), give(*given))[1])
@@ -375,7 +376,7 @@ class Holder:
         return out + self.modules[0].bias[0]
 
 
-@pytest.mark.parametrize("through", ["closure", "global", "partial", "method", "object", "parameter"])
+@each("through", ["closure", "global", "partial", "method", "object", "parameter"])
 def test_hooks_that_use_a_module_or_a_parameter_of_elsewhere_are_refused(through):
     model, extra = small(), nn.Linear(4, 4)
     weight = extra.weight
@@ -424,7 +425,7 @@ def test_a_forward_that_was_replaced_by_one_over_the_users_model_is_refused():
     assert made.untrained(0).fingerprint != made.fingerprint
 
 
-@pytest.mark.parametrize("what", ["hook", "stages"])
+@each("what", ["hook", "stages"])
 def test_what_a_hook_or_a_stage_reads_may_not_change(what):
     model, strength = small(), torch.ones(())
     if what == "hook":
@@ -497,7 +498,7 @@ KINDS = [
 ]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@each("kind", KINDS)
 def test_weights_that_are_computed_anew_in_every_pass(kind):
     model = reparametrised(kind)
     for copied in (True, False):
@@ -537,7 +538,7 @@ class Remembers(nn.Module):
         return self.head(self.last.mean((2, 3)))
 
 
-@pytest.mark.parametrize("stages", [None, ["inner", ("flat", flat), "head"]])
+@each("stages", [None, ["inner", ("flat", flat), "head"]])
 def test_what_a_model_remembers_is_no_part_of_it(stages):
     model = Remembers().eval()
     model(images(1, 8))
@@ -601,7 +602,7 @@ def test_only_the_stitch_trains_even_beside_a_preprocessing_with_parameters():
     assert torch.equal(made(images(2, 8)), before)
 
 
-@pytest.mark.parametrize("cut", ["conv", "norm", "relu", "add", "mean"])
+@each("cut", ["conv", "norm", "relu", "add", "mean"])
 def test_gradients_flow_through_the_suffix_as_through_the_model(cut):
     """The gradient with respect to the tensor at the cut, against the modules put together by hand."""
     model, x = small(), images(3, 8)
@@ -724,7 +725,7 @@ def close(a, b):
 NEAR = close(0.5, 0.50000006)
 
 
-@pytest.mark.parametrize(
+@each(
     ("one", "other"),
     [
         (Preprocess(mean=(0.5,)), Preprocess(mean=(0.5000001,))),
@@ -825,7 +826,7 @@ def with_stage(stage):
     return model
 
 
-@pytest.mark.parametrize(
+@each(
     ("make", "one", "other"),
     [
         (heads, 2, 4),
@@ -949,7 +950,7 @@ def test_an_input_that_is_no_floats_is_called_the_input():
 # --- what is no model, or none that can be measured -------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each(
     ("given", "said"),
     [
         (nn.Linear(3, 2).state_dict(), r"is a OrderedDict; it looks like weights alone: .*load_state_dict"),
@@ -977,14 +978,14 @@ def test_a_forward_pass_that_remembers_is_not_called_random():
         Network(model, example=torch.rand(2, 1, 8, 8), name="counting")
 
 
-@pytest.mark.parametrize("width", [1, 64])
+@each("width", [1, 64])
 def test_batch_statistics_that_are_not_kept_are_named(width):
     model = nn.Sequential(nn.Flatten(), nn.Linear(64, width), nn.BatchNorm1d(width, track_running_stats=False))
     with pytest.raises(NetworkError, match="'2' keeps no running statistics"):
         Network(model, example=torch.rand(2, 1, 8, 8))
 
 
-@pytest.mark.parametrize(
+@each(
     ("example", "said"),
     [
         (np.zeros((2, 1, 8, 8)), "and is a ndarray; give data.example"),

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from loops import each
 from problems import TINY, built, matching, named
 from suture.core.stitches import (
     Conv,
@@ -61,7 +62,7 @@ def reach(stitch: nn.Module, sender, receiver) -> Tensor:
 # --- sizes ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each(
     ("have", "want", "kernel", "size"),
     [
         ((4, 4), (2, 2), (2, 2), (4, 4)),
@@ -86,7 +87,7 @@ def test_to_shrink_is_torchs_convolution_of_the_interpolated_map(have, want, ker
     assert wanted.shape == (2, 4, *want)
 
 
-@pytest.mark.parametrize(("have", "want"), [((4, 4), (8, 8)), ((4, 4), (7, 7)), ((1, 3), (5, 3)), ((3, 2), (4, 9))])
+@each(("have", "want"), [((4, 4), (8, 8)), ((4, 4), (7, 7)), ((1, 3), (5, 3)), ((3, 2), (4, 9))])
 def test_to_grow_is_torchs_1x1_convolution_of_the_interpolated_map(have, want):
     stitch = built(UpsampledConv(), (3, *have), (4, *want))
     conv = next(module for module in stitch.modules() if isinstance(module, nn.Conv2d))
@@ -117,8 +118,8 @@ def test_no_pixel_is_left_out_and_none_comes_from_nowhere(height, width, high, w
 # --- every pair -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("receiver", SHAPES, ids=named)
-@pytest.mark.parametrize("sender", SHAPES, ids=named)
+@each("receiver", SHAPES, ids=named)
+@each("sender", SHAPES, ids=named)
 def test_any_two_shapes_have_a_stitch_that_runs_at_every_batch_size_and_can_be_fitted(sender, receiver):
     family = stitch_for(sender, receiver)
     stitch = built(family, sender, receiver)
@@ -148,8 +149,8 @@ CLASSES = [
 ]
 
 
-@pytest.mark.parametrize(("wanted", "to_class"), CLASSES)
-@pytest.mark.parametrize(("sent", "has_class"), CLASSES)
+@each(("wanted", "to_class"), CLASSES)
+@each(("sent", "has_class"), CLASSES)
 def test_the_class_token_goes_where_it_should_and_nowhere_else(sent, has_class, wanted, to_class):
     moved = reach(built(TokensToTokens(), (sent, 2), (wanted, 3)), (sent, 2), (wanted, 3))
     tokens = moved.reshape(wanted, 3, sent, 2).any(3).any(1)  # receiver's tokens × sender's
@@ -165,8 +166,8 @@ def test_the_class_token_goes_where_it_should_and_nowhere_else(sent, has_class, 
         assert tokens[0].all(), "a class token is made of all tokens"
 
 
-@pytest.mark.parametrize(("tokens", "has_class"), [(17, True), (16, False), (10, True)])
-@pytest.mark.parametrize("receiver", [(3, 2, 2), (3, 4, 4), (3, 5, 7)], ids=named)
+@each(("tokens", "has_class"), [(17, True), (16, False), (10, True)])
+@each("receiver", [(3, 2, 2), (3, 4, 4), (3, 5, 7)], ids=named)
 def test_maps_know_the_class_token_at_every_pixel(tokens, has_class, receiver):
     moved = reach(built(TokensToMaps(), (tokens, 2), receiver), (tokens, 2), receiver)
     pixels = moved.reshape(3, *receiver[1:], tokens, 2).any(4).any(0)
@@ -174,7 +175,7 @@ def test_maps_know_the_class_token_at_every_pixel(tokens, has_class, receiver):
     assert pixels.any(0).any(0).all()
 
 
-@pytest.mark.parametrize("sender", [(2, 4, 4), (2, 3, 5), (2,)], ids=named)
+@each("sender", [(2, 4, 4), (2, 3, 5), (2,)], ids=named)
 def test_a_class_token_that_maps_cannot_send_is_made_of_their_mean(sender):
     """A linear map of the mean over pixels: the same weight from every pixel."""
     stitch = built(MapsToTokens(), sender, (5, 3)).double()
@@ -185,7 +186,7 @@ def test_a_class_token_that_maps_cannot_send_is_made_of_their_mean(sender):
         torch.testing.assert_close(slope, slope[:, :1].expand_as(slope))
 
 
-@pytest.mark.parametrize(
+@each(
     ("shape", "height", "width", "extra"),
     [((2, 2, 3), 2, 3, 0), ((2, 2, 3), 2, 3, 1), ((2, 4, 2), 4, 2, 0), ((2, 3, 5), 3, 5, 1), ((2, 1, 7), 1, 7, 0)],
 )
@@ -204,7 +205,7 @@ def test_as_many_tokens_as_pixels_lie_on_the_maps_own_grid(shape, height, width,
 # --- the wrong way round ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each(
     ("family", "shape", "receiver"),
     [
         (Linear(), (4, 3), (4, 5)),
@@ -233,7 +234,7 @@ def test_features_in_the_wrong_place_are_not_taken(family, shape, receiver):
         stitch(wrong.contiguous())
 
 
-@pytest.mark.parametrize("family", [Linear(), Orthogonal(), TokensToTokens(), FullLinear()], ids=str)
+@each("family", [Linear(), Orthogonal(), TokensToTokens(), FullLinear()], ids=str)
 def test_where_the_shapes_coincide_the_map_found_is_the_planted_one_and_not_its_transpose(family):
     """Four tokens of four features: a rotation of the features, which is not symmetric."""
     random = torch.Generator().manual_seed(0)

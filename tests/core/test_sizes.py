@@ -4,12 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from loops import each
 from suture.common import sizes
 from suture.common.errors import SutureError
 from suture.common.sizes import cores, free_disk, in_words, parse_size, physical_memory
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "size"),
     [
         ("8GB", 8 * 10**9),
@@ -28,14 +29,14 @@ def test_sizes_are_read_as_people_write_them(text: str | int, size: int) -> None
     assert parse_size(text) == size
 
 
-@pytest.mark.parametrize("text", ["", "GB", "8 G", "eight", "-1GB", "1e999", "1 GB free", "nan", -3, True, 1.5, None])
+@each("text", ["", "GB", "8 G", "eight", "-1GB", "1e999", "1 GB free", "nan", -3, True, 1.5, None])
 def test_what_is_no_size_is_refused_with_examples(text: object) -> None:
     with pytest.raises(SutureError, match="is no size in bytes; write for instance 8GB, 512MiB") as caught:
         parse_size(text)  # type: ignore[arg-type]
     assert repr(text) in str(caught.value)
 
 
-@pytest.mark.parametrize(
+@each(
     ("size", "words"),
     [
         (0, "0 bytes"),

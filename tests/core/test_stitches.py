@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from loops import each
 from problems import JOINTS, built, named
 from suture.common.errors import ShapeError
 from suture.core.stitches import (
@@ -86,8 +87,8 @@ def able(sender, receiver):
     return {type(family).__name__ for family, pairs in JOINED.items() if (sender, receiver) in pairs}
 
 
-@pytest.mark.parametrize("family", JOINED, ids=str)
-@pytest.mark.parametrize("sender", SHAPES, ids=named)
+@each("family", JOINED, ids=str)
+@each("sender", SHAPES, ids=named)
 def test_a_family_builds_exactly_what_it_accepts(family, sender):
     for receiver in SHAPES:
         joined = (sender, receiver) in JOINED[family]
@@ -132,7 +133,7 @@ def test_every_family_is_in_the_table_and_can_be_named():
 # ------------------------------------------------------------------------------------------- what refusals say
 
 
-@pytest.mark.parametrize(
+@each(
     ("family", "sender", "receiver", "words"),
     [
         (
@@ -204,7 +205,7 @@ def test_a_refusal_names_both_shapes_and_the_families_that_can(family, sender, r
     assert sorted(which.split(", ")) == sorted(those.split(", "))
 
 
-@pytest.mark.parametrize(
+@each(
     ("make", "words"),
     [
         (lambda: Conv(kernel=2), "Conv(kernel=2): a kernel that keeps the size is odd: 1, 3, 5, 7, 9, …"),
@@ -230,7 +231,7 @@ def test_where_no_default_joins_the_families_that_can_are_named():
 # ------------------------------------------------------------------------------------------- the default family
 
 
-@pytest.mark.parametrize(
+@each(
     ("sender", "receiver", "family"),
     [
         (VECTOR, WIDE, Linear()),
@@ -295,7 +296,7 @@ def test_what_the_families_are_made_of():
     assert parameters(TokensToMaps(), (10, 5), SMALL_MAPS) == 2 * 5 * 5 + 5
 
 
-@pytest.mark.parametrize(("family", "sender", "receiver"), JOINTS, ids=named)
+@each(("family", "sender", "receiver"), JOINTS, ids=named)
 def test_everything_trains_and_nothing_else_is_drawn(family, sender, receiver):
     first, again, other = (built(family, sender, receiver, seed) for seed in (0, 0, 1))
     states = [torch.cat([v.double().flatten() for v in s.state_dict().values()]) for s in (first, again, other)]

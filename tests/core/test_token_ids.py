@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import suture
+from loops import each
 from models import scrambled, split_everywhere
 from suture import Network, Preprocess, load_data
 from suture.cli.main import main
@@ -120,7 +121,7 @@ def data_of(model: nn.Module, n: int = 400) -> suture.Data:
 # --- cuts -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each(
     ("make", "wanted"),
     [
         (Language, ["tokens", "add", "blocks.0", "blocks.1"]),
@@ -141,7 +142,7 @@ def test_language_models_are_cut_exactly(make, wanted):
         split_everywhere(model, network, sequences(n, n))
 
 
-@pytest.mark.parametrize("batch_first", [True, False])
+@each("batch_first", [True, False])
 def test_torchs_encoder_is_cut_between_its_layers_wherever_it_stands(batch_first):
     class Vision(nn.Module):
         def __init__(self) -> None:
@@ -203,8 +204,8 @@ class Doubled(nn.TransformerEncoder):
         return 2 * super().forward(src, **masks)
 
 
-@pytest.mark.parametrize("encoder", [nn.TransformerEncoder, Subclass])
-@pytest.mark.parametrize("kind", ["made", "cut", "cut, and said to look back"])
+@each("encoder", [nn.TransformerEncoder, Subclass])
+@each("kind", ["made", "cut", "cut, and said to look back"])
 def test_an_encoder_may_be_masked_as_torch_allows(kind, encoder):
     model = scrambled(Masked(kind, encoder)).eval()
     network = Network(model, example=sequences(4))
@@ -313,7 +314,7 @@ def test_data_of_sequences_says_so():
     assert data.fit.extremes.min() == data.fit.images.min()
 
 
-@pytest.mark.parametrize("dtype", [torch.int8, torch.int16, torch.int32, torch.int64])
+@each("dtype", [torch.int8, torch.int16, torch.int32, torch.int64])
 def test_ids_of_any_integer_type_are_the_same(dtype):
     (ids, labels), (more, theirs) = (sequences(40), torch.arange(40) % 3), (sequences(9, 5), torch.arange(9) % 3)
     given, wanted = (load_data(((ids.to(t), labels), (more.to(t), theirs)), name="t") for t in (dtype, torch.int64))
@@ -323,7 +324,7 @@ def test_ids_of_any_integer_type_are_the_same(dtype):
 IDS, LABELS = sequences(40), torch.arange(40) % 3
 
 
-@pytest.mark.parametrize(
+@each(
     ("train_ids", "test_ids", "said"),
     [
         (IDS - 1, IDS, "token ids of 'tensors/train' begin at -1; .* cut sequences to one length"),

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from loops import each
 from models import images, made_of, scrambled, small, split_everywhere
 from suture import Network
 from suture.common.errors import DataError, NetworkError, TracingError
@@ -48,7 +49,7 @@ def an_item_is_assigned(m, x):
     return m.end(m.relu(h))
 
 
-@pytest.mark.parametrize(
+@each(
     ("forward", "reason"),
     [
         (branch_on_the_batch, "control flow"),
@@ -244,7 +245,7 @@ def test_a_stage_may_be_a_method_and_then_is_that_of_the_copy():
         other(0)
 
 
-@pytest.mark.parametrize("odd", [3, ("head",), ("head", 3), (3, torch.relu)])
+@each("odd", [3, ("head",), ("head", 3), (3, torch.relu)])
 def test_what_is_no_stage_is_refused(odd):
     with pytest.raises(TracingError, match="is neither the path of a module nor a pair of a name and a function"):
         network(Untraceable().eval(), stages=["stem", odd])
@@ -261,7 +262,7 @@ def test_a_stage_that_holds_a_module_or_a_parameter_is_refused():
         network(model, stages=["stem", "blocks", ("pool", lambda x: x.mean((2, 3)) * scale), "head"])
 
 
-@pytest.mark.parametrize(
+@each(
     ("stages", "reason"),
     [
         (["stem", "head"], "mat1 and mat2|does not give its own output"),
@@ -318,7 +319,7 @@ class Returns(nn.Module):
         return self.function(self.inner(x))
 
 
-@pytest.mark.parametrize(
+@each(
     ("function", "got"),
     [
         (lambda y: (y, y), "3 gave a tuple"),
@@ -341,7 +342,7 @@ def test_a_model_that_is_random_in_evaluation_mode_is_refused():
         network(Returns(lambda y: F.dropout(y, 0.5, training=True)).eval())
 
 
-@pytest.mark.parametrize("function", [lambda y: y - y.mean(0), lambda y: y / y.norm(), lambda y: y + y[-1]])
+@each("function", [lambda y: y - y.mean(0), lambda y: y / y.norm(), lambda y: y + y[-1]])
 def test_a_model_whose_outputs_depend_on_the_batch_is_refused(function):
     example = images(3, 8) * torch.tensor([1.0, 0.3, 0.6]).view(3, 1, 1, 1)
     with pytest.raises(NetworkError, match="for one image depends on the other images of its batch"):
@@ -355,7 +356,7 @@ def test_batch_statistics_in_evaluation_mode_are_refused():
         network(model)
 
 
-@pytest.mark.parametrize(("value", "key"), [(float("nan"), "weight"), (float("inf"), "running_var")])
+@each(("value", "key"), [(float("nan"), "weight"), (float("inf"), "running_var")])
 def test_weights_that_are_not_finite_name_their_module(value, key):
     model = small()
     getattr(model.norm, key).data[1] = value
@@ -370,7 +371,7 @@ def test_a_parameter_of_the_model_itself_is_named_without_a_module():
         network(model, name="victim", stages=STAGES)
 
 
-@pytest.mark.parametrize("function", [lambda h: (h - 100).log(), lambda h: h / 0 * 0, lambda h: h * 1e38 * 1e38])
+@each("function", [lambda h: (h - 100).log(), lambda h: h / 0 * 0, lambda h: h * 1e38 * 1e38])
 def test_activations_that_are_not_finite_name_the_first_cut(function):
     def forward(m, x):
         h = m.relu(m.conv(x) + 1)
@@ -398,7 +399,7 @@ def test_a_model_that_changes_its_own_buffers_is_refused():
 # ---------------------------------------------------------------------------------------- examples and preprocessing
 
 
-@pytest.mark.parametrize("example", [images(2, 8)[0], images(0, 8), [images(1, 8)]])
+@each("example", [images(2, 8)[0], images(0, 8), [images(1, 8)]])
 def test_an_example_is_a_batch_of_images(example):
     with pytest.raises(DataError, match=r"the example must be a few raw images, a tensor of shape \(n, C, H, W\)"):
         network(small(), example=example)
@@ -417,7 +418,7 @@ def test_integers_other_than_bytes_are_no_images():
         network(small(), example=torch.zeros(2, 3, 8, 8, dtype=torch.int64))
 
 
-@pytest.mark.parametrize(
+@each(
     ("preprocess", "reason"),
     [
         (lambda x: x.reshape(-1, 7), "cannot be applied to images .3, 8, 8."),

@@ -6,9 +6,9 @@ run on torch's ``meta`` device, which computes shapes alone.
 
 from itertools import product
 
-import pytest
 import torch
 
+from loops import each
 from models import zoo_network
 from suture import Network
 from suture.core.stitches import stitch_for
@@ -28,7 +28,7 @@ def joined(given: tuple[int, ...], wanted: tuple[int, ...]) -> tuple[int, ...]:
         return stitch_for(given, wanted).build(given, wanted)(torch.ones(2, *given)).shape
 
 
-@pytest.mark.parametrize("sender", NAMES)
+@each("sender", NAMES)
 def test_the_default_stitch_joins_every_cut_to_every_cut(sender):
     """Built, run on one batch, and of the receiver's shape, whatever the two architectures."""
     receivers = set().union(*map(shapes, NAMES))

@@ -10,13 +10,13 @@ import itertools
 import math
 
 import numpy as np
-import pytest
 import scipy.linalg
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from loops import each
 from problems import JOINTS, affine, built, matching, named, rows
 from suture.core.stitches import (
     Conv,
@@ -72,14 +72,14 @@ def steepness(family, stitch: nn.Module, x: Tensor, y: Tensor) -> float:
     return max(float(slope.max()) for slope in slopes) / float(loss.detach())
 
 
-@pytest.mark.parametrize(("family", "sender", "receiver"), SMOOTH, ids=named)
+@each(("family", "sender", "receiver"), SMOOTH, ids=named)
 def test_from_the_closed_form_nothing_is_downhill(family, sender, receiver):
     x, y = pair(sender, receiver)
     assert steepness(family, closest(family, x, y), x, y) < 1e-7
     assert steepness(family, built(family, sender, receiver).double().eval(), x, y) > 1e-3
 
 
-@pytest.mark.parametrize(("family", "sender", "receiver"), CLOSEST, ids=named)
+@each(("family", "sender", "receiver"), CLOSEST, ids=named)
 def test_no_other_member_is_closer(family, sender, receiver):
     """A member with perturbed parameters is another one; so is one drawn at random."""
     x, y = pair(sender, receiver)
@@ -137,7 +137,7 @@ def test_the_closest_map_of_a_rank_is_that_of_whitened_features(inputs, outputs,
     assert np.linalg.matrix_rank(weight, tol=1e-7 * np.abs(weight).max()) <= rank
 
 
-@pytest.mark.parametrize("ridge", [1e-3, 0.1, 1.0])
+@each("ridge", [1e-3, 0.1, 1.0])
 def test_the_ridge_of_a_low_rank_is_as_many_more_rows(ridge):
     """Ridge regression is regression with rows that say: no feature, nothing."""
     x, y = pair((5,), (4,))
@@ -151,7 +151,7 @@ def test_the_ridge_of_a_low_rank_is_as_many_more_rows(ridge):
     np.testing.assert_allclose(affine(stitch, 5)[0], wanted, atol=1e-7)
 
 
-@pytest.mark.parametrize("shape", [(6,), (3, 6), (6, 2, 3)], ids=named)
+@each("shape", [(6,), (3, 6), (6, 2, 3)], ids=named)
 def test_the_closest_scales_are_numpys_line_through_every_feature(shape):
     x, y = pair(shape, shape)
     weight, bias = affine(closest(Diagonal(), x, y), 6)
@@ -171,7 +171,7 @@ def given_by(stitch: nn.Module, x: Tensor) -> np.ndarray:
         return stitch(x).numpy()
 
 
-@pytest.mark.parametrize(("batchnorm", "kernel"), [(False, 3), (True, 3), (False, 5)])
+@each(("batchnorm", "kernel"), [(False, 3), (True, 3), (False, 5)])
 def test_the_closest_convolution_is_numpys_regression_on_every_pixel_and_those_around_it(batchnorm, kernel):
     x, y = pair((3, 4, 5), (2, 4, 5))
     stitch = closest(Conv(kernel, batchnorm=batchnorm), x, y)
@@ -204,7 +204,7 @@ def test_the_closest_map_of_tokens_is_numpys_on_tokens_and_another_on_the_class_
     np.testing.assert_allclose(found[:, 1:].reshape(-1, 4), wanted, atol=1e-8)
 
 
-@pytest.mark.parametrize("shape", [(5,), (3, 5), (5, 3, 2)], ids=named)
+@each("shape", [(5,), (3, 5), (5, 3, 2)], ids=named)
 def test_the_wider_the_family_the_closer(shape):
     """Error of each family's best member: permutations, rotations, linear; and of every rank less than of the last."""
     x, y = pair(shape, shape)

@@ -8,12 +8,12 @@ part of what is drawn.
 
 from itertools import pairwise
 
-import pytest
 import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from torch import nn
 
+from loops import each
 from models import ZOO, images, made_of, plain, scrambled, small, split_everywhere, zoo_model, zoo_network
 from programs import Program, programs
 from suture import Network, Preprocess
@@ -21,13 +21,13 @@ from suture import Network, Preprocess
 BATCHES = (1, 2, 5)
 
 
-@pytest.mark.parametrize("name", ZOO)
+@each("name", ZOO)
 def test_prefix_then_suffix_is_the_model_at_every_cut(name):
     for n in BATCHES:
         split_everywhere(zoo_model(name), zoo_network(name), images(n, ZOO[name][1], seed=n))
 
 
-@pytest.mark.parametrize("name", ZOO)
+@each("name", ZOO)
 def test_a_stored_activation_gives_the_models_own_bits(name):
     network, x = zoo_network(name), images(2, ZOO[name][1], seed=9)
     with torch.no_grad():
@@ -40,7 +40,7 @@ def test_a_stored_activation_gives_the_models_own_bits(name):
             assert torch.equal(stored, kept), cut.name
 
 
-@pytest.mark.parametrize("name", ["resnet18", "vit_tiny", "convnext_tiny", "plain"])
+@each("name", ["resnet18", "vit_tiny", "convnext_tiny", "plain"])
 def test_the_parts_between_cuts_compose(name):
     network, x = zoo_network(name), images(2, ZOO[name][1], seed=3)
     cuts = list(network.cuts)
@@ -167,8 +167,8 @@ IN_PLACE = {
 """With who finds the cuts."""
 
 
-@pytest.mark.parametrize("forward", IN_PLACE)
-@pytest.mark.parametrize("preprocess", [None, identity])
+@each("forward", IN_PLACE)
+@each("preprocess", [None, identity])
 def test_operations_in_place_touch_no_cut_and_no_image(forward, preprocess):
     model = made_of(forward, inplace=True)
     network = Network(model, example=images(2, 8), preprocess=preprocess)
@@ -191,7 +191,7 @@ def viewed(m, x):
     return m.end(m.next(h) + h.view(h.shape[0], -1).tanh().view(h.shape))
 
 
-@pytest.mark.parametrize("forward", [written_on_a_copy, viewed])
+@each("forward", [written_on_a_copy, viewed])
 def test_what_a_tensor_means_does_not_depend_on_its_layout(forward):
     model = made_of(forward)
     network = Network(model, example=images(2, 8))
@@ -203,7 +203,7 @@ def test_what_a_tensor_means_does_not_depend_on_its_layout(forward):
     assert torch.equal(last, kept)
 
 
-@pytest.mark.parametrize("name", ["resnet18", "convnext_tiny", "mobilenetv3_small"])
+@each("name", ["resnet18", "convnext_tiny", "mobilenetv3_small"])
 def test_images_with_channels_last_give_the_models_own_bits_too(name):
     x = images(2, ZOO[name][1]).contiguous(memory_format=torch.channels_last)
     split_everywhere(zoo_model(name), zoo_network(name), x)

@@ -13,6 +13,7 @@ import torch
 from hypothesis import given, settings
 from torch import nn
 
+from loops import each
 from models import ZOO, Forward, images, made_of, scrambled, small, zoo_model, zoo_network
 from programs import Program, programs
 from suture import Network
@@ -62,7 +63,7 @@ def test_a_residual_network_is_cut_between_its_branches_only():
     assert list(zoo_network("resnet18").cuts.names) == RESNET18
 
 
-@pytest.mark.parametrize("name", COUNTS)
+@each("name", COUNTS)
 def test_the_number_of_cuts(name):
     assert len(zoo_network(name).cuts) == COUNTS[name]
 
@@ -74,7 +75,7 @@ def test_a_transformer_is_cut_after_every_block_and_its_class_token_is_no_bypass
     assert "pos_drop" in names
 
 
-@pytest.mark.parametrize("name", ["resnet50", "mobilenetv3_small", "convnext_tiny", "mixer"])
+@each("name", ["resnet50", "mobilenetv3_small", "convnext_tiny", "mixer"])
 def test_no_cut_lies_inside_a_skip(name):
     """Inside a residual block, the modules of its branches are no cuts."""
     model, network = zoo_model(name), zoo_network(name)
@@ -120,7 +121,7 @@ class Again(nn.Module):
         return self.head(x.mean((2, 3)))
 
 
-@pytest.mark.parametrize(("follow", "backend"), [(True, "torch.fx"), (False, "torch.export")])
+@each(("follow", "backend"), [(True, "torch.fx"), (False, "torch.export")])
 def test_a_module_used_again_gets_a_number(follow, backend):
     network = Network(scrambled(Again(follow)).eval(), example=images(2, 8))
     again = [f"{name}{end}" for end in ("", "_1", "_2") for name in ("block.0", "block.1", "relu")]
@@ -202,7 +203,7 @@ def test_parameters_before_the_head_of_a_residual_network():
         assert cuts[f"layer{stage}"].parameters - before == within
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "patches", "block", "tokens", "width", "hidden"),
     [
         ("vit_tiny", "patch_embed", "blocks.{}", 65, 192, 768),
@@ -230,7 +231,7 @@ def test_a_parameter_used_twice_counts_once():
     assert cuts["next_1"].flops - cuts["next"].flops == 2 * 36 * 4 * 64
 
 
-@pytest.mark.parametrize("name", ZOO)
+@each("name", ZOO)
 def test_parameters_and_flops_never_fall(name):
     cuts = list(zoo_network(name).cuts)
     total = sum(p.numel() for p in zoo_model(name).parameters())

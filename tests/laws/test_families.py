@@ -10,12 +10,12 @@ import itertools
 from collections.abc import Callable
 
 import numpy as np
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from loops import each
 from problems import affine, built, matching, named
 from suture.core.stitches import (
     Conv,
@@ -262,8 +262,8 @@ def test_a_planted_convolution_is_found_its_border_included(kernel, batchnorm, i
         assert off(stitch(new), of_patches(new, weight, bias, kernel, padding)) < 1e-12
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("row", GRIDS, ids=lambda row: " ".join(map(named, row[:3])))
+@each("kind", KINDS)
+@each("row", GRIDS, ids=lambda row: " ".join(map(named, row[:3])))
 def test_a_planted_map_between_grids_is_found(row, kind):
     """Patches, up-sampling of any ratio, tokens row by row, class tokens: all by hand, above."""
 

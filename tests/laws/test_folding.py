@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from foldable import MODELS
+from loops import each
 from models import images, scrambled, seeded
 from suture import Network, Seam, Stitched
 from suture.common.errors import FoldError
@@ -110,7 +111,7 @@ def off(a, b):
 PAIRS = [(name, family) for name in MODELS for family in FAMILIES if name != "mlp" or not isinstance(family, Conv)]
 
 
-@pytest.mark.parametrize(("name", "family"), PAIRS, ids=str)
+@each(("name", "family"), PAIRS, ids=str)
 def test_folded_is_stitched(name, family):
     equal = isinstance(family, Diagonal | Orthogonal | Permutation)
     sender, receiver = network(name, 6 if equal else 4, 0), network(name, 6, 1)
@@ -128,7 +129,7 @@ def test_folded_is_stitched(name, family):
     assert tried
 
 
-@pytest.mark.parametrize("name", MODELS)
+@each("name", MODELS)
 def test_which_cuts_melt_and_into_what(name):
     sender, receiver = network(name, 4, 0), network(name, 6, 1)
     found = {}
@@ -165,7 +166,7 @@ BEFORE = {
 }
 
 
-@pytest.mark.parametrize(("name", "cut"), REFUSED, ids=str)
+@each(("name", "cut"), REFUSED, ids=str)
 def test_a_refusal_names_what_is_in_the_way_on_both_sides(name, cut):
     sender, receiver = network(name, 4, 0), network(name, 6, 1)
     shapes = sender.cuts.find(cut).shape, receiver.cuts.find(cut).shape
@@ -287,8 +288,8 @@ POOLS = [
 ]
 
 
-@pytest.mark.parametrize("family", [Conv(), LowRank(2)], ids=str)
-@pytest.mark.parametrize("pool", POOLS, ids=str)
+@each("family", [Conv(), LowRank(2)], ids=str)
+@each("pool", POOLS, ids=str)
 def test_through_pooling_and_flattening(pool, family):
     with torch.random.fork_rng(devices=[]):
         heads = {

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+from loops import each
 from suture import Network, Seam, Trial, measure
 from suture.common.errors import FrozenError
 from suture.core.stitches import Conv, Identity, Linear, Stitch
@@ -35,8 +36,8 @@ def trial_of(sender: Network, receiver: Network, cut: str, **settings) -> Trial:
     return Trial(Seam.at(sender, receiver, cut), data.fit, data.validation, data.score, **settings)
 
 
-@pytest.mark.parametrize("fit", FITS.values(), ids=FITS)
-@pytest.mark.parametrize(("cut", "stitch"), SEAMS.values(), ids=SEAMS)
+@each("fit", FITS.values(), ids=FITS)
+@each(("cut", "stitch"), SEAMS.values(), ids=SEAMS)
 def test_no_bit_of_a_network_changes(cut, stitch, fit):
     """The networks share the tensors of these models (``copy=False``), so that this test holds them in its hand."""
     models = [copy.deepcopy(hybrid(seed)).train() for seed in (0, 1)]
@@ -150,7 +151,7 @@ class CheatsTheSender(Stitch):
         return Cheating()
 
 
-@pytest.mark.parametrize("what", ["weight", "bias", "running_mean", "running_var", "num_batches_tracked"])
+@each("what", ["weight", "bias", "running_mean", "running_var", "num_batches_tracked"])
 def test_a_fit_that_changes_a_network_is_caught(what):
     receiver = wrap(hybrid(1), "the receiver")
     trial = trial_of(hybrids()[0], receiver, "conv", fit=CheatsTheSuffix(what))

@@ -3,16 +3,16 @@
 Evidence: the user's own model, called on the same images.
 """
 
-import pytest
 import torch
 from torch import nn
 
+from loops import each
 from models import ZOO, images, small, zoo_model, zoo_network
 from suture import Network, Seam, Stitched
 from suture.core.stitches import Identity, stitch_for
 
 
-@pytest.mark.parametrize("name", ZOO)
+@each("name", ZOO)
 def test_a_self_stitch_through_the_identity_is_the_network(name):
     network, x = zoo_network(name), images(2, ZOO[name][1], seed=7)
     with torch.no_grad():
@@ -44,7 +44,7 @@ class Flat(nn.Module):
         return x.view(-1).view(x.shape)
 
 
-@pytest.mark.parametrize("name", ["convnext_tiny", "resnet18"])
+@each("name", ["convnext_tiny", "resnet18"])
 def test_a_stitched_network_is_the_stitch_between_stored_activations(name):
     """What the stitch reads may lie in memory in any way; it gives the bits that it gives on a store's copy."""
     network, x = zoo_network(name), images(2, ZOO[name][1], seed=7)

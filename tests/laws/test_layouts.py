@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from loops import each
 from suture import Network, load_data, stitch, stitch_for
 from suture.core.stitches import Conv, Linear, Permutation
 from suture.fits import LeastSquares
@@ -94,8 +95,8 @@ def both(kind: str) -> tuple[Network, Network, str]:
     return network(model, "A", **given), network(reordered(model, *parts), "B", **given), cut
 
 
-@pytest.mark.parametrize("kind", ["Conv1d", "stages", "features last"])
-@pytest.mark.parametrize("family", [None, Permutation()], ids=["default", "permutation"])
+@each("kind", ["Conv1d", "stages", "features last"])
+@each("family", [None, Permutation()], ids=["default", "permutation"])
 def test_features_in_another_order_are_found_again(kind, family):
     a, b, cut = both(kind)
     found = stitch(a, b, at=cut, data=waves(), stitch=family, fit=LeastSquares(), controls=())
@@ -112,7 +113,7 @@ def test_sequences_are_measured_as_maps_of_height_1():
         assert a.representation_error == pytest.approx(b.representation_error, abs=1e-6)
 
 
-@pytest.mark.parametrize("kind", ["Conv1d", "stages", "features last"])
+@each("kind", ["Conv1d", "stages", "features last"])
 def test_a_stored_activation_gives_the_models_own_bits(kind):
     a, _, _ = both(kind)
     x = torch.rand(5, 1, 1, POSITIONS)

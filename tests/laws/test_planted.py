@@ -7,10 +7,10 @@ nothing else undoes that. The best stitch is known: ``Q⁻¹·(· − s)``.
 import copy
 from collections import OrderedDict
 
-import pytest
 import torch
 from torch import Tensor, nn
 
+from loops import each
 from suture import Seam, Trial, measure
 from suture.core.stitches import Conv, Diagonal, Identity, Linear, Orthogonal, Permutation
 from suture.fits import LeastSquares, MatchActivations, Narrower, Random, SoftLabels, TaskLoss
@@ -68,9 +68,9 @@ def trial(place: str, q: Tensor, shift: Tensor, **settings) -> Trial:
     return Trial(Seam.at(sender, receiver, place), *roles, **settings)
 
 
-@pytest.mark.parametrize("change", [rotation, permutation, rescaling])
-@pytest.mark.parametrize("shifted", [False, True], ids=["centred", "shifted"])
-@pytest.mark.parametrize("place", PLACES)
+@each("change", [rotation, permutation, rescaling])
+@each("shifted", [False, True], ids=["centred", "shifted"])
+@each("place", PLACES)
 def test_least_squares_finds_the_inverse_to_numerical_precision(place, change, shifted):
     n = {"hidden": 24}.get(place, 8)
     q = change(n)
@@ -87,20 +87,20 @@ def test_least_squares_finds_the_inverse_to_numerical_precision(place, change, s
     assert found.penalty.value == 0
 
 
-@pytest.mark.parametrize("change", [rotation, permutation, rescaling])
-@pytest.mark.parametrize("place", PLACES)
+@each("change", [rotation, permutation, rescaling])
+@each("place", PLACES)
 def test_without_a_stitch_what_was_planted_does_harm(place, change):
     n = {"hidden": 24}.get(place, 8)
     harmed = measure(trial(place, change(n), torch.zeros(n), stitch=Identity(), fit=Random()))
     assert harmed.penalty.low > (0 if change is rescaling else 20)
 
 
-@pytest.mark.parametrize(
+@each(
     ("fit", "within"),
     [(TaskLoss(), 2), (TaskLoss(start=Random(), steps=400, patience=None), 8)],
     ids=["from least squares", "from a random start"],
 )
-@pytest.mark.parametrize("place", PLACES)
+@each("place", PLACES)
 def test_the_task_loss_brings_the_accuracy_back_from_any_start(place, fit, within):
     """Without a stitch more than 20 pp are lost (above); from anywhere, 400 steps are not quite the whole way."""
     n = {"hidden": 24}.get(place, 8)
@@ -112,9 +112,9 @@ def test_the_task_loss_brings_the_accuracy_back_from_any_start(place, fit, withi
 OWN = {rotation: Orthogonal(), permutation: Permutation(), rescaling: Diagonal()}
 
 
-@pytest.mark.parametrize("family", OWN.values(), ids=str)
-@pytest.mark.parametrize("change", OWN)
-@pytest.mark.parametrize("place", ["norm", "embed"])
+@each("family", OWN.values(), ids=str)
+@each("change", OWN)
+@each("place", ["norm", "embed"])
 def test_a_narrow_family_finds_what_it_can_represent_and_nothing_else(place, change, family):
     """A permutation is a rotation too; of all else the representation error says that it is not matched."""
     n = {"hidden": 24}.get(place, 8)
@@ -126,7 +126,7 @@ def test_a_narrow_family_finds_what_it_can_represent_and_nothing_else(place, cha
         assert found.representation_error > 0.01
 
 
-@pytest.mark.parametrize("place", ["conv", "hidden"])
+@each("place", ["conv", "hidden"])
 def test_matching_by_descent_brings_back_what_least_squares_finds_at_once(place):
     n = {"hidden": 24}.get(place, 8)
     fit = MatchActivations(optimiser=Adam(0.05), steps=300)
@@ -136,7 +136,7 @@ def test_matching_by_descent_brings_back_what_least_squares_finds_at_once(place)
     assert found.steps > 0
 
 
-@pytest.mark.parametrize("place", ["embed", "hidden"])
+@each("place", ["embed", "hidden"])
 def test_what_works_and_what_matches_are_told_apart(place):
     """Trained on the task alone a stitch works without being the inverse; matched from there it is."""
     n = {"hidden": 24}.get(place, 8)

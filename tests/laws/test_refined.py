@@ -9,10 +9,10 @@ import itertools
 from dataclasses import dataclass, replace
 
 import numpy as np
-import pytest
 import torch
 from torch import Tensor, nn
 
+from loops import each
 from problems import affine, built, named, problem, side
 from suture.core.stitches import AffineMap, Diagonal, LowRank, Orthogonal, Permutation
 from suture.core.stitches.base import AffineStitch
@@ -102,10 +102,10 @@ STARTS["matched"] = MatchActivations(steps=5)
 ROUGH = {"optimiser": Adam(0.1), "steps": 12, "check": 12, "patience": None}
 
 
-@pytest.mark.parametrize("start", STARTS)
-@pytest.mark.parametrize("way", [TaskLoss, MatchActivations], ids=["task", "match"])
-@pytest.mark.parametrize("shape", SHAPES, ids=named)
-@pytest.mark.parametrize("family", FAMILIES, ids=str)
+@each("start", STARTS)
+@each("way", [TaskLoss, MatchActivations], ids=["task", "match"])
+@each("shape", SHAPES, ids=named)
+@each("family", FAMILIES, ids=str)
 def test_a_descent_moves_and_stays_in_its_family(family, shape, way, start):
     """At a large rate, on a target outside the family."""
     target = torch.randn(SIZE, SIZE, generator=torch.Generator().manual_seed(3))
@@ -120,8 +120,8 @@ def test_a_descent_moves_and_stays_in_its_family(family, shape, way, start):
         assert np.abs(before - after).max() > 1e-2
 
 
-@pytest.mark.parametrize("optimiser", [Adam(0.1), SGD(0.3)], ids=["Adam", "SGD"])
-@pytest.mark.parametrize("family", FAMILIES, ids=str)
+@each("optimiser", [Adam(0.1), SGD(0.3)], ids=["Adam", "SGD"])
+@each("family", FAMILIES, ids=str)
 def test_a_long_and_rough_descent_does_not_wear_the_family_out(family, optimiser):
     """150 steps at a constant rate: errors of rounding do not add up."""
     p = posed(family, TARGET[family], (SIZE,))
@@ -136,8 +136,8 @@ DESCENTS = {
 }
 
 
-@pytest.mark.parametrize(("i", "j"), list(itertools.combinations(range(SIZE), 2)))
-@pytest.mark.parametrize("way", DESCENTS)
+@each(("i", "j"), list(itertools.combinations(range(SIZE), 2)))
+@each("way", DESCENTS)
 def test_two_swapped_units_are_swapped_back(way, i, j):
     """By the task alone, and by the receiver's activations."""
     right = permutation()
@@ -147,9 +147,9 @@ def test_two_swapped_units_are_swapped_back(way, i, j):
     assert np.array_equal(check_member(Permutation(), stitch), right.numpy())
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=named)
-@pytest.mark.parametrize("way", DESCENTS)
-@pytest.mark.parametrize("seed", range(3))
+@each("shape", SHAPES, ids=named)
+@each("way", DESCENTS)
+@each("seed", range(3))
 def test_a_permutation_is_found_from_any_other(way, seed, shape):
     right = permutation(seed=seed)
     p = posed(Permutation(), right, shape, seed)
@@ -159,8 +159,8 @@ def test_a_permutation_is_found_from_any_other(way, seed, shape):
     assert np.array_equal(check_member(Permutation(), stitch), right.numpy())
 
 
-@pytest.mark.parametrize("way", [TaskLoss, MatchActivations], ids=["task", "match"])
-@pytest.mark.parametrize("shape", SHAPES, ids=named)
+@each("way", [TaskLoss, MatchActivations], ids=["task", "match"])
+@each("shape", SHAPES, ids=named)
 def test_a_rotation_off_by_a_bit_is_turned_back(shape, way):
     right, start = rotation(), turned(rotation(), 0.5)
     p = posed(Orthogonal(), right, shape)
@@ -171,8 +171,8 @@ def test_a_rotation_off_by_a_bit_is_turned_back(shape, way):
     assert after < (0.3 if way is TaskLoss else 0.02) * before
 
 
-@pytest.mark.parametrize("family", [LowRank(RANK), Diagonal()], ids=str)
-@pytest.mark.parametrize("shape", SHAPES, ids=named)
+@each("family", [LowRank(RANK), Diagonal()], ids=str)
+@each("shape", SHAPES, ids=named)
 def test_a_wrong_member_comes_closer_to_the_right_one(family, shape):
     right = TARGET[family]
     start = (torch.ones(SIZE).diag() if isinstance(family, Diagonal) else right.flip(0)).float()
@@ -183,8 +183,8 @@ def test_a_wrong_member_comes_closer_to_the_right_one(family, shape):
     assert np.abs(found - right.numpy()).max() < 0.05 * np.abs(start.numpy() - right.numpy()).max()
 
 
-@pytest.mark.parametrize("targets", [None, SoftLabels(2.0)], ids=["hard", "soft"])
-@pytest.mark.parametrize("family", FAMILIES, ids=str)
+@each("targets", [None, SoftLabels(2.0)], ids=["hard", "soft"])
+@each("family", FAMILIES, ids=str)
 def test_a_refined_closed_form_does_not_do_worse_on_validation_data(family, targets):
     p = posed(family, TARGET[family], (SIZE,))
     more = {} if targets is None else {"targets": targets}

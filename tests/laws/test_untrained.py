@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from loops import each
 from models import images, scrambled, small, zoo_model
 from suture import Network
 from suture.common.errors import NetworkError, UntrainedError
@@ -69,7 +70,7 @@ def test_no_trained_tensor_survives(model, seed):
     assert [cut.shape for cut in untrained.cuts] == [cut.shape for cut in network.cuts]
 
 
-@pytest.mark.parametrize("name", ["resnet18", "vgg19_bn"])
+@each("name", ["resnet18", "vgg19_bn"])
 def test_nested_stages_are_really_reset(name):
     """The trap: resetting the direct children alone leaves every stage trained."""
     model = zoo_model(name)
@@ -156,7 +157,7 @@ def test_a_factory_resets_it():
     assert made.untrained(1).fingerprint != made.untrained(2).fingerprint
 
 
-@pytest.mark.parametrize(("held", "name"), [({"buffer": True}, "table"), ({"plain": True}, "prototypes")])
+@each(("held", "name"), [({"buffer": True}, "table"), ({"plain": True}, "prototypes")])
 def test_a_float_tensor_that_no_module_resets_is_refused_unless_it_is_a_named_constant(held, name):
     model = scrambled(Own(parameter=False, **held))
     with pytest.raises(UntrainedError, match=rf"reaches the buffers '{name}'; .* name them: constants=\(…\)"):
@@ -261,7 +262,7 @@ def test_a_parameter_that_is_drawn_from_no_seed_can_be_named_a_constant():
     assert torch.equal(untrained._model.table, Position().table)
 
 
-@pytest.mark.parametrize(
+@each(
     ("factory", "differ"),
     [
         (lambda: Own(buffer=True), "'table'"),

@@ -1,0 +1,33 @@
+"""One test for many inputs: a loop, whose failure says for which input it failed."""
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Any
+
+
+def each(names: str | tuple[str, ...], values: Iterable[Any], ids: Any = None) -> Callable[[Any], Any]:
+    """Run a test for every value in one case, as ``pytest.mark.parametrize`` does in one case a value.
+
+    It costs no collection, set-up and report a value; use it if a value takes milliseconds. Fixtures are those of the
+    whole loop.
+    """
+    keys = [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
+    values = list(values)
+
+    def decorate(test: Any) -> Any:
+        @functools.wraps(test)
+        def loop(**fixtures: Any) -> None:
+            for value in values:
+                given = dict(zip(keys, value if len(keys) > 1 else (value,), strict=True))
+                try:
+                    test(**fixtures, **given)
+                except BaseException as error:
+                    error.add_note(f"with {', '.join(f'{key}={given[key]!r:.200}' for key in keys)}")
+                    raise
+
+        parameters = inspect.signature(test).parameters.values()
+        loop.__signature__ = inspect.Signature([p for p in parameters if p.name not in keys])  # type: ignore[attr-defined]
+        return loop
+
+    return decorate
