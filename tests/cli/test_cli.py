@@ -301,7 +301,7 @@ def test_a_bug_is_not_taken_for_wrong_input(run: Run, monkeypatch: pytest.Monkey
     def bug(*args: object, **options: object) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr("suture.measurement.trials.plans.seam", bug)
+    monkeypatch.setattr("suture.measurement.trials.plans.plan_seam", bug)
     with pytest.raises(RuntimeError, match="a bug"):
         run(QUICK)
 

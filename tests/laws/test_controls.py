@@ -12,7 +12,7 @@ from suture.core.stitches import Conv, Identity, Linear, Stitch
 from suture.fits import Fast, LeastSquares, Random, TaskLoss
 from suture.measurement.scores.scores import Accuracy, CrossEntropy
 from suture.measurement.trials import controls
-from suture.measurement.trials.plans import seam
+from suture.measurement.trials.plans import curve
 from trained import accuracy, convnets, digits, few_digits, hybrid, hybrids, state_bits, wrap
 
 CUTS = ("conv", "drop", "embed", "transpose_2", "hidden")
@@ -335,6 +335,6 @@ def test_a_control_changes_just_what_it_says(control, name, changed):
 
 def test_controls_are_on_by_default_and_follow_their_trial():
     a, b = hybrids()
-    plan = seam(a, b, at="hidden", data=few_digits(), seeds=2)
+    plan = curve(a, b, at="hidden", data=few_digits(), seeds=2)
     six = ["itself", "untrained sender", "untrained receiver", "untrained both", "shuffled pairs", "clustered noise"]
     assert [(t.seed, t.control) for t in plan] == [(seed, name) for seed in (0, 1) for name in ("", *six)]

@@ -20,7 +20,7 @@ from suture.measurement.indices import linear_cka
 from suture.measurement.scores import traits
 from suture.measurement.scores.scores import Accuracy, CrossEntropy
 from suture.measurement.trials import controls
-from suture.measurement.trials.plans import matrix, seam
+from suture.measurement.trials.plans import matrix
 from suture.measurement.trials.trial import Failure
 from trained import Hybrid, digits, few_digits, hybrids, wrap
 
@@ -96,7 +96,7 @@ def test_every_setting_reaches_every_trial(no_work):
 
 def test_a_seam_joins_two_cuts(no_work):
     a, b = hybrids()
-    plain, *others = seam(a, b, at=("drop", b.cuts.find("relu")), data=few_digits())
+    plain, *others = curve(a, b, at=[("drop", b.cuts.find("relu"))], data=few_digits())
     assert (plain.sender_cut, plain.receiver_cut) == ("drop", "relu")
     assert [t.control for t in others] == NAMES[1:]
     assert plain.fit == Fast()
@@ -283,7 +283,7 @@ def test_no_common_cut_is_refused_with_those_of_both(no_work):
 
 def test_an_unknown_cut_is_refused_with_the_valid_ones(no_work):
     a, b = hybrids()
-    for ask in (curve, seam):
+    for ask in (curve, suture.stitch):
         with pytest.raises(CutError, match=r"no cut 'layer9' in A; .*'conv', 'norm', 'relu'"):
             ask(a, b, data=few_digits(), at=["layer9"] if ask is curve else "layer9")
 
@@ -300,8 +300,8 @@ def test_a_head_that_does_not_match_the_classes_is_refused(no_work):
     model.head = nn.Linear(24, 7)
     seven = wrap(model, "seven")
     with pytest.raises(DataError, match="10 classes, but the head of the receiver seven has 7 outputs"):
-        seam(hybrids()[0], seven, at="hidden", data=few_digits(), controls=())
-    assert len(seam(seven, hybrids()[0], at="hidden", data=few_digits(), controls=())) == 1
+        curve(hybrids()[0], seven, at="hidden", data=few_digits(), controls=())
+    assert len(curve(seven, hybrids()[0], at="hidden", data=few_digits(), controls=())) == 1
 
 
 def test_images_that_do_not_suit_a_network_are_refused(no_work):
@@ -348,7 +348,7 @@ def test_stitch_is_the_trial_that_a_plan_makes():
     a, b = hybrids()
     settings = {"fit": LeastSquares(), "controls": ()}
     m = suture.stitch(a, b, at=("drop", "relu"), data=few_digits(), seed=3, **settings)
-    (trial,) = seam(a, b, at=("drop", "relu"), data=few_digits(), seeds=(3,), **settings)
+    (trial,) = curve(a, b, at=[("drop", "relu")], data=few_digits(), seeds=(3,), **settings)
     assert m.trial.key == trial.key
     assert m.controls == ()
 
@@ -412,7 +412,7 @@ def test_settings_of_the_wrong_kind_are_refused(no_work, settings, error, said):
 def test_what_is_no_seam_is_refused(no_work, at):
     a, b = hybrids()
     with pytest.raises(CutError, match=r"at=.* is no seam; give a cut of both networks, or a pair"):
-        seam(a, b, at=at, data=few_digits())
+        suture.stitch(a, b, at=at, data=few_digits())
     with pytest.raises(SutureError, match="at=2 is a int" if at == 2 else "is no seam"):
         curve(a, b, at=at if at == 2 else [at], data=few_digits())
 
@@ -420,7 +420,7 @@ def test_what_is_no_seam_is_refused(no_work, at):
 def test_a_model_that_is_no_network_is_refused(no_work):
     a, _ = hybrids()
     with pytest.raises(NetworkError, match=r"the sender=Hybrid\(.*… is a Hybrid; give a network: Network\(model,"):
-        seam(Hybrid(), a, at="relu", data=few_digits())
+        curve(Hybrid(), a, at="relu", data=few_digits())
 
 
 @pytest.mark.parametrize("seeds", [np.arange(2), torch.arange(2), [np.int64(0), True], range(2)], ids=str)
@@ -462,11 +462,11 @@ WRONG_CALLS = {
     "matrix([str])": (lambda a, b, data: suture.matrix(["a", b], data=data), "one of the networks='a' is a str"),
     "matrix(cuts=3)": (lambda a, b, data: suture.matrix([a, b], data=data, cuts=3), "cuts=3 is a int; give names"),
     "control": (
-        lambda a, b, data: seam(a, b, at="relu", data=data, controls=(lambda trial: None,)),
+        lambda a, b, data: curve(a, b, at="relu", data=data, controls=(lambda trial: None,)),
         "what the control <lambda> makes=None is a NoneType; give a function that returns the trial",
     ),
     "run(trial)": (
-        lambda a, b, data: suture.run(seam(a, b, at="relu", data=data)[0]),
+        lambda a, b, data: suture.run(curve(a, b, at="relu", data=data)[0]),
         "the plan is a Trial; give several trials",
     ),
     "run(None)": (lambda a, b, data: suture.run(None), "the plan is a NoneType; give several trials"),

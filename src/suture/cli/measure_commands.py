@@ -178,12 +178,12 @@ def _at_cuts(at: str | None, sender: Any, receiver: Any, **settings: Any) -> Any
 
     plan = plans.Plan(())
     named = shared_cuts(sender.cuts, receiver.cuts) if at is None else [text.strip() for text in at.split(",")]
-    for text in map(str, plans.spread(named, sender, receiver)):
+    for text in map(str, plans.expand_patterns(named, sender, receiver)):
         cuts = [cut.strip() for cut in text.split(":")]
         if len(cuts) > 2:
             raise SutureError(f"--at {text}: give one cut, or SENDER_CUT:RECEIVER_CUT where the names differ")
         try:
-            seam = plans.seam(sender, receiver, at=(cuts[0], cuts[-1]), **settings)
+            seam = plans.curve(sender, receiver, at=[(cuts[0], cuts[-1])], **settings)
         except ShapeError as error:
             raise ShapeError(f"at {text}: {error}; choose the cuts with --at, or another --stitch") from error
         if seam[0].receiver_cut in {trial.receiver_cut for trial in plan}:

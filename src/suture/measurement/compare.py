@@ -26,7 +26,7 @@ from suture.measurement.indices import Index, Layer, SamplesAs, linear_cka
 from suture.measurement.indices.base import MOST
 from suture.measurement.indices.layers import check_samples_as, positions
 from suture.measurement.tables.table import check_columns
-from suture.measurement.trials.plans import Which, cuts_of, told_apart
+from suture.measurement.trials.plans import Which, cuts_of, tell_networks_apart
 
 SAMPLES = 2000  #: images that layers are compared on if no number is given, or all that there are
 DEFAULT: tuple[Index, ...] = (linear_cka,)
@@ -138,7 +138,7 @@ def _sides(
     a: Network, b: Network, cuts: Which | None, sender_cuts: Which | None, receiver_cuts: Which | None
 ) -> tuple[_Side, _Side]:
     """Return the two networks, each with its chosen cuts."""
-    both = told_apart((a, b))
+    both = tell_networks_apart((a, b))
     shared = sender_cuts is None and receiver_cuts is None
     starts = cuts_of(both if shared else [a], cuts if sender_cuts is None else sender_cuts)
     ends = cuts_of(both if shared else [b], cuts if receiver_cuts is None else receiver_cuts)

@@ -24,13 +24,13 @@ from suture.core.seam import At
 from suture.core.stitches import Stitch
 from suture.data import Data
 from suture.fits import Fit
-from suture.measurement.scores.scores import Accuracy
+from suture.measurement.scores.scores import Accuracy, Score
 from suture.measurement.scores.traits import Trait
 from suture.measurement.trials import controls as control
 from suture.measurement.trials.controls import Control
-from suture.measurement.trials.plans import Plan, Scores, curve
+from suture.measurement.trials.plans import Plan, Settings, plan_curve
 
-BESIDE: Scores = (Accuracy(),)  #: what is scored beside the trait
+BESIDE: tuple[Score, ...] = (Accuracy(),)  #: what is scored beside the trait
 
 
 def localise(
@@ -43,7 +43,7 @@ def localise(
     at: str | Cut | Sequence[At] | None = None,
     stitch: Stitch | None = None,
     fit: Fit | None = None,
-    scores: Scores = BESIDE,
+    scores: Sequence[Score] = BESIDE,
     controls: Sequence[Control] | None = None,
     seeds: int | Sequence[int] = 1,
     network_seed: int | None = None,
@@ -67,28 +67,16 @@ def localise(
         )
     fitted = fit_data if fit_data is not None else data
     used = Data(data.name, fit=fitted.fit, validation=fitted.validation, score=trait.samples(data))
-    all_scores: Scores = (trait, *(score for score in scores if score.name != trait.name))
+    all_scores = (trait, *(score for score in scores if score.name != trait.name))
     if controls is None:
         needed = any(score.reads_network for score in all_scores)
         controls = tuple(c for c in control.DEFAULT if not (needed and c is control.clustered_noise))
-    plan = Plan(())
-    for sender, receiver, seams in ((carrier, reference, at), (reference, carrier, _turned(at))):
-        plan += curve(
-            sender,
-            receiver,
-            data=used,
-            at=seams,
-            stitch=stitch,
-            fit=fit,
-            scores=all_scores,
-            controls=controls,
-            seeds=seeds,
-            network_seed=network_seed,
-        )
-    return plan
+    settings = Settings(stitch, fit, all_scores, controls, seeds, network_seed)
+    there = plan_curve(carrier, reference, used, at, settings)
+    return there + plan_curve(reference, carrier, used, _swap_cuts(at), settings)
 
 
-def _turned(at: str | Cut | Sequence[At] | None) -> str | Cut | Sequence[At] | None:
+def _swap_cuts(at: str | Cut | Sequence[At] | None) -> str | Cut | Sequence[At] | None:
     """The same seams for the other direction."""
     if at is None or isinstance(at, str | Cut):
         return at

@@ -1,9 +1,15 @@
-"""What to measure: plans of trials. Nothing here trains or measures."""
+"""What to measure: plans of trials. Nothing here trains or measures.
+
+``curve`` (cuts that two networks share) and ``matrix`` (every cut of every sender into every cut of every receiver)
+only choose seams. What their trials have in common beside that is one ``Settings``, and ``plan_seam`` makes the trials
+of one seam from it: for every seed the trial itself, then each of its controls.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any, overload
+from itertools import product
+from typing import overload
 
 from suture.common.errors import CutError, DataError, NetworkError, ShapeError
 from suture.common.validation import check_kind, whole_number
@@ -53,45 +59,49 @@ class Plan(Sequence[Trial]):
         return f"Plan({len(self)} trials: {', '.join(kinds)})"
 
 
-def seam(
-    sender: Network,
-    receiver: Network,
-    *,
-    at: At,
-    data: Data,
-    stitch: Stitch | None = None,
-    fit: Fit | None = None,
-    scores: Scores = DEFAULT_SCORES,
-    controls: Sequence[Control] = control.DEFAULT,
-    seeds: int | Sequence[int] = 1,
-    network_seed: int | None = None,
-) -> Plan:
-    """Plan one seam with its controls, for every seed.
+@dataclass(frozen=True)
+class Settings:
+    """What the trials of a plan have in common beside networks, cuts and data.
 
-    ``at`` is a cut of both networks, or ``(sender cut, receiver cut)``. ``seeds`` is how many (0, 1, …) or which.
+    ``stitch=None`` takes the family that the shapes at each seam suggest, ``fit=None`` is ``Fast()``. ``seeds`` is how
+    many (0, 1, …) or which. ``network_seed``, the seed of the networks' training, is a label for the table. Raises
+    ``DataError`` if scores or controls are of the wrong kind, or there is no seed.
     """
+
+    stitch: Stitch | None = None
+    fit: Fit | None = None
+    scores: Sequence[Score] = DEFAULT_SCORES
+    controls: Sequence[Control] = control.DEFAULT
+    seeds: int | Sequence[int] = 1
+    network_seed: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("scores", "controls"):
+            check_kind(name, getattr(self, name), tuple | list, f"a tuple, {name}=(…,)")
+        for one in self.controls:
+            check_kind("one of controls", one, Callable, "functions of a trial, such as controls.itself")
+        object.__setattr__(self, "seeds", _list_seeds(self.seeds))
+
+
+def plan_seam(seam: Seam, data: Data, settings: Settings) -> Plan:
+    """Plan one seam: for every seed the trial, followed by its controls."""
     check_kind("data", data, Data, "data with a split to fit and one to score: load_data(…)")
-    settings = {"scores": scores, "controls": controls}
-    for name, given in settings.items():
-        check_kind(name, given, tuple | list, f"a tuple, {name}=(…,)")
-    for one in controls:
-        check_kind("one of controls", one, Callable, "functions of a trial, such as controls.itself")
-    joined = Seam.at(sender, receiver, at)
+    assert isinstance(settings.seeds, tuple)
     trials = [
         Trial(
-            joined,
+            seam,
             data.fit,
             data.validation,
             data.score,
-            stitch=stitch,
-            fit=fit if fit is not None else Fast(),
-            scores=tuple(scores),
+            stitch=settings.stitch,
+            fit=settings.fit if settings.fit is not None else Fast(),
+            scores=tuple(settings.scores),
             seed=seed,
-            network_seed=network_seed,
+            network_seed=settings.network_seed,
         )
-        for seed in _chosen(seeds)
+        for seed in settings.seeds
     ]
-    return Plan(tuple(t for trial in trials for t in control.with_controls(trial, tuple(controls))))
+    return Plan(tuple(one for trial in trials for one in control.with_controls(trial, tuple(settings.controls))))
 
 
 def curve(
@@ -102,7 +112,7 @@ def curve(
     at: str | Cut | Sequence[At] | None = None,
     stitch: Stitch | None = None,
     fit: Fit | None = None,
-    scores: Scores = DEFAULT_SCORES,
+    scores: Sequence[Score] = DEFAULT_SCORES,
     controls: Sequence[Control] = control.DEFAULT,
     seeds: int | Sequence[int] = 1,
     network_seed: int | None = None,
@@ -110,34 +120,29 @@ def curve(
     """Plan the seams at every cut that both networks share, or at those named in ``at``, with controls.
 
     ``at`` has cuts, pairs of them ``(sender cut, receiver cut)``, and patterns such as ``layer*``, for all shared cuts
-    of such names. Raises ``CutError`` where they share none, or none is named, and ``NetworkError`` where
-    two different networks have one name.
+    of such names. The other keywords are those of ``Settings``. Raises ``CutError`` if they share none, or none is
+    named, and ``NetworkError`` if two different networks have one name.
     """
+    return plan_curve(sender, receiver, data, at, Settings(stitch, fit, scores, controls, seeds, network_seed))
+
+
+def plan_curve(
+    sender: Network, receiver: Network, data: Data, at: str | Cut | Sequence[At] | None, settings: Settings
+) -> Plan:
+    """Plan a curve: see ``curve``."""
     check_networks(sender, receiver)
     if at is None and not isinstance(sender, Network):
         raise CutError("noise has no cuts; name those of the receiver: at=[('', receiver cut), …]")
-    cuts: Sequence[At] = (
-        shared_cuts(sender.cuts, receiver.cuts) if at is None else [at] if isinstance(at, str | Cut) else at
-    )
+    if at is None:
+        cuts: Sequence[At] = shared_cuts(sender.cuts, receiver.cuts)
+    else:
+        cuts = [at] if isinstance(at, str | Cut) else at
     check_kind("at", cuts, Sequence, "cuts, at=[…], or pairs of them, at=[(sender cut, receiver cut), …]")
     if not cuts:
         raise CutError(f"at={at} names no cut; leave it out for all cuts that both networks share")
-    told_apart(network for network in (sender, receiver) if isinstance(network, Network))
-    plan = Plan(())
-    for cut in spread(cuts, sender, receiver):
-        plan += seam(
-            sender,
-            receiver,
-            at=cut,
-            data=data,
-            stitch=stitch,
-            fit=fit,
-            scores=scores,
-            controls=controls,
-            seeds=seeds,
-            network_seed=network_seed,
-        )
-    return plan
+    tell_networks_apart(network for network in (sender, receiver) if isinstance(network, Network))
+    seams = [Seam.at(sender, receiver, cut) for cut in expand_patterns(cuts, sender, receiver)]
+    return Plan(tuple(trial for seam in seams for trial in plan_seam(seam, data, settings)))
 
 
 def matrix(
@@ -150,7 +155,7 @@ def matrix(
     receiver_cuts: Which | None = None,
     stitch: Stitch | None = None,
     fit: Fit | None = None,
-    scores: Scores = DEFAULT_SCORES,
+    scores: Sequence[Score] = DEFAULT_SCORES,
     controls: Sequence[Control] = control.DEFAULT,
     seeds: int | Sequence[int] = 1,
     network_seed: int | None = None,
@@ -160,32 +165,36 @@ def matrix(
     Without ``receivers`` every sender also receives, itself included. ``cuts`` chooses the cuts, all by default: names,
     aliases or glob patterns (``"layer*"``) for every network, or a mapping from names of networks to such;
     ``sender_cuts`` and ``receiver_cuts`` do so for one role, in place of ``cuts``. A trial that is the same for several
-    seams (``itself`` depends on the receiver's cut alone) is planned once. hernandez2022, section 2.
+    seams (``itself`` depends on the receiver's cut alone) is planned once. The other keywords are those of
+    ``Settings``. hernandez2022, section 2.
 
-    Raises ``NetworkError`` where two networks have one name, ``CutError`` where a network has no cut that is asked for,
-    or a pattern matches nothing, ``ShapeError`` with the seam where a stitch cannot join it.
+    Raises ``NetworkError`` if two networks have one name, ``CutError`` if a network has no cut that is asked for, or a
+    pattern matches nothing, ``ShapeError`` with the seam if a stitch cannot join it.
     """
-    sending = _several(senders)
-    receiving = _several(receivers) if receivers is not None else sending
-    everyone = told_apart((*sending, *receiving))
+    settings = Settings(stitch, fit, scores, controls, seeds, network_seed)
+    sending = _list_networks(senders)
+    receiving = _list_networks(receivers) if receivers is not None else sending
+    everyone = tell_networks_apart((*sending, *receiving))
     both = sender_cuts is None and receiver_cuts is None
     starts = cuts_of(everyone if both else sending, cuts if sender_cuts is None else sender_cuts)
     ends = cuts_of(everyone if both else receiving, cuts if receiver_cuts is None else receiver_cuts)
-    settings: dict[str, Any] = {"stitch": stitch, "fit": fit, "scores": scores, "controls": controls}
-    settings |= {"data": data, "seeds": seeds, "network_seed": network_seed}
     trials: dict[tuple[str, ...], Trial] = {}
-    for sender, receiver, at in _seams(sending, receiving, starts, ends):
-        try:
-            made = seam(sender, receiver, at=at, **settings)
-        except ShapeError as error:
-            raise ShapeError(f"{sender.name} → {receiver.name} at {at[0]} → {at[1]}: {error}") from error
-        for trial in made:
-            trials.setdefault((trial.key, trial.control, trial.sender.name, trial.receiver.name), trial)
+    for sender, receiver in product(sending, receiving):
+        for start, end in product(starts[sender.name], ends[receiver.name]):
+            try:
+                made = plan_seam(Seam(sender, receiver, start, end), data, settings)
+            except ShapeError as error:
+                raise ShapeError(f"{sender.name} → {receiver.name} at {start} → {end}: {error}") from error
+            for trial in made:
+                trials.setdefault((trial.key, trial.control, trial.sender.name, trial.receiver.name), trial)
     return Plan(tuple(trials.values()))
 
 
-def _several(networks: Networks) -> tuple[Network, ...]:
-    """The networks, each once."""
+# --- which networks, cuts and seeds -----------------------------------------------------------------------------------
+
+
+def _list_networks(networks: Networks) -> tuple[Network, ...]:
+    """Return the networks, each once."""
     check_kind("networks", networks, Network | tuple | list, "a network or several, such as [a, b]", NetworkError)
     given = (networks,) if isinstance(networks, Network) else tuple(networks)
     if not given:
@@ -193,8 +202,8 @@ def _several(networks: Networks) -> tuple[Network, ...]:
     return tuple(dict.fromkeys(given))
 
 
-def told_apart(networks: Iterable[Network]) -> tuple[Network, ...]:
-    """The networks, each once; refuse two that a table could not tell apart."""
+def tell_networks_apart(networks: Iterable[Network]) -> tuple[Network, ...]:
+    """Return the networks, each once; refuse two that a table could not tell apart."""
     named: dict[str, Network] = {}
     for network in networks:
         check_kind(
@@ -207,24 +216,24 @@ def told_apart(networks: Iterable[Network]) -> tuple[Network, ...]:
 
 
 def cuts_of(networks: Sequence[Network], which: Which | None) -> dict[str, tuple[str, ...]]:
-    """The names of the chosen cuts of every network, from input to output."""
+    """Return the names of the chosen cuts of every network, from input to output."""
     if not isinstance(which, Mapping):
-        return _chosen_cuts(networks, which)
+        return _match_cuts(networks, which)
     unknown = [name for name in which if name not in {network.name for network in networks}]
     if unknown:
         known = ", ".join(repr(network.name) for network in networks)
         raise CutError(f"cuts are given for '{unknown[0]}', and the networks are {known}")
-    return {k: v for network in networks for k, v in _chosen_cuts([network], which.get(network.name)).items()}
+    return {k: v for network in networks for k, v in _match_cuts([network], which.get(network.name)).items()}
 
 
-def _chosen_cuts(networks: Sequence[Network], which: Patterns | None) -> dict[str, tuple[str, ...]]:
+def _match_cuts(networks: Sequence[Network], which: Patterns | None) -> dict[str, tuple[str, ...]]:
     if which is None:
         return {network.name: network.cuts.names for network in networks}
     check_kind("cuts", which, str | Cut | Iterable, "names or patterns, such as ('layer*', 'fc')", CutError)
     patterns = [_name(cut) for cut in ([which] if isinstance(which, str | Cut) else which)]
     if not patterns:
         raise CutError("cuts=[] names no cut; leave it out for all cuts")
-    matched = {network.name: [_matches(network, pattern) for pattern in patterns] for network in networks}
+    matched = {network.name: [_match(network, pattern) for pattern in patterns] for network in networks}
     for network in networks:
         if not any(matched[network.name]):
             asked, there = ", ".join(map(repr, patterns)), ", ".join(network.cuts.names)
@@ -238,7 +247,7 @@ def _chosen_cuts(networks: Sequence[Network], which: Patterns | None) -> dict[st
     }
 
 
-def _matches(network: Network, pattern: str) -> set[str]:
+def _match(network: Network, pattern: str) -> set[str]:
     """The cuts that a name, an alias or a glob pattern means."""
     names = {cut.name: (cut.name, *cut.aliases) for cut in network.cuts}
     if any(pattern in known for known in names.values()):
@@ -246,16 +255,16 @@ def _matches(network: Network, pattern: str) -> set[str]:
     return {name for name, known in names.items() if any(fnmatchcase(one, pattern) for one in known)}
 
 
-def spread(cuts: Iterable[At], sender: Network, receiver: Network) -> tuple[At, ...]:
-    """The cuts, each once, with every glob pattern as all that it matches of those that both networks share.
+def expand_patterns(cuts: Iterable[At], sender: Network, receiver: Network) -> tuple[At, ...]:
+    """Return the cuts, each once, and for a glob pattern all cuts that it matches and both networks share.
 
-    Raises ``CutError`` where one matches none.
+    Raises ``CutError`` if one matches none.
     """
     found: list[At] = []
     for cut in cuts:
         if isinstance(cut, str) and not set("*?[").isdisjoint(cut):
             both = shared_cuts(sender.cuts, receiver.cuts)
-            matched = [name for name in both if name in _matches(sender, cut)]
+            matched = [name for name in both if name in _match(sender, cut)]
             if not matched:
                 raise CutError(f"'{cut}' matches no cut that both networks share; these are {', '.join(both)}")
             found += matched
@@ -264,24 +273,11 @@ def spread(cuts: Iterable[At], sender: Network, receiver: Network) -> tuple[At, 
     return tuple(cut for i, cut in enumerate(found) if cut not in found[:i])
 
 
-def _seams(
-    senders: Sequence[Network],
-    receivers: Sequence[Network],
-    starts: Mapping[str, tuple[str, ...]],
-    ends: Mapping[str, tuple[str, ...]],
-) -> Iterator[tuple[Network, Network, tuple[str, str]]]:
-    for sender in senders:
-        for receiver in receivers:
-            for start in starts[sender.name]:
-                yield from ((sender, receiver, (start, end)) for end in ends[receiver.name])
-
-
-def _chosen(seeds: int | Sequence[int]) -> Sequence[int]:
-    chosen: Sequence[int]
+def _list_seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:
     if isinstance(seeds, Iterable) and not isinstance(seeds, str):
-        chosen = [whole_number("one of seeds", seed) for seed in seeds]
+        chosen = tuple(whole_number("one of seeds", seed) for seed in seeds)
     else:
-        chosen = range(whole_number("seeds", seeds))
+        chosen = tuple(range(whole_number("seeds", seeds)))
     if not chosen:
         raise DataError(f"seeds={seeds} plans no trial; give how many, at least 1, or which")
     return chosen

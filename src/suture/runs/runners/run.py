@@ -12,13 +12,14 @@ from suture.common.errors import OutputError, RunnerError, StoreError
 from suture.common.validation import check_kind
 from suture.core.activations.cache import Activations
 from suture.core.network.network import Network
-from suture.core.seam import At
+from suture.core.seam import At, Seam
 from suture.core.stitches import Stitch
 from suture.data import Data
 from suture.fits import Fit
+from suture.measurement.scores.scores import Score
 from suture.measurement.trials.controls import DEFAULT, Control
 from suture.measurement.trials.measure import attempt, measure
-from suture.measurement.trials.plans import DEFAULT_SCORES, Scores, seam
+from suture.measurement.trials.plans import DEFAULT_SCORES, Settings, plan_seam
 from suture.measurement.trials.trial import Measurement, Trial
 from suture.runs.runners.base import Deferred, Runner, TrainingTask
 from suture.runs.runners.local import Local
@@ -87,7 +88,7 @@ def stitch(
     data: Data,
     stitch: Stitch | None = None,
     fit: Fit | None = None,
-    scores: Scores = DEFAULT_SCORES,
+    scores: Sequence[Score] = DEFAULT_SCORES,
     controls: Sequence[Control] = DEFAULT,
     seed: int = 0,
 ) -> Measurement:
@@ -96,10 +97,8 @@ def stitch(
     ``at`` is a cut of both networks, or ``(sender cut, receiver cut)``; the other settings are those of ``curve``.
     Raises what the plain trial raises; a control that fails is a ``Failure`` among the controls.
     """
-    plan = seam(
-        sender, receiver, at=at, data=data, stitch=stitch, fit=fit, scores=scores, controls=controls, seeds=(seed,)
-    )
-    plain, *others = plan
+    settings = Settings(stitch, fit, scores, controls, seeds=(seed,))
+    plain, *others = plan_seam(Seam.at(sender, receiver, at), data, settings)
     cache = Activations()
     measurement = measure(plain, cache)
     return replace(measurement, controls=tuple(attempt(other, cache) for other in others))

@@ -9,11 +9,12 @@ from itertools import product
 from typing import final
 
 from suture.core.network.network import Network
+from suture.core.seam import Seam
 from suture.core.stitches import Conv, Stitch, stitch_for
 from suture.data import Data
 from suture.fits import Fit, LeastSquares, recipes
 from suture.measurement.trials.controls import Control
-from suture.measurement.trials.plans import seam
+from suture.measurement.trials.plans import Settings, plan_seam
 from suture.measurement.trials.trial import Trial
 from suture.runs.runners import Deferred, TrainingTask
 from suture.studies.base.plans import ACCURACY, BLOCKS, Pair, find_cuts, pair_seeds, tell_apart
@@ -54,16 +55,8 @@ def _plan_matrix(
             starts, ends = _find_cuts(scale, a, one.cuts), _find_cuts(scale, b, one.receiver_cuts or one.cuts)
             for start, end in product(starts, ends):
                 stitch = _choose_stitch(a.cuts.find(start).shape, b.cuts.find(end).shape)
-                trials = seam(
-                    *(a, b),
-                    at=(start, end),
-                    data=data,
-                    stitch=stitch,
-                    fit=one.fit,
-                    scores=ACCURACY,
-                    controls=one.only,
-                    network_seed=number,
-                )
+                settings = Settings(stitch, one.fit, ACCURACY, one.only, network_seed=number)
+                trials = plan_seam(Seam(a, b, start, end), data, settings)
                 made += trials[1:] if one.only else trials
         return made
 
