@@ -28,6 +28,8 @@ def each(names: str | tuple[str, ...], values: Iterable[Any], ids: Any = None) -
 
         parameters = inspect.signature(test).parameters.values()
         loop.__signature__ = inspect.Signature([p for p in parameters if p.name not in keys])  # type: ignore[attr-defined]
+        for mark in ("hypothesis", "is_hypothesis_test"):  # examples are drawn inside the loop
+            loop.__dict__.pop(mark, None)
         return loop
 
     return decorate

@@ -28,6 +28,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import suture
+from loops import each
 from models import images, seeded, small, trial_of
 from suture import ClusteredNoise, Network, Samples, Trial, measure
 from suture.common.hashing import identity, keyed_as, registered_name
@@ -291,7 +292,7 @@ def test_keys_are_the_same_in_another_process():
     assert done.stdout.split() == list(keys().values()), done.stderr
 
 
-@pytest.mark.parametrize("name", ["fit", "own score", "a function that it calls", "the code of that base"])
+@each("name", ["fit", "own score", "a function that it calls", "the code of that base"])
 def test_keys_are_the_same_after_being_pickled(name):
     sent = CHANGES[name]()
     settings = {k: cloudpickle.loads(cloudpickle.dumps(getattr(sent, k))) for k in ("stitch", "fit", "scores")}
@@ -315,7 +316,7 @@ def test_what_is_written_out_is_no_other_than_the_default():
     assert trial(seed=int(np.int64(0)), scores=(Accuracy((np.int64(1), 2)),)).key == keys()["their settings"]
 
 
-@pytest.mark.parametrize(
+@each(
     ("of", "to"),
     [
         ("\n    def per", "\n    # first\n\n    # second\n    def per"),
@@ -365,7 +366,7 @@ def test_what_a_stage_leaves_behind_changes_no_fingerprint():
     assert made(model).fingerprint == first.fingerprint == first._fingerprint()
 
 
-@pytest.mark.parametrize("kind", ["function", "list", "helper", "global"])
+@each("kind", ["function", "list", "helper", "global"])
 def test_all_that_a_stage_does_is_in_the_fingerprint(kind):
     source = """
     def double(x):
@@ -541,22 +542,20 @@ PAIRS = {
 }
 
 
-@pytest.mark.parametrize("name", PAIRS)
+@each("name", PAIRS)
 def test_things_that_differ_are_told_apart(name):
     one, other = PAIRS[name]
     assert identity(one) == identity(one)
     assert identity(one) != identity(other)
 
 
-@pytest.mark.parametrize("name", [name for name in PAIRS if name != "generators"])
+@each("name", [name for name in PAIRS if name != "generators"])
 def test_identities_survive_being_pickled(name):
     for thing in PAIRS[name]:
         assert identity(cloudpickle.loads(cloudpickle.dumps(thing))) == identity(thing)
 
 
-@pytest.mark.parametrize(
-    "thing", [Own(), Own, Plain(1), hidden(2), even, count_down, Listed([1]), Colour.RED, nested(1)]
-)
+@each("thing", [Own(), Own, Plain(1), hidden(2), even, count_down, Listed([1]), Colour.RED, nested(1)])
 def test_identities_survive_being_pickled_with_their_code(thing):
     module = sys.modules[__name__]
     cloudpickle.register_pickle_by_value(module)

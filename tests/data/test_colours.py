@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from scipy.stats import chi2_contingency, chisquare
 from torch import Tensor
 
+from loops import each
 from suture.common.errors import DataError
 from suture.data import Data, Samples, load_data
 from suture.data.variants import BASE_COLOURS, Colour, ColourOnly, Correlated, Digit, Grey3, Variant, vary
@@ -35,7 +36,7 @@ def nearest(colours: Tensor) -> Tensor:
     return torch.cdist(colours.double(), torch.tensor(BASE_COLOURS).double()).argmin(1)
 
 
-@pytest.mark.parametrize("variant", COLOURED, ids=str)
+@each("variant", COLOURED, ids=str)
 def test_strokes_are_white_on_a_colour_within_a_tenth_of_a_base_colour(variant: Variant) -> None:
     varied = variant(DIGITS)
     for role in ROLES:

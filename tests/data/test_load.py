@@ -21,6 +21,7 @@ from PIL import Image
 from sklearn.datasets import load_digits
 from torch.utils.data import TensorDataset
 
+from loops import each
 from suture.common.errors import DataError
 from suture.data import load_data
 from suture.data.sources.decode import decode_images
@@ -90,7 +91,7 @@ def pairs(images: Any, labels: Any = None) -> TrainAndTest:
 IMAGES = np.random.default_rng(0).integers(0, 256, (20, 3, 5, 7), dtype=np.uint8)
 
 
-@pytest.mark.parametrize(
+@each(
     ("images", "shape", "dtype"),
     [
         (IMAGES, (3, 5, 7), torch.uint8),
@@ -115,7 +116,7 @@ def test_tensors_and_arrays_keep_their_values(images: Any, shape: tuple[int, ...
     assert np.array_equal(loaded, expected.reshape(6, *shape).astype(loaded.dtype))
 
 
-@pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.int32, np.int64, ">i4"])
+@each("dtype", [np.uint8, np.int16, np.int32, np.int64, ">i4"])
 def test_labels_of_any_integer_dtype_become_int64(dtype: Any) -> None:
     data = load_data(pairs(IMAGES, (np.arange(20) % 4).astype(dtype)), name="toy", classes=list("abcd"))
     assert data.score.labels.tolist() == [0, 1, 2, 3, 0, 1]
@@ -139,7 +140,7 @@ def test_arrays_that_cannot_be_written_to_load_without_a_warning() -> None:
     assert len(load_data(pairs(images)).fit) == 18
 
 
-@pytest.mark.parametrize(
+@each(
     ("load", "says"),
     [
         (
@@ -211,7 +212,7 @@ def stored(images: Any) -> list[dict[str, Any]]:
     return [{"bytes": encoded(image), "path": None} for image in images]
 
 
-@pytest.mark.parametrize(("images", "channels"), [(GREY, 1), (COLOUR, 3)])
+@each(("images", "channels"), [(GREY, 1), (COLOUR, 3)])
 def test_a_folder_loads_bit_for_bit(tmp_path: Path, images: NDArray[Any], channels: int) -> None:
     data = load_data(write(tmp_path / "pets", stored(images)))
     assert data.name == "pets"
@@ -240,7 +241,7 @@ def test_a_folder_of_images_for_each_class_loads(tmp_path: Path, monkeypatch: py
     assert data.score.labels[:10].unique().tolist() == [0, 1, 2], "the first few must not be of one class"
 
 
-@pytest.mark.parametrize("grey_first", [True, False])
+@each("grey_first", [True, False])
 def test_grey_among_colour_is_repeated(tmp_path: Path, grey_first: bool) -> None:
     mixed = [GREY[0], *COLOUR[1:]] if grey_first else [*COLOUR[:-1], GREY[0]]
     data = load_data(write(tmp_path / "pets", stored(mixed)))
@@ -248,7 +249,7 @@ def test_grey_among_colour_is_repeated(tmp_path: Path, grey_first: bool) -> None
     assert np.array_equal(data.score.images.numpy(), np.stack(expected).transpose(0, 3, 1, 2))
 
 
-@pytest.mark.parametrize("mode", ["L", "LA", "1"])
+@each("mode", ["L", "LA", "1"])
 def test_every_grey_mode_has_one_channel(mode: str) -> None:
     rows = [{"bytes": encoded(GREY[0], "PNG", mode), "path": None}]
     images = decode_images(rows, 1, name="grey", size=None)
@@ -256,7 +257,7 @@ def test_every_grey_mode_has_one_channel(mode: str) -> None:
     assert torch.equal(images, torch.as_tensor(wanted)[None, None])
 
 
-@pytest.mark.parametrize(("mode", "image_format"), [("P", "PNG"), ("RGBA", "PNG"), ("CMYK", "TIFF"), ("RGB", "JPEG")])
+@each(("mode", "image_format"), [("P", "PNG"), ("RGBA", "PNG"), ("CMYK", "TIFF"), ("RGB", "JPEG")])
 def test_every_other_mode_becomes_rgb(tmp_path: Path, mode: str, image_format: str) -> None:
     files = [encoded(image, image_format, mode) for image in COLOUR]
     data = load_data(write(tmp_path / "pets", [{"bytes": file, "path": None} for file in files]))
@@ -285,7 +286,7 @@ def test_images_of_different_sizes_need_a_size(tmp_path: Path) -> None:
     assert np.array_equal(data.score.images.numpy(), np.stack(resized).transpose(0, 3, 1, 2))
 
 
-@pytest.mark.parametrize("dtype", ["int64", "uint8"])
+@each("dtype", ["int64", "uint8"])
 def test_integer_labels_by_name_get_numbered_or_given_classes(tmp_path: Path, dtype: str) -> None:
     folder = write(tmp_path / "pets", stored(GREY), label_feature=datasets.Value(dtype), label_column="labels")
     assert load_data(folder).classes == ("0", "1", "2")
@@ -309,7 +310,7 @@ def test_two_label_columns_need_a_choice(tmp_path: Path) -> None:
         load_data(folder, columns=("picture", "nothing"))
 
 
-@pytest.mark.parametrize("feature", [datasets.Value("string"), datasets.Value("float32")])
+@each("feature", [datasets.Value("string"), datasets.Value("float32")])
 def test_data_without_labels_is_refused_by_its_columns(tmp_path: Path, feature: Any) -> None:
     values = ["a"] * 30 if feature.dtype == "string" else [0.5] * 30
     folder = write(tmp_path / "pets", stored(GREY), values, label_feature=feature, label_column="caption")
@@ -328,7 +329,7 @@ def load_data_with_test(folder: Path) -> None:
     load_data(folder)
 
 
-@pytest.mark.parametrize(
+@each(
     ("labels", "feature"),
     [([-1] * 30, NAMED), ([0, None] * 15, NAMED), ([0, None] * 15, datasets.Value("uint8"))],
 )
@@ -360,7 +361,7 @@ def test_validation_scores_where_there_is_no_test(tmp_path: Path) -> None:
     assert load_data(folder).score.name == "pets/score"
 
 
-@pytest.mark.parametrize(
+@each(
     ("bad", "says"),
     [
         (None, "image 7 of 'pets/train' is missing"),
@@ -376,7 +377,7 @@ def test_an_image_that_cannot_be_decoded_is_named(tmp_path: Path, bad: Any, says
         load_data(write(tmp_path / "pets", images))
 
 
-@pytest.mark.parametrize("disabled", [True, False])
+@each("disabled", [True, False])
 def test_progress_bars_are_quiet_and_the_users_setting_stays(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], disabled: bool
 ) -> None:
@@ -431,14 +432,14 @@ def test_a_folder_wins_over_a_hub_id(hub: list[str], tmp_path: Path) -> None:
     assert hub == [str((tmp_path / "mnist").resolve())]
 
 
-@pytest.mark.parametrize("source", ["mnistt", "./nowhere", "/no/such/folder", "a/b/c", "https://x.org/a", ""])
+@each("source", ["mnistt", "./nowhere", "/no/such/folder", "a/b/c", "https://x.org/a", ""])
 def test_a_string_that_is_no_source_is_refused_at_once(hub: list[str], source: str) -> None:
     with pytest.raises(DataError, match=f"no data '{source}'.*'digits', 'mnist', 'cifar10', .*'owner/name'.*folder"):
         load_data(source)
     assert hub == []
 
 
-@pytest.mark.parametrize("error", [ConnectionError("Couldn't reach it\nmore"), RuntimeError(), ValueError("odd")])
+@each("error", [ConnectionError("Couldn't reach it\nmore"), RuntimeError(), ValueError("odd")])
 def test_a_hub_that_fails_is_named_with_the_other_sources(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     def load_dataset(source: str) -> Any:
         raise error
@@ -491,7 +492,7 @@ def test_classes_may_be_a_number_so_that_one_may_lack_images():
     assert data.fit.classes == ("0", "1", "2", "3")
 
 
-@pytest.mark.parametrize(
+@each(
     ("classes", "said"),
     [
         ("abc", "classes='abc' names no classes"),
@@ -533,7 +534,7 @@ def test_images_of_sixteen_bits_are_refused_in_words():
         load_data(((images, labels), (images[:9], labels[:9])))
 
 
-@pytest.mark.parametrize("count", [4, np.int64(4)])
+@each("count", [4, np.int64(4)])
 def test_a_number_of_classes_may_be_numpys(count):
     images, labels = torch.rand(60, 1, 2, 2), torch.arange(60) % 3
     assert len(load_data(((images, labels), (1 - images[:9], labels[:9])), classes=count).classes) == 4

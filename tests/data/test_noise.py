@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from loops import each
 from suture import Samples, SutureError
 from suture.common.errors import DataError, ShapeError
 from suture.data.noise import ClusteredNoise
@@ -123,7 +124,7 @@ def test_pairs_and_names_change_nothing_and_a_label_changes_its_own_sample():
     assert changed.nonzero()[:, 0].tolist() == [7]
 
 
-@pytest.mark.parametrize(
+@each(
     "change", [{"shape": (8, 6)}, {"classes": 11}, {"scale": 0.2}, {"seed": 1}], ids=lambda change: next(iter(change))
 )
 def test_the_fingerprint_is_of_all_that_decides_the_noise(change):
@@ -143,7 +144,7 @@ def test_another_seed_has_other_centres_and_other_noise():
 # --- what is refused --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each(
     ("settings", "error", "message"),
     [
         ({"classes": 1}, DataError, r"at least 2 classes, and there are 1; .*leave out controls\.clustered_noise"),

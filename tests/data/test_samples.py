@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from loops import each
 from suture.common.errors import DataError
 from suture.data import Data, Samples
 
@@ -32,7 +33,7 @@ def as_floats(samples: Samples) -> Samples:
     return replace(samples, images=samples.images.float() / 255)
 
 
-@pytest.mark.parametrize("count", [2, 3, 4, 9])
+@each("count", [2, 3, 4, 9])
 def test_example_is_the_first_images_at_most_four(count: int) -> None:
     samples = make(count)
     assert len(samples) == count
@@ -54,7 +55,7 @@ def with_pixel(value: float) -> Callable[[Samples], Tensor]:
     return spoil
 
 
-@pytest.mark.parametrize(
+@each(
     ("spoil", "says"),
     [
         (lambda s: s.images[:, 0], r"shape \(12, 4, 5\); they must be \(N, C, H, W\).*unsqueeze\(1\)"),
@@ -76,7 +77,7 @@ def test_images_that_cannot_be_measured_on_are_refused(spoil: Callable[[Samples]
         replace(samples, images=spoil(samples))
 
 
-@pytest.mark.parametrize(
+@each(
     ("labels", "says"),
     [
         (None, "data without labels"),
@@ -147,7 +148,7 @@ def test_fingerprint_sees_shape_dtype_classes_and_pairing() -> None:
     assert len({variant.fingerprint for variant in variants}) == len(variants)
 
 
-@pytest.mark.parametrize("count", [1023, 1024, 1025, 2500])
+@each("count", [1023, 1024, 1025, 2500])
 def test_fingerprint_does_not_depend_on_how_the_images_are_cut_for_hashing(count: int) -> None:
     samples = make(count)
     padded = torch.cat([samples.images, samples.images], 3)[..., :5]
@@ -242,8 +243,8 @@ def test_test_samples_that_lie_class_by_class_are_shuffled_and_others_are_not() 
     assert torch.equal(Data.split("x", train, test).score.labels, test.labels)
 
 
-@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32, torch.bfloat16], ids=str)
-@pytest.mark.parametrize(("shared", "refused"), [(60, True), (7, True), (6, False), (0, False)])
+@each("dtype", [torch.uint8, torch.float32, torch.bfloat16], ids=str)
+@each(("shared", "refused"), [(60, True), (7, True), (6, False), (0, False)])
 def test_test_images_that_were_trained_on_are_refused(shared: int, refused: bool, dtype: torch.dtype) -> None:
     """Six of sixty are a tenth. Where they lie, and what they are labelled, does not matter."""
 
@@ -271,7 +272,7 @@ def test_split_names_the_roles_and_shares_one_cut() -> None:
     assert torch.equal(first.example, first.fit.images[:4])
 
 
-@pytest.mark.parametrize("fraction", [0.0, 1.0, -0.5, 2.0, float("nan"), 0.01])
+@each("fraction", [0.0, 1.0, -0.5, 2.0, float("nan"), 0.01])
 def test_split_refuses_fractions_that_leave_nothing(fraction: float) -> None:
     with pytest.raises(DataError, match=r"leaves fewer than 2 .* fraction in"):
         Data.split("x", make(100), make(5), fraction)
@@ -285,7 +286,7 @@ def test_roles_of_different_shape_or_classes_are_refused() -> None:
         Data.split("x", train, replace(test, classes=(*CLASSES, "deer")))
 
 
-@pytest.mark.parametrize(("roles", "named"), [("aab", "fit and to validation"), ("baa", "validation and to score")])
+@each(("roles", "named"), [("aab", "fit and to validation"), ("baa", "validation and to score")])
 def test_the_same_images_in_two_roles_are_refused(roles: str, named: str) -> None:
     sets = {"a": make(60), "b": make(60, seed=1)}
     with pytest.raises(DataError, match=f"'x' has the same images to {named}; nothing may be fitted"):
@@ -321,7 +322,7 @@ def test_limited_to_what_there_is_changes_nothing() -> None:
     assert len(data.limited(fit=2).validation) == 2
 
 
-@pytest.mark.parametrize(
+@each(
     ("limits", "says"),
     [
         ({"fit": 91}, "'x/fit' to 91; valid: 2 to 90"),

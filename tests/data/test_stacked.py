@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chi2_contingency
 
+from loops import each
 from suture.common.errors import DataError
 from suture.data import Data, Samples, load_data
 from suture.data.variants import BlackedOut, Decorrelated, Digit, Relabelled, mnist_cifar, stack, vary
@@ -91,7 +92,7 @@ def test_decorrelated_digits_are_the_same_in_another_order() -> None:
     assert mnist_cifar(DIGITS, DIGITS).fit.fingerprint == paired.fit.fingerprint
 
 
-@pytest.mark.parametrize(("side", "black"), [("upper", 0), ("lower", 1), ("a", 0), ("b", 1)])
+@each(("side", "black"), [("upper", 0), ("lower", 1), ("a", 0), ("b", 1)])
 def test_one_half_is_black_and_the_other_as_it_was(side: str, black: int) -> None:
     data = stack(make("a", [0, 1, 2] * 4, 3, 4), make("b", [0, 1, 2] * 4, 3, 4))
     for given_, name in ((data, "a+b"), (Decorrelated()(data), "a+b decorrelated")):

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
+from loops import each
 from suture.common.errors import DataError
 from suture.data import Data, Samples
 from suture.data.variants import (
@@ -89,7 +90,7 @@ EVERY_ROLE = [
 ]
 
 
-@pytest.mark.parametrize("variant", TRAINING_ONLY, ids=str)
+@each("variant", TRAINING_ONLY, ids=str)
 def test_what_a_network_is_taught_may_be_spoilt_and_what_it_is_scored_on_not(variant: Variant) -> None:
     varied = variant(TOY)
     assert varied.score is TOY.score
@@ -99,7 +100,7 @@ def test_what_a_network_is_taught_may_be_spoilt_and_what_it_is_scored_on_not(var
         assert getattr(varied, role).fingerprint != getattr(TOY, role).fingerprint
 
 
-@pytest.mark.parametrize("variant", EVERY_ROLE, ids=str)
+@each("variant", EVERY_ROLE, ids=str)
 def test_another_task_or_kind_of_image_is_that_of_every_role(variant: Variant) -> None:
     varied = variant(TOY)
     for role in ROLES:
@@ -203,7 +204,7 @@ def test_at_most_a_share_of_labels_is_random(p: float, seed: int) -> None:
     assert training(varied) == training(TOY)
 
 
-@pytest.mark.parametrize("p", [0.1, 0.5, 1.0])
+@each("p", [0.1, 0.5, 1.0])
 def test_exactly_that_share_of_labels_is_drawn_from_all_classes(p: float) -> None:
     data = make(9000, 1000, 2000)
     # A class that no sample has, in the place of the true one, shows which labels were drawn.
@@ -272,7 +273,7 @@ def test_super_classes_are_read_from_text_as_from_a_mapping() -> None:
 # --- bad input ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each(
     ("make_it", "says"),
     [
         (

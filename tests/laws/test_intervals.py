@@ -14,6 +14,7 @@ from scipy import stats
 from scipy.optimize import brentq, minimize_scalar
 from scipy.special import xlogy
 
+from loops import each
 from suture.common.errors import DataError, FitError
 from suture.measurement.scores.intervals import Estimate, mean_interval, paired_interval, t_interval
 
@@ -79,13 +80,13 @@ def simulated(draw, truth, interval):
 # ----------------------------------------------------------------------------------------- coverage
 
 
-@pytest.mark.parametrize("accuracy", [0.1, 0.5, 0.7, 0.9, 0.95])
+@each("accuracy", [0.1, 0.5, 0.7, 0.9, 0.95])
 def test_the_interval_of_an_accuracy_holds_it_in_93_to_97_of_100_test_sets(accuracy):
     assert 0.93 <= coverage(accuracy) <= 0.97
 
 
-@pytest.mark.parametrize("share", [0.5, 0.75, 1.0], ids="split {}".format)
-@pytest.mark.parametrize("disagreement", [0.02, 0.05, 0.1, 0.3], ids="{:.0%} disagree".format)
+@each("share", [0.5, 0.75, 1.0], ids="split {}".format)
+@each("disagreement", [0.02, 0.05, 0.1, 0.3], ids="{:.0%} disagree".format)
 def test_the_interval_of_a_paired_difference_holds_it_in_93_to_97_of_100_test_sets(disagreement, share):
     """At any accuracy that allows it: the next test shows that the accuracies themselves do not enter."""
     lowest, highest = paired_coverage(disagreement * share, disagreement * (1 - share))
@@ -93,7 +94,7 @@ def test_the_interval_of_a_paired_difference_holds_it_in_93_to_97_of_100_test_se
     assert highest <= 0.97
 
 
-@pytest.mark.parametrize(("only_a", "only_b"), [(3, 1), (70, 30)])
+@each(("only_a", "only_b"), [(3, 1), (70, 30)])
 def test_pairs_that_agree_do_not_matter_to_the_paired_interval(only_a, only_b):
     a, b = pairs(only_a, only_b)
     both_wrong = slice(only_a + only_b, 900)
@@ -101,7 +102,7 @@ def test_pairs_that_agree_do_not_matter_to_the_paired_interval(only_a, only_b):
     assert paired_interval(a, b, seed=1) == paired(only_a, only_b)
 
 
-@pytest.mark.parametrize(
+@each(
     ("accuracy", "worse", "better"),
     [
         (0.5, 0.15, 0.15),
@@ -124,7 +125,7 @@ def test_simulated_networks_have_the_same_coverage(accuracy, worse, better):
     assert 0.93 <= simulated(draw, accuracy, lambda ab, s: mean_interval(ab[0], seed=s)) <= 0.97
 
 
-@pytest.mark.parametrize("accuracy", [0.0, 0.001, 0.01, 0.99, 0.999, 1.0])
+@each("accuracy", [0.0, 0.001, 0.01, 0.99, 0.999, 1.0])
 def test_near_0_and_1_the_interval_keeps_its_width_and_its_coverage(accuracy):
     low, high, _ = mean_interval(outcomes(round(N * accuracy)), seed=0)
     assert 0 <= low <= accuracy <= high <= 1
@@ -136,7 +137,7 @@ def test_no_accuracy_has_a_coverage_below_93():
     assert min(coverage(p) for p in np.linspace(0.00005, 0.99995, 2001)) >= 0.935
 
 
-@pytest.mark.parametrize(("only_a", "only_b"), [(0, 0), (1, 0), (0, 1), (1, 1), (2, 0), (0, 2)])
+@each(("only_a", "only_b"), [(0, 0), (1, 0), (0, 1), (1, 1), (2, 0), (0, 2)])
 def test_the_paired_interval_does_not_collapse_when_hardly_a_pair_disagrees(only_a, only_b):
     low, high, method = paired(only_a, only_b)
     assert low <= (only_a - only_b) / N <= high
@@ -144,8 +145,8 @@ def test_the_paired_interval_does_not_collapse_when_hardly_a_pair_disagrees(only
     assert method == "tango"
 
 
-@pytest.mark.parametrize("share", [0.5, 0.8, 1.0])
-@pytest.mark.parametrize("expected", [0.01, 0.2, 1, 2, 3])
+@each("share", [0.5, 0.8, 1.0])
+@each("expected", [0.01, 0.2, 1, 2, 3])
 def test_the_paired_interval_covers_when_hardly_a_pair_disagrees(expected, share):
     lowest, _ = paired_coverage(expected / N * share, expected / N * (1 - share))
     assert lowest >= 0.965
@@ -186,7 +187,7 @@ def test_the_interval_of_a_paired_loss_holds_it_and_is_shorter_than_unpaired():
 # ----------------------------------------------------------------------- against other computations
 
 
-@pytest.mark.parametrize("n", [1, 2, 37, 1000])
+@each("n", [1, 2, 37, 1000])
 def test_the_interval_of_an_accuracy_is_scipys(n):
     for ones in {0, 1, n // 3, n // 2, n - 1, n}:
         low, high, method = mean_interval(outcomes(ones, n), seed=0)
@@ -209,7 +210,7 @@ def score_statistic(difference, only_a, only_b, n):
     return (only_a - only_b - n * difference) / np.sqrt(n * (2 * q + difference * (1 - difference)))
 
 
-@pytest.mark.parametrize(
+@each(
     ("only_a", "only_b", "n"),
     [(3, 1, 50), (1, 3, 50), (5, 0, 200), (20, 15, 1000), (12, 9, 30), (1, 0, 1000)],
 )
@@ -221,9 +222,7 @@ def test_tangos_interval_inverts_the_score_test_with_a_numerical_likelihood(only
     assert ours == (pytest.approx(low, abs=1e-6), pytest.approx(high, abs=1e-6), "tango")
 
 
-@pytest.mark.parametrize(
-    ("only_a", "only_b", "n", "published"), [(1, 7, 21, (-0.517, -0.026)), (6, 16, 161, (-0.1240, -0.0054))]
-)
+@each(("only_a", "only_b", "n", "published"), [(1, 7, 21, (-0.517, -0.026)), (6, 16, 161, (-0.1240, -0.0054))])
 def test_tangos_interval_is_the_published_one(only_a, only_b, n, published):
     """Fagerland, Lydersen & Laake 2014, Statistics in Medicine 33:2850 (and R's contingencytables)."""
     assert paired_interval(*pairs(only_a, only_b, n), seed=0)[:2] == pytest.approx(published, abs=5e-4)
@@ -236,7 +235,7 @@ def test_one_pair_of_outcomes_and_complete_disagreement_stay_in_range():
         assert high > low
 
 
-@pytest.mark.parametrize(("only_a", "only_b"), [(40, 30), (90, 10), (10, 90), (150, 150), (800, 100)])
+@each(("only_a", "only_b"), [(40, 30), (90, 10), (10, 90), (150, 150), (800, 100)])
 def test_the_paired_bootstrap_is_the_limit_of_resampling_pairs(only_a, only_b):
     """Against scipy's BCa, which resamples the differences; it is within the noise of 20,000 resamples."""
     a, b = pairs(only_a, only_b)
@@ -271,8 +270,8 @@ def test_the_seed_decides_and_nothing_else():
     assert paired_interval(*values, seed=1) == paired_interval(*values, seed=1)
 
 
-@pytest.mark.parametrize("size", [2, 3, 10, 1000])
-@pytest.mark.parametrize("scale", [1e-200, 1.0, 1e200])
+@each("size", [2, 3, 10, 1000])
+@each("scale", [1e-200, 1.0, 1e200])
 def test_the_bootstrap_holds_the_mean_and_stays_within_the_values(size, scale):
     values = scale * np.random.default_rng(size).standard_cauchy(size)
     low, high, method = mean_interval(values, seed=0)
@@ -292,7 +291,7 @@ def test_a_single_loss_has_no_interval():
     assert method == "none"
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@each("bad", [np.nan, np.inf])
 def test_values_that_are_not_finite_are_refused(bad):
     with pytest.raises(FitError, match="not finite for 1 of 3 samples"):
         mean_interval([0.5, bad, 1.0], seed=0)
@@ -309,7 +308,7 @@ def test_what_cannot_be_averaged_or_paired_is_refused():
         paired_interval([1, 0, 1], [1, 0], seed=0)
 
 
-@pytest.mark.parametrize(
+@each(
     ("estimate", "text"),
     [
         (Estimate(0.912, 0.901, 0.922, "fraction", 9, "wilson"), "91.2 % [90.1, 92.2]"),
@@ -327,7 +326,7 @@ def test_an_estimate_reads_well_and_is_a_number(estimate, text):
 # --- of a few units ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("n", [2, 3, 5, 12])
+@each("n", [2, 3, 5, 12])
 def test_the_t_interval_is_scipys(n):
     values = np.random.default_rng(n).normal(size=n)
     expected = stats.ttest_1samp(values, 0.0).confidence_interval(0.95)

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import suture
+from loops import each
 from suture import Network
 from suture.common.errors import CutError, DataError, NetworkError
 from suture.core.activations.cache import Activations
@@ -148,7 +149,7 @@ def test_tables_that_do_not_fit_are_refused() -> None:
 # --- errors -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each(
     ("settings", "error", "said"),
     [
         ({"by": []}, DataError, "compares by nothing"),

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 import suture
+from loops import each
 from models import ZOO, images, made_of, seeded, zoo_model, zoo_network
 from suture import Measurement, Network, Samples, Seam
 from suture.common.errors import DataError, NetworkError
@@ -119,7 +120,7 @@ def stitched() -> Stitched:
 # --- the network is left as it was ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("measure", [*ALL, *RANKS], ids=lambda m: f"{m.name} {m.settings} {m.normalised}")
+@each("measure", [*ALL, *RANKS], ids=lambda m: f"{m.name} {m.settings} {m.normalised}")
 def test_nothing_of_the_network_is_touched(measure):
     joined = stitched().train()
     flags = {name: p.requires_grad for name, p in joined.named_parameters()}
@@ -146,7 +147,7 @@ class Breaking(nn.Module):
         return self.norm(self.body(x.flatten(1)))
 
 
-@pytest.mark.parametrize("measure", [*LANDSCAPE, *CURVATURE], ids=lambda m: f"{m.name} {m.settings} {m.normalised}")
+@each("measure", [*LANDSCAPE, *CURVATURE], ids=lambda m: f"{m.name} {m.settings} {m.normalised}")
 def test_nothing_is_touched_where_the_loss_fails(measure):
     module = Breaking(1)
     module.body.weight.requires_grad_(False)
@@ -272,7 +273,7 @@ def test_the_worst_sharpness_of_a_quadratic_is_its_largest_eigenvalue():
     assert exact * 0.999 < found <= exact * (1 + 1e-9)
 
 
-@pytest.mark.parametrize("normalised", [False, True])
+@each("normalised", [False, True])
 def test_the_worst_sharpness_of_a_slope(normalised):
     b, w = normal(9), [normal(4, seed=1), normal(5, seed=2)]
     module = Loss(lambda v: 40 + v @ b, *w)
@@ -288,7 +289,7 @@ def test_the_worst_is_0_at_a_maximum():
     assert MeanSharpness(0.1)(module, nothing()) < 0
 
 
-@pytest.mark.parametrize("normalised", [False, True])
+@each("normalised", [False, True])
 def test_the_worst_is_no_less_than_any_random_perturbation(normalised):
     """Nor is one over a larger ball less than over a smaller."""
     _, network = hybrids()
@@ -328,7 +329,7 @@ def rescaled(by: float) -> nn.Module:
     return model
 
 
-@pytest.mark.parametrize(
+@each(
     "measure",
     [
         GradientNorm(normalised=True),
@@ -384,7 +385,7 @@ def test_the_estimate_of_the_trace_is_unbiased():
     assert abs(np.mean(found) - float(a.trace())) < 4 * error
 
 
-@pytest.mark.parametrize("name", ["vit_tiny", "mixer", "convnext_tiny", "plain"])
+@each("name", ["vit_tiny", "mixer", "convnext_tiny", "plain"])
 def test_the_product_is_the_slope_of_the_gradient(name):
     """Against central differences, in float64; forward over backward is 0.2 to 3 % off where there are LayerNorms."""
     module = seeded(ZOO[name][0]).double()
@@ -479,7 +480,7 @@ def planted(n: int, features: int, values: list[float], seed: int = 0) -> Tensor
     return left * torch.tensor(values).double() @ right.T + normal(features, seed=seed + 2)
 
 
-@pytest.mark.parametrize(("n", "features"), [(300, 40), (40, 300), (60, 60), (700, 20), (20, 5000)])
+@each(("n", "features"), [(300, 40), (40, 300), (60, 60), (700, 20), (20, 5000)])
 def test_the_ranks_of_planted_matrices(n, features):
     assert numerical_rank(planted(n, features, [3.0] * 7)) == 7
     assert effective_rank(planted(n, features, [3.0] * 7)) == pytest.approx(7, rel=1e-6)
@@ -535,7 +536,7 @@ FIRST = {
 }
 
 
-@pytest.mark.parametrize(("name", "cut", "layer"), [(n, *pair) for n, pairs in FIRST.items() for pair in pairs])
+@each(("name", "cut", "layer"), [(n, *pair) for n, pairs in FIRST.items() for pair in pairs])
 def test_the_first_layer_after_the_stitch_is_the_one_that_a_hook_would_find(name, cut, layer):
     model, network, x = zoo_model(name), zoo_network(name), images(6, ZOO[name][1])
     seen: list[Tensor] = []
@@ -569,7 +570,7 @@ def branching(model: nn.Module, x: Tensor) -> Tensor:
     return model.end(model.next(h))
 
 
-@pytest.mark.parametrize("backend", ["torch.export", "stages"])
+@each("backend", ["torch.export", "stages"])
 def test_the_first_layer_is_found_whatever_found_the_cuts(backend):
     model, x = made_of(branching), images(6, 8)
     stages = ["conv", "relu", "next", ("end", model.end)] if backend == "stages" else None
@@ -654,7 +655,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize(("ask", "error", "message"), REFUSED.values(), ids=REFUSED)
+@each(("ask", "error", "message"), REFUSED.values(), ids=REFUSED)
 def test_what_cannot_be_measured_is_refused(ask, error, message):
     with pytest.raises(error, match=message):
         ask()

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from loops import each
 from suture.common.errors import DataError
 from suture.measurement.tables.by_depth import BY_SHAPE, POOLED, by_depth, cells, profiles
 from suture.measurement.tables.table import COLUMNS
@@ -271,7 +272,7 @@ def test_noise_has_no_row_profile() -> None:
     ]
 
 
-@pytest.mark.parametrize("ask", [by_depth, profiles, cells])
+@each("ask", [by_depth, profiles, cells])
 def test_a_table_without_the_score_is_refused(ask: Any) -> None:
     with pytest.raises(DataError, match="no measurement of 'loss'; its scores: 'accuracy'"):
         ask(tabled([[0.1]]), "loss")

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from loops import each
 from suture.common.errors import DataError
 from suture.measurement.compare import COLUMNS as COMPARED
 from suture.measurement.tables.controls_in_words import MARGIN
@@ -132,7 +133,7 @@ DENIED = [
 ]
 
 
-@pytest.mark.parametrize(("control", "claim", "meaning"), DENIED)
+@each(("control", "claim", "meaning"), DENIED)
 def test_what_a_control_does_as_well_is_denied(control, claim, meaning):
     line = one(explain(table(controls={control: 0.93})).not_concluded, claim)
     assert meaning in line
@@ -165,7 +166,7 @@ def test_better_than_the_receiver_is_not_a_better_representation():
     none(explain(table()).not_concluded, words)
 
 
-@pytest.mark.parametrize(
+@each(
     ("value", "words", "number"),
     [
         (0.97, "that the stitch only aligns: B stitched to itself is better than B", "one -2.0 pp [-2.5, -1.5], two"),
@@ -177,7 +178,7 @@ def test_what_a_self_stitch_says(value, words, number):
     none(explain(table(controls={"itself": 0.95})).not_concluded, words)
 
 
-@pytest.mark.parametrize(
+@each(
     ("value", "chance", "said"),
     [(0.6, None, True), (0.3, None, False), (0.3, 0.1, True), (0.6, 0.6, False), (0.55, 0.5, True), (0.53, 0.5, False)],
 )
@@ -202,7 +203,7 @@ def ranks(*values, **more):
     )
 
 
-@pytest.mark.parametrize(
+@each(
     ("sent", "own", "said"),
     [
         ([30], [50], "one 30 against 50"),
@@ -238,7 +239,7 @@ def similarities(index, values):
     return pd.DataFrame(rows, columns=list(COMPARED)).astype(COMPARED)
 
 
-@pytest.mark.parametrize(
+@each(
     ("index", "alike", "unlike"),
     [("linear_cka", 0.9, 0.2), ("procrustes_angle", 0.2, 1.4), ("rbf_cka(bandwidth=0.2)", 0.6, 0.4), ("own", 0.9, 0.1)],
 )
@@ -262,7 +263,7 @@ def test_one_training_each_says_nothing_of_others():
 # --- what is missing
 
 
-@pytest.mark.parametrize("left_out", EVERY)
+@each("left_out", EVERY)
 def test_a_control_that_was_not_run_is_named(left_out):
     controls = {control: 0.1 for control in EVERY if control != left_out}
     named = [line.partition(":")[0] for line in explain(table(controls=controls)).missing]
@@ -333,7 +334,7 @@ def test_wrong_input_is_refused():
         explain(table(), ranks=ranks([1], [2]).drop(columns="measure"))
 
 
-@pytest.mark.parametrize("turned", [False, True])
+@each("turned", [False, True])
 def test_of_several_rows_of_a_control_the_one_fitted_as_the_pair_is_read(turned):
     """The same whichever row comes first: noise of another scale and another fit lie beside."""
     others = [row(cut, 0.2, "clustered noise, scale=0.5") for cut in CUTS]

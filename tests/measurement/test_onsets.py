@@ -3,6 +3,7 @@
 import pandas as pd
 import pytest
 
+from loops import each
 from suture.common.errors import DataError
 from suture.measurement.tables.onset import INPUT, OUTPUT, onset
 from suture.measurement.tables.table import COLUMNS
@@ -95,7 +96,7 @@ def test_what_is_read_is_said_in_numbers():
     assert "A (carrier) 0.900 nats, B (reference) 0.100 nats\n" in str(read(*IN_THREE, unit="nats"))
 
 
-@pytest.mark.parametrize("levels", [(0.1, 0.9), (-3.0, 5.0)])
+@each("levels", [(0.1, 0.9), (-3.0, 5.0)])
 def test_a_trait_may_be_low_in_its_carrier(levels):
     carrier, reference = levels
     turned = [[reference + (v - NONE) / 0.8 * (carrier - reference) for v in line] for line in IN_THREE]
@@ -106,7 +107,7 @@ def test_a_trait_may_be_low_in_its_carrier(levels):
     )
 
 
-@pytest.mark.parametrize(
+@each(
     ("sending", "receiving", "place"),
     [([ALL] * 4, [NONE] * 4, (INPUT, "one")), ([NONE] * 4, [ALL] * 4, ("four", OUTPUT))],
 )
@@ -123,7 +124,7 @@ def test_what_intervals_leave_open_widens_the_place_that_is_certain():
     assert "with certainty between one and four" in str(o)
 
 
-@pytest.mark.parametrize(
+@each(
     "sending",
     [[0.3, 0.5, 0.7, ALL], [NONE, ALL, NONE, NONE], [0.4, 0.6, 0.6, 0.6]],
     ids=["in several steps", "lost again", "half before"],
@@ -149,7 +150,7 @@ def test_it_is_not_found_where_no_cut_conveys_it_or_there_is_none():
 SHOW = [ALL] * 4
 
 
-@pytest.mark.parametrize(
+@each(
     ("sender", "receiver", "control", "carried"),
     [
         ("B", "B", "itself", (True, True)),

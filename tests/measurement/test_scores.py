@@ -10,6 +10,7 @@ import torch
 from scipy.special import log_softmax
 from sklearn.metrics import accuracy_score, log_loss
 
+from loops import each
 from suture import curve
 from suture.common.errors import DataError, FitError
 from suture.measurement.scores.intervals import Estimate, mean_interval, paired_interval
@@ -82,7 +83,7 @@ def test_accuracy_on_some_classes_is_over_the_samples_with_those_labels(logits, 
     assert score.per_sample(logits[kept], labels[kept]).mean().item() == pytest.approx(np.mean(right))
 
 
-@pytest.mark.parametrize("score", [Accuracy(), CrossEntropy()])
+@each("score", [Accuracy(), CrossEntropy()])
 def test_other_scores_select_every_sample(score, labels):
     assert score.selects(labels).all()
 
@@ -217,7 +218,7 @@ def test_a_score_card_is_frozen_and_can_be_copied(card):
         card.estimates = {}
 
 
-@pytest.mark.parametrize("score", [Confusion(1, to=12), Confusion(None, to=-1), Accuracy((3, 99))], ids=str)
+@each("score", [Confusion(1, to=12), Confusion(None, to=-1), Accuracy((3, 99))], ids=str)
 def test_classes_that_are_none_are_refused(score):
     a, b = hybrids()
     with pytest.raises(DataError, match=r"names class (12|-1|99), and there are 10, from 0 to 9"):

@@ -14,6 +14,7 @@ from pandas.testing import assert_frame_equal
 from scipy import stats
 from torch import nn
 
+from loops import each
 from models import trial_of
 from suture import Measurement, Trial, measure, summary
 from suture.common.errors import DataError, OutputError
@@ -139,7 +140,7 @@ def test_the_columns_are_those_that_were_promised():
     assert list(to_table([failure()]).columns) == PROMISED
 
 
-@pytest.mark.parametrize("results", [[], ["ok"], ["failed"], ["ok", "failed"]], ids=str)
+@each("results", [[], ["ok"], ["failed"], ["ok", "failed"]], ids=str)
 def test_a_column_has_the_same_type_whatever_is_in_it(results):
     table = to_table([measurement() if result == "ok" else failure() for result in results])
     for name in NUMBERS:
@@ -400,9 +401,7 @@ def test_whether_all_converged_is_what_a_summary_says():
         assert set(summary(table)["converged"]) == {wanted}
 
 
-@pytest.mark.parametrize(
-    "column", ["sender_cut", "control", "sender", "stitch", "fit", "score_data", "study", "status"]
-)
+@each("column", ["sender_cut", "control", "sender", "stitch", "fit", "score_data", "study", "status"])
 def test_only_seeds_are_summarised_over(column):
     table = pd.concat([table_of([(None, 0), (None, 1)]), table_of([(None, 0), (None, 1)], **{column: "another"})])
     found = summary(table)
@@ -475,7 +474,7 @@ def test_noise_rows_are_summarised_over_their_seeds_and_with_nobody_else():
     assert noise[["sender_depth", "sender_score"]].isna().all(axis=None)
 
 
-@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt(), ValueError("arrow")])
+@each("error", [OSError(28, "No space left on device"), KeyboardInterrupt(), ValueError("arrow")])
 def test_a_save_that_fails_half_way_leaves_the_old_table(table, tmp_path, monkeypatch, error):
     path = save(table, tmp_path / "table.parquet")
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from loops import each
 from models import with_seam
 from suture import Seam, Trial, measure, variants
 from suture.common.errors import DataError, FitError
@@ -36,7 +37,7 @@ LABELS = torch.tensor([1, 1, 1, 3, 0])
 GIVEN = nn.functional.one_hot(torch.tensor([3, 3, 1, 3, 3]), 5).float()
 
 
-@pytest.mark.parametrize(("label", "share", "n"), [(1, 2 / 3, 3), (0, 1.0, 1), (None, 3 / 4, 4)])
+@each(("label", "share", "n"), [(1, 2 / 3, 3), (0, 1.0, 1), (None, 3 / 4, 4)])
 def test_a_confusion_counts_who_of_one_class_is_taken_for_another(label, share, n):
     score = Confusion(label, 3)
     kept = score.selects(LABELS)
@@ -70,7 +71,7 @@ def test_ready_traits_name_classes_as_the_data_do():
         knows(data, "truck")
 
 
-@pytest.mark.parametrize("arguments", [("", Accuracy()), ("x", len)])
+@each("arguments", [("", Accuracy()), ("x", len)])
 def test_a_trait_needs_a_name_and_a_score(arguments):
     with pytest.raises(DataError, match=r"needs a name|Computed\(name, function\)"):
         Trait(*arguments)
@@ -92,7 +93,7 @@ def test_a_region_is_set_to_one_value_and_the_rest_stays():
     assert Covered(0, 0, 4, 8).summary == "with 4×8 pixels at (0, 0) blacked out"
 
 
-@pytest.mark.parametrize("region", [(-1, 0, 2, 2), (0, 0, 0, 2), (5, 0, 4, 2), (0, 0, 2, 2, 1.5)])
+@each("region", [(-1, 0, 2, 2), (0, 0, 0, 2), (5, 0, 4, 2), (0, 0, 2, 2, 1.5)])
 def test_a_region_lies_within_the_images(region):
     with pytest.raises(DataError, match=r"valid|rectangle"):
         Covered(*region)(few_digits())
@@ -164,7 +165,7 @@ def test_random_numbers_of_a_function_are_the_same_whoever_is_measured_before():
     assert first.receiver["noise"].value == first.scores["noise"].value
 
 
-@pytest.mark.parametrize("wrong", [lambda n, s: torch.zeros(3), lambda n, s: 1.0])
+@each("wrong", [lambda n, s: torch.zeros(3), lambda n, s: 1.0])
 def test_a_function_gives_a_number_for_each_sample(wrong):
     with pytest.raises(FitError, match="a number for each of 260 samples"):
         measure(trial(Computed("wrong", wrong)))
@@ -193,7 +194,7 @@ def linear(seed: int = 0) -> nn.Module:
     return model
 
 
-@pytest.mark.parametrize("epsilon", [0.01, 0.1, 0.3])
+@each("epsilon", [0.01, 0.1, 0.3])
 def test_the_attack_on_a_linear_network_is_the_known_one(epsilon):
     images = 0.35 + 0.3 * torch.rand(400, 1, 4, 4, generator=torch.Generator().manual_seed(1))
     model = linear()
@@ -229,7 +230,7 @@ def test_a_network_stitched_to_itself_falls_as_often_as_it_does_alone():
     assert found.penalties[name].value == 0
 
 
-@pytest.mark.parametrize("epsilon", [0, -1, 2])
+@each("epsilon", [0, -1, 2])
 def test_an_attack_has_a_strength(epsilon):
     with pytest.raises(DataError, match="above 0, at most 1"):
         FGSM(epsilon)

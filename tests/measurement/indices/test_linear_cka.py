@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from loops import each
 from suture.common.errors import DataError
 from suture.measurement.indices import cka, linear_cka, linear_cka_all
 from suture.measurement.indices import layers as matrices
@@ -60,9 +61,9 @@ def defined(xs, ys, debiased=False) -> np.ndarray:
     return np.array([[by_definition(x, y, unbiased if debiased else biased) for y in ys] for x in xs])
 
 
-@pytest.mark.parametrize("memory", [2**30, 1])
-@pytest.mark.parametrize("debiased", [False, True])
-@pytest.mark.parametrize("kind", SHAPES)
+@each("memory", [2**30, 1])
+@each("debiased", [False, True])
+@each("kind", SHAPES)
 def test_all_pairs_are_those_of_the_definition(kind, debiased, memory):
     xs, ys = related(*SHAPES[kind]), related(*SHAPES[kind], seed=5)[:2]
     got = linear_cka_all(xs, ys, debiased=debiased, memory=memory)
@@ -71,9 +72,9 @@ def test_all_pairs_are_those_of_the_definition(kind, debiased, memory):
     np.testing.assert_allclose(got, defined(xs, ys, debiased), rtol=0, atol=5e-7)
 
 
-@pytest.mark.parametrize("debiased", [False, True])
-@pytest.mark.parametrize("kind", SHAPES)
-@pytest.mark.parametrize("how", ["activations", "products"])
+@each("debiased", [False, True])
+@each("kind", SHAPES)
+@each("how", ["activations", "products"])
 def test_in_float64_they_are_so_to_the_last_bits(kind, debiased, how):
     xs, ys = related(*SHAPES[kind]), related(*SHAPES[kind], seed=5)[:2]
     wanted = defined(xs, ys, debiased)
@@ -94,8 +95,8 @@ def test_the_unbiased_estimate_is_the_mean_over_all_quadruples():
     assert linear_cka(x.double(), y.double(), debiased=True) == pytest.approx(by_definition(x, y, hsic), abs=1e-12)
 
 
-@pytest.mark.parametrize("debiased", [False, True])
-@pytest.mark.parametrize("kind", ["wide", "narrow"])
+@each("debiased", [False, True])
+@each("kind", ["wide", "narrow"])
 def test_both_forms_give_the_same(kind, debiased, monkeypatch):
     xs = related(*SHAPES[kind])
     both = []
@@ -126,8 +127,8 @@ def test_every_gram_is_computed_once(monkeypatch):
     assert sorted(seen) == ["xs[0]", "xs[1]", "ys[1]"]
 
 
-@pytest.mark.parametrize("entries", [1, 10**5, 10**6, 10**9])
-@pytest.mark.parametrize("n", [2, 256, 257, 1000])
+@each("entries", [1, 10**5, 10**6, 10**9])
+@each("n", [2, 256, 257, 1000])
 def test_tiles_fit_and_cover_the_upper_half(n, entries):
     tiles = list(cka._tiles(n, entries))
     blocks = [block for tile in tiles for block in tile]
@@ -161,8 +162,8 @@ def test_the_same_bits_every_time():
 FORMS = {"Grams": (40, 90, 60), "features": (150, 12, 9)}
 
 
-@pytest.mark.parametrize("debiased", [False, True])
-@pytest.mark.parametrize("form", FORMS)
+@each("debiased", [False, True])
+@each("form", FORMS)
 def test_it_keeps_its_value_under_what_it_is_invariant_to(form, debiased):
     n, p, q = FORMS[form]
     x, y = (of.double() for of in related(n, (p, q)))
@@ -175,7 +176,7 @@ def test_it_keeps_its_value_under_what_it_is_invariant_to(form, debiased):
         assert linear_cka(a, b, debiased=debiased) == pytest.approx(value, abs=1e-12), name
 
 
-@pytest.mark.parametrize("form", FORMS)
+@each("form", FORMS)
 def test_it_does_not_under_other_linear_maps(form):
     n, p, q = FORMS[form]
     x, y = related(n, (p, q))
@@ -204,15 +205,15 @@ def test_debiased_it_is_about_0_where_nothing_is_shared():
 # --- what it must survive ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("features", [1, 5, 5000])
+@each("features", [1, 5, 5000])
 def test_two_samples_are_always_alike(features):
     assert linear_cka(seeded(2, features), seeded(2, 3, seed=1)) == pytest.approx(1, abs=1e-6)
 
 
-@pytest.mark.parametrize("debiased", [False, True])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
-@pytest.mark.parametrize(("n", "features"), [(1000, 3), (30, 100)])
-@pytest.mark.parametrize("value", [0.0, 0.1, -1e4])
+@each("debiased", [False, True])
+@each("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
+@each(("n", "features"), [(1000, 3), (30, 100)])
+@each("value", [0.0, 0.1, -1e4])
 def test_what_does_not_vary_is_like_nothing(value, n, features, dtype, debiased):
     constant = torch.full((n, features), value, dtype=dtype)
     got = linear_cka_all([constant, seeded(n, 4)], debiased=debiased)
@@ -220,8 +221,8 @@ def test_what_does_not_vary_is_like_nothing(value, n, features, dtype, debiased)
     assert got[1].tolist() == [0, pytest.approx(1)]
 
 
-@pytest.mark.parametrize("debiased", [False, True])
-@pytest.mark.parametrize(("n", "features"), [(5, 40), (11, 30), (49, 2)])
+@each("debiased", [False, True])
+@each(("n", "features"), [(5, 40), (11, 30), (49, 2)])
 def test_no_more_is_a_constant_in_float64(n, features, debiased):
     for value in (10 * torch.rand(40, dtype=torch.float64, generator=torch.Generator().manual_seed(0))).tolist():
         constant = torch.full((n, features), value, dtype=torch.float64)
@@ -233,9 +234,9 @@ def test_debiased_it_is_0_where_all_pairs_of_samples_are_alike():
     assert linear_cka(torch.eye(6), seeded(6, 4)) > 0.1
 
 
-@pytest.mark.parametrize("debiased", [False, True])
-@pytest.mark.parametrize("scale", [1e-42, 1e-30, 1e30, 1e38])
-@pytest.mark.parametrize("form", FORMS)
+@each("debiased", [False, True])
+@each("scale", [1e-42, 1e-30, 1e30, 1e38])
+@each("form", FORMS)
 def test_the_smallest_and_largest_values_are_like_others(form, scale, debiased):
     n, p, q = FORMS[form]
     x, y = (seeded(n, size, seed=size).clamp(-3, 3) for size in (p, q))
@@ -244,7 +245,7 @@ def test_the_smallest_and_largest_values_are_like_others(form, scale, debiased):
     assert linear_cka(x * scale, y, debiased=debiased) == pytest.approx(wanted, abs=tolerance)
 
 
-@pytest.mark.parametrize("form", FORMS)
+@each("form", FORMS)
 def test_a_large_mean_costs_no_more_than_the_data_have_lost(form):
     n, p, q = FORMS[form]
     x, y = seeded(n, p) + 1e6 / 3, seeded(n, q, seed=1) - 1e6 / 7
@@ -278,7 +279,7 @@ def test_activations_stay_as_they_are_in_any_layout():
 # --- samples ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("debiased", [False, True])
+@each("debiased", [False, True])
 def test_pixels_and_tokens_are_samples_where_that_is_asked(debiased):
     maps, more, tokens = (seeded(20, *shape, seed=i) for i, shape in enumerate([(5, 4, 6), (3, 4, 6), (24, 7)]))
     rows = [maps.permute(0, 2, 3, 1).reshape(-1, 5), more.permute(0, 2, 3, 1).reshape(-1, 3), tokens.reshape(-1, 7)]
@@ -293,7 +294,7 @@ def test_pixels_of_a_vector_are_its_images():
     assert linear_cka(x, y, samples_as="pixels") == linear_cka(x, y)
 
 
-@pytest.mark.parametrize("memory", [2**30, 1])
+@each("memory", [2**30, 1])
 def test_many_pixels_are_taken_image_by_image(memory):
     xs = [seeded(6, 5, 20, 20, seed=i) + i for i in range(3)]
     rows = [x.double().permute(0, 2, 3, 1).reshape(-1, 5).numpy() for x in xs]
@@ -309,7 +310,7 @@ def test_many_pixels_are_taken_image_by_image(memory):
 GOOD = torch.ones(5, 3)
 
 
-@pytest.mark.parametrize(
+@each(
     ("xs", "ys", "settings", "said"),
     [
         ([], [GOOD], {}, "xs is empty"),

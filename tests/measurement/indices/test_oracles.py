@@ -5,6 +5,7 @@ from oracles import ORACLES
 from sklearn.cross_decomposition import CCA
 from variants import BY_NAME, layers
 
+from loops import each
 from suture.measurement import indices
 
 
@@ -12,14 +13,14 @@ def test_every_index_has_an_oracle():
     assert set(ORACLES) == set(BY_NAME)
 
 
-@pytest.mark.parametrize("sizes", [(60, 12, 9), (60, 9, 12), (90, 30, 6), (40, 15, 15)])
-@pytest.mark.parametrize("name", ORACLES)
+@each("sizes", [(60, 12, 9), (60, 9, 12), (90, 30, 6), (40, 15, 15)])
+@each("name", ORACLES)
 def test_it_agrees_with_an_independent_implementation(name, sizes):
     x, y = layers(*sizes, seed=sum(sizes))
     assert BY_NAME[name](x, y) == pytest.approx(ORACLES[name](x.numpy(), y.numpy()), abs=1e-8)
 
 
-@pytest.mark.parametrize("name", [name for name in ORACLES if name not in ("mean_cca", "pwcca", "linear_regression")])
+@each("name", [name for name in ORACLES if name not in ("mean_cca", "pwcca", "linear_regression")])
 def test_so_it_does_of_more_features_than_samples(name):
     x, y = layers(40, 100, 70)
     assert BY_NAME[name](x, y) == pytest.approx(ORACLES[name](x.numpy(), y.numpy()), abs=1e-8)
