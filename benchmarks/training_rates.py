@@ -13,7 +13,7 @@ from dataclasses import replace
 import torch
 
 from suture.data import Samples
-from suture.data.samples import numbered_classes
+from suture.data.samples import number_classes
 from suture.studies.ledger import LEDGER, Entry
 from suture.zoo import resolve
 from suture.zoo.load import image_shape
@@ -40,7 +40,7 @@ def rate(entry: Entry, seconds: float) -> float:
 
     training = Training(
         built.factory,
-        Samples("noise", images, labels, numbered_classes(labels)),
+        Samples("noise", images, labels, number_classes(labels)),
         recipe,
         0,
         preprocess=built.preprocess,

@@ -19,7 +19,7 @@ from suture import curve, load_stitched, run
 from suture.common.errors import OutputError, StoreError
 from suture.core.activations.cache import Activations
 from suture.fits import LeastSquares, TaskLoss
-from suture.measurement.tables.records import described
+from suture.measurement.tables.records import describe_trial
 from suture.measurement.trials import controls
 from suture.measurement.trials.trial import VERSION
 from suture.runs.runners import Runner
@@ -260,7 +260,7 @@ def test_a_file_that_is_another_is_named(tmp_path, name, content, said):
 
 
 def test_plans_add_up_in_order_each_row_once(store):
-    words = [described(trial) for trial in plan()]
+    words = [describe_trial(trial) for trial in plan()]
     store.plans.add(words[:2], {"fit": "f", "command": "go on"})
     store.plans.add(words, {"fit": "f", "command": "go on, wider"})
     store.plans.add(words[1:3], {"fit": "f"})
@@ -270,7 +270,7 @@ def test_plans_add_up_in_order_each_row_once(store):
 
 
 def test_the_command_that_goes_on_is_the_last_that_planned_what_is_left(store):
-    words = [described(trial) for trial in plan()]
+    words = [describe_trial(trial) for trial in plan()]
     store.plans.add(words, {"command": "all"}, ["base"])
     store.plans.add(words[:1], {"command": "a part"})
     assert store.plans.command() == store.plans.command([words[0].key]) == "a part"
@@ -282,7 +282,7 @@ def test_the_command_that_goes_on_is_the_last_that_planned_what_is_left(store):
 
 def test_the_same_trial_under_other_labels_is_another_row(store):
     trial = plan()[0]
-    words = [described(replace(trial, study=study)) for study in ("one", "two")]
+    words = [describe_trial(replace(trial, study=study)) for study in ("one", "two")]
     store.plans.add(words, {})
     assert store.plans.trials() == words
 

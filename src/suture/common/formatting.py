@@ -15,6 +15,6 @@ def spell(thing: object) -> str:
     return f"{type(thing).__name__}({', '.join(given)})"
 
 
-def counted(count: int, what: str) -> str:
+def say_count(count: int, what: str) -> str:
     """Return a number of things: ``1 trial``, ``1,564 trials``."""
     return f"{count:,} {what}{'' if count == 1 else 's'}"

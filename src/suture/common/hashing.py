@@ -1,8 +1,8 @@
 """What a thing is, as a hash of its content: what it computes, and with what.
 
-A class or a function of the user's counts by its code, so that whoever changes a score of theirs asks for another
-measurement. What belongs to a library counts by its name, and a class of Suture's by the name that it was registered
-under with ``keyed_as``, once and for ever: neither a move to another module nor a new class name changes a stored key.
+A class or a function of the user's counts by its code, so that changing a score asks for a new measurement. What
+belongs to a library counts by its name, and a class of Suture's by the name under which ``keyed_as`` registered it once
+and for ever: neither a move to another module nor a new class name changes a stored key.
 """
 
 import dis
@@ -61,7 +61,7 @@ _TAKEN: dict[str, str] = {}  # registered name -> where it was registered
 def keyed_as(name: str) -> Callable[[_Keyed], _Keyed]:
     """Register the name under which a class or a function of Suture's takes part in keys, from now on.
 
-    Whoever moves or renames the class leaves this name alone, or every stored result made with it is measured again.
+    When you move or rename the class, leave this name alone: with another, all that was stored is measured again.
     Raises ``ValueError`` if another class has the name.
     """
 

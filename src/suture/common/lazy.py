@@ -4,8 +4,8 @@ Importing ``suture`` alone takes no time, so that the help of the command line, 
 wait for torch. This is PEP 562 with the list of SPEC 1 (https://scientific-python.org/specs/spec-0001): the package
 writes its imports down once, where type checkers read them (``if TYPE_CHECKING``), and so does this module.
 
-A package gets each of its modules as an attribute once that is imported, which would hide a function of the same name
-(``suture.compare`` of the module ``suture.compare``); here the public name stays.
+Python makes each imported submodule an attribute of its package, which would hide a public function of the same name;
+here the public name stays.
 """
 
 import ast
@@ -33,7 +33,7 @@ class LazyPackage(ModuleType):
         return found
 
     def __setattr__(self, name: str, value: object) -> None:
-        """Set an attribute, but no module in the place of a public name that is none."""
+        """Set an attribute, but let no module take the place of a public function of its name."""
         if not (isinstance(value, ModuleType) and self._places.get(name, self.__name__) != self.__name__):
             super().__setattr__(name, value)
 

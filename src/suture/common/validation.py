@@ -23,7 +23,7 @@ def check_kind(
     raise error(f"{name}={_short(value)} is a {type(value).__name__}; give {remedy}")
 
 
-def whole_number(name: str, value: Any, error: type[SutureError] = DataError) -> int:
+def check_whole(name: str, value: Any, error: type[SutureError] = DataError) -> int:
     """Return a whole number as an ``int``, one of NumPy's too. Raises ``error`` for anything else."""
     try:
         return operator.index(value)

@@ -24,7 +24,7 @@ from torch import Tensor
 from suture.common.errors import DataError
 from suture.common.hashing import keyed_as
 from suture.common.seeds import digest, generator
-from suture.common.validation import whole_number
+from suture.common.validation import check_whole
 from suture.data.checks import FEW, check_apart, check_images, check_labels
 from suture.data.preprocess import are_token_ids, sizes, things
 
@@ -254,7 +254,7 @@ def _mixed(samples: Samples) -> Samples:
     return samples.take(order, samples.name)
 
 
-def numbered_classes(*labels: Tensor) -> tuple[str, ...]:
+def number_classes(*labels: Tensor) -> tuple[str, ...]:
     """Return names for classes that have none: ``"0"`` to the highest label."""
     highest = max((int(part.max()) for part in labels if len(part)), default=-1)
     return tuple(map(str, range(highest + 1)))
@@ -263,7 +263,7 @@ def numbered_classes(*labels: Tensor) -> tuple[str, ...]:
 def _first(samples: Samples, count: int | None) -> Samples:
     if count is None or count == len(samples):
         return samples
-    if not 2 <= whole_number("fit and score", count) < len(samples):
+    if not 2 <= check_whole("fit and score", count) < len(samples):
         raise DataError(f"cannot limit {samples.name!r} to {count}; valid: 2 to {len(samples)}, all it has")
     return samples.take(torch.arange(count), f"{samples.name}[:{count}]")
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from suture.common.errors import FitError
 from suture.common.hashing import keyed_as
 from suture.common.seeds import generator
-from suture.common.validation import whole_number
+from suture.common.validation import check_whole
 from suture.core.stitches.base import Shape
 from suture.fits.base import CurvePoint, Fit, FitReport, Problem, Side
 from suture.fits.least_squares import LeastSquares
@@ -72,7 +72,7 @@ class Descending(Fit):
     def __post_init__(self) -> None:
         for name in ("steps", "batch", "check", "patience"):
             value = getattr(self, name)
-            if value is not None and whole_number(f"{type(self).__name__}: {name}", value, FitError) < 1:
+            if value is not None and check_whole(f"{type(self).__name__}: {name}", value, FitError) < 1:
                 raise FitError(f"{type(self).__name__}({name}={value}): {name} must be at least 1")
         if self.retries < 0:
             raise FitError(f"{type(self).__name__}(retries={self.retries}): retries must be at least 0")

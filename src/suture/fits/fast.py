@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from suture.common.errors import FitError
 from suture.common.hashing import keyed_as
-from suture.common.validation import whole_number
+from suture.common.validation import check_whole
 from suture.core.stitches import (
     AffineMap,
     AffineStitch,
@@ -80,7 +80,7 @@ class Fast(Fit):
 
     def __post_init__(self) -> None:
         for name in ("steps", "batch"):
-            whole_number(f"Fast: {name}", getattr(self, name), FitError)
+            check_whole(f"Fast: {name}", getattr(self, name), FitError)
         if self.steps < 0 or self.batch < 1:
             raise FitError(f"{self}: steps must be at least 0, and batch at least 1")
 

@@ -74,8 +74,8 @@ def compare(
     (``flattened``) or every position and token (``pixels``); layers that then have other numbers of samples are not
     compared, and the value is empty. ``activations`` is a cache to take activations from and leave them in.
 
-    Raises, before anything is computed, ``DataError`` for indices that cannot be told apart or that these data are too
-    few or too many for, and for activations that memory cannot hold, ``NetworkError`` if two networks have one name,
+    Raises, before anything is computed, ``DataError`` for indices of one name, for too few or too many
+    images for an index, and for activations that memory cannot hold, ``NetworkError`` if two networks have one name,
     and ``CutError`` if a network has no cut that is asked for.
     """
     check_kind("data", data, Data, "data with a split to score: load_data(…)")

@@ -31,7 +31,7 @@ from suture.core.activations.cache import Activations
 from suture.core.network.network import Network
 from suture.core.saving import to_safetensors
 from suture.data import Samples
-from suture.measurement.tables.records import machine
+from suture.measurement.tables.records import describe_machine
 from suture.runs.runners import Outcome, TrainingTask
 from suture.runs.store.store import NETWORKS
 from suture.zoo.artefacts import Weights
@@ -237,7 +237,7 @@ class BaseModel(TrainingTask):
             "seconds": seconds,
             "device": self.device,
             "threads": 1,
-            "machine": machine(),
+            "machine": describe_machine(),
         }
 
     def network(self, tensors: bytes) -> Network:

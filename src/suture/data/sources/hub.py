@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from suture.common.errors import DataError
-from suture.data.samples import Samples, numbered_classes
+from suture.data.samples import Samples, number_classes
 from suture.data.sources.decode import Encoded, decode_images
 
 SOURCES = (
@@ -169,7 +169,7 @@ def _read_labels(source: str, split: Any, column: str, key: str, splits: list[st
 def _class_names(source: str, feature: Any, classes: Sequence[str] | None, labels: list[Tensor]) -> tuple[str, ...]:
     names = getattr(feature, "names", None)
     if names is None:
-        return tuple(classes) if classes is not None else numbered_classes(*labels)
+        return tuple(classes) if classes is not None else number_classes(*labels)
     if classes is not None:
         raise DataError(f"{source!r} names its own classes: {_quoted(names)}; leave out classes=")
     return tuple(names)

@@ -18,7 +18,7 @@ from torch.utils.data import TensorDataset
 from suture.common.errors import DataError
 from suture.common.seeds import derive_seed
 from suture.data.checks import check_brightness
-from suture.data.samples import Data, Samples, numbered_classes
+from suture.data.samples import Data, Samples, number_classes
 from suture.data.sources.hub import SOURCES, from_hub
 from suture.data.variants.stacked import stack
 
@@ -140,7 +140,7 @@ def _digits(name: str) -> tuple[Samples, Samples]:
         stratify=digits.target,
         random_state=derive_seed("digits") % 2**32,
     )
-    everything = Samples(name, images, labels, numbered_classes(labels))
+    everything = Samples(name, images, labels, number_classes(labels))
     return (
         everything.take(torch.from_numpy(train), f"{name}/train"),
         everything.take(torch.from_numpy(test), f"{name}/test"),
@@ -151,7 +151,7 @@ def _from_tensors(name: str, pairs: TrainAndTest, classes: tuple[str, ...] | Non
     (train_images, train_labels), (test_images, test_labels) = pairs
     train, test = f"{name}/train", f"{name}/test"
     labels = _labels(train, train_labels), _labels(test, test_labels)
-    class_names = classes if classes is not None else numbered_classes(*labels)
+    class_names = classes if classes is not None else number_classes(*labels)
     return (
         Samples(train, _images(train, train_images), labels[0], class_names),
         Samples(test, _images(test, test_images), labels[1], class_names),

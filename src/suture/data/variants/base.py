@@ -48,17 +48,19 @@ def vary(data: Data, *variants: Variant) -> Data:
 Change = Callable[[Samples], Samples]
 
 
-def training_changed(data: Data, summary: str, change: Change) -> Data:
+def change_training(data: Data, summary: str, change: Change) -> Data:
     """Return the data with fit and validation changed, each by itself; score stays the same object."""
-    return changed(data, summary, fit=change(data.fit), validation=change(data.validation))
+    return change_roles(data, summary, fit=change(data.fit), validation=change(data.validation))
 
 
-def all_changed(data: Data, summary: str, change: Change) -> Data:
+def change_all(data: Data, summary: str, change: Change) -> Data:
     """Return the data with every role changed, each by itself."""
-    return changed(data, summary, fit=change(data.fit), validation=change(data.validation), score=change(data.score))
+    return change_roles(
+        data, summary, fit=change(data.fit), validation=change(data.validation), score=change(data.score)
+    )
 
 
-def changed(data: Data, summary: str, *, fit: Samples, validation: Samples, score: Samples | None = None) -> Data:
+def change_roles(data: Data, summary: str, *, fit: Samples, validation: Samples, score: Samples | None = None) -> Data:
     """Return data under a new name with changed roles; without a new ``score`` that role stays the same object."""
     name = f"{data.name} {summary}"
 
@@ -89,11 +91,11 @@ def class_index(name: str, data: Data, what: str) -> int:
     if name not in data.classes:
         near = difflib.get_close_matches(name, data.classes, n=1)
         meant = f"did you mean '{near[0]}'? " if near else ""
-        raise DataError(f"{what}: {data.name} has no class '{name}'; {meant}its classes: {listed(data.classes)}")
+        raise DataError(f"{what}: {data.name} has no class '{name}'; {meant}its classes: {list_names(data.classes)}")
     return data.classes.index(name)
 
 
-def listed(names: tuple[str, ...], most: int = 20) -> str:
+def list_names(names: tuple[str, ...], most: int = 20) -> str:
     """Return names for a message, the first of them if there are very many."""
     more = f", … ({len(names)} in all)" if len(names) > most else ""
     return ", ".join(f"'{name}'" for name in names[:most]) + more

@@ -28,7 +28,7 @@ from suture.common.hashing import keyed_as
 from suture.common.seeds import generator
 from suture.data.preprocess import check_pictures
 from suture.data.samples import Data, Samples
-from suture.data.variants.base import Variant, all_changed
+from suture.data.variants.base import Variant, change_all
 
 BASE_COLOURS = (
     (255, 0, 0),
@@ -67,7 +67,7 @@ class Grey3(Variant):
         channels = data.fit.images.shape[1]
         if channels != 1:
             raise DataError(f"{data.name} has {channels} channels; grey3 is for grey images of 1: leave it out")
-        return all_changed(data, self.summary, lambda s: replace(s, images=s.images.repeat(1, 3, 1, 1)))
+        return change_all(data, self.summary, lambda s: replace(s, images=s.images.repeat(1, 3, 1, 1)))
 
 
 @keyed_as("Coloured")
@@ -104,7 +104,7 @@ class _Coloured(Variant):
                 f"{data.name} has {len(data.classes)} classes, and there are {len(BASE_COLOURS)} base colours; give "
                 f"data of 2 to {len(BASE_COLOURS)} classes"
             )
-        return all_changed(data, self.summary, self._change)
+        return change_all(data, self.summary, self._change)
 
     def _change(self, samples: Samples) -> Samples:
         _check_grey(samples)

@@ -14,7 +14,7 @@ from suture.common.errors import DataError
 from suture.common.hashing import keyed_as
 from suture.common.seeds import generator
 from suture.data.samples import Data, Samples
-from suture.data.variants.base import Variant, all_changed, changed, class_index, listed, training_changed
+from suture.data.variants.base import Variant, change_all, change_roles, change_training, class_index, list_names
 
 
 @keyed_as("Relabelled")
@@ -48,7 +48,7 @@ class Relabelled(Variant):
         def change(samples: Samples) -> Samples:
             return replace(samples, labels=samples.labels.masked_fill(samples.labels == label, to))
 
-        return (all_changed if self.everywhere else training_changed)(data, self.summary, change)
+        return (change_all if self.everywhere else change_training)(data, self.summary, change)
 
 
 @keyed_as("RandomLabels")
@@ -82,7 +82,7 @@ class RandomLabels(Variant):
         """Return the data with some labels drawn at random."""
         fit, validation = self._drawn(data.fit, data.validation)
         score = self._drawn(data.score)[0] if self.everywhere else None
-        return changed(data, self.summary, fit=fit, validation=validation, score=score)
+        return change_roles(data, self.summary, fit=fit, validation=validation, score=score)
 
     def _drawn(self, *roles: Samples) -> list[Samples]:
         """Return the samples of some roles, a share of all of them relabelled."""
@@ -144,7 +144,7 @@ class SuperClasses(Variant):
         def change(samples: Samples) -> Samples:
             return replace(samples, labels=table.to(samples.labels.device)[samples.labels], classes=classes)
 
-        return all_changed(data, self.summary, change)
+        return change_all(data, self.summary, change)
 
     def _table(self, data: Data) -> torch.Tensor:
         """Return the new label of every old one, (classes,) int64."""
@@ -158,8 +158,8 @@ class SuperClasses(Variant):
         missed = tuple(name for name, label in zip(data.classes, table.tolist(), strict=True) if label < 0)
         if missed:
             raise DataError(
-                f"super-classes of {data.name} miss {listed(missed)}; put every class into one of "
-                f"{listed(tuple(name for name, _ in self.members))}"
+                f"super-classes of {data.name} miss {list_names(missed)}; put every class into one of "
+                f"{list_names(tuple(name for name, _ in self.members))}"
             )
         return table
 

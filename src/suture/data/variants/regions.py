@@ -10,7 +10,7 @@ from suture.common.errors import DataError
 from suture.common.hashing import keyed_as
 from suture.data.preprocess import check_pictures
 from suture.data.samples import Data, Samples
-from suture.data.variants.base import Variant, all_changed
+from suture.data.variants.base import Variant, change_all
 
 
 @keyed_as("Covered")
@@ -57,4 +57,4 @@ class Covered(Variant):
             images[:, :, self.top : self.top + self.height, self.left : self.left + self.width] = value
             return replace(samples, images=images)
 
-        return all_changed(data, self.summary, change)
+        return change_all(data, self.summary, change)

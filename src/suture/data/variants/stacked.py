@@ -18,7 +18,7 @@ from suture.common.errors import DataError
 from suture.common.hashing import keyed_as
 from suture.data.preprocess import check_pictures
 from suture.data.samples import Data, Samples
-from suture.data.variants.base import Variant, all_changed, listed, order_of
+from suture.data.variants.base import Variant, change_all, list_names, order_of
 
 _CHUNK = 256  #: images scaled at once
 
@@ -94,7 +94,7 @@ class Decorrelated(Variant):
             images[:, :, :middle] = samples.images[order, :, :middle]
             return replace(samples, images=images)
 
-        return all_changed(data, self.summary, change)
+        return change_all(data, self.summary, change)
 
 
 @keyed_as("BlackedOut")
@@ -125,7 +125,7 @@ class BlackedOut(Variant):
             images[:, :, half] = 0
             return replace(samples, images=images)
 
-        return all_changed(data, self.summary, change)
+        return change_all(data, self.summary, change)
 
     def _is_upper(self, data: Data) -> bool:
         known = {"upper": True, "lower": False}
@@ -133,7 +133,7 @@ class BlackedOut(Variant):
         if len(set(names)) == len(names) == 2:
             known |= {names[0]: True, names[1]: False}
         if self.side not in known:
-            raise DataError(f"{data.name} has no side '{self.side}' to black out; valid: {listed(tuple(known))}")
+            raise DataError(f"{data.name} has no side '{self.side}' to black out; valid: {list_names(tuple(known))}")
         return known[self.side]
 
 

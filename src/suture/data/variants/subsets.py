@@ -12,7 +12,7 @@ import torch
 from suture.common.errors import DataError
 from suture.common.hashing import keyed_as
 from suture.data.samples import Data, Samples
-from suture.data.variants.base import Variant, changed, class_index, listed, order_of, training_changed
+from suture.data.variants.base import Variant, change_roles, change_training, class_index, list_names, order_of
 
 
 @keyed_as("Subset")
@@ -47,7 +47,7 @@ class Subset(Variant):
 
         fit = _some(data.fit, "subset", self.seed, slice(self.n - validated))
         validation = _some(data.validation, "subset", self.seed, slice(validated))
-        return changed(data, self.summary, fit=fit, validation=validation)
+        return change_roles(data, self.summary, fit=fit, validation=validation)
 
 
 @keyed_as("Half")
@@ -76,7 +76,7 @@ class Half(Variant):
     def __call__(self, data: Data) -> Data:
         """Return the half of the training data."""
         validation = self._of(data.validation, larger=0)
-        return changed(data, self.summary, fit=self._of(data.fit, larger=1), validation=validation)
+        return change_roles(data, self.summary, fit=self._of(data.fit, larger=1), validation=validation)
 
     def _of(self, samples: Samples, larger: int) -> Samples:
         """Return the half of one role; of an odd number, which half is the larger one."""
@@ -120,11 +120,11 @@ class Without(Variant):
             if len(kept) < 2:
                 raise DataError(
                     f"{self.summary} leaves {len(kept)} samples in {samples.name}, and 2 are needed; leave out fewer "
-                    f"of its classes: {listed(samples.classes)}"
+                    f"of its classes: {list_names(samples.classes)}"
                 )
             return samples.take(kept.to(samples.labels.device), samples.name)
 
-        return training_changed(data, self.summary, change)
+        return change_training(data, self.summary, change)
 
 
 def _some(samples: Samples, kind: str, seed: int, part: slice) -> Samples:

@@ -5,11 +5,11 @@ lists, and ``linear_cka(x, y, debiased=True)`` is ``LinearCKA(debiased=True)(x, 
 kernel, its neighbours, a basis) and then compare what was prepared, so the work that grows with the features is done
 once a layer and not once a pair.
 
-Rules that all keep. Two layers are compared on the same samples, in the same order. A layer that does not vary is like
-nothing, itself included: similarities are 0, distances the largest there is. No value is ever not a number. What is
-added up is float64 (but for the products of linear CKA), on the device of the activations.
+All indices keep these rules. Two layers are compared on the same samples, in the same order. A layer that does not vary
+is like nothing, itself included: similarities are 0, distances the largest there is. No value is ever not a number.
+What is added up is float64 (but for the products of linear CKA), on the device of the activations.
 
-*Invariances* are changes of the features of either layer, or of both, under which the value stays as it is:
+*Invariances* are changes of the features of either layer, or of both, under which the value does not change:
 
 ===============  ==============================================================================
 permutation      the features in another order

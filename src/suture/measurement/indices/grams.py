@@ -95,7 +95,7 @@ def off_diagonal(pairs: Tensor) -> Tensor:
     return pairs[torch.ones_like(pairs, dtype=torch.bool).triu(1)]
 
 
-def told_apart(values: Tensor) -> Tensor:
+def round_equal(values: Tensor) -> Tensor:
     """Return values of which those that differ by rounding alone are the same."""
     unit = float(values.abs().max()) * ROUNDING if values.numel() else 0.0
     return torch.round(values / unit) if unit else values

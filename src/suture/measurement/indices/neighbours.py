@@ -24,7 +24,7 @@ from torch import Tensor
 from suture.common.errors import DataError
 from suture.common.hashing import keyed_as
 from suture.measurement.indices.base import RIGID, PreparedIndex, Transforms
-from suture.measurement.indices.grams import Gram, gram, off_diagonal, told_apart, unit_vector
+from suture.measurement.indices.grams import Gram, gram, off_diagonal, round_equal, unit_vector
 from suture.measurement.indices.layers import Layer
 
 Nearness = Literal["cosine", "euclidean"]
@@ -107,7 +107,7 @@ def _check_k(k: int) -> None:
 def _neighbours(of: Gram, nearness: Tensor, k: int) -> Tensor:
     """Return the k nearest others of each sample, ``(n, n)`` bool; none if all pairs are equally near."""
     n = len(nearness)
-    near = told_apart(nearness)
+    near = round_equal(nearness)
     chosen = torch.zeros_like(near, dtype=torch.bool)
     pairs = off_diagonal(near)
     if of.constant or (n > 2 and bool((pairs == pairs[0]).all())):

@@ -1,4 +1,4 @@
-"""The indices as they are usually asked for, by name."""
+"""The registry of indices: each in its default settings, by its name."""
 
 from suture.measurement.indices.base import Index
 from suture.measurement.indices.cca import mean_cca, pwcca, svcca
@@ -8,7 +8,6 @@ from suture.measurement.indices.procrustes import linear_regression, procrustes,
 from suture.measurement.indices.rbf_cka import rbf_cka
 from suture.measurement.indices.rsa import rsa_pearson, rsa_spearman
 
-#: Every index in its default settings, by its name.
 INDICES: dict[str, Index] = {
     index.name: index
     for index in (

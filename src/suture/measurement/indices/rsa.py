@@ -22,7 +22,7 @@ from torch import Tensor
 from suture.common.errors import DataError
 from suture.common.hashing import keyed_as
 from suture.measurement.indices.base import RIGID, PreparedIndex, Transforms
-from suture.measurement.indices.grams import gram, off_diagonal, told_apart, unit_vector
+from suture.measurement.indices.grams import gram, off_diagonal, round_equal, unit_vector
 from suture.measurement.indices.layers import Layer
 
 Correlation = Literal["pearson", "spearman"]
@@ -67,7 +67,7 @@ class RSA(PreparedIndex[Tensor]):
         unlike = of.squared_distances().sqrt() if self.dissimilarity == "euclidean" else 1 - of.correlations()
         values = off_diagonal(unlike)
         if self.correlation == "spearman":
-            values = _ranks(told_apart(values))
+            values = _ranks(round_equal(values))
         return unit_vector(values - values.mean(), values)
 
     def between(self, x: Tensor, y: Tensor) -> float:

@@ -100,7 +100,7 @@ def mean_interval(values: ArrayLike, *, seed: int) -> tuple[float, float, str]:
 
     Raises ``DataError`` when there are none and ``FitError`` when one is not finite.
     """
-    values = checked(values)
+    values = check_values(values)
     if not _is_binary(values):
         return _bootstrap(values, seed)
     ones, n = int(values.sum()), values.size
@@ -115,7 +115,7 @@ def paired_interval(a: ArrayLike, b: ArrayLike, *, seed: int) -> tuple[float, fl
     Raises ``ValueError`` when they differ in length, ``DataError`` when they are empty and ``FitError`` when
     one is not finite.
     """
-    a, b = checked(a), checked(b)
+    a, b = check_values(a), check_values(b)
     if a.size != b.size:
         raise ValueError(f"{a.size} values do not pair with {b.size}; score both on the same samples")
     if not (_is_binary(a) and _is_binary(b)):
@@ -135,7 +135,7 @@ def t_interval(values: ArrayLike) -> tuple[float, float]:
     return mean - half, mean + half
 
 
-def checked(values: ArrayLike, name: str = "the values") -> Floats:
+def check_values(values: ArrayLike, name: str = "the values") -> Floats:
     """Return per-sample values as float64, shape (n,) with n ≥ 1, all finite; errors call them by ``name``.
 
     Raises ``ValueError`` for another shape, ``DataError`` for no values and ``FitError`` for one not finite.

@@ -34,10 +34,10 @@ _PARENTS: "WeakKeyDictionary[Activations, dict[str, Parent]]" = WeakKeyDictionar
 def check_scores(
     scores: Sequence[Score], samples: Samples, sender: Network | ClusteredNoise, receiver: Network
 ) -> None:
-    """Raise ``DataError`` if they cannot be scored.
+    """Raise ``DataError`` if these scores cannot be taken.
 
-    The pairs are broken, there is no score or there are two of one name, one selects nothing, names a class that is
-    none, is counted in an unknown unit, or needs a network if there is none.
+    That is so if pairs are broken, if there is no score or two have one name, and if one selects nothing, names a class
+    that does not exist, is counted in an unknown unit, or needs a network and the sender is noise.
     """
     if samples.pairing is not None:
         raise DataError(f"the pairs of the score data, {samples.name}, are broken; only fit and validation data may be")
@@ -66,7 +66,7 @@ def values(scores: Sequence[Score], outputs: Tensor, samples: Samples, network: 
     """Return the value of every score for every sample it selects, by the score's name.
 
     ``outputs`` are those of the network for all samples; the network itself, from raw images to outputs, is made if
-    a score needs it. Raises ``FitError`` if such a score gives something else than a number for each sample.
+    a score needs it. Raises ``FitError`` if a score does not give a number for each sample.
     """
     found = {}
     for score in scores:

@@ -31,7 +31,7 @@ from torch.nn import functional
 from suture.common.errors import DataError
 from suture.common.hashing import keyed_as
 from suture.data import Samples
-from suture.measurement.scores.intervals import Estimate, Floats, checked, mean_interval, paired_interval
+from suture.measurement.scores.intervals import Estimate, Floats, check_values, mean_interval, paired_interval
 
 UNITS = ("fraction", "nats", "bits", "raw")
 """What the values of a score may be counted in."""
@@ -197,7 +197,7 @@ class NetworkScore(Score):
     """A number per sample that needs the network: its gradient, its answer to other images.
 
     It is given the sender, the receiver and the stitched network as modules from raw images ``(n, C, H, W)``, on their
-    device, to outputs: frozen, and to be left as they are. torch's global generators are seeded before, the same for
+    device, to outputs: frozen, and to be left unchanged. torch's global generators are seeded before, the same for
     all three. A sender that is no network (clustered noise) has no such score, and a trial with one is refused.
     """
 
@@ -209,7 +209,7 @@ class NetworkScore(Score):
         """Return the value, float64 of shape (n,), of each of the selected samples."""
 
     def per_sample(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Raise ``TypeError``: logits do not tell."""
+        """Raise ``TypeError``, because logits are not enough."""
         raise TypeError(f"'{self.name}' is computed from the network, by of_network")
 
 
@@ -245,7 +245,7 @@ def penalty(score: Score, stitched_values: Tensor, receiver_values: Tensor, *, s
 
 
 def _array(values: Tensor, of: str) -> Floats:
-    return checked(values.detach().cpu().numpy(), f"the values of {of}")
+    return check_values(values.detach().cpu().numpy(), f"the values of {of}")
 
 
 @final

@@ -1,6 +1,6 @@
 """Traits: scores that say how strongly a network shows a behaviour, and the data that brings it out.
 
-A trait is just another score, one number per sample, under a name of its own. It may be read from the logits (accuracy
+A trait is a score with its own name: one number per sample. It may be read from the logits (accuracy
 on trucks, cars taken for cats) or need the network itself (an attack), and may be scored on other images than the data
 has: with a region blacked out, on a variant of the data, with a trigger in a corner. Only the score samples are made
 anew; what fits a stitch is another matter (``suture.localise``).
@@ -55,7 +55,7 @@ class Trait(Named):
 
     def __post_init__(self) -> None:
         if not self.name:
-            raise DataError("a trait needs a name, by which tables and readings call it")
+            raise DataError("a trait needs a name, under which tables show it")
         if not isinstance(self.score, Score):
             raise DataError(
                 f"the score of '{self.name}' is a {type(self.score).__name__}; give a Score, or a function of a module "
@@ -71,14 +71,14 @@ class Trait(Named):
     def samples(self, data: Data) -> Samples:
         """Return what it is scored on, made of the data.
 
-        Raises ``DataError`` if ``on`` cannot be applied, or leaves the score samples as they are.
+        Raises ``DataError`` if ``on`` cannot be applied, or leaves the score samples unchanged.
         """
         if self.on is None:
             return data.score
         made = self.on(data).score
         if made is data.score:
             raise DataError(
-                f"'{self.name}' is to be scored on another variant of {data.name}, whose score samples are the very "
+                f"'{self.name}' is to be scored on another variant of {data.name}, whose score samples are the "
                 "same; give a variant that changes them (Relabelled(…, everywhere=True)), or leave out on="
             )
         return made

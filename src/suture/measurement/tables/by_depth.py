@@ -6,8 +6,8 @@ round. So the mean over the cells whose sender cut is at least as deep as the re
 included) stands beside the mean over the others (*early to late*), and the cells near the diagonal beside those far
 from it.
 
-A cell is the mean over its seeds: stitch seeds of the same networks first, then network seeds. A trial that failed is
-left out and counted, and a cell all of whose trials failed is empty. Scores are in the table's units (fractions, not
+A cell is the mean over its seeds: stitch seeds of the same networks first, then network seeds. Failed trials are left
+out and counted; a cell is empty if all of its trials failed. Scores are in the table's units (fractions, not
 per cent), and so are differences. A sender that is no network (clustered noise) has no depth: it is in the means over
 all cells, and in no triangle; nor is a baseline that ends behind all of the receiver's layers, which is no cut of it.
 
@@ -40,7 +40,7 @@ def cells(table: pd.DataFrame, score: str = "accuracy") -> pd.DataFrame:
 
     Columns: what tells matrices apart (with ``stitch``, see above), the cuts and their depths, ``stitched``,
     ``sender_score`` and ``receiver_score`` (missing if every trial failed), ``trials`` and ``failed`` (counts).
-    Raises ``DataError`` if the table holds nothing of that score, or stitches that no matrix can be made of.
+    Raises ``DataError`` if the table lacks the score, or mixes stitches so that no matrix can be made of them.
     """
     return _cells(table, score, _MATRIX)
 

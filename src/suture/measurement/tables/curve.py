@@ -79,7 +79,7 @@ def more_is_better(rows: pd.DataFrame, percent: bool) -> bool:
 def arrange_curve(table: pd.DataFrame, score: str = "accuracy") -> Curve:
     """Arrange a table along the cuts of its receiver; a baseline without one lies if the trial itself does.
 
-    Raises ``DataError`` if it holds nothing of that score, or more than one sender, receiver or setting.
+    Raises ``DataError`` if the table lacks the score, or holds more than one sender, receiver or setting.
     """
     rows = _beside(rows_of(table, score)).sort_values("receiver_depth", kind="stable")
     first = _one_pair(rows)

@@ -90,7 +90,7 @@ def late_to_early(sender: Block, receiver: Block) -> Mask:
 def arrange_matrix(table: pd.DataFrame, score: str = "accuracy") -> Matrix:
     """Arrange a table as matrices; baselines that end at no cut of the receiver have no place in one.
 
-    Raises ``DataError`` if it holds nothing of that score, or several measurements of a seam and a control that
+    Raises ``DataError`` if the table lacks the score, or holds several measurements of a seam and a control that
     differ in more than their seeds.
     """
     held = cells(table, score)
@@ -103,15 +103,15 @@ def arrange_matrix(table: pd.DataFrame, score: str = "accuracy") -> Matrix:
     receivers = _blocks(pd.concat([held, apart]), "receiver")
     panels = {kind: held[held["control"] == kind] for kind in sorted(dict.fromkeys(held["control"]), key=bool)}
     strips = {kind: apart[apart["control"] == kind] for kind in dict.fromkeys(apart["control"])}
-    failed = {kind: laid_out(rows, "failed", senders, receivers) > 0 for kind, rows in panels.items()}
-    failed |= {kind: laid_flat(rows, "failed", receivers) > 0 for kind, rows in strips.items()}
+    failed = {kind: lay_cells(rows, "failed", senders, receivers) > 0 for kind, rows in panels.items()}
+    failed |= {kind: lay_strip(rows, "failed", receivers) > 0 for kind, rows in strips.items()}
     return Matrix(
         score=score,
         unit=str(pd.concat([held, apart])["unit"].iloc[0]),
         senders=senders,
         receivers=receivers,
-        panels={kind: laid_out(rows, "stitched", senders, receivers) for kind, rows in panels.items()},
-        strips={kind: laid_flat(rows, "stitched", receivers) for kind, rows in strips.items()},
+        panels={kind: lay_cells(rows, "stitched", senders, receivers) for kind, rows in panels.items()},
+        strips={kind: lay_strip(rows, "stitched", receivers) for kind, rows in strips.items()},
         failed=failed,
         parents={
             kind: (_alone(rows, "sender", senders), _alone(rows, "receiver", receivers))
@@ -137,7 +137,7 @@ def places_of(blocks: tuple[Block, ...]) -> dict[tuple[str, str], int]:
     return {(block.name, cut): block.start + i for block in blocks for i, cut in enumerate(block.cuts)}
 
 
-def laid_out(rows: pd.DataFrame, column: str, senders: tuple[Block, ...], receivers: tuple[Block, ...]) -> Numbers:
+def lay_cells(rows: pd.DataFrame, column: str, senders: tuple[Block, ...], receivers: tuple[Block, ...]) -> Numbers:
     """Return a column of the cells at their places; nan if there is no cell."""
     down, across = places_of(senders), places_of(receivers)
     laid = np.full((len(down), len(across)), np.nan)
@@ -147,8 +147,8 @@ def laid_out(rows: pd.DataFrame, column: str, senders: tuple[Block, ...], receiv
     return laid
 
 
-def laid_flat(rows: pd.DataFrame, column: str, receivers: tuple[Block, ...]) -> Numbers:
-    """Return a column of what has no sender, at the places of the receivers' cuts; nan if there is none."""
+def lay_strip(rows: pd.DataFrame, column: str, receivers: tuple[Block, ...]) -> Numbers:
+    """Return a column of controls without a sender at the places of the receivers' cuts; nan if there is none."""
     across = places_of(receivers)
     laid = np.full(len(across), np.nan)
     laid[[across[key] for key in zip(rows["receiver"], rows["receiver_cut"], strict=True)]] = rows[column].to_numpy(

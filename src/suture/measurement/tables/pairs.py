@@ -1,4 +1,4 @@
-"""A table's seams, pair of networks by pair, with controls, indices and ranks beside them, for what is said of them."""
+"""The seams of a table, arranged by pairs of networks, with controls, indices and ranks beside them."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -102,8 +102,8 @@ class Pair:
 def pairs(table: pd.DataFrame, score: str) -> tuple[Pair, ...]:
     """Arrange a table by sender and receiver, in its order, seams from input to output.
 
-    Raises ``DataError`` if the table is none, if nothing of that score is measured, if the score is neither
-    good nor bad, and if there are several measurements of one seam.
+    Raises ``DataError`` if it is no table of measurements, if it lacks the score or a trial of it that did not fail, if
+    the score is neither good nor bad, and if there are several measurements of one seam.
     """
     check_columns(table)
     scored = rows_of(table, score)
@@ -124,7 +124,7 @@ def ranks_apart(pair: Pair, ranks: pd.DataFrame) -> tuple[Numbers, Numbers]:
     """Return the numerical ranks of the receiver stitched to itself and of the stitched networks, where they differ.
 
     Means over seeds; they differ if they are ``APART`` of the receiver's from each other, and no seed of the one is
-    among those of the other. Nan elsewhere. Raises ``DataError`` if the table is none of complexity.
+    among those of the other. nan elsewhere. Raises ``DataError`` if it is no table of complexity.
     """
     check_columns(ranks, ("sender", "receiver", *_SEAM, "measure", "value", "normalised"), "complexity of seams")
     rows = ranks[(ranks["measure"] == RANK) & ~ranks["normalised"].astype(bool)]
@@ -151,8 +151,8 @@ def disagreements(pair: Pair, similarities: pd.DataFrame) -> Iterator[tuple[str,
     """Yield each index with its values at the seams, and where it calls the two layers alike.
 
     Alike is ``ALIKE`` of the range or more, from 0 (like nothing) to the bound that the same layers have. Indices that
-    are not among the ready ones count as similarities in [0, 1]. Raises ``DataError`` if the table is none, or holds
-    several values of one seam.
+    are not in the registry count as similarities in [0, 1]. Raises ``DataError`` if it is no table of similarities, or
+    holds several values of one seam.
     """
     check_columns(similarities, ("sender", "receiver", *_SEAM, "index", "value"), "similarities")
     rows = similarities[(similarities["sender"] == pair.sender) & (similarities["receiver"] == pair.receiver)]

@@ -1,8 +1,8 @@
 """Records: what was measured, as plain values.
 
-A record is what a measurement, or a failure, becomes when it leaves the process that made it: values as JSON has them,
-from which the rows of the table are made. It says nothing of names; those are labels of the trial (``Described``), so
-that one record serves every trial with its key, whatever study or control asked for it.
+A measurement, or a failure, leaves the process that made it as a record: values that JSON can hold, from which the rows
+of the table are made. Names are not in it but in the labels of the trial (``Described``), because one record serves
+every trial with its key, whatever study or control asked for it.
 """
 
 import platform
@@ -29,7 +29,7 @@ class Described:
     scores: tuple[tuple[str, str], ...]
 
 
-def described(trial: Trial) -> Described:
+def describe_trial(trial: Trial) -> Described:
     """Describe a trial by what its rows say of it, whatever it gives."""
     sender = trial.sender
     labels = {
@@ -54,7 +54,7 @@ def described(trial: Trial) -> Described:
 def record(result: Measurement | Failure) -> Record:
     """Make the record of what a trial gave, without its stitch. The curve of the fit is under ``curve``."""
     begun = {"status": "ok", "trial": result.trial.key, "measuring": VERSION, "seconds": result.seconds}
-    begun |= {"decided_by": _identity(result.trial), "machine": machine()}
+    begun |= {"decided_by": _identity(result.trial), "machine": describe_machine()}
     if isinstance(result, Failure):
         return begun | {"status": "failed", "error": result.error, "traceback": result.traceback}
     made = begun | {
@@ -68,7 +68,7 @@ def record(result: Measurement | Failure) -> Record:
     return to_plain(made, "the record")  # type: ignore[no-any-return]
 
 
-def stitched(measurement: Measurement) -> tuple[Record | None, bytes]:
+def stitch_to_save(measurement: Measurement) -> tuple[Record | None, bytes]:
     """Return the description of the stitched network, if there is one, and the tensors of the stitch, to save."""
     trial = measurement.trial
     content = to_safetensors(measurement.stitch)
@@ -92,7 +92,7 @@ def _identity(trial: Trial) -> Record:
     }
 
 
-def machine() -> Record:
+def describe_machine() -> Record:
     """Describe this machine and its versions, because on others the last digits of a result may differ."""
     return {
         "host": platform.node(),

@@ -15,7 +15,7 @@ from suture.common.atomic import whole
 from suture.common.errors import DataError, OutputError
 from suture.common.validation import check_kind
 from suture.measurement.scores.intervals import t_interval
-from suture.measurement.tables.records import Described, Record, described, record
+from suture.measurement.tables.records import Described, Record, describe_trial, record
 from suture.measurement.trials.trial import Failure, Measurement
 
 Row = dict[str, object]
@@ -71,7 +71,7 @@ _AVERAGED = ["stitched", "sender_score", "receiver_score", "penalty", "represent
 
 def to_table(results: Iterable[Measurement | Failure]) -> pd.DataFrame:
     """Make the table of what was measured, and of what failed."""
-    return table_of((described(result.trial), record(result)) for result in results)
+    return table_of((describe_trial(result.trial), record(result)) for result in results)
 
 
 def table_of(results: Iterable[tuple[Described, Record]]) -> pd.DataFrame:

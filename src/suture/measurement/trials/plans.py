@@ -12,7 +12,7 @@ from itertools import product
 from typing import overload
 
 from suture.common.errors import CutError, DataError, NetworkError, ShapeError
-from suture.common.validation import check_kind, whole_number
+from suture.common.validation import check_kind, check_whole
 from suture.core.network.cuts import Cut, shared_cuts
 from suture.core.network.network import Network
 from suture.core.seam import At, Seam, check_networks
@@ -275,9 +275,9 @@ def expand_patterns(cuts: Iterable[At], sender: Network, receiver: Network) -> t
 
 def _list_seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:
     if isinstance(seeds, Iterable) and not isinstance(seeds, str):
-        chosen = tuple(whole_number("one of seeds", seed) for seed in seeds)
+        chosen = tuple(check_whole("one of seeds", seed) for seed in seeds)
     else:
-        chosen = tuple(range(whole_number("seeds", seeds)))
+        chosen = tuple(range(check_whole("seeds", seeds)))
     if not chosen:
         raise DataError(f"seeds={seeds} plans no trial; give how many, at least 1, or which")
     return chosen

@@ -17,7 +17,7 @@ from torch import nn
 from suture.common.errors import DataError, FitError, NetworkError, ShapeError
 from suture.common.hashing import identity
 from suture.common.seeds import digest
-from suture.common.validation import check_kind, whole_number
+from suture.common.validation import check_kind, check_whole
 from suture.core.activations.cache import Need
 from suture.core.network.network import Network
 from suture.core.seam import Seam
@@ -62,9 +62,9 @@ class Trial:
 
     def __post_init__(self) -> None:
         _check_settings(self)
-        object.__setattr__(self, "seed", whole_number("seed", self.seed))
+        object.__setattr__(self, "seed", check_whole("seed", self.seed))
         if self.network_seed is not None:
-            object.__setattr__(self, "network_seed", whole_number("network_seed", self.network_seed))
+            object.__setattr__(self, "network_seed", check_whole("network_seed", self.network_seed))
         self.family.check(*self.seam.shapes)
         for samples in (self.fit_data, self.validation_data, self.score_data):
             _check_data(self, samples)

@@ -189,8 +189,8 @@ def _cells(shown: Matrix, means: pd.DataFrame, kind: str, column: str, scale: fl
     def laid(end: str) -> Numbers:
         name = f"{column}{end}"
         if strip:
-            return matrices.laid_flat(rows, name, shown.receivers) * scale
-        return matrices.laid_out(rows, name, shown.senders, shown.receivers).ravel() * scale
+            return matrices.lay_strip(rows, name, shown.receivers) * scale
+        return matrices.lay_cells(rows, name, shown.senders, shown.receivers).ravel() * scale
 
     failed = shown.failed[kind].ravel()
     return Line(kind, _called(kind, "trained sender"), laid(""), laid("_low"), laid("_high"), failed, strip)

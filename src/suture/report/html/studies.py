@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from itertools import count
 
-from suture.common.formatting import counted
+from suture.common.formatting import say_count
 from suture.report.html import panels, parts
 from suture.report.html.charts import Chart
 from suture.report.html.escaping import safe
@@ -30,7 +30,7 @@ def _one_verdict(study: Study, result: Result, several: bool) -> str:
     decided = result.decide(study)
     counts = [(sum(one.verdict == word for one in decided), word) for word in _VERDICTS]
     listed = ", ".join(f"{number} {word}" for number, word in counts if number)
-    said = f"{verdict_of(decided)}: of {counted(len(decided), 'claim')} {listed}."
+    said = f"{verdict_of(decided)}: of {say_count(len(decided), 'claim')} {listed}."
     return before + (said if several else said[0].upper() + said[1:])
 
 
@@ -77,7 +77,7 @@ def _row(decided: Decided, tiny: bool) -> tuple[str, ...]:
 def _interval(figure: Figure | None) -> str:
     if figure is None:
         return ""
-    pairs = counted(figure.seeds, "pair" if figure.unit == "seed" else figure.unit)
+    pairs = say_count(figure.seeds, "pair" if figure.unit == "seed" else figure.unit)
     if figure.all_alike:
         return f"none: all alike ({pairs})"
     return f"{number(figure.low)} to {number(figure.high)} ({pairs})" if figure.decides else f"none of {pairs}"
@@ -96,5 +96,5 @@ def card(result: Result) -> dict[str, str]:
         "Scale": result.scale,
         "Trials": f"{kept['trials']:,}{failed}",
         "Time of trials": f"{clock(kept['seconds'])} of one thread ({kept['seconds']:,.1f} seconds)",
-        "Networks": f"{counted(kept['networks'], 'network')}, trained in {clock(kept['training_seconds'])}",
+        "Networks": f"{say_count(kept['networks'], 'network')}, trained in {clock(kept['training_seconds'])}",
     }

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 import pandas as pd
 
 from suture.common.errors import DataError
-from suture.common.formatting import counted
+from suture.common.formatting import say_count
 from suture.measurement.tables.curve import arrange_curve
 from suture.measurement.tables.explain import Explanation, explain
 from suture.measurement.tables.matrix import arrange_matrix
@@ -42,12 +42,12 @@ def asked(table: pd.DataFrame, question: str = "") -> str:
     seams = plain[["sender", "receiver", "sender_cut", "receiver_cut"]].drop_duplicates()
     same = bool((seams["sender_cut"] == seams["receiver_cut"]).all())
     controls = [control for control in _held(table, "control") if control]
-    beside = f", beside {counted(len(controls), 'control')}" if controls else ", without controls"
+    beside = f", beside {say_count(len(controls), 'control')}" if controls else ", without controls"
     used = plain if len(plain) else table
     n = used["n"].dropna()
     how = f" ({int(n.iloc[0]):,} samples)" if len(n) else ""
     usual = f"What is the representation of {_listed(senders, 4)} worth to {_listed(receivers, 4)}? "
-    many = counted(len(seams), "cut" if same else "seam")
+    many = say_count(len(seams), "cut" if same else "seam")
     fitted, scored = (_listed(_held(used, column), 3) for column in ("fit_data", "score_data"))
     return f"{question or usual}Measured at {many}{beside}, by stitches fitted on {fitted} and scored on {scored}{how}."
 
@@ -118,7 +118,7 @@ def cost(table: pd.DataFrame) -> dict[str, str | Sequence[str]]:
     return {
         "Trials": f"{len(once):,}, of which {failed:,} failed" if failed else f"{len(once):,}, none failed",
         "Time": f"{clock(seconds)} of one thread ({seconds:,.1f} seconds)",
-        "Steps of fits": f"{steps:,}" + (f"; {counted(open_, 'fit')} stopped before converging" if open_ else ""),
+        "Steps of fits": f"{steps:,}" + (f"; {say_count(open_, 'fit')} stopped before converging" if open_ else ""),
     }
 
 
@@ -150,7 +150,7 @@ def state(run: Run) -> str:
     """What is not measured yet, where there is something."""
     if run.state is None or (run.state.complete and not run.state.networks_failed):
         return ""
-    said = f"{run.state.measured} of {counted(run.state.planned, 'trial')} measured, {run.state.missing} missing"
+    said = f"{run.state.measured} of {say_count(run.state.planned, 'trial')} measured, {run.state.missing} missing"
     if run.state.networks_failed:
         said += f"; {run.state.networks_failed} of {run.state.networks} networks failed to train"
     return f"This run is not complete: {said}."

@@ -10,7 +10,7 @@ import pandas as pd
 from rich.table import Table
 from rich.text import Text
 
-from suture.common.formatting import counted
+from suture.common.formatting import say_count
 from suture.common.sizes import in_words
 from suture.measurement.tables.curve import PLAIN
 from suture.report.terminal.curve import FAILED, new_table, one_line, written
@@ -29,7 +29,7 @@ def status_text(status: Status, width: int = 80) -> str:
     if status.networks:
         failed = f", {status.networks_failed} failed" if status.networks_failed else ""
         later = "" if status.complete or status.missing else "; trials that wait for them are planned then"
-        parts.append(f"{status.networks_done} of {counted(status.networks, 'base network')} trained{failed}{later}")
+        parts.append(f"{status.networks_done} of {say_count(status.networks, 'base network')} trained{failed}{later}")
     parts.append(
         f"{in_words(status.result_bytes)} of results, {in_words(status.activation_bytes)} of cached activations; last "
         f"change {status.last_change:%Y-%m-%d %H:%M}"
@@ -38,14 +38,14 @@ def status_text(status: Status, width: int = 80) -> str:
         most = sorted(status.errors.items(), key=lambda item: -item[1])
         parts += ["", *(f"failed: {count} × {one_line(error)}" for error, count in most[:_ERRORS])]
         if len(most) > _ERRORS:
-            parts.append(f"and {counted(len(most) - _ERRORS, 'other message')}; --json has them all")
+            parts.append(f"and {say_count(len(most) - _ERRORS, 'other message')}; --json has them all")
     further = going_on(status, width)
     return "\n".join([*parts, *(["", further] if further else [])])
 
 
 def _how_far(status: Status) -> str:
     said = (
-        f"{status.measured} of {counted(status.planned, 'trial')} measured" if status.planned else "no trials planned"
+        f"{status.measured} of {say_count(status.planned, 'trial')} measured" if status.planned else "no trials planned"
     )
     if status.failed:
         said += f", {status.failed} failed"

@@ -20,7 +20,7 @@ from typing import final
 
 from suture.common.errors import RunnerError
 from suture.common.sizes import cores, free_disk, parse_size, physical_memory
-from suture.common.validation import whole_number
+from suture.common.validation import check_whole
 from suture.core.activations.cache import Activations
 from suture.core.activations.disk_cache import ActivationFolder
 from suture.measurement.trials.trial import Trial
@@ -51,7 +51,7 @@ class Local(Runner):
     retries: int = 2
 
     def __post_init__(self) -> None:
-        if self.workers is not None and whole_number("workers", self.workers) < 1:
+        if self.workers is not None and check_whole("workers", self.workers) < 1:
             raise RunnerError(f"Local(workers={self.workers}): give at least 1, which is this process alone")
         if self.retries < 0:
             raise RunnerError(f"Local(retries={self.retries}): give 0 or more")

@@ -15,7 +15,7 @@ import pandas as pd
 
 from suture.common.errors import DataError, RunnerError, SutureError
 from suture.core.network.network import Network
-from suture.measurement.tables.records import Described, Record, described
+from suture.measurement.tables.records import Described, Record, describe_trial
 from suture.measurement.tables.table import save, table_of
 from suture.measurement.trials.trial import Trial
 from suture.runs.runners.base import Deferred, Outcome, Task, TrainingTask
@@ -83,7 +83,9 @@ class Work:
                 "this plan has no trial: nothing to measure; check the cuts, controls and seeds it is made of"
             )
         self.rows = [
-            described(item) if isinstance(item, Trial) else item for item in plan if not isinstance(item, TrainingTask)
+            describe_trial(item) if isinstance(item, Trial) else item
+            for item in plan
+            if not isinstance(item, TrainingTask)
         ]
         trials = [item for item in plan if isinstance(item, Trial)]
         self.awaited = {base.key for item in plan if isinstance(item, Deferred) for base in item.bases}
@@ -211,7 +213,7 @@ class Work:
             if None not in networks:
                 trials = list(item.make(*networks))
                 fresh = len({trial.key for trial in trials} - {trial.key for trial in self._described()})
-                self.made[place] = [described(trial) for trial in trials]
+                self.made[place] = [describe_trial(trial) for trial in trials]
                 if self.store is not None:
                     self.store.plans.add(self.made[place], self._settings(trials))
                 before = len(self.ready)

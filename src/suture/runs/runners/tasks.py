@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar, final
 
 from suture.core.activations.cache import Activations, Need
-from suture.measurement.tables.records import record, stitched
+from suture.measurement.tables.records import record, stitch_to_save
 from suture.measurement.trials.measure import attempt, describe_failure
 from suture.measurement.trials.trial import Failure, Measurement, Trial
 from suture.runs.runners.base import Outcome, Task
@@ -48,7 +48,7 @@ def _outcome(result: Measurement | Failure) -> Outcome:
     if isinstance(result, Failure):
         return Outcome(record(result))
     try:
-        joined, tensors = stitched(result)
+        joined, tensors = stitch_to_save(result)
         return Outcome(record(result) | ({"stitched": joined} if joined is not None else {}), tensors)
     except Exception as error:  # a user's stitch or score may hold anything
         return Outcome(record(describe_failure(result.trial, error, result.seconds)))

@@ -17,7 +17,7 @@ from suture.common.hashing import identity
 from suture.common.seeds import digest
 from suture.core.network.network import Network
 from suture.core.stitched import Stitched
-from suture.measurement.tables.records import Record, machine
+from suture.measurement.tables.records import Record, describe_machine
 from suture.measurement.tables.table import read as read_table
 from suture.measurement.tables.table import save
 from suture.measurement.trials.trial import VERSION, Trial
@@ -199,5 +199,5 @@ def _make_card(study: Study, scale: Scale, tables: Tables, store: Store, bases: 
         "seconds": 0.0 if once is None else float(once["seconds"].sum()),
         "networks": len(cards),
         "training_seconds": float(sum(card["seconds"] for card in cards)),
-        "machine": machine(),
+        "machine": describe_machine(),
     }

@@ -30,7 +30,7 @@ from suture.common.seeds import undisturbed
 from suture.core.network.network import Network
 from suture.data import Data, Samples
 from suture.data.variants import Decorrelated, Variant
-from suture.data.variants.base import all_changed, changed, order_of
+from suture.data.variants.base import change_all, change_roles, order_of
 from suture.fits import Fit, LeastSquares, TaskLoss
 from suture.fits.recipes import SGD, Constant
 from suture.measurement.scores.scores import Accuracy
@@ -74,7 +74,7 @@ class Combinations(Variant):
         drawn = Decorrelated()(data)
         labels = {role: _label_pairs(getattr(data, role), count) for role in ("fit", "validation", "score")}
         made = {role: replace(getattr(drawn, role), labels=labels[role], classes=classes) for role in labels}
-        return all_changed(Data(data.name, **made), self.summary, lambda samples: samples)
+        return change_all(Data(data.name, **made), self.summary, lambda samples: samples)
 
 
 def _label_pairs(samples: Samples, count: int) -> Tensor:
@@ -99,7 +99,7 @@ class Emphasised(Variant):
 
     def __call__(self, data: Data) -> Data:
         """Give the data in which half is of those classes."""
-        return changed(data, self.summary, fit=self._half(data.fit), validation=self._half(data.validation))
+        return change_roles(data, self.summary, fit=self._half(data.fit), validation=self._half(data.validation))
 
     def _half(self, samples: Samples) -> Samples:
         meant = torch.isin(samples.labels.cpu(), torch.tensor(self.labels))
