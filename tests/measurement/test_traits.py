@@ -119,7 +119,7 @@ def test_a_trigger_is_scored_on_all_classes_but_its_own():
 
 
 def test_a_variant_that_changes_training_alone_is_refused():
-    with pytest.raises(DataError, match="very same"):
+    with pytest.raises(DataError, match="are the same"):
         accuracy_on(variants.Without("3")).samples(digits())
 
 
