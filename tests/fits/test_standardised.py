@@ -10,8 +10,8 @@ from problems import JOINTS, built, named, planted, problem, side
 from suture.common.errors import FitError
 from suture.core.stitches import Conv, Diagonal, Identity, Linear, LowRank
 from suture.fits import LeastSquares, Random, TaskLoss
+from suture.fits.coordinates import Standardised
 from suture.fits.recipes import SGD
-from suture.fits.standardise import Standardised
 
 
 def uneven(shape, n=300, mean=0.0, seed=0) -> Tensor:

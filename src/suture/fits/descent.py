@@ -18,9 +18,9 @@ from suture.common.seeds import generator
 from suture.common.validation import check_whole
 from suture.core.stitches.base import Shape
 from suture.fits.base import CurvePoint, Fit, FitReport, Problem, Side
+from suture.fits.coordinates import Standardised
 from suture.fits.least_squares import LeastSquares
 from suture.fits.optimisers import Adam, Cosine, Optimiser, Schedule, set_rate
-from suture.fits.standardise import Standardised
 
 EVALUATION_CHUNK = 256
 
@@ -54,7 +54,7 @@ class Descending(Fit):
     than its start is begun again at a tenth of the rate, at most ``retries`` times, so that a rate too large for one
     seam is not taken for its answer; a loss that is no longer finite ends a descent as well. ``patience=None`` takes
     all steps once and keeps the last parameters, as the published recipes do. ``standardise`` lets a stitch without a
-    norm of its own descend on standardised features, whatever the sender's scale (see ``fits.standardised``), and a
+    norm of its own descend on standardised features, whatever the sender's scale (see ``fits.coordinates``), and a
     random start is then drawn for those; the family stays the same. Raises ``FitError`` where the loss is not finite:
     ever, with ``patience=None``; else at the start, or soon at every rate that was tried.
     """

@@ -40,9 +40,9 @@ from suture.core.stitches import (
 from suture.core.stitches.base import Shape
 from suture.fits import convex
 from suture.fits.base import CurvePoint, Fit, FitReport, Problem, Side
+from suture.fits.coordinates import PROBED, Coordinates
 from suture.fits.descent import draw_batches
 from suture.fits.least_squares import accumulate_moments, solve_closed_form
-from suture.fits.preconditioning import PROBED, Coordinates
 from suture.fits.suffix import choose_suffix
 
 ROWS = 2**15  #: positions from which the closed form's moments are taken
