@@ -12,7 +12,7 @@ import pytest
 from opened import Open, Opened
 
 from reported import CONTROLS, CUTS, NASTY, curve_table, matrix_table, run_of, similarities
-from suture.measurement.tables.controls_in_words import unsigned_zero
+from suture.common.formatting import unsigned_zero
 from suture.report.html import read, render
 from suture.studies import run_study, scale_named, study_named
 

@@ -542,7 +542,7 @@ def test_of_a_score_of_which_less_is_better_a_control_that_has_more_does_worse()
         "Fitted to shuffled pairs, the stitched network reaches at least 60.0 %.",
     ]
     assert on_curve(screen.reading, table).splitlines()[1:] == expected
-    assert on_matrix(grids.matrix_reading, table).splitlines()[-2:] == expected[1:]
+    assert on_matrix(say_matrix, table).splitlines()[-2:] == expected[1:]
     assert "beyond an untrained sender at 2 of 3 cuts, by 50.0 pp [50.0, 50.0] (three)" in str(explain(table))
 
 

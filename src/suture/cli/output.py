@@ -41,14 +41,16 @@ def width() -> int:
 def curve_parts(table: Any, score: str = "accuracy") -> Parts:
     """What is printed of a curve. Raises ``DataError`` where the table is none."""
     from suture.measurement.tables.curve import arrange_curve
+    from suture.measurement.tables.explain import say_curve
     from suture.report.terminal import curve as screen
 
     shown = arrange_curve(table, score)
-    return [[screen.curve_heading(shown)], [screen.curve_table(shown, width())], [screen.reading(shown)]]
+    return [[screen.curve_heading(shown)], [screen.curve_table(shown, width())], ["\n".join(say_curve(shown))]]
 
 
 def matrix_parts(table: Any, score: str = "accuracy") -> Parts:
     """What is printed of matrices, with their summary by depth. Raises ``DataError`` where the table is none."""
+    from suture.measurement.tables.explain import say_matrix
     from suture.measurement.tables.matrix import arrange_matrix
     from suture.report.terminal import matrix as grids
 
@@ -57,7 +59,7 @@ def matrix_parts(table: Any, score: str = "accuracy") -> Parts:
         [grids.matrix_heading(shown)],
         grids.matrix_tables(shown, width()),
         grids.depth_tables(shown, width()),
-        [grids.matrix_reading(shown)],
+        ["\n".join(say_matrix(shown))],
     ]
 
 

@@ -1,5 +1,7 @@
 """What a table of measurements says in words and numbers, and what must not be concluded from it.
 
+``explain`` says all of it; ``say_curve`` and ``say_matrix`` say it in short, below a table or above a figure.
+
 Theory. A stitched network that does as well as its receiver shows that the sender's representation *can be used* as the
 receiver's is, by way of a trained stitch. It does not show that the two represent the same: networks that use colour
 alone, and noise that knows nothing but the class, are stitched as well into a network that reads shapes (smith2024,
@@ -14,7 +16,7 @@ together from those of the two scores as though they were independent (MOVER: Zo
 of the same images, so it is rather too wide. Seeds are averaged, and few of them make wide intervals (``summary``).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -22,12 +24,26 @@ import numpy as np
 import pandas as pd
 
 from suture.common.errors import DataError
+from suture.common.formatting import unsigned_zero
 from suture.common.validation import check_kind
-from suture.measurement.tables.controls_in_words import AS_GOOD, MARGIN, unsigned_zero
+from suture.measurement.tables.by_depth import Mask, by_depth
+from suture.measurement.tables.curve import PLAIN, Curve
+from suture.measurement.tables.matrix import Matrix
 from suture.measurement.tables.pairs import Estimates, Pair, disagreements, ranks_apart
 from suture.measurement.tables.pairs import pairs as pairs_of
 
+MARGIN = 3.0  #: pp: how much worse a network may be and still count as doing as well
 _MOST = 6  #: places that a sentence names
+
+#: Controls that do as well as a trained pair if it takes nothing of what they lack, and what that then means.
+_AS_GOOD = {
+    "untrained sender": ("an untrained sender", "success says nothing about what the sender has learned"),
+    "untrained receiver": ("an untrained receiver", "the stitch alone can do the receiver's work"),
+    "clustered noise": (
+        "clustered noise in the sender's place",
+        "telling the classes apart is all it takes, and success says nothing about the sender's features",
+    ),
+}
 
 #: The controls that a trained pair must be beyond, with what is not to be concluded where it is not, and whose finding.
 _CLAIMS = {
@@ -57,12 +73,14 @@ _RANK = (
 class Explanation:
     """What a table says: what ``holds``, what is ``not_concluded`` from it, and what is ``missing`` to conclude more.
 
-    A sentence each; ``str`` is all of them as a text.
+    A sentence each; ``str`` is all of them as a text. The ``verdict`` on a single pair says in one sentence at how
+    many seams it is compatible, or not, or undecided.
     """
 
     holds: tuple[str, ...]
     not_concluded: tuple[str, ...]
     missing: tuple[str, ...]
+    verdict: str = ""
 
     def __str__(self) -> str:
         parts = (
@@ -99,7 +117,8 @@ def explain(
     holds: list[str] = []
     denied: list[str] = []
     for pair in found:
-        holds += [*_compatible(pair, margin), *_beyond(pair, margin)]
+        compatible = list(_compatible(pair, margin))
+        holds += [*(f"{short}: {rest}." for short, rest in compatible), *_beyond(pair, margin)]
         denied += [*_compatibility(pair, found, margin), *_controls(pair, margin), *_shuffled(pair, chance, margin)]
         denied += [*_rank(pair, ranks, margin), *_index(pair, similarities, margin)]
     denied += _seeds(table, score, found)
@@ -108,7 +127,8 @@ def explain(
     missing += [_RANK] if ranks is None else []
     failed = table[(table["score"] == score) & (table["status"] == "failed")]["trial"].nunique()
     missing += [f"{failed} trial{'s' * (failed > 1)} failed, and of them nothing is said"] if failed else []
-    return Explanation(tuple(holds), tuple(denied), tuple(missing))
+    verdict = f"{compatible[0][0]}." if len(found) == 1 and compatible else ""
+    return Explanation(tuple(holds), tuple(denied), tuple(missing), verdict)
 
 
 def _margin(given: float | None, unit: str, score: str) -> float:
@@ -123,8 +143,8 @@ def _margin(given: float | None, unit: str, score: str) -> float:
 # --- what holds -------------------------------------------------------------------------------------------------------
 
 
-def _compatible(pair: Pair, margin: float) -> Iterator[str]:
-    """At which seams the two are compatible, at which not, and at which it is undecided."""
+def _compatible(pair: Pair, margin: float) -> Iterator[tuple[str, str]]:
+    """Say at how many seams the two are compatible, at how many not, and at how many it is undecided; then at which."""
     within = _number(margin, pair)
     for where, said, then in (
         (pair.penalty.within(margin), f"compatible, the whole 95 % interval of the penalty within {within},", ""),
@@ -137,7 +157,7 @@ def _compatible(pair: Pair, margin: float) -> Iterator[str]:
     ):
         if where.any():
             listed = _listed(pair, where, lambda i: spread_words(pair, pair.penalty, i, signed=True))
-            yield f"{pair}: {said} at {share_of(pair, where)}: {listed}{then}."
+            yield f"{pair}: {said} at {share_of(pair, where)}", listed + then
 
 
 def _beyond(pair: Pair, margin: float) -> Iterator[str]:
@@ -146,7 +166,7 @@ def _beyond(pair: Pair, margin: float) -> Iterator[str]:
         ahead = pair.ahead_of(control)
         where = ahead.beyond(margin)
         if where.any():
-            who = AS_GOOD[control][0] if control in AS_GOOD else "a stitch fitted to shuffled pairs"
+            who = _AS_GOOD[control][0] if control in _AS_GOOD else "a stitch fitted to shuffled pairs"
             places = np.flatnonzero(where)
             ends = [places[np.argmin(ahead.value[places])], places[np.argmax(ahead.value[places])]]
             least, most = (f"{spread_words(pair, ahead, i)} ({pair.labels[i]})" for i in ends)
@@ -206,7 +226,7 @@ def _controls(pair: Pair, margin: float) -> Iterator[str]:
     """Which controls do as well, and of which it is undecided."""
     for control, (claim, source) in _CLAIMS.items():
         ahead = pair.ahead_of(control)
-        who, meaning = AS_GOOD[control]
+        who, meaning = _AS_GOOD[control]
         said = claim.format(sender=pair.sender, receiver=pair.receiver)
         said = said[0].lower() + said[1:]
         yield from _as_well(pair, ahead, margin, said, who, f"there, {meaning} ({source})")
@@ -305,9 +325,124 @@ def _untried(found: tuple[Pair, ...]) -> Iterator[str]:
             yield f"{control} at some {found[0].many} ({some}): would rule out {ruled_out}"
 
 
-# --- in words ---------------------------------------------------------------------------------------------------------
+# --- in short ---------------------------------------------------------------------------------------------------------
 
-Mask = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
+
+def say_curve(shown: Curve, places: bool = True) -> list[str]:
+    """Say the worst penalty of a curve, and what its controls say; ``places`` names the cuts.
+
+    For scores that are no fraction, and for tables without controls, it says what it can; nothing of what failed.
+    """
+    plain = shown.plain[shown.plain["penalty"].notna()]
+    if plain.empty:
+        return []
+    place = int(np.argmax(plain["penalty"].to_numpy(float)))
+    worst, cut = plain.iloc[place], shown.labels[shown.cuts.index(str(plain.index[place]))]
+    digits, unit = (1, "pp") if shown.percent else (3, shown.unit)
+    value, low, high = (
+        unsigned_zero(float(worst[name]), digits) for name in ("penalty", "penalty_low", "penalty_high")
+    )
+    spread = f" [{low:.{digits}f}, {high:.{digits}f}]" if np.isfinite([low, high]).all() else ""
+    said = [f"Worst penalty: {value:+.{digits}f}{' ' + unit if unit != 'raw' else ''}{spread} at {cut}."]
+    if shown.percent:
+        said += _say_controls(pairs_of(shown.table, shown.score), "cuts", lambda pair, i: pair.labels[i], places)
+    return said
+
+
+def say_matrix(shown: Matrix, places: bool = True) -> list[str]:
+    """Say what the triangles of a matrix, its extremes and its controls say; ``places`` names the seams of controls.
+
+    For scores that are no fraction, and for tables without controls, it says what it can.
+    """
+    if not np.isfinite(shown.plain).any():
+        return []
+    plain = shown.table[shown.table["control"] == PLAIN]
+    means = by_depth(plain, shown.score, pooled=True).iloc[0]
+
+    def value(x: float) -> str:
+        return f"{100 * x:.1f} %" if shown.percent else f"{x:.3f} {shown.unit.replace('raw', '')}".strip()
+
+    said = []
+    for here, there, difference, name, other in (
+        (
+            *("late_to_early", "early_to_late", "difference"),
+            *("Late → early (sender cut at least as deep as receiver cut)", "early → late"),
+        ),
+        ("near", "far", "near_difference", "Within one cut of the diagonal", "away from it"),
+    ):
+        gap = means[difference]
+        if np.isfinite(gap):
+            apart = f"{100 * abs(gap):.1f} pp" if shown.percent else f"{abs(gap):.3f}"
+            said.append(
+                f"{name}: {value(means[here])} on average over {means[f'{here}_cells']:.0f} seams, {apart} "
+                f"{'higher' if gap > 0 else 'lower'} than {other}: {value(means[there])} over "
+                f"{means[f'{there}_cells']:.0f}."
+            )
+    named = [
+        [cut if shown.single else f"{block.name} {cut}" for block in side for cut in block.cuts]
+        for side in (shown.senders, shown.receivers)
+    ]
+    labels, values = [f"{row} → {column}" for row in named[0] for column in named[1]], shown.plain.ravel()
+    least, most = int(np.nanargmin(values)), int(np.nanargmax(values))
+    said.append(f"Lowest: {value(values[least])} at {labels[least]}; highest: {value(values[most])} at {labels[most]}.")
+
+    def seam(pair: Pair, i: int) -> str:
+        names = ("", "") if shown.single else (f"{pair.sender} ", f"{pair.receiver} ")
+        return " → ".join(f"{name}{cut}" for name, cut in zip(names, pair.cuts[i], strict=True))
+
+    if shown.percent and plain.loc[plain["score"] == shown.score, "penalty"].notna().any():
+        said += _say_controls(pairs_of(shown.table, shown.score), "seams", seam, places)
+    return said
+
+
+def _say_controls(found: Sequence[Pair], many: str, label: Callable[[Pair, int], str], places: bool) -> Iterator[str]:
+    """Say what each control that was tried says of a fraction, a sentence each; ``many`` are cuts or seams."""
+    for control in ("untrained sender", "untrained receiver"):
+        yield from _as_good(control, found, many, label, places)
+    costs = np.concatenate([pair.penalties["itself"].value for pair in found if "itself" in pair.penalties] or [_NONE])
+    if np.isfinite(costs).any():
+        receivers = dict.fromkeys(pair.receiver for pair in found)
+        who = next(iter(receivers)) if len(receivers) == 1 else "a receiver"
+        yield f"Stitched to itself, {who} has a penalty of at most {unsigned_zero(float(np.nanmax(costs)), 1):+.1f} pp."
+    kept = np.concatenate([pair.of("shuffled pairs").value for pair in found])
+    if np.isfinite(kept).any():
+        bound = "at most" if found[0].scale > 0 else "at least"
+        yield f"Fitted to shuffled pairs, the stitched network reaches {bound} {abs(np.nanmax(kept)):.1f} %."
+    yield from _as_good("clustered noise", found, many, label, places)
+
+
+_NONE = np.array([np.nan])
+
+
+def _as_good(
+    control: str, found: Sequence[Pair], many: str, label: Callable[[Pair, int], str], places: bool
+) -> Iterator[str]:
+    """Say at which seams a control does as well as the real thing, and at which it is undecided."""
+    ahead = [(pair, pair.ahead_of(control)) for pair in found]
+    as_well = [label(pair, i) for pair, one in ahead for i in np.flatnonzero(one.within(MARGIN)).tolist()]
+    undecided = [label(pair, i) for pair, one in ahead for i in np.flatnonzero(one.across(MARGIN)).tolist()]
+    compared = sum(int(np.isfinite(one.value).sum()) for _, one in ahead)
+    if not compared:
+        return
+    who, meaning = _AS_GOOD[control]
+    within = f"within {MARGIN:g} pp"
+
+    def named(seams: list[str]) -> str:
+        more = f" and {len(seams) - _MOST} more" if len(seams) > _MOST else ""
+        return f" ({', '.join(seams[:_MOST])}{more})" if places else ""
+
+    if as_well:
+        also = f" It is undecided at {len(undecided)}{named(undecided)}." if undecided else ""
+        at = f"At {len(as_well)} of {compared} {many}"
+        yield f"{at} {who} does as well, {within}: there, {meaning}{named(as_well)}.{also}"
+    elif undecided:
+        at = f"{len(undecided)} of {compared} {many}{named(undecided)}"
+        yield f"Whether {who} does as well, {within}, is undecided at {at}."
+    else:
+        yield f"At no {many.removesuffix('s')} does {who} do as well, {within}."
+
+
+# --- in words ---------------------------------------------------------------------------------------------------------
 
 
 def share_of(pair: Pair, where: Mask) -> str:

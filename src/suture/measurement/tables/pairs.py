@@ -1,7 +1,7 @@
 """The seams of a table, arranged by pairs of networks, with controls, indices and ranks beside them."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -50,6 +50,10 @@ class Estimates:
         up = np.hypot(self.high - self.value, other.value - other.low)
         return Estimates(value, value - down, value + up)
 
+    def at(self, places: "np.ndarray[tuple[int], np.dtype[np.int64]]") -> "Estimates":
+        """Return those at some places."""
+        return Estimates(self.value[places], self.low[places], self.high[places])
+
     def within(self, margin: float) -> Mask:
         """Return which intervals lie at or below the margin."""
         return np.asarray(self.high <= margin)
@@ -84,6 +88,19 @@ class Pair:
 
     def __str__(self) -> str:
         return f"{self.sender} → {self.receiver}"
+
+    def at(self, seams: Sequence[tuple[str, str]]) -> "Pair":
+        """Return the pair at some of its seams, in this order."""
+        places = np.array([self.cuts.index(seam) for seam in seams])
+        return replace(
+            self,
+            cuts=tuple(seams),
+            labels=tuple(self.labels[i] for i in places),
+            score=self.score.at(places),
+            penalty=self.penalty.at(places),
+            scores={kind: held.at(places) for kind, held in self.scores.items()},
+            penalties={kind: held.at(places) for kind, held in self.penalties.items()},
+        )
 
     @property
     def many(self) -> str:

@@ -1,26 +1,28 @@
 """Tables arranged as charts: curves, matrices, similarities of all pairs of cuts, and where a trait lies."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Literal
 
 import numpy as np
 import pandas as pd
 
 from suture.common.errors import DataError
 from suture.measurement.indices import INDICES
-from suture.measurement.tables import curve as curves
-from suture.measurement.tables import matrix as matrices
 from suture.measurement.tables.by_depth import Numbers, ends_at_output
-from suture.measurement.tables.curve import PLAIN, Curve, without_sender
-from suture.measurement.tables.evidence import control_shares
-from suture.measurement.tables.matrix import Matrix
-from suture.measurement.tables.onset import Onset
+from suture.measurement.tables.curve import PLAIN, Curve, arrange_curve, over_words, without_sender
+from suture.measurement.tables.evidence import control_shares, scale_of
+from suture.measurement.tables.explain import say_curve, say_matrix
+from suture.measurement.tables.matrix import Matrix, arrange_matrix, lay_strip, lay_cells, places_of
+from suture.measurement.tables.onset import Onset, onset
 from suture.measurement.tables.table import summary
 from suture.report.figures.matrix import staircase
 from suture.report.html.charts import PENALTY, SCORE, SIMILARITY, Chart, Line, Measure
-from suture.report.style import place_of
+from suture.report.style import name_of, place_of
 
-_COLUMNS = ("stitched", "penalty")  #: the column that each of score and penalty is read from
-_NAMES = {"itself": "receiver to itself"}
+_TRAINED = "trained sender"  #: what the trials themselves are called beside their controls
+_MOST = 12  #: curves that are drawn
 _DIGITS = 2  #: of an index of similarity
 
 
@@ -29,85 +31,142 @@ def scores_of(table: pd.DataFrame) -> list[str]:
     return sorted(dict.fromkeys(map(str, table["score"])), key=lambda score: score != "accuracy")
 
 
+# --- what a table can be read as --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """The charts of a table, and what it says by itself, a sentence each, the verdict first.
+
+    ``title`` and the question ``asked`` are empty if they are those of any run; ``rest`` is what else is to be known.
+    """
+
+    charts: Sequence[Chart]
+    said: Sequence[str]
+    title: str = ""
+    asked: str = ""
+    rest: Sequence[str] = ()
+
+
+def evidence(table: pd.DataFrame, similarities: pd.DataFrame | None = None) -> Evidence:
+    """Arrange a table as the most telling thing that it can be read as: where a trait lies, curves, or a matrix."""
+    plain = table[table["control"] == ""]
+    seams = plain[["sender", "receiver", "sender_cut", "receiver_cut"]].drop_duplicates()
+    pairs = len(seams[["sender", "receiver"]].drop_duplicates())
+    views: tuple[Callable[[pd.DataFrame, pd.DataFrame | None], Evidence], ...]
+    views = (_curves, _matrix) if pairs < 2 else (_localised, _curves, _matrix)
+    if seams.duplicated(["sender", "receiver", "receiver_cut"]).any():
+        views = (_matrix,)  # several sender cuts to one receiver cut
+    for view in views:
+        try:
+            return view(table, similarities)
+        except DataError:
+            continue
+    note = "This table is neither one curve nor one matrix, so nothing is drawn; suture table shows its rows."
+    return Evidence((), (), rest=(note,))
+
+
+def _curves(table: pd.DataFrame, similarities: pd.DataFrame | None) -> Evidence:
+    """A curve for each pair of networks, if each is one."""
+    plain = table[table["control"] == ""]
+    pairs = list(plain[["sender", "receiver"]].drop_duplicates().itertuples(index=False))
+    rest: list[Chart] = [similarity(similarities)] if similarities is not None and len(similarities) else []
+    if len(pairs) < 2:
+        return Evidence(
+            [curve(table, similarities), *rest], say_curve(arrange_curve(table, scores_of(table)[0]), places=False)
+        )
+    charts, said = [], []
+    for sender, receiver in pairs[:_MOST]:
+        held = table[(table["receiver"] == receiver) & (without_sender(table) | (table["sender"] == sender))]
+        charts.append(curve(held, similarities))
+        said += [f"{sender} → {receiver}: {one}" for one in say_curve(arrange_curve(held, scores_of(held)[0]))[:1]]
+    more = len(pairs) - _MOST
+    note = f"{more} more pairs of networks are not drawn; suture table shows their rows."
+    return Evidence([*charts, *rest], said, rest=(note,) if more > 0 else ())
+
+
+def _matrix(table: pd.DataFrame, similarities: pd.DataFrame | None) -> Evidence:
+    said = say_matrix(arrange_matrix(table, scores_of(table)[0]), places=False)
+    return Evidence([matrix(table, similarities)], said)
+
+
+def _localised(table: pd.DataFrame, similarities: pd.DataFrame | None) -> Evidence:
+    """Where a trait lies: two networks stitched both ways, and a score that is neither accuracy nor loss."""
+    plain = table[table["control"] == ""]
+    pairs = list(plain[["sender", "receiver"]].drop_duplicates().itertuples(index=False, name=None))
+    traits = [score for score in dict.fromkeys(table["score"]) if score not in ("accuracy", "loss")]
+    if len(pairs) != 2 or pairs[0] != pairs[1][::-1] or not traits:
+        raise DataError("this is no trait stitched both ways")
+    trait, (carrier, other) = str(traits[0]), pairs[0]
+    found = onset(table, trait, carrier, other)
+    said = [line.strip() for line in str(found).splitlines()]
+    asked = f"Which layers of {carrier} make the difference to {other} in {trait}? Stitched both ways. "
+    charts = [localisation(table, found), *_curves(table, similarities).charts]
+    return Evidence(charts, said, title=f"Where {trait} lies in {carrier}", asked=asked)
+
+
 # --- curves -----------------------------------------------------------------------------------------------------------
 
 
 def curve(table: pd.DataFrame, similarities: pd.DataFrame | None = None) -> Chart:
-    """Arrange a table of one sender and one receiver along the cuts, with indices where they are known.
+    """Arrange a table of one sender and one receiver along the cuts, with indices if there are any.
 
-    Raises ``DataError`` where it is more than one curve.
+    Raises ``DataError`` if it is more than one curve.
     """
-    shown = {score: curves.arrange_curve(table, score) for score in scores_of(table)}
-    first = next(iter(shown.values()))
-    measures = [measure for curve_ in shown.values() for measure in _of_curve(curve_, first.cuts)]
+    shown = [arrange_curve(table, score) for score in scores_of(table)]
+    first = shown[0]
+    plain = f"{first.sender} → {first.receiver}"
+
+    def line(of: Curve, kind: str, column: str, scale: float) -> Line:
+        rows = of.lines[kind].reindex(list(first.cuts))
+        value, low, high = (rows[f"{column}{end}"].to_numpy(float) * scale for end in ("", "_low", "_high"))
+        failed = np.array([(kind, cut) in of.failed for cut in first.cuts], bool)
+        return Line(kind, name_of(kind, plain), value, low, high, failed)
+
+    measures: list[Measure] = []
+    for of in shown:
+        scale = 100.0 if of.percent else 1.0
+        parents = {f"{getattr(of, role)} alone ({role})": scale * of.parent(role) for role in ("receiver", "sender")}
+        parents = {name: value for name, value in parents.items() if np.isfinite(value)}
+        score, *cost = _score_and_penalty(of, list(of.lines), of.intervals, partial(line, of))
+        span = (0.0, 102.0) if of.percent else None
+        measures += [replace(score, levels=parents, span=span)]
+        measures += [replace(one, levels={"no penalty": 0.0}) for one in cost]
     if similarities is not None:
-        measures += _indices_along(first, similarities)
-    parents = (f"{role} {getattr(first, role)}" for role in ("sender", "receiver") if getattr(first, role))
-    return Chart(
-        "curve",
-        f"{first.sender} → {first.receiver} along the cuts",
-        f"What the stitched network reaches at every cut, from input to output ({', '.join(parents)}).",
-        first.labels,
-        tuple(measures),
-    )
+        starts = first.plain["sender_cut"] if "sender_cut" in first.plain else {cut: cut for cut in first.cuts}
+        held = similarities[(similarities["sender"] == first.sender) & (similarities["receiver"] == first.receiver)]
+        for index, rows in held.groupby("index", sort=False):
+            values = rows.set_index(["sender_cut", "receiver_cut"])["value"]
+            along = values.reindex([(starts[cut], cut) for cut in first.cuts]).to_numpy(float)
+            if np.isfinite(along).any():
+                measures.append(_similarity(str(index), (Line.of(PLAIN, plain, along),)))
+    parents_ = ", ".join(f"{role} {getattr(first, role)}" for role in ("sender", "receiver") if getattr(first, role))
+    about = f"What the stitched network reaches at every cut, from input to output ({parents_})."
+    return Chart("curve", f"{plain} along the cuts", about, first.labels, tuple(measures))
 
 
-def _of_curve(shown: Curve, cuts: tuple[str, ...]) -> Iterator[Measure]:
-    """The score, and its penalty where it has one."""
-    scale, unit = (100.0, "%") if shown.percent else (1.0, shown.unit.replace("raw", ""))
-    parents = {f"{getattr(shown, role)} alone ({role})": scale * shown.parent(role) for role in ("receiver", "sender")}
-    levels = {name: value for name, value in parents.items() if np.isfinite(value)}
-    for show, column in zip((SCORE, PENALTY), _COLUMNS, strict=True):
-        cost = show == PENALTY
-        lines = tuple(_along(shown, kind, column, 1.0 if cost else scale, cuts) for kind in _ordered(shown.lines))
-        if cost and not any(np.isfinite(line.value).any() for line in lines):
-            continue
-        yield Measure(
-            show,
-            shown.score,
-            unit.replace("%", "pp") if cost else unit,
-            1 if shown.percent else 3,
-            lines,
-            signed=cost,
-            levels={"no penalty": 0.0} if cost else levels,
-            span=(0.0, 102.0) if shown.percent and not cost else None,
-            over=shown.intervals,
-        )
-
-
-def _ordered(kinds: dict[str, pd.DataFrame]) -> list[str]:
-    return sorted(kinds, key=place_of)
-
-
-def _along(shown: Curve, kind: str, column: str, scale: float, cuts: tuple[str, ...]) -> Line:
-    rows = shown.lines[kind].reindex(list(cuts))
-    value, low, high = (rows[f"{column}{end}"].to_numpy(float) * scale for end in ("", "_low", "_high"))
-    failed = np.array([(kind, cut) in shown.failed for cut in cuts], bool)
-    return Line(kind, _called(kind, f"{shown.sender} → {shown.receiver}"), value, low, high, failed)
-
-
-def _called(kind: str, plain: str) -> str:
-    return plain if kind == PLAIN else _NAMES.get(kind, kind)
-
-
-def _indices_along(shown: Curve, similarities: pd.DataFrame) -> Iterator[Measure]:
-    """Each index at the seams of a curve."""
-    starts = shown.plain["sender_cut"] if "sender_cut" in shown.plain else pd.Series(shown.cuts, list(shown.cuts))
-    held = similarities[(similarities["sender"] == shown.sender) & (similarities["receiver"] == shown.receiver)]
-    for index, rows in held.groupby("index", sort=False):
-        seams = zip(rows["sender_cut"], rows["receiver_cut"], strict=True)
-        values = dict(zip(seams, rows["value"].to_numpy(float), strict=True))
-        along = np.array([values.get((starts[cut], cut), np.nan) for cut in shown.cuts])
-        if np.isfinite(along).any():
-            yield _similarity(str(index), (Line.of(PLAIN, f"{shown.sender} → {shown.receiver}", along),))
+def _score_and_penalty(
+    shown: Curve | Matrix, kinds: list[str], over: str, line: Callable[[str, str, float], Line]
+) -> Iterator[Measure]:
+    """The score, and its penalty if it has one; ``line`` makes that of a kind, a column and its scale."""
+    kinds = sorted(kinds, key=place_of)
+    unit, cost = ("%", "pp") if shown.percent else (shown.unit.replace("raw", ""),) * 2
+    digits = 1 if shown.percent else 3
+    scale = 100.0 if shown.percent else 1.0
+    lines = tuple(line(kind, "stitched", scale) for kind in kinds)
+    bright: Literal["high", "low"] = "high" if shown.rises else "low"
+    yield Measure(SCORE, shown.score, unit, digits, lines, bright=bright, over=over)
+    lines = tuple(line(kind, "penalty", 1.0) for kind in kinds)
+    if any(np.isfinite(one.value).any() for one in lines):
+        yield Measure(PENALTY, shown.score, cost, digits, lines, signed=True, bright="low", over=over)
 
 
 def _similarity(index: str, lines: tuple[Line, ...]) -> Measure:
+    low, high, distance = scale_of(index, np.array([]))
     known = INDICES.get(index.partition("(")[0])
-    distance = known is not None and known.distance
-    name = f"{index} (a distance: 0 is alike)" if distance else index
-    span = None if known is None or distance else (min(0.0, known.bounds[0]), known.bounds[1])
+    span = None if known is None or distance else (min(low, known.bounds[0]), high)
     span = span if span is not None and np.isfinite(span).all() else None
+    name = f"{index} (a distance: 0 is alike)" if distance else index
     return Measure(SIMILARITY, name, "", _DIGITS, lines, bright="low" if distance else "high", span=span)
 
 
@@ -115,31 +174,30 @@ def _similarity(index: str, lines: tuple[Line, ...]) -> Measure:
 
 
 def matrix(table: pd.DataFrame, similarities: pd.DataFrame | None = None) -> Chart:
-    """Arrange a table as a matrix of sender cuts × receiver cuts. Raises ``DataError`` where it is none."""
-    shown = {score: matrices.arrange_matrix(table, score) for score in scores_of(table)}
-    first = next(iter(shown.values()))
+    """Arrange a table as a matrix of sender cuts × receiver cuts. Raises ``DataError`` if it is none."""
+    shown = [arrange_matrix(table, score) for score in scores_of(table)]
+    first = shown[0]
     if not first.senders:
         raise DataError("the table has no sender that is a network")
-    measures = [measure for matrix_ in shown.values() for measure in _of_matrix(matrix_, table)]
+    measures = [measure for of in shown for measure in _of_matrix(of, table)]
     if similarities is not None:
-        measures += _indices_of(first, similarities)
+        measures += _indices(similarities, *(list(places_of(side)) for side in (first.senders, first.receivers)))
+    senders, receivers = (
+        tuple(cut if first.single else f"{block.name} {cut}" for block in side for cut in block.cuts)
+        for side in (first.senders, first.receivers)
+    )
     return Chart(
         "matrix",
         f"{first.title}: sender cuts × receiver cuts",
         f"Rows are the cuts of the sender, columns those of the receiver, from input to output ({first.title}).",
-        _names(first, "receivers"),
+        receivers,
         tuple(measures),
-        _names(first, "senders"),
+        senders,
         ("receiver cut", "sender cut"),
         _alone(first),
         tuple(staircase(s, r) for s in first.senders for r in first.receivers),
         (tuple(b.stop for b in first.senders[:-1]), tuple(b.stop for b in first.receivers[:-1])),
     )
-
-
-def _names(shown: Matrix, side: str) -> tuple[str, ...]:
-    blocks = getattr(shown, side)
-    return tuple(cut if shown.single else f"{block.name} {cut}" for block in blocks for cut in block.cuts)
 
 
 def _alone(shown: Matrix) -> str:
@@ -152,85 +210,54 @@ def _alone(shown: Matrix) -> str:
 
 
 def _of_matrix(shown: Matrix, table: pd.DataFrame) -> Iterator[Measure]:
-    scale, unit = (100.0, "%") if shown.percent else (1.0, shown.unit.replace("raw", ""))
     rows = table[(table["score"] == shown.score) & (table["status"] == "ok")]
     means = summary(rows)
     means = means if ends_at_output(means).all() else means[~ends_at_output(means)]
-    kinds = sorted((*shown.panels, *shown.strips), key=place_of)
-    for show, column in zip((SCORE, PENALTY), _COLUMNS, strict=True):
-        cost = show == PENALTY
-        lines = tuple(_cells(shown, means, kind, column, 1.0 if cost else scale) for kind in kinds)
-        if cost and not any(np.isfinite(line.value).any() for line in lines):
-            continue
-        yield Measure(
-            show,
-            shown.score,
-            unit.replace("%", "pp") if cost else unit,
-            1 if shown.percent else 3,
-            lines,
-            signed=cost,
-            bright="low" if cost else "high",
-            over=_over(means),
-        )
+    units = means[["interval", "n", "seeds"]].drop_duplicates().itertuples(index=False)
+    over = " or ".join(dict.fromkeys(over_words(*row) for row in units))
 
+    def line(kind: str, column: str, scale: float) -> Line:
+        strip = kind in shown.strips
+        rows = means[(means["control"] == kind) & (without_sender(means) == strip)]
 
-def _over(means: pd.DataFrame) -> str:
-    units = (
-        curves.over_words(*row) for row in means[["interval", "n", "seeds"]].drop_duplicates().itertuples(index=False)
-    )
-    return " or ".join(dict.fromkeys(units))
+        def laid(end: str) -> Numbers:
+            if strip:
+                return lay_strip(rows, column + end, shown.receivers) * scale
+            return lay_cells(rows, column + end, shown.senders, shown.receivers).ravel() * scale
 
+        failed = shown.failed[kind].ravel()
+        return Line(kind, name_of(kind, _TRAINED), laid(""), laid("_low"), laid("_high"), failed, strip)
 
-def _cells(shown: Matrix, means: pd.DataFrame, kind: str, column: str, scale: float) -> Line:
-    rows, strip = means[means["control"] == kind], kind in shown.strips
-    strips = without_sender(rows)
-    rows = rows[strips] if strip else rows[~strips]
-
-    def laid(end: str) -> Numbers:
-        name = f"{column}{end}"
-        if strip:
-            return matrices.lay_strip(rows, name, shown.receivers) * scale
-        return matrices.lay_cells(rows, name, shown.senders, shown.receivers).ravel() * scale
-
-    failed = shown.failed[kind].ravel()
-    return Line(kind, _called(kind, "trained sender"), laid(""), laid("_low"), laid("_high"), failed, strip)
-
-
-def _indices_of(shown: Matrix, similarities: pd.DataFrame) -> Iterator[Measure]:
-    places = {side: matrices.places_of(getattr(shown, side)) for side in ("senders", "receivers")}
-    for index, rows in similarities.groupby("index", sort=False):
-        laid = np.full((len(places["senders"]), len(places["receivers"])), np.nan)
-        for row in rows.itertuples():
-            i = places["senders"].get((str(row.sender), str(row.sender_cut)))
-            j = places["receivers"].get((str(row.receiver), str(row.receiver_cut)))
-            if i is not None and j is not None:
-                laid[i, j] = row.value
-        if np.isfinite(laid).any():
-            yield _similarity(str(index), (Line.of(PLAIN, "trained sender", laid.ravel()),))
+    return _score_and_penalty(shown, [*shown.panels, *shown.strips], over, line)
 
 
 def similarity(found: pd.DataFrame) -> Chart:
     """Arrange a table of ``compare``: all pairs of cuts of a sender and a receiver, an index at a time."""
     sides = [_cuts_of(found, role) for role in ("sender", "receiver")]
-    measures = []
-    for index, rows in found.groupby("index", sort=False):
-        laid = np.full((len(sides[0]), len(sides[1])), np.nan)
-        for row in rows.itertuples():
-            i, j = sides[0].index((row.sender, row.sender_cut)), sides[1].index((row.receiver, row.receiver_cut))
-            laid[i, j] = row.value
-        measures.append(_similarity(str(index), (Line.of(PLAIN, "trained sender", laid.ravel()),)))
     names = [" and ".join(dict.fromkeys(str(name) for name, _ in side)) for side in sides]
     single = all(len({name for name, _ in side}) == 1 for side in sides)
-    rows_, columns = (tuple(str(c) if single else f"{n} {c}" for n, c in side) for side in sides)
-    caption = (
+    rows, columns = (tuple(str(c) if single else f"{n} {c}" for n, c in side) for side in sides)
+    about = (
         f"How alike layers are on the same images, by indices of similarity: rows are the cuts of {names[0]}, columns "
         f"those of {names[1]}; bright is alike. Nothing is trained."
     )
-    title = f"Similarity of {names[0]} and {names[1]}"
-    return Chart("matrix", title, caption, columns, tuple(measures), rows_, ("receiver cut", "sender cut"))
+    title, measures = f"Similarity of {names[0]} and {names[1]}", tuple(_indices(found, *sides))
+    return Chart("matrix", title, about, columns, measures, rows, ("receiver cut", "sender cut"))
 
 
-def _cuts_of(found: pd.DataFrame, role: str) -> list[tuple[object, object]]:
+def _indices(
+    found: pd.DataFrame, senders: list[tuple[str, str]], receivers: list[tuple[str, str]]
+) -> Iterator[Measure]:
+    """Each index at all seams of these cuts, which have the names of their networks with them."""
+    seams = pd.MultiIndex.from_tuples([(*sender, *receiver) for sender in senders for receiver in receivers])
+    for index, rows in found.groupby("index", sort=False):
+        values = rows.set_index(["sender", "sender_cut", "receiver", "receiver_cut"])["value"]
+        laid = values.reindex(seams).to_numpy(float)
+        if np.isfinite(laid).any():
+            yield _similarity(str(index), (Line.of(PLAIN, _TRAINED, laid),))
+
+
+def _cuts_of(found: pd.DataFrame, role: str) -> list[tuple[str, str]]:
     names = [role, f"{role}_cut", f"{role}_depth"]
     order = {name: place for place, name in enumerate(dict.fromkeys(found[role]))}
     cuts = found[names].drop_duplicates(names[:2])
@@ -250,22 +277,17 @@ def localisation(table: pd.DataFrame, found: Onset) -> Chart:
         (found.sending, found.carrier, found.reference),
         (found.receiving, found.reference, found.carrier),
     ):
-        spread = (way.shares, way.low, way.high)
-        value, low, high = (_spread_out(100 * np.array(part), way.cuts, cuts) for part in spread)
+        places = pd.Index(way.cuts).get_indexer(pd.Index(cuts))  # -1 for cuts that were not stitched this way
+        value, low, high = (np.array([*part, np.nan])[places] * 100 for part in (way.shares, way.low, way.high))
         lines = [Line(PLAIN, f"{start} → {end}", value, low, high, np.zeros(len(cuts), bool))]
         for kind, shares in controls[way.sends].items():
-            lines.append(Line.of(kind, _called(kind, kind), _spread_out(100 * shares, way.cuts, cuts)))
+            lines.append(Line.of(kind, name_of(kind, kind), np.array([*shares, np.nan])[places] * 100))
         levels = {f"{found.carrier} alone": 100.0, f"{found.reference} alone": 0.0}
         of = f"conveyed of {found.trait}"
         measures.append(Measure(f"{start} → {end}", of, "%", 0, tuple(lines), levels=levels, span=(-25.0, 125.0)))
-    caption = (
+    about = (
         f"What the stitched network conveys of the difference in {found.trait} between {found.carrier} (100 %) and "
         f"{found.reference} (0 %), at every cut of {found.carrier}, both ways."
     )
     title = f"Where {found.trait} lies in {found.carrier}"
-    return Chart("curve", title, caption, cuts, tuple(measures), axes=(f"cut of {found.carrier} (input → output)", ""))
-
-
-def _spread_out(values: Numbers, held: tuple[str, ...], cuts: tuple[str, ...]) -> Numbers:
-    places = {cut: place for place, cut in enumerate(held)}
-    return np.array([values[places[cut]] if cut in places else np.nan for cut in cuts], float)
+    return Chart("curve", title, about, cuts, tuple(measures), axes=(f"cut of {found.carrier} (input → output)", ""))

@@ -1,48 +1,26 @@
-"""Charts as plain values: what ``report.js`` draws, and what the table behind every chart shows.
+"""Charts as plain values: what ``plot`` draws with plotly, and the tables behind each figure.
 
 A chart has *places*: the cuts of a curve, the cells of a matrix (row by row), the bars of a bar chart. A *measure* is
 what can be shown of them (a score, its penalty, an index of similarity), and holds a *line* for each kind of trial.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
+from suture.common.formatting import unsigned_zero
 from suture.measurement.tables.by_depth import Mask, Numbers
-from suture.measurement.tables.controls_in_words import unsigned_zero
-from suture.report.style import LOOK, OTHERS, SERIES
 
 SCORE, PENALTY, SIMILARITY = "Score", "Penalty", "Similarity"  #: what a measure shows
-_SYMBOLS = {"o": "circle", "s": "square", "v": "triangle-down", "^": "triangle-up", "D": "diamond", "x": "x"} | {
-    "p": "pentagon",
-    "P": "cross",
-    "X": "x",
-    "*": "star",
-    "<": "triangle-left",
-    ">": "triangle-right",
-}
-#: The colours of the printed figures that are too dark on a dark page, and what stands for each there.
-_DARK = {
-    "#0072B2": "#56B4E9",
-    "#009E73": "#2FC79A",
-    "#D55E00": "#F07F2E",
-    "#7F7F7F": "#A9A9A9",
-    "#555555": "#C8C8C8",
-    "#882255": "#F0E442",
-    "#56B4E9": "#B7A6F0",
-    "#000000": "#FFFFFF",
-    "#8C6D31": "#C9A65C",
-    "#5254A3": "#9FA2E8",
-}
 
 
 @dataclass(frozen=True, eq=False)
 class Line:
-    """One kind of trial: values with 95 % intervals, nan where there are none, and where trials failed.
+    """One kind of trial: values with 95 % intervals, nan if there are none, and which trials failed.
 
-    Of a matrix, a ``strip`` has a value for each column, anything else one for each cell, row by row.
+    In a matrix, a ``strip`` has a value for each column, anything else one for each cell, row by row.
     """
 
     kind: str
@@ -53,21 +31,21 @@ class Line:
     failed: Mask
     strip: bool = False
     hidden: bool = False  #: at first
-    looks: tuple[tuple[str, str, str], ...] = ()  #: colour, marker, dashes where the kind does not say; of bars, each
+    looks: tuple[tuple[str, str, str], ...] = ()  #: colour, marker, dashes if the kind has none; of each bar
 
     @classmethod
-    def of(cls, kind: str, name: str, value: Numbers, failed: Mask | None = None) -> "Line":
-        """A line without intervals."""
+    def of(cls, kind: str, name: str, value: Numbers) -> "Line":
+        """Make a line without intervals or failures."""
         none = np.full(value.shape, np.nan)
-        return cls(kind, name, value, none, none, np.zeros(value.shape, bool) if failed is None else failed)
+        return cls(kind, name, value, none, none, np.zeros(value.shape, bool))
 
 
 @dataclass(frozen=True, eq=False)
 class Measure:
     """What can be shown: ``show`` says which kind of thing (score, penalty, …), ``of`` its name.
 
-    ``levels`` are lines across, by name: of one value, or of a value for each row or column of a matrix. Brighter is
-    better, or more alike: ``bright`` says which end that is.
+    ``levels`` are lines across, by name. ``bright`` says which end is better, or more alike, and so brighter in a
+    matrix; ``middle`` is for differences.
     """
 
     show: str
@@ -87,32 +65,59 @@ class Measure:
         what = {SCORE: f"test {self.of}", PENALTY: f"penalty of {self.of}"}.get(self.show, self.of)
         return what + (f" ({self.unit})" if self.unit else "")
 
+    @property
+    def panels(self) -> tuple[Line, ...]:
+        """The lines that have a value for every place."""
+        return tuple(line for line in self.lines if not line.strip)
+
+    @property
+    def strips(self) -> tuple[Line, ...]:
+        """The lines of a matrix that have a value for every column alone."""
+        return tuple(line for line in self.lines if line.strip)
+
     def written(self, value: float, unit: bool = False) -> str:
-        """A value as it is shown; empty where there is none."""
+        """Write a value as it is shown; empty if there is none."""
         if not np.isfinite(value):
             return ""
         number = f"{unsigned_zero(value, self.digits):{'+' if self.signed else ''}.{self.digits}f}"
         return f"{number} {self.unit}" if unit and self.unit else number
 
     def interval(self, line: Line, place: int) -> str:
-        """The interval of a line at a place, in brackets; empty where there is none."""
+        """Write the interval of a line at a place, in brackets; empty if there is none."""
         low, high = float(line.low[place]), float(line.high[place])
         if not np.isfinite([low, high]).all():
             return ""
         return "[" + ", ".join(f"{unsigned_zero(end, self.digits):.{self.digits}f}" for end in (low, high)) + "]"
+
+    def cell(self, line: Line, place: int, unit: bool = False) -> tuple[str, str]:
+        """Write a value, with a star if some seeds failed, and its interval."""
+        value, failed = self.written(float(line.value[place]), unit), bool(line.failed[place])
+        if not value:
+            return ("failed" if failed else ""), ""
+        return value + "*" * failed, self.interval(line, place)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table of numbers behind a figure: for each row a name and its cells, a number and an interval each."""
+
+    caption: str
+    corner: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
 
 
 @dataclass(frozen=True, eq=False)
 class Chart:
     """A curve along ``columns``, a matrix of ``rows`` × ``columns``, or a bar for each of ``columns``.
 
-    ``alone`` are the networks' own scores in words; ``steps`` the boundary below which a sender's cut is at least as
-    deep as the receiver's, as points (column, row); ``blocks`` where a network ends, among rows and columns.
+    ``alone`` are the networks' own scores in words; ``steps`` the boundaries below which a sender's cut is at least as
+    deep as the receiver's, as points (columns, rows); ``blocks`` the ends of networks among rows and columns.
     """
 
     kind: Literal["curve", "matrix", "bars"]
     title: str
-    caption: str
+    about: str
     columns: tuple[str, ...]
     measures: tuple[Measure, ...]
     rows: tuple[str, ...] = ()
@@ -121,52 +126,44 @@ class Chart:
     steps: tuple[tuple[Sequence[float], Sequence[float]], ...] = ()
     blocks: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
 
-    @property
-    def places(self) -> int:
-        """How many places it has."""
-        return len(self.columns) * max(len(self.rows), 1)
-
     def place(self, i: int) -> str:
-        """A place in words."""
+        """Name a place."""
         if not self.rows:
             return self.columns[i]
         row, column = divmod(i, len(self.columns))
         return f"{self.rows[row]} → {self.columns[column]}"
 
-    def plain(self) -> dict[str, Any]:
-        """The chart as plain values."""
-        names = ("kind", "title", "columns", "rows", "axes", "alone", "steps", "blocks")
-        return {key: getattr(self, key) for key in names} | {"measures": [_measure(m) for m in self.measures]}
+    @property
+    def caption(self) -> str:
+        """What the figure shows, what its intervals are over, and what its marks mean."""
+        over = " or ".join(dict.fromkeys(measure.over for measure in self.measures if measure.over))
+        said = self.about + (f" Intervals are 95 %, over {over}." if over and "range" not in over else "")
+        said += " Below the line the sender's cut is at least as deep as the receiver's." if self.steps else ""
+        if any(line.failed.any() for measure in self.measures for line in measure.lines):
+            said += " × marks what failed" if self.rows else " Gaps are what failed"
+            said += "; * is the mean of the seeds that did not."
+        return said
 
-
-def _measure(measure: Measure) -> dict[str, Any]:
-    names = ("show", "of", "unit", "digits", "label", "signed", "span", "bright")
-    lines = [_line(line, place) for place, line in enumerate(measure.lines)]
-    return {key: getattr(measure, key) for key in names} | {"levels": dict(measure.levels), "lines": lines}
-
-
-def _line(line: Line, place: int) -> dict[str, Any]:
-    made: dict[str, Any] = {key: getattr(line, key) for key in ("kind", "name", "value", "strip", "hidden")}
-    if np.isfinite(line.low).any():
-        made |= {"low": line.low, "high": line.high}
-    if line.failed.any():
-        made["failed"] = np.flatnonzero(line.failed)
-    if len(line.looks) > 1:
-        made["bars"] = [_shades(colour) for colour, *_ in line.looks]
-    return made | _look(line, place)
-
-
-def _look(line: Line, place: int) -> dict[str, Any]:
-    """The colours (on a light page, on a dark one), the marker and the dashes of a line."""
-    dashes = "-"
-    if line.looks:
-        colour, marker, dashes = line.looks[0]
-    elif line.kind.startswith("#"):
-        colour, marker = SERIES[place % len(SERIES)]
-    else:
-        colour, marker = LOOK[line.kind] if line.kind in LOOK else OTHERS[sum(map(ord, line.kind)) % len(OTHERS)]
-    return {"colour": _shades(colour), "marker": _SYMBOLS[marker], "dash": "solid" if dashes == "-" else "dash"}
-
-
-def _shades(colour: str) -> list[str]:
-    return [colour, _DARK.get(colour, colour)]
+    def grids(self) -> Iterator[Grid]:
+        """Lay out the tables behind the figure, which hold all of its numbers."""
+        for measure in self.measures:
+            if not self.rows:
+                levels = "".join(f"; {name} {measure.written(x, unit=True)}" for name, x in measure.levels.items())
+                rows = tuple(
+                    (column, tuple(measure.cell(line, i) for line in measure.lines))
+                    for i, column in enumerate(self.columns)
+                )
+                names = tuple(line.name for line in measure.lines)
+                yield Grid(measure.label + levels, self.axes[0].partition(" (")[0], names, rows)
+                continue
+            across = range(len(self.columns))
+            for line in measure.panels:
+                rows = tuple(
+                    (row, tuple(measure.cell(line, i * len(across) + j) for j in across))
+                    for i, row in enumerate(self.rows)
+                )
+                whose = f", {line.name}" if len(measure.panels) > 1 else ""
+                yield Grid(measure.label + whose, "sender ↓ receiver →", self.columns, rows)
+            if measure.strips:
+                rows = tuple((line.name, tuple(measure.cell(line, j) for j in across)) for line in measure.strips)
+                yield Grid(f"{measure.label}, controls without the sender", "receiver cut →", self.columns, rows)

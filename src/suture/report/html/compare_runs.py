@@ -38,7 +38,8 @@ def compare(first: Run, second: Run, names: tuple[str, str]) -> Compared:
             continue
         for one, other in _matched(*both):
             seam = (str(one), str(other))
-            matched.setdefault(seam, []).append((score, *_cut_down(one, other)))
+            shared_cuts = [cut for cut in one.cuts if cut in other.cuts]
+            matched.setdefault(seam, []).append((score, one.at(shared_cuts), other.at(shared_cuts)))
     if not matched:
         raise DataError(
             f"{first.path} and {second.path} have no seam and score in common; compare runs that stitched at the same "
@@ -57,53 +58,21 @@ def _matched(first: tuple[Pair, ...], second: tuple[Pair, ...]) -> list[tuple[Pa
     return [(one, other) for one, other in found if set(one.cuts) & set(other.cuts)]
 
 
-def _cut_down(one: Pair, other: Pair) -> tuple[Pair, Pair]:
-    """Both pairs at the seams of both, in the order of the first."""
-    shared = [seam for seam in one.cuts if seam in other.cuts]
-    return _at(one, shared), _at(other, shared)
-
-
-def _at(pair: Pair, seams: list[tuple[str, str]]) -> Pair:
-    places = np.array([pair.cuts.index(seam) for seam in seams])
-
-    def kept(spread: Estimates) -> Estimates:
-        return Estimates(spread.value[places], spread.low[places], spread.high[places])
-
-    return Pair(
-        pair.sender,
-        pair.receiver,
-        pair.unit,
-        pair.scale,
-        tuple(pair.cuts[i] for i in places),
-        tuple(pair.labels[i] for i in places),
-        kept(pair.score),
-        kept(pair.penalty),
-        {kind: kept(spread) for kind, spread in pair.scores.items()},
-        {kind: kept(spread) for kind, spread in pair.penalties.items()},
-    )
-
-
 def _chart(found: list[tuple[str, Pair, Pair]], names: tuple[str, str]) -> Chart:
+    """A matrix if the shared seams are one, else a curve."""
     _, one, other = found[0]
     rows = tuple(dict.fromkeys(start for start, _ in one.cuts))
     columns = tuple(dict.fromkeys(end for _, end in one.cuts))
     whole = len(rows) > 1 and len(one.cuts) == len(rows) * len(columns)
-    measures = [measure for score, *both in found for measure in _measures(score, both[0], both[1], names)]
     whose = str(one) if str(one) == str(other) else f"{one} and {other}"
-    caption = f"What both runs measured, {whose}: the stitched networks of each, and the second less the first."
-    if not whole:
-        return Chart("curve", whose, caption, one.labels, tuple(measures))
-    order = np.array([one.cuts.index((row, column)) for row in rows for column in columns])
-    measures = [_reordered(measure, order) for measure in measures]
-    return Chart("matrix", whose, caption, columns, tuple(measures), rows, ("receiver cut", "sender cut"))
-
-
-def _reordered(measure: Measure, order: "np.ndarray[tuple[int], np.dtype[np.int64]]") -> Measure:
-    lines = tuple(
-        Line(line.kind, line.name, line.value[order], line.low[order], line.high[order], line.failed[order])
-        for line in measure.lines
+    about = f"What both runs measured, {whose}: the stitched networks of each, and the second less the first."
+    seams = [(row, column) for row in rows for column in columns] if whole else list(one.cuts)
+    measures = tuple(
+        measure for score, *both in found for measure in _measures(score, both[0].at(seams), both[1].at(seams), names)
     )
-    return Measure(**{**vars(measure), "lines": lines})
+    if whole:
+        return Chart("matrix", whose, about, columns, measures, rows, ("receiver cut", "sender cut"))
+    return Chart("curve", whose, about, one.labels, measures)
 
 
 def _measures(score: str, one: Pair, other: Pair, names: tuple[str, str]) -> list[Measure]:

@@ -1,43 +1,56 @@
 """The report: one self-contained HTML page of a run, of studies, or of two runs compared.
 
-Nothing is fetched: style, script and numbers are inside, and a Content-Security-Policy forbids the rest. Whatever
-comes from users is escaped. Every figure has a table behind it with the same numbers, so the page reads without a
+Nothing is fetched: style, script and numbers are inside, and a Content-Security-Policy forbids the rest. The template
+escapes whatever it is given. Every figure has tables behind it with the same numbers, so the page reads without a
 mouse, without eyes and without scripts.
 """
 
 import base64
 import hashlib
+import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from importlib.resources import files
-from itertools import count
 from pathlib import Path
+from typing import Any
 
 from suture.common.atomic import whole
 from suture.common.errors import OutputError, SutureError
-from suture.measurement.tables.explain import Explanation
-from suture.report.html import compare_runs as differences
-from suture.report.html import figures as evidence
-from suture.report.html import parts, words
-from suture.report.html import studies as claimed
+from suture.report.html import arrange, compare_runs, studies, words
 from suture.report.html.charts import Chart
-from suture.report.html.escaping import safe, script_data
+from suture.report.html.plot import figure
 from suture.report.html.runs import Run
-from suture.report.terminal import store as stores
+from suture.report.html.text import visible
+from suture.report.terminal.store import broken
 
-Page = tuple[str, str, Sequence[str], Sequence[str], list[Chart]]
-"""Title, what was asked, the verdict's sentences, the sections, the charts in order."""
+Block = tuple[str, Any]  #: a kind of block of the template, and what it shows
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the page under a heading."""
+
+    title: str
+    blocks: Sequence[Block]
+    id: str = ""
+
+
+@dataclass(frozen=True)
+class Page:
+    """What a page says, from the top down."""
+
+    title: str
+    asked: str
+    verdict: Sequence[str]
+    sections: Sequence[Section]
 
 
 def render(run: Run, other: Run | None = None) -> str:
-    """Write the page of a run, or of two runs compared. Raises ``DataError`` where two have nothing in common."""
+    """Return the page of a run, or of two runs compared. Raises ``DataError`` if two have nothing in common."""
     if other is not None:
-        page = _compared(run, other)
-    elif run.results:
-        page = _of_studies(run)
-    else:
-        page = _of_run(run)
-    return _document(*page)
+        return _fill(_page_of_two(run, other))
+    return _fill(_page_of_studies(run) if run.results else _page_of_run(run))
 
 
 def write(page: str, path: str | Path) -> Path:
@@ -52,189 +65,184 @@ def write(page: str, path: str | Path) -> Path:
     return path
 
 
-_NOTHING = "Nothing can be concluded: no trial gave a score with a penalty."
-
-# --- what a page holds ------------------------------------------------------------------------------------------------
+# --- what a page says -------------------------------------------------------------------------------------------------
 
 
-def _of_run(run: Run) -> Page:
-    found = evidence.of_run(run)
-    numbers, charts = count(1), list(found.charts)
-    explained = words.explained(run, run.table)
-    said = words.verdict(found.said, None if found.title else explained) or [_NOTHING]
+def _page_of_run(run: Run) -> Page:
+    found = arrange.evidence(run.table, run.similarities)
+    explained = words.explained(run)
+    verdict = [*([explained.verdict] if explained is not None and not found.title else []), *found.said]
     sections = [
-        _note(words.state(run), *found.rest),
-        parts.section("What was measured", parts.figures(charts, numbers), id="figures"),
-        *_conclusions(explained),
-        _failures(run),
-        *_evidence(run),
+        Section("", [("note", note) for note in (words.state(run), *found.rest) if note]),
+        Section("What was measured", [("figure", chart) for chart in found.charts], "figures"),
     ]
-    asked = words.asked(run.table, found.asked)
-    return found.title or words.title(run.table), asked, said, sections, charts
+    if explained is not None:
+        sections += [
+            Section("What holds", _sentences(explained.holds)),
+            Section("What must not be concluded", _sentences(explained.not_concluded)),
+            Section("What was not tried", _sentences(explained.missing)),
+        ]
+    verdict = list(filter(None, verdict)) or ["Nothing can be concluded: no trial gave a score with a penalty."]
+    title = found.title or words.title(run.table)
+    return Page(title, words.asked(run.table, found.asked), verdict, [*sections, _failures(run), *_appendix(run)])
 
 
-def _conclusions(explained: Explanation | None) -> list[str]:
-    if explained is None:
-        return []
-    return [
-        parts.section("What holds", parts.sentences(explained.holds)),
-        parts.section("What must not be concluded", parts.sentences(explained.not_concluded)),
-        parts.section("What was not tried", parts.sentences(explained.missing)),
-    ]
+def _page_of_studies(run: Run) -> Page:
+    several = len(run.results) > 1
+    sections = [Section(*studies.section(study, result, several)) for study, result in run.results]
+    study, result = run.results[0]
+    title = f"{len(run.results)} studies" if several else study.title
+    asked = f"{study.question} ({study.paper}, {study.source}; {study.id})"
+    asked = f"What {', '.join(study.id for study, _ in run.results)} measured." if several else asked
+    cost = Section("Cost", [] if several else _facts(studies.card(result)))
+    verdict = studies.verdict(run.results)
+    return Page(title, asked, verdict, [*sections, _failures(run), cost, *_appendix(run, cost=several)])
 
 
-def _of_studies(run: Run) -> Page:
-    charts: list[Chart] = []
-    sections = list(claimed.sections(run.results, count(1), charts))
-    single = run.results[0] if len(run.results) == 1 else None
-    title = single[0].title if single else f"{len(run.results)} studies"
-    asked = f"{single[0].question} ({single[0].paper}, {single[0].source}; {single[0].id})" if single else ""
-    listed = ", ".join(study.id for study, _ in run.results)
-    facts = claimed.card(single[1]) if single else {}
-    ending = [parts.section("Cost", parts.facts(facts)), *_evidence(run, cost=single is None)]
-    said = claimed.verdict(run.results)
-    return title, asked or f"What {listed} measured.", said, [*sections, _failures(run), *ending], charts
-
-
-def _compared(first: Run, second: Run) -> Page:
+def _page_of_two(first: Run, second: Run) -> Page:
     same = first.name == second.name
     names = (str(first.path), str(second.path)) if same else (first.name, second.name)
-    found = differences.compare(first, second, names)
-    asked = f"Two runs at the seams that both measured. {names[0]}: {words.asked(first.table)}"
-    asked += f" {names[1]}: {words.asked(second.table)}"
-    sections = [
-        parts.section("What both measured", parts.figures(found.charts, count(1)), id="figures"),
-        parts.section("What differs between the two", _settings_apart(first, second, names)),
-        *(_failures(run, f" in {name}") for run, name in zip((first, second), names, strict=True)),
-    ]
-    for run, name in zip((first, second), names, strict=True):
-        sections += _evidence(run, of=f" of {name}")
-    return f"{names[0]} and {names[1]} compared", asked, found.said, sections, list(found.charts)
-
-
-def _settings_apart(first: Run, second: Run, names: tuple[str, str]) -> str:
+    found = compare_runs.compare(first, second, names)
+    asked = "Two runs at the seams that both measured."
+    asked += "".join(f" {name}: {words.asked(run.table)}" for name, run in zip(names, (first, second), strict=True))
     ours, theirs = words.settings(first.table), words.settings(second.table)
-    rows = []
-    for name in dict.fromkeys((*ours, *theirs)):
-        both = [_in_words(known.get(name, "")) for known in (ours, theirs)]
-        rows += [(name, *both)] if both[0] != both[1] else []
-    if not rows:
-        return "<p>Networks, stitches, fits, data and controls go by the same names in both.</p>"
-    return parts.words("What differs, by what the tables say", ("", *names), rows)
+    apart = [(name, ", ".join(ours[name]), ", ".join(theirs[name])) for name in ours if ours[name] != theirs[name]]
+    alike = ("text", "Networks, stitches, fits, data and controls go by the same names in both.")
+    table = ("table", words_table("What differs, by what the tables say", ("", *names), apart))
+    sections = [
+        Section("What both measured", [("figure", chart) for chart in found.charts], "figures"),
+        Section("What differs between the two", [table if apart else alike]),
+    ]
+    for run, name in ((first, names[0]), (second, names[1])):
+        sections += [_failures(run, f" in {name}"), *_appendix(run, of=f" of {name}")]
+    return Page(f"{names[0]} and {names[1]} compared", asked, found.said, sections)
 
 
-def _in_words(value: str | Sequence[str]) -> str:
-    return value if isinstance(value, str) else ", ".join(value)
-
-
-def _failures(run: Run, of: str = "") -> str:
-    if not len(run.table):
-        return ""
-    failed = list(words.failures(run.table))
-    if not failed:
-        return ""
-    many = f"{len(failed):,} of {run.table['trial'].nunique():,} trials failed; their places are empty."
-    table = parts.words("Every trial that failed, and why", ("Seam", "Control", "Seed", "Error"), failed)
-    return parts.section(f"What failed{of}", f'<p class="note failed">{safe(many)}</p>', table)
-
-
-def _evidence(run: Run, of: str = "", cost: bool = True) -> list[str]:
-    """Cost, versions, and how to repeat it."""
-    table = run.table
-    known = words.cost(table) if cost else {}
-    notes = [f"{note} ({times} ×)" for note, times in run.notes.items()]
-    made = [parts.section(f"Cost{of}", parts.facts(known))]
-    made += [parts.section(f"Versions and machine{of}", parts.facts(words.machines(run.machines)))]
-    made += [parts.section(f"Notes of the trials{of}", parts.sentences(notes))]
-    settings = words.settings(table) if len(table) and not run.results else {}
-    seeds = words.seeds(table) if len(table) else {}
-    return [*made, parts.section(f"How to repeat it{of}", _command(run), parts.facts(settings | seeds | _kept(run)))]
-
-
-def _command(run: Run) -> str:
-    if run.command is not None:
-        return f"<pre>{safe(stores.broken(shlex.split(run.command)))}</pre>"
-    if run.state is None:
-        return "".join(
-            f"<pre>{safe(f'suture run {study.id} --scale {result.scale} --out FOLDER')}</pre>"
-            for study, result in run.results
-        )
-    return (
-        "<p>It was begun in Python, so the folder knows what was measured and not the code; with the same plan, this "
-        f"measures nothing twice:</p><pre>{safe(f'suture.run(plan, store={str(run.path)!r})')}</pre>"
-    )
-
-
-def _kept(run: Run) -> dict[str, str | Sequence[str]]:
-    """The folder, and the fingerprints of what went in."""
+def _appendix(run: Run, of: str = "", cost: bool = True) -> list[Section]:
+    """What it cost, where it was measured, and how to repeat it."""
+    known = dict(words.settings(run.table) if len(run.table) and not run.results else {})
+    known |= words.seeds(run.table) if len(run.table) else {}
     names = ("sender", "receiver", "fit data", "score data")
-    prints = [f"{name}: {', '.join(run.settings[name])}" for name in names if run.settings.get(name)]
-    changed = f"{run.state.last_change:%Y-%m-%d %H:%M %Z}" if run.state is not None else ""
-    return {"Fingerprints": prints, "Folder": str(run.path), "Last change": changed}
+    known["Fingerprints"] = [f"{name}: {', '.join(run.settings[name])}" for name in names if run.settings.get(name)]
+    known["Folder"] = [str(run.path)]
+    known["Last change"] = [f"{run.state.last_change:%Y-%m-%d %H:%M %Z}"] if run.state is not None else []
+    return [
+        Section(f"Cost{of}", _facts(words.cost(run.table)) if cost else []),
+        Section(f"Versions and machine{of}", _facts(words.machines(run.machines))),
+        Section(f"Notes of the trials{of}", _sentences([f"{note} ({times} ×)" for note, times in run.notes.items()])),
+        Section(f"How to repeat it{of}", [*_repeat(run), *_facts(known)]),
+    ]
 
 
-def _note(*said: str) -> str:
-    return "".join(f'<p class="note">{safe(one)}</p>' for one in said if one)
+def _repeat(run: Run) -> list[Block]:
+    if run.command is not None:
+        return [("command", broken(shlex.split(run.command)))]
+    if run.state is None:
+        return [("command", f"suture run {study.id} --scale {made.scale} --out FOLDER") for study, made in run.results]
+    said = (
+        "The run was started from Python: the folder knows what was measured, but not the code. Run the same plan "
+        "again, and nothing is measured twice:"
+    )
+    return [("text", said), ("command", f"suture.run(plan, store={str(run.path)!r})")]
+
+
+def _failures(run: Run, of: str = "") -> Section:
+    failed = list(words.failures(run.table)) if len(run.table) else []
+    if not failed:
+        return Section("", [])
+    many = f"{len(failed):,} of {run.table['trial'].nunique():,} trials failed; their places are empty."
+    table = words_table("Every trial that failed, and why", ("Seam", "Control", "Seed", "Error"), failed)
+    return Section(f"What failed{of}", [("note", many), ("table", table)])
+
+
+def words_table(caption: str, headings: Sequence[str], rows: Sequence[Sequence[str]], kind: str = "") -> dict[str, Any]:
+    """Return what the template needs for a table of words; ``claims`` stand below each other on narrow pages."""
+    return {"caption": caption, "headings": headings, "rows": rows, "kind": kind, "marks": studies.MARKED}
+
+
+def _sentences(said: Sequence[str]) -> list[Block]:
+    return [("sentences", said)] if said else []
+
+
+def _facts(known: Mapping[str, Sequence[str]]) -> list[Block]:
+    held = {name: [value for value in values if value] for name, values in known.items()}
+    held = {name: values for name, values in held.items() if values}
+    return [("facts", held)] if held else []
 
 
 # --- the document -----------------------------------------------------------------------------------------------------
 
 
-def _document(title: str, asked: str, said: Sequence[str], sections: Sequence[str], charts: list[Chart]) -> str:
+def _fill(page: Page) -> str:
+    """Fill the template: figures are numbered and drawn, and only the scripts that are there may run."""
+    try:
+        from jinja2 import Environment, StrictUndefined
+        from markupsafe import Markup
+        from plotly.io import to_html
+        from plotly.offline import get_plotlyjs
+    except ImportError as error:
+        raise SutureError(
+            f"a report needs plotly and jinja2, and one is not installed ({error}): pip install 'suture[report]'"
+        ) from error
     own = files("suture.report.html")
-    style = (own / "report.css").read_text(encoding="utf-8")
-    scripts = [_plotly(), (own / "report.js").read_text(encoding="utf-8")] if charts else []
-    hashes = " ".join(_hash(script) for script in scripts) or "'none'"
-    policy = (
-        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; "
-        "form-action 'none'"
+    charts = [content for section in page.sections for kind, content in section.blocks if kind == "figure"]
+
+    def drawn(chart: Chart, number: int) -> dict[str, Any]:
+        made = figure(chart)
+        plot = to_html(
+            made,
+            config={"displayModeBar": False, "responsive": True},
+            include_plotlyjs=False,
+            full_html=False,
+            validate=False,
+            div_id=f"plot-{number}",
+        )
+        meta = made["layout"]["meta"]
+        shown = {"views": [view["name"] for view in meta["views"]], "legend": meta["legend"], "titled": len(charts) > 1}
+        return {"chart": chart, "number": number, "plot": Markup(plot), **shown}
+
+    numbers = {id(chart): number for number, chart in enumerate(charts, 1)}
+    sections = [
+        replace(
+            section,
+            blocks=[(kind, drawn(one, numbers[id(one)]) if kind == "figure" else one) for kind, one in section.blocks],
+        )
+        for section in page.sections
+        if section.blocks
+    ]
+    environment = Environment(
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=lambda value: value if isinstance(value, Markup) else visible(value),
     )
-    first, *others = said or [""]
-    return f"""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{policy}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="referrer" content="no-referrer">
-<meta name="generator" content="Suture">
-<title>{safe(title)} – Suture</title>
-<link rel="icon" href="data:,">
-<style>{style}</style>
-</head>
-<body>
-<a class="skip" href="#verdict">Skip to the verdict</a>
-<header class="page">
-<p class="kicker">Suture: model stitching</p>
-<h1 dir="auto">{safe(title)}</h1>
-<p class="lead">{safe(asked)}</p>
-</header>
-<main>
-<section class="verdict" id="verdict" aria-labelledby="verdict-title">
-<h2 id="verdict-title">Verdict</h2>
-<p class="first">{safe(first)}</p>
-{parts.sentences(others)}
-</section>
-{chr(10).join(filter(None, sections))}
-</main>
-<footer class="page"><p>Made by Suture. This page is one file: it fetches nothing and sends nothing.</p></footer>
-<script type="application/json" id="charts">{script_data([chart.plain() for chart in charts])}</script>
-{"".join(f"<script>{script}</script>" for script in scripts)}
-</body>
-</html>
-"""
+    html = environment.from_string((own / "page.html").read_text(encoding="utf-8")).render(
+        title=page.title,
+        asked=page.asked,
+        verdict=page.verdict,
+        sections=sections,
+        style=Markup((own / "report.css").read_text(encoding="utf-8")),
+        plotly=Markup(_in_script(get_plotlyjs())) if charts else "",
+        script=Markup((own / "report.js").read_text(encoding="utf-8")),
+        policy=Markup(_POLICY),
+    )
+    hashes = " ".join(map(_hash, re.findall(r"<script[^>]*>(.*?)</script>", html, re.DOTALL)))
+    return html.lstrip().replace(_POLICY, _POLICY.replace("SCRIPTS", hashes or "'none'"))
+
+
+#: Plotly sets styles as it draws, so these are allowed; of scripts only those that are in the page.
+_POLICY = (
+    "default-src 'none'; script-src SCRIPTS; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; "
+    "form-action 'none'"
+)
+
+
+def _in_script(script: str) -> str:
+    """Return a script in which no tag ends, with the line ends that a browser hashes."""
+    return script.replace("</script", "<\\/script").replace("\r\n", "\n").replace("\r", "\n")
 
 
 def _hash(script: str) -> str:
     digest = hashlib.sha256(script.encode()).digest()
     return f"'sha256-{base64.b64encode(digest).decode()}'"
-
-
-def _plotly() -> str:
-    """The script that draws, from the package ``plotly``, such that no tag ends inside it."""
-    try:
-        from plotly.offline import get_plotlyjs
-    except ImportError as error:
-        raise SutureError("a report needs plotly, which is not installed: pip install 'suture[report]'") from error
-    script: str = get_plotlyjs()
-    return script.replace("</script", "<\\/script").replace("\r\n", "\n").replace("\r", "\n")

@@ -1,12 +1,10 @@
 """The studies of a report: what each asks, its claims with their verdicts, its figure and what it cost."""
 
-from collections.abc import Iterator
-from itertools import count
+from typing import Any
 
 from suture.common.formatting import say_count
-from suture.report.html import panels, parts
+from suture.report.html import panels
 from suture.report.html.charts import Chart
-from suture.report.html.escaping import safe
 from suture.report.terminal.studies import number
 from suture.runs.runners.progress import clock
 from suture.studies import Decided, Figure, Result, Study, verdict_of
@@ -15,7 +13,11 @@ from suture.studies.base.scale import TINY
 _TINY = (
     "No verdict is given: at tiny scale networks are minimal and trained for two steps, so the figures mean nothing."
 )
-_VERDICTS = ("reproduced", "not reproduced", "undecided", "reported", "not measured")
+MARKED = ("reproduced", "not reproduced", "undecided")  #: verdicts that have a colour
+_VERDICTS = (*MARKED, "reported", "not measured")
+
+
+Block = tuple[str, Any]  #: a kind of block of the template, and what it shows
 
 
 def verdict(results: tuple[tuple[Study, Result], ...]) -> list[str]:
@@ -34,34 +36,25 @@ def _one_verdict(study: Study, result: Result, several: bool) -> str:
     return before + (said if several else said[0].upper() + said[1:])
 
 
-def sections(results: tuple[tuple[Study, Result], ...], numbers: "count[int]", charts: list[Chart]) -> Iterator[str]:
-    """A section for each study; the charts that it shows are added to ``charts``."""
-    several = len(results) > 1
-    for study, result in results:
-        made = list(panels.charts(study, result.tables))
-        drawn = [chart for chart in made if isinstance(chart, Chart)]
-        charts += drawn
-        heading = f"{study.id}: {study.title}" if several else "Claims"
-        question = f"<p>{safe(study.question)} <span class='low'>({safe(study.source)})</span></p>" if several else ""
-        yield parts.section(
-            heading,
-            question,
-            _claims(study, result),
-            parts.figures(drawn, numbers),
-            *(f'<p class="note">{safe(one)}</p>' for one in made if isinstance(one, str)),
-            _differences(study, result),
-            parts.facts(card(result)) if several else "",
-            id=f"study-{study.id}",
-        )
-
-
-def _claims(study: Study, result: Result) -> str:
+def section(study: Study, result: Result, several: bool) -> tuple[str, list[Block], str]:
+    """Return the title, the blocks and the id of a study's section; one of ``several`` says its question and cost."""
+    blocks: list[Block] = [("text", f"{study.question} ({study.source})")] if several else []
     tiny = result.scale == TINY
+    blocks += [("note", _TINY)] if tiny else []
     rows = [_row(claim.decide(result.tables), tiny) for claim in study.claims]
-    headings = ("Claim", "Measured", "95 % interval", "Claimed", "In the paper", "Verdict")
-    said = "Each figure is a mean over pairs of networks. A claim is decided by the whole interval."
-    note = f'<p class="note">{safe(_TINY)}</p>' if tiny else ""
-    return note + parts.words(f"The claims of {study.id}. {said}", headings, rows, "claims") if rows else note
+    if rows:
+        headings = ("Claim", "Measured", "95 % interval", "Claimed", "In the paper", "Verdict")
+        said = "Each figure is a mean over pairs of networks. A claim is decided by the whole interval."
+        caption = f"The claims of {study.id}. {said}"
+        table = {"caption": caption, "headings": headings, "rows": rows, "kind": "claims", "marks": MARKED}
+        blocks.append(("table", table))
+    made = list(panels.charts(study, result.tables))
+    blocks += [("figure", one) for one in made if isinstance(one, Chart)]
+    blocks += [("note", one) for one in made if isinstance(one, str)]
+    differs = [*study.deviations, *(study.small if result.scale == "small" else ())]
+    blocks += [("subtitle", "What differs from the paper"), ("sentences", differs)] if differs else []
+    blocks += [("facts", card(result))] if several else []
+    return f"{study.id}: {study.title}" if several else "Claims", blocks, f"study-{study.id}"
 
 
 def _row(decided: Decided, tiny: bool) -> tuple[str, ...]:
@@ -83,18 +76,13 @@ def _interval(figure: Figure | None) -> str:
     return f"{number(figure.low)} to {number(figure.high)} ({pairs})" if figure.decides else f"none of {pairs}"
 
 
-def _differences(study: Study, result: Result) -> str:
-    said = [*study.deviations, *(study.small if result.scale == "small" else ())]
-    return f"<h3>What differs from the paper</h3>\n{parts.sentences(said)}" if said else ""
-
-
-def card(result: Result) -> dict[str, str]:
+def card(result: Result) -> dict[str, list[str]]:
     """What a study cost, by what its card says."""
     kept = result.card
     failed = f", of which {kept['failed']:,} failed" if kept["failed"] else ", none failed"
     return {
-        "Scale": result.scale,
-        "Trials": f"{kept['trials']:,}{failed}",
-        "Time of trials": f"{clock(kept['seconds'])} of one thread ({kept['seconds']:,.1f} seconds)",
-        "Networks": f"{say_count(kept['networks'], 'network')}, trained in {clock(kept['training_seconds'])}",
+        "Scale": [result.scale],
+        "Trials": [f"{kept['trials']:,}{failed}"],
+        "Time of trials": [f"{clock(kept['seconds'])} of one thread ({kept['seconds']:,.1f} seconds)"],
+        "Networks": [f"{say_count(kept['networks'], 'network')}, trained in {clock(kept['training_seconds'])}"],
     }

@@ -1,25 +1,19 @@
 """What a report says of a run in words: what was asked, the verdict, what it cost, and how to repeat it."""
 
-import re
 from collections.abc import Iterator, Sequence
 
 import pandas as pd
 
 from suture.common.errors import DataError
 from suture.common.formatting import say_count
-from suture.measurement.tables.curve import arrange_curve
 from suture.measurement.tables.explain import Explanation, explain
-from suture.measurement.tables.matrix import arrange_matrix
 from suture.measurement.tables.records import Record
 from suture.report.html.arrange import scores_of
 from suture.report.html.runs import Run
-from suture.report.terminal import curve as screen
-from suture.report.terminal import matrix as grids
+from suture.report.terminal.curve import one_line
 from suture.runs.runners.progress import clock
 
-_SHARE = r".*? at [\d,]+ of [\d,]+ (cuts|seams)(?=:)"  #: the beginning of a sentence that then names places
-_PLACES = re.compile(r"^(At [\d,]+ of [\d,]+ .*) \([^()]*\)\.$")  #: a sentence that ends with places
-_SEED_COLUMNS = {"network_seed": "of the networks", "seed": "of the stitches"}
+Facts = dict[str, list[str]]  #: names, and what is known of each
 
 
 def networks(table: pd.DataFrame) -> tuple[list[str], list[str]]:
@@ -52,62 +46,37 @@ def asked(table: pd.DataFrame, question: str = "") -> str:
     return f"{question or usual}Measured at {many}{beside}, by stitches fitted on {fitted} and scored on {scored}{how}."
 
 
-def settings(table: pd.DataFrame) -> dict[str, str | Sequence[str]]:
-    """What was asked for, by name."""
+def settings(table: pd.DataFrame) -> Facts:
+    """Name what was asked for."""
     senders, receivers = networks(table)
     plain = table[table["control"] == ""]
     used = plain if len(plain) else table
     return {
-        "Sender" if len(senders) == 1 else "Senders": _listed(senders, 12),
-        "Receiver" if len(receivers) == 1 else "Receivers": _listed(receivers, 12),
-        "Stitch": _listed(_held(used, "stitch"), 8),
+        "Senders": [_listed(senders, 12)],
+        "Receivers": [_listed(receivers, 12)],
+        "Stitch": [_listed(_held(used, "stitch"), 8)],
         "Fit": _held(used, "fit"),
         "Fitted on": _held(used, "fit_data"),
         "Scored on": _held(used, "score_data"),
-        "Scores": _listed(scores_of(table), 12),
-        "Controls": _listed([control for control in _held(table, "control") if control], 20) or "none",
+        "Scores": [_listed(scores_of(table), 12)],
+        "Controls": [_listed([control for control in _held(table, "control") if control], 20) or "none"],
     }
 
 
-def reading(table: pd.DataFrame, kind: str) -> list[str]:
-    """What the table says by itself, a sentence each; the first is the verdict."""
-    score = scores_of(table)[0]
-    try:
-        said = (
-            screen.reading(arrange_curve(table, score))
-            if kind == "curve"
-            else grids.matrix_reading(arrange_matrix(table, score))
-        )
-    except DataError:
-        return []
-    return said.splitlines()
-
-
-def explained(run: Run, table: pd.DataFrame) -> Explanation | None:
-    """What holds and what must not be concluded; ``None`` where the table is none that can be explained."""
-    for score in scores_of(table):
+def explained(run: Run) -> Explanation | None:
+    """Say what holds and what must not be concluded; ``None`` if the table is none that can be explained."""
+    for score in scores_of(run.table):
         try:
-            return explain(table, run.similarities, run.ranks, score=score)
+            return explain(run.table, run.similarities, run.ranks, score=score)
         except DataError:
             continue
     return None
 
 
-def verdict(said: Sequence[str], explained: Explanation | None) -> list[str]:
-    """The sentences of the verdict: at how many seams the two are compatible, where there is one pair, and the rest.
-
-    The first is the beginning of what ``explain`` says holds, without the places.
-    """
-    found = re.match(_SHARE, explained.holds[0]) if explained is not None and explained.holds else None
-    single = explained is not None and len({one.partition(": ")[0] for one in explained.holds}) == 1
-    short = [_PLACES.sub(r"\1.", one) for one in said]
-    return [f"{found[0]}.", *short] if found is not None and single else short
-
-
 # --- cost, machine, repeating -----------------------------------------------------------------------------------------
 
 
-def cost(table: pd.DataFrame) -> dict[str, str | Sequence[str]]:
+def cost(table: pd.DataFrame) -> Facts:
     """Trials, failures, time and steps, each trial once."""
     if not len(table):
         return {}
@@ -116,34 +85,27 @@ def cost(table: pd.DataFrame) -> dict[str, str | Sequence[str]]:
     seconds, steps = float(once["seconds"].sum()), int(once["steps"].fillna(0).sum())
     open_ = int((~once["converged"].fillna(True)).sum())
     return {
-        "Trials": f"{len(once):,}, of which {failed:,} failed" if failed else f"{len(once):,}, none failed",
-        "Time": f"{clock(seconds)} of one thread ({seconds:,.1f} seconds)",
-        "Steps of fits": f"{steps:,}" + (f"; {say_count(open_, 'fit')} stopped before converging" if open_ else ""),
+        "Trials": [f"{len(once):,}, of which {failed:,} failed" if failed else f"{len(once):,}, none failed"],
+        "Time": [f"{clock(seconds)} of one thread ({seconds:,.1f} seconds)"],
+        "Steps of fits": [f"{steps:,}" + (f"; {say_count(open_, 'fit')} stopped before converging" if open_ else "")],
     }
 
 
-def machines(found: Sequence[Record]) -> dict[str, str | Sequence[str]]:
-    """Versions and machines, each once."""
+def machines(found: Sequence[Record]) -> Facts:
+    """Name versions and machines, each once."""
+    names = {"Suture": "suture", "PyTorch": "torch", "Python": "python", "Processor": "processor", "Host": "host"}
     return {
-        "Suture": _of(found, "suture"),
-        "PyTorch": _of(found, "torch"),
-        "Python": _of(found, "python"),
-        "Processor": _of(found, "processor"),
-        "Host": _of(found, "host"),
+        said: [", ".join(dict.fromkeys(str(one[name]) for one in found if name in one))] for said, name in names.items()
     }
 
 
-def _of(found: Sequence[Record], name: str) -> str:
-    return ", ".join(dict.fromkeys(str(one[name]) for one in found if name in one))
-
-
-def seeds(table: pd.DataFrame) -> dict[str, str | Sequence[str]]:
+def seeds(table: pd.DataFrame) -> Facts:
     """The seeds, by what they are of."""
-    found: dict[str, str | Sequence[str]] = {}
-    for column, what in _SEED_COLUMNS.items():
-        held = sorted({int(seed) for seed in table[column].dropna()}) if column in table else []
-        found[f"Seeds {what}"] = _listed([str(seed) for seed in held], 12)
-    return found
+    of = {"network_seed": "of the networks", "seed": "of the stitches"}
+    held = {
+        what: sorted({int(seed) for seed in table[column].dropna()}) for column, what in of.items() if column in table
+    }
+    return {f"Seeds {what}": [_listed(list(map(str, seeds)), 12)] for what, seeds in held.items()}
 
 
 def state(run: Run) -> str:
@@ -165,7 +127,7 @@ def failures(table: pd.DataFrame) -> Iterator[tuple[str, str, str, str]]:
             f"{sender} → {row['receiver']} {row['receiver_cut']}",
             row["control"] or "the trial itself",
             "" if pd.isna(row["seed"]) else str(row["seed"]),
-            screen.one_line(row["error"]),
+            one_line(row["error"]),
         )
 
 

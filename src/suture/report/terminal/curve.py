@@ -10,10 +10,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from suture.common.formatting import unsigned_zero
 from suture.core.network.cuts import Cuts
-from suture.measurement.tables.controls_in_words import unsigned_zero, what_controls_say
 from suture.measurement.tables.curve import PLAIN, Curve
-from suture.measurement.tables.pairs import pairs
 
 FAILED = "failed"
 
@@ -116,30 +115,6 @@ def curve_heading(shown: Curve) -> str:
     if any("*" in cell for kind in shown.lines for cell in _scores(shown, kind)):
         lines.append("* some seeds failed; this is the mean of the others")
     return "\n".join(lines)
-
-
-def reading(shown: Curve) -> str:
-    """Say in words what a curve shows: the worst penalty, and what the controls say of it.
-
-    For scores that are no fraction, and for tables without controls, it says what it can; nothing of what failed.
-    """
-    plain = shown.plain[shown.plain["penalty"].notna()]
-    if plain.empty:
-        return ""
-    place = int(np.argmax(plain["penalty"].to_numpy(float)))
-    worst, cut = plain.iloc[place], shown.labels[shown.cuts.index(str(plain.index[place]))]
-    digits, unit = (1, "pp") if shown.percent else (3, shown.unit)
-    value, low, high = (
-        unsigned_zero(float(worst[name]), digits) for name in ("penalty", "penalty_low", "penalty_high")
-    )
-    found = pairs(shown.table, shown.score) if shown.percent else ()
-    spread = f" [{low:.{digits}f}, {high:.{digits}f}]" if np.isfinite([low, high]).all() else ""
-    return "\n".join(
-        [
-            f"Worst penalty: {value:+.{digits}f}{' ' + unit if unit != 'raw' else ''}{spread} at {cut}.",
-            *(what_controls_say(found, "cuts", lambda pair, i: pair.labels[i]) if found else ()),
-        ]
-    )
 
 
 def cuts_table(cuts: Cuts) -> Table:

@@ -1,17 +1,16 @@
 """Matrices for the terminal: the cells where they have room, their summary by depth, and what it says in words."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
 from rich.table import Table
 from rich.text import Text
 
+from suture.common.formatting import unsigned_zero
 from suture.measurement.tables.by_depth import Mask, Numbers, by_depth
-from suture.measurement.tables.controls_in_words import unsigned_zero, what_controls_say
 from suture.measurement.tables.curve import PLAIN
 from suture.measurement.tables.matrix import Block, Matrix
-from suture.measurement.tables.pairs import Pair, pairs
 from suture.report.style import name_of, place_of
 from suture.report.terminal.curve import natural_width, new_table, written
 
@@ -76,74 +75,6 @@ def depth_tables(shown: Matrix, width: int = 80) -> list[Table | str]:
     return parts
 
 
-def matrix_reading(shown: Matrix) -> str:
-    """Say in words what the triangles of a matrix, its extremes and its controls say.
-
-    For scores that are no fraction, and for tables without controls, it says what it can.
-    """
-    if not np.isfinite(shown.plain).any():
-        return ""
-    table, score = shown.table, shown.score
-    plain = table[table["control"] == PLAIN]
-    means = by_depth(plain, score, pooled=True).iloc[0]
-    judged = shown.percent and plain.loc[plain["score"] == score, "penalty"].notna().any()
-    return "\n".join(
-        [
-            *_parted(means, shown, "late_to_early", "early_to_late", "difference", _TRIANGLES),
-            *_parted(means, shown, "near", "far", "near_difference", _DIAGONAL),
-            *_extremes(shown),
-            *(_controls(shown) if judged else ()),
-        ]
-    )
-
-
-_TRIANGLES = ("Late → early (sender cut at least as deep as receiver cut)", "early → late")
-_DIAGONAL = ("Within one cut of the diagonal", "away from it")
-
-
-def _parted(
-    means: "pd.Series[float]", shown: Matrix, here: str, there: str, difference: str, words: tuple[str, str]
-) -> Iterator[str]:
-    if not np.isfinite(means[difference]):
-        return
-    more = "higher" if means[difference] > 0 else "lower"
-    gap = abs(means[difference])
-    apart = f"{100 * gap:.1f} pp" if shown.percent else f"{gap:.3f}"
-    yield (
-        f"{words[0]}: {_value(means[here], shown)} on average over {means[f'{here}_cells']:.0f} seams, {apart} {more} "
-        f"than {words[1]}: {_value(means[there], shown)} over {means[f'{there}_cells']:.0f}."
-    )
-
-
-def _extremes(shown: Matrix) -> Iterator[str]:
-    labels = _labels(shown)
-    values = shown.plain.ravel()
-    least, most = int(np.nanargmin(values)), int(np.nanargmax(values))
-    yield (
-        f"Lowest: {_value(values[least], shown)} at {labels[least]}; highest: {_value(values[most], shown)} at "
-        f"{labels[most]}."
-    )
-
-
-def _controls(shown: Matrix) -> Iterator[str]:
-    def named(pair: Pair, i: int) -> str:
-        names = ("", "") if shown.single else (f"{pair.sender} ", f"{pair.receiver} ")
-        return " → ".join(f"{name}{cut}" for name, cut in zip(names, pair.cuts[i], strict=True))
-
-    return what_controls_say(pairs(shown.table, shown.score), "seams", named)
-
-
-def _labels(shown: Matrix) -> list[str]:
-    """Every seam in words, row by row."""
-
-    def named(block: Block, cut: str) -> str:
-        return cut if shown.single else f"{block.name} {cut}"
-
-    columns = [named(block, cut) for block in shown.receivers for cut in block.cuts]
-    rows = [named(block, cut) for block in shown.senders for cut in block.cuts]
-    return [f"{row} → {column}" for row in rows for column in columns]
-
-
 def _parents(shown: Matrix) -> dict[str, float]:
     senders, receivers = shown.parents.get(PLAIN, (np.array([]), np.array([])))
     found = dict(zip([block.name for block in shown.senders], senders, strict=False))
@@ -153,10 +84,6 @@ def _parents(shown: Matrix) -> dict[str, float]:
 
 def _held(shown: Matrix, kind: str) -> Numbers:
     return shown.panels[kind] if kind in shown.panels else shown.strips[kind]
-
-
-def _value(value: float, shown: Matrix) -> str:
-    return f"{100 * value:.1f} %" if shown.percent else f"{value:.3f}{'' if shown.unit == 'raw' else ' ' + shown.unit}"
 
 
 def fitting_tables(shown: Matrix, sender: Block, receiver: Block, width: int) -> list[Table | str]:
