@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from loops import each
 from suture.common.errors import DataError
 from suture.measurement.compare import COLUMNS as COMPARED
-from suture.measurement.tables.explain import MARGIN
-from suture.measurement.tables.explain import Explanation, explain
+from suture.measurement.tables.explain import MARGIN, Explanation, explain
 from suture.measurement.tables.pairs import pairs
 from suture.measurement.tables.table import COLUMNS
 

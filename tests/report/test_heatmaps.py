@@ -25,6 +25,7 @@ import suture
 from reported import on_matrix
 from suture.common.errors import DataError
 from suture.fits import LeastSquares
+from suture.measurement.tables.explain import say_matrix
 from suture.measurement.tables.matrix import arrange_matrix
 from suture.measurement.tables.table import COLUMNS
 from suture.measurement.trials import controls
@@ -357,7 +358,7 @@ def test_a_table_with_only_some_kinds_is_shown(kinds: tuple[str, ...], tmp_path:
         assert all(path.exists() for path in figures.save(heatmaps.matrix(table), tmp_path / "m"))
     assert on_matrix(grids.matrix_tables, table)
     assert on_matrix(grids.depth_tables, table)
-    assert isinstance(on_matrix(say_matrix, table), str)
+    assert isinstance(on_matrix(say_matrix, table), list)
     assert "test accuracy" in on_matrix(grids.matrix_heading, table)
 
 
@@ -492,7 +493,7 @@ def test_the_reading_says_what_triangles_and_controls_say() -> None:
         shuffled_pairs=[[0.1, 0.12], [0.11, 0.1]],
         clustered_noise=[0.85, 0.99],
     )
-    assert on_matrix(say_matrix, table).splitlines() == [
+    assert on_matrix(say_matrix, table) == [
         "Late → early (sender cut at least as deep as receiver cut): 87.7 % on average over 3 seams, 47.7 pp higher "
         "than early → late: 40.0 % over 1.",
         "Lowest: 40.0 % at x → v; highest: 93.0 % at y → v.",
@@ -509,7 +510,7 @@ def test_the_reading_says_what_triangles_and_controls_say() -> None:
 def test_the_reading_says_which_triangle_is_lower_and_what_the_diagonal_says() -> None:
     table = tabled({"A": "xyz"}, {"B": "uvw"}, kinds=("",), unit="nats")
     table["stitched"] = np.ravel([[0.2, 0.5, 0.9], [0.1, 0.2, 0.5], [0.7, 0.1, 0.2]])
-    first, second, third = on_matrix(say_matrix, table).splitlines()
+    first, second, third = on_matrix(say_matrix, table)
     assert first.endswith("0.250 nats on average over 6 seams, 0.383 lower than early → late: 0.633 nats over 3.")
     assert second == (
         "Within one cut of the diagonal: 0.257 nats on average over 7 seams, 0.543 lower than away from it: "
@@ -522,9 +523,9 @@ def test_many_places_are_counted_and_not_all_named() -> None:
     table = known(plain=[[0.5, 0.5], [0.5, 0.5]], untrained_sender=[[0.5, 0.5], [0.5, 0.5]])
     wide = tabled({"A": "abc"}, {"B": "uvw"}, kinds=("", "untrained sender"))
     wide = wide.assign(**dict.fromkeys(("stitched", "stitched_low", "stitched_high"), 0.5), penalty=45.0)
-    assert "(x → u, y → u, x → v, y → v)" in on_matrix(say_matrix, table)
-    assert "At 9 of 9 seams" in on_matrix(say_matrix, wide)
-    assert "(a → u, b → u, c → u, a → v, b → v, c → v and 3 more)" in on_matrix(say_matrix, wide)
+    assert "(x → u, y → u, x → v, y → v)" in " ".join(on_matrix(say_matrix, table))
+    assert "At 9 of 9 seams" in " ".join(on_matrix(say_matrix, wide))
+    assert "(a → u, b → u, c → u, a → v, b → v, c → v and 3 more)" in " ".join(on_matrix(say_matrix, wide))
 
 
 @pytest.mark.parametrize("width", [80, 200])
@@ -579,4 +580,4 @@ def test_a_real_matrix_is_arranged_drawn_and_shown(tmp_path: Path) -> None:
     for score in ("accuracy", "loss"):
         assert all(path.exists() for path in figures.save(heatmaps.matrix(table, score), tmp_path / score))
         assert len(shown(on_matrix(grids.matrix_tables, table, score), 80)) > 8
-        assert "Late → early" in on_matrix(say_matrix, table, score)
+        assert "Late → early" in on_matrix(say_matrix, table, score)[0]

@@ -26,12 +26,11 @@ from suture import summary
 from suture.common.errors import DataError, OutputError
 from suture.core.network.cuts import Cut, Cuts
 from suture.measurement.tables.curve import arrange_curve
-from suture.measurement.tables.explain import explain
+from suture.measurement.tables.explain import explain, say_curve, say_matrix
 from suture.measurement.tables.table import COLUMNS
 from suture.report import style
 from suture.report.figures import curve as figures
 from suture.report.terminal import curve as screen
-from suture.report.terminal import matrix as grids
 
 CONTROLS = ("itself", "untrained sender", "untrained receiver", "untrained both", "shuffled pairs", "clustered noise")
 CUTS = ("stem", "layer1", "layer2", "layer3", "head")
@@ -170,7 +169,7 @@ def test_the_legend_names_every_line_once_the_plain_one_first() -> None:
     names = ["A → B", "B alone (receiver)", "A alone (sender)", "receiver to itself", *CONTROLS[1:]]
     assert legend_of(figure) == names
     colours = [handle.get_color() for handle in figure.legends[0].legend_handles]
-    expected = [style.LOOK[""][0], "black", "black", *(figures.LOOK[kind][0] for kind in CONTROLS)]
+    expected = [style.LOOK[""][0], "black", "black", *(style.LOOK[kind][0] for kind in CONTROLS)]
     assert all(same_color(one, other) for one, other in zip(colours, expected, strict=True))
 
 
@@ -465,7 +464,7 @@ def test_where_all_failed_the_screen_says_so() -> None:
     table = failing(tabled(), tabled()["status"] == "ok")
     assert drawn(on_curve(screen.curve_table, table))[-1].split() == ["head", *["failed"] * 7]
     assert "A → B: test accuracy in %" in on_curve(screen.curve_heading, table)
-    assert on_curve(screen.reading, table) == ""
+    assert on_curve(say_curve, table) == []
 
 
 def test_the_heading_says_who_what_and_on_which_data() -> None:
@@ -503,7 +502,7 @@ def test_the_reading_says_what_the_controls_say() -> None:
     low, high = table[(table["receiver_cut"] == "three") & (table["control"] == "")][
         ["penalty_low", "penalty_high"]
     ].iloc[0]
-    assert on_curve(screen.reading, table).splitlines() == [
+    assert on_curve(say_curve, table) == [
         f"Worst penalty: +15.0 pp [{low:.1f}, {high:.1f}] at three.",
         "At 1 of 3 cuts an untrained sender does as well, within 3 pp: there, success says nothing about what the "
         "sender has learned (one).",
@@ -527,7 +526,7 @@ def test_what_the_intervals_of_trial_and_control_leave_open_is_said(half: float,
     """The two half widths h make one of h √2, here about 0.6 and 1.4 points, about the differences 2, 3 and 70."""
     table = known(plain=[0.90, 0.93, 0.80], untrained_sender=[0.88, 0.90, 0.10])
     table = table.assign(stitched_low=table["stitched"] - half, stitched_high=table["stitched"] + half)
-    assert on_curve(screen.reading, table).splitlines()[1:] == [said]
+    assert on_curve(say_curve, table)[1:] == [said]
 
 
 def test_of_a_score_of_which_less_is_better_a_control_that_has_more_does_worse() -> None:
@@ -541,21 +540,19 @@ def test_of_a_score_of_which_less_is_better_a_control_that_has_more_does_worse()
         "Stitched to itself, B has a penalty of at most +10.0 pp.",
         "Fitted to shuffled pairs, the stitched network reaches at least 60.0 %.",
     ]
-    assert on_curve(screen.reading, table).splitlines()[1:] == expected
-    assert on_matrix(say_matrix, table).splitlines()[-2:] == expected[1:]
+    assert on_curve(say_curve, table)[1:] == expected
+    assert on_matrix(say_matrix, table)[-2:] == expected[1:]
     assert "beyond an untrained sender at 2 of 3 cuts, by 50.0 pp [50.0, 50.0] (three)" in str(explain(table))
 
 
 def test_the_reading_says_what_it_can_of_other_tables() -> None:
-    assert len(on_curve(screen.reading, known(plain=[0.9, 0.9, 0.1])).splitlines()) == 1
+    assert len(on_curve(say_curve, known(plain=[0.9, 0.9, 0.1]))) == 1
     loss = tabled(score="loss", unit="nats")
     worst = loss[loss["control"] == ""].sort_values("penalty").iloc[-1]
     spread = f"[{worst['penalty_low']:.3f}, {worst['penalty_high']:.3f}]"
-    assert (
-        on_curve(screen.reading, loss, "loss")
-        == f"Worst penalty: {worst['penalty']:+.3f} nats {spread} at {worst['receiver_cut']}."
-    )
-    assert on_curve(screen.reading, tabled(penalty=None)) == ""
+    said = f"Worst penalty: {worst['penalty']:+.3f} nats {spread} at {worst['receiver_cut']}."
+    assert on_curve(say_curve, loss, "loss") == [said]
+    assert on_curve(say_curve, tabled(penalty=None)) == []
 
 
 def test_cuts_are_shown_with_their_names_as_they_are() -> None:
@@ -581,4 +578,4 @@ def test_a_real_table_can_be_shown(tmp_path: Path) -> None:
         assert list(dict(rows_of(drawn(on_curve(screen.curve_table, table, score, width=120), 120), cuts))) == list(
             cuts
         )
-        assert "Worst penalty" in on_curve(screen.reading, table, score)
+        assert "Worst penalty" in on_curve(say_curve, table, score)[0]

@@ -2,8 +2,8 @@
 
 import base64
 import hashlib
-import json
 import re
+import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -13,9 +13,11 @@ import pytest
 
 from reported import CONTROLS, CUTS, NASTY, STRIPS, curve_table, failing, matrix_table, on_curve, run_of, similarities
 from suture.common.errors import DataError, OutputError, SutureError
+from suture.measurement.tables.explain import say_curve
 from suture.report.html import arrange as arranged
-from suture.report.html import page, render, write
-from suture.report.html.escaping import safe, script_data, visible
+from suture.report.html import compare_runs, render, write
+from suture.report.html.charts import Line, Measure
+from suture.report.html.plot import figure
 from suture.report.terminal import curve as screen
 
 pytest.importorskip("plotly", reason="no plotly: pip install 'suture[report]'")
@@ -54,49 +56,82 @@ def matrix() -> str:
     return render(run_of(matrix_table(), similarities()))
 
 
-def charts(content: str) -> list[dict]:  # type: ignore[type-arg]
-    (found,) = re.findall(r'<script type="application/json" id="charts">(.*?)</script>', content, re.DOTALL)
-    return json.loads(found)  # type: ignore[no-any-return]
+def line(measure: Measure, kind: str) -> Line:
+    (found,) = (one for one in measure.lines if one.kind == kind)
+    return found
 
 
-def test_a_curve_is_charted_as_it_was_measured(curve: str) -> None:
-    score, penalty, *_ = charts(curve)[0]["measures"]
+def test_a_curve_is_charted_as_it_was_measured() -> None:
     table = curve_table()
-    assert [score["show"], score["of"], score["unit"]] == ["Score", "accuracy", "%"]
-    assert [penalty["show"], penalty["unit"]] == ["Penalty", "pp"]
-    assert [line["kind"] for line in score["lines"]] == ["", "itself", *CONTROLS, "clustered noise"]
+    score, penalty = arranged.curve(table).measures
+    assert [score.show, score.of, score.unit] == ["Score", "accuracy", "%"]
+    assert [penalty.show, penalty.unit] == ["Penalty", "pp"]
+    assert [one.kind for one in score.lines] == ["", "itself", *CONTROLS, "clustered noise"]
     for shown, column, scale in ((score, "stitched", 100), (penalty, "penalty", 1)):
-        for line in shown["lines"]:
-            rows = table[table["control"] == line["kind"]]
-            for name, end in (("value", ""), ("low", "_low"), ("high", "_high")):
-                assert line[name] == pytest.approx(list(scale * rows[f"{column}{end}"]))
-    assert score["levels"] == {"B alone (receiver)": 95.0, "A alone (sender)": 93.0}
+        for one in shown.lines:
+            rows = table[table["control"] == one.kind]
+            for values, end in ((one.value, ""), (one.low, "_low"), (one.high, "_high")):
+                assert values == pytest.approx(scale * rows[f"{column}{end}"].to_numpy())
+    assert score.levels == pytest.approx({"B alone (receiver)": 95.0, "A alone (sender)": 93.0})
 
 
-def test_a_matrix_is_charted_as_it_was_measured(matrix: str) -> None:
-    score, penalty, *_ = charts(matrix)[0]["measures"]
+def test_a_matrix_is_charted_as_it_was_measured() -> None:
     table = matrix_table()
-    for shown, column, scale in ((score, "stitched", 100), (penalty, "penalty", 1)):
-        for line in shown["lines"]:
-            rows = table[table["control"] == line["kind"]]  # in the order of the cells
-            assert line["value"] == pytest.approx(list(scale * rows[column]))
-            assert line["low"] == pytest.approx(list(scale * rows[f"{column}_low"]))
-            assert line["strip"] == (line["kind"] in STRIPS)
-    assert charts(matrix)[0]["rows"] == charts(matrix)[0]["columns"] == list(CUTS)
+    chart = arranged.matrix(table)
+    for shown, column, scale in zip(chart.measures, ("stitched", "penalty"), (100, 1), strict=True):
+        for one in shown.lines:
+            rows = table[table["control"] == one.kind]  # in the order of the cells
+            assert one.value == pytest.approx(scale * rows[column].to_numpy())
+            assert one.low == pytest.approx(scale * rows[f"{column}_low"].to_numpy())
+            assert one.strip == (one.kind in STRIPS)
+    assert chart.rows == chart.columns == CUTS
 
 
-def test_indices_lie_at_their_seams(curve: str, matrix: str) -> None:
+def test_indices_lie_at_their_seams() -> None:
     alike = similarities()
+    charts = [arranged.curve(curve_table(), alike), arranged.matrix(matrix_table(), alike), arranged.similarity(alike)]
     for index in ("linear_cka", "procrustes_angle"):
         rows = alike[alike["index"] == index]
         here = rows[rows["sender_cut"] == rows["receiver_cut"]]["value"]
         along, whole, of_all = (
-            next(m for m in chart["measures"] if m["show"] == "Similarity" and m["of"].startswith(index))
-            for chart in (charts(curve)[0], charts(matrix)[0], charts(curve)[1])
+            next(m for m in chart.measures if m.show == "Similarity" and m.of.startswith(index)) for chart in charts
         )
-        assert along["lines"][0]["value"] == pytest.approx(list(here))
-        assert whole["lines"][0]["value"] == of_all["lines"][0]["value"] == pytest.approx(list(rows["value"]))
-        assert along["bright"] == ("low" if index == "procrustes_angle" else "high")
+        assert along.lines[0].value == pytest.approx(here.to_numpy())
+        for measure in (whole, of_all):
+            assert measure.lines[0].value == pytest.approx(rows["value"].to_numpy())
+        assert along.bright == ("low" if index == "procrustes_angle" else "high")
+
+
+def test_what_is_drawn_is_what_is_charted() -> None:
+    """A view for each measure of a curve; for each measure and kind of trial of a matrix; nothing else shows."""
+    for chart, count in ((arranged.curve(curve_table()), 2), (arranged.matrix(matrix_table()), 2 * 5)):
+        drawn = figure(chart)
+        views = drawn["layout"]["meta"]["views"]
+        assert len(views) == count
+        assert {trace["meta"]["view"] for trace in drawn["data"] if trace["visible"]} == {0}
+        for measure in chart.measures:
+            for number, view in enumerate(views):
+                traces = [trace for trace in drawn["data"] if trace["meta"]["view"] == number]
+                if chart.kind == "curve" and view["name"] == measure.label:
+                    shown = {trace["meta"]["name"]: trace["y"] for trace in traces if "marker" in trace}
+                    assert shown == {one.name: pytest.approx(one.value) for one in measure.lines}
+                for one in measure.panels if chart.kind == "matrix" else ():
+                    if view["name"] == f"{measure.label}, {one.name}":
+                        cells = [trace for trace in traces if trace["type"] == "heatmap" and trace["yaxis"] == "y"]
+                        parts = [np.array(trace["z"], float).ravel() for trace in cells]
+                        assert (np.isnan(parts[0]) != np.isnan(parts[1])).all()
+                        assert np.nansum(parts, axis=0) == pytest.approx(one.value)
+
+
+def test_a_few_cells_that_dwarf_all_leave_the_others_their_colours() -> None:
+    table = matrix_table(score="loss", unit="nats")
+    table.loc[table["control"] == "", "stitched"] = [0.1, 0.2, 0.4, *[0.3] * 12, 90.0]
+    drawn = figure(arranged.matrix(table))
+    scale = drawn["layout"]["coloraxis"]
+    assert [scale["cmin"], scale["colorbar"]["ticktext"]] == [pytest.approx(-1), ["0.1", "1", "10"]]
+    cells = [np.array(trace["z"], float) for trace in drawn["data"][:2]]
+    assert np.nansum(cells, axis=0)[3, 3] == pytest.approx(np.log10(90))
+    assert "90.000 nats" in drawn["data"][0]["hovertext"][3][3]
 
 
 def test_the_tables_say_what_the_screen_says(curve: str) -> None:
@@ -114,7 +149,7 @@ def test_the_verdict_and_what_must_not_be_concluded_are_those_of_explain(curve: 
     assert re.search(r"A → B: .* at \d of 4 cuts\.", said)
     for sentence in (*explained.holds, *explained.not_concluded, *explained.missing):
         assert " ".join(sentence.split()) in said
-    assert on_curve(screen.reading, curve_table()).splitlines()[0] in said
+    assert on_curve(say_curve, curve_table())[0] in said
 
 
 def test_cost_versions_and_how_to_repeat_it_are_told(curve: str) -> None:
@@ -133,9 +168,9 @@ def test_failures_are_shown_with_their_reasons() -> None:
     assert "1 of 28 trials failed" in Read(content).text
     assert "FitError: &lt;b&gt;nan&lt;/b&gt;" in content
     assert "<td>failed</td>" in content
-    (line,) = [line for line in charts(content)[0]["measures"][0]["lines"] if line["kind"] == "shuffled pairs"]
-    assert line["failed"] == [1]
-    assert line["value"][1] is None
+    shuffled = line(arranged.curve(failing(table, which)).measures[0], "shuffled pairs")
+    assert shuffled.failed.tolist() == [False, True, False, False]
+    assert np.isnan(shuffled.value[1])
 
 
 def test_where_all_failed_it_still_says_so() -> None:
@@ -145,29 +180,21 @@ def test_where_all_failed_it_still_says_so() -> None:
     assert "28 of 28 trials failed" in Read(content).text
 
 
-@pytest.mark.parametrize("make", [curve_table, matrix_table], ids=["curve", "matrix"])
-def test_no_name_becomes_a_tag_a_script_or_a_turn(make: object) -> None:
+def test_no_name_becomes_a_tag_a_script_or_a_turn() -> None:
     names = (NASTY[0], NASTY[2])
-    plain = render(run_of(make(), similarities()))  # type: ignore[operator]
-    content = render(run_of(make(names, NASTY), similarities(names, NASTY)))  # type: ignore[operator]
-    kinds = [
-        [tag for tag, _ in Read(page_).tags if tag in ("img", "script", "b", "i", "a")] for page_ in (plain, content)
-    ]
-    assert kinds[0] == kinds[1]
-    assert not any(name.startswith("on") for _, attributes in Read(content).tags for name in attributes)
-    assert "\u202e" not in content
-    assert "⟨U+202E⟩turned" in content
-    assert charts(content)[0]["columns"] == [visible(name) for name in NASTY]
-
-
-def test_escaping_keeps_what_it_is_given() -> None:
-    for text in NASTY:
-        assert "<" not in safe(text)
-        assert '"' not in safe(text)
-        assert json.loads(script_data({"x": [text, float("nan"), np.array([1.5, np.inf])]})) == {
-            "x": [visible(text), None, [1.5, None]]
-        }
-        assert not set(script_data([text])) & set("<>&")
+    for make in (curve_table, matrix_table):
+        plain = render(run_of(make(), similarities()))
+        content = render(run_of(make(names, NASTY), similarities(names, NASTY)))
+        kinds = [
+            [tag for tag, _ in Read(page_).tags if tag in ("img", "script", "b", "i", "a")]
+            for page_ in (plain, content)
+        ]
+        assert kinds[0] == kinds[1]
+        assert not any(name.startswith("on") for _, attributes in Read(content).tags for name in attributes)
+        assert "\u202e" not in content
+        assert "⟨U+202E⟩turned" in content
+        for text in (NASTY[0], NASTY[2]):  # nor in what plotly reads, which knows some tags
+            assert text not in content
 
 
 def test_the_page_keeps_to_itself(curve: str) -> None:
@@ -176,8 +203,8 @@ def test_the_page_keeps_to_itself(curve: str) -> None:
     assert policy is not None
     assert "default-src 'none'" in policy
     assert "unsafe-eval" not in policy
-    scripts = re.findall(r"<script>(.*?)</script>", curve, re.DOTALL)
-    assert len(scripts) == 2
+    scripts = re.findall(r"<script[^>]*>(.*?)</script>", curve, re.DOTALL)
+    assert len(scripts) == 2 + 2  # plotly, this page's own, and a figure each
     for script in scripts:
         digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
         assert f"'sha256-{digest}'" in policy
@@ -187,31 +214,32 @@ def test_the_page_keeps_to_itself(curve: str) -> None:
 def test_two_runs_are_compared_where_both_measured() -> None:
     first, second = curve_table(), curve_table(cuts=CUTS[1:], fit="LeastSquares()")
     second[["stitched", "stitched_low", "stitched_high"]] -= 0.05
-    compared = render(run_of(first, name="one"), run_of(second, name="two"))
-    assert "one and two compared" in Read(compared).text
-    assert "Fast() LeastSquares()" in Read(compared).text
-    (chart,) = charts(compared)
-    score, difference = chart["measures"]
-    assert chart["columns"] == list(CUTS[1:])
+    runs = (run_of(first, name="one"), run_of(second, name="two"))
+    said = Read(render(*runs)).text
+    assert "one and two compared" in said
+    assert "Fast() LeastSquares()" in said
+    (chart,) = compare_runs.compare(*runs, ("one", "two")).charts
+    score, difference = chart.measures
+    assert chart.columns == CUTS[1:]
     one, two = (
         np.array(
             [table[(table["control"] == "") & (table["receiver_cut"] == cut)]["stitched"].iloc[0] for cut in CUTS[1:]]
         )
         for table in (first, second)
     )
-    assert [line["name"] for line in score["lines"][:2]] == ["one", "two"]
-    assert score["lines"][1]["value"] == pytest.approx(list(100 * two))
-    assert difference["lines"][0]["value"] == pytest.approx(list(100 * (two - one)))
+    assert [held.name for held in score.lines[:2]] == ["one", "two"]
+    assert score.lines[1].value == pytest.approx(100 * two)
+    assert difference.lines[0].value == pytest.approx(100 * (two - one))
     low = 100 * (two - one) - 100 * np.hypot(0.02, 0.03)  # MOVER of two like intervals
-    assert difference["lines"][0]["low"] == pytest.approx(list(low))
+    assert difference.lines[0].low == pytest.approx(low)
 
 
 def test_two_matrices_are_compared_cell_by_cell() -> None:
-    compared = render(run_of(matrix_table(), name="one"), run_of(matrix_table(), name="two"))
-    (chart,) = charts(compared)
-    assert chart["kind"] == "matrix"
-    assert chart["measures"][1]["lines"][0]["value"] == [0.0] * 16
-    assert "At none of 16 seams are the two certainly different in accuracy." in Read(compared).text
+    runs = (run_of(matrix_table(), name="one"), run_of(matrix_table(), name="two"))
+    (chart,) = compare_runs.compare(*runs, ("one", "two")).charts
+    assert chart.kind == "matrix"
+    assert chart.measures[1].lines[0].value.tolist() == [0.0] * 16
+    assert "At none of 16 seams are the two certainly different in accuracy." in Read(render(*runs)).text
 
 
 def test_runs_without_a_seam_in_common_are_refused() -> None:
@@ -221,7 +249,7 @@ def test_runs_without_a_seam_in_common_are_refused() -> None:
 
 def test_several_curves_and_what_is_neither(tmp_path: Path) -> None:
     both = pd.concat([curve_table(), curve_table(("B", "A"))], ignore_index=True)
-    assert [chart["kind"] for chart in charts(render(run_of(both)))] == ["curve", "curve"]
+    assert [chart.kind for chart in arranged.evidence(both).charts] == ["curve", "curve"]
     odd = pd.concat([curve_table(), curve_table(fit="LeastSquares()")], ignore_index=True)
     assert "neither one curve nor one matrix" in Read(render(run_of(odd))).text
 
@@ -234,9 +262,11 @@ def test_other_units_and_scores_are_drawn_as_they_are() -> None:
 
 
 def test_without_plotly_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "plotly.offline", None)
-    with pytest.raises(SutureError, match=r"pip install 'suture\[report\]'"):
-        page._plotly()
+    for name in ("plotly.offline", "jinja2"):
+        with monkeypatch.context() as patch:
+            patch.setitem(sys.modules, name, None)
+            with pytest.raises(SutureError, match=r"pip install 'suture\[report\]'"):
+                render(run_of(curve_table()))
 
 
 def test_it_is_written_whole_or_refused(tmp_path: Path) -> None:

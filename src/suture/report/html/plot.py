@@ -306,6 +306,7 @@ def _matrix_views(chart: Chart) -> Iterator[View]:
             sets = {
                 "height": inner + 150 + room,
                 "xaxis.range": [-0.5, len(chart.columns) - 0.5],
+                "xaxis.title.standoff": 24,  # plotly counts it from the axis here, not from its names
                 "xaxis.anchor": "y2" if strips else "y",
                 **{f"{axis}.{key}": value for axis in ("xaxis", "yaxis", "yaxis2") for key, value in _BARE.items()},
                 **{f"xaxis.{key}": value for key, value in _names(chart.columns).items()},
