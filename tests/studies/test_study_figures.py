@@ -20,6 +20,7 @@ from suture.report.figures import curve as figures
 from suture.report.figures.study import figure
 from suture.report.html.charts import Chart
 from suture.report.html.panels import charts
+from suture.report.html.plot import figure as figure_of
 from suture.report.terminal.studies import number, written
 from suture.studies import Figure as Read
 from suture.studies import Panel, Study, Where
@@ -195,12 +196,12 @@ def test_the_page_has_the_looks_of_the_printed_figure() -> None:
         printed = [to_hex(patch.get_facecolor()) for patch in axes.patches]
         (chart,) = charts(Study("x-1", "title", "question?", "section 1", lambda scale: [], (), (panel,)), made)
         assert isinstance(chart, Chart)
-        shown = chart.plain()["measures"][0]["lines"]
+        traces = [trace for trace in figure_of(chart)["data"] if "marker" in trace]
         if kind == "lines":
             printed = [line(axes, i).get_color() for i in range(4)]
-            assert [one["colour"][0] for one in shown] == printed
+            assert [trace["marker"]["color"] for trace in traces] == printed
         else:
-            assert [light for light, _ in shown[0]["bars"]] == [colour.upper() for colour in printed]
+            assert traces[0]["marker"]["color"] == [colour.upper() for colour in printed]
         assert len(set(printed)) == 4
 
 
