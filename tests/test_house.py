@@ -182,6 +182,8 @@ SENDING = "suture.runs.runners.transport"  #: speaks pickle with workers, never 
 OPTIONAL = {
     "ray": "suture.runs.runners.ray.",
     "plotly": "suture.report.html.",
+    "jinja2": "suture.report.html.",
+    "markupsafe": "suture.report.html.",
 }  #: extras, and who may import them
 
 
