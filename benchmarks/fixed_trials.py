@@ -140,7 +140,8 @@ def main() -> int:
     torch.set_num_threads(1)
     found = json.loads(json.dumps(measured(chosen.data, chosen.only)))
     if chosen.what == "record":
-        chosen.to.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(value)}" for name, value in found.items())
+        chosen.to.write_text(f"{{\n{lines}\n}}\n", encoding="utf-8")
         print(f"{len(found)} trials recorded in {chosen.to.name}")
         return 0
     before = json.loads(chosen.to.read_text(encoding="utf-8"))
