@@ -27,7 +27,7 @@ from suture.common.sizes import cores
 from suture.data import Samples
 from suture.fits.recipes import set_rate
 from suture.zoo import resolve
-from suture.zoo.evaluate import scored
+from suture.zoo.base_model import score_network
 from suture.zoo.recipes import FAST
 from suture.zoo.training import Recipe, Training
 
@@ -128,7 +128,7 @@ def in_turns(data: suture.Data, samples: Samples, recipe: Recipe) -> list[str]:
     medians = {name: statistics.median(each) for name, each in rates.items()}
     lines = []
     for name, model in (("plain", plain.model.eval()), ("suture", ours.model)):
-        accuracy = scored(model, preprocess, data.score)["accuracy"]
+        accuracy = score_network(model, preprocess, data.score)["accuracy"]
         found = f"{100 * accuracy['value']:.1f} % [{100 * accuracy['low']:.1f}, {100 * accuracy['high']:.1f}]"
         lines.append(f"one core, {name}: {medians[name]:.0f} images/s, test accuracy {found}")
     return [*lines, f"one core: {medians['suture'] / medians['plain']:.2f} times as fast"]

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from suture.common.errors import FitError
 from suture.zoo import convnet
 from suture.zoo.training.penalties import L1, L2, Prune
-from suture.zoo.training.plateau import Plateau
+from suture.zoo.training.recipe import Plateau
 
 
 def parameters(seed: int = 0) -> dict[str, nn.Parameter]:

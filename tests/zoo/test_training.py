@@ -15,7 +15,7 @@ from suture.fits.recipes import SGD, Adam, Constant, OneCycle, Optimiser
 from suture.zoo import convnet
 from suture.zoo.recipes import DIGITS
 from suture.zoo.training import CropFlip, Recipe, train
-from suture.zoo.training.memory_format import choose_layout
+from suture.zoo.training.loop import choose_layout
 from trained import accuracy, digits, state_bits
 
 SHORT = Recipe(epochs=2, batch=64, augment=CropFlip(1))

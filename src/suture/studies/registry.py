@@ -11,7 +11,7 @@ STUDIES: dict[str, Study] = {
 
 
 def study_named(name: str) -> Study:
-    """The study of an id. Raises ``SutureError`` with the nearest ids where there is none."""
+    """Return the study of an id. Raises ``SutureError`` with the nearest ids if there is none."""
     from difflib import get_close_matches
 
     if name in STUDIES:

@@ -24,17 +24,17 @@ CARD, WEIGHTS = FILES[NETWORKS]
 
 
 def is_artefact(folder: str | Path) -> bool:
-    """Whether there is a trained network in a folder, whole or not."""
+    """Return whether there is a trained network in a folder, whole or not."""
     return (Path(folder).expanduser() / CARD).is_file()
 
 
 def is_whole(folder: Path) -> bool:
-    """Whether the network in a folder is there with all that belongs to it."""
+    """Return whether the network in a folder is there with all that belongs to it."""
     return all((folder / name).is_file() for name in (CARD, WEIGHTS, DONE))
 
 
 def read_card(folder: str | Path) -> Record:
-    """Read the card of a trained network. Raises ``SourceError`` where it is not whole, or damaged."""
+    """Read the card of a trained network. Raises ``SourceError`` if it is not whole, or damaged."""
     folder = Path(folder).expanduser()
     if not is_whole(folder):
         lacking = [name for name in (CARD, WEIGHTS, DONE) if not (folder / name).is_file()]
@@ -51,7 +51,7 @@ def read_card(folder: str | Path) -> Record:
 
 
 def check_content(folder: Path) -> None:
-    """Raise ``CheckpointError`` where a file of a trained network is not what was written."""
+    """Raise ``CheckpointError`` if a file of a trained network is not what was written."""
     for line in (folder / DONE).read_text(encoding="utf-8").splitlines():
         written, _, name = line.partition("  ")
         found = folder / name
@@ -63,7 +63,7 @@ def check_content(folder: Path) -> None:
 
 
 def is_sound(folder: Path) -> bool:
-    """Whether the network in a folder is there, and is what was written."""
+    """Return whether the network in a folder is there, and is what was written."""
     try:
         check_content(folder)
     except (CheckpointError, OSError):
@@ -72,7 +72,7 @@ def is_sound(folder: Path) -> bool:
 
 
 def keep(folder: Path, outcome: Outcome) -> None:
-    """Write a trained network into a folder, ``done`` last. Raises ``OutputError`` where it cannot be written to."""
+    """Write a trained network into a folder, ``done`` last. Raises ``OutputError`` if it cannot be written to."""
     files = contents(NETWORKS, outcome.record, outcome.tensors)
     with writing_to(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -110,5 +110,5 @@ class Weights:
         return f"the weights in {self.name}"
 
     def train(self) -> Outcome:
-        """The weights as they are: there is nothing to be trained."""
+        """Return the weights as they are: there is nothing to be trained."""
         return Outcome({"status": "ok"}, self.tensors)

@@ -6,7 +6,7 @@
     plan = [Deferred((a, b), lambda a, b: suture.curve(a, b, data=data))]
     suture.run(plan, store="runs/ab")
 
-trains both, in parallel where there are workers, keeps their weights in the store, and then measures. A base model may
+trains both, in parallel if there are several workers, keeps their weights in the store, and then measures. A base model may
 start from another, take parts of it and leave them frozen; that one is then trained first.
 """
 
@@ -14,29 +14,30 @@ import shutil
 import time
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar, final
+from typing import Any, ClassVar, final
 
 import torch
 from filelock import FileLock
 from safetensors.torch import load as from_bytes
 from torch import Tensor, nn
 
-from suture.common.errors import FitError
+from suture.common.errors import DataError, FitError
 from suture.common.hashing import identity, registered_name
-from suture.common.seeds import digest
+from suture.common.seeds import digest, undisturbed
 from suture.core.activations.cache import Activations
 from suture.core.network.network import Network
 from suture.core.saving import to_safetensors
 from suture.data import Samples
+from suture.data.preprocess import Preprocessing, as_given
+from suture.measurement.scores.scores import Accuracy, estimate
 from suture.measurement.tables.records import describe_machine
 from suture.runs.runners import Outcome, TrainingTask
 from suture.runs.store.store import NETWORKS
 from suture.zoo.artefacts import Weights
 from suture.zoo.build import Built, resolve
-from suture.zoo.evaluate import score_network
 from suture.zoo.model_strings import Source, parse_source
 from suture.zoo.training import Checkpoints, Parts, Recipe, Training, find_newest_step
 
@@ -54,7 +55,7 @@ class BaseModel(TrainingTask):
     ``source`` is a model string without weights, ``samples`` what it is trained on, ``seed`` decides initialisation,
     order and augmentation. It begins with the weights of ``start``, another base model, as far as ``parts`` say, which
     also say what trains; ``until`` ends it after that epoch of its recipe. The card says how it does on ``scored_on``.
-    ``name``, ``scored_on`` and ``device`` are no part of the key. Raises ``SourceError`` where the string names no
+    ``name``, ``scored_on`` and ``device`` are no part of the key. Raises ``SourceError`` if the string names no
     model.
     """
 
@@ -103,7 +104,7 @@ class BaseModel(TrainingTask):
         }
 
     def _file(self) -> bytes:
-        """What the user's own file says that the network is."""
+        """Return what the user's own file says that the network is."""
         if self._parsed.kind != "file":
             return b""
         return Path(self._parsed.name.rpartition(":")[0]).expanduser().read_bytes()
@@ -125,7 +126,7 @@ class BaseModel(TrainingTask):
         return (self.start,) if isinstance(self.start, BaseModel) else ()
 
     def after(self, tensors: Mapping[str, bytes]) -> "BaseModel":
-        """The same, with the weights that it starts from."""
+        """Return the same, with the weights that it starts from."""
         return replace(self, weights=tensors[self.start.key]) if isinstance(self.start, BaseModel) else self
 
     @cached_property
@@ -151,7 +152,7 @@ class BaseModel(TrainingTask):
         return scratch / "training" / self.sequence
 
     def share(self, scratch: Path) -> float | None:
-        """How much of the training, which may end earlier, is in its newest checkpoint."""
+        """Return how much of the training, which may end earlier, is in its newest checkpoint."""
         per_epoch, last = self.recipe.steps_per_epoch(len(self.samples)), self.recipe.count_steps(len(self.samples))
         last = last if self.until is None else min(last, self.until * per_epoch)
         step = find_newest_step(self._progress(scratch), last)
@@ -211,7 +212,7 @@ class BaseModel(TrainingTask):
         return from_bytes(self.weights or self.start.train().tensors)
 
     def lost(self, reason: str) -> Outcome:
-        """A failure for which nobody is left to say more."""
+        """Return a failure for which nobody is left to say more."""
         return Outcome(self._card("failed", 0.0) | {"error": reason, "traceback": ""})
 
     def _card(self, status: str, seconds: float) -> dict[str, object]:
@@ -257,7 +258,10 @@ class BaseModel(TrainingTask):
 
 
 def _shape(model: nn.Module) -> list[object]:
-    """What a model consists of, whatever the version of torch says of it: its modules, and its tensors' shapes."""
+    """Return what a model consists of, whatever the version of torch says of it.
+
+    Its modules, and its tensors' shapes.
+    """
     modules = [
         (name, registered_name(type(module)) or type(module).__qualname__) for name, module in model.named_modules()
     ]
@@ -265,8 +269,52 @@ def _shape(model: nn.Module) -> list[object]:
 
 
 def _precision(training: Training) -> str:
-    """What the forward pass computed in; a GPU's convolutions take TensorFloat-32 for float32 unless told otherwise."""
+    """Return what the forward pass computed in.
+
+    A GPU's convolutions take TensorFloat-32 for float32 unless told otherwise.
+    """
     if training.bfloat16:
         return "bfloat16"
     coarse = training.device.type == "cuda" and torch.backends.cudnn.allow_tf32
     return "float32, convolutions in TF32" if coarse else "float32"
+
+
+# --- how well it does -------------------------------------------------------------------------------------------------
+
+_CHUNK = 256  #: images at a time, which decides the last bits of the outputs
+
+
+def score_network(model: nn.Module, preprocess: Preprocessing, samples: Samples, device: str = "cpu") -> dict[str, Any]:
+    """Accuracy on samples, a fraction with its 95 % interval, overall and by class name; plain values.
+
+    The model is one in evaluation mode. Raises ``DataError`` if it has fewer outputs than the samples have classes.
+    """
+    given = compute_logits(model, preprocess, samples, device)
+    if given.shape[1] < len(samples.classes):
+        raise DataError(
+            f"the network has {given.shape[1]} outputs and {samples.name!r} {len(samples.classes)} classes; "
+            f"build it with classes={len(samples.classes)}"
+        )
+    right = Accuracy().per_sample(given, samples.labels)
+    found: dict[str, Any] = {
+        "data": {"name": samples.name, "fingerprint": samples.fingerprint, "samples": len(samples)},
+        "accuracy": asdict(estimate(Accuracy(), right, seed=0)),
+        "classes": {},
+    }
+    for label, name in enumerate(samples.classes):
+        chosen = right[samples.labels == label]
+        if len(chosen):
+            found["classes"][name] = asdict(estimate(Accuracy(), chosen, seed=0))
+    return found
+
+
+def compute_logits(model: nn.Module, preprocess: Preprocessing, samples: Samples, device: str = "cpu") -> Tensor:
+    """Return the outputs (n, classes), on the CPU, of a model in evaluation mode."""
+    model = model.to(device)
+    with undisturbed(), torch.no_grad():
+        parts = [
+            model(preprocess(as_given(images.to(device)))).float().cpu()
+            for images in torch.split(samples.images, _CHUNK)
+        ]
+    model.cpu()
+    return torch.cat(parts)

@@ -9,7 +9,7 @@ deviation; the whole image is resized, nothing is cropped). Weights that bring a
 (``image_size``, ``aux_logits``) want them named in the source, so that an untrained copy has the same architecture.
 
 A file is run when it is resolved, as importing would run it. Its factory returns an untrained ``nn.Module``,
-alone, with its ``Preprocess``, or with that and its stages, where it cannot be traced.
+alone, with its ``Preprocess``, or with that and its stages, if it cannot be traced.
 """
 
 import dataclasses
@@ -44,7 +44,7 @@ class Built:
 
     ``factory`` builds the same architecture afresh, with random weights from torch's global generator,
     never pretrained; it can be sent to another process. ``preprocess`` maps float images in [0, 1] to what
-    ``model`` takes; ``stages`` are what it is cut along, ``None`` where it is traced.
+    ``model`` takes; ``stages`` are what it is cut along, ``None`` if it is traced.
     """
 
     model: nn.Module
@@ -54,7 +54,7 @@ class Built:
 
 
 def resolve(source: str | Source, checkpoint: str | Path | None = None) -> Built:
-    """Build the model that a source names and, where it has a checkpoint, load it strictly.
+    """Build the model that a source names and, if it has a checkpoint, load it strictly.
 
     ``checkpoint`` gives one to a source without. With neither a checkpoint nor pretrained weights the model
     is random, from torch's global generator. Raises ``SourceError`` when the source does not resolve, and
@@ -151,7 +151,7 @@ def _check_name(source: Source, names: Collection[str], listing: str) -> None:
 
 
 def _import_file(path: Path, source: Source) -> ModuleType:
-    """The module of a file, run once for each content that the file has had."""
+    """Return the module of a file, run once for each content that the file has had."""
     if not path.is_file():
         raise SourceError(f"{source.text!r}: no file {path}; give its path, from {Path.cwd()} or absolute")
     code = path.read_bytes()
@@ -172,12 +172,12 @@ def _import_file(path: Path, source: Source) -> ModuleType:
 
 
 def asks_for_weights(source: Source) -> bool:
-    """Whether a source asks for published pretrained weights."""
+    """Return whether a source asks for published pretrained weights."""
     return bool(source.arguments.get(_PRETRAINED.get(source.kind, "")))
 
 
 def _wanted(model: nn.Module, source: Source) -> Preprocess:
-    """What pretrained weights were published with, or a network of the project wants; else the identity."""
+    """Return what pretrained weights were published with, or a network of the project wants; else the identity."""
     if source.kind == "zoo":
         return preprocess_of(source.name, source.arguments)
     if not asks_for_weights(source):
@@ -207,7 +207,7 @@ def _explain(error: BaseException, factory: Callable[..., object], source: Sourc
 
 
 def _list_accepted(factory: Callable[..., object]) -> list[str]:
-    """The arguments that a factory takes, and those that it passes on to the class it returns."""
+    """Return the arguments that a factory takes, and those that it passes on to the class it returns."""
     signature = inspect.signature(factory)
     names = [p.name for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
     if len(names) == len(signature.parameters):

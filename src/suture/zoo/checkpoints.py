@@ -44,7 +44,10 @@ def load_checkpoint(model: nn.Module, path: str | Path) -> None:
 
 
 def read_tensors(path: Path) -> object:
-    """What a file of weights holds, tensors only: nothing is unpickled. Raises ``CheckpointError`` where it cannot."""
+    """Return what a file of weights holds, tensors only: nothing is unpickled.
+
+    Raises ``CheckpointError`` if it cannot.
+    """
     if path.suffix != ".safetensors" and path.suffix not in _PICKLED:
         raise CheckpointError(
             f"{path} has the suffix {path.suffix!r}; a checkpoint ends in .safetensors, "

@@ -41,7 +41,7 @@ def load_stitched(
 ) -> Stitched:
     """Load a stitched network that ``save`` wrote, with the two networks that it joins.
 
-    A network that is not given is made anew of its model string, where it came from one with a checkpoint; never of a
+    A network that is not given is made anew of its model string, if it came from one with a checkpoint; never of a
     Python file, which would be run. Everything else is as in ``Stitched.load``, which also says what is raised.
     """
     given = dict(zip(("sender", "receiver"), (sender, receiver), strict=True))
@@ -90,20 +90,23 @@ def load_model(source: str | Source, checkpoint: str | Path | None = None, *, na
 
 
 def tell_names_apart(texts: list[str]) -> list[str]:
-    """Short names for what model strings name (their weights' file, else the model), with letters where they agree."""
+    """Short names for what model strings name (their weights' file, else the model), with letters if they agree."""
     sources = [parse_source(text) for text in texts]
     names = [source.called for source in sources]
     return [f"{name} {chr(ord('A') + i)}" if names.count(name) > 1 else name for i, name in enumerate(names)]
 
 
 def is_random(text: str) -> bool:
-    """Whether a model string names no trained weights; a file's factory may load its own, so it counts as trained."""
+    """Return whether a model string names no trained weights.
+
+    A file's factory may load its own, so it counts as trained.
+    """
     source = parse_source(text)
     return source.kind != "file" and source.checkpoint is None and not asks_for_weights(source)
 
 
 def image_shape(text: str) -> tuple[int, int, int]:
-    """The shape (C, H, W) of the images that a model string's model is made for.
+    """Return the shape (C, H, W) of the images that a model string's model is made for.
 
     For ``zoo:`` networks with ``stem=7x7`` it is MNIST's 28x28. Raises ``SourceError`` for a model of the user's own
     file and for a multilayer perceptron whose inputs make no square image: of these nobody else can know.

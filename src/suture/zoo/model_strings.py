@@ -110,7 +110,7 @@ def parse_source(text: str) -> Source:
 
 
 def _guess_meant(text: str) -> str:
-    """What is missing of a text that names no model, where that can be told."""
+    """Return what is missing of a text that names no model, if that can be told."""
     if text.endswith((".safetensors", ".pt", ".pth", ".ckpt", ".bin")):
         return f"; weights alone are no model: write the model before them, as in MODEL@{text}"
     if text.endswith(".py"):
@@ -120,7 +120,7 @@ def _guess_meant(text: str) -> str:
 
 
 def _read_folder(folder: str) -> Source:
-    """The network in a folder: the source on its card with the weights there."""
+    """Return the network in a folder: the source on its card with the weights there."""
     card = read_card(folder)
     check_content(Path(folder).expanduser())
     source, weights = str(card["source"]), str(Path(folder) / WEIGHTS)
@@ -133,7 +133,7 @@ def _read_folder(folder: str) -> Source:
 
 
 def _find_file_again(source: str, made_in: str) -> str:
-    """The source, its file looked for in the folder where the network was trained if it is not in this one."""
+    """Return the source, its file looked for in the folder where the network was trained if it is not in this one."""
     path = parse_source(source).name.rpartition(":")[0]
     elsewhere = Path(made_in) / path
     if path and made_in and not Path(path).expanduser().is_file() and elsewhere.is_file():
@@ -142,7 +142,7 @@ def _find_file_again(source: str, made_in: str) -> str:
 
 
 def _check_preprocess(values: dict[str, Any], text: str) -> dict[str, Any]:
-    """The fields of ``Preprocess`` among the values."""
+    """Return the fields of ``Preprocess`` among the values."""
     fields = {
         key.removeprefix(_PREPROCESS): _check_field(key, value, text)
         for key, value in values.items()
@@ -156,7 +156,7 @@ def _check_preprocess(values: dict[str, Any], text: str) -> dict[str, Any]:
 
 
 def _check_field(key: str, value: Any, text: str) -> Any:
-    """The value of a field of ``Preprocess``, checked, a single mean or deviation made a tuple."""
+    """Return the value of a field of ``Preprocess``, checked, a single mean or deviation made a tuple."""
     match key.removeprefix(_PREPROCESS):
         case "size" | "channels":
             if value is None or (isinstance(value, int) and value > 0):

@@ -2,7 +2,7 @@
 
 At every cut a stitch of the papers' kind is put between a network and itself: a 1×1 convolution between BatchNorms on
 maps, a linear map elsewhere. Its numbers are random, since whether and how well it melts does not depend on how it was
-fitted: weights of a random rotation's size, BatchNorm statistics and shifts that are none of 0 and 1. Where it melts,
+fitted: weights of a random rotation's size, BatchNorm statistics and shifts that are none of 0 and 1. If it melts,
 the folded network is run beside the stitched one.
 """
 
@@ -23,11 +23,11 @@ IMAGES = 64  #: that outputs are compared on
 
 
 def plan_folds(base: BaseModel, seed: int) -> Beside:
-    """The folds of a network: a row per cut, with ``network_seed``.
+    """Return the folds of a network: a row per cut, with ``network_seed``.
 
-    ``melts`` is 1 where a stitch melts and 0 where not, for the ``reason`` given; ``into`` names the layers that take
+    ``melts`` is 1 if a stitch melts and 0 if not, for the ``reason`` given; ``into`` names the layers that take
     it and ``side`` whose they are. ``error`` is the largest difference of outputs over ``n`` images, relative to the
-    largest output; empty where nothing melts.
+    largest output; empty if nothing melts.
     """
 
     def make(stitched: Made, network: Network) -> pd.DataFrame:
@@ -37,7 +37,7 @@ def plan_folds(base: BaseModel, seed: int) -> Beside:
 
 
 def fold_at_each_cut(network: Network, images: Tensor, seed: int) -> pd.DataFrame:
-    """The rows of one network."""
+    """Return the rows of one network."""
     rows = []
     for cut in network.cuts:
         family = stitch_for(cut.shape, cut.shape)
@@ -71,7 +71,7 @@ def draw_values(stitch: nn.Module, name: str) -> nn.Module:
 
 
 def compare_outputs(a: nn.Module, b: nn.Module, images: Tensor) -> float:
-    """The largest difference of two networks' outputs, relative to the largest output of the first."""
+    """Return the largest difference of two networks' outputs, relative to the largest output of the first."""
     with undisturbed(), torch.no_grad():
         ours, theirs = a(images).double(), b(images).double()
     return float((ours - theirs).abs().max() / ours.abs().max())

@@ -82,7 +82,7 @@ def draw_gaussian(image: Tensor) -> Tensor:
 
 
 def apply_change(network: Network, cut: str, change: Change, samples: Samples) -> Network:
-    """The network up to a cut with one of the changes behind it, at the cut ``CHANGED``; its outputs mean nothing.
+    """Return the network up to a cut with one of the changes behind it, at the cut ``CHANGED``; ignore its outputs.
 
     ``samples`` are images as it takes them; the first ``IMAGES`` say how much the representation varies.
     """

@@ -72,17 +72,17 @@ def data_of(scale: Scale) -> Data:
 
 
 def paper_fit_of(scale: Scale) -> Fit | None:
-    """The published fit at the paper's scale, where every seam takes it; elsewhere none."""
+    """Return the published fit at the paper's scale, if every seam takes it; elsewhere none."""
     return PUBLISHED if scale.name == PAPER else None
 
 
 def find_blocks(pattern: str, first: int = 0, every: int = 1) -> Callable[[Network, Network], Sequence[At]]:
-    """The receiver's cuts whose whole names suit a pattern: from one on, every so many."""
+    """Return the receiver's cuts whose whole names suit a pattern: from one on, every so many."""
     return lambda a, b: [name for name in b.cuts.names if re.fullmatch(pattern, name)][first::every]
 
 
 def pair_few_seeds(scale: Scale, sender: str, receiver: str) -> list[Pair]:
-    """The pairs of two networks; at tiny scale the first alone."""
+    """Return the pairs of two networks; at tiny scale the first alone."""
     return pair_seeds(scale, sender, receiver, 1 if scale.name == TINY else None)
 
 
@@ -148,7 +148,7 @@ def plan_kernels(scale: Scale) -> list[Part]:
 def plan_imagenet(scale: Scale) -> list[Part]:
     """bansal-2B: of the user's files, or at tiny scale of narrow networks in their place.
 
-    Raises ``SutureError`` where files are missing.
+    Raises ``SutureError`` if files are missing.
     """
     names = (pretrained.SUPERVISED, *pretrained.SELF_SUPERVISED)
     given: dict[str, BaseModel | Callable[[], Network]] = {}
@@ -310,7 +310,7 @@ def plan_freezing(scale: Scale) -> list[Part]:
 
 
 def plan_accuracy(base: BaseModel, seed: int) -> Beside:
-    """How a network does on all test images: one row, with ``network_seed``, accuracy as a fraction."""
+    """Return how a network does on all test images: one row, with ``network_seed``, accuracy as a fraction."""
 
     def make(stitched: Made, network: Network) -> pd.DataFrame:
         return pd.DataFrame([{"network_seed": seed, "seed": seed, **measure_accuracy(network, base.scored_on[0])}])
@@ -319,7 +319,7 @@ def plan_accuracy(base: BaseModel, seed: int) -> Beside:
 
 
 def measure_accuracy(network: Network, on: Samples) -> dict[str, object]:
-    """The accuracy of a network with its interval over test images, as a row; ``name`` is ``sender`` too."""
+    """Return the accuracy of a network with its interval over test images, as a row; ``name`` is ``sender`` too."""
     with undisturbed():
         outputs: Tensor = torch.cat([network(images) for images in torch.split(on.images, _CHUNK)])
     found = estimate(Accuracy(), Accuracy().per_sample(outputs, on.labels), seed=0)
@@ -351,7 +351,7 @@ def plan_invariance(scale: Scale) -> list[Part]:
 
 
 def _change_sender(a: Network, data: Data) -> list[tuple[Network, str, str]]:
-    """The sender and its changes, each with the cuts of sender and receiver."""
+    """Return the sender and its changes, each with the cuts of sender and receiver."""
     plain = [(a, cut, cut) for cut in STAGE_ENDS]
     return plain + [(apply_change(a, cut, kind, data.fit), CHANGED, cut) for kind in CHANGES for cut in STAGE_ENDS]
 
@@ -378,7 +378,7 @@ def _compare_changed(data: Data, number: int, stitched: Made, a: Network, b: Net
 
 
 def plan_folding(scale: Scale) -> list[Part]:
-    """bansal-fold: three networks and random stitches of each kind; trained networks recur where there are fewer."""
+    """bansal-fold: three networks and random stitches of each kind; trained networks recur if there are fewer."""
     most = 1 if scale.name == TINY else 3
     return [
         plan_folds(scale.base(name, seeds[number % len(seeds)]), number)

@@ -44,7 +44,7 @@ NEEDS = (
 
 
 def find_files(environment: Mapping[str, str] = os.environ) -> tuple[str, dict[str, Path]]:
-    """The folder of ImageNet, and the weights by network. Raises ``SutureError`` with all that is missing."""
+    """Return the folder of ImageNet, and the weights by network. Raises ``SutureError`` with all that is missing."""
     data, folder = environment.get(IMAGENET, ""), environment.get(RESNET50, "")
     lacking = [] if data and Path(data).expanduser().is_dir() else [f"{IMAGENET} names no folder"]
     found: dict[str, Path] = {}
@@ -63,9 +63,9 @@ def find_files(environment: Mapping[str, str] = os.environ) -> tuple[str, dict[s
 
 
 def load_resnet50(name: str, path: Path, example: Tensor) -> Network:
-    """A ResNet-50 of torchvision's with the weights of a file; only the supervised one has its classifier.
+    """Return a ResNet-50 of torchvision's with the weights of a file; only the supervised one has its classifier.
 
-    Raises ``CheckpointError`` where the file is unsafe, damaged, or has no ResNet-50 in it.
+    Raises ``CheckpointError`` if the file is unsafe, damaged, or has no ResNet-50 in it.
     """
     factory = _build_supervised if name == SUPERVISED else _build_trunk
     return Network(fill(factory(), path), example=example, name=name, preprocess=PREPROCESS, factory=factory)
@@ -87,7 +87,7 @@ def _build_trunk() -> nn.Module:
 def fill(model: nn.Module, path: Path) -> nn.Module:
     """Give a residual network the weights under its own names that lie anywhere in a file, all of them, in place.
 
-    Counters of batches may be absent. Raises ``CheckpointError`` where the network is not in the file, or more than
+    Counters of batches may be absent. Raises ``CheckpointError`` if the network is not in the file, or more than
     once, or not all of it.
     """
     wanted = model.state_dict()
@@ -109,7 +109,7 @@ def fill(model: nn.Module, path: Path) -> nn.Module:
 
 
 def _flatten(content: object, under: str = "") -> "list[tuple[str, Tensor]]":
-    """All tensors of nested dictionaries, by their keys joined with dots."""
+    """Return all tensors of nested dictionaries, by their keys joined with dots."""
     if isinstance(content, Tensor):
         return [(under, content)]
     items = content.items() if isinstance(content, dict) else ()

@@ -27,7 +27,7 @@ _LABELS = {"penalty": "penalty [pp]", "value": "linear CKA", "stitched": "test a
 
 
 def report_published(where: Where = ALL) -> Claim:
-    """How far the published fit is from the default one at the same seams: a report."""
+    """Return how far the published fit is from the default one at the same seams: a report."""
     read = (("penalty", replace(where, fit="published")), ("penalty", where))
     statement = (
         "the published fit's penalty minus the default fit's, where that is largest among the cuts that have both"
@@ -38,10 +38,10 @@ def report_published(where: Where = ALL) -> Claim:
 def draw_lines(
     *groups: tuple[str, Where], level: float | None = None, column: str = "penalty", title: str = ""
 ) -> Panel:
-    """A panel of lines along the receiver's cuts."""
+    """Return a panel of lines along the receiver's cuts."""
     return Panel("lines", column, _LABELS[column], groups, level=level, title=title)
 
 
 def mean_at(where: Where, cuts: str) -> Mean:
-    """The mean penalty at some of the receiver's cuts."""
+    """Return the mean penalty at some of the receiver's cuts."""
     return Mean("penalty", replace(where, receiver_cut=cuts))

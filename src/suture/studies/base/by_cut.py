@@ -27,17 +27,20 @@ class ByCut(Quantity):
     by: Literal["sender_cut", "receiver_cut"] = "receiver_cut"
 
     def of(self, tables: Tables) -> "pd.Series[float]":
-        """The numbers, by seed. Raises ``DataError`` where no cut has all conditions."""
+        """Return the numbers, by seed. Raises ``DataError`` if no cut has all conditions."""
         held = join_by_cut(tables, self.read, self.by)
         return held.groupby("network_seed", sort=True)[list(held.columns)].apply(self._one)
 
     @abstractmethod
     def _one(self, held: pd.DataFrame) -> float:
-        """The number of one seed: a row per cut, from input to output, and a column per condition."""
+        """Return the number of one seed: a row per cut, from input to output, and a column per condition."""
 
 
 def join_by_cut(tables: Tables, read: tuple[Read, ...], by: str) -> pd.DataFrame:
-    """A row per seed and cut, from input to output by the first condition, and a column per condition: 0, 1, …"""
+    """Return a row per seed and cut, from input to output by the first condition, and a column per condition.
+
+    0, 1, …
+    """
     together = pd.DataFrame()
     depth = by.replace("_cut", "_depth")
     for number, (column, where) in enumerate(read):
@@ -88,7 +91,7 @@ class Agreement(ByCut):
     """Spearman's ρ of the first condition with the second, over cuts."""
 
     def figure(self, tables: Tables) -> Figure:
-        """The mean ρ and its interval."""
+        """Return the mean ρ and its interval."""
         return clip_correlation(super().figure(tables))
 
     def _one(self, held: pd.DataFrame) -> float:
@@ -128,7 +131,10 @@ class AtBest(Quantity):
     where: Where = Where()
 
     def of(self, tables: Tables) -> "pd.Series[float]":
-        """The values, by seed. Raises ``DataError`` for fewer than two seeds, and where they have no cut in common."""
+        """Return the values, by seed.
+
+        Raises ``DataError`` for fewer than two seeds, and if they have no cut in common.
+        """
         held = join_by_cut(tables, ((self.column, self.where),), "receiver_cut")["0"].unstack("network_seed")
         if held.shape[1] < 2:
             raise DataError("there is one pair of networks; a cut is chosen by the others")

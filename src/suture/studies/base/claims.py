@@ -1,8 +1,8 @@
 """Claims: statements of a paper that a program decides from a study's tables.
 
-A claim is data: a quantity, a direction, a threshold. It is *reproduced* where the whole interval of the measured
-figure lies on the claimed side of the threshold, *not reproduced* where the whole of it lies on the other, and
-*undecided* where the interval straddles the threshold, or where the seeds are too few for one. A *report* has no
+A claim is data: a quantity, a direction, a threshold. It is *reproduced* if the whole interval of the measured
+figure lies on the claimed side of the threshold, *not reproduced* if the whole of it lies on the other, and
+*undecided* if the interval straddles the threshold, or if the seeds are too few for one. A *report* has no
 threshold and no verdict: its figures are shown.
 
 "No worse than", "≥ the baseline" and "= 1.0" carry a margin of ``MARGIN`` percentage points in the claim's favour.
@@ -38,9 +38,9 @@ class Roles:
 @final
 @dataclass(frozen=True)
 class Claim:
-    """A statement that a threshold decides, or a report where ``threshold`` is ``None``.
+    """A statement that a threshold decides, or a report if ``threshold`` is ``None``.
 
-    ``source`` is where in the paper; ``paper`` the paper's own figure in words, empty where its text gives none;
+    ``source`` is where in the paper; ``paper`` the paper's own figure in words, empty if its text gives none;
     ``ours`` says that the threshold is this project's. ``unit`` is that of figure and threshold. ``fit`` is the fit
     that the quantity is read of, in words.
     """
@@ -102,9 +102,9 @@ class Decided:
 
 
 def verdict_of(decided: "tuple[Decided, ...]") -> Verdict:
-    """What a study's claims say together: the worst of them counts.
+    """Return what a study's claims say together: the worst of them counts.
 
-    Not reproduced where one claim is not; undecided where one is not decided; reports alone are reported.
+    Not reproduced if one claim is not; undecided if one is not decided; reports alone are reported.
     """
     verdicts = {one.verdict for one in decided}
     order: tuple[Verdict, ...] = (NOT_REPRODUCED, UNDECIDED, NOT_MEASURED, REPRODUCED)

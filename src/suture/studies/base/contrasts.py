@@ -2,7 +2,7 @@
 
 Cells are told apart by depth, as ``tables.by_depth`` does. Groups of networks are few, so what is compared decides the
 interval: means by Welch's t, means in standard deviations by the noncentral t, standard deviations by F. All three take
-the numbers of a group to be normal, and the two groups to be independent. Where every network is in several pairs the
+the numbers of a group to be normal, and the two groups to be independent. If every network is in several pairs the
 pairs are not the unit: ``Crossed`` takes senders and receivers instead, ``PerSender`` senders alone.
 """
 
@@ -28,7 +28,7 @@ class ByDepth(Quantity):
     minus the others. ``like`` keeps the cells that its rows have too. ``ties=False`` leaves out the cells of equal
     depths, which count as late to early: a triangle alone makes them high, and with them the diagonal, and networks of
     one shape have more of them. ``stages`` takes for depths the numbers of the ResNets' stages. Raises ``DataError``
-    where a unit has several matrices.
+    if a unit has several matrices.
     """
 
     column: Literal["difference", "near_difference"]
@@ -38,7 +38,7 @@ class ByDepth(Quantity):
     stages: bool = False
 
     def of(self, tables: Tables) -> "pd.Series[float]":
-        """The contrasts, by pair of networks."""
+        """Return the contrasts, by pair of networks."""
         rows = self.where.rows(tables)
         if self.like is not None:
             rows = rows[_places_of(rows).isin(_places_of(self.like.rows(tables)))]
@@ -60,16 +60,16 @@ class ByDepth(Quantity):
 @final
 @dataclass(frozen=True)
 class PerSender(Quantity):
-    """The mean of a contrast over the pairs of each sender, by its name: the units where it is in several pairs."""
+    """The mean of a contrast over the pairs of each sender, by its name: the units if it is in several pairs."""
 
     contrast: ByDepth
 
     def of(self, tables: Tables) -> "pd.Series[float]":
-        """The means, by sender."""
+        """Return the means, by sender."""
         return self.contrast.of(tables).groupby(_networks_of(self.contrast, tables)["sender"]).mean()
 
     def figure(self, tables: Tables) -> Figure:
-        """Their mean and its interval over senders."""
+        """Return their mean and its interval over senders."""
         return replace(super().figure(tables), unit="sender")
 
 
@@ -81,25 +81,25 @@ class Crossed(Quantity):
     A pair's number is taken for a sum of what the sender, the receiver and the pair add, and the interval is over
     senders and receivers (two-way random effects, least squares, Satterthwaite's degrees of freedom). The effects
     estimated hold noise of the pairs too, which widens the interval. What a network adds as a sender is taken for
-    independent of what it adds as a receiver; were the two alike, the interval would be too narrow. There is none where
-    senders or receivers are fewer than ``FEWEST``, or where pairs do not connect them all.
+    independent of what it adds as a receiver; were the two alike, the interval would be too narrow. There is none if
+    senders or receivers are fewer than ``FEWEST``, or if pairs do not connect them all.
     """
 
     contrast: ByDepth
 
     def of(self, tables: Tables) -> "pd.Series[float]":
-        """The contrasts, by pair of networks."""
+        """Return the contrasts, by pair of networks."""
         return self.contrast.of(tables)
 
     def figure(self, tables: Tables) -> Figure:
-        """Their mean and its two-way interval; ``seeds`` counts the pairs."""
+        """Return their mean and its two-way interval; ``seeds`` counts the pairs."""
         return replace(_mean_of(self, tables).figure(), unit="pair")
 
 
 @final
 @dataclass(frozen=True)
 class _MeanOf:
-    """A mean, its variance and the degrees of freedom of that, which are nan where the units are too few."""
+    """A mean, its variance and the degrees of freedom of that, which are nan if the units are too few."""
 
     value: float
     variance: float
@@ -107,7 +107,7 @@ class _MeanOf:
     units: int
 
     def figure(self) -> Figure:
-        """The mean and its t interval."""
+        """Return the mean and its t interval."""
         half = float("nan")
         if np.isfinite(self.variance):
             half = float(stats.t.ppf(_TAILS[0], self.freedom) * np.sqrt(self.variance)) if self.variance > 0 else 0.0
@@ -115,7 +115,7 @@ class _MeanOf:
 
 
 def _mean_of(quantity: Quantity, tables: Tables) -> _MeanOf:
-    """The mean of a quantity over its units. Raises ``DataError`` where there is none."""
+    """Return the mean of a quantity over its units. Raises ``DataError`` if there is none."""
     values = quantity.of(tables).dropna()
     n, mean = len(values), float(values.mean())
     if not n:
@@ -129,7 +129,10 @@ def _mean_of(quantity: Quantity, tables: Tables) -> _MeanOf:
 
 
 def _vary_two_way(values: "pd.Series[float]", pairs: pd.DataFrame) -> tuple[float, float]:
-    """The variance of the mean over pairs of senders and receivers, and its degrees of freedom; nan for too few."""
+    """Return the variance of the mean over pairs of senders and receivers, and its degrees of freedom.
+
+    Nan for too few.
+    """
     members = [pd.get_dummies(pairs[role], dtype=float).to_numpy() for role in ("sender", "receiver")]
     design = np.hstack(members)
     counts = [one.shape[1] for one in members]
@@ -160,7 +163,7 @@ class Above(Quantity):
     among: Where
 
     def of(self, tables: Tables) -> "pd.Series[float]":
-        """The differences, by pair of networks."""
+        """Return the differences, by pair of networks."""
         inside, among = self.inside.rows(tables), self.among.rows(tables)
         parts = (inside, among.drop(index=inside.index))
         first, second = (average_cells(part, self.column).groupby("network_seed")["value"].mean() for part in parts)
@@ -180,11 +183,11 @@ class Contrast(Quantity):
     second: Quantity
 
     def of(self, tables: Tables) -> "pd.Series[float]":
-        """The first quantity by its own units, less the mean of the second."""
+        """Return the first quantity by its own units, less the mean of the second."""
         return self.first.of(tables) - float(self.second.of(tables).mean())
 
     def figure(self, tables: Tables) -> Figure:
-        """The difference of the means, and its interval."""
+        """Return the difference of the means, and its interval."""
         a, b = (_mean_of(quantity, tables) for quantity in (self.first, self.second))
         freedom = _add_freedom((a.variance, b.variance), (a.freedom, b.freedom))
         difference = _MeanOf(a.value - b.value, a.variance + b.variance, freedom, a.units + b.units)
@@ -192,13 +195,13 @@ class Contrast(Quantity):
 
 
 def _networks_of(contrast: ByDepth, tables: Tables) -> pd.DataFrame:
-    """The sender and the receiver of each pair."""
+    """Return the sender and the receiver of each pair."""
     named = contrast.where.rows(tables).groupby("network_seed")[["sender", "receiver"]].first()
     return named.assign(receiver=named["receiver"].str.removeprefix("another "))
 
 
 def _stages_of(cuts: "pd.Series[str]") -> "pd.Series[float]":
-    """The numbers of the stages in which cuts such as ``layer2.1`` lie."""
+    """Return the numbers of the stages in which cuts such as ``layer2.1`` lie."""
     return cuts.str.extract(r"^layer(\d)", expand=False).astype("float64")
 
 
@@ -221,12 +224,15 @@ class StandardisedDifference(Quantity):
     second: Quantity
 
     def of(self, tables: Tables) -> "pd.Series[float]":
-        """The difference of each unit of the first quantity from the mean of the second, in standard deviations."""
+        """Return the difference of each unit of the first quantity from the mean of the second, in standard deviations.
+
+        Eturn the difference of each unit of the first quantity from the mean of the second, in standard deviations.
+        """
         a, b = self.first.of(tables).dropna(), self.second.of(tables).dropna()
         return (a - float(b.mean())) / _pool_deviation(a, b)
 
     def figure(self, tables: Tables) -> Figure:
-        """The standardised difference, and its interval."""
+        """Return the standardised difference, and its interval."""
         a, b = self.first.of(tables).dropna(), self.second.of(tables).dropna()
         apart, within = abs(float(a.mean() - b.mean())), _pool_deviation(a, b)
         value = apart / within if within > 0 else (float("inf") if apart > 0 else 0.0)
@@ -246,12 +252,12 @@ class SpreadRatio(Quantity):
     second: Quantity
 
     def of(self, tables: Tables) -> "pd.Series[float]":
-        """How far each unit of the first quantity is from its mean, in standard deviations of the second."""
+        """Return how far each unit of the first quantity is from its mean, in standard deviations of the second."""
         a, b = self.first.of(tables), self.second.of(tables)
         return (a - float(a.mean())).abs() / float(b.std(ddof=1))
 
     def figure(self, tables: Tables) -> Figure:
-        """The ratio, and its interval."""
+        """Return the ratio, and its interval."""
         a, b = (quantity.of(tables).dropna() for quantity in (self.first, self.second))
         over, under = float(a.std(ddof=1)), float(b.std(ddof=1))
         value = over / under if under > 0 else (float("inf") if over > 0 else float("nan"))
@@ -270,7 +276,7 @@ class OverStitches(Quantity):
     where: Where
 
     def of(self, tables: Tables) -> "pd.Series[float]":
-        """The ranges, by network seed, in percentage points."""
+        """Return the ranges, by network seed, in percentage points."""
         values = self.where.rows(tables).groupby("network_seed")[self.column]
         return 100 * (values.max() - values.min()).astype("float64")
 
@@ -279,13 +285,13 @@ _TAILS = ((1 + LEVEL) / 2, (1 - LEVEL) / 2)
 
 
 def _pool_deviation(a: "pd.Series[float]", b: "pd.Series[float]") -> float:
-    """The standard deviation of two groups; nan where one has a single number."""
+    """Return the standard deviation of two groups; nan if one has a single number."""
     n, m = len(a), len(b)
     weighed = ((n - 1) * float(a.var(ddof=1)) + (m - 1) * float(b.var(ddof=1))) / max(n + m - 2, 1)
     return float(np.sqrt(weighed))
 
 
 def _find_noncentrality(t: float, freedom: int, p: float) -> float:
-    """The noncentrality of which ``t`` is the quantile ``p``."""
+    """Return the noncentrality of which ``t`` is the quantile ``p``."""
     reach = 10.0 + 10.0 * abs(t)
     return float(optimize.brentq(lambda d: stats.nct.cdf(t, freedom, d) - p, -reach, reach))

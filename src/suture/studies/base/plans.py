@@ -48,7 +48,7 @@ def pair_seeds(scale: Scale, sender: str, receiver: str, most: int | None = None
 
 
 def rename(network: Network, name: str) -> Network:
-    """The same network under another name."""
+    """Return the same network under another name."""
     if network.name == name:
         return network
     other = copy.copy(network)
@@ -57,7 +57,7 @@ def rename(network: Network, name: str) -> Network:
 
 
 def untrain(sender: Network) -> Network:
-    """The untrained sender that ``controls.untrained_sender`` puts into trials of seed 0."""
+    """Return the untrained sender that ``controls.untrained_sender`` puts into trials of seed 0."""
     return sender.untrained(derive_seed("untrained", sender.fingerprint, "sender", 0))
 
 
@@ -67,12 +67,12 @@ def tell_apart(sender: Network, receiver: Network) -> tuple[Network, Network]:
 
 
 def find_cuts(network: Network, patterns: Sequence[str]) -> list[str]:
-    """The names of a network's cuts that suit patterns, from input to output."""
+    """Return the names of a network's cuts that suit patterns, from input to output."""
     return list(cuts_of([network], tuple(patterns))[network.name])
 
 
 def thin(scale: Scale, at: Sequence[At]) -> list[At]:
-    """The seams of a scale: all of them, or at tiny scale the first, the middle and the last."""
+    """Return the seams of a scale: all of them, or at tiny scale the first, the middle and the last."""
     if scale.name != TINY or len(at) <= 3:
         return list(at)
     return [at[0], at[len(at) // 2], at[-1]]

@@ -43,9 +43,9 @@ _CELL = ("sender", "receiver", "sender_cut", "receiver_cut", "control", "fit_dat
 @final
 @dataclass(frozen=True)
 class Figure:
-    """A mean over ``seeds`` with its interval; ``low`` and ``high`` are nan where the seeds are too few for one.
+    """A mean over ``seeds`` with its interval; ``low`` and ``high`` are nan if the seeds are too few for one.
 
-    ``unit`` says what they are where the mean is of something else.
+    ``unit`` says what they are if the mean is of something else.
     """
 
     value: float
@@ -66,7 +66,7 @@ class Figure:
 
 
 def average_seeds(values: "pd.Series[float]") -> Figure:
-    """The mean of a number per seed, and its 95 % t interval. Raises ``DataError`` where there is none."""
+    """Return the mean of a number per seed, and its 95 % t interval. Raises ``DataError`` if there is none."""
     there = values.dropna().astype("float64")
     if there.empty:
         raise DataError("there is no measurement to read this from")
@@ -77,7 +77,7 @@ def average_seeds(values: "pd.Series[float]") -> Figure:
 
 
 def clip_correlation(figure: Figure) -> Figure:
-    """The same figure with its interval cut to what a correlation can be, -1 to 1."""
+    """Return the same figure with its interval cut to what a correlation can be, -1 to 1."""
     if not figure.decides:
         return figure
     return replace(figure, low=max(figure.low, -1.0), high=min(figure.high, 1.0))
@@ -113,9 +113,10 @@ class Where:
     reach: float = 0.0
 
     def rows(self, tables: Tables) -> pd.DataFrame:
-        """The rows, in the table's order. Raises ``DataError`` where there are none, or where one is of a failed trial.
+        """Return the rows, in the table's order.
 
-        A seam that failed may be the worst of all, and nothing is said of the others as if there were no more.
+        Raises ``DataError`` if there are none, or if one is of a failed trial: a seam that failed may be the worst of
+        all, so the others alone decide nothing.
         """
         kept = self._meant(tables)
         if self.table == TRIALS and (failed := int((kept["status"] == "failed").sum())):
@@ -123,7 +124,7 @@ class Where:
         return self._there(kept)
 
     def measured(self, tables: Tables) -> pd.DataFrame:
-        """The rows without those of failed trials: to be looked at, and nothing decided by them."""
+        """Return the rows without those of failed trials: to be looked at, and nothing decided by them."""
         kept = self._meant(tables)
         return self._there(kept[kept["status"] == "ok"] if self.table == TRIALS else kept)
 
@@ -180,7 +181,10 @@ def _match(pattern: str) -> Callable[[str], bool]:
 
 
 def average_cells(rows: pd.DataFrame, column: str) -> pd.DataFrame:
-    """A row per seed and cell, with its ``value``, and the depths where there are any: stitch seeds are averaged."""
+    """Return a row per seed and cell, with its ``value``, and the depths if there are any.
+
+    Stitch seeds are averaged.
+    """
     values = rows[column].astype("float64")
     if column in PERCENT and "unit" in rows:
         values = values.where(rows["unit"] != "fraction", 100 * values)
@@ -194,10 +198,10 @@ class Quantity(ABC):
 
     @abstractmethod
     def of(self, tables: Tables) -> "pd.Series[float]":
-        """The numbers, by seed. Raises ``DataError`` where the tables lack what it needs."""
+        """Return the numbers, by seed. Raises ``DataError`` if the tables lack what it needs."""
 
     def figure(self, tables: Tables) -> Figure:
-        """Their mean and its interval over seeds."""
+        """Return their mean and its interval over seeds."""
         return average_seeds(self.of(tables))
 
 
@@ -214,7 +218,7 @@ class _ColumnQuantity(Quantity):
 
     @abstractmethod
     def _one(self, held: pd.DataFrame) -> float:
-        """The number of one seed, of its cells."""
+        """Return the number of one seed, of its cells."""
 
 
 @final
@@ -254,7 +258,7 @@ class Trend(_ColumnQuantity):
     along: Literal["sender_depth", "receiver_depth"] = "receiver_depth"
 
     def figure(self, tables: Tables) -> Figure:
-        """The mean ρ and its interval."""
+        """Return the mean ρ and its interval."""
         return clip_correlation(super().figure(tables))
 
     def _one(self, held: pd.DataFrame) -> float:
@@ -285,7 +289,7 @@ class Difference(Quantity):
     second: Quantity
 
     def of(self, tables: Tables) -> "pd.Series[float]":
-        """The differences, by seed."""
+        """Return the differences, by seed."""
         return self.first.of(tables) - self.second.of(tables)
 
 
@@ -298,7 +302,7 @@ class Ratio(Quantity):
     second: Quantity
 
     def of(self, tables: Tables) -> "pd.Series[float]":
-        """The ratios, by seed. Raises ``DataError`` where every divisor is 0."""
+        """Return the ratios, by seed. Raises ``DataError`` if every divisor is 0."""
         over, under = self.first.of(tables), self.second.of(tables)
         if not under.dropna().empty and (under.dropna() == 0).all():
             raise DataError(DIVISOR_IS_0)
@@ -314,6 +318,6 @@ class Greatest(Quantity):
     least: bool = False
 
     def of(self, tables: Tables) -> "pd.Series[float]":
-        """The greatest, or the smallest, by seed."""
+        """Return the greatest, or the smallest, by seed."""
         together = pd.concat([quantity.of(tables) for quantity in self.quantities], axis=1).dropna()
         return together.min(axis=1) if self.least else together.max(axis=1)

@@ -64,9 +64,9 @@ class Result:
 
 
 def load_result(folder: str | Path, study: str) -> Result | None:
-    """Read what ``Result.save`` wrote; ``None`` where the study has no card there.
+    """Read what ``Result.save`` wrote; ``None`` if the study has no card there.
 
-    Raises ``DataError`` where the card is damaged, or a table that it names is missing.
+    Raises ``DataError`` if the card is damaged, or a table that it names is missing.
     """
     folder = Path(folder).expanduser()
     path = folder / f"{study}.json"
@@ -117,7 +117,7 @@ def _label(part: Deferred, study: str) -> Deferred:
 
 
 def _mark_published(table: pd.DataFrame, scale: Scale) -> pd.DataFrame:
-    """The table with a column that tells the papers' fits from the default one, and from those of baselines."""
+    """Return the table with a column that tells the papers' fits from the default one, and from those of baselines."""
     of_baseline = table["control"].str.contains("|".join(_OF_BASELINES))
     return table.assign(published=(table["fit"] != str(scale.fit)) & ~of_baseline)
 
@@ -144,7 +144,7 @@ def _compute_beside(
 
 
 def _networks_of(part: Beside, store: Store, made: dict[str, Network]) -> list[Network]:
-    """The part's networks, each made once for all parts."""
+    """Return the part's networks, each made once for all parts."""
     for base in part.bases:
         if base.key not in made:
             made[base.key] = base.network(store.tensors(NETWORKS, base.key))
@@ -152,7 +152,7 @@ def _networks_of(part: Beside, store: Store, made: dict[str, Network]) -> list[N
 
 
 def _read_kept(path: Path) -> pd.DataFrame | None:
-    """What was computed before; none where it is not there, or damaged."""
+    """Return what was computed before; none if it is not there, or damaged."""
     try:
         return read_table(path)
     except DataError:
@@ -166,7 +166,7 @@ def _key_of(study: Study, part: Beside, trials: Iterable[str]) -> str:
 
 
 def _load_stitched(store: Store, trials: Collection[str], trial: Trial) -> Stitched:
-    """The stitched network of one of a part's trials. Raises ``DataError`` where there is none."""
+    """Return the stitched network of one of a part's trials. Raises ``DataError`` if there is none."""
     if trial.key not in trials:
         raise DataError(f"{trial.where} is not among the trials that this part of the study names; add it to them")
     if not store.has(TRIALS, trial.key):

@@ -26,7 +26,7 @@ TINY, SMALL, PAPER = "tiny", "small", "paper"
 SCALES = (TINY, SMALL, PAPER)
 EPOCHS = 4  #: of a published fit at small scale
 MANY = (10_000, 10_000)  #: fit and score samples at small scale
-FEW = (5_000, 5_000)  #: the same where cells are many
+FEW = (5_000, 5_000)  #: the same for matrices, which have many cells
 _LESS = 500  #: how many times fewer samples a subset has at tiny scale
 
 Load = Callable[[str], Data]
@@ -88,7 +88,7 @@ class Scale:
 
     @property
     def stands_in(self) -> bool:
-        """Whether small images stand in for the data: at tiny scale, and where trials are only counted."""
+        """Whether small images stand in for the data: at tiny scale, and if trials are only counted."""
         return self.load is stand_in
 
     @property
@@ -102,7 +102,7 @@ class Scale:
         return Fast(steps=2) if self.name == TINY else Fast()
 
     def published(self, recipe: _D, few: bool = False) -> _D:
-        """A paper's recipe, in as many steps as the scale has; ``few`` for what ``data(…, few=True)`` gives."""
+        """Return a paper's recipe, in as many steps as the scale has; ``few`` for what ``data(…, few=True)`` gives."""
         if self.name == TINY:
             return replace(recipe, steps=2, check=2, batch=16)
         if self.name == SMALL:
@@ -110,7 +110,7 @@ class Scale:
         return recipe
 
     def seeds(self, *names: str) -> tuple[int, ...]:
-        """The seeds that the networks of all these names have; the first two at tiny scale.
+        """Return the seeds that the networks of all these names have; the first two at tiny scale.
 
         At the paper's scale there are at least as many as an interval needs, which papers do not always have.
         """
@@ -121,7 +121,7 @@ class Scale:
         return tuple(both[: 2 if self.name == TINY else None])
 
     def base(self, name: str, seed: int) -> BaseModel:
-        """The network of a name in the ledger, and of one of its seeds, yet to be trained."""
+        """Return the network of a name in the ledger, and of one of its seeds, yet to be trained."""
         key = (name, seed)
         if key not in self._bases:
             wanted = scale_entry(find_entry(name), self.name)
@@ -133,13 +133,13 @@ class Scale:
         return self._bases[key]
 
     def whole(self, name: str) -> Data:
-        """The data of a name, all of it."""
+        """Return the data of a name, all of it."""
         if name not in self._data:
             self._data[name] = self.load(name)
         return self._data[name]
 
     def data(self, name: str, *variants: Variant, few: bool = False) -> Data:
-        """What fits stitches and is scored on; ``few`` where cells are many."""
+        """Return what fits stitches and is scored on; ``few`` for matrices, which have many cells."""
         key = (name, variants, few)
         if key not in self._data:
             made = vary(self.whole(name), *_shrink_subsets(variants, self.stands_in))
@@ -151,7 +151,7 @@ class Scale:
 
 
 def scale_named(name: str, load: Load | None = None) -> Scale:
-    """The scale of a name; ``load`` gives the data of ``small`` and ``paper``, from the hub by default.
+    """Return the scale of a name; ``load`` gives the data of ``small`` and ``paper``, from the hub by default.
 
     Raises ``SutureError`` for no scale.
     """
@@ -164,7 +164,7 @@ def scale_named(name: str, load: Load | None = None) -> Scale:
 
 
 def find_entry(name: str) -> Entry:
-    """The ledger's entry of a name. Raises ``SutureError`` where there is none."""
+    """Return the ledger's entry of a name. Raises ``SutureError`` if there is none."""
     found = next((known for known in LEDGER if known.name == name), None)
     if found is None:
         raise SutureError(f"no network '{name}' in the ledger; suture zoo plan lists them")
@@ -172,7 +172,7 @@ def find_entry(name: str) -> Entry:
 
 
 def scale_entry(small: Entry, scale: Name) -> Entry:
-    """An entry of the ledger, which is of small scale, at another."""
+    """Return an entry of the ledger, which is of small scale, at another."""
     if scale == SMALL:
         return small
     tiny, paper = _SOURCES.get(small.source, (small.source, small.source))
@@ -208,12 +208,12 @@ def _reshape(samples: Samples, name: str) -> Samples:
 
 
 def _shrink_subsets(variants: Sequence[Variant], less: bool) -> tuple[Variant, ...]:
-    """The variants, with smaller subsets where all there is is smaller."""
+    """Return the variants, with smaller subsets if all there is is smaller."""
     return tuple(replace(v, n=max(4, v.n // _LESS)) if less and isinstance(v, Subset) else v for v in variants)
 
 
 def _shorten(model: BaseModel) -> BaseModel:
-    """The same training in two steps."""
+    """Return the same training in two steps."""
     recipe = replace(model.recipe, steps=2, epochs=None, batch=min(model.recipe.batch, 32), stop=None)
     start = _shorten(model.start) if isinstance(model.start, BaseModel) else model.start
     return replace(model, recipe=recipe, start=start, until=None if model.until is None else 1)

@@ -78,7 +78,7 @@ class Study:
     panels: tuple[Panel, ...] = ()
     deviations: tuple[str, ...] = ()
     small: tuple[str, ...] = ()
-    needs: str = ""  #: what must be had to run it beyond MNIST and CIFAR-10, empty where nothing
+    needs: str = ""  #: what must be had to run it beyond MNIST and CIFAR-10, empty if nothing
     tables: tuple[str, ...] = field(default=(TRIALS,))  #: the kinds of its tables
 
     @property
@@ -91,5 +91,5 @@ PAPERS = {"bansal": "bansal2021", "hernandez": "hernandez2022", "oxford": "oxfor
 
 
 def bases_of(parts: Iterable[Part]) -> tuple[TrainingTask, ...]:
-    """The networks that parts ask for, each once."""
+    """Return the networks that parts ask for, each once."""
     return tuple({base.key: base for part in parts for base in part.bases}.values())

@@ -15,9 +15,9 @@ name an optimiser: the published fit is ``recipes.hernandez2022``, the settings 
 receiver are of different seeds, since networks of one seed may begin with the same weights; so the pairs of one shape
 are of two networks, where the paper says both "itself" and "varied through the random seed".
 
-The unit of an interval is the ordered pair of networks, where each network sends once and receives once; those units
-are not wholly independent, and intervals may be somewhat too narrow. Where each is in several pairs (hernandez-2), the
-interval is over senders and receivers, and where both directions of two networks are there (hernandez-2d), over these
+The unit of an interval is the ordered pair of networks: each network sends once and receives once; those units
+are not wholly independent, and intervals may be somewhat too narrow. If each is in several pairs (hernandez-2), the
+interval is over senders and receivers; if both directions of two networks are there (hernandez-2d), over these
 two together.
 """
 
@@ -96,7 +96,7 @@ def _report_too(*figures: tuple[str, Quantity, str]) -> tuple[Claim, ...]:
 
 
 def _contrast_diagonals(ties: bool) -> Contrast:
-    """How much more diagonal equal shapes are than unequal ones, with the cells of equal depth or without."""
+    """Return how much more diagonal equal shapes are than unequal ones, with the cells of equal depth or without."""
     same, other = (ByDepth("near_difference", where, ties=ties) for where in (_SAME, _OTHER))
     return Contrast(PerSender(same), Crossed(other))
 
@@ -110,7 +110,7 @@ def _compare_early(where: Where) -> Above:
 
 
 def _draw_both_fits(where: Where) -> tuple[Panel, ...]:
-    """A control's matrices, by either fit."""
+    """Return a control's matrices, by either fit."""
     kinds = ((where, "default fit"), (replace(where, fit="published"), "published fit, first pair"))
     named = (f"resnet18 → resnet18, {where.control}", "resnet18", "another resnet18")
     return tuple(_draw_maps(which, named, title=title) for which, title in kinds)

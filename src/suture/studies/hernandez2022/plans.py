@@ -24,11 +24,11 @@ from suture.studies.base.study import Part
 STAGE_ENDS = ("layer1", "layer2", "layer3", "layer4")
 Shape = tuple[int, int, int, int]
 SHAPES: tuple[Shape, ...] = ((2, 2, 2, 2), (1, 1, 1, 1), (1, 1, 2, 2), (2, 2, 1, 1))
-"""At tiny and small scale. Each is followed by the one that it sends to where the published fit is run."""
+"""At tiny and small scale. For the published fit each sends to the next one."""
 
 
 def pair_in_circle(shapes: Sequence[Shape] = SHAPES) -> Sequence[tuple[Shape, Shape]]:
-    """Each shape with the one that it sends to where the published fit is a sample."""
+    """Each shape with the one that it sends to if the published fit is a sample."""
     return tuple(zip(shapes, (*shapes[1:], shapes[0]), strict=True))
 
 
@@ -46,7 +46,7 @@ class _Fitted:
 def _plan_matrix(
     number: int, bases: tuple[TrainingTask, TrainingTask], data: Data, fits: Sequence[_Fitted], scale: Scale
 ) -> Deferred:
-    """The matrices of a pair of networks, one by each of some fits; ``number`` is their unit."""
+    """Return the matrices of a pair of networks, one by each of some fits; ``number`` is their unit."""
 
     def make(a: Network, b: Network) -> list[Trial]:
         a, b = tell_apart(a, b)
@@ -64,7 +64,10 @@ def _plan_matrix(
 
 
 def _find_cuts(scale: Scale, network: Network, patterns: tuple[str, ...]) -> list[str]:
-    """The cuts of some patterns; at tiny scale ends of stages: three for all blocks, two of them for a sample."""
+    """Return the cuts of some patterns.
+
+    At tiny scale ends of stages: three for all blocks, two of them for a sample.
+    """
     if scale.name != TINY:
         return find_cuts(network, patterns)
     first, _, third, last = find_cuts(network, STAGE_ENDS)
@@ -72,19 +75,22 @@ def _find_cuts(scale: Scale, network: Network, patterns: tuple[str, ...]) -> lis
 
 
 def _choose_stitch(sender: tuple[int, ...], receiver: tuple[int, ...]) -> Stitch:
-    """The paper's: no BatchNorm, whichever way the size changes."""
+    """Return the paper's: no BatchNorm, whichever way the size changes."""
     plain = Conv(batchnorm=False)
     return plain if plain.accepts(sender, receiver) else stitch_for(sender, receiver)
 
 
 def _publish(scale: Scale) -> _Fitted:
-    """The authors' recipe, between the ends of the stages below the paper's scale."""
+    """Return the authors' recipe, between the ends of the stages below the paper's scale."""
     cuts = BLOCKS if scale.name == PAPER else STAGE_ENDS
     return _Fitted(scale.published(recipes.hernandez2022, few=True), cuts)
 
 
 def _network_of(scale: Scale, shape: Shape, seed: int) -> TrainingTask:
-    """The network of a shape: the ledger's, or at the paper's scale one of the twelve that are none of the ledger's."""
+    """Return the network of a shape.
+
+    The ledger's, or at the paper's scale one of the twelve that are none of the ledger's.
+    """
     if shape in SHAPES:
         return scale.base(name_of(shape), seed)
     like = scale.base(name_of(SHAPES[1]), seed)
@@ -93,7 +99,7 @@ def _network_of(scale: Scale, shape: Shape, seed: int) -> TrainingTask:
 
 
 def name_of(shape: Shape) -> str:
-    """What the ledger calls the network of a shape, or would."""
+    """Return what the ledger calls the network of a shape, or would."""
     return "resnet18" if shape == SHAPES[0] else f"resnet({','.join(map(str, shape))})"
 
 
@@ -104,7 +110,7 @@ def _shapes_of(scale: Scale) -> Sequence[Shape]:
 
 
 def _plan_across(scale: Scale, data: Data, equal: bool, published: bool = False) -> list[Part]:
-    """All ordered pairs of shapes, a seed of one into the other seed of the other. Units come from 0 on.
+    """Return all ordered pairs of shapes, a seed of one into the other seed of the other. Units come from 0 on.
 
     At small scale the published fit is run for a circle of the shapes alone.
     """
@@ -120,7 +126,7 @@ def _plan_across(scale: Scale, data: Data, equal: bool, published: bool = False)
 
 
 def plan_triangles(scale: Scale) -> list[Part]:
-    """All pairs of shapes; equal ones at the paper's scale alone, as its 256 pairs have them."""
+    """Return all pairs of shapes; equal ones at the paper's scale alone, as its 256 pairs have them."""
     return _plan_across(scale, scale.data("cifar10", few=True), scale.name == PAPER, published=True)
 
 
@@ -136,7 +142,7 @@ def plan_diagonals(scale: Scale) -> list[Part]:
 
 
 def _pair_unequal_seeds(scale: Scale, sender: str, receiver: str) -> list[Pair]:
-    """The pairs of unequal seeds, so that nothing begins with the same weights."""
+    """Return the pairs of unequal seeds, so that nothing begins with the same weights."""
     if sender == receiver:
         return pair_seeds(scale, sender, receiver, 1 if scale.name == TINY else None)
     return [pair for pair in product(scale.seeds(sender), scale.seeds(receiver)) if pair[0] != pair[1]]
@@ -157,7 +163,7 @@ def plan_larger(scale: Scale) -> list[Part]:
 
 
 def _cuts_of_blocks(scale: Scale) -> tuple[str, ...]:
-    """The cuts of ResNet-18 and -34: at small scale the first block and the last of each stage."""
+    """Return the cuts of ResNet-18 and -34: at small scale the first block and the last of each stage."""
     return ("layer1.0", *STAGE_ENDS) if scale.name == SMALL else BLOCKS
 
 
@@ -175,7 +181,7 @@ def plan_untrained(scale: Scale, control: Control) -> list[Part]:
 
 
 def plan_copies(scale: Scale) -> list[Part]:
-    """The stitch trained on the task, and to copy, by the default and the published fits."""
+    """Return the stitch trained on the task, and to copy, by the default and the published fits."""
     data = scale.data("cifar10", few=True)
     copying = scale.published(recipes.hernandez2022_copy, few=True)
     closest = LeastSquares(rescale=False)  # rescaled to the receiver's spread it is no longer the least error

@@ -3,6 +3,9 @@
 Not among them are networks that a study makes of these by fine-tuning: bansal-8's, and the specialists of oxford-6.2.
 """
 
+from collections.abc import Iterator
+from typing import Any
+
 from suture.data.variants import (
     Colour,
     ColourOnly,
@@ -24,245 +27,131 @@ from suture.zoo.training import Parts
 _R18 = "zoo:resnet,blocks=(2,2,2,2),width=16"
 _SMITH = "zoo:resnet,blocks=(2,2,2,2),width=32,stem=7x7"
 _VGG = "zoo:vgg19,width=16,hidden=256,pool=1"
-_VGG_RATES = {"colour-only": "tenth"}
 _MLP = "zoo:mlp,width=64,depth=9,inputs=3072"
 _CNN = "zoo:cnn,dense=4"
-_MNIST = "zoo:cnn,image=(28,28),channels=1"
 _STACKED = "zoo:cnn,dense=3,image=(64,32)"
-_THREE, _FIVE = (0, 1, 2), (0, 1, 2, 3, 4)
+_TWO, _THREE, _FIVE = (0, 1), (0, 1, 2), (0, 1, 2, 3, 4)
 _QUARTER = "quarter width, 16 epochs of a faster recipe for 164"
-_BATCH = "batch 32 at 4 times the rate for batch 4, at most 20 epochs"
+_WIDE = "half width, 10 epochs of a faster recipe for 164"
 _FEW = "quarter width, 3,000 steps of a faster recipe for 64,000"
+_BATCH = "batch 32 at 4 times the rate for batch 4, at most 20 epochs"
+_DEEP = "batch 32 at 10 times the rate for batch 4, at most 20 epochs"
+_SCRATCH = "smith2024's network at half width, 4 epochs, from scratch for ImageNet weights"
 
 
-def _resnets() -> list[Entry]:
-    pairs = (
-        "bansal-2A",
-        "bansal-2A-random",
-        "bansal-5",
-        "bansal-4",
-        "bansal-probe",
-        "bansal-invariance",
-        "bansal-fold",
+def _on_cifar10(
+    name: str, source: str, recipe: str, seeds: tuple[int, ...], ids: str, deviation: str = "", **more: Any
+) -> Entry:
+    """Describe a network of CIFAR-10; ``ids`` are the experiments that ask for it, with spaces between."""
+    return Entry(name, source, "cifar10", recipe, seeds, tuple(ids.split()), deviation=deviation, **more)
+
+
+def _resnets() -> Iterator[Entry]:
+    ids = (
+        "bansal-2A bansal-2A-random bansal-5 bansal-4 bansal-probe bansal-invariance bansal-fold bansal-3A bansal-3C "
+        "bansal-6 hernandez-2 hernandez-2d hernandez-3 hernandez-copy hernandez-random-both hernandez-random-receiver "
+        "hernandez-random-sender"
     )
-    also = ("bansal-3A", "bansal-3C", "bansal-6", "hernandez-2", "hernandez-2d", "hernandez-3", "hernandez-copy")
-    random = ("hernandez-random-both", "hernandez-random-receiver", "hernandez-random-sender")
-    made = [Entry("resnet18", _R18, "cifar10", "fast", _THREE, (*pairs, *also, *random), deviation=_QUARTER)]
-    wide = "half width, 10 epochs of a faster recipe for 164"
-    for width, name, seeds, ids, epochs, deviation in (
-        (4, "w0.25", _THREE, ("bansal-3C", "bansal-7"), None, _QUARTER),
-        (8, "w0.5", (0, 1), ("bansal-2A",), None, _QUARTER),
-        (32, "w2", (0, 1), ("bansal-2A", "bansal-3C", "bansal-7"), 10, wide),
-    ):
-        source = f"zoo:resnet,blocks=(2,2,2,2),width={width}"
-        made.append(Entry(f"resnet18 {name}", source, "cifar10", "fast", seeds, ids, (), deviation, epochs=epochs))
-    for blocks in ((1, 1, 1, 1), (1, 1, 2, 2), (2, 2, 1, 1)):
-        shape = ",".join(map(str, blocks))
-        source = f"zoo:resnet,blocks=({shape}),width=16"
-        made.append(
-            Entry(
-                f"resnet({shape})",
-                source,
-                "cifar10",
-                "fast",
-                (0, 1),
-                ("hernandez-2", "hernandez-2d"),
-                deviation=f"four of the 16 shapes, {_QUARTER}",
-            )
-        )
-    source = "zoo:resnet,blocks=(3,4,6,3),width=16"
-    deviation = "quarter width, 4 epochs of a faster recipe for 164"
-    made.append(Entry("resnet34", source, "cifar10", "fast", (0,), ("hernandez-3",), (), deviation, epochs=4))
-    return made
+    yield _on_cifar10("resnet18", _R18, "fast", _THREE, ids, _QUARTER)
+    widths = "zoo:resnet,blocks=(2,2,2,2),width="
+    yield _on_cifar10("resnet18 w0.25", f"{widths}4", "fast", _THREE, "bansal-3C bansal-7", _QUARTER)
+    yield _on_cifar10("resnet18 w0.5", f"{widths}8", "fast", _TWO, "bansal-2A", _QUARTER)
+    yield _on_cifar10("resnet18 w2", f"{widths}32", "fast", _TWO, "bansal-2A bansal-3C bansal-7", _WIDE, epochs=10)
+    for shape in ("1,1,1,1", "1,1,2,2", "2,2,1,1"):
+        source, said = f"zoo:resnet,blocks=({shape}),width=16", f"four of the 16 shapes, {_QUARTER}"
+        yield _on_cifar10(f"resnet({shape})", source, "fast", _TWO, "hernandez-2 hernandez-2d", said)
+    source, said = "zoo:resnet,blocks=(3,4,6,3),width=16", "quarter width, 4 epochs of a faster recipe for 164"
+    yield _on_cifar10("resnet34", source, "fast", (0,), "hernandez-3", said, epochs=4)
 
 
-def _others() -> list[Entry]:
-    return [
-        Entry(
-            "myrtle",
-            "zoo:myrtle,width=32",
-            "cifar10",
-            "fast",
-            (0, 1),
-            ("bansal-2A", "bansal-fold"),
-            deviation="half width, 16 epochs of a faster recipe for 205",
-        ),
-        Entry(
-            "resnet164",
-            "zoo:resnet164,width=8",
-            "cifar10",
-            "fast",
-            (0, 1),
-            ("bansal-2A", "bansal-8"),
-            deviation="half width, 4 epochs of a faster recipe for 164",
-            epochs=4,
-        ),
-        Entry(
-            "vit",
-            "zoo:vit,dim=64,depth=6,heads=4",
-            "cifar10",
-            "fast-vit",
-            (0, 1),
-            ("bansal-2A",),
-            deviation="64 wide for 768, 4 heads for 12, half depth, on CIFAR-10 for CIFAR-5m",
-        ),
-        Entry(
-            "simclr",
-            _R18,
-            "cifar10",
-            "simclr-small",
-            (0,),
-            ("bansal-6",),
-            deviation="quarter width, 16 epochs, SGD for LARS; its last layer is random",
-        ),
-        Entry(
-            "simclr classifier",
-            _R18,
-            "cifar10",
-            "linear",
-            (0,),
-            ("bansal-6",),
-            start="simclr",
-            parts=Parts(trained=("fc",)),
-        ),
-    ]
+def _others() -> Iterator[Entry]:
+    said = "half width, 16 epochs of a faster recipe for 205"
+    yield _on_cifar10("myrtle", "zoo:myrtle,width=32", "fast", _TWO, "bansal-2A bansal-fold", said)
+    said = "half width, 4 epochs of a faster recipe for 164"
+    yield _on_cifar10("resnet164", "zoo:resnet164,width=8", "fast", _TWO, "bansal-2A bansal-8", said, epochs=4)
+    said = "64 wide for 768, 4 heads for 12, half depth, on CIFAR-10 for CIFAR-5m"
+    yield _on_cifar10("vit", "zoo:vit,dim=64,depth=6,heads=4", "fast-vit", _TWO, "bansal-2A", said)
+    said = "quarter width, 16 epochs, SGD for LARS; its last layer is random"
+    yield _on_cifar10("simclr", _R18, "simclr-small", (0,), "bansal-6", said)
+    trained = Parts(trained=("fc",))
+    yield _on_cifar10("simclr classifier", _R18, "linear", (0,), "bansal-6", start="simclr", parts=trained)
 
 
-def _histories() -> list[Entry]:
-    """Networks that have seen less, or something else."""
-    made = []
+def _histories() -> Iterator[Entry]:
+    """Describe networks that have seen less, or something else."""
+
+    def in_steps(name: str, ids: str, *variants: Variant, source: str = _R18, said: str = _FEW) -> Entry:
+        return _on_cifar10(f"resnet18 {name}", source, "fast-steps", _THREE, ids, said, variants=variants)
+
     for which in (0, 1):
-        ids = ("bansal-2A-disjoint",)
-        made.append(Entry(f"resnet18 half {which}", _R18, "cifar10", "fast-steps", _THREE, ids, (Half(which),), _FEW))
-    variants: list[tuple[str, Variant]] = [("objects-animals", ObjectsAnimals())]
-    variants += [(f"{100 * p:.0f} % random labels", RandomLabels(p)) for p in (0.1, 0.5, 1.0)]
-    for name, variant in variants:
-        source = f"{_R18},classes=2" if name == "objects-animals" else _R18
-        few = f"{_FEW}, in which it learns nothing" if variant == RandomLabels(1.0) else _FEW
-        made.append(Entry(f"resnet18 {name}", source, "cifar10", "fast-steps", _THREE, ("bansal-3A",), (variant,), few))
-    for n, samples in (
-        (5_000, ("bansal-2C", "bansal-7", "bansal-9")),
-        (10_000, ("bansal-2C",)),
-        (25_000, ("bansal-2C", "bansal-7")),
-    ):
-        made.append(Entry(f"resnet18 {n} samples", _R18, "cifar10", "fast-steps", _THREE, samples, (Subset(n),), _FEW))
-    standard = ("bansal-3A", "bansal-9")
-    made.append(Entry("resnet18 same steps", _R18, "cifar10", "fast-steps", _THREE, standard, (), _FEW))
-    for until, name in ((4, "40"), (8, "80"), (None, "160")):
-        times = ("bansal-3B", "bansal-7")
-        deviation = "quarter width, a tenth of the steps"
-        made.append(
-            Entry(f"resnet18 epoch {name}", _R18, "cifar10", "stepped", _THREE, times, (), deviation, until=until)
-        )
-    return made
+        yield in_steps(f"half {which}", "bansal-2A-disjoint", Half(which))
+    yield in_steps("objects-animals", "bansal-3A", ObjectsAnimals(), source=f"{_R18},classes=2")
+    yield in_steps("10 % random labels", "bansal-3A", RandomLabels(0.1))
+    yield in_steps("50 % random labels", "bansal-3A", RandomLabels(0.5))
+    nothing = f"{_FEW}, in which it learns nothing"
+    yield in_steps("100 % random labels", "bansal-3A", RandomLabels(1.0), said=nothing)
+    yield in_steps("5000 samples", "bansal-2C bansal-7 bansal-9", Subset(5_000))
+    yield in_steps("10000 samples", "bansal-2C", Subset(10_000))
+    yield in_steps("25000 samples", "bansal-2C bansal-7", Subset(25_000))
+    yield in_steps("same steps", "bansal-3A bansal-9")
+    for until, epoch in ((4, "40"), (8, "80"), (None, "160")):
+        ids, said = "bansal-3B bansal-7", "quarter width, a tenth of the steps"
+        yield _on_cifar10(f"resnet18 epoch {epoch}", _R18, "stepped", _THREE, ids, said, until=until)
 
 
-def _frozen() -> list[Entry]:
-    """bansal-9, as the paper chose.
+def _frozen() -> Iterator[Entry]:
+    """Describe the networks of bansal-9, with the layers that the paper chose.
 
     Its layers are numbered as in its authors' code: 0 and 1 are the stem, 2 to 9 the blocks, 10 is pooling, 11 is fc.
     Appendix B.4 freezes {0, 1} and {8, 9, 11}, section 6 the first three and the last three that have weights.
     """
-    made = []
     late = ("layer4.0", "layer4.1", "fc")
     for name, early in (("B.4", ("conv1", "bn1")), ("section 6", ("conv1", "bn1", "layer1.0"))):
-        made.append(
-            Entry(
-                f"resnet18 freeze {name}",
-                _R18,
-                "cifar10",
-                "fast-steps",
-                _THREE,
-                ("bansal-9",),
-                deviation=_FEW,
-                start="resnet18 5000 samples",
-                parts=Parts(taken=early + late, frozen=early + late),
-            )
-        )
-    return made
+        kept: dict[str, Any] = {"parts": Parts(taken=early + late, frozen=early + late)}
+        kept["start"] = "resnet18 5000 samples"
+        yield _on_cifar10(f"resnet18 freeze {name}", _R18, "fast-steps", _THREE, "bansal-9", _FEW, **kept)
 
 
-def _oxford_cifar() -> list[Entry]:
+def _oxford_cifar() -> Iterator[Entry]:
     relabelled, without = (Relabelled("automobile", "cat"),), (Without("truck"),)
-    deep = "batch 32 at 10 times the rate for batch 4, at most 20 epochs"
-    made: list[Entry] = [
-        Entry(
-            "mnist cnn", _MNIST, "mnist", "fast-mnist", _THREE, ("oxford2025",), (), "the paper trains it, no row asks"
-        ),
-        Entry("mlp", _MLP, "cifar10", "oxford-small-mlp", _FIVE, ("oxford-4.1-mlp",), (), deep),
-        Entry("mlp cars as cats", _MLP, "cifar10", "oxford-small-mlp", _FIVE, ("oxford-4.1-mlp",), relabelled, deep),
-        Entry("cnn", _CNN, "cifar10", "oxford-small", _FIVE, ("oxford-4.1-cnn", "oxford-4.3a"), (), _BATCH),
-        Entry("cnn cars as cats", _CNN, "cifar10", "oxford-small", _FIVE, ("oxford-4.1-cnn",), relabelled, _BATCH),
-        Entry("cnn no trucks A", _CNN, "cifar10", "oxford-small", _FIVE, ("oxford-4.2",), without, _BATCH),
-        Entry(
-            "cnn no trucks B",
-            _CNN,
-            "cifar10",
-            "oxford-small",
-            (5, 6, 7, 8, 9),
-            ("oxford-4.2", "oxford-4.3a"),
-            without,
-            _BATCH,
-        ),
-    ]
-    for layer in ("fc1", "fc2", "fc3"):
-        parts = Parts(trained=(layer,))
-        made.append(
-            Entry(
-                f"cnn trucks in {layer}",
-                _CNN,
-                "cifar10",
-                "oxford-small",
-                (0,) if layer == "fc1" else _FIVE,
-                ("oxford-4.2",),
-                (),
-                f"{_BATCH}; fc1 alone does not learn trucks in them" if layer == "fc1" else _BATCH,
-                "cnn no trucks A",
-                parts,
-            )
-        )
-    return made
+    mnist, unasked = "zoo:cnn,image=(28,28),channels=1", "the paper trains it, no row asks"
+    yield Entry("mnist cnn", mnist, "mnist", "fast-mnist", _THREE, ("oxford2025",), (), unasked)
+    for name, variants in (("mlp", ()), ("mlp cars as cats", relabelled)):
+        yield _on_cifar10(name, _MLP, "oxford-small-mlp", _FIVE, "oxford-4.1-mlp", _DEEP, variants=variants)
+    ids = "oxford-4.1-cnn oxford-4.3a"
+    later = (5, 6, 7, 8, 9)  # of other weights than the network that learns trucks in one layer starts from
+    yield _on_cifar10("cnn", _CNN, "oxford-small", _FIVE, ids, _BATCH)
+    yield _on_cifar10("cnn cars as cats", _CNN, "oxford-small", _FIVE, ids.split()[0], _BATCH, variants=relabelled)
+    yield _on_cifar10("cnn no trucks A", _CNN, "oxford-small", _FIVE, "oxford-4.2", _BATCH, variants=without)
+    ids = "oxford-4.2 oxford-4.3a"
+    yield _on_cifar10("cnn no trucks B", _CNN, "oxford-small", later, ids, _BATCH, variants=without)
+    unlearned = f"{_BATCH}; fc1 alone does not learn trucks in them"
+    for layer, seeds, said in (("fc1", (0,), unlearned), ("fc2", _FIVE, _BATCH), ("fc3", _FIVE, _BATCH)):
+        kept: dict[str, Any] = {"start": "cnn no trucks A", "parts": Parts(trained=(layer,))}
+        yield _on_cifar10(f"cnn trucks in {layer}", _CNN, "oxford-small", seeds, "oxford-4.2", said, **kept)
 
 
-def _oxford_mnist() -> list[Entry]:
-    made: list[Entry] = []
+def _oxford_mnist() -> Iterator[Entry]:
     ids = ("oxford-4.3b", "oxford-4.4-fig5", "oxford-6.1")
-    made.append(Entry("stacked cnn digits", _STACKED, "mnist+cifar10", "oxford-small", _FIVE, ids, (), _BATCH))
-    made.append(
-        Entry("stacked cnn pictures", _STACKED, "mnist+cifar10", "oxford-small", _FIVE, ids, (Decorrelated(),), _BATCH)
-    )
-    scratch = "smith2024's network at half width, 4 epochs, from scratch for ImageNet weights"
+    loose = (Decorrelated(),)
+    yield Entry("stacked cnn digits", _STACKED, "mnist+cifar10", "oxford-small", _FIVE, ids, (), _BATCH)
+    yield Entry("stacked cnn pictures", _STACKED, "mnist+cifar10", "oxford-small", _FIVE, ids, loose, _BATCH)
+    grey = (Grey3(),)
     for name in ("simple", "complex"):
-        made.append(
-            Entry(
-                f"resnet18 {name}", _SMITH, "mnist", f"{name}-small", _THREE, ("oxford-4.4-fig6",), (Grey3(),), scratch
-            )
-        )
-    return made
+        yield Entry(f"resnet18 {name}", _SMITH, "mnist", f"{name}-small", _THREE, ("oxford-4.4-fig6",), grey, _SCRATCH)
 
 
-def _smith() -> list[Entry]:
+def _smith() -> Iterator[Entry]:
     colours = {"correlated": Correlated(), "digit": Digit(), "colour": Colour(), "colour-only": ColourOnly()}
     variants: dict[str, Variant] = {**colours, "grey": Grey3()}
     ids = ("smith-4.1", "smith-1c", "smith-C1", "smith-C5", "smith-4.2", "smith-4.2-noise")
-    correlated = ((Correlated(),),)
-    made: list[Entry] = [
-        Entry(f"resnet18 {name}", _SMITH, "mnist", "smith2024", _FIVE, ids, (variant,), "half width", also=correlated)
-        for name, variant in variants.items()
-    ]
-    return made + [
-        Entry(
-            f"vgg19 {name}",
-            _VGG,
-            "mnist",
-            "smith-vgg-slow" if name in _VGG_RATES else "smith-vgg-small",
-            _THREE,
-            ("smith-C2",),
-            (variant,),
-            f"quarter width, narrow classifier, 4 epochs for 50, a {_VGG_RATES.get(name, 'third')} of the rate",
-        )
-        for name, variant in colours.items()
-    ]
+    also = ((Correlated(),),)
+    for name, variant in variants.items():
+        yield Entry(f"resnet18 {name}", _SMITH, "mnist", "smith2024", _FIVE, ids, (variant,), "half width", also=also)
+    for name, variant in colours.items():
+        recipe, share = ("smith-vgg-slow", "tenth") if name == "colour-only" else ("smith-vgg-small", "third")
+        said = f"quarter width, narrow classifier, 4 epochs for 50, a {share} of the rate"
+        yield Entry(f"vgg19 {name}", _VGG, "mnist", recipe, _THREE, ("smith-C2",), (variant,), said)
 
 
 LEDGER: tuple[Entry, ...] = (

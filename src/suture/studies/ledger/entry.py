@@ -15,8 +15,7 @@ from suture.zoo.build import resolve
 from suture.zoo.recipes import RECIPES
 from suture.zoo.training import Parts, Recipe
 
-HOURS = 12.0  #: that the whole ledger may take on two cores
-CORES = 2
+HOURS = 12.0  #: that the whole ledger may take on two cores: a night
 
 _IMAGES = {"cifar10": 50_000, "mnist": 60_000, "mnist+cifar10": 49_900}  #: to train on
 
@@ -60,7 +59,7 @@ class Entry:
         return f"{' '.join([self.data, *(variant.summary for variant in self.variants)])}/training"
 
     def describes(self, card: Mapping[str, Any]) -> bool:
-        """Whether the card of a trained network is one of this entry's; of its name, whatever the seed."""
+        """Return whether the card of a trained network is one of this entry's; of its name, whatever the seed."""
         made = (card["source"], card["recipe"], card["parts"], card["until"], card["data"]["name"])
         wanted = (self.source, str(self.settings), str(self.parts), self.until, self.data_name)
         own = card["seed"] in self.seeds or card["name"] == self.name
@@ -135,7 +134,7 @@ _RATES = {
     "zoo:resnet,blocks=(2,2,2,2),width=32,stem=7x7": 1080.0,
     "zoo:vgg19,width=16,hidden=256,pool=1": 840.0,
 }
-#: The same where that differs with the recipe: by network, recipe, and whether it starts from another network.
+#: The same if that differs with the recipe: by network, recipe, and whether it starts from another network.
 _OTHER_RATES = {
     ("zoo:resnet,blocks=(2,2,2,2),width=16", "simclr-small", False): 260.0,
     ("zoo:resnet,blocks=(2,2,2,2),width=16", "linear", True): 2100.0,

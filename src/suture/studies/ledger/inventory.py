@@ -22,50 +22,22 @@ from suture.studies.ledger import Entry
 from suture.zoo.load import load_model
 from suture.zoo.recipes import RECIPES
 
+# fmt: off
 COLUMNS = (
-    "name",
-    "seed",
-    "key",
-    "source",
-    "data",
-    "images",
-    "recipe",
-    "start",
-    "parts",
-    "until",
-    "score_data",
-    "own",
-    "accuracy",
-    "low",
-    "high",
-    "n",
-    "worst_class",
-    "worst",
-    "seconds",
-    "processor_seconds",
-    "rate",
-    "epochs",
-    "steps",
-    "loss",
-    "losses",
-    "parameters",
-    "cuts",
-    "device",
-    "precision",
-    "processor",
-    "torch",
-    "suture",
-    "experiments",
-    "deviation",
+    "name", "seed", "key", "source", "data", "images", "recipe", "start", "parts", "until", "score_data", "own",
+    "accuracy", "low", "high", "n", "worst_class", "worst", "seconds", "processor_seconds", "rate", "epochs",
+    "steps", "loss", "losses", "parameters", "cuts", "device", "precision", "processor", "torch", "suture",
+    "experiments", "deviation",
 )
+# fmt: on
 """``rate`` is in training images a second, ``losses`` are the mean losses of the epochs in nats, as text."""
 
 
 def gather(store: Store, entries: Sequence[Entry] = ()) -> pd.DataFrame:
     """Make the table of all networks that are trained in a store; what ``entries`` of a ledger say is in it too.
 
-    It is in the order of the entries, then of names, and of seeds. Raises ``DataError`` where the store has none,
-    ``StoreError`` where a card is damaged.
+    It is in the order of the entries, then of names, and of seeds. Raises ``DataError`` if the store has none,
+    ``StoreError`` if a card is damaged.
     """
     cards = {key: store.record(NETWORKS, key) for key in sorted(store.finished(NETWORKS))}
     rows = [row for key, card in cards.items() for row in rows_of(key, card, entries)]
@@ -75,7 +47,7 @@ def gather(store: Store, entries: Sequence[Entry] = ()) -> pd.DataFrame:
 
 
 def join(tables: Sequence[pd.DataFrame], entries: Sequence[Entry] = ()) -> pd.DataFrame:
-    """Join tables to one; where two have the same network from the same device, the later one's rows count.
+    """Join tables to one; if two have the same network from the same device, the later one's rows count.
 
     What networks deviate in is said as the ``entries`` say it now.
     """
@@ -98,7 +70,7 @@ def _sort(table: pd.DataFrame, entries: Sequence[Entry]) -> pd.DataFrame:
 
 
 def load(path: str | Path) -> pd.DataFrame:
-    """Read a table that ``save`` wrote. Raises ``DataError`` where it is none."""
+    """Read a table that ``save`` wrote. Raises ``DataError`` if it is none."""
     path = Path(path).expanduser()
     try:
         table = pd.read_parquet(path)
@@ -113,14 +85,14 @@ def load(path: str | Path) -> pd.DataFrame:
 
 
 def find_missing(table: pd.DataFrame, entries: Iterable[Entry]) -> dict[str, tuple[int, ...]]:
-    """The seeds of entries of a ledger that a table lacks, by name."""
+    """Return the seeds of entries of a ledger that a table lacks, by name."""
     there = set(zip(table["name"], table["seed"], strict=True))
     found = {entry.name: tuple(seed for seed in entry.seeds if (entry.name, seed) not in there) for entry in entries}
     return {name: seeds for name, seeds in found.items() if seeds}
 
 
 def rows_of(key: str, card: Record, entries: Sequence[Entry] = ()) -> Iterator[dict[str, Any]]:
-    """The rows of one network, by its card, under the name of the entry that it is one of.
+    """Return the rows of one network, by its card, under the name of the entry that it is one of.
 
     One that has an entry's name and other settings, as after a recipe has changed, says so in its name.
     """
@@ -182,7 +154,7 @@ def _scores(scored: Record) -> dict[str, Any]:
 
 
 def name_of_recipe(recipe: str) -> str:
-    """The name of a recipe that a card has in full; in full, where it has none."""
+    """Return the name of a recipe that a card has in full; in full, if it has none."""
     return {str(known): name for name, known in RECIPES.items()}.get(recipe, recipe)
 
 

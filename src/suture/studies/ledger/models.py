@@ -1,16 +1,16 @@
-"""From entries of the ledger to base models, and to hours."""
+"""Make base models of entries of the ledger."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from suture.data import Data, Samples
 from suture.data.variants import Variant, vary
 from suture.studies.ledger.entries import LEDGER
-from suture.studies.ledger.entry import CORES, Entry
+from suture.studies.ledger.entry import Entry
 from suture.zoo.base_model import BaseModel
 
 
 def make_models(entries: Sequence[Entry], load: Callable[[str], Data], device: str = "cpu") -> list[BaseModel]:
-    """The base models of some entries, each with all its seeds; ``load`` gives the data by name.
+    """Return the base models of some entries, each with all its seeds; ``load`` gives the data by name.
 
     Those that an entry starts from come with it.
     """
@@ -19,7 +19,7 @@ def make_models(entries: Sequence[Entry], load: Callable[[str], Data], device: s
     prepared: dict[object, tuple[Samples, Samples]] = {}
 
     def samples(entry: Entry, variants: tuple[Variant, ...]) -> tuple[Samples, Samples]:
-        """What to train and to score on; the rest of a variant, which takes as much memory again, is let go."""
+        """Return what to train and to score on; the rest of a variant, which takes as much memory again, is let go."""
         if (entry.data, variants) not in prepared:
             if entry.data not in loaded:
                 loaded[entry.data] = load(entry.data)
@@ -44,8 +44,3 @@ def make_models(entries: Sequence[Entry], load: Callable[[str], Data], device: s
         )
 
     return [model(entry, seed) for entry in entries for seed in entry.seeds]
-
-
-def hours(entries: Iterable[Entry]) -> float:
-    """What entries take on two cores of the reference machine, two networks at a time."""
-    return sum(entry.seconds * len(entry.seeds) for entry in entries) / CORES / 3600

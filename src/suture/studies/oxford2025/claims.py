@@ -1,9 +1,9 @@
-"""The claims of oxford2025, as data. Where they are decided by one of two data that fit the stitch, the other reports.
+"""The claims of oxford2025, as data. If they are decided by one of two data that fit the stitch, the other reports.
 
 Thresholds that are this project's: a class counts as unknown at ``NONE`` per cent; a network does as well as its
-parents within ``COMPARABLE`` points; a trait is conveyed where half of its carrier's is, and one step makes it where it
+parents within ``COMPARABLE`` points; a trait is conveyed if half of its carrier's is, and one step makes it if it
 makes 0.8 of it, as ``suture.onset`` has both; a trend is monotone at Spearman's ρ of ``MONOTONE``. Untrained networks
-know nothing where the trait's score is at most ``CHANCE`` per cent: twice the 10 % of ten classes, and
+know nothing if the trait's score is at most ``CHANCE`` per cent: twice the 10 % of ten classes, and
 half of the least that a trained carrier shows.
 """
 
@@ -43,7 +43,7 @@ def _report(statement: str, source: str, quantity: Quantity, fitted: str, **sett
 
 
 def claim_inherited(network: str, decided: str, *, recovered: bool, cut: str = "") -> tuple[Claim, ...]:
-    """Cars and the other nine classes both ways; ``recovered`` where the relabelled sender's cars are to come back."""
+    """Cars and the other nine classes both ways; ``recovered`` if the relabelled sender's cars are to come back."""
     blind, made = f"{network} cars as cats", list[Claim]()
     for fitted in (decided, ALTERED if decided == TRUE else TRUE):
         labels = "the altered labels" if fitted == ALTERED else "the true labels"
@@ -65,7 +65,7 @@ def claim_inherited(network: str, decided: str, *, recovered: bool, cut: str = "
 
 
 def claim_narrow() -> tuple[Claim, ...]:
-    """The same of CNNs with a 1×1 convolution alone."""
+    """Return the same of CNNs with a 1×1 convolution alone."""
     made, names = list[Claim](), ("cnn", "cnn cars as cats")
     for fitted, labels in ((TRUE, "the true labels"), (ALTERED, "the altered labels")):
         for sender, receiver in (names, names[::-1]):
@@ -160,7 +160,7 @@ def claim_located(layer: str, figure: str) -> tuple[Claim, ...]:
 
 
 def _report_by_recipe(layer: str, source: str, line: Where) -> tuple[Claim, ...]:
-    """The same of the paper's recipe, as reports."""
+    """Return the same of the paper's recipe, as reports."""
     parts = (
         (f"most truck accuracy before {layer}", Worst("stitched", replace(line, receiver_cut=_BEFORE[layer]))),
         (f"truck accuracy at {layer}", Mean("stitched", replace(line, receiver_cut=f"{layer}_relu"))),
@@ -246,7 +246,7 @@ def _claim_lifted(side: str, scored: str) -> Claim:
 
 
 def claim_robust() -> tuple[Claim, ...]:
-    """The four figures of section 6.1, and its two networks'."""
+    """Return the four figures of section 6.1, and its two networks'."""
     made = list[Claim]()
     scored = (
         ("both sides", BOTH, "98 %"),
@@ -306,7 +306,7 @@ def claim_controlled() -> tuple[Claim, ...]:
 
 
 def _claim_learned(words: str, where: Where, fitted: str, fit: str, decided: bool) -> list[Claim]:
-    """What untrained networks learn of a trait: at most ``CHANCE`` where that is ``decided``."""
+    """Return what untrained networks learn of a trait: at most ``CHANCE`` if that is ``decided``."""
     by = "" if fit == _FITS["default"] else ", by the paper's recipe"
     statement = f"untrained networks: accuracy on {words}{by}"
     settings: dict[str, Any] = {"unit": "%", "roles": ROLES[fitted], "fit": "default" if not by else fit}

@@ -10,7 +10,7 @@ paper's "top".
 What it leaves open, and what is done here.
 
 * *Which labels fit the stitches of 4.1 to 4.3.* Both are run. Claims are decided by what the list of experiments names,
-  the altered labels in 4.1 of MLPs; where it names none, by the true labels of all classes (the paper: "optimised on
+  the altered labels in 4.1 of MLPs; if it names none, by the true labels of all classes (the paper: "optimised on
   the training data"), chosen before anything was measured. The other is a report. A stitch that was fitted on cars
   called cats is taught never to say car, and one fitted without trucks never to say truck.
 * *Which stitch joins convolutions to fully connected layers.* Section 3 has a 1×1 convolution and a linear layer
@@ -84,7 +84,10 @@ def _draw_sides(fitted: str, title: str) -> Panel:
 
 
 def _draw_measures(sender: str, *stitches: tuple[str, str]) -> tuple[Panel, ...]:
-    """A panel for each measure that the paper ran; of ``stitches`` the names, and the receiver's cuts they lead to."""
+    """Return a panel for each measure that the paper ran.
+
+    Of ``stitches`` the names, and the receiver's cuts they lead to.
+    """
     measures = [(measure, unit) for measure, unit in simplicity.MEASURES if measure in simplicity.RAN]
     return tuple(
         Panel(

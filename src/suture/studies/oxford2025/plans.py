@@ -88,7 +88,7 @@ def plan_seams(
 
 
 def trait_of_others(data: Data, name: str) -> Trait:
-    """The trait of accuracy on all classes but one."""
+    """Return the trait of accuracy on all classes but one."""
     return Trait(OTHERS, Accuracy(tuple(label for label, held in enumerate(data.classes) if held != name)))
 
 
@@ -181,7 +181,7 @@ def _measure_each(
 
 
 def _keep_plain(scale: Scale, later: Deferred) -> Any:
-    """The plain trials by the default fit."""
+    """Return the plain trials by the default fit."""
 
     def plan(*networks: Network) -> list[Trial]:
         return [trial for trial in later.make(*networks) if not trial.control and trial.fit == scale.fit]
@@ -192,7 +192,7 @@ def _keep_plain(scale: Scale, later: Deferred) -> Any:
 def _plan_parents(
     name: str, bases: tuple[TrainingTask, ...], data: Data, by: Sequence[Complexity], most: int, pair: int
 ) -> Beside:
-    """The two networks as they are: sent and received by themselves, at no cut."""
+    """Return the two networks as they are: sent and received by themselves, at no cut."""
 
     def make(stitched: Made, *networks: Network) -> pd.DataFrame:
         samples = data.score.first(min(most, len(data.score)))
@@ -207,7 +207,7 @@ def _plan_parents(
 
 
 def _name_batches(part: Beside) -> Beside:
-    """The same, with another name for the gradient norm of batches."""
+    """Return the same, with another name for the gradient norm of batches."""
 
     def make(stitched: Made, *networks: Network) -> pd.DataFrame:
         rows = part.make(stitched, *networks)

@@ -2,7 +2,7 @@
 
 What the paper ran are the gradient norm of batches of 4, mean sharpness and gzip size; the gradient norm of the whole
 loss and the largest sharpness stand beside them as reports. Its own figures are of other widths, so claims are of
-ratios and trends; of mean sharpness, which is negative where noise lowers the loss, of differences.
+ratios and trends; of mean sharpness, which is negative if noise lowers the loss, of differences.
 """
 
 from suture.studies.base.claims import Claim, Roles
@@ -35,7 +35,7 @@ def _rows_of(measure: str, sender: str, receiver: str, cut: str, of_sender: str 
 
 
 def claim_dominated() -> tuple[Claim, ...]:
-    """A peak at interior cuts by each measure, and how it depends on the stitch."""
+    """Return a peak at interior cuts by each measure, and how it depends on the stitch."""
     made, source = list[Claim](), "section 4.4, figure 5"
     for measure, of in MEASURES:
         signed = measure in SIGNED
@@ -61,7 +61,10 @@ def claim_dominated() -> tuple[Claim, ...]:
 
 
 def _report_compared(measure: str, of: str, words: str, two: list[Where], source: str, paper: str) -> Claim:
-    """A report of two means: their ratio, or the difference of what may be negative. ``of`` is the measure's unit."""
+    """Return a report of two means: their ratio, or the difference of what may be negative.
+
+    ``of`` is the measure's unit.
+    """
     first, second = (Mean("value", where) for where in two)
     differ = measure in SIGNED
     quantity = Difference(first, second) if differ else Ratio(first, second)

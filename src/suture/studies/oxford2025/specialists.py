@@ -78,7 +78,10 @@ class Combinations(Variant):
 
 
 def _label_pairs(samples: Samples, count: int) -> Tensor:
-    """The combinations' labels, (N,): the digits' are those of the images that ``Decorrelated`` takes them from."""
+    """Return the combinations' labels, (N,).
+
+    The digits' are those of the images that ``Decorrelated`` takes them from.
+    """
     order = order_of(samples, "decorrelated", 0).to(samples.labels.device)
     return count * samples.labels[order] + samples.labels
 
@@ -109,17 +112,20 @@ class Emphasised(Variant):
 
 
 def find_marked(data: Data) -> int:
-    """The commonest label of the score samples; the first of several."""
+    """Return the commonest label of the score samples; the first of several."""
     return int(torch.bincount(data.score.labels, minlength=len(data.classes)).argmax())
 
 
 def seeds_of(scale: Scale) -> tuple[int, ...]:
-    """The seeds of the general network."""
+    """Return the seeds of the general network."""
     return (0, 1) if scale.name == TINY else (0, 1, 2)
 
 
 def plan_specialists(scale: Scale) -> list[Part]:
-    """The general networks, what is made of each, the seams of its specialists, and how well each network does."""
+    """Return the general networks, what is made of each, the seams of its specialists, and how well each network does.
+
+    Eturn the general networks, what is made of each, the seams of its specialists, and how well each network does.
+    """
     data = Combinations()(scale.whole("mnist+cifar10"))
     label = find_marked(data)
     digit, picture = divmod(label, 10)
@@ -183,7 +189,7 @@ def _fit_of(scale: Scale) -> Fit:
 
 
 def _plan_accuracy(base: BaseModel, score: Samples, label: int, seed: int) -> Beside:
-    """How a network does on all test images and on those of the marked combination."""
+    """Return how a network does on all test images and on those of the marked combination."""
 
     def make(stitched: Made, network: Network) -> pd.DataFrame:
         with undisturbed(), torch.no_grad():

@@ -22,7 +22,7 @@ class Along(Quantity):
     along: Literal["sender_cut", "receiver_cut"] = "sender_cut"
 
     def of(self, tables: Tables) -> "pd.Series[float]":
-        """The numbers, by seed. Raises ``DataError`` where the tables lack the rows."""
+        """Return the numbers, by seed. Raises ``DataError`` if the tables lack the rows."""
         depth = self.along.replace("cut", "depth")
         held = average_cells(self.where.rows(tables), self.column).sort_values(depth, kind="stable")
         found = {seed: self._one(rows.groupby(self.along, sort=False)["value"].mean()) for seed, rows in _by_seed(held)}
@@ -30,7 +30,7 @@ class Along(Quantity):
 
     @abstractmethod
     def _one(self, values: "pd.Series[float]") -> float:
-        """The number of one seed, of its values by cut, from input to output."""
+        """Return the number of one seed, of its values by cut, from input to output."""
 
 
 def _by_seed(held: pd.DataFrame) -> list[tuple[int, pd.DataFrame]]:
@@ -46,7 +46,7 @@ class Share(Quantity):
     second: Quantity
 
     def of(self, tables: Tables) -> "pd.Series[float]":
-        """The shares, by seed."""
+        """Return the shares, by seed."""
         part, whole = self.first.of(tables), self.second.of(tables)
         return (part / whole).mask(whole.reindex(part.index) == 0, 0.0)
 
@@ -56,8 +56,8 @@ class Share(Quantity):
 class Step(Along):
     """The share of the largest value over cuts that the step to one ``cut``, from the one before, makes.
 
-    As ``suture.onset`` has it, of a score that is 0 where nothing is conveyed: 1 where all is conveyed from that cut on
-    and nothing before, 0 where nothing ever is. Raises ``DataError`` where that cut is not among them.
+    As ``suture.onset`` has it, of a score that is 0 if nothing is conveyed: 1 if all is conveyed from that cut on
+    and nothing before, 0 if nothing ever is. Raises ``DataError`` if that cut is not among them.
     """
 
     cut: str = ""
@@ -75,9 +75,9 @@ class Step(Along):
 @final
 @dataclass(frozen=True)
 class Peak(Along):
-    """The largest value at an interior cut, divided by the larger one of the two ends: above 1 where it peaks inside.
+    """The largest value at an interior cut, divided by the larger one of the two ends: above 1 if it peaks inside.
 
-    Where values may be negative, ``signed``, the difference of the two: above 0 where it peaks inside. Raises
+    If values may be negative, ``signed``, the difference of the two: above 0 if it peaks inside. Raises
     ``DataError`` for fewer than three cuts, and for a ratio to ends of which none is above 0.
     """
 

@@ -63,7 +63,7 @@ def _pair_few_seeds(scale: Scale, sender: str) -> list[tuple[int, int]]:
 
 
 def plan_ranks(scale: Scale) -> list[Part]:
-    """The trials of ``compatible`` by the default fit, and the ranks of what they make of the score data."""
+    """Return the trials of ``compatible`` by the default fit, and the ranks of what they make of the score data."""
     data = scale.data("mnist", Correlated())
     made: list[Part] = []
     for kind in COLOURS:
@@ -97,7 +97,7 @@ def plan_without_digits(scale: Scale) -> list[Part]:
 
 
 def _plan_accuracy(base: TrainingTask, samples: Samples, number: int) -> Beside:
-    """The accuracy of a network as it is, in the row of its pair."""
+    """Return the accuracy of a network as it is, in the row of its pair."""
 
     def make(stitched: Made, network: Network) -> pd.DataFrame:
         with undisturbed():
@@ -203,5 +203,5 @@ def _plan_alone(
 
 
 def _thin(scale: Scale, names: list[str]) -> Sequence[At]:
-    """The cuts; at tiny scale the first and the last."""
+    """Return the cuts; at tiny scale the first and the last."""
     return [names[0], names[-1]] if scale.name == TINY and len(names) > 2 else names

@@ -29,7 +29,7 @@ RANK = Where(COMPLEXITIES, measure="numerical rank")
 
 
 def tell_small(which: str) -> tuple[str, ...]:
-    """What differs at small scale, and which seams the published fit is run at."""
+    """Return what differs at small scale, and which seams the published fit is run at."""
     return (
         "Stitches are fitted and scored on 10,000 images each.",
         f"The published fit, {EPOCHS} epochs of 10,000 images, is run {which}.",
@@ -37,7 +37,7 @@ def tell_small(which: str) -> tuple[str, ...]:
 
 
 def rows_of(kind: str, **named: str) -> Where:
-    """The rows of a kind of sender into Digit."""
+    """Return the rows of a kind of sender into Digit."""
     return Where(sender=f"resnet18 {kind}", receiver="*resnet18 digit", **named)  # type: ignore[arg-type]
 
 
@@ -50,7 +50,7 @@ def report(
     fit: str = "default",
     paper: str = "",
 ) -> Claim:
-    """A report: a figure without a verdict."""
+    """Return a report: a figure without a verdict."""
     return Claim(statement, source, quantity, unit=unit, fit=fit, paper=paper, roles=roles)
 
 
@@ -64,7 +64,7 @@ def draw_lines(
     kinds: Sequence[str] = KINDS,
     title: str = "",
 ) -> Panel:
-    """A line for each kind of sender."""
+    """Return a line for each kind of sender."""
     groups = tuple((kind, replace(where, sender=f"resnet18 {kind}")) for kind in kinds)
     return Panel("lines", column, label, groups, title=title, level=level, baseline=baseline)
 
@@ -84,7 +84,7 @@ def claim_compatible(kind: str) -> Claim:
 
 
 def claim_gap(kind: str, layer: int) -> Claim:
-    """The receiver sees senders of a kind otherwise than Digit ones, by the rank before a layer."""
+    """Return the receiver sees senders of a kind otherwise than Digit ones, by the rank before a layer."""
     cut = CUTS[layer - 1]
     first, second = (Mean("value", replace(RANK, sender=f"resnet18 {k}", receiver_cut=cut)) for k in (kind, "digit"))
     return Claim(

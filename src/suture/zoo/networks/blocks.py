@@ -8,7 +8,7 @@ from suture.common.errors import NetworkError
 
 
 def name_in_a_row(**modules: nn.Module) -> nn.Sequential:
-    """The modules in a row, under these names."""
+    """Return the modules in a row, under these names."""
     return nn.Sequential(OrderedDict(modules))
 
 

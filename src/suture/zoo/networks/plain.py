@@ -12,7 +12,7 @@ from suture.zoo.networks.blocks import init_kaiming, name_in_a_row, require_whol
 
 
 def convnet(width: int = 16, classes: int = 10, channels: int = 1) -> nn.Module:
-    """Three 3x3 convolution stages, global average pooling and a linear head.
+    """Build three 3x3 convolution stages, global average pooling and a linear head.
 
     The stages have ``width``, ``2 * width`` and ``4 * width`` channels; the last two halve the side, so
     images need at least 4x4 pixels. The demo's network for the 8x8 digits.
@@ -29,7 +29,7 @@ def convnet(width: int = 16, classes: int = 10, channels: int = 1) -> nn.Module:
 
 
 def mlp(width: int = 64, depth: int = 4, classes: int = 10, inputs: int = 64) -> nn.Module:
-    """``depth`` Linear-ReLU blocks of ``width`` units on flattened images, and a linear head.
+    """Build ``depth`` Linear-ReLU blocks of ``width`` units on flattened images, and a linear head.
 
     ``inputs`` is the number of values in an image (channels x height x width): 64 for the 8x8 digits, 784 for MNIST,
     3072 for CIFAR-10. The weights are PyTorch's default.
@@ -46,13 +46,13 @@ def mlp(width: int = 64, depth: int = 4, classes: int = 10, inputs: int = 64) ->
 
 
 def cnn(dense: int = 3, image: tuple[int, int] = (32, 32), classes: int = 10, channels: int = 3) -> nn.Module:
-    """Two 5x5 convolutions of 6 and 16 channels, each with ReLU and pooling, and ``dense`` fully connected layers.
+    """Build two 5x5 convolutions of 6 and 16 channels, each with ReLU and pooling, and ``dense`` fully connected layers.
 
     ``image`` is height and width in pixels, at least 16 each; (64, 32) for MNIST-CIFAR, which leaves maps of 13x5
     before ``fc1``. The layers ``fc1``, ``fc2`` … have 120, 84 and then ``classes`` outputs. oxford2025 has networks of
     3 to 5 fully connected layers, but gives their widths (in the code of its appendix 2) for 3 alone; here those
     between the second and the last repeat the 84. Parameters have the names of that code, and PyTorch's default values.
-    Raises ``NetworkError`` where ``dense`` is below 2 or the image too small.
+    Raises ``NetworkError`` if ``dense`` is below 2 or the image too small.
     """
     require_whole("cnn", least=2, dense=dense)
     require_whole("cnn", classes=classes, channels=channels)
@@ -81,7 +81,7 @@ def cnn(dense: int = 3, image: tuple[int, int] = (32, 32), classes: int = 10, ch
 def myrtle(
     width: int = 64, pools: tuple[int, int, int, int] = (1, 2, 2, 8), classes: int = 10, channels: int = 3
 ) -> nn.Module:
-    """Four stages of 3x3 convolution, BatchNorm, ReLU and max-pooling, and a linear layer: Myrtle-CNN.
+    """Build Myrtle-CNN: four stages of 3x3 convolution, BatchNorm, ReLU and max-pooling, and a linear layer.
 
     The stages have ``width`` times 1, 2, 4 and 8 channels; ``pools`` are their pooling windows, of which 1 is none. The
     windows have to shrink the image to one pixel, so images have the product of ``pools`` as their side: 32.
@@ -112,7 +112,7 @@ def vgg19(
     channels: int = 3,
     dropout: float = 0.5,
 ) -> nn.Module:
-    """torchvision's VGG19 without BatchNorm, at any width, under its names.
+    """Build torchvision's VGG19 without BatchNorm, at any width, under its names.
 
     The five groups of convolutions have ``width`` times 1, 2, 4, 8 and 8 channels, the first two layers of the
     classifier ``hidden`` units. Each group halves the side, so a 32x32 image ends as one pixel, which the adaptive

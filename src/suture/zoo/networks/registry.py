@@ -41,7 +41,10 @@ _DIGITS = 16  #: pixels; the networks for images with a smaller side normalise n
 
 
 def images_of(name: str, arguments: Mapping[str, Any]) -> tuple[int, int, int] | None:
-    """The shape (C, H, W) of the images that a network with these arguments is made for; ``None`` where it is open."""
+    """Return the shape (C, H, W) of the images that a network with these arguments is made for.
+
+    ``None`` if it is open.
+    """
     given = {**_defaults_of(name), **arguments}
     channels = given.get("channels", 1)
     match name:
@@ -59,7 +62,7 @@ def images_of(name: str, arguments: Mapping[str, Any]) -> tuple[int, int, int] |
 
 
 def preprocess_of(name: str, arguments: Mapping[str, Any]) -> Preprocess:
-    """How a network with these arguments wants its images."""
+    """Return how a network with these arguments wants its images."""
     images = images_of(name, arguments)
     if images is None or min(images[1:]) < _DIGITS:
         return Preprocess()

@@ -22,7 +22,7 @@ STEMS = ("3x3", "7x7")
 def resnet(
     blocks: tuple[int, ...] = (1, 1, 1, 1), width: int = 16, classes: int = 10, channels: int = 3, stem: str = "3x3"
 ) -> nn.Module:
-    """A basic-block residual network of one to four stages.
+    """Build a basic-block residual network of one to four stages.
 
     ``blocks`` counts the blocks of each stage; stage ``i`` (from 0) has ``width * 2**i`` channels, and all
     but the first halve the side. The ``stem`` is ``3x3``, which keeps the side, or ``7x7``, whose stride and max-pool
@@ -41,7 +41,7 @@ def resnet50(
     channels: int = 3,
     stem: str = "3x3",
 ) -> nn.Module:
-    """A bottleneck residual network of one to four stages, ResNet-50 at the defaults.
+    """Build a bottleneck residual network of one to four stages, ResNet-50 at the defaults.
 
     Stage ``i`` (from 0) has ``4 * width * 2**i`` channels; the stride is that of torchvision, in the 3x3 convolution.
     ``stem="7x7"`` is the standard network. Otherwise as ``resnet``.
@@ -50,11 +50,11 @@ def resnet50(
 
 
 def resnet164(width: int = 16, blocks: int = 18, classes: int = 10, channels: int = 3) -> nn.Module:
-    """The pre-activation bottleneck ResNet of 9 x ``blocks`` + 2 layers for 32x32 images, ResNet-164 at the defaults.
+    """Build the pre-activation bottleneck ResNet of 9 x ``blocks`` + 2 layers for 32x32 images: by default ResNet-164.
 
     timm's ``ResNetV2`` behind a 3x3 convolution of ``width`` channels; its three stages have 4, 8 and 16 times as
     many, and the last two halve the side. timm rounds the widths of bottlenecks to multiples of 8, so ``width`` has to
-    be one, which ``NetworkError`` says where it is not.
+    be one, which ``NetworkError`` says if it is not.
     """
     from timm.layers.create_conv2d import create_conv2d
     from timm.layers.norm_act import BatchNormAct2d
@@ -77,7 +77,7 @@ def resnet164(width: int = 16, blocks: int = 18, classes: int = 10, channels: in
 
 
 def _residual(name: str, blocks: tuple[int, ...], width: int, classes: int, channels: int, stem: str) -> nn.Module:
-    """The tree of torchvision's ``ResNet``, of basic blocks or (``resnet50``) of bottlenecks."""
+    """Return the tree of torchvision's ``ResNet``, of basic blocks or (``resnet50``) of bottlenecks."""
     from torchvision.models.resnet import BasicBlock, Bottleneck
 
     require_stages(name, blocks)

@@ -15,10 +15,10 @@ def vit(
     classes: int = 10,
     channels: int = 3,
 ) -> nn.Module:
-    """timm's vision transformer with a class token, on images of ``size`` x ``size`` pixels.
+    """Build timm's vision transformer with a class token, on images of ``size`` x ``size`` pixels.
 
     ``patch`` is the side of a patch in pixels, ``dim`` the width of a token, ``depth`` the number of blocks. The
-    defaults are bansal2021's (appendix A.1). Raises ``NetworkError`` where the heads do not share the width equally, or
+    defaults are bansal2021's (appendix A.1). Raises ``NetworkError`` if the heads do not share the width equally, or
     patches do not fill the image.
     """
     from timm.models.vision_transformer import VisionTransformer

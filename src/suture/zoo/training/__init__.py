@@ -6,8 +6,7 @@ from suture.zoo.training.freeze import Parts
 from suture.zoo.training.loop import Training, train
 from suture.zoo.training.objectives import LabelCrossEntropy, Objective, SimCLR
 from suture.zoo.training.penalties import L1, L2, Penalty, Prune
-from suture.zoo.training.plateau import Plateau
-from suture.zoo.training.recipe import Recipe
+from suture.zoo.training.recipe import Plateau, Recipe
 
 __all__ = [
     "L1",

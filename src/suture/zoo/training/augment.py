@@ -42,7 +42,7 @@ class Unchanged(Augmentation):
     """No augmentation."""
 
     def __call__(self, images: Tensor, random: torch.Generator) -> Tensor:
-        """The images themselves; nothing is drawn."""
+        """Return the images themselves; nothing is drawn."""
         return images
 
 
@@ -123,7 +123,10 @@ class SimCLRView(Augmentation):
         return torch.where(_per_image(greyed, images), turn_grey(images), images)
 
     def _jitter(self, n: int, random: torch.Generator) -> list[tuple[Callable[[Tensor, Tensor], Tensor], Tensor]]:
-        """The changes of colour in the order of this batch, each with its amounts ``(n,)``: nothing for some images."""
+        """Return the changes of colour in the order of this batch, each with its amounts ``(n,)``.
+
+        Nothing for some images.
+        """
         chosen = torch.rand(n, generator=random) < self.jittered
         spreads = 0.8 * self.strength, 0.8 * self.strength, 0.8 * self.strength, 0.2 * self.strength
         amounts = [chosen * spread * (2 * torch.rand(n, generator=random) - 1) for spread in spreads]
@@ -137,7 +140,7 @@ class SimCLRView(Augmentation):
 
 
 def mirror(images: Tensor, chosen: Tensor) -> Tensor:
-    """The images, those that are ``chosen`` ``(n,)`` mirrored left to right."""
+    """Return the images, those that are ``chosen`` ``(n,)`` mirrored left to right."""
     indices = chosen.nonzero()[:, 0].to(images.device)
     return images.index_copy(0, indices, images.index_select(0, indices).flip(-1))
 
@@ -162,7 +165,7 @@ def random_boxes(
 ) -> Box:
     """Random parts of ``n`` images: area uniform, ratio of width to height uniform in its logarithm, place uniform.
 
-    The first of ten draws that fits into the image; where none does, its middle, as wide or as high as ``ratio`` lets
+    The first of ten draws that fits into the image; if none does, its middle, as wide or as high as ``ratio`` lets
     it be. This is torchvision's ``RandomResizedCrop.get_params``.
     """
     areas = height * width * torch.empty(ATTEMPTS, n, dtype=torch.float64).uniform_(*area, generator=random)
@@ -193,7 +196,10 @@ def resize(images: Tensor, boxes: Box) -> Tensor:
 
 
 def _interpolate(start: Tensor, length: Tensor, side: int) -> Tensor:
-    """What each of ``side`` pixels takes from each of ``side``, ``(n, side, side)``: those from ``start`` on only."""
+    """Return what each of ``side`` pixels takes from each of ``side``, ``(n, side, side)``.
+
+    Those from ``start`` on only.
+    """
     pixels = torch.arange(side, device=start.device)
     at = (pixels + 0.5) * (length / side)[:, None] - 0.5
     at = at.clamp(min=0).minimum(length[:, None] - 1)
@@ -231,7 +237,7 @@ def turn_hue(images: Tensor, shifts: Tensor) -> Tensor:
 
 
 def turn_grey(images: Tensor) -> Tensor:
-    """The images ``(n, 1 or 3, H, W)`` in grey, ``(n, 1, H, W)``."""
+    """Return the images ``(n, 1 or 3, H, W)`` in grey, ``(n, 1, H, W)``."""
     if images.shape[1] == 1:
         return images
     red, green, blue = images.unbind(1)

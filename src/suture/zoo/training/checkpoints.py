@@ -51,7 +51,10 @@ class Checkpoints:
         self._last: Path | None = None
 
     def find_newest(self, at_most: int) -> Path | None:
-        """The newest checkpoint of at most that step. Raises ``CheckpointError`` where one is another training's."""
+        """Return the newest checkpoint of at most that step.
+
+        Raises ``CheckpointError`` if one is another training's.
+        """
         for path in sorted(self.folder.glob("step-*.safetensors"), reverse=True):
             self._check(path)
             if _step_of(path) <= at_most:
@@ -103,7 +106,7 @@ class Checkpoints:
 
 
 def find_newest_step(folder: Path, at_most: int) -> int | None:
-    """The step of the newest checkpoint in a folder of at most that step, as its name says it."""
+    """Return the step of the newest checkpoint in a folder of at most that step, as its name says it."""
     return max(
         (step for path in folder.glob("step-*.safetensors") if (step := _step_of(path)) <= at_most), default=None
     )
@@ -123,7 +126,7 @@ def _read_header(path: Path) -> dict[str, Any]:
 
 
 def _moments_of(model: nn.Module, optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """What the optimiser remembers, by kind and parameter."""
+    """Return what the optimiser remembers, by kind and parameter."""
     return {
         f"{kind}/{name}": tensor
         for name, parameter in model.named_parameters()

@@ -24,7 +24,7 @@ class Parts:
 
     Each is a tuple of names of modules or tensors, with wildcards (``fc1``, ``layer1``, ``layer*.0``); a module's name
     stands for all inside it. ``trained`` and ``frozen`` say the same from either side, so one of them may be given;
-    without either, all trains. ``taken`` is all by default. Raises ``NetworkError`` where both are given.
+    without either, all trains. ``taken`` is all by default. Raises ``NetworkError`` if both are given.
     """
 
     trained: tuple[str, ...] = ()
@@ -43,7 +43,7 @@ class Parts:
         return not self.trained and not self.frozen
 
     def training(self, model: nn.Module) -> set[str]:
-        """The names of the tensors that may change. Raises ``NetworkError`` where that is none."""
+        """Return the names of the tensors that may change. Raises ``NetworkError`` if that is none."""
         everything = set(model.state_dict())
         if self.frozen:
             chosen = everything - match_tensors(model, self.frozen)
@@ -60,7 +60,7 @@ class Parts:
     def take(self, model: nn.Module, start: Mapping[str, Tensor]) -> None:
         """Fill the parts that are ``taken`` from another network's tensors, by name.
 
-        Raises ``NetworkError`` where that network has no such tensor, or one of another shape.
+        Raises ``NetworkError`` if that network has no such tensor, or one of another shape.
         """
         own = model.state_dict()
         for name in sorted(match_tensors(model, self.taken)):
@@ -75,7 +75,7 @@ class Parts:
 
 
 def match_tensors(model: nn.Module, patterns: Iterable[str]) -> set[str]:
-    """The tensors that patterns name. Raises ``NetworkError`` for a pattern that names none."""
+    """Return the tensors that patterns name. Raises ``NetworkError`` for a pattern that names none."""
     tensors = list(model.state_dict())
     found: set[str] = set()
     for pattern in patterns:
@@ -89,7 +89,7 @@ def match_tensors(model: nn.Module, patterns: Iterable[str]) -> set[str]:
 
 
 def _paths_of(name: str) -> list[str]:
-    """A tensor's name and those of the modules around it: ``a.b.weight``, ``a.b``, ``a``."""
+    """Return a tensor's name and those of the modules around it: ``a.b.weight``, ``a.b``, ``a``."""
     parts = name.split(".")
     return [".".join(parts[: i + 1]) for i in range(len(parts))][::-1]
 

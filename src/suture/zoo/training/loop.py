@@ -23,7 +23,6 @@ from suture.data.preprocess import Preprocess, Preprocessing, as_given
 from suture.fits.recipes import set_rate
 from suture.zoo.training.checkpoints import Checkpoints, TrainingProgress
 from suture.zoo.training.freeze import Parts, set_modes
-from suture.zoo.training.memory_format import choose_layout, lay_out
 from suture.zoo.training.recipe import Recipe
 
 Build = Callable[[], nn.Module]
@@ -45,8 +44,8 @@ def train(
     """Build a network and train it on the samples, from a seed; in evaluation mode, on the CPU.
 
     ``start`` gives tensors of another network to begin with, ``parts`` says which are taken and what trains. ``told``
-    is called after each epoch with its number (from 1) and mean loss in nats. Raises ``FitError`` where the loss is not
-    finite, ``NetworkError`` where ``parts`` or ``start`` do not fit the network.
+    is called after each epoch with its number (from 1) and mean loss in nats. Raises ``FitError`` if the loss is not
+    finite, ``NetworkError`` if ``parts`` or ``start`` do not fit the network.
     """
     training = Training(
         build, samples, recipe, seed, preprocess=preprocess, start=start, parts=parts, device=device, told=told
@@ -114,7 +113,7 @@ class Training:
         """Train to the end, or through epoch ``until``; the network, in evaluation mode, on the CPU.
 
         With ``checkpoints`` it goes on from the newest there, and leaves one every so many seconds and where it ends;
-        the one of epoch ``until`` stays, for who goes on later. Raises ``CheckpointError`` where they are another
+        the one of epoch ``until`` stays, for who goes on later. Raises ``CheckpointError`` if they are another
         training's.
         """
         last = self.steps if until is None else min(self.steps, until * self.per_epoch)
@@ -222,5 +221,36 @@ def _check_apart(model: nn.Module) -> None:
 
 
 def _tensors(model: nn.Module) -> dict[str, Tensor]:
-    """Parameters and buffers themselves, by name."""
+    """Return parameters and buffers themselves, by name."""
     return model.state_dict(keep_vars=True)
+
+
+# --- memory ----------------------------------------------------------------------------------------------------------
+
+_LEAST = 8  #: channels that a vector of AVX2 holds
+
+
+def choose_layout(model: nn.Module, device: torch.device) -> torch.memory_format:
+    """Channels last, or the plain layout where PyTorch would write past the end of a gradient.
+
+    On processors without AVX-512, torch 2.14.1's gradient of the weights of a strided 1×1 convolution of 2 to 7 input
+    channels overruns its memory in channels last: it crashes, or worse, does not. Residual networks narrower than 8
+    channels have such convolutions in their skips.
+    """
+    affected = device.type == "cpu" and torch.backends.cpu.get_cpu_capability() != "AVX512"
+    if affected and any(_overruns(part) for part in model.modules()):
+        return torch.contiguous_format
+    return torch.channels_last
+
+
+def _overruns(part: nn.Module) -> bool:
+    if not isinstance(part, nn.Conv2d):
+        return False
+    return part.kernel_size == (1, 1) and max(part.stride) > 1 and 1 < part.in_channels // part.groups < _LEAST
+
+
+def lay_out(model: nn.Module, layout: torch.memory_format) -> None:
+    """Lay out the weights of convolutions; nothing else has four dimensions."""
+    for parameter in model.parameters():
+        if parameter.ndim == 4:
+            parameter.data = parameter.data.contiguous(memory_format=layout)

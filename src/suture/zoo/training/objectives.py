@@ -35,7 +35,7 @@ class Objective(ABC):
 
     @abstractmethod
     def loss(self, trained: nn.Module, view: View, labels: Tensor) -> Tensor:
-        """The loss on a batch, a scalar in nats; ``labels`` are ``(n,)`` int64."""
+        """Return the loss on a batch, a scalar in nats; ``labels`` are ``(n,)`` int64."""
 
 
 @keyed_as("CrossEntropyObjective")
@@ -57,7 +57,7 @@ class LabelCrossEntropy(Objective):
         return f"CrossEntropy(smoothing={self.smoothing})"
 
     def loss(self, trained: nn.Module, view: View, labels: Tensor) -> Tensor:
-        """The mean cross-entropy on one view of the batch."""
+        """Return the mean cross-entropy on one view of the batch."""
         return nn.functional.cross_entropy(_to_float32(trained(view())), labels, label_smoothing=self.smoothing)
 
 
@@ -67,7 +67,7 @@ class SimCLR(Objective):
     """Two views of an image are to be nearer to each other than to the views of all other images (NT-Xent).
 
     A projection, Linear-ReLU-Linear to ``projection`` values, with as many hidden units as it has inputs, stands in
-    the place of the model's last linear layer while it trains, which is put back as it was: what it then reads is a
+    the place of the model's last linear layer while it trains, which is put back unchanged: what it then reads is a
     representation that no label has shaped. The last linear layer is the last ``nn.Linear`` among the model's modules,
     in the order in which they were registered; it must give the model's output. ``temperature`` divides the cosine.
     Raises ``FitError`` for a temperature that is not above 0 or a projection to nothing.
@@ -85,7 +85,7 @@ class SimCLR(Objective):
     def attach(self, model: nn.Module) -> nn.Module:
         """Put a projection with random weights in the place of the last linear layer.
 
-        Raises ``FitError`` where there is none, or where the model has its projection already.
+        Raises ``FitError`` if there is none, or if the model has its projection already.
         """
         if _projections_in(model):
             raise FitError(f"{type(model).__name__} has a projection already; detach it first")
@@ -103,7 +103,7 @@ class SimCLR(Objective):
     def detach(self, trained: nn.Module) -> nn.Module:
         """Put the last linear layer back, on the device where the projection is.
 
-        Raises ``FitError`` where there is no projection.
+        Raises ``FitError`` if there is no projection.
         """
         found = _projections_in(trained)
         if not found:
@@ -129,10 +129,10 @@ class SimCLR(Objective):
 
 
 def nt_xent(projections: Tensor, temperature: float) -> Tensor:
-    """The normalised temperature-scaled cross-entropy of Chen et al. 2020, equation 1, mean over all views, in nats.
+    """Return NT-Xent, the normalised temperature-scaled cross-entropy of Chen et al. 2020, equation 1, in nats.
 
-    ``projections`` is ``(2n, D)``, the first views of all images, then the second views in the same order. Raises
-    ``FitError`` for fewer than two images.
+    It is the mean over all views. ``projections`` is ``(2n, D)``, the first views of all images, then the second views
+    in the same order. Raises ``FitError`` for fewer than two images.
     """
     n = len(projections) // 2
     if n < 2:
@@ -163,7 +163,7 @@ class _Projection(nn.Module):
         return projected
 
     def replaced(self) -> nn.Linear:
-        """The layer that it stood in for, as it was, where the projection is now."""
+        """Return the layer that it stood in for, unchanged, on the device of the projection."""
         last = self._last[0].to(self.hidden.weight.device)
         with torch.no_grad():
             for name, parameter in last.named_parameters():
@@ -172,7 +172,7 @@ class _Projection(nn.Module):
 
 
 def _to_float32(outputs: Tensor) -> Tensor:
-    """At least in float32, where the network computes in less."""
+    """Convert outputs of a network that computes in less than float32 to float32."""
     return outputs.to(torch.promote_types(outputs.dtype, torch.float32))
 
 

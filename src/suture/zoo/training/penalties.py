@@ -21,7 +21,7 @@ class Penalty(ABC):
 
     @abstractmethod
     def __call__(self, parameters: Mapping[str, Tensor]) -> Tensor:
-        """The penalty of all of the trained parameters together, by name; a scalar in nats, differentiable."""
+        """Return the penalty of all of the trained parameters together, by name; a scalar in nats, differentiable."""
 
 
 @keyed_as("L1")

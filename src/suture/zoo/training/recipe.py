@@ -1,5 +1,6 @@
-"""A recipe: the fixed settings by which a network is trained."""
+"""A recipe: the fixed settings by which a network is trained, and when training ends early."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -11,9 +12,38 @@ from suture.fits.recipes import SGD, OneCycle, Optimiser, Schedule
 from suture.zoo.training.augment import Augmentation, Unchanged
 from suture.zoo.training.objectives import LabelCrossEntropy, Objective
 from suture.zoo.training.penalties import Penalty, Prune
-from suture.zoo.training.plateau import Plateau
 
 PRECISIONS = ("float32", "fast")
+
+
+@keyed_as("Plateau")
+@dataclass(frozen=True)
+class Plateau:
+    """Until the loss plateaus (oxford2025, methods), in numbers that are ours since the paper gives none.
+
+    The loss has plateaued when the best of the last ``patience`` epochs is not lower than the best of all epochs
+    before them by more than the share ``least`` of that. Raises ``FitError`` for a patience below 1 or a share
+    outside 0-1.
+    """
+
+    patience: int = 5
+    least: float = 0.01
+
+    def __post_init__(self) -> None:
+        if self.patience < 1:
+            raise FitError(f"Plateau(patience={self.patience}): patience must be at least 1 epoch")
+        if not 0 <= self.least < 1:
+            raise FitError(f"Plateau(least={self.least:g}): least is a share of the loss, at least 0 and below 1")
+
+    def is_reached(self, losses: Sequence[float]) -> bool:
+        """Return whether training ends, given the mean losses of all epochs so far; never by the first ``patience``.
+
+        A function of the losses alone, so training that resumes from a checkpoint ends at the same epoch.
+        """
+        if len(losses) <= self.patience:
+            return False
+        before, lately = min(losses[: -self.patience]), min(losses[-self.patience :])
+        return not lately < before - self.least * abs(before)
 
 
 @keyed_as("Recipe")
@@ -25,9 +55,9 @@ class Recipe:
     samples give, in an order of its own, and leaves out what is left over. ``schedule`` runs over all steps.
     ``augment`` acts on the raw images of a batch, ``objective`` is what falls, ``penalty`` is added to it, ``prune``
     sets weights to zero now and then, ``stop`` ends it early by the epochs' mean losses. ``precision`` is ``float32``,
-    or ``fast``: the forward pass in bfloat16 where the processor has it, weights and optimiser in float32.
+    or ``fast``: the forward pass in bfloat16 if the processor has it, weights and optimiser in float32.
 
-    Raises ``FitError`` where the settings contradict each other.
+    Raises ``FitError`` if the settings contradict each other.
     """
 
     epochs: int | None = None
@@ -53,16 +83,16 @@ class Recipe:
             raise FitError(f"precision={self.precision!r}: give one of {', '.join(PRECISIONS)}")
 
     def steps_per_epoch(self, samples: int) -> int:
-        """Steps in an epoch of so many samples."""
+        """Return the number of steps in an epoch of so many samples."""
         return samples // min(self.batch, samples)
 
     def count_steps(self, samples: int) -> int:
-        """Steps in all, where nothing ends it early."""
+        """Return the number of steps in all, if nothing ends it early."""
         if self.steps is not None:
             return self.steps
         assert self.epochs is not None
         return self.epochs * self.steps_per_epoch(samples)
 
     def in_bfloat16(self, device: torch.device) -> bool:
-        """Whether the forward pass runs in bfloat16 on a device."""
+        """Return whether the forward pass runs in bfloat16 on a device."""
         return self.precision == "fast" and half_precision(device) is not None
