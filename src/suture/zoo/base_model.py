@@ -6,8 +6,8 @@
     plan = [Deferred((a, b), lambda a, b: suture.curve(a, b, data=data))]
     suture.run(plan, store="runs/ab")
 
-trains both, in parallel if there are several workers, keeps their weights in the store, and then measures. A base model may
-start from another, take parts of it and leave them frozen; that one is then trained first.
+trains both, in parallel if there are several workers, keeps their weights in the store, and then measures. A base
+model may start from another, take parts of it and leave them frozen; that one is then trained first.
 """
 
 import shutil

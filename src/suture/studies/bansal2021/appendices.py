@@ -310,7 +310,7 @@ _INVARIANCE = Study(
             paper="argued, not run",
         ),
         Claim(
-            "moved pixels leave CKA of flattened maps as it is: it differs by at most 1e-6 at every cut",
+            "moved pixels leave CKA of flattened maps unchanged: it differs by at most 1e-6 at every cut",
             "section 3",
             Moves((_CKA[R18], _CKA[_MOVED])),
             "≤",
@@ -346,13 +346,13 @@ _FOLDED = Roles("nothing: they are random", f"{IMAGES} test images", "the stitch
 _FOLDS = Study(
     "bansal-fold",
     "Folding the stitch",
-    "At which cuts does the stitch melt into a neighbouring layer, and is that exact?",
+    "At which cuts can the stitch be folded into a neighbouring layer, and is that exact?",
     "section 4",
     plans.plan_folding,
     (
         *(
             Claim(
-                f"where it melts, outputs differ by at most 1e-4 of the largest: {name}",
+                f"if it can be folded, outputs differ by at most 1e-4 of the largest: {name}",
                 "section 4",
                 Worst("error", FOLD(sender=name)),
                 "≤",
@@ -366,7 +366,8 @@ _FOLDS = Study(
             for name in FOLDED
         ),
         Claim(
-            "it melts at no cut of ResNet-18 behind which an identity skip also reads the tensor (share of cuts)",
+            "it can be folded at no cut of ResNet-18 behind which an identity skip also reads the tensor "
+            "(share of cuts)",
             "section 4",
             Mean("melts", FOLD(sender=R18, receiver_cut="layer?.0")),
             "≤",
@@ -378,7 +379,7 @@ _FOLDS = Study(
         ),
         *(
             Claim(
-                f"share of cuts at which it melts: {name}",
+                f"share of cuts at which it can be folded: {name}",
                 "section 4",
                 Mean("melts", FOLD(sender=name)),
                 unit="",
@@ -391,8 +392,8 @@ _FOLDS = Study(
     (Panel("bars", "melts", "share of cuts that fold", tuple((name, FOLD(sender=name)) for name in FOLDED)),),
     (
         "a stitch's shift before a convolution that pads with zeros is added as a constant map, so borders are exact",
-        "stitches are random, and a network recurs with another stitch where it has fewer than three seeds: what melts "
-        "does not depend on training",
+        "stitches are random, and a network recurs with another stitch if it has fewer than three seeds: what can be "
+        "folded does not depend on training",
     ),
     tables=(FOLDS,),
 )

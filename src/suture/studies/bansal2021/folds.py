@@ -1,9 +1,9 @@
-"""Which cuts of a network let a stitch melt into a neighbouring layer, and how exactly (bansal2021, section 4).
+"""At which cuts of a network a stitch can be folded into a neighbouring layer, and how exactly (bansal2021, section 4).
 
 At every cut a stitch of the papers' kind is put between a network and itself: a 1×1 convolution between BatchNorms on
-maps, a linear map elsewhere. Its numbers are random, since whether and how well it melts does not depend on how it was
-fitted: weights of a random rotation's size, BatchNorm statistics and shifts that are none of 0 and 1. If it melts,
-the folded network is run beside the stitched one.
+maps, a linear map elsewhere. Its numbers are random, since whether and how exactly it folds does not depend on how it
+was fitted: weights of a random rotation's size, BatchNorm statistics and shifts that are none of 0 and 1. If it can be
+folded, the folded network is run beside the stitched one.
 """
 
 import pandas as pd
@@ -25,9 +25,9 @@ IMAGES = 64  #: that outputs are compared on
 def plan_folds(base: BaseModel, seed: int) -> Beside:
     """Return the folds of a network: a row per cut, with ``network_seed``.
 
-    ``melts`` is 1 if a stitch melts and 0 if not, for the ``reason`` given; ``into`` names the layers that take
-    it and ``side`` whose they are. ``error`` is the largest difference of outputs over ``n`` images, relative to the
-    largest output; empty if nothing melts.
+    ``melts`` (so the committed tables call it) is 1 if the stitch can be folded and 0 if not, for the ``reason`` given;
+    ``into`` names the layers that take it and ``side`` whose they are. ``error`` is the largest difference of outputs
+    over ``n`` images, relative to the largest output; empty if it cannot be folded.
     """
 
     def make(stitched: Made, network: Network) -> pd.DataFrame:

@@ -46,7 +46,7 @@ def mlp(width: int = 64, depth: int = 4, classes: int = 10, inputs: int = 64) ->
 
 
 def cnn(dense: int = 3, image: tuple[int, int] = (32, 32), classes: int = 10, channels: int = 3) -> nn.Module:
-    """Build two 5x5 convolutions of 6 and 16 channels, each with ReLU and pooling, and ``dense`` fully connected layers.
+    """Build two 5x5 convolutions (6 and 16 channels), each with ReLU and pooling, and ``dense`` fully connected layers.
 
     ``image`` is height and width in pixels, at least 16 each; (64, 32) for MNIST-CIFAR, which leaves maps of 13x5
     before ``fc1``. The layers ``fc1``, ``fc2`` … have 120, 84 and then ``classes`` outputs. oxford2025 has networks of

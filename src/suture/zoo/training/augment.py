@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from suture.common.errors import DataError, FitError
+from suture.common.errors import DataError
 from suture.common.hashing import keyed_as
 from suture.data.preprocess import as_floats, check_pictures
 
@@ -51,15 +51,11 @@ class Unchanged(Augmentation):
 class CropFlip(Augmentation):
     """A random crop of the image with a black border of ``crop`` pixels, then mirrored left to right every other time.
 
-    The image keeps its size and its type. Raises ``FitError`` for a negative border.
+    The image keeps its size and its type.
     """
 
     crop: int = 4
     flip: bool = True
-
-    def __post_init__(self) -> None:
-        if self.crop < 0:
-            raise FitError(f"CropFlip(crop={self.crop}): crop must be at least 0; crop=0 leaves the borders alone")
 
     def __call__(self, images: Tensor, random: torch.Generator) -> Tensor:
         """Crop and mirror each image at random; without either, the images themselves."""
@@ -81,7 +77,7 @@ class SimCLRView(Augmentation):
     a factor within 1 ± 0.8·``strength`` and hue is turned by up to ± 0.2·``strength`` of the circle, each image by its
     own; with probability ``grey`` the image then turns grey. There is no blur (appendix B.9). The four changes of
     colour come in one random order per batch, where torchvision draws one per image. Grey images, of one channel, know
-    brightness and contrast only. Raises ``FitError`` for settings that draw nothing.
+    brightness and contrast only.
     """
 
     strength: float = 0.5
@@ -90,20 +86,6 @@ class SimCLRView(Augmentation):
     jittered: float = 0.8
     grey: float = 0.2
     flip: bool = True
-
-    def __post_init__(self) -> None:
-        for name in ("jittered", "grey"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise FitError(f"SimCLRView({name}={getattr(self, name):g}): a probability is between 0 and 1")
-        if not 0 <= self.strength <= 1.25:
-            raise FitError(
-                f"SimCLRView(strength={self.strength:g}): strength is between 0 and 1.25, where brightness reaches 0"
-            )
-        if not (0 < self.area[0] <= self.area[1] <= 1 and 0 < self.ratio[0] <= self.ratio[1] < math.inf):
-            raise FitError(
-                f"SimCLRView(area={self.area}, ratio={self.ratio}): each is a pair (least, most) above 0, and no part "
-                "has more than area 1"
-            )
 
     def __call__(self, images: Tensor, random: torch.Generator) -> Tensor:
         """One view of each image, as floats in [0, 1].

@@ -41,16 +41,9 @@ class Objective(ABC):
 @keyed_as("CrossEntropyObjective")
 @dataclass(frozen=True, repr=False)
 class LabelCrossEntropy(Objective):
-    """Cross-entropy with the labels, of which ``smoothing`` is shared out evenly among all classes.
-
-    Raises ``FitError`` for a share that leaves nothing to the label.
-    """
+    """Cross-entropy with the labels, of which ``smoothing`` is shared out evenly among all classes."""
 
     smoothing: float = 0.0
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.smoothing < 1:
-            raise FitError(f"LabelCrossEntropy(smoothing={self.smoothing:g}): smoothing is at least 0 and below 1")
 
     def __repr__(self) -> str:
         # Cards of networks that are trained spell their recipe so, and are found by it.
@@ -70,25 +63,16 @@ class SimCLR(Objective):
     the place of the model's last linear layer while it trains, which is put back unchanged: what it then reads is a
     representation that no label has shaped. The last linear layer is the last ``nn.Linear`` among the model's modules,
     in the order in which they were registered; it must give the model's output. ``temperature`` divides the cosine.
-    Raises ``FitError`` for a temperature that is not above 0 or a projection to nothing.
     """
 
     temperature: float = 0.5
     projection: int = 128
 
-    def __post_init__(self) -> None:
-        if not 0 < self.temperature < math.inf:
-            raise FitError(f"SimCLR(temperature={self.temperature:g}): temperature must be above 0, for instance 0.5")
-        if self.projection < 1:
-            raise FitError(f"SimCLR(projection={self.projection}): projection must be at least 1")
-
     def attach(self, model: nn.Module) -> nn.Module:
         """Put a projection with random weights in the place of the last linear layer.
 
-        Raises ``FitError`` if there is none, or if the model has its projection already.
+        Raises ``FitError`` if there is none.
         """
-        if _projections_in(model):
-            raise FitError(f"{type(model).__name__} has a projection already; detach it first")
         linear = [name for name, module in model.named_modules() if isinstance(module, nn.Linear) and name]
         if not linear:
             raise FitError(
@@ -101,14 +85,8 @@ class SimCLR(Objective):
         return model
 
     def detach(self, trained: nn.Module) -> nn.Module:
-        """Put the last linear layer back, on the device where the projection is.
-
-        Raises ``FitError`` if there is no projection.
-        """
-        found = _projections_in(trained)
-        if not found:
-            raise FitError(f"{type(trained).__name__} has no projection to take away; attach it first")
-        for name, projection in found.items():
+        """Put the last linear layer back, on the device where the projection is."""
+        for name, projection in _projections_in(trained).items():
             trained.set_submodule(name, projection.replaced())
         return trained
 
