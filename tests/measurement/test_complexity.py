@@ -300,7 +300,7 @@ def test_the_worst_is_no_less_than_any_random_perturbation(normalised):
     for draw in range(10):
         noise = subject.gaussian(7, draw)
         length = float(torch.cat([each.flatten() for each in noise.values()]).norm())
-        moved = subject.moved({name: each * (epsilon / length) for name, each in noise.items()}, units)
+        moved = subject.move({name: each * (epsilon / length) for name, each in noise.items()}, units)
         rises.append(subject.loss(moved) - subject.base)
     worst = WorstSharpness(epsilon, steps=1, seed=7, normalised=normalised)(network, few())
     assert worst >= max(rises)
@@ -393,7 +393,7 @@ def test_the_product_is_the_slope_of_the_gradient(name):
     subject = Subject(module, samples)
     along = {name: 1e-6 * each for name, each in subject.gaussian(0).items()}
     units = subject.units(False)
-    ends = [subject.gradient(subject.moved({n: s * v for n, v in along.items()}, units))[1] for s in (1, -1)]
+    ends = [subject.gradient(subject.move({n: s * v for n, v in along.items()}, units))[1] for s in (1, -1)]
     differences = torch.cat([((ends[0][n] - ends[1][n]) / 2e-6).flatten() for n in along])
     product = curvature.hessian(subject)(torch.cat([v.flatten() * 1e6 for v in along.values()]))
     assert float((product - differences).norm() / differences.norm()) < 1e-4

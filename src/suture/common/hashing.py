@@ -125,10 +125,10 @@ class _Walk:
             self.known[id(thing)] = (thing, found)
         return self.known[id(thing)][1]
 
-    def _all(self, things: Iterable[object]) -> list[object]:
+    def _walk_all(self, things: Iterable[object]) -> list[object]:
         return [self.of(thing) for thing in things]
 
-    def _named(self, things: Mapping[str, object]) -> list[tuple[str, object]]:
+    def _walk_named(self, things: Mapping[str, object]) -> list[tuple[str, object]]:
         return [(str(name), self.of(things[name])) for name in sorted(things, key=str)]
 
     def _content(self, thing: object) -> object:
@@ -139,11 +139,11 @@ class _Walk:
             case np.ndarray() if not thing.dtype.hasobject:
                 return ("array", str(thing.dtype), thing.shape, hashlib.sha256(thing.tobytes()).hexdigest())
             case list() | tuple():
-                return self._all(thing)
+                return self._walk_all(thing)
             case dict() | types.MappingProxyType():
                 return ("dict", [(self.of(key), self.of(value)) for key, value in thing.items()])
             case set() | frozenset():
-                return ("set", sorted(repr(item) for item in self._all(thing)))
+                return ("set", sorted(repr(item) for item in self._walk_all(thing)))
             case types.FunctionType():
                 return self._function(thing)
             case types.CodeType():
@@ -151,7 +151,7 @@ class _Walk:
             case types.MethodType():
                 return ("method", self.of(thing.__func__), self.of(thing.__self__))
             case functools.partial():
-                return ("partial", self.of(thing.func), self._all(thing.args), self._named(thing.keywords))
+                return ("partial", self.of(thing.func), self._walk_all(thing.args), self._walk_named(thing.keywords))
             case functools._lru_cache_wrapper():
                 return self.of(thing.__wrapped__)
             case functools.cached_property():
@@ -159,7 +159,7 @@ class _Walk:
             case staticmethod() | classmethod():
                 return (type(thing).__name__, self.of(thing.__func__))
             case property():
-                return ("property", self._all([thing.fget, thing.fset]))
+                return ("property", self._walk_all([thing.fget, thing.fset]))
             case type():
                 return self._class(thing)
             case types.ModuleType():
@@ -179,27 +179,27 @@ class _Walk:
         for name, value in read.items():
             other = isinstance(value, types.FunctionType | type) and value.__module__ != function.__module__
             read[name] = ("elsewhere", stable_name(value)) if other else value
-        defaults = self._all([function.__defaults__, function.__kwdefaults__])
-        return ("function", self.of(function.__code__), defaults, cells, self._named(read))
+        defaults = self._walk_all([function.__defaults__, function.__kwdefaults__])
+        return ("function", self.of(function.__code__), defaults, cells, self._walk_named(read))
 
     def _code(self, code: types.CodeType) -> object:
         names = (code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)
         takes = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags & ~_DOCUMENTED)
         constants = (None, *code.co_consts[1:]) if _has_docstring(code) else code.co_consts
-        return ("code", code.co_code, code.co_exceptiontable, names, takes, self._all(constants))
+        return ("code", code.co_code, code.co_exceptiontable, names, takes, self._walk_all(constants))
 
     def _class(self, cls: type) -> object:
         if _is_library(cls):
             return ("class", stable_name(cls))
         members = {name: member for name, member in vars(cls).items() if _decides(name, member)}
-        return ("class", self._all(cls.__bases__), self._named(members))
+        return ("class", self._walk_all(cls.__bases__), self._walk_named(members))
 
     def _module(self, module: nn.Module) -> object:
         if isinstance(module, fx.GraphModule | torch.jit.ScriptModule):
             held = [*module.named_parameters(), *module.named_buffers()]
             return ("program", module.code, [(name, self.of(tensor)) for name, tensor in held])
         registered = [list(vars(module)[kind].items()) for kind in _REGISTERED]
-        return ("module", self.of(type(module)), self._named(settings(module)), self._all(registered))
+        return ("module", self.of(type(module)), self._walk_named(settings(module)), self._walk_all(registered))
 
     def _object(self, thing: object) -> object:
         cls = self.of(type(thing))
@@ -213,8 +213,8 @@ class _Walk:
             return ("object", cls, str(getattr(thing, "__module__", "")), reduced)
         make, arguments, state, *items = (*reduced, None, None, None, None)[:5]
         parts = state if isinstance(state, tuple) else (state,)
-        held = [self._named(_set_by_hand(thing, p)) if isinstance(p, dict) else self.of(p) for p in parts]
-        return ("object", cls, self.of(make), self.of(arguments), held, [self._all(each or ()) for each in items])
+        held = [self._walk_named(_set_by_hand(thing, p)) if isinstance(p, dict) else self.of(p) for p in parts]
+        return ("object", cls, self.of(make), self.of(arguments), held, [self._walk_all(each or ()) for each in items])
 
 
 def _set_by_hand(thing: object, state: Mapping[str, object]) -> dict[str, object]:

@@ -196,7 +196,7 @@ class Data:
             name,
             fit=train.take(order[count:], f"{name}/fit"),
             validation=train.take(order[:count], f"{name}/validation"),
-            score=replace(_mixed(test), name=f"{name}/score"),
+            score=replace(_mix_classes(test), name=f"{name}/score"),
         )
 
     def limited(self, fit: int | None = None, score: int | None = None) -> "Data":
@@ -244,7 +244,7 @@ class Data:
             )
 
 
-def _mixed(samples: Samples) -> Samples:
+def _mix_classes(samples: Samples) -> Samples:
     """Shuffle samples that lie class by class, because the first few of them would all be of one class."""
     labels = samples.labels
     pieces = 1 + int((labels[1:] != labels[:-1]).sum())

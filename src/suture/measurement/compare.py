@@ -162,7 +162,7 @@ def _check(method: Index, sides: tuple[_Side, _Side], images: int, samples_as: S
         for (network, cuts), of in zip(sides, places, strict=True):
             for cut in (cuts[i] for i in of):
                 features = torch.Size(cut.shape).numel() // count
-                method.check(_named(network, cut), images * count, features)
+                method.check(_name(network, cut), images * count, features)
 
 
 def _check_room(sides: tuple[_Side, _Side], samples: Samples) -> None:
@@ -189,7 +189,7 @@ def _layers(
             key = (network.fingerprint, cut.index)
             if key not in made:
                 tensor = activations.at(network, cut, samples)
-                made[key] = Layer(_named(network, cut), tensor, samples_as, {} if share else None)
+                made[key] = Layer(_name(network, cut), tensor, samples_as, {} if share else None)
     (a, starts), (b, ends) = sides
     return [made[a.fingerprint, cut.index] for cut in starts], [made[b.fingerprint, cut.index] for cut in ends]
 
@@ -220,5 +220,5 @@ def _table(
     return pd.DataFrame(rows, columns=list(COLUMNS)).astype(COLUMNS)
 
 
-def _named(network: Network, cut: Cut) -> str:
+def _name(network: Network, cut: Cut) -> str:
     return f"{network.name} at '{cut.name}'"

@@ -108,12 +108,12 @@ def _quiet_bars() -> Iterator[None]:
 
 def _score_split(source: str, splits: list[str], asked: str | None) -> str:
     if "train" not in splits:
-        raise DataError(f"{source!r} has no split 'train' to fit on; its splits: {_quoted(splits)}")
+        raise DataError(f"{source!r} has no split 'train' to fit on; its splits: {_quote(splits)}")
     valid = [split for split in splits if split != "train"]
     wanted = _SCORE_SPLITS if asked is None else (asked,)
     found = next((split for split in wanted if split in valid), None)
     if found is None:
-        remedy = f"name one with score_split=…: {_quoted(valid)}" if valid else "give it one besides 'train'"
+        remedy = f"name one with score_split=…: {_quote(valid)}" if valid else "give it one besides 'train'"
         raise DataError(f"{source!r} has no split {' or '.join(map(repr, wanted))} to score on; {remedy}")
     return found
 
@@ -135,8 +135,8 @@ def _choose_columns(source: str, features: Any, asked: tuple[str, str] | None) -
         return images[0], labels[0]
     listing = ", ".join(f"{column!r} ({type(feature).__name__})" for column, feature in features.items())
     raise DataError(
-        f"{source!r} needs one image column (found: {_quoted(images)}) and one label column (found: "
-        f"{_quoted(labels) if labels else 'none, data without labels'}); its columns: {listing}; name an Image (or "
+        f"{source!r} needs one image column (found: {_quote(images)}) and one label column (found: "
+        f"{_quote(labels) if labels else 'none, data without labels'}); its columns: {listing}; name an Image (or "
         "lists of token ids) and a ClassLabel or integer column with columns=(image, label)"
     )
 
@@ -161,7 +161,7 @@ def _read_labels(source: str, split: Any, column: str, key: str, splits: list[st
     if stored.null_count or (labels < 0).any():
         raise DataError(
             f"split {key!r} of {source!r} has samples without labels (null or -1); remove them, or score on "
-            f"a split with labels by score_split=…; its splits: {_quoted(splits)}"
+            f"a split with labels by score_split=…; its splits: {_quote(splits)}"
         )
     return torch.from_numpy(labels)
 
@@ -171,7 +171,7 @@ def _class_names(source: str, feature: Any, classes: Sequence[str] | None, label
     if names is None:
         return tuple(classes) if classes is not None else number_classes(*labels)
     if classes is not None:
-        raise DataError(f"{source!r} names its own classes: {_quoted(names)}; leave out classes=")
+        raise DataError(f"{source!r} names its own classes: {_quote(names)}; leave out classes=")
     return tuple(names)
 
 
@@ -200,5 +200,5 @@ def _read_tokens(split: Any, column: str, name: str) -> Tensor:
     return torch.from_numpy(np.array(ids.to_numpy(), np.int64).reshape(len(lengths), -1))
 
 
-def _quoted(names: Sequence[str]) -> str:
+def _quote(names: Sequence[str]) -> str:
     return ", ".join(map(repr, names)) or "none"

@@ -60,7 +60,7 @@ def load_data(
     Samples to score keep their order, unless they lie class by class, as in a folder of images: then they are shuffled,
     always alike. Raises ``DataError`` when the source cannot be found, reached or measured on.
     """
-    pair, named = _pair(source), _named(classes)
+    pair, named = _pair(source), _name_classes(classes)
     if pair is not None:
         _refuse("two sources", classes=classes, columns=columns, score_split=score_split, size=size)
         upper, lower = (load_data(one, validation_fraction=validation_fraction) for one in pair)
@@ -106,7 +106,7 @@ def _in_words(source: object) -> str:
     return said
 
 
-def _named(classes: Sequence[str] | int | None) -> tuple[str, ...] | None:
+def _name_classes(classes: Sequence[str] | int | None) -> tuple[str, ...] | None:
     """Return the names of the classes, all different; so many classes are called ``"0"``, ``"1"``, …"""
     if classes is None:
         return None

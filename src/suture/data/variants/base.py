@@ -65,7 +65,7 @@ def change_roles(data: Data, summary: str, *, fit: Samples, validation: Samples,
     name = f"{data.name} {summary}"
 
     def named(now: Samples, before: Samples) -> Samples:
-        return replace(now, name=_renamed(before.name, data.name, name))
+        return replace(now, name=_rename(before.name, data.name, name))
 
     return Data(
         name,
@@ -75,7 +75,7 @@ def change_roles(data: Data, summary: str, *, fit: Samples, validation: Samples,
     )
 
 
-def _renamed(samples: str, before: str, now: str) -> str:
+def _rename(samples: str, before: str, now: str) -> str:
     return f"{now}{samples.removeprefix(before)}" if samples.startswith(f"{before}/") else f"{samples} ({now})"
 
 

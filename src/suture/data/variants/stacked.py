@@ -52,7 +52,9 @@ def stack(upper: Data, lower: Data, name: str | None = None) -> Data:
         )
     name = name or f"{upper.name}+{lower.name}"
     pairs = [(getattr(upper, role), getattr(lower, role), role) for role in ("fit", "validation", "score")]
-    fit, validation, score = (_stacked(above, below, f"{name}/{role}", max(channels)) for above, below, role in pairs)
+    fit, validation, score = (
+        _stack_role(above, below, f"{name}/{role}", max(channels)) for above, below, role in pairs
+    )
     return Data(name, fit=fit, validation=validation, score=score)
 
 
@@ -149,8 +151,8 @@ def _middle(data: Data, what: str) -> int:
     return int(width)
 
 
-def _stacked(above: Samples, below: Samples, name: str, channels: int) -> Samples:
-    upper, lower = _matched(above.labels.cpu(), below.labels.cpu(), len(below.classes))
+def _stack_role(above: Samples, below: Samples, name: str, channels: int) -> Samples:
+    upper, lower = _match(above.labels.cpu(), below.labels.cpu(), len(below.classes))
     if len(lower) < 2:
         raise DataError(
             f"{above.name} and {below.name} share {len(lower)} samples, class by class, and 2 are needed; give more"
@@ -160,11 +162,11 @@ def _stacked(above: Samples, below: Samples, name: str, channels: int) -> Sample
     for start in range(0, len(lower), _CHUNK):
         part = slice(start, start + _CHUNK)
         for half, samples, indices in ((slice(size), above, upper), (slice(size, None), below, lower)):
-            images[part, :, half] = _scaled(samples.images[indices[part].to(samples.images.device)], size)
+            images[part, :, half] = _scale(samples.images[indices[part].to(samples.images.device)], size)
     return Samples(name, images, below.labels[lower.to(below.labels.device)], below.classes)
 
 
-def _matched(above: Tensor, below: Tensor, classes: int) -> tuple[Tensor, Tensor]:
+def _match(above: Tensor, below: Tensor, classes: int) -> tuple[Tensor, Tensor]:
     """Return the indices of the upper and lower image of every pair, (N,) int64 each, in the lower's order."""
     upper = torch.full((len(below),), -1)
     for label in range(classes):
@@ -175,7 +177,7 @@ def _matched(above: Tensor, below: Tensor, classes: int) -> tuple[Tensor, Tensor
     return upper[lower], lower
 
 
-def _scaled(images: Tensor, size: int) -> Tensor:
+def _scale(images: Tensor, size: int) -> Tensor:
     """Return images (N, C, size, size) in 0..255, uint8."""
     if images.dtype == torch.uint8 and images.shape[2:] == (size, size):
         return images

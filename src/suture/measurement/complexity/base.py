@@ -87,8 +87,8 @@ class Subject:
     """
 
     def __init__(self, network: nn.Module | Network, samples: Samples) -> None:
-        self.name, self.samples = _named(network), samples
-        self.module = _copied(network, self.name)
+        self.name, self.samples = _name(network), samples
+        self.module = _copy(network, self.name)
         self.joined = self.module if isinstance(self.module, Joined) else None
         named = self.module.named_parameters()
         self.theta: Tensors = {name: p.detach() for name, p in named if p.is_floating_point()}
@@ -145,7 +145,7 @@ class Subject:
     def loss(self, theta: Mapping[str, Tensor]) -> float:
         """Return ``L`` at other parameters, in nats."""
         with torch.no_grad():
-            return sum(float(self.summed(theta, part)) for part in self.batches(CHUNK)) / len(self)
+            return sum(float(self.sum_losses(theta, part)) for part in self.batches(CHUNK)) / len(self)
 
     def gradient(self, theta: Mapping[str, Tensor], part: slice | None = None) -> tuple[float, Tensors]:
         """Return the mean loss over some samples, or all, and its gradient in float64."""
@@ -154,19 +154,19 @@ class Subject:
         for first in range(start, stop, CHUNK):
             free = {name: p.detach().requires_grad_() for name, p in theta.items()}
             with torch.enable_grad():
-                loss = self.summed(free, slice(first, min(first + CHUNK, stop))) / (stop - start)
+                loss = self.sum_losses(free, slice(first, min(first + CHUNK, stop))) / (stop - start)
             total += float(loss.detach())
             for name, slope in zip(found, slopes(loss, free), strict=True):
                 found[name] += slope
         return total, found
 
-    def summed(self, theta: Mapping[str, Tensor], part: slice) -> Tensor:
+    def sum_losses(self, theta: Mapping[str, Tensor], part: slice) -> Tensor:
         """Return the losses of some samples, added up, as a scalar in float64."""
         images, labels = self.samples.images[part], self.samples.paired_labels[part]
         logits: Tensor = functional_call(self.module, dict(theta), (images.to(self.device),))
         return nn.functional.cross_entropy(logits.double(), labels.to(self.device), reduction="sum")
 
-    def moved(self, by: Mapping[str, Tensor], units: Mapping[str, float]) -> Tensors:
+    def move(self, by: Mapping[str, Tensor], units: Mapping[str, float]) -> Tensors:
         """Return ``θ + units · by`` in the parameters' own types."""
         return {name: (p.double() + units[name] * by[name]).to(p.dtype) for name, p in self.theta.items()}
 
@@ -188,14 +188,14 @@ class Joined(nn.Module):
         self.stitch = copy_frozen(stitched.stitch, True, "the stitch")
         self.suffix = copy_frozen(stitched.suffix, True, "the suffix")
 
-    def represented(self, images: Tensor) -> Tensor:
+    def represent(self, images: Tensor) -> Tensor:
         """Return what the suffix is given."""
         out: Tensor = self.stitch(match_dtype(self.prefix(images), self.stitch).contiguous())
         return out
 
     def forward(self, images: Tensor) -> Tensor:
         """Map raw images to the outputs, as ``Stitched`` does."""
-        out: Tensor = self.suffix(self.represented(images))
+        out: Tensor = self.suffix(self.represent(images))
         return out
 
 
@@ -218,13 +218,13 @@ def check_positive(of: Complexity, **settings: float) -> None:
             raise DataError(f"{type(of).__name__}({name}={value}): {name} must be above 0")
 
 
-def _named(network: nn.Module | Network) -> str:
+def _name(network: nn.Module | Network) -> str:
     if isinstance(network, Stitched):
         return str(network.seam)
     return network.name if isinstance(network, Network) else type(network).__name__
 
 
-def _copied(network: nn.Module | Network, name: str) -> nn.Module:
+def _copy(network: nn.Module | Network, name: str) -> nn.Module:
     if isinstance(network, Stitched):
         return Joined(network).eval()
     return copy_frozen(network.whole() if isinstance(network, Network) else network, True, name)

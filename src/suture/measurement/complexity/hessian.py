@@ -113,17 +113,17 @@ def hessian(subject: Subject, normalised: bool = False) -> Product:
         along = [piece.reshape(shape) for piece, shape in zip(pieces, shapes.values(), strict=True)]
         total = torch.zeros(len(each), dtype=torch.float64)
         for part in subject.batches(CHUNK):
-            total += _curved(subject, along, part)
+            total += _multiply_part(subject, along, part)
         return each * total / len(subject)
 
     return product
 
 
-def _curved(subject: Subject, along: list[Tensor], part: slice) -> Tensor:
+def _multiply_part(subject: Subject, along: list[Tensor], part: slice) -> Tensor:
     """Return the Hessian of the summed loss of some samples times a vector, in one piece."""
     free = {name: p.detach().requires_grad_() for name, p in subject.theta.items()}
     with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH):  # fused attention has no second derivative
-        first = slopes(subject.summed(free, part), free, again=True)
+        first = slopes(subject.sum_losses(free, part), free, again=True)
         slope = torch.stack([(g * v).sum() for g, v in zip(first, along, strict=True)]).sum()
         try:
             second = slopes(slope, free)

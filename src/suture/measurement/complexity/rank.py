@@ -104,7 +104,7 @@ class NumericalRank(_Rank):
 
     def of(self, subject: Subject) -> float:
         """Return the rank, or its share."""
-        found = _received(subject)
+        found = _receive(subject)
         return self._share(numerical_rank(found, self.threshold, self.samples_as), found)
 
 
@@ -124,7 +124,7 @@ class EffectiveRank(_Rank):
 
     def of(self, subject: Subject) -> float:
         """Return the rank, or its share."""
-        found = _received(subject)
+        found = _receive(subject)
         return self._share(effective_rank(found, self.samples_as), found)
 
 
@@ -133,13 +133,13 @@ def _check(threshold: float) -> None:
         raise DataError(f"threshold={threshold}: the share of the largest singular value is in [0, 1)")
 
 
-def _received(subject: Subject) -> Tensor:
+def _receive(subject: Subject) -> Tensor:
     """Return what the receiver's first layer after the stitch gives, ``(n, …)``."""
     joined = subject.joined
     assert joined is not None
     with torch.no_grad():
         images = (subject.samples.images[part].to(subject.device) for part in subject.batches(CHUNK))
-        return torch.cat([at_first_layer(joined.suffix, joined.represented(each)) for each in images])
+        return torch.cat([at_first_layer(joined.suffix, joined.represent(each)) for each in images])
 
 
 def _variances(representations: Tensor, samples_as: SamplesAs) -> Tensor:

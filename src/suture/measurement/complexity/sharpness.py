@@ -71,7 +71,7 @@ class MeanSharpness(Complexity):
         if self.normalised:
             units = {name: unit / max(subject.theta[name].numel(), 1) ** 0.5 for name, unit in units.items()}
         noise = (subject.gaussian(self.seed, draw) for draw in range(self.draws))
-        return sum(subject.loss(subject.moved(each, units)) - subject.base for each in noise) / self.draws
+        return sum(subject.loss(subject.move(each, units)) - subject.base for each in noise) / self.draws
 
 
 @keyed_as("WorstSharpness")
@@ -102,30 +102,30 @@ class WorstSharpness(Complexity):
         """Return the largest ``L(θ + δ) − L(θ)`` that was met."""
         units = subject.units(self.normalised)
         start, best = self._start(subject, units)
-        return max(best, self._climbed(subject, units, start)) - subject.base
+        return max(best, self._climb(subject, units, start)) - subject.base
 
     def _start(self, subject: Subject, units: Mapping[str, float]) -> tuple[Tensors, float]:
         """Return the best perturbation to begin with, and the loss there."""
         _, slope = subject.gradient(subject.theta)
         found = self._within({name: unit * slope[name] for name, unit in units.items()}, True)
-        best = subject.loss(subject.moved(found, units))
+        best = subject.loss(subject.move(found, units))
         for draw in range(self.draws):
             noise = subject.gaussian(self.seed, draw)
             tried = self._within({name: noise[name] * (unit > 0) for name, unit in units.items()}, True)
-            loss = subject.loss(subject.moved(tried, units))
+            loss = subject.loss(subject.move(tried, units))
             if loss > best:
                 found, best = tried, loss
         return found, best
 
-    def _climbed(self, subject: Subject, units: Mapping[str, float], at: Tensors) -> float:
+    def _climb(self, subject: Subject, units: Mapping[str, float], at: Tensors) -> float:
         """Return the largest loss on the way up, or of the network itself."""
         best = subject.base
         for _ in range(self.steps):
-            loss, slope = subject.gradient(subject.moved(at, units))
+            loss, slope = subject.gradient(subject.move(at, units))
             best = max(best, loss)
             step = self._within({name: unit * slope[name] for name, unit in units.items()}, True)
             at = self._within({name: at[name] + LENGTH * step[name] for name in at}, False)
-        return max(best, subject.loss(subject.moved(at, units)))
+        return max(best, subject.loss(subject.move(at, units)))
 
     def _within(self, step: Mapping[str, Tensor], onto: bool) -> Tensors:
         """Return a perturbation brought to norm ``epsilon``; if not ``onto``, only one that is longer."""

@@ -76,7 +76,7 @@ class OfBases(PreparedIndex[Basis]):
 
 def basis(layer: Layer) -> Basis:
     """Compute the directions of a layer, or give those that it keeps."""
-    return layer.once("basis", _computed)
+    return layer.once("basis", _compute)
 
 
 def cross(x: Basis, y: Basis) -> Tensor:
@@ -87,7 +87,7 @@ def cross(x: Basis, y: Basis) -> Tensor:
     return products
 
 
-def _computed(layer: Layer) -> Basis:
+def _compute(layer: Layer) -> Basis:
     return _of_few_features(layer) if layer.features < layer.samples else _of_many_features(layer)
 
 

@@ -94,7 +94,7 @@ class PWCCA(OfBases):
             return 1.0
         ours, cosines, theirs = torch.linalg.svd(cross(x, y), full_matrices=False)
         weights = x.loads(ours) if x.rank <= y.rank else y.loads(theirs.T)
-        return _bounded((weights * cosines.clamp(max=1)).sum() / weights.sum())
+        return _bound((weights * cosines.clamp(max=1)).sum() / weights.sum())
 
 
 def _mean(x: Basis, y: Basis) -> float:
@@ -102,10 +102,10 @@ def _mean(x: Basis, y: Basis) -> float:
         return 0.0
     if x.full or y.full:
         return 1.0
-    return _bounded(torch.linalg.svdvals(cross(x, y)).clamp(max=1).mean())
+    return _bound(torch.linalg.svdvals(cross(x, y)).clamp(max=1).mean())
 
 
-def _bounded(value: Tensor) -> float:
+def _bound(value: Tensor) -> float:
     return min(1.0, max(0.0, float(value)))
 
 

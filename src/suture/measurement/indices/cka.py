@@ -113,7 +113,7 @@ def _all_pairs(
     rows, columns = ([place[id(layer.activations)] for layer in side] for side in (ours, theirs))
     gather = _by_features if _features_are_cheaper(every, rows, columns) else _by_grams
     asked = _Asked(every, rows, columns, dtype, memory)
-    return _aligned(gather(asked), n, debiased, torch.finfo(asked.held).eps)
+    return _align(gather(asked), n, debiased, torch.finfo(asked.held).eps)
 
 
 @dataclass(frozen=True, eq=False)
@@ -291,9 +291,9 @@ def _groups(sizes: list[int], limit: int) -> Iterator[list[int]]:
 # --- what both give ---------------------------------------------------------------------------------------------------
 
 
-def _aligned(sums: _GramSums, n: int, debiased: bool, eps: float) -> Tensor:
+def _align(sums: _GramSums, n: int, debiased: bool, eps: float) -> Tensor:
     """Return CKA of all pairs; 0 if a layer's product with itself is nothing but rounding."""
-    hsic = _debiased if debiased else _biased
+    hsic = _sum_debiased if debiased else _sum_biased
     value = hsic(sums.cross, sums.sums, sums.diagonal, n, lambda a, b: a @ b.T)
     for axis, own in enumerate(sums.own):
         u, d = sums.sums[axis], sums.diagonal[axis]
@@ -308,13 +308,13 @@ _Pair = tuple[Tensor, Tensor]
 _Dot = Callable[[Tensor, Tensor], Tensor]
 
 
-def _biased(cross: Tensor, sums: _Pair, diagonal: _Pair, n: int, dot: _Dot) -> Tensor:
+def _sum_biased(cross: Tensor, sums: _Pair, diagonal: _Pair, n: int, dot: _Dot) -> Tensor:
     """Return (n - 1)² times HSIC, of Grams that are centred here."""
     u, v = sums
     return cross - 2 / n * dot(u, v) + dot(u.sum(1, keepdim=True), v.sum(1, keepdim=True)) / n**2
 
 
-def _debiased(cross: Tensor, sums: _Pair, diagonal: _Pair, n: int, dot: _Dot) -> Tensor:
+def _sum_debiased(cross: Tensor, sums: _Pair, diagonal: _Pair, n: int, dot: _Dot) -> Tensor:
     """Return n (n - 3) times unbiased HSIC (Song et al. 2012, eq. 5) of Grams without their diagonals."""
     u, v = (row - d for row, d in zip(sums, diagonal, strict=True))
     total = dot(u.sum(1, keepdim=True), v.sum(1, keepdim=True)) / ((n - 1) * (n - 2))

@@ -44,19 +44,21 @@ class Gram:
     def cosines(self) -> Tensor:
         """Return the cosine of every two samples, ``(n, n)``; 0 if one of them is 0."""
         means = self.sums / self.features + self.centre
-        return _normalised(self._within_samples() + self.features * torch.outer(means, means), self._rounded(means))
+        return _normalise(
+            self._within_samples() + self.features * torch.outer(means, means), self._bound_rounding(means)
+        )
 
     def correlations(self) -> Tensor:
         """Return Pearson's correlation over features of every two samples, ``(n, n)``; 0 if one does not vary."""
         means = self.sums / self.features + self.centre
-        return _normalised(self._within_samples(), self._rounded(means))
+        return _normalise(self._within_samples(), self._bound_rounding(means))
 
     def _within_samples(self) -> Tensor:
         """Return the inner products of samples whose own mean over features is taken out."""
         shifted = self.products - torch.outer(self.sums, self.sums) / self.features
         return shifted + self.along.unsqueeze(0) + self.along.unsqueeze(1) + self.spread
 
-    def _rounded(self, means: Tensor) -> Tensor:
+    def _bound_rounding(self, means: Tensor) -> Tensor:
         """Return how much of a sample's squared length may be nothing but rounding."""
         terms = self.products.diagonal() + self.sums**2 / self.features + 2 * self.along.abs()
         return self._eps * terms + (4 * torch.finfo(torch.float64).eps) ** 2 * self.features * means**2
@@ -68,10 +70,10 @@ class Gram:
 
 def gram(layer: Layer) -> Gram:
     """Compute the inner products of a layer's samples, or give those that it keeps."""
-    return layer.once("gram", _computed)
+    return layer.once("gram", _compute)
 
 
-def _computed(layer: Layer) -> Gram:
+def _compute(layer: Layer) -> Gram:
     n, p = layer.samples, layer.features
     new = torch.zeros(0, dtype=torch.float64, device=layer.activations.device).new_zeros
     products, sums, along, means = new(n, n), new(n), new(n), []
@@ -113,7 +115,7 @@ def _above(values: Tensor, least: Tensor) -> Tensor:
     return torch.where(values > least, values, 0)
 
 
-def _normalised(products: Tensor, least: Tensor) -> Tensor:
+def _normalise(products: Tensor, least: Tensor) -> Tensor:
     own = products.diagonal()
     scale = torch.where(own > least, own, torch.inf).rsqrt()
     return (products * scale.unsqueeze(0) * scale.unsqueeze(1)).clamp(-1, 1)

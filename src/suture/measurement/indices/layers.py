@@ -106,7 +106,7 @@ class Layer:
     def columns(self, dtype: torch.dtype, start: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield the same, and the means ``(columns,)`` in float64 that were taken away."""
         for columns in torch.split(self.matrix(), FEATURES, 1):
-            columns = self._scaled(columns, dtype)
+            columns = self._scale(columns, dtype)
             mean = columns.sum(0, dtype=torch.float64) / self.samples
             if dtype == torch.float64:  # in float32 the mean of a constant is rounded to the constant
                 mean = torch.where((columns == columns[0]).all(0), columns[0].double(), mean)
@@ -116,7 +116,7 @@ class Layer:
         """Yield the same, some samples at a time, with all columns."""
         mean = torch.stack([rows.sum(0, dtype=torch.float64) for rows in self._rows(dtype)]).sum(0) / self.samples
         if dtype == torch.float64:
-            first = self._scaled(self.matrix(slice(1))[0], dtype)
+            first = self._scale(self.matrix(slice(1))[0], dtype)
             alike = torch.stack([(rows == first).all(0) for rows in self._rows(dtype)]).all(0)
             mean = torch.where(alike, first.double(), mean)
         for rows in self._rows(dtype):
@@ -125,7 +125,7 @@ class Layer:
     def _rows(self, dtype: torch.dtype) -> Iterator[Tensor]:
         images = self.rows_at_a_time // self.positions
         for start in range(0, len(self.activations), images):
-            yield self._scaled(self.matrix(slice(start, start + images)), dtype)
+            yield self._scale(self.matrix(slice(start, start + images)), dtype)
 
     @property
     def rows_at_a_time(self) -> int:
@@ -137,7 +137,7 @@ class Layer:
         """The root of the sum of all squares, in the scale of ``centred_columns`` in float64."""
         return float(torch.stack([rows.double().square().sum() for rows in self._rows(torch.float64)]).sum().sqrt())
 
-    def _scaled(self, x: Tensor, dtype: torch.dtype) -> Tensor:
+    def _scale(self, x: Tensor, dtype: torch.dtype) -> Tensor:
         """Return what it is given, scaled if that must be, in ``dtype`` then."""
         low, high = self._range
         power = -frexp(max(abs(low), abs(high)))[1]

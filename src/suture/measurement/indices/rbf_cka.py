@@ -57,7 +57,7 @@ class RBFCKA(PreparedIndex[Tensor]):
         squares = gram(layer).squared_distances()
         width = self.bandwidth * _median(off_diagonal(squares).sqrt())
         kernel = torch.expm1(-squares / (2 * width**2)) if width else -(squares > 0).double()  # less 1: as centred
-        return unit_vector(_unbiased(kernel) if self.debiased else _centred(kernel), kernel)
+        return unit_vector(_centre_unbiased(kernel) if self.debiased else _centre(kernel), kernel)
 
     def between(self, x: Tensor, y: Tensor) -> float:
         """Return their inner product."""
@@ -70,12 +70,12 @@ def _median(values: Tensor) -> float:
     return float(ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
 
 
-def _centred(kernel: Tensor) -> Tensor:
+def _centre(kernel: Tensor) -> Tensor:
     means = kernel.mean(0)
     return kernel - means.unsqueeze(0) - means.unsqueeze(1) + means.mean()
 
 
-def _unbiased(kernel: Tensor) -> Tensor:
+def _centre_unbiased(kernel: Tensor) -> Tensor:
     """Centre a kernel so that inner products are n (n - 3) times unbiased HSIC; its diagonal is 0 before and after.
 
     Székely & Rizzo 2014, definition 2.

@@ -260,14 +260,14 @@ class ScoreCard(Mapping[str, Estimate]):
 
     def __getitem__(self, name: str) -> Estimate:
         if name not in self.estimates:
-            raise KeyError(self._missing(name))
+            raise KeyError(self._say_missing(name))
         return self.estimates[name]
 
     def __getattr__(self, name: str) -> Estimate:
         if name == "estimates":  # copy and pickle ask it of a card that they have not filled yet
             raise AttributeError(name)
         if name not in self.estimates:
-            raise AttributeError(self._missing(name))
+            raise AttributeError(self._say_missing(name))
         return self.estimates[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -282,5 +282,5 @@ class ScoreCard(Mapping[str, Estimate]):
     def __repr__(self) -> str:
         return f"ScoreCard({', '.join(f'{name}: {value}' for name, value in self.estimates.items())})"
 
-    def _missing(self, name: str) -> str:
+    def _say_missing(self, name: str) -> str:
         return f"no score {name!r}; scores here: {', '.join(map(repr, self.estimates)) or 'none'}"

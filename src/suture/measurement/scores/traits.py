@@ -152,9 +152,9 @@ class FGSM(NetworkScore):
         """Return 1 if the attack turns a right answer, else 0. Raises ``NetworkError`` if images have no gradient."""
         device = next((p.device for p in network.parameters()), samples.images.device)
         parts = zip(samples.images.split(_CHUNK), samples.labels.split(_CHUNK), strict=True)  # type: ignore[no-untyped-call]
-        return torch.cat([self._turned(network, x.to(device), y.to(device)).cpu() for x, y in parts])
+        return torch.cat([self._turn(network, x.to(device), y.to(device)).cpu() for x, y in parts])
 
-    def _turned(self, network: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
+    def _turn(self, network: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
         with torch.enable_grad():
             pixels = as_floats(images).detach().clone().requires_grad_()
             before = network(pixels)

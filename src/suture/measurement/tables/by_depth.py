@@ -81,7 +81,7 @@ def by_depth(
     held.loc[ends_at_output(held), "receiver_depth"] = np.nan
     held["near"] = _near(held, near)
     rows: list[dict[str, object]] = [
-        dict(zip(names, map(str, key), strict=True)) | _summarised(group)
+        dict(zip(names, map(str, key), strict=True)) | _summarise(group)
         for key, group in held.groupby(names, sort=False, dropna=False)
     ]
     summary = pd.DataFrame(rows)
@@ -165,7 +165,7 @@ def _step(depths: "pd.Series[float]") -> float:
     return float(np.median(between)) if len(between) else 0.0
 
 
-def _summarised(held: pd.DataFrame) -> dict[str, object]:
+def _summarise(held: pd.DataFrame) -> dict[str, object]:
     values = held["stitched"].to_numpy(float)
     placed = held[["sender_depth", "receiver_depth"]].notna().all(axis=1).to_numpy(bool)
     late = at_least_as_deep(held["sender_depth"].to_numpy(float), held["receiver_depth"].to_numpy(float))

@@ -217,8 +217,8 @@ def _way(shares: pd.DataFrame, carrier: str, reference: str, *, sends: bool) -> 
         high=high,
         verdict="carried by the stitch" if shown else verdict,
         onset=names[first],
-        between=_ordered(names, first - 1, first, sends),
-        within=_ordered(names, before, after, sends),
+        between=_order(names, first - 1, first, sends),
+        within=_order(names, before, after, sends),
         step=step,
         controls=shown,
     )
@@ -238,7 +238,7 @@ def _shown(shares: pd.DataFrame, carrier: str, reference: str, cut: str, sends: 
     return tuple(dict.fromkeys([*found, *(f"{reference} → {reference}" for _ in itself.index)]))
 
 
-def _ordered(names: Sequence[str], one: int, two: int, sends: bool) -> tuple[str, str]:
+def _order(names: Sequence[str], one: int, two: int, sends: bool) -> tuple[str, str]:
     """Return two places from input to output."""
     return (names[one], names[two]) if sends else (names[two], names[one])
 

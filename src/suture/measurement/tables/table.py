@@ -207,7 +207,7 @@ def _aggregate(group: pd.DataFrame) -> Row:
     both = {name: t_interval(units[name]) for name in ("stitched", "penalty")}
     bounds = {f"{name}_{side}": end for name, ends in both.items() for side, end in zip(_SIDES, ends, strict=True)}
     if not several_networks:
-        bounds = _widened(bounds, means, _own_bounds(group, both))
+        bounds = _widen(bounds, means, _own_bounds(group, both))
     if first["unit"] == "fraction":
         bounds |= {name: min(max(bounds[name], 0.0), 1.0) for name in ("stitched_low", "stitched_high")}
     bounds |= _own_bounds(group, alike) if several_networks else {}
@@ -220,7 +220,7 @@ def _own_bounds(group: pd.DataFrame, columns: Iterable[str]) -> dict[str, float]
     return {str(name): _mean(end) for name, end in ends.items()}
 
 
-def _widened(bounds: dict[str, float], means: dict[str, float], own: dict[str, float]) -> dict[str, float]:
+def _widen(bounds: dict[str, float], means: dict[str, float], own: dict[str, float]) -> dict[str, float]:
     """Return the ends over seeds, widened by those over test samples, if there are such."""
     wide = {}
     for name, end in bounds.items():
