@@ -155,7 +155,7 @@ def _of_run(chosen: Namespace, data: Any, samples: Any, by: Any) -> Any:
     """The rows of what a run stitched, then those of its networks."""
     import pandas as pd
 
-    from suture.measurement.complexity import RANKS, seam_labels
+    from suture.measurement.complexity import RANKS
     from suture.measurement.complexity import complexity as measure
 
     given = [model.network(data.example) for model in models_named(chosen.networks)] if chosen.networks else []
@@ -166,7 +166,7 @@ def _of_run(chosen: Namespace, data: Any, samples: Any, by: Any) -> Any:
     for control, stitched in _stitched(folder, networks):
         seam = stitched.seam
         say(f"measuring {seam.sender.name} → {seam.receiver.name} at {seam.receiver_cut}")
-        rows.append(measure(stitched, samples, by, {"control": control} | seam_labels(stitched)))
+        rows.append(measure(stitched, samples, by, {"control": control} | stitched.seam.labels))
     if not rows:
         raise DataError(f"{chosen.measured[0]} has measured no stitched network yet; see suture status")
     alone = None if by is None else [one for one in by if type(one) not in {type(rank) for rank in RANKS}]

@@ -65,6 +65,19 @@ class Seam:
         sent, received = self.sender.cuts.find(self.sender_cut), self.receiver.cuts.find(self.receiver_cut)
         return (self.sender, sent), (self.receiver, received)
 
+    @property
+    def labels(self) -> dict[str, str | float | None]:
+        """The columns of a seam in every table: names, cuts, and depths of the cuts (none of noise)."""
+        sender = self.sender
+        return {
+            "sender": sender.name,
+            "receiver": self.receiver.name,
+            "sender_cut": self.sender_cut,
+            "receiver_cut": self.receiver_cut,
+            "sender_depth": None if isinstance(sender, ClusteredNoise) else sender.cuts.find(self.sender_cut).depth,
+            "receiver_depth": self.receiver.cuts.find(self.receiver_cut).depth,
+        }
+
     def __str__(self) -> str:
         same = self.sender_cut in ("", self.receiver_cut)
         cuts = self.receiver_cut if same else f"{self.sender_cut} → {self.receiver_cut}"

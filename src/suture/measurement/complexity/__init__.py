@@ -11,7 +11,7 @@ from suture.measurement.complexity.rank import (
 )
 from suture.measurement.complexity.sharpness import GradientNorm, MeanSharpness, WorstSharpness
 from suture.measurement.complexity.size import Flops, GzipSize, Parameters
-from suture.measurement.complexity.table import COLUMNS, CURVATURE, LANDSCAPE, RANKS, SIZE, complexity, seam_labels
+from suture.measurement.complexity.table import COLUMNS, CURVATURE, LANDSCAPE, RANKS, SIZE, complexity
 
 __all__ = [
     "COLUMNS",
@@ -34,5 +34,4 @@ __all__ = [
     "complexity",
     "effective_rank",
     "numerical_rank",
-    "seam_labels",
 ]

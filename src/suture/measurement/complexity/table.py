@@ -56,7 +56,7 @@ def complexity(
 
     ``network`` is a stitched network, a ``Network``, or any module from raw images to logits. The columns are
     ``COLUMNS``, after ``labels``, which are those of the seam if the network is stitched and nothing else is given
-    (``seam_labels``). By default all but the Hessian's, and the ranks if there is a stitch. Nothing of the network
+    (``Seam.labels``). By default all but the Hessian's, and the ranks if there is a stitch. Nothing of the network
     is changed. Raises ``DataError`` before anything is computed if a measure is not defined for it, or is named
     twice; and as ``Complexity`` does.
     """
@@ -69,26 +69,13 @@ def complexity(
     if twice is not None or not by:
         raise DataError(f"{twice} is asked for twice" if by else "no measure is asked for; give one, or leave out by=")
     if labels is None:
-        labels = seam_labels(network) if isinstance(network, Stitched) else {}
+        labels = network.seam.labels if isinstance(network, Stitched) else {}
     with undisturbed(), torch.inference_mode(False):
         subject = Subject(network, samples)
         for measure in by:
             measure.check(subject)
         rows = [dict(labels) | _row(measure, subject) for measure in by]
     return pd.DataFrame(rows, columns=[*labels, *COLUMNS]).astype(COLUMNS)
-
-
-def seam_labels(stitched: Stitched) -> dict[str, object]:
-    """Name the seam of a stitched network as the rows of its measurements do."""
-    (sender, sent), (receiver, received) = stitched.seam.sides
-    return {
-        "sender": sender.name,
-        "receiver": receiver.name,
-        "sender_cut": sent.name,
-        "receiver_cut": received.name,
-        "sender_depth": sent.depth,
-        "receiver_depth": received.depth,
-    }
 
 
 def _row(measure: Complexity, subject: Subject) -> dict[str, object]:

@@ -31,15 +31,9 @@ class Described:
 
 def describe_trial(trial: Trial) -> Described:
     """Describe a trial by what its rows say of it, whatever it gives."""
-    sender = trial.sender
     labels = {
         "study": trial.study,
-        "sender": sender.name,
-        "receiver": trial.receiver.name,
-        "sender_cut": trial.sender_cut,
-        "receiver_cut": trial.receiver_cut,
-        "sender_depth": sender.cuts.find(trial.sender_cut).depth if isinstance(sender, Network) else None,
-        "receiver_depth": trial.receiver.cuts.find(trial.receiver_cut).depth,
+        **trial.seam.labels,
         "stitch": str(trial.family),
         "fit": str(trial.fit),
         "control": trial.control,

@@ -18,7 +18,7 @@ from suture.core.stitches import Stitch
 from suture.data import Data
 from suture.fits import Fit
 from suture.measurement.compare import compare
-from suture.measurement.complexity import Complexity, complexity, seam_labels
+from suture.measurement.complexity import Complexity, complexity
 from suture.measurement.indices import Index, linear_cka
 from suture.measurement.scores.scores import Accuracy
 from suture.measurement.trials.controls import Control
@@ -169,7 +169,7 @@ def plan_complexities(
             labels: Mapping[str, object] = {
                 "network_seed": trial.network_seed,
                 "control": trial.control,
-                **seam_labels(joined := stitched(trial)),
+                **(joined := stitched(trial)).seam.labels,
             }
             tables.append(complexity(joined, samples, by, labels))
         return pd.concat(tables, ignore_index=True)
