@@ -66,14 +66,14 @@ def test_a_pool_gives_the_bits_of_one_process(tmp_path):
     assert_frame_equal(pooled.drop(columns="seconds"), here.drop(columns="seconds"), check_exact=True)
 
 
-@pytest.mark.slow
+@pytest.mark.kills
 def test_a_trial_whose_worker_dies_is_begun_again_and_fails_alone_where_that_does_not_help(tmp_path):
     notes = tmp_path / "notes"
     found = run(plan(fit=Dies(str(notes)), controls=(controls.itself,)), on=Local(workers=2, retries=1))
     assert sorted(notes.read_text().split()) == ["always"] * 2 + ["once"] * 2
     failed = found[found["status"] == "failed"]
     assert set(failed["error"]) == {
-        "the worker process was killed by signal 9, as the system does where memory runs out"
+        "the worker process was killed by signal 9, as the system does when memory runs out"
     }
     assert list(failed["control"] + " at " + failed["receiver_cut"]) == ["itself at hidden"] * 2
     alone = run(plan(fit=Dies(str(notes)), controls=()), on=Local(workers=1))
@@ -82,7 +82,7 @@ def test_a_trial_whose_worker_dies_is_begun_again_and_fails_alone_where_that_doe
     )
 
 
-@pytest.mark.slow
+@pytest.mark.kills
 def test_an_interruption_stops_the_workers_within_seconds(tmp_path):
     notes = tmp_path / "notes"
     child = sleeper(notes)
@@ -92,7 +92,7 @@ def test_an_interruption_stops_the_workers_within_seconds(tmp_path):
     assert [process for process in notes.read_text().split() if alive(int(process))] == []
 
 
-@pytest.mark.slow
+@pytest.mark.kills
 def test_workers_leave_with_a_driver_that_is_killed(tmp_path):
     notes = tmp_path / "notes"
     child = sleeper(notes)
@@ -245,7 +245,7 @@ def test_workers_begin_where_the_rest_is_worth_it(tmp_path, monkeypatch):
     assert len(processes) == 6
 
 
-@pytest.mark.slow
+@pytest.mark.kills
 def test_a_worker_that_is_killed_before_it_begins_is_replaced(tmp_path, monkeypatch):
     started = []
 

@@ -3,7 +3,7 @@
 A *task* is a piece of work with a key: measuring a trial, training a base model. It gives an *outcome* of plain values
 and tensors, which means the same in every process and on every machine. A *queue* says which task may begin now. A
 *runner* takes tasks from a queue until there are no more, and gives their outcomes in the order in which they end. What
-is kept, and where, a runner does not know; nor does a task.
+is kept, and where, neither a runner nor a task knows.
 """
 
 from abc import ABC, abstractmethod
@@ -55,31 +55,31 @@ class Task(ABC):
 
     @property
     def sequence(self) -> str | None:
-        """What tasks have in common that go on from each other's work on the disk; ``None`` for one that does not."""
+        """The name of a sequence of tasks that continue each other's work on the disk; ``None`` for any other task."""
         return None
 
     @abstractmethod
     def run(self, activations: Activations) -> Outcome:
-        """Do it, with one thread. What goes wrong is an outcome too: no ``Exception`` leaves it."""
+        """Do it, with one thread, and return its outcome. A failure is an outcome too: no ``Exception`` leaves it."""
 
     @abstractmethod
     def lost(self, reason: str) -> Outcome:
-        """The outcome where whoever did it died of it, again and again; ``reason`` says how."""
+        """Return the outcome of a task whose worker died each time it was tried; ``reason`` says how."""
 
     def share(self, scratch: Path) -> float | None:
-        """How much of it is done, from 0 to 1, where what it left in the scratch folder tells that."""
+        """Return how much of it is done, from 0 to 1, if its files in the scratch folder tell."""
         return None
 
     def tidy(self, scratch: Path) -> None:  # noqa: B027
-        """Remove what it left in the scratch folder to go on from, now that its outcome is kept."""
+        """Remove its files from the scratch folder, now that its outcome is kept."""
 
 
 class TrainingTask(Task):
-    """A network that is yet to be trained."""
+    """The training of a network."""
 
     @property
     def bases(self) -> "tuple[TrainingTask, ...]":
-        """Those that must be trained before."""
+        """The networks that must be trained before."""
         return ()
 
     def after(self, tensors: Mapping[str, bytes]) -> "TrainingTask":
@@ -88,12 +88,12 @@ class TrainingTask(Task):
 
     @abstractmethod
     def network(self, tensors: bytes) -> Network:
-        """Make it of its weights, the tensors of its outcome."""
+        """Return the network with these weights, the tensors of its outcome."""
 
 
 @dataclass(frozen=True, eq=False)
 class Deferred:
-    """Trials of networks that are yet to be trained: ``make(*networks)``, as soon as the ``bases`` are done."""
+    """Trials of networks that the run trains: ``make(*networks)``, as soon as the ``bases`` are done."""
 
     bases: tuple[TrainingTask, ...]
     make: Callable[..., Iterable[Trial]]
@@ -121,7 +121,7 @@ class Runner(ABC):
     """Where tasks run. A runner is a frozen dataclass of settings; each call of ``run`` is on its own."""
 
     def prepared(self, trials: Sequence[Trial]) -> "Runner":
-        """Give the runner for these trials; raises ``RunnerError`` where it cannot run them, before anything runs."""
+        """Return the runner for these trials; raises ``RunnerError`` if it cannot run them, before anything runs."""
         return self
 
     @abstractmethod

@@ -1,9 +1,8 @@
-"""How fast a run goes, and how long the rest of it will take.
+"""How long the rest of a run will take.
 
-Networks that train and trials go at different paces, so each kind has its own: the mean of what those of it took that
-are finished, or that will take at the rate at which they go who are not. What is left of both, in seconds of work, is
-divided by how much work is done in a second, which is more than one where several workers, or other processes of one
-store, are at it.
+Trainings and trials take different times, so each kind has its own mean: of how long the finished ones took, and of how
+long the running ones will take at the rate they show. What is left of both, in seconds of work, is divided by how much
+work is done in a second, which is more than one second's if several workers or processes share a store.
 """
 
 import time
@@ -15,11 +14,11 @@ from suture.runs.store.store import NETWORKS, TRIALS
 _KINDS = (TRIALS, NETWORKS)
 LOOKED = 10.0  #: seconds between two looks at how far one task is
 
-Share = Callable[[], float | None]  #: how much of a task is done, from 0 to 1, where that can be told
+Share = Callable[[], float | None]  #: how much of a task is done, from 0 to 1, if that is known
 
 
 class Left(NamedTuple):
-    """How long the rest takes, in seconds: ``whole`` says of all, else of those kinds only whose pace is known."""
+    """How long the rest takes, in seconds: ``whole`` says of all, else only of the kinds whose mean is known."""
 
     seconds: float
     whole: bool
@@ -98,7 +97,7 @@ class Eta:
 
     @property
     def left(self) -> Left | None:
-        """How long the rest takes; ``None`` where nothing is known of that."""
+        """How long the rest takes; ``None`` if that is not known yet."""
         means = {kind: self._mean(kind) for kind in self._to_do}
         known = {kind: mean for kind, mean in means.items() if mean is not None}
         worked = sum(self._took.values()) + sum(task.gone for task in self.running)

@@ -1,8 +1,12 @@
 """Trials on this machine: in a pool of worker processes with one thread each, or in this process.
 
-Workers are processes of their own that know nothing of this one but what they are sent, so a script needs no
-``if __name__ == "__main__"``, a notebook will do, and one that dies takes no other with it. They share activations
-through memory-mapped files.
+Workers know nothing of this process but what they are sent, so a script needs no ``if __name__ == "__main__"``, a
+notebook will do, and a worker that dies takes no other with it. They share activations through memory-mapped files.
+
+Why the pool is our own: ``ProcessPoolExecutor`` imports ``__main__`` again, and fails everything that is running when
+one process dies. loky 3.7 does the first well; for the second it needs an executor, with its threads, semaphores and a
+tracker process, for each worker. That was tried: 105 lines fewer for one more dependency, and pipes of killed workers
+stayed open.
 """
 
 import contextlib
@@ -38,11 +42,11 @@ POLL = 0.2  #: seconds between two looks at a queue that has nothing to give yet
 class Local(Runner):
     """This machine.
 
-    ``workers`` is the number of processes, 1 for this process alone. By default work begins in this process, and goes
-    on in as many as there are cores where what is left would take longer than starting them. ``ram`` and ``disk`` are
-    budgets, in bytes or as ``"8 GB"``: for all that processes hold together (by default not limited: fewer workers are
-    started where they would need more than the machine has), and for activations on the disk (by default half of what
-    is free, at most 50 GB). A trial whose worker dies is begun again, at most ``retries`` times.
+    ``workers`` is the number of processes, 1 for this process alone. By default work begins in this process, and
+    continues in as many as there are cores once starting them is worth it. ``ram`` and ``disk`` are budgets, in bytes
+    or as ``"8 GB"``: for all that processes hold together (by default as much as the machine has), and for activations
+    on the disk (by default half of what is free, at most 50 GB). A trial whose worker dies is begun again, at most
+    ``retries`` times.
     """
 
     workers: int | None = None
@@ -61,7 +65,7 @@ class Local(Runner):
                 parse_size(value)
 
     def prepared(self, trials: Sequence[Trial]) -> "Local":
-        """With as many workers as the RAM allows. Raises ``RunnerError`` where it does not allow a single one."""
+        """Return the same with as many workers as the RAM allows. Raises ``RunnerError`` if it does not allow one."""
         wanted = self.workers if self.workers is not None else cores()
         if not trials or (self.ram is None and wanted == 1):
             return self
@@ -107,7 +111,7 @@ class Local(Runner):
         return cores() > 1 and left > 1 and elapsed * left > WORTH_WORKERS * max(done, 1)
 
     def _cache(self, workers: int) -> int:
-        """Bytes of activations that a process may keep in RAM where the disk takes them not."""
+        """Return the bytes of activations that a process may keep in RAM if the disk does not take them."""
         return min(4 * 2**30, self.ram_budget // (4 * workers))
 
     def _pool(self, queue: Queue, scratch: Path, packer: Packer, first: list[Task]) -> Outcomes:
@@ -144,7 +148,7 @@ Done = tuple[Task, Outcome]
 
 
 class _Pool:
-    """Threads that each own a worker process, and start another where it dies."""
+    """Threads that each talk to a worker process, and start another if it dies."""
 
     def __init__(self, count: int, packer: Packer, begin: dict[str, object], retries: int) -> None:
         self.packer, self.begin, self.retries = packer, begin, retries
@@ -221,7 +225,7 @@ class _Worker:
         self.settings, self.ready = begin, False
 
     def get_ready(self) -> None:
-        """Wait until it has begun. Raises ``RunnerError`` where it gives up by itself: no repetition mends that."""
+        """Wait until it has begun. Raises ``RunnerError`` if it gives up by itself: trying again would not help."""
         if self.ready:
             return
         try:
@@ -243,14 +247,14 @@ class _Worker:
         return worker.receive(self.process.stdout)
 
     def died(self) -> str:
-        """Why it is no more, in words."""
+        """Say in words why it died."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(5)
         self.kill()
         code = self.process.returncode
         if code >= 0:
             return f"the worker process ended with exit code {code} (what it said is on standard error)"
-        memory = ", as the system does where memory runs out" if code == -9 else ""
+        memory = ", as the system does when memory runs out" if code == -9 else ""
         return f"the worker process was killed by signal {-code}{memory}"
 
     def kill(self) -> None:

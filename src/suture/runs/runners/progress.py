@@ -20,7 +20,7 @@ _BAR_WIDTH = 50  #: columns: the bar, the count and the times, at most
 
 
 class Progress(Protocol):
-    """Is told how work goes on."""
+    """Hears how work proceeds."""
 
     def begin(self, total: int, done: int, networks: int = 0) -> None:
         """So many are to be done, trials most often, of which ``done`` are known already.
@@ -38,7 +38,7 @@ class Progress(Protocol):
         """This one, in words, is done, or has failed."""
 
     def end(self) -> None:
-        """There is no more to come."""
+        """All work has ended."""
 
 
 class Silent:
@@ -63,8 +63,8 @@ class Silent:
 class Lines:
     """Plain lines, for pipes and files: one at most every ``every`` seconds, and one for each failure.
 
-    Where nothing ends for ``quiet`` seconds, a line says how far it is all the same, and how far the trainings are.
-    They count what ``noun`` says, of which several are ``plural``; trials, and networks where some are to be trained.
+    If nothing ends for ``quiet`` seconds, a line says how far the run and its trainings are.
+    They count what ``noun`` says, of which several are ``plural``: trials, and networks if the run trains some.
     """
 
     def __init__(
@@ -204,7 +204,7 @@ class _TimeLeft(ProgressColumn):
 
 
 class _Doing(ProgressColumn):
-    """What was begun last, and how far it is where that can be told."""
+    """What was begun last, and how far it is, if that is known."""
 
     def __init__(self, pace: Eta, console: Console) -> None:
         self.eta, self.console = pace, console
@@ -228,13 +228,13 @@ def _of(task: Running) -> str:
 
 
 def shown(noun: str = "trial", plural: str | None = None) -> Progress:
-    """Choose a bar where standard error is a terminal, else plain lines, which count what ``noun`` says."""
+    """Return a bar if standard error is a terminal, else plain lines, which count what ``noun`` says."""
     console = Console(stderr=True)
     return Bar(console) if sys.stderr.isatty() and not console.is_dumb_terminal else Lines(noun=noun, plural=plural)
 
 
 def bar_or_silent() -> Progress:
-    """A bar where standard error is a terminal, else silence: what a program that did not ask for lines expects."""
+    """Return a bar if standard error is a terminal, else silence: a program that did not ask for lines expects none."""
     found = shown()
     return found if isinstance(found, Bar) else Silent()
 

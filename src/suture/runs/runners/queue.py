@@ -1,8 +1,8 @@
 """The work of a run: what is planned, what of it is known, and what may begin.
 
-The one queue that ``run`` gives to runners. It asks the store first, so that nothing is measured that is known; it
-claims what it gives away, so that several processes can share a store; and it plans the trials of base models as soon
-as these are trained.
+The one queue that ``run`` gives to runners. It asks the store first, so that nothing known is measured again; it takes
+the lock of what it hands out, so that several processes can share a store; and it plans deferred trials as soon as
+their networks are trained.
 """
 
 from collections import deque
@@ -28,7 +28,7 @@ from suture.runs.store.store import NETWORKS, TABLE, TRIALS, Store
 
 
 def checked(plan: Iterable[Trial | Deferred | TrainingTask]) -> list[Trial | Deferred | TrainingTask]:
-    """What is planned, as a list; refuse what is nothing to measure."""
+    """Return what is planned, as a list. Raises ``DataError`` for what is nothing to measure."""
     if isinstance(plan, Trial | Deferred | TrainingTask) or not isinstance(plan, Iterable):
         raise DataError(f"the plan is a {type(plan).__name__}; give several trials, such as what curve or matrix plans")
     items = list(plan)
@@ -123,7 +123,7 @@ class Work:
     # --- the queue ----------------------------------------------------------------------------------------------------
 
     def take(self, apart: Collection[str | None] = ()) -> Task | None:
-        """Take a task that nobody else is at: see ``Queue``. Those of a sequence stay in their order."""
+        """Take a task that no other process works on: see ``Queue``. Those of a sequence stay in their order."""
         in_turn = [task for task in self.ready if task.sequence is not None and task.sequence in apart]
         self.ready = deque(task for task in self.ready if task not in in_turn) if in_turn else self.ready
         try:
@@ -158,7 +158,7 @@ class Work:
         return [i for i, item in enumerate(self.rows) if isinstance(item, Deferred) and i not in self.made]
 
     def _done_elsewhere(self, task: Task) -> bool:
-        """Take over what another process has finished since we looked."""
+        """Take over the task if another process has finished it since we looked."""
         if not self._stored(task):
             return False
         self.shown.done(task.where, self.records.get(task.key, {}).get("error"), task.kind)
@@ -174,7 +174,7 @@ class Work:
     # --- what is known ------------------------------------------------------------------------------------------------
 
     def keep(self, task: Task, outcome: Outcome) -> None:
-        """Keep an outcome, on the disk where there is a store."""
+        """Keep an outcome, on the disk if there is a store."""
         self.running -= 1
         if self.store is not None:
             self.store.keep(task.kind, task.key, outcome.record, outcome.tensors)
@@ -253,7 +253,7 @@ class Work:
         return table_of((trial, self.records[trial.key]) for trial in once.values())
 
     def end(self) -> None:
-        """Give back what is claimed, and write the table."""
+        """Release all locks, and write the table."""
         self.shown.end()
         if self.locks is not None and self.store is not None:
             self.locks.give_all_back()
@@ -273,7 +273,7 @@ class Work:
         return f"{done} of {len(planned)} trials are measured and kept in {self.store.path}"
 
     def check_bases(self) -> None:
-        """Raise ``RunnerError`` where networks could not be trained, or trials for that reason not even be planned."""
+        """Raise ``RunnerError`` if networks could not be trained, or trials could not be planned for that reason."""
         lacking = self._waiting()
         if self.failed and not lacking:
             more = f" {len(self.held)} more start from these." if self.held else ""

@@ -29,7 +29,7 @@ from suture.runs.store.store import Store
 
 
 class Interrupted(KeyboardInterrupt):
-    """A run that was interrupted; it says how much is done and how to go on."""
+    """A run that was interrupted; it says how much is done and how to continue."""
 
 
 def run(
@@ -42,21 +42,19 @@ def run(
     extend: bool = False,
     command: str | None = None,
 ) -> pd.DataFrame:
-    """Measure the trials of a plan; the table, one row per trial and score, in the plan's order, however often it is
-    planned.
+    """Measure the trials of a plan; return the table, one row per trial and score, in the plan's order.
 
-    A plan may also have base models, which are trained and give no row, and trials for ``Deferred``, when theirs are
-    trained. With ``store``, a folder, everything measured is kept there as soon as it is there, and what is there
-    already is not measured again: a run that was stopped goes on where it was. Several processes may run one plan into
-    one store, and share the work. ``on`` says where trials run: ``Local()`` by default, or ``Ray()``; the scores are
-    the same, bit for bit. A trial that fails is recorded (``status`` is ``failed``, ``error`` says why), does not stop
-    the others, and is measured again only with ``retry``. ``extend`` lets a store take trials of another plan than its
-    own. ``command`` is how a shell would go on with the run, for people who find the folder. ``progress`` is told how
-    far it is: on a terminal a bar by default, else nothing; ``runners.Lines()`` writes lines, in a notebook too, and
-    ``runners.Silent()`` is silent.
+    A plan may also have trainings, which give no row, and ``Deferred`` trials, planned when their networks are trained.
+    With ``store``, a folder, everything measured is kept there at once, and what is there is not measured again: a run
+    that was stopped continues, and several processes may share the work of one store. ``on`` says where trials run:
+    ``Local()`` by default, or ``Ray()``; the scores are the same, bit for bit. A trial that fails is recorded
+    (``status`` is ``failed``, ``error`` says why), does not stop the others, and is measured again only with ``retry``.
+    ``extend`` lets a store take trials of another plan than its own. ``command`` is how a shell would continue the run,
+    for people who find the folder. ``progress`` hears how far it is: on a terminal a bar by default, else nothing;
+    ``runners.Lines()`` writes lines, in a notebook too, and ``runners.Silent()`` is silent.
 
-    Raises ``DataError`` where the plan has no trial, ``StoreError`` where the folder is another run's, ``OutputError``
-    where it cannot be written to, ``RunnerError`` where trials cannot run; an interruption at the keyboard ends it
+    Raises ``DataError`` if the plan has no trial, ``StoreError`` if the folder is another run's, ``OutputError``
+    if it cannot be written to, ``RunnerError`` if trials cannot run; an interruption at the keyboard ends it
     within seconds, as ``Interrupted``.
     """
     check_kind("on", on, Runner | None, "where trials run, such as Local() or Ray()", RunnerError)

@@ -40,7 +40,7 @@ class Measuring(Task):
         return _outcome(attempt(self.trial, activations))
 
     def lost(self, reason: str) -> Outcome:
-        """A failure for which nobody is left to say more."""
+        """Return a failure whose worker is not there to say more."""
         return Outcome(record(Failure(self.trial, reason, "", 0.0)))
 
 

@@ -57,7 +57,7 @@ class Packer:
     """Makes payloads, and the parts that they refer to.
 
     With ``folder``, a folder that the processes share, images are written there once and travel as a path. It holds on
-    to whatever it packed; threads may share it.
+    to all that it packed; threads may share it.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -121,7 +121,7 @@ class Packer:
 
 
 class Unpacker:
-    """Opens payloads; ``fetch`` gives a part by its key.
+    """Opens payloads; ``fetch`` returns a part by its key.
 
     Parts are kept, all of them or the ``most`` that were used last; what a payload needs is there while it is opened.
     """
@@ -131,7 +131,7 @@ class Unpacker:
         self._kept: OrderedDict[str, object] = OrderedDict()
 
     def unpack(self, payload: Payload) -> object:
-        """Give what was packed. Raises ``NetworkError`` where a network is not, bit for bit, the one that was sent."""
+        """Give what was packed. Raises ``NetworkError`` if a network is not, bit for bit, the one that was sent."""
         thing = _unpickled(payload.content, self._part)
         while self._most is not None and len(self._kept) > max(self._most, len(payload.parts)):
             self._kept.popitem(last=False)
@@ -279,7 +279,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
 
 
 def _by_value_unless_importable(name: str | None) -> None:
-    """Have cloudpickle send what a module defines with its code, where the module was made by hand, of no import.
+    """Have cloudpickle send what a module defines with its code, if the module was made by hand and cannot be imported.
 
     So are those that model strings make of files. It does so itself with what the main program defines.
     """

@@ -29,7 +29,7 @@ def send(stream: IO[bytes], header: dict[str, Any], content: bytes = b"") -> Non
 
 
 def receive(stream: IO[bytes]) -> Message:
-    """Receive a message. Raises ``EOFError`` where the other end is gone."""
+    """Receive a message. Raises ``EOFError`` if the other end is gone."""
     text, content = struct.unpack("!QQ", _exactly(stream, 16))
     header: dict[str, Any] = json.loads(_exactly(stream, text))
     return header, _exactly(stream, content)
@@ -51,7 +51,7 @@ def main() -> None:
     threading.Thread(target=_leave_with, args=(parent,), daemon=True).start()
     begin, _ = receive(requests)
     sys.path[:] = begin["path"]
-    with contextlib.suppress(BrokenPipeError):  # whoever started it is gone
+    with contextlib.suppress(BrokenPipeError):  # the driver is gone
         _work(requests, replies, Path(begin["scratch"]), begin["ram"], begin["disk"])
 
 

@@ -1,4 +1,4 @@
-"""Files of a store: read and written whole, and what is said where a disk refuses."""
+"""Read and write the files of a store, whole, and say what a refusing disk needs."""
 
 import json
 import os
@@ -11,7 +11,7 @@ from suture.common.errors import OutputError, StoreError
 
 
 class writing_to:
-    """Where writing to a folder fails, say so as an ``OutputError`` with the remedy."""
+    """Turn an ``OSError`` of writing to a folder into an ``OutputError`` with the remedy."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -33,7 +33,7 @@ class writing_to:
 
 
 def _in_the_way(error: OSError, folder: Path) -> Path:
-    """The file that stands where a folder is to be made; the folder itself where the error does not tell."""
+    """Return the file that is in the place of a folder; the folder itself if the error does not tell."""
     if not isinstance(error.filename, str):
         return folder
     refused = Path(error.filename)
@@ -41,7 +41,7 @@ def _in_the_way(error: OSError, folder: Path) -> Path:
 
 
 def folder_to_write(folder: str | Path) -> Path:
-    """Make a folder. Raises ``OutputError`` where it cannot be made, or nothing can be written into it."""
+    """Make a folder. Raises ``OutputError`` if it cannot be made, or nothing can be written into it."""
     path = Path(folder).expanduser()
     with writing_to(path):
         path.mkdir(parents=True, exist_ok=True)
@@ -51,7 +51,7 @@ def folder_to_write(folder: str | Path) -> Path:
 
 
 def read(path: Path) -> Any:
-    """Read a JSON file. Raises ``StoreError`` where it is damaged."""
+    """Read a JSON file. Raises ``StoreError`` if it is damaged."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -59,7 +59,7 @@ def read(path: Path) -> Any:
 
 
 def read_record(path: Path, *names: str) -> dict[str, Any]:
-    """Read a JSON file that holds these names. Raises ``StoreError`` where it is damaged, or is another file."""
+    """Read a JSON file that holds these names. Raises ``StoreError`` if it is damaged, or is another file."""
     found = read(path)
     if not isinstance(found, dict):
         raise _damaged(path, f"it holds a {type(found).__name__}, and no names")
@@ -79,7 +79,7 @@ def write(path: Path, content: str) -> None:
 
 
 def write_page(path: str | Path, content: str) -> Path:
-    """Write a text file whole, in a folder that is made for it. Raises ``OutputError`` where it cannot be."""
+    """Write a text file whole, and make its folder. Raises ``OutputError`` if that fails."""
     path = Path(path).expanduser()
     with writing_to(folder_to_write(path.parent)):
         write(path, content)
@@ -87,13 +87,13 @@ def write_page(path: str | Path, content: str) -> Path:
 
 
 def text(content: object) -> str:
-    """Plain values as people can read them too."""
+    """Return plain values as JSON that people can read."""
     written = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
     return written.encode("utf-8", "backslashreplace").decode("utf-8")  # half a character, as in odd file names
 
 
 def flush(folder: Path) -> None:
-    """Have the names in a folder on the disk, where the system can."""
+    """Flush the names in a folder to the disk, if the system can."""
     if os.name != "posix":
         return
     opened = os.open(folder, os.O_RDONLY)
@@ -104,7 +104,7 @@ def flush(folder: Path) -> None:
 
 
 def rename(source: Path, target: Path) -> None:
-    """Rename a folder; ``FileExistsError`` where the target is there."""
+    """Rename a folder; ``FileExistsError`` if the target is there."""
     try:
         os.rename(source, target)
     except OSError:
@@ -115,7 +115,7 @@ def rename(source: Path, target: Path) -> None:
 
 def alive(process: str) -> bool:
     """Whether a process of this machine, by its number, is alive; if in doubt, it is."""
-    if os.name != "posix":  # where asking might end it
+    if os.name != "posix":  # asking might end it there
         return True
     try:
         os.kill(int(process), 0)

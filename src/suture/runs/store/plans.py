@@ -1,4 +1,4 @@
-"""What a run planned: kept in its folder, so that a table needs no networks, and another run is noticed."""
+"""What a run planned, kept in its folder: the table needs no networks, and another run in the folder is noticed."""
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ class Plans:
         self.folder = store / "plans"
 
     def check(self, keys: set[str], settings: Mapping[str, Any], extend: bool = False) -> None:
-        """Raise ``StoreError`` where trials and base models with these keys are another run's.
+        """Raise ``StoreError`` if trials and base models with these keys are another run's.
 
         A plan may be run again, in part, or with more. One that has nothing of what was planned here, or leaves some
         out while adding others, is another run's, unless it is to ``extend`` this one.
@@ -70,9 +70,9 @@ class Plans:
         return next((dict(plan["settings"]) for plan in self._read()), {})
 
     def command(self, left: Collection[str] = ()) -> str | None:
-        """The command that goes on with the run, where one began it: the last that planned something that is ``left``.
+        """The command that continues the run, if one began it: the last that planned something that is ``left``.
 
-        These are keys of trials and base models; where nothing is, it is the last of all.
+        ``left`` are keys of trials and base models; if there are none, it is the last of all.
         """
         plans = [plan for plan in self._read() if plan["settings"].get("command")]
         lacking = [p for p in plans if not {*p["bases"], *(t["key"] for t in p["trials"])}.isdisjoint(left)]

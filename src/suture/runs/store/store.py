@@ -54,8 +54,8 @@ _LONG = 3600.0  #: seconds without a change, after which nobody on another machi
 class Store:
     """A run's folder.
 
-    ``Store(folder)`` opens one that is there; ``Store.make(folder)`` makes it where it is not. Raises ``StoreError``
-    where the folder is no store, or one of another format, ``OutputError`` where it cannot be written to.
+    ``Store(folder)`` opens one that is there; ``Store.make(folder)`` makes it if it is not. Raises ``StoreError``
+    if the folder is no store, or one of another format, ``OutputError`` if it cannot be written to.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -64,7 +64,7 @@ class Store:
 
     @classmethod
     def make(cls, folder: str | Path) -> "Store":
-        """Open the store in a folder, made where there is none."""
+        """Open the store in a folder, or make one."""
         check_kind("store", folder, str | Path, "a folder, such as runs/ab", StoreError)
         if not str(folder) or "\0" in str(folder):
             raise StoreError(f"store={str(folder)!r} names no folder; give one, such as runs/ab")
@@ -105,7 +105,7 @@ class Store:
         return not damaged_files(self.path / kind / key, kind)
 
     def record(self, kind: str, key: str) -> Record:
-        """The record of what is done. Raises ``StoreError`` where it is damaged."""
+        """The record of what is done. Raises ``StoreError`` if it is damaged."""
         names = ("status", "scores") if kind == TRIALS else ("status",)
         return read_record(self.path / kind / key / FILES[kind][0], *names)
 
@@ -142,7 +142,7 @@ class Store:
     def keep(self, kind: str, key: str, record: Record, tensors: bytes) -> None:
         """Keep a result. What is finished already stays as it is; a failure gives way to a success.
 
-        Raises ``OutputError`` where it cannot be written; where the disk is full, cached activations go first.
+        Raises ``OutputError`` if it cannot be written; if the disk is full, cached activations go first.
         """
         with writing_to(self.path):
             try:

@@ -26,7 +26,7 @@ from suture.runs.runners.base import Outcome, Task
 from suture.runs.runners.transport import Payload, Unpacker
 from suture.runs.runners.worker import KEPT
 
-_ALL = 2**62  # bytes: a task keeps whatever it has computed until it ends
+_ALL = 2**62  # bytes: a task keeps all that it has computed until it ends
 
 _parts: dict[str, Any] = {}  # references to the parts of the payload that is being opened
 
@@ -65,7 +65,7 @@ class Stored:
 
     @property
     def intact(self) -> bool:
-        """Whether nobody has changed it."""
+        """Whether it is unchanged."""
         return zlib.crc32(self.content.data) == self.checksum
 
 
@@ -87,10 +87,9 @@ class Driver:
 def compute(
     payload: Payload, parts: Mapping[str, Any], driver: Driver, start: int, source: Stored | None
 ) -> Stored | None:
-    """Compute activations, from those at the cut of index ``start`` where these are given.
+    """Compute activations, from those at the cut of index ``start`` if these are given.
 
-    ``None`` where that fails, or where memory was short, which may change the last bits: whoever needs them tries it
-    for himself, and says what is wrong.
+    ``None`` if that fails: the task that needs them then computes them itself, and says what is wrong.
     """
     _prepare(driver)
     try:
@@ -111,7 +110,7 @@ def compute(
 def do(
     payload: Payload, parts: Mapping[str, Any], driver: Driver, *supplied: Stored | None
 ) -> tuple[Outcome, list[int]]:
-    """Do a task with what it needs, as far as that is supplied; gives also which of it somebody has changed."""
+    """Do a task with what is supplied of its needs; return its outcome, and which of these were changed meanwhile."""
     _prepare(driver)
     task = _opened(payload, parts)
     assert isinstance(task, Task)

@@ -1,7 +1,7 @@
 """Reaching a cluster of Ray, or starting one on this machine; what goes wrong there in words, and soon.
 
-Ray itself waits for minutes for an address that nobody answers, and for ever for a GPU that no node has. It also prints
-what happens to its workers to standard output, between the lines of whoever called it. A cluster started here listens
+Ray itself waits minutes for an address that does not answer, and for ever for a GPU that no node has. It also prints
+what happens to its workers to standard output, between the caller's own lines. A cluster started here listens
 on the loopback device alone.
 """
 
@@ -17,14 +17,14 @@ from urllib.parse import urlsplit
 from suture.common.errors import RunnerError
 from suture.common.sizes import cores
 
-PATIENCE = 3.0  #: seconds to wait for somebody to answer at an address
+PATIENCE = 3.0  #: seconds to wait for an answer at an address
 CLIENT_PORT = 10001  #: where a cluster listens for ray://
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0"  # of HTTP/2, which gRPC speaks, with empty settings
 _SETTINGS = 4  # the type of the frame that it answers with
 
 
 def imported() -> Any:
-    """Give the module ``ray``. Raises ``RunnerError`` where it is not installed."""
+    """Give the module ``ray``. Raises ``RunnerError`` if it is not installed."""
     try:
         import ray
     except ImportError as error:
@@ -33,7 +33,7 @@ def imported() -> Any:
 
 
 def check_address(address: str | None) -> None:
-    """Raise ``RunnerError`` where nothing like a cluster of Ray is at an address, or this process is at another."""
+    """Raise ``RunnerError`` if nothing like a cluster of Ray is at an address, or this process is at another."""
     ray = imported()
     if ray.is_initialized():
         _check_same(ray, address)
@@ -109,7 +109,7 @@ def _speaks_grpc(connection: socket.socket) -> bool:
 def connected(address: str | None, retries: int) -> Iterator[Any]:
     """Give the module ``ray``, connected; a cluster that was there before, or a connection, is left as it was.
 
-    Raises ``RunnerError`` where that fails.
+    Raises ``RunnerError`` if that fails.
     """
     ray = imported()
     check_address(address)
@@ -169,7 +169,7 @@ def slots(ray: Any, needed: Mapping[str, float]) -> int:
 
 
 def check_resources(ray: Any, needed: Mapping[str, float]) -> None:
-    """Raise ``RunnerError`` where no node has what one trial needs."""
+    """Raise ``RunnerError`` if no node has what one trial needs."""
     if slots(ray, needed):
         return
     nodes = _nodes(ray)

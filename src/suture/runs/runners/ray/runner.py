@@ -28,7 +28,7 @@ from suture.runs.runners.transport import Packer
 
 POLL = 0.2  #: seconds between two looks at a queue that has nothing to give yet
 LOOK = 2.0  #: seconds between two looks at how large the cluster is
-AHEAD = 2  #: tasks handed out for each that can run, so that nobody waits for the next
+AHEAD = 2  #: tasks handed out for each that can run, so that no worker waits for the next
 
 
 @final
@@ -65,7 +65,7 @@ class Ray(Runner):
             parse_size(self.activations)
 
     def prepared(self, trials: Sequence[Trial]) -> "Ray":
-        """The same. Raises ``RunnerError`` where Ray is not there, or would give a network no GPU that is on one."""
+        """Return itself. Raises ``RunnerError`` if Ray is not there, or would give no GPU to a network on one."""
         check_address(self.address)
         for network in (network for trial in trials for network in trial.seam.networks if network.device.type != "cpu"):
             if not self.gpus_per_trial:
@@ -88,7 +88,7 @@ class Ray(Runner):
     def run(self, queue: Queue, scratch: Path) -> Outcomes:
         """Do the tasks on the cluster; ``scratch`` is not used, since activations lie in the cluster's memory.
 
-        Raises ``RunnerError`` where there is no cluster, or none of its nodes has what a trial takes.
+        Raises ``RunnerError`` if there is no cluster, or none of its nodes has what a trial takes.
         """
         with connected(self.address, self.retries) as ray:
             check_resources(ray, self.needed)
@@ -194,7 +194,7 @@ class _Flight:
     # --- and back -----------------------------------------------------------------------------------------------------
 
     def _ended(self, ref: Any) -> tuple[Task, Outcome] | None:
-        """A task and its outcome; ``None`` where it has begun again."""
+        """Return a task and its outcome; ``None`` if it was begun again."""
         task, supplied = self.running.pop(ref)
         raised = self.ray.exceptions
         try:
