@@ -18,7 +18,7 @@ from suture.common.errors import FitError
 from suture.common.hashing import identity
 from suture.common.seeds import generator
 from suture.core.stitches import Conv
-from suture.fits import Descending, Fast, Fit, LeastSquares, Problem, Random, TaskLoss, recipes
+from suture.fits import Fast, Fit, GradientDescent, LeastSquares, Problem, Random, TaskLoss, recipes
 from suture.fits import base as problem
 from suture.fits.recipes import (
     RECIPES,
@@ -126,12 +126,12 @@ def test_optimisers_get_the_settings_of_their_recipe():
 # --- published fits ---------------------------------------------------------------------------------------------------
 
 
-def rates(fit: Descending, *shares: float) -> list[float]:
+def rates(fit: GradientDescent, *shares: float) -> list[float]:
     """The learning rate after these shares of all steps."""
     return [fit.optimiser.lr * fit.schedule.factor(round(share * fit.steps), fit.steps) for share in shares]
 
 
-def sgd(fit: Descending) -> tuple[float, float, float, bool]:
+def sgd(fit: GradientDescent) -> tuple[float, float, float, bool]:
     assert isinstance(fit.optimiser, SGD)
     assert isinstance(fit.schedule, Constant)
     return fit.optimiser.lr, fit.optimiser.momentum, fit.optimiser.weight_decay, fit.optimiser.nesterov
@@ -196,7 +196,7 @@ def test_csiszarik2021():
 @pytest.mark.parametrize("name", RECIPES)
 def test_nothing_of_ours_is_in_a_published_fit(name):
     fit = RECIPES[name]
-    assert isinstance(fit, Descending)
+    assert isinstance(fit, GradientDescent)
     assert (fit.patience, fit.retries, fit.standardise) == (None, 0, False)
     assert getattr(recipes, name.replace("-", "_")) is fit
 
@@ -225,7 +225,7 @@ def drawn(p: Problem, batch: int) -> Iterator[Tensor]:
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_published_fit_is_a_plain_loop(name):
     fit = RECIPES[name]
-    assert isinstance(fit, Descending)
+    assert isinstance(fit, GradientDescent)
     p, stitch = real("conv", Conv(), fit=600)
     by_hand = copy.deepcopy(stitch)
     replace(fit, steps=6).fit(p, stitch)
@@ -253,7 +253,7 @@ def test_a_published_fit_is_a_plain_loop(name):
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_published_fit_goes_by_its_name(name):
     fit = RECIPES[name]
-    assert isinstance(fit, Descending)
+    assert isinstance(fit, GradientDescent)
     assert str(fit) == str(copy.deepcopy(fit)) == name
     assert str(replace(fit, steps=40)) == f"{name}(steps=40)"
     assert str(replace(fit, steps=40, batch=7)).startswith(f"{type(fit).__name__}(")

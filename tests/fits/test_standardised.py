@@ -1,4 +1,4 @@
-"""Descending on standardised features: a change of coordinates that leaves the family, and the answer, alone."""
+"""GradientDescent on standardised features: a change of coordinates that leaves the family, and the answer, alone."""
 
 from dataclasses import replace
 

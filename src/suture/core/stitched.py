@@ -1,4 +1,8 @@
-"""The definition: ``stitched = receiver.after(cut) ∘ stitch ∘ sender.upto(cut)``, and only the stitch trains."""
+"""The definition: ``stitched = receiver.after(cut) ∘ stitch ∘ sender.upto(cut)``, and only the stitch trains.
+
+A ``Seam`` says which two networks, and where each is cut. Both are frozen: their parameters and buffers are the same,
+bit for bit, before and after anything that is done to the stitch.
+"""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,9 +20,9 @@ from suture.core.stitches import Stitch
 class Stitched(nn.Module):
     """A stitched network: a plain module from raw images ``(n, C, H, W)`` to the receiver's outputs.
 
-    ``train()`` reaches the stitch alone; prefix and suffix are frozen and stay in evaluation mode. The stitch is given
-    a contiguous tensor of the floating type of its own parameters, as it is from a store of activations. ``family`` is
-    the kind of stitch it was made as, where that is known.
+    ``train()`` reaches the stitch alone; prefix and suffix stay in evaluation mode. The stitch is given a contiguous
+    tensor of the floating type of its own parameters, exactly as from a cache of activations while it is fitted.
+    ``family`` is the kind of stitch it was built as, if that is known. Raises ``NetworkError`` if noise sends.
     """
 
     def __init__(self, seam: Seam, stitch: nn.Module, family: Stitch | None = None) -> None:
@@ -35,19 +39,19 @@ class Stitched(nn.Module):
         return out
 
     def folded(self) -> nn.Module:
-        """Give the same network without its stitch, which is folded into a neighbouring layer: a plain module.
+        """Return the same network with its stitch folded into a neighbouring layer: a plain module without a stitch.
 
         In evaluation mode it agrees to rounding; it takes images of the size that the networks were made for, and its
-        parameters ask for gradients. The frozen networks are not touched. ``can_fold`` says whether it exists and which
-        layer takes the stitch. Raises ``FoldError``, with the reason, where it does not. bansal2021, section 4.
+        parameters require gradients. The frozen networks are not touched. ``can_fold`` says whether it exists and which
+        layer takes the stitch. Raises ``FoldError``, with the reason, if it does not. bansal2021, section 4.
         """
         return fold(self.seam, self.stitch)
 
     def save(self, folder: str | Path, record: Mapping[str, object] | None = None) -> Path:
-        """Write the stitch and what it joins to a folder, as safetensors and JSON; gives the folder.
+        """Write the stitch and what it joins to a folder, as safetensors and JSON; return the folder.
 
         The networks are not written but named by their fingerprints. ``record`` is whatever else is to be kept, as
-        plain values. Raises ``OutputError`` where the folder cannot be written.
+        plain values. Raises ``OutputError`` if the folder cannot be written.
         """
         return write(folder, self.seam, self.stitch, self.family, record or {})
 
@@ -61,9 +65,9 @@ class Stitched(nn.Module):
     ) -> Self:
         """Load a stitched network that ``save`` wrote, with the two networks that it was made of.
 
-        ``stitch`` is its family, or a module to be filled, where the family is not one of the library's. Nothing is
-        unpickled. Raises ``CheckpointError`` where the folder is absent, damaged or of another kind, or a network or
-        the stitch is not the one that was saved.
+        ``stitch`` is its family, or a module to be filled, if the family is not one of the library's. Nothing is
+        unpickled. Raises ``CheckpointError`` if the folder is absent, damaged or of another kind, or a network or the
+        stitch is not the one that was saved.
         """
         saved: Saved = read(folder)
         seam = saved.seam(sender, receiver)
@@ -71,7 +75,7 @@ class Stitched(nn.Module):
 
 
 def match_dtype(activations: Tensor, stitch: nn.Module) -> Tensor:
-    """Activations of the floating type that the stitch computes in; as they are where it has no parameters."""
+    """Return activations in the floating type of the stitch's parameters; unchanged if it has none."""
     return activations.to(next((p.dtype for p in stitch.parameters()), activations.dtype))
 
 

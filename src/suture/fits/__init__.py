@@ -2,7 +2,7 @@
 
 from suture.fits.base import CurvePoint, Fit, FitReport, Problem, Side
 from suture.fits.best_of import BestOf
-from suture.fits.descent import Descending, Random
+from suture.fits.descent import GradientDescent, Random
 from suture.fits.fast import Fast
 from suture.fits.least_squares import LeastSquares
 from suture.fits.logistic import Logistic
@@ -13,10 +13,10 @@ from suture.fits.task_loss import HardLabels, SoftLabels, Targets, TaskLoss
 __all__ = [
     "BestOf",
     "CurvePoint",
-    "Descending",
     "Fast",
     "Fit",
     "FitReport",
+    "GradientDescent",
     "HardLabels",
     "LeastSquares",
     "Logistic",

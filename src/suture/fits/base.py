@@ -22,8 +22,8 @@ class Side:
     """One data role seen from the seam.
 
     ``activations`` are the sender's at its cut, ``(n, *sender shape)``; ``labels`` are ``(n,)``; ``expected()`` gives
-    the receiver's own activations at its cut, ``(n, *receiver shape)``, of the first samples where the fit ``reads`` no
-    more, and ``outputs()`` its own outputs ``(n, outputs)``, in the same order.
+    the receiver's own activations at its cut, ``(n, *receiver shape)``, of the first samples if the fit ``reads``
+    no more, and ``outputs()`` its own outputs ``(n, outputs)``, in the same order.
     """
 
     activations: Tensor
@@ -43,7 +43,7 @@ class Problem:
     seed: int
     where: str  #: in words, for messages
     share: float = 1.0  #: of the receiver's operations that lie after its cut
-    fused: "Callable[[torch.dtype], Fused | None] | None" = None  #: makes the fused suffix, where there may be one
+    fused: "Callable[[torch.dtype], Fused | None] | None" = None  #: makes the fused suffix, if there may be one
 
 
 @dataclass(frozen=True)
@@ -64,8 +64,8 @@ class FitReport:
 
     ``steps`` counts the steps of gradient descent, those of its start included, and so do the points of the curve.
     ``converged`` is whether it ended because nothing got better; a fit that takes all its steps anyway never knows.
-    ``kept`` says which of several fits gave the stitch, where there were several. ``notes`` say what went otherwise
-    than it should.
+    ``kept`` says which of several fits gave the stitch, if there were several. ``notes`` say what did not go as
+    planned.
     """
 
     steps: int = 0
@@ -99,7 +99,7 @@ class Fit(ABC):
         """Set the parameters and buffers of the stitch in place; leave everything else bit for bit as it was."""
 
     def __str__(self) -> str:
-        """The name of a published fit, with its steps where only they differ; else the call that makes it.
+        """The name of a published fit, with its steps if only they differ; else the call that makes it.
 
         A call is spelled without the settings that are default.
         """

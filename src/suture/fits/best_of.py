@@ -46,7 +46,7 @@ class BestOf(Fit):
 
     Each begins with a copy of the same unfitted stitch and the same random numbers, and so gives what it would give
     alone; of equals the first is kept. The report counts the steps of all; else it is that of the one that was kept,
-    and names it. Raises ``FitError`` where no fit is named, or one twice, where none gives a finite loss, and what the
+    and names it. Raises ``FitError`` if no fit is named, or one twice, or none gives a finite loss, and what the
     fits raise.
     """
 

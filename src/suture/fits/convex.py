@@ -1,4 +1,4 @@
-"""The task loss where only pooling and a linear layer follow the cut: convex, and solved as such.
+"""The task loss if only pooling and a linear layer follow the cut: it is convex, and solved as such.
 
 A stitch ``y = W·x + b`` of every position, then the mean over the positions and a linear layer ``V·y + c``, give
 
@@ -51,7 +51,7 @@ class Solved:
 
 
 def read_head(run: nn.Module, shape: tuple[int, ...], part: Part, probe: Tensor) -> Head | None:
-    """Read the linear layer off a suffix of tensors ``(n, *shape)``; ``None`` where it is no mean and linear layer.
+    """Read the linear layer off a suffix of tensors ``(n, *shape)``; ``None`` if it is no mean and linear layer.
 
     ``probe`` are such tensors, on which the two must agree to 1e-4 of what the outputs vary by.
     """

@@ -45,7 +45,7 @@ class Random(Fit):
 
 @keyed_as("Descending")
 @dataclass(frozen=True)
-class Descending(Fit):
+class GradientDescent(Fit):
     """A fit by gradient descent from any other fit.
 
     ``steps`` is the most steps that a descent takes, of ``batch`` samples each, drawn without replacement epoch by
@@ -55,7 +55,7 @@ class Descending(Fit):
     seam is not taken for its answer; a loss that is no longer finite ends a descent as well. ``patience=None`` takes
     all steps once and keeps the last parameters, as the published recipes do. ``standardise`` lets a stitch without a
     norm of its own descend on standardised features, whatever the sender's scale (see ``fits.coordinates``), and a
-    random start is then drawn for those; the family stays the same. Raises ``FitError`` where the loss is not finite:
+    random start is then drawn for those; the family stays the same. Raises ``FitError`` if the loss is not finite:
     ever, with ``patience=None``; else at the start, or soon at every rate that was tried.
     """
 
@@ -103,7 +103,7 @@ class Descending(Fit):
             report = begun
             for retry in range(self.retries + 1):
                 descent = _Descent(self, problem, stitch, losses, pace=0.1**retry)
-                report = _after(report, descent, *descent.run(parameters))
+                report = _add_report(report, descent, *descent.run(parameters))
                 if self.patience is None or descent.improved:
                     break
             if descent.diverged and not descent.improved:
@@ -114,7 +114,7 @@ class Descending(Fit):
 
 
 def _keep_the_better(descent: "_Descent", stitch: nn.Module, started: dict[str, Tensor]) -> None:
-    """Go back to the start where the end is worse on the fit data."""
+    """Go back to the start if the end is worse on the fit data."""
     fit = descent.problem.fit
     end, ended = descent.mean_loss(fit), copy.deepcopy(stitch.state_dict())
     stitch.load_state_dict(started)
@@ -122,8 +122,8 @@ def _keep_the_better(descent: "_Descent", stitch: nn.Module, started: dict[str, 
         stitch.load_state_dict(ended)
 
 
-def _after(before: FitReport, descent: "_Descent", steps: int, converged: bool) -> FitReport:
-    """The report of a descent that followed what is reported already."""
+def _add_report(before: FitReport, descent: "_Descent", steps: int, converged: bool) -> FitReport:
+    """Add the report of a descent to that of what came before it."""
     curve = [replace(point, step=before.steps + point.step) for point in descent.curve]
     return FitReport(before.steps + steps, converged, (*before.curve, *curve))
 
@@ -132,7 +132,7 @@ class _Descent:
     """One run of gradient descent: where it is, and the best it has seen."""
 
     def __init__(
-        self, recipe: Descending, problem: Problem, stitch: nn.Module, losses: dict[Side, Loss], pace: float
+        self, recipe: GradientDescent, problem: Problem, stitch: nn.Module, losses: dict[Side, Loss], pace: float
     ) -> None:
         self.recipe, self.problem, self.stitch, self.losses, self.pace = recipe, problem, stitch, losses, pace
         self.device = next(stitch.parameters()).device
@@ -143,7 +143,7 @@ class _Descent:
         self.diverged = False
 
     def run(self, parameters: list[nn.Parameter]) -> tuple[int, bool]:
-        """Take the steps; how many, and whether it converged."""
+        """Take the steps; return how many, and whether it converged."""
         recipe = self.recipe
         optimiser = recipe.optimiser.over(parameters)
         drawn = draw_batches(len(self.problem.fit.labels), recipe.batch, self.problem.seed)
@@ -177,7 +177,7 @@ class _Descent:
         return FitError(f"the loss of {self.problem.where} is not finite; try a smaller learning rate")
 
     def mean_loss(self, side: Side) -> float:
-        """The loss on all samples of a side, in evaluation mode; infinite where it is not finite."""
+        """Return the loss on all samples of a side, in evaluation mode; infinite if it is not finite."""
         self.stitch.eval()
         total = 0.0
         with torch.no_grad():
@@ -187,7 +187,7 @@ class _Descent:
         return total / len(side.labels) if math.isfinite(total) else math.inf
 
     def _step(self, optimiser: torch.optim.Optimizer, chosen: Tensor) -> float:
-        """Take a step, and give the loss before it; none is taken where that is not finite."""
+        """Take a step and return the loss before it; if that is not finite, take none."""
         self.stitch.train()
         side = self.problem.fit
         loss = self.losses[side](self.stitch(side.activations[chosen].to(self.device)), chosen)

@@ -9,7 +9,7 @@ over the family, from moments that are accumulated in float64 over the whole fit
 batches would be another, wrong, estimator. Every family brings its own solution given the moments (ridge regression;
 reduced rank; Procrustes; linear assignment). ``λ`` is chosen on the validation data, whose error follows from its own
 moments. Least squares shrinks what it cannot predict, and a receiver's next ReLU or BatchNorm is off-scale for shrunken
-inputs; so each output channel is rescaled about its mean to the standard deviation that the receiver has, where a
+inputs; so each output channel is rescaled about its mean to the standard deviation that the receiver has, if a
 rescaled member is still one of the family.
 """
 
@@ -100,7 +100,7 @@ class LeastSquares(Fit):
 def solve_closed_form(
     family: AffineStitch, known: Moments, held_out: Moments, ridges: Sequence[float], rescale: bool
 ) -> AffineMap:
-    """The member of the family whose ridge has the least error on held-out moments, rescaled where that is wanted."""
+    """Return the member of the family whose ridge has the least error on held-out moments, rescaled if wanted."""
 
     def bias(weight: Tensor) -> Tensor:
         return known.mean_y - weight @ known.mean_x if family.shifts else torch.zeros_like(known.mean_y)

@@ -31,7 +31,7 @@ class Logistic(Fit):
 
     ``penalties`` are the candidates for λ, in units of squared deviations of the features, each solved by at most
     ``iterations`` of L-BFGS; the first that is no better on the validation data ends the search. ``steps`` of the
-    report are iterations. Raises ``FitError`` where layers follow the stitch, or it is not one affine map of a sample,
+    report are iterations. Raises ``FitError`` if layers follow the stitch, or it is not one affine map of a sample,
     and for penalties below 0 or none.
     """
 

@@ -1,7 +1,7 @@
 """Matching the receiver's own activations, by gradient descent.
 
 hernandez2022, "copying": the stitch is trained to transform "the prefix's cached outputs into the suffix's expected
-inputs", by mean squared error, and never sees the task. Where it ends, a least-squares fit is at once; by descent it is
+inputs", by mean squared error, and never sees the task. A least-squares fit is at its end at once; by descent it is
 the published experiment, and serves families that have no closed form.
 """
 
@@ -15,32 +15,32 @@ from torch import Tensor
 from suture.common.hashing import keyed_as
 from suture.core.stitches.base import Shape
 from suture.fits.base import Fit, Problem, Side
-from suture.fits.descent import Descending, Loss, Random
+from suture.fits.descent import GradientDescent, Loss, Random
 
 
 @keyed_as("MatchActivations")
 @final
 @dataclass(frozen=True)
-class MatchActivations(Descending):
+class MatchActivations(GradientDescent):
     """Mean squared error to the receiver's own activations at the cut, by gradient descent.
 
     The loss is in units of the variance of those activations on the fit data, so that the learning rate means the same
-    at every cut. The settings are those of ``Descending``; it starts at random, as published.
+    at every cut. The settings are those of ``GradientDescent``; it starts at random, as published.
     """
 
     start: Fit = Random()
 
     @property
     def reads_receiver(self) -> bool:
-        """It matches them."""
+        """True: it matches them."""
         return True
 
     def reads(self, shape: Shape) -> float:
-        """All."""
+        """Return infinity: all samples are matched."""
         return math.inf
 
     def loss(self, problem: Problem, side: Side, device: torch.device) -> Loss:
-        """Give the mean squared error of what the stitch gives."""
+        """Return the mean squared error of what the stitch gives."""
         expected = side.expected()
         unit = float(problem.fit.expected().float().var(0, correction=0).mean()) or 1.0
 

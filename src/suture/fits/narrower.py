@@ -1,4 +1,4 @@
-"""Starting where a narrower family ended.
+"""A fit that starts from the solution of a narrower family.
 
 Whatever a permutation can do, a linear map can: fitted first, it is a start from which the wider family can only gain.
 """
@@ -29,9 +29,9 @@ class Narrower(Fit):
     """The solution of another family, by its own ``fit``, as a member of this one.
 
     ``FullLinear`` copies any affine stitch. Else the member is found by least squares onto what the other stitch gives,
-    which is exact where the other family is contained in this one (and its closed form is a whole one: see ``Conv`` for
+    which is exact if the other family is contained in this one (and its closed form is a whole one: see ``Conv`` for
     very many features), and else the closest member. A descent that starts here ends no worse than this on the fit
-    data, nor, with patience, on the validation data. Raises ``FitError`` where this family is not affine.
+    data, nor, with patience, on the validation data. Raises ``FitError`` if this family is not affine.
     """
 
     family: Stitch
@@ -47,13 +47,13 @@ class Narrower(Fit):
         report = self.by.fit(replace(problem, family=self.family), other)
         if isinstance(self.family, AffineStitch | Identity) and problem.family.copy(stitch, other, shapes[0]):
             return report
-        taught = _taught(other.eval(), problem.fit, next(stitch.parameters()).device, problem.seed)
+        taught = _imitate(other.eval(), problem.fit, next(stitch.parameters()).device, problem.seed)
         _EXACTLY.fit(replace(problem, fit=taught, validation=taught), stitch)
         return report
 
 
-def _taught(stitch: nn.Module, side: Side, device: torch.device, seed: int) -> Side:
-    """What a stitch makes of the activations, and of some noise about their mean.
+def _imitate(stitch: nn.Module, side: Side, device: torch.device, seed: int) -> Side:
+    """Return a side whose expected activations are what a stitch makes of the sender's, and of some noise.
 
     The noise, too small to matter elsewhere, says what the stitch does in directions in which the activations do not
     vary: fewer samples than features, dead units.

@@ -17,7 +17,7 @@ from suture.common.hashing import keyed_as
 
 @keyed_as("Optimiser")
 class Optimiser(ABC):
-    """Settings of an optimiser. Raises ``FitError`` where the rate is below 0 or no number."""
+    """Settings of an optimiser. Raises ``FitError`` if the rate is below 0 or no number."""
 
     lr: float
 
@@ -81,7 +81,7 @@ class Schedule(ABC):
 
     @abstractmethod
     def factor(self, step: int, steps: int) -> float:
-        """The factor for step 0 … ``steps`` - 1."""
+        """Return the factor for step 0 … ``steps`` - 1."""
 
 
 @keyed_as("Constant")
@@ -90,7 +90,7 @@ class Constant(Schedule):
     """The same rate throughout."""
 
     def factor(self, step: int, steps: int) -> float:
-        """1."""
+        """Return 1."""
         return 1.0
 
 
@@ -103,7 +103,7 @@ class Steps(Schedule):
     factor_at_drop: float = 0.2
 
     def factor(self, step: int, steps: int) -> float:
-        """``factor_at_drop`` to the power of the drops that lie at or before this step."""
+        """Return ``factor_at_drop`` to the power of the drops that lie at or before this step."""
         past = sum(step >= drop * steps for drop in self.drops)
         return float(self.factor_at_drop**past)
 
@@ -114,7 +114,7 @@ class Cosine(Schedule):
     """From the full rate to zero along half a cosine (Loshchilov & Hutter 2017, without restarts)."""
 
     def factor(self, step: int, steps: int) -> float:
-        """``(1 + cos(π · step / steps)) / 2``."""
+        """Return ``(1 + cos(π · step / steps)) / 2``."""
         return (1 + math.cos(math.pi * step / steps)) / 2
 
 
@@ -126,7 +126,7 @@ class OneCycle(Schedule):
     warmup: float = 0.2
 
     def factor(self, step: int, steps: int) -> float:
-        """A triangle with its peak at ``warmup · steps``."""
+        """Return a triangle with its peak at ``warmup · steps``."""
         peak = max(1.0, self.warmup * steps)
         return (step + 1) / peak if step + 1 < peak else max(0.0, (steps - step) / max(1.0, steps - peak + 1))
 

@@ -3,15 +3,15 @@
 A published fit takes as many steps as its paper at that paper's number of samples, from a random start unless it says
 otherwise; ``for_epochs`` gives it another length. All of them descend in float32 on features as the sender gives them,
 with the stitch's BatchNorms in training mode, take all their steps and keep the last parameters. The authors augment
-their images where that is said below; a stitch here is always fitted on images as they are, since the frozen prefix
-then runs once.
+their images if that is said below; a stitch here is always fitted on unchanged images, so that the frozen prefix
+runs once.
 """
 
 from dataclasses import replace
 from typing import TypeVar
 
 from suture.common.errors import FitError
-from suture.fits import Descending, Fit, LeastSquares, MatchActivations, Random, TaskLoss
+from suture.fits import Fit, GradientDescent, LeastSquares, MatchActivations, Random, TaskLoss
 from suture.fits.base import PUBLISHED
 from suture.fits.optimisers import SGD, Adam, AdamW, Constant, Cosine, OneCycle, Optimiser, Schedule, Steps, set_rate
 
@@ -38,13 +38,13 @@ __all__ = [
     "smith2024_vgg",
 ]
 
-_D = TypeVar("_D", bound=Descending)
+_D = TypeVar("_D", bound=GradientDescent)
 
 _CIFAR10, _MNIST = 50_000, 60_000  # training images
 
 
 def for_epochs(fit: _D, epochs: int, samples: int) -> _D:
-    """Give a fit that goes so often through so many samples, whole batches only, and checks once an epoch.
+    """Return a fit that goes so often through so many samples, whole batches only, and checks once an epoch.
 
     Raises ``FitError`` for fewer than one epoch or one sample.
     """

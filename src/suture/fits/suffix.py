@@ -1,4 +1,4 @@
-"""Which suffix to compute through: the fused one where it was seen to agree with the receiver's own.
+"""Which suffix to compute through: the fused one if it was seen to agree with the receiver's own.
 
 A fused suffix (``suture.core.fused``) is compared with the eager one on a probe before it is used. What it may differ
 by depends on its use. A descent only needs a direction, and takes outputs that are off by a twentieth of what they vary
@@ -16,7 +16,7 @@ from suture.core.fused import Fused
 from suture.core.network.network import Frozen
 
 MakeFused = Callable[[torch.dtype], Fused | None]
-"""Makes the fused suffix in a floating type, where there is one."""
+"""Makes the fused suffix in a floating type, if there is one."""
 
 ALLOWED = {torch.float32: 1e-3}
 """The root mean square of what a fused suffix may be off by in a descent, in units of how much the outputs vary."""

@@ -14,16 +14,16 @@ from torch import Tensor, nn
 from suture.common.errors import FitError
 from suture.common.hashing import keyed_as
 from suture.fits.base import Problem, Side
-from suture.fits.descent import Descending, Loss
+from suture.fits.descent import GradientDescent, Loss
 
 
 @keyed_as("Targets")
 class Targets(ABC):
-    """What the stitched network is to say of every image."""
+    """What the stitched network is to say of every image, by the data or by the receiver."""
 
     @abstractmethod
     def of(self, side: Side) -> Tensor:
-        """Give class indices (n,), or probabilities (n, classes)."""
+        """Return class indices (n,), or probabilities (n, classes)."""
 
 
 @keyed_as("HardLabels")
@@ -33,7 +33,7 @@ class HardLabels(Targets):
     """The labels of the data."""
 
     def of(self, side: Side) -> Tensor:
-        """The labels (n,)."""
+        """Return the labels (n,)."""
         return side.labels
 
 
@@ -54,23 +54,23 @@ class SoftLabels(Targets):
             raise FitError(f"SoftLabels(temperature={self.temperature}): the temperature must be above 0")
 
     def of(self, side: Side) -> Tensor:
-        """The probabilities (n, classes)."""
+        """Return the probabilities (n, classes)."""
         return (side.outputs().float() / self.temperature).softmax(1)
 
 
 @keyed_as("TaskLoss")
 @final
 @dataclass(frozen=True)
-class TaskLoss(Descending):
+class TaskLoss(GradientDescent):
     """Cross-entropy with the labels, or with ``SoftLabels`` of the receiver, in nats; by gradient descent.
 
-    The settings are those of ``Descending``.
+    The settings are those of ``GradientDescent``.
     """
 
     targets: Targets = HardLabels()
 
     def loss(self, problem: Problem, side: Side, device: torch.device) -> Loss:
-        """Give the mean cross-entropy of the stitched network's outputs."""
+        """Return the mean cross-entropy of the stitched network's outputs."""
         targets = self.targets.of(side)
 
         def of(represented: Tensor, chosen: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ linear probe   a linear classifier of the sender's tensor                unfair 
 fine-tuned     the sender's own further layers, all of them trained on   so free that it can do well whatever the
                from where they are                                       sender's first layers are (section 2)
 retrained      the same, drawn anew                                      hides a random sender (appendix B.3)
-plugged in     the receiver's further layers as they are: no stitch      fails even where networks differ by the order
+plugged in     the receiver's further layers, without a stitch           fails even where networks differ by the order
                                                                          of their neurons (section 2)
 =============  ========================================================  ==============================================
 
@@ -22,7 +22,7 @@ penalty is relative to, and their ``representation_error`` is that of the receiv
 Whose further layers: those of the sender by default, as in appendix B.3 ("freeze the first l layers of the bottom
 network and train the top layers after reinitialising them"), which exist at every cut. ``of="receiver"`` takes the
 receiver's, behind the sender's cut (section 2: "start with the initialized network A∘r and optimize over all choices of
-A"), where the shapes at the two cuts agree. No image is augmented: what trains reads the cached activations.
+A"), if the shapes at the two cuts agree. No image is augmented: what trains reads the cached activations.
 
 bansal2021, section 2 and appendix B.3; Alain & Bengio 2016 (probes).
 """
@@ -41,7 +41,7 @@ from suture.fits.optimisers import Adam, Cosine
 from suture.measurement.trials.trial import Trial
 
 
-def _annealed(rate: float) -> TaskLoss:
+def _anneal(rate: float) -> TaskLoss:
     return TaskLoss(
         start=Random(),
         optimiser=Adam(lr=rate),
@@ -54,7 +54,7 @@ def _annealed(rate: float) -> TaskLoss:
     )
 
 
-TRAINING = BestOf((_annealed(1e-2), _annealed(1e-3)))
+TRAINING = BestOf((_anneal(1e-2), _anneal(1e-3)))
 """How layers train unless told otherwise: at two rates, each annealed, of which the validation data chooses.
 
 Of each the best of ten moments is kept, the start included; layers that no step has made better are tried once more, at
@@ -68,49 +68,49 @@ Of = Literal["sender", "receiver"]
 def linear_probe(trial: Trial, *, probe: Probe = Probe(), fit: Fit = Logistic()) -> Trial:  # noqa: B008
     """Classify by a linear map of the sender's tensor at its cut.
 
-    A probe or a fit of one's own is in the columns ``stitch`` and ``fit``. Raises ``CutError`` where the receiver has a
+    Another probe or fit is named in the columns ``stitch`` and ``fit``. Raises ``CutError`` if the receiver has a
     cut called ``OUTPUT``.
     """
-    return _ending(trial, "linear probe", stitch=probe, fit=fit)
+    return _end_at_output(trial, "linear probe", stitch=probe, fit=fit)
 
 
 def fine_tuned(trial: Trial, *, of: Of = "sender", fit: Fit = TRAINING) -> Trial:
     """Freeze the sender up to its cut and train the further layers on from where they are.
 
-    Raises ``CutError`` as ``linear_probe`` does, ``NetworkError`` where the sender is noise, and ``ShapeError`` where
+    Raises ``CutError`` as ``linear_probe`` does, ``NetworkError`` if the sender is noise, and ``ShapeError`` if
     the receiver's layers do not take the sender's tensor.
     """
-    network, after = _further(trial, of, "fine_tuned")
-    return _ending(trial, _named("fine-tuned", of), stitch=Layers(network, after), fit=fit)
+    network, after = _find_layers(trial, of, "fine_tuned")
+    return _end_at_output(trial, _name_for("fine-tuned", of), stitch=Layers(network, after), fit=fit)
 
 
 def retrained(trial: Trial, *, of: Of = "sender", fit: Fit = TRAINING) -> Trial:
     """Freeze the sender up to its cut, draw the further layers anew, and train them.
 
     They are drawn from the trial's seed, alike at every cut. Raises what ``fine_tuned`` does, and ``UntrainedError``
-    where layers cannot be drawn anew.
+    if layers cannot be drawn anew.
     """
-    network, after = _further(trial, of, "retrained")
+    network, after = _find_layers(trial, of, "retrained")
     seed = derive_seed("retrained", network.fingerprint, trial.seed)
     network.untrained(seed)  # refused here, if it must be
-    return _ending(trial, _named("retrained", of), stitch=Layers(network, after, seed=seed), fit=fit)
+    return _end_at_output(trial, _name_for("retrained", of), stitch=Layers(network, after, seed=seed), fit=fit)
 
 
 def plugged(trial: Trial) -> Trial:
-    """Give the receiver the sender's tensor as it is.
+    """Give the receiver the sender's tensor unchanged.
 
-    Raises ``ShapeError`` where the shapes at the two cuts differ: there is no way without parameters to join them.
+    Raises ``ShapeError`` if the shapes at the two cuts differ: there is no way without parameters to join them.
     """
     sent, received = trial.seam.shapes
     if sent != received:
         raise ShapeError(
             f"{trial.where}: the sender's {spell_shape(sent)} cannot be plugged in for the receiver's "
-            f"{spell_shape(received)} without a stitch; leave out baselines.plugged, or plan it where shapes agree"
+            f"{spell_shape(received)} without a stitch; leave out baselines.plugged, or plan it at cuts of one shape"
         )
-    return replace(trial, stitch=Identity(), fit=Random(), control=_label(trial, "plugged in"))
+    return replace(trial, stitch=Identity(), fit=Random(), control=_add_label(trial, "plugged in"))
 
 
-def _ending(trial: Trial, name: str, *, stitch: Probe | Layers, fit: Fit) -> Trial:
+def _end_at_output(trial: Trial, name: str, *, stitch: Probe | Layers, fit: Fit) -> Trial:
     """The trial with a stitch that gives the outputs."""
     receiver = trial.receiver
     if not receiver.cuts.find(OUTPUT).is_output:
@@ -119,17 +119,17 @@ def _ending(trial: Trial, name: str, *, stitch: Probe | Layers, fit: Fit) -> Tri
             "module another name"
         )
     seam = replace(trial.seam, receiver_cut=OUTPUT)
-    return replace(trial, seam=seam, stitch=stitch, fit=fit, control=_label(trial, name))
+    return replace(trial, seam=seam, stitch=stitch, fit=fit, control=_add_label(trial, name))
 
 
-def _further(trial: Trial, of: Of, baseline: str) -> tuple[Network, str]:
+def _find_layers(trial: Trial, of: Of, baseline: str) -> tuple[Network, str]:
     """The network whose layers train, and the cut after which they lie."""
     if of == "receiver":
         sent, received = trial.seam.shapes
         if sent != received:
             raise ShapeError(
                 f"{trial.where}: the receiver's layers take {spell_shape(received)}, and the sender gives "
-                f"{spell_shape(sent)}; plan it where shapes agree, or train the sender's own: of='sender'"
+                f"{spell_shape(sent)}; plan it at cuts whose shapes agree, or train the sender's own: of='sender'"
             )
         return trial.receiver, trial.receiver_cut
     if of != "sender":
@@ -139,10 +139,10 @@ def _further(trial: Trial, of: Of, baseline: str) -> tuple[Network, str]:
     return trial.sender, trial.sender_cut
 
 
-def _named(name: str, of: Of) -> str:
+def _name_for(name: str, of: Of) -> str:
     return name if of == "sender" else f"{name} receiver"
 
 
-def _label(trial: Trial, name: str) -> str:
+def _add_label(trial: Trial, name: str) -> str:
     """The name, after that of the control that the trial is already."""
     return f"{trial.control}, {name}" if trial.control else name

@@ -15,7 +15,7 @@ clustered noise     no sender: noise around one random point per class     how f
                                                                            is expected to stay high, a warning
 ==================  =====================================================  =====================================
 
-An untrained receiver is also the baseline of its penalty, which is therefore negative where the stitch learns the task
+An untrained receiver is also the baseline of its penalty, which is therefore negative if the stitch learns the task
 by itself: compare the stitched score. And least squares alone does not collapse on maps and tokens of shuffled pairs:
 images have in common what they show at each position on average, and at an early cut that alone tells much about how
 channels correspond. Fits that end on the task loss do collapse, given steps enough, and so do vectors, which have no
@@ -44,7 +44,7 @@ Control = Callable[[Trial], Trial]
 
 def itself(trial: Trial) -> Trial:
     """Stitch the receiver to itself, at the receiver's cut."""
-    return _sent_by(trial, trial.receiver, trial.receiver_cut, "itself")
+    return _send_from(trial, trial.receiver, trial.receiver_cut, "itself")
 
 
 def untrained_sender(trial: Trial) -> Trial:
@@ -77,12 +77,12 @@ def shuffled_pairs(trial: Trial) -> Trial:
 def clustered_noise(trial: Trial, *, scale: float = SCALE) -> Trial:
     """Send noise around one random centre per class, of the shape of the receiver's cut.
 
-    It is the same noise whatever the sender and its cut. A ``scale`` of one's own is part of the control's name. Raises
-    ``DataError`` where there are no class labels, at least two classes among the fit data, to draw clusters for.
+    It is the same noise whatever the sender and its cut. Another ``scale`` is part of the control's name. Raises
+    ``DataError`` if there are no class labels, at least two classes among the fit data, to draw clusters for.
     """
     seed = derive_seed("clustered noise", trial.receiver.fingerprint, trial.receiver_cut, trial.seed)
     noise = ClusteredNoise(trial.seam.shapes[1], len(trial.fit_data.classes), scale, seed)
-    return _sent_by(trial, noise, "", "clustered noise" if scale == SCALE else f"clustered noise, scale {scale:g}")
+    return _send_from(trial, noise, "", "clustered noise" if scale == SCALE else f"clustered noise, scale {scale:g}")
 
 
 DEFAULT: tuple[Control, ...] = (
@@ -95,8 +95,8 @@ DEFAULT: tuple[Control, ...] = (
 )
 
 
-def with_controls(trial: Trial, controls: tuple[Control, ...]) -> tuple[Trial, ...]:
-    """Give the trial, followed by each of its controls."""
+def add_controls(trial: Trial, controls: tuple[Control, ...]) -> tuple[Trial, ...]:
+    """Return the trial, followed by each of its controls."""
     made = tuple(control(trial) for control in controls)
     for control, one in zip(controls, made, strict=True):
         name = getattr(control, "__name__", control)
@@ -104,8 +104,8 @@ def with_controls(trial: Trial, controls: tuple[Control, ...]) -> tuple[Trial, .
     return (trial, *made)
 
 
-def _sent_by(trial: Trial, sender: Network | ClusteredNoise, cut: str, control: str) -> Trial:
-    """Another sender of the shape of the receiver's cut; the default stitch where the named one cannot join that."""
+def _send_from(trial: Trial, sender: Network | ClusteredNoise, cut: str, control: str) -> Trial:
+    """Another sender of the shape of the receiver's cut; the default stitch if the named one cannot join that."""
     shape = trial.seam.shapes[1]
     keep = trial.stitch is not None and trial.stitch.accepts(shape, shape)
     stitch = trial.stitch if keep else None

@@ -52,9 +52,9 @@ def localise(
 
     The trait is scored on what it makes of ``data``, and so are the other ``scores``. ``fit_data``, whose fit and
     validation samples fit the stitch, is ``data`` unless told otherwise, and decides the answer. ``at`` may pair a cut
-    of the carrier with one of the reference network. ``controls`` are the default ones, without clustered noise where a
-    score needs the network itself. Raises ``NetworkError`` where the table could not tell the networks apart,
-    ``DataError`` where the trait cannot be scored on the data, and whatever ``curve`` does.
+    of the carrier with one of the reference network. ``controls`` are the default ones, without clustered noise if a
+    score needs the network itself. Raises ``NetworkError`` if the table could not tell the networks apart,
+    ``DataError`` if the trait cannot be scored on the data, and whatever ``curve`` does.
     """
     check_kind("trait", trait, Trait, "a trait, such as traits.knows(data, 'cat')")
     for role, given, kind in (("data", data, Data), ("fit_data", fit_data, Data | None)):
@@ -77,7 +77,7 @@ def localise(
 
 
 def _swap_cuts(at: str | Cut | Sequence[At] | None) -> str | Cut | Sequence[At] | None:
-    """The same seams for the other direction."""
+    """Return the same seams for the other direction."""
     if at is None or isinstance(at, str | Cut):
         return at
     return [seam[::-1] if isinstance(seam, tuple) else seam for seam in at]

@@ -27,7 +27,7 @@ from suture.fits.suffix import MakeFused
 from suture.measurement.scores.outputs import LEAST, Outputs, compute_outputs, representation_error
 from suture.measurement.scores.score_card import card, parent, values
 from suture.measurement.scores.scores import ScoreCard, penalty
-from suture.measurement.trials.trial import Failure, Measurement, Trial, count_read, read_by, solves_task
+from suture.measurement.trials.trial import Failure, Measurement, Trial, count_read, select_read, solves_task
 
 
 def measure(trial: Trial, activations: Activations | None = None) -> Measurement:
@@ -113,7 +113,7 @@ def _make_side(trial: Trial, cache: Activations, samples: Samples, stitch: nn.Mo
     """One data role seen from the seam; with broken pairs, labels and receiver are those of other samples."""
 
     def expected() -> Tensor:
-        own = cache.at(trial.receiver, trial.receiver_cut, read_by(trial, samples))
+        own = cache.at(trial.receiver, trial.receiver_cut, select_read(trial, samples))
         pairing = samples.pairing
         return match_dtype(own if pairing is None else own[pairing[: count_read(trial, samples)]], stitch)
 

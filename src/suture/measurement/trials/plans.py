@@ -101,7 +101,7 @@ def plan_seam(seam: Seam, data: Data, settings: Settings) -> Plan:
         )
         for seed in settings.seeds
     ]
-    return Plan(tuple(one for trial in trials for one in control.with_controls(trial, tuple(settings.controls))))
+    return Plan(tuple(one for trial in trials for one in control.add_controls(trial, tuple(settings.controls))))
 
 
 def curve(

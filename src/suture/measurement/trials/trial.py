@@ -1,10 +1,18 @@
 """A trial, and what it gives: a measurement or a failure.
 
-A trial names everything that decides a number, and nothing else: two networks, a seam, a family of stitches, a fit, the
-data in three roles, scores and a seed. A hash of just that, its description, is what every random choice derives from,
-so that a trial gives the same bits alone or among others, in any order. What makes the stitch derives from the part of
-the description that knows of no score data: not even by its hash does what is scored on reach what is fitted. The key
-is the description and the version of the code, so another version measures again, with the same random choices.
+A trial names everything that decides a number, and nothing else: the seam of two networks, a family of stitches, a fit,
+the data in three roles, scores and a seed. Curves, matrices, controls and studies only make trials; ``measure`` turns a
+trial into a ``Measurement``; runners, stores and tables pass both on.
+
+Three hashes say what a trial is:
+
+- ``fit_description``: everything that decides the stitch. The seeds of the fit derive from it. It does not contain the
+  score data, so not even through a hash does what is scored on reach what is fitted.
+- ``description``: everything that decides the numbers. The seeds of the scores' intervals derive from it.
+- ``key``: the description and the version of the measuring code, under which a result is stored. A new version measures
+  again, with the same random choices.
+
+So a trial gives the same bits alone or among others, in any order.
 """
 
 from dataclasses import dataclass, field
@@ -30,22 +38,21 @@ from suture.measurement.scores.intervals import Estimate
 from suture.measurement.scores.score_card import check_scores
 from suture.measurement.scores.scores import Accuracy, CrossEntropy, Score, ScoreCard
 
-VERSION = 7  #: of the measuring code; a change that may change a number changes it, and with it every key
+VERSION = 7  #: of the measuring code; raise it with a change that may change a number, and every key changes
 COMPARED = 1024  #: score samples on which the representation error is taken, at most
 
 
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """One measurement, described; two trials are equal when their keys are.
+    """One measurement, described; two trials are equal if their keys are.
 
-    A ``ClusteredNoise`` sender has no cuts: its ``sender_cut`` is empty. The ``receiver_cut`` ``OUTPUT`` lies behind
-    all of the receiver's layers: the stitch then gives the outputs itself, as a probe does. ``stitch=None`` takes the
+    The fit data train the stitch, the validation data stop and choose, the score data score. ``stitch=None`` takes the
     family that ``stitch_for`` gives for the two shapes. ``control``, ``study`` and ``network_seed`` (the seed of the
     networks' training) are labels for the table and no part of the key.
 
-    Raises ``CutError`` for an unknown cut, ``ShapeError`` where the stitch cannot join the shapes, ``DataError`` where
-    the data's classes do not match the receiver's head or the noise's clusters, its images do not suit a network, the
-    score data's pairs are broken, or the scores cannot be told apart or select nothing.
+    Raises ``ShapeError`` if the stitch cannot join the shapes, and ``DataError`` if the data's classes do not match the
+    receiver's head or the noise's clusters, the images do not suit a network, the pairs of the score data are broken,
+    or two scores have one name or one selects no sample.
     """
 
     seam: Seam
@@ -99,18 +106,18 @@ class Trial:
 
     @property
     def where(self) -> str:
-        """The seam in words."""
+        """The seam in words, with the control."""
         return str(self.seam) + (f" ({self.control})" if self.control else "")
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        """The activations that it asks for: what can be computed before it, and shared with other trials."""
+        """The activations that it asks for, which can be computed beforehand and shared with other trials."""
         sender, receiver, score = self.sender, self.receiver, self.score_data
         sent = 0 if isinstance(sender, ClusteredNoise) else sender.cuts.find(self.sender_cut).index
         own = receiver.cuts.find(self.receiver_cut).index
         fitted = (self.fit_data, self.validation_data)
         needs = [Need(sender, samples, sent) for samples in (*fitted, score)]
-        read = (*(read_by(self, samples) for samples in fitted if self.fit.reads_receiver), self.compared)
+        read = (*(select_read(self, samples) for samples in fitted if self.fit.reads_receiver), self.compared)
         needs += [Need(receiver, samples, own) for samples in read]
         needs.append(Need(receiver, score, len(receiver.cuts) + 1))
         if solves_task(sender, score):
@@ -125,10 +132,7 @@ class Trial:
 
     @cached_property
     def fit_description(self) -> str:
-        """A hash of everything that decides the stitch; what it is scored on and by is not among it.
-
-        Seeds of the fit derive from it. It does not know ``VERSION``, so a new version of the code draws as the old.
-        """
+        """A hash of everything that decides the stitch, and of nothing by which or on which it is scored."""
         networks = [self.sender.fingerprint, self.receiver.fingerprint]
         seam = [self.sender_cut, self.receiver_cut]
         data = [self.fit_data.fingerprint, self.validation_data.fingerprint]
@@ -136,12 +140,12 @@ class Trial:
 
     @cached_property
     def description(self) -> str:
-        """A hash of everything that decides the numbers but the version of the code; seeds of scores derive from it."""
+        """A hash of everything that decides the numbers, except the version of the code."""
         return digest(self.fit_description, self.score_data.fingerprint, identity(self.scores))
 
     @cached_property
     def key(self) -> str:
-        """A hash of everything that can change the numbers: the description, and the version of the measuring code."""
+        """A hash of the description and of the version of the measuring code."""
         return digest(VERSION, self.description)[:20]
 
     def __eq__(self, other: object) -> bool:
@@ -154,72 +158,16 @@ class Trial:
         return f"Trial({self.where}, seed {self.seed}, {self.key})"
 
 
-def _check_settings(trial: Trial) -> None:
-    """Refuse what is of the wrong kind: nothing of it would be seen before the trial is measured."""
-    check_kind("seam", trial.seam, Seam, "a seam: Seam.at(sender, receiver, cut)", NetworkError)
-    check_kind("stitch", trial.stitch, Stitch | None, "a family of stitches such as Conv(), or None", ShapeError)
-    check_kind("fit", trial.fit, Fit, "a fit such as Fast()", FitError)
-    for score in trial.scores:
-        check_kind("one of scores", score, Score, "scores such as Accuracy()")
-
-
-def _other_classes(samples: Samples, outputs: int) -> str:
-    """What to do where a head has more or fewer outputs than the data have classes."""
-    count = len(samples.classes)
-    numbered = samples.classes == tuple(map(str, range(count)))
-    if numbered and outputs == count - 1 and int(samples.labels.min()) == 1:
-        return "labels seem to count from 1: give labels - 1"
-    remedy = f"build or load it with {count} outputs"
-    if numbered and outputs > count:
-        remedy += f"; or, where these data only lack samples of some classes, load them with classes={outputs}"
-    return remedy
-
-
-def _check_data(trial: Trial, samples: Samples) -> None:
-    if trial.receiver.outputs != len(samples.classes):
-        raise DataError(
-            f"{samples.name} has {len(samples.classes)} classes, but the head of the receiver {trial.receiver.name} "
-            f"has {trial.receiver.outputs} outputs; {_other_classes(samples, trial.receiver.outputs)}"
-        )
-    for network in trial.seam.networks:
-        network.check_images(samples.extremes, samples.name)
-        if network.gives_probabilities and network.outputs == len(samples.classes):
-            raise NetworkError(
-                f"the outputs of {network.name} are probabilities, of which fits and losses would take a softmax once "
-                "more; give it without its last softmax, or wrap it to return model(x).clamp_min(1e-30).log()"
-            )
-    if isinstance(trial.sender, ClusteredNoise):
-        trial.sender.check(samples)
-
-
-def read_by(trial: Trial, samples: Samples) -> Samples:
-    """The samples whose own activations in the receiver a fit needs; of broken pairs these may be any."""
-    count = count_read(trial, samples)
-    return samples if samples.pairing is not None or count == len(samples) else samples.first(count)
-
-
-def count_read(trial: Trial, samples: Samples) -> int:
-    """Of how many samples, the first, a fit reads what the receiver has for them."""
-    most = trial.fit.reads(trial.seam.shapes[1])
-    return len(samples) if len(samples) <= most else int(most)
-
-
-def solves_task(sender: Network | ClusteredNoise, samples: Samples) -> TypeGuard[Network]:
-    """Whether the sender is a network with an output for every class."""
-    return isinstance(sender, Network) and sender.outputs == len(samples.classes)
-
-
 @dataclass(frozen=True, eq=False)
 class Measurement:
     """What a trial gave.
 
     ``sender``, ``receiver`` and ``scores`` (the stitched network's) hold an ``Estimate`` by score name; the sender's is
-    empty where its head does not match the classes, or it is noise. ``penalties`` are in pp where the unit is a
-    fraction, else in the unit itself, positive is worse, ``None`` for scores that are neither good nor bad.
+    empty if its head does not match the classes, or it is noise. ``penalties`` are in pp if the unit is a fraction,
+    else in the unit itself; positive is worse, and ``None`` stands for scores that are neither good nor bad.
     ``representation_error`` is Σ‖stitch(sender) − receiver's own‖² / Σ‖receiver's own − its mean‖² over the first
-    ``COMPARED`` score samples: 0 is a copy, 1 no better than the mean. ``seconds`` of wall time. ``notes`` say what
-    went otherwise than it should (memory that ran out, a fused suffix that would not do), which may have changed the
-    last bits.
+    ``COMPARED`` score samples: 0 is a copy, 1 no better than the mean. ``seconds`` are of wall time. ``notes`` say what
+    did not go as planned and may have changed the last bits: memory that ran out, a fused suffix that did not agree.
     """
 
     trial: Trial
@@ -245,20 +193,20 @@ class Measurement:
     def stitched(self) -> Stitched:
         """The stitched network: raw images ``(n, C, H, W)`` to the receiver's outputs.
 
-        Raises ``NetworkError`` where the sender is noise.
+        Raises ``NetworkError`` if the sender is noise.
         """
         return Stitched(self.trial.seam, self.stitch, self.trial.family)
 
     def save(self, folder: str | Path) -> Path:
-        """Write the stitched network to a folder, for ``load_stitched``, with what was measured; gives the folder.
+        """Write the stitched network, with what was measured, to a folder for ``load_stitched``; return the folder.
 
-        Raises ``OutputError`` where that cannot be done, ``NetworkError`` where the sender is noise.
+        Raises ``OutputError`` if that cannot be done, ``NetworkError`` if the sender is noise.
         """
-        return self.stitched.save(folder, self.kept_beside)
+        return self.stitched.save(folder, self.record)
 
     @property
-    def kept_beside(self) -> dict[str, object]:
-        """What is kept beside the stitch, as plain values."""
+    def record(self) -> dict[str, object]:
+        """What is kept beside a saved stitch, as plain values."""
         scores = {
             name: {"value": e.value, "low": e.low, "high": e.high, "unit": e.unit} for name, e in self.scores.items()
         }
@@ -296,3 +244,61 @@ class Failure:
     def summary(self) -> str:
         """One line: the control's name or the seam, and the error."""
         return f"{self.trial.control or self.trial.where}  failed: {self.error}"
+
+
+# --- what a trial refuses, and what it reads --------------------------------------------------------------------------
+
+
+def _check_settings(trial: Trial) -> None:
+    """Refuse settings of the wrong kind now: else they would show only when the trial is measured."""
+    check_kind("seam", trial.seam, Seam, "a seam: Seam.at(sender, receiver, cut)", NetworkError)
+    check_kind("stitch", trial.stitch, Stitch | None, "a family of stitches such as Conv(), or None", ShapeError)
+    check_kind("fit", trial.fit, Fit, "a fit such as Fast()", FitError)
+    for score in trial.scores:
+        check_kind("one of scores", score, Score, "scores such as Accuracy()")
+
+
+def _explain_classes(samples: Samples, outputs: int) -> str:
+    """Say what to do if a head has more or fewer outputs than the data have classes."""
+    count = len(samples.classes)
+    numbered = samples.classes == tuple(map(str, range(count)))
+    if numbered and outputs == count - 1 and int(samples.labels.min()) == 1:
+        return "labels seem to count from 1: give labels - 1"
+    remedy = f"build or load it with {count} outputs"
+    if numbered and outputs > count:
+        remedy += f"; or, if these data only lack samples of some classes, load them with classes={outputs}"
+    return remedy
+
+
+def _check_data(trial: Trial, samples: Samples) -> None:
+    if trial.receiver.outputs != len(samples.classes):
+        raise DataError(
+            f"{samples.name} has {len(samples.classes)} classes, but the head of the receiver {trial.receiver.name} "
+            f"has {trial.receiver.outputs} outputs; {_explain_classes(samples, trial.receiver.outputs)}"
+        )
+    for network in trial.seam.networks:
+        network.check_images(samples.extremes, samples.name)
+        if network.gives_probabilities and network.outputs == len(samples.classes):
+            raise NetworkError(
+                f"the outputs of {network.name} are probabilities, of which fits and losses would take a softmax once "
+                "more; give it without its last softmax, or wrap it to return model(x).clamp_min(1e-30).log()"
+            )
+    if isinstance(trial.sender, ClusteredNoise):
+        trial.sender.check(samples)
+
+
+def select_read(trial: Trial, samples: Samples) -> Samples:
+    """Return the samples whose receiver activations a fit needs; with broken pairs these may be any, so all."""
+    count = count_read(trial, samples)
+    return samples if samples.pairing is not None or count == len(samples) else samples.first(count)
+
+
+def count_read(trial: Trial, samples: Samples) -> int:
+    """Return of how many samples, from the first on, a fit reads the receiver's activations."""
+    most = trial.fit.reads(trial.seam.shapes[1])
+    return len(samples) if len(samples) <= most else int(most)
+
+
+def solves_task(sender: Network | ClusteredNoise, samples: Samples) -> TypeGuard[Network]:
+    """Return whether the sender is a network with an output for every class."""
+    return isinstance(sender, Network) and sender.outputs == len(samples.classes)

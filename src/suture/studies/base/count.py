@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import final
 
 from suture.core.network.network import Network
-from suture.fits import Descending, Fast, Fit
+from suture.fits import Fast, Fit, GradientDescent
 from suture.fits.recipes import RECIPES
 from suture.measurement.trials.trial import Trial
 from suture.runs.runners import Deferred, TrainingTask
@@ -118,7 +118,7 @@ def _name_fit(fit: Fit) -> str:
         return "the default fit"
     for name, recipe in RECIPES.items():
         match fit, recipe:
-            case Descending(), Descending() if fit == replace(recipe, steps=fit.steps, check=fit.check):
+            case GradientDescent(), GradientDescent() if fit == replace(recipe, steps=fit.steps, check=fit.check):
                 return f"{name} ({fit.steps:,} steps)"
     return type(fit).__name__
 

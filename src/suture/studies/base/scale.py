@@ -16,7 +16,7 @@ import torch
 from suture.common.errors import SutureError
 from suture.data import Data, Samples, load_data
 from suture.data.variants import Subset, Variant, mnist_cifar, vary
-from suture.fits import Descending, Fast, Fit
+from suture.fits import Fast, Fit, GradientDescent
 from suture.fits.recipes import for_epochs
 from suture.studies.base.quantities import FEWEST
 from suture.studies.ledger import LEDGER, Entry, make_models
@@ -31,7 +31,7 @@ _LESS = 500  #: how many times fewer samples a subset has at tiny scale
 
 Load = Callable[[str], Data]
 Name = Literal["tiny", "small", "paper"]
-_D = TypeVar("_D", bound=Descending)
+_D = TypeVar("_D", bound=GradientDescent)
 
 #: The ledger's networks, which are of small scale, at tiny and at the paper's.
 _SOURCES = {
