@@ -14,7 +14,15 @@ from loops import each
 from suture import curve
 from suture.common.errors import DataError, FitError
 from suture.measurement.scores.intervals import Estimate, mean_interval, paired_interval
-from suture.measurement.scores.scores import Accuracy, Confusion, CrossEntropy, Score, ScoreCard, estimate, penalty
+from suture.measurement.scores.scores import (
+    Accuracy,
+    Confusion,
+    CrossEntropy,
+    Score,
+    ScoreCard,
+    estimate,
+    estimate_penalty,
+)
 from trained import few_digits, hybrids
 
 
@@ -127,25 +135,25 @@ def test_the_penalty_of_an_accuracy_is_in_points_and_positive_where_stitched_is_
     receiver, stitched = torch.ones(200), torch.ones(200)
     stitched[:30] = 0
     receiver[:4] = 0
-    found = penalty(Accuracy(), stitched, receiver, seed=0)
+    found = estimate_penalty(Accuracy(), stitched, receiver, seed=0)
     low, high, method = paired_interval(receiver, stitched, seed=0)
     assert found == Estimate(pytest.approx(13.0), 100 * low, 100 * high, "pp", 200, method)
     assert 0 < found.low < 13 < found.high
-    assert penalty(Accuracy(), receiver, stitched, seed=0).value == pytest.approx(-13.0)
-    assert penalty(ErrorRate(), 1 - stitched, 1 - receiver, seed=0) == found
+    assert estimate_penalty(Accuracy(), receiver, stitched, seed=0).value == pytest.approx(-13.0)
+    assert estimate_penalty(ErrorRate(), 1 - stitched, 1 - receiver, seed=0) == found
 
 
 def test_the_penalty_of_a_loss_is_in_its_unit_and_positive_where_stitched_is_worse():
     receiver = torch.rand(300, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    found = penalty(CrossEntropy(), receiver + 0.5 * receiver**2, receiver, seed=0)
+    found = estimate_penalty(CrossEntropy(), receiver + 0.5 * receiver**2, receiver, seed=0)
     assert found.unit == "nats"
     assert found.value == pytest.approx((0.5 * receiver**2).mean().item())
     assert 0 < found.low < found.value < found.high
-    assert penalty(CrossEntropy(), receiver, receiver, seed=0) == Estimate(0, 0, 0, "nats", 300, "bootstrap")
+    assert estimate_penalty(CrossEntropy(), receiver, receiver, seed=0) == Estimate(0, 0, 0, "nats", 300, "bootstrap")
 
 
 def test_a_score_neither_good_nor_bad_has_no_penalty():
-    assert penalty(Entropy(), torch.rand(5), torch.rand(5), seed=0) is None
+    assert estimate_penalty(Entropy(), torch.rand(5), torch.rand(5), seed=0) is None
 
 
 def test_the_seed_decides_the_interval_and_nothing_else(logits, labels):
@@ -163,9 +171,9 @@ def test_refusals_name_the_score_and_the_network():
     with pytest.raises(FitError, match="the values of loss are not finite for 2 of 3 samples"):
         estimate(CrossEntropy(), torch.tensor([0.5, torch.nan, torch.inf]), seed=0)
     with pytest.raises(FitError, match="of loss of the stitched network are not finite"):
-        penalty(CrossEntropy(), torch.tensor([torch.nan]), torch.tensor([0.5]), seed=0)
+        estimate_penalty(CrossEntropy(), torch.tensor([torch.nan]), torch.tensor([0.5]), seed=0)
     with pytest.raises(ValueError, match="3 values do not pair with 4"):
-        penalty(CrossEntropy(), torch.rand(3), torch.rand(4), seed=0)
+        estimate_penalty(CrossEntropy(), torch.rand(3), torch.rand(4), seed=0)
 
 
 def test_a_diverged_network_is_not_taken_for_a_wrong_one():

@@ -62,7 +62,9 @@ def check_scores(
             )
 
 
-def values(scores: Sequence[Score], outputs: Tensor, samples: Samples, network: Callable[[], nn.Module]) -> Values:
+def compute_values(
+    scores: Sequence[Score], outputs: Tensor, samples: Samples, network: Callable[[], nn.Module]
+) -> Values:
     """Return the value of every score for every sample it selects, by the score's name.
 
     ``outputs`` are those of the network for all samples; the network itself, from raw images to outputs, is made if
@@ -100,20 +102,20 @@ def _check_shape(score: Score, found: object, count: int) -> None:
         raise FitError(f"'{score.name}' gave {got}; it must give a number for each of {count} samples: ({count},)")
 
 
-def card(scores: Sequence[Score], found: Mapping[str, Tensor], *seed: str) -> ScoreCard:
+def make_card(scores: Sequence[Score], found: Mapping[str, Tensor], *seed: str) -> ScoreCard:
     """Return the scores of these values, with intervals whose random numbers come from the seed."""
     named = {score.name: score for score in scores}
     return ScoreCard({n: estimate(named[n], v, seed=derive_seed(*seed, n)) for n, v in found.items()})
 
 
-def parent(network: Network, samples: Samples, scores: Sequence[Score], cache: Activations) -> Parent:
+def score_parent(network: Network, samples: Samples, scores: Sequence[Score], cache: Activations) -> Parent:
     """Return a network's own scores, which do not depend on the seam: computed once for each store of activations."""
     outputs = cache.outputs(network, samples)
     key = digest(network.fingerprint, network.device.type, samples.fingerprint, identity(list(scores)))
     known = _PARENTS.setdefault(cache, {})
     if key not in known or cache.notes:
-        found = values(scores, outputs, samples, network.whole)
-        known[key] = Parent(found, card(scores, found, key, "parent"))
+        found = compute_values(scores, outputs, samples, network.whole)
+        known[key] = Parent(found, make_card(scores, found, key, "parent"))
     return known[key]
 
 

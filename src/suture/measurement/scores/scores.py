@@ -225,7 +225,7 @@ def estimate(score: Score, values: Tensor, *, seed: int) -> Estimate:
     return Estimate(float(array.mean()), low, high, score.unit, array.size, method)
 
 
-def penalty(score: Score, stitched_values: Tensor, receiver_values: Tensor, *, seed: int) -> Estimate | None:
+def estimate_penalty(score: Score, stitched_values: Tensor, receiver_values: Tensor, *, seed: int) -> Estimate | None:
     """Return how much worse the stitched network is than its receiver, with a paired 95 % interval.
 
     Both give per-sample values (n,) of the same samples in the same order. Positive is worse, in pp if the

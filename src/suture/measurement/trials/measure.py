@@ -25,8 +25,8 @@ from suture.data import Samples
 from suture.fits import FitReport, Problem, Side
 from suture.fits.suffix import MakeFused
 from suture.measurement.scores.outputs import LEAST, Outputs, compute_outputs, representation_error
-from suture.measurement.scores.score_card import card, parent, values
-from suture.measurement.scores.scores import ScoreCard, penalty
+from suture.measurement.scores.score_card import compute_values, make_card, score_parent
+from suture.measurement.scores.scores import ScoreCard, estimate_penalty
 from suture.measurement.trials.trial import Failure, Measurement, Trial, count_read, select_read, solves_task
 
 
@@ -172,17 +172,17 @@ def score(trial: Trial, cache: Activations, stitch: nn.Module, report: FitReport
     logits, notes = outputs
     error = _representation_error(trial, cache, stitch)
     data = trial.score_data
-    receiver = parent(trial.receiver, data, trial.scores, cache)
-    stitched = values(trial.scores, logits, data, partial(Stitched, trial.seam, stitch, trial.family))
+    receiver = score_parent(trial.receiver, data, trial.scores, cache)
+    stitched = compute_values(trial.scores, logits, data, partial(Stitched, trial.seam, stitch, trial.family))
     sender = trial.sender if solves_task(trial.sender, data) else None
     seed: Callable[..., int] = lambda *what: derive_seed(trial.description, *what)  # noqa: E731
     return Measurement(
         trial=trial,
-        sender=ScoreCard({}) if sender is None else parent(sender, data, trial.scores, cache).card,
+        sender=ScoreCard({}) if sender is None else score_parent(sender, data, trial.scores, cache).card,
         receiver=receiver.card,
-        scores=card(trial.scores, stitched, trial.description, "stitched"),
+        scores=make_card(trial.scores, stitched, trial.description, "stitched"),
         penalties={
-            s.name: penalty(s, stitched[s.name], receiver.values[s.name], seed=seed(s.name, "penalty"))
+            s.name: estimate_penalty(s, stitched[s.name], receiver.values[s.name], seed=seed(s.name, "penalty"))
             for s in trial.scores
         },
         representation_error=error,
