@@ -33,7 +33,7 @@ from suture.core.network.cuts import shared_cuts
 from suture.fits import Fast
 from suture.measurement.trials.plans import Plan, curve, matrix
 from suture.runs.runners import run, stitch
-from suture.studies.base.scale import _shrunk, stand_in
+from suture.studies.base.scale import _shorten, stand_in
 from suture.zoo import BaseModel, load_network
 
 ROOT = Path(__file__).parents[1]
@@ -131,7 +131,7 @@ def in_small(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
         monkeypatch.setattr(suture, "curve", small_curve)
         monkeypatch.setattr(suture, "matrix", small_matrix)
         monkeypatch.setattr(suture, "stitch", small_stitch)
-        monkeypatch.setattr(suture.zoo, "BaseModel", lambda *given, **settings: _shrunk(BaseModel(*given, **settings)))
+        monkeypatch.setattr(suture.zoo, "BaseModel", lambda *given, **settings: _shorten(BaseModel(*given, **settings)))
 
     return small
 
