@@ -67,7 +67,7 @@ def vit(name: str, data: suture.Data, seed: int) -> suture.Network:
 
 def plans(folder: Path) -> dict[str, suture.Plan]:
     """Return the plans by name."""
-    from suture.cli.demo import FIT, two_networks
+    from suture.cli.demo import demo_fit, two_networks
 
     digits = suture.load_data("digits")
     a, b = two_networks(digits, lambda said: None)
@@ -100,7 +100,7 @@ def plans(folder: Path) -> dict[str, suture.Plan]:
         fitted += suture.curve(a, b, at=["stage2.relu"], fit=fit, **plain)
     chosen_cuts = c.cuts.names[:: max(1, len(c.cuts) // 6)][:6]
     return {
-        "demo": suture.curve(a, b, data=digits, fit=FIT),
+        "demo": suture.curve(a, b, data=digits, fit=demo_fit()),
         "curve": suture.curve(c, d, data=cifar, at=list(chosen_cuts)),
         "matrix": suture.matrix(a, b, cuts=a.cuts.names[1:9:2], **plain),
         "families": families,

@@ -26,7 +26,7 @@ import suture
 from benchmarks.machine import measure_peaks, spending
 from benchmarks.operations import fitted_flops, plain_flops, shared_flops
 from benchmarks.plain_loop import Plain, measure_plain
-from suture.cli.names import fit_named
+from suture.cli.names import make
 from suture.common.errors import DataError, SutureError
 from suture.common.processor import processor
 from suture.common.seeds import undisturbed
@@ -91,7 +91,7 @@ def methods_for(samples: int, further: Iterable[str] = (), *, least_squares: boo
     known: dict[str, Method] = {PLAIN: Plain()}
     if least_squares:
         known[LEAST_SQUARES] = least_squares_then_adam(samples)
-    return known | {OURS: Fast()} | {text: fit_named(text) for text in further}
+    return known | {OURS: Fast()} | {text: make("fit", text) for text in further}
 
 
 def spread(rows: int, columns: int, count: int) -> list[tuple[int, int]]:

@@ -54,7 +54,7 @@ def holds(value: object, wanted: str, depth: int = 3) -> bool:
         return any(holds(inner, wanted, depth - 1) for inner in list(value)[:20])
     if isinstance(value, dict):
         return any(holds(inner, wanted, depth - 1) for inner in list(value.values())[:40])
-    if type(value).__module__.startswith(("suture", "argparse", "jsonargparse")) and hasattr(value, "__dict__"):
+    if type(value).__module__.startswith(("suture", "argparse")) and hasattr(value, "__dict__"):
         return any(holds(inner, wanted, depth - 1) for inner in list(vars(value).values())[:60])
     return False
 

@@ -22,13 +22,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jsonargparse import ArgumentError, ArgumentParser
 
 import suture
 import suture.zoo
 from benchmarks import __main__ as benchmarks
+from suture.cli.command import Parser
 from suture.cli.main import main
-from suture.cli.parser import parser
+from suture.cli.registry import parser
+from suture.common.errors import SutureError
 from suture.core.network.cuts import shared_cuts
 from suture.fits import Fast
 from suture.measurement.trials.plans import Plan, curve, matrix
@@ -221,31 +222,30 @@ COMMANDS = [
 ]
 
 
-def inner(known: ArgumentParser, words: Sequence[str]) -> tuple[ArgumentParser, Sequence[str]]:
+def inner(known: Parser, words: Sequence[str]) -> tuple[Parser, Sequence[str]]:
     """The parser of the innermost command that the words begin with, and what is left of them."""
-    while words and known._subcommands_action is not None:
-        assert words[0] in known._subcommands_action.choices, f"no command {words[0]}"
-        known, words = known._subcommands_action.choices[words[0]], words[1:]
+    while words and known.commands:
+        assert words[0] in known.commands, f"no command {words[0]}"
+        known, words = known.commands[words[0]], words[1:]
     return known, words
 
 
 def problem(command: str) -> str:
-    """What is wrong with a command of a page; nothing where it parses, or ends in ``…`` and has flags that exist."""
+    """What is wrong with a command of a page; nothing if it parses, or ends in ``…`` and has flags that exist."""
     words = shlex.split(command, comments=True)
     if words[0] == "python" and words[1] != "-m":
         return "" if (ROOT / words[1]).is_file() else f"no file {words[1]}"
-    given = words[1:]
     try:
         if words[:3] == ["python", "-m", "benchmarks"]:
             benchmarks.parser().parse_args(words[3:])
             return ""
         if "…" not in words:
-            parser().parse_args(given)
+            parser().parse_args(words[1:])
             return ""
-        known, rest = inner(parser(), [word for word in given if word != "…"])
+        known, rest = inner(parser(), [word for word in words[1:] if word != "…"])
         flags = {flag for action in known._actions for flag in action.option_strings}
         return ", ".join(f"no flag {w}" for w in rest if w.startswith("--") and w not in flags)
-    except (ArgumentError, AssertionError) as error:
+    except (SutureError, AssertionError) as error:
         return str(error)
     except SystemExit as done:  # --help
         return "" if done.code == 0 else str(done)

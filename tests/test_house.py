@@ -15,7 +15,7 @@ SOURCE = ROOT / "src" / "suture"
 
 #: The folders are the layers: each imports only from those before it, and from itself.
 FOLDERS = ("common", "data", "core", "fits", "measurement", "runs", "zoo", "studies", "report", "cli")
-INSTALLED_AS = {"pillow": "PIL", "scikit-learn": "sklearn"}
+INSTALLED_AS = {"pillow": "PIL", "pyyaml": "yaml", "scikit-learn": "sklearn"}
 FORBIDDEN = {"ray", "transformers", "tests", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
 
 

@@ -1,8 +1,6 @@
 """``suture compare``, ``localise``, ``complexity`` and ``explain`` as their user meets them."""
 
 import json
-import re
-import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,10 +11,10 @@ import torch
 from safetensors.torch import save_file
 
 from suture import load_data
-from suture.cli import evidence_commands_options as arguments
+from suture.cli.complexity import measures_of
+from suture.cli.localise import EXAMPLES, read_trait
 from suture.cli.main import main
-from suture.cli.names import GROUPS, MEASURES, TRAITS, indices_named, measures_named, trait_named
-from suture.cli.parser import COMMANDS
+from suture.cli.names import make_all, split_names
 from suture.common.errors import DataError, SutureError
 from suture.data.variants import Covered, Relabelled
 from suture.measurement import complexity, indices
@@ -162,105 +160,49 @@ def data() -> Any:
     return load_data("digits").limited(fit=20, score=20)
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("accuracy:3", lambda d: knows(d, "3")),
-        ("confusion:0>1", lambda d: confuses(d, "0", "1")),
-        ("blackout:top", lambda d: accuracy_on(Covered(0, 0, 4, 8))),
-        ("blackout:bottom", lambda d: accuracy_on(Covered(4, 0, 4, 8))),
-        ("blackout:left", lambda d: accuracy_on(Covered(0, 0, 8, 4))),
-        ("blackout:right", lambda d: accuracy_on(Covered(0, 4, 8, 4))),
-        ("blackout:1,2,3,4", lambda d: accuracy_on(Covered(1, 2, 3, 4))),
-        ("trigger:5@0,0,2,2,1.0", lambda d: triggered(d, "5", Covered(0, 0, 2, 2, 1.0))),
-        ("fgsm:0.03", lambda d: falls_to(FGSM(0.03))),
-        ("variant:relabelled,label=0,to=1", lambda d: accuracy_on(Relabelled("0", "1"))),
-    ],
-)
-def test_traits_by_name(text: str, expected: Callable[[Any], Any]) -> None:
-    assert trait_named(text)(data()) == expected(data())
-    assert text.partition(":")[0] in TRAITS
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("acuracy:3", "no trait 'acuracy'; did you mean 'accuracy'"),
-        ("accuracy", "trait accuracy: write what it is of, such as accuracy:truck"),
-        ("confusion:0", "trait confusion:0: write both, such as confusion:car>cat"),
-        ("blackout:middle", "write it with numbers, such as blackout:top or blackout:0,0,4,8"),
-        ("blackout:0,0,1.5,2", "write it with numbers"),
-        ("trigger:1@0,0", "write it with numbers, such as trigger:cat@0,0,3,3,1.0"),
-        ("fgsm:strong", "such as fgsm:0.03"),
-        ("fgsm:2", "an attack of strength 2"),
-        ("variant:nothing", "no variant 'nothing'"),
-    ],
-)
-def test_a_trait_that_is_none_is_refused_before_there_are_data(text: str, said: str) -> None:
-    with pytest.raises(SutureError, match=said):
-        trait_named(text)
+def test_traits_by_name() -> None:
+    for text, expected in (
+        ("accuracy:3", knows(data(), "3")),
+        ("confusion:0>1", confuses(data(), "0", "1")),
+        ("blackout:top", accuracy_on(Covered(0, 0, 4, 8))),
+        ("blackout:bottom", accuracy_on(Covered(4, 0, 4, 8))),
+        ("blackout:left", accuracy_on(Covered(0, 0, 8, 4))),
+        ("blackout:right", accuracy_on(Covered(0, 4, 8, 4))),
+        ("blackout:1,2,3,4", accuracy_on(Covered(1, 2, 3, 4))),
+        ("trigger:5@0,0,2,2,1.0", triggered(data(), "5", Covered(0, 0, 2, 2, 1.0))),
+        ("fgsm:0.03", falls_to(FGSM(0.03))),
+        ("variant:relabelled,label=0,to=1", accuracy_on(Relabelled("0", "1"))),
+    ):
+        assert read_trait(text)(data()) == expected, text
+        assert text.partition(":")[0] in EXAMPLES
+    with pytest.raises(SutureError, match="an attack of strength 2"):
+        read_trait("fgsm:2")
 
 
 def test_a_class_that_the_data_lack_is_refused() -> None:
     with pytest.raises(DataError, match="no class 'truck'"):
-        trait_named("accuracy:truck")(data())
+        read_trait("accuracy:truck")(data())
 
 
 def test_indices_and_measures_by_name() -> None:
-    assert indices_named("linear_cka,debiased=True,procrustes") == (indices.LinearCKA(True), indices.procrustes)
-    assert indices_named("all") == tuple(indices.INDICES.values())
-    assert indices_named("mutual_knn,k=3,nearest=euclidean") == (indices.MutualKNN(3, "euclidean"),)
-    assert measures_named("size,mean-sharpness,epsilon=0.01") == (*complexity.SIZE, complexity.MeanSharpness(0.01))
-    assert tuple(indices.INDICES) == arguments.INDICES
-    assert tuple(MEASURES) == arguments.MEASURES
-    assert tuple(GROUPS) == arguments.GROUPS
+    found = make_all("index", split_names("linear_cka,debiased=True,procrustes,mutual_knn,k=3,nearest=euclidean"))
+    assert found == (indices.LinearCKA(True), indices.procrustes, indices.MutualKNN(3, "euclidean"))
+    assert measures_of("size,mean-sharpness,epsilon=0.01") == (*complexity.SIZE, complexity.MeanSharpness(0.01))
 
 
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
-        (f"compare {A} {B}", "missing --data; see suture compare --help"),
-        (f"compare {A} {B} --data digits --by cka", "no index 'cka'; .*valid indices: linear_cka, rbf_cka"),
-        (f"compare {A} {B} --data digits --by rbf_cka,width=2", "--by rbf_cka,width=2: rbf_cka has no setting 'width'"),
-        (f"compare {A} {B} --data digits --samples 1", "--samples 1: give at least 2"),
-        (f"compare {A} {B} --data digits --samples-as dots", "--samples-as dots: give flattened or pixels"),
+def test_wrong_input(run: Run) -> None:
+    Path("file").touch()
+    for line, offender in (
         (f"compare {A} {B} --data digits --at layer9", "'layer9' matches no cut of a"),
         (f"compare {A} {B} --data digits --beside nothing", "nothing does not exist"),
-        (f"complexity {A} --data digits --by rank", "no measure 'rank'; .*valid measures: gradient-norm"),
-        (f"complexity {A} --data digits --networks {B}", "--networks: these are for the folder of a run"),
+        (f"compare {A} {B} --data digits --out file", "cannot write to file"),
         (f"complexity {A} --data digits --by numerical-rank --samples 9", "this is no stitched network"),
-        (f"complexity {A} --data digits --out file", "cannot write to file: there is a file in its place"),
-        (f"compare {A} {B} --data digits --out file", "cannot write to file: there is a file in its place"),
-        ("complexity", "missing RUN or NETWORK, --data"),
-        ("explain nothing", "nothing does not exist"),
-        ("explain", "missing FOLDER; see suture explain --help"),
-        (f"localise speed:9 {A} {B} --data digits", "no trait 'speed'"),
-        (f"localise accuracy:9 {A} {A} --data digits", "carrier and reference network are one network"),
+        (f"complexity {A} --data digits --out file", "cannot write to file"),
+        (f"localise accuracy:9 {A} {A} --data digits", "carrier and reference are one network"),
         (f"localise accuracy:11 {A} {B} --data digits", "no class '11'"),
-        (
-            f"localise accuracy:9 {A} {B} --data digits --at a:b:c",
-            "--at a:b:c: give one cut, or CARRIER_CUT:REFERENCE_CUT",
-        ),
-        (f"localise accuracy:9 {A} {B} --data digits --fit-variant no", "no variant 'no'"),
-        ("localise", "missing TRAIT, CARRIER, REFERENCE, --data"),
-    ],
-)
-def test_wrong_input(run: Run, line: str, said: str) -> None:
-    Path("file").touch()
-    code, out, err = run(line)
-    assert (code, out) == (2, "")
-    assert err.startswith("suture: ")
-    assert re.search(said, err), err
-
-
-@pytest.mark.parametrize("name", ["compare", "localise", "complexity", "explain"])
-def test_help_fits_the_screen_and_its_examples_are_accepted(
-    run: Run, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    code, out, err = run(f"{name} --help")
-    assert (code, err) == (0, "")
-    assert max(map(len, out.splitlines())) <= 80
-    assert f"  suture {name} " in out
-    monkeypatch.setattr("suture.cli.main._COMMANDS", [lambda chosen, line: 0] * len(COMMANDS))
-    for example in re.findall(r"(?m)^  suture (.*)$", out):
-        assert main(shlex.split(example)) == 0
+        (f"localise accuracy:9 {A} {B} --data digits --at a:b:c", "--at a:b:c"),
+    ):
+        code, out, err = run(line)
+        assert (code, out) == (2, ""), line
+        assert err.startswith("suture: "), line
+        assert offender in err, (line, err)

@@ -69,22 +69,15 @@ def test_two_runs_are_compared(run: Run) -> None:
     assert "ab and ab2 compared" in content
 
 
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
-        ("report", "missing FOLDER"),
-        ("report nowhere", "nowhere does not exist"),
+def test_what_cannot_be_reported_is_refused(run: Run) -> None:
+    for line, offender in (
         ("report a.safetensors", "a.safetensors"),
-        ("report ab ab2 ab", "give at most two folders"),
-        ("report ab --out .", "this is a folder"),
-        ("report ab --study bansal-2A", "has no results of bansal-2A"),
-    ],
-)
-def test_what_cannot_be_reported_is_refused(run: Run, line: str, said: str) -> None:
-    code, out, err = run(line)
-    assert (code, out) == (2, "")
-    assert said in err
-    assert "Traceback" not in err
+        ("report ab --out .", "--out ."),
+        ("report ab --study bansal-2A", "bansal-2A"),
+    ):
+        code, out, err = run(line)
+        assert (code, out) == (2, ""), line
+        assert offender in err, (line, err)
 
 
 def test_a_study_is_reported_from_its_folder_and_from_its_results(run: Run) -> None:

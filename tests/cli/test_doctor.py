@@ -32,7 +32,7 @@ def test_here_all_that_is_needed_is_there_in_the_versions_that_there_are() -> No
     assert versions["torch"].found.startswith(torch.__version__.partition("+")[0])
     for name in ("pandas", "timm", "torchvision"):
         assert versions[name].found == metadata.version(name)
-    assert {"torch", "jsonargparse", "pyarrow"} <= {name for name, _ in needed()} <= versions.keys()
+    assert {"torch", "pandas", "pyarrow"} <= {name for name, _ in needed()} <= versions.keys()
 
 
 def test_devices_are_those_that_torch_sees(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,17 +46,17 @@ def test_devices_are_those_that_torch_sees(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_library_that_is_missing_or_old_is_told_with_the_line_that_mends_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    lines = ["pandas>=2.2", "nowhere-lib>=3", "torch>=99.1", 'ray>=2; extra == "ray"', "jsonargparse[signatures]>=4"]
+    lines = ["pandas>=2.2", "nowhere-lib>=3", "torch>=99.1", 'ray>=2; extra == "ray"', "threadpoolctl[more]>=3"]
     monkeypatch.setattr(doctor, "requires", lambda name: lines)
     versions = found(examine(), "versions")
-    assert list(versions) == ["suture", "python", "pandas", "nowhere-lib", "torch", "jsonargparse"]
+    assert list(versions) == ["suture", "python", "pandas", "nowhere-lib", "torch", "threadpoolctl"]
     assert (versions["nowhere-lib"].state, versions["nowhere-lib"].remedy) == (
         "missing",
         "pip install 'nowhere-lib>=3'",
     )
     assert versions["torch"].found.endswith("older than 99.1")
     assert versions["torch"].state == "missing"
-    assert versions["pandas"].state == versions["jsonargparse"].state == "ok"
+    assert versions["pandas"].state == versions["threadpoolctl"].state == "ok"
 
 
 def test_a_torchvision_of_another_torch_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

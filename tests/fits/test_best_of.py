@@ -10,7 +10,7 @@ from torch import nn
 
 from problems import JOINTS, built, named, planted, problem, real, side, state, validation_loss
 from suture import Seam, Trial, measure
-from suture.cli.names import fit_named
+from suture.cli.names import make
 from suture.common.errors import FitError
 from suture.common.hashing import identity
 from suture.core.stitches import Conv, Identity, Linear
@@ -214,7 +214,7 @@ def test_fits_that_make_no_choice_are_refused():
 def test_it_says_what_it_is():
     assert str(BestOf()) == "BestOf()"
     assert str(BestOf((SHORT, RANDOM))) == "BestOf(fits=(TaskLoss(steps=6, check=3), bansal2021(steps=40)))"
-    assert BestOf() == fit_named("best-of")
+    assert BestOf() == make("fit", "best-of")
     assert identity(BestOf((SHORT, RANDOM))) != identity(BestOf((RANDOM, SHORT))) != identity(BestOf())
 
 

@@ -10,7 +10,7 @@ from pyarrow import feather
 from pyarrow import parquet as arrow
 
 from reported import curve_table, failing
-from suture.cli import export_commands
+from suture.cli import export as command
 from suture.common.errors import DataError
 from suture.measurement.tables import table as tables
 from suture.measurement.tables.table import COLUMNS
@@ -89,4 +89,4 @@ def test_the_command_writes_beside_the_tables(run: Command, place: Path) -> None
     code, out, err = run(f"export {place} --to csb")
     assert (code, out) == (2, "")
     assert "did you mean csv?" in err
-    assert tuple(FILES) == export_commands.TO
+    assert tuple(FILES) == command.KINDS

@@ -1,4 +1,4 @@
-"""What is there and what is missing, ``suture doctor``: libraries, devices, room, data, extras, and folders of runs.
+"""``suture doctor``: what is there and what is missing: libraries, devices, room, data, extras, and folders of runs.
 
 Nothing is fetched, nothing is written, and no library of the extras is imported: whether one is there is asked of
 Python's own records. torch and torchvision are imported, since builds of theirs that do not belong together are what
@@ -9,14 +9,18 @@ import os
 import platform
 import shutil
 import sys
+from argparse import Namespace
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, requires, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, final
 
+from suture.cli import output
+from suture.cli.command import Command, Parser
+from suture.cli.options import add_json
 from suture.common.errors import SutureError
 from suture.common.sizes import cores, free_disk, in_words, physical_memory
 
@@ -234,10 +238,69 @@ def _run(folder: str) -> Iterator[Check]:
         return
     said = f"{found.measured} of {found.planned} trials measured, {found.failed} failed"
     if harm:
-        said, remedy = f"{said}; damaged in {len(harm)} places", f"suture verify {folder}"
-        yield Check(part, folder, said, "missing", remedy)
+        yield Check(part, folder, f"{said}; damaged in {len(harm)} places", "missing", f"suture verify {folder}")
     elif made != VERSION:
         remedy = "its table can be read; measure what is to be compared with new results again, in another folder"
         yield Check(part, folder, f"{said}; by version {made} of the measuring code, now {VERSION}", "optional", remedy)
     else:
         yield Check(part, folder, f"{said}; sound")
+
+
+# --- the command ------------------------------------------------------------------------------------------------------
+
+_MARKS = {"ok": "", "optional": "–", "missing": "✗"}
+
+
+def options(parser: Parser) -> None:
+    """Add the options."""
+    parser.add_argument("runs", nargs="*", metavar="RUN", help="folders of runs to look at")
+    parser.add_argument("--data", metavar="FOLDER", help="that should have mnist and cifar10")
+    add_json(parser)
+
+
+def run(chosen: Namespace) -> int:
+    """Say what is there and what is missing, and return the exit code: 1 if something that is needed is missing."""
+    checks = examine(chosen.data, chosen.runs)
+    missing = sum(check.state == "missing" for check in checks)
+    if chosen.json:
+        output.show_json({"sound": not missing, "checks": [asdict(check) for check in checks]})
+        return 1 if missing else 0
+    output.show(*_tables(checks))
+    output.say(
+        f"suture: {missing} of what is needed {'is' if missing == 1 else 'are'} missing (✗)"
+        if missing
+        else "all that is needed is there; what is marked – is for more"
+    )
+    return 1 if missing else 0
+
+
+def _tables(checks: Sequence[Check]) -> list[Any]:
+    """Return a table for each part, under its name."""
+    from rich.table import Table
+    from rich.text import Text
+
+    shown: list[Any] = []
+    longest = max(len(check.name) for check in checks if check.part != "runs")
+    for part in dict.fromkeys(check.part for check in checks):
+        table = Table(box=None, show_header=False, padding=(0, 1, 0, 0), pad_edge=False)
+        table.add_column(width=1)
+        table.add_column(min_width=longest, overflow="fold")
+        table.add_column(overflow="fold")
+        for check in checks:
+            if check.part == part:
+                found = Text("\n".join(filter(None, (check.found, check.remedy and f"→ {check.remedy}"))))
+                table.add_row(_MARKS[check.state], Text(check.name), found)
+        shown += ["", part, table]
+    return shown[1:]
+
+
+COMMAND = Command(
+    name="doctor",
+    help="say what is there and what is missing: versions, data, extras",
+    about="Say what is there and what is missing: versions, devices, memory and disk, data, extras, and whether "
+    "folders of runs are sound and of this version. Nothing is fetched or changed. The exit code is 0 if all that is "
+    "needed is there, else 1.",
+    examples=("suture doctor", "suture doctor runs/ab --data data"),
+    options=options,
+    run=run,
+)

@@ -1,162 +1,174 @@
-"""What parsers of the command line are made of: their help, and the arguments that many commands share."""
+"""The options that several commands share, and what is made of them."""
 
-import shutil
-import textwrap
-from collections.abc import Callable
+from argparse import Action, ArgumentTypeError, Namespace
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from jsonargparse import ArgumentParser, DefaultHelpFormatter
+from suture.cli.command import Parser
+from suture.cli.names import DATA, SCALES, Named, make_all, names_of
+from suture.common.errors import SutureError
+from suture.common.sizes import parse_size
 
 MODEL = (
     "timm:NAME, torchvision:NAME, zoo:NAME or path/to/file.py:FACTORY, then arguments (,key=value) and trained "
     "weights (@file.safetensors); or the folder of a network that suture train made"
 )
-
-VARIANTS = (
-    "subset",
-    "half",
-    "without",
-    "relabelled",
-    "random-labels",
-    "super-classes",
-    "objects-animals",
-    "grey3",
-    "correlated",
-    "digit",
-    "colour",
-    "colour-only",
-    "decorrelated",
-    "blacked-out",
-    "covered",
-)  #: the keys of ``variants.VARIANTS``, which takes long to import
+DATA_SETS = f"{', '.join(DATA)}, a Hugging Face hub id or a local folder"
+CUTS = "names or patterns, such as layer*,fc"
+RUN = "of a run: what its command was given as --out"
 
 
-class Help(DefaultHelpFormatter):
-    """Help of at most 98 columns; examples keep their lines, and only telling defaults are told."""
+def at_least(least: int) -> Callable[[str], int]:
+    """Return the type of a whole number from ``least``."""
 
-    def __init__(self, prog: str, **settings: Any) -> None:
-        width = min(shutil.get_terminal_size().columns, 100) - 2
-        super().__init__(prog, **settings | {"width": width})  # type: ignore[no-untyped-call]
+    def read(text: str) -> int:
+        if not text.removeprefix("-").isdecimal():
+            raise ArgumentTypeError(f"expected a whole number, got {text}")
+        if int(text) < least:
+            raise ArgumentTypeError(f"{text}: give at least {least}")
+        return int(text)
 
-    def _fill_text(self, text: str, width: int, indent: str) -> str:
-        return text if "\n" in text else textwrap.fill(text, width)
-
-    def _get_help_string(self, action: Any) -> str:
-        if action.option_strings in (["--print_config"], ["--version"]):
-            return {"print_config": "print the settings as YAML, for --config,", "version": "show the version"}[
-                action.option_strings[0][2:]
-            ] + " and exit"
-        default = "" if action.default in (None, False, "==SUPPRESS==") else " (default: %(default)s)"
-        return (action.help or "") + default
-
-    def _format_action(self, action: Any) -> str:
-        groups = getattr(action, "groups", None)
-        if groups is not None:
-            return self._format_groups(action, groups)
-        made: str = super()._format_action(action)
-        return made.partition("\n")[2] if action.dest in ("command", "what") else made
-
-    def _format_groups(self, action: Any, groups: dict[str, tuple[str, ...]]) -> str:
-        """Commands under the names of their groups, in their order; those in none come last."""
-        self._indent()
-        lines = {command.dest: self._format_action(command) for command in action._get_subactions()}
-        self._dedent()
-        groups = groups | {"others": tuple(name for name in lines if name not in sum(groups.values(), ()))}
-        texts = {group: "".join(lines[name] for name in names if name in lines) for group, names in groups.items()}
-        return "\n".join(f"  {group}:\n{text}" for group, text in texts.items() if text)
+    return read
 
 
-class Parser(ArgumentParser):
-    """A parser whose help may end with what takes long to find out."""
-
-    more: Callable[[], str] | None = None
-
-    def format_help(self, *given: Any, **settings: Any) -> str:
-        """Write the help."""
-        text: str = super().format_help(*given, **settings)
-        return f"{text}\n{self.more()}\n" if self.more is not None else text
+def named_path(text: str) -> str:
+    """Return the text. An empty one, which a shell makes of a variable that is not set, is refused."""
+    if not text:
+        raise ArgumentTypeError("'' names nothing; give a path, or leave the option out")
+    return text
 
 
-def new_parser(about: str, *examples: str, **settings: Any) -> Parser:
-    """Make a parser, with what the command does and examples of it."""
-    shown = "\n".join(f"  {example}" for example in examples)
-    return Parser(
-        description=about,
-        epilog=f"example{'s' if len(examples) > 1 else ''}:\n{shown}" if examples else None,
-        formatter_class=Help,
-        exit_on_error=False,
-        allow_abbrev=False,
-        **settings,
+def size(text: str) -> str:
+    """Return the text, which must be a size in bytes."""
+    try:
+        parse_size(text)
+    except SutureError as error:
+        raise ArgumentTypeError(str(error)) from error
+    return text
+
+
+def completed(action: Action, words: Iterable[str]) -> None:
+    """Have argcomplete complete an argument by these words."""
+    known = tuple(words)
+    action.completer = lambda prefix, **_: [word for word in known if word.startswith(prefix)]  # type: ignore[attr-defined]
+
+
+def add_named(parser: Parser, option: str, named: Named, **settings: Any) -> None:
+    """Add an argument whose values are names."""
+    parser.add_argument(option, type=named, **settings).completer = named.complete  # type: ignore[attr-defined]
+
+
+def add_model(parser: Parser, *option: str, help: str = MODEL, **settings: Any) -> None:
+    """Add an argument that names a model."""
+    words = (*(f"zoo:{name}" for name in names_of("network")), "timm:", "torchvision:")
+    completed(parser.add_argument(*option, help=help, **settings), words)
+
+
+def add_data(parser: Parser, option: str = "--data", **settings: Any) -> None:
+    """Add the data, and what becomes of them: their variants, the size of their images, their classes."""
+    completed(parser.add_argument(option, help=DATA_SETS, **settings), DATA)
+    variants = ", ".join(names_of("variant"))
+    add_named(
+        parser,
+        "--variant",
+        Named(("variant",)),
+        nargs="+",
+        metavar="VARIANT",
+        help=f"changes of the data, in order: {variants}; with settings as in subset,n=5000 or "
+        "relabelled,label=truck,to=ship",
     )
+    parser.add_argument("--size", type=at_least(1), metavar="PIXELS", help="resize the images to this side")
+    classes = "how many classes there are, if labels are numbers; by default as many as the highest label says"
+    parser.add_argument("--classes", type=at_least(1), metavar="N", help=classes)
 
 
-def add_running(parser: ArgumentParser) -> None:
-    """Add the settings of where and how trials run."""
+def load(chosen: Namespace) -> Any:
+    """Return the data that ``add_data`` asked for."""
+    from suture.data import load_data
+    from suture.data.variants import vary
+
+    variants = make_all("variant", chosen.variant)
+    return vary(load_data(chosen.data, size=chosen.size, classes=chosen.classes), *variants)
+
+
+def add_data_folder(parser: Parser) -> None:
+    """Add the folder that the papers' data lie in."""
+    about = "that has mnist and cifar10; by default they come from the hub"
+    parser.add_argument("--data", metavar="FOLDER", help=about)
+
+
+def add_running(parser: Parser) -> None:
+    """Add where and how trials run."""
     add = parser.add_argument
-    add("--on", type=str, default="local", metavar="WHERE", help="local, ray, or ray:ADDRESS of a cluster")
-    add("--workers", type=int, default=None, metavar="N", help="processes on this machine; by default as many as pay")
-    add("--ram", type=str, default=None, metavar="SIZE", help="that all processes may take together, such as 8GB")
-    add("--disk", type=str, default=None, metavar="SIZE", help="that cached activations may take, such as 20GB")
+    where = "local, ray, or ray:ADDRESS of a cluster"
+    completed(add("--on", default="local", metavar="WHERE", help=where), ("local", "ray", "ray:auto"))
+    add("--workers", type=at_least(1), metavar="N", help="processes on this machine; by default as many as pay")
+    add("--ram", type=size, metavar="SIZE", help="that all processes may take together, such as 8GB")
+    add("--disk", type=size, metavar="SIZE", help="that cached activations may take, such as 20GB")
     add("--retry", action="store_true", help="measure again what failed before, in the folder --out")
 
 
-def add_loading(parser: ArgumentParser) -> None:
-    """Add what becomes of the data: its variants, the size of its images, its classes."""
-    parser.add_argument(
-        "--variant",
-        type=str,
-        nargs="+",
-        default=None,
-        metavar="VARIANT",
-        help="changes of the data, in order: "
-        + ", ".join(VARIANTS)
-        + "; with settings as in subset,n=5000 or relabelled,label=truck,to=ship",
-    )
-    parser.add_argument("--size", type=int, default=None, metavar="PIXELS", help="resize the images to this side")
-    classes = "how many classes there are, where labels are numbers; by default as many as the highest label says"
-    parser.add_argument("--classes", type=int, default=None, metavar="N", help=classes)
+def runner_of(chosen: Namespace) -> Any:
+    """Return the runner that ``add_running`` asked for: ``local``, ``ray`` or ``ray:ADDRESS``, with its settings.
+
+    Raises ``SutureError`` for any other, and for settings of this machine elsewhere.
+    """
+    from suture.runs.runners import Local, Ray
+
+    given = {name: getattr(chosen, name) for name in ("workers", "ram", "disk")}
+    if chosen.on == "local":
+        return Local(**given)
+    kind, separator, address = chosen.on.partition(":")
+    if kind != "ray" or (separator and not address):
+        raise SutureError(f"--on {chosen.on}: give local, ray, or ray:ADDRESS, such as ray:auto or ray:10.0.0.5:6379")
+    others = [f"--{name}" for name, value in given.items() if value is not None]
+    if others:
+        raise SutureError(f"--on {chosen.on} takes no {', '.join(others)}, which is for this machine; leave it out")
+    return Ray(address=address or None)
 
 
-def add_json(parser: ArgumentParser) -> None:
+def add_device(parser: Parser) -> None:
+    """Add the device that networks are trained on."""
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="cpu or cuda")
+
+
+def check_device(device: str) -> str:
+    """Return the device. Raises ``SutureError`` if it is not there."""
+    import torch
+
+    if device == "cuda" and not torch.cuda.is_available():
+        raise SutureError("--device cuda: there is no CUDA device here that torch can use; give --device cpu")
+    return device
+
+
+def add_scale(parser: Parser, default: str | None) -> None:
+    """Add the scale of studies."""
+    about = "tiny (seconds, its figures mean nothing), small (two cores) or paper"
+    parser.add_argument("--scale", choices=SCALES, default=default, help=about)
+
+
+def add_json(parser: Parser) -> None:
     """Add the choice of JSON."""
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
 
 
-def add_measuring(parser: ArgumentParser, out: str) -> None:
-    """Add the settings of every command that measures."""
-    add = parser.add_argument
-    add("--data", type=str, required=True, help="digits, mnist, cifar10, a Hugging Face hub id or a local folder")
-    add_loading(parser)
-    add(
-        "--stitch",
-        type=str,
-        default=None,
-        metavar="FAMILY",
-        help="conv, linear, low-rank,rank=8, …; by default what suits the two shapes",
-    )
-    add(
-        "--fit",
-        type=str,
-        default="fast",
-        help="how stitches are fitted: fast, task-loss, least-squares, match-activations, best-of, random, or a "
-        "published fit such as bansal2021; fast,steps=100 changes a setting",
-    )
-    add(
-        "--controls",
-        type=str,
-        default="all",
-        help="all, none, or names separated by commas; baselines too, such as all,linear-probe",
-    )
-    add("--seeds", type=int, default=1, metavar="N", help="how many seeds of the stitch")
-    add("--fit-samples", type=int, default=None, metavar="N", help="fit on the first N images only")
-    add("--score-samples", type=int, default=None, metavar="N", help="score on the first N images only")
-    add("--out", type=str, default=None, metavar="FOLDER", help=f"{out}, and for all that is measured")
-    add_running(parser)
-    add("--extend", action="store_true", help="let the folder --out take the trials of another plan than its own")
-    add_json(parser)
-    add("--config", action="config", metavar="FILE", help="a YAML file of these settings")
+def add_config(parser: Parser) -> None:
+    """Add the choice of a file with settings."""
+    parser.add_argument("--config", metavar="FILE", help="a YAML file of these settings")
+    about = "print the settings as YAML, for --config, and exit"
+    parser.add_argument("--print_config", action="store_true", help=about)
 
 
-def out_help(figure: str, *others: str) -> str:
-    """Say what a command writes to the folder ``--out``."""
-    return f"folder for {', '.join(('table.parquet', *others, f'{figure}.png', f'{figure}.pdf'))} and {figure}.svg"
+def add_out(parser: Parser, about: str, **settings: Any) -> None:
+    """Add the folder for results."""
+    parser.add_argument("--out", type=named_path, metavar="FOLDER", help=about, **settings)
+
+
+def pictures(figure: str, *others: str) -> str:
+    """Say that results and the three files of a figure are written to a folder."""
+    return f"folder for {', '.join((*others, f'{figure}.png', f'{figure}.pdf'))} and {figure}.svg"
+
+
+def patterns_of(text: str | None) -> tuple[str, ...] | None:
+    """Return the names or patterns between the commas of an option."""
+    return None if text is None else tuple(pattern.strip() for pattern in text.split(","))

@@ -17,11 +17,17 @@ def say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
+def say_wrote(files: Sequence[Path]) -> None:
+    """Say which files were written."""
+    for file in files:
+        say(f"wrote {file}")
+
+
 def show(*things: Any) -> None:
     """Print tables and texts to standard output, without spaces at the ends of lines."""
     from rich.console import Console
 
-    plain = False if os.environ.get("TERM") in ("dumb", "unknown") else None  # whose width rich would not ask for
+    plain = False if os.environ.get("TERM") in ("dumb", "unknown") else None  # rich would not ask for their width
     console = Console(highlight=False, markup=False, emoji=False, width=width(), force_terminal=plain)
     with console.capture() as captured:
         console.print(*things, sep="\n")
@@ -34,12 +40,12 @@ def show_json(content: object) -> None:
 
 
 def width() -> int:
-    """The width of the screen, in characters."""
+    """Return the width of the screen, in characters."""
     return shutil.get_terminal_size().columns
 
 
 def curve_parts(table: Any, score: str = "accuracy") -> Parts:
-    """What is printed of a curve. Raises ``DataError`` where the table is none."""
+    """Return what is printed of a curve. Raises ``DataError`` if the table is none."""
     from suture.measurement.tables.curve import arrange_curve
     from suture.measurement.tables.explain import say_curve
     from suture.report.terminal import curve as screen
@@ -49,7 +55,7 @@ def curve_parts(table: Any, score: str = "accuracy") -> Parts:
 
 
 def matrix_parts(table: Any, score: str = "accuracy") -> Parts:
-    """What is printed of matrices, with their summary by depth. Raises ``DataError`` where the table is none."""
+    """Return what is printed of matrices, with their summary by depth. Raises ``DataError`` if the table is none."""
     from suture.measurement.tables.explain import say_matrix
     from suture.measurement.tables.matrix import arrange_matrix
     from suture.report.terminal import matrix as grids
@@ -64,7 +70,7 @@ def matrix_parts(table: Any, score: str = "accuracy") -> Parts:
 
 
 def finish_curve(table: Any, folder: Path | None, as_json: bool) -> int:
-    """Print the table of a curve, draw its figure, and say what failed; the exit code."""
+    """Print the table of a curve, draw its figure, say what failed, and return the exit code."""
     from suture.report.figures import curve as figures
 
     files = [] if folder is None else [folder / "table.parquet"]
@@ -74,7 +80,7 @@ def finish_curve(table: Any, folder: Path | None, as_json: bool) -> int:
 
 
 def finish_matrix(table: Any, folder: Path | None, as_json: bool) -> int:
-    """Print matrices and their summary by depth, draw their figure, and say what failed; the exit code."""
+    """Print matrices and their summary by depth, draw their figure, say what failed, and return the exit code."""
     from suture.measurement.tables import table as tables
     from suture.measurement.tables.by_depth import by_depth
     from suture.report.figures import curve as figures
@@ -90,19 +96,20 @@ def finish_matrix(table: Any, folder: Path | None, as_json: bool) -> int:
 
 
 def hand_over(table: Any, files: Sequence[Path], record: dict[str, Any] | None, parts: Parts) -> int:
-    """Print the parts of a report, or its record as JSON; say which files were written, and what failed.
+    """Print the parts of a report, or its record as JSON; say which files were written, and which trials failed.
 
-    The exit code: 1 where trials failed, else 0.
+    Returns the exit code: 1 if trials failed, else 0. A table without a column ``status`` has no trials.
     """
     from suture.report.terminal import curve as screen
 
-    failed = table[table["status"] == "failed"]["trial"].nunique()
+    has_trials = "status" in table
+    failed = table[table["status"] == "failed"]["trial"].nunique() if has_trials else 0
     if record is not None:
-        show_json({"rows": records(table), **record, "files": [str(file) for file in files], "failed": failed})
+        counted = {"failed": failed} if has_trials else {}
+        show_json({"rows": records(table), **record, "files": [str(file) for file in files], **counted})
     else:
         show(*[line for part in parts if any(part) for line in ("", *part)][1:])
-    for file in files:
-        say(f"wrote {file}")
+    say_wrote(files)
     if failed:
         reasons = "; ".join(screen.failures(table))
         say(f"suture: {failed} of {table['trial'].nunique()} trials failed: {reasons}")
@@ -110,5 +117,5 @@ def hand_over(table: Any, files: Sequence[Path], record: dict[str, Any] | None, 
 
 
 def records(table: Any) -> Any:
-    """The rows of a table as plain values."""
+    """Return the rows of a table as plain values."""
     return json.loads(table.to_json(orient="records", double_precision=15))

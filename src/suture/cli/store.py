@@ -1,22 +1,25 @@
-"""The commands that look at the folder of a run: ``status``, ``table`` and ``verify``.
-
-Exit codes: 0 all is measured (``verify``: all is sound), 1 some trials failed (something is damaged), 3 some are not
-measured yet.
-"""
+"""``suture status``, ``table`` and ``verify``, which look at the folder of a run."""
 
 import shlex
+import textwrap
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
-from jsonargparse import Namespace
-
 from suture.cli import output
-from suture.cli.output import say
+from suture.cli.command import Command, Parser
+from suture.cli.options import RUN, add_json, named_path
 from suture.common.errors import DataError, OutputError
 
 
-def status(chosen: Namespace, command: str) -> int:
-    """Say how far a run is."""
+def options(parser: Parser) -> None:
+    """Add the options of ``status`` and ``verify``."""
+    parser.add_argument("folder", metavar="FOLDER", help=RUN)
+    add_json(parser)
+
+
+def run_status(chosen: Namespace) -> int:
+    """Say how far a run is and return the exit code."""
     from suture.report.terminal import store as stores
     from suture.runs.store import inspect as inspection
 
@@ -33,20 +36,25 @@ def _code(status: Any) -> int:
 
 
 def _print(text: str) -> None:
-    """Print a text between whose words lines may be broken where they are too long, but for commands."""
-    import textwrap
-
-    lines = text.splitlines()
-    wide = output.width()
-    for place, line in enumerate(lines):
-        after = place and lines[place - 1].endswith((" \\", ":"))
-        kept = line.endswith(" \\") or after or len(line) <= wide
-        print(line if kept else textwrap.fill(line, wide, subsequent_indent="  ", break_on_hyphens=False))
+    """Print a text, breaking lines that are too long between words, but not those of a command to copy."""
+    before = ""
+    for line in text.splitlines():
+        copied = line.endswith(" \\") or before.endswith((" \\", ":"))
+        kept = copied or len(line) <= output.width()
+        print(line if kept else textwrap.fill(line, output.width(), subsequent_indent="  ", break_on_hyphens=False))
+        before = line
     print(end="", flush=True)
 
 
-def table(chosen: Namespace, command: str) -> int:
-    """Show what is measured so far."""
+def table_options(parser: Parser) -> None:
+    """Add the options of ``table``."""
+    parser.add_argument("folder", metavar="FOLDER", help=RUN)
+    parser.add_argument("--csv", type=named_path, metavar="FILE", help="also write the rows to a file, as CSV")
+    add_json(parser)
+
+
+def run_table(chosen: Namespace) -> int:
+    """Show what is measured so far and return the exit code."""
     from suture.measurement.tables import table as tables
     from suture.report.terminal import store as stores
     from suture.runs.store import inspect as inspection
@@ -59,19 +67,20 @@ def table(chosen: Namespace, command: str) -> int:
     try:
         files.append(tables.save(made, store.path / TABLE))
     except OutputError as error:
-        say(f"suture: the table is shown, not kept: {error}")
+        output.say(f"suture: the table is shown, not kept: {error}")
     if chosen.csv is not None:
         files.append(_write_csv(made, Path(chosen.csv).expanduser()))
     record = {"missing": found.missing} if chosen.json else None
     parts = _parts(made, found.command) if len(made) and record is None else [["nothing is measured yet"]]
     shown = output.hand_over(made, files, record, parts)
     if found.missing:
-        say(f"suture: {found.missing} of {found.planned} trials are not measured yet; {stores.on_one_line(found)}")
+        left = f"{found.missing} of {found.planned} trials are not measured yet"
+        output.say(f"suture: {left}; {stores.on_one_line(found)}")
     return _code(found) or shown
 
 
 def _parts(table: Any, command: str | None) -> output.Parts:
-    """The table as the command that made it shows it; of a run that was made in Python, as what it can be read as."""
+    """Return the table as the command that made it shows it; if it was made in Python, as what it can be read as."""
     from suture.report.terminal import store as stores
 
     scores = list(dict.fromkeys(table["score"]))
@@ -98,8 +107,8 @@ def _write_csv(table: Any, path: Path) -> Path:
     return path
 
 
-def verify(chosen: Namespace, command: str) -> int:
-    """Say what of a run's folder is damaged, and which trials read it."""
+def run_verify(chosen: Namespace) -> int:
+    """Say what of a run's folder is damaged, and which trials read it; return the exit code."""
     from suture.report.terminal import store as stores
     from suture.runs.store import inspect as inspection
     from suture.runs.store.store import NETWORKS, TRIALS, Store
@@ -120,3 +129,33 @@ def verify(chosen: Namespace, command: str) -> int:
         parts.append(f"{folder} is sound: {counts}, whole")
     _print("\n\n".join(parts))
     return 1 if harm else 0
+
+
+STATUS = Command(
+    name="status",
+    help="say how far the run in a folder is, and how to go on",
+    about="Say how far the run in a folder is: what is measured, has failed, is missing and is being worked on, what "
+    "it takes on the disk, and the command to go on. The exit code is 0 if all is measured, 1 if some trials failed, 3 "
+    "if some are not measured yet.",
+    examples=("suture status runs/ab",),
+    options=options,
+    run=run_status,
+)
+TABLE = Command(
+    name="table",
+    help="show what is measured so far of the run in a folder",
+    about="Show what is measured so far of the run in a folder, whether it is over, stopped or going on, and write its "
+    "table.parquet anew. The exit code is that of suture status.",
+    examples=("suture table runs/ab", "suture table runs/ab --csv ab.csv"),
+    options=table_options,
+    run=run_table,
+)
+VERIFY = Command(
+    name="verify",
+    help="check that what the run in a folder has kept is sound",
+    about="Read all that the run in a folder has kept, compare it with the checksums written beside it, and say what "
+    "is damaged and what to do. The exit code is 0 if all is sound, 1 if something is damaged.",
+    examples=("suture verify runs/ab",),
+    options=options,
+    run=run_verify,
+)

@@ -1,15 +1,32 @@
-"""The command that trains one network, ``train``."""
+"""``suture train``: one network, trained by a recipe and kept with a card."""
 
+import math
 import shlex
 import shutil
-from collections.abc import Iterator
+from argparse import ArgumentTypeError, Namespace
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jsonargparse import Namespace
-
 from suture.cli import output
+from suture.cli.command import Command, Parser
+from suture.cli.names import Named, make, make_all
+from suture.cli.options import (
+    MODEL,
+    add_config,
+    add_data,
+    add_device,
+    add_json,
+    add_model,
+    add_named,
+    add_out,
+    at_least,
+    check_device,
+    load,
+    patterns_of,
+)
 from suture.cli.output import say
 from suture.common.errors import OutputError, SourceError, StoreError, SutureError
 
@@ -24,15 +41,55 @@ class Wanted(NamedTuple):
     until: int | None
 
 
-def train(chosen: Namespace, command: str) -> int:
-    """Train a network and keep it, with its card; the exit code."""
+def learning_rate(text: str) -> float:
+    """Read a number above 0."""
+    try:
+        rate = float(text)
+    except ValueError:
+        raise ArgumentTypeError(f"expected a number, got {text}") from None
+    if not 0 < rate < math.inf:
+        raise ArgumentTypeError(f"{text}: give a learning rate above 0")
+    return rate
+
+
+def epochs(text: str) -> tuple[int, ...]:
+    """Read numbers of epochs, separated by commas."""
+    names = [name.strip() for name in text.split(",")]
+    if not all(name.isdecimal() and int(name) > 0 for name in names):
+        raise ArgumentTypeError(f"{text}: give numbers of epochs from 1, separated by commas, such as 4,8")
+    return tuple(sorted({int(name) for name in names}))
+
+
+def options(parser: Parser) -> None:
+    """Add the options."""
+    add = parser.add_argument
+    recipe = "the fixed settings of the training; suture zoo recipes says what each is"
+    add_named(parser, "recipe", Named(("recipe",)), metavar="RECIPE", help=recipe)
+    add_model(parser, "--network", required=True, metavar="MODEL", help=MODEL.partition(" and trained weights")[0])
+    add_data(parser, required=True)
+    add_out(parser, "folder for the network and its card", required=True)
+    add("--seed", type=at_least(0), default=0, metavar="N", help="decides initialisation, order and augmentation")
+    add("--start", metavar="NETWORK", help="begin with a network of another folder, or a file")
+    add("--trained", metavar="NAMES", help="train only these modules, such as fc or layer4,fc")
+    add("--frozen", metavar="NAMES", help="train all but these modules, such as layer*")
+    add("--taken", metavar="NAMES", help="take only these modules of --start")
+    add("--keep", type=epochs, default=(), metavar="EPOCHS", help="also keep the network of these epochs, such as 4,8")
+    add("--epochs", type=at_least(1), metavar="N", help="train for as long, instead of what the recipe says")
+    add("--batch", type=at_least(1), metavar="N", help="images a step, instead of what the recipe says")
+    add("--lr", type=learning_rate, metavar="RATE", help="learning rate, instead of what the recipe says")
+    add_device(parser)
+    add_json(parser)
+    add_config(parser)
+
+
+def run(chosen: Namespace) -> int:
+    """Train a network and keep it, with its card; return the exit code."""
     from suture.zoo.artefacts import is_sound, is_whole, keep
 
     folder = Path(chosen.out).expanduser()
-    epochs = _epochs(chosen.keep)
     base, data = _base(chosen, folder)
     _check_fits(base, data)
-    wanted = _wanted(base, folder, epochs)
+    wanted = _wanted(base, folder, chosen.keep)
     made = []
     for one in wanted:
         if is_whole(one.folder) and not is_sound(one.folder):
@@ -43,7 +100,7 @@ def train(chosen: Namespace, command: str) -> int:
             made = [one for one in wanted if not is_sound(one.folder)]  # another process may just have been here
             say(_words(base))
             for one in made:
-                keep(one.folder, _trained(one, folder / PROGRESS, command))
+                keep(one.folder, _trained(one, folder / PROGRESS, chosen.line))
             shutil.rmtree(folder / PROGRESS, ignore_errors=True)
     if not made:
         say(f"suture: {folder} has this very network already; nothing was trained")
@@ -55,18 +112,18 @@ def train(chosen: Namespace, command: str) -> int:
 
 def _base(chosen: Namespace, folder: Path) -> tuple[Any, Any]:
     """The network to be trained, and its data. Raises ``SutureError`` where anything is wrong, before data are read."""
-    from suture.cli.names import check_least, device_named, recipe_named, variants_named
-    from suture.data import load_data
-    from suture.data.variants import vary
     from suture.zoo.base_model import BaseModel
+    from suture.zoo.model_strings import parse_source
 
-    check_least(chosen, size=1)
-    recipe = recipe_named(chosen.recipe, chosen.epochs, chosen.batch, chosen.lr)
-    variants, device = variants_named(chosen.variant), device_named(chosen.device)
-    _check_source(chosen.network)
+    recipe, device = change(make("recipe", chosen.recipe), chosen), check_device(chosen.device)
+    make_all("variant", chosen.variant)  # refused before anything is loaded
+    if parse_source(chosen.network).checkpoint is not None:
+        raise SourceError(
+            f"--network {chosen.network} has trained weights; leave them out, or start from them with --start"
+        )
     parts = _parts(chosen)
     start: Any = _start(chosen) if chosen.start is not None else None
-    data = vary(load_data(chosen.data, size=chosen.size, classes=chosen.classes), *variants)
+    data = load(chosen)
     base = BaseModel(
         source=chosen.network,
         samples=data.training,
@@ -81,31 +138,22 @@ def _base(chosen: Namespace, folder: Path) -> tuple[Any, Any]:
     return base, data
 
 
-def _check_source(text: str) -> None:
-    from suture.zoo.model_strings import parse_source
-
-    if parse_source(text).checkpoint is not None:
-        raise SourceError(f"--network {text} has trained weights; leave them out, or start from them with --start")
-
-
 def _parts(chosen: Namespace) -> Any:
     from suture.zoo.training import Parts
 
     if chosen.taken is not None and chosen.start is None:
         raise SutureError("--taken says what of --start is taken; give a network to start from, or leave it out")
-    taken = {"taken": _names(chosen.taken)} if chosen.taken is not None else {}
-    return Parts(trained=_names(chosen.trained), frozen=_names(chosen.frozen), **taken)
+    given = {name: patterns_of(getattr(chosen, name)) for name in ("trained", "frozen", "taken")}
+    return Parts(**{name: names for name, names in given.items() if names is not None})
 
 
-def _names(text: str | None) -> tuple[str, ...]:
-    return () if text is None else tuple(name.strip() for name in text.split(","))
-
-
-def _epochs(text: str | None) -> tuple[int, ...]:
-    names = _names(text)
-    if not all(name.isdecimal() and int(name) > 0 for name in names):
-        raise SutureError(f"--keep {text}: give numbers of epochs from 1, separated by commas, such as 4,8")
-    return tuple(sorted({int(name) for name in names}))
+def change(recipe: Any, chosen: Namespace) -> Any:
+    """Return the recipe with the epochs, the batch and the learning rate that are asked for."""
+    if chosen.epochs is not None:
+        recipe = replace(recipe, epochs=chosen.epochs, steps=None)
+    if chosen.batch is not None:
+        recipe = replace(recipe, batch=chosen.batch)
+    return recipe if chosen.lr is None else replace(recipe, optimiser=replace(recipe.optimiser, lr=chosen.lr))
 
 
 def _start(chosen: Namespace) -> Any:
@@ -156,10 +204,8 @@ def _check_fits(base: Any, data: Any) -> None:
         base.parts.take(built.model, from_bytes(base.start.tensors))
 
 
-def _wanted(base: Any, folder: Path, epochs: tuple[int, ...]) -> list[Wanted]:
+def _wanted(base: Any, folder: Path, epochs: Sequence[int]) -> list[Wanted]:
     """The networks that shall be kept. Raises ``StoreError`` where the folder has another than wanted."""
-    from dataclasses import replace
-
     from suture.zoo.artefacts import is_whole, read_card
 
     last = -(-base.recipe.count_steps(len(base.samples)) // base.recipe.steps_per_epoch(len(base.samples)))
@@ -273,9 +319,25 @@ def _finish(folder: Path, wanted: list[Wanted], made: list[Wanted], chosen: Name
         output.show_json({"folder": str(folder), **cards.pop(str(folder)), "epochs_kept": cards})
         return 0
     output.show(*networks.card_parts(cards[str(folder)]))
-    for one in made:
-        say(f"wrote {one.folder}")
+    output.say_wrote([one.folder for one in made])
     variants = f" --variant {shlex.join(chosen.variant)}" if chosen.variant else ""
     words = f"suture curve {shlex.quote(chosen.out)} OTHER --data {shlex.quote(chosen.data)}{variants}"
     say(f"use it as a model: {words}")
     return 0
+
+
+COMMAND = Command(
+    name="train",
+    help="train a network by a recipe, and keep it with its card",
+    about="Train a network by a recipe, and keep its weights with a card that says how it was trained and what it "
+    "reaches on test data. It trains on all training images, validation among them. A training that was stopped goes "
+    "on from there, bit for bit, when the same command is given again.",
+    examples=(
+        "suture train digits --network zoo:convnet --data digits --out nets/a",
+        "suture train fast --network zoo:resnet,width=16 --data cifar10 --out nets/b",
+        "suture train fast --network zoo:resnet --data cifar10 --keep 5,10 --out c",
+        "suture train fast --network zoo:mlp --data digits --start a --out b",
+    ),
+    options=options,
+    run=run,
+)

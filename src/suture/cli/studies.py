@@ -1,41 +1,102 @@
-"""The commands about the papers' experiments: ``run``, ``studies`` and ``claims``.
+"""``suture run``, ``studies`` and ``claims``: the papers' experiments.
 
-Exit codes are those of all commands; ``run`` gives 1 where trials or trainings failed, ``claims --check`` where a page
-is not what the tables give.
+Exit codes are those of all commands; ``run`` gives 1 if trials or trainings failed, ``claims --check`` if a page is not
+what the tables give.
 """
 
-from collections.abc import Mapping, Sequence
+from argparse import Namespace
+from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from jsonargparse import Namespace
-
 from suture.cli import output
+from suture.cli.command import Command, Parser
+from suture.cli.names import names_of
+from suture.cli.options import (
+    add_config,
+    add_data_folder,
+    add_json,
+    add_out,
+    add_running,
+    add_scale,
+    completed,
+    named_path,
+    runner_of,
+)
 from suture.cli.output import say
-from suture.cli.study_commands_options import RESULTS
-from suture.common.errors import RunnerError, SutureError
+from suture.common.errors import DataError, RunnerError, SutureError
 
 NETWORKS = "networks.parquet"  #: beside the tables of studies, what suture zoo table wrote of the networks
+RESULTS = "results/small"  #: the folder of what was measured, within the project
+
+# --- data -------------------------------------------------------------------------------------------------------------
+
+
+def loader_of(folder: str | None) -> Callable[[str], Any]:
+    """Return what loads data by the names of the ledger, once each: from folders of these names, or from the hub.
+
+    Raises ``DataError`` if there is no such folder.
+    """
+    from suture.data import load_data
+
+    if folder is not None and not Path(folder).expanduser().is_dir():
+        raise DataError(f"--data {folder} is no folder; give one that has the folders mnist and cifar10")
+
+    @cache
+    def load(name: str) -> Any:
+        if folder is None:
+            return load_data(name)
+        return load_data("+".join(map(str, data_folders(folder, name))), name=name)
+
+    return load
+
+
+def data_folders(folder: str, name: str) -> tuple[Path, ...]:
+    """Return the folders of a data set within that of ``--data``. Raises ``DataError`` if one is missing."""
+    found = tuple(Path(folder).expanduser() / part for part in name.split("+"))
+    for path in found:
+        if not path.is_dir():
+            raise DataError(
+                f"--data {folder} has no folder {path.name}; put the parquet files of {path.name} into {path}, as the "
+                "Hugging Face hub has them, or leave --data out to load them from the hub"
+            )
+    return found
+
 
 # --- run --------------------------------------------------------------------------------------------------------------
 
 
-def run(chosen: Namespace, command: str) -> int:
-    """Run studies, one after the other; the exit code."""
-    from suture.cli.names import loader_named, runner_named
+def run_options(parser: Parser) -> None:
+    """Add the options of ``run``."""
+    ids = "of experiments, as suture studies lists them; 'smith-*'; all"
+    completed(parser.add_argument("ids", nargs="+", metavar="ID", help=ids), ("all", *names_of("study")))
+    add_scale(parser, "small")
+    add_out(parser, "of the run", required=True)
+    add_data_folder(parser)
+    add = parser.add_argument
+    add("--results", type=named_path, metavar="FOLDER", help="for tables and cards; by default results within --out")
+    add("--figures", type=named_path, metavar="FOLDER", help="for figures; by default that of tables and cards")
+    add_running(parser)
+    add_json(parser)
+    add_config(parser)
+
+
+def run_run(chosen: Namespace) -> int:
+    """Run studies, one after the other, and return the exit code."""
     from suture.runs.store.store import Store
     from suture.studies import scale_named
 
-    runner = runner_named(chosen.on, workers=chosen.workers, ram=chosen.ram, disk=chosen.disk)
+    runner = runner_of(chosen)
     studies = _asked_for(chosen.ids)
-    scale = scale_named(chosen.scale, loader_named(chosen.data))
+    scale = scale_named(chosen.scale, loader_of(chosen.data))
     if chosen.data is not None:
         _check_data(chosen.data, studies, scale.name)
     studies = _plannable(studies, scale, chosen.ids)
     store = Store.make(chosen.out)
     folders = _folders(store, chosen)
-    options = {"on": runner, "retry": chosen.retry, "command": command}
+    options = {"on": runner, "retry": chosen.retry, "command": chosen.line}
     codes, records = [], []
     for number, study in enumerate(studies):
         say(f"{study.id}, {number + 1} of {len(studies)}: {study.title}" if len(studies) > 1 else _heading(study))
@@ -169,7 +230,6 @@ def _plannable(studies: Sequence[Any], scale: Any, texts: Sequence[str]) -> list
 
 def _check_data(folder: str, studies: Sequence[Any], scale: str) -> None:
     """Look for the folders of the data that the studies' networks are trained on, before anything is loaded."""
-    from suture.cli.names import data_folders
     from suture.studies.base.scale import TINY
     from suture.studies.ledger import LEDGER
 
@@ -182,8 +242,17 @@ def _check_data(folder: str, studies: Sequence[Any], scale: str) -> None:
 # --- studies ----------------------------------------------------------------------------------------------------------
 
 
-def studies(chosen: Namespace, command: str) -> int:
-    """List studies, or what they take at a scale; the exit code."""
+def studies_options(parser: Parser) -> None:
+    """Add the options of ``studies``."""
+    add_scale(parser, None)
+    parser.add_argument("--only", metavar="PATTERN", help="only experiments of such ids, as in 'smith*'")
+    results = "of what was measured, whose times are told"
+    parser.add_argument("--results", default=RESULTS, metavar="FOLDER", help=results)
+    add_json(parser)
+
+
+def run_studies(chosen: Namespace) -> int:
+    """List studies, or what they take at a scale, and return the exit code."""
     from suture.report.terminal import studies as study_tables
 
     listed = _asked_for([chosen.only if chosen.only is not None else "all"])
@@ -230,8 +299,20 @@ def _times(folder: str, scale: str, listed: Sequence[Any]) -> dict[str, Any]:
 # --- claims -----------------------------------------------------------------------------------------------------------
 
 
-def claims(chosen: Namespace, command: str) -> int:
-    """Decide all claims, show them, and write or check the pages; the exit code."""
+def claims_options(parser: Parser) -> None:
+    """Add the options of ``claims``."""
+    add = parser.add_argument
+    add("--results", default=RESULTS, metavar="FOLDER", help="of the tables and cards that suture run wrote")
+    add("--page", type=named_path, metavar="FILE", help="the page of all claims, as Markdown")
+    add("--papers", type=named_path, metavar="FOLDER", help="of a page for each paper, filled at the marks in it")
+    figures = "of the figures that the pages show, as far as they are there"
+    add("--figures", default="docs/images/studies", metavar="FOLDER", help=figures)
+    add("--check", action="store_true", help="only say whether the pages are what the tables give")
+    add_json(parser)
+
+
+def run_claims(chosen: Namespace) -> int:
+    """Decide all claims, show them, write or check the pages, and return the exit code."""
     from suture.report.terminal import studies as study_tables
     from suture.studies import STUDIES
 
@@ -245,12 +326,12 @@ def claims(chosen: Namespace, command: str) -> int:
     listed = list(STUDIES.values())
     results = _results(chosen.results, listed)
     decided = {study.id: r.decide(study) if (r := results[study.id]) is not None else None for study in listed}
+    pages = _pages(chosen, results)
     if chosen.json:
         output.show_json(_records(decided, study_tables.decided_record))
     elif not chosen.check:
         lines = study_tables.ledger_text(listed, decided, output.width())
         output.show(*lines, "", study_tables.tally(listed, decided))
-    pages = _pages(chosen, results)
     return _checked(pages) if chosen.check else _write(pages)
 
 
@@ -311,3 +392,47 @@ def _write(pages: Mapping[Path, str]) -> int:
     for path, text in pages.items():
         say(f"wrote {write_page(path, text)}")
     return 0
+
+
+RUN = Command(
+    name="run",
+    help="run experiments of the papers",
+    about="Run experiments of the papers: train the networks that they need, measure their trials, decide their "
+    "claims, and write tables, a card and a figure for each. What is in the folder --out already is not done again, "
+    "and what was stopped goes on, so experiments which share networks should share a folder.",
+    examples=(
+        "suture run bansal-2A --scale small --out runs/small --data data",
+        "suture run 'smith-*' oxford-4.2 --out runs/small",
+        "suture run all --scale tiny --out runs/tiny",
+        "suture run bansal-2A --out runs/small --results results/small",
+    ),
+    options=run_options,
+    run=run_run,
+)
+STUDIES = Command(
+    name="studies",
+    help="the papers' experiments, and what they take",
+    about="List the papers' experiments. With --scale, say what each takes at that scale: networks, data, trials, "
+    "claims and time. Nothing is trained, measured or loaded for that.",
+    examples=(
+        "suture studies",
+        "suture studies --scale small",
+        "suture studies --scale paper --only 'hernandez-*'",
+    ),
+    options=studies_options,
+    run=run_studies,
+)
+CLAIMS = Command(
+    name="claims",
+    help="what became of the papers' claims",
+    about="Decide the claims of the papers by the tables that were measured: reproduced, not reproduced, or undecided. "
+    "With --page and --papers, write the pages that say so. With --check, write nothing; the exit code is 1 if a page "
+    "is not what the tables give.",
+    examples=(
+        "suture claims",
+        "suture claims --results results/small --page docs/claims.md",
+        "suture claims --page docs/claims.md --papers docs/papers --check",
+    ),
+    options=claims_options,
+    run=run_claims,
+)

@@ -1,0 +1,197 @@
+"""``suture localise``: the layers of a network in which a trait lies.
+
+A trait is written as its kind, a colon, and what it is of: see ``EXAMPLES``.
+"""
+
+from argparse import Action, Namespace
+from collections.abc import Callable
+from math import isfinite
+from typing import TYPE_CHECKING, Any
+
+from suture.cli import output
+from suture.cli.command import Command, Parser, check_name
+from suture.cli.measuring import (
+    Asked,
+    add_measuring,
+    asked_words,
+    folder_of,
+    measure,
+    models_named,
+    prepare,
+    settings_of,
+    store_to_write,
+)
+from suture.cli.names import Named, make, make_all
+from suture.cli.options import add_model, add_named, completed, pictures
+from suture.common.errors import DataError, SutureError
+
+if TYPE_CHECKING:
+    from suture.data import Data
+    from suture.measurement.scores.traits import Trait
+
+EXAMPLES = {
+    "accuracy": "accuracy:truck",
+    "confusion": "confusion:car>cat",
+    "blackout": "blackout:top or blackout:0,0,4,8",
+    "trigger": "trigger:cat@0,0,3,3,1.0",
+    "fgsm": "fgsm:0.03",
+    "variant": "variant:digit",
+}
+_SIDES = ("top", "bottom", "left", "right")
+
+
+def options(parser: Parser) -> None:
+    """Add the options."""
+    traits = (
+        "accuracy:LABEL, confusion:LABEL>TO, blackout:SIDE (or TOP,LEFT,HEIGHT,WIDTH), "
+        "trigger:TO@TOP,LEFT,HEIGHT,WIDTH, fgsm:STRENGTH, or variant:VARIANT, which is accuracy on that"
+    )
+    trait: Action = parser.add_argument("trait", metavar="TRAIT", help=traits)
+    completed(trait, [f"{kind}:" for kind in EXAMPLES])
+    add_model(parser, "carrier", metavar="CARRIER")
+    add_model(parser, "reference", metavar="REFERENCE", help="likewise, a network without the trait")
+    cuts = "by default all that both share; A,B,… or, if names differ, of carrier and reference A:X,B:Y,…"
+    parser.add_argument("--at", metavar="CUTS", help=cuts)
+    fitted = "changes of the data that fit the stitch, such as without,classes=0; those of --variant come first"
+    add_named(parser, "--fit-variant", Named(("variant",)), nargs="+", metavar="VARIANT", help=fitted)
+    add_measuring(parser, pictures("localise", "table.parquet"))
+
+
+def run(chosen: Namespace) -> int:
+    """Stitch carrier and reference both ways, say where the trait lies, and return the exit code."""
+    trait = read_trait(chosen.trait)
+    fit_variants = make_all("variant", chosen.fit_variant)
+    settings = settings_of(chosen)
+    models = models_named([chosen.carrier, chosen.reference])
+    if len(models) == 1:
+        raise SutureError(f"carrier and reference are one network, {chosen.carrier}; give another without the trait")
+    asked, made = _ask(chosen, trait, models, fit_variants, settings)
+    table = measure(chosen, asked)
+    return _finish(table, asked, made, [model.name for model in models], chosen.json)
+
+
+def _ask(chosen: Namespace, trait: Any, models: list[Any], fit_variants: Any, settings: Any) -> tuple[Asked, Any]:
+    """Return what is asked for, and the trait on these data."""
+    from suture.data.variants import vary
+    from suture.measurement.trials.localise import localise
+
+    store, data, (carrier, reference) = prepare(chosen, models, store_to_write)
+    made = trait(data)
+    if chosen.controls == "all":
+        settings["controls"] = None  # all that suit the trait
+    fitted = vary(data, *fit_variants)
+    trials = localise(made, carrier, reference, data=data, fit_data=fitted, at=_seams(chosen.at), **settings)
+    words = f"{made.name}, {asked_words(f'{carrier.name} ↔ {reference.name}', fitted)}"
+    return Asked(trials, store, words), made
+
+
+def _seams(text: str | None) -> list[Any] | None:
+    if text is None:
+        return None
+    seams = [tuple(cut.strip() for cut in each.split(":")) for each in dict.fromkeys(text.split(","))]
+    for seam in seams:
+        if len(seam) > 2:
+            raise SutureError(f"--at {':'.join(seam)}: give one cut, or CARRIER_CUT:REFERENCE_CUT if the names differ")
+    return [seam if len(seam) == 2 else seam[0] for seam in seams]
+
+
+def _finish(table: Any, asked: Asked, trait: Any, names: list[str], as_json: bool) -> int:
+    from suture.report.figures import curve as figures
+    from suture.report.figures import localise as localisations
+    from suture.report.terminal import evidence
+
+    folder = folder_of(asked)
+    files = [] if folder is None else [folder / "table.parquet"]
+    record: dict[str, Any] = {}
+    try:
+        figure, found = localisations.localisation(table, trait, *names)
+    except DataError as error:  # trials failed, of all seams of one way
+        parts: output.Parts = [[f"nothing can be said of where '{trait.name}' lies: {error}"]]
+    else:
+        files += figures.save(figure, folder / "localise") if folder is not None else []
+        parts = [[evidence.trait_heading(found)], [evidence.trait_table(found)], [str(found)]]
+        record = evidence.trait_record(found)
+    return output.hand_over(table, files, record if as_json else None, parts)
+
+
+# --- traits -----------------------------------------------------------------------------------------------------------
+
+
+def read_trait(text: str) -> "Callable[[Data], Trait]":
+    """Return what makes of data the trait that a text names.
+
+    Raises ``SutureError`` for any other; what it returns raises ``DataError`` if the data have no such class or pixel.
+    """
+    from suture.measurement.scores import traits
+
+    kind, _, given = (part.strip() for part in text.partition(":"))
+    check_name("trait", kind, EXAMPLES)
+    wrong = SutureError(f"trait {text}: write {kind} as in {EXAMPLES[kind]}")
+    if not given:
+        raise wrong
+    if kind == "accuracy":
+        return lambda data: traits.knows(data, given)
+    if kind == "variant":
+        on = traits.accuracy_on(make("variant", given))
+        return lambda data: on
+    if kind == "fgsm":
+        attack = traits.falls_to(traits.FGSM(_numbers(given, 1, wrong)[0]))
+        return lambda data: attack
+    if kind == "blackout":
+        if given in _SIDES:
+            return lambda data: traits.accuracy_on(_half(text, given, data))
+        covered = traits.accuracy_on(_rectangle(given, wrong))
+        return lambda data: covered
+    first, _, second = (part.strip() for part in given.partition(">" if kind == "confusion" else "@"))
+    if not (first and second):
+        raise wrong
+    if kind == "confusion":
+        return lambda data: traits.confuses(data, first, second)
+    patch = _rectangle(second, wrong)
+    return lambda data: traits.triggered(data, first, patch)
+
+
+def _half(text: str, side: str, data: "Data") -> Any:
+    """Return what covers one half of the images of the data."""
+    from suture.data.preprocess import check_pictures
+    from suture.data.variants import Covered
+
+    check_pictures(f"trait {text}: blackout", data.example)
+    height, width = data.fit.images.shape[2:]
+    down, across = (-(-height // 2), width) if side in ("top", "bottom") else (height, -(-width // 2))
+    return Covered(height - down if side == "bottom" else 0, width - across if side == "right" else 0, down, across)
+
+
+def _rectangle(text: str, wrong: SutureError) -> Any:
+    """Return a rectangle, ``TOP,LEFT,HEIGHT,WIDTH`` in pixels and, if it is given, the value that covers it."""
+    from suture.data.variants import Covered
+
+    numbers = _numbers(text, 5 if text.count(",") == 4 else 4, wrong)
+    if any(number != int(number) for number in numbers[:4]):
+        raise wrong
+    return Covered(*map(int, numbers[:4]), *numbers[4:])
+
+
+def _numbers(text: str, count: int, wrong: SutureError) -> list[float]:
+    try:
+        numbers = [float(part) for part in text.split(",")]
+    except ValueError:
+        raise wrong from None
+    if len(numbers) != count or not all(map(isfinite, numbers)):
+        raise wrong
+    return numbers
+
+
+COMMAND = Command(
+    name="localise",
+    help="find the layers of a network in which a trait lies",
+    about="Stitch a network that carries a trait to a reference without it, and back, at every cut that both share, "
+    "with controls, and say between which cuts the trait lies. What fits the stitch decides the answer: with "
+    "--fit-variant it is fitted on data that say nothing of the trait.",
+    examples=(
+        "suture localise fgsm:0.03 nets/a nets/b --data cifar10 --out runs/fgsm",
+        "suture localise 'confusion:0>1' a b --data mnist --out runs/ones",
+    ),
+    options=options,
+    run=run,
+)
