@@ -23,9 +23,10 @@ from suture.cli.registry import parser
 from suture.common.errors import FitError
 from suture.fits import LeastSquares
 from suture.measurement.tables import table as tables
+from suture.measurement.trials import measure as measuring
 from suture.measurement.trials.controls import itself
 from suture.report.terminal.store import broken
-from suture.runs.runners import Local, Ray, tasks
+from suture.runs.runners import Local, Ray
 from suture.runs.store.inspect import status
 from suture.runs.store.store import Store
 
@@ -76,7 +77,7 @@ def copy(run: Run, done: Path) -> Path:
 
 def stopping(monkeypatch: pytest.MonkeyPatch, after: int, number: int = signal.SIGINT) -> None:
     """Have a signal come when so many trials have been measured."""
-    measure, measured = tasks.measure, []
+    measure, measured = measuring.measure, []
 
     def interrupted(trial: suture.Trial, *rest: Any) -> Any:
         if len(measured) == after:
@@ -84,7 +85,7 @@ def stopping(monkeypatch: pytest.MonkeyPatch, after: int, number: int = signal.S
         measured.append(trial)
         return measure(trial, *rest)
 
-    monkeypatch.setattr(tasks, "measure", interrupted)
+    monkeypatch.setattr(measuring, "measure", interrupted)
 
 
 def lines(text: str) -> list[str]:
@@ -137,7 +138,7 @@ def test_an_interruption_before_anything_was_begun(run: Run, monkeypatch: pytest
 
 
 def test_what_failed_is_measured_again_when_asked(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    measure = tasks.measure
+    measure = measuring.measure
 
     def sometimes(trial: suture.Trial, *rest: Any) -> Any:
         if trial.control == "itself":
@@ -145,7 +146,7 @@ def test_what_failed_is_measured_again_when_asked(run: Run, monkeypatch: pytest.
         return measure(trial, *rest)
 
     with monkeypatch.context() as patched:
-        patched.setattr(tasks, "measure", sometimes)
+        patched.setattr(measuring, "measure", sometimes)
         assert run(LINE)[0] == 1
     assert run(LINE)[0] == 1
     code, text, _ = run("status out")
@@ -364,7 +365,7 @@ def test_what_failed_costs_something_where_it_is_tried_again(run: Run, monkeypat
     def never(*rest: Any) -> None:
         raise FitError("no")
 
-    monkeypatch.setattr(tasks, "measure", never)
+    monkeypatch.setattr(measuring, "measure", never)
     run(LINE)
     assert [json.loads(run(f"plan {LINE} --json {retry}")[1])["left"] for retry in ("", "--retry")] == [0, 6]
 

@@ -124,27 +124,17 @@ def test_a_network_of_a_store_is_a_model(run: Run, trained: Store) -> None:
     assert json.loads(out)["network"]
 
 
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("zoo train --out x --data nowhere", "--data nowhere is no folder; give one that has the folders mnist"),
-        ("zoo train --out x --only nix", "--only nix suits no network; .* the networks: small, no 3"),
-        ("zoo train --out x --seeds 7", r"--seeds 7: none of these; the networks have \[0, 1\]"),
-        ("zoo train --out x --seeds a", "--seeds a: give whole numbers from 0"),
-        ("zoo train --out x --device tpu", "--device tpu: give cpu or cuda"),
-        ("zoo train --out x --workers 0", "--workers 0: give at least 1"),
-        ("zoo plan --workers 0", "--workers 0: give at least 1"),
+def test_wrong_input(run: Run, folder: Path) -> None:
+    for line, offender in (
+        ("zoo train --out x --data nowhere", "--data nowhere is no folder"),
+        ("zoo train --out x --only nix", "--only nix suits no network"),
+        ("zoo train --out x --seeds 7", "--seeds 7: none of these"),
         ("zoo table nowhere", "nowhere does not exist"),
-        ("zoo table data/mnist/test.parquet", "is no table of networks, without name"),
-        ("zoo", "missing COMMAND, which is one of networks, recipes, plan, train, table; see suture zoo --help"),
-        ("zoo trian", "no command 'trian'; valid commands: 'networks'"),
-        ("zoo table", "missing RUN; see suture zoo table --help"),
-    ],
-)
-def test_wrong_input(run: Run, folder: Path, line: str, message: str) -> None:
-    code, out, err = run(line)
-    assert (code, out) == (2, "")
-    assert re.match(f"suture: .*{message}", err), err
+        ("zoo table data/mnist/test.parquet", "is no table of networks"),
+    ):
+        code, out, err = run(line)
+        assert (code, out) == (2, ""), line
+        assert offender in err, (line, err)
     assert not (folder / "x").exists()
 
 
