@@ -18,7 +18,7 @@ from suture.common.errors import FoldError
 from suture.core.folding.joint_graph import Joint, alteration_of, graph_of_part
 from suture.core.folding.layers import Norm, exact, layer_of, scale_and_shift
 from suture.core.network.cuts import Cut
-from suture.core.network.graph import operation
+from suture.core.network.graph import PassingTensor, Recorder, operation
 from suture.core.network.network import Network
 
 _ADD = {"add", "iadd", "add_"}
@@ -84,7 +84,7 @@ def _made(network: Network, start: int, end: int, dtype: torch.dtype) -> Fused |
         steps = sum(node.op.startswith("call") for node in joint.graph.nodes)
         only_head = len(_head(joint)) == steps
         used = torch.float32 if only_head else dtype
-        return Fused(_assembled(joint, used), used, any(segment.copies for segment in segments), only_head)
+        return Fused(_assemble(joint, used), used, any(segment.copies for segment in segments), only_head)
 
 
 def fuse_stitch(stitch: nn.Module) -> nn.Module:
@@ -101,16 +101,16 @@ def fuse_stitch(stitch: nn.Module) -> nn.Module:
     for module in chain:
         before = layers[-1] if layers else None
         if isinstance(module, nn.BatchNorm2d) and isinstance(before, nn.Conv2d):
-            layers[-1] = _scaled(before, *scale_and_shift(module))
+            layers[-1] = _scale_outputs(before, *scale_and_shift(module))
         elif isinstance(module, nn.Conv2d) and _is_free(module) and isinstance(before, nn.BatchNorm2d):
-            layers[-1] = _of_scaled(module, *scale_and_shift(before))
+            layers[-1] = _scale_inputs(module, *scale_and_shift(before))
         else:
             layers.append(module)
     return stitch if len(layers) == len(chain) else nn.Sequential(*layers).requires_grad_(False).eval()
 
 
 def _in_order(module: nn.Module) -> Iterator[nn.Module]:
-    """What a chain of chains does, one module after another; one that is there twice comes twice."""
+    """Return what a chain of chains does, one module after another; one that is there twice comes twice."""
     if type(module) is not nn.Sequential:
         yield module
         return
@@ -123,7 +123,7 @@ class _Rewriting:
 
     def __init__(self, joint: Joint) -> None:
         self.joint, self.graph = joint, joint.graph
-        self.shapes = _shapes(joint)
+        self.shapes = _record_shapes(joint)
 
     def run(self) -> None:
         """Fold the BatchNorms, then let sums and ReLUs write in place."""
@@ -149,7 +149,7 @@ class _Rewriting:
         if isinstance(layer, nn.Linear) and len(self.shapes[before]) > 2:  # the norm is of the second dimension
             return
         name = f"folded.{node.name}"
-        self.joint.parts[name] = _scaled(layer, *scale_and_shift(norm))
+        self.joint.parts[name] = _scale_outputs(layer, *scale_and_shift(norm))
         with self.graph.inserting_before(before):
             folded = self.graph.create_node("call_module", name, (before.all_input_nodes[0],))
         self.shapes[folded] = self.shapes[node]
@@ -183,8 +183,8 @@ class _Rewriting:
         return layer_of(self.joint, node) is not None
 
 
-def _scaled(layer: nn.Module, scale: Tensor, shift: Tensor) -> nn.Module:
-    """The layer followed by ``scale · x + shift`` for every feature, as a layer."""
+def _scale_outputs(layer: nn.Module, scale: Tensor, shift: Tensor) -> nn.Module:
+    """Return the layer followed by ``scale · x + shift`` for every feature, as a layer."""
     weight, bias = layer.weight, layer.bias
     assert isinstance(weight, Tensor)
     scaled = exact(weight) * scale.reshape(-1, *[1] * (weight.ndim - 1))
@@ -196,54 +196,41 @@ def _is_free(layer: nn.Conv2d) -> bool:
     return layer.padding == (0, 0) and layer.groups == 1
 
 
-def _of_scaled(layer: nn.Conv2d, scale: Tensor, shift: Tensor) -> nn.Module:
-    """The convolution, without padding or groups, of ``scale · x + shift`` for every feature."""
+def _scale_inputs(layer: nn.Conv2d, scale: Tensor, shift: Tensor) -> nn.Module:
+    """Return the convolution, without padding or groups, of ``scale · x + shift`` for every feature."""
     weight = exact(layer.weight)
     moved = torch.einsum("oihw,i->o", weight, shift)
     return _like(layer, weight * scale[:, None, None], moved if layer.bias is None else exact(layer.bias) + moved)
 
 
 def _like(layer: nn.Module, weight: Tensor, bias: Tensor) -> nn.Module:
-    """The layer with other parameters, of the type and on the device of its own."""
+    """Return the layer with other parameters, of the type and on the device of its own."""
     made = copying.copy(layer)
     made._parameters = dict(layer._parameters)
     made.weight, made.bias = (nn.Parameter(v.to(layer.weight), requires_grad=False) for v in (weight, bias))  # type: ignore[arg-type]
     return made
 
 
-class _Shapes(fx.Interpreter):
-    """Runs a graph and notes the shape of every tensor."""
-
-    def __init__(self, module: fx.GraphModule) -> None:
-        super().__init__(module)
-        self.seen: dict[fx.Node, tuple[int, ...]] = {}
-
-    def run_node(self, n: fx.Node) -> Any:
-        value = super().run_node(n)
-        if isinstance(value, Tensor):
-            self.seen[n] = tuple(value.shape)
-        return value
-
-
-def _shapes(joint: Joint) -> dict[fx.Node, tuple[int, ...]]:
-    """The shape of what every node gives, for two images. Raises ``FoldError`` where the graph does not run on them."""
+def _record_shapes(joint: Joint) -> dict[fx.Node, tuple[int, ...]]:
+    """Return the shape of what every node gives for two images. Raises ``FoldError`` if the graph does not run."""
     tensors = (p for part in joint.parts.values() for p in ([part] if isinstance(part, Tensor) else part.parameters()))
     device = next((p.device for p in tensors), torch.device("cpu"))
     x = torch.zeros(2, *joint.shapes[joint.received], device=device)
     graph, copies = fx.Graph(), dict[fx.Node, fx.Node]()
     graph.output(graph.graph_copy(joint.graph, copies))
-    shapes = _Shapes(fx.GraphModule(joint.parts, graph))
+    recorder = Recorder(fx.GraphModule(joint.parts, graph))
     try:
-        shapes.run(x)
+        recorder.run(x)
     except RuntimeError as error:
         if "memory" in str(error).lower():
             raise
         raise FoldError(f"what follows does not run by itself: {error}") from error
-    return {node: shapes.seen[copy] for node, copy in copies.items() if copy in shapes.seen}
+    seen = {node: recorder.seen[copy] for node, copy in copies.items() if copy in recorder.seen}
+    return {node: value.shape for node, value in seen.items() if isinstance(value, PassingTensor)}
 
 
-def _assembled(joint: Joint, dtype: torch.dtype) -> fx.GraphModule:
-    """The module of a graph: copies of what it calls, in the precision, with the head left in float32."""
+def _assemble(joint: Joint, dtype: torch.dtype) -> fx.GraphModule:
+    """Return the module of a graph: copies of what it calls, in the precision, with the head left in float32."""
     graph, late = joint.graph, _head(joint)
     if late:
         first = next(node for node in graph.nodes if node in late)
@@ -254,7 +241,7 @@ def _assembled(joint: Joint, dtype: torch.dtype) -> fx.GraphModule:
     kept = {str(node.target) for node in named if node in late or (node.users and late.issuperset(node.users))}
     early = {str(node.target) for node in named} - kept
     copies = copying.deepcopy({name: part for name, part in joint.parts.items() if name in early | kept})
-    parts = {name: _brought(part, dtype if name in early else torch.float32) for name, part in copies.items()}
+    parts = {name: _convert(part, dtype if name in early else torch.float32) for name, part in copies.items()}
     graph.lint()
     module = fx.GraphModule(parts, graph, class_name="Fused")
     for parameter in module.parameters():
@@ -263,7 +250,7 @@ def _assembled(joint: Joint, dtype: torch.dtype) -> fx.GraphModule:
 
 
 def _head(joint: Joint) -> set[fx.Node]:
-    """The nodes of the pooling, flattening and linear layer that end a network; none where it ends in no linear one."""
+    """Return the nodes of the pooling, flattening and linear layer that end a network; none if no linear one does."""
     end = next(node for node in joint.graph.nodes if node.op == "output")
     node, found = end.args[0], []
     while isinstance(node, fx.Node) and node.all_input_nodes:
@@ -276,8 +263,8 @@ def _head(joint: Joint) -> set[fx.Node]:
     return set(found) if any(linear) else set()
 
 
-def _brought(part: Any, dtype: torch.dtype) -> Any:
-    """A module or tensor in another floating type, with the channels of kernels last."""
+def _convert(part: Any, dtype: torch.dtype) -> Any:
+    """Return a module or tensor in another floating type, with the channels of kernels last."""
     if isinstance(part, Tensor):
         return part.to(dtype) if part.is_floating_point() else part
     part = part.to(dtype)

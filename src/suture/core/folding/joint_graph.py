@@ -61,12 +61,12 @@ class Joint:
     parts: dict[str, Any]
 
     def module_of(self, node: fx.Node) -> nn.Module | None:
-        """The module that a node calls."""
+        """Return the module that a node calls."""
         part = self.parts[str(node.target)] if node.op == "call_module" else None
         return part if isinstance(part, nn.Module) else None
 
     def path(self, node: fx.Node) -> str:
-        """What the user of the network calls the place of a node: ``layer2.1.add``."""
+        """Return what the user of the network calls the place of a node: ``layer2.1.add``."""
         if node.op == "call_module":
             return str(node.target).partition(".")[2]
         if node in self.names:
@@ -77,7 +77,7 @@ class Joint:
         return inside if inside and whole else ".".join(filter(None, [inside, operation(node)]))
 
     def say(self, node: fx.Node) -> str:
-        """A node in words: ``a ReLU ('layer1.0.relu')``."""
+        """Return a node in words: ``a ReLU ('layer1.0.relu')``."""
         if node.op in ("placeholder", "output"):
             return f"the {node.op.replace('placeholder', 'input')} of the network"
         module = self.module_of(node)
@@ -103,7 +103,7 @@ class Joint:
 def join(sender: Network, receiver: Network, sender_cut: Cut, receiver_cut: Cut) -> Joint:
     """Put the sender up to its cut and the receiver after its own into one graph, with nothing between.
 
-    Raises ``FoldError`` where a network was cut along stages that are functions: no plain module holds their layers.
+    Raises ``FoldError`` if a network was cut along stages that are functions: no plain module holds their layers.
     """
     build = _Builder()
     prefix, suffix = sender.upto(sender_cut), receiver.after(receiver_cut)
@@ -144,7 +144,7 @@ class _Builder:
     parts: dict[str, Any] = field(default_factory=dict)
 
     def prepared(self, how: Prepare | None) -> fx.Node:
-        """The sender's preprocessing of the raw images."""
+        """Return the sender's preprocessing of the raw images."""
         x = self.graph.placeholder("images")
         does = how.preprocess if how is not None else Preprocess()
         if isinstance(does, Preprocess):
@@ -197,13 +197,13 @@ class _Builder:
                 copies[node] = self.graph.node_copy(node, lambda read: copies[read])
                 if node.op in ("call_module", "get_attr"):
                     part = _fetch(body, str(node.target))
-                    copies[node].target = self._named(f"{side}.{str(node.target).removeprefix('model.')}", part)
+                    copies[node].target = self._name_part(f"{side}.{str(node.target).removeprefix('model.')}", part)
         end = next(node for node in body.graph.nodes if node.op == "output")
         result: fx.Node = copies[end.args[0]]
         return result
 
     def _own(self, x: fx.Node) -> fx.Node:
-        """The tensor at a cut inside a chain as it is in its network, before it was given the layout of its shape."""
+        """Return the tensor at a cut inside a chain as its network has it, before it was brought to its shape."""
         own = x.args[0]
         assert isinstance(own, fx.Node)
         self.shapes[own], self.names[own] = own_shape(self.shapes.pop(x), str(x.target)), self.names.pop(x)
@@ -211,7 +211,7 @@ class _Builder:
         return own
 
     def _stages(self, x: fx.Node, body: nn.Module, side: str, name: str) -> fx.Node:
-        for path, module in _unrolled(body, name):
+        for path, module in _unroll(body, name):
             if isinstance(module, FunctionStage):
                 raise FoldError(
                     f"the stage '{path}' of the {side} is a function, so no plain module can hold its layers; make the "
@@ -221,9 +221,9 @@ class _Builder:
         return x
 
     def _call(self, target: str, module: nn.Module, x: fx.Node) -> fx.Node:
-        return self.graph.create_node("call_module", self._named(target, module), (x,))
+        return self.graph.create_node("call_module", self._name_part(target, module), (x,))
 
-    def _named(self, target: str, part: Any) -> str:
+    def _name_part(self, target: str, part: Any) -> str:
         """Its name among the parts: another where that is taken by another part."""
         while self.parts.setdefault(target, part) is not part:
             target += "_"
@@ -237,7 +237,7 @@ def _first(frozen: Frozen) -> Segment:
 
 
 def alteration_of(module: nn.Module) -> str:
-    """Why a module computes something else than its class, in words; empty where it does not."""
+    """Say why a module computes something else than its class, in words; empty if it does not."""
     if module._forward_hooks or module._forward_pre_hooks:
         return "with a hook"
     return "whose forward was replaced" if "forward" in vars(module) else ""
@@ -250,10 +250,10 @@ def _fetch(root: nn.Module, path: str) -> Any:
     return found if isinstance(found, nn.Module | Tensor) else torch.as_tensor(found)
 
 
-def _unrolled(body: nn.Module, name: str) -> Iterator[tuple[str, nn.Module]]:
-    """The modules that a chain of stages calls, one after another."""
+def _unroll(body: nn.Module, name: str) -> Iterator[tuple[str, nn.Module]]:
+    """Return the modules that a chain of stages calls, one after another."""
     if type(body) is not nn.Sequential or alteration_of(body):
         yield name, body
         return
     for child, module in body.named_children():
-        yield from _unrolled(module, name if len(body) == 1 else f"{name}.{child}")
+        yield from _unroll(module, name if len(body) == 1 else f"{name}.{child}")

@@ -59,7 +59,7 @@ class Flow:
 
 
 def layer_of(joint: Joint, node: fx.Node) -> Layer | None:
-    """The layer that a node computes, as a module; ``None`` where it is none that can take an affine map."""
+    """Return the layer that a node computes, as a module; ``None`` if it is none that can take an affine map."""
     module = joint.module_of(node)
     if module is not None:
         return module if _is_known(module) else None  # type: ignore[return-value]
@@ -125,14 +125,14 @@ def _norm(settings: dict[str, Any]) -> Layer:
 
 
 def linear_layer(weight: Tensor, bias: Tensor | None) -> nn.Linear:
-    """A linear layer of these parameters."""
+    """Return a linear layer of these parameters."""
     layer = nn.Linear(weight.shape[1], weight.shape[0], device="meta")
     layer.weight, layer.bias = _parameter(weight), _parameter(bias)  # type: ignore[assignment]
     return layer
 
 
 def conv_layer(weight: Tensor, bias: Tensor | None, groups: int = 1, **settings: Any) -> Conv:
-    """A convolution of these parameters."""
+    """Return a convolution of these parameters."""
     settings |= {"kernel_size": tuple(weight.shape[2:]), "groups": groups, "device": "meta"}
     layer = CONVS[weight.ndim - 2](weight.shape[1] * groups, weight.shape[0], **settings)
     layer.weight, layer.bias = _parameter(weight), _parameter(bias)  # type: ignore[assignment]
@@ -144,12 +144,12 @@ def _parameter(value: Tensor | None) -> nn.Parameter | None:
 
 
 def exact(tensor: Tensor) -> Tensor:
-    """A tensor's values in float64, in main memory."""
+    """Return a tensor's values in float64, in main memory."""
     return tensor.detach().double().cpu()
 
 
 def scale_and_shift(norm: Norm) -> tuple[Tensor, Tensor]:
-    """What a BatchNorm does in evaluation mode, ``scale · x + shift`` for every feature, in float64."""
+    """Return what a BatchNorm does in evaluation mode, ``scale · x + shift`` for every feature, in float64."""
     assert norm.running_mean is not None
     assert norm.running_var is not None
     scale = (exact(norm.running_var) + norm.eps).rsqrt()
@@ -160,7 +160,7 @@ def scale_and_shift(norm: Norm) -> tuple[Tensor, Tensor]:
 
 
 def as_matrix(norm: Norm, ndim: int) -> nn.Linear | Conv:
-    """A BatchNorm of tensors with ``ndim`` dimensions as a linear layer, or as a 1×1 convolution of single channels."""
+    """Return a BatchNorm, of tensors with ``ndim`` dimensions, as a linear layer or a depthwise 1×1 convolution."""
     scale, shift = scale_and_shift(norm)
     if ndim == 2:
         return linear_layer(scale.diag(), shift)
@@ -176,7 +176,7 @@ def reads_features(layer: Layer, flow: Flow) -> bool:
 
 
 def compose_after(layer: nn.Linear | Conv, flow: Flow, given: Tensor) -> nn.Module:
-    """The layer that does what ``layer`` does after the stitch: ``layer(W·x + s) = K·W·x + layer(s)``.
+    """Return the layer that does what ``layer`` does after the stitch: ``layer(W·x + s) = K·W·x + layer(s)``.
 
     The second term is one constant, so exact wherever it varies: for a convolution padded with zeros it does at the
     border, where the padding has no shift. It is then added as such. Type and device are those of ``given``.
@@ -202,7 +202,7 @@ def compose_after(layer: nn.Linear | Conv, flow: Flow, given: Tensor) -> nn.Modu
 
 
 def compose_before(layer: nn.Linear | Conv, weight: Tensor, bias: Tensor, given: Tensor) -> nn.Module:
-    """The layer that does what the stitch does after ``layer``: ``W·(K·x + c) + b``; exact at any border."""
+    """Return the layer that does what the stitch does after ``layer``: ``W·(K·x + c) + b``; exact at any border."""
     own = exact(layer.weight)
     shift = bias if layer.bias is None else weight @ exact(layer.bias) + bias
     if isinstance(layer, nn.Linear):
@@ -212,14 +212,14 @@ def compose_before(layer: nn.Linear | Conv, weight: Tensor, bias: Tensor, given:
 
 
 def _like(layer: Conv, weight: Tensor, bias: Tensor | None, given: Tensor) -> Conv:
-    """A convolution with another kernel, given without groups; in the groups of ``layer`` where it falls into them."""
+    """Return a convolution with another kernel, given without groups; in those of ``layer`` if it falls into them."""
     kernel, groups = _regrouped(weight, layer.groups)
     settings = {name: getattr(layer, name) for name in ("stride", "padding", "dilation", "padding_mode")}
     return conv_layer(kernel.to(given), None if bias is None else bias.to(given), groups, **settings)
 
 
 def _ungrouped(weight: Tensor, groups: int) -> Tensor:
-    """The kernel (out, in / groups, …) as one of all channels (out, in, …), zero between groups."""
+    """Return the kernel (out, in / groups, …) as one of all channels (out, in, …), zero between groups."""
     out, width = weight.shape[:2]
     full = weight.new_zeros(out, width * groups, *weight.shape[2:])
     for i in range(groups):
@@ -229,7 +229,7 @@ def _ungrouped(weight: Tensor, groups: int) -> Tensor:
 
 
 def _regrouped(weight: Tensor, groups: int) -> tuple[Tensor, int]:
-    """The kernel in as many groups, if it is zero between them; else in one."""
+    """Return the kernel in as many groups, if it is zero between them; else in one."""
     out, inputs = weight.shape[:2]
     if groups == 1 or out % groups or inputs % groups:
         return weight, 1

@@ -48,7 +48,7 @@ class Passed:
 
 
 def pass_forward(joint: Joint, node: fx.Node, flow: Flow) -> Passed | None:
-    """Pass on what flows into an operation; ``None`` where it lets nothing through."""
+    """Pass on what flows into an operation; ``None`` if it lets nothing through."""
     origin = _origin(joint, node, flow.shift.ndim)
     if origin is None or origin.of[0] != (0,) or origin.touched & {0, flow.axis}:
         return None
@@ -64,7 +64,7 @@ def pass_forward(joint: Joint, node: fx.Node, flow: Flow) -> Passed | None:
 
 
 def pass_backward(joint: Joint, node: fx.Node, axis: int) -> Passed | None:
-    """Find where a map of features after an operation acts before it; ``None`` where it does not pass unchanged.
+    """Find where a map of features after an operation acts before it; ``None`` if it does not pass unchanged.
 
     A shift passes back only through what keeps constants: not through pooling that counts zeros of a padding.
     """
@@ -100,7 +100,7 @@ def _run(joint: Joint, node: fx.Node, x: Tensor) -> Tensor:
 
 
 def _origin(joint: Joint, node: fx.Node, ndim: int) -> _Origin | None:
-    """Where the dimensions of an operation's output come from; ``None`` where it is none that is known."""
+    """Say where the dimensions of an operation's output come from; ``None`` if it is none that is known."""
     same = _Origin(tuple((dim,) for dim in range(ndim)))
     module = joint.module_of(node)
     if module is not None:

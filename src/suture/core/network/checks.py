@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from suture.common.errors import DataError, NetworkError
-from suture.core.network.segments import same_bits
+from suture.core.network.segments import have_same_bits
 from suture.data.preprocess import are_token_ids
 
 _BATCH_OF_ONE = "Expected more than 1 value per channel"  #: as torch says it of a BatchNorm that uses the batch's
@@ -25,7 +25,7 @@ def check_model(model: object) -> None:
     raise NetworkError(f"the model is a {type(model).__name__}; {remedy}")
 
 
-def three_images(example: Tensor) -> Tensor:
+def make_probes(example: Tensor) -> Tensor:
     """Three raw images, or sequences of token ids, from the example, repeated with a shift where it has too few."""
     is_tensor = isinstance(example, Tensor)
     if not is_tensor or not (example.ndim == 4 or are_token_ids(example)) or len(example) == 0:
@@ -39,8 +39,8 @@ def three_images(example: Tensor) -> Tensor:
     return torch.stack([example[i % len(example)].roll(i // len(example), dims=-1) for i in range(3)])
 
 
-def checked_outputs(model: nn.Module, probes: Sequence[Tensor], name: str) -> Tensor:
-    """What it makes of the probes; refuse what is no row per image, not reproducible, or not each image's own."""
+def check_outputs(model: nn.Module, probes: Sequence[Tensor], name: str) -> Tensor:
+    """Return the outputs for the probes; refuse those that are no row per image, not reproducible, or mix images."""
     batches = [probes[2], probes[2], *(probes[2][i : i + 1] for i in range(3))]
     try:
         three, again, *alone = (model(batch.clone()) for batch in batches)
@@ -55,10 +55,10 @@ def checked_outputs(model: nn.Module, probes: Sequence[Tensor], name: str) -> Te
         raise NetworkError(f"{name} does not run on {what}: {why}") from error
     for out, batch in zip((three, again, *alone), batches, strict=True):
         _check_rows(out, len(batch), name)
-    if not same_bits(three, again):
-        raise NetworkError(_unsteady(model, probes[2], name))
+    if not have_same_bits(three, again):
+        raise NetworkError(_explain_unsteady(model, probes[2], name))
     finite = bool(three.isfinite().all())  # if not, the cut where it begins will be named
-    if finite and not as_close(torch.cat(alone), three, 1e-2):
+    if finite and not are_close(torch.cat(alone), three, 1e-2):
         why = _without_statistics(model)
         raise NetworkError(
             f"the output of {name} for one image depends on the other images of its batch{why and f': {why}'}"
@@ -73,7 +73,7 @@ def are_probabilities(outputs: Tensor) -> bool:
     return outputs.shape[1] > 1 and bool((whole & (outputs >= 0).all(dim=1)).all())
 
 
-def as_close(one: Tensor, other: Tensor, share: float) -> bool:
+def are_close(one: Tensor, other: Tensor, share: float) -> bool:
     """Whether two are of one type, and differ by no more than a share of what is there."""
     if one.shape != other.shape or one.dtype != other.dtype or not one.is_floating_point():
         return torch.equal(one, other)
@@ -93,13 +93,13 @@ def _check_rows(out: object, n: int, name: str) -> None:
     )
 
 
-def _unsteady(model: nn.Module, batch: Tensor, name: str) -> str:
-    """Why the same images gave two outputs: chance, or something that the forward pass changes."""
+def _explain_unsteady(model: nn.Module, batch: Tensor, name: str) -> str:
+    """Say why the same images gave two outputs: chance, or something that the forward pass changes."""
     outputs = []
     for _ in range(2):
         torch.default_generator.manual_seed(0)  # the caller keeps it
         outputs.append(model(batch.clone()))
-    if same_bits(*outputs):
+    if have_same_bits(*outputs):
         return f"{name} is random in evaluation mode: the same images gave two outputs"
     return (
         f"{name} gives another output for the same images each time, whatever the seed: its forward pass draws at "

@@ -76,7 +76,7 @@ class Cuts(Sequence[Cut]):
     def find(self, cut: "str | Cut") -> Cut:
         """Find a cut by name or alias, or the ``OUTPUT``.
 
-        Raises ``CutError``, with the reason and the valid names, where there is none.
+        Raises ``CutError``, with the reason and the valid names, if there is none.
         """
         name = cut.name if isinstance(cut, Cut) else cut
         if name in self._by_name:
@@ -126,9 +126,9 @@ class Cuts(Sequence[Cut]):
 
 
 def shared_cuts(a: Cuts, b: Cuts) -> tuple[str, ...]:
-    """Names of the cuts that two networks share, in the order of the first.
+    """Return names of the cuts that two networks share, in the order of the first.
 
-    Raises ``CutError``, with the names of both, where they share none.
+    Raises ``CutError``, with the names of both, if they share none.
     """
     names = tuple(name for name in a.names if name in b._by_name)
     if not names:

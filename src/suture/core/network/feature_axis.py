@@ -53,7 +53,7 @@ class _Dimensions:
         return isinstance(x, Tensor) and x in self._of
 
     def of(self, x: Tensor) -> list[int]:
-        """The tensor's dimensions, new ones where it has not been seen."""
+        """Return the tensor's dimensions, new ones where it has not been seen."""
         found: list[int] = self._of.get(x, [])  # type: ignore[no-untyped-call]
         if len(found) != x.ndim:
             self._of[x] = found = list(range(len(self._parent), len(self._parent) + x.ndim))
@@ -68,11 +68,11 @@ class _Dimensions:
         self._features[first] |= self._features[second]
 
     def mark(self, x: Tensor, dim: int) -> None:
-        """The tensor's features are along this dimension."""
+        """Return the tensor's features are along this dimension."""
         self._features[self._root(self.of(x)[dim])] = True
 
     def features(self, x: Tensor) -> set[int]:
-        """The dimensions that were found to hold features."""
+        """Return the dimensions that were found to hold features."""
         return {i for i, dim in enumerate(self.of(x)) if self._features[self._root(dim)]}
 
     def _root(self, dim: int) -> int:
@@ -113,7 +113,7 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._alike(x, out)
             if len(args) > 1 and isinstance(args[1], Sequence) and len(args[1]) == 1 and out.ndim == x.ndim:
                 known.mark(x, x.ndim - 1)
-        elif (moved := _moved(name, args, x, out)) is not None:
+        elif (moved := _find_moved(name, args, x, out)) is not None:
             for i, j in moved:
                 known.unite(x, i, out, j)
         else:
@@ -132,7 +132,7 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 self.dimensions.unite(x, dim, out, dim)
 
     def _product(self, x: Tensor, out: Tensor) -> None:
-        """A linear map of the last dimension, by a weight."""
+        """Return a linear map of the last dimension, by a weight."""
         if x.ndim != out.ndim or x.shape[:-1] != out.shape[:-1]:
             return
         for dim in range(x.ndim - 1):
@@ -141,7 +141,7 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.dimensions.mark(out, out.ndim - 1)
 
     def _attention(self, given: Sequence[Tensor], out: Tensor) -> None:
-        """A product of two tensors: the first dimensions of the one, the last of the other."""
+        """Return a product of two tensors: the first dimensions of the one, the last of the other."""
         left, right = given[-2] if len(given) > 1 else given[0], given[-1]
         if left.ndim == right.ndim == out.ndim:
             for dim in range(out.ndim - 1):
@@ -149,15 +149,15 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.dimensions.unite(right, out.ndim - 1, out, out.ndim - 1)
 
     def _alike(self, x: Tensor, out: Tensor) -> None:
-        """Of whatever else, a dimension of one tensor is that of the other, where their shapes fit from the last on."""
+        """Unite the dimensions of two tensors whose shapes fit from the last on: so it is in all other operations."""
         if x.ndim <= out.ndim and all(n in (1, m) for n, m in zip(x.shape[::-1], out.shape[::-1], strict=False)):
             for back in range(1, x.ndim + 1):
                 if x.shape[-back] == out.shape[-back]:
                     self.dimensions.unite(x, x.ndim - back, out, out.ndim - back)
 
 
-def _moved(name: str, args: Sequence[Any], x: Tensor, out: Tensor) -> list[tuple[int, int]] | None:
-    """Which dimension becomes which, of operations that move, drop or add some; ``None`` of others."""
+def _find_moved(name: str, args: Sequence[Any], x: Tensor, out: Tensor) -> list[tuple[int, int]] | None:
+    """Return which dimension becomes which, of operations that move, drop or add some; ``None`` for others."""
 
     def dims(given: Any) -> list[int]:
         return [dim % max(x.ndim, 1) for dim in ([given] if isinstance(given, int) else given or range(x.ndim))]
@@ -184,7 +184,7 @@ def _moved(name: str, args: Sequence[Any], x: Tensor, out: Tensor) -> list[tuple
 
 
 def _kept(before: Sequence[int], after: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """The dimensions that a change of shape leaves whole: as long as before, and as much lies before them."""
+    """Return the dimensions that a change of shape leaves whole: as long as before, and as much lies before them."""
     ends, products = {}, 1
     for i, size in enumerate(before):
         ends[products * size, size] = i
@@ -197,9 +197,9 @@ def _kept(before: Sequence[int], after: Sequence[int]) -> Iterator[tuple[int, in
 
 
 def features_at(bodies: Sequence[nn.Module], x: Tensor) -> list[tuple[set[int], int]]:
-    """Of every tensor between bodies that follow one another, the dimensions that hold features, and how many it has.
+    """Return, for every tensor between consecutive bodies, the dimensions that hold features, and how many it has.
 
-    Raises ``GraphError`` where no tensor passes.
+    Raises ``GraphError`` if no tensor passes.
     """
     dimensions, passing = _Dimensions(), []
     with torch.no_grad(), _Watch(dimensions):
@@ -212,31 +212,31 @@ def features_at(bodies: Sequence[nn.Module], x: Tensor) -> list[tuple[set[int], 
     return [(dimensions.features(x), x.ndim) for x in passing[:-1]]
 
 
-def as_shaped(bodies: Sequence[nn.Module], x: Tensor) -> list[nn.Module]:
-    """The bodies such that what passes between them has its features where its shape says.
+def bring_to_shape(bodies: Sequence[nn.Module], x: Tensor) -> list[nn.Module]:
+    """Return the bodies such that what passes between them has its features where its shape says.
 
-    ``x`` is an input of at least two images. Raises ``GraphError`` where a volume ``(C, D, H, W)`` passes.
+    ``x`` is an input of at least two images. Raises ``GraphError`` if a volume ``(C, D, H, W)`` passes.
     """
-    ways = [_way(features, dims) for features, dims in features_at(bodies, x)]
+    ways = [_find_steps(features, dims) for features, dims in features_at(bodies, x)]
     enters, leaves = [None, *(way and way[1] for way in ways)], [*(way and way[0] for way in ways), None]
-    return [_with(body, enter, leave) for body, enter, leave in zip(bodies, enters, leaves, strict=True)]
+    return [_add_steps(body, enter, leave) for body, enter, leave in zip(bodies, enters, leaves, strict=True)]
 
 
-def _way(features: set[int], dims: int) -> tuple[Step, Step] | None:
-    """How such a tensor becomes a map, and a map such a tensor; ``None`` where its shape says what it is."""
+def _find_steps(features: set[int], dims: int) -> tuple[Step, Step] | None:
+    """How such a tensor becomes a map, and a map such a tensor; ``None`` if its shape says what it is."""
     if features == {1} and dims > 4:
         raise GraphError("it is a volume, for which there are no stitches; they join maps, tokens and vectors")
     return _SEQUENCE if (dims, features) == (3, {1}) else _FEATURES_LAST if (dims, features) == (4, {3}) else None
 
 
 def own_shape(shape: tuple[int, ...], method: str) -> tuple[int, ...]:
-    """The shape in its network, without the batch, of what a step by this method makes a map of ``shape``."""
+    """Return the shape in its network, without the batch, of what a step by this method makes a map of ``shape``."""
     features, height, width = shape
     return (features, width) if method == _SEQUENCE[0][0] else (height, width, features)
 
 
-def _with(body: nn.Module, enter: Step | None, leave: Step | None) -> nn.Module:
-    """The body with a step before it and one behind."""
+def _add_steps(body: nn.Module, enter: Step | None, leave: Step | None) -> nn.Module:
+    """Return the body with a step before it and one behind."""
     if enter is None and leave is None:
         return body
     if not isinstance(body, fx.GraphModule):
@@ -272,5 +272,5 @@ class _Step(nn.Module):
         return out
 
     def extra_repr(self) -> str:
-        """The step, which decides what passes."""
+        """Return the step, which decides what passes."""
         return repr(self.step)

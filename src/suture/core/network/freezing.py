@@ -27,7 +27,7 @@ from torch.utils._pytree import tree_leaves
 
 from suture.common.errors import NetworkError
 from suture.common.hashing import globals_of, is_filled
-from suture.core.network.segments import same_bits
+from suture.core.network.segments import have_same_bits
 
 _OWN = ("_parameters", "_buffers", "_modules")  # where a module keeps what is registered with it
 
@@ -176,7 +176,7 @@ def drop_idle_hooks(model: nn.Module, probe: Tensor) -> None:
             del hook.kept[hook.key]
             try:
                 with undo_writes(model):  # a hook that writes what the model reads is not idle
-                    is_idle = same_bits(model(probe.clone()), wanted)
+                    is_idle = have_same_bits(model(probe.clone()), wanted)
             except Exception:  # it does not run without it
                 is_idle = False
             if not is_idle:  # put it back in its place among the others

@@ -30,7 +30,7 @@ class GraphError(Exception):
     """This graph cannot be cut; the message is the reason."""
 
 
-class _Recorder(fx.Interpreter):
+class Recorder(fx.Interpreter):
     """Runs a graph and keeps, for every node, its value with tensors replaced by their shapes."""
 
     def __init__(self, graph: fx.GraphModule) -> None:
@@ -38,12 +38,15 @@ class _Recorder(fx.Interpreter):
         self.seen: dict[fx.Node, Any] = {}
 
     def run_node(self, n: fx.Node) -> Any:
+        """Run a node and keep what it gives."""
         value = super().run_node(n)
-        self.seen[n] = tree_map(lambda leaf: _Shape(leaf) if isinstance(leaf, Tensor) else leaf, value)
+        self.seen[n] = tree_map(lambda leaf: PassingTensor(leaf) if isinstance(leaf, Tensor) else leaf, value)
         return value
 
 
-class _Shape:
+class PassingTensor:
+    """The shape of a tensor that passed, and whether it holds floats."""
+
     def __init__(self, tensor: Tensor) -> None:
         self.shape = tuple(tensor.shape)
         self.floating = tensor.is_floating_point()
@@ -52,7 +55,7 @@ class _Shape:
 class CutGraph:
     """A traced network, ready to be cut.
 
-    ``probes`` are two inputs of different batch sizes. Raises ``GraphError`` where the network does not return exactly
+    ``probes`` are two inputs of different batch sizes. Raises ``GraphError`` if the network does not return exactly
     one tensor that depends on its input.
     """
 
@@ -62,7 +65,7 @@ class CutGraph:
         self.seen = [self._record(probe) for probe in probes]
         self.input = next(node for node in self.nodes if node.op == "placeholder")
         self.result = self._result()
-        live, depending = self._live_nodes(), self._depending({self.input} | self._written())
+        live, depending = self._live_nodes(), self._find_depending({self.input} | self._find_written())
         self.data = [node for node in depending if node in live]
         self.unread = set(depending) - live  #: nodes of which at most the size is read
         if self.result not in self.data:
@@ -71,7 +74,7 @@ class CutGraph:
         self.candidates = self._find()
 
     def _record(self, probe: Tensor) -> dict[fx.Node, Any]:
-        recorder = _Recorder(self.module)
+        recorder = Recorder(self.module)
         with torch.no_grad():
             recorder.run(probe.clone())
         return recorder.seen
@@ -79,12 +82,12 @@ class CutGraph:
     def _result(self) -> fx.Node:
         leaves = tree_leaves(self.nodes[-1].args[0])
         tensors = [leaf for leaf in leaves if isinstance(leaf, fx.Node)]
-        if len(tensors) != 1 or not isinstance(self.seen[0][tensors[0]], _Shape):
+        if len(tensors) != 1 or not isinstance(self.seen[0][tensors[0]], PassingTensor):
             raise GraphError(f"it returns {len(leaves)} values; wrap it so that it returns one tensor")
         return tensors[0]
 
     def _live_nodes(self) -> set[fx.Node]:
-        """The nodes whose values the output depends on; a size alone can be had without the tensor."""
+        """Return the nodes whose values the output depends on; a size alone can be had without the tensor."""
         live = {self.nodes[-1]}
         for node in reversed(self.nodes):
             if node in live or _may_mutate(node, self.module):
@@ -96,19 +99,19 @@ class CutGraph:
         return not self._holds_tensor(node) and operation(node) in _METADATA
 
     def _holds_tensor(self, node: fx.Node) -> bool:
-        return any(isinstance(leaf, _Shape) for leaf in tree_leaves(self.seen[0][node]))
+        return any(isinstance(leaf, PassingTensor) for leaf in tree_leaves(self.seen[0][node]))
 
-    def _depending(self, sources: set[fx.Node]) -> dict[fx.Node, None]:
-        """The sources and what depends on their values, in order."""
+    def _find_depending(self, sources: set[fx.Node]) -> dict[fx.Node, None]:
+        """Return the sources and what depends on their values, in order."""
         found: dict[fx.Node, None] = {}
         for node in self.nodes[:-1]:
             if node in sources or (any(read in found for read in node.all_input_nodes) and not self._is_size(node)):
                 found[node] = None
         return found
 
-    def _written(self) -> set[fx.Node]:
-        """Tensors made without the input that something is written into later, and what they were made of."""
-        made_of_input = self._depending({self.input})
+    def _find_written(self) -> set[fx.Node]:
+        """Return tensors made without the input that something is written into later, and what they were made of."""
+        made_of_input = self._find_depending({self.input})
         writers = [node for node in self.nodes if _may_mutate(node, self.module)]
         todo = [node for writer in writers for node in writer.all_input_nodes[:1]]
         written: set[fx.Node] = set()
@@ -121,7 +124,7 @@ class CutGraph:
         return written
 
     def _find(self) -> list[fx.Node]:
-        """The data nodes past which no other data node is read, without the input and the output."""
+        """Return the data nodes past which no other data node is read, without the input and the output."""
         position = {node: i for i, node in enumerate(self.data)}
         last_read = {
             node: max((position[user] for user in node.users if user in position), default=i)
@@ -147,7 +150,7 @@ class CutGraph:
             skip = "the input" if other is self.input else f"'{self.name(other)}'"
             return f"a path from {skip} jumps over it"
         small, large = (seen[node] for seen in self.seen)
-        if not isinstance(small, _Shape):
+        if not isinstance(small, PassingTensor):
             return f"it is a {type(small).__name__}, not one tensor"
         if not small.floating:
             return "it does not hold floating-point numbers"
@@ -158,23 +161,23 @@ class CutGraph:
         return None
 
     def batches(self, node: fx.Node) -> list[int]:
-        """The node's first dimension in both runs."""
+        """Return the node's first dimension in both runs."""
         return [int(seen[node].shape[0]) for seen in self.seen]
 
     def name(self, node: fx.Node) -> str:
-        """The node's first name."""
+        """Return the node's first name."""
         return self.names[node][0] if node in self.names else node.name
 
     def segments(self, cuts: Sequence[fx.Node]) -> list[fx.GraphModule]:
-        """The modules between consecutive cuts: one more than there are cuts.
+        """Return the modules between consecutive cuts: one more than there are cuts.
 
-        Raises ``GraphError`` where a size cannot be derived from the tensor that passes.
+        Raises ``GraphError`` if a size cannot be derived from the tensor that passes.
         """
         bounds = pairwise([self.input, *cuts, self.result])
         return [_SegmentBuilder(self, start, end).build() for start, end in bounds]
 
     def between(self, start: fx.Node, end: fx.Node) -> list[fx.Node]:
-        """The data nodes after ``start`` up to ``end``; after the last cut, all that are left."""
+        """Return the data nodes after ``start`` up to ``end``; after the last cut, all that are left."""
         first = self.data.index(start) + 1
         last = len(self.data) if end is self.result else self.data.index(end) + 1
         return self.data[first:last]
@@ -197,7 +200,7 @@ class _SegmentBuilder:
         return fx.GraphModule(self.source.module, self.graph)
 
     def _copy(self, node: fx.Node) -> Any:
-        """What stands for a node of the source in this segment."""
+        """Return what stands for a node of the source in this segment."""
         if node not in self.copies:
             if any(read in self.passing and read not in self.copies for read in node.all_input_nodes):
                 small, large = (seen[node] for seen in self.source.seen)
@@ -207,7 +210,7 @@ class _SegmentBuilder:
         return self.copies[node]
 
     def _derive(self, small: Any, large: Any, node: fx.Node) -> Any:
-        """The size of a tensor before the cut, by what it was in two runs."""
+        """Return the size of a tensor before the cut, by what it was in two runs."""
         if isinstance(small, tuple):
             return tuple(self._derive(a, b, node) for a, b in zip(small, large, strict=True))
         if small == large:
@@ -229,7 +232,7 @@ _METADATA = {
 
 
 def operation(node: fx.Node) -> str:
-    """The plain name of what a node computes: ``add``, ``flatten``, ``conv2d``."""
+    """Return the plain name of what a node computes: ``add``, ``flatten``, ``conv2d``."""
     if node.op in ("placeholder", "output"):
         return node.op
     if isinstance(node.target, torch._ops.OpOverload):

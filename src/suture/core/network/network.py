@@ -21,7 +21,7 @@ from suture.common.errors import DataError, FrozenError, NetworkError
 from suture.common.hashing import identity, settings, stable_name
 from suture.common.seeds import digest, undisturbed
 from suture.core.network import untrained
-from suture.core.network.checks import are_probabilities, as_close, check_model, checked_outputs, three_images
+from suture.core.network.checks import are_close, are_probabilities, check_model, check_outputs, make_probes
 from suture.core.network.cuts import Cut, measure_cuts
 from suture.core.network.feature_axis import ENTERS, LEAVES
 from suture.core.network.freezing import (
@@ -34,8 +34,8 @@ from suture.core.network.freezing import (
     registered_tensors,
     undo_writes,
 )
-from suture.core.network.segments import Segment, same_bits
-from suture.core.network.tracing import Stage, Traced, portable, trace
+from suture.core.network.segments import Segment, have_same_bits
+from suture.core.network.tracing import Stage, Traced, make_portable, trace
 from suture.data.preprocess import Prepare, Preprocess, Preprocessing, are_token_ids
 
 
@@ -100,13 +100,13 @@ class Network:
         self.source: str | None = None  #: the model string that it was made of, where it was
         self.constants = tuple(constants)
         self.factory = factory
-        self.stages = portable(model, stages)  #: such that they can be applied to a copy
-        self.example = three_images(example)  #: three raw images (3, C, H, W), or sequences of token ids (3, T)
+        self.stages = make_portable(model, stages)  #: such that they can be applied to a copy
+        self.example = make_probes(example)  #: three raw images (3, C, H, W), or sequences of token ids (3, T)
         self._untrained: dict[int, Network] = {}
         self._taken: set[bytes] = set()  #: sequences of token ids that it was tried on
         with undisturbed(threads=None), torch.random.fork_rng([]), torch.inference_mode(False), torch.no_grad():
             self._model = copy_frozen(model, copy, self.name)
-            self.preprocess = _frozen_preprocess(preprocess, self.name)
+            self.preprocess = _freeze_preprocess(preprocess, self.name)
             self._find_cuts()
         self.wrapped_digest = self.state_digest()  #: what ``state_digest`` gave when the network was made
         self.fingerprint = self._fingerprint()  #: SHA-256 over all that decides the output, when it was made
@@ -117,7 +117,7 @@ class Network:
         self.device = next((p.device for p in self._model.parameters()), torch.device("cpu"))
         with undo_writes(self._model):
             probes = self._probes()
-            self._answers = checked_outputs(self._model, probes, self.name)
+            self._answers = check_outputs(self._model, probes, self.name)
         self.gives_probabilities = are_probabilities(self._answers)  #: as after a softmax, where logits are wanted
         drop_idle_hooks(self._model, probes[2])
         check_functions(self._model, self.name)
@@ -135,10 +135,10 @@ class Network:
         self.input_shape = tuple(first.shape[1:])  #: of what the preprocessing gives the model, without the batch
         probes = [_prepared(self._prepare, batch, self) for batch in images]
         self._input_dtype = probes[0].dtype
-        if not same_bits(probes[2], _prepared(self._prepare, images[2], self)):
+        if not have_same_bits(probes[2], _prepared(self._prepare, images[2], self)):
             raise DataError(f"the preprocessing of {self.name} is random: the same images gave two inputs")
         alone = torch.cat([_prepared(self._prepare, images[2][i : i + 1], self) for i in range(3)])
-        if not as_close(alone, probes[2], 1e-4):
+        if not are_close(alone, probes[2], 1e-4):
             raise DataError(
                 f"what the preprocessing of {self.name} makes of an image depends on the others of its batch"
             )
@@ -177,14 +177,14 @@ class Network:
         return digest(self.wrapped_digest, code, identity([held, self.preprocess, self.stages, own]))
 
     def _settings(self, path: str, module: nn.Module) -> object:
-        """What a module does that neither its ``repr`` nor its tensors show, without what a run leaves behind in it."""
+        """Return what decides a module besides its ``repr`` and tensors, without what a run leaves behind in it."""
         if isinstance(module, fx.GraphModule):
             return None
         found = settings(module)
         return type(module), [(n, found[n]) for n in sorted(found) if f"{path}.{n}".lstrip(".") not in self._scratch]
 
     def __getstate__(self) -> dict[str, object]:
-        """A copy and what is sent to another process leave out the untrained networks made of this one."""
+        """Return a copy and what is sent to another process leave out the untrained networks made of this one."""
         return vars(self) | {"_untrained": {}}
 
     def state_digest(self) -> str:
@@ -201,13 +201,13 @@ class Network:
         return self.state_digest() != self.wrapped_digest
 
     def check_frozen(self) -> None:
-        """Raise ``FrozenError`` where a tensor or a function that decides the output is not what it was."""
+        """Raise ``FrozenError`` if a tensor or a function that decides the output is not what it was."""
         if self.is_changed:
             raise FrozenError(f"the weights of {self.name} changed after it was made a Network; make it again")
         self.check_functions()
 
     def check_functions(self) -> None:
-        """Raise ``FrozenError`` where the user's functions make something else of the example than they did.
+        """Raise ``FrozenError`` if the user's functions make something else of the example than they did.
 
         Their code stays, but a function reads global and outer variables when it runs.
         """
@@ -216,9 +216,9 @@ class Network:
             prepared = _prepared(self._prepare, self.example, self)
             answers = self(self.example) if self._has_functions else self._answers
         exact = 4 * torch.finfo(prepared.dtype).eps if prepared.is_floating_point() else 0.0
-        if not as_close(prepared, self._seen, max(1e-5, exact)):
+        if not are_close(prepared, self._seen, max(1e-5, exact)):
             raise FrozenError(f"the preprocessing of {self.name} changed after it was made a Network; {remedy}")
-        if not as_close(answers, self._answers, 1e-2):
+        if not are_close(answers, self._answers, 1e-2):
             raise FrozenError(f"a function or hook in {self.name} changed after it was made a Network; {remedy}")
 
     @cached_property
@@ -239,7 +239,7 @@ class Network:
         return state
 
     def check_images(self, images: Tensor, name: str) -> None:
-        """Raise ``DataError`` where raw images, or token ids, do not become what the network was cut for.
+        """Raise ``DataError`` if raw images, or token ids, do not become what the network was cut for.
 
         Images are judged by the first; sequences of token ids are all tried.
         """
@@ -307,7 +307,7 @@ class Network:
     def untrained(self, seed: int) -> "Network":
         """Give the same architecture as it is before training, initialised from the seed.
 
-        Raises ``UntrainedError`` where a trained tensor would survive and there is no factory.
+        Raises ``UntrainedError`` if a trained tensor would survive and there is no factory.
         """
         if seed not in self._untrained:
             model = copying.deepcopy(self._model)
@@ -354,7 +354,7 @@ _LIBRARIES = ("torch.", "torchvision.", "timm.")
 
 
 def _code(body: nn.Module) -> object:
-    """What a segment does, with the marks of a layout of its own, which decide how its fused suffix is made.
+    """Return what a segment does, with the marks of a layout of its own, which decide how its fused suffix is made.
 
     Code names the functions that it calls by the modules they lie in, and these may move.
     """
@@ -370,20 +370,20 @@ def _code(body: nn.Module) -> object:
 
 
 def _functions(body: nn.Module) -> Iterator[Callable[..., Any]]:
-    """The functions that a segment's code only names: the user's own, behind ``torch.fx.wrap``."""
+    """Return the functions that a segment's code only names: the user's own, behind ``torch.fx.wrap``."""
     for node in body.graph.nodes if isinstance(body, fx.GraphModule) else ():
         if isinstance(node.target, FunctionType) and not node.target.__module__.startswith(_LIBRARIES):
             yield node.target
 
 
-def _frozen_preprocess(preprocess: Preprocessing | None, name: str) -> Preprocessing:
+def _freeze_preprocess(preprocess: Preprocessing | None, name: str) -> Preprocessing:
     if isinstance(preprocess, nn.Module):
         return copy_frozen(preprocess, True, f"the preprocessing of {name}")
     return preprocess if preprocess is not None else Preprocess()
 
 
 def _dtype_for(model: nn.Module, probe: Tensor) -> torch.dtype | None:
-    """The one floating type of the model's parameters, if it runs on the probe in no other; none for token ids."""
+    """Return the one floating type of the model's parameters if it runs on the probe in no other; else ``None``."""
     dtypes = {p.dtype for p in model.parameters() if p.is_floating_point()}
     if len(dtypes) != 1 or probe.dtype in dtypes or are_token_ids(probe):
         return None

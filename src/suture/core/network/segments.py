@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor, nn
 
-from suture.core.network.feature_axis import as_shaped
+from suture.core.network.feature_axis import bring_to_shape
 from suture.core.network.graph import GraphError
 from suture.data.preprocess import are_token_ids
 
@@ -50,19 +50,19 @@ class Segment(nn.Module):
 
 
 def _order(x: Tensor) -> tuple[int, ...] | None:
-    """The dimensions from the slowest in memory to the fastest; ``None`` where some share their memory."""
+    """Return the dimensions from the slowest in memory to the fastest; ``None`` if some share their memory."""
     if x.is_contiguous():
         return tuple(range(x.ndim))
     return None if 0 in x.stride() else tuple(sorted(range(x.ndim), key=x.stride, reverse=True))
 
 
 def _in_order(x: Tensor, order: Sequence[int]) -> Tensor:
-    """A copy, unless it lies so already, whose dimensions lie in this order."""
+    """Return a copy, unless it lies so already, whose dimensions lie in this order."""
     back = [order.index(dim) for dim in range(x.ndim)]
     return x.permute(*order).contiguous().permute(*back)
 
 
-def same_bits(a: Tensor, b: Tensor) -> bool:
+def have_same_bits(a: Tensor, b: Tensor) -> bool:
     """Whether two tensors agree in shape, type and every bit; what is not a number equals itself."""
     if a.shape != b.shape or a.dtype != b.dtype:
         return False
@@ -74,12 +74,12 @@ def build_segments(
 ) -> tuple[Segment, ...]:
     """Make segments of bodies; ``probes`` are inputs of at least two batch sizes, ``wanted`` the outputs of the whole.
 
-    Raises ``GraphError`` where the chain does not give the output bit for bit, or what passes is no batch of numbers.
+    Raises ``GraphError`` if the chain does not give the output bit for bit, or what passes is no batch of numbers.
     """
     with torch.no_grad():
-        segments = _protected(as_shaped(bodies, probes[1]), probes[1])
+        segments = _protect(bring_to_shape(bodies, probes[1]), probes[1])
         for probe, want in zip(probes, wanted, strict=True):
-            if not same_bits(_run(segments, probe), want):
+            if not have_same_bits(_run(segments, probe), want):
                 raise GraphError("split here, the model does not give its own output bit for bit")
     return segments
 
@@ -93,14 +93,14 @@ def _run(segments: Sequence[Segment], x: Tensor) -> Tensor:
     return x
 
 
-def _protected(bodies: Sequence[nn.Module], x: Tensor) -> tuple[Segment, ...]:
+def _protect(bodies: Sequence[nn.Module], x: Tensor) -> tuple[Segment, ...]:
     """Pieces that copy their input exactly where they would change it, and take no layout that they cannot."""
     segments: list[Segment] = []
     batch = len(x)
     for body in bodies:
         if segments or not are_token_ids(x):
             _check_passes(x, batch, "it" if segments else "its input")
-        own, *others = [_writes(body, layout) for layout in _layouts(x[:1])]
+        own, *others = [_writes(body, layout) for layout in _vary_layout(x[:1])]
         dtype = x.dtype if segments else None
         segments.append(Segment(body, own is not False, dtype, _order(x), fixed=any(other != own for other in others)))
         x = segments[-1](x)
@@ -116,15 +116,15 @@ def _check_passes(x: object, batch: int, it: str) -> None:
         raise GraphError(f"{it}, of shape {tuple(x.shape)}, has another first dimension than the batch")
 
 
-def _layouts(x: Tensor) -> Iterator[Tensor]:
-    """Copies of a tensor that lie in memory as it does, and with the features last or first."""
+def _vary_layout(x: Tensor) -> Iterator[Tensor]:
+    """Return copies of a tensor that lie in memory as it does, and with the features last or first."""
     yield x.clone()
     for last in {1, -1} if x.ndim > 2 else ():
         yield x.movedim(1, last).contiguous().movedim(last, 1).clone()
 
 
 def _writes(body: nn.Module, given: Tensor) -> bool | None:
-    """Whether it writes to what it is given; ``None`` where it cannot take it."""
+    """Whether it writes to what it is given; ``None`` if it cannot take it."""
     before = given._version
     try:
         Segment(body)(given)

@@ -71,11 +71,11 @@ def trace(model: nn.Module, probes: Sequence[Tensor], stages: Sequence[Stage] | 
     refused: dict[str, str] = {}
     for backend, candidates in backends:
         try:
-            with _quiet():
-                with _symbolic_len(model):
+            with _silence():
+                with _trace_len(model):
                     offer = candidates()
                 before = {name: why for name, why in refused.items() if name != backend}
-                return _verified(backend, offer, probes, wanted, before)
+                return _verify(backend, offer, probes, wanted, before)
         except Exception as error:  # a tracer may fail in any way on a model that it does not know
             refused.setdefault(backend, _first_line(error))
     said = "; ".join(f"{backend}: {reason}" for backend, reason in refused.items())
@@ -89,7 +89,7 @@ def trace(model: nn.Module, probes: Sequence[Tensor], stages: Sequence[Stage] | 
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def _silence() -> Iterator[None]:
     """Keep from the screen what tracers print, log and warn of; why they failed is in their error."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
@@ -103,7 +103,7 @@ def _quiet() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _symbolic_len(model: nn.Module) -> Iterator[None]:
+def _trace_len(model: nn.Module) -> Iterator[None]:
     """Let ``len(x)`` in the model's code be ``x.size(0)``, which tracers follow; the builtin makes it a number."""
 
     def size(x: Any) -> Any:
@@ -133,7 +133,7 @@ class _Candidates:
     dropped: Mapping[str, str]
 
 
-def _verified(
+def _verify(
     backend: str,
     offer: _Candidates,
     probes: Sequence[Tensor],
@@ -203,7 +203,7 @@ class _Tracer(fx.Tracer):
 
 
 def _tracers(model: nn.Module) -> Iterator[_Tracer]:
-    """Ways to trace a model, the finest first: one, but for models with torch's own encoders."""
+    """Return ways to trace a model, the finest first: one, but for models with torch's own encoders."""
     yield _Tracer()
     if any(map(is_encoder, model.modules())):
         yield _Tracer(buffers=True)
@@ -230,13 +230,13 @@ def _candidates(graph: CutGraph) -> _Candidates:
 
 
 def _innermost(stack: Mapping[str, Any] | None) -> str:
-    """The path of the module that a node was computed in: the last key of its stack, without the entry's own."""
+    """Return the path of the module that a node was computed in: the last key of its stack, without the entry's own."""
     paths = [value[0] if isinstance(value, tuple) else key for key, value in (stack or OrderedDict()).items()]
     return _user_path(paths[-1]) if paths else ""
 
 
 def _user_path(path: str) -> str:
-    """A module's path as the user of the model knows it."""
+    """Return a module's path as the user of the model knows it."""
     return re.sub(r"^(L__self__|L\['self'\])?\.?model\.?", "", path)
 
 
@@ -246,7 +246,7 @@ def _name_nodes(
     returned: Mapping[fx.Node, list[str]],
     scopes: Mapping[fx.Node, str],
 ) -> dict[fx.Node, Names]:
-    """Names for every node, each used once: a second use of a module or operation gets ``_1``, a third ``_2``, …
+    """Return names for every node, each used once: a second use of a module or operation gets ``_1``, a third ``_2``, …
 
     A number that would make it the name of another module is left out.
     """
@@ -255,20 +255,22 @@ def _name_nodes(
     names: dict[fx.Node, Names] = {}
     for node in module.graph.nodes:
         paths = returned.get(node)
-        chosen = _ordered(paths, model) if paths else [".".join(filter(None, [scopes.get(node, ""), operation(node)]))]
-        names[node] = tuple(_once(name, used, modules) for name in chosen)
+        chosen = (
+            _order_names(paths, model) if paths else [".".join(filter(None, [scopes.get(node, ""), operation(node)]))]
+        )
+        names[node] = tuple(_make_unique(name, used, modules) for name in chosen)
     return names
 
 
-def _once(name: str, used: set[str], modules: Container[str]) -> str:
+def _make_unique(name: str, used: set[str], modules: Container[str]) -> str:
     numbered = (f"{name}_{number}" for number in count(1))
     chosen = name if name not in used else next(n for n in numbered if n not in used and n not in modules)
     used.add(chosen)
     return chosen
 
 
-def _ordered(paths: Sequence[str], model: nn.Module) -> list[str]:
-    """The outermost module that is not a mere container first, then the others from outside in."""
+def _order_names(paths: Sequence[str], model: nn.Module) -> list[str]:
+    """Return the outermost module that is not a mere container first, then the others from outside in."""
     outside_in = list(reversed(paths))
     first = next((p for p in outside_in if not isinstance(model.get_submodule(p), nn.Sequential)), outside_in[0])
     return [first, *(path for path in outside_in if path != first)]
@@ -325,7 +327,7 @@ def _by_export(model: nn.Module, probes: Sequence[Tensor]) -> _Candidates:
 
 
 def _calls_around(node: fx.Node, paths: Container[str]) -> dict[str, str]:
-    """The module calls that a node was computed in, from outside in, with the paths of their modules."""
+    """Return the module calls that a node was computed in, from outside in, with the paths of their modules."""
     stack = node.meta.get("nn_module_stack") or {}
     calls = {call: _user_path(value[0]) for call, value in stack.items()}
     return {call: path for call, path in calls.items() if path and path in paths}
@@ -361,16 +363,16 @@ class FunctionStage(nn.Module):
         return self.function(x)
 
 
-def portable(model: nn.Module, stages: Sequence[Stage] | None) -> list[Stage] | None:
-    """The stages such that they can be applied to a copy of the model.
+def make_portable(model: nn.Module, stages: Sequence[Stage] | None) -> list[Stage] | None:
+    """Return the stages such that they can be applied to a copy of the model.
 
     Raises ``TracingError`` for what is no stage, and for functions that hold on to modules or parameters, which no copy
     could replace.
     """
-    return None if stages is None else [_portable(model, stage) for stage in stages]
+    return None if stages is None else [_make_portable(model, stage) for stage in stages]
 
 
-def _portable(model: nn.Module, stage: Stage) -> Stage:
+def _make_portable(model: nn.Module, stage: Stage) -> Stage:
     if isinstance(stage, str):
         return stage
     match stage:
@@ -396,7 +398,7 @@ def _portable(model: nn.Module, stage: Stage) -> Stage:
 
 def _by_stages(model: nn.Module, stages: Sequence[Stage]) -> _Candidates:
     used: set[str] = set()
-    named = [(_once(name, used, ()), body) for name, body in (_stage(model, stage) for stage in stages)]
+    named = [(_make_unique(name, used, ()), body) for name, body in (_stage(model, stage) for stage in stages)]
 
     def build(keep: Sequence[int]) -> Sequence[nn.Module]:
         bounds = [0, *(i + 1 for i in keep), len(named)]

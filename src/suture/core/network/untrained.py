@@ -30,7 +30,7 @@ def reset(model: nn.Module, seed: int, constants: Sequence[str] = ()) -> tuple[s
     originals = {name: tensor.detach().clone() for name, tensor in tensors.items()}
     for tensor in tensors.values():
         _mark(tensor)
-    with _seeded(seed, model), torch.no_grad():
+    with _seed_from(seed, model), torch.no_grad():
         for module in _children_first(model):
             _reset_one(module)
     kept = tuple(name for name, tensor in _tensors(model).items() if _marked(tensor))
@@ -38,7 +38,7 @@ def reset(model: nn.Module, seed: int, constants: Sequence[str] = ()) -> tuple[s
     survivors = [name for name in kept if _is_survivor(name, parameters, originals[name], constants)]
     if survivors:
         kind = "parameters" if any(name in parameters for name in survivors) else "buffers"
-        raise UntrainedError(_advice(model, f"reaches the {kind} {_few(survivors)}", constants=kind == "buffers"))
+        raise UntrainedError(_advice(model, f"reaches the {kind} {_name_some(survivors)}", constants=kind == "buffers"))
     for name in kept:
         _tensors(model)[name].copy_(originals[name])
     return kept
@@ -76,36 +76,36 @@ def fresh(
     Hooks on the trained model, and layers whose ``forward`` was replaced, are part of it and so of the new one;
     ``scratch`` names plain tensors that every forward pass writes, which decide nothing.
 
-    Raises ``UntrainedError`` where the factory builds another architecture, or gives parameters that are not named in
+    Raises ``UntrainedError`` if the factory builds another architecture, or gives parameters that are not named in
     ``constants`` and yet the same from another seed: trained ones, or a factory that seeds itself.
     """
-    model, another = (_built(factory, like, s) for s in (seed, seed + 1))
+    model, another = (_build(factory, like, s) for s in (seed, seed + 1))
     new, old = registered_tensors(model), registered_tensors(like)
     trained = dict(like.named_parameters())
     fixed = [n for n, t in registered_tensors(another).items() if n in trained and torch.equal(t, new[n])]
     survivors = [n for n in fixed if n not in constants and not _is_constant(new[n])]
     if survivors:
         raise UntrainedError(
-            f"the factory gives the same parameters from every seed ({_few(survivors)}), as if they were trained; it "
-            "must build the model at random, for instance with pretrained=False; those that are no result of training "
-            "can be named: constants=(…)"
+            f"the factory gives the same parameters from every seed ({_name_some(survivors)}), as if trained; it must "
+            "build the model at random, for instance with pretrained=False; name those that are no result of training: "
+            "constants=(…)"
         )
     same = [n for n in new if torch.equal(new[n], old[n])]
     if is_altered(like):
-        model = _altered_alike(model, like, scratch)
+        model = _copy_alterations(model, like, scratch)
     return model, tuple(n for n in same if n not in trained or n in constants)
 
 
-def _altered_alike(model: nn.Module, like: nn.Module, scratch: Collection[str]) -> nn.Module:
-    """A copy of the trained model, with its hooks and what else was done to it, and the tensors of another."""
+def _copy_alterations(model: nn.Module, like: nn.Module, scratch: Collection[str]) -> nn.Module:
+    """Return a copy of the trained model, with its hooks and what else was done to it, and the tensors of another."""
     altered = copy.deepcopy(like)
     drawn = _tensors(model)
     kept = {name: tensor for name, tensor in _tensors(altered).items() if name not in scratch}
     missing = [name for name, tensor in kept.items() if name not in drawn or drawn[name].shape != tensor.shape]
     if missing:
         raise UntrainedError(
-            f"the factory builds a model without {_few(missing)}, which the trained one holds; let it make these, too, "
-            "or leave out the untrained controls"
+            f"the factory builds a model without {_name_some(missing)}, which the trained one holds; let it make "
+            "these, too, or leave out the untrained controls"
         )
     with torch.no_grad():
         for name, tensor in kept.items():
@@ -113,21 +113,21 @@ def _altered_alike(model: nn.Module, like: nn.Module, scratch: Collection[str]) 
     return altered
 
 
-def _built(factory: Callable[[], nn.Module], like: nn.Module, seed: int) -> nn.Module:
-    """What the factory builds from a seed, with the types and on the device of the trained model."""
-    with _seeded(seed, like):
+def _build(factory: Callable[[], nn.Module], like: nn.Module, seed: int) -> nn.Module:
+    """Return what the factory builds from a seed, with the types and on the device of the trained model."""
+    with _seed_from(seed, like):
         model = copy.deepcopy(factory())
     new, old = registered_tensors(model), registered_tensors(like)
     if {n: t.shape for n, t in new.items()} != {n: t.shape for n, t in old.items()}:
         differ = sorted(set(new) ^ set(old)) or [n for n in new if new[n].shape != old[n].shape]
-        raise UntrainedError(f"the factory builds another architecture: {_few(differ)} differ")
+        raise UntrainedError(f"the factory builds another architecture: {_name_some(differ)} differ")
     for name, tensor in new.items():
         tensor.data = tensor.data.to(old[name].device, old[name].dtype)
     return model
 
 
 @contextmanager
-def _seeded(seed: int, model: nn.Module) -> Iterator[None]:
+def _seed_from(seed: int, model: nn.Module) -> Iterator[None]:
     """Draw from the seed, and leave the generators of the processor and of the model's devices as they were."""
     devices = {tensor.device for tensor in registered_tensors(model).values() if tensor.is_cuda}
     with torch.random.fork_rng(devices=list(devices)):
@@ -175,6 +175,6 @@ def _advice(model: nn.Module, reached: str, constants: bool) -> str:
     )
 
 
-def _few(names: Sequence[str], limit: int = 6) -> str:
+def _name_some(names: Sequence[str], limit: int = 6) -> str:
     rest = f" and {len(names) - limit} more" if len(names) > limit else ""
     return ", ".join(f"'{name}'" for name in names[:limit]) + rest

@@ -42,11 +42,11 @@ class Stitch(ABC):
 
     @classmethod
     def plainest(cls) -> Self:
-        """The member that joins most shapes, for messages that say which families could."""
+        """Return the member that joins most shapes, for messages that say which families could."""
         return cls()
 
     def check(self, sender: Shape, receiver: Shape) -> None:
-        """Raise ``ShapeError`` where the family cannot join the two shapes, naming those that can."""
+        """Raise ``ShapeError`` if the family cannot join the two shapes, naming those that can."""
         if self.accepts(sender, receiver):
             return
         raise ShapeError(
@@ -55,7 +55,7 @@ class Stitch(ABC):
         )
 
     def __str__(self) -> str:
-        """The call that makes it, without the settings that are default."""
+        """Return the call that makes it, without the settings that are default."""
         return spell(self)
 
 
@@ -92,7 +92,7 @@ class Moments:
         return float(explained + (weight @ self.mean_x + bias - self.mean_y).square().sum())
 
     def regressions(self, ridges: Sequence[float]) -> Iterator[Tensor]:
-        """The weight (out, in) of ridge regression for every ridge, relative to the mean variance of ``x``."""
+        """Return the weight (out, in) of ridge regression for every ridge, relative to the mean variance of ``x``."""
         if len(ridges) <= _FEW and min(ridges) >= _SAFE:
             eye = torch.eye(len(self.xx)).to(self.xx)
             tried = [torch.linalg.cholesky_ex(self.xx + ridge * self.scale * eye) for ridge in ridges]
@@ -166,17 +166,17 @@ class AffineStitch(Stitch):
         return False
 
     def raw_layers(self, stitch: nn.Module) -> Sequence[RawLayer]:
-        """The layers that read the sender's features as they are, and may be rewritten for others; by default none."""
+        """Return the layers that read the sender's own features, and may be rewritten for others; by default none."""
         return ()
 
 
 def width(shape: Shape) -> int:
-    """The number of features at every position: the channels of maps, else the last dimension."""
+    """Return the number of features at every position: the channels of maps, else the last dimension."""
     return shape[0] if len(shape) == 3 else shape[-1]
 
 
 def spell_shape(shape: Shape) -> str:
-    """A shape in words: ``maps 64×8×8``."""
+    """Return a shape in words: ``maps 64×8×8``."""
     kind = {1: "vector", 2: "tokens", 3: "maps"}.get(len(shape), "tensor")
     return f"{kind} {'×'.join(map(str, shape))}"
 

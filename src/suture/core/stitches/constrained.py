@@ -54,7 +54,7 @@ class Assigned(nn.Module):
     """
 
     def forward(self, scores: Tensor) -> Tensor:
-        """The permutation matrix (D, D) of the scores (D, D)."""
+        """Return the permutation matrix (D, D) of the scores (D, D)."""
         with torch.no_grad():
             rows, columns = linear_sum_assignment(scores.detach().double().cpu().numpy(), maximize=True)
             hard = torch.zeros_like(scores)
@@ -62,7 +62,7 @@ class Assigned(nn.Module):
         return hard + (scores - scores.detach())
 
     def right_inverse(self, matrix: Tensor) -> Tensor:
-        """Scores of a permutation matrix: itself."""
+        """Return scores of a permutation matrix: itself."""
         return matrix
 
 
@@ -122,11 +122,11 @@ class LowRank(_PerPosition):
 
     @classmethod
     def plainest(cls) -> Self:
-        """The one of rank 1."""
+        """Return the one of rank 1."""
         return cls(rank=1)
 
     def check(self, sender: Shape, receiver: Shape) -> None:
-        """Raise ``ShapeError`` where the shapes cannot be joined, or the rank is larger than the width."""
+        """Raise ``ShapeError`` if the shapes cannot be joined, or the rank is larger than the width."""
         if LowRank.plainest().accepts(sender, receiver) and not self.accepts(sender, receiver):
             most = min(width(sender), width(receiver))
             raise ShapeError(
@@ -143,7 +143,7 @@ class LowRank(_PerPosition):
             yield leading @ (leading.T @ weight)
 
     def raw_layers(self, stitch: nn.Module) -> Sequence[nn.Linear]:
-        """The layer that narrows."""
+        """Return the layer that narrows."""
         return [cast(nn.Linear, cast(nn.Sequential, _core_of(stitch))[0])]
 
     def _joins(self, inputs: int, outputs: int) -> bool:
@@ -243,7 +243,7 @@ class Diagonal(_PerPosition):
             yield torch.diag(known.xy.diagonal() / (known.xx.diagonal() + ridge * known.scale))
 
     def raw_layers(self, stitch: nn.Module) -> Sequence[ScaleAndShift]:
-        """The scale."""
+        """Return the scale."""
         return [cast(ScaleAndShift, _core_of(stitch))]
 
     def _core(self, inputs: int, outputs: int) -> nn.Module:

@@ -68,7 +68,7 @@ class ConvLinear(AffineStitch):
         return [Part(averaging.rows, features_last, load)]
 
     def raw_layers(self, stitch: nn.Module) -> Sequence[nn.Linear | nn.Conv2d]:
-        """The map of positions."""
+        """Return the map of positions."""
         return [cast("nn.Conv2d | nn.Linear", cast(nn.Sequential, stitch)[0])]
 
 
@@ -122,7 +122,7 @@ class FullLinear(AffineStitch):
         return True
 
     def raw_layers(self, stitch: nn.Module) -> Sequence[nn.Linear]:
-        """The map."""
+        """Return the map."""
         return [_linear(stitch)]
 
 
@@ -155,7 +155,7 @@ class Probe(AffineStitch):
         return bool(sender) and len(receiver) == 1
 
     def reads(self, sender: Shape) -> int:
-        """How many numbers of a sample are left to be mapped."""
+        """Say how many numbers of a sample are left to be mapped."""
         return Averaging(sender, self.features).left
 
     def build(self, sender: Shape, receiver: Shape) -> nn.Module:
@@ -170,7 +170,7 @@ class Probe(AffineStitch):
         return [Part(lambda x: averaging(x.double()).flatten(1), features_last, loader(layer))]
 
     def raw_layers(self, stitch: nn.Module) -> Sequence[nn.Linear]:
-        """The map."""
+        """Return the map."""
         return [cast(nn.Linear, cast(nn.Sequential, stitch)[2])]
 
 
@@ -220,7 +220,7 @@ class Averaging(nn.Module):
 
 
 def _leading(weight: Tensor, count: int) -> Tensor:
-    """The ``count`` orthonormal directions (count, channels) that hold most of a weight (out, channels, …)."""
+    """Return the ``count`` orthonormal directions (count, channels) that hold most of a weight (out, channels, …)."""
     channels = weight.shape[1]
     if count == channels:
         return torch.eye(channels, dtype=weight.dtype)
@@ -235,7 +235,7 @@ def _channels_first(x: Tensor) -> Tensor:
 
 
 def _own_order(weight: Tensor) -> Tensor:
-    """A weight of tokens, (out, D, T), in the order in which tokens are flattened, (out, T, D); others as they are."""
+    """Bring a weight of tokens, (out, D, T), to the order of flattened tokens, (out, T, D); keep any other."""
     return weight.transpose(1, 2) if weight.ndim == 3 else weight
 
 

@@ -70,7 +70,7 @@ class Layers(Stitch):
                     f"the layers of {self.network.name} after '{start.name}' cannot train: a stage is a method of the "
                     "model; make it a module of the model"
                 )
-            _find_told(cast(Segment, segment).body)
+            _find_told_calls(cast(Segment, segment).body)
 
     @property
     def ends(self) -> tuple[Cut, Cut]:
@@ -95,7 +95,7 @@ class Layers(Stitch):
         return (network or self.network).between(self.after, self.upto)
 
     def __str__(self) -> str:
-        """What it is made of, without the seed."""
+        """Return what it is made of, without the seed."""
         upto = "" if self.upto == OUTPUT else f", up to '{self.upto}'"
         drawn = "" if self.seed is None else ", drawn anew"
         return f"Layers({self.network.name} after '{self.after}'{upto}{drawn})"
@@ -151,7 +151,7 @@ def _follow_mode(body: nn.Module) -> None:
 
     A BatchNorm whose scale is no parameter is frozen on purpose, and stays so. Raises what ``_find_told`` does.
     """
-    found = _find_told(body)
+    found = _find_told_calls(body)
     if not isinstance(body, fx.GraphModule) or not found:
         return
     for number, (node, name, place) in enumerate(found):
@@ -163,8 +163,8 @@ def _follow_mode(body: nn.Module) -> None:
     body.recompile()
 
 
-def _find_told(body: nn.Module) -> list[tuple[fx.Node, str, int | None]]:
-    """The calls in a traced module that are to follow its mode, each with the name and the place of that argument.
+def _find_told_calls(body: nn.Module) -> list[tuple[fx.Node, str, int | None]]:
+    """Return the calls in a traced module that are to follow its mode, with the name and place of that argument.
 
     Raises ``CutError`` for a BatchNorm that takes the mean over all batches (``momentum=None``), which its call in
     evaluation mode no longer says.
@@ -173,7 +173,7 @@ def _find_told(body: nn.Module) -> list[tuple[fx.Node, str, int | None]]:
         return []
     found = []
     for node in body.graph.nodes:
-        told = _told(node)
+        told = _find_told_argument(node)
         if told is None or _is_frozen(body, node):
             continue
         if operation(node) == "batch_norm" and _given(node, "momentum") == 0:
@@ -185,8 +185,8 @@ def _find_told(body: nn.Module) -> list[tuple[fx.Node, str, int | None]]:
     return found
 
 
-def _told(node: fx.Node) -> tuple[str, int | None] | None:
-    """The name of the argument by which a call was told that it is in evaluation mode, and its place if it has one."""
+def _find_told_argument(node: fx.Node) -> tuple[str, int | None] | None:
+    """Return the name, and the place if any, of the argument by which a call was told that this is evaluation mode."""
     if node.op != "call_function":
         return None
     names = _arguments(node.target)
@@ -199,7 +199,7 @@ def _told(node: fx.Node) -> tuple[str, int | None] | None:
 
 
 def _arguments(function: Any) -> Sequence[str]:
-    """The names of a function's arguments; none where they cannot be known."""
+    """Return the names of a function's arguments; none if they cannot be known."""
     if not isinstance(function, torch._ops.OpOverload):
         try:
             return list(inspect.signature(function).parameters)
@@ -209,7 +209,7 @@ def _arguments(function: Any) -> Sequence[str]:
 
 
 def _given(node: fx.Node, name: str) -> Any:
-    """What a call is given for an argument; ``None`` where it is not given."""
+    """Return what a call is given for an argument; ``None`` if it is not given."""
     return (dict(zip(_arguments(node.target), node.args, strict=False)) | node.kwargs).get(name)
 
 

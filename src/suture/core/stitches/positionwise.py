@@ -58,7 +58,7 @@ class Linear(AffineStitch):
         return [Part(features_last, features_last, loader(stitch))]
 
     def raw_layers(self, stitch: nn.Module) -> Sequence[nn.Linear]:
-        """The stitch itself."""
+        """Return the stitch itself."""
         return [cast(nn.Linear, stitch)]
 
 
@@ -130,7 +130,7 @@ class Conv(AffineStitch):
         return True
 
     def raw_layers(self, stitch: nn.Module) -> Sequence[nn.Conv2d]:
-        """The convolution, unless a BatchNorm comes first."""
+        """Return the convolution, unless a BatchNorm comes first."""
         return () if self.batchnorm else [cast(nn.Conv2d, stitch)]
 
 
@@ -164,13 +164,13 @@ def unfold_patches(x: Tensor, kernel: int) -> Tensor:
 
 
 def channel_means(x: Tensor) -> Tensor:
-    """The mean of every channel of maps ``(n, C, H, W)``, in float64."""
+    """Return the mean of every channel of maps ``(n, C, H, W)``, in float64."""
     parts = torch.split(x, 256)
     return torch.stack([part.double().mean((2, 3)).sum(0) for part in parts]).sum(0) / len(x)
 
 
 def affordable_images(positions: int, features: int) -> int:
-    """How many images give moments of ``features`` at so many positions for ``WORK``; at least 256."""
+    """Say how many images give moments of ``features`` at so many positions for ``WORK``; at least 256."""
     return max(256, int(WORK / (positions * features**2)))
 
 

@@ -38,7 +38,7 @@ _DEFAULTS: tuple[Stitch, ...] = (
 
 
 def stitch_for(sender: Shape, receiver: Shape) -> Stitch:
-    """The family that the papers use to join two shapes (without the batch).
+    """Return the family that the papers use to join two shapes (without the batch).
 
     ==========  ====================================  ======================  ==================
     from \\ to   maps                                  tokens                  vector
@@ -53,7 +53,7 @@ def stitch_for(sender: Shape, receiver: Shape) -> Stitch:
     ==========  ====================================  ======================  ==================
 
     Sources: bansal2021 (``Conv``, ``Linear``), hernandez2022 (``StridedConv``, ``UpsampledConv``), oxford2025
-    (``ConvLinear``); between maps and tokens ours, in their spirit. Raises ``ShapeError`` where none can.
+    (``ConvLinear``); between maps and tokens ours, in their spirit. Raises ``ShapeError`` if none can.
     """
     for family in _DEFAULTS:
         if family.accepts(sender, receiver):

@@ -58,7 +58,7 @@ class Seen:
         return grid.movedim(-1, 1)
 
     def summary(self, x: Tensor) -> Tensor:
-        """The class token of a batch, or the mean over its pixels, ``(n, channels)``."""
+        """Return the class token of a batch, or the mean over its pixels, ``(n, channels)``."""
         return x[:, 0] if self.class_token else self.maps(x).mean((2, 3))
 
 
@@ -158,7 +158,7 @@ class _Regridded(AffineStitch):
         return parts if token is None else [*parts, Part(seen.summary, lambda y: y[:, 0], loader(token))]
 
     def raw_layers(self, stitch: nn.Module) -> Sequence[nn.Linear | nn.Conv2d]:
-        """The convolution, unless a BatchNorm comes first, and the map of the class token."""
+        """Return the convolution, unless a BatchNorm comes first, and the map of the class token."""
         wanted = nn.Linear if self.batchnorm else (nn.Linear, nn.Conv2d)
         return [module for module in stitch.modules() if isinstance(module, wanted)]
 
