@@ -30,8 +30,8 @@ from suture.measurement.trials.plans import Which, cuts_of, tell_networks_apart
 
 SAMPLES = 2000  #: images that layers are compared on if no number is given, or all that there are
 DEFAULT: tuple[Index, ...] = (linear_cka,)
-ROOM = 0.7  #: of the memory, that activations may take
-KEPT = 0.2  #: of the memory, that what indices have in common may take
+ROOM = 0.7  #: of the memory, that activations may take; indices compute in the rest
+KEPT = 0.2  #: of the memory, for what indices have in common; less than ROOM leaves
 
 #: Every column, in order, with its type.
 COLUMNS: dict[str, str] = {

@@ -29,7 +29,7 @@ _HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 _LABEL_NAMES = ("label", "labels", "fine_label", "target", "class")
 _TOKENS_NAME = "input_ids"
 _SCORE_SPLITS = ("test", "validation", "valid")
-_BATCH = 1000
+_BATCH = 1000  #: encoded images read at a time, so that never all of them are in memory beside the decoded
 
 
 def from_hub(

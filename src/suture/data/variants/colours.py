@@ -44,7 +44,7 @@ BASE_COLOURS = (
 )
 """Red, green and blue of each class's colour, 0..255, in the order of the classes."""
 
-_CHUNK = 4096  #: images painted at once
+_CHUNK = 4096  #: images painted at once, to bound memory
 
 
 @keyed_as("Grey3")

@@ -20,7 +20,7 @@ from suture.data.preprocess import check_pictures
 from suture.data.samples import Data, Samples
 from suture.data.variants.base import Variant, change_all, list_names, order_of
 
-_CHUNK = 256  #: images scaled at once
+_CHUNK = 256  #: images scaled at once, to bound the memory of their floats
 
 
 def stack(upper: Data, lower: Data, name: str | None = None) -> Data:

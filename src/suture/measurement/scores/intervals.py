@@ -62,7 +62,7 @@ Floats = NDArray[np.float64]
 
 _TAIL = 0.025
 _Z = float(ndtri(1 - _TAIL))
-_RESAMPLES = 1999
+_RESAMPLES = 1999  # of 2,000 - 1 resamples, the 50th from either end is a bound of 2.5 %
 _BATCH = 2**16  # values drawn at a time: few enough to stay in a processor's cache
 _FEW_OUTCOMES = 10
 _FEW_PAIRS = 40

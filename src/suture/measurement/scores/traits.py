@@ -30,7 +30,7 @@ from suture.data.variants import Covered
 from suture.data.variants.base import Variant, class_index
 from suture.measurement.scores.scores import Accuracy, Confusion, Named, NetworkScore, Score
 
-_CHUNK = 256  #: images at once, as everywhere
+_CHUNK = 256  #: images at once; fixed, because bits depend on it
 
 
 def _of_score(name: str, what: str) -> Any:
