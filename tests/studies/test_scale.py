@@ -24,12 +24,11 @@ from suture.studies.base.scale import (
     scale_entry,
     stand_in,
 )
-from suture.studies.ledger import LEDGER, Entry, make_models
+from suture.studies.ledger import LEDGER, make_models
 from suture.zoo.build import resolve
 from suture.zoo.recipes import RECIPES
 
 NAMES = [known.name for known in LEDGER]
-ENTRIES = pytest.mark.parametrize("known", LEDGER, ids=NAMES)
 
 
 @pytest.fixture(scope="module")
@@ -40,25 +39,25 @@ def tiny() -> Scale:
 # Networks
 
 
-@ENTRIES
-def test_every_network_is_built_for_its_data_at_tiny(tiny: Scale, known: Entry) -> None:
-    base = tiny.base(known.name, known.seeds[0])
-    built = resolve(base.source)
-    outputs = built.model.eval()(built.preprocess(base.samples.images[:2].float() / 255))
-    assert outputs.shape == (2, len(base.samples.classes))
-    assert sum(p.numel() for p in built.model.parameters()) < 300_000
-    assert (base.recipe.steps, base.recipe.epochs, base.recipe.stop) == (2, None, None)
+def test_every_network_is_built_for_its_data_at_tiny(tiny: Scale) -> None:
+    for known in LEDGER:
+        base = tiny.base(known.name, known.seeds[0])
+        built = resolve(base.source)
+        outputs = built.model.eval()(built.preprocess(base.samples.images[:2].float() / 255))
+        assert outputs.shape == (2, len(base.samples.classes)), known.name
+        assert sum(p.numel() for p in built.model.parameters()) < 300_000, known.name
+        assert (base.recipe.steps, base.recipe.epochs, base.recipe.stop) == (2, None, None), known.name
 
 
-@ENTRIES
-def test_every_network_resolves_at_the_papers_sizes(known: Entry) -> None:
-    paper = scale_entry(known, PAPER)
-    with torch.device("meta"):
-        sizes = [sum(p.numel() for p in resolve(one.source).model.parameters()) for one in (known, paper)]
-    assert sizes[1] >= sizes[0]
-    assert paper.settings == RECIPES[paper.recipe]
-    assert paper.epochs is None
-    assert ("small" in paper.recipe, "fast" in paper.recipe) == (False, False)
+def test_every_network_resolves_at_the_papers_sizes() -> None:
+    for known in LEDGER:
+        paper = scale_entry(known, PAPER)
+        with torch.device("meta"):
+            sizes = [sum(p.numel() for p in resolve(one.source).model.parameters()) for one in (known, paper)]
+        assert sizes[1] >= sizes[0], known.name
+        assert paper.settings == RECIPES[paper.recipe], known.name
+        assert paper.epochs is None, known.name
+        assert ("small" in paper.recipe, "fast" in paper.recipe) == (False, False), known.name
 
 
 def test_the_papers_widths() -> None:

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from typing import Literal, final
 
 import pandas as pd
-from scipy import stats
 
 from suture.common.errors import DataError
-from suture.studies.base.quantities import Figure, Quantity, Tables, Where, average_cells, clip_correlation
+from suture.studies.base.quantities import Figure, Quantity, Tables, Where, average_cells, clip_correlation, correlate
 
 Read = tuple[str, Where]
 """A column of some rows."""
@@ -95,11 +94,7 @@ class Agreement(ByCut):
         return clip_correlation(super().figure(tables))
 
     def _one(self, held: pd.DataFrame) -> float:
-        if len(held) < 2:
-            return float("nan")
-        if held["0"].nunique() < 2 or held["1"].nunique() < 2:
-            return 0.0
-        return float(stats.spearmanr(held["0"], held["1"]).statistic)
+        return correlate(held["0"], held["1"])
 
 
 @final

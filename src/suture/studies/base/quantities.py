@@ -76,6 +76,13 @@ def average_seeds(values: "pd.Series[float]") -> Figure:
     return Figure(mean, *t_interval(there), n)
 
 
+def correlate(a: "pd.Series[float]", b: "pd.Series[float]") -> float:
+    """Return Spearman's ρ: nan for a single pair of numbers, 0 if one of the two never moves."""
+    if len(a) < 2:
+        return float("nan")
+    return 0.0 if min(a.nunique(), b.nunique()) < 2 else float(stats.spearmanr(a, b).statistic)
+
+
 def clip_correlation(figure: Figure) -> Figure:
     """Return the same figure with its interval cut to what a correlation can be, -1 to 1."""
     if not figure.decides:
@@ -262,11 +269,7 @@ class Trend(_ColumnQuantity):
         return clip_correlation(super().figure(tables))
 
     def _one(self, held: pd.DataFrame) -> float:
-        if len(held) < 2:
-            return float("nan")
-        if held["value"].nunique() < 2:
-            return 0.0
-        return float(stats.spearmanr(held[self.along], held["value"]).statistic)
+        return correlate(held[self.along], held["value"])
 
 
 @final
