@@ -252,4 +252,4 @@ def test_a_bar_is_for_terminals(
     monkeypatch.setattr(sys, "stderr", stream)
     for name, value in settings.items():
         monkeypatch.setenv(name, value)
-    assert type(progress.shown()) is kind
+    assert type(progress.choose_progress()) is kind

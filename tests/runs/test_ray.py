@@ -38,7 +38,7 @@ def here():
     ray = pytest.importorskip("ray")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("suture.runs.runners.ray.cluster.cores", lambda: 2)
-        with cluster.connected(None, retries=3):
+        with cluster.connect(None, retries=3):
             yield ray
 
 

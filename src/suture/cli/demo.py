@@ -46,7 +46,7 @@ def run(chosen: Namespace) -> int:
     from suture.measurement.trials.controls import DEFAULT
     from suture.measurement.trials.plans import curve
     from suture.runs.runners import run
-    from suture.runs.runners.progress import shown
+    from suture.runs.runners.progress import choose_progress
     from suture.runs.store.store import Store
 
     runner = runner_of(chosen)
@@ -55,7 +55,7 @@ def run(chosen: Namespace) -> int:
     a, b = two_networks(data, say)
     say(f"stitching A → B at each of {len(a.cuts)} cuts, with {len(DEFAULT)} controls")
     plan = curve(a, b, data=data, fit=demo_fit())
-    table = run(plan, store=folder, progress=shown(), on=runner, retry=chosen.retry, command=chosen.line)
+    table = run(plan, store=folder, progress=choose_progress(), on=runner, retry=chosen.retry, command=chosen.line)
     return finish_curve(table, folder, chosen.json)
 
 

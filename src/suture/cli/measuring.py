@@ -126,14 +126,14 @@ def folder_of(asked: Asked) -> Path | None:
 def measure(chosen: Namespace, asked: Asked) -> Any:
     """Measure what is asked for, and return its table."""
     from suture.runs.runners import run
-    from suture.runs.runners.progress import shown
+    from suture.runs.runners.progress import choose_progress
 
     say(asked.words)
     return run(
         asked.trials,
         store=asked.store,
         on=runner_of(chosen),
-        progress=shown(),
+        progress=choose_progress(),
         retry=chosen.retry,
         extend=chosen.extend,
         command=chosen.line,

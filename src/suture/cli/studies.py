@@ -125,10 +125,10 @@ def _run_one(
 ) -> tuple[int, Any]:
     """Run one study, and say what it gave; the exit code, and its record."""
     from suture.runs.runners import Interrupted
-    from suture.runs.runners.progress import BOTH, shown
+    from suture.runs.runners.progress import BOTH, choose_progress
     from suture.studies import run_study
 
-    progress = shown(*BOTH)
+    progress = choose_progress(*BOTH)
     try:
         result = run_study(study, scale, store, progress=progress, told=say, **options)
     except RunnerError as error:

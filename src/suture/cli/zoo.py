@@ -117,7 +117,7 @@ def run_plan(chosen: Namespace) -> int:
 def run_train(chosen: Namespace) -> int:
     """Train the networks and return the exit code."""
     from suture.runs.runners import run
-    from suture.runs.runners.progress import shown
+    from suture.runs.runners.progress import choose_progress
     from suture.runs.store.store import Store
     from suture.studies import ledger
 
@@ -132,7 +132,7 @@ def run_train(chosen: Namespace) -> int:
             wanted,
             store=store,
             on=runner,
-            progress=shown("network"),
+            progress=choose_progress("network"),
             retry=chosen.retry,
             extend=True,
             command=chosen.line,

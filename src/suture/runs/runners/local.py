@@ -85,13 +85,13 @@ class Local(Runner):
         """Do the tasks, here or in workers."""
         packer, first = Packer(scratch), list[Task]()
         if self.workers is None or self.workers == 1:
-            yield from self._here(queue, scratch, packer, first)
+            yield from self._run_here(queue, scratch, packer, first)
         if first or not queue.exhausted:
-            yield from self._pool(queue, scratch, packer, first)
+            yield from self._run_in_pool(queue, scratch, packer, first)
 
-    def _here(self, queue: Queue, scratch: Path, packer: Packer, first: list[Task]) -> Outcomes:
+    def _run_here(self, queue: Queue, scratch: Path, packer: Packer, first: list[Task]) -> Outcomes:
         """Do tasks in this process, until the rest is worth the start of workers; ``first`` then has one for them."""
-        activations = Activations(self._cache(1), ActivationFolder(scratch, self.disk_budget(scratch)))
+        activations = Activations(self._cache_bytes(1), ActivationFolder(scratch, self.disk_budget(scratch)))
         begun, done, alone = time.monotonic(), 0, self.workers == 1
         while not queue.exhausted:
             task = queue.take()
@@ -110,16 +110,16 @@ class Local(Runner):
     def _worth_workers(elapsed: float, done: int, left: int) -> bool:
         return cores() > 1 and left > 1 and elapsed * left > WORTH_WORKERS * max(done, 1)
 
-    def _cache(self, workers: int) -> int:
+    def _cache_bytes(self, workers: int) -> int:
         """Return the bytes of activations that a process may keep in RAM if the disk does not take them."""
         return min(4 * 2**30, self.ram_budget // (4 * workers))
 
-    def _pool(self, queue: Queue, scratch: Path, packer: Packer, first: list[Task]) -> Outcomes:
+    def _run_in_pool(self, queue: Queue, scratch: Path, packer: Packer, first: list[Task]) -> Outcomes:
         count = self.workers if self.workers is not None else cores()
         begin = {
             "path": sys.path,
             "scratch": str(scratch.resolve()),
-            "ram": self._cache(count),
+            "ram": self._cache_bytes(count),
             "disk": self.disk_budget(scratch),
         }
         with _Pool(count, packer, begin, self.retries) as pool:
@@ -176,19 +176,19 @@ class _Pool:
         payload = self.packer.pack(task)
         reason = ""
         for _ in range(self.retries + 1):
-            process = self._worker()
+            process = self._take_worker()
             try:
                 process.get_ready()
                 outcome = self._ask(process, task, payload)
                 self.idle.put(process)
                 return task, outcome
             except (EOFError, OSError):
-                reason = process.died()
+                reason = process.say_why_it_died()
                 if self.closed:
                     break
         return task, task.lost(reason)
 
-    def _worker(self) -> "_Worker":
+    def _take_worker(self) -> "_Worker":
         with contextlib.suppress(queue.Empty):
             return self.idle.get_nowait()
         with self.starting:
@@ -233,7 +233,7 @@ class _Worker:
             self.receive()
             self.ready = True
         except (EOFError, OSError):
-            reason = self.died()
+            reason = self.say_why_it_died()
             if self.process.returncode < 0:  # somebody killed it
                 raise
             raise RunnerError(f"{reason}, before it could begin; Local(workers=1) runs in this process") from None
@@ -246,8 +246,8 @@ class _Worker:
         assert self.process.stdout is not None
         return worker.receive(self.process.stdout)
 
-    def died(self) -> str:
-        """Say in words why it died."""
+    def say_why_it_died(self) -> str:
+        """Say in words why it say_why_it_died."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(5)
         self.kill()

@@ -3,7 +3,7 @@
 import sys
 import threading
 import time
-from typing import Protocol, TextIO
+from typing import TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, Task
@@ -19,8 +19,8 @@ BOTH = ("network or trial", "networks and trials")  #: what a run counts that tr
 _BAR_WIDTH = 50  #: columns: the bar, the count and the times, at most
 
 
-class Progress(Protocol):
-    """Hears how work proceeds."""
+class Progress:
+    """Hears how work proceeds, and by itself shows nothing."""
 
     def begin(self, total: int, done: int, networks: int = 0) -> None:
         """So many are to be done, trials most often, of which ``done`` are known already.
@@ -41,26 +41,11 @@ class Progress(Protocol):
         """All work has ended."""
 
 
-class Silent:
+class Silent(Progress):
     """Shows nothing."""
 
-    def begin(self, total: int, done: int, networks: int = 0) -> None:
-        """Show nothing."""
 
-    def more(self, count: int, done: int) -> None:
-        """Show nothing."""
-
-    def working_on(self, what: str, kind: str = TRIALS, share: Share | None = None) -> None:
-        """Show nothing."""
-
-    def done(self, what: str, error: str | None, kind: str = TRIALS) -> None:
-        """Show nothing."""
-
-    def end(self) -> None:
-        """Show nothing."""
-
-
-class Lines:
+class Lines(Progress):
     """Plain lines, for pipes and files: one at most every ``every`` seconds, and one for each failure.
 
     If nothing ends for ``quiet`` seconds, a line says how far the run and its trainings are.
@@ -88,7 +73,7 @@ class Lines:
         self.total, self.finished = total, done
         if networks and self.noun == "trial":
             self.noun, self.plural = BOTH
-        self.eta.begin(_kinds(total - done, networks))
+        self.eta.begin(_count_kinds(total - done, networks))
         before = f", {done} {_DONE.get(self.noun, 'done')} before" if done else ""
         self._say(self._count(total) + before)
         self._ended.set()
@@ -112,11 +97,11 @@ class Lines:
             self.finished += 1
             self.eta.done(what, kind)
             if error is not None:
-                self._say(_failed(what, error))
+                self._say(_say_failure(what, error))
             if self.finished == self.total:
                 self._say(f"{self._count(self.total)} in {clock(self.eta.gone)}")
             elif time.monotonic() - self.last >= self.every:
-                self._say(self._so_far())
+                self._say(self._say_so_far())
 
     def end(self) -> None:
         """Say nothing more."""
@@ -126,14 +111,14 @@ class Lines:
         """Say how far it is if nothing was said for long."""
         with self._lock:
             if self.finished < self.total and time.monotonic() - self.last >= self.quiet:
-                trainings = [_of(task) for task in self.eta.running if task.share is not None]
-                self._say("; ".join([self._so_far(), *trainings]))
+                trainings = [_say_share(task) for task in self.eta.running if task.share is not None]
+                self._say("; ".join([self._say_so_far(), *trainings]))
 
     def _remind(self, ended: threading.Event) -> None:
         while not ended.wait(self.quiet / 4):
             self.remind()
 
-    def _so_far(self) -> str:
+    def _say_so_far(self) -> str:
         line = f"{self.finished}/{self._count(self.total)}, {clock(self.eta.gone)} gone"
         left = self.eta.left
         return line if left is None else f"{line}, {'about' if left.whole else 'at least'} {clock(left.seconds)} left"
@@ -146,7 +131,7 @@ class Lines:
         print(line, file=self.stream, flush=True)
 
 
-class Bar:
+class Bar(Progress):
     """A bar for terminals, with the time left."""
 
     def __init__(self, console: Console) -> None:
@@ -164,7 +149,7 @@ class Bar:
 
     def begin(self, total: int, done: int, networks: int = 0) -> None:
         """Draw the bar."""
-        self.eta.begin(_kinds(total - done, networks))
+        self.eta.begin(_count_kinds(total - done, networks))
         self.bar.reset(self.task, total=total, completed=done)
         self.bar.start()
 
@@ -181,7 +166,7 @@ class Bar:
     def done(self, what: str, error: str | None, kind: str = TRIALS) -> None:
         """Move on; failures stay on the screen."""
         if error is not None:
-            self.console.print(_failed(what, error), markup=False, highlight=False, emoji=False, style="red")
+            self.console.print(_say_failure(what, error), markup=False, highlight=False, emoji=False, style="red")
         self.eta.done(what, kind)
         self.bar.advance(self.task)
 
@@ -213,33 +198,33 @@ class _Doing(ProgressColumn):
     def render(self, task: Task) -> Text:
         """Draw it, in the room that there is."""
         running = self.eta.running
-        what = _of(running[-1]) if running else ""
+        what = _say_share(running[-1]) if running else ""
         room = max(self.console.width - _BAR_WIDTH, 10)
         return Text(what if len(what) <= room else f"{what[: room - 1]}…")
 
 
-def _kinds(count: int, networks: int) -> dict[str, int]:
+def _count_kinds(count: int, networks: int) -> dict[str, int]:
     return {TRIALS: count - networks, NETWORKS: networks}
 
 
-def _of(task: Running) -> str:
+def _say_share(task: Running) -> str:
     share = task.share
     return task.what if share is None else f"{share:.0%} of {task.what}"
 
 
-def shown(noun: str = "trial", plural: str | None = None) -> Progress:
+def choose_progress(noun: str = "trial", plural: str | None = None) -> Progress:
     """Return a bar if standard error is a terminal, else plain lines, which count what ``noun`` says."""
     console = Console(stderr=True)
     return Bar(console) if sys.stderr.isatty() and not console.is_dumb_terminal else Lines(noun=noun, plural=plural)
 
 
-def bar_or_silent() -> Progress:
+def choose_bar() -> Progress:
     """Return a bar if standard error is a terminal, else silence: a program that did not ask for lines expects none."""
-    found = shown()
+    found = choose_progress()
     return found if isinstance(found, Bar) else Silent()
 
 
-def _failed(what: str, error: str) -> str:
+def _say_failure(what: str, error: str) -> str:
     return " ".join(f"failed: {what}: {error}".split())
 
 

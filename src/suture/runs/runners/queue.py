@@ -27,7 +27,7 @@ from suture.runs.store.plans import settings_of
 from suture.runs.store.store import NETWORKS, TABLE, TRIALS, Store
 
 
-def checked(plan: Iterable[Trial | Deferred | TrainingTask]) -> list[Trial | Deferred | TrainingTask]:
+def check_plan(plan: Iterable[Trial | Deferred | TrainingTask]) -> list[Trial | Deferred | TrainingTask]:
     """Return what is planned, as a list. Raises ``DataError`` for what is nothing to measure."""
     if isinstance(plan, Trial | Deferred | TrainingTask) or not isinstance(plan, Iterable):
         raise DataError(f"the plan is a {type(plan).__name__}; give several trials, such as what curve or matrix plans")
@@ -72,7 +72,7 @@ class Work:
         self.begun = False
         self._add_plan(list(plan), extend)
         left = len(self.ready) + len(self.held)
-        total = len({trial.key for trial in self._described()} | self.bases.keys())
+        total = len({trial.key for trial in self._list_described()} | self.bases.keys())
         waiting = sum(task.kind == NETWORKS for task in self.ready) + len(self.held)
         shown.begin(total, total - left, waiting)
         self.begun = True
@@ -90,23 +90,25 @@ class Work:
         trials = [item for item in plan if isinstance(item, Trial)]
         self.awaited = {base.key for item in plan if isinstance(item, Deferred) for base in item.bases}
         for item in plan:
-            self._need(item.bases if isinstance(item, Deferred) else (item,) if isinstance(item, TrainingTask) else ())
+            self._list_bases(
+                item.bases if isinstance(item, Deferred) else (item,) if isinstance(item, TrainingTask) else ()
+            )
         if self.store is not None:
-            words, settings = list(self._described()), self._settings(trials)
+            words, settings = list(self._list_described()), self._settings(trials)
             self.store.plans.check({trial.key for trial in words} | self.bases.keys(), settings, extend)
             self.store.plans.add(words, settings, tuple(self.bases))
         for base in self.bases.values():
-            if not self._stored(base):
+            if not self._take_stored(base):
                 self.held[base.key] = base
         self._release()
         self._add_trials(trials)
         self._make_later()
 
-    def _need(self, bases: Iterable[TrainingTask]) -> None:
+    def _list_bases(self, bases: Iterable[TrainingTask]) -> None:
         """List base models, those first that others start from and that are not trained yet."""
         for base in bases:
             if self.store is None or not self.store.has(base.kind, base.key):
-                self._need(base.bases)
+                self._list_bases(base.bases)
                 self.parents |= {other.key for other in base.bases}
             self.bases.setdefault(base.key, base)
 
@@ -136,7 +138,7 @@ class Work:
             task = self.ready.popleft()
             if self.locks is not None and not self.locks.take(task.key):
                 self.ready.append(task)
-            elif self._done_elsewhere(task):
+            elif self._is_done_elsewhere(task):
                 self._give_back(task)
             else:
                 self.running += 1
@@ -152,14 +154,14 @@ class Work:
     @property
     def exhausted(self) -> bool:
         """Whether there is nothing more, not even after what is running."""
-        return not self.ready and not (self.running and (self.held or self._waiting()))
+        return not self.ready and not (self.running and (self.held or self._find_waiting()))
 
-    def _waiting(self) -> list[int]:
+    def _find_waiting(self) -> list[int]:
         return [i for i, item in enumerate(self.rows) if isinstance(item, Deferred) and i not in self.made]
 
-    def _done_elsewhere(self, task: Task) -> bool:
+    def _is_done_elsewhere(self, task: Task) -> bool:
         """Take over the task if another process has finished it since we looked."""
-        if not self._stored(task):
+        if not self._take_stored(task):
             return False
         self.shown.done(task.where, self.records.get(task.key, {}).get("error"), task.kind)
         return True
@@ -180,11 +182,11 @@ class Work:
             self.store.keep(task.kind, task.key, outcome.record, outcome.tensors)
             if not outcome.failed:
                 task.tidy(self.store.activations)
-        self._know(task, outcome.record, outcome.tensors)
+        self._learn(task, outcome.record, outcome.tensors)
         self._give_back(task)
         self.shown.done(task.where, outcome.record.get("error"), task.kind)
 
-    def _know(self, task: Task, record: Record, tensors: bytes | None = None) -> None:
+    def _learn(self, task: Task, record: Record, tensors: bytes | None = None) -> None:
         if task.kind == TRIALS:
             self.records[task.key] = record
             return
@@ -206,13 +208,13 @@ class Work:
 
     def _make_later(self) -> None:
         """Plan the trials of networks that are there now."""
-        for place in self._waiting():
+        for place in self._find_waiting():
             item = self.rows[place]
             assert isinstance(item, Deferred)
             networks = [self.networks.get(base.key) for base in item.bases]
             if None not in networks:
                 trials = list(item.make(*networks))
-                fresh = len({trial.key for trial in trials} - {trial.key for trial in self._described()})
+                fresh = len({trial.key for trial in trials} - {trial.key for trial in self._list_described()})
                 self.made[place] = [describe_trial(trial) for trial in trials]
                 if self.store is not None:
                     self.store.plans.add(self.made[place], self._settings(trials))
@@ -226,22 +228,22 @@ class Work:
             if trial.key not in self.trials:
                 self.trials[trial.key] = trial
                 task = Measuring(trial)
-                if not self._stored(task):
+                if not self._take_stored(task):
                     self.ready.append(task)
 
-    def _stored(self, task: Task) -> bool:
+    def _take_stored(self, task: Task) -> bool:
         """Take a result from the store, if it is there."""
         if self.store is None:
             return False
         if self.store.has(task.kind, task.key):
-            self._know(task, self.store.record(task.kind, task.key))
+            self._learn(task, self.store.record(task.kind, task.key))
             return True
         failed = None if self.retry else self.store.failure(task.kind, task.key)
         if failed is not None:
-            self._know(task, failed)
+            self._learn(task, failed)
         return failed is not None
 
-    def _described(self) -> Iterator[Described]:
+    def _list_described(self) -> Iterator[Described]:
         for place, item in enumerate(self.rows):
             yield from [item] if isinstance(item, Described) else self.made.get(place, [])
 
@@ -249,7 +251,9 @@ class Work:
 
     def table(self) -> pd.DataFrame:
         """The rows of all that is known; what was planned twice, under the same names, stands once."""
-        once = {(trial.key, *trial.labels.values()): trial for trial in self._described() if trial.key in self.records}
+        once = {
+            (trial.key, *trial.labels.values()): trial for trial in self._list_described() if trial.key in self.records
+        }
         return table_of((trial, self.records[trial.key]) for trial in once.values())
 
     def end(self) -> None:
@@ -260,9 +264,9 @@ class Work:
             with suppress(SutureError, OSError):  # the results themselves are kept
                 save(self.store.table(self.records), self.store.path / TABLE)
 
-    def so_far(self) -> str:
+    def say_so_far(self) -> str:
         """How much is done, in words."""
-        planned = {trial.key for trial in self._described()}
+        planned = {trial.key for trial in self._list_described()}
         kept = self.store.finished() if self.store is not None else set()
         done = len(planned & (self.records.keys() | kept))
         if not planned and self.store is not None:
@@ -274,7 +278,7 @@ class Work:
 
     def check_bases(self) -> None:
         """Raise ``RunnerError`` if networks could not be trained, or trials could not be planned for that reason."""
-        lacking = self._waiting()
+        lacking = self._find_waiting()
         if self.failed and not lacking:
             more = f" {len(self.held)} more start from these." if self.held else ""
             raise RunnerError(f"{'; '.join(self.failed)};{more} all else is done")

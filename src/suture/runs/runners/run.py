@@ -23,8 +23,8 @@ from suture.measurement.trials.plans import DEFAULT_SCORES, Settings, plan_seam
 from suture.measurement.trials.trial import Measurement, Trial
 from suture.runs.runners.base import Deferred, Runner, TrainingTask
 from suture.runs.runners.local import Local
-from suture.runs.runners.progress import Progress, bar_or_silent
-from suture.runs.runners.queue import Work, checked
+from suture.runs.runners.progress import Progress, choose_bar
+from suture.runs.runners.queue import Work, check_plan
 from suture.runs.store.store import Store
 
 
@@ -60,8 +60,8 @@ def run(
     check_kind("on", on, Runner | None, "where trials run, such as Local() or Ray()", RunnerError)
     if store is None and (retry or extend):
         raise StoreError(f"{'retry' if retry else 'extend'}=True is for a store; give store=FOLDER, or leave it out")
-    shown = progress if progress is not None else bar_or_silent()
-    work = Work(checked(plan), _opened(store), shown, retry=retry, extend=extend, command=command)
+    shown = progress if progress is not None else choose_bar()
+    work = Work(check_plan(plan), _open(store), shown, retry=retry, extend=extend, command=command)
     try:
         if not work.exhausted:
             runner = (on if on is not None else Local()).prepared(tuple(work.trials.values()))
@@ -69,9 +69,9 @@ def run(
                 for task, outcome in outcomes:
                     work.keep(task, outcome)
     except KeyboardInterrupt:
-        raise Interrupted(f"interrupted: {work.so_far()}{_going_on(work, command)}") from None
+        raise Interrupted(f"interrupted: {work.say_so_far()}{_say_how_to_go_on(work, command)}") from None
     except OutputError as error:
-        raise OutputError(f"{error}. {work.so_far()}{_going_on(work, command)}") from error
+        raise OutputError(f"{error}. {work.say_so_far()}{_say_how_to_go_on(work, command)}") from error
     finally:
         work.end()
     work.check_bases()
@@ -102,13 +102,13 @@ def stitch(
     return replace(measurement, controls=tuple(attempt(other, cache) for other in others))
 
 
-def _going_on(work: Work, command: str | None) -> str:
+def _say_how_to_go_on(work: Work, command: str | None) -> str:
     if work.store is None:
         return ""
     return f"; go on with: {command}" if command is not None else "; the same call goes on from there"
 
 
-def _opened(store: str | Path | Store | None) -> Store | None:
+def _open(store: str | Path | Store | None) -> Store | None:
     return store if store is None or isinstance(store, Store) else Store.make(store)
 
 

@@ -37,14 +37,14 @@ class Measuring(Task):
 
     def run(self, activations: Activations) -> Outcome:
         """Measure it: the record, and the tensors of the stitch."""
-        return _outcome(attempt(self.trial, activations))
+        return _make_outcome(attempt(self.trial, activations))
 
     def lost(self, reason: str) -> Outcome:
         """Return a failure whose worker is not there to say more."""
         return Outcome(record(Failure(self.trial, reason, "", 0.0)))
 
 
-def _outcome(result: Measurement | Failure) -> Outcome:
+def _make_outcome(result: Measurement | Failure) -> Outcome:
     if isinstance(result, Failure):
         return Outcome(record(result))
     try:

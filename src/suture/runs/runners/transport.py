@@ -87,9 +87,9 @@ class Packer:
 
         with self._lock:
             try:
-                content = _pickled(thing, refer)
+                content = _pickle(thing, refer)
             except Exception as error:
-                what = next((said for trial in trials for said in _unfit(trial, refer)), f"{thing!r:.200}")
+                what = next((said for trial in trials for said in _name_unpicklable(trial, refer)), f"{thing!r:.200}")
                 raise RunnerError(f"{what} cannot be sent to another process: {error}; {_REMEDY}") from error
         return Payload(content, tuple(found))
 
@@ -102,11 +102,11 @@ class Packer:
             if key not in self._parts:
                 thing = self._things[key]
                 if isinstance(thing, Network):
-                    self._parts[key] = _packed_network(thing)
+                    self._parts[key] = _pack_network(thing)
                 elif key.startswith("images"):
-                    self._parts[key] = _packed_images(thing, self._folder)
+                    self._parts[key] = _pack_images(thing, self._folder)
                 else:
-                    self._parts[key] = _packed_samples(thing)
+                    self._parts[key] = _pack_samples(thing)
             return self._parts[key]
 
     def _refer(self, thing: Network | Samples) -> tuple[str, ...]:
@@ -132,20 +132,20 @@ class Unpacker:
 
     def unpack(self, payload: Payload) -> object:
         """Give what was packed. Raises ``NetworkError`` if a network is not, bit for bit, the one that was sent."""
-        thing = _unpickled(payload.content, self._part)
+        thing = _unpickle(payload.content, self._part)
         while self._most is not None and len(self._kept) > max(self._most, len(payload.parts)):
             self._kept.popitem(last=False)
         return thing
 
     def _part(self, key: str) -> object:
         if key not in self._kept:
-            part = _unpickled(self._fetch(key), self._part)
+            part = _unpickle(self._fetch(key), self._part)
             if isinstance(part, Network) and part.is_changed:
                 raise NetworkError(
                     f"the weights of {part.name} changed after it was made a Network, or on the way to another "
                     "process; make it again"
                 )
-            self._kept[key] = _images(part) if key.startswith("images") else part
+            self._kept[key] = _load_images(part) if key.startswith("images") else part
         self._kept.move_to_end(key)
         return self._kept[key]
 
@@ -168,20 +168,22 @@ def _images_key(samples: Samples) -> str:
     return f"images-{samples.image_fingerprint}"
 
 
-def _packed_network(network: Network) -> bytes:
+def _pack_network(network: Network) -> bytes:
     try:
-        return _pickled(network)
+        return _pickle(network)
     except Exception as error:
         held = {"preprocessing": network.preprocess, "factory": network.factory, "stages": network.stages}
-        what = next((f"the {name} of {network.name}" for name, part in held.items() if not _fit(part)), network.name)
+        what = next(
+            (f"the {name} of {network.name}" for name, part in held.items() if not _can_pickle(part)), network.name
+        )
         raise RunnerError(f"{what} cannot be sent to another process: {error}; {_REMEDY}") from error
 
 
-def _packed_samples(samples: Samples) -> bytes:
-    return _pickled(samples, lambda thing: _images_key(samples) if thing is samples.images else None)
+def _pack_samples(samples: Samples) -> bytes:
+    return _pickle(samples, lambda thing: _images_key(samples) if thing is samples.images else None)
 
 
-def _packed_images(samples: Samples, folder: Path | None) -> bytes:
+def _pack_images(samples: Samples, folder: Path | None) -> bytes:
     images = {"images": samples.images.detach().cpu().contiguous()}
     if folder is None:
         return pickle.dumps(safetensors.torch.save(images))
@@ -195,26 +197,28 @@ def _packed_images(samples: Samples, folder: Path | None) -> bytes:
 def _holds(path: Path, samples: Samples) -> bool:
     """Whether a file has these very images."""
     try:
-        return path.exists() and tensor_digest(_images(path)) == samples.image_fingerprint
+        return path.exists() and tensor_digest(_load_images(path)) == samples.image_fingerprint
     except (OSError, KeyError, safetensors.SafetensorError):
         return False
 
 
-def _images(part: Any) -> Tensor:
+def _load_images(part: Any) -> Tensor:
     loaded = safetensors.torch.load(part) if isinstance(part, bytes) else safetensors.torch.load_file(part)
     images: Tensor = loaded["images"]
     return images
 
 
-def _unfit(trial: Trial, refer: Refer) -> list[str]:
+def _name_unpicklable(trial: Trial, refer: Refer) -> list[str]:
     """The settings of a trial that cannot be pickled, in words."""
     settings = [("stitch", trial.stitch), ("fit", trial.fit), *(("score", score) for score in trial.scores)]
-    return [f"the {kind} {type(part).__name__} of {trial.where}" for kind, part in settings if not _fit(part, refer)]
+    return [
+        f"the {kind} {type(part).__name__} of {trial.where}" for kind, part in settings if not _can_pickle(part, refer)
+    ]
 
 
-def _fit(thing: object, refer: Refer = lambda thing: None) -> bool:
+def _can_pickle(thing: object, refer: Refer = lambda thing: None) -> bool:
     try:
-        _pickled(thing, refer)
+        _pickle(thing, refer)
     except Exception:  # whatever pickling it raises
         return False
     return True
@@ -223,13 +227,13 @@ def _fit(thing: object, refer: Refer = lambda thing: None) -> bool:
 # --- pickling ---------------------------------------------------------------------------------------------------------
 
 
-def _pickled(thing: object, refer: Refer = lambda thing: None) -> bytes:
+def _pickle(thing: object, refer: Refer = lambda thing: None) -> bytes:
     stream = io.BytesIO()
     _Pickler(stream, refer).dump(thing)
     return stream.getvalue()
 
 
-def _unpickled(content: bytes, part: Callable[[str], object]) -> object:
+def _unpickle(content: bytes, part: Callable[[str], object]) -> object:
     return _Unpickler(content, part).load()
 
 
@@ -261,20 +265,20 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             case types.ModuleType():
                 _by_value_unless_importable(obj.__name__)
             case functools.cached_property():
-                return _property, (obj.func, obj.attrname)  # which on Python 3.11 holds a lock
+                return _make_property, (obj.func, obj.attrname)  # which on Python 3.11 holds a lock
             case torch._ops.OpOverload():
-                return _operation, (*obj._schema.name.split("::"), obj._overloadname)
+                return _find_operation, (*obj._schema.name.split("::"), obj._overloadname)
             case Samples():
                 kept = vars(obj) | {"fingerprint": obj.fingerprint, "image_fingerprint": obj.image_fingerprint}
                 kept.pop("_shuffled", None)
                 kept.pop("_first", None)
-                return _bare, (type(obj),), kept, None, None, _fill
+                return _make_bare, (type(obj),), kept, None, None, _fill
             case ClusteredNoise():
                 return ClusteredNoise, (obj.shape, obj.classes, obj.scale, obj.seed)
             case fx.GraphModule():
-                return _packed_graph(obj)
+                return _pack_graph(obj)
             case nn.Module() if parametrize.is_parametrized(obj):
-                return _bare, (type(obj).__base__,), vars(obj), None, None, _parametrise
+                return _make_bare, (type(obj).__base__,), vars(obj), None, None, _parametrise
         return super().reducer_override(obj)
 
 
@@ -288,7 +292,7 @@ def _by_value_unless_importable(name: str | None) -> None:
         cloudpickle.register_pickle_by_value(module)
 
 
-def _bare(cls: Any) -> object:
+def _make_bare(cls: Any) -> object:
     return cls.__new__(cls)
 
 
@@ -304,37 +308,37 @@ def _parametrise(module: nn.Module, attributes: dict[str, Any]) -> None:
         parametrize._inject_property(module, name)
 
 
-def _property(function: Callable[[Any], Any], name: str) -> object:
+def _make_property(function: Callable[[Any], Any], name: str) -> object:
     made = functools.cached_property(function)
     made.__set_name__(type(None), name)
     return made
 
 
-def _operation(space: str, name: str, overload: str) -> object:
+def _find_operation(space: str, name: str, overload: str) -> object:
     return getattr(getattr(getattr(torch.ops, space), name), overload)
 
 
 @dataclass(frozen=True)
-class _Read:
+class _NodeName:
     """Stands for another node among the arguments of one."""
 
     name: str
 
 
-def _packed_graph(module: fx.GraphModule) -> tuple[object, ...]:
+def _pack_graph(module: fx.GraphModule) -> tuple[object, ...]:
     """A module and its graph, node by node."""
     graph = module.graph
     nodes = []
     for node in graph.nodes:
-        read: Any = lambda other: _Read(other.name)  # noqa: E731
+        read: Any = lambda other: _NodeName(other.name)  # noqa: E731
         given = fx.node.map_arg((node.args, node.kwargs), read)
         marks = [mark for mark in (ENTERS, LEAVES) if mark in node.meta]
         nodes.append((node.name, node.op, node.target, given, node.type, marks))
     kept = {name: value for name, value in vars(module).items() if name not in ("_graph", "meta")}
-    return _empty_graph_module, (), (kept, nodes, graph._codegen), None, None, _fill_graph_module
+    return _make_empty_graph_module, (), (kept, nodes, graph._codegen), None, None, _fill_graph_module
 
 
-def _empty_graph_module() -> fx.GraphModule:
+def _make_empty_graph_module() -> fx.GraphModule:
     return fx.GraphModule(nn.Module(), fx.Graph())
 
 
@@ -344,7 +348,9 @@ def _fill_graph_module(module: fx.GraphModule, content: tuple[dict[str, object],
     graph.set_codegen(codegen)
     made: dict[str, fx.Node] = {}
     for name, op, target, given, kind, marks in nodes:
-        args, kwargs = fx.node.map_aggregate(given, lambda leaf: made[leaf.name] if isinstance(leaf, _Read) else leaf)
+        args, kwargs = fx.node.map_aggregate(
+            given, lambda leaf: made[leaf.name] if isinstance(leaf, _NodeName) else leaf
+        )
         made[name] = graph.create_node(op, target, args, kwargs, name, kind)
         made[name].meta |= dict.fromkeys(marks, True)
     _fill(module, attributes)

@@ -26,13 +26,13 @@ class writing_to:
             remedy = "free some space on the disk" if full else "make it writable, or name another folder"
             reason = error.strerror or str(error)
             if isinstance(error, FileExistsError | NotADirectoryError):
-                file = _in_the_way(error, self.path)
+                file = _find_obstacle(error, self.path)
                 reason = "there is a file in its place" if file == self.path else f"{file} is a file, not a folder"
                 remedy = "move that away, or name another folder"
             raise OutputError(f"cannot write to {self.path}: {reason}; {remedy}") from error
 
 
-def _in_the_way(error: OSError, folder: Path) -> Path:
+def _find_obstacle(error: OSError, folder: Path) -> Path:
     """Return the file that is in the place of a folder; the folder itself if the error does not tell."""
     if not isinstance(error.filename, str):
         return folder
@@ -55,20 +55,20 @@ def read(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise _damaged(path, str(error)) from error
+        raise _make_error(path, str(error)) from error
 
 
 def read_record(path: Path, *names: str) -> dict[str, Any]:
     """Read a JSON file that holds these names. Raises ``StoreError`` if it is damaged, or is another file."""
     found = read(path)
     if not isinstance(found, dict):
-        raise _damaged(path, f"it holds a {type(found).__name__}, and no names")
+        raise _make_error(path, f"it holds a {type(found).__name__}, and no names")
     if lacking := [name for name in names if name not in found]:
-        raise _damaged(path, f"it lacks {', '.join(map(repr, lacking))}")
+        raise _make_error(path, f"it lacks {', '.join(map(repr, lacking))}")
     return found
 
 
-def _damaged(path: Path, reason: str) -> StoreError:
+def _make_error(path: Path, reason: str) -> StoreError:
     return StoreError(f"{path} is damaged ({reason}); 'suture verify' on the run's folder says what to do")
 
 
@@ -113,7 +113,7 @@ def rename(source: Path, target: Path) -> None:
         raise
 
 
-def alive(process: str) -> bool:
+def is_alive(process: str) -> bool:
     """Whether a process of this machine, by its number, is alive; if in doubt, it is."""
     if os.name != "posix":  # asking might end it there
         return True

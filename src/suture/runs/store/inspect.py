@@ -20,7 +20,7 @@ from suture.core.activations.disk_cache import ActivationFolder
 from suture.measurement.tables import table as tables
 from suture.runs.store.locks import Locks
 from suture.runs.store.plans import plan_name
-from suture.runs.store.store import FILES, LABEL, NETWORKS, TABLE, TRIALS, Store, abandoned, damaged_files
+from suture.runs.store.store import FILES, LABEL, NETWORKS, TABLE, TRIALS, Store, find_damage, is_abandoned
 
 _ACTIVATIONS = "activations"
 _IDENTITY = {TRIALS: "trial", NETWORKS: "network"}  #: the entry of a record that is its key
@@ -164,7 +164,7 @@ def _check_plans(path: Path) -> tuple[list[Finding], dict[str, Mapping[str, Any]
 def _check_results(store: Store, kind: str, labels: Mapping[str, Mapping[str, Any]]) -> Iterator[Finding]:
     description = FILES[kind][0]
     for folder in sorted((store.path / kind).glob("[!.]*")):
-        damaged, remedy = damaged_files(folder, kind), f"nothing to do: {_AGAIN[kind]}"
+        damaged, remedy = find_damage(folder, kind), f"nothing to do: {_AGAIN[kind]}"
         record = _read(folder / description)
         if not damaged:  # what a run would take for known
             problem = _wrong_record(record, folder.name, kind)
@@ -183,7 +183,7 @@ def _check_results(store: Store, kind: str, labels: Mapping[str, Mapping[str, An
         words = tuple(dict.fromkeys(_name_trial(said) for said in readers))
         yield from (Finding(folder / name, problem, remedy, trials=words) for name, problem in damaged.items())
     for part in sorted((store.path / kind).glob(".*.part")):
-        if abandoned(part):
+        if is_abandoned(part):
             remedy = "nothing to do: it counts for nothing, and the next run deletes it"
             yield Finding(part, "was half written when its process ended", remedy, harmless=True)
 

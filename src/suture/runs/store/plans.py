@@ -37,7 +37,7 @@ class Plans:
             )
         known = self.keys()
         if known and not (extend or keys <= known or keys >= known):
-            raise StoreError(self._other(settings))
+            raise StoreError(self._explain_other(settings))
 
     def add(self, trials: Sequence[Described], settings: Mapping[str, Any], bases: Sequence[str] = ()) -> None:
         """Write down what a run is about to measure; ``bases`` are keys of networks that it is to train."""
@@ -84,9 +84,9 @@ class Plans:
     def _read(self) -> Iterator[Record]:
         return (read_record(path, "settings", "bases", "trials") for path in self._paths())
 
-    def _other(self, settings: Mapping[str, Any]) -> str:
+    def _explain_other(self, settings: Mapping[str, Any]) -> str:
         differences = [
-            f"{name} was {_said(old)} and is now {_said(settings.get(name))}"
+            f"{name} was {_to_words(old)} and is now {_to_words(settings.get(name))}"
             for name, old in self.settings().items()
             if settings.get(name) != old and name != "command"
         ]
@@ -102,7 +102,7 @@ def plan_name(content: Mapping[str, Any]) -> str:
     return digest(content["bases"], json.dumps(content["trials"], ensure_ascii=False))[:12]
 
 
-def _said(value: object) -> str:
+def _to_words(value: object) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
@@ -111,10 +111,10 @@ def settings_of(trials: Sequence[Trial]) -> Record:
     plain = [trial for trial in trials if not trial.control] or trials
     words = [
         {
-            "sender": _named(trial.sender),
-            "receiver": _named(trial.receiver),
-            "fit data": _named(trial.fit_data),
-            "score data": _named(trial.score_data),
+            "sender": _name(trial.sender),
+            "receiver": _name(trial.receiver),
+            "fit data": _name(trial.fit_data),
+            "score data": _name(trial.score_data),
             "stitch": str(trial.family),
             "fit": str(trial.fit),
             "scores": " and ".join(score.name for score in trial.scores),
@@ -124,5 +124,5 @@ def settings_of(trials: Sequence[Trial]) -> Record:
     return {name: list(dict.fromkeys(entry[name] for entry in words)) for name in (words[0] if words else ())}
 
 
-def _named(thing: Network | ClusteredNoise | Samples) -> str:
+def _name(thing: Network | ClusteredNoise | Samples) -> str:
     return f"{thing.name or 'noise'} ({thing.fingerprint[:8]})"

@@ -37,7 +37,7 @@ from suture.core.activations.disk_cache import ActivationFolder
 from suture.measurement.tables.records import Record
 from suture.measurement.tables.table import table_of
 from suture.measurement.trials.trial import VERSION
-from suture.runs.store.files import alive, flush, read_record, rename, text, write, writing_to
+from suture.runs.store.files import flush, is_alive, read_record, rename, text, write, writing_to
 from suture.runs.store.plans import Plans
 
 FORMAT = 1  #: of the folder; a reader refuses any other
@@ -60,7 +60,7 @@ class Store:
 
     def __init__(self, folder: str | Path) -> None:
         self.path = Path(folder).expanduser()
-        self.plans = Plans(self.path, _label(self.path)["measuring"])
+        self.plans = Plans(self.path, _read_label(self.path)["measuring"])
 
     @classmethod
     def make(cls, folder: str | Path) -> "Store":
@@ -102,7 +102,7 @@ class Store:
 
     def has(self, kind: str, key: str) -> bool:
         """Whether that is done, and every file is what was written."""
-        return not damaged_files(self.path / kind / key, kind)
+        return not find_damage(self.path / kind / key, kind)
 
     def record(self, kind: str, key: str) -> Record:
         """The record of what is done. Raises ``StoreError`` if it is damaged."""
@@ -173,7 +173,7 @@ class Store:
                     file.flush()
                     os.fsync(file.fileno())
             flush(temporary)
-            if folder.exists() and damaged_files(folder, kind):
+            if folder.exists() and find_damage(folder, kind):
                 aside = temporary.with_name(temporary.name.replace(".part", "-aside.part"))
                 rename(folder, aside)
                 shutil.rmtree(aside, ignore_errors=True)
@@ -186,21 +186,21 @@ class Store:
     def _sweep(self) -> None:
         """Remove what dead processes left half written."""
         for part in (part for kind in FILES for part in (self.path / kind).glob(".*.part")):
-            if abandoned(part):
+            if is_abandoned(part):
                 shutil.rmtree(part, ignore_errors=True)
 
 
-def abandoned(part: Path) -> bool:
+def is_abandoned(part: Path) -> bool:
     """Whether nobody will finish a folder: its process is dead, or on another machine and silent for an hour."""
     if f".{platform.node()}." in part.name:
-        return not alive(part.name.split(".")[-3])
+        return not is_alive(part.name.split(".")[-3])
     try:
         return time.time() - part.stat().st_mtime > _LONG
     except FileNotFoundError:  # it has just been finished
         return False
 
 
-def damaged_files(folder: Path, kind: str) -> dict[str, str]:
+def find_damage(folder: Path, kind: str) -> dict[str, str]:
     """Return the files of a result that are not what was written, and what is wrong with each."""
     try:
         *lines, rest = (folder / DONE).read_text(encoding="utf-8").split("\n")
@@ -235,7 +235,7 @@ def contents(kind: str, record: Record, tensors: bytes) -> dict[str, bytes]:
     return files
 
 
-def _label(path: Path) -> Record:
+def _read_label(path: Path) -> Record:
     if not (path / LABEL).is_file():
         there = "is no folder of a run: it has no" if path.is_dir() else "does not exist, so it has no"
         there = "is a file, so it has no" if path.is_file() else there

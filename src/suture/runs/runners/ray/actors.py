@@ -93,7 +93,7 @@ def compute(
     """
     _prepare(driver)
     try:
-        need = _opened(payload, parts)
+        need = _open(payload, parts)
         assert isinstance(need, Need)
         activations = Activations(_ALL)
         if source is not None:
@@ -112,7 +112,7 @@ def do(
 ) -> tuple[Outcome, list[int]]:
     """Do a task with what is supplied of its needs; return its outcome, and which of these were changed meanwhile."""
     _prepare(driver)
-    task = _opened(payload, parts)
+    task = _open(payload, parts)
     assert isinstance(task, Task)
     activations = Activations(_ALL)
     for need, stored in zip(task.needs, supplied, strict=bool(supplied)):
@@ -137,7 +137,7 @@ def _prepare(driver: Driver) -> None:
             )
 
 
-def _opened(payload: Payload, parts: Mapping[str, Any]) -> object:
+def _open(payload: Payload, parts: Mapping[str, Any]) -> object:
     _parts.clear()
     _parts.update(parts)
     return _unpacker.unpack(payload)

@@ -23,7 +23,7 @@ _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0"  # of HTTP/2, w
 _SETTINGS = 4  # the type of the frame that it answers with
 
 
-def imported() -> Any:
+def import_ray() -> Any:
     """Give the module ``ray``. Raises ``RunnerError`` if it is not installed."""
     try:
         import ray
@@ -34,7 +34,7 @@ def imported() -> Any:
 
 def check_address(address: str | None) -> None:
     """Raise ``RunnerError`` if nothing like a cluster of Ray is at an address, or this process is at another."""
-    ray = imported()
+    ray = import_ray()
     if ray.is_initialized():
         _check_same(ray, address)
     elif address is not None:
@@ -44,7 +44,7 @@ def check_address(address: str | None) -> None:
 def _check_answer(address: str) -> None:
     from ray._private import services
 
-    host, port = _host_and_port(_found(address) if address == "auto" else address)
+    host, port = _host_and_port(_find_address(address) if address == "auto" else address)
     if not address.startswith("ray://"):
         host = services.resolve_ip_for_localhost(host)  # as Ray will
     try:
@@ -69,7 +69,7 @@ def _check_same(ray: Any, address: str | None) -> None:
         )
 
 
-def _found(address: str) -> str:
+def _find_address(address: str) -> str:
     """The address that ``auto`` stands for."""
     from ray._private import services
 
@@ -106,31 +106,31 @@ def _speaks_grpc(connection: socket.socket) -> bool:
 
 
 @contextmanager
-def connected(address: str | None, retries: int) -> Iterator[Any]:
+def connect(address: str | None, retries: int) -> Iterator[Any]:
     """Give the module ``ray``, connected; a cluster that was there before, or a connection, is left as it was.
 
     Raises ``RunnerError`` if that fails.
     """
-    ray = imported()
+    ray = import_ray()
     check_address(address)
     if ray.is_initialized():
         yield ray
         return
-    with _quiet():
+    with _quieten():
         try:
-            _connect(ray, address, retries)
+            _init(ray, address, retries)
             yield ray
         finally:
             ray.shutdown()
 
 
-def _connect(ray: Any, address: str | None, retries: int) -> None:
+def _init(ray: Any, address: str | None, retries: int) -> None:
     silent = {"log_to_driver": False, "logging_level": "ERROR", "configure_logging": True}
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of what will change in Ray
             if address is None:
-                _start(ray, retries, silent)
+                _init_here(ray, retries, silent)
             else:
                 with patch.dict(
                     os.environ, {"RAY_BACKEND_LOG_LEVEL": os.environ.get("RAY_BACKEND_LOG_LEVEL", "fatal")}
@@ -141,7 +141,7 @@ def _connect(ray: Any, address: str | None, retries: int) -> None:
         raise RunnerError(f"{where}: {error}") from error
 
 
-def _start(ray: Any, retries: int, silent: Mapping[str, Any]) -> None:
+def _init_here(ray: Any, retries: int, silent: Mapping[str, Any]) -> None:
     """Start a cluster of this machine's cores, whose servers listen on the loopback device alone."""
     from ray._private import ray_constants
 
@@ -152,7 +152,7 @@ def _start(ray: Any, retries: int, silent: Mapping[str, Any]) -> None:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def _quieten() -> Iterator[None]:
     """Keep Ray from printing what it has to say about its workers."""
     from ray._private import worker
 
@@ -160,7 +160,7 @@ def _quiet() -> Iterator[None]:
         yield
 
 
-def slots(ray: Any, needed: Mapping[str, float]) -> int:
+def count_slots(ray: Any, needed: Mapping[str, float]) -> int:
     """How many trials that need these resources find room at once."""
     room = 0.0
     for have in _nodes(ray):
@@ -170,7 +170,7 @@ def slots(ray: Any, needed: Mapping[str, float]) -> int:
 
 def check_resources(ray: Any, needed: Mapping[str, float]) -> None:
     """Raise ``RunnerError`` if no node has what one trial needs."""
-    if slots(ray, needed):
+    if count_slots(ray, needed):
         return
     nodes = _nodes(ray)
     asked = " and ".join(f"{amount:g} {name}" for name, amount in needed.items() if amount)

@@ -23,7 +23,7 @@ from suture.core.network.network import Network
 from suture.measurement.trials.trial import Trial
 from suture.runs.runners.base import Outcome, Outcomes, Queue, Runner, Task
 from suture.runs.runners.ray import actors as remote
-from suture.runs.runners.ray.cluster import check_address, check_resources, connected, slots
+from suture.runs.runners.ray.cluster import check_address, check_resources, connect, count_slots
 from suture.runs.runners.transport import Packer
 
 POLL = 0.2  #: seconds between two looks at a queue that has nothing to give yet
@@ -90,7 +90,7 @@ class Ray(Runner):
 
         Raises ``RunnerError`` if there is no cluster, or none of its nodes has what a trial takes.
         """
-        with connected(self.address, self.retries) as ray:
+        with connect(self.address, self.retries) as ray:
             check_resources(ray, self.needed)
             flight = _Flight(ray, self)
             try:
@@ -130,7 +130,7 @@ class _Flight:
                 yield self.failed.popleft()
             if self.running:
                 ended, _ = self.ray.wait(list(self.running), timeout=POLL)
-                yield from (done for ref in ended if (done := self._ended(ref)) is not None)
+                yield from (done for ref in ended if (done := self._finish(ref)) is not None)
             elif queue.exhausted:
                 return
             else:
@@ -139,22 +139,22 @@ class _Flight:
     def _window(self) -> int:
         """How many tasks may be with the cluster, which may have grown meanwhile, or shrunk."""
         if time.monotonic() - self.looked >= LOOK:
-            self.window, self.looked = max(2, AHEAD * slots(self.ray, self.settings.needed)), time.monotonic()
+            self.window, self.looked = max(2, AHEAD * count_slots(self.ray, self.settings.needed)), time.monotonic()
         return self.window
 
     # --- there --------------------------------------------------------------------------------------------------------
 
     def _submit(self, task: Task, supplied: bool) -> None:
         try:
-            sent = self._sent(task)
-            given = self._needed(task) if supplied else []
+            sent = self._pack(task)
+            given = self._request(task) if supplied else []
         except SutureError as error:
             self.failed.append((task, task.lost(str(error))))
             return
         ref = self.do.options(name=task.where, **self.options[True]).remote(*sent, *given)
         self.running[ref] = task, any(one is not None for one in given)
 
-    def _sent(self, thing: Task | Need) -> tuple[Any, ...]:
+    def _pack(self, thing: Task | Need) -> tuple[Any, ...]:
         """A thing as a worker reads it."""
         payload = self.packer.pack(thing)
         for key in payload.parts:
@@ -162,7 +162,7 @@ class _Flight:
                 self.parts[key] = self.ray.put(self.packer.part(key))
         return payload, {key: self.parts[key] for key in payload.parts}, self.driver
 
-    def _needed(self, task: Task) -> list[Any]:
+    def _request(self, task: Task) -> list[Any]:
         """References to what a task needs, ``None`` for what it is to compute for itself."""
         for need in sorted(task.needs, key=lambda need: need.index):
             if need.key in self.kept:
@@ -182,7 +182,7 @@ class _Flight:
                 break
         on_gpu = isinstance(need.network, Network) and need.network.device.type != "cpu"
         work = self.compute.options(name=f"activations {need.where}", **self.options[on_gpu])
-        self.kept[need.key] = work.remote(*self._sent(need), start, source), need.nbytes
+        self.kept[need.key] = work.remote(*self._pack(need), start, source), need.nbytes
 
     def _evict(self) -> None:
         """Let go of what was not used for longest; Ray keeps what the tasks that it has wait for."""
@@ -193,7 +193,7 @@ class _Flight:
 
     # --- and back -----------------------------------------------------------------------------------------------------
 
-    def _ended(self, ref: Any) -> tuple[Task, Outcome] | None:
+    def _finish(self, ref: Any) -> tuple[Task, Outcome] | None:
         """Return a task and its outcome; ``None`` if it was begun again."""
         task, supplied = self.running.pop(ref)
         raised = self.ray.exceptions
