@@ -18,7 +18,7 @@ from suture.data.variants import (
     Grey3,
     RandomLabels,
     Relabelled,
-    mnist_cifar,
+    stack,
     vary,
 )
 from suture.report.figures.samples import draw_samples
@@ -30,7 +30,7 @@ if __name__ == "__main__":
     parser.add_argument("out", type=Path)
     given = parser.parse_args()
     mnist, cifar = load_data(given.mnist, name="mnist"), load_data(given.cifar10, name="cifar10")
-    stacked = mnist_cifar(mnist, cifar)
+    stacked = stack(mnist, cifar)
     shown: list[tuple[str, Data]] = [
         (name, vary(mnist, variant))
         for name, variant in (

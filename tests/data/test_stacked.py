@@ -12,7 +12,7 @@ from scipy.stats import chi2_contingency
 from loops import each
 from suture.common.errors import DataError
 from suture.data import Data, Samples, load_data
-from suture.data.variants import BlackedOut, Decorrelated, Digit, Relabelled, mnist_cifar, stack, vary
+from suture.data.variants import BlackedOut, Decorrelated, Digit, Relabelled, stack, vary
 
 REAL_DATA = Path(os.environ.get("SUTURE_DATA") or Path(__file__).parents[3] / "shared" / "data")
 ROLES = ("fit", "validation", "score")
@@ -88,8 +88,6 @@ def test_decorrelated_digits_are_the_same_in_another_order() -> None:
         table[digit[tuple(pixels)], label] += 1
     assert chi2_contingency(table.numpy()).pvalue > 0.01
     assert Decorrelated(1)(paired).fit.fingerprint != mixed.fit.fingerprint
-    assert mnist_cifar(DIGITS, DIGITS, "decorrelated").fit.fingerprint == mixed.fit.fingerprint
-    assert mnist_cifar(DIGITS, DIGITS).fit.fingerprint == paired.fit.fingerprint
 
 
 @each(("side", "black"), [("upper", 0), ("lower", 1), ("a", 0), ("b", 1)])
@@ -127,8 +125,6 @@ def test_what_is_not_stacked_or_cannot_be_is_refused() -> None:
         stack(make("a", [0, 1, 2], 2, 4), make("b", [0, 1, 2], 3, 4))
     with pytest.raises(DataError, match="the lower half must be square"):
         stack(make("a", [0, 1, 2], 3, 4), pair)
-    with pytest.raises(DataError, match="no digits 'mixed' of MNIST-CIFAR; valid: 'paired' and 'decorrelated'"):
-        mnist_cifar(DIGITS, DIGITS, "mixed")  # type: ignore[arg-type]
 
 
 def test_two_sources_joined_by_plus_are_stacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

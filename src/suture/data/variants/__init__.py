@@ -5,7 +5,7 @@ from suture.data.variants.colours import BASE_COLOURS, Colour, ColourOnly, Corre
 from suture.data.variants.labels import OBJECTS_ANIMALS, ObjectsAnimals, RandomLabels, Relabelled, SuperClasses
 from suture.data.variants.regions import Covered
 from suture.data.variants.registry import VARIANTS
-from suture.data.variants.stacked import BlackedOut, Decorrelated, mnist_cifar, stack
+from suture.data.variants.stacked import BlackedOut, Decorrelated, stack
 from suture.data.variants.subsets import Half, Subset, Without
 
 __all__ = [
@@ -28,7 +28,6 @@ __all__ = [
     "SuperClasses",
     "Variant",
     "Without",
-    "mnist_cifar",
     "stack",
     "vary",
 ]

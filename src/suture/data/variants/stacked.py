@@ -8,7 +8,7 @@ Stacked images are known by their shape: twice as high as wide. All variants her
 """
 
 from dataclasses import dataclass, replace
-from typing import Literal, final
+from typing import final
 
 import torch
 from torch import Tensor
@@ -56,18 +56,6 @@ def stack(upper: Data, lower: Data, name: str | None = None) -> Data:
         _stack_role(above, below, f"{name}/{role}", max(channels)) for above, below, role in pairs
     )
     return Data(name, fit=fit, validation=validation, score=score)
-
-
-def mnist_cifar(mnist: Data, cifar: Data, digits: Literal["paired", "decorrelated"] = "paired", seed: int = 0) -> Data:
-    """Put digits above pictures, 64×32 in three channels: oxford2025's MNIST-CIFAR, labelled by the picture.
-
-    ``digits`` are of the picture's class, or ``"decorrelated"`` from it (``Decorrelated(seed)``). Raises ``DataError``
-    as ``stack`` does, and for any other ``digits``.
-    """
-    if digits not in ("paired", "decorrelated"):
-        raise DataError(f"no digits '{digits}' of MNIST-CIFAR; valid: 'paired' and 'decorrelated'")
-    data = stack(mnist, cifar)
-    return Decorrelated(seed)(data) if digits == "decorrelated" else data
 
 
 @keyed_as("Decorrelated")

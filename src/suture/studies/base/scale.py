@@ -15,7 +15,7 @@ import torch
 
 from suture.common.errors import SutureError
 from suture.data import Data, Samples, load_data
-from suture.data.variants import Subset, Variant, mnist_cifar, vary
+from suture.data.variants import Subset, Variant, stack, vary
 from suture.fits import Fast, Fit, GradientDescent
 from suture.fits.recipes import for_epochs
 from suture.studies.base.quantities import FEWEST
@@ -193,7 +193,7 @@ def stand_in(name: str) -> Data:
     """Small images in the shape of a data set of the ledger: scikit-learn's digits under its classes' names."""
     if "+" in name:
         digits, pictures = (stand_in(part) for part in name.split("+"))
-        return mnist_cifar(digits, pictures)
+        return stack(digits, pictures)
     data = load_data("digits").limited(fit=120, score=60)
     parts = {role: _reshape(getattr(data, role), name) for role in ("fit", "validation", "score")}
     return Data(name, **parts)
