@@ -11,10 +11,7 @@ from itertools import permutations
 from typing import Any
 
 import pandas as pd
-import torch
-from torch import Tensor
 
-from suture.common.seeds import undisturbed
 from suture.core.network.network import Network
 from suture.core.seam import At
 from suture.core.stitches import Conv
@@ -42,6 +39,7 @@ from suture.studies.base.plans import (
     pair_seeds,
     plan_curves,
     plan_similarities,
+    predict,
     tell_apart,
 )
 from suture.studies.base.quantities import NETWORKS, SIMILARITIES
@@ -62,7 +60,6 @@ SIMCLR = "simclr classifier"
 FOLDED = ("myrtle", "vgg19 digit", "mlp", R18)
 STAGE_ENDS = ("layer1.1", "layer2.1", "layer3.1")
 _STAGES, _TOKENS = r"stages\.\d+(\.blocks\.\d+)?", r"blocks\.\d+"
-_CHUNK = 256
 _COMPARED = 1_000  #: images that bansal-invariance compares layers on
 
 
@@ -320,9 +317,7 @@ def plan_accuracy(base: BaseModel, seed: int) -> Beside:
 
 def measure_accuracy(network: Network, on: Samples) -> dict[str, object]:
     """Return the accuracy of a network with its interval over test images, as a row; ``name`` is ``sender`` too."""
-    with undisturbed():
-        outputs: Tensor = torch.cat([network(images) for images in torch.split(on.images, _CHUNK)])
-    found = estimate(Accuracy(), Accuracy().per_sample(outputs, on.labels), seed=0)
+    found = estimate(Accuracy(), Accuracy().per_sample(predict(network, on), on.labels), seed=0)
     names = {"name": network.name, "sender": network.name, "score_data": on.name}
     return names | {"accuracy": found.value, "low": found.low, "high": found.high, "unit": found.unit, "n": found.n}
 

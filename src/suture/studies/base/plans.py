@@ -10,12 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
+import torch
+from torch import Tensor
 
-from suture.common.seeds import derive_seed
+from suture.common.seeds import derive_seed, undisturbed
 from suture.core.network.network import Network
 from suture.core.seam import At
 from suture.core.stitches import Stitch
-from suture.data import Data
+from suture.data import Data, Samples
 from suture.fits import Fit
 from suture.measurement.compare import compare
 from suture.measurement.complexity import Complexity, complexity
@@ -31,6 +33,7 @@ from suture.studies.base.study import Beside, Made
 
 BLOCKS = ("layer?.?",)
 ACCURACY: Scores = (Accuracy(),)
+CHUNK = 256  #: images at a time
 Pair = tuple[int, int]
 
 
@@ -54,6 +57,13 @@ def rename(network: Network, name: str) -> Network:
     other = copy.copy(network)
     other.name = name
     return other
+
+
+def predict(network: Network, samples: Samples) -> Tensor:
+    """Return a network's outputs on samples, (n, classes), on the processor."""
+    # Chunks of one size, since their size decides the last bits of the outputs.
+    with undisturbed(), torch.no_grad():
+        return torch.cat([network(images).cpu() for images in torch.split(samples.images, CHUNK)])
 
 
 def untrain(sender: Network) -> Network:

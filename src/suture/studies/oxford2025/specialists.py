@@ -26,7 +26,6 @@ import torch
 from torch import Tensor
 
 from suture.common.hashing import keyed_as
-from suture.common.seeds import undisturbed
 from suture.core.network.network import Network
 from suture.data import Data, Samples
 from suture.data.variants import Decorrelated, Variant
@@ -39,6 +38,7 @@ from suture.measurement.trials.plans import curve
 from suture.measurement.trials.trial import Trial
 from suture.runs.runners import Deferred
 from suture.studies.base.claims import Claim, Roles
+from suture.studies.base.plans import predict
 from suture.studies.base.quantities import NETWORKS, Difference, Mean, Where
 from suture.studies.base.scale import TINY, Scale
 from suture.studies.base.study import Beside, Made, Part
@@ -53,7 +53,6 @@ MARKED = "accuracy on the marked combination"
 GENERAL, TUNED, OF_DIGIT, OF_PICTURE = "general", "fine-tuned", "digit specialist", "picture specialist"
 BY_THEMSELVES = (GENERAL, TUNED, OF_DIGIT, OF_PICTURE)
 _OPTIMISER = SGD(lr=4e-3, momentum=0.9)
-_CHUNK = 256
 
 
 @keyed_as("Combinations")
@@ -192,9 +191,7 @@ def _plan_accuracy(base: BaseModel, score: Samples, label: int, seed: int) -> Be
     """Return how a network does on all test images and on those of the marked combination."""
 
     def make(stitched: Made, network: Network) -> pd.DataFrame:
-        with undisturbed(), torch.no_grad():
-            outputs = torch.cat([network(images) for images in score.images.split(_CHUNK)])  # type: ignore[no-untyped-call]
-        right, meant = Accuracy().per_sample(outputs, score.labels), score.labels == label
+        right, meant = Accuracy().per_sample(predict(network, score), score.labels), score.labels == label
         shared = {"network_seed": seed, "sender": network.name, "unit": "fraction", "measure": ""}
         rows = [("accuracy", right), (MARKED, right[meant])]
         return pd.DataFrame(

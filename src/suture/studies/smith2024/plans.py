@@ -5,9 +5,7 @@ from dataclasses import replace
 from functools import partial
 
 import pandas as pd
-import torch
 
-from suture.common.seeds import undisturbed
 from suture.core.network.network import Network
 from suture.core.seam import At
 from suture.data import Data, Samples
@@ -19,7 +17,7 @@ from suture.measurement.trials.controls import Control, clustered_noise, itself,
 from suture.measurement.trials.plans import curve
 from suture.measurement.trials.trial import Trial
 from suture.runs.runners import Deferred, TrainingTask
-from suture.studies.base.plans import ACCURACY, find_cuts, pair_seeds, plan_complexities, plan_curves
+from suture.studies.base.plans import ACCURACY, find_cuts, pair_seeds, plan_complexities, plan_curves, predict
 from suture.studies.base.quantities import NETWORKS
 from suture.studies.base.scale import PAPER, SMALL, TINY, Scale
 from suture.studies.base.study import Beside, Made, Part
@@ -40,7 +38,6 @@ RANKED = CUTS[1:3]  #: the cuts before Layers 2 and 3
 SCALES = (0.02, 0.5)  #: of the noise, beside the default
 STITCHES = 5  #: seeds of stitches at features.2 of VGG19
 AGAIN = "clustered noise, again"
-_CHUNK = 256
 
 
 def plan_compatible(scale: Scale) -> list[Part]:
@@ -100,9 +97,7 @@ def _plan_accuracy(base: TrainingTask, samples: Samples, number: int) -> Beside:
     """Return the accuracy of a network as it is, in the row of its pair."""
 
     def make(stitched: Made, network: Network) -> pd.DataFrame:
-        with undisturbed():
-            given = torch.cat([network(images).cpu() for images in torch.split(samples.images, _CHUNK)])
-        right = Accuracy().per_sample(given, samples.labels)
+        right = Accuracy().per_sample(predict(network, samples), samples.labels)
         row = {"network_seed": number, "receiver": network.name, "accuracy": float(right.double().mean())}
         return pd.DataFrame([row | {"unit": "fraction", "score_data": samples.name, "n": len(samples)}])
 
