@@ -76,6 +76,9 @@ JOINTS: list[tuple[Stitch, Shape, Shape]] = [
 ]
 """Members of every family with two shapes that they join."""
 
+SOME = [JOINTS[i] for i in (1, 2, 5, 8, 12, 17, 20, 24, 26, 30, 33, 37)]
+"""A dozen of them that differ in kind, for tests to which each costs a fit; ``laws/test_closest`` takes all."""
+
 
 def named(joint: object) -> str:
     """How pytest calls what it is given: shapes as ``3x4x4``, everything else as itself."""

@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from problems import JOINTS, built, named, planted, problem, real, side, state, validation_loss
+from loops import each
+from problems import SOME, built, named, planted, problem, real, side, state, validation_loss
 from suture import Seam, Trial, measure
 from suture.cli.names import make
 from suture.common.errors import FitError
@@ -82,7 +83,7 @@ def misled() -> tuple[Problem, nn.Module]:
     return replace(p, fit=replace(p.fit, expected=lambda: other)), stitch
 
 
-@pytest.mark.parametrize("turn", [1, -1])
+@each("turn", [1, -1])
 def test_it_keeps_the_closed_form_where_that_is_better(turn):
     p, stitch, _ = planted()
     wanted, _ = alone(EXACT, p, stitch)
@@ -91,7 +92,7 @@ def test_it_keeps_the_closed_form_where_that_is_better(turn):
     assert state(stitch) == state(wanted)
 
 
-@pytest.mark.parametrize("turn", [1, -1])
+@each("turn", [1, -1])
 def test_it_keeps_the_random_start_where_that_is_better(turn):
     p, stitch = misled()
     long = replace(RANDOM, steps=600)
@@ -101,7 +102,7 @@ def test_it_keeps_the_random_start_where_that_is_better(turn):
     assert state(stitch) == state(wanted)
 
 
-@pytest.mark.parametrize(("cut", "family"), [("conv", Conv()), ("transpose_2", Linear()), ("hidden", Linear())])
+@each(("cut", "family"), [("conv", Conv()), ("transpose_2", Linear()), ("hidden", Linear())])
 def test_it_is_never_worse_on_validation_data_than_any_of_its_fits(cut, family):
     fits = (SHORT, LeastSquares(), replace(RANDOM, steps=8), MatchActivations(steps=8))
     p, stitch = real(cut, family, fit=300)
@@ -154,7 +155,7 @@ def test_a_stitch_without_parameters_stays_as_it_is():
     assert (report.steps, report.kept) == (0, "LeastSquares()")
 
 
-@pytest.mark.parametrize(("family", "sender", "receiver"), JOINTS, ids=named)
+@each(("family", "sender", "receiver"), SOME, ids=named)
 def test_every_family_can_be_fitted_by_several(family, sender, receiver):
     random = torch.Generator().manual_seed(0)
     x, y = (torch.randn((60, *shape), generator=random) for shape in (sender, receiver))

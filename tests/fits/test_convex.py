@@ -9,7 +9,8 @@ from sklearn.linear_model import LogisticRegression
 from threadpoolctl import threadpool_limits
 from torch import Tensor, fx, nn
 
-from problems import JOINTS, built, named, problem, side, validation_loss
+from loops import each
+from problems import SOME, built, named, problem, side, validation_loss
 from suture.core.fused import Fused
 from suture.core.stitches import AffineMap, Conv, Linear, Shape, Stitch, StridedConv
 from suture.fits import Fast, Problem, convex
@@ -64,7 +65,7 @@ def probed(shape: Shape, family: Stitch, sender: Shape) -> tuple[Tensor, object]
 HEADS = [(Linear(), (5,), (6,)), (Linear(), (3, 5), (3, 6)), (Conv(batchnorm=False), (5, 3, 3), (6, 3, 3))]
 
 
-@pytest.mark.parametrize(("family", "sender", "receiver"), HEADS, ids=named)
+@each(("family", "sender", "receiver"), HEADS, ids=named)
 def test_the_linear_layer_is_read_off(family, sender, receiver):
     suffix = after(receiver)
     probe, part = probed(receiver, family, sender)
@@ -74,7 +75,7 @@ def test_the_linear_layer_is_read_off(family, sender, receiver):
     torch.testing.assert_close(head.bias.float(), suffix[-1].bias, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize(
+@each(
     "layers",
     [
         [nn.AdaptiveMaxPool2d(1), nn.Flatten(), nn.Linear(6, CLASSES)],
@@ -134,7 +135,7 @@ def test_it_is_the_logistic_regression_of_scikit_learn(monkeypatch, penalty, sha
     assert found.fit_loss == pytest.approx(float(nn.functional.cross_entropy(made, labels)), abs=1e-4)
 
 
-@pytest.mark.parametrize("rank", [1, 2])
+@each("rank", [1, 2])
 def test_a_head_that_does_not_see_all_is_solved_for_what_it_sees(rank):
     x, labels = logistic()
     torch.manual_seed(3)
@@ -181,7 +182,7 @@ def test_the_validation_data_decide_and_may_keep_the_start():
     torch.testing.assert_close(kept.affine.bias, start.bias)
 
 
-@pytest.mark.parametrize(("family", "sender", "receiver"), JOINTS, ids=named)
+@each(("family", "sender", "receiver"), SOME, ids=named)
 def test_before_a_head_no_family_ends_worse_than_it_began(family, sender, receiver):
     suffix = after(receiver)
     p = posed(family, sender, receiver, suffix)

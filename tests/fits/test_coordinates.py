@@ -2,10 +2,10 @@
 
 import copy
 
-import pytest
 import torch
 from torch import Tensor, nn
 
+from loops import each
 from problems import JOINTS, built, named
 from suture.core.stitches import Conv, Diagonal, Linear, LowRank, Orthogonal
 from suture.fits.coordinates import LEAST, OTHERS, Coordinates
@@ -21,7 +21,7 @@ def activations(*shape: int, n: int = 64, seed: int = 0) -> Tensor:
     return (x + 3) * units.reshape(-1, *ends)
 
 
-@pytest.mark.parametrize(("family", "sender", "receiver"), JOINTS, ids=named)
+@each(("family", "sender", "receiver"), JOINTS, ids=named)
 def test_they_are_exact_for_every_family(family, sender, receiver):
     stitch, x = built(family, sender, receiver).eval(), activations(*sender)
     own = {name: p.detach().clone() for name, p in stitch.named_parameters()}
@@ -41,7 +41,7 @@ def test_they_are_exact_for_every_family(family, sender, receiver):
         torch.testing.assert_close(stitch(x), wanted, rtol=1e-4, atol=1e-5 * float(wanted.abs().max()))
 
 
-@pytest.mark.parametrize(("family", "sender", "receiver"), JOINTS, ids=named)
+@each(("family", "sender", "receiver"), JOINTS, ids=named)
 def test_all_parameters_can_be_descended_on(family, sender, receiver):
     stitch, x = built(family, sender, receiver).eval(), activations(*sender)
     coordinates = Coordinates(stitch, x)
@@ -67,7 +67,7 @@ def test_a_step_moves_a_layer_in_the_units_of_what_it_reads_and_gives():
     torch.testing.assert_close(moved.abs(), 0.01 / 5**0.5 * unit, rtol=1e-3, atol=1e-6 * float(unit.max()))
 
 
-@pytest.mark.parametrize(("family", "shape"), [(Linear(), (3, 5)), (Conv(batchnorm=False), (5, 3, 3))], ids=named)
+@each(("family", "shape"), [(Linear(), (3, 5)), (Conv(batchnorm=False), (5, 3, 3))], ids=named)
 def test_a_step_on_the_weight_leaves_the_mean_where_it_is(family, shape):
     stitch, x = built(family, shape, shape), activations(*shape)
     coordinates = Coordinates(stitch, x)
@@ -88,8 +88,8 @@ def test_a_convolution_that_pads_with_zeros_is_not_centred():
         torch.testing.assert_close(coordinates.parameters()["bias"], stitch.bias.detach())
 
 
-@pytest.mark.parametrize("sent", [2.0**-20, 2.0**-10, 2.0**10])
-@pytest.mark.parametrize("given", [2.0**-10, 2.0**10])
+@each("sent", [2.0**-20, 2.0**-10, 2.0**10])
+@each("given", [2.0**-10, 2.0**10])
 def test_a_step_between_batchnorms_knows_no_units(sent, given):
     torch.manual_seed(0)
     x, wanted = torch.randn(64, 5, 4, 4) + 1, torch.randn(64, 4, 4, 4)
@@ -181,7 +181,7 @@ def tied() -> nn.Sequential:
     return nn.Sequential(first, nn.ReLU(), second)
 
 
-@pytest.mark.parametrize(
+@each(
     "stitch",
     [
         nn.Conv2d(6, 6, 3, padding=1, groups=6),

@@ -10,7 +10,8 @@ import torch
 from test_least_squares import Deep
 from torch import Tensor, nn
 
-from problems import JOINTS, affine, built, matching, named, planted, problem, real, side, state, validation_loss
+from loops import each
+from problems import SOME, affine, built, matching, named, planted, problem, real, side, state, validation_loss
 from suture import Seam, Trial, measure
 from suture.common.errors import FitError
 from suture.core.stitches import Conv, Identity, Linear, Shape, Stitch, StridedConv, UpsampledConv
@@ -46,14 +47,14 @@ def posed(family: Stitch, sender: Shape, receiver: Shape, n: int = 300) -> Probl
 # --- laws -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("scale", "mean"), [(1.0, 0.0), (1e-3, 0.0), (1e3, 0.0), (1.0, 30.0)])
+@each(("scale", "mean"), [(1.0, 0.0), (1e-3, 0.0), (1e3, 0.0), (1.0, 30.0)])
 def test_it_finds_what_is_planted_whatever_the_sender_s_units(scale, mean):
     p, stitch, accuracy = planted(scale=scale, mean=mean)
     Fast().fit(p, stitch)
     assert accuracy(stitch) > 0.93
 
 
-@pytest.mark.parametrize(("family", "sender", "receiver"), JOINTS, ids=named)
+@each(("family", "sender", "receiver"), SOME, ids=named)
 def test_no_family_ends_worse_than_it_began(family, sender, receiver):
     p = posed(family, sender, receiver)
     start, stitch = (built(family, sender, receiver) for _ in range(2))
@@ -64,7 +65,7 @@ def test_no_family_ends_worse_than_it_began(family, sender, receiver):
     assert not any(module.training for module in stitch.modules())
 
 
-@pytest.mark.parametrize(("cut", "family"), SEAMS, ids=lambda given: str(given))
+@each(("cut", "family"), SEAMS, ids=lambda given: str(given))
 def test_at_a_real_seam_it_is_better_than_the_closed_form(cut, family):
     p, stitch = real(cut, family)
     closed = copy.deepcopy(stitch)
@@ -100,7 +101,7 @@ def _part(stitch: nn.Module, x: Tensor) -> Part:
     return part
 
 
-@pytest.mark.parametrize(("family", "sender", "receiver"), JOINTS, ids=named)
+@each(("family", "sender", "receiver"), SOME, ids=named)
 def test_without_steps_it_is_the_closed_form(family, sender, receiver):
     random = torch.Generator().manual_seed(4)
     x = torch.randn(90, *sender, generator=random) + 0.5
@@ -114,7 +115,7 @@ def test_without_steps_it_is_the_closed_form(family, sender, receiver):
     assert (report.steps, report.converged, report.curve) == (0, False, ())
 
 
-@pytest.mark.parametrize(
+@each(
     ("family", "sender", "receiver"),
     [
         (Conv(), (5, 3, 3), (4, 3, 3)),
@@ -142,7 +143,7 @@ def test_a_batchnorm_that_adds_something_is_kept():
     assert any(isinstance(module, nn.BatchNorm2d) for module in stitch.modules())
 
 
-@pytest.mark.parametrize(("cut", "family"), SEAMS, ids=lambda given: str(given))
+@each(("cut", "family"), SEAMS, ids=lambda given: str(given))
 def test_the_same_problem_gives_the_same_bits(cut, family):
     found = []
     for draws in (0, 3):
@@ -200,7 +201,7 @@ def test_test_data_never_enter():
     assert (first.steps, first.curve) == (second.steps, second.curve)
 
 
-@pytest.mark.parametrize("cut", ["relu", "transpose_2", "hidden"])
+@each("cut", ["relu", "transpose_2", "hidden"])
 def test_a_trial_is_the_same_again(cut):
     a, b = hybrids()
     roles = few_digits()
@@ -235,7 +236,7 @@ def test_a_round_that_does_harm_is_begun_again_with_a_smaller_rate(monkeypatch):
     assert accuracy(stitch) > 0.9
 
 
-@pytest.mark.parametrize("steps", [1, 7, 30, 61, 95, 300])
+@each("steps", [1, 7, 30, 61, 95, 300])
 def test_it_takes_no_more_steps_than_it_may(steps):
     p, stitch = real("conv", Conv(), fit=300)
     report = Fast(steps=steps).fit(p, stitch)
@@ -290,7 +291,7 @@ def test_a_loss_that_is_not_finite_is_named():
         Fast().fit(replace(p, suffix=problem(p.fit, p.validation, Linear(), Broken()).suffix), stitch)
 
 
-@pytest.mark.parametrize("settings", [{"steps": -1}, {"batch": 0}])
+@each("settings", [{"steps": -1}, {"batch": 0}])
 def test_settings_that_are_none_are_refused(settings):
     with pytest.raises(FitError, match="steps must be at least 0, and batch at least 1"):
         Fast(**settings)
@@ -303,7 +304,7 @@ def test_it_is_spelled_as_it_is_called():
 # --- what it reads of the receiver ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("shape", "samples"), [((4, 32, 32), 1024), ((4, 4, 4), 2048), ((64, 8), 1024), ((9,), 2**15)])
+@each(("shape", "samples"), [((4, 32, 32), 1024), ((4, 4, 4), 2048), ((64, 8), 1024), ((9,), 2**15)])
 def test_a_map_of_many_positions_needs_few_samples(shape, samples):
     assert Fast().reads(shape) == samples
 
@@ -343,7 +344,7 @@ class Writing(Stitch):
         return Writes(*sender, *receiver)
 
 
-@pytest.mark.parametrize("fit", [Fast(steps=20), TaskLoss(start=Random(), steps=20)], ids=str)
+@each("fit", [Fast(steps=20), TaskLoss(start=Random(), steps=20)], ids=str)
 def test_a_stitch_may_write_into_what_it_reads(fit):
     posed, _, _ = planted()
     before = [posed.fit.activations.clone(), posed.validation.activations.clone()]

@@ -12,6 +12,7 @@ from test_least_squares import Deep
 from test_recipes import Spied
 from torch import Tensor, nn
 
+from loops import each
 from problems import affine, planted, real, state, validation_loss
 from suture.common.errors import FitError
 from suture.core.network.network import Frozen
@@ -20,8 +21,8 @@ from suture.fits import Fit, FitReport, LeastSquares, Random, TaskLoss
 from suture.fits.recipes import SGD, Adam, Constant, Cosine, OneCycle
 
 
-@pytest.mark.parametrize("optimiser", [Adam(1e-2), SGD(0.1)], ids=["Adam", "SGD"])
-@pytest.mark.parametrize("start", [Random(), LeastSquares()], ids=str)
+@each("optimiser", [Adam(1e-2), SGD(0.1)], ids=["Adam", "SGD"])
+@each("start", [Random(), LeastSquares()], ids=str)
 def test_the_task_loss_finds_what_is_planted(start, optimiser):
     p, stitch, accuracy = planted()
     assert accuracy(stitch) < 0.7
@@ -58,7 +59,7 @@ def test_where_every_step_does_harm_the_start_is_kept_bit_for_bit():
     assert [point.step for point in report.curve] == [0, 5, 10, 15]
 
 
-@pytest.mark.parametrize("patience", [1, 3, 4])
+@each("patience", [1, 3, 4])
 def test_it_stops_after_so_many_checks_without_a_better_one(patience):
     """The rule, applied by hand to the checks of a fit that does not stop."""
     restless = TaskLoss(
@@ -165,7 +166,7 @@ def test_the_same_seed_gives_the_same_stitch_and_another_another():
     assert found[0] == found[1] != found[2]
 
 
-@pytest.mark.parametrize(
+@each(
     ("schedule", "wanted"),
     [
         (Constant(), [1.0] * 8),
@@ -174,7 +175,7 @@ def test_the_same_seed_gives_the_same_stitch_and_another_another():
     ],
     ids=["constant", "cosine", "one cycle"],
 )
-@pytest.mark.parametrize("real_one", [Adam(0.01), SGD(0.2)], ids=["Adam", "SGD"])
+@each("real_one", [Adam(0.01), SGD(0.2)], ids=["Adam", "SGD"])
 def test_the_rates_really_used_are_those_of_the_schedule(real_one, schedule, wanted):
     p, stitch, _ = planted()
     spied = Spied(real_one)
@@ -223,9 +224,7 @@ def test_the_stitch_is_left_in_evaluation_mode():
     assert not any(module.training for module in stitch.modules())
 
 
-@pytest.mark.parametrize(
-    ("setting", "least"), [("steps", 1), ("batch", 1), ("check", 1), ("patience", 1), ("retries", 0)]
-)
+@each(("setting", "least"), [("steps", 1), ("batch", 1), ("check", 1), ("patience", 1), ("retries", 0)])
 def test_settings_below_their_least_are_refused_at_once(setting, least):
     TaskLoss(**{setting: least})
     with pytest.raises(FitError, match=f"TaskLoss\\({setting}={least - 1}\\): {setting} must be at least {least}"):
@@ -242,7 +241,7 @@ class Overflowing(nn.Module):
         return x.abs().exp()
 
 
-@pytest.mark.parametrize("patience", [None, 2])
+@each("patience", [None, 2])
 def test_a_loss_that_is_not_finite_names_the_seam(patience):
     p, stitch, _ = planted()
     recipe = TaskLoss(start=Random(), optimiser=SGD(3e38), steps=30, check=10, patience=patience)
@@ -250,7 +249,7 @@ def test_a_loss_that_is_not_finite_names_the_seam(patience):
         recipe.fit(p, stitch)
 
 
-@pytest.mark.parametrize("patience", [None, 2])
+@each("patience", [None, 2])
 def test_a_last_step_that_diverges_is_noticed_too(patience):
     """After it there is a loss on the validation data only."""
     p, stitch, _ = planted()

@@ -10,6 +10,7 @@ import torch
 from sklearn.linear_model import Ridge
 from torch import Tensor, nn
 
+from loops import each
 from problems import TINY, affine, built, matching, planted, problem, real, rows, side
 from suture.common.errors import FitError
 from suture.core.stitches import (
@@ -31,7 +32,7 @@ SEAMS = {"maps": ("conv", Conv()), "maps, no norm": ("norm", Conv(batchnorm=Fals
 SEAMS["vectors"] = ("hidden", Linear())
 
 
-@pytest.mark.parametrize(("cut", "family"), SEAMS.values(), ids=SEAMS)
+@each(("cut", "family"), SEAMS.values(), ids=SEAMS)
 def test_least_squares_is_numpys_on_all_rows_at_once(cut, family):
     p, stitch = real(cut, family)
     LeastSquares(ridges=TINY, rescale=False).fit(p, stitch)
@@ -42,8 +43,8 @@ def test_least_squares_is_numpys_on_all_rows_at_once(cut, family):
     np.testing.assert_allclose(bias, y.mean(0) - wanted @ x.mean(0), rtol=0, atol=1e-4)
 
 
-@pytest.mark.parametrize("ridge", [1e-4, 1e-2, 1.0])
-@pytest.mark.parametrize(("cut", "family"), SEAMS.values(), ids=SEAMS)
+@each("ridge", [1e-4, 1e-2, 1.0])
+@each(("cut", "family"), SEAMS.values(), ids=SEAMS)
 def test_a_ridge_is_scikit_learns(cut, family, ridge):
     p, stitch = real(cut, family)
     LeastSquares(ridges=(ridge,), rescale=False).fit(p, stitch)
@@ -54,7 +55,7 @@ def test_a_ridge_is_scikit_learns(cut, family, ridge):
     np.testing.assert_allclose(bias, wanted.intercept_, rtol=0, atol=1e-4)
 
 
-@pytest.mark.parametrize(("cut", "family"), SEAMS.values(), ids=SEAMS)
+@each(("cut", "family"), SEAMS.values(), ids=SEAMS)
 def test_it_is_not_the_mean_of_the_solutions_of_batches(cut, family):
     """What published code computes; this test shows that the tests above would notice."""
     p, stitch = real(cut, family)
@@ -68,8 +69,8 @@ def test_it_is_not_the_mean_of_the_solutions_of_batches(cut, family):
     assert np.abs(np.mean(solutions, 0) - weight).max() > 1e-3 * np.abs(weight).max()
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-@pytest.mark.parametrize("value", [0.0, 0.1, 7.3, -1e4])
+@each("dtype", [torch.float32, torch.float64], ids=str)
+@each("value", [0.0, 0.1, 7.3, -1e4])
 def test_features_that_never_vary_get_no_weight(value, dtype):
     """As a class token before the first block: it is the same for every image, and what it varies by is rounding."""
     x, y = torch.full((300, 8), value) * torch.linspace(0.1, 1, 8), torch.randn(300, 4)
@@ -114,7 +115,7 @@ def digits_at(cut: str, which: int) -> Tensor:
         return hybrids()[which].upto(cut)(digits().validation.images)
 
 
-@pytest.mark.parametrize(("cut", "family"), SEAMS.values(), ids=SEAMS)
+@each(("cut", "family"), SEAMS.values(), ids=SEAMS)
 def test_rescaled_each_channel_has_the_receivers_mean_and_deviation_on_the_fit_data(cut, family):
     p, stitch = real(cut, family)
     LeastSquares().fit(p, stitch)
@@ -129,7 +130,7 @@ def test_rescaled_each_channel_has_the_receivers_mean_and_deviation_on_the_fit_d
     assert (shrunken < 0.99 * wanted.std(0)).any(), "there is something to rescale"
 
 
-@pytest.mark.parametrize("family", [Linear(), Conv(), Conv(batchnorm=False)], ids=str)
+@each("family", [Linear(), Conv(), Conv(batchnorm=False)], ids=str)
 def test_large_means_cost_no_digits(family):
     """A mean of 10⁶ deviations: sums of squares would lose the covariance, in float64 too."""
     random = torch.Generator().manual_seed(0)
@@ -149,7 +150,7 @@ def unrowed(values: np.ndarray, shape: tuple[int, ...]) -> Tensor:
     return torch.from_numpy(values).reshape(shape).movedim(-1, 1)
 
 
-@pytest.mark.parametrize("family", [Linear(), Conv(), Conv(batchnorm=False)], ids=str)
+@each("family", [Linear(), Conv(), Conv(batchnorm=False)], ids=str)
 def test_dead_features_do_no_harm(family):
     """A channel of the sender, and one of the receiver, that never fire (a ReLU's fate)."""
     random = torch.Generator().manual_seed(0)
@@ -256,7 +257,7 @@ def test_a_family_that_is_not_affine_has_no_closed_form():
         LeastSquares().fit(replace(p, family=Deep()), Deep().build((6,), (6,)))
 
 
-@pytest.mark.parametrize("ridges", [(), (0.0,), (-1.0, 1.0), (math.nan,)])
+@each("ridges", [(), (0.0,), (-1.0, 1.0), (math.nan,)])
 def test_ridges_that_are_none_are_refused_at_once(ridges):
     with pytest.raises(FitError, match="ridges"):
         LeastSquares(ridges=ridges)

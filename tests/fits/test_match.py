@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import nn
 
+from loops import each
 from problems import TINY, affine, built, matching, planted, real, state, validation_loss
 from suture.common.errors import FitError
 from suture.core.stitches import Conv, Diagonal, Linear, LowRank, Orthogonal, TokensToTokens
@@ -39,7 +40,7 @@ def error(p, stitch) -> float:
 # --- matching ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each(
     ("family", "sender", "receiver"),
     [
         (Linear(), (4,), (4,)),
@@ -69,7 +70,7 @@ def side_of(stitch) -> float:
     return round(float(np.linalg.det(affine(stitch, 4)[0])))
 
 
-@pytest.mark.parametrize("seed", range(4))
+@each("seed", range(4))
 def test_from_a_reflection_a_descent_comes_to_no_rotation(seed):
     """Orthogonal maps are two islands; where it starts on the other one it cannot end where least squares does."""
     p = noisy(Orthogonal(), (4,), (4,))
@@ -81,7 +82,7 @@ def test_from_a_reflection_a_descent_comes_to_no_rotation(seed):
     assert (error(p, found) < 1.02 * error(p, best)) == (before == side_of(best))
 
 
-@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
+@each("scale", [1e-3, 1.0, 1e3])
 def test_its_losses_are_in_units_of_the_receivers_variance(scale):
     """At rate zero, on all samples at once: the error of the random stitch as it is."""
     p = noisy(Linear(), (4,), (4,), scale)
@@ -153,7 +154,7 @@ def test_the_validation_data_choose_for_a_match_too():
         assert float((stitch(x) - y).square().mean()) / unit == pytest.approx(min(losses), rel=1e-3, abs=1e-9)
 
 
-@pytest.mark.parametrize("setting", ["steps", "batch", "check", "patience"])
+@each("setting", ["steps", "batch", "check", "patience"])
 def test_settings_below_one_are_refused_with_the_fits_own_name(setting):
     with pytest.raises(FitError, match=rf"MatchActivations\({setting}=0\): {setting} must be at least 1"):
         MatchActivations(**{setting: 0})
@@ -162,7 +163,7 @@ def test_settings_below_one_are_refused_with_the_fits_own_name(setting):
 # --- soft labels ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("temperature", [0.5, 1.0, 4.0])
+@each("temperature", [0.5, 1.0, 4.0])
 def test_soft_labels_are_the_receivers_own_probabilities(temperature):
     p, _, _ = planted()
     found = SoftLabels(temperature).of(p.fit).double().numpy()
@@ -172,7 +173,7 @@ def test_soft_labels_are_the_receivers_own_probabilities(temperature):
     assert torch.equal(HardLabels().of(p.fit), p.fit.labels)
 
 
-@pytest.mark.parametrize("temperature", [1.0, 3.0])
+@each("temperature", [1.0, 3.0])
 def test_one_step_on_soft_labels_is_the_gradient_of_their_cross_entropy(temperature):
     p, stitch, _ = planted(n=64)
     reference = copy.deepcopy(stitch)
@@ -221,7 +222,7 @@ def test_soft_labels_ask_for_no_label_and_hard_ones_for_no_output():
         assert found[0] == found[1]
 
 
-@pytest.mark.parametrize("temperature", [0.0, -1.0, float("nan")])
+@each("temperature", [0.0, -1.0, float("nan")])
 def test_a_temperature_that_is_none_is_refused_at_once(temperature):
     with pytest.raises(FitError, match=rf"SoftLabels\(temperature={temperature}\): the temperature must be above 0"):
         SoftLabels(temperature)
@@ -230,8 +231,8 @@ def test_a_temperature_that_is_none_is_refused_at_once(temperature):
 # --- starts -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("targets", [HardLabels(), SoftLabels()], ids=str)
-@pytest.mark.parametrize(
+@each("targets", [HardLabels(), SoftLabels()], ids=str)
+@each(
     "start",
     [Random(), LeastSquares(), MatchActivations(steps=7, check=7), MatchActivations(LeastSquares(), steps=7, check=7)],
     ids=str,
@@ -261,7 +262,7 @@ def test_the_steps_and_curves_of_a_chain_add_up():
     assert not report.converged
 
 
-@pytest.mark.parametrize("cut", ["conv", "hidden"])
+@each("cut", ["conv", "hidden"])
 def test_on_real_networks_the_task_gains_over_the_match_it_starts_from(cut):
     p, stitch = real(cut, Conv() if cut == "conv" else Linear())
     matched = MatchActivations(start=LeastSquares(), steps=50, check=25)

@@ -12,6 +12,7 @@ import torch
 from test_least_squares import Deep
 from torch import nn
 
+from loops import each
 from problems import affine, built, matching, named, problem, side
 from suture.common.errors import FitError, ShapeError
 from suture.core.stitches import (
@@ -91,7 +92,7 @@ def alone(p: Problem, family: Stitch, sender: Shape, receiver: Shape, by=LeastSq
     return stitch.eval()
 
 
-@pytest.mark.parametrize(("sender", "receiver", "narrow", "wide"), STEPS, ids=named)
+@each(("sender", "receiver", "narrow", "wide"), STEPS, ids=named)
 def test_what_is_contained_is_copied(sender, receiver, narrow, wide):
     """The wider stitch then does what the narrower one does, for images that neither has seen as well."""
     p = replace(posed(sender, receiver), family=wide)
@@ -108,8 +109,8 @@ def test_what_is_contained_is_copied(sender, receiver, narrow, wide):
 RATES = {"usual": Adam(1e-2), "large": Adam(1.0), "absurd": Adam(100.0)}
 
 
-@pytest.mark.parametrize("rate", RATES)
-@pytest.mark.parametrize(("sender", "receiver", "narrow", "wide"), STEPS, ids=named)
+@each("rate", RATES)
+@each(("sender", "receiver", "narrow", "wide"), STEPS, ids=named)
 def test_a_wider_family_never_ends_worse(sender, receiver, narrow, wide, rate):
     """Neither on the data it is fitted to nor on those that choose, whatever the rate."""
     p = replace(posed(sender, receiver), family=wide)
@@ -121,7 +122,7 @@ def test_a_wider_family_never_ends_worse(sender, receiver, narrow, wide, rate):
             assert loss(p, s, stitch) <= loss(p, s, other) * (1 + 1e-5)
 
 
-@pytest.mark.parametrize("wide", [Linear(), LowRank(4)], ids=str)
+@each("wide", [Linear(), LowRank(4)], ids=str)
 def test_it_ends_better_where_there_is_more_to_gain(wide):
     p = replace(posed(VECTOR, VECTOR), family=wide)
     narrow = LowRank(1)
@@ -194,9 +195,7 @@ def test_a_family_that_is_not_narrower_gives_the_closest_member():
     assert abs(affine(stitch, 6)[0] - (left @ right).numpy()).max() < 1e-5
 
 
-@pytest.mark.parametrize(
-    ("sender", "narrow", "wide"), [((10, 8), Linear(), FullLinear()), ((80,), Orthogonal(), Linear())], ids=named
-)
+@each(("sender", "narrow", "wide"), [((10, 8), Linear(), FullLinear()), ((80,), Orthogonal(), Linear())], ids=named)
 def test_fewer_samples_than_features_still_give_the_same_map_everywhere(sender, narrow, wide):
     """80 features, 50 samples: for others, too, the wider stitch must do what the narrower one does."""
     x = torch.randn((100, *sender), generator=torch.Generator().manual_seed(0))
@@ -227,8 +226,8 @@ def test_it_is_spelt_as_the_call_that_makes_it():
     assert str(fit) == "TaskLoss(start=Narrower(family=LowRank(rank=2), by=MatchActivations(steps=5)))"
 
 
-@pytest.mark.parametrize("batchnorm", [True, False])
-@pytest.mark.parametrize(("small", "large"), [(1, 3), (3, 3), (3, 5)])
+@each("batchnorm", [True, False])
+@each(("small", "large"), [(1, 3), (3, 3), (3, 5)])
 def test_a_kernel_that_has_descended_is_copied_as_it_is(small, large, batchnorm):
     """Its BatchNorm then no longer has the channels' means, and zeros beyond the border stand for something else."""
     random = torch.Generator().manual_seed(0)

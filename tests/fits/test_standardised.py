@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from loops import each
 from problems import JOINTS, built, named, planted, problem, side
 from suture.common.errors import FitError
 from suture.core.stitches import Conv, Diagonal, Identity, Linear, LowRank
@@ -40,8 +41,8 @@ def read_by(layers, stitch: nn.Module, x: Tensor) -> list[Tensor]:
     return seen
 
 
-@pytest.mark.parametrize("mean", [0.0, 30.0])
-@pytest.mark.parametrize(("family", "sender", "receiver"), JOINTS, ids=named)
+@each("mean", [0.0, 30.0])
+@each(("family", "sender", "receiver"), JOINTS, ids=named)
 def test_rewriting_for_standardised_features_and_back_changes_nothing(family, sender, receiver, mean):
     x = uneven(sender, mean=mean)
     stitch = built(family, sender, receiver).eval()
@@ -54,8 +55,8 @@ def test_rewriting_for_standardised_features_and_back_changes_nothing(family, se
     assert not any(module._forward_pre_hooks for module in stitch.modules())
 
 
-@pytest.mark.parametrize("mean", [0.0, 30.0])
-@pytest.mark.parametrize(("family", "sender", "receiver"), JOINTS, ids=named)
+@each("mean", [0.0, 30.0])
+@each(("family", "sender", "receiver"), JOINTS, ids=named)
 def test_while_entered_every_raw_layer_reads_features_of_mean_0_and_deviation_1(family, sender, receiver, mean):
     x = uneven(sender, mean=mean)
     stitch = built(family, sender, receiver).eval()
@@ -67,7 +68,7 @@ def test_while_entered_every_raw_layer_reads_features_of_mean_0_and_deviation_1(
                 torch.testing.assert_close(seen.mean(0), torch.zeros(seen.shape[1]).double(), rtol=0, atol=2e-3)
 
 
-@pytest.mark.parametrize(("family", "sender", "receiver"), JOINTS, ids=named)
+@each(("family", "sender", "receiver"), JOINTS, ids=named)
 def test_a_random_start_is_taken_as_drawn_for_standardised_features(family, sender, receiver):
     """What it does while entered stays what it does afterwards, and does not depend on the sender's units."""
     gave = []
@@ -92,8 +93,8 @@ def test_a_random_linear_stitch_is_then_the_drawn_one_on_standardised_rows():
         torch.testing.assert_close(stitch(x), drawn((x - x.mean(0)) / x.std(0, correction=0)), rtol=1e-3, atol=1e-3)
 
 
-@pytest.mark.parametrize("mean", [0.0, 30.0])
-@pytest.mark.parametrize("kernel", [3, 5])
+@each("mean", [0.0, 30.0])
+@each("kernel", [3, 5])
 def test_a_padded_convolution_does_the_same_at_its_border(kernel, mean):
     """A shift of the features is one of the padding too, which a convolution cannot undo; so it is only scaled."""
     family = Conv(kernel, batchnorm=False)
@@ -166,9 +167,9 @@ def test_more_samples_than_one_chunk_are_measured_as_one():
 # --- what it is for ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("family", [Linear(), LowRank(4), Diagonal()], ids=str)
-@pytest.mark.parametrize("start", [LeastSquares(), Random()], ids=str)
-@pytest.mark.parametrize(("scale", "mean"), [(1e-3, 0.0), (1e3, 0.0), (1.0, 20.0), (1e-2, 20.0)])
+@each("family", [Linear(), LowRank(4), Diagonal()], ids=str)
+@each("start", [LeastSquares(), Random()], ids=str)
+@each(("scale", "mean"), [(1e-3, 0.0), (1e3, 0.0), (1.0, 20.0), (1e-2, 20.0)])
 def test_the_result_does_not_depend_on_the_units_of_the_sender(scale, mean, start, family):
     recipe = TaskLoss(start=start, optimiser=SGD(0.1), steps=60, check=10)
     usual, _, accuracy = planted()

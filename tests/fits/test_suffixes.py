@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor, fx, nn
 
+from loops import each
 from problems import planted
 from suture import Network, Seam, Trial, measure
 from suture.core.fused import Fused, fuse_suffix
@@ -66,7 +67,7 @@ def test_the_cheapest_that_agrees_is_taken():
 
 
 @pytest.mark.usefixtures("half")
-@pytest.mark.parametrize("bad", [Off(own(), 1.0), Off(own(), float("nan")), Refusing()], ids=["off", "nan", "raises"])
+@each("bad", [Off(own(), 1.0), Off(own(), float("nan")), Refusing()], ids=["off", "nan", "raises"])
 def test_one_that_disagrees_is_refused_and_a_note_says_so(bad):
     made = {torch.bfloat16: fused_of(bad, torch.bfloat16), torch.float32: fused_of(Off(own(), 1e-6), torch.float32)}
     chosen = choose_suffix(own(), made.get, PROBE)

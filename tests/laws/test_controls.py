@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from loops import each
 from suture import Samples, Seam, Trial, measure
 from suture.common.errors import DataError, UntrainedError
 from suture.core.stitches import Conv, Identity, Linear, Stitch
@@ -35,8 +36,8 @@ def changed_fields(trial: Trial, control: Trial) -> set[str]:
 # --- itself -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("fit", [Random(), LeastSquares(), TaskLoss(), Fast()], ids=str)
-@pytest.mark.parametrize("cut", hybrids()[0].cuts.names)
+@each("fit", [Random(), LeastSquares(), TaskLoss(), Fast()], ids=str)
+@each("cut", hybrids()[0].cuts.names)
 def test_stitched_to_itself_through_nothing_it_is_itself(cut, fit):
     trial = controls.itself(plain(cut, stitch=Identity(), fit=fit))
     measurement = measure(trial)
@@ -49,7 +50,7 @@ def test_stitched_to_itself_through_nothing_it_is_itself(cut, fit):
         assert measurement.scores[name].value == measurement.receiver[name].value == measurement.sender[name].value
 
 
-@pytest.mark.parametrize("cut", CUTS)
+@each("cut", CUTS)
 def test_stitched_to_itself_it_stays_what_it_was(cut):
     penalties = [measure(controls.itself(plain(cut, seed=seed))).penalty for seed in range(3)]
     assert all(abs(penalty.value) < 1.0 for penalty in penalties)
@@ -145,8 +146,8 @@ def test_untrained_parts_do_worse():
 # --- shuffled pairs ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("cut", CUTS)
-@pytest.mark.parametrize("start", [LeastSquares(), Random()], ids=str)
+@each("cut", CUTS)
+@each("start", [LeastSquares(), Random()], ids=str)
 def test_shuffled_pairs_collapse_to_chance(cut, start):
     trial = controls.shuffled_pairs(plain(cut, fit=TaskLoss(start=start, steps=100)))
     assert measure(trial).scores.accuracy.value < 2.5 * CHANCE
@@ -198,7 +199,7 @@ def noisy(networks, cut: str, **settings) -> Trial:
     return controls.clustered_noise(Trial(Seam.at(a, b, cut), data.fit, data.validation, data.score, **settings))
 
 
-@pytest.mark.parametrize(("networks", "cut"), LATE)
+@each(("networks", "cut"), LATE)
 def test_clustered_noise_is_fully_compatible(networks, cut):
     """smith2024, section 4.2: no sender at all does as well as the receiver's own layers. It is a warning."""
     measurement = measure(noisy(networks, cut))
@@ -207,7 +208,7 @@ def test_clustered_noise_is_fully_compatible(networks, cut):
     assert measurement.representation_error > 0.25, "and much of the receiver's own activations is missing"
 
 
-@pytest.mark.parametrize(("networks", "cut"), LATE)
+@each(("networks", "cut"), LATE)
 def test_fitted_to_shuffled_labels_clustered_noise_collapses(networks, cut):
     """Each cluster then goes to whatever class; how many hit their own is chance, so seeds are averaged."""
     found = [measure(controls.shuffled_pairs(noisy(networks, cut, seed=seed))).scores for seed in range(3)]
@@ -215,7 +216,7 @@ def test_fitted_to_shuffled_labels_clustered_noise_collapses(networks, cut):
     assert all(scores.loss.value > 2.2 for scores in found), "ln 10 is 2.3"
 
 
-@pytest.mark.parametrize(("networks", "cut"), LATE[1:3])
+@each(("networks", "cut"), LATE[1:3])
 def test_where_clusters_drown_clustered_noise_falls_to_chance(networks, cut):
     trial = noisy(networks, cut)
     clear, blurred, drowning, drowned = (
@@ -227,7 +228,7 @@ def test_where_clusters_drown_clustered_noise_falls_to_chance(networks, cut):
     assert drowned.value < 1.5 * CHANCE
 
 
-@pytest.mark.parametrize("control", [controls.clustered_noise, controls.itself])
+@each("control", [controls.clustered_noise, controls.itself])
 def test_it_is_the_same_trial_whatever_the_sender_and_its_cut(control):
     """So a matrix measures it once for every cut of the receiver."""
     (a, b), (c, _) = hybrids(), convnets()
@@ -305,7 +306,7 @@ def test_clustered_noise_cannot_be_untrained():
 # --- all --------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each(
     ("control", "name", "changed"),
     [
         (controls.itself, "itself", {"sender"}),

@@ -24,6 +24,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from loops import each
 from suture import Network, Samples, Seam, Trial, measure
 from suture.core.activations.cache import Activations
 from suture.core.stitches import Stitch
@@ -118,12 +119,12 @@ def test_some_tensors_at_cuts_are_not_contiguous():
     assert any(laid_out.values())
 
 
-@pytest.mark.parametrize("budget", [0, 100_000, 2**30], ids=["nothing kept", "some evicted", "everything kept"])
+@each("budget", [0, 100_000, 2**30], ids=["nothing kept", "some evicted", "everything kept"])
 def test_among_others_as_alone(budget):
     assert together(plan(), Activations(budget)) == alone()
 
 
-@pytest.mark.parametrize("seed", [0, 1])
+@each("seed", [0, 1])
 def test_in_any_order(seed):
     shuffled = list(plan())
     random.Random(seed).shuffle(shuffled)
@@ -140,7 +141,7 @@ def test_from_an_earlier_cut_as_from_the_images():
     assert together(plan(), cache) == alone()
 
 
-@pytest.mark.parametrize(("channels", "kernel"), [(1, 3), (3, 1)])
+@each(("channels", "kernel"), [(1, 3), (3, 1)])
 def test_whatever_the_layout_of_the_images(channels, kernel):
     """Samples are what their content is (``fingerprint``), and so are the numbers."""
     torch.manual_seed(1)
@@ -158,7 +159,7 @@ def test_whatever_the_layout_of_the_images(channels, kernel):
     assert results[0] == results[1]
 
 
-@pytest.mark.parametrize("threads", [1, 2])
+@each("threads", [1, 2])
 def test_whatever_the_number_of_threads_outside(threads):
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
@@ -216,7 +217,7 @@ SURROUNDINGS = {
 }
 
 
-@pytest.mark.parametrize("around", SURROUNDINGS.values(), ids=SURROUNDINGS)
+@each("around", SURROUNDINGS.values(), ids=SURROUNDINGS)
 def test_whatever_the_program_around_has_set(around):
     """Networks made there, too, are the same."""
     with around():

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from functools import cache, partial
 from typing import ClassVar
 
-import pytest
 from torch import nn
 
+from loops import each
 from suture import Data, Network, variants
 from suture.core.activations.cache import Activations
 from suture.core.stitches import Diagonal, Identity
@@ -122,7 +122,7 @@ class Taught(Score):
         return sum(((labels == label) & (given == to)).double() for label, to in self.pairs)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@each("seed", range(3))
 def test_a_trait_spread_over_all_layers_is_distributed(seed):
     """Each layer is taught to call one more class by the name of another."""
     pairs = ((0, 1), (2, 7), (4, 9), (6, 5), (8, 3))

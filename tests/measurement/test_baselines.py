@@ -12,6 +12,7 @@ from sklearn.linear_model import LogisticRegression
 from torch import nn
 
 import suture
+from loops import each
 from models import seeded, with_seam
 from suture import Network, Seam, Stitched, Trial, by_depth, curve, measure, run
 from suture.common.errors import CheckpointError, CutError, FitError, NetworkError, ShapeError
@@ -86,7 +87,7 @@ def test_a_network_with_a_cut_of_that_name_keeps_it_and_receives_no_baseline():
 # --- the linear probe -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("cut", ["conv", "embed", "hidden"])
+@each("cut", ["conv", "embed", "hidden"])
 def test_a_probe_is_logistic_regression(cut):
     a, b = hybrids()
     data = digits()
@@ -124,7 +125,7 @@ def test_a_probe_reads_nothing_of_the_receiver():
     assert not any(need.network is probe.receiver and need.samples is probe.fit_data for need in probe.needs)
 
 
-@pytest.mark.parametrize(
+@each(
     ("shape", "features", "left"),
     [
         ((8, 4, 4), None, 128),
@@ -175,7 +176,7 @@ def test_any_affine_stitch_to_the_outputs_may_be_fitted_so():
 # --- a network's own layers -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("cut", ["conv", "embed", "hidden"])
+@each("cut", ["conv", "embed", "hidden"])
 def test_before_any_step_layers_are_what_they_were_copied_from(cut):
     base = trial(cut)
     a, b, x = base.sender, base.receiver, base.score_data.images
@@ -284,7 +285,7 @@ def in_training(module, x):
         return module.train()(x)
 
 
-@pytest.mark.parametrize("by_number", [False, True], ids=["torch.fx", "torch.export"])
+@each("by_number", [False, True], ids=["torch.fx", "torch.export"])
 def test_what_hands_its_mode_on_trains_in_training_mode(by_number):
     model = seeded(lambda: Moded(by_number=by_number))
     network = Network(model, example=few_digits().example)
@@ -342,7 +343,7 @@ def test_layers_between_two_cuts_leave_the_others_frozen():
     assert torch.equal(trained.stitched(x), a.after("hidden")(represented))
 
 
-@pytest.mark.parametrize("baseline", [linear_probe, partial(fine_tuned, fit=FEW), partial(retrained, fit=FEW), plugged])
+@each("baseline", [linear_probe, partial(fine_tuned, fit=FEW), partial(retrained, fit=FEW), plugged])
 def test_the_networks_are_frozen_bit_for_bit(baseline):
     chosen = baseline(trial())
     before = [state_bits(network.whole()) for network in chosen.seam.networks]
@@ -397,7 +398,7 @@ def test_layers_that_cannot_train_are_refused():
 # --- no stitch --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("cut", ["conv", "embed", "hidden"])
+@each("cut", ["conv", "embed", "hidden"])
 def test_a_network_plugged_into_itself_is_itself(cut):
     base = trial(cut)
     alone = measure(plugged(with_seam(base, sender=base.receiver)))

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 import suture
+from loops import each
 from suture import Plan, Samples, curve
 from suture.common.errors import CutError, DataError, FitError, NetworkError, RunnerError, ShapeError, SutureError
 from suture.core.stitches import Conv, Linear, LowRank
@@ -173,7 +174,7 @@ def test_equal_networks_of_two_names_keep_their_rows(no_work):
     assert len(seams_of(plan, "itself")) == len(one.cuts)
 
 
-@pytest.mark.parametrize(
+@each(
     ("cuts", "of_a", "of_b"),
     [
         ("block0.*", ["block0.0", "block0.1"], ["block0.0", "block0.1"]),
@@ -221,7 +222,7 @@ def test_every_setting_reaches_every_trial_of_a_matrix(no_work):
         assert (t.fit_data, t.validation_data, t.score_data, t.seed) == (data.fit, data.validation, data.score, 5)
 
 
-@pytest.mark.parametrize(
+@each(
     ("settings", "message"),
     [
         ({"cuts": "layer*"}, r"'layer\*' matches no cut of a; its cuts: flat, block0.0"),
@@ -288,7 +289,7 @@ def test_an_unknown_cut_is_refused_with_the_valid_ones(no_work):
             ask(a, b, data=few_digits(), at=["layer9"] if ask is curve else "layer9")
 
 
-@pytest.mark.parametrize("settings", [{"at": ()}, {"seeds": 0}, {"seeds": ()}], ids=str)
+@each("settings", [{"at": ()}, {"seeds": 0}, {"seeds": ()}], ids=str)
 def test_a_plan_of_nothing_is_refused(settings, no_work):
     with pytest.raises((CutError, DataError), match=next(iter(settings))):
         curve(*hybrids(), data=few_digits(), **settings)
@@ -384,7 +385,7 @@ def test_what_the_plain_trial_raises_is_raised():
 # --- of the wrong kind ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each(
     ("settings", "error", "said"),
     [
         ({"fit": "fast"}, FitError, r"fit='fast' is a str; give a fit such as Fast\(\)"),
@@ -408,7 +409,7 @@ def test_settings_of_the_wrong_kind_are_refused(no_work, settings, error, said):
         curve(a, b, **({"data": few_digits()} | settings))
 
 
-@pytest.mark.parametrize("at", [["relu", "relu"], 2, ("relu", "relu", "relu"), ("relu", 2)], ids=str)
+@each("at", [["relu", "relu"], 2, ("relu", "relu", "relu"), ("relu", 2)], ids=str)
 def test_what_is_no_seam_is_refused(no_work, at):
     a, b = hybrids()
     with pytest.raises(CutError, match=r"at=.* is no seam; give a cut of both networks, or a pair"):
@@ -423,7 +424,7 @@ def test_a_model_that_is_no_network_is_refused(no_work):
         curve(Hybrid(), a, at="relu", data=few_digits())
 
 
-@pytest.mark.parametrize("seeds", [np.arange(2), torch.arange(2), [np.int64(0), True], range(2)], ids=str)
+@each("seeds", [np.arange(2), torch.arange(2), [np.int64(0), True], range(2)], ids=str)
 def test_numbers_of_other_libraries_are_the_same_seeds(no_work, seeds):
     a, b = hybrids()
     settings = {"data": few_digits(), "at": "relu", "controls": ()}
@@ -489,7 +490,7 @@ WRONG_CALLS = {
 }
 
 
-@pytest.mark.parametrize("call", WRONG_CALLS)
+@each("call", WRONG_CALLS)
 def test_what_is_of_the_wrong_kind_is_named_with_what_to_give(no_work, call):
     made, said = WRONG_CALLS[call]
     with pytest.raises(SutureError, match=re.escape(said)):

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from loops import each
 from suture import Seam, Trial, measure
 from suture.core.activations.cache import CHUNK, run_stepwise
 from suture.core.network.network import Frozen
@@ -119,8 +120,8 @@ def test_without_a_fused_suffix_all_are_the_receivers():
     assert notes == (), "no predictions were in doubt"
 
 
-@pytest.mark.parametrize("bad", [float("nan"), float("inf")], ids=str)
-@pytest.mark.parametrize("row", [3, CHUNK + 3], ids=["on the probe", "later"])
+@each("bad", [float("nan"), float("inf")], ids=str)
+@each("row", [3, CHUNK + 3], ids=["on the probe", "later"])
 def test_what_is_not_finite_never_gets_into_the_scores(bad, row):
     data = logits()
     marked = data[row, 0]
@@ -216,7 +217,7 @@ def test_stepwise_is_what_eager_means():
     assert torch.equal(scored(data, None)[0], run_stepwise(OWN, data))
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64], ids=str)
+@each("dtype", [torch.float16, torch.bfloat16, torch.float64], ids=str)
 def test_the_representation_error_does_not_overflow_where_the_receivers_numbers_do(dtype):
     own = (400 * torch.randn(300, 5, generator=torch.Generator().manual_seed(0))).to(dtype)
     sent = (own.double() + 100 * torch.randn(300, 5, generator=torch.Generator().manual_seed(1))).to(dtype)

@@ -12,6 +12,7 @@ from scipy.special import log_softmax
 from torch import nn
 
 import suture.measurement.trials.trial
+from loops import each
 from models import trial_of, with_seam
 from suture import Network, Preprocess, Samples, Trial, measure
 from suture.common.errors import CutError, DataError, FitError, FrozenError, NetworkError, ShapeError
@@ -38,7 +39,7 @@ def trial(cut: str = "hidden", data: Data | None = None, **settings) -> Trial:
 # --- what is measured -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("cut", ["conv", "embed", "transpose_2", "hidden"])
+@each("cut", ["conv", "embed", "transpose_2", "hidden"])
 def test_the_numbers_are_those_of_the_definition(cut):
     """Composed by hand of prefix, stitch and suffix, and counted with numpy."""
     t = trial(cut, fit=QUICK)
@@ -228,7 +229,7 @@ def test_noise_has_no_cuts():
         trial("", receiver_cut="hidden")
 
 
-@pytest.mark.parametrize("change", [{"seed": 5}, {"scale": 0.2}], ids=str)
+@each("change", [{"seed": 5}, {"scale": 0.2}], ids=str)
 def test_the_key_changes_with_the_noise(change):
     assert noisy(sender=replace(NOISE, **change)).key != noisy().key
     assert noisy(sender=replace(NOISE)).key == noisy().key != trial(fit=LeastSquares()).key
@@ -275,9 +276,9 @@ class Spies(Fit):
         return FitReport()
 
 
-@pytest.mark.parametrize("cut", ["conv", "transpose_2", "hidden"])
-@pytest.mark.parametrize("role", ["sender", "receiver"])
-@pytest.mark.parametrize("dtype", TYPES.values(), ids=TYPES)
+@each("cut", ["conv", "transpose_2", "hidden"])
+@each("role", ["sender", "receiver"])
+@each("dtype", TYPES.values(), ids=TYPES)
 def test_a_network_of_another_floating_type_is_worth_what_its_original_is(dtype, role, cut):
     """Up to its precision: the closed form draws nothing, so that it can be compared."""
     t = trial(cut, **{role: typed(0 if role == "sender" else 1, dtype)}, fit=LeastSquares())
@@ -288,10 +289,10 @@ def test_a_network_of_another_floating_type_is_worth_what_its_original_is(dtype,
     assert m.scores.accuracy.value == pytest.approx(plain.scores.accuracy.value, abs=max(near, 1.01 / 260))
 
 
-@pytest.mark.parametrize("fit", [QUICK, TaskLoss(start=Random(), steps=40)], ids=["from least squares", "random"])
-@pytest.mark.parametrize("cut", ["conv", "transpose_2", "hidden"])
-@pytest.mark.parametrize("role", ["sender", "receiver"])
-@pytest.mark.parametrize("dtype", TYPES.values(), ids=TYPES)
+@each("fit", [QUICK, TaskLoss(start=Random(), steps=40)], ids=["from least squares", "random"])
+@each("cut", ["conv", "transpose_2", "hidden"])
+@each("role", ["sender", "receiver"])
+@each("dtype", TYPES.values(), ids=TYPES)
 def test_a_stitch_descends_between_networks_of_two_floating_types(dtype, role, cut, fit):
     t = trial(cut, **{role: typed(0 if role == "sender" else 1, dtype)}, fit=fit)
     m = measure(t)
@@ -305,8 +306,8 @@ def test_a_stitch_descends_between_networks_of_two_floating_types(dtype, role, c
     assert m.scores.accuracy.value == pytest.approx(float(right.float().mean()), abs=1.01 / 260)
 
 
-@pytest.mark.parametrize("sender", [torch.float32, *TYPES.values()], ids=str)
-@pytest.mark.parametrize("receiver", [torch.float32, *TYPES.values()], ids=str)
+@each("sender", [torch.float32, *TYPES.values()], ids=str)
+@each("receiver", [torch.float32, *TYPES.values()], ids=str)
 def test_a_fit_is_given_what_the_stitch_computes_in(sender, receiver):
     @dataclass(frozen=True)
     class Wide(Stitch):
@@ -330,7 +331,7 @@ def test_a_fit_is_given_what_the_stitch_computes_in(sender, receiver):
     assert spy.seen == [sender, receiver] * 2, "nothing computes: as they are"
 
 
-@pytest.mark.parametrize("dtype", TYPES.values(), ids=TYPES)
+@each("dtype", TYPES.values(), ids=TYPES)
 def test_through_nothing_a_network_of_another_floating_type_is_itself(dtype):
     network = typed(0, dtype)
     m = measure(trial(sender=network, receiver=network, stitch=Identity()))
@@ -341,7 +342,7 @@ def test_through_nothing_a_network_of_another_floating_type_is_itself(dtype):
 # --- nothing is fitted on score data ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("fit", [LeastSquares(), QUICK, TaskLoss(start=Random(), steps=6, check=3)], ids=str)
+@each("fit", [LeastSquares(), QUICK, TaskLoss(start=Random(), steps=6, check=3)], ids=str)
 def test_other_score_data_give_the_same_stitch_bit_for_bit(fit):
     t = trial(fit=fit)
     other = replace(t, score_data=digits().score.take(torch.arange(300, 400), "others"))
@@ -469,7 +470,7 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+@each("change", CHANGES.values(), ids=CHANGES)
 def test_the_key_changes_with_whatever_may_change_the_numbers(change):
     before = trial(**_BASE)
     assert with_seam(before, **change(before)).key != before.key
@@ -482,7 +483,7 @@ def test_the_key_changes_with_the_version_of_the_measuring_code(monkeypatch):
     assert trial(**_BASE).key != before
 
 
-@pytest.mark.parametrize(
+@each(
     ("one", "two"),
     [
         ({"stitch": Projected(_LARGE)}, {"stitch": Projected(_LARGER)}),
@@ -500,7 +501,7 @@ def test_settings_are_told_apart_by_their_content(one, two):
     assert trial(**one).key != trial(**two).key
 
 
-@pytest.mark.parametrize(
+@each(
     "make",
     [
         lambda: {"stitch": Projected(torch.zeros(3000))},
@@ -568,7 +569,7 @@ def test_a_stitch_that_cannot_join_the_shapes_is_refused():
         trial("hidden", receiver_cut="flatten_1", stitch=Identity())
 
 
-@pytest.mark.parametrize("role", ["fit_data", "validation_data", "score_data"])
+@each("role", ["fit_data", "validation_data", "score_data"])
 def test_data_of_other_classes_are_refused(role):
     images = torch.zeros(4, 1, 8, 8, dtype=torch.uint8)
     seven = Samples("seven", images, torch.arange(4), tuple("abcdefg"))
@@ -576,7 +577,7 @@ def test_data_of_other_classes_are_refused(role):
         trial(**{role: seven})
 
 
-@pytest.mark.parametrize("role", ["fit_data", "validation_data", "score_data"])
+@each("role", ["fit_data", "validation_data", "score_data"])
 def test_images_that_do_not_suit_a_network_are_refused(role):
     large = Samples("large", torch.zeros(4, 1, 9, 9, dtype=torch.uint8), torch.arange(4), tuple("0123456789"))
     with pytest.raises(DataError, match=r"images of large become \(1, 9, 9\) by the preprocessing of A"):
@@ -615,7 +616,7 @@ class LogOf(nn.Module):
         return self.model(x).clamp_min(1e-30).log()
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@each("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_networks_that_give_probabilities_are_refused_and_their_logarithms_are_logits(dtype):
     soft = nn.Sequential(copy.deepcopy(hybrids()[1]._model), nn.Softmax(dim=1)).to(dtype)
     for role in ("sender", "receiver"):
@@ -699,7 +700,7 @@ class Odd(Score):
         return {"ten": 10 * ones, "nan": torch.nan * ones, "one": ones.mean(), "ones": ones}[self.gives]
 
 
-@pytest.mark.parametrize(
+@each(
     ("score", "said"),
     [
         (Odd("ten"), r"'odd' gave 10 to 10; a fraction lies in \[0, 1\]: name another unit"),
@@ -725,7 +726,7 @@ def _labelled(samples: Samples, shift: int, least: int = 0) -> Samples:
     return Samples(samples.name, samples.images[kept], labels, tuple(map(str, range(int(labels.max()) + 1))))
 
 
-@pytest.mark.parametrize(
+@each(
     ("shift", "least", "said"),
     [
         (1, 0, "has 11 classes, but .* labels seem to count from 1: give labels - 1"),
