@@ -87,6 +87,17 @@ def late_to_early(sender: Block, receiver: Block) -> Mask:
     return at_least_as_deep(sender.depths[:, None], receiver.depths[None, :])
 
 
+def staircase(sender: Block, receiver: Block) -> tuple[list[int], list[int]]:
+    """Return the line right of the cells whose sender cut is at least as deep as the receiver's."""
+    reach = late_to_early(sender, receiver).sum(1)
+    x, y = [receiver.start], [sender.start]
+    for i, columns in enumerate(reach):
+        x += [receiver.start + int(columns)] * 2
+        y += [sender.start + i, sender.start + i + 1]
+    x, y = [*x, receiver.stop], [*y, sender.stop]
+    return x, y
+
+
 def arrange_matrix(table: pd.DataFrame, score: str = "accuracy") -> Matrix:
     """Arrange a table as matrices; baselines that end at no cut of the receiver have no place in one.
 

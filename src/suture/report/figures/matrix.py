@@ -21,15 +21,12 @@ from matplotlib.patches import Patch, Rectangle
 from suture.common.errors import DataError
 from suture.measurement.tables.by_depth import Mask, Numbers
 from suture.measurement.tables.curve import PLAIN
-from suture.measurement.tables.matrix import Block, Matrix, arrange_matrix, late_to_early
+from suture.measurement.tables.matrix import Block, Matrix, arrange_matrix, staircase
+from suture.report.figures.cells import COLOURS, FAILED, MISSING, draw_cells, ink_on, write_cells
 from suture.report.figures.curve import styled
 from suture.report.figures.matrix_geometry import DIGIT, GAP, LETTER, NETWORK, SMALLEST, STRIP, Layout, lay_out
 from suture.report.style import name_of, place_of, shortened
 
-_COLOURS = "viridis"
-_MISSING: dict[str, Any] = {"facecolor": "#EEEEEE", "edgecolor": "#AAAAAA", "hatch": "////", "linewidth": 0}
-_FAILED: dict[str, Any] = {"facecolor": "#FFFFFF", "edgecolor": "#D55E00", "hatch": "xxxx", "linewidth": 0}
-_MOST_CELLS = 10_000  #: of a panel that is drawn as shapes; larger ones are drawn as pixels
 _DIAGONAL: dict[str, Any] = {"color": "white", "solid_joinstyle": "miter"}
 _STAGES: dict[str, Any] = {"color": "white", "linewidth": 0.35, "alpha": 0.8}
 _NETWORKS: dict[str, Any] = {"color": "white"}
@@ -65,7 +62,7 @@ class _Drawing:
         self.figure = Figure(figsize=self.at.size)
         self.scale = 100.0 if shown.percent else 1.0
         self.norm = Normalize(0, 100) if shown.percent else Normalize(values.min(), values.max())
-        self.map = ScalarMappable(self.norm, mpl.colormaps[_COLOURS])
+        self.map = ScalarMappable(self.norm, mpl.colormaps[COLOURS])
         for i, kind in enumerate(self.kinds):
             self._panel(i, kind)
         self._strips()
@@ -84,19 +81,8 @@ class _Drawing:
 
     def _cells(self, axes: Axes, values: Numbers, failed: Mask, width: float) -> None:
         """Draw cells, with their numbers where ``width`` inches leave room."""
-        rows, columns = values.shape
-        axes.pcolormesh(
-            np.ma.masked_invalid(values * self.scale),
-            cmap=self.map.get_cmap(),
-            norm=self.norm,
-            edgecolors="face",
-            linewidth=0.1,
-            rasterized=values.size > _MOST_CELLS,
-        )
-        axes.set(xlim=(0, columns), ylim=(rows, 0))
-        for i, j in np.argwhere(np.isnan(values)):
-            axes.add_patch(Rectangle((j, i), 1, 1, **(_FAILED if failed[i, j] else _MISSING)))
-        height = self.at.cell[1] if rows > 1 else min(self.at.cell[1], STRIP)
+        draw_cells(axes, values * self.scale, self.map, failed)
+        height = self.at.cell[1] if len(values) > 1 else min(self.at.cell[1], STRIP)
         self._numbers(axes, values, width, height)
 
     def _numbers(self, axes: Axes, values: Numbers, width: float, height: float) -> None:
@@ -108,19 +94,14 @@ class _Drawing:
         size = min(6.5, 0.82 * room / usual, 72 * height * 0.75)
         if size < SMALLEST or room / longest < 0.75 * SMALLEST:
             return
-        for (i, j), text in texts.items():
-            fitting = min(size, 0.84 * room / len(text)) if len(text) > 2 else size
-            ink = self._ink(values[i, j])
-            axes.text(j + 0.5, i + 0.5, text, size=fitting, color=ink, ha="center", va="center_baseline")
+
+        def fitting(text: str) -> float:
+            return min(size, 0.84 * room / len(text)) if len(text) > 2 else size
+
+        write_cells(axes, texts, values * self.scale, self.map, fitting)
 
     def _written(self, value: float) -> str:
         return f"{value * self.scale:.{0 if self.shown.percent else 2}f}"
-
-    def _ink(self, value: float) -> str:
-        """Black or white, whichever contrasts more with the colour of a value."""
-        colour = np.array(self.map.get_cmap()(float(self.norm(value * self.scale)))[:3])
-        luminance = float(colour**2.2 @ [0.2126, 0.7152, 0.0722])
-        return "black" if luminance > 0.18 else "white"
 
     def _panel(self, i: int, kind: str) -> None:
         shown, at = self.shown, self.at
@@ -162,7 +143,7 @@ class _Drawing:
             size = block.stop - block.start
             place = ((0, block.start), 1, size) if upright else ((block.start, 0), size, 1)
             there = np.isfinite(value)
-            colour: dict[str, Any] = {"facecolor": self.map.to_rgba(value * self.scale)} if there else _MISSING
+            colour: dict[str, Any] = {"facecolor": self.map.to_rgba(value * self.scale)} if there else MISSING
             axes.add_patch(Rectangle(*place, **colour))
             if there:
                 self._alone_number(axes, block, value, size * self.at.cell[upright], upright)
@@ -175,7 +156,16 @@ class _Drawing:
         if size >= SMALLEST:
             middle = (block.start + block.stop) / 2
             x, y = (0.5, middle) if upright else (middle, 0.5)
-            axes.text(x, y, text, size=size, color=self._ink(value), ha="center", va="center", rotation=90 * turned)
+            axes.text(
+                x,
+                y,
+                text,
+                size=size,
+                color=ink_on(self.map, value * self.scale),
+                ha="center",
+                va="center",
+                rotation=90 * turned,
+            )
 
     def _strips(self) -> None:
         """Draw the controls that have one value per receiver cut, below the first panel."""
@@ -244,9 +234,9 @@ class _Drawing:
         entries.append((step, "below the line: sender cut at least as deep as receiver cut (late → early)"))
         empty = [(np.isnan(v), self.shown.failed[k]) for k, v in (self.shown.panels | self.shown.strips).items()]
         if any((gone & ~failed).any() for gone, failed in empty):
-            entries.append((Patch(**_MISSING), "not measured"))
+            entries.append((Patch(**MISSING), "not measured"))
         if any((gone & failed).any() for gone, failed in empty):
-            entries.append((Patch(**_FAILED), "failed"))
+            entries.append((Patch(**FAILED), "failed"))
         handles, texts = zip(*entries, strict=True)
         columns = 1 if self.at.size[0] < 5.5 else len(entries)
         self.figure.legend(handles, texts, loc="lower left", ncols=columns, fontsize=6.5, borderaxespad=0.3)
@@ -258,14 +248,3 @@ def _stages(block: Block) -> Iterator[int]:
     for i in range(1, len(stages)):
         if stages[i - 1] != stages[i] and max(stages.count(stages[i - 1]), stages.count(stages[i])) > 1:
             yield block.start + i
-
-
-def staircase(sender: Block, receiver: Block) -> tuple[list[int], list[int]]:
-    """The line right of the cells whose sender cut is at least as deep as the receiver's."""
-    reach = late_to_early(sender, receiver).sum(1)
-    x, y = [receiver.start], [sender.start]
-    for i, columns in enumerate(reach):
-        x += [receiver.start + int(columns)] * 2
-        y += [sender.start + i, sender.start + i + 1]
-    x, y = [*x, receiver.stop], [*y, sender.stop]
-    return x, y

@@ -4,9 +4,7 @@ Heat maps are bright where two layers are alike, whether an index is a similarit
 """
 
 from itertools import cycle
-from typing import Any
 
-import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -19,6 +17,7 @@ from suture.measurement.tables.by_depth import Numbers
 from suture.measurement.tables.curve import Curve, arrange_curve, without_sender
 from suture.measurement.tables.evidence import arrange_similarities, check_similarities, say_distance, scale_of
 from suture.measurement.tables.matrix import Matrix
+from suture.report.figures.cells import COLOURS, draw_cells, write_cells
 from suture.report.figures.curve import (
     SMALLEST,
     WIDTH,
@@ -36,7 +35,6 @@ _LOOK = (
     *(("#0072B2", "o", "-"), ("#D55E00", "v", "--"), ("#009E73", "s", "-."), ("#CC79A7", "D", ":")),
     *(("#E69F00", "^", "-"), ("#56B4E9", "P", "--"), ("#000000", "x", "-."), ("#882255", "p", ":")),
 )
-_MISSING: dict[str, Any] = {"facecolor": "#EEEEEE", "edgecolor": "#AAAAAA", "hatch": "////", "linewidth": 0}
 _PER_ROW = 3  #: heat maps beside each other
 _LETTER = 4.0  #: points: the width of a letter of a cut's name
 _NUMBER = 15.0  #: points: the width of a cell that has room for its number
@@ -142,22 +140,15 @@ def _heat(figure: Figure, axes: Axes, name: str, matrix: Matrix, cell: float) ->
     """Draw one index; ``cell`` is the width of a cell in points."""
     values = matrix.plain
     low, high, turned = scale_of(name, values)
-    colours = mpl.colormaps["viridis_r" if turned else "viridis"]
-    norm = Normalize(low, high)
-    axes.pcolormesh(np.ma.masked_invalid(values), cmap=colours, norm=norm, edgecolors="face", linewidth=0.1)
-    axes.set(xlim=(0, values.shape[1]), ylim=(values.shape[0], 0))
-    for i, j in np.argwhere(np.isnan(values)):
-        axes.add_patch(mpl.patches.Rectangle((j, i), 1, 1, **_MISSING))
+    colours = ScalarMappable(Normalize(low, high), COLOURS + "_r" * turned)
+    draw_cells(axes, values, colours)
     if cell >= _NUMBER:
-        for i, j in np.argwhere(np.isfinite(values)):
-            light = float(np.array(colours(float(norm(values[i, j])))[:3]) ** 2.2 @ [0.2126, 0.7152, 0.0722])
-            ink = "black" if light > 0.18 else "white"
-            text = f"{values[i, j]:.2f}"
-            axes.text(j + 0.5, i + 0.5, text, size=min(6.0, cell / 3), color=ink, ha="center", va="center")
+        texts = {(i, j): f"{values[i, j]:.2f}" for i, j in np.argwhere(np.isfinite(values))}
+        write_cells(axes, texts, values, colours, lambda text: min(6.0, cell / 3))
     for spine in axes.spines.values():
         spine.set_visible(False)
     axes.set_title(name + say_distance(name), size=7.5, pad=3, parse_math=False)
-    bar = figure.colorbar(ScalarMappable(norm, colours), ax=axes, pad=0.02, fraction=0.05, aspect=25)
+    bar = figure.colorbar(colours, ax=axes, pad=0.02, fraction=0.05, aspect=25)
     bar.outline.set_visible(False)
     bar.ax.tick_params(length=2, pad=1.5, labelsize=6)
 

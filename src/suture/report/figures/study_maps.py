@@ -1,28 +1,26 @@
 """Heat maps of studies: sender cuts × receiver cuts, means over seeds, one colour scale for the maps of a panel.
 
 Rows are senders, from the input at the top; columns are receivers, from the input at the left. The white line parts the
-cells whose sender cut is at least as deep as the receiver's (below it) from the others. The colours are viridis.
+cells whose sender cut is at least as deep as the receiver's (below it) from the others.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from textwrap import wrap
 
-import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import SubFigure
-from matplotlib.patches import Rectangle
 
-from suture.measurement.tables.by_depth import Numbers, at_least_as_deep
+from suture.measurement.tables.by_depth import Numbers
+from suture.measurement.tables.matrix import Block, staircase
+from suture.report.figures.cells import COLOURS, MISSING, draw_cells, write_cells
 from suture.report.style import shortened
 
 _SMALLEST = 4.2  #: points: the smallest letters
-_GREY = "#EEEEEE"
-_COLOURS = "viridis"
 _LONGEST = 20  #: letters of a cut's name
 
 
@@ -54,7 +52,7 @@ def draw_maps(part: SubFigure, maps: Sequence[Map], label: str, title: str, per_
             axes.set_xlabel("receiver cut (input at the left)", size=6.5)
     if any(not map_.values.empty for map_ in maps):
         bar = part.colorbar(
-            ScalarMappable(norm, _COLOURS), ax=list(grid.ravel()), shrink=0.9, aspect=22 * rows, pad=0.015
+            ScalarMappable(norm, COLOURS), ax=list(grid.ravel()), shrink=0.9, aspect=22 * rows, pad=0.015
         )
         bar.outline.set_visible(False)
         bar.ax.tick_params(labelsize=6.5)
@@ -81,47 +79,31 @@ def _map(axes: Axes, shown: Map, norm: Normalize, width: float) -> None:
     values = shown.values.to_numpy(float)
     if shown.values.empty:
         axes.set(xticks=[], yticks=[])
-        axes.set_facecolor(_GREY)
+        axes.set_facecolor(MISSING["facecolor"])
         axes.text(0.5, 0.5, "not measured", transform=axes.transAxes, ha="center", va="center", color="0.4", size=7)
         return
     rows, columns = values.shape
+    colours = ScalarMappable(norm, COLOURS)
     axes.set_box_aspect(max(0.25, min(2.0, rows / columns)))
-    axes.set(xlim=(0, columns), ylim=(rows, 0))
-    axes.pcolormesh(
-        np.ma.masked_invalid(values), cmap=mpl.colormaps[_COLOURS], norm=norm, edgecolors="face", linewidth=0.1
+    draw_cells(axes, values, colours)
+    _write(axes, values, colours, width / columns, shown.percent)
+    sender, receiver = (
+        Block("", tuple(map(str, side)), np.array([depths[str(cut)] for cut in side]), 0)
+        for side, depths in ((shown.values.index, shown.down), (shown.values.columns, shown.across))
     )
-    for i, j in np.argwhere(np.isnan(values)):
-        axes.add_patch(Rectangle((j, i), 1, 1, facecolor=_GREY, edgecolor="#AAAAAA", hatch="////", linewidth=0))
-    _numbers(axes, values, norm, width / columns, shown.percent)
-    _staircase(axes, shown)
+    x, y = staircase(sender, receiver)
+    axes.plot(x[:-1], y[:-1], color="white", linewidth=1.0, solid_joinstyle="miter", clip_on=True)
     _names(axes, shown, width)
 
 
-def _numbers(axes: Axes, values: Numbers, norm: Normalize, cell: float, percent: bool) -> None:
-    """Write the values into cells of ``cell`` points where they have room."""
+def _write(axes: Axes, values: Numbers, colours: ScalarMappable, cell: float, percent: bool) -> None:
+    """Write the values into cells of ``cell`` points if they have room."""
     digits = {(i, j): 0 if percent or abs(values[i, j]) >= 100 else 2 for i, j in np.argwhere(np.isfinite(values))}
     texts = {place: f"{values[place]:.{most}f}" for place, most in digits.items()}
     longest = max(map(len, texts.values()), default=1)
     size = min(6.5, 0.8 * cell / (0.64 * min(longest, 2) if percent else 0.64 * longest))
-    if size < _SMALLEST:
-        return
-    for (i, j), text in texts.items():
-        colour: Numbers = np.array(mpl.colormaps[_COLOURS](float(norm(values[i, j])))[:3])
-        ink = "black" if float(colour**2.2 @ [0.2126, 0.7152, 0.0722]) > 0.18 else "white"
-        small = size if len(text) <= 2 or not percent else size * 2 / len(text) * 1.05
-        axes.text(j + 0.5, i + 0.5, text, size=small, color=ink, ha="center", va="center_baseline")
-
-
-def _staircase(axes: Axes, shown: Map) -> None:
-    """Part the cells whose sender cut is at least as deep as the receiver's from the others."""
-    down = np.array([shown.down[str(cut)] for cut in shown.values.index])
-    across = np.array([shown.across[str(cut)] for cut in shown.values.columns])
-    reach = at_least_as_deep(down[:, None], across[None, :]).sum(axis=1)
-    x, y = [0.0], [0.0]
-    for i, end in enumerate(reach):
-        x += [float(end), float(end)]
-        y += [float(i), float(i + 1)]
-    axes.plot(x, y, color="white", linewidth=1.0, solid_joinstyle="miter", clip_on=True)
+    if size >= _SMALLEST:
+        write_cells(axes, texts, values, colours, lambda text: size * min(1, 2.1 / len(text)) if percent else size)
 
 
 def _names(axes: Axes, shown: Map, width: float) -> None:

@@ -14,10 +14,9 @@ from suture.measurement.tables.by_depth import Numbers, ends_at_output
 from suture.measurement.tables.curve import PLAIN, Curve, arrange_curve, over_words, without_sender
 from suture.measurement.tables.evidence import control_shares, scale_of
 from suture.measurement.tables.explain import say_curve, say_matrix
-from suture.measurement.tables.matrix import Matrix, arrange_matrix, lay_cells, lay_strip, places_of
+from suture.measurement.tables.matrix import Matrix, arrange_matrix, lay_cells, lay_strip, places_of, staircase
 from suture.measurement.tables.onset import Onset, onset
 from suture.measurement.tables.table import summary
-from suture.report.figures.matrix import staircase
 from suture.report.html.charts import PENALTY, SCORE, SIMILARITY, Chart, Line, Measure
 from suture.report.style import name_of, place_of
 
