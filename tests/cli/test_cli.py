@@ -316,6 +316,7 @@ def test_names_tell_networks_apart_and_one_network_is_said_to_be_one(run: Run, f
     assert f"sender and receiver are one network, {A}; give another" in err
 
 
+@pytest.mark.kills
 def test_a_keyboard_interrupt_keeps_what_was_measured(
     run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -80,6 +80,7 @@ def test_what_cannot_be_reported_is_refused(run: Run) -> None:
         assert offender in err, (line, err)
 
 
+@pytest.mark.slow
 def test_a_study_is_reported_from_its_folder_and_from_its_results(run: Run) -> None:
     from suture.studies import run_study, scale_named, study_named
 

@@ -97,6 +97,7 @@ def lines(text: str) -> list[str]:
 # Stopped, and gone on with
 
 
+@pytest.mark.kills
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_command_that_was_stopped_goes_on_where_it_was(
     run: Run, monkeypatch: pytest.MonkeyPatch, number: int, code: int
@@ -116,6 +117,7 @@ def test_a_command_that_was_stopped_goes_on_where_it_was(
     assert_frame_equal(*both)
 
 
+@pytest.mark.kills
 def test_what_is_said_of_a_command_that_was_stopped(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched:
         stopping(patched, 4)

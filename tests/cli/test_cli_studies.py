@@ -104,6 +104,7 @@ def test_several_run_in_the_order_given_each_once(run: Run, study: str, monkeypa
     assert err.count("4 networks and trials, 4 done before") == 1
 
 
+@pytest.mark.kills
 def test_an_interruption_says_how_to_go_on(run: Run, study: str, monkeypatch: pytest.MonkeyPatch) -> None:
     line = f"run {study} --scale tiny --out run"
     with monkeypatch.context() as patch:

@@ -174,6 +174,7 @@ class Stopped:
         monkeypatch.setattr(TrainingLines, "watch", watch)
 
 
+@pytest.mark.kills
 def test_an_interrupted_training_goes_on_bit_for_bit(nets: Path, run: Run, tmp_path: Path) -> None:
     line = f"{TRAIN} --out {tmp_path}/a"
     with pytest.MonkeyPatch.context() as patch:
@@ -190,11 +191,13 @@ def test_an_interrupted_training_goes_on_bit_for_bit(nets: Path, run: Run, tmp_p
     assert not (tmp_path / "a/progress").exists()
 
 
+@pytest.mark.kills
 def test_interrupted_before_there_is_a_checkpoint(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     Stopped(monkeypatch, 1)
     assert "there is no checkpoint yet; begin anew with: suture train" in run(f"{TRAIN} --out a")[2]
 
 
+@pytest.mark.kills
 @pytest.mark.parametrize("more", ["--seed 3", "--batch 32", "--variant random-labels,p=0.5"])
 def test_the_checkpoint_of_another_training_is_refused(run: Run, more: str) -> None:
     with pytest.MonkeyPatch.context() as patch:
