@@ -132,7 +132,7 @@ def test_explain_as_json(run: Run, measured: str) -> None:
     code, out, _ = run(f"explain {measured} --margin 5 --chance 0.1 --json")
     assert code == 0
     content = json.loads(out)
-    assert {"holds", "not_concluded", "missing"} <= set(content)
+    assert set(content) == {"verdict", "holds", "not_concluded", "missing"}
     assert "5 pp" in " ".join(content["holds"])
 
 
