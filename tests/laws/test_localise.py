@@ -65,29 +65,46 @@ def trait() -> Trait:
     return confuses(digits(), "0", "1")
 
 
-def test_a_trait_in_one_layer_is_found_there_in_ten_of_ten_seeds_at_every_depth():
-    seen = [
-        (layer, found(trait(), carrier(seed, layer), plain(seed), stitch=Identity())) for seed, layer in every_depth()
-    ]
-    there = [(layer, o) for layer, o in seen if o.levels[0] - o.levels[1] > SHOWN]
-    assert len(there) >= 8
-    for layer, o in there:
-        assert (o.verdict, o.between) == ("localised", PLACES[layer]), str(o)
-        assert {*o.sending.shares, *o.receiving.shares} == {0.0, 1.0}
+def check_every_depth(seeds: range) -> None:
+    """One layer carries the trait, another one for each seed: it is found there."""
+    there = 0
+    for seed in seeds:
+        layer = LAYERS[seed % len(LAYERS)]
+        o = found(trait(), carrier(seed, layer), plain(seed), stitch=Identity())
+        if o.levels[0] - o.levels[1] > SHOWN:
+            there += 1
+            assert (o.verdict, o.between) == ("localised", PLACES[layer]), str(o)
+            assert {*o.sending.shares, *o.receiving.shares} == {0.0, 1.0}
+    assert there >= 0.8 * len(seeds)
 
 
-def every_depth() -> list[tuple[int, str]]:
-    """Ten seeds, two for each layer."""
-    return [(seed, LAYERS[seed % len(LAYERS)]) for seed in range(10)]
+def test_a_trait_in_one_layer_is_found_there_at_every_depth():
+    check_every_depth(range(5))
 
 
+@pytest.mark.slow
+def test_a_trait_in_one_layer_is_found_there_in_ten_of_ten_seeds():
+    check_every_depth(range(10))
+
+
+def check_fitted(seeds: range) -> None:
+    there = 0
+    for seed in seeds:
+        o = found(trait(), carrier(seed, "block2"), plain(seed))
+        if o.levels[0] - o.levels[1] > SHOWN:
+            there += 1
+            assert o.sending.between == o.receiving.between == PLACES["block2"], str(o)
+            assert o.verdict == "localised"
+    assert there >= 0.8 * len(seeds)
+
+
+def test_a_fitted_stitch_finds_it():
+    check_fitted(range(1, 4))
+
+
+@pytest.mark.slow
 def test_a_fitted_stitch_finds_it_in_ten_of_ten_seeds():
-    seen = [found(trait(), carrier(seed, "block2"), plain(seed)) for seed in range(10)]
-    there = [o for o in seen if o.levels[0] - o.levels[1] > SHOWN]
-    assert len(there) >= 8
-    for o in there:
-        assert o.sending.between == o.receiving.between == PLACES["block2"], str(o)
-        assert o.verdict == "localised"
+    check_fitted(range(10))
 
 
 def test_controls_without_the_carrier_do_not_show_it():
@@ -98,7 +115,7 @@ def test_controls_without_the_carrier_do_not_show_it():
 
 
 def test_where_there_is_none_none_is_found():
-    for seed in range(9):
+    for seed in range(4):
         o = found(trait(), plain(seed + 1), plain(seed))
         assert o.verdict == o.sending.verdict == o.receiving.verdict == "not found", str(o)
         assert "do not differ" in str(o)
