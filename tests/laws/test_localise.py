@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from typing import ClassVar
 
+import pytest
 from torch import nn
 
 from loops import each
