@@ -54,7 +54,7 @@ def arrange_similarities(similarities: pd.DataFrame) -> dict[str, Matrix]:
 
 
 def scale_of(name: str, values: Numbers) -> tuple[float, float, bool]:
-    """Return from where to where the colours of an index go, and whether it is a distance."""
+    """Return the ends of the colours of an index, and whether it is a distance."""
     index = INDICES.get(name.partition("(")[0])
     there = values[np.isfinite(values)]
     low = min(0.0, float(there.min())) if len(there) else 0.0
@@ -92,7 +92,7 @@ def ends_of(found: Onset, sends: bool) -> tuple[str, str]:
 
 
 def control_shares(table: pd.DataFrame, found: Onset) -> Iterator[tuple[bool, dict[str, Numbers]]]:
-    """Return the shares that controls convey, by kind, at the carrier's cuts: where it sends, and where it receives."""
+    """Yield for each way (whether the carrier sends) the shares that controls convey at its cuts, by kind."""
     rows = table[(table["score"] == found.trait) & (table["status"] == "ok")]
     means = summary(rows)
     means = means.assign(share=(means["stitched"] - found.levels[1]) / (found.levels[0] - found.levels[1] or np.nan))

@@ -8,10 +8,10 @@ alone, and noise that knows nothing but the class, are stitched as well into a n
 sections 4.1 and 4.2). Nor is a failure evidence of a difference, since a good enough map may not have been found
 (section 2). What success is worth, the controls say: whatever a control does as well needs nothing of what it lacks.
 
-Conventions. A seam is *compatible* where the whole 95 % interval of its penalty is within the margin (3 pp, which
-bansal2021, table 1, calls close), not compatible where the whole interval is beyond it, and undecided else. A control
-*does as well* where the stitched network is certainly not better than it by more than the margin; the stitched network
-is *beyond* it where it is certainly better by more; else that is undecided. The interval of such a difference is put
+Conventions. A seam is *compatible* if the whole 95 % interval of its penalty is within the margin (3 pp, which
+bansal2021, table 1, calls close), not compatible if the whole interval is beyond it, and undecided otherwise. A control
+*does as well* if the stitched network is certainly not better than it by more than the margin; the stitched network
+is *beyond* it if it is certainly better by more; otherwise that is undecided. The interval of such a difference is put
 together from those of the two scores as though they were independent (MOVER: Zou & Donner 2008, equation 4); both are
 of the same images, so it is rather too wide. Seeds are averaged, and few of them make wide intervals (``summary``).
 """
@@ -104,11 +104,11 @@ def explain(
 
     ``similarities`` is a table of ``compare``, of one or several indices; ``ranks`` one of ``complexity``, for the
     stitched networks and for their receivers stitched to themselves. ``margin`` is in the unit of the penalty: 3 pp
-    where the score is a fraction, and to be given for any other. ``chance`` is the score of guessing, in the score's
+    if the score is a fraction, and to be given for any other. ``chance`` is the score of guessing, in the score's
     unit, above which by the margin shuffled pairs have not collapsed; without it, half of the stitched network's.
 
-    Raises ``DataError`` where a table is none, holds no such score or several measurements of one seam, where a margin
-    is needed or is below 0, and where a chance is no fraction and the score is one.
+    Raises ``DataError`` if a table is none, holds no such score or several measurements of one seam, if a margin
+    is needed or is below 0, and if a chance is no fraction and the score is one.
     """
     found = pairs_of(table, score)
     margin = _margin(margin, found[0].unit, score)
@@ -161,7 +161,7 @@ def _compatible(pair: Pair, margin: float) -> Iterator[tuple[str, str]]:
 
 
 def _beyond(pair: Pair, margin: float) -> Iterator[str]:
-    """Where the stitched network does certainly better than a control, and where it needs no stitch."""
+    """Say at which seams the stitched network certainly does better than a control, and at which it needs no stitch."""
     for control in (*_CLAIMS, "shuffled pairs"):
         ahead = pair.ahead_of(control)
         where = ahead.beyond(margin)
@@ -185,7 +185,7 @@ def _beyond(pair: Pair, margin: float) -> Iterator[str]:
 
 
 def _compatibility(pair: Pair, found: tuple[Pair, ...], margin: float) -> Iterator[str]:
-    """What the penalties alone never say."""
+    """Say what the penalties alone never say."""
     sender, receiver = pair.sender, pair.receiver
     if pair.penalty.within(margin).any() and sender != receiver:
         yield (
@@ -211,7 +211,7 @@ def _compatibility(pair: Pair, found: tuple[Pair, ...], margin: float) -> Iterat
 
 
 def _itself(pair: Pair, margin: float) -> Iterator[str]:
-    """What stitching the receiver to itself says of the stitch."""
+    """Say what stitching the receiver to itself says of the stitch."""
     own = pair.penalties.get("itself", Estimates.none(len(pair.labels)))
     for where, claim in (
         (own.high < 0, "that the stitch only aligns: {} stitched to itself is better than {} (smith2024, section 4.3)"),
@@ -223,7 +223,7 @@ def _itself(pair: Pair, margin: float) -> Iterator[str]:
 
 
 def _controls(pair: Pair, margin: float) -> Iterator[str]:
-    """Which controls do as well, and of which it is undecided."""
+    """Say which controls do as well, and of which it is undecided."""
     for control, (claim, source) in _CLAIMS.items():
         ahead = pair.ahead_of(control)
         who, meaning = _AS_GOOD[control]
@@ -315,7 +315,7 @@ def _seeds(table: pd.DataFrame, score: str, found: tuple[Pair, ...]) -> Iterator
 
 
 def _untried(found: tuple[Pair, ...]) -> Iterator[str]:
-    """The controls that were not run, or not everywhere."""
+    """Return the controls that were not run, or not everywhere."""
     for control, ruled_out in _RULED_OUT.items():
         lacking = [(pair, int((~np.isfinite(pair.of(control).value)).sum())) for pair in found]
         if all(count == len(pair.labels) for pair, count in lacking):

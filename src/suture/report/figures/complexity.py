@@ -18,9 +18,9 @@ _TALL = 1.25  #: inches: a panel
 def along(table: pd.DataFrame) -> Figure:
     """Draw every measure at every cut, a panel each, controls beside the stitched networks, parents as lines across.
 
-    ``table`` holds rows of ``complexity`` for one sender and one receiver, with the labels of the seam and, where there
+    ``table`` holds rows of ``complexity`` for one sender and one receiver, with the labels of the seam and, if there
     are controls, a column ``control``. A network that is not stitched has its own name as sender and receiver, and no
-    cut. Several rows of a measure and seam are averaged. Raises ``DataError`` where the table is none, or of several
+    cut. Several rows of a measure and seam are averaged. Raises ``DataError`` if the table is none, or of several
     pairs.
     """
     rows, alone = split_complexity(table)

@@ -55,8 +55,8 @@ Entries = list[tuple[Artist, str]]
 def curve(table: pd.DataFrame, score: str = "accuracy") -> Figure:
     """Draw a score of the stitched network at every cut, with its controls, its parents and 95 % intervals.
 
-    Below it, where the score has one, its penalty in pp or in the score's unit. ``table`` holds one sender and one
-    receiver, any seeds. Raises ``DataError`` where it holds none of that score, or more than one curve.
+    Below it, if the score has one, its penalty in pp or in the score's unit. ``table`` holds one sender and one
+    receiver, any seeds. Raises ``DataError`` if it holds none of that score, or more than one curve.
     """
     shown = arrange_curve(table, score)
     if all(line["stitched"].isna().all() for line in shown.lines.values()):
@@ -106,7 +106,7 @@ def _penalties(axes: Axes, shown: Curve) -> None:
 
 
 def _line(axes: Axes, rows: pd.DataFrame, column: str, kind: str, scale: float) -> Artist:
-    """Draw one kind of trial with its band; where a cut has no value, a gap."""
+    """Draw one kind of trial with its band; if a cut has no value, a gap."""
     colour, marker = look_of(kind)
     plain = kind == PLAIN
     places = np.arange(len(rows))
@@ -127,7 +127,7 @@ def _line(axes: Axes, rows: pd.DataFrame, column: str, kind: str, scale: float) 
 
 
 def without_neighbour(values: "np.ndarray[Any, np.dtype[np.float64]]") -> "np.ndarray[Any, np.dtype[np.bool_]]":
-    """Which values have no neighbour, so that a band between neighbours does not show."""
+    """Say which values have no neighbour, so that a band between neighbours does not show."""
     there = np.isfinite(values)
     before, after = np.roll(there, 1), np.roll(there, -1)
     before[:1], after[-1:] = False, False

@@ -28,7 +28,7 @@ def localisation(
     """Draw what every cut conveys of a trait in both directions, with 95 % intervals; return its onset too.
 
     0 % is the reference network itself, 100 % the carrier; controls are thin; the first cut that conveys the trait has
-    a ring, and the place of the trait is marked behind. Raises ``DataError`` where ``onset`` does.
+    a ring, and the place of the trait is marked behind. Raises ``DataError`` as ``onset`` does.
     """
     found = onset(table, trait, carrier, reference)
     lines = dict(control_shares(table, found))

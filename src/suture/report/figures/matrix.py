@@ -39,7 +39,7 @@ def matrix(table: pd.DataFrame, score: str = "accuracy") -> Figure:
     as deep as the receiver's (lower left) from the others; faint lines part the stages of a network, wide ones
     networks. Beside each panel its networks alone, and below the first the controls with one value per receiver cut.
     All have one scale: 0–100 % for fractions, else from the least to the most. Several seeds are averaged. Raises
-    ``DataError`` where the table holds none of that score, or more than one matrix.
+    ``DataError`` if the table holds none of that score, or more than one matrix.
     """
     shown = arrange_matrix(table, score)
     values = shown.values()
@@ -80,13 +80,13 @@ class _Drawing:
         return axes
 
     def _cells(self, axes: Axes, values: Numbers, failed: Mask, width: float) -> None:
-        """Draw cells, with their numbers where ``width`` inches leave room."""
+        """Draw cells, with their numbers if ``width`` inches leave room."""
         draw_cells(axes, values * self.scale, self.map, failed)
         height = self.at.cell[1] if len(values) > 1 else min(self.at.cell[1], STRIP)
         self._numbers(axes, values, width, height)
 
     def _numbers(self, axes: Axes, values: Numbers, width: float, height: float) -> None:
-        """Write the values where they have room; what is longer than usual (100 %) in smaller digits."""
+        """Write the values if they have room; what is longer than usual (100 %) in smaller digits."""
         texts = {(i, j): self._written(values[i, j]) for i, j in np.argwhere(np.isfinite(values))}
         room = 72 * width / DIGIT  # letters of one point
         longest = max(map(len, texts.values()), default=1)
@@ -136,7 +136,7 @@ class _Drawing:
                 line(block.start, linewidth=min(max(0.25 * cell, 0.8), 2.0), **_NETWORKS)
 
     def _alone(self, axes: Axes, blocks: tuple[Block, ...], values: Numbers, upright: bool) -> None:
-        """Draw a strip of networks alone: along the rows where it is upright, else along the columns."""
+        """Draw a strip of networks alone: along the rows if it is upright, else along the columns."""
         length = blocks[-1].stop
         axes.set(xlim=(0, 1 if upright else length), ylim=(length if upright else 1, 0))
         for block, value in zip(blocks, values, strict=True):

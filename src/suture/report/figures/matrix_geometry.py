@@ -32,7 +32,7 @@ class Margin:
     cuts: tuple[tuple[float, str], ...]  #: place of the middle along the side, and name
     size: float  #: points: of the names of cuts
     cuts_room: float  #: inches that the names of cuts take, across
-    networks: tuple[tuple[float, str], ...]  #: where there are several: place and name
+    networks: tuple[tuple[float, str], ...]  #: if there are several: place and name
     across: bool  #: whether the names of networks are written across the side, not along it
     networks_room: float
     title: str
@@ -40,7 +40,7 @@ class Margin:
 
     @property
     def room(self) -> float:
-        """Inches that all names take, across."""
+        """Return the inches that all names take, across."""
         return self.cuts_room + self.networks_room
 
 
@@ -74,7 +74,7 @@ class Layout:
         return max(width, _NARROWEST), height
 
     def panel(self, i: int) -> tuple[float, float]:
-        """The left and the top of a panel."""
+        """Return the left and the top of a panel."""
         row, column = divmod(i, self.per_row)
         strips = self.strips * (GAP + STRIP) if row else 0.0
         height = TITLE + self.matrix[1] + GAP + STRIP + 0.1
@@ -108,7 +108,7 @@ def _beside(width: float) -> float:
 
 
 def _margin(shown: Matrix, blocks: tuple[Block, ...], cell: float, role: str, side: str, room: float) -> Margin:
-    """The names of one side, whose cells are ``cell`` inches long; ``room`` is that of its title."""
+    """Return the names of one side, whose cells are ``cell`` inches long; ``room`` is that of its title."""
     size = min(6.5, max(SMALLEST, 0.85 * 72 * cell))
     step = ceil(SMALLEST / (72 * cell))
     several = not shown.single
@@ -140,10 +140,10 @@ def _margin(shown: Matrix, blocks: tuple[Block, ...], cell: float, role: str, si
 
 
 def _fitting(room: float, size: float, *texts: str) -> str:
-    """The first of the texts that fits into ``room`` inches; of none, nothing."""
+    """Return the first of the texts that fits into ``room`` inches; of none, nothing."""
     return next((text for text in texts if _widest([text], size) <= room), "")
 
 
 def _widest(names: Iterable[str], size: float) -> float:
-    """The inches that the longest name takes."""
+    """Return the inches that the longest name takes."""
     return max((len(name) for name in names), default=0) * size * LETTER / 72

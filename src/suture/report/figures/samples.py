@@ -54,7 +54,7 @@ def sample_grid(shown: Data | Sequence[tuple[str, Data]], *, rows: int = 2, role
     """Draw the first images of every class, ``rows`` high, for data sets below each other, each under its title.
 
     At most 10 images are beside each other, shared out equally between the classes; of more classes the first 10 are
-    shown. A class without samples is a crossed field. Raises ``DataError`` where there is nothing to draw.
+    shown. A class without samples is a crossed field. Raises ``DataError`` if there is nothing to draw.
     """
     datas = [(shown.name, shown)] if isinstance(shown, Data) else list(shown)
     for _, data in datas:
@@ -92,7 +92,7 @@ class _Block:
 
     @property
     def each(self) -> int:
-        """The fields of a class beside each other."""
+        """Return the fields of a class beside each other."""
         return max(1, COLUMNS // len(self.names))
 
     @property
@@ -101,7 +101,7 @@ class _Block:
         return max(1, self.samples.images.shape[-1] // 16)
 
     def start(self, column: int) -> int:
-        """The first pixel of a column."""
+        """Return the first pixel of a column."""
         width = self.samples.images.shape[-1]
         return column * (width + self.gap) + (column // self.each) * self.gap
 
@@ -114,7 +114,7 @@ class _Block:
 
     @property
     def inches(self) -> float:
-        """The height with the words."""
+        """Return the height with the words."""
         height, width = self.pixels
         return _TITLE + _NAMES * self.named + (WIDTH - 2 * _MARGIN) * height / width
 
@@ -145,7 +145,7 @@ class _Block:
             figure.text(centre / WIDTH, place, name, ha="center", va="bottom", fontsize=size, parse_math=False)
 
     def _mosaic(self, axes: Any) -> "np.ndarray[Any, np.dtype[np.uint8]]":
-        """All fields, (height, width, 3) in 0..255; empty ones are crossed."""
+        """Return all fields, (height, width, 3) in 0..255; empty ones are crossed."""
         (height, width), (high, wide) = self.pixels, self.samples.images.shape[2:]
         out = np.full((height, width, 3), 255, np.uint8)
         for label in range(len(self.names)):
@@ -162,7 +162,7 @@ class _Block:
 
 
 def _rgb(image: torch.Tensor) -> "np.ndarray[Any, np.dtype[np.uint8]]":
-    """An image (C, H, W) as (H, W, 3) in 0..255; of other than 1 or 3 channels the first."""
+    """Return an image (C, H, W) as (H, W, 3) in 0..255; of other than 1 or 3 channels the first."""
     image = image.cpu() if image.dtype == torch.uint8 else (image.cpu().float() * 255).round().to(torch.uint8)
     image = image if len(image) == 3 else image[:1].expand(3, -1, -1)
     return image.permute(1, 2, 0).numpy()

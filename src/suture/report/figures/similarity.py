@@ -44,7 +44,7 @@ def grid(similarities: pd.DataFrame) -> Figure:
     """Draw every index as a heat map, rows sender cuts, columns receiver cuts, from the input on.
 
     Each has the scale of its bounds, turned round for a distance, so that bright is alike. Layers that were not
-    compared are hatched. Raises ``DataError`` where the table is none, or has several networks.
+    compared are hatched. Raises ``DataError`` if the table is none, or has several networks.
     """
     shown = arrange_similarities(similarities)
     first = next(iter(shown.values()))
@@ -70,7 +70,7 @@ def grid(similarities: pd.DataFrame) -> Figure:
 def along(table: pd.DataFrame, similarities: pd.DataFrame, score: str = "accuracy") -> Figure:
     """Draw a stitched curve with its controls, and below it, at the same cuts, what the indices say.
 
-    ``table`` holds one sender and one receiver. Bands are 95 % intervals; indices have none. Raises ``DataError`` where
+    ``table`` holds one sender and one receiver. Bands are 95 % intervals; indices have none. Raises ``DataError`` if
     one of the two is no such table, or no seam of the curve was compared.
     """
     shown = arrange_curve(table, score)
@@ -119,7 +119,7 @@ def _below(figure: Figure, entries: Entries) -> float:
 
 
 def _along(shown: Curve, rows: pd.DataFrame, similarities: pd.DataFrame) -> dict[str, Numbers]:
-    """The values of each index at the seams of a curve; nan where a seam was not compared."""
+    """Return the values of each index at the seams of a curve; nan if a seam was not compared."""
     plain = rows[~without_sender(rows)].drop_duplicates("receiver_cut").set_index("receiver_cut")
     starts = [str(plain["sender_cut"].get(cut, cut)) for cut in shown.cuts]
     pair = similarities[(similarities["sender"] == shown.sender) & (similarities["receiver"] == shown.receiver)]

@@ -1,7 +1,7 @@
 """Figures of studies: the panels that a study asks for, drawn from its tables in the style of ``figures``.
 
 The unit is the network seed: lines, bars and cells are means over the seeds of the networks, bands are the range of the
-seeds, and faint dots are the seeds themselves where there are at most ``FEW``. Fractions are drawn in per cent. Rows
+seeds, and faint dots are the seeds themselves if there are at most ``FEW``. Fractions are drawn in per cent. Rows
 that were not measured are named as such, and nothing is drawn for them.
 """
 
@@ -32,10 +32,10 @@ _LETTER = 4.3  #: points: the width of a letter of 7.5 points, on average
 
 
 def figure(study: Study, tables: Tables) -> Figure:
-    """Draw a study's panels: lines and bars two in a row, or alone where they are wide, and heat maps in threes;
+    """Draw a study's panels: lines and bars two in a row, or alone if they are wide, and heat maps in threes;
     heat maps that are alone in their panels two in a row.
 
-    Raises ``DataError`` where the study has no panels.
+    Raises ``DataError`` if the study has no panels.
     """
     if not study.panels:
         raise DataError(f"{study.id} has no figure; its tables are {', '.join(study.tables)}")
@@ -53,7 +53,7 @@ def figure(study: Study, tables: Tables) -> Figure:
 
 
 def _seeds(panels: Sequence[Panel], tables: Tables) -> str:
-    """What lines and bands are, and of how many pairs of networks."""
+    """Say what lines and bands are, and of how many pairs of networks."""
     groups = [found(where, panel.column, tables) for panel in panels for _, where in panel.lines]
     counts = sorted({int(rows["network_seed"].nunique()) for rows in groups if len(rows)})
     if not counts:
@@ -84,12 +84,12 @@ class _Drawn:
 
     @property
     def title(self) -> str:
-        """Its title, where that says more than the name of its only line."""
+        """Its title, if that says more than the name of its only line."""
         return "" if [group.name for group in self.groups] == [self.panel.title] else self.panel.title
 
     @property
     def wide(self) -> bool:
-        """Whether it needs a row of its own."""
+        """Say whether it needs a row of its own."""
         if self.panel.kind == "bars":
             return max(len(group.name) for group in self.groups) > 4 * _WIDE
         return len(self.maps) > 1 or self.across > _WIDE or len(self.places) > _WIDE
@@ -101,16 +101,16 @@ class _Drawn:
 
     @property
     def map_width(self) -> float:
-        """Inches of a page for its heat maps: wider where there are many cells."""
+        """Return the inches of a page for its heat maps: wider if there are many cells."""
         return min(WIDEST, max(WIDTH, self.per_row * (0.9 + 0.2 * self.across)))
 
     @property
     def across(self) -> int:
-        """Columns of its widest heat map."""
+        """Return the columns of its widest heat map."""
         return max((map_.values.shape[1] for map_ in self.maps), default=0)
 
     def height(self, width: float) -> float:
-        """Inches that it needs, ``width`` inches wide."""
+        """Return the inches that it needs, ``width`` inches wide."""
         if self.maps:
             side = (width - 0.6) / self.per_row
             tall = max((_aspect(map_) for map_ in self.maps), default=1.0)
@@ -124,12 +124,12 @@ class _Drawn:
         return 2.35 + 0.17 * self.legend_lines(width) + 0.045 * names
 
     def legend_lines(self, width: float) -> int:
-        """Lines of its legend with its title."""
+        """Return the lines of its legend with its title."""
         entries = len(self.groups) + (self.panel.level is not None) + self.panel.baseline
         return -(-entries // self.columns(width)) + bool(self.title)
 
     def columns(self, width: float) -> int:
-        """Columns of its legend."""
+        """Return the columns of its legend."""
         longest = max(len(shortened(group.name)) + (14 if not group.there else 0) for group in self.groups)
         return max(1, min(4, int(72 * (width - 0.6) // (_LETTER * max(longest, 12) + 34))))
 
@@ -222,7 +222,7 @@ def _line(axes: Axes, group: Group, places: Sequence[str]) -> Artist:
 
 
 def _baseline(axes: Axes, groups: Sequence[Group]) -> Entries:
-    """The receivers' own scores: one line for all groups whose receivers score the same."""
+    """Return the receivers' own scores: one line for all groups whose receivers score the same."""
     alone = [group.alone for group in groups if len(group.alone)]
     distinct = {tuple(scores.round(9)): scores for scores in alone}
     for scores in distinct.values():
@@ -236,7 +236,7 @@ def _named(group: Group) -> str:
 
 
 def _level(drawn: _Drawn) -> str:
-    """What the legend says of the threshold, with the unit that the axis has."""
+    """Say what the legend says of the threshold, with the unit that the axis has."""
     unit = drawn.label.rpartition("(")[2].rstrip(")") if drawn.label.endswith(")") else ""
     return f"threshold: {drawn.panel.level:g} {unit}".rstrip()
 

@@ -16,24 +16,24 @@ Look = tuple[str, str, str]  #: colour, marker, dashes
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """One line or bar: ``values`` has a row per seed and place, with its ``depth``; none where nothing was measured."""
+    """One line or bar: ``values`` has a row per seed and place, with its ``depth``; none if nothing was measured."""
 
     name: str
     colour: str
     marker: str
     dashes: str
     values: pd.DataFrame
-    alone: "pd.Series[float]"  # the receivers' own score, by seed; empty where unknown
+    alone: "pd.Series[float]"  # the receivers' own score, by seed; empty if unknown
     percent: bool = False
 
     @property
     def there(self) -> bool:
-        """Whether anything was measured."""
+        """Say whether anything was measured."""
         return not self.values.empty
 
 
 def groups_of(panel: Panel, tables: Tables) -> list[Group]:
-    """The groups of a panel, each with its look."""
+    """Return the groups of a panel, each with its look."""
     made = []
     for (name, where), look in zip(panel.lines, looks_of(panel), strict=True):
         rows = found(where, panel.column, tables)
@@ -43,7 +43,7 @@ def groups_of(panel: Panel, tables: Tables) -> list[Group]:
 
 
 def looks_of(panel: Panel) -> list[Look]:
-    """The look of each group of a panel: that of a control that is there once, else the next free one."""
+    """Return the look of each group of a panel: that of a control that is there once, else the next free one."""
     controls = [where.control for _, where in panel.lines]
     own = {control for control in controls if control and control in LOOK and controls.count(control) == 1}
     taken = {LOOK[control][0] for control in own}
@@ -58,7 +58,7 @@ def looks_of(panel: Panel) -> list[Look]:
 
 
 def found(where: Where, column: str, tables: Tables) -> pd.DataFrame:
-    """The rows of a group that have a value; none where nothing was measured."""
+    """Return the rows of a group that have a value; none if nothing was measured."""
     try:
         rows = where.measured(tables)
     except DataError:
@@ -67,7 +67,7 @@ def found(where: Where, column: str, tables: Tables) -> pd.DataFrame:
 
 
 def _percent(rows: pd.DataFrame, column: str) -> bool:
-    """Whether values are fractions, which are drawn in per cent."""
+    """Say whether values are fractions, which are drawn in per cent."""
     if rows.empty or "unit" not in rows:
         return False
     one = rows[rows["unit"] == "fraction"].head(1).assign(**{column: 1.0})
@@ -75,7 +75,7 @@ def _percent(rows: pd.DataFrame, column: str) -> bool:
 
 
 def _values(rows: pd.DataFrame, panel: Panel) -> "tuple[pd.DataFrame, pd.Series[float]]":
-    """A value per seed and place, and the receivers' own score by seed."""
+    """Return a value per seed and place, and the receivers' own score by seed."""
     nothing: pd.Series[float] = pd.Series(dtype="float64")
     if rows.empty:
         return pd.DataFrame({"network_seed": [], "place": [], "value": [], "depth": []}), nothing
@@ -91,7 +91,7 @@ def _values(rows: pd.DataFrame, panel: Panel) -> "tuple[pd.DataFrame, pd.Series[
 
 
 def places_of(groups: Sequence[Group]) -> list[str]:
-    """The cuts of all groups, from input to output."""
+    """Return the cuts of all groups, from input to output."""
     there = [group.values for group in groups if group.there]
     if not there:
         return []
@@ -99,7 +99,7 @@ def places_of(groups: Sequence[Group]) -> list[str]:
 
 
 def map_of(name: str, where: Where, panel: Panel, tables: Tables) -> Map:
-    """A group as a heat map: the mean over seeds of every seam, cuts from input to output."""
+    """Return a group as a heat map: the mean over seeds of every seam, cuts from input to output."""
     rows = found(where, panel.column, tables)
     if rows.empty:
         return Map(name, pd.DataFrame(), {}, {}, False)

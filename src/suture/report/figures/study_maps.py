@@ -62,7 +62,7 @@ def draw_maps(part: SubFigure, maps: Sequence[Map], label: str, title: str, per_
 
 
 def _norm(maps: Sequence[Map]) -> Normalize:
-    """From 0 to 100 % for fractions, else from the least to the most that is shown, by powers where a few dwarf all."""
+    """From 0 to 100 % for fractions, else from the least to the most that is shown, by powers if a few dwarf all."""
     if any(map_.percent for map_ in maps):
         return Normalize(0, 100)
     every = [values for map_ in maps if (values := map_.values.to_numpy(float)).size]

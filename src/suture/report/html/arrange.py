@@ -26,7 +26,7 @@ _DIGITS = 2  #: of an index of similarity
 
 
 def scores_of(table: pd.DataFrame) -> list[str]:
-    """The scores of a table, accuracy first where it is one."""
+    """Return the scores of a table, accuracy first if it is one."""
     return sorted(dict.fromkeys(map(str, table["score"])), key=lambda score: score != "accuracy")
 
 
@@ -66,7 +66,7 @@ def evidence(table: pd.DataFrame, similarities: pd.DataFrame | None = None) -> E
 
 
 def _curves(table: pd.DataFrame, similarities: pd.DataFrame | None) -> Evidence:
-    """A curve for each pair of networks, if each is one."""
+    """Return a curve for each pair of networks, if each is one."""
     plain = table[table["control"] == ""]
     pairs = list(plain[["sender", "receiver"]].drop_duplicates().itertuples(index=False))
     rest: list[Chart] = [similarity(similarities)] if similarities is not None and len(similarities) else []
@@ -200,7 +200,7 @@ def matrix(table: pd.DataFrame, similarities: pd.DataFrame | None = None) -> Cha
 
 
 def _alone(shown: Matrix) -> str:
-    """What the networks reach by themselves, in words."""
+    """Say what the networks reach by themselves, in words."""
     sides = zip((shown.senders, shown.receivers), shown.parents.get(PLAIN, ()), strict=False)
     found = {block.name: float(value) for blocks, values in sides for block, value in zip(blocks, values, strict=True)}
     scale, digits, unit = (100, 1, " %") if shown.percent else (1, 3, f" {shown.unit}".replace(" raw", ""))

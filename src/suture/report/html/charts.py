@@ -67,12 +67,12 @@ class Measure:
 
     @property
     def panels(self) -> tuple[Line, ...]:
-        """The lines that have a value for every place."""
+        """Return the lines that have a value for every place."""
         return tuple(line for line in self.lines if not line.strip)
 
     @property
     def strips(self) -> tuple[Line, ...]:
-        """The lines of a matrix that have a value for every column alone."""
+        """Return the lines of a matrix that have a value for every column alone."""
         return tuple(line for line in self.lines if line.strip)
 
     def written(self, value: float, unit: bool = False) -> str:
@@ -135,7 +135,7 @@ class Chart:
 
     @property
     def caption(self) -> str:
-        """What the figure shows, what its intervals are over, and what its marks mean."""
+        """Say what the figure shows, what its intervals are over, and what its marks mean."""
         over = " or ".join(dict.fromkeys(measure.over for measure in self.measures if measure.over))
         said = self.about + (f" Intervals are 95 %, over {over}." if over and "range" not in over else "")
         said += " Below the line the sender's cut is at least as deep as the receiver's." if self.steps else ""

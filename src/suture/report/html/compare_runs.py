@@ -1,7 +1,7 @@
 """Two runs compared: the seams that both measured, and by how much the one's stitched networks are better there.
 
 The interval of a difference is put together from those of the two scores as though they were independent (MOVER, as in
-``suture.explain``); where both are of the same images it is rather too wide.
+``suture.explain``); if both are of the same images it is rather too wide.
 """
 
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class Compared:
 
 
 def compare(first: Run, second: Run, names: tuple[str, str]) -> Compared:
-    """Compare two runs at the seams that both measured. Raises ``DataError`` where there are none."""
+    """Compare two runs at the seams that both measured. Raises ``DataError`` if there are none."""
     shared = [score for score in scores_of(first.table) if score in scores_of(second.table)]
     matched: dict[tuple[str, str], list[tuple[str, Pair, Pair]]] = {}
     for score in shared:
@@ -51,7 +51,7 @@ def compare(first: Run, second: Run, names: tuple[str, str]) -> Compared:
 
 
 def _matched(first: tuple[Pair, ...], second: tuple[Pair, ...]) -> list[tuple[Pair, Pair]]:
-    """Pairs of the same names; else, where each run has one pair, those."""
+    """Return pairs of the same names; else, if each run has one pair, those."""
     named = {str(pair): pair for pair in second}
     found = [(pair, named[str(pair)]) for pair in first if str(pair) in named]
     found = found or ([(first[0], second[0])] if len(first) == len(second) == 1 else [])
@@ -59,7 +59,7 @@ def _matched(first: tuple[Pair, ...], second: tuple[Pair, ...]) -> list[tuple[Pa
 
 
 def _chart(found: list[tuple[str, Pair, Pair]], names: tuple[str, str]) -> Chart:
-    """A matrix if the shared seams are one, else a curve."""
+    """Return a matrix if the shared seams are one, else a curve."""
     _, one, other = found[0]
     rows = tuple(dict.fromkeys(start for start, _ in one.cuts))
     columns = tuple(dict.fromkeys(end for _, end in one.cuts))
@@ -108,7 +108,7 @@ def _line(kind: str, name: str, spread: Estimates, sign: float, hidden: bool = F
 
 
 def _said(score: str, one: Pair, other: Pair, names: tuple[str, str]) -> list[str]:
-    """At which seams the second is certainly better or worse than the first, and the largest difference."""
+    """Say at which seams the second is certainly better or worse than the first, and the largest difference."""
     ahead = other.score.less(one.score)
     if not np.isfinite(ahead.value).any():
         return []

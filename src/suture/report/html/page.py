@@ -119,7 +119,7 @@ def _page_of_two(first: Run, second: Run) -> Page:
 
 
 def _appendix(run: Run, of: str = "", cost: bool = True) -> list[Section]:
-    """What it cost, where it was measured, and how to repeat it."""
+    """Say what it cost, where it was measured, and how to repeat it."""
     known = dict(words.settings(run.table) if len(run.table) and not run.results else {})
     known |= words.seeds(run.table) if len(run.table) else {}
     names = ("sender", "receiver", "fit data", "score data")

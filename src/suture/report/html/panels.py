@@ -16,7 +16,7 @@ _OVER = "pairs of networks (their range)"
 
 
 def charts(study: Study, tables: Tables) -> Iterator[Chart | str]:
-    """A chart for each panel of a study that can be read from its tables, and in words why another cannot."""
+    """Return a chart for each panel of a study that can be read from its tables, and in words why another cannot."""
     for number, panel in enumerate(study.panels, 1):
         try:
             yield _chart(study, panel, tables)
@@ -56,7 +56,7 @@ def _measure(panel: Panel, lines: tuple[Line, ...], levels: dict[str, float]) ->
 
 
 def _levels(panel: Panel, tables: Tables) -> dict[str, float]:
-    """The claim's threshold, and the receivers' own scores."""
+    """Return the claim's threshold, and the receivers' own scores."""
     found = {} if panel.level is None else {"the claim's threshold": panel.level}
     if panel.baseline and panel.lines:
         own = average_cells(panel.lines[0][1].measured(tables), "receiver_score")["value"].mean()
@@ -73,7 +73,7 @@ def _over_seeds(held: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
 
 
 def _ordered(groups: Groups, column: str) -> tuple[str, ...]:
-    """The cuts of all groups, from input to output."""
+    """Return the cuts of all groups, from input to output."""
     depth = column.replace("_cut", "_depth")
     every = pd.concat([held for _, held, _ in groups])
     places = every.groupby(column, sort=False)[depth].mean() if depth in every else pd.Series(dtype=float)

@@ -208,7 +208,7 @@ def _bar_axes(chart: Chart, measure: Measure) -> dict[str, Any]:
 
 
 def _level(chart: Chart, measure: Measure, name: str, x: float, dashed: bool) -> dict[str, Any]:
-    """A line across all places."""
+    """Return a line across all places."""
     ends, values = [-0.5, len(chart.columns) - 0.5], [x, x]
     along = {"x": values, "y": ends} if chart.kind == "bars" else {"x": ends, "y": values}
     return {
@@ -222,7 +222,7 @@ def _level(chart: Chart, measure: Measure, name: str, x: float, dashed: bool) ->
 
 
 def _look(line: Line, number: int) -> tuple[list[str], tuple[str, str], str]:
-    """The colours on a light and on a dark page, the marker with its glyph, and the dashes of a line."""
+    """Return the colours on a light and on a dark page, the marker with its glyph, and the dashes of a line."""
     colour, marker, dashes = line.looks[0] if line.looks else (*look_of(line.kind), "-")
     if not line.looks and line.kind.startswith("#"):
         colour, marker = SERIES[number % len(SERIES)]
@@ -230,7 +230,7 @@ def _look(line: Line, number: int) -> tuple[list[str], tuple[str, str], str]:
 
 
 def _line(chart: Chart, measure: Measure, line: Line, number: int) -> Traces:
-    """A line, and behind it a band of its intervals: an outline for each run of neighbouring places."""
+    """Return a line, and behind it a band of its intervals: an outline for each run of neighbouring places."""
     shades, (marker, glyph), dashes = _look(line, number)
     main = number == 0 or line.kind.startswith("#")
     meta = {"name": line.name, "hidden": line.hidden}
@@ -288,7 +288,7 @@ def _bars(chart: Chart, measure: Measure, line: Line) -> dict[str, Any]:
 
 
 def _matrix_views(chart: Chart) -> Iterator[View]:
-    """A view of each kind of trial, with the controls that have one value per column below it."""
+    """Return a view of each kind of trial, with the controls that have one value per column below it."""
     for measure in chart.measures:
         every = np.concatenate([line.value for line in measure.lines])
         every = every[np.isfinite(every)]
@@ -335,7 +335,7 @@ _BARE = {
 
 
 def _colours(measure: Measure, every: Numbers) -> dict[str, Any]:
-    """The scale of colours: of differences around 0, else from the least to the most; bright is better, or alike.
+    """Return the scale of colours: around 0 for differences, else from least to most; bright is better, or alike.
 
     It goes by powers of ten if a few values dwarf all others, as in print.
     """
@@ -365,7 +365,7 @@ def _colours(measure: Measure, every: Numbers) -> dict[str, Any]:
 
 
 def _cells(chart: Chart, measure: Measure, line: Line, sets: dict[str, Any], strip: int | None = None) -> Traces:
-    """The cells of a panel, or of the row of a strip; what failed is marked by a cross, what is missing by a dot.
+    """Return the cells of a panel, or of a strip's row; a cross marks what failed, a dot what is missing.
 
     Dark cells and light ones are two traces, because a trace has one colour for its numbers.
     """
@@ -407,7 +407,7 @@ def _cells(chart: Chart, measure: Measure, line: Line, sets: dict[str, Any], str
 
 
 def _marks(chart: Chart) -> Traces:
-    """The ends of networks, and the line below which the sender's cut is at least as deep as the receiver's."""
+    """Return the ends of networks, and the line below which the sender's cut is at least as deep as the receiver's."""
     rows, columns = chart.blocks
     lines: list[tuple[list[float], list[float], int]] = []
     lines += [([0, len(chart.columns)], [at, at], 2) for at in rows]

@@ -39,19 +39,19 @@ class Run:
 
     @property
     def command(self) -> str | None:
-        """The command that made it, where one did."""
+        """Return the command that made it, if one did."""
         return self.state.command if self.state is not None else None
 
     @property
     def name(self) -> str:
-        """What it is called: its folder."""
+        """Say what it is called: its folder."""
         return self.path.resolve().name or str(self.path)
 
 
 def read(folder: str | Path) -> Run:
     """Read a folder: of a run, of a store with studies, or of the results of studies.
 
-    Raises ``StoreError`` where it is none of these or damaged, ``DataError`` where nothing is measured yet.
+    Raises ``StoreError`` if it is none of these or damaged, ``DataError`` if nothing is measured yet.
     """
     path = Path(folder).expanduser()
     results = _results(path) or _results(path / RESULTS)
@@ -85,7 +85,7 @@ def _of_results(path: Path, results: tuple[tuple[Study, Result], ...]) -> Run:
 
 
 def _results(path: Path) -> tuple[tuple[Study, Result], ...]:
-    """The results of studies in a folder, in the order of the list of studies."""
+    """Return the results of studies in a folder, in the order of the list of studies."""
     found = []
     for study in STUDIES.values():
         result = load_result(path, study.id) if path.is_dir() else None
@@ -95,7 +95,7 @@ def _results(path: Path) -> tuple[tuple[Study, Result], ...]:
 
 
 def of_study(path: str | Path) -> tuple[Path, str] | None:
-    """The folder and the id where a path names the results of one study: ``OUT/results/ID`` or one of its files."""
+    """Return the folder and the id if a path names the results of one study: ``OUT/results/ID`` or one of its files."""
     path = Path(path).expanduser()
     if path.is_dir():
         return None
@@ -104,7 +104,7 @@ def of_study(path: str | Path) -> tuple[Path, str] | None:
 
 
 def only(run: Run, studies: tuple[str, ...]) -> Run:
-    """The run with these studies alone. Raises ``DataError`` where one of them has no results."""
+    """Return the run with these studies alone. Raises ``DataError`` if one of them has no results."""
     held = {study.id: (study, result) for study, result in run.results}
     missing = [name for name in studies if name not in held]
     if missing:

@@ -21,7 +21,7 @@ Block = tuple[str, Any]  #: a kind of block of the template, and what it shows
 
 
 def verdict(results: tuple[tuple[Study, Result], ...]) -> list[str]:
-    """The verdict of studies in a sentence each."""
+    """Return the verdict of studies in a sentence each."""
     return [_one_verdict(study, result, len(results) > 1) for study, result in results]
 
 
@@ -77,7 +77,7 @@ def _interval(figure: Figure | None) -> str:
 
 
 def card(result: Result) -> dict[str, list[str]]:
-    """What a study cost, by what its card says."""
+    """Say what a study cost, by what its card says."""
     kept = result.card
     failed = f", of which {kept['failed']:,} failed" if kept["failed"] else ", none failed"
     return {

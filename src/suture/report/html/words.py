@@ -17,20 +17,20 @@ Facts = dict[str, list[str]]  #: names, and what is known of each
 
 
 def networks(table: pd.DataFrame) -> tuple[list[str], list[str]]:
-    """The names of the senders and of the receivers of the trials themselves."""
+    """Return the names of the senders and of the receivers of the trials themselves."""
     plain = table[table["control"] == ""]
     rows = plain if len(plain) else table
     return _held(rows, "sender"), _held(rows, "receiver")
 
 
 def title(table: pd.DataFrame) -> str:
-    """The networks: ``A → B``."""
+    """Return the networks: ``A → B``."""
     senders, receivers = networks(table)
     return f"{_listed(senders, 3) or 'no sender'} → {_listed(receivers, 3)}"
 
 
 def asked(table: pd.DataFrame, question: str = "") -> str:
-    """What was asked, in a sentence or two; the ``question`` is the usual one unless it is given."""
+    """Say what was asked, in a sentence or two; the ``question`` is the usual one unless it is given."""
     senders, receivers = networks(table)
     plain = table[table["control"] == ""]
     seams = plain[["sender", "receiver", "sender_cut", "receiver_cut"]].drop_duplicates()
@@ -100,7 +100,7 @@ def machines(found: Sequence[Record]) -> Facts:
 
 
 def seeds(table: pd.DataFrame) -> Facts:
-    """The seeds, by what they are of."""
+    """Return the seeds, by what they are of."""
     of = {"network_seed": "of the networks", "seed": "of the stitches"}
     held = {
         what: sorted({int(seed) for seed in table[column].dropna()}) for column, what in of.items() if column in table
@@ -109,7 +109,7 @@ def seeds(table: pd.DataFrame) -> Facts:
 
 
 def state(run: Run) -> str:
-    """What is not measured yet, where there is something."""
+    """Say what is not measured yet, if there is something."""
     if run.state is None or (run.state.complete and not run.state.networks_failed):
         return ""
     said = f"{run.state.measured} of {say_count(run.state.planned, 'trial')} measured, {run.state.missing} missing"
@@ -119,7 +119,7 @@ def state(run: Run) -> str:
 
 
 def failures(table: pd.DataFrame) -> Iterator[tuple[str, str, str, str]]:
-    """Each trial that failed: seam, control, seed and why."""
+    """Return each trial that failed: seam, control, seed and why."""
     failed = table[table["status"] == "failed"].drop_duplicates("trial")
     for _, row in failed.iterrows():
         sender = f"{row['sender']} {row['sender_cut']}" if row["sender"] else "noise"

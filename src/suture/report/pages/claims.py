@@ -75,7 +75,7 @@ def page(
 ) -> str:
     """Write the page about all claims.
 
-    ``results`` are by study, ``None`` where a study was not run; ``drawn`` are the studies that have a picture;
+    ``results`` are by study, ``None`` if a study was not run; ``drawn`` are the studies that have a picture;
     ``networks`` is the table of trained networks, for the time that they took.
     """
     decided = {study.id: _decided(study, results) for study in studies}
@@ -101,7 +101,7 @@ def page(
 def paper_page(template: str, results: Results, studies: Sequence[Study], drawn: Collection[str] = ()) -> str:
     """Fill the marked places of a paper's page; what is between their marks is replaced, all else stays.
 
-    Raises ``DataError`` for a mark that names no study, and where a study of the same paper has no mark or several.
+    Raises ``DataError`` for a mark that names no study, and if a study of the same paper has no mark or several.
     """
     known = {study.id: study for study in studies}
     named = [match.group(2) for match in _BLOCK.finditer(template)]
@@ -132,7 +132,7 @@ def _decided(study: Study, results: Results) -> tuple[Decided, ...] | None:
 
 
 def _short(studies: Sequence[Study], decided: Mapping[str, tuple[Decided, ...] | None]) -> str:
-    """How many experiments were run, and what became of them, by paper."""
+    """Say how many experiments were run, and what became of them, by paper."""
     heads = ["paper", "experiments", "run", *(_plain(verdict) for verdict in _VERDICTS), "not run"]
     lines = []
     for paper in dict.fromkeys([*TITLES, *(study.paper for study in studies)]):
@@ -160,7 +160,7 @@ def _plain(verdict: str) -> str:
 
 
 def _took(results: Results, networks: pd.DataFrame | None) -> str:
-    """What all that took, each trial and each network counted once."""
+    """Say what all that took, each trial and each network counted once."""
     tables = [made.tables[TRIALS] for made in results.values() if made is not None and TRIALS in made.tables]
     if not tables:
         return ""
@@ -181,7 +181,7 @@ def _took(results: Results, networks: pd.DataFrame | None) -> str:
 
 
 def _versions(results: Results) -> str:
-    """By which versions of the measuring code it was all measured; nothing where there was one."""
+    """Say by which versions of the measuring code it was all measured; nothing if there was one."""
     by: dict[int, list[str]] = {}
     for name, made in results.items():
         if made is not None and "version" in made.card:  # cards of before have none
@@ -218,14 +218,14 @@ def _paper(
 
 
 def _differs(study: Study) -> list[str]:
-    """What differs from the paper, in sentences."""
+    """Say what differs from the paper, in sentences."""
     needs = [f"needs {study.needs}"] if study.needs else []
     said = [*needs, *study.deviations, *study.small, *_networks(study)]
     return [f"{part[:1].upper()}{part[1:].rstrip('.')}." for part in said]
 
 
 def _networks(study: Study) -> list[str]:
-    """What differs of the networks that it asks for, of those of the ledger."""
+    """Say what differs of the networks that it asks for, of those of the ledger."""
     said = dict.fromkeys(entry.deviation for entry in LEDGER if study.id in entry.experiments and entry.deviation)
     return [f"networks: {' / '.join(said)}"] if said else []
 
@@ -254,7 +254,7 @@ def _block(study: Study, results: Results, drawn: bool) -> str:
 
 
 def _roles(claims: Iterable[Claim]) -> str:
-    """Which data fitted, scored and gave the baseline, once where all claims have the same."""
+    """Say which data fitted, scored and gave the baseline, once if all claims have the same."""
     roles = dict.fromkeys(claim.roles for claim in claims)
     said = [f"fitted on {one.fitted}; scored on {one.scored}; baseline: {one.baseline}" for one in roles]
     if not said:
@@ -276,7 +276,7 @@ def _unmeasured(claim: Claim) -> list[str]:
 
 
 def _ours(one: Decided) -> str:
-    """The figure as ``1.4 pp [0.9, 1.9], 5 seeds``, and by which fit where that is not the default one."""
+    """Return the figure as ``1.4 pp [0.9, 1.9], 5 seeds``, and by which fit if that is not the default one."""
     if one.figure is None:
         return ""
     unit = one.claim.unit if one.claim.unit != "ρ" else ""
@@ -285,12 +285,12 @@ def _ours(one: Decided) -> str:
 
 
 def _by(claim: Claim) -> str:
-    """By which fit, where that is not the default one; empty where nothing is fitted."""
+    """Say by which fit, if that is not the default one; empty if nothing is fitted."""
     return "" if claim.fit in ("default", "") else f" (fit: {claim.fit})"
 
 
 def threshold(claim: Claim) -> str:
-    """The threshold as ``≤ 3 pp``, with its margin, and with † where it is ours; empty for a report."""
+    """Return the threshold as ``≤ 3 pp``, with its margin, and with † if it is ours; empty for a report."""
     if claim.threshold is None:
         return ""
     unit = _unit(claim)
@@ -299,12 +299,12 @@ def threshold(claim: Claim) -> str:
 
 
 def _unit(claim: Claim) -> str:
-    """The unit after a number; correlations have none."""
+    """Return the unit after a number; correlations have none."""
     return f" {claim.unit}" if claim.unit not in ("", "ρ") else ""
 
 
 def _grid(heads: Sequence[str], rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> str:
-    """A table in Markdown."""
+    """Return a table in Markdown."""
     rules = ["---:" if place in right else "---" for place in range(len(heads))]
     lines = [[cell.replace("|", "\\|") for cell in line] for line in (heads, rules, *rows)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)

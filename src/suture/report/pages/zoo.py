@@ -86,7 +86,7 @@ def page(table: pd.DataFrame, entries: Sequence[Entry] = (), throughput: Sequenc
 
 
 def _once(table: pd.DataFrame) -> pd.DataFrame:
-    """Each network once: from this processor where it was trained both there and on a GPU."""
+    """Return each network once: from this processor if it was trained both there and on a GPU."""
     ranked = table.sort_values("device", key=lambda devices: devices != "cpu", kind="stable")
     return ranked.drop_duplicates(["key", "score_data"]).sort_index()
 
@@ -136,7 +136,7 @@ def _reached(target: Target, own: pd.DataFrame) -> list[str]:
 
 
 def _colours(table: pd.DataFrame) -> list[str]:
-    """Colour MNIST beside smith2024's table C1; nothing where no such network was trained."""
+    """Colour MNIST beside smith2024's table C1; nothing if no such network was trained."""
     resnets = table["source"].str.contains("resnet")
     on = table[table["score_data"].str.endswith(" correlated/score") & resnets]
     means: dict[str, float] = {}
@@ -214,7 +214,7 @@ def _line(name: str, rows: pd.DataFrame, seconds: str) -> list[str]:
 
 
 def _curves(rows: pd.DataFrame) -> Iterator[str]:
-    """The training losses of the first seed, at up to eight epochs."""
+    """Return the training losses of the first seed, at up to eight epochs."""
     lines = []
     for name, group in rows.groupby("name", sort=False):
         losses = [float(loss) for loss in group.iloc[0]["losses"].split()]
@@ -227,7 +227,7 @@ def _curves(rows: pd.DataFrame) -> Iterator[str]:
 
 
 def _elsewhere(table: pd.DataFrame) -> list[str]:
-    """What networks reach on other test images than those of their own data."""
+    """Say what networks reach on other test images than those of their own data."""
     other = table[~table["own"]]
     if other.empty:
         return []
@@ -255,7 +255,7 @@ def _range(values: "pd.Series[float]") -> str:
 
 
 def _grid(heads: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> str:
-    """A table in Markdown."""
+    """Return a table in Markdown."""
     rules = ["---:" if place in right else "---" for place in range(len(heads))]
     lines = [heads, rules, *rows]
     return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)

@@ -30,7 +30,7 @@ def curve_table(shown: Curve, width: int = 80) -> Table:
 
 
 def natural_width(table: Table) -> int:
-    """The characters that a table takes where it may; a terminal that calls itself dumb would have rich answer 80."""
+    """Return the characters that a table takes if it may; for a terminal called dumb, rich would answer 80."""
     return Console(width=10_000, force_terminal=False).measure(table).maximum
 
 
@@ -45,7 +45,7 @@ _HEADINGS: tuple[dict[str, str], ...] = (
 
 
 def _curve_table(shown: Curve, headings: dict[str, str], narrow: bool) -> Table:
-    """Build the table; in a narrow one the names of the cuts are folded where they must be."""
+    """Build the table; in a narrow one the names of the cuts are folded if they must be."""
     made = new_table(narrow)
     made.add_column("cut", overflow="fold", no_wrap=not narrow)
     made.add_column("stitched", justify="right", no_wrap=True)
@@ -93,7 +93,7 @@ def _penalties(shown: Curve) -> list[str]:
 
 
 def written(value: float, percent: bool) -> str:
-    """A score as it is shown: in per cent with one decimal, else with three."""
+    """Return a score as it is shown: in per cent with one decimal, else with three."""
     return f"{100 * value:.1f}" if percent else f"{value:.3f}"
 
 
@@ -140,12 +140,12 @@ def dropped_table(cuts: Cuts) -> Table:
 
 
 def one_line(text: str) -> str:
-    """A text without its line breaks, for messages."""
+    """Return a text without its line breaks, for messages."""
     return re.sub(r"\s+", " ", text).strip()
 
 
 def failures(table: pd.DataFrame, most: int = 3) -> Sequence[str]:
-    """The reasons of failed trials, each once, the most frequent first."""
+    """Return the reasons of failed trials, each once, the most frequent first."""
     failed = table[table["status"] == "failed"].drop_duplicates("trial")
     counts = failed["error"].value_counts()
     return [f"{count} × {one_line(str(reason))}" for reason, count in counts.head(most).items()]

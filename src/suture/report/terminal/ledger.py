@@ -153,7 +153,7 @@ def total_words(entries: Sequence[Entry], workers: int) -> str:
 
 
 def record(entries: Sequence[Entry], workers: int) -> dict[str, Any]:
-    """The ledger as plain values: times in seconds of one thread, sizes in bytes, all of them for all seeds."""
+    """Return the ledger as plain values: times in seconds of one thread, sizes in bytes, all of them for all seeds."""
     rows = [
         {
             "name": entry.name,

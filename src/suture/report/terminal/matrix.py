@@ -1,4 +1,4 @@
-"""Matrices for the terminal: the cells where they have room, their summary by depth, and what it says in words."""
+"""Matrices for the terminal: the cells if they have room, and their summary by depth."""
 
 from collections.abc import Sequence
 
@@ -62,7 +62,7 @@ def matrix_tables(shown: Matrix, width: int = 80) -> list[Table | str]:
 
 
 def depth_tables(shown: Matrix, width: int = 80) -> list[Table | str]:
-    """Show the means by depth: of every kind of trial, and of every pair of networks where there are several."""
+    """Show the means by depth: of every kind of trial, and of every pair of networks if there are several."""
     table, score = shown.table, shown.score
     pooled = by_depth(table, score, pooled=True)
     pooled = pooled.sort_values("control", key=lambda kinds: kinds.map(place_of), kind="stable")
@@ -87,7 +87,7 @@ def _held(shown: Matrix, kind: str) -> Numbers:
 
 
 def fitting_tables(shown: Matrix, sender: Block, receiver: Block, width: int) -> list[Table | str]:
-    """The tables of one pair in the widest form that has room; none where there is no such form."""
+    """Return the tables of one pair in the widest form that has room; none if there is no such form."""
     cuts = receiver.cuts
     broken = [cut.replace(".", ".\n") for cut in cuts]
     numbers = [str(i) for i in range(1, len(cuts) + 1)]
@@ -110,7 +110,7 @@ def _key(receiver: Block) -> str:
 
 
 def _cells(shown: Matrix, sender: Block, receiver: Block, headings: Sequence[str], digits: int, part: slice) -> Table:
-    """A row per sender cut, then one for each control that depends on the receiver's cut alone."""
+    """Return a row per sender cut, then one for each control that depends on the receiver's cut alone."""
     made = new_table(narrow=True)
     longest = max(map(len, (*sender.cuts, *shown.strips)), default=0)
     made.add_column("", overflow="fold", max_width=_LABEL, min_width=min(longest, _LABEL))

@@ -95,7 +95,7 @@ def recipes_table(recipes: dict[str, Recipe]) -> Table:
 
 
 def card_parts(card: Record) -> list[Any]:
-    """What is said of a trained network: what it is, its accuracy with intervals, for every class, and what it took."""
+    """Describe a trained network: what it is, its accuracy with intervals, for every class, and what it took."""
     parts: list[Any] = [_what(card)]
     for scored in card["scores"]:
         parts += ["", _accuracy(scored), "", classes_table(scored["classes"])]

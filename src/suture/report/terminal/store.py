@@ -55,7 +55,7 @@ def _how_far(status: Status) -> str:
 
 
 def going_on(status: Status, width: int = 80) -> str:
-    """Say how to go on with a run: with what is missing, else with what failed; empty where there is nothing."""
+    """Say how to go on with a run: with what is missing, else with what failed; empty if there is nothing."""
     failed = status.failed + status.networks_failed
     planned = status.planned or status.networks
     if not planned or (status.complete and not failed):
@@ -72,7 +72,7 @@ def going_on(status: Status, width: int = 80) -> str:
 
 
 def on_one_line(status: Status) -> str:
-    """How to go on with a run that is not complete, for messages."""
+    """Say how to go on with a run that is not complete, for messages."""
     return f"go on with: {status.command}" if status.command is not None else going_on(status)
 
 
@@ -88,7 +88,7 @@ def broken(words: Sequence[str], width: int = 80) -> str:
 
 
 def status_record(status: Status) -> dict[str, Any]:
-    """A status as plain values."""
+    """Return a status as plain values."""
     made = asdict(status) | {"path": str(status.path), "last_change": status.last_change.isoformat("T", "seconds")}
     return made | {"errors": dict(status.errors), "complete": status.complete}
 
@@ -115,7 +115,7 @@ def _paragraph(places: Sequence[Finding], folder: Path) -> str:
 
 
 def finding_record(finding: Finding) -> dict[str, Any]:
-    """A finding as plain values."""
+    """Return a finding as plain values."""
     return asdict(finding) | {"path": str(finding.path)}
 
 

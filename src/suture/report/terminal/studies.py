@@ -21,7 +21,7 @@ _STYLES = {"reproduced": "green", "not reproduced": "red", "undecided": "yellow"
 
 
 def written(figure: Figure | None, unit: str = "") -> str:
-    """A figure with its interval: ``1.4 pp [0.9, 1.9]``; the value alone where the seeds are too few for one.
+    """Return a figure with its interval: ``1.4 pp [0.9, 1.9]``; the value alone if the seeds are too few for one.
 
     All three have the same digits, and as many as tell the ends of the interval apart; millions are in the unit. Seeds
     that all gave the same leave no interval to be written, and are no certainty: ``0.0 % (all alike)``.
@@ -37,7 +37,7 @@ def written(figure: Figure | None, unit: str = "") -> str:
 
 
 def _alike(values: Sequence[float]) -> list[str]:
-    """Numbers in the same digits after the point, as ``number`` has them for the largest."""
+    """Return numbers in the same digits after the point, as ``number`` has them for the largest."""
     largest = max(map(abs, values))
     if not isfinite(largest) or largest >= 1e9 or 0 < largest < 1e-3:
         return [number(value) for value in values]
@@ -50,9 +50,7 @@ def _alike(values: Sequence[float]) -> list[str]:
 
 
 def number(value: float) -> str:
-    """A number in as many digits as tell something: one after the point, or three that count for small ones and for
-    millions.
-    """
+    """Write a number in as many digits as tell something: one after the point, three for small ones and millions."""
     if not isfinite(value):
         return f"{value:.3g}"
     if abs(value) >= 1e6:
@@ -64,7 +62,7 @@ def number(value: float) -> str:
 
 
 def bound(claim: Claim) -> str:
-    """The threshold of a claim, with a dagger where it is ours: ``≤ 3 pp``; empty of a report."""
+    """Return the threshold of a claim, with a dagger if it is ours: ``≤ 3 pp``; empty of a report."""
     if claim.threshold is None:
         return ""
     margin = f" ± {claim.margin:g}" if claim.margin else ""
@@ -75,7 +73,7 @@ def bound(claim: Claim) -> str:
 
 
 def studies_table(studies: Iterable[Study]) -> Table:
-    """Show a line for each study: its id, where in the paper, what it is, and what it needs."""
+    """Show a line for each study: its id, its place in the paper, what it is, and what it needs."""
     made = new_table(narrow=False)
     for heading in ("id", "in the paper", "experiment"):
         made.add_column(heading, overflow="fold", no_wrap=heading == "id")
@@ -90,7 +88,7 @@ def studies_table(studies: Iterable[Study]) -> Table:
 
 
 def study_record(study: Study) -> Record:
-    """A study as plain values."""
+    """Return a study as plain values."""
     return {
         "id": study.id,
         "paper": study.paper,
@@ -153,7 +151,7 @@ def _time(card: Record | None) -> str:
 
 
 def _total(counts: Sequence[Count | str], times: Mapping[str, Record]) -> str:
-    """All together, what is shared counted once."""
+    """Return all together, what is shared counted once."""
     there = [found for found in counts if not isinstance(found, str)]
     networks = {key for found in there for key in found.keys}
     distinct = {key for found in there for key in found.distinct}
@@ -164,7 +162,7 @@ def _total(counts: Sequence[Count | str], times: Mapping[str, Record]) -> str:
 
 
 def count_record(study: Study, found: Count | str, card: Record | None) -> Record:
-    """What a study takes, as plain values; ``measured_seconds`` are those of its card."""
+    """Say what a study takes, as plain values; ``measured_seconds`` are those of its card."""
     if isinstance(found, str):
         return {"id": study.id, "error": found}
     return {
@@ -198,7 +196,7 @@ def decided_table(decided: Iterable[Decided]) -> Table:
 
 
 def ledger_text(studies: Iterable[Study], results: Mapping[str, Sequence[Decided] | None], width: int) -> list[str]:
-    """A line for each claim of every study, under its id and title; ``width`` is that of the screen, in characters."""
+    """Return a line for each claim of every study, under its id and title; ``width`` is the screen's."""
     lines = []
     for study in studies:
         decided = results[study.id]
@@ -217,7 +215,7 @@ def tally(studies: Sequence[Study], results: Mapping[str, Sequence[Decided] | No
 
 
 def decided_record(one: Decided) -> Record:
-    """A decided claim as plain values."""
+    """Return a decided claim as plain values."""
     figure = one.figure
     known = figure is not None and figure.decides
     return claim_record(one.claim) | {
@@ -231,7 +229,7 @@ def decided_record(one: Decided) -> Record:
 
 
 def claim_record(claim: Claim) -> Record:
-    """A claim as plain values."""
+    """Return a claim as plain values."""
     return {
         "statement": claim.statement,
         "source": claim.source,
