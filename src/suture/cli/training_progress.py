@@ -2,7 +2,8 @@
 
 import sys
 import time
-from typing import Protocol, TextIO
+from abc import ABC, abstractmethod
+from typing import TextIO, final
 
 from rich.console import Console
 from rich.progress import BarColumn, TextColumn
@@ -14,21 +15,13 @@ _REDRAWN = 0.1  #: seconds between two looks at the bar
 _WIDE = 100  #: columns from which there is room for the time gone
 
 
-class Following(Protocol):
-    """Is told how a training goes on; what it is told is what ``BaseModel.train`` tells."""
+class AbstractTrainingProgress(ABC):
+    """How far a training is and how fast it goes; it is told what ``BaseModel.train`` tells.
 
-    def told(self, epoch: int, loss: float) -> None:
-        """An epoch, from 1, has ended with this mean loss."""
+    ``batch`` is that of the images.
+    """
 
-    def watch(self, step: int, steps: int) -> None:
-        """So many steps are done, of so many."""
-
-    def end(self) -> None:
-        """There is no more to come."""
-
-
-class _Pace:
-    """How far a training is and how fast it goes, from what was done since this process began or went on with it."""
+    last = 0.0  #: when it last showed something
 
     def __init__(self, per_epoch: int, batch: int) -> None:
         self.per_epoch, self.batch = per_epoch, batch
@@ -36,103 +29,94 @@ class _Pace:
         self.begun: float | None = None
         self.loss: float | None = None
 
+    def told(self, epoch: int, loss: float) -> None:
+        """Keep the mean loss of the epoch that has ended for the line of its last step."""
+        self.loss = loss
+
     def watch(self, step: int, steps: int) -> None:
-        """The first step that is seen is where the pace is taken from."""
-        if self.begun is None:
+        """Take note that so many steps are done, of so many, and say it when it is time."""
+        if self.begun is None:  # of a training that goes on, the pace is that from here
             self.begun, self.before = time.monotonic(), step
         self.step, self.steps = step, steps
+        if self._is_time(time.monotonic() - self.last):
+            self.last = time.monotonic()
+            self._show()
 
-    @property
-    def gone(self) -> float:
-        """Seconds since the first step."""
-        return time.monotonic() - self.begun if self.begun is not None else 0.0
+    @abstractmethod
+    def end(self) -> None:
+        """Take note that there is no more to come."""
 
-    @property
-    def epochs(self) -> str:
-        """``3.4 of 15`` epochs."""
+    @abstractmethod
+    def _is_time(self, waited: float) -> bool: ...
+
+    @abstractmethod
+    def _show(self) -> None: ...
+
+    def _epochs(self) -> str:
+        """Return ``epoch 3.4 of 15``."""
         done, whole = self.step / self.per_epoch, self.steps / self.per_epoch
-        return f"{done:.{0 if self.step % self.per_epoch == 0 else 1}f} of {whole:.{0 if whole % 1 == 0 else 1}f}"
+        return f"epoch {done:.{0 if self.step % self.per_epoch == 0 else 1}f} of {whole:.{0 if whole % 1 == 0 else 1}f}"
 
-    @property
-    def rate(self) -> str:
-        """Images a second, once that can be told."""
+    def _parts(self, digits: int) -> tuple[str, str, str, str]:
+        """Return the loss, images a second, the time gone and the time left, as far as each can be told."""
+        loss = f"loss {self.loss:.{digits}f}" if self.loss is not None else ""
+        gone = time.monotonic() - self.begun if self.begun is not None else 0.0
         done = self.step - self.before
-        return f"{done * self.batch / self.gone:,.0f} images/s" if done and self.gone else ""
-
-    @property
-    def left(self) -> str:
-        """The time left, once that can be told."""
-        done = self.step - self.before
-        return f"{clock(self.gone / done * (self.steps - self.step))} left" if done and self.gone else ""
+        if not (done and gone):
+            return loss, "", f"{clock(gone)} gone", ""
+        left = f"{clock(gone / done * (self.steps - self.step))} left"
+        return loss, f"{done * self.batch / gone:,.0f} images/s", f"{clock(gone)} gone", left
 
 
-class TrainingLines:
+@final
+class TrainingLines(AbstractTrainingProgress):
     """Plain lines, for pipes and files: one for every epoch, and between them one at most every ``every`` seconds."""
 
     def __init__(self, per_epoch: int, batch: int, stream: TextIO | None = None, every: float = 10.0) -> None:
-        self.stream = stream if stream is not None else sys.stderr
-        self.every = every
-        self.pace = _Pace(per_epoch, batch)
+        super().__init__(per_epoch, batch)
+        self.stream, self.every = stream if stream is not None else sys.stderr, every
         self.last = time.monotonic()
-
-    def told(self, epoch: int, loss: float) -> None:
-        """Keep the loss for the line that the epoch's last step gives."""
-        self.pace.loss = loss
-
-    def watch(self, step: int, steps: int) -> None:
-        """Say how far it is, where an epoch has ended or nothing was said for long."""
-        self.pace.watch(step, steps)
-        if step % self.pace.per_epoch == 0 or step == steps or time.monotonic() - self.last >= self.every:
-            self._say()
 
     def end(self) -> None:
         """Say nothing more."""
 
-    def _say(self) -> None:
-        self.last = time.monotonic()
-        pace = self.pace
-        loss = f"loss {pace.loss:.4f}" if pace.loss is not None else ""
-        left = f"about {pace.left}" if pace.left and pace.step < pace.steps else ""
-        parts = [f"epoch {pace.epochs}", loss, pace.rate, left]
-        print(", ".join(part for part in parts if part), file=self.stream, flush=True)
+    def _is_time(self, waited: float) -> bool:
+        return self.step % self.per_epoch == 0 or self.step == self.steps or waited >= self.every
+
+    def _show(self) -> None:
+        loss, rate, _, left = self._parts(4)
+        left = f"about {left}" if left and self.step < self.steps else ""
+        print(", ".join(filter(None, (self._epochs(), loss, rate, left))), file=self.stream, flush=True)
 
 
-class TrainingBar:
+@final
+class TrainingBar(AbstractTrainingProgress):
     """A bar for terminals."""
 
     def __init__(self, per_epoch: int, batch: int, console: Console) -> None:
-        self.pace = _Pace(per_epoch, batch)
+        super().__init__(per_epoch, batch)
         self.wide = console.width >= _WIDE
         self.bar = RichBar(
             BarColumn(bar_width=16), TextColumn("{task.description}", markup=False), console=console, transient=True
         )
         self.task = self.bar.add_task("", total=None)
-        self.drawn = 0.0
         self.bar.start()
-
-    def told(self, epoch: int, loss: float) -> None:
-        """Show the loss of the epoch that has ended."""
-        self.pace.loss = loss
-
-    def watch(self, step: int, steps: int) -> None:
-        """Move on."""
-        self.pace.watch(step, steps)
-        if time.monotonic() - self.drawn < _REDRAWN and step < steps:
-            return
-        self.drawn = time.monotonic()
-        pace = self.pace
-        loss = f"loss {pace.loss:.3f}" if pace.loss is not None else ""
-        gone = f"{clock(pace.gone)} gone" if self.wide else ""
-        parts = [f"epoch {pace.epochs}", loss, pace.rate, gone, pace.left]
-        self.bar.update(self.task, completed=step, total=steps, description=", ".join(part for part in parts if part))
 
     def end(self) -> None:
         """Take the bar away."""
         self.bar.stop()
 
+    def _is_time(self, waited: float) -> bool:
+        return self.step >= self.steps or waited >= _REDRAWN
 
-def following(per_epoch: int, batch: int) -> Following:
-    """Choose a bar where standard error is a terminal, else plain lines; ``batch`` is that of the images."""
+    def _show(self) -> None:
+        loss, rate, gone, left = self._parts(3)
+        shown = filter(None, (self._epochs(), loss, rate, gone if self.wide else "", left))
+        self.bar.update(self.task, completed=self.step, total=self.steps, description=", ".join(shown))
+
+
+def following(per_epoch: int, batch: int) -> AbstractTrainingProgress:
+    """Return a bar if standard error is a terminal, else plain lines."""
     console = Console(stderr=True)
     if sys.stderr.isatty() and not console.is_dumb_terminal:
         return TrainingBar(per_epoch, batch, console)
