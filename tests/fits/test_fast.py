@@ -236,6 +236,28 @@ def test_a_round_that_does_harm_is_begun_again_with_a_smaller_rate(monkeypatch):
     assert accuracy(stitch) > 0.9
 
 
+def rates_of_the_steps(monkeypatch: pytest.MonkeyPatch, steps: int) -> list[float]:
+    """The rates of Adam's first group, a number for each step of a fit to labels that no map gets right."""
+    rates, step = [], torch.optim.Adam.step
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.optim.Adam, "step", lambda self: rates.append(self.param_groups[0]["lr"]) or step(self))
+        p, stitch, _ = planted(n=80)
+        Fast(steps=steps).fit(replace(p, fit=replace(p.fit, labels=p.fit.labels.flip(0))), stitch)
+    return rates
+
+
+def test_a_round_anneals_its_rate_along_half_a_cosine(monkeypatch):
+    rates = np.array(rates_of_the_steps(monkeypatch, 20))
+    np.testing.assert_allclose(rates / rates[0], (1 + np.cos(np.pi * np.arange(20) / 20)) / 2, rtol=1e-9)
+
+
+def test_many_steps_take_the_rate_after_the_best_of_a_few(monkeypatch):
+    monkeypatch.setattr(fast, "RATES", 1e4)
+    monkeypatch.setattr(fast, "RATE", 30.0)
+    best, larger, taken, *_ = rates_of_the_steps(monkeypatch, 2 * fast.FIRST + 1)[:: fast.PROBES]
+    assert taken == larger == pytest.approx(best * 1e4)
+
+
 @each("steps", [1, 7, 30, 61, 95, 300])
 def test_it_takes_no_more_steps_than_it_may(steps):
     p, stitch = real("conv", Conv(), fit=300)

@@ -205,6 +205,18 @@ def test_of_patches_with_too_many_features_the_middle_is_solved_for(monkeypatch)
     torch.testing.assert_close(gave[0], gave[2], rtol=1e-12, atol=1e-12)
 
 
+def test_pixels_of_too_many_features_are_solved_for_all_the_same(monkeypatch):
+    random = torch.Generator().manual_seed(0)
+    x, y = (torch.randn((20, size, 2, 2), generator=random, dtype=torch.float64) for size in (3, 2))
+    gave = []
+    for features in (3, 2):
+        monkeypatch.setattr(positionwise, "FEATURES", features)
+        stitch = built(Conv(), (3, 2, 2), (2, 2, 2)).double()
+        LeastSquares(rescale=False).fit(matching(Conv(), x, y), stitch)
+        gave.append(stitch.eval()(x))
+    assert torch.equal(*gave)
+
+
 @pytest.mark.parametrize(
     ("family", "sender"),
     [

@@ -9,7 +9,7 @@ from torch import nn
 from loops import each
 from suture import Samples, Seam, Trial, measure
 from suture.common.errors import DataError, UntrainedError
-from suture.core.stitches import Conv, Identity, Linear, Stitch
+from suture.core.stitches import Conv, Identity, Linear, Probe, Stitch
 from suture.fits import Fast, LeastSquares, Random, TaskLoss
 from suture.measurement.scores.scores import Accuracy, CrossEntropy
 from suture.measurement.trials import controls
@@ -91,6 +91,14 @@ def test_itself_takes_the_default_stitch_where_the_named_one_cannot_join_a_cut_t
     control = controls.itself(trial)
     assert control.family == Linear()
     assert measure(control).scores.accuracy.n == 260
+
+
+def test_itself_keeps_a_stitch_that_joins_the_receivers_cut_to_itself():
+    """Whether it would also join the sender's cut to itself is beside the point."""
+    a, b = hybrids()
+    data = few_digits()
+    trial = Trial(Seam(a, b, "transpose_2", "hidden"), data.fit, data.validation, data.score, stitch=Probe())
+    assert controls.itself(trial).stitch == Probe()
 
 
 # --- untrained --------------------------------------------------------------------------------------------------------

@@ -152,6 +152,9 @@ def test_a_factory_resets_it():
     made = network(scrambled(Own()), factory=Own)
     trained, fresh = tensors(made), tensors(made.untrained(0))
     assert all((fresh[name] != trained[name]).any() for name in fresh)
+    constants = made.untrained(0).constants
+    assert "mask" in constants
+    assert "inner.1.running_mean" not in constants
     again = network(scrambled(Own()), factory=Own)
     assert made.untrained(1).fingerprint == again.untrained(1).fingerprint
     assert made.untrained(1).fingerprint != made.untrained(2).fingerprint

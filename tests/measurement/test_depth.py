@@ -140,6 +140,13 @@ def test_seeds_are_averaged_first() -> None:
     assert (row["cells"], row["trials"]) == (2, 3)
 
 
+def test_a_cell_has_what_tells_it_apart_and_its_numbers_and_no_more() -> None:
+    matrix = ["study", "sender", "receiver", "stitch", "fit", "control", "fit_data", "score_data", "score", "unit"]
+    place = ["sender_cut", "receiver_cut", "sender_depth", "receiver_depth"]
+    numbers = ["trials", "failed", "stitched", "sender_score", "receiver_score"]
+    assert list(cells(tabled([[0.0]])).columns) == [*matrix, *place, *numbers]
+
+
 def test_stitch_seeds_are_averaged_before_network_seeds() -> None:
     parts = [tabled([[0.0]], network_seed=0), tabled([[0.3]], network_seed=1), tabled([[0.5]], network_seed=1, seed=1)]
     assert only(cells(pd.concat(parts)))["stitched"] == pytest.approx((0.0 + (0.3 + 0.5) / 2) / 2)

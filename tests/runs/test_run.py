@@ -21,7 +21,7 @@ from suture.measurement.tables.table import load
 from suture.measurement.trials import controls
 from suture.measurement.trials.plans import Plan
 from suture.measurement.trials.trial import Failure
-from suture.runs.runners import Deferred, Faulty, Interrupted, Outcome, Runner, TrainingTask
+from suture.runs.runners import Deferred, Faulty, Interrupted, Outcome, Runner, TrainingTask, tasks
 from suture.runs.runners.faulty import FAILED
 from suture.runs.runners.progress import Lines, Silent
 from suture.runs.runners.tasks import attempt
@@ -111,6 +111,16 @@ def test_a_trial_that_fails_is_recorded_and_stops_nobody():
     assert list(table["status"]) == ["ok", "ok", "failed", "failed", "ok", "ok", "ok", "ok"]
     assert set(table["error"][2:4]) == {"RuntimeError: broken B → B at embed (itself)\nsecond line"}
     assert_frame_equal(timeless(table[table["status"] == "ok"]), timeless(run(plan())).drop(index=[2, 3]))
+
+
+def test_a_measurement_that_cannot_be_kept_has_failed(monkeypatch):
+    def refuse(result):
+        raise ValueError("no file can hold it")
+
+    monkeypatch.setattr(tasks, "stitch_to_save", refuse)
+    table = run(list(plan())[:1])
+    assert set(table["status"]) == {"failed"}
+    assert set(table["error"]) == {"ValueError: no file can hold it"}
 
 
 def test_a_network_that_was_changed_spoils_every_trial_of_its_own_and_no_other():

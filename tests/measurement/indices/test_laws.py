@@ -194,6 +194,11 @@ def test_samples_that_are_the_same_do_no_harm(method):
     assert low <= method(x, y) <= high
 
 
+def test_if_most_samples_are_the_same_the_gaussian_kernel_says_which_however_near_the_others_are():
+    few = torch.zeros(30, 4, dtype=torch.float64).index_fill(0, torch.tensor([3, 8]), 0.1)
+    assert indices.rbf_cka(few, 100 * few) == pytest.approx(1)
+
+
 @every
 @each("features", [(12, 9), (100, 90)])
 @each("scale", [1e-30, 1e30])
