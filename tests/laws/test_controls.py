@@ -216,6 +216,7 @@ def test_clustered_noise_is_fully_compatible(networks, cut):
     assert measurement.representation_error > 0.25, "and much of the receiver's own activations is missing"
 
 
+@pytest.mark.slow
 @each(("networks", "cut"), LATE)
 def test_fitted_to_shuffled_labels_clustered_noise_collapses(networks, cut):
     """Each cluster then goes to whatever class; how many hit their own is chance, so seeds are averaged."""
@@ -224,6 +225,7 @@ def test_fitted_to_shuffled_labels_clustered_noise_collapses(networks, cut):
     assert all(scores.loss.value > 2.2 for scores in found), "ln 10 is 2.3"
 
 
+@pytest.mark.slow
 @each(("networks", "cut"), LATE[1:3])
 def test_where_clusters_drown_clustered_noise_falls_to_chance(networks, cut):
     trial = noisy(networks, cut)

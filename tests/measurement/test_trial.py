@@ -682,7 +682,7 @@ class Narrow(Stitch):
 
 
 def test_a_family_of_ones_own_that_makes_another_shape_is_named():
-    with pytest.raises(ShapeError, match=r"stitch of Narrow\(\) gives the shape .*, where the receiver's cut takes"):
+    with pytest.raises(ShapeError, match=r"stitch of Narrow\(\) gives the shape .*, but the receiver's cut takes"):
         measure(trial("conv", stitch=Narrow()))
 
 
