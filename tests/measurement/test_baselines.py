@@ -391,7 +391,7 @@ def test_layers_that_cannot_train_are_refused():
     noise = replace(controls.clustered_noise(trial("hidden")), control="")
     with pytest.raises(NetworkError, match=r"no layers to train; leave out baselines\.retrained"):
         retrained(noise)
-    with pytest.raises(ShapeError, match=r"conv → embed.*plan it at cuts whose shapes agree, or train the sender's own"):
+    with pytest.raises(ShapeError, match=r"conv → embed.*whose shapes agree, or train the sender's own"):
         fine_tuned(with_seam(base, sender_cut="conv", stitch=None), of="receiver")
 
 

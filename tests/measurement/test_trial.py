@@ -730,7 +730,7 @@ def _labelled(samples: Samples, shift: int, least: int = 0) -> Samples:
     ("shift", "least", "said"),
     [
         (1, 0, "has 11 classes, but .* labels seem to count from 1: give labels - 1"),
-        (-1, 1, r"has 9 classes, but .* with 9 outputs; or, where .* lack samples of .* load them with classes=10"),
+        (-1, 1, r"has 9 classes, but .* with 9 outputs; or, if .* lack samples of .* load them with classes=10"),
     ],
 )
 def test_classes_that_are_others_than_the_heads_name_the_likely_cause(shift, least, said):
