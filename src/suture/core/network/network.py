@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from suture.common.errors import DataError, FrozenError, NetworkError
-from suture.common.hashing import identity, settings, stable_name
+from suture.common.hashing import identity, keyed_as, settings, stable_name
 from suture.common.seeds import digest, undisturbed
 from suture.core.network import untrained
 from suture.core.network.checks import are_close, are_probabilities, check_model, check_outputs, make_probes
@@ -39,6 +39,7 @@ from suture.core.network.tracing import Stage, Traced, make_portable, trace
 from suture.data.preprocess import Prepare, Preprocess, Preprocessing, are_token_ids
 
 
+@keyed_as("Frozen")
 class Frozen(nn.Module):
     """Part of a network, from raw images or a cut to a cut or the output; no call makes it train."""
 

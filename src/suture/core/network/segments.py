@@ -10,11 +10,13 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor, nn
 
+from suture.common.hashing import keyed_as
 from suture.core.network.feature_axis import bring_to_shape
 from suture.core.network.graph import GraphError
 from suture.data.preprocess import are_token_ids
 
 
+@keyed_as("Segment")
 class Segment(nn.Module):
     """What lies between two cuts: always frozen, always in evaluation mode.
 
