@@ -591,6 +591,7 @@ def test_what_does_the_same_is_the_same():
     assert identity(functools.partial(hidden, a=1, b=2)) == identity(functools.partial(hidden, b=2, a=1))
     assert identity(torch.eye(3)[:, :2]) == identity(torch.eye(3)[:, :2].contiguous())
     assert identity(np.float64(0.5)) == identity(0.5)
+    assert identity(np.complex128(0.5j)) == identity(0.5j)
     assert identity((1, 2)) == identity([1, 2])
     before = identity(remembering)
     remembering(3)

@@ -2,6 +2,7 @@
 
 import io
 import sys
+import threading
 from collections.abc import Sequence
 
 import pytest
@@ -138,12 +139,12 @@ def test_what_is_left_of_a_training_is_told_by_how_far_it_is_and_a_line_says_so_
         lines.remind()
         assert stream.getvalue().count("\n") == {40: 1, 80: 2, 120: 2}[clock.now - 1000]
     assert _time_left(bar) == "2 min gone, ≥ 8 min left"  # a bar has not yet seen A move; B takes 800 s
-    clock.now += 30
+    clock.now += 20  # a minute, to the second, since the last line
     lines.remind()
     assert stream.getvalue().splitlines() == [
         "10 networks and trials",
         "0/10 networks and trials, 80 s gone, at least 19 min left; 10% of training A; 30% of training B",
-        "0/10 networks and trials, 2 min gone, at least 10 min left; 20% of training A; 40% of training B",
+        "0/10 networks and trials, 2 min gone, at least 9 min left; 20% of training A; 40% of training B",
     ]
     lines.end()
 
@@ -183,6 +184,16 @@ def test_failures_are_said_at_once_in_one_line(clock: Clock) -> None:
         "failed: A → B at [red]x (itself): FitError: the loss is not [b]finite",
         "2 trials in 2 s",
     ]
+
+
+def test_the_thread_of_lines_ends_with_them(clock: Clock) -> None:
+    there = set(threading.enumerate())
+    lines = Lines(io.StringIO())
+    lines.begin(3, 0)
+    (thread,) = set(threading.enumerate()) - there
+    lines.end()
+    thread.join(timeout=10)
+    assert not thread.is_alive()
 
 
 def test_lines_may_be_used_again(clock: Clock) -> None:

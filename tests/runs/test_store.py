@@ -26,6 +26,7 @@ from suture.runs.runners import Runner
 from suture.runs.runners.tasks import Measuring
 from suture.runs.store import plans as store_plans
 from suture.runs.store import store as room
+from suture.runs.store.files import flush
 from suture.runs.store.inspect import status
 from suture.runs.store.locks import Locks
 from suture.runs.store.store import TRIALS, Store
@@ -46,6 +47,15 @@ def store(tmp_path: Path) -> Store:
 
 def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
+
+
+def test_to_flush_a_folder_leaves_nothing_open(tmp_path, monkeypatch):
+    opened, plain = [], os.open
+    monkeypatch.setattr(os, "open", lambda *given: opened.append(plain(*given)) or opened[-1])
+    flush(tmp_path)
+    for descriptor in opened:
+        with pytest.raises(OSError, match="descriptor"):
+            os.fstat(descriptor)
 
 
 # --- what is kept -----------------------------------------------------------------------------------------------------
