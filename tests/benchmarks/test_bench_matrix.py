@@ -251,6 +251,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("quick")
+@pytest.mark.slow
 def test_what_is_said_is_what_the_file_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One benchmark, whose numbers are those of the library and of the loop, interrupted and continued."""
     grid, file = a_grid(), tmp_path / "b.jsonl"
@@ -314,6 +315,7 @@ def test_what_is_said_is_what_the_file_says(tmp_path: Path, monkeypatch: pytest.
 
 
 @pytest.mark.usefixtures("quick")
+@pytest.mark.slow
 def test_shared_work_is_of_the_whole_grid_and_no_cell_does_it_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -329,6 +331,7 @@ def test_shared_work_is_of_the_whole_grid_and_no_cell_does_it_again(
 
 
 @pytest.mark.usefixtures("quick")
+@pytest.mark.slow
 def test_a_method_that_fails_is_said_and_its_cell_does_not_count(tmp_path: Path) -> None:
     wild = TaskLoss(start=Random(), optimiser=Adam(lr=float("inf")), steps=3, check=3, retries=0)
     grid, methods = a_grid(), {PLAIN: Plain(), OURS: QUICK, "wild": wild}
@@ -341,6 +344,7 @@ def test_a_method_that_fails_is_said_and_its_cell_does_not_count(tmp_path: Path)
 
 
 @pytest.mark.usefixtures("quick")
+@pytest.mark.slow
 def test_controls_are_measured_once_by_both(tmp_path: Path) -> None:
     chosen = (controls.itself, controls.untrained_sender, controls.shuffled_pairs, controls.clustered_noise)
     grid, methods = a_grid(), {PLAIN: Plain(epochs=1), OURS: QUICK}

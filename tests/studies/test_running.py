@@ -99,7 +99,7 @@ def test_two_studies_share_a_store_and_nothing_is_measured_twice(
         raise AssertionError("measured again")
 
     with monkeypatch.context() as patch:
-        patch.setattr("suture.runs.runners.tasks.measure", measure)
+        patch.setattr("suture.runs.runners.tasks.attempt", measure)
         other = run_study(
             study(lambda scale: mlps(scale, ("block6.relu",)), id_="oxford-8"), tiny, store, on=Local(workers=1)
         )
