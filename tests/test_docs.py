@@ -216,7 +216,7 @@ COMMANDS = [
     (page, command)
     for page in PAGES
     for block in blocks(page)
-    if block.language == "console"
+    if block.language == "console" and block.comment != "refused"
     for command in commands(block)
     if command.startswith(("suture ", "python benchmarks/", "python -m benchmarks"))
 ]
