@@ -15,8 +15,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from suture.common.errors import FoldError
-from suture.core.folding.joint_graph import Joint, alteration_of, graph_of_part
-from suture.core.folding.layers import Norm, exact, layer_of, scale_and_shift
+from suture.core.folding.joint_graph import Joint, Norm, alteration_of, exact, graph_of_part, layer_of, scale_and_shift
 from suture.core.network.cuts import Cut
 from suture.core.network.graph import PassingTensor, Recorder, operation
 from suture.core.network.network import Network

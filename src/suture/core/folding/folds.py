@@ -25,13 +25,16 @@ import torch
 from torch import Tensor, fx, nn
 
 from suture.common.errors import FoldError
-from suture.core.folding.joint_graph import RECEIVER, SENDER, Joint, join
-from suture.core.folding.layers import (
+from suture.core.folding.joint_graph import (
+    RECEIVER,
+    SENDER,
     Flow,
+    Joint,
     Norm,
     as_matrix,
     compose_after,
     compose_before,
+    join,
     layer_of,
     reads_features,
     scale_and_shift,

@@ -12,8 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from suture.core.folding.joint_graph import Joint, alteration_of
-from suture.core.folding.layers import Flow
+from suture.core.folding.joint_graph import Flow, Joint, alteration_of
 from suture.core.network.graph import operation
 
 _SAME = (nn.Identity, nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)

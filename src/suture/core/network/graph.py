@@ -9,7 +9,7 @@ The nodes of a traced network are of three kinds:
 - *free*: tensors that depend on no data (parameters, masks, a class token expanded to the batch); computed where used.
 
 Side inputs such as position ids and class tokens are static or free and therefore no bypass. A data node is a cut when
-no other data node before it is read after it. Pieces keep every operation in its order, so that in-place operations
+no other data node before it is read after it. Segments keep every operation in its order, so that in-place operations
 stay where they were.
 """
 

@@ -17,8 +17,7 @@ from torch.utils.data import TensorDataset
 
 from suture.common.errors import DataError
 from suture.common.seeds import derive_seed
-from suture.data.checks import check_brightness
-from suture.data.samples import Data, Samples, number_classes
+from suture.data.samples import Data, Samples, check_brightness, number_classes
 from suture.data.sources.hub import SOURCES, from_hub
 from suture.data.variants.stacked import stack
 

@@ -25,8 +25,7 @@ from suture.data import Samples
 from suture.fits import FitReport, Problem, Side
 from suture.fits.suffix import MakeFused
 from suture.measurement.scores.outputs import LEAST, Outputs, compute_outputs, representation_error
-from suture.measurement.scores.score_card import compute_values, make_card, score_parent
-from suture.measurement.scores.scores import ScoreCard, estimate_penalty
+from suture.measurement.scores.scores import ScoreCard, compute_values, estimate_penalty, make_card, score_parent
 from suture.measurement.trials.trial import Failure, Measurement, Trial, count_read, select_read, solves_task
 
 

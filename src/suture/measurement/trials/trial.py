@@ -35,8 +35,7 @@ from suture.data import Samples
 from suture.data.noise import ClusteredNoise
 from suture.fits import CurvePoint, Fast, Fit
 from suture.measurement.scores.intervals import Estimate
-from suture.measurement.scores.score_card import check_scores
-from suture.measurement.scores.scores import Accuracy, CrossEntropy, Score, ScoreCard
+from suture.measurement.scores.scores import Accuracy, CrossEntropy, Score, ScoreCard, check_scores
 
 VERSION = 7  #: of the measuring code; raise it with a change that may change a number, and every key changes
 COMPARED = 1024  #: score samples on which the representation error is taken, at most

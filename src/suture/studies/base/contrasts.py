@@ -224,10 +224,7 @@ class StandardisedDifference(Quantity):
     second: Quantity
 
     def of(self, tables: Tables) -> "pd.Series[float]":
-        """Return the difference of each unit of the first quantity from the mean of the second, in standard deviations.
-
-        Eturn the difference of each unit of the first quantity from the mean of the second, in standard deviations.
-        """
+        """Return each unit of the first quantity less the mean of the second, in standard deviations."""
         a, b = self.first.of(tables).dropna(), self.second.of(tables).dropna()
         return (a - float(b.mean())) / _pool_deviation(a, b)
 

@@ -121,10 +121,7 @@ def seeds_of(scale: Scale) -> tuple[int, ...]:
 
 
 def plan_specialists(scale: Scale) -> list[Part]:
-    """Return the general networks, what is made of each, the seams of its specialists, and how well each network does.
-
-    Eturn the general networks, what is made of each, the seams of its specialists, and how well each network does.
-    """
+    """Return the general networks, what is made of each, the seams of its specialists, and how well each does."""
     data = Combinations()(scale.whole("mnist+cifar10"))
     label = find_marked(data)
     digit, picture = divmod(label, 10)
