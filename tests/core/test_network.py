@@ -12,7 +12,6 @@ import threading
 import warnings
 from collections import OrderedDict
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -885,7 +884,7 @@ def fingerprints():
 def test_fingerprints_are_the_same_in_every_process():
     run = subprocess.run(
         [sys.executable, "-c", "import test_network; print(*test_network.fingerprints())"],
-        env=os.environ | {"PYTHONHASHSEED": "1", "PYTHONPATH": str(Path(__file__).parents[1])},
+        env=os.environ | {"PYTHONHASHSEED": "1", "PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,
         text=True,
         check=True,

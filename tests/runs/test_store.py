@@ -350,7 +350,8 @@ def test_what_another_claims_is_left_to_it_and_its_result_taken(tmp_path):
 @pytest.mark.slow
 def test_two_processes_share_the_trials_of_a_store(tmp_path):
     command = [sys.executable, __file__, str(tmp_path)]
-    processes = [subprocess.Popen(command, cwd=Path(__file__).parent, stdout=subprocess.PIPE) for _ in range(2)]
+    places = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    processes = [subprocess.Popen(command, env=places, stdout=subprocess.PIPE) for _ in range(2)]
     counts = [int(process.communicate(timeout=300)[0]) for process in processes]
     assert [process.returncode for process in processes] == [0, 0]
     trials = plan(seeds=20)

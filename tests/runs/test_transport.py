@@ -408,7 +408,7 @@ def test_the_same_is_measured_in_another_process(tmp_path):
     trials += [replace(first, fit_data=shuffled[0], validation_data=shuffled[1], control="shuffled")]
     here = [summary(measure(one)) for one in trials]
     tests = Path(__file__).parents[1]
-    assert measured_elsewhere(trials, [tests, tests / "runners"], tmp_path) == here
+    assert measured_elsewhere(trials, [tests, tests / "runs"], tmp_path) == here
 
 
 MAIN = """
@@ -417,8 +417,8 @@ from dataclasses import dataclass
 from torch import nn
 from suture import measure
 from suture.fits import Fit, FitReport
-from suture.scores import Accuracy, Score
-from suture.stitches import Stitch
+from suture.measurement.scores.scores import Accuracy, Score
+from suture.core.stitches import Stitch
 from test_transport import measured_elsewhere, network, summary, trial
 
 FACTOR = 0.5

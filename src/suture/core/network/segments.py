@@ -2,7 +2,8 @@
 
 Bits depend on more than values: on the type of a tensor and on how its dimensions lie in memory. A segment therefore
 brings what it is given, which may come from a store or a stitch, to what the tensor is in the network itself. And it
-works on a copy wherever it would write to its input. What passes has its features where its shape says (``feature_axis``).
+works on a copy wherever it would write to its input. What passes has its features where its shape says
+(``feature_axis``).
 """
 
 from collections.abc import Iterator, Sequence
