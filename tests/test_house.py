@@ -225,3 +225,8 @@ def test_the_table_in_architecture_is_what_the_folders_say_of_themselves() -> No
     page = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
     said = [f"| `{name}/` | {ast.get_docstring(TREES[f'suture.{name}']).split(chr(10))[0]} |" for name in FOLDERS]  # type: ignore[arg-type, union-attr]
     assert "\n".join(said) in page
+
+
+def test_a_class_name_is_defined_once_in_the_package() -> None:
+    names = [n.name for tree in TREES.values() for n in ast.walk(tree) if isinstance(n, ast.ClassDef)]
+    assert sorted({name for name in names if names.count(name) > 1}) == []

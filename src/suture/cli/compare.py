@@ -7,7 +7,7 @@ from suture.cli import output
 from suture.cli.command import Command, Parser
 from suture.cli.explain import SIMILARITIES, run_table
 from suture.cli.measuring import models_named
-from suture.cli.names import NAMES, Named, make_all, names_of, split_names
+from suture.cli.names import NAMES, NameOption, make_all, names_of, split_names
 from suture.cli.options import CUTS, add_data, add_json, add_model, add_named, add_out, at_least, load, patterns_of
 
 
@@ -18,7 +18,7 @@ def options(parser: Parser) -> None:
     add_model(parser, "second", metavar="RECEIVER", help="likewise")
     add_data(parser, required=True)
     by = f"all, or some of {', '.join(names_of('index'))}; with settings as in rbf_cka,bandwidth=0.2"
-    indices = Named(("index",), also=("all",), many=True)
+    indices = NameOption(("index",), also=("all",), many=True)
     add_named(parser, "--by", indices, default="linear_cka", metavar="INDICES", help=by)
     add("--cuts", "--at", metavar="CUTS", help=CUTS)
     add("--sender-cuts", "--sender-at", metavar="CUTS", help="likewise, of the sender only")

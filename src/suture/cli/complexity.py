@@ -9,7 +9,7 @@ from suture.cli import output
 from suture.cli.command import Command, Parser
 from suture.cli.explain import COMPLEXITY
 from suture.cli.measuring import models_named
-from suture.cli.names import NAMES, Named, make, names_of, split_names
+from suture.cli.names import NAMES, NameOption, make, names_of, split_names
 from suture.cli.options import (
     MODEL,
     add_data,
@@ -23,7 +23,7 @@ from suture.cli.options import (
 )
 from suture.common.errors import CheckpointError, DataError, SutureError
 
-MEASURES = Named(("measure", "group of measures"), many=True)
+MEASURES = NameOption(("measure", "group of measures"), many=True)
 _STITCHED = ("", "itself")  #: the controls whose networks can be made again: those that are trained
 
 

@@ -21,7 +21,7 @@ from suture.cli.measuring import (
     settings_of,
     store_to_write,
 )
-from suture.cli.names import Named, make, make_all
+from suture.cli.names import NameOption, make, make_all
 from suture.cli.options import add_model, add_named, completed, pictures
 from suture.common.errors import DataError, SutureError
 
@@ -53,7 +53,7 @@ def options(parser: Parser) -> None:
     cuts = "by default all that both share; A,B,… or, if names differ, of carrier and reference A:X,B:Y,…"
     parser.add_argument("--at", metavar="CUTS", help=cuts)
     fitted = "changes of the data that fit the stitch, such as without,classes=0; those of --variant come first"
-    add_named(parser, "--fit-variant", Named(("variant",)), nargs="+", metavar="VARIANT", help=fitted)
+    add_named(parser, "--fit-variant", NameOption(("variant",)), nargs="+", metavar="VARIANT", help=fitted)
     add_measuring(parser, pictures("localise", "table.parquet"))
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from suture.cli.command import Parser
-from suture.cli.names import NAMES, Named, make
+from suture.cli.names import NAMES, NameOption, make
 from suture.cli.options import (
     add_config,
     add_data,
@@ -21,7 +21,7 @@ from suture.cli.options import (
 from suture.cli.output import say
 from suture.common.errors import SutureError
 
-CONTROLS = Named(("control", "baseline"), also=("all", "none"), many=True)
+CONTROLS = NameOption(("control", "baseline"), also=("all", "none"), many=True)
 
 
 class Asked(NamedTuple):
@@ -36,12 +36,12 @@ def add_measuring(parser: Parser, out: str) -> None:
     """Add the options of every command that measures stitches; ``out`` says what is written to its folder."""
     add_data(parser, required=True)
     family = "conv, linear, low-rank,rank=8, …; by default what suits the two shapes"
-    add_named(parser, "--stitch", Named(("stitch",)), metavar="FAMILY", help=family)
+    add_named(parser, "--stitch", NameOption(("stitch",)), metavar="FAMILY", help=family)
     fits = (
         "how stitches are fitted: fast, task-loss, least-squares, match-activations, best-of, random, or a published "
         "fit such as bansal2021; fast,steps=100 changes a setting"
     )
-    add_named(parser, "--fit", Named(("fit",)), default="fast", help=fits)
+    add_named(parser, "--fit", NameOption(("fit",)), default="fast", help=fits)
     controls = "all, none, or names separated by commas; baselines too, such as all,linear-probe"
     add_named(parser, "--controls", CONTROLS, default="all", help=controls)
     add = parser.add_argument

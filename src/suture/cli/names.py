@@ -111,7 +111,7 @@ def names_of(*kinds: str) -> list[str]:
 
 @final
 @dataclass(frozen=True)
-class Named:
+class NameOption:
     """The type of an option whose value is a name of these kinds, or ``many`` of them between commas.
 
     argparse calls it to check the value, argcomplete to complete it. ``also`` are words with a meaning of their own.

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from suture.cli.command import Parser
-from suture.cli.names import DATA, SCALES, Named, make_all, names_of
+from suture.cli.names import DATA, SCALES, NameOption, make_all, names_of
 from suture.common.errors import SutureError
 from suture.common.sizes import parse_size
 
@@ -53,7 +53,7 @@ def completed(action: Action, words: Iterable[str]) -> None:
     action.completer = lambda prefix, **_: [word for word in known if word.startswith(prefix)]  # type: ignore[attr-defined]
 
 
-def add_named(parser: Parser, option: str, named: Named, **settings: Any) -> None:
+def add_named(parser: Parser, option: str, named: NameOption, **settings: Any) -> None:
     """Add an argument whose values are names."""
     parser.add_argument(option, type=named, **settings).completer = named.complete  # type: ignore[attr-defined]
 
@@ -71,7 +71,7 @@ def add_data(parser: Parser, option: str = "--data", **settings: Any) -> None:
     add_named(
         parser,
         "--variant",
-        Named(("variant",)),
+        NameOption(("variant",)),
         nargs="+",
         metavar="VARIANT",
         help=f"changes of the data, in order: {variants}; with settings as in subset,n=5000 or "

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from suture.cli import output
 from suture.cli.command import Command, Parser
-from suture.cli.names import Named, make, make_all
+from suture.cli.names import NameOption, make, make_all
 from suture.cli.options import (
     MODEL,
     add_config,
@@ -64,7 +64,7 @@ def options(parser: Parser) -> None:
     """Add the options."""
     add = parser.add_argument
     recipe = "the fixed settings of the training; suture zoo recipes says what each is"
-    add_named(parser, "recipe", Named(("recipe",)), metavar="RECIPE", help=recipe)
+    add_named(parser, "recipe", NameOption(("recipe",)), metavar="RECIPE", help=recipe)
     add_model(parser, "--network", required=True, metavar="MODEL", help=MODEL.partition(" and trained weights")[0])
     add_data(parser, required=True)
     add_out(parser, "folder for the network and its card", required=True)
