@@ -6,11 +6,15 @@ import os
 
 os.environ |= {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}  # before torch is imported, and for processes of tests
 
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+# A shell that starts the tests in the background lets them, and the processes of tests, ignore Ctrl-C.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("suture", derandomize=True, deadline=None, max_examples=40, database=None)
 settings.load_profile("suture")
