@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from loops import each
 from problems import JOINTS, built, named
 from suture.core.stitches import Conv, Diagonal, Linear, LowRank, Orthogonal
-from suture.fits.coordinates import LEAST, OTHERS, Coordinates
+from suture.fits.fast import LEAST, OTHERS, Coordinates
 
 
 def activations(*shape: int, n: int = 64, seed: int = 0) -> Tensor:

@@ -11,7 +11,7 @@ from problems import JOINTS, built, named, planted, problem, side
 from suture.common.errors import FitError
 from suture.core.stitches import Conv, Diagonal, Identity, Linear, LowRank
 from suture.fits import LeastSquares, Random, TaskLoss
-from suture.fits.coordinates import Standardised
+from suture.fits.descent import Standardised
 from suture.fits.recipes import SGD
 
 

@@ -11,8 +11,8 @@ from problems import planted
 from suture import Network, Seam, Trial, measure
 from suture.core.fused import Fused, fuse_suffix
 from suture.fits import Fast
-from suture.fits import suffix as suffixes
-from suture.fits.suffix import choose_suffix
+from suture.fits import fast as suffixes
+from suture.fits.fast import choose_suffix
 from trained import bits, convnets, few_digits
 
 HALF = [torch.bfloat16, torch.float32]

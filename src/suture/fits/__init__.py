@@ -2,13 +2,10 @@
 
 from suture.fits.base import CurvePoint, Fit, FitReport, Problem, Side
 from suture.fits.best_of import BestOf
-from suture.fits.descent import GradientDescent, Random
+from suture.fits.convex import Logistic
+from suture.fits.descent import GradientDescent, HardLabels, MatchActivations, Random, SoftLabels, Targets, TaskLoss
 from suture.fits.fast import Fast
-from suture.fits.least_squares import LeastSquares
-from suture.fits.logistic import Logistic
-from suture.fits.match_activations import MatchActivations
-from suture.fits.narrower import Narrower
-from suture.fits.task_loss import HardLabels, SoftLabels, Targets, TaskLoss
+from suture.fits.least_squares import LeastSquares, Narrower
 
 __all__ = [
     "BestOf",

@@ -19,10 +19,9 @@ from suture.common.errors import FitError
 from suture.common.hashing import keyed_as
 from suture.core.stitches.base import Shape
 from suture.fits.base import Fit, FitReport, Problem
-from suture.fits.descent import EVALUATION_CHUNK, Random
+from suture.fits.descent import CHUNK, Random, TaskLoss
 from suture.fits.fast import Fast
 from suture.fits.optimisers import Adam, Cosine
-from suture.fits.task_loss import TaskLoss
 
 PUBLISHED_START = TaskLoss(
     start=Random(),
@@ -102,6 +101,6 @@ def _validation_loss(problem: Problem, stitch: nn.Module, device: torch.device) 
     stitch.eval()
     total = 0.0
     with torch.no_grad():
-        for chosen in torch.arange(len(side.labels)).split(EVALUATION_CHUNK):  # type: ignore[no-untyped-call]
+        for chosen in torch.arange(len(side.labels)).split(CHUNK):  # type: ignore[no-untyped-call]
             total += float(loss(stitch(side.activations[chosen].to(device)), chosen)) * len(chosen)
     return total / len(side.labels)

@@ -1,29 +1,49 @@
-"""Gradient descent of a stitch: steps on the fit data, stopped and chosen by validation data.
+"""Gradient descent of a stitch, as a paper would write it down: an optimiser, a schedule, a loss.
 
-The frozen prefix has been run once for all, so a step costs the stitch and whatever of the receiver the loss needs.
+Steps on the fit data, stopped and chosen by validation data. The frozen prefix has been run once for all, so a step
+costs the stitch and whatever of the receiver the loss needs.
+
+``TaskLoss`` trains the stitch to make the stitched network right: bansal2021, section 2 and appendix A, approximates
+the infimum of the task loss over the family by Adam with a cosine schedule. The labels are the data's, or what the
+receiver itself says of each image. ``MatchActivations`` trains it to give the receiver's own activations:
+hernandez2022, "copying", transforms "the prefix's cached outputs into the suffix's expected inputs" by mean squared
+error, and never sees the task. Least squares reaches the same end at once; descent is the published experiment, and
+serves families that have no closed form.
+
+How far a step moves a stitch depends on the units of what it reads: an untrained sender's features may be a hundredfold
+smaller than a trained one's, and a short fit would then report the learning rate instead of the representation. So, if
+it is to ``standardise``, for the time of the descent a layer that reads the sender's features reads ``(x − μ_x) / σ_x``
+instead, with the means and deviations of each feature over the fit data; it is rewritten to do the same to these, and
+rewritten back afterwards. A stitch that is still random is taken as drawn for the standardised features, and only
+rewritten back: else its first outputs, too, would be in the sender's units. This is exact and stays within the family.
+A zero-padded convolution is scaled but not centred, because at the border a shift of what it reads is not a shift of
+what it gives.
 """
 
 import copy
 import math
-from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Any, final
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from suture.common.errors import FitError
 from suture.common.hashing import keyed_as
 from suture.common.seeds import generator
 from suture.common.validation import check_whole
-from suture.core.stitches.base import Shape
+from suture.core.stitches import AffineStitch
+from suture.core.stitches.base import RawLayer, ScaleAndShift, Shape
 from suture.fits.base import CurvePoint, Fit, FitReport, Problem, Side
-from suture.fits.coordinates import Standardised
 from suture.fits.least_squares import LeastSquares
 from suture.fits.optimisers import Adam, Cosine, Optimiser, Schedule, set_rate
 
-EVALUATION_CHUNK = 256
-
+CHUNK = 256  #: samples of a pass; fixed, since sums depend on their grouping
+CONSTANT = 1e-6  #: features whose deviation is below this share of the largest count as constant
 Loss = Callable[[Tensor, Tensor], Tensor]
 """What a descent lowers: the mean loss of the stitch's outputs ``(n, *receiver shape)`` for the samples ``(n,)``."""
 
@@ -54,7 +74,7 @@ class GradientDescent(Fit):
     than its start is begun again at a tenth of the rate, at most ``retries`` times, so that a rate too large for one
     seam is not taken for its answer; a loss that is no longer finite ends a descent as well. ``patience=None`` takes
     all steps once and keeps the last parameters, as the published recipes do. ``standardise`` lets a stitch without a
-    norm of its own descend on standardised features, whatever the sender's scale (see ``fits.coordinates``), and a
+    norm of its own descend on standardised features, whatever the sender's scale (see above), and a
     random start is then drawn for those; the family stays the same. Raises ``FitError`` if the loss is not finite:
     ever, with ``patience=None``; else at the start, or soon at every rate that was tried.
     """
@@ -181,7 +201,7 @@ class _Descent:
         self.stitch.eval()
         total = 0.0
         with torch.no_grad():
-            for chosen in torch.arange(len(side.labels)).split(EVALUATION_CHUNK):  # type: ignore[no-untyped-call]
+            for chosen in torch.arange(len(side.labels)).split(CHUNK):  # type: ignore[no-untyped-call]
                 given = side.activations[chosen].to(self.device)
                 total += float(self.losses[side](self.stitch(given), chosen)) * len(chosen)
         return total / len(side.labels) if math.isfinite(total) else math.inf
@@ -214,3 +234,199 @@ def draw_batches(n: int, batch: int, seed: int) -> Iterator[Tensor]:
     while True:
         order = torch.randperm(n, generator=random)
         yield from order[: n - n % min(batch, n)].split(min(batch, n))  # type: ignore[no-untyped-call]
+
+
+@keyed_as("Targets")
+class Targets(ABC):
+    """What the stitched network is to say of every image, by the data or by the receiver."""
+
+    @abstractmethod
+    def of(self, side: Side) -> Tensor:
+        """Return class indices (n,), or probabilities (n, classes)."""
+
+
+@keyed_as("HardLabels")
+@final
+@dataclass(frozen=True)
+class HardLabels(Targets):
+    """The labels of the data."""
+
+    def of(self, side: Side) -> Tensor:
+        """Return the labels (n,)."""
+        return side.labels
+
+
+@keyed_as("SoftLabels")
+@final
+@dataclass(frozen=True)
+class SoftLabels(Targets):
+    """The receiver's own probabilities, ``softmax(outputs / temperature)`` (Hinton et al. 2015, section 2).
+
+    The stitched network is then asked to do what the receiver does, errors included, and no label is used. Raises
+    ``FitError`` for a temperature that is not above 0.
+    """
+
+    temperature: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not self.temperature > 0:
+            raise FitError(f"SoftLabels(temperature={self.temperature}): the temperature must be above 0")
+
+    def of(self, side: Side) -> Tensor:
+        """Return the probabilities (n, classes)."""
+        return (side.outputs().float() / self.temperature).softmax(1)
+
+
+@keyed_as("TaskLoss")
+@final
+@dataclass(frozen=True)
+class TaskLoss(GradientDescent):
+    """Cross-entropy with the labels, or with ``SoftLabels`` of the receiver, in nats; by gradient descent.
+
+    The settings are those of ``GradientDescent``.
+    """
+
+    targets: Targets = HardLabels()
+
+    def loss(self, problem: Problem, side: Side, device: torch.device) -> Loss:
+        """Return the mean cross-entropy of the stitched network's outputs."""
+        targets = self.targets.of(side)
+
+        def of(represented: Tensor, chosen: Tensor) -> Tensor:
+            logits: Tensor = problem.suffix(represented)
+            return nn.functional.cross_entropy(logits, targets[chosen].to(logits.device))
+
+        return of
+
+
+@keyed_as("MatchActivations")
+@final
+@dataclass(frozen=True)
+class MatchActivations(GradientDescent):
+    """Mean squared error to the receiver's own activations at the cut, by gradient descent.
+
+    The loss is in units of the variance of those activations on the fit data, so that the learning rate means the same
+    at every cut. The settings are those of ``GradientDescent``; it starts at random, as published.
+    """
+
+    start: Fit = Random()
+
+    @property
+    def reads_receiver(self) -> bool:
+        """True: it matches them."""
+        return True
+
+    def reads(self, shape: Shape) -> float:
+        """Return infinity: all samples are matched."""
+        return math.inf
+
+    def loss(self, problem: Problem, side: Side, device: torch.device) -> Loss:
+        """Return the mean squared error of what the stitch gives."""
+        expected = side.expected()
+        unit = float(problem.fit.expected().float().var(0, correction=0).mean()) or 1.0
+
+        def of(represented: Tensor, chosen: Tensor) -> Tensor:
+            return (represented - expected[chosen].to(represented)).square().mean() / unit
+
+        return of
+
+
+class Standardised:
+    """While entered, the stitch's layers read standardised features.
+
+    Does nothing if ``wanted`` is false or the family takes care of it. With ``rewrite=False`` the stitch is taken to
+    read standardised features already.
+    """
+
+    def __init__(self, problem: Problem, stitch: nn.Module, wanted: bool, *, rewrite: bool = True) -> None:
+        family = problem.family
+        self.stitch, self.rewrite = stitch, rewrite
+        layers = family.raw_layers(stitch) if isinstance(family, AffineStitch) and wanted else ()
+        sums = {layer: _Sums(layer) for layer in layers}
+        if sums:
+            see = lambda layer, given, out: sums[layer].add(given[0])  # noqa: E731
+            run_watched(stitch, layers, problem.fit.activations, see)
+        self.read = [(layer, *own.moments()) for layer, own in sums.items()]
+        self._hooks: list[RemovableHandle] = []
+
+    def __enter__(self) -> "Standardised":
+        for layer, mean, std in self.read:
+            if self.rewrite:
+                _rebase(layer, mean, std)
+            self._hooks.append(layer.register_forward_pre_hook(_make_standardising(layer, mean, std)))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks.clear()
+        for layer, mean, std in self.read:
+            _rebase(layer, -mean / std, 1 / std)
+        self.stitch.eval()
+
+
+class _Sums:
+    """Sums of the features that a layer reads, in float64, about the means of the first chunk."""
+
+    def __init__(self, layer: RawLayer) -> None:
+        self.layer, self.count = layer, 0
+        self.shift = self.total = self.square = torch.zeros((), dtype=torch.float64)
+
+    def add(self, x: Tensor) -> None:
+        rows = rows_of(self.layer, x).cpu().double()
+        self.shift = self.shift if self.count else rows.mean(0)
+        rows = rows - self.shift
+        self.total, self.square = self.total + rows.sum(0), self.square + rows.square().sum(0)
+        self.count += len(rows)
+
+    def moments(self) -> tuple[Tensor, Tensor]:
+        """Return mean and standard deviation of the features, in the layer's own floating type."""
+        mean = self.total / self.count
+        std = (self.square / self.count - mean.square()).clamp(min=0).sqrt()
+        std = torch.where(std > CONSTANT * std.max(), std, 1.0)
+        shift = torch.zeros_like(mean) if is_padded(self.layer) else self.shift + mean
+        return shift.to(self.layer.weight), std.to(self.layer.weight)
+
+
+def _make_standardising(layer: RawLayer, mean: Tensor, std: Tensor) -> Any:
+    """Make the hook by which a layer reads ``(x − mean) / std``."""
+    if isinstance(layer, nn.Conv2d):
+        mean, std = mean[:, None, None], std[:, None, None]
+    return lambda _, given: ((given[0] - mean) / std,)
+
+
+def _rebase(layer: RawLayer, mean: Tensor, std: Tensor) -> None:
+    """Make the layer do to ``(x − mean) / std`` what it did to ``x``."""
+    weight = layer.weight.detach().double()
+    assert layer.bias is not None
+    by_feature = weight.flatten(2).sum(2) if isinstance(layer, nn.Conv2d) else weight
+    shifted = weight * mean.double() if isinstance(layer, ScaleAndShift) else by_feature @ mean.double()
+    with torch.no_grad():
+        layer.bias.copy_(layer.bias.double() + shifted)
+        layer.weight.copy_(weight * std.double().reshape(-1, *[1] * (weight.ndim - 2)))
+
+
+def run_watched(stitch: nn.Module, layers: Iterable[nn.Module], activations: Tensor, see: Any) -> None:
+    """Run a stitch in evaluation mode over activations, and call ``see(layer, inputs, output)`` in every layer."""
+    handles = [layer.register_forward_hook(see) for layer in layers]
+    device = next(stitch.parameters()).device
+    stitch.eval()
+    try:
+        with torch.no_grad():
+            for part in torch.split(activations, CHUNK):
+                stitch(part.to(device, copy=True))  # a copy, since a stitch may write into what it is given
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def rows_of(layer: nn.Module, x: Tensor) -> Tensor:
+    """The features that a layer reads or gives, one row for every sample and position."""
+    return (x.movedim(1, -1) if isinstance(layer, nn.Conv2d | nn.BatchNorm1d | nn.BatchNorm2d) else x).flatten(0, -2)
+
+
+def is_padded(layer: nn.Module) -> bool:
+    """Whether a layer is a convolution that pads what it reads."""
+    return isinstance(layer, nn.Conv2d) and (isinstance(layer.padding, str) or any(layer.padding))

@@ -4,28 +4,46 @@
    as a map of so many features needs (``ROWS``).
 2. If only pooling and a linear layer follow, the task loss is convex, and its minimum is computed (``fits.convex``).
 3. Else Adam descends from there on the task loss, in coordinates in which one rate suits nearly all seams
-   (``fits.coordinates``), through the receiver's fused suffix if that was seen to agree (``fits.suffix``). A few steps
-   at each of several rates tell which to take; the steps then come in rounds, each annealed to a rate of zero and three
+   (``Coordinates``), through the receiver's fused suffix if that was seen to agree (``choose_suffix``). A few steps at
+   each of several rates tell which to take; the steps then come in rounds, each annealed to a rate of zero and three
    times as long as the one before, the last as long as steps are left. A round, other than the first, that lowers the
    validation loss by less than ``WORTH`` of it was the last. The best parameters seen, the start's included, are kept.
 
 bansal2021, section 2, defines the penalty by the smallest task loss over the family; all this is a way towards it, and
 like any descent ends above it. ``BestOf`` tries several starts. The constants were set on the seams of two CIFAR-10
 networks, the sharing of steps among rounds on those of two others; ``docs/speed.md`` says what was in sight meanwhile.
+
+Coordinates. All changes of coordinates are exact and stay within the family:
+
+    W = σ_y · U / σ_x        b = σ_y · v − W·μ_x
+
+with ``μ_x`` and ``σ_x`` the means and deviations of what a layer ``y = W·x + b`` reads and ``σ_y`` the deviation of
+each feature that it gives, all as they are where the descent begins, and a step on ``U`` and ``v`` is
+``rate / √(features read)``. A BatchNorm, in evaluation mode, is such a layer of one feature each, of what it has
+standardised. A zero-padded convolution is not centred (see ``fits.descent``). Other parameters are taken as they are,
+in units of 1.
+
+Which suffix. A fused suffix (``suture.core.fused``) is compared with the eager one on a probe before it is used. What
+it may differ by depends on its use: a descent only needs a direction, and takes outputs that are off by a twentieth of
+what they vary by. A score needs more: see ``measurement.trials.measure``.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from math import prod
-from typing import final
+from typing import Any, cast, final
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from suture.common.errors import FitError
 from suture.common.hashing import keyed_as
+from suture.common.processor import half_precision
 from suture.common.validation import check_whole
+from suture.core.fused import Fused
+from suture.core.network.network import Frozen
 from suture.core.stitches import (
     AffineMap,
     AffineStitch,
@@ -37,13 +55,11 @@ from suture.core.stitches import (
     StridedConv,
     UpsampledConv,
 )
-from suture.core.stitches.base import Shape
+from suture.core.stitches.base import ScaleAndShift, Shape
 from suture.fits import convex
 from suture.fits.base import CurvePoint, Fit, FitReport, Problem, Side
-from suture.fits.coordinates import PROBED, Coordinates
-from suture.fits.descent import draw_batches
+from suture.fits.descent import draw_batches, is_padded, rows_of, run_watched
 from suture.fits.least_squares import accumulate_moments, solve_closed_form
-from suture.fits.suffix import choose_suffix
 
 ROWS = 2**15  #: positions from which the closed form's moments are taken
 WORK = 5e9  #: multiply-adds for them, at most, unless samples are few
@@ -62,6 +78,16 @@ RETREAT = 4.0  #: the rate is divided by this, and the round begun again, if it 
 RETREATS = 1  #: so often
 HELD_OUT = 1024  #: validation samples that are looked at, at most
 CHUNK = 256
+PROBED = 256  #: samples whose means and deviations ``Coordinates`` take
+LEAST = 1e-3  #: deviations below this share of the largest count as this
+OTHERS = 0.2  #: the step, relative to the rate, of parameters in units of 1, and of BatchNorms
+ALLOWED = {torch.float32: 1e-3}  #: root mean square by which a fused suffix may be off, if outputs vary by 1
+ALLOWED_HALF = 0.05
+
+Norm = nn.BatchNorm1d | nn.BatchNorm2d
+Layer = nn.Linear | nn.Conv2d | ScaleAndShift | Norm
+MakeFused = Callable[[torch.dtype], Fused | None]
+"""Makes the fused suffix in a floating type, if there is one."""
 
 
 @keyed_as("Fast")
@@ -319,3 +345,193 @@ class AnnealedRounds:
 def _plan_round(planned: int, left: int) -> int:
     """The steps of a round: what is planned, or all that are left if the next could not be ``LONGER`` in turn."""
     return planned if left - planned >= LONGER * planned else left
+
+
+# --- coordinates -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class _Read:
+    """What one layer reads and gives: means and deviations of its features."""
+
+    mean: Tensor
+    std: Tensor
+    out_std: Tensor
+
+
+class Coordinates:
+    """The parameters of a stitch, as free tensors to be descended on and as what the stitch computes with.
+
+    ``sent`` are activations ``(n, *sender shape)`` of the type that the stitch reads. Nothing is written into the
+    stitch before ``write``.
+    """
+
+    def __init__(self, stitch: nn.Module, sent: Tensor) -> None:
+        self.stitch = stitch
+        self.free: dict[str, Tensor] = {}
+        self.steps: dict[str, float] = {}
+        self._made: list[Callable[[], Iterator[tuple[str, Tensor]]]] = []
+        known: set[int] = set()
+        reads = _measure_layers(stitch, sent[:PROBED])
+        with torch.no_grad():
+            for path, layer in stitch.named_modules():
+                own = {id(p) for p in layer.parameters()} if isinstance(layer, Layer) else set()
+                if isinstance(layer, Layer) and layer in reads and _is_plain(layer) and own.isdisjoint(known):
+                    self._add_layer(f"{path}." if path else "", layer, reads[layer])
+                    known |= own
+            for name, parameter in stitch.named_parameters():
+                if id(parameter) not in known:
+                    self._add_other(name, parameter)
+        for tensor in self.free.values():
+            tensor.requires_grad_()
+
+    def parameters(self) -> dict[str, Tensor]:
+        """Return the parameters of the stitch, made of the free tensors."""
+        return {name: tensor for make in self._made for name, tensor in make()}
+
+    def __call__(self, sent: Tensor) -> Tensor:
+        """Return what the stitch gives for activations, with gradients to the free tensors."""
+        return cast(Tensor, functional_call(self.stitch, self.parameters(), (sent,)))
+
+    def groups(self, rate: float) -> list[dict[str, Any]]:
+        """Return the free tensors as an optimiser takes them, each with its own rate."""
+        return [{"params": [tensor], "lr": rate * self.steps[name]} for name, tensor in self.free.items()]
+
+    def state(self) -> dict[str, Tensor]:
+        """Return copies of the free tensors."""
+        return {name: tensor.detach().clone() for name, tensor in self.free.items()}
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        """Go back to an earlier state."""
+        with torch.no_grad():
+            for name, tensor in self.free.items():
+                tensor.copy_(state[name])
+
+    def write(self) -> None:
+        """Write what the free tensors mean into the stitch."""
+        own = dict(self.stitch.named_parameters())
+        with torch.no_grad():
+            for name, tensor in self.parameters().items():
+                own[name].copy_(tensor)
+
+    def _add_layer(self, prefix: str, layer: Layer, read: _Read) -> None:
+        weight = layer.weight.detach()
+        ends = [1] * (weight.ndim - 2)
+        if isinstance(layer, ScaleAndShift | Norm):
+            unit, step = read.out_std / read.std, 1.0 if isinstance(layer, ScaleAndShift) else OTHERS
+            taps: Callable[[Tensor], Tensor] = lambda w: w * read.mean  # noqa: E731
+        else:
+            unit = read.out_std.reshape(-1, 1, *ends) / read.std.reshape(1, -1, *ends)
+            step = weight[0].numel() ** -0.5
+            taps = lambda w: w.flatten(2).sum(2) @ read.mean if w.ndim == 4 else w @ read.mean  # noqa: E731
+        names = f"{prefix}weight", f"{prefix}bias"
+        self._add(names[0], weight / unit, step)
+        if layer.bias is not None:
+            self._add(names[1], (layer.bias.detach() + taps(weight)) / read.out_std, step)
+
+        def make() -> Iterator[tuple[str, Tensor]]:
+            made = self.free[names[0]] * unit
+            yield names[0], made
+            if layer.bias is not None:
+                yield names[1], self.free[names[1]] * read.out_std - taps(made)
+
+        self._made.append(make)
+
+    def _add_other(self, name: str, parameter: Tensor) -> None:
+        self._add(name, parameter.detach().clone(), OTHERS)
+        self._made.append(lambda: iter([(name, self.free[name])]))
+
+    def _add(self, name: str, value: Tensor, step: float) -> None:
+        self.free[name], self.steps[name] = value.contiguous(), step
+
+
+def _is_plain(layer: nn.Module) -> bool:
+    """Whether every output of a layer reads every feature, or its own alone, by a weight that is a parameter."""
+    if hasattr(layer, "parametrizations"):
+        return False
+    return layer.affine and layer.track_running_stats if isinstance(layer, Norm) else getattr(layer, "groups", 1) == 1
+
+
+def _measure_layers(stitch: nn.Module, sent: Tensor) -> dict[nn.Module, _Read]:
+    """Measure what every layer of a stitch, in evaluation mode, reads and gives on some activations."""
+    found: dict[nn.Module, _Read] = {}
+
+    def see(layer: nn.Module, given: tuple[Tensor, ...], out: Tensor) -> None:
+        read, gave = rows_of(layer, given[0]).float(), rows_of(layer, out).float()
+        mean = torch.zeros_like(read[0]) if is_padded(layer) else read.mean(0)
+        found[layer] = _Read(mean, _deviation(read), _deviation(gave))
+        if isinstance(layer, Norm) and _is_plain(layer):  # what it scales and shifts is already standardised
+            running, variance = (cast(Tensor, each).float() for each in (layer.running_mean, layer.running_var))
+            spread = (variance + layer.eps).sqrt()
+            found[layer] = _Read((mean - running) / spread, found[layer].std / spread, found[layer].out_std)
+
+    run_watched(stitch, [layer for layer in stitch.modules() if isinstance(layer, Layer)], sent, see)
+    return found
+
+
+def _deviation(rows: Tensor) -> Tensor:
+    """The deviations of features, none much below the largest; 1 if nothing varies."""
+    std = rows.std(0, correction=0)
+    largest = std.max()
+    return std.clamp(min=float(LEAST * largest)) if largest > 0 else torch.ones_like(std)
+
+
+# --- which suffix ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Chosen:
+    """A suffix to descend through, and why it is not the cheapest."""
+
+    run: nn.Module
+    note: str = ""
+
+    @property
+    def only_head(self) -> bool:
+        """Whether nothing but pooling and a linear layer follows the cut, or nothing at all."""
+        if isinstance(self.run, Fused):
+            return self.run.only_head
+        return isinstance(self.run, Frozen) and not self.run.segments
+
+
+def list_precisions(device: torch.device) -> list[torch.dtype]:
+    """Return the floating types to try on a device, the fastest first."""
+    half = half_precision(device)
+    return [torch.float32] if half is None else [half, torch.float32]
+
+
+def name_dtype(dtype: torch.dtype) -> str:
+    """Return the name of the type, without ``torch.``."""
+    return str(dtype).removeprefix("torch.")
+
+
+def choose_suffix(own: nn.Module, fused: MakeFused | None, probe: Tensor) -> Chosen:
+    """Return the cheapest suffix that agrees with the receiver's own on a probe of represented tensors ``(n, …)``."""
+    if fused is None:
+        return Chosen(own)
+    with torch.no_grad():
+        wanted = own(probe).float()
+        unit = float((wanted - wanted.mean(0)).square().mean().sqrt())
+        refused: list[str] = []
+        for dtype in list_precisions(probe.device):
+            made = fused(dtype)
+            if made is None:
+                return Chosen(own)
+            off = _off(made, probe, wanted)
+            if off <= ALLOWED.get(dtype, ALLOWED_HALF) * unit:
+                return Chosen(made, _explain(refused, name_dtype(dtype)))
+            refused.append(f"in {name_dtype(dtype)} by {off / unit if unit else float('inf'):.2g}")
+    return Chosen(own, _explain(refused, "the receiver itself"))
+
+
+def _off(made: nn.Module, probe: Tensor, wanted: Tensor) -> float:
+    try:
+        return float((made(probe) - wanted).square().mean().sqrt())
+    except Exception:  # a user's layer may refuse another memory layout or floating type
+        return float("inf")
+
+
+def _explain(refused: list[str], instead: str) -> str:
+    if not refused:
+        return ""
+    return f"the fused suffix differs {' and '.join(refused)} of what the outputs vary by: fitted through {instead}"

@@ -18,7 +18,7 @@ from torch import Tensor
 from suture.core.activations.cache import CHUNK, run_stepwise
 from suture.core.fused import Fused
 from suture.core.network.network import Frozen
-from suture.fits.suffix import MakeFused, list_precisions, name_dtype
+from suture.fits.fast import MakeFused, list_precisions, name_dtype
 
 LEAST = 1024  #: images from which on a fused suffix is worth being compared
 SAFETY = 1.5  #: times the most that was seen on the probe

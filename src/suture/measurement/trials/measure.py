@@ -23,7 +23,7 @@ from suture.core.network.network import guard_frozen
 from suture.core.stitched import Stitched, match_dtype
 from suture.data import Samples
 from suture.fits import FitReport, Problem, Side
-from suture.fits.suffix import MakeFused
+from suture.fits.fast import MakeFused
 from suture.measurement.scores.outputs import LEAST, Outputs, compute_outputs, representation_error
 from suture.measurement.scores.scores import ScoreCard, compute_values, estimate_penalty, make_card, score_parent
 from suture.measurement.trials.trial import Failure, Measurement, Trial, count_read, select_read, solves_task
