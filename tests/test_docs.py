@@ -30,7 +30,7 @@ from suture.cli.command import Parser
 from suture.cli.main import main
 from suture.cli.registry import parser
 from suture.common.errors import SutureError
-from suture.core.network.cuts import shared_cuts
+from suture.core.network.network import shared_cuts
 from suture.fits import Fast
 from suture.measurement.trials.plans import Plan, curve, matrix
 from suture.runs.runners import run, stitch

@@ -14,10 +14,8 @@ if typing.TYPE_CHECKING:  # imported when asked for: see suture.common.lazy, whi
     from suture.common.errors import SutureError
     from suture.core import stitches
     from suture.core.folding import foldable_cuts
-    from suture.core.network.cuts import Cut
-    from suture.core.network.network import Network
-    from suture.core.seam import Seam
-    from suture.core.stitched import Stitched, can_fold
+    from suture.core.network.network import Cut, Network
+    from suture.core.stitched import Seam, Stitched, can_fold
     from suture.core.stitches import stitch_for
     from suture.data import Data, Samples, load_data, variants
     from suture.data.noise import ClusteredNoise

@@ -34,7 +34,7 @@ from torch import nn
 
 from benchmarks import matrix
 from suture.common.errors import DataError, FitError
-from suture.core.seam import Seam
+from suture.core.stitched import Seam
 from suture.fits import Fast, LeastSquares, Random, TaskLoss
 from suture.fits.optimisers import Adam
 from suture.measurement.trials import controls, plans

@@ -174,7 +174,7 @@ def test_a_size_that_no_cut_can_know_takes_the_cuts_that_would_need_it():
 
 def test_a_backend_loses_only_the_cut_that_fails_verification(monkeypatch):
     """One cut is made to lie: what follows it is another network. It alone goes, and its reason is kept."""
-    from suture.core.network.graph import CutGraph
+    from suture.core.network.segments import CutGraph
 
     honest = CutGraph.segments
 

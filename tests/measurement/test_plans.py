@@ -75,7 +75,7 @@ def test_a_curve_takes_the_cuts_that_are_named(no_work):
 
 def test_a_curve_takes_patterns(no_work):
     a, b = hybrids()
-    both = suture.core.network.cuts.shared_cuts(a.cuts, b.cuts)
+    both = suture.core.network.network.shared_cuts(a.cuts, b.cuts)
     chosen = [name for name in both if name.startswith("e") or name == "hidden"]
     planned = curve(a, b, data=few_digits(), at=["e*", "hidden", "hidden"], controls=())
     assert [trial.receiver_cut for trial in planned] == chosen

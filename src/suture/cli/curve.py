@@ -50,7 +50,7 @@ def ask(chosen: Namespace, opened: Callable[[str], Any]) -> Asked:
 
 def _at_cuts(at: str | None, sender: Any, receiver: Any, **settings: Any) -> Any:
     """Return the trials at the cuts that ``--at`` names, or at all that both share."""
-    from suture.core.network.cuts import shared_cuts
+    from suture.core.network.network import shared_cuts
     from suture.measurement.trials import plans
 
     plan = plans.Plan(())

@@ -16,9 +16,8 @@ from torch import Tensor, fx, nn
 
 from suture.common.errors import FoldError
 from suture.core.folding.joint_graph import Joint, Norm, alteration_of, exact, graph_of_part, layer_of, scale_and_shift
-from suture.core.network.cuts import Cut
-from suture.core.network.graph import PassingTensor, Recorder, operation
-from suture.core.network.network import Network
+from suture.core.network.network import Cut, Network
+from suture.core.network.segments import PassingTensor, Recorder, operation
 
 _ADD = {"add", "iadd", "add_"}
 _RELU = {"relu", "relu_", "ReLU"}

@@ -8,9 +8,9 @@ of the tensors, so that a folder of which only a part was written, or changed, i
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -23,18 +23,19 @@ from torch import Tensor, nn
 from suture.common.atomic import whole
 from suture.common.errors import CheckpointError, OutputError, SutureError
 from suture.common.hashing import registered_name
-from suture.core import stitches
-from suture.core.network.network import Network
-from suture.core.seam import Seam
-from suture.core.stitches import Stitch
+from suture.core.network.network import Network, Sides
+from suture.core.stitches import FAMILIES, Layers, Probe, Shape, Stitch
 
 FORMAT = 1  #: of the folder; a reader refuses any other
 TENSORS, DESCRIPTION = "stitch.safetensors", "stitched.json"
-_ROLES = ("sender", "receiver")
+ROLES = ("sender", "receiver")
+_PARTS, _PARTS_OF_A_SIDE = ("stitch", "tensors", "record"), ("name", "fingerprint", "cut")
+_LIBRARY: tuple[type[Stitch], ...] = (*FAMILIES.values(), Layers, Probe)
+_FAMILIES = {registered_name(family): family for family in _LIBRARY}
 
 
 def write(
-    folder: str | Path, seam: Seam, stitch: nn.Module, family: Stitch | None, record: Mapping[str, object]
+    folder: str | Path, sides: Sides, stitch: nn.Module, family: Stitch | None, record: Mapping[str, object]
 ) -> Path:
     """Write a stitch and what it joins; a reader sees the old content or the new one, or refuses.
 
@@ -42,7 +43,7 @@ def write(
     """
     folder = Path(folder).expanduser()
     content = to_safetensors(stitch)
-    text = json.dumps(describe(seam, content, family, record), indent=2, ensure_ascii=False, allow_nan=False)
+    text = json.dumps(describe(sides, content, family, record), indent=2, ensure_ascii=False, allow_nan=False)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, written in ((TENSORS, content), (DESCRIPTION, text.encode())):
@@ -59,9 +60,9 @@ def to_safetensors(module: nn.Module) -> bytes:
     return to_bytes({name: t.detach().cpu().clone().contiguous() for name, t in module.state_dict().items()})
 
 
-def describe(seam: Seam, content: bytes, family: Stitch | None, record: Mapping[str, object]) -> dict[str, object]:
+def describe(sides: Sides, content: bytes, family: Stitch | None, record: Mapping[str, object]) -> dict[str, object]:
     """Return what ``stitched.json`` says, as plain values, of a stitch whose tensors are ``content``."""
-    sides = {
+    joined = {
         role: {
             "name": network.name,
             "fingerprint": network.fingerprint,
@@ -69,14 +70,14 @@ def describe(seam: Seam, content: bytes, family: Stitch | None, record: Mapping[
             "source": network.source,
             "images": list(network.image_shape),
         }
-        for role, (network, cut) in zip(_ROLES, seam.sides, strict=True)
+        for role, (network, cut) in zip(ROLES, sides, strict=True)
     }
     return {
         "format": FORMAT,
         "suture": suture_version(),
         "stitch": _spell(family),
         "tensors": hashlib.sha256(content).hexdigest(),
-        **sides,
+        **joined,
         "record": to_plain(record, "the record"),
     }
 
@@ -108,33 +109,22 @@ def to_plain(value: object, where: str) -> Any:
     )
 
 
-def _families() -> dict[str, type[Stitch]]:
-    """Return the library's families by the names under which they are saved, which are those of keys."""
-    found = [getattr(stitches, name) for name in stitches.__all__]
-    kinds = [kind for kind in found if isinstance(kind, type) and issubclass(kind, Stitch)]
-    return {name: kind for kind in kinds if (name := registered_name(kind))}
-
-
-def _spell(family: object) -> dict[str, object] | None:
+def _spell(family: Stitch | None) -> dict[str, object] | None:
     """Describe a family by its class and settings; a family of the user's by its class alone."""
     if family is None:
         return None
     name = registered_name(type(family))
-    if name is None or name not in _families() or not is_dataclass(family):
+    if name not in _FAMILIES:
         return {"family": f"{type(family).__module__}.{type(family).__qualname__}", "settings": None}
     settings: dict[str, object] = {}
-    for field in fields(family):
+    for field in fields(family):  # type: ignore[arg-type]  # the library's families are all dataclasses
         if field.init:
             value = getattr(family, field.name)
             if isinstance(value, Network):
                 settings[field.name] = {"network": value.name, "fingerprint": value.fingerprint}
             else:
-                is_family = isinstance(value, Stitch)
-                settings[field.name] = _spell(value) if is_family else to_plain(value, f"the family {name}")
+                settings[field.name] = to_plain(value, f"the family {name}")
     return {"family": name, "settings": settings}
-
-
-# --- back -------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -157,20 +147,20 @@ class Saved:
         source, images = side.get("source"), side.get("images")
         return (source, tuple(images)) if isinstance(source, str) and isinstance(images, list) else None
 
-    def seam(self, sender: Network | None, receiver: Network | None) -> Seam:
-        """Put the two networks around the seam. Raises ``CheckpointError`` unless they are those that were saved."""
+    def check(self, sender: Network | None, receiver: Network | None) -> tuple[Network, Network]:
+        """Return the two networks. Raises ``CheckpointError`` unless they are those that were saved."""
         if sender is None or receiver is None:
-            missing = [role for role, network in zip(_ROLES, (sender, receiver), strict=True) if network is None]
+            missing = [role for role, network in zip(ROLES, (sender, receiver), strict=True) if network is None]
             wanted = " and ".join(f"{role}={self._name(role)}" for role in missing)
             raise CheckpointError(f"{self.folder} holds a stitch, not the networks it joins; give {wanted}")
-        for role, network in zip(_ROLES, (sender, receiver), strict=True):
+        for role, network in zip(ROLES, (sender, receiver), strict=True):
             if network.fingerprint != self.description[role]["fingerprint"]:
                 raise CheckpointError(
                     f"{network.name}, fingerprint {network.fingerprint[:8]}…, is not the {role} of {self.folder}, "
                     f"which is {self._name(role)}; load the same weights, with the same preprocessing, as when it was "
                     "saved"
                 )
-        return Seam(sender, receiver, *(self.description[role]["cut"] for role in _ROLES))
+        return sender, receiver
 
     def _name(self, role: str) -> str:
         side = self.description[role]
@@ -187,20 +177,17 @@ def read(folder: str | Path) -> Saved:
     path, content = folder / DESCRIPTION, (folder / TENSORS).read_bytes()
     try:
         description = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"{path} is damaged ({error}); save it again") from error
-    if not isinstance(description, dict) or "format" not in description:
-        raise CheckpointError(f"{path} does not describe a stitched network; give a folder that save() wrote")
-    if description["format"] != FORMAT:
+        if description["format"] != FORMAT:
+            raise CheckpointError(
+                f"{folder} has format {description['format']!r}, written by suture {description.get('suture')}; this "
+                f"one reads format {FORMAT}: use that version, or save it again"
+            )
+        for part in (description, *(description[role] for role in ROLES)):
+            _ = [part[key] for key in (_PARTS if part is description else _PARTS_OF_A_SIDE)]
+    except (OSError, ValueError, LookupError, TypeError) as error:
         raise CheckpointError(
-            f"{folder} has format {description['format']!r}, written by suture {description.get('suture')}; this one "
-            f"reads format {FORMAT}: use that version, or save it again"
-        )
-    family = description.get("stitch", ...)
-    parts = [_has(description.get(role), name=str, fingerprint=str, cut=str) for role in _ROLES]
-    parts += [family is None or _has(family, family=str, settings=dict | None)]
-    if not all(parts) or not _has(description, tensors=str, record=dict):
-        raise CheckpointError(f"{path} is damaged: a part of the description is missing; save it again")
+            f"{path} is damaged, or describes no stitched network ({error!r}); save it again"
+        ) from error
     if hashlib.sha256(content).hexdigest() != description["tensors"]:
         raise CheckpointError(
             f"{folder / TENSORS} is not what {DESCRIPTION} describes: it was changed or damaged, or one "
@@ -209,14 +196,12 @@ def read(folder: str | Path) -> Saved:
     return Saved(folder, description, from_bytes(content))
 
 
-def _has(value: Any, **kinds: Any) -> bool:
-    """Whether a value read from JSON is a dictionary with entries of these kinds."""
-    return isinstance(value, dict) and all(isinstance(value.get(key, ...), kind) for key, kind in kinds.items())
+def rebuild(
+    saved: Saved, given: Stitch | nn.Module | None, shapes: tuple[Shape, Shape], networks: Sequence[Network]
+) -> tuple[nn.Module, Stitch | None]:
+    """Build the stitch of its family, or take the module given, and fill it; in evaluation mode.
 
-
-def rebuild(saved: Saved, seam: Seam, given: Stitch | nn.Module | None) -> tuple[nn.Module, Stitch | None]:
-    """Build the stitch of its family, or take the module given, and fill it; in evaluation mode, on its device.
-
+    ``shapes`` are those that it joins; ``networks`` are those whose layers it may be made of.
     Raises ``CheckpointError`` if the family is not known, is another than was saved, or does not take the tensors.
     """
     family = None
@@ -226,9 +211,9 @@ def rebuild(saved: Saved, seam: Seam, given: Stitch | nn.Module | None) -> tuple
         spelled = saved.description["stitch"]
         if given is not None and spelled is not None and _spell(given) != spelled:
             raise CheckpointError(f"{saved.folder} holds {_say(spelled)}, not {_say(_spell(given))}; give that family")
-        family = given or _make(saved, seam, spelled)
+        family = given or _make(saved, networks, spelled)
         with torch.random.fork_rng([]), torch.inference_mode(False):
-            stitch = family.build(*seam.shapes)
+            stitch = family.build(*shapes)
     try:
         stitch.load_state_dict(dict(saved.tensors), assign=True)
     except RuntimeError as error:
@@ -236,7 +221,7 @@ def rebuild(saved: Saved, seam: Seam, given: Stitch | nn.Module | None) -> tuple
             f"the tensors in {saved.folder} do not fit the stitch ({str(error).splitlines()[-1].strip()}); give the "
             "family that it was saved from"
         ) from error
-    return stitch.to(seam.receiver.device).requires_grad_(False).eval(), family
+    return stitch.requires_grad_(False).eval(), family
 
 
 def _say(spelled: Mapping[str, Any] | None) -> str:
@@ -246,32 +231,27 @@ def _say(spelled: Mapping[str, Any] | None) -> str:
     return f"a stitch of {spelled.get('family')}({', '.join(f'{k}={v!r}' for k, v in settings.items())})"
 
 
-def _make(saved: Saved, seam: Seam, spelled: Mapping[str, Any] | None) -> Stitch:
+def _make(saved: Saved, networks: Sequence[Network], spelled: Mapping[str, Any] | None) -> Stitch:
     """Make a family of the library from its description."""
     if spelled is None or spelled.get("settings") is None:
         raise CheckpointError(
             f"{saved.folder} holds {_say(spelled)}, which is no family of the library; give it, stitch=, or a module "
             "of its kind to be filled"
         )
-    kind = _families().get(spelled["family"])
-    if kind is None:
+    if spelled["family"] not in _FAMILIES:
         raise CheckpointError(f"{saved.folder} holds {_say(spelled)}, which this version does not know; update suture")
-    settings: dict[str, Any] = {}
-    for key, value in spelled["settings"].items():
-        if isinstance(value, dict) and "family" in value:
-            settings[key] = _make(saved, seam, value)
-        elif isinstance(value, dict) and "fingerprint" in value:
-            known = {network.fingerprint: network for network in seam.networks}
+    settings = dict(spelled["settings"])
+    for key, value in settings.items():
+        if isinstance(value, dict):
+            known = {network.fingerprint: network for network in networks}
             if value["fingerprint"] not in known:
                 raise CheckpointError(
-                    f"{saved.folder} holds layers of {value.get('network')}, neither its sender nor its receiver; give "
+                    f"{saved.folder} holds layers of {value['network']}, neither its sender nor its receiver; give "
                     "the family, stitch="
                 )
             settings[key] = known[value["fingerprint"]]
-        else:
-            settings[key] = tuple(value) if isinstance(value, list) else value
     try:
-        return kind(**settings)
+        return _FAMILIES[spelled["family"]](**settings)
     except (TypeError, SutureError) as error:
         raise CheckpointError(
             f"{saved.folder} holds {_say(spelled)}, which cannot be made ({error}); save it again"

@@ -1,20 +1,116 @@
 """The definition: ``stitched = receiver.after(cut) ∘ stitch ∘ sender.upto(cut)``, and only the stitch trains.
 
 A ``Seam`` says which two networks, and where each is cut. Both are frozen: their parameters and buffers are the same,
-bit for bit, before and after anything that is done to the stitch.
+bit for bit, before and after anything that is done to the stitch. A sender may also be clustered noise, which has no
+layers and so no cut. If only the receiver's outputs are wanted, its cut is ``OUTPUT``, which lies behind all of its
+layers, and the stitch gives the outputs itself.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
 from torch import Tensor, nn
 
+from suture.common.errors import CutError, NetworkError
+from suture.common.validation import check_kind
 from suture.core.folding import Fold, fold, fold_of
-from suture.core.network.network import Network
-from suture.core.saving import Saved, read, rebuild, write
-from suture.core.seam import Seam
+from suture.core.network.network import OUTPUT, Cut, Network, Sides
+from suture.core.saving import ROLES, read, rebuild, write
 from suture.core.stitches import Stitch
+from suture.data.noise import ClusteredNoise
+
+At = str | Cut | tuple[str | Cut, str | Cut]
+"""How a user names a seam of two given networks: a cut of both, or ``(sender cut, receiver cut)``."""
+
+
+@dataclass(frozen=True)
+class Seam:
+    """Two networks and where each is cut.
+
+    The cuts are names; an alias, or a ``Cut``, is replaced by the name. That of clustered noise is empty. Raises
+    ``NetworkError`` if sender or receiver is no network and ``CutError`` for an unknown cut.
+    """
+
+    sender: Network | ClusteredNoise
+    receiver: Network
+    sender_cut: str
+    receiver_cut: str
+
+    def __post_init__(self) -> None:
+        check_networks(self.sender, self.receiver)
+        object.__setattr__(self, "sender_cut", _sender_cut(self.sender, self.sender_cut))
+        object.__setattr__(self, "receiver_cut", self.receiver.cuts.find(self.receiver_cut).name)
+
+    @classmethod
+    def at(cls, sender: Network | ClusteredNoise, receiver: Network, at: At) -> "Seam":
+        """Make the seam that a user names: by a cut of both networks, or by ``(sender cut, receiver cut)``."""
+        pair = (at, at) if isinstance(at, str | Cut) else at
+        if not isinstance(pair, tuple) or len(pair) != 2 or not all(isinstance(cut, str | Cut) for cut in pair):
+            raise CutError(f"at={at!r} is no seam; give a cut of both networks, or a pair (sender cut, receiver cut)")
+        return cls(sender, receiver, *(cut.name if isinstance(cut, Cut) else cut for cut in pair))
+
+    @property
+    def shapes(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The shapes of what the sender sends and of what the receiver takes, without the batch."""
+        sender = self.sender
+        sent = sender.shape if isinstance(sender, ClusteredNoise) else sender.cuts.find(self.sender_cut).shape
+        return sent, self.receiver.cuts.find(self.receiver_cut).shape
+
+    @property
+    def networks(self) -> tuple[Network, ...]:
+        """The networks at the seam: the receiver, and the sender unless that is noise."""
+        return (self.receiver,) if isinstance(self.sender, ClusteredNoise) else (self.sender, self.receiver)
+
+    @property
+    def sides(self) -> Sides:
+        """Each network with its cut, the sender first. Raises ``NetworkError`` if the sender is noise."""
+        if isinstance(self.sender, ClusteredNoise):
+            raise NetworkError(
+                f"{self} has no stitched network, because its sender is clustered noise; its parts are the stitch and "
+                f"{self.receiver.name}.after('{self.receiver_cut}')"
+            )
+        sent, received = self.sender.cuts.find(self.sender_cut), self.receiver.cuts.find(self.receiver_cut)
+        return (self.sender, sent), (self.receiver, received)
+
+    @property
+    def labels(self) -> dict[str, str | float | None]:
+        """The columns of a seam in every table: names, cuts, and depths of the cuts (none of noise)."""
+        sender = self.sender
+        return {
+            "sender": sender.name,
+            "receiver": self.receiver.name,
+            "sender_cut": self.sender_cut,
+            "receiver_cut": self.receiver_cut,
+            "sender_depth": None if isinstance(sender, ClusteredNoise) else sender.cuts.find(self.sender_cut).depth,
+            "receiver_depth": self.receiver.cuts.find(self.receiver_cut).depth,
+        }
+
+    def __str__(self) -> str:
+        same = self.sender_cut in ("", self.receiver_cut)
+        cuts = self.receiver_cut if same else f"{self.sender_cut} → {self.receiver_cut}"
+        return f"{self.sender.name or 'noise'} → {self.receiver.name} at {cuts}"
+
+
+def check_networks(sender: object, receiver: object) -> None:
+    """Raise ``NetworkError`` if one is no network; noise may send."""
+    remedy = "a network: Network(model, example=…)"
+    check_kind("the sender", sender, Network | ClusteredNoise, remedy, NetworkError)
+    check_kind("the receiver", receiver, Network, remedy, NetworkError)
+
+
+def _sender_cut(sender: Network | ClusteredNoise, cut: str) -> str:
+    if isinstance(sender, Network):
+        found = sender.cuts.find(cut)
+        if found.is_output:
+            raise CutError(
+                f"'{OUTPUT}' of {sender.name} is no cut to send from; valid cuts: {', '.join(sender.cuts.names)}"
+            )
+        return found.name
+    if cut:
+        raise CutError(f"no cut '{cut}' in clustered noise, which has none; leave it empty, sender_cut=''")
+    return cut
 
 
 class Stitched(nn.Module):
@@ -45,7 +141,7 @@ class Stitched(nn.Module):
         parameters require gradients. The frozen networks are not touched. ``can_fold`` says whether it exists and which
         layer takes the stitch. Raises ``FoldError``, with the reason, if it does not. bansal2021, section 4.
         """
-        return fold(self.seam, self.stitch)
+        return fold(self.seam.sides, self.stitch)
 
     def save(self, folder: str | Path, record: Mapping[str, object] | None = None) -> Path:
         """Write the stitch and what it joins to a folder, as safetensors and JSON; return the folder.
@@ -53,7 +149,7 @@ class Stitched(nn.Module):
         The networks are not written but named by their fingerprints. ``record`` is whatever else is to be kept, as
         plain values. Raises ``OutputError`` if the folder cannot be written.
         """
-        return write(folder, self.seam, self.stitch, self.family, record or {})
+        return write(folder, self.seam.sides, self.stitch, self.family, record or {})
 
     @classmethod
     def load(
@@ -69,9 +165,11 @@ class Stitched(nn.Module):
         unpickled. Raises ``CheckpointError`` if the folder is absent, damaged or of another kind, or a network or the
         stitch is not the one that was saved.
         """
-        saved: Saved = read(folder)
-        seam = saved.seam(sender, receiver)
-        return cls(seam, *rebuild(saved, seam, stitch))
+        saved = read(folder)
+        sender, receiver = saved.check(sender, receiver)
+        seam = Seam(sender, receiver, *(saved.description[role]["cut"] for role in ROLES))
+        made, family = rebuild(saved, stitch, seam.shapes, seam.networks)
+        return cls(seam, made.to(receiver.device), family)
 
 
 def match_dtype(activations: Tensor, stitch: nn.Module) -> Tensor:
@@ -81,4 +179,4 @@ def match_dtype(activations: Tensor, stitch: nn.Module) -> Tensor:
 
 def can_fold(stitched: Stitched) -> Fold:
     """Say whether the stitch, fitted or not, can be folded into a neighbour, into which layer, and if not why."""
-    return fold_of(stitched.seam, stitched.stitch)
+    return fold_of(stitched.seam.sides, stitched.stitch)

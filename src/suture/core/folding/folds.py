@@ -40,9 +40,8 @@ from suture.core.folding.joint_graph import (
     scale_and_shift,
 )
 from suture.core.folding.passing import Passed, pass_backward, pass_forward
-from suture.core.network.graph import operation
-from suture.core.network.network import Network
-from suture.core.seam import Seam
+from suture.core.network.network import Network, Sides
+from suture.core.network.segments import operation
 from suture.core.stitches import Shape
 
 
@@ -70,25 +69,26 @@ class Fold:
         return f"yes: into {layers} of the {self.side} {self.network}" if self.into else "yes: there is nothing to fold"
 
 
-def fold_of(seam: Seam, stitch: nn.Module) -> Fold:
-    """Say whether a stitch can be folded at a seam, fitted or not, and into what."""
+def fold_of(sides: Sides, stitch: nn.Module) -> Fold:
+    """Say whether a stitch can be folded between two networks, fitted or not, and into what."""
     try:
-        return _plan(seam, stitch)[1].fold
+        return _plan(sides, stitch)[1].fold
     except FoldError as error:
         return Fold(reason=str(error))
 
 
-def fold(seam: Seam, stitch: nn.Module) -> fx.GraphModule:
+def fold(sides: Sides, stitch: nn.Module) -> fx.GraphModule:
     """Make the stitched network without its stitch: a plain module from raw images to outputs.
 
     Raises ``FoldError``, with the reason, if the stitch cannot be folded.
     """
     try:
-        joint, plan = _plan(seam, stitch)
+        joint, plan = _plan(sides, stitch)
     except FoldError as error:
+        (sender, sent), (receiver, received) = sides
         raise FoldError(
-            f"the stitch between {seam.sender.name} at '{seam.sender_cut}' and {seam.receiver.name} at "
-            f"'{seam.receiver_cut}' cannot be folded: {error}; keep the stitched network, or stitch at a cut that "
+            f"the stitch between {sender.name} at '{sent.name}' and {receiver.name} at '{received.name}' cannot be "
+            f"folded: {error}; keep the stitched network, or stitch at a cut that "
             "suture.foldable_cuts(network) gives"
         ) from None
     with torch.inference_mode(False), torch.no_grad():
@@ -119,8 +119,8 @@ def foldable_cuts(network: Network) -> dict[str, Fold]:
     return found
 
 
-def _plan(seam: Seam, stitch: nn.Module) -> tuple[Joint, "_FoldPlan"]:
-    (sender, sent), (receiver, received) = seam.sides
+def _plan(sides: Sides, stitch: nn.Module) -> tuple[Joint, "_FoldPlan"]:
+    (sender, sent), (receiver, received) = sides
     joint = join(sender, receiver, sent, received)
     if isinstance(stitch, nn.Identity):
         return joint, _FoldPlan(Fold())

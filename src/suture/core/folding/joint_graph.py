@@ -21,11 +21,9 @@ from torch import Tensor, fx, nn
 
 from suture.common.errors import FoldError
 from suture.common.hashing import keyed_as
-from suture.core.network.cuts import Cut
 from suture.core.network.feature_axis import ENTERS, LEAVES, own_shape
-from suture.core.network.graph import operation
-from suture.core.network.network import Frozen, Network
-from suture.core.network.segments import Segment
+from suture.core.network.network import Cut, Frozen, Network
+from suture.core.network.segments import Segment, operation
 from suture.core.network.tracing import FunctionStage
 from suture.data.preprocess import Prepare, Preprocess, as_given
 

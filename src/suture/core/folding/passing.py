@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from suture.core.folding.joint_graph import Flow, Joint, alteration_of
-from suture.core.network.graph import operation
+from suture.core.network.segments import operation
 
 _SAME = (nn.Identity, nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
 _POOLS = {

@@ -22,7 +22,6 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakIdKeyDictionary
 
 from suture.common.hashing import keyed_as
-from suture.core.network.graph import GraphError
 
 Step = tuple[Any, ...]  # a method of tensors and its arguments
 
@@ -38,6 +37,10 @@ _KERNELS = ("convolution", "batch_norm", "group_norm", "instance_norm", "pool", 
 _PRODUCTS = ("mm", "addmm", "linear")
 _BATCHED = ("bmm", "baddbmm", "matmul")
 _SHAPED = ("view", "_unsafe_view", "reshape", "flatten", "unflatten", "_reshape_alias")
+
+
+class GraphError(Exception):
+    """This graph cannot be cut; the message is the reason."""
 
 
 class _Dimensions:

@@ -4,17 +4,278 @@ Bits depend on more than values: on the type of a tensor and on how its dimensio
 brings what it is given, which may come from a store or a stitch, to what the tensor is in the network itself. And it
 works on a copy wherever it would write to its input. What passes has its features where its shape says
 (``feature_axis``).
+
+In a traced graph, ``CutGraph`` finds where one tensor passes. Its nodes are of three kinds:
+
+- *data*: depends on the values of the input, or is a tensor that such values are written into;
+- *static*: what follows from sizes, flags and devices alone. Never stored across a cut, always computed anew from the
+  sizes on the other side; the size of a tensor that lies before the cut is the same at every batch size, or
+  proportional to the batch that passes, as two runs at different batch sizes tell;
+- *free*: tensors that depend on no data (parameters, masks, a class token expanded to the batch); computed where used.
+
+Side inputs such as position ids and class tokens are static or free and therefore no bypass. A data node is a cut when
+no other data node before it is read after it. Segments keep every operation in its order, so that in-place operations
+stay where they were.
 """
 
-from collections.abc import Iterator, Sequence
+import inspect
+import operator
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
+from torch.utils._pytree import tree_leaves, tree_map
 
 from suture.common.hashing import keyed_as
-from suture.core.network.feature_axis import bring_to_shape
-from suture.core.network.graph import GraphError
+from suture.core.network.feature_axis import GraphError, bring_to_shape
 from suture.data.preprocess import are_token_ids
+
+Names = Mapping[fx.Node, tuple[str, ...]]
+
+
+class Recorder(fx.Interpreter):
+    """Runs a graph and keeps, for every node, its value with tensors replaced by their shapes."""
+
+    def __init__(self, graph: fx.GraphModule) -> None:
+        super().__init__(graph)
+        self.seen: dict[fx.Node, Any] = {}
+
+    def run_node(self, n: fx.Node) -> Any:
+        """Run a node and keep what it gives."""
+        value = super().run_node(n)
+        self.seen[n] = tree_map(lambda leaf: PassingTensor(leaf) if isinstance(leaf, Tensor) else leaf, value)
+        return value
+
+
+class PassingTensor:
+    """The shape of a tensor that passed, and whether it holds floats."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.shape = tuple(tensor.shape)
+        self.floating = tensor.is_floating_point()
+
+
+class CutGraph:
+    """A traced network, ready to be cut.
+
+    ``probes`` are two inputs of different batch sizes. Raises ``GraphError`` if the network does not return exactly
+    one tensor that depends on its input.
+    """
+
+    def __init__(self, module: fx.GraphModule, names: Names, probes: tuple[Tensor, Tensor]) -> None:
+        self.module, self.names = module, names
+        self.nodes = list(module.graph.nodes)
+        self.seen = [self._record(probe) for probe in probes]
+        self.input = next(node for node in self.nodes if node.op == "placeholder")
+        self.result = self._result()
+        live, depending = self._live_nodes(), self._find_depending({self.input} | self._find_written())
+        self.data = [node for node in depending if node in live]
+        self.unread = set(depending) - live  #: nodes of which at most the size is read
+        if self.result not in self.data:
+            raise GraphError("its output does not depend on its input")
+        self.dropped: dict[str, str] = {}
+        self.candidates = self._find()
+
+    def _record(self, probe: Tensor) -> dict[fx.Node, Any]:
+        recorder = Recorder(self.module)
+        with torch.no_grad():
+            recorder.run(probe.clone())
+        return recorder.seen
+
+    def _result(self) -> fx.Node:
+        leaves = tree_leaves(self.nodes[-1].args[0])
+        tensors = [leaf for leaf in leaves if isinstance(leaf, fx.Node)]
+        if len(tensors) != 1 or not isinstance(self.seen[0][tensors[0]], PassingTensor):
+            raise GraphError(f"it returns {len(leaves)} values; wrap it so that it returns one tensor")
+        return tensors[0]
+
+    def _live_nodes(self) -> set[fx.Node]:
+        """Return the nodes whose values the output depends on; a size alone can be had without the tensor."""
+        live = {self.nodes[-1]}
+        for node in reversed(self.nodes):
+            if node in live or _may_mutate(node, self.module):
+                live.add(node)
+                live.update([] if self._is_size(node) else node.all_input_nodes)
+        return live
+
+    def _is_size(self, node: fx.Node) -> bool:
+        return not self._holds_tensor(node) and operation(node) in _METADATA
+
+    def _holds_tensor(self, node: fx.Node) -> bool:
+        return any(isinstance(leaf, PassingTensor) for leaf in tree_leaves(self.seen[0][node]))
+
+    def _find_depending(self, sources: set[fx.Node]) -> dict[fx.Node, None]:
+        """Return the sources and what depends on their values, in order."""
+        found: dict[fx.Node, None] = {}
+        for node in self.nodes[:-1]:
+            if node in sources or (any(read in found for read in node.all_input_nodes) and not self._is_size(node)):
+                found[node] = None
+        return found
+
+    def _find_written(self) -> set[fx.Node]:
+        """Return tensors made without the input that something is written into later, and what they were made of."""
+        made_of_input = self._find_depending({self.input})
+        writers = [node for node in self.nodes if _may_mutate(node, self.module)]
+        todo = [node for writer in writers for node in writer.all_input_nodes[:1]]
+        written: set[fx.Node] = set()
+        while todo:
+            node = todo.pop()
+            known = node in made_of_input or node in written or node.op == "get_attr"
+            if not known and self._holds_tensor(node):
+                written.add(node)
+                todo += node.all_input_nodes
+        return written
+
+    def _find(self) -> list[fx.Node]:
+        """Return the data nodes past which no other data node is read, without the input and the output."""
+        position = {node: i for i, node in enumerate(self.data)}
+        last_read = {
+            node: max((position[user] for user in node.users if user in position), default=i)
+            for node, i in position.items()
+        }
+        last_read[self.result] = len(self.data)
+        crossing: dict[fx.Node, None] = {}
+        found = []
+        for i, node in enumerate(self.data):
+            crossing = {other: None for other in crossing if last_read[other] > i}
+            reason = self._reason(node, next(iter(crossing), None))
+            crossing[node] = None
+            if node is self.result or node is self.input:
+                continue
+            if reason is None:
+                found.append(node)
+            else:
+                self.dropped.setdefault(self.name(node), reason)
+        return found
+
+    def _reason(self, node: fx.Node, other: fx.Node | None) -> str | None:
+        if other is not None:
+            skip = "the input" if other is self.input else f"'{self.name(other)}'"
+            return f"a path from {skip} jumps over it"
+        small, large = (seen[node] for seen in self.seen)
+        if not isinstance(small, PassingTensor):
+            return f"it is a {type(small).__name__}, not one tensor"
+        if not small.floating:
+            return "it does not hold floating-point numbers"
+        if not small.shape or [small.shape[0], large.shape[0]] != self.batches(self.input):
+            return "its first dimension is not the batch"
+        if small.shape[1:] != large.shape[1:]:
+            return "its shape depends on the batch"
+        return None
+
+    def batches(self, node: fx.Node) -> list[int]:
+        """Return the node's first dimension in both runs."""
+        return [int(seen[node].shape[0]) for seen in self.seen]
+
+    def name(self, node: fx.Node) -> str:
+        """Return the node's first name."""
+        return self.names[node][0] if node in self.names else node.name
+
+    def segments(self, cuts: Sequence[fx.Node]) -> list[fx.GraphModule]:
+        """Return the modules between consecutive cuts: one more than there are cuts.
+
+        Raises ``GraphError`` if a size cannot be derived from the tensor that passes.
+        """
+        bounds = pairwise([self.input, *cuts, self.result])
+        return [_SegmentBuilder(self, start, end).build() for start, end in bounds]
+
+    def between(self, start: fx.Node, end: fx.Node) -> list[fx.Node]:
+        """Return the data nodes after ``start`` up to ``end``; after the last cut, all that are left."""
+        first = self.data.index(start) + 1
+        last = len(self.data) if end is self.result else self.data.index(end) + 1
+        return self.data[first:last]
+
+
+class _SegmentBuilder:
+    """Copies the nodes between two cuts into a graph of their own."""
+
+    def __init__(self, source: CutGraph, start: fx.Node, end: fx.Node) -> None:
+        self.source, self.start, self.end = source, start, end
+        self.passing = source.unread | set(source.data)
+        self.graph = fx.Graph()
+        self.input = self.graph.placeholder("x")
+        self.copies: dict[fx.Node, Any] = {start: self.input}
+
+    def build(self) -> fx.GraphModule:
+        for node in self.source.between(self.start, self.end):
+            self.copies[node] = self.graph.node_copy(node, self._copy)
+        self.graph.output(self.copies[self.end])
+        return fx.GraphModule(self.source.module, self.graph)
+
+    def _copy(self, node: fx.Node) -> Any:
+        """Return what stands for a node of the source in this segment."""
+        if node not in self.copies:
+            if any(read in self.passing and read not in self.copies for read in node.all_input_nodes):
+                small, large = (seen[node] for seen in self.source.seen)
+                self.copies[node] = self._derive(small, large, node)
+            else:
+                self.copies[node] = self.graph.node_copy(node, self._copy)
+        return self.copies[node]
+
+    def _derive(self, small: Any, large: Any, node: fx.Node) -> Any:
+        """Return the size of a tensor before the cut, by what it was in two runs."""
+        if isinstance(small, tuple):
+            return tuple(self._derive(a, b, node) for a, b in zip(small, large, strict=True))
+        if small == large:
+            return small
+        few, many = self.source.batches(self.start)
+        if type(small) is not int or small * many != large * few:
+            raise GraphError(f"'{node.name}' depends on the batch size in a way that cannot be derived at a cut")
+        size = self.graph.call_method("size", (self.input, 0))
+        if small == few:
+            return size
+        return self.graph.call_function(operator.floordiv, (self.graph.call_function(operator.mul, (size, small)), few))
+
+
+_METADATA = {
+    *("getattr", "size", "dim", "ndimension", "numel", "nelement", "stride", "storage_offset", "element_size"),
+    *("is_contiguous", "is_floating_point", "is_complex", "get_device", "sym_size", "sym_numel", "sym_stride"),
+}
+"""Operations that, where they give no tensor, read what does not depend on its values."""
+
+
+def operation(node: fx.Node) -> str:
+    """Return the plain name of what a node computes: ``add``, ``flatten``, ``conv2d``."""
+    if node.op in ("placeholder", "output"):
+        return node.op
+    if isinstance(node.target, torch._ops.OpOverload):
+        return node.target._schema.name.split("::")[1]
+    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", node.name)
+    return name.rpartition(".")[2] or node.name
+
+
+def _may_mutate(node: fx.Node, module: fx.GraphModule) -> bool:
+    """Whether a node may change a tensor that it is given: the first, or one named ``out``."""
+    if node.op == "call_method":
+        return str(node.target).endswith("_")
+    if node.op == "call_function":
+        if isinstance(node.target, torch._ops.OpOverload):
+            return bool(node.target._schema.is_mutable)
+        name = getattr(node.target, "__name__", "")
+        in_place = node.target in _IN_PLACE or (name.endswith("_") and not name.endswith("__"))
+        return in_place or _asked_in_place(node) or "out" in node.kwargs
+    if node.op == "call_module":
+        called = module.get_submodule(str(node.target))
+        return bool(getattr(called, "inplace", False)) or not type(called).__module__.startswith("torch.nn")
+    return False
+
+
+def _asked_in_place(node: fx.Node) -> bool:
+    """Whether a function is called with ``inplace=True``, by name or by position."""
+    assert callable(node.target)
+    try:
+        given = inspect.signature(node.target).bind(*node.args, **node.kwargs).arguments
+    except (TypeError, ValueError):  # a builtin without a signature
+        given = node.kwargs
+    return bool(given.get("inplace"))
+
+
+_IN_PLACE = {
+    operator.setitem,
+    *(getattr(operator, f"i{op}") for op in ("add", "sub", "mul", "truediv", "pow")),
+}
 
 
 @keyed_as("Segment")

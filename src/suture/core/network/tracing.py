@@ -24,9 +24,9 @@ from torch import Tensor, fx, nn
 
 from suture.common.errors import TracingError
 from suture.common.hashing import keyed_as
+from suture.core.network.feature_axis import GraphError
 from suture.core.network.freezing import find_trained
-from suture.core.network.graph import CutGraph, GraphError, operation
-from suture.core.network.segments import Segment, build_segments
+from suture.core.network.segments import CutGraph, Segment, build_segments, operation
 
 
 @keyed_as("suture.Method")  # its name before it was registered: keys of networks cut along methods stay

@@ -26,10 +26,8 @@ from torch import Tensor, fx, nn
 
 from suture.common.errors import CutError
 from suture.common.hashing import keyed_as
-from suture.core.network.cuts import OUTPUT, Cut
-from suture.core.network.graph import operation
-from suture.core.network.network import Frozen, Network
-from suture.core.network.segments import Segment
+from suture.core.network.network import OUTPUT, Cut, Frozen, Network
+from suture.core.network.segments import Segment, operation
 from suture.core.network.tracing import FunctionStage
 from suture.core.stitches.base import Shape, Stitch
 

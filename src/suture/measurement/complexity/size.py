@@ -7,7 +7,7 @@ from typing import ClassVar, final
 from torch.utils.flop_counter import FlopCounterMode
 
 from suture.common.hashing import keyed_as
-from suture.core.network.cuts import attention_as_products
+from suture.core.network.network import attention_as_products
 from suture.measurement.complexity.base import Complexity, Subject
 
 LEVEL = 9  #: of gzip, fixed

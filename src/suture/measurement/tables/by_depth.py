@@ -20,7 +20,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from suture.common.errors import DataError
-from suture.core.network.cuts import OUTPUT
+from suture.core.network.network import OUTPUT
 from suture.measurement.tables.table import check_columns, rows_of
 
 BY_SHAPE = "by shape"  #: the stitch of a matrix whose shapes decide the family

@@ -18,9 +18,8 @@ from collections.abc import Sequence
 
 from suture.common.errors import NetworkError
 from suture.common.validation import check_kind
-from suture.core.network.cuts import Cut
-from suture.core.network.network import Network
-from suture.core.seam import At
+from suture.core.network.network import Cut, Network
+from suture.core.stitched import At
 from suture.core.stitches import Stitch
 from suture.data import Data
 from suture.fits import Fit

@@ -13,9 +13,8 @@ from typing import overload
 
 from suture.common.errors import CutError, DataError, NetworkError, ShapeError
 from suture.common.validation import check_kind, check_whole
-from suture.core.network.cuts import Cut, shared_cuts
-from suture.core.network.network import Network
-from suture.core.seam import At, Seam, check_networks
+from suture.core.network.network import Cut, Network, shared_cuts
+from suture.core.stitched import At, Seam, check_networks
 from suture.core.stitches import Stitch
 from suture.data import Data
 from suture.fits import Fast, Fit

@@ -28,8 +28,7 @@ from suture.common.seeds import digest
 from suture.common.validation import check_kind, check_whole
 from suture.core.activations.cache import Need
 from suture.core.network.network import Network
-from suture.core.seam import Seam
-from suture.core.stitched import Stitched
+from suture.core.stitched import Seam, Stitched
 from suture.core.stitches import Stitch, stitch_for
 from suture.data import Samples
 from suture.data.noise import ClusteredNoise

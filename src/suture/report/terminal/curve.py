@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from suture.common.formatting import unsigned_zero
-from suture.core.network.cuts import Cuts
+from suture.core.network.network import Cuts
 from suture.measurement.tables.curve import PLAIN, Curve
 
 FAILED = "failed"

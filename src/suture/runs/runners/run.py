@@ -12,7 +12,7 @@ from suture.common.errors import OutputError, RunnerError, StoreError
 from suture.common.validation import check_kind
 from suture.core.activations.cache import Activations
 from suture.core.network.network import Network
-from suture.core.seam import At, Seam
+from suture.core.stitched import At, Seam
 from suture.core.stitches import Stitch
 from suture.data import Data
 from suture.fits import Fit

@@ -12,8 +12,7 @@ from torch import Tensor, nn
 
 from suture.common.seeds import generator, undisturbed
 from suture.core.network.network import Network
-from suture.core.seam import Seam
-from suture.core.stitched import Stitched, can_fold
+from suture.core.stitched import Seam, Stitched, can_fold
 from suture.core.stitches import stitch_for
 from suture.studies.base.quantities import FOLDS
 from suture.studies.base.study import Beside, Made

@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 
 from suture.core.network.network import Network
-from suture.core.seam import At
+from suture.core.stitched import At
 from suture.core.stitches import Conv
 from suture.data import Data, Samples
 from suture.data.variants import Subset

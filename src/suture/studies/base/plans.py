@@ -15,7 +15,7 @@ from torch import Tensor
 
 from suture.common.seeds import derive_seed, undisturbed
 from suture.core.network.network import Network
-from suture.core.seam import At
+from suture.core.stitched import At
 from suture.core.stitches import Stitch
 from suture.data import Data, Samples
 from suture.fits import Fit

@@ -9,7 +9,7 @@ from itertools import product
 from typing import final
 
 from suture.core.network.network import Network
-from suture.core.seam import Seam
+from suture.core.stitched import Seam
 from suture.core.stitches import Conv, Stitch, stitch_for
 from suture.data import Data
 from suture.fits import Fit, LeastSquares, recipes

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from suture.core.network.network import Network
-from suture.core.seam import At
+from suture.core.stitched import At
 from suture.core.stitches import Conv, FullLinear, Stitch
 from suture.data import Data
 from suture.data.variants import BlackedOut, Decorrelated, Grey3, Relabelled, Without, vary

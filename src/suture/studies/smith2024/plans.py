@@ -7,7 +7,7 @@ from functools import partial
 import pandas as pd
 
 from suture.core.network.network import Network
-from suture.core.seam import At
+from suture.core.stitched import At
 from suture.data import Data, Samples
 from suture.data.variants import Colour, ColourOnly, Correlated, Digit, Grey3, Variant
 from suture.fits import Fit, recipes
