@@ -1,0 +1,487 @@
+"""The reference table of the default fit: 36 seams drawn once, and the best that anyone's fit reaches at each.
+
+    python -m benchmarks.reference draw                    writes results/reference/seams.json, once
+    python -m benchmarks.reference run DATA [--only ID …] [--minutes M]    fits the candidates that are still missing
+    python -m benchmarks.reference table                   what is there, and the best of each seam
+
+``DATA`` is a folder with ``cifar10/`` and ``mnist/`` in the hub's parquet layout; the networks are those of
+``results/networks``. Every candidate trains a member of the family that ``stitch_for`` gives, on the first 10,000
+images to fit, and is read on all images to score, each image of which is kept as one bit, so that the best candidate
+can be chosen on one half of them and read on the other. The candidates, none of which is Suture's default:
+
+- ``adam RATE``: least squares, then Adam with a cosine, 40 epochs of batches of 128
+- ``whitened RATE RIDGE``: least squares, then Adam with betas (0.9, 0.99) and a cosine on the map of whitened features,
+  outputs in units of the receiver's deviations, 2,800 batches of 64; where the stitch is one layer, else on its plain
+  parameters
+- ``published``: the recipe of the networks' paper at full length, if that is forecast to take under ten minutes
+- ``plain``: the loop that people write: prefix recomputed, BatchNorm - map - BatchNorm from its random start, Adam 1e-3
+  with a cosine, 40 epochs of 128; at six seams
+
+Suture cuts the networks and brings the closed form; loops, losses and scores are plain torch, in float32 through the
+receiver's own layers. A file per seam, rewritten after every candidate, so a run goes on where it was stopped.
+"""
+
+import argparse
+import base64
+import json
+import math
+import os
+import random
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+import suture
+from suture import recipes, variants
+from suture.fits import LeastSquares
+from suture.fits.base import Problem, Side
+
+FOLDER = Path(__file__).parents[1] / "results" / "reference"
+NETWORKS = FOLDER.parent / "networks"
+SEED = 20261123  #: of the draw
+FIT = 10_000  #: images that a stitch is fitted on, and at most as many are scored
+CHUNK = 250
+EPOCHS, BATCH = 40, 128
+LOOKS = (0.25, 0.5, 1, 2, 3, 5, 7, 10, 15, 20, 25, 30, 35, 40)  #: epochs after which a descent is scored
+ADAM_RATES = (1e-2, 3e-3, 1e-3)
+WHITENED = ((1e-2, 1e-5), (3e-2, 1e-5), (3e-3, 1e-5), (1e-2, 1.0))  #: rate, ridge in units of the mean variance
+WHITENED_STEPS, WHITENED_BATCH = 2_800, 64
+PLAIN_SEAMS = 6
+PUBLISHED_SECONDS = 600.0
+
+SOURCES = {
+    "resnet": "zoo:resnet,blocks=(2,2,2,2),width=16",
+    "myrtle": "zoo:myrtle,width=32",
+    "vit": "zoo:vit,dim=64,depth=6,heads=4",
+    "mlp": "zoo:mlp,width=64,depth=9,inputs=3072",
+    "cnn": "zoo:cnn,dense=3,image=(64,32),classes=100",
+    "colour": "zoo:resnet,blocks=(2,2,2,2),width=32,stem=7x7",
+}
+NAMES = {
+    "resnet": ("resnet18-10", "resnet18-11"),
+    "myrtle": ("myrtle-10", "myrtle-11"),
+    "vit": ("vit-10", "vit-11"),
+    "mlp": ("mlp-10", "mlp-11"),
+    "cnn": ("cnn-10", "cnn-11"),
+    "colour": ("colour-10", "digit-10"),
+}
+#: kind of seam, how many, senders and receivers by kind of network
+STRATA: tuple[tuple[str, int, tuple[tuple[str, str], ...]], ...] = (
+    ("resnet", 8, (("resnet", "resnet"),)),
+    ("myrtle", 4, (("myrtle", "myrtle"),)),
+    ("vit", 4, (("vit", "vit"),)),
+    ("mlp", 4, (("mlp", "mlp"),)),
+    ("cnn", 4, (("cnn", "cnn"),)),
+    ("colour", 4, (("colour", "colour"),)),
+    ("across", 4, (("resnet", "myrtle"), ("myrtle", "resnet"), ("resnet", "vit"), ("vit", "myrtle"))),
+    ("untrained sender", 2, (("resnet", "resnet"), ("myrtle", "myrtle"))),
+    ("untrained receiver", 2, (("resnet", "resnet"), ("myrtle", "myrtle"))),
+)  # fmt: skip
+PUBLISHED = {"mlp": recipes.oxford2025, "cnn": recipes.oxford2025, "colour": recipes.smith2024}
+
+Seam = dict[str, Any]
+"""A row of ``seams.json``: id, kind, sender and receiver by name, their cuts, which is untrained, whether it may be
+looked at before the end (``open``), whether the plain loop is run."""
+
+
+# --- the draw ---------------------------------------------------------------------------------------------------------
+
+
+def draw(data: Path) -> list[Seam]:
+    """Draw the seams: within a kind one half with the earlier sender, one half with the later; no cut behind the end."""
+    at_random = random.Random(SEED)
+    seams: list[Seam] = []
+    for kind, count, pairs in STRATA:
+        for i in range(count):
+            of = pairs[i % len(pairs)]
+            first, second = (list(NAMES[network]) for network in of)
+            if of[0] == of[1]:
+                at_random.shuffle(first)
+                second = first[1:]
+            sender, receiver = first[0], second[0]
+            cuts = [places(SOURCES[network], "cnn" if network == "cnn" else "", data) for network in of]
+            ours = sorted(at_random.sample(range(1, 20), 2))
+            early, late = (share / 20 for share in ours)
+            depths = (early, late) if i % 2 else (late, early)
+            at = [names[round(depth * (len(names) - 1))] for names, depth in zip(cuts, depths, strict=True)]
+            seams.append(
+                {
+                    "id": f"{kind.replace(' ', '-')}-{i + 1}",
+                    "kind": kind,
+                    "sender": sender,
+                    "receiver": receiver,
+                    "sender_cut": at[0],
+                    "receiver_cut": at[1],
+                    "untrained": kind.removeprefix("untrained ") if kind.startswith("untrained") else "",
+                }
+            )
+    closed = set(at_random.sample(range(len(seams)), len(seams) // 3))
+    plain = set(at_random.sample(range(len(seams)), PLAIN_SEAMS))
+    return [seam | {"open": i not in closed, "plain": i in plain} for i, seam in enumerate(seams)]
+
+
+def places(source: str, kind: str, data: Path) -> list[str]:
+    """Return the names of a network's cuts but those of no computation of their own behind the last pooling."""
+    example = load_data(data, kind or "resnet").example
+    cuts = suture.load_network(source, example=example).cuts
+    return [cut.name for cut in cuts if not cut.is_output]
+
+
+# --- networks and data ------------------------------------------------------------------------------------------------
+
+
+@cache
+def load_data(data: Path, kind: str) -> suture.Data:
+    """Return the images that networks of a kind were trained for."""
+    if kind == "cnn":
+        return variants.Decorrelated()(suture.load_data(f"{data / 'mnist'}+{data / 'cifar10'}"))
+    if kind.startswith(("colour", "digit")):
+        return (variants.Colour() if kind == "colour" else variants.Digit())(suture.load_data(str(data / "mnist")))
+    return suture.load_data(str(data / "cifar10"))
+
+
+def kind_of(name: str) -> str:
+    """Return the kind of network that a name of ``results/networks`` begins with."""
+    return next(kind for kind, names in NAMES.items() if name in names)
+
+
+def load_network(name: str, example: Tensor) -> suture.Network:
+    """Load a network of ``results/networks``."""
+    return suture.load_network(
+        SOURCES[kind_of(name)], checkpoint=str(NETWORKS / f"{name}.safetensors"), example=example, name=name
+    )
+
+
+class Task:
+    """One seam as tensors: the sender's activations at its cut, labels, and the two halves as modules."""
+
+    def __init__(self, seam: Seam, data: Path) -> None:
+        self.seam = seam
+        kind = kind_of(seam["receiver"])
+        source = load_data(data, seam["receiver"].split("-")[0] if kind == "colour" else kind)
+        self.data = source.limited(fit=FIT, score=min(FIT, len(source.score)))
+        sender, receiver = (load_network(seam[end], self.data.example) for end in ("sender", "receiver"))
+        self.sender = sender.untrained(0) if seam["untrained"] == "sender" else sender
+        self.receiver = receiver.untrained(0) if seam["untrained"] == "receiver" else receiver
+        self.prefix, self.own_prefix = self.sender.upto(seam["sender_cut"]), self.receiver.upto(seam["receiver_cut"])
+        self.suffix = self.receiver.after(seam["receiver_cut"])
+        shapes = [
+            tuple(network.cuts.find(cut).shape)
+            for network, cut in ((sender, seam["sender_cut"]), (receiver, seam["receiver_cut"]))
+        ]
+        self.shapes = shapes
+        self.family = suture.stitch_for(*shapes)
+        self.given = {role: self.run(self.prefix, getattr(self.data, role)) for role in ("fit", "validation", "score")}
+        self.labels = {role: getattr(self.data, role).labels for role in ("fit", "validation", "score")}
+
+    def run(self, prefix: nn.Module, samples: suture.Samples) -> Tensor:
+        """Return activations ``(n, …)``, in float16 if they would take more than 1.5 GB."""
+        first = prefix(samples.images[:2])
+        dtype = torch.float16 if first[0].numel() * len(samples) * 4 > 1.5e9 else torch.float32
+        out = torch.empty((len(samples), *first.shape[1:]), dtype=dtype)
+        with torch.no_grad():
+            for i in range(0, len(samples), CHUNK):
+                out[i : i + CHUNK] = prefix(samples.images[i : i + CHUNK])
+        return out
+
+    def stitch(self, *, least_squares: bool, batchnorm: bool = False) -> nn.Module:
+        """Build a stitch, without the BatchNorms that add nothing to the family; with the closed form loaded."""
+        family = self.family
+        if hasattr(family, "batchnorm") and not batchnorm:
+            family = replace(family, batchnorm=False)  # type: ignore[type-var]
+        torch.manual_seed(0)
+        stitch = family.build(*self.shapes)
+        if least_squares:
+            sides = []
+            for role in ("fit", "validation"):
+                samples = getattr(self.data, role)
+                sides.append(
+                    Side(
+                        self.given[role].float(),
+                        self.labels[role],
+                        lambda s=samples: self.own(s),
+                        lambda: torch.empty(0),
+                    )  # type: ignore[misc]
+                )
+            LeastSquares().fit(Problem(family, self.suffix, *sides, seed=0, where=self.seam["id"]), stitch)
+        return stitch
+
+    def own(self, samples: suture.Samples) -> Tensor:
+        """Return the receiver's own activations at its cut."""
+        return self.run(self.own_prefix, samples).float()
+
+    def right(self, stitched: Callable[[Tensor], Tensor], given: Tensor | None = None) -> Tensor:
+        """Return for every image to score whether the stitched network names its class."""
+        x, labels = self.given["score"] if given is None else given, self.labels["score"]
+        with torch.no_grad():
+            return torch.cat(
+                [stitched(x[i : i + CHUNK].float()).argmax(1) == labels[i : i + CHUNK] for i in range(0, len(x), CHUNK)]
+            )
+
+
+def batches(n: int, size: int) -> Iterator[Tensor]:
+    """Endless batches of indices, epoch by epoch."""
+    generator = torch.Generator().manual_seed(1)
+    while True:
+        yield from torch.randperm(n, generator=generator)[: n - n % size].split(size)
+
+
+# --- the candidates ---------------------------------------------------------------------------------------------------
+
+
+def descend(
+    task: Task,
+    forward: Callable[[Tensor], Tensor],
+    parameters: list[Tensor],
+    rate: float,
+    steps: int,
+    size: int,
+    betas: tuple[float, float] = (0.9, 0.999),
+    given: Callable[[Tensor], Tensor] | None = None,
+    before_looking: Callable[[], object] = lambda: None,
+    after_looking: Callable[[], object] = lambda: None,
+) -> dict[str, Any]:
+    """Lower the cross-entropy by Adam with a cosine; score at every look. ``given`` says what is fed for indices."""
+    read = given or (lambda chosen: task.given["fit"][chosen].float())
+    adam = torch.optim.Adam(parameters, lr=rate, betas=betas)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(adam, steps)
+    drawn, begun = batches(len(task.labels["fit"]), size), time.process_time()
+    an_epoch = len(task.labels["fit"]) / size
+    looks = {round(epochs * an_epoch) for epochs in LOOKS if epochs * an_epoch < steps} | {steps}
+    found: list[list[float]] = []
+    looking = 0.0
+    right = torch.empty(0)
+    for step in range(1, steps + 1):
+        chosen = next(drawn)
+        loss = nn.functional.cross_entropy(forward(read(chosen)), task.labels["fit"][chosen])
+        adam.zero_grad()
+        loss.backward(inputs=parameters)  # type: ignore[no-untyped-call]
+        adam.step()
+        schedule.step()
+        if step in looks:
+            since = time.process_time()
+            before_looking()
+            right = task.right(forward) if given is None else task.right(forward, task.data.score.images)
+            after_looking()
+            looking += time.process_time() - since
+            seconds = time.process_time() - begun - looking
+            found.append([step, float(right.double().mean()), float(loss.detach()), round(seconds, 2)])
+            if not math.isfinite(found[-1][2]):
+                break
+    return {"looks": found, "batch": size, "right": pack(right)}
+
+
+def adam(task: Task, rate: float) -> dict[str, Any]:
+    """Least squares, then Adam on the stitch's own parameters."""
+    stitch = task.stitch(least_squares=True)
+    steps = EPOCHS * (len(task.labels["fit"]) // BATCH)
+    return descend(
+        task, lambda x: task.suffix(stitch.eval()(x)), list(stitch.parameters()), rate, steps, BATCH
+    )  # fmt: skip
+
+
+def whitened(task: Task, rate: float, ridge: float) -> dict[str, Any]:
+    """Least squares, then Adam on the map of whitened rows."""
+    stitch = task.stitch(least_squares=True).eval()
+    layers = [layer for layer in stitch.modules() if isinstance(layer, nn.Conv2d | nn.Linear)]
+    betas = (0.9, 0.99)
+    if len(layers) != 1 or len(list(stitch.parameters())) != 2 or not hasattr(task.family, "parts"):
+        parameters = list(stitch.parameters())
+        return descend(task, lambda x: task.suffix(stitch(x)), parameters, rate, WHITENED_STEPS, WHITENED_BATCH, betas)
+    layer, name = layers[0], next(n for n, m in stitch.named_modules() if m is layers[0])
+    weight = layer.weight.detach().flatten(1).double()
+    part = task.family.parts(stitch, task.given["fit"][:2].float())[0]
+    some = task.given["fit"][: max(1024, 2**15 // max(1, math.prod(task.shapes[1][1:])))].float()
+    rows = torch.cat([part.reads(each).double() for each in some.split(CHUNK)])
+    if rows.shape[1] != weight.shape[1]:
+        raise ValueError(f"{task.family} reads rows of {rows.shape[1]} features by {weight.shape[1]} weights")
+    own = torch.cat([part.gives(each).double() for each in task.own(task.data.fit)[: len(some)].split(CHUNK)])
+    mean, unit = rows.mean(0), own.std(0).clamp(min=1e-3 * float(own.std(0).max()))
+    values, vectors = torch.linalg.eigh((rows - mean).T @ (rows - mean) / len(rows))
+    scale = (values.clamp(min=0) + ridge * float(values.clamp(min=0).mean())).sqrt()
+    free = ((weight / unit[:, None]) @ vectors * scale).float().requires_grad_()
+    assert layer.bias is not None
+    shift = ((layer.bias.detach().double() + weight @ mean) / unit).float().requires_grad_()
+    back, unit32, mean32 = (vectors / scale).T.float().contiguous(), unit.float(), mean.float()
+
+    def forward(x: Tensor) -> Tensor:
+        made = (free @ back) * unit32[:, None]
+        prefix = f"{name}." if name else ""
+        given = {f"{prefix}weight": made.view_as(layer.weight), f"{prefix}bias": shift * unit32 - made @ mean32}
+        out: Tensor = task.suffix(functional_call(stitch, given, (x,)))
+        return out
+
+    return descend(task, forward, [free, shift], rate, WHITENED_STEPS, WHITENED_BATCH, betas)
+
+
+def plain(task: Task) -> dict[str, Any]:
+    """Run the loop that people write, prefix and all."""
+    stitch = task.stitch(least_squares=False, batchnorm=True).train()
+
+    def forward(images: Tensor) -> Tensor:
+        with torch.no_grad():
+            sent = task.prefix(images)
+        out: Tensor = task.suffix(stitch(sent))
+        return out
+
+    images = task.data.fit.images
+    steps = EPOCHS * (len(images) // BATCH)
+    return descend(
+        task, forward, list(stitch.parameters()), 1e-3, steps, BATCH,
+        given=lambda chosen: images[chosen], before_looking=stitch.eval, after_looking=stitch.train,
+    )  # fmt: skip
+
+
+def published(task: Task) -> dict[str, Any]:
+    """Run the recipe of the networks' paper at full length, if it is short enough."""
+    recipe = PUBLISHED.get(kind_of(task.seam["receiver"]), recipes.bansal2021)
+    stitch = task.stitch(least_squares=False, batchnorm=True)
+    chosen, begun = torch.arange(recipe.batch), time.process_time()
+    for _ in range(5):
+        given = task.given["fit"][chosen].float()
+        task.suffix(stitch(given)).logsumexp(1).sum().backward()  # type: ignore[no-untyped-call]
+    forecast = recipe.steps * (time.process_time() - begun) / 5
+    if forecast > PUBLISHED_SECONDS:
+        return {"left out": f"{recipe} is forecast to take {forecast:,.0f} s"}
+    sides = [
+        Side(self_given.float(), task.labels[role], lambda: torch.empty(0), lambda: torch.empty(0))
+        for role, self_given in task.given.items()
+        if role != "score"
+    ]
+    begun = time.process_time()
+    report = recipe.fit(Problem(task.family, task.suffix, *sides, seed=0, where=task.seam["id"]), stitch)
+    seconds = time.process_time() - begun
+    right = task.right(lambda x: task.suffix(stitch.eval()(x)))
+    looks = [[report.steps, float(right.double().mean()), math.nan, round(seconds, 2)]]
+    return {"looks": looks, "batch": recipe.batch, "right": pack(right), "fit": str(recipe)}
+
+
+def candidates(seam: Seam) -> dict[str, Callable[[Task], dict[str, Any]]]:
+    """Return the candidates of a seam by name, the cheap ones first."""
+    made: dict[str, Callable[[Task], dict[str, Any]]] = {}
+    for rate, ridge in WHITENED:
+        made[f"whitened {rate:g} {ridge:g}"] = lambda task, rate=rate, ridge=ridge: whitened(task, rate, ridge)  # type: ignore[misc]
+    for rate in ADAM_RATES:
+        made[f"adam {rate:g}"] = lambda task, rate=rate: adam(task, rate)  # type: ignore[misc]
+    made["published"] = published
+    if seam["plain"]:
+        made["plain"] = plain
+    return made
+
+
+# --- results ----------------------------------------------------------------------------------------------------------
+
+
+def pack(right: Tensor) -> str:
+    """Return booleans as text, eight a byte."""
+    return base64.b64encode(np.packbits(right.numpy().astype(bool)).tobytes()).decode()
+
+
+def unpack(text: str, n: int) -> Tensor:
+    """Return the booleans of a text."""
+    return torch.from_numpy(np.unpackbits(np.frombuffer(base64.b64decode(text), np.uint8))[:n].astype(bool))
+
+
+def read_seams() -> list[Seam]:
+    """Return the seams that were drawn."""
+    found: list[Seam] = json.loads((FOLDER / "seams.json").read_text())
+    return found
+
+
+def read_results(seam: Seam) -> dict[str, Any]:
+    """Return what is there of a seam."""
+    path = FOLDER / f"{seam['id']}.json"
+    return json.loads(path.read_text()) if path.exists() else {"n": 0, "candidates": {}}
+
+
+def write(path: Path, content: object) -> None:
+    """Write JSON, whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(".part")
+    temporary.write_text(json.dumps(content, indent=1) + "\n")
+    os.replace(temporary, path)
+
+
+def best(results: dict[str, Any]) -> tuple[float, str]:
+    """Return the reference accuracy: the best candidate of one half of the images read on the other, both ways."""
+    n = results["n"]
+    bits = {name: unpack(r["right"], n) for name, r in results["candidates"].items() if "right" in r}
+    halves = torch.arange(n) % 2 == 0, torch.arange(n) % 2 == 1
+    read, names = [], []
+    for chosen, scored in (halves, halves[::-1]):
+        name = max(bits, key=lambda name: float(bits[name][chosen].double().mean()))
+        names.append(name)
+        read.append(float(bits[name][scored].double().mean()))
+    return sum(read) / 2, " / ".join(dict.fromkeys(names))
+
+
+def run(data: Path, only: list[str], minutes: float) -> None:
+    """Fit the candidates that are missing, of the seams whose networks are there."""
+    torch.set_num_threads(1)
+    until = time.monotonic() + 60 * minutes
+    for seam in read_seams():
+        there = all((NETWORKS / f"{seam[end]}.safetensors").exists() for end in ("sender", "receiver"))
+        results = read_results(seam)
+        missing = [name for name in candidates(seam) if name not in results["candidates"]]
+        if not there or not missing or (only and seam["id"] not in only):
+            continue
+        task = Task(seam, data)
+        results["n"] = len(task.labels["score"])
+        for name in missing:
+            if time.monotonic() > until:
+                return
+            begun = time.monotonic()
+            results["candidates"][name] = candidates(seam)[name](task)
+            write(FOLDER / f"{seam['id']}.json", results)
+            found = results["candidates"][name]
+            what = found.get("left out") or f"{found['looks'][-1][1]:.4f}"
+            print(f"{seam['id']:22} {name:20} {what} in {time.monotonic() - begun:.0f} s", flush=True)
+
+
+def table() -> None:
+    """Print what is there."""
+    for seam in read_seams():
+        results = read_results(seam)
+        where = f"{seam['sender']} {seam['sender_cut']} -> {seam['receiver']} {seam['receiver_cut']}"
+        if not results["candidates"]:
+            print(f"{seam['id']:22} {where}")
+            continue
+        accuracy, name = best(results)
+        done = f"{len(results['candidates'])} of {len(candidates(seam))}"
+        print(f"{seam['id']:22} {where:70} {accuracy:.4f} by {name} ({done} candidates)")
+
+
+def main() -> int:
+    """Run a command; return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("draw", "run", "table"))
+    parser.add_argument("data", nargs="?", type=Path)
+    parser.add_argument("--only", nargs="*", default=[], metavar="ID")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="begin no candidate after so many")
+    given = parser.parse_args()
+    if given.what == "table":
+        table()
+        return 0
+    if given.data is None:
+        parser.error(f"{given.what} wants DATA, a folder with cifar10/ and mnist/")
+    if given.what == "draw":
+        if (FOLDER / "seams.json").exists():
+            parser.error("the seams are drawn; they stay")
+        write(FOLDER / "seams.json", draw(given.data))
+        table()
+    else:
+        run(given.data, given.only, given.minutes)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
