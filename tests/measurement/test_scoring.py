@@ -14,8 +14,8 @@ from suture.core.network.network import Frozen
 from suture.data import Samples
 from suture.fits import LeastSquares
 from suture.fits import fast as suffixes
-from suture.measurement.scores.outputs import LEAST, compute_outputs, representation_error
 from suture.measurement.scores.scores import Accuracy, CrossEntropy, Score
+from suture.measurement.trials.measure import LEAST, compute_outputs, representation_error
 from trained import bits, convnets, digits
 
 OWN = Frozen([nn.Identity()])

@@ -33,6 +33,15 @@ def generator(*parts: object) -> torch.Generator:
     return torch.Generator().manual_seed(derive_seed(*parts))
 
 
+@contextmanager
+def drawing(device: torch.device, seed: int | None = None) -> Iterator[None]:
+    """Let torch's global generators, of the CPU and this device, be drawn from; seed them first if told to."""
+    with torch.random.fork_rng([] if device.type == "cpu" else [device], device_type=device.type):
+        if seed is not None:
+            torch.manual_seed(seed)
+        yield
+
+
 _ON_CPU: Any = torch.backends.mkldnn
 _PRODUCTS = (_ON_CPU.matmul, _ON_CPU.conv, _ON_CPU.rnn, torch.backends.cuda.matmul)  #: whose float32 may be lowered
 

@@ -17,6 +17,7 @@ from torch import nn
 
 from suture.common.errors import FitError
 from suture.common.hashing import keyed_as
+from suture.common.seeds import drawing
 from suture.core.stitches.base import Shape
 from suture.fits.base import Fit, FitReport, Problem
 from suture.fits.descent import CHUNK, Random, TaskLoss
@@ -76,7 +77,7 @@ class BestOf(Fit):
         best: tuple[nn.Module, Fit, FitReport] | None = None
         for fit in self.fits:
             own = copy.deepcopy(stitch)
-            with torch.random.fork_rng([] if device.type == "cpu" else [device], device_type=device.type):
+            with drawing(device):
                 report = fit.fit(problem, own)
             steps += report.steps
             loss = _validation_loss(problem, own, device)

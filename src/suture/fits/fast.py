@@ -41,6 +41,7 @@ from torch.func import functional_call
 from suture.common.errors import FitError
 from suture.common.hashing import keyed_as
 from suture.common.processor import half_precision
+from suture.common.seeds import drawing
 from suture.common.validation import check_whole
 from suture.core.fused import Fused
 from suture.core.network.network import Frozen
@@ -181,7 +182,7 @@ def _without_batchnorms(problem: Problem, stitch: nn.Module) -> _Bare:
         return _Bare(family, stitch, parts, None)
     bare: AffineStitch = replace(family, batchnorm=False)  # type: ignore[type-var]
     device = next(stitch.parameters()).device
-    with torch.random.fork_rng([] if device.type == "cpu" else [device], device_type=device.type):
+    with drawing(device):
         other = bare.build(tuple(sent.shape[1:]), tuple(problem.fit.expected().shape[1:])).to(device).eval()
     return _Bare(bare, other, bare.parts(other, sent), parts)
 

@@ -25,7 +25,7 @@ from suture.core.stitches import Layers, Probe
 from suture.core.stitches.base import width
 from suture.data import Samples
 from suture.fits import BestOf, Fast, Fit, Logistic, Narrower
-from suture.measurement.scores.outputs import LEAST
+from suture.measurement.trials.measure import LEAST
 from suture.measurement.trials.trial import Trial, count_read
 from suture.runs.store.store import TRIALS, Store
 

@@ -22,7 +22,6 @@ Score cards: the scores of a network's outputs, each with its interval.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar, final
 from weakref import WeakKeyDictionary
@@ -34,7 +33,7 @@ from torch.nn import functional
 
 from suture.common.errors import DataError, FitError
 from suture.common.hashing import identity, keyed_as
-from suture.common.seeds import derive_seed, digest
+from suture.common.seeds import derive_seed, digest, drawing
 from suture.core.activations.cache import Activations
 from suture.core.network.network import Network
 from suture.data import Samples
@@ -132,8 +131,7 @@ class Accuracy(Score):
 
     def per_sample(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return 1 if the largest logit is the label's, else 0; ties go to the first class."""
-        right = (logits.argmax(dim=1) == labels).double()
-        return right.masked_fill(logits.isnan().any(dim=1), torch.nan)
+        return _hits(logits, labels)
 
 
 @keyed_as("CrossEntropy")
@@ -189,8 +187,7 @@ class Confusion(Score):
 
     def per_sample(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return 1 if the largest logit is the other class's, else 0; ties go to the first class."""
-        taken = (logits.argmax(dim=1) == self.to).double()
-        return taken.masked_fill(logits.isnan().any(dim=1), torch.nan)
+        return _hits(logits, self.to)
 
 
 @keyed_as("Named")
@@ -219,6 +216,12 @@ class NetworkScore(Score):
     def per_sample(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Raise ``TypeError``, because logits are not enough."""
         raise TypeError(f"'{self.name}' is computed from the network, by of_network")
+
+
+def _hits(logits: Tensor, wanted: Tensor | int) -> Tensor:
+    """Return 1 if the largest logit is the wanted class's, else 0; nan if a logit is nan."""
+    right = (logits.argmax(dim=1) == wanted).double()
+    return right.masked_fill(logits.isnan().any(dim=1), torch.nan)
 
 
 def estimate(score: Score, values: Tensor, *, seed: int) -> Estimate:
@@ -297,15 +300,7 @@ class ScoreCard(Mapping[str, Estimate]):
 Values = dict[str, Tensor]
 
 
-@dataclass(frozen=True, eq=False)
-class Parent:
-    """A network's own scores: the values of its samples, by score, and what they make."""
-
-    values: Values
-    card: ScoreCard
-
-
-_PARENTS: "WeakKeyDictionary[Activations, dict[str, Parent]]" = WeakKeyDictionary()
+_PARENTS: "WeakKeyDictionary[Activations, dict[str, tuple[Values, ScoreCard]]]" = WeakKeyDictionary()
 
 
 def check_scores(
@@ -345,27 +340,42 @@ def compute_values(
     """Return the value of every score for every sample it selects, by the score's name.
 
     ``outputs`` are those of the network for all samples; the network itself, from raw images to outputs, is made if
-    a score needs it. Raises ``FitError`` if a score does not give a number for each sample.
+    a score needs it. Raises ``FitError`` if a score does not give a number for each sample, or one that it cannot be.
     """
     found = {}
     for score in scores:
         chosen = score.selects(samples.labels)
         if score.reads_network:
-            found[score.name] = _of_network(score, network(), samples, chosen)
+            found[score.name] = _score_network(score, network(), samples, chosen)
         else:
-            found[score.name] = score.per_sample(outputs[chosen], samples.labels[chosen])
-            _check_values(score, found[score.name], outputs[chosen])
+            values = score.per_sample(outputs[chosen], samples.labels[chosen])
+            _check_count(score, values, int(chosen.sum()))
+            _check_range(score, values, outputs[chosen])
+            found[score.name] = values
     return found
 
 
-def _check_values(score: Score, found: object, outputs: Tensor) -> None:
-    """Raise ``FitError`` if a score gives no number for each sample, or one that it cannot be."""
-    _check_shape(score, found, len(outputs))
-    assert isinstance(found, Tensor)
-    finite = found.isfinite()
+def _score_network(score: Score, network: nn.Module, samples: Samples, chosen: Tensor) -> Tensor:
+    """Return what a score makes of a network and the chosen samples, as float64 on the CPU."""
+    kept = samples if chosen.all() else samples.take(torch.where(chosen)[0], samples.name)
+    device = next((p.device for p in network.parameters()), torch.device("cpu"))
+    with drawing(device, derive_seed("score", identity(score), samples.fingerprint)):
+        values = score.of_network(network, kept)
+    _check_count(score, values, len(kept))
+    return values.detach().double().cpu()
+
+
+def _check_count(score: Score, values: object, count: int) -> None:
+    if not isinstance(values, Tensor) or values.shape != (count,):
+        got = f"a tensor {tuple(values.shape)}" if isinstance(values, Tensor) else f"a {type(values).__name__}"
+        raise FitError(f"'{score.name}' gave {got}; it must give a number for each of {count} samples: ({count},)")
+
+
+def _check_range(score: Score, values: Tensor, outputs: Tensor) -> None:
+    finite = values.isfinite()
     if lost := int((~finite & outputs.isfinite().all(1)).sum()):
         raise FitError(f"'{score.name}' is not finite for {lost} samples whose outputs are; correct its per_sample")
-    kept = found[finite]
+    kept = values[finite]
     if score.unit == "fraction" and len(kept) and not 0 <= kept.min() <= kept.max() <= 1:
         raise FitError(
             f"'{score.name}' gave {kept.min():.4g} to {kept.max():.4g}; a fraction lies in [0, 1]: name another unit, "
@@ -373,42 +383,22 @@ def _check_values(score: Score, found: object, outputs: Tensor) -> None:
         )
 
 
-def _check_shape(score: Score, found: object, count: int) -> None:
-    if not isinstance(found, Tensor) or found.shape != (count,):
-        got = f"a tensor {tuple(found.shape)}" if isinstance(found, Tensor) else f"a {type(found).__name__}"
-        raise FitError(f"'{score.name}' gave {got}; it must give a number for each of {count} samples: ({count},)")
-
-
-def make_card(scores: Sequence[Score], found: Mapping[str, Tensor], *seed: str) -> ScoreCard:
+def make_card(scores: Sequence[Score], values: Values, *seed: str) -> ScoreCard:
     """Return the scores of these values, with intervals whose random numbers come from the seed."""
-    named = {score.name: score for score in scores}
-    return ScoreCard({n: estimate(named[n], v, seed=derive_seed(*seed, n)) for n, v in found.items()})
+    return ScoreCard({s.name: estimate(s, values[s.name], seed=derive_seed(*seed, s.name)) for s in scores})
 
 
-def score_parent(network: Network, samples: Samples, scores: Sequence[Score], cache: Activations) -> Parent:
-    """Return a network's own scores, which do not depend on the seam: computed once for each store of activations."""
+def score_parent(
+    network: Network, samples: Samples, scores: Sequence[Score], cache: Activations
+) -> tuple[Values, ScoreCard]:
+    """Return a network's own values and scores.
+
+    They do not depend on the seam, and so are computed once for each store of activations.
+    """
     outputs = cache.outputs(network, samples)
     key = digest(network.fingerprint, network.device.type, samples.fingerprint, identity(list(scores)))
     known = _PARENTS.setdefault(cache, {})
     if key not in known or cache.notes:
-        found = compute_values(scores, outputs, samples, network.whole)
-        known[key] = Parent(found, make_card(scores, found, key, "parent"))
+        values = compute_values(scores, outputs, samples, network.whole)
+        known[key] = values, make_card(scores, values, key, "parent")
     return known[key]
-
-
-def _of_network(score: Score, network: nn.Module, samples: Samples, chosen: Tensor) -> Tensor:
-    """Return what a score makes of a network and the chosen samples, as float64 on the CPU."""
-    kept = samples if chosen.all() else samples.take(torch.where(chosen)[0], samples.name)
-    with _seeded(derive_seed("score", identity(score), samples.fingerprint), network):
-        found = score.of_network(network, kept)
-    _check_shape(score, found, len(kept))
-    return found.detach().double().cpu()
-
-
-@contextmanager
-def _seeded(seed: int, network: nn.Module) -> Iterator[None]:
-    """Seed torch's global generators, and restore them afterwards."""
-    device = next((p.device for p in network.parameters()), torch.device("cpu"))
-    with torch.random.fork_rng([] if device.type == "cpu" else [device], device_type=device.type):
-        torch.manual_seed(seed)
-        yield

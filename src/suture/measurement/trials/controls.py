@@ -34,7 +34,6 @@ from dataclasses import replace
 
 from suture.common.errors import UntrainedError
 from suture.common.seeds import derive_seed
-from suture.common.validation import check_kind
 from suture.core.network.network import Network
 from suture.data.noise import SCALE, ClusteredNoise
 from suture.measurement.trials.trial import Trial
@@ -93,15 +92,6 @@ DEFAULT: tuple[Control, ...] = (
     shuffled_pairs,
     clustered_noise,
 )
-
-
-def add_controls(trial: Trial, controls: tuple[Control, ...]) -> tuple[Trial, ...]:
-    """Return the trial, followed by each of its controls."""
-    made = tuple(control(trial) for control in controls)
-    for control, one in zip(controls, made, strict=True):
-        name = getattr(control, "__name__", control)
-        check_kind(f"what the control {name} makes", one, Trial, "a function that returns the trial that it changes")
-    return (trial, *made)
 
 
 def _send_from(trial: Trial, sender: Network | ClusteredNoise, cut: str, control: str) -> Trial:

@@ -15,6 +15,7 @@ the controls. Which data it was is in the column ``fit_data``.
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 from suture.common.errors import NetworkError
 from suture.common.validation import check_kind
@@ -27,7 +28,7 @@ from suture.measurement.scores.scores import Accuracy, Score
 from suture.measurement.scores.traits import Trait
 from suture.measurement.trials import controls as control
 from suture.measurement.trials.controls import Control
-from suture.measurement.trials.plans import Plan, Settings, plan_curve
+from suture.measurement.trials.plans import Plan, curve
 
 BESIDE: tuple[Score, ...] = (Accuracy(),)  #: what is scored beside the trait
 
@@ -70,13 +71,15 @@ def localise(
     if controls is None:
         needed = any(score.reads_network for score in all_scores)
         controls = tuple(c for c in control.DEFAULT if not (needed and c is control.clustered_noise))
-    settings = Settings(stitch, fit, all_scores, controls, seeds, network_seed)
-    there = plan_curve(carrier, reference, used, at, settings)
-    return there + plan_curve(reference, carrier, used, _swap_cuts(at), settings)
-
-
-def _swap_cuts(at: str | Cut | Sequence[At] | None) -> str | Cut | Sequence[At] | None:
-    """Return the same seams for the other direction."""
-    if at is None or isinstance(at, str | Cut):
-        return at
-    return [seam[::-1] if isinstance(seam, tuple) else seam for seam in at]
+    plan = partial(
+        curve,
+        data=used,
+        stitch=stitch,
+        fit=fit,
+        scores=all_scores,
+        controls=controls,
+        seeds=seeds,
+        network_seed=network_seed,
+    )
+    back = at if at is None or isinstance(at, str | Cut) else [c[::-1] if isinstance(c, tuple) else c for c in at]
+    return plan(carrier, reference, at=at) + plan(reference, carrier, at=back)

@@ -3,12 +3,20 @@
 ``measure`` is a plain loop over four thoughts: take the activations that the two networks have at their cuts (computed
 once, kept in a cache), let the fit train the stitch on them, run the stitched network on the score data, and compare
 its scores with those of its parents. Networks are frozen throughout, and their bits are compared before and after.
+
+Many images are scored through the receiver's fused suffix (``suture.core.fused``), without changing a prediction.
+Outputs in bfloat16 are off by a few thousandths, which turns the prediction of images that two classes nearly share.
+How far the difference between two outputs of one image is off is measured on the first ``CHUNK`` images against the
+eager suffix. Every image whose two largest outputs lie closer than ``SAFETY`` times the most that was seen is then
+computed by the fused suffix in float32 and, if that too leaves it in doubt, by the eager one: so the largest output
+is the right one. A precision in which too many images are that close is not used, and few images are computed eagerly
+to begin with. A score that needs more than the largest output and its rough size (``Score.coarse``) gets no lower
+precision than float32.
 """
 
 import time
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache, partial
 
@@ -16,17 +24,24 @@ import torch
 from torch import Tensor, nn
 
 from suture.common.errors import FitError, ShapeError
-from suture.common.seeds import derive_seed, undisturbed
-from suture.core.activations.cache import Activations
-from suture.core.fused import fuse_stitch, fuse_suffix
-from suture.core.network.network import guard_frozen
+from suture.common.seeds import derive_seed, drawing, undisturbed
+from suture.core.activations.cache import CHUNK, Activations, run_stepwise
+from suture.core.fused import Fused, fuse_stitch, fuse_suffix
+from suture.core.network.network import Frozen, guard_frozen
 from suture.core.stitched import Stitched, match_dtype
 from suture.data import Samples
 from suture.fits import FitReport, Problem, Side
-from suture.fits.fast import MakeFused
-from suture.measurement.scores.outputs import LEAST, Outputs, compute_outputs, representation_error
+from suture.fits.fast import MakeFused, list_precisions, name_dtype
 from suture.measurement.scores.scores import ScoreCard, compute_values, estimate_penalty, make_card, score_parent
 from suture.measurement.trials.trial import Failure, Measurement, Trial, count_read, select_read, solves_task
+
+LEAST = 1024  #: images from which on a fused suffix is worth being compared
+SAFETY = 1.5  #: times the most that was seen on the probe
+DOUBTFUL = 0.2  #: the share of images that may have to be computed again
+
+Represent = Callable[[Tensor], Tensor]
+"""Returns what the stitch makes of the samples with these indices, on the receiver's device."""
+Outputs = tuple[Tensor, tuple[str, ...]]
 
 
 def measure(trial: Trial, activations: Activations | None = None) -> Measurement:
@@ -37,8 +52,9 @@ def measure(trial: Trial, activations: Activations | None = None) -> Measurement
     cache = activations if activations is not None else Activations()
     cache.notes.clear()
     begun = time.perf_counter()
+    draws = drawing(trial.receiver.device, derive_seed(trial.fit_description, "stitch"))
     # One thread, random numbers of the trial's own, and fixed chunk sizes below: the same bits in any company.
-    with undisturbed(), seeded(trial), torch.inference_mode(False), guard_frozen(*trial.seam.networks):
+    with undisturbed(), draws, torch.inference_mode(False), guard_frozen(*trial.seam.networks):
         stitch = build_stitch(trial)
         problem = make_problem(trial, cache, stitch)
         report = trial.fit.fit(problem, stitch)
@@ -62,13 +78,7 @@ def describe_failure(trial: Trial, error: Exception, seconds: float) -> Failure:
     return Failure(trial, f"{type(error).__name__}: {error}", traceback.format_exc(), seconds)
 
 
-@contextmanager
-def seeded(trial: Trial) -> Iterator[None]:
-    """Seed torch's global generators, from which stitches draw, and restore them afterwards."""
-    device = trial.receiver.device
-    with torch.random.fork_rng([] if device.type == "cpu" else [device], device_type=device.type):
-        torch.manual_seed(derive_seed(trial.fit_description, "stitch"))
-        yield
+# --- the fit ----------------------------------------------------------------------------------------------------------
 
 
 def build_stitch(trial: Trial) -> nn.Module:
@@ -91,11 +101,13 @@ def build_stitch(trial: Trial) -> nn.Module:
     return stitch
 
 
-# --- the fit ----------------------------------------------------------------------------------------------------------
-
-
 def make_problem(trial: Trial, cache: Activations, stitch: nn.Module) -> Problem:
     """Gather what a fit is given: the frozen suffix, and activations and labels of the fit and validation data."""
+    cuts = trial.receiver.cuts
+    cut, whole = cuts.find(trial.receiver_cut), list(cuts)[-1].flops  # the head is left out of account
+    # Where no layer follows there is nothing to fuse, and through a stitch without parameters, such as ``Identity``, a
+    # receiver stitched to itself must give the receiver's own bits.
+    exact = cut.is_output or next(stitch.parameters(), None) is None
     return Problem(
         family=trial.family,
         suffix=trial.receiver.after(trial.receiver_cut),
@@ -103,8 +115,8 @@ def make_problem(trial: Trial, cache: Activations, stitch: nn.Module) -> Problem
         validation=_make_side(trial, cache, trial.validation_data, stitch),
         seed=derive_seed(trial.fit_description, "fit"),
         where=trial.where,
-        share=_share_after_cut(trial),
-        fused=_fused_suffixes(trial, stitch),
+        share=max(0.0, 1 - cut.flops / whole) if whole else 1.0,
+        fused=None if exact else lru_cache(partial(fuse_suffix, trial.receiver, cut)),
     )
 
 
@@ -124,26 +136,7 @@ def _make_side(trial: Trial, cache: Activations, samples: Samples, stitch: nn.Mo
     return Side(match_dtype(sent, stitch), samples.paired_labels, expected, outputs)
 
 
-def _share_after_cut(trial: Trial) -> float:
-    """The share of the receiver's operations that lie after its cut; its head is left out of account."""
-    cuts = trial.receiver.cuts
-    whole = list(cuts)[-1].flops
-    return max(0.0, 1 - cuts.find(trial.receiver_cut).flops / whole) if whole else 1.0
-
-
-def _fused_suffixes(trial: Trial, stitch: nn.Module) -> MakeFused | None:
-    """Make what makes the receiver's fused suffix, once for each floating type; ``None`` if nothing is to be fused.
-
-    Nothing is if no layer follows the cut, nor for a stitch without parameters: through ``Identity`` a receiver
-    stitched to itself must give the receiver's own bits.
-    """
-    cut = trial.receiver.cuts.find(trial.receiver_cut)
-    if cut.is_output or next(stitch.parameters(), None) is None:
-        return None
-    return lru_cache(partial(fuse_suffix, trial.receiver, cut))
-
-
-# --- the scores -------------------------------------------------------------------------------------------------------
+# --- the outputs ------------------------------------------------------------------------------------------------------
 
 
 def run_stitched(trial: Trial, cache: Activations, stitch: nn.Module, fused: MakeFused | None) -> Outputs:
@@ -166,23 +159,98 @@ def run_stitched(trial: Trial, cache: Activations, stitch: nn.Module, fused: Mak
     return found, notes
 
 
+def compute_outputs(
+    own: Frozen,
+    fused: MakeFused | None,
+    represent: Represent,
+    count: int,
+    coarse: bool,
+    cheaply: Represent | None = None,
+) -> Outputs:
+    """Compute the outputs ``(count, outputs)`` of the suffix on the CPU, and say in words if no fused one would do.
+
+    ``coarse`` allows lower precision than float32. ``cheaply`` is a cheaper way to what the stitch makes, if any; its
+    error is measured together with the fused suffix's.
+    """
+
+    def run(suffix: Frozen | Fused, by: Represent, chosen: Tensor) -> Tensor:
+        with torch.no_grad():
+            given = (by(part) for part in torch.split(chosen, CHUNK))
+            outputs = (run_stepwise(suffix, x) if isinstance(suffix, Frozen) else suffix(x) for x in given)
+            return torch.cat([out.cpu() for out in outputs])
+
+    everything = torch.arange(count)
+    if fused is None or count < LEAST:
+        return run(own, represent, everything), ()
+    cheaply = cheaply or represent
+    probe, rest = everything[:CHUNK], everything[CHUNK:]
+    exact, given = run(own, represent, probe), cheaply(probe)
+    agreeing: list[tuple[torch.dtype, Fused, float]] = []  #: with how far apart two outputs must lie to be in order
+    refused: list[str] = []
+    for dtype in list_precisions(given.device):
+        made = fused(dtype) if dtype == torch.float32 or coarse else None
+        if made is None:
+            continue
+        apart, doubtful = _measure_doubt(made, given, exact)
+        if doubtful <= DOUBTFUL:
+            agreeing.append((dtype, made, apart))
+        else:
+            refused.append(name_dtype(dtype))
+    found = torch.cat([exact, exact.new_zeros(len(rest), exact.shape[1])])
+    for _, suffix, apart in agreeing:  # what one leaves in doubt is left to the next, which is more precise
+        found[rest] = run(suffix, cheaply, rest)
+        doubtful = (_margins(found[rest]) <= apart) | ~found[rest].isfinite().all(1)
+        rest = rest[doubtful]
+    if len(rest):
+        found[rest] = run(own, represent, rest)
+    through = name_dtype(agreeing[0][0]) if agreeing else "the receiver itself"
+    note = f"in {' and '.join(refused)} too many predictions would be in doubt: scored through {through}"
+    return found, (note,) if refused else ()
+
+
+def _measure_doubt(made: Fused, given: Tensor, exact: Tensor) -> tuple[float, float]:
+    """Return how far apart two outputs must lie for their order to be certain, and the share of images in doubt."""
+    try:
+        with torch.no_grad():
+            out = made(given).cpu()
+    except Exception:  # a user's layer may refuse another memory layout or floating type
+        return float("inf"), 1.0
+    off = out - exact
+    apart = SAFETY * float((off.amax(1) - off.amin(1)).max())
+    return apart, float((_margins(out) <= apart).float().mean()) if apart < float("inf") else 1.0
+
+
+def _margins(out: Tensor) -> Tensor:
+    """By how much the largest output of every image exceeds the second; infinite if there is but one."""
+    if out.shape[1] < 2:
+        return torch.full((len(out),), torch.inf)
+    first, second = out.topk(2, 1).values.unbind(1)
+    return first - second
+
+
+# --- the scores -------------------------------------------------------------------------------------------------------
+
+
 def score(trial: Trial, cache: Activations, stitch: nn.Module, report: FitReport, outputs: Outputs) -> Measurement:
     """Score the outputs of a fitted stitch beside its parents; the measurement's ``seconds`` are still 0."""
     logits, notes = outputs
-    error = _representation_error(trial, cache, stitch)
-    data = trial.score_data
-    receiver = score_parent(trial.receiver, data, trial.scores, cache)
-    stitched = compute_values(trial.scores, logits, data, partial(Stitched, trial.seam, stitch, trial.family))
+    data, scores, compared = trial.score_data, trial.scores, trial.compared
+    given = cache.at(trial.sender, trial.sender_cut, data)[: len(compared)]
+    own = cache.at(trial.receiver, trial.receiver_cut, compared).to(trial.receiver.device)
+    error = representation_error(partial(_apply, trial, stitch), given, own)
+    receiver_values, receiver = score_parent(trial.receiver, data, scores, cache)
+    values = compute_values(scores, logits, data, partial(Stitched, trial.seam, stitch, trial.family))
     sender = trial.sender if solves_task(trial.sender, data) else None
-    seed: Callable[..., int] = lambda *what: derive_seed(trial.description, *what)  # noqa: E731
     return Measurement(
         trial=trial,
-        sender=ScoreCard({}) if sender is None else score_parent(sender, data, trial.scores, cache).card,
-        receiver=receiver.card,
-        scores=make_card(trial.scores, stitched, trial.description, "stitched"),
+        sender=ScoreCard({}) if sender is None else score_parent(sender, data, scores, cache)[1],
+        receiver=receiver,
+        scores=make_card(scores, values, trial.description, "stitched"),
         penalties={
-            s.name: estimate_penalty(s, stitched[s.name], receiver.values[s.name], seed=seed(s.name, "penalty"))
-            for s in trial.scores
+            s.name: estimate_penalty(
+                s, values[s.name], receiver_values[s.name], seed=derive_seed(trial.description, s.name, "penalty")
+            )
+            for s in scores
         },
         representation_error=error,
         steps=report.steps,
@@ -194,11 +262,21 @@ def score(trial: Trial, cache: Activations, stitch: nn.Module, report: FitReport
     )
 
 
-def _representation_error(trial: Trial, cache: Activations, stitch: nn.Module) -> float:
-    compared = trial.compared
-    given = cache.at(trial.sender, trial.sender_cut, trial.score_data)[: len(compared)]
-    own = cache.at(trial.receiver, trial.receiver_cut, compared).to(trial.receiver.device)
-    return representation_error(lambda part: _apply(trial, stitch, part), given, own)
+def representation_error(represent: Callable[[Tensor], Tensor], given: Tensor, own: Tensor) -> float:
+    """Return Σ‖represent(given) − own‖² / Σ‖own − its mean‖², not a number if the receiver's own do not vary.
+
+    ``given`` are the sender's activations, ``own`` the receiver's, of the same samples.
+    """
+    total = sum(part.sum(0, dtype=torch.float64) for part in torch.split(own, CHUNK))
+    wide = torch.promote_types(own.dtype, torch.float32)  # a square of float16 numbers may overflow
+    mean = (torch.as_tensor(total) / len(own)).to(own.device, wide)
+    off = spread = 0.0
+    for start in range(0, len(given), CHUNK):
+        expected = own[start : start + CHUNK].to(wide)
+        sent = represent(given[start : start + CHUNK].clone()).to(wide)
+        off += float((sent - expected).square().sum(dtype=torch.float64))
+        spread += float((expected - mean).square().sum(dtype=torch.float64))
+    return off / spread if spread > 0 else float("nan")
 
 
 def _apply(trial: Trial, stitch: nn.Module, given: Tensor) -> Tensor:

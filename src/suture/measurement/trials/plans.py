@@ -64,7 +64,7 @@ class Settings:
 
     ``stitch=None`` takes the family that the shapes at each seam suggest, ``fit=None`` is ``Fast()``. ``seeds`` is how
     many (0, 1, …) or which. ``network_seed``, the seed of the networks' training, is a label for the table. Raises
-    ``DataError`` if scores or controls are of the wrong kind, or there is no seed.
+    ``DataError`` if scores or controls are of the wrong kind.
     """
 
     stitch: Stitch | None = None
@@ -79,28 +79,33 @@ class Settings:
             check_kind(name, getattr(self, name), tuple | list, f"a tuple, {name}=(…,)")
         for one in self.controls:
             check_kind("one of controls", one, Callable, "functions of a trial, such as controls.itself")
-        object.__setattr__(self, "seeds", _list_seeds(self.seeds))
 
 
 def plan_seam(seam: Seam, data: Data, settings: Settings) -> Plan:
     """Plan one seam: for every seed the trial, followed by its controls."""
     check_kind("data", data, Data, "data with a split to fit and one to score: load_data(…)")
-    assert isinstance(settings.seeds, tuple)
-    trials = [
-        Trial(
+    fit = settings.fit if settings.fit is not None else Fast()
+    trials: list[Trial] = []
+    for seed in _list_seeds(settings.seeds):
+        trial = Trial(
             seam,
             data.fit,
             data.validation,
             data.score,
             stitch=settings.stitch,
-            fit=settings.fit if settings.fit is not None else Fast(),
+            fit=fit,
             scores=tuple(settings.scores),
             seed=seed,
             network_seed=settings.network_seed,
         )
-        for seed in settings.seeds
-    ]
-    return Plan(tuple(one for trial in trials for one in control.add_controls(trial, tuple(settings.controls))))
+        trials.append(trial)
+        for make in settings.controls:
+            made, name = make(trial), getattr(make, "__name__", make)
+            check_kind(
+                f"what the control {name} makes", made, Trial, "a function that returns the trial that it changes"
+            )
+            trials.append(made)
+    return Plan(tuple(trials))
 
 
 def curve(
@@ -122,20 +127,11 @@ def curve(
     of such names. The other keywords are those of ``Settings``. Raises ``CutError`` if they share none, or none is
     named, and ``NetworkError`` if two different networks have one name.
     """
-    return plan_curve(sender, receiver, data, at, Settings(stitch, fit, scores, controls, seeds, network_seed))
-
-
-def plan_curve(
-    sender: Network, receiver: Network, data: Data, at: str | Cut | Sequence[At] | None, settings: Settings
-) -> Plan:
-    """Plan a curve: see ``curve``."""
+    settings = Settings(stitch, fit, scores, controls, seeds, network_seed)
     check_networks(sender, receiver)
     if at is None and not isinstance(sender, Network):
         raise CutError("noise has no cuts; name those of the receiver: at=[('', receiver cut), …]")
-    if at is None:
-        cuts: Sequence[At] = shared_cuts(sender.cuts, receiver.cuts)
-    else:
-        cuts = [at] if isinstance(at, str | Cut) else at
+    cuts = shared_cuts(sender.cuts, receiver.cuts) if at is None else [at] if isinstance(at, str | Cut) else at
     check_kind("at", cuts, Sequence, "cuts, at=[…], or pairs of them, at=[(sender cut, receiver cut), …]")
     if not cuts:
         raise CutError(f"at={at} names no cut; leave it out for all cuts that both networks share")
@@ -215,35 +211,37 @@ def tell_networks_apart(networks: Iterable[Network]) -> tuple[Network, ...]:
 
 
 def cuts_of(networks: Sequence[Network], which: Which | None) -> dict[str, tuple[str, ...]]:
-    """Return the names of the chosen cuts of every network, from input to output."""
-    if not isinstance(which, Mapping):
-        return _match_cuts(networks, which)
-    unknown = [name for name in which if name not in {network.name for network in networks}]
-    if unknown:
-        known = ", ".join(repr(network.name) for network in networks)
-        raise CutError(f"cuts are given for '{unknown[0]}', and the networks are {known}")
-    return {k: v for network in networks for k, v in _match_cuts([network], which.get(network.name)).items()}
+    """Return the names of the chosen cuts of every network, from input to output.
 
-
-def _match_cuts(networks: Sequence[Network], which: Patterns | None) -> dict[str, tuple[str, ...]]:
+    Each network must have a cut that one of the patterns matches, and each pattern match a cut of some network.
+    """
     if which is None:
         return {network.name: network.cuts.names for network in networks}
+    if isinstance(which, Mapping):
+        own = {network.name: network for network in networks}
+        for name in which:
+            if name not in own:
+                known = ", ".join(map(repr, own))
+                raise CutError(f"cuts are given for '{name}', and the networks are {known}")
+        return {name: cuts_of([network], which.get(name))[name] for name, network in own.items()}
     check_kind("cuts", which, str | Cut | Iterable, "names or patterns, such as ('layer*', 'fc')", CutError)
-    patterns = [_name(cut) for cut in ([which] if isinstance(which, str | Cut) else which)]
+    given = [which] if isinstance(which, str | Cut) else which
+    patterns = [cut.name if isinstance(cut, Cut) else cut for cut in given]
     if not patterns:
         raise CutError("cuts=[] names no cut; leave it out for all cuts")
-    matched = {network.name: [_match(network, pattern) for pattern in patterns] for network in networks}
+    matched: dict[str, set[str]] = {pattern: set() for pattern in patterns}
+    chosen: dict[str, tuple[str, ...]] = {}
     for network in networks:
-        if not any(matched[network.name]):
+        found = {pattern: _match(network, pattern) for pattern in patterns}
+        if not any(found.values()):
             asked, there = ", ".join(map(repr, patterns)), ", ".join(network.cuts.names)
             raise CutError(f"{asked} matches no cut of {network.name}; its cuts: {there}")
-    for i, pattern in enumerate(patterns):
-        if not any(found[i] for found in matched.values()):
-            raise CutError(f"'{pattern}' matches no cut of {' or '.join(matched)}; leave it out, or correct it")
-    return {
-        network.name: tuple(name for name in network.cuts.names if name in set().union(*matched[network.name]))
-        for network in networks
-    }
+        chosen[network.name] = tuple(name for name in network.cuts.names if name in set().union(*found.values()))
+        matched = {pattern: names | found[pattern] for pattern, names in matched.items()}
+    for pattern, names in matched.items():
+        if not names:
+            raise CutError(f"'{pattern}' matches no cut of {' or '.join(chosen)}; leave it out, or correct it")
+    return chosen
 
 
 def _match(network: Network, pattern: str) -> set[str]:
@@ -273,6 +271,7 @@ def expand_patterns(cuts: Iterable[At], sender: Network, receiver: Network) -> t
 
 
 def _list_seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:
+    """Return which seeds are meant by how many, or which. Raises ``DataError`` if there is none."""
     if isinstance(seeds, Iterable) and not isinstance(seeds, str):
         chosen = tuple(check_whole("one of seeds", seed) for seed in seeds)
     else:
@@ -280,7 +279,3 @@ def _list_seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:
     if not chosen:
         raise DataError(f"seeds={seeds} plans no trial; give how many, at least 1, or which")
     return chosen
-
-
-def _name(cut: str | Cut) -> str:
-    return cut.name if isinstance(cut, Cut) else cut

@@ -97,7 +97,7 @@ class Trial:
         """The name of the receiver's cut, or ``OUTPUT``."""
         return self.seam.receiver_cut
 
-    @property
+    @cached_property
     def family(self) -> Stitch:
         """The family of stitches that is used."""
         return self.stitch if self.stitch is not None else stitch_for(*self.seam.shapes)
@@ -242,9 +242,6 @@ class Failure:
     def summary(self) -> str:
         """One line: the control's name or the seam, and the error."""
         return f"{self.trial.control or self.trial.where}  failed: {self.error}"
-
-
-# --- what a trial refuses, and what it reads --------------------------------------------------------------------------
 
 
 def _check_settings(trial: Trial) -> None:
