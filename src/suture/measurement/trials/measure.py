@@ -199,8 +199,7 @@ def compute_outputs(
     found = torch.cat([exact, exact.new_zeros(len(rest), exact.shape[1])])
     for _, suffix, apart in agreeing:  # what one leaves in doubt is left to the next, which is more precise
         found[rest] = run(suffix, cheaply, rest)
-        doubtful = (_margins(found[rest]) <= apart) | ~found[rest].isfinite().all(1)
-        rest = rest[doubtful]
+        rest = rest[(_margins(found[rest]) <= apart) | ~found[rest].isfinite().all(1)]
     if len(rest):
         found[rest] = run(own, represent, rest)
     through = name_dtype(agreeing[0][0]) if agreeing else "the receiver itself"
