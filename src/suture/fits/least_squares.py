@@ -27,7 +27,7 @@ from suture.common.errors import FitError
 from suture.common.hashing import keyed_as
 from suture.common.seeds import generator
 from suture.core.stitches import AffineMap, AffineStitch, Identity, Moments, Part, Stitch
-from suture.core.stitches.positionwise import FEATURES
+from suture.core.stitches.base import FEATURES
 from suture.fits.base import Fit, FitReport, Problem, Side
 
 CHUNK = 256  #: samples per accumulation step; fixed, since sums depend on their grouping

@@ -4,12 +4,13 @@ A ``Network`` works on a copy of the user's model. The copy is always frozen and
 keeps its mode, its ``requires_grad`` and its hooks. With ``copy=False`` the copy shares the user's tensors (for models
 that would not fit into memory twice); changing them afterwards is detected by the next trial.
 
-A *cut* is a place in a network through which exactly one tensor passes. A cut after tensor ``v`` splits a network into a prefix ``x → v`` and a suffix ``v → output``. In the graph of the
-network's data that is a *dominator* of the output: every path from the input to the output passes through ``v``, so no
-skip jumps over it. Cuts carry the name of the module that produced the tensor (``layer2.0``); where several modules end
-in the same tensor (``layer2.1.relu``, ``layer2.1``, ``layer2``) the outermost that is not a mere container names it and
-the others are aliases; a tensor that no module returns is named by the module it was computed in and the operation
-(``layer2.0.add``, ``flatten``), as ``torchvision.models.feature_extraction`` does.
+A *cut* is a place in a network through which exactly one tensor passes. A cut after tensor ``v`` splits a network into
+a prefix ``x → v`` and a suffix ``v → output``. In the graph of the network's data that is a *dominator* of the output:
+every path from the input to the output passes through ``v``, so no skip jumps over it. Cuts carry the name of the
+module that produced the tensor (``layer2.0``); where several modules end in the same tensor (``layer2.1.relu``,
+``layer2.1``, ``layer2``) the outermost that is not a mere container names it and the others are aliases; a tensor that
+no module returns is named by the module it was computed in and the operation (``layer2.0.add``, ``flatten``), as
+``torchvision.models.feature_extraction`` does.
 
 FLOPs are those of one image in matrix products and convolutions; a multiply-add counts two. Attention is counted as the
 two products that it is made of, whichever kernel the machine would choose.

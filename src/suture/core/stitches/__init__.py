@@ -1,10 +1,9 @@
 """The small maps in the seam: families of stitches."""
 
-from suture.core.stitches.base import AffineMap, AffineStitch, Moments, Part, Shape, Stitch
+from suture.core.stitches.base import AffineMap, AffineStitch, Conv, Identity, Linear, Moments, Part, Shape, Stitch
 from suture.core.stitches.constrained import Diagonal, LowRank, Orthogonal, Permutation
 from suture.core.stitches.flattened import ConvLinear, FullLinear, Probe
 from suture.core.stitches.layers import Layers
-from suture.core.stitches.positionwise import Conv, Identity, Linear
 from suture.core.stitches.registry import FAMILIES, stitch_for
 from suture.core.stitches.resampled import MapsToTokens, StridedConv, TokensToMaps, TokensToTokens, UpsampledConv
 

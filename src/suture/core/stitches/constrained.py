@@ -25,10 +25,11 @@ from suture.core.stitches.base import (
     ScaleAndShift,
     Shape,
     assign,
+    features_first,
+    features_last,
     spell_shape,
     width,
 )
-from suture.core.stitches.positionwise import features_first, features_last
 
 
 @keyed_as("PerPixel")
@@ -115,6 +116,7 @@ class LowRank(_PerPosition):
 
     rank: int
     joins: ClassVar[str] = "vectors, tokens or maps to as many positions, with at least as many features as its rank"
+    reads_raw: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.rank < 1:
@@ -141,10 +143,6 @@ class LowRank(_PerPosition):
             spread = weight @ known.xx @ weight.T + ridge * known.scale * weight @ weight.T
             leading = torch.linalg.eigh(spread).eigenvectors[:, -self.rank :]
             yield leading @ (leading.T @ weight)
-
-    def raw_layers(self, stitch: nn.Module) -> Sequence[nn.Linear]:
-        """Return the layer that narrows."""
-        return [cast(nn.Linear, cast(nn.Sequential, _core_of(stitch))[0])]
 
     def _joins(self, inputs: int, outputs: int) -> bool:
         return self.rank <= min(inputs, outputs)
@@ -236,15 +234,12 @@ class Diagonal(_PerPosition):
     """
 
     joins: ClassVar[str] = "vectors, tokens or maps to as many positions with as many features"
+    reads_raw: ClassVar[bool] = True
 
     def candidates(self, known: Moments, ridges: Sequence[float]) -> Iterator[Tensor]:
         """Give the slope of every feature for every ridge."""
         for ridge in ridges:
             yield torch.diag(known.xy.diagonal() / (known.xx.diagonal() + ridge * known.scale))
-
-    def raw_layers(self, stitch: nn.Module) -> Sequence[ScaleAndShift]:
-        """Return the scale."""
-        return [cast(ScaleAndShift, _core_of(stitch))]
 
     def _core(self, inputs: int, outputs: int) -> nn.Module:
         return ScaleAndShift(inputs)

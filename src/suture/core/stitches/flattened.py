@@ -11,8 +11,18 @@ from torch import Tensor, nn
 
 from suture.common.errors import ShapeError
 from suture.common.hashing import keyed_as
-from suture.core.stitches.base import AffineMap, AffineStitch, Part, Shape, assign, loader, width
-from suture.core.stitches.positionwise import FEATURES, chain, features_last
+from suture.core.stitches.base import (
+    FEATURES,
+    AffineMap,
+    AffineStitch,
+    Part,
+    Shape,
+    assign,
+    chain,
+    features_last,
+    loader,
+    width,
+)
 
 _BASIS = 256  #: basis tensors that a module is given at once
 
@@ -34,6 +44,7 @@ class ConvLinear(AffineStitch):
 
     channels: int | None = None
     joins: ClassVar[str] = "maps (C, H, W) or tokens (T, D) of at least as many channels to vectors (D,)"
+    reads_raw: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.channels is not None and self.channels < 1:
@@ -67,10 +78,6 @@ class ConvLinear(AffineStitch):
 
         return [Part(averaging.rows, features_last, load)]
 
-    def raw_layers(self, stitch: nn.Module) -> Sequence[nn.Linear | nn.Conv2d]:
-        """Return the map of positions."""
-        return [cast("nn.Conv2d | nn.Linear", cast(nn.Sequential, stitch)[0])]
-
 
 @keyed_as("FullLinear")
 @final
@@ -83,6 +90,7 @@ class FullLinear(AffineStitch):
     """
 
     joins: ClassVar[str] = "any two shapes"
+    reads_raw: ClassVar[bool] = True
 
     def accepts(self, sender: Shape, receiver: Shape) -> bool:
         """Whether neither is empty."""
@@ -121,10 +129,6 @@ class FullLinear(AffineStitch):
                 layer.weight[:, start : start + count] = (exact(basis).flatten(1) - bias).T.to(layer.weight)
         return True
 
-    def raw_layers(self, stitch: nn.Module) -> Sequence[nn.Linear]:
-        """Return the map."""
-        return [_linear(stitch)]
-
 
 @keyed_as("Probe")
 @final
@@ -144,6 +148,7 @@ class Probe(AffineStitch):
 
     features: int | None = FEATURES
     joins: ClassVar[str] = "any shape to a vector (D,)"
+    reads_raw: ClassVar[bool] = True
     suggested: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
@@ -168,10 +173,6 @@ class Probe(AffineStitch):
         """Give the map; rows are samples."""
         averaging, _, layer = cast("tuple[Averaging, nn.Module, nn.Linear]", tuple(cast(nn.Sequential, stitch)))
         return [Part(lambda x: averaging(x.double()).flatten(1), features_last, loader(layer))]
-
-    def raw_layers(self, stitch: nn.Module) -> Sequence[nn.Linear]:
-        """Return the map."""
-        return [cast(nn.Linear, cast(nn.Sequential, stitch)[2])]
 
 
 @keyed_as("Averaging")

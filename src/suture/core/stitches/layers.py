@@ -17,7 +17,7 @@ calls are made to ask for the mode again (``_follow_mode``).
 
 import copy
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, cast, final
 
@@ -129,71 +129,41 @@ def _is_method(module: nn.Module) -> bool:
     return isinstance(module, FunctionStage) and isinstance(getattr(module.function, "__self__", None), nn.Module)
 
 
-@keyed_as("Told")
-class _Told(nn.Module):
-    """Calls a function that is told the mode: by the argument of that place or, where there is none, of that name."""
-
-    def __init__(self, function: Callable[..., Any], name: str, place: int | None) -> None:
-        super().__init__()
-        self.function, self.name, self.place = function, name, place
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Call it as the graph does, but for the mode, which is this module's."""
-        if self.place is None:
-            return self.function(*args, **(kwargs | {self.name: self.training}))
-        return self.function(*args[: self.place], self.training, *args[self.place + 1 :], **kwargs)
-
-
 def _follow_mode(body: nn.Module) -> None:
-    """Let the calls in a traced module follow its mode, where the trace told them that it was evaluation.
-
-    A BatchNorm whose scale is no parameter is frozen on purpose, and stays so. Raises what ``_find_told`` does.
-    """
-    found = _find_told_calls(body)
-    if not isinstance(body, fx.GraphModule) or not found:
+    """Let the calls in a traced module read its own mode, if the trace told them that it was evaluation."""
+    if not isinstance(body, fx.GraphModule):
         return
-    for number, (node, name, place) in enumerate(found):
-        body.add_submodule(f"told_{number}", _Told(cast("Callable[..., Any]", node.target), name, place))
+    for node, argument in _find_told_calls(body):
         with body.graph.inserting_before(node):
-            called = body.graph.call_module(f"told_{number}", node.args, node.kwargs)
-        node.replace_all_uses_with(called)
-        body.graph.erase_node(node)
+            mode = body.graph.create_node("get_attr", "training")
+        if isinstance(argument, int):
+            node.update_arg(argument, mode)
+        else:
+            node.update_kwarg(argument, mode)
     body.recompile()
 
 
-def _find_told_calls(body: nn.Module) -> list[tuple[fx.Node, str, int | None]]:
-    """Return the calls in a traced module that are to follow its mode, with the name and place of that argument.
+def _find_told_calls(body: nn.Module) -> list[tuple[fx.Node, str | int]]:
+    """Return the calls in a traced module that are to follow its mode, with the name or place of that argument.
 
-    Raises ``CutError`` for a BatchNorm that takes the mean over all batches (``momentum=None``), which its call in
-    evaluation mode no longer says.
+    A BatchNorm whose scale is no parameter is frozen on purpose, and stays so. Raises ``CutError`` for a BatchNorm that
+    takes the mean over all batches (``momentum=None``), which its call in evaluation mode no longer says.
     """
-    if not isinstance(body, fx.GraphModule):
-        return []
-    found = []
-    for node in body.graph.nodes:
-        told = _find_told_argument(node)
-        if told is None or _is_frozen(body, node):
+    found: list[tuple[fx.Node, str | int]] = []
+    for node in body.graph.nodes if isinstance(body, fx.GraphModule) else ():
+        names = _arguments(node.target) if node.op == "call_function" else ()
+        given = dict(zip(names, node.args, strict=False)) | node.kwargs
+        told = next((name for name in _TOLD if given.get(name) is False), None)
+        is_norm = operation(node) == "batch_norm"
+        if told is None or (is_norm and _has_fixed_scale(body, given.get("weight"))):
             continue
-        if operation(node) == "batch_norm" and _given(node, "momentum") == 0:
+        if is_norm and given.get("momentum") == 0:
             raise CutError(
                 f"'{node.name}' cannot train: it is a BatchNorm over all batches (momentum=None), traced through; give "
                 "it a momentum"
             )
-        found.append((node, *told))
+        found.append((node, told if told in node.kwargs else list(names).index(told)))
     return found
-
-
-def _find_told_argument(node: fx.Node) -> tuple[str, int | None] | None:
-    """Return the name, and the place if any, of the argument by which a call was told that this is evaluation mode."""
-    if node.op != "call_function":
-        return None
-    names = _arguments(node.target)
-    for name in _TOLD:
-        if node.kwargs.get(name) is False:
-            return name, None
-        if name in names and (place := names.index(name)) < len(node.args) and node.args[place] is False:
-            return name, place
-    return None
 
 
 def _arguments(function: Any) -> Sequence[str]:
@@ -206,18 +176,11 @@ def _arguments(function: Any) -> Sequence[str]:
     return [argument.name for argument in function._schema.arguments] if function is not None else []
 
 
-def _given(node: fx.Node, name: str) -> Any:
-    """Return what a call is given for an argument; ``None`` if it is not given."""
-    return (dict(zip(_arguments(node.target), node.args, strict=False)) | node.kwargs).get(name)
-
-
-def _is_frozen(body: fx.GraphModule, node: fx.Node) -> bool:
-    """Whether it is a BatchNorm that has a scale which is no parameter."""
-    weight = _given(node, "weight")
-    if operation(node) != "batch_norm" or not isinstance(weight, fx.Node):
+def _has_fixed_scale(body: nn.Module, weight: Any) -> bool:
+    """Whether the scale of a BatchNorm is a tensor and no parameter."""
+    if not isinstance(weight, fx.Node):
         return False
     if weight.op != "get_attr":
         return True
     owner, _, name = str(weight.target).rpartition(".")
-    scale: Tensor | nn.Parameter = getattr(body.get_submodule(owner), name)
-    return not isinstance(scale, nn.Parameter)
+    return not isinstance(getattr(body.get_submodule(owner), name), nn.Parameter)

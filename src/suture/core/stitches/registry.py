@@ -1,10 +1,9 @@
 """Which family joins two shapes by default, and how families are called on the command line."""
 
 from suture.common.errors import ShapeError
-from suture.core.stitches.base import Shape, Stitch, say_families, spell_shape
+from suture.core.stitches.base import Conv, Identity, Linear, Shape, Stitch, say_families, spell_shape
 from suture.core.stitches.constrained import Diagonal, LowRank, Orthogonal, Permutation
 from suture.core.stitches.flattened import ConvLinear, FullLinear
-from suture.core.stitches.positionwise import Conv, Identity, Linear
 from suture.core.stitches.resampled import MapsToTokens, StridedConv, TokensToMaps, TokensToTokens, UpsampledConv
 
 FAMILIES: dict[str, type[Stitch]] = {

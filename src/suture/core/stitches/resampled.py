@@ -23,8 +23,18 @@ import torch
 from torch import Tensor, nn
 
 from suture.common.hashing import keyed_as
-from suture.core.stitches.base import AffineMap, AffineStitch, Part, Shape, loader
-from suture.core.stitches.positionwise import affordable_images, chain, features_first, load_conv, with_batchnorms
+from suture.core.stitches.base import (
+    AffineMap,
+    AffineStitch,
+    Part,
+    Shape,
+    affordable_images,
+    chain,
+    features_first,
+    load_conv,
+    loader,
+    with_batchnorms,
+)
 
 
 @dataclass(frozen=True)
