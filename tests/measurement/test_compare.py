@@ -140,7 +140,7 @@ def test_tables_that_do_not_fit_are_refused() -> None:
     with pytest.raises(DataError, match="no table of similarities: it has no column 'index'"):
         beside(measured, measured)
     both = pd.concat([similar, compare(a, b, data=few_digits(), cuts="relu", samples_as="pixels")])
-    with pytest.raises(DataError, match=r"linear_cka of A → B at relu → relu is there twice; keep the rows of one"):
+    with pytest.raises(DataError, match=r"several values of linear_cka at one seam, A → B at relu → relu; keep one"):
         beside(measured, both)
     with pytest.raises(DataError, match="column 'linear_cka' already"):
         beside(beside(measured, similar), similar)

@@ -101,23 +101,30 @@ def beside(table: pd.DataFrame, similarities: pd.DataFrame) -> pd.DataFrame:
     if one of the two is no such table, if a seam has two values of an index, or if a column is there already.
     """
     check_columns(table)
-    check_columns(similarities, COLUMNS, "similarities")
+    check_similarities(similarities)
     names = list(dict.fromkeys(map(str, similarities["index"])))
     there = [name for name in names if name in table]
     if there:
         raise DataError(f"the table has a column {there[0]!r} already; give the table as it was measured")
-    twice = similarities[similarities.duplicated([*SEAM, "index"])]
-    if len(twice):
-        one = twice.iloc[0]
-        raise DataError(
-            f"{one['index']} of {one['sender']} → {one['receiver']} at {one['sender_cut']} → {one['receiver_cut']} is "
-            "there twice; keep the rows of one samples_as and one score_data"
-        )
     wide = similarities.pivot(index=SEAM, columns="index", values="value")[names].reset_index()
     joined = table.merge(wide, how="left", on=SEAM)
     joined.index = table.index
     joined[names] = joined[names].where(joined["control"].isin(_TRAINED))
     return joined
+
+
+def check_similarities(similarities: pd.DataFrame) -> None:
+    """Raise ``DataError`` if a table is none of ``compare``, is empty, or has two values of an index at one seam."""
+    check_columns(similarities, COLUMNS, "similarities")
+    if similarities.empty:
+        raise DataError("this is no table of similarities: it has no row")
+    twice = similarities[similarities.duplicated([*SEAM, "index"])]
+    if len(twice):
+        one = twice.iloc[0]
+        raise DataError(
+            f"the table has several values of {one['index']} at one seam, {one['sender']} → {one['receiver']} at "
+            f"{one['sender_cut']} → {one['receiver_cut']}; keep one samples_as and one score_data"
+        )
 
 
 def _methods(by: Index | Sequence[Index]) -> tuple[Index, ...]:

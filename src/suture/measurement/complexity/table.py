@@ -17,6 +17,7 @@ from suture.measurement.complexity.hessian import HessianTrace, TopEigenvalue
 from suture.measurement.complexity.rank import EffectiveRank, NumericalRank
 from suture.measurement.complexity.sharpness import GradientNorm, MeanSharpness, WorstSharpness
 from suture.measurement.complexity.size import Flops, GzipSize, Parameters
+from suture.measurement.tables.table import check_columns
 
 LANDSCAPE: tuple[Complexity, ...] = (
     *(GradientNorm(), GradientNorm(normalised=True), GradientNorm(batch=128)),
@@ -44,6 +45,9 @@ COLUMNS = {
     "data": "str",  # their name, empty likewise
     "settings": "str",
 }
+
+MEASURE = ["measure", "normalised", "settings"]  #: the columns that tell measures apart
+_TOLD = ("epsilon", "batch", "threshold")  #: the settings that a measure's name shows
 
 
 def complexity(
@@ -90,3 +94,23 @@ def _row(measure: Complexity, subject: Subject) -> dict[str, object]:
         "data": subject.samples.name if used else "",
         "settings": measure.settings,
     }
+
+
+def split_complexity(table: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return the rows of a table of ``complexity`` that are of seams, and those of networks alone."""
+    seam = ("sender", "receiver", "sender_cut", "receiver_cut", "receiver_depth")
+    check_columns(table, (*seam, *COLUMNS), "complexity of seams")
+    if table.empty:
+        raise DataError("this is no table of complexity of seams: it has no row")
+    rows = table if "control" in table else table.assign(control="")
+    alone = rows["receiver_cut"] == ""
+    return rows[~alone], rows[alone]
+
+
+def name_measure(held: pd.DataFrame) -> str:
+    """Return a measure in words: ``mean sharpness, normalised, epsilon=0.01 (nats)``."""
+    first = held.iloc[0]
+    told = [word for word in str(first["settings"]).split(", ") if word.partition("=")[0] in _TOLD]
+    told = [word for word in told if not word.endswith("=None")]
+    words = ", ".join([str(first["measure"]), *(["normalised"] if first["normalised"] else []), *told])
+    return words + (f" ({first['unit']})" if first["unit"] != "raw" else "")

@@ -9,6 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from suture.common.errors import DataError
+from suture.measurement.compare import check_similarities
+from suture.measurement.indices import INDICES
 from suture.measurement.tables.by_depth import Mask, Numbers, at_least_as_deep, cells, ends_at_output
 from suture.measurement.tables.curve import PLAIN, more_is_better, without_sender
 from suture.measurement.tables.table import check_single
@@ -172,3 +175,38 @@ def _alone(rows: pd.DataFrame, role: str, blocks: tuple[Block, ...]) -> Numbers:
     """Return the score of every network on its own; nan if it has none."""
     means = rows.groupby(role)[f"{role}_score"].mean()
     return np.array([means.get(block.name, np.nan) for block in blocks], float)
+
+
+# --- similarities -----------------------------------------------------------------------------------------------------
+
+
+def arrange_similarities(similarities: pd.DataFrame) -> dict[str, Matrix]:
+    """Return every index as a matrix of one sender and one receiver, in a table of ``compare``."""
+    check_similarities(similarities)
+    for role in ("sender", "receiver"):
+        names = dict.fromkeys(map(str, similarities[role]))
+        if len(names) > 1:
+            raise DataError(f"the table has {', '.join(names)} as {role}; select the rows of one")
+    senders, receivers = _blocks(similarities, "sender"), _blocks(similarities, "receiver")
+    made = {}
+    for name, held in similarities.groupby("index", sort=False):
+        values = lay_cells(held, "value", senders, receivers)
+        failed = {PLAIN: np.zeros(values.shape, bool)}
+        panels = {PLAIN: values}
+        made[str(name)] = Matrix(
+            str(name), "raw", senders, receivers, panels, {}, failed, {}, rises=True, table=similarities
+        )
+    return made
+
+
+def scale_of(name: str, values: Numbers) -> tuple[float, float, bool]:
+    """Return the ends of the colours of an index, and whether it is a distance."""
+    index = INDICES.get(name.partition("(")[0])
+    there = values[np.isfinite(values)]
+    low = min(0.0, float(there.min())) if len(there) else 0.0
+    return low, index.bounds[1] if index is not None else 1.0, bool(index is not None and index.distance)
+
+
+def say_distance(name: str) -> str:
+    """Return what to add to an index's name if it is a distance."""
+    return " (distance: 0 is alike)" if scale_of(name, np.array([]))[2] else ""

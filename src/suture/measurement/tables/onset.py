@@ -26,8 +26,8 @@ calls every image by one name shows a confusion, or accuracy on a class, by chan
 each brings untrained networks of its own.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal, final
 
 import numpy as np
@@ -43,8 +43,6 @@ STEP = 0.8  #: the share of all that is conveyed which one step must make
 INPUT, OUTPUT = "the input", "the output"  #: where the first layers begin and the last end
 
 Verdict = Literal["localised", "distributed", "carried by the stitch", "not found"]
-_WITHOUT_SENDER = ("untrained sender", "untrained both")
-_WITHOUT_RECEIVER = ("untrained receiver", "untrained both")
 
 
 @final
@@ -56,7 +54,8 @@ class Way:
     networks, with its 95 % interval from ``low`` to ``high``. ``onset`` is the first cut, as the carrier's part grows,
     that conveys the trait, if any does. The trait lies ``between`` that cut and the one before (from input to output)
     and, by the intervals, certainly ``within`` the wider pair. ``step`` is the share of all that is conveyed which the
-    step to the onset makes; ``controls`` are those without the carrier that convey the trait there too.
+    step to the onset makes; ``controls`` are those without the carrier that convey the trait there too, and
+    ``control_shares`` what every control conveys at the cuts (nan where it was not tried).
     """
 
     sends: bool
@@ -70,15 +69,16 @@ class Way:
     within: tuple[str, str] | None = None
     step: float = 0.0
     controls: tuple[str, ...] = ()
+    control_shares: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
     def __str__(self) -> str:
         if np.isnan(self.shares).all():
             return f"the two do not differ in it: {self.verdict}"
         if self.onset is None or self.between is None or self.within is None:
             return f"conveyed at no cut, at most {100 * max(self.shares):.0f} % of it: {self.verdict}"
-        side = "on" if self.sends else "back"
-        said = f"conveyed from {self.onset} {side} (between {_pair(self.between)}"
-        said += f"; with certainty between {_pair(self.within)})" if self.within != self.between else ")"
+        side, surely = "on" if self.sends else "back", " and ".join(self.within)
+        said = f"conveyed from {self.onset} {side} (between {' and '.join(self.between)}"
+        said += f"; with certainty between {surely})" if self.within != self.between else ")"
         if self.controls:
             return f"{said}: {self.verdict}, since without the carrier it shows too ({', '.join(self.controls)})"
         return f"{said}, {100 * self.step:.0f} % of it in one step: {self.verdict}"
@@ -100,6 +100,10 @@ class Onset:
     levels: tuple[float, float]
     sending: Way
     receiving: Way
+
+    def ends(self, way: Way) -> tuple[str, str]:
+        """Return sender and receiver of one way."""
+        return (self.carrier, self.reference) if way.sends else (self.reference, self.carrier)
 
     @property
     def verdict(self) -> Verdict:
@@ -127,7 +131,7 @@ class Onset:
 
     def __str__(self) -> str:
         carrier, reference = (_level(level, self.unit) for level in self.levels)
-        place = f", between {_pair(self.between)}" if self.between is not None else ""
+        place = f", between {' and '.join(self.between)}" if self.between is not None else ""
         return (
             f"{self.trait}: {self.verdict}{place}\n"
             f"  {self.carrier} (carrier) {carrier}, {self.reference} (reference) {reference}\n"
@@ -142,24 +146,21 @@ def onset(table: pd.DataFrame, trait: Trait | str, carrier: Network | str, refer
     Raises ``DataError`` if the table lacks the trait or a direction, or holds several kinds of measurement (fits,
     stitches or data) of one seam: select the rows of one.
     """
-    name, *names = (given if isinstance(given, str) else given.name for given in (trait, carrier, reference))
-    ends = (names[0], names[1])
-    rows = _rows(table, name, *ends)
+    name, of, other = (given if isinstance(given, str) else given.name for given in (trait, carrier, reference))
+    rows = _rows(table, name, of, other)
     means = summary(rows)
-    uncontrolled = means[means["control"] == ""]
-    own = [uncontrolled.loc[uncontrolled["receiver"] == end, "receiver_score"].mean() for end in ends]
-    levels = (float(own[0]), float(own[1]))
+    plain = means[means["control"] == ""]
+    own = [float(plain.loc[plain["receiver"] == end, "receiver_score"].mean()) for end in (of, other)]
     measured = rows[rows["control"] == ""]
     uncertain = float((measured["stitched_high"] - measured["stitched_low"]).median())
-    scale = levels[0] - levels[1]
+    scale = own[0] - own[1]
+    ends = ("stitched_low", "stitched_high")[:: 1 if scale > 0 else -1]
+    conveyed = (means[["stitched", *ends]] - own[1]) / (scale or np.nan)
     shares = means.assign(
-        share=(means["stitched"] - levels[1]) / scale if abs(scale) > uncertain else np.nan,
-        low=(means["stitched_low" if scale > 0 else "stitched_high"] - levels[1]) / scale if scale else np.nan,
-        high=(means["stitched_high" if scale > 0 else "stitched_low"] - levels[1]) / scale if scale else np.nan,
+        share=conveyed["stitched"] if abs(scale) > uncertain else np.nan, low=conveyed[ends[0]], high=conveyed[ends[1]]
     )
-    unit = str(means["unit"].iloc[0])
-    ways = [_way(shares, *ends, sends=sends) for sends in (True, False)]
-    return Onset(name, unit, ends[0], ends[1], levels, *ways)
+    ways = [_way(shares, of, other, sends=sends) for sends in (True, False)]
+    return Onset(name, str(means["unit"].iloc[0]), of, other, (own[0], own[1]), *ways)
 
 
 def _rows(table: pd.DataFrame, trait: str, carrier: str, reference: str) -> pd.DataFrame:
@@ -175,8 +176,7 @@ def _rows(table: pd.DataFrame, trait: str, carrier: str, reference: str) -> pd.D
             raise DataError(f"the table has no seam {sender} → {receiver}; measure what localise(…) plans, both ways")
         own = "sender_cut" if sender == carrier else "receiver_cut"
         for kind in ("fit_data", "score_data", "fit", "stitch", "study"):
-            several = seams.groupby(own)[kind].nunique()
-            if (several > 1).any():
+            if (seams.groupby(own)[kind].nunique() > 1).any():
                 held = " and ".join(f"'{value}'" for value in dict.fromkeys(seams[kind]))
                 raise DataError(f"the table has several {kind} of one seam, {held}; select the rows of one of them")
     return rows
@@ -186,29 +186,42 @@ def _way(shares: pd.DataFrame, carrier: str, reference: str, *, sends: bool) -> 
     """Say what one direction tells."""
     sender, receiver = (carrier, reference) if sends else (reference, carrier)
     role, other = ("sender", "receiver") if sends else ("receiver", "sender")
-    seams = shares[(shares["sender"] == sender) & (shares["receiver"] == receiver) & (shares["control"] == "")]
-    seams = seams.sort_values(f"{role}_depth", kind="stable")
-    cuts = tuple(map(str, seams[f"{role}_cut"]))
-    if len(set(cuts)) < len(cuts):
+    across = shares[(shares["sender"] == sender) & (shares["receiver"] == receiver)]
+    seams = across[across["control"] == ""].sort_values(f"{role}_depth", kind="stable").set_index(f"{role}_cut")
+    if not seams.index.is_unique:
         raise DataError(
             f"the table has several seams {sender} → {receiver} at one cut of {carrier}; select one of each"
         )
+    # What a control conveys, with the lower end of its interval. The reference network stitched to itself has no cut of
+    # the carrier, and stands at the cut of its own that the seam has.
+    beside = {
+        str(kind): held.drop_duplicates(f"{role}_cut").set_index(f"{role}_cut").reindex(seams.index)
+        for kind, held in across[across["control"] != ""].groupby("control", sort=False)
+    }
+    itself = shares[(shares["sender"] == reference) & (shares["receiver"] == reference)]
+    if len(itself):
+        own = itself.drop_duplicates("receiver_cut").set_index("receiver_cut")
+        beside[f"{reference} → {reference}"] = own.reindex(seams[f"{other}_cut"]).set_axis(seams.index)
+    cuts = tuple(map(str, seams.index))
     share, low, high = (tuple(map(float, seams[name])) for name in ("share", "low", "high"))
+    controls = {kind: tuple(map(float, held["share"])) for kind, held in beside.items()}
     order = slice(None) if sends else slice(None, None, -1)
     names = (INPUT, *cuts, OUTPUT)[order]
     values, lows, highs = (np.array([0.0, *numbers[order], 1.0]) for numbers in (share, low, high))
     conveying = np.flatnonzero(values[1:-1] >= CONVEYED) + 1
     if not len(conveying):
-        return Way(sends, cuts, share, low, high, "not found")
+        return Way(sends, cuts, share, low, high, "not found", control_shares=controls)
     first = int(conveying[0])
     before = int(np.flatnonzero(highs[:first] < CONVEYED).max())
     after = first + int(np.flatnonzero(lows[first:] > CONVEYED).min())
     clipped = values.clip(0, 1)
     step = float((clipped[first] - clipped[first - 1]) / clipped[1:-1].max())
     lost = bool((highs[first:-1] < CONVEYED).any())
-    seam = seams[seams[f"{role}_cut"] == names[first]].iloc[0]
-    shown = _shown(shares, carrier, reference, str(seam[f"{other}_cut"]), sends)
+    without = {f"untrained {role}", "untrained both", f"{reference} → {reference}"}
+    here = {kind: held.loc[names[first]] for kind, held in beside.items() if kind in without}
+    shown = tuple(kind for kind, at in here.items() if at["share"] >= CONVEYED and at["low"] > 0)
     verdict: Verdict = "localised" if step >= STEP and not lost else "distributed"
+    between, within = ((names[a], names[b])[order] for a, b in ((first - 1, first), (before, after)))
     return Way(
         sends=sends,
         cuts=cuts,
@@ -217,34 +230,12 @@ def _way(shares: pd.DataFrame, carrier: str, reference: str, *, sends: bool) -> 
         high=high,
         verdict="carried by the stitch" if shown else verdict,
         onset=names[first],
-        between=_order(names, first - 1, first, sends),
-        within=_order(names, before, after, sends),
+        between=between,
+        within=within,
         step=step,
         controls=shown,
+        control_shares=controls,
     )
-
-
-def _shown(shares: pd.DataFrame, carrier: str, reference: str, cut: str, sends: bool) -> tuple[str, ...]:
-    """Name the controls without the carrier that convey the trait at a cut of the reference network."""
-    ends, column, without = (
-        ((carrier, reference), "receiver_cut", _WITHOUT_SENDER)
-        if sends
-        else ((reference, carrier), "sender_cut", _WITHOUT_RECEIVER)
-    )
-    conveying = shares[(shares["share"] >= CONVEYED) & (shares["low"] > 0) & (shares[column] == cut)]
-    joined = conveying[(conveying["sender"] == ends[0]) & (conveying["receiver"] == ends[1])]
-    itself = conveying[(conveying["sender"] == reference) & (conveying["receiver"] == reference)]
-    found = [str(name) for name in joined["control"] if name in without]
-    return tuple(dict.fromkeys([*found, *(f"{reference} → {reference}" for _ in itself.index)]))
-
-
-def _order(names: Sequence[str], one: int, two: int, sends: bool) -> tuple[str, str]:
-    """Return two places from input to output."""
-    return (names[one], names[two]) if sends else (names[two], names[one])
-
-
-def _pair(places: tuple[str, str]) -> str:
-    return " and ".join(places)
 
 
 def _level(value: float, unit: str) -> str:

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 
 from suture.common.errors import DataError
+from suture.measurement.compare import check_similarities
 from suture.measurement.indices import INDICES
 from suture.measurement.tables.by_depth import Numbers
 from suture.measurement.tables.curve import PLAIN, more_is_better
@@ -171,11 +172,9 @@ def disagreements(pair: Pair, similarities: pd.DataFrame) -> Iterator[tuple[str,
     are not in the registry count as similarities in [0, 1]. Raises ``DataError`` if it is no table of similarities, or
     holds several values of one seam.
     """
-    check_columns(similarities, ("sender", "receiver", *_SEAM, "index", "value"), "similarities")
+    check_similarities(similarities)
     rows = similarities[(similarities["sender"] == pair.sender) & (similarities["receiver"] == pair.receiver)]
     for name, held in rows.groupby("index", sort=False):
-        if held.duplicated(_SEAM).any():
-            raise DataError(f"the table has several values of {name} at one seam; keep one samples_as and score_data")
         at = held.set_index(_SEAM)["value"].reindex(pd.MultiIndex.from_tuples(pair.cuts))
         values = at.to_numpy(float)
         index = INDICES.get(str(name).partition("(")[0])

@@ -6,8 +6,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from suture.common.errors import DataError
+from suture.measurement.complexity.table import MEASURE, name_measure, split_complexity
 from suture.measurement.tables.curve import PLAIN
-from suture.measurement.tables.evidence import MEASURE, name_measure, split_complexity
 from suture.report.figures.curve import DASHES, WIDTH, Entries, grid_behind, legend_above, styled
 from suture.report.style import look_of, name_of, place_of, shortened
 

@@ -11,7 +11,6 @@ from matplotlib.figure import Figure
 from suture.core.network.network import Network
 from suture.measurement.scores.traits import Trait
 from suture.measurement.tables.by_depth import Numbers
-from suture.measurement.tables.evidence import control_shares, ends_of
 from suture.measurement.tables.onset import CONVEYED, Onset, Way, onset
 from suture.report.figures.curve import WIDTH, Entries, grid_behind, legend_above, styled, without_neighbour
 from suture.report.style import LOOK, shortened
@@ -31,15 +30,14 @@ def localisation(
     a ring, and the place of the trait is marked behind. Raises ``DataError`` as ``onset`` does.
     """
     found = onset(table, trait, carrier, reference)
-    lines = dict(control_shares(table, found))
     with styled():
         figure = Figure(figsize=(WIDTH, 1), layout="constrained")
         panels = figure.subplots(2, 1, sharex=True, sharey=True)
         entries: dict[str, Artist] = {}
         for axes, way, look in zip(panels, (found.sending, found.receiving), _WAYS, strict=True):
-            entries |= _panel(axes, found, way, look, lines[way.sends])
+            entries |= _panel(axes, found, way, look)
         height = _cuts(figure, panels[1], found)
-        first = [f"{bears} → {other}" for bears, other in (ends_of(found, True), ends_of(found, False))]
+        first = [f"{bears} → {other}" for bears, other in map(found.ends, (found.sending, found.receiving))]
         first += [_BEGINS, _PLACE, *_levels(found)]
         shown: Entries = [(entries.pop(name), name) for name in first if name in entries]
         shown += [(artist, name) for name, artist in entries.items()]
@@ -49,26 +47,32 @@ def localisation(
     return figure, found
 
 
-def _panel(
-    axes: Axes, found: Onset, way: Way, look: tuple[str, str], controls: dict[str, Numbers]
-) -> dict[str, Artist]:
+def _panel(axes: Axes, found: Onset, way: Way, look: tuple[str, str]) -> dict[str, Artist]:
     """Draw one way; what the legend says, by name."""
     colour, marker = look
-    ends = ends_of(found, way.sends)
+    ends = found.ends(way)
     places = np.arange(len(way.cuts))
     value, low, high = (100 * np.array(part) for part in (way.shares, way.low, way.high))
     entries: dict[str, Artist] = {}
+    style: dict[str, Any]
     for level, name, dashes in zip((100, 0), _levels(found), ("-", (0, (4, 2))), strict=True):
         entries[name] = axes.axhline(level, color="black", linewidth=0.8, linestyle=dashes, zorder=1)
-    for kind, shares in controls.items():
+    for kind, shares in way.control_shares.items():
         shade, sign = LOOK.get(kind, ("#000000", "*"))
         (entries[kind],) = axes.plot(
-            places, 100 * shares, color=shade, marker=sign, markersize=2.6, linewidth=0.7, alpha=0.55, zorder=2
+            places,
+            100 * np.array(shares),
+            color=shade,
+            marker=sign,
+            markersize=2.6,
+            linewidth=0.7,
+            alpha=0.55,
+            zorder=2,
         )
     axes.fill_between(places, low, high, color=colour, alpha=0.25, linewidth=0, zorder=2)
     alone = without_neighbour(value)
     axes.vlines(places[alone], low[alone], high[alone], color=colour, alpha=0.6, linewidth=1.5, zorder=2)
-    style: dict[str, Any] = {"color": colour, "marker": marker, "markersize": 4, "linewidth": 1.8, "zorder": 4}
+    style = {"color": colour, "marker": marker, "markersize": 4, "linewidth": 1.8, "zorder": 4}
     (entries[" → ".join(ends)],) = axes.plot(places, value, **style)
     _mark(axes, found, way, value, entries)
     axes.axhline(100 * CONVEYED, color="0.6", linewidth=0.6, linestyle=":", zorder=1)

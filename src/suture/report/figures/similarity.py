@@ -13,10 +13,10 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
 from suture.common.errors import DataError
+from suture.measurement.compare import check_similarities
 from suture.measurement.tables.by_depth import Numbers
 from suture.measurement.tables.curve import Curve, arrange_curve, without_sender
-from suture.measurement.tables.evidence import arrange_similarities, check_similarities, say_distance, scale_of
-from suture.measurement.tables.matrix import Matrix
+from suture.measurement.tables.matrix import Matrix, arrange_similarities, say_distance, scale_of
 from suture.report.figures.cells import COLOURS, draw_cells, write_cells
 from suture.report.figures.curve import (
     SMALLEST,
@@ -74,7 +74,8 @@ def along(table: pd.DataFrame, similarities: pd.DataFrame, score: str = "accurac
     one of the two is no such table, or no seam of the curve was compared.
     """
     shown = arrange_curve(table, score)
-    lines = _along(shown, table[table["score"] == score], check_similarities(similarities))
+    check_similarities(similarities)
+    lines = _along(shown, table[table["score"] == score], similarities)
     with styled():
         figure = Figure(figsize=(WIDTH, 1), layout="constrained")
         upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[1.6, 1])

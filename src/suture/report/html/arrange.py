@@ -12,9 +12,16 @@ from suture.common.errors import DataError
 from suture.measurement.indices import INDICES
 from suture.measurement.tables.by_depth import Numbers, ends_at_output
 from suture.measurement.tables.curve import PLAIN, Curve, arrange_curve, over_words, without_sender
-from suture.measurement.tables.evidence import control_shares, scale_of
 from suture.measurement.tables.explain import say_curve, say_matrix
-from suture.measurement.tables.matrix import Matrix, arrange_matrix, lay_cells, lay_strip, places_of, staircase
+from suture.measurement.tables.matrix import (
+    Matrix,
+    arrange_matrix,
+    lay_cells,
+    lay_strip,
+    places_of,
+    scale_of,
+    staircase,
+)
 from suture.measurement.tables.onset import Onset, onset
 from suture.measurement.tables.table import summary
 from suture.report.html.charts import PENALTY, SCORE, SIMILARITY, Chart, Line, Measure
@@ -270,7 +277,6 @@ def _cuts_of(found: pd.DataFrame, role: str) -> list[tuple[str, str]]:
 def localisation(table: pd.DataFrame, found: Onset) -> Chart:
     """Arrange what every cut of the carrier conveys of a trait, both ways, with controls."""
     cuts = tuple(dict.fromkeys((*found.sending.cuts, *found.receiving.cuts)))
-    controls = dict(control_shares(table, found))
     measures = []
     for way, start, end in (
         (found.sending, found.carrier, found.reference),
@@ -279,7 +285,7 @@ def localisation(table: pd.DataFrame, found: Onset) -> Chart:
         places = pd.Index(way.cuts).get_indexer(pd.Index(cuts))  # -1 for cuts that were not stitched this way
         value, low, high = (np.array([*part, np.nan])[places] * 100 for part in (way.shares, way.low, way.high))
         lines = [Line(PLAIN, f"{start} → {end}", value, low, high, np.zeros(len(cuts), bool))]
-        for kind, shares in controls[way.sends].items():
+        for kind, shares in way.control_shares.items():
             lines.append(Line.of(kind, name_of(kind, kind), np.array([*shares, np.nan])[places] * 100))
         levels = {f"{found.carrier} alone": 100.0, f"{found.reference} alone": 0.0}
         of = f"conveyed of {found.trait}"

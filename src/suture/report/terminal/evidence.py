@@ -8,15 +8,10 @@ import pandas as pd
 from rich.table import Table
 from rich.text import Text
 
+from suture.measurement.compare import check_similarities
+from suture.measurement.complexity.table import MEASURE, name_measure, split_complexity
 from suture.measurement.tables.curve import PLAIN
-from suture.measurement.tables.evidence import (
-    MEASURE,
-    arrange_similarities,
-    check_similarities,
-    name_measure,
-    say_distance,
-    split_complexity,
-)
+from suture.measurement.tables.matrix import arrange_similarities, say_distance
 from suture.measurement.tables.onset import Onset, Way
 from suture.report.terminal.curve import new_table
 from suture.report.terminal.matrix import fitting_tables
@@ -24,7 +19,8 @@ from suture.report.terminal.matrix import fitting_tables
 
 def similarity_heading(similarities: pd.DataFrame) -> str:
     """Say what similarities are shown, and on how many images. Raises ``DataError`` if the table is none."""
-    first = check_similarities(similarities).iloc[0]
+    check_similarities(similarities)
+    first = similarities.iloc[0]
     means = "an image is a sample" if first["samples_as"] == "flattened" else "a position of a map is a sample"
     return (
         f"{first['sender']} → {first['receiver']}: rows are sender cuts, columns receiver cuts\n"
