@@ -221,7 +221,9 @@ def _way(shares: pd.DataFrame, carrier: str, reference: str, *, sends: bool) -> 
     here = {kind: held.loc[names[first]] for kind, held in beside.items() if kind in without}
     shown = tuple(kind for kind, at in here.items() if at["share"] >= CONVEYED and at["low"] > 0)
     verdict: Verdict = "localised" if step >= STEP and not lost else "distributed"
-    between, within = ((names[a], names[b])[order] for a, b in ((first - 1, first), (before, after)))
+    neighbours, surely = (
+        (names[a], names[b]) if sends else (names[b], names[a]) for a, b in ((first - 1, first), (before, after))
+    )
     return Way(
         sends=sends,
         cuts=cuts,
@@ -230,8 +232,8 @@ def _way(shares: pd.DataFrame, carrier: str, reference: str, *, sends: bool) -> 
         high=high,
         verdict="carried by the stitch" if shown else verdict,
         onset=names[first],
-        between=between,
-        within=within,
+        between=neighbours,
+        within=surely,
         step=step,
         controls=shown,
         control_shares=controls,
