@@ -19,7 +19,7 @@ if typing.TYPE_CHECKING:  # imported when asked for: see suture.common.lazy, whi
     from suture.core.stitches import stitch_for
     from suture.data import Data, Samples, load_data, variants
     from suture.data.noise import ClusteredNoise
-    from suture.data.preprocess import Preprocess
+    from suture.data.samples import Preprocess
     from suture.fits import recipes
     from suture.measurement import complexity, indices
     from suture.measurement.compare import beside, compare

@@ -14,7 +14,7 @@ import torch
 import suture
 from suture.cli import doctor
 from suture.cli.doctor import Check, examine, needed
-from suture.data.sources.hub import _ALIASES
+from suture.data.sources import ALIASES
 from suture.measurement.trials.trial import VERSION
 
 Command = Callable[[str], tuple[int, str, str]]
@@ -83,7 +83,7 @@ def test_extras_are_there_or_the_line_that_installs_them_is(monkeypatch: pytest.
 
 
 def test_data_are_looked_for_where_they_would_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert doctor.DATA == _ALIASES
+    assert doctor.DATA == ALIASES
     (tmp_path / "hub" / "datasets--ylecun--mnist").mkdir(parents=True)
     monkeypatch.setenv("HF_HOME", str(tmp_path))
     monkeypatch.delenv("HF_HUB_CACHE", raising=False)

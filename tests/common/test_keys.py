@@ -34,8 +34,8 @@ from suture import ClusteredNoise, Network, Samples, Trial, measure
 from suture.common.hashing import identity, keyed_as, registered_name
 from suture.common.seeds import digest
 from suture.core.stitches import Conv, LowRank, Orthogonal, Stitch
-from suture.data.preprocess import Preprocess
-from suture.data.variants.base import Variant
+from suture.data.samples import Preprocess
+from suture.data.variants import Variant
 from suture.fits import Fit, LeastSquares, MatchActivations, Random, TaskLoss
 from suture.fits.optimisers import Optimiser, Schedule
 from suture.fits.recipes import SGD, Adam, OneCycle

@@ -24,8 +24,7 @@ from torch.utils.data import TensorDataset
 from loops import each
 from suture.common.errors import DataError
 from suture.data import load_data
-from suture.data.sources.decode import decode_images
-from suture.data.sources.load import TrainAndTest
+from suture.data.sources import TrainAndTest
 
 REAL_DATA = Path(os.environ.get("SUTURE_DATA") or Path(__file__).parents[3] / "shared" / "data")
 
@@ -250,11 +249,11 @@ def test_grey_among_colour_is_repeated(tmp_path: Path, grey_first: bool) -> None
 
 
 @each("mode", ["L", "LA", "1"])
-def test_every_grey_mode_has_one_channel(mode: str) -> None:
-    rows = [{"bytes": encoded(GREY[0], "PNG", mode), "path": None}]
-    images = decode_images(rows, 1, name="grey", size=None)
-    wanted = GREY[0] if mode != "1" else np.asarray(Image.fromarray(GREY[0]).convert("1")) * np.uint8(255)
-    assert torch.equal(images, torch.as_tensor(wanted)[None, None])
+def test_every_grey_mode_has_one_channel(tmp_path: Path, mode: str) -> None:
+    files = [encoded(image, "PNG", mode) for image in GREY]
+    data = load_data(write(tmp_path / "grey", [{"bytes": file, "path": None} for file in files]))
+    expected = np.stack([np.asarray(Image.open(io.BytesIO(file)).convert("L")) for file in files])
+    assert np.array_equal(data.score.images.numpy(), expected[:, None])
 
 
 @each(("mode", "image_format"), [("P", "PNG"), ("RGBA", "PNG"), ("CMYK", "TIFF"), ("RGB", "JPEG")])

@@ -22,7 +22,6 @@ from suture.data.variants import (
     Correlated,
     Grey3,
     Half,
-    ObjectsAnimals,
     RandomLabels,
     Relabelled,
     Subset,
@@ -84,7 +83,7 @@ TRAINING_ONLY = [
 EVERY_ROLE = [
     Relabelled("automobile", "cat", everywhere=True),
     RandomLabels(0.5, everywhere=True),
-    ObjectsAnimals(),
+    OBJECTS_ANIMALS,
     Grey3(),
     Correlated(),
 ]
@@ -251,7 +250,7 @@ def test_the_count_of_random_labels_is_exact(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_objects_and_animals_are_all_ten_classes() -> None:
-    varied = ObjectsAnimals()(TOY)
+    varied = OBJECTS_ANIMALS(TOY)
     assert varied.classes == ("animal", "object")
     assert varied.name == "toy as animal or object"
     animals = {"bird", "cat", "deer", "dog", "frog", "horse"}
@@ -259,7 +258,6 @@ def test_objects_and_animals_are_all_ten_classes() -> None:
         was, now = getattr(TOY, role), getattr(varied, role)
         assert now.images is was.images
         assert [CIFAR[label] not in animals for label in was.labels] == now.labels.bool().tolist()
-    assert OBJECTS_ANIMALS(TOY).fit.fingerprint == varied.fit.fingerprint
 
 
 def test_super_classes_are_read_from_text_as_from_a_mapping() -> None:
@@ -321,7 +319,8 @@ def test_taking_from_broken_pairs_is_refused() -> None:
 
 def test_every_variant_has_a_name_and_settings_that_a_command_line_can_write() -> None:
     plain = (bool, int, float, str)
-    for cls in VARIANTS.values():
+    for variant in VARIANTS.values():
+        cls = variant if isinstance(variant, type) else type(variant)
         hints = get_type_hints(cls)
         assert all(hints[field.name] in plain for field in fields(cls) if field.init)
     own = [cls for cls in Variant.__subclasses__() if cls.__module__.startswith("suture.data.")]

@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from suture.common.errors import CheckpointError, NetworkError, SourceError
-from suture.data.preprocess import Preprocess
+from suture.data.samples import Preprocess
 from suture.zoo import NETWORKS, Source, convnet, load_network, parse_source, resolve
 from suture.zoo.load import image_shape
 from suture.zoo.model_strings import EXAMPLES
@@ -25,7 +25,7 @@ MODELS = '''
 from dataclasses import dataclass
 from torch import nn
 from suture import zoo
-from suture.data.preprocess import Preprocess
+from suture.data.samples import Preprocess
 
 LIMIT = 3
 

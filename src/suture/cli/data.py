@@ -16,7 +16,7 @@ def options(parser: Parser) -> None:
 
 def run(chosen: Namespace) -> int:
     """Count the samples of every class in every role, draw some if a folder is named, and return the exit code."""
-    from suture.data.preprocess import sizes, things
+    from suture.data.samples import sizes, things
     from suture.report.figures.samples import draw_samples, label_statistics
     from suture.report.terminal.networks import labels_table
     from suture.runs.store.files import folder_to_write, writing_to

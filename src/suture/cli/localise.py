@@ -153,7 +153,7 @@ def read_trait(text: str) -> "Callable[[Data], Trait]":
 
 def _half(text: str, side: str, data: "Data") -> Any:
     """Return what covers one half of the images of the data."""
-    from suture.data.preprocess import check_pictures
+    from suture.data.samples import check_pictures
     from suture.data.variants import Covered
 
     check_pictures(f"trait {text}: blackout", data.example)

@@ -180,7 +180,7 @@ def _check_fits(base: Any, data: Any) -> None:
     import torch
     from safetensors.torch import load as from_bytes
 
-    from suture.data.preprocess import as_given, sizes, things
+    from suture.data.samples import as_given, sizes, things
     from suture.zoo.build import resolve
 
     with torch.random.fork_rng(devices=[]), torch.no_grad():

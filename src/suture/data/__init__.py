@@ -1,6 +1,6 @@
 """Labelled samples in three roles (fit, validation, score): sources, preprocessing, variants, clustered noise."""
 
 from suture.data.samples import Data, Samples
-from suture.data.sources.load import load_data
+from suture.data.sources import load_data
 
 __all__ = ["Data", "Samples", "load_data"]

@@ -11,25 +11,70 @@ in the control that breaks the pairs, where the sender sees one image and the st
 
 Data is identified by its fingerprint, a SHA-256 over its content; the name is for people and does not enter. Leave
 tensors unchanged once they are here: a fingerprint is taken once.
+
+A network owns the way from raw images to its first layer (resizing, channels, normalisation): ``Preprocess`` and
+``Prepare``. Token ids pass unchanged.
 """
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from suture.common.errors import DataError
 from suture.common.hashing import keyed_as
 from suture.common.seeds import digest, generator
 from suture.common.validation import check_whole
-from suture.data.preprocess import are_token_ids, sizes, things
 
 SHARED = 0.1  #: of the test images, at most, may be among those trained on; real data sets repeat a few
 FEW = 50  #: with fewer test images somebody tries a program, and may use any
+
+Preprocessing = Callable[[Tensor], Tensor]
+
+
+def are_token_ids(raw: Tensor) -> bool:
+    """Return whether what a network is fed are sequences of token ids, ``(N, T)`` int64, rather than images."""
+    return raw.ndim == 2 and raw.dtype == torch.int64
+
+
+def things(raw: Tensor) -> str:
+    """Return what samples are called: images, or sequences of token ids."""
+    return "sequences" if are_token_ids(raw) else "images"
+
+
+def sizes(raw: Tensor) -> str:
+    """Return how large each sample is: ``3×32×32`` of images, ``64 tokens`` of sequences."""
+    shape = "×".join(map(str, raw.shape[1:]))
+    return f"{shape} tokens" if are_token_ids(raw) else shape
+
+
+def check_pictures(what: str, raw: Tensor, instead: str = "leave it out") -> None:
+    """Raise ``DataError`` for token ids if ``what`` is meant for images."""
+    if are_token_ids(raw):
+        raise DataError(f"{what} is for images, and these are token ids; {instead}")
+
+
+def as_given(raw: Tensor) -> Tensor:
+    """Bring raw images to floats in [0, 1]; token ids pass unchanged. Raises ``DataError`` as ``as_floats`` does."""
+    return raw if are_token_ids(raw) else as_floats(raw)
+
+
+def as_floats(images: Tensor) -> Tensor:
+    """Bring raw images to floats in [0, 1]; floats pass unchanged.
+
+    Raises ``DataError`` for any other type, whose range nobody can know.
+    """
+    if are_token_ids(images):
+        raise DataError("token ids are no images: they have no brightness, and no gradient")
+    if images.is_floating_point():
+        return images
+    if images.dtype != torch.uint8:
+        raise DataError(f"raw images are uint8 in 0..255 or floats in [0, 1], not {images.dtype}; convert them")
+    return images.float() / 255
 
 
 def check_images(name: str, images: Tensor) -> None:
@@ -48,24 +93,24 @@ def check_images(name: str, images: Tensor) -> None:
             "empty: give grey images a channel axis with images.unsqueeze(1), token ids as (N, T) int64"
         )
     if len(images) < 2:
-        raise DataError(f"{name!r} has {_count(len(images))}; at least 2 are needed: give it more data")
-    if tokens:
-        _check_tokens(name, images)
-        return
-    if images.dtype != torch.uint8 and not images.is_floating_point():
+        count = f"{len(images)} sample{'' if len(images) == 1 else 's'}"
+        raise DataError(f"{name!r} has {count}; at least 2 are needed: give it more data")
+    if tokens and int(images.min()) < 0:
+        raise DataError(
+            f"token ids of {name!r} begin at {int(images.min())}; they are rows of an embedding and begin at 0: cut "
+            "sequences to one length rather than fill them up"
+        )
+    if images.is_floating_point():
+        low, high = (bound.item() for bound in torch.aminmax(images.detach()))
+        if not (low >= 0 and high <= 1):  # written so that NaN, which aminmax passes on, is refused too
+            raise DataError(
+                f"images of {name!r} range from {low:g} to {high:g}; floats must be finite and in [0, 1]: divide "
+                "0..255 by 255, and leave normalisation to the network, which owns its preprocessing"
+            )
+    elif not tokens and images.dtype != torch.uint8:
         raise DataError(
             f"images of {name!r} have dtype {images.dtype}; they must be uint8 in 0..255 or floats in "
             "[0, 1]: convert them with images.to(torch.uint8) or images / 255"
-        )
-    if images.is_floating_point():
-        _check_range(name, images)
-
-
-def _check_tokens(name: str, ids: Tensor) -> None:
-    if int(ids.min()) < 0:
-        raise DataError(
-            f"token ids of {name!r} begin at {int(ids.min())}; they are rows of an embedding and begin at 0: cut "
-            "sequences to one length rather than fill them up"
         )
 
 
@@ -85,15 +130,6 @@ def check_brightness(name: str, images: Tensor) -> None:
         )
 
 
-def _check_range(name: str, images: Tensor) -> None:
-    low, high = (bound.item() for bound in torch.aminmax(images.detach()))
-    if not (low >= 0 and high <= 1):  # written so that NaN, which aminmax passes on, is refused too
-        raise DataError(
-            f"images of {name!r} range from {low:g} to {high:g}; floats must be finite and in [0, 1]: divide "
-            "0..255 by 255, and leave normalisation to the network, which owns its preprocessing"
-        )
-
-
 def check_labels(name: str, labels: Tensor, count: int, classes: tuple[str, ...]) -> None:
     """Raise ``DataError`` unless there are ``count`` int64 labels, each an index into ``classes``."""
     if not isinstance(labels, Tensor):
@@ -109,7 +145,7 @@ def check_labels(name: str, labels: Tensor, count: int, classes: tuple[str, ...]
         )
     if labels.shape != (count,):
         raise DataError(
-            f"labels of {name!r} have shape {tuple(labels.shape)}; its {_count(count)} need labels of shape "
+            f"labels of {name!r} have shape {tuple(labels.shape)}; its {count} samples need labels of shape "
             f"({count},), one class index each"
         )
     low, high = int(labels.min()), int(labels.max())
@@ -138,10 +174,6 @@ def _contents(images: Tensor) -> Iterator[int]:
     for part in torch.split(images.detach(), 1024):
         content = part.cpu().contiguous().flatten(1).view(torch.uint8).numpy()
         yield from (hash(image.tobytes()) for image in content)
-
-
-def _count(count: int) -> str:
-    return f"{count} sample{'' if count == 1 else 's'}"
 
 
 @keyed_as("Samples")
@@ -210,17 +242,18 @@ class Samples:
         return Samples(name, self.images[indices], self.labels[indices], self.classes)
 
     def first(self, count: int) -> "Samples":
-        """Return the first samples, with the images and labels that are here; the same object each time.
+        """Return the first samples, the same object each time; these themselves if that is all there are.
 
-        Raises ``DataError`` if pairs are broken.
+        What is cut short says so in its name: ``digits/score[:100]``. Raises ``DataError`` if the number is below 2 or
+        above what there is, or if pairs are broken.
         """
-        if count not in self._first:
-            self._first[count] = self.take(torch.arange(count), f"{self.name}[:{count}]")
-        return self._first[count]
-
-    @cached_property
-    def _first(self) -> "dict[int, Samples]":
-        return {}
+        if not 2 <= check_whole("fit and score", count) <= len(self):
+            raise DataError(f"cannot limit {self.name!r} to {count}; valid: 2 to {len(self)}, all it has")
+        if count == len(self):
+            return self
+        if ("first", count) not in self._made:
+            self._made["first", count] = self.take(torch.arange(count), f"{self.name}[:{count}]")
+        return self._made["first", count]
 
     def shuffled(self, seed: int) -> "Samples":
         """Break every pair: the same images and labels, each sample paired with another.
@@ -229,16 +262,16 @@ class Samples:
         are, from a seed derived from the fingerprint and ``seed``; a cycle of N ≥ 2 has no fixed point. A
         partner may by chance share the sample's class.
         """
-        if seed not in self._shuffled:
+        if ("shuffled", seed) not in self._made:
             order = torch.randperm(len(self), generator=generator("shuffled pairs", self.fingerprint, seed))
             pairing = torch.empty_like(order)
             pairing[order] = order.roll(-1)
-            self._shuffled[seed] = replace(self, name=f"{self.name} shuffled", pairing=pairing)
-        return self._shuffled[seed]
+            self._made["shuffled", seed] = replace(self, name=f"{self.name} shuffled", pairing=pairing)
+        return self._made["shuffled", seed]
 
     @cached_property
-    def _shuffled(self) -> "dict[int, Samples]":
-        """What ``shuffled`` gave, by seed: its images need not be hashed for every trial."""
+    def _made(self) -> "dict[tuple[str, int], Samples]":
+        """What ``first`` and ``shuffled`` gave: their images need not be hashed for every trial."""
         return {}
 
 
@@ -320,12 +353,12 @@ class Data:
         Validation is limited in proportion to fit, to no fewer than 2. What is cut short says so in its name
         (``digits/fit[:100]``). Raises ``DataError`` when a number is below 2 or above what there is.
         """
-        share = 1.0 if fit is None else fit / len(self.fit)
+        fit = len(self.fit) if fit is None else fit
         return Data(
             self.name,
-            fit=_first(self.fit, fit),
-            validation=_first(self.validation, max(2, round(share * len(self.validation)))),
-            score=_first(self.score, score),
+            fit=self.fit.first(fit),
+            validation=self.validation.first(max(2, round(fit / len(self.fit) * len(self.validation)))),
+            score=self.score if score is None else self.score.first(score),
         )
 
     def _check_apart(self, one: str, other: str) -> None:
@@ -375,17 +408,79 @@ def number_classes(*labels: Tensor) -> tuple[str, ...]:
     return tuple(map(str, range(highest + 1)))
 
 
-def _first(samples: Samples, count: int | None) -> Samples:
-    if count is None or count == len(samples):
-        return samples
-    if not 2 <= check_whole("fit and score", count) < len(samples):
-        raise DataError(f"cannot limit {samples.name!r} to {count}; valid: 2 to {len(samples)}, all it has")
-    return samples.take(torch.arange(count), f"{samples.name}[:{count}]")
-
-
 def tensor_digest(tensor: Tensor) -> str:
     """Return a SHA-256 over dtype, shape and values; what is not contiguous is copied a part at a time."""
     content = hashlib.sha256(repr((tensor.dtype, tuple(tensor.shape))).encode())
     for part in torch.split(tensor.detach(), 1024):
         content.update(part.cpu().contiguous().flatten().view(torch.uint8).numpy().data)
     return content.hexdigest()
+
+
+# --- from raw images to what a network was trained on -----------------------------------------------------------------
+
+
+@keyed_as("Preprocess")
+@dataclass(frozen=True)
+class Preprocess:
+    """Resizing, channels and normalisation, in this order, on float images in [0, 1].
+
+    ``size`` is the side in pixels to resize to (bilinear, antialiased; ``None`` keeps it), ``channels`` is 3 to repeat
+    a grey image (``None`` keeps it), ``mean`` and ``std`` are per channel in [0, 1] (one value serves all channels).
+    """
+
+    size: int | None = None
+    channels: int | None = None
+    mean: tuple[float, ...] = (0.0,)
+    std: tuple[float, ...] = (1.0,)
+
+    def __post_init__(self) -> None:
+        if any(s <= 0 for s in self.std):
+            raise DataError(f"preprocessing with std={self.std}: every standard deviation must be above 0")
+
+    def __call__(self, images: Tensor) -> Tensor:
+        """Map float images ``(N, C, H, W)`` to what the first layer takes; token ids to themselves.
+
+        Raises ``DataError`` when the images' channels do not suit ``channels``, ``mean`` or ``std``, or when token ids
+        are to be resized or normalised.
+        """
+        if are_token_ids(images):
+            if self != Preprocess():
+                check_pictures(str(self), images, "leave the preprocessing out")
+            return images
+        if self.size is not None and images.shape[-2:] != (self.size, self.size):
+            images = torch.nn.functional.interpolate(
+                images, size=(self.size, self.size), mode="bilinear", antialias=True
+            )
+        if self.channels is not None and images.shape[1] != self.channels:
+            if images.shape[1] != 1:
+                raise DataError(
+                    f"preprocessing cannot turn {images.shape[1]} channels into {self.channels}; only a grey image "
+                    "(1 channel) can be repeated"
+                )
+            images = images.expand(-1, self.channels, -1, -1)
+        return (images - self._per_channel(self.mean, images)) / self._per_channel(self.std, images)
+
+    def _per_channel(self, values: tuple[float, ...], images: Tensor) -> Tensor:
+        if len(values) not in (1, images.shape[1]):
+            raise DataError(
+                f"preprocessing normalises {len(values)} channels, but the images have {images.shape[1]}; give one "
+                f"value for all, one for each, or channels={len(values)} to repeat a grey image"
+            )
+        return torch.tensor(values, dtype=images.dtype, device=images.device).view(1, -1, 1, 1)
+
+
+@keyed_as("Prepare")
+class Prepare(nn.Module):
+    """From raw images or token ids to the model's input, which has the floating type ``dtype`` if one is given."""
+
+    def __init__(self, preprocess: Preprocessing, dtype: torch.dtype | None = None) -> None:
+        super().__init__()
+        self.preprocess, self.dtype = preprocess, dtype
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Prepare images; a copy of them, if the preprocessing is the user's and might write to it."""
+        given = as_given(images)
+        if given is images and not isinstance(self.preprocess, Preprocess):
+            given = images.clone()
+        prepared = self.preprocess(given)
+        return prepared if self.dtype is None else prepared.to(self.dtype)

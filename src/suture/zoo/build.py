@@ -30,7 +30,7 @@ from suture.common.errors import SourceError
 from suture.common.hashing import keyed_as
 from suture.common.seeds import digest
 from suture.core.network.tracing import Stage
-from suture.data.preprocess import Preprocess
+from suture.data.samples import Preprocess
 from suture.zoo.checkpoints import load_checkpoint
 from suture.zoo.model_strings import Source, parse_source
 from suture.zoo.networks import NETWORKS, preprocess_of

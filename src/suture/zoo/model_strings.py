@@ -26,7 +26,7 @@ from typing import Any
 from suture.common.calls import literal, outside, read_settings
 from suture.common.errors import DataError, SourceError, SutureError
 from suture.common.hashing import keyed_as
-from suture.data.preprocess import Preprocess
+from suture.data.samples import Preprocess
 from suture.zoo.artefacts import WEIGHTS, check_content, is_artefact, read_card
 
 EXAMPLES = {

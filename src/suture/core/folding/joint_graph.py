@@ -25,7 +25,7 @@ from suture.core.network.feature_axis import ENTERS, LEAVES, own_shape
 from suture.core.network.network import Cut, Frozen, Network
 from suture.core.network.segments import Segment, operation
 from suture.core.network.tracing import FunctionStage
-from suture.data.preprocess import Prepare, Preprocess, as_given
+from suture.data.samples import Prepare, Preprocess, as_given
 
 Conv = nn.Conv1d | nn.Conv2d | nn.Conv3d
 Norm = nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d

@@ -31,7 +31,7 @@ from torch.utils._pytree import tree_leaves
 from suture.common.errors import DataError, NetworkError
 from suture.common.hashing import globals_of, is_filled
 from suture.core.network.segments import have_same_bits
-from suture.data.preprocess import are_token_ids
+from suture.data.samples import are_token_ids
 
 _OWN = ("_parameters", "_buffers", "_modules")  # where a module keeps what is registered with it
 

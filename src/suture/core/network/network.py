@@ -56,7 +56,7 @@ from suture.core.network.freezing import (
 )
 from suture.core.network.segments import Segment, have_same_bits
 from suture.core.network.tracing import Stage, Traced, make_portable, trace
-from suture.data.preprocess import Prepare, Preprocess, Preprocessing, are_token_ids
+from suture.data.samples import Prepare, Preprocess, Preprocessing, are_token_ids
 
 OUTPUT = "output"
 """Where all layers of a network end: no cut, but where the tensor of a seam may go that needs none of them."""

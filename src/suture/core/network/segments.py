@@ -30,7 +30,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from suture.common.hashing import keyed_as
 from suture.core.network.feature_axis import GraphError, bring_to_shape
-from suture.data.preprocess import are_token_ids
+from suture.data.samples import are_token_ids
 
 Names = Mapping[fx.Node, tuple[str, ...]]
 

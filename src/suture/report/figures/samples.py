@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 from suture.common.errors import DataError
 from suture.data import Data, Samples
-from suture.data.preprocess import check_pictures
+from suture.data.samples import check_pictures
 from suture.report.figures.curve import KINDS, WIDTH, save, styled
 from suture.report.style import shortened
 

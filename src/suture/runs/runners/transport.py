@@ -270,8 +270,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
                 return _find_operation, (*obj._schema.name.split("::"), obj._overloadname)
             case Samples():
                 kept = vars(obj) | {"fingerprint": obj.fingerprint, "image_fingerprint": obj.image_fingerprint}
-                kept.pop("_shuffled", None)
-                kept.pop("_first", None)
+                kept.pop("_made", None)
                 return _make_bare, (type(obj),), kept, None, None, _fill
             case ClusteredNoise():
                 return ClusteredNoise, (obj.shape, obj.classes, obj.scale, obj.seed)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from suture.data.variants import (
+    OBJECTS_ANIMALS,
     Colour,
     ColourOnly,
     Correlated,
@@ -14,7 +15,6 @@ from suture.data.variants import (
     Digit,
     Grey3,
     Half,
-    ObjectsAnimals,
     RandomLabels,
     Relabelled,
     Subset,
@@ -85,7 +85,7 @@ def _histories() -> Iterator[Entry]:
 
     for which in (0, 1):
         yield in_steps(f"half {which}", "bansal-2A-disjoint", Half(which))
-    yield in_steps("objects-animals", "bansal-3A", ObjectsAnimals(), source=f"{_R18},classes=2")
+    yield in_steps("objects-animals", "bansal-3A", OBJECTS_ANIMALS, source=f"{_R18},classes=2")
     yield in_steps("10 % random labels", "bansal-3A", RandomLabels(0.1))
     yield in_steps("50 % random labels", "bansal-3A", RandomLabels(0.5))
     nothing = f"{_FEW}, in which it learns nothing"

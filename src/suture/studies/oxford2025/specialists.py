@@ -23,13 +23,11 @@ from typing import final
 
 import pandas as pd
 import torch
-from torch import Tensor
 
 from suture.common.hashing import keyed_as
 from suture.core.network.network import Network
 from suture.data import Data, Samples
-from suture.data.variants import Decorrelated, Variant
-from suture.data.variants.base import change_all, change_roles, order_of
+from suture.data.variants import Decorrelated, Variant, order_of
 from suture.fits import Fit, LeastSquares, TaskLoss
 from suture.fits.recipes import SGD, Constant
 from suture.measurement.scores.scores import Accuracy
@@ -66,23 +64,14 @@ class Combinations(Variant):
         """What is told apart."""
         return "combinations"
 
-    def __call__(self, data: Data) -> Data:
-        """Give the data with a class for each combination."""
+    def change(self, samples: Samples, data: Data) -> Samples:
+        """Return the samples with a class for each combination."""
         count = len(data.classes)
         classes = tuple(f"{digit} & {picture}" for digit in range(count) for picture in data.classes)
-        drawn = Decorrelated()(data)
-        labels = {role: _label_pairs(getattr(data, role), count) for role in ("fit", "validation", "score")}
-        made = {role: replace(getattr(drawn, role), labels=labels[role], classes=classes) for role in labels}
-        return change_all(Data(data.name, **made), self.summary, lambda samples: samples)
-
-
-def _label_pairs(samples: Samples, count: int) -> Tensor:
-    """Return the combinations' labels, (N,).
-
-    The digits' are those of the images that ``Decorrelated`` takes them from.
-    """
-    order = order_of(samples, "decorrelated", 0).to(samples.labels.device)
-    return count * samples.labels[order] + samples.labels
+        drawn = Decorrelated().change(samples, data)
+        # a digit's label is that of the image that ``Decorrelated`` takes the digit from
+        order = order_of(samples, "decorrelated", 0).to(samples.labels.device)
+        return replace(drawn, labels=count * samples.labels[order] + samples.labels, classes=classes)
 
 
 @keyed_as("Emphasised")
@@ -94,16 +83,15 @@ class Emphasised(Variant):
     labels: tuple[int, ...]
     of: str
 
+    everywhere = False
+
     @property
     def summary(self) -> str:
         """What is emphasised."""
         return f"emphasising {self.of}"
 
-    def __call__(self, data: Data) -> Data:
-        """Give the data in which half is of those classes."""
-        return change_roles(data, self.summary, fit=self._half(data.fit), validation=self._half(data.validation))
-
-    def _half(self, samples: Samples) -> Samples:
+    def change(self, samples: Samples, data: Data) -> Samples:
+        """Return the samples of those classes, and as many of the others."""
         meant = torch.isin(samples.labels.cpu(), torch.tensor(self.labels))
         chosen, others = torch.where(meant)[0], torch.where(~meant)[0]
         kept = torch.cat([chosen, others[: max(2, len(chosen))]]).sort().values

@@ -14,7 +14,7 @@ circle, since networks of one seed begin with the same weights; the unit of an i
 
 Deviations at every scale. Noise is drawn for each image by its label, so that sizes and roles are those of the data;
 its scale, which the text does not give, is 0.1, and others stand beside it. Images are read as in
-``variants.colours``. The ranks are of all features, whereas the authors' code draws 8,000.
+``variants``. The ranks are of all features, whereas the authors' code draws 8,000.
 """
 
 from dataclasses import replace

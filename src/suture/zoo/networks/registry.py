@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import nn
 
-from suture.data.preprocess import Preprocess
+from suture.data.samples import Preprocess
 from suture.zoo.networks.plain import cnn, convnet, mlp, myrtle, vgg19
 from suture.zoo.networks.resnet import resnet, resnet50, resnet164
 from suture.zoo.networks.vit import vit

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from suture.common.errors import DataError
 from suture.common.hashing import keyed_as
-from suture.data.preprocess import as_floats, check_pictures
+from suture.data.samples import as_floats, check_pictures
 
 Box = tuple[Tensor, Tensor, Tensor, Tensor]
 """Top, left, height and width in pixels of one part of each image, each ``(n,)`` int64."""

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from suture.common.errors import FitError, NetworkError
 from suture.common.seeds import derive_seed, generator, undisturbed
 from suture.data import Samples
-from suture.data.preprocess import Preprocess, Preprocessing, as_given
+from suture.data.samples import Preprocess, Preprocessing, as_given
 from suture.fits.recipes import set_rate
 from suture.zoo.training.checkpoints import Checkpoints, TrainingProgress
 from suture.zoo.training.freeze import Parts, set_modes

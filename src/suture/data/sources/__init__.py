@@ -1,1 +1,0 @@
-"""Where samples come from: hub ids, folders and tensors, decoded once."""
