@@ -16,8 +16,7 @@ from loops import each
 from models import images, made_of, scrambled, seeded, zoo_network
 from suture import Network, Preprocess, Seam, Stitched
 from suture.common.errors import FoldError
-from suture.core.folding import Fold, foldable_cuts
-from suture.core.folding.joint_graph import WithBorder
+from suture.core.folding import Fold, WithBorder, foldable_cuts
 from suture.core.stitched import can_fold
 from suture.core.stitches import Conv, ConvLinear, Linear, StridedConv, UpsampledConv
 from trained import state_bits
