@@ -5,6 +5,7 @@ python benchmarks/cifar_networks.py path/to/cifar10 runs/cifar [NAME …]
 
 import argparse
 import time
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
@@ -57,12 +58,16 @@ def make(source: str, folder: Path, name: str) -> None:
     data = suture.load_data(source)
     begun = time.process_time()
 
-    def told(epoch: int, loss: float) -> None:
-        print(f"{name}: epoch {epoch}, loss {loss:.3f}, {time.process_time() - begun:.0f} CPU s", flush=True)
-
     wanted = NETWORKS[name]
+    per_epoch = wanted.recipe.steps_per_epoch(len(data.fit))
+
+    def watch(step: int, steps: int, losses: Sequence[float]) -> None:
+        if step % per_epoch == 0:
+            spent = time.process_time() - begun
+            print(f"{name}: epoch {len(losses)}, loss {losses[-1]:.3f}, {spent:.0f} CPU s", flush=True)
+
     built = resolve(parse_source(wanted.source))
-    model = train(built.factory, data.fit, wanted.recipe, wanted.seed, preprocess=built.preprocess, told=told)
+    model = train(built.factory, data.fit, wanted.recipe, wanted.seed, preprocess=built.preprocess, watch=watch)
     folder.mkdir(parents=True, exist_ok=True)
     save_file(model.state_dict(), checkpoint(folder, name))
 

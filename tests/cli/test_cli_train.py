@@ -5,7 +5,7 @@ import io
 import json
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,8 +23,7 @@ from suture.cli.training_progress import TrainingBar, TrainingLines
 from suture.common.errors import CheckpointError, SourceError
 from suture.report.terminal.networks import recipe_words
 from suture.zoo import BaseModel, convnet, parse_source
-from suture.zoo.artefacts import read_card
-from suture.zoo.load import tell_names_apart
+from suture.zoo.models import read_card, tell_names_apart
 from suture.zoo.recipes import DIGITS, RECIPES
 from suture.zoo.training import Training
 
@@ -166,8 +165,8 @@ class Stopped:
         monkeypatch.setattr(Training.run, "__kwdefaults__", {"until": None, "every": 0.0})
         plain = TrainingLines.watch
 
-        def watch(shown: TrainingLines, step: int, steps: int) -> None:
-            plain(shown, step, steps)
+        def watch(shown: TrainingLines, step: int, steps: int, losses: Sequence[float]) -> None:
+            plain(shown, step, steps, losses)
             if step == at:
                 raise KeyboardInterrupt
 
@@ -360,9 +359,7 @@ def test_lines_come_for_epochs_and_every_ten_seconds(
     lines = TrainingLines(per_epoch=4, batch=50)
     for step in range(1, 9):
         clock.now += 4
-        if step % 4 == 0:
-            lines.told(step // 4, 1 / step)
-        lines.watch(step, 8)
+        lines.watch(step, 8, [1 / (step // 4 * 4)] if step >= 4 else [])
     lines.end()
     assert capsys.readouterr().err.splitlines() == [
         "epoch 0.8 of 2, 12 images/s, about 20 s left",

@@ -44,8 +44,7 @@ from suture.measurement.indices import Index
 from suture.measurement.scores.scores import Accuracy, CrossEntropy, Score
 from suture.runs.runners.transport import Packer, Unpacker
 from suture.zoo.training.augment import Augmentation
-from suture.zoo.training.objectives import Objective
-from suture.zoo.training.penalties import Penalty
+from suture.zoo.training.recipe import Objective, Penalty
 
 TESTS = Path(__file__).parents[1]
 

@@ -25,7 +25,7 @@ from suture.studies.base.scale import PAPER, SCALES, SMALL, Scale, stand_in
 from suture.studies.hernandez2022 import STUDIES
 from suture.studies.hernandez2022.plans import SHAPES, name_of
 from suture.zoo.base_model import BaseModel
-from suture.zoo.build import resolve
+from suture.zoo.models import resolve
 
 Accuracy = Callable[[float, float], float]
 QUARTERS, THIRDS = (0.25, 0.5, 0.75, 1.0), (1 / 3, 2 / 3, 1.0)

@@ -22,8 +22,7 @@ from suture.studies.oxford2025.claims import ALTERED, NARROW, ON_CARS, ON_TRUCKS
 from suture.studies.oxford2025.plans import BATCHES, COMPLEX, DIGITS, OTHERS, PICTURES, SIMPLE
 from suture.studies.oxford2025.steps import FirstStep, Peak, Share, Step
 from suture.zoo.base_model import BaseModel
-from suture.zoo.build import resolve
-from suture.zoo.model_strings import parse_source
+from suture.zoo.models import parse_source, resolve
 
 LINE = ("pool1", "pool2", "fc1_relu", "fc2_relu", "fc3_relu")
 NAMES = {TRUE: "cifar10/fit[:9]", ALTERED: "cifar10 automobile as cat/fit[:9]", PAIRED: "mnist+cifar10/fit[:9]"}

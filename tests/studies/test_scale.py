@@ -25,7 +25,7 @@ from suture.studies.base.scale import (
     stand_in,
 )
 from suture.studies.ledger import LEDGER, make_models
-from suture.zoo.build import resolve
+from suture.zoo.models import resolve
 from suture.zoo.recipes import RECIPES
 
 NAMES = [known.name for known in LEDGER]

@@ -82,33 +82,28 @@ def changed(state: dict, **values: object) -> dict:
     [
         (
             {"0_weight": None, "3_bias": None},
-            r"lacks '0\.weight', '3\.bias'; build the model that the checkpoint was saved from",
+            r'Missing key.*"0\.weight", "3\.bias".* Build the model that the checkpoint was saved from',
         ),
-        ({"5_bias": torch.ones(2), "6_bias": torch.ones(1)}, r"model has no '5\.bias', '6\.bias'; build"),
-        ({"0_weight": None, "w": torch.ones(2)}, r"lacks '0\.weight' and the model has no 'w'; build"),
-        ({"3_weight": torch.ones(5, 4)}, r"shapes in '3\.weight'.*\(5, 4\).*\(2, 4\).*number of classes"),
-        (
-            {"0_weight": torch.full((4, 3), torch.nan), "1_running_var": torch.full((4,), torch.inf)},
-            r"not finite in '0\.weight', '1\.running_var'; the training diverged: take an earlier checkpoint",
-        ),
+        ({"5_bias": torch.ones(2), "6_bias": torch.ones(1)}, r'Unexpected key.*"5\.bias", "6\.bias".* Build'),
+        ({"0_weight": None, "w": torch.ones(2)}, r'Missing key.*"0\.weight".*Unexpected key.*"w".* Build'),
+        ({"3_weight": torch.ones(5, 4)}, r"size mismatch for 3\.weight.*\[5, 4\].*\[2, 4\].*number of classes"),
     ],
-    ids=["missing", "extra", "missing and extra", "shape", "not finite"],
+    ids=["missing", "extra", "missing and extra", "shape"],
 )
-def test_weights_that_do_not_fit_are_named_and_leave_the_model_as_it_was(tmp_path, changes, message):
+def test_weights_that_do_not_fit_are_named(tmp_path, changes, message):
     path, model = tmp_path / "weights.safetensors", network()
-    before = {name: value.clone() for name, value in model.state_dict().items()}
     save_file(changed(trained().state_dict(), **changes), path)
     with pytest.raises(CheckpointError, match=message) as caught:
         load_checkpoint(model, path)
     assert str(path) in str(caught.value)
-    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
 
 
-def test_of_many_names_eight_are_shown_and_the_rest_counted(tmp_path):
+def test_of_many_names_the_first_are_shown(tmp_path):
     save_file({"0.weight": torch.ones(4, 3)}, tmp_path / "weights.safetensors")
-    deep = nn.Sequential(*(nn.Linear(3, 3) for _ in range(6)))
-    with pytest.raises(CheckpointError, match=r"lacks '0\.bias', '1\.weight'.*'4\.weight' and 3 more; build"):
+    deep = nn.Sequential(*(nn.Linear(3, 3) for _ in range(60)))
+    with pytest.raises(CheckpointError, match=r'"0\.bias", "1\.weight".* \[\.\.\.\] Build') as caught:
         load_checkpoint(deep, tmp_path / "weights.safetensors")
+    assert len(str(caught.value)) < 1000
 
 
 @pytest.mark.parametrize(
@@ -159,7 +154,7 @@ def test_a_damaged_file_is_refused(tmp_path, suffix, damage):
         ),
         (
             {0: torch.ones(2)},
-            "no tensor under 0; names must map to tensors, bare or under 'state_dict', 'model'",
+            "no tensor under 0; names must map to tensors, bare or under 'state_dict' or 'model'",
         ),
     ],
 )

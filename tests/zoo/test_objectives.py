@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from suture.common.errors import FitError
 from suture.zoo import convnet
-from suture.zoo.training.objectives import LabelCrossEntropy, Objective, SimCLR, nt_xent
+from suture.zoo.training.recipe import LabelCrossEntropy, Objective, SimCLR, nt_xent
 
 
 def network(seed: int = 0) -> nn.Module:

@@ -51,7 +51,7 @@ def test_a_seed_gives_the_same_bits(recipe: Recipe, tmp_path: Path) -> None:
     assert not whole.failed
     assert whole.tensors == model(recipe).train().tensors
 
-    def watch(step: int, steps: int) -> None:
+    def watch(step: int, *_: object) -> None:
         if step == 7:
             raise KeyboardInterrupt
 

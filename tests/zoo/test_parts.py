@@ -104,8 +104,11 @@ def test_a_dropout_in_a_frozen_part_drops_nothing() -> None:
     ("parts", "message"),
     [
         ({"trained": ("fc1",)}, "no module 'fc1' in Sequential; nearest: "),
-        ({"frozen": ("*",)}, r"nothing of Sequential would train with frozen=\('\*',\); freeze less"),
-        ({"trained": ("stage1.norm.running_mean",)}, "would train with trained=.*; name modules with parameters"),
+        ({"frozen": ("*",)}, r"nothing of Sequential would train with Parts\(frozen=\('\*',\)\); .* freeze less"),
+        (
+            {"trained": ("stage1.norm.running_mean",)},
+            r"would train with Parts\(trained=.*; name modules with parameters",
+        ),
         ({"taken": ("stage9",)}, "no module 'stage9' in Sequential; nearest: stage"),
     ],
 )

@@ -10,8 +10,7 @@ from torch import Tensor, nn
 
 from suture.common.errors import FitError
 from suture.zoo import convnet
-from suture.zoo.training.penalties import L1, L2, Prune
-from suture.zoo.training.recipe import Plateau
+from suture.zoo.training.recipe import L1, L2, Plateau, Prune
 
 
 def parameters(seed: int = 0) -> dict[str, nn.Parameter]:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 from torch import nn
 
-from suture.common.errors import CheckpointError, FitError, NetworkError, OutputError
+from suture.common.errors import CheckpointError, FitError, OutputError
 from suture.data import Samples
 from suture.fits.recipes import SGD, Adam, AdamW
 from suture.runs.runners import Local, run
@@ -49,7 +49,7 @@ class Stopped(Exception):
 
 
 def training(recipe: Recipe, stop: int | None = None) -> Training:
-    def watch(step: int, steps: int) -> None:
+    def watch(step: int, *_: object) -> None:
         if step == stop:
             raise Stopped
 
@@ -139,7 +139,7 @@ def test_a_damaged_checkpoint_is_named(tmp_path: Path) -> None:
 def test_the_epochs_of_one_training_share_its_progress(tmp_path: Path) -> None:
     steps: list[int] = []
     early = base(until=1).train(tmp_path)
-    late = base().train(tmp_path, watch=lambda step, _: steps.append(step))
+    late = base().train(tmp_path, watch=lambda step, *_: steps.append(step))
     assert steps[0] == 6
     assert late.tensors == base().train().tensors
     assert early.tensors == base(until=1).train().tensors != late.tensors
@@ -151,7 +151,7 @@ import sys, time
 from pathlib import Path
 from test_resuming import base
 model = base()
-model.train(Path(sys.argv[1]), watch=lambda step, steps: (print(step, flush=True), time.sleep(0.05)))
+model.train(Path(sys.argv[1]), watch=lambda step, *_: (print(step, flush=True), time.sleep(0.05)))
 """
 
 
@@ -210,19 +210,21 @@ def test_an_epoch_before_the_first_is_refused() -> None:
         base(until=0)
 
 
-def test_weights_with_two_names_are_refused_before_anything_trains() -> None:
-    class Tied(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.first, self.second = nn.Linear(64, 64), nn.Linear(64, 64)
-            self.second.weight = self.first.weight
+def test_weights_with_two_names_stay_one_tensor_when_training_goes_on(tmp_path: Path) -> None:
+    def tied() -> nn.Module:
+        model = nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64), nn.Linear(64, 10))
+        model[3].weight = model[1].weight
+        return model
 
-    with pytest.raises(NetworkError, match=r"'first.weight' and 'second.weight' of Tied are one and the same tensor"):
-        Training(Tied, few(), PLAIN, 0)
+    checkpoints = Checkpoints(tmp_path, {})
+    Training(tied, few(), PLAIN, 0).run(checkpoints, until=1)
+    resumed = Training(tied, few(), PLAIN, 0).run(checkpoints)
+    assert state_bits(resumed) == state_bits(Training(tied, few(), PLAIN, 0).run())
+    assert torch.equal(resumed[1].weight, resumed[3].weight)
 
 
 def _interrupting(at: int):
-    def watch(step: int, steps: int) -> None:
+    def watch(step: int, *_: object) -> None:
         if step == at:
             raise KeyboardInterrupt
 

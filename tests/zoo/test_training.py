@@ -129,13 +129,14 @@ def test_networks_are_trained_on_preprocessed_images():
     torch.testing.assert_close(prepared, (plain - 0.5) / 0.25)
 
 
-def test_told_is_the_mean_loss_of_each_epoch():
-    told = []
+def test_whoever_watches_sees_the_mean_loss_of_each_epoch():
+    told: list[tuple[int, float]] = []
     recipe = Recipe(epochs=2, batch=50, optimiser=SGD(0.0))
-    model = train(Seeing, few(), recipe, 0, told=lambda epoch, loss: told.append((epoch, loss)))
+    model = train(Seeing, few(), recipe, 0, watch=lambda step, _, losses: told.append((step, *losses)))
     with torch.no_grad():
         loss = nn.functional.cross_entropy(model(few().images.float() / 255), few().labels)
-    assert told == [(1, pytest.approx(float(loss), rel=1e-5)), (2, pytest.approx(float(loss), rel=1e-5))]
+    mean = pytest.approx(float(loss), rel=1e-5)
+    assert told == [(1,), (2,), (3, mean), (4, mean), (5, mean), (6, mean, mean)]
 
 
 def test_a_loss_that_is_not_finite_is_an_error_that_names_epoch_and_rate():

@@ -147,7 +147,7 @@ def _seams_of(folder: Path) -> Iterator[tuple[Path, str, Any]]:
 
 def _stitched(folder: Path, networks: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yield what a run stitched of trained networks, with its control; networks that had to be made are added."""
-    from suture.zoo.load import load_stitched
+    from suture.zoo.models import load_stitched
 
     for path, control, sides in _seams_of(folder):
         known = [networks.get(sides[role]["fingerprint"]) for role in ("sender", "receiver")]

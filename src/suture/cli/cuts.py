@@ -32,9 +32,9 @@ def run(chosen: Namespace) -> int:
     import torch
 
     from suture.report.terminal.curve import cuts_table, dropped_table
-    from suture.zoo.load import image_shape, load_model
+    from suture.zoo.models import image_shape, resolve
 
-    model = load_model(chosen.model)
+    model = resolve(chosen.model)
     sizes = chosen.shape if chosen.shape is not None else image_shape(chosen.model)
     random = torch.Generator().manual_seed(0)
     values, kind = (256, torch.uint8) if len(sizes) == 3 else (2, torch.int64)

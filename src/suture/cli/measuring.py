@@ -85,7 +85,7 @@ def models_named(given: Sequence[str]) -> list[Any]:
     import torch
 
     from suture.common.seeds import derive_seed
-    from suture.zoo.load import is_random, load_model, tell_names_apart
+    from suture.zoo.models import is_random, resolve, tell_names_apart
 
     texts = list(dict.fromkeys(given))
     roles = ("sender", "receiver", *range(2, len(texts)))
@@ -93,7 +93,7 @@ def models_named(given: Sequence[str]) -> list[Any]:
     for role, text, name in zip(roles, texts, tell_names_apart(texts), strict=False):
         with torch.random.fork_rng(devices=[]):  # a random network is the same in every command
             torch.manual_seed(derive_seed("random network", role))
-            models.append(load_model(text, name=name))
+            models.append(resolve(text, name=name))
         if is_random(text):
             say(f"suture: {text} names no weights, so it is a random network; give trained weights after an @")
     return models

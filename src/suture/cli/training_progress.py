@@ -3,6 +3,7 @@
 import sys
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import TextIO, final
 
 from rich.console import Console
@@ -16,7 +17,7 @@ _WIDE = 100  #: columns from which there is room for the time gone
 
 
 class AbstractTrainingProgress(ABC):
-    """How far a training is and how fast it goes; it is told what ``BaseModel.train`` tells.
+    """How far a training is and how fast it goes; its ``watch`` is called by ``BaseModel.train``.
 
     ``batch`` is that of the images.
     """
@@ -29,12 +30,9 @@ class AbstractTrainingProgress(ABC):
         self.begun: float | None = None
         self.loss: float | None = None
 
-    def told(self, epoch: int, loss: float) -> None:
-        """Keep the mean loss of the epoch that has ended for the line of its last step."""
-        self.loss = loss
-
-    def watch(self, step: int, steps: int) -> None:
-        """Take note that so many steps are done, of so many, and say it when it is time."""
+    def watch(self, step: int, steps: int, losses: Sequence[float]) -> None:
+        """Take note of the steps done, of all steps and of the epochs' mean losses, and say it when it is time."""
+        self.loss = losses[-1] if losses else None
         if self.begun is None:  # of a training that goes on, the pace is that from here
             self.begun, self.before = time.monotonic(), step
         self.step, self.steps = step, steps

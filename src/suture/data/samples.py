@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
+from numbers import Real
 
 import torch
 from torch import Tensor, nn
@@ -434,6 +435,12 @@ class Preprocess:
     std: tuple[float, ...] = (1.0,)
 
     def __post_init__(self) -> None:
+        for name, side in (("size", self.size), ("channels", self.channels)):
+            if side is not None and not (isinstance(side, int) and side > 0):
+                raise DataError(f"preprocessing with {name}={side!r}: give a whole number above 0, or None")
+        for name, values in (("mean", self.mean), ("std", self.std)):
+            if not values or not all(isinstance(value, Real) for value in values):
+                raise DataError(f"preprocessing with {name}={values!r}: give one number, or one for each channel")
         if any(s <= 0 for s in self.std):
             raise DataError(f"preprocessing with std={self.std}: every standard deviation must be above 0")
 

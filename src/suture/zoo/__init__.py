@@ -1,10 +1,8 @@
 """Models by name: model strings, the papers' small networks, checkpoints and training."""
 
 from suture.zoo.base_model import BaseModel
-from suture.zoo.build import Built, resolve
 from suture.zoo.checkpoints import load_checkpoint
-from suture.zoo.load import load_network, load_stitched
-from suture.zoo.model_strings import Source, parse_source
+from suture.zoo.models import Built, Source, load_network, load_stitched, parse_source, resolve
 from suture.zoo.networks import NETWORKS, cnn, convnet, mlp, myrtle, resnet, resnet50, resnet164, vgg19, vit
 from suture.zoo.recipes import RECIPES
 

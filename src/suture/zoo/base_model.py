@@ -10,10 +10,11 @@ trains both, in parallel if there are several workers, keeps their weights in th
 model may start from another, take parts of it and leave them frozen; that one is then trained first.
 """
 
+import hashlib
 import shutil
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -24,7 +25,8 @@ from filelock import FileLock
 from safetensors.torch import load as from_bytes
 from torch import Tensor, nn
 
-from suture.common.errors import DataError, FitError
+from suture.common.atomic import whole
+from suture.common.errors import DataError, FitError, SourceError
 from suture.common.hashing import identity, registered_name
 from suture.common.seeds import digest, undisturbed
 from suture.core.activations.cache import Activations
@@ -35,16 +37,12 @@ from suture.data.samples import Preprocessing, as_given
 from suture.measurement.scores.scores import Accuracy, estimate
 from suture.measurement.tables.records import describe_machine
 from suture.runs.runners import Outcome, TrainingTask
-from suture.runs.store.store import NETWORKS
-from suture.zoo.artefacts import Weights
-from suture.zoo.build import Built, resolve
-from suture.zoo.model_strings import Source, parse_source
-from suture.zoo.training import Checkpoints, Parts, Recipe, Training, find_newest_step
+from suture.runs.store.files import flush, writing_to
+from suture.runs.store.store import NETWORKS, contents
+from suture.zoo.models import Built, Source, parse_source, resolve
+from suture.zoo.training import Checkpoints, Parts, Recipe, Training, Watch, find_checkpoints
 
 VERSION = 2  #: of the training code; a change that may change weights changes it, and with it every key
-
-Told = Callable[[int, float], None]
-Watch = Callable[[int, int], None]
 
 
 @final
@@ -53,10 +51,10 @@ class BaseModel(TrainingTask):
     """A network to be trained, described.
 
     ``source`` is a model string without weights, ``samples`` what it is trained on, ``seed`` decides initialisation,
-    order and augmentation. It begins with the weights of ``start``, another base model, as far as ``parts`` say, which
-    also say what trains; ``until`` ends it after that epoch of its recipe. The card says how it does on ``scored_on``.
-    ``name``, ``scored_on`` and ``device`` are no part of the key. Raises ``SourceError`` if the string names no
-    model.
+    order and augmentation. It begins with the weights of ``start``, another base model or the content of a safetensors
+    file, as far as ``parts`` say, which also say what trains; ``until`` ends it after that epoch of its recipe. The
+    card says how it does on ``scored_on``. ``name``, ``scored_on`` and ``device`` are no part of the key. Raises
+    ``SourceError`` if the string names no model, or one with weights.
     """
 
     source: str
@@ -64,7 +62,7 @@ class BaseModel(TrainingTask):
     recipe: Recipe
     seed: int = 0
     name: str = ""
-    start: "BaseModel | Weights | None" = None
+    start: "BaseModel | bytes | None" = None
     parts: Parts = Parts()
     until: int | None = None
     scored_on: tuple[Samples, ...] = ()
@@ -74,7 +72,8 @@ class BaseModel(TrainingTask):
     kind: ClassVar[str] = NETWORKS
 
     def __post_init__(self) -> None:
-        parse_source(self.source)
+        if self._parsed.checkpoint is not None:
+            raise SourceError(f"{self.source} has trained weights; leave them out, or give them as start")
         if self.until is not None and self.until < 1:
             raise FitError(f"until={self.until}: a network is there after epoch 1 at the earliest")
 
@@ -91,8 +90,10 @@ class BaseModel(TrainingTask):
     def _training(self) -> dict[str, tuple[str, str]]:
         """Everything that can change the weights, but when it ends: by name, a text and a hash."""
         built = self._built
-        architecture = digest(identity(built.factory), _shape(built.model), identity(built.preprocess), self._file())
-        start = self.start.key if self.start is not None else "nothing"
+        path = Path(self._parsed.name.rpartition(":")[0]).expanduser()
+        own = path.read_bytes() if self._parsed.kind == "file" else b""
+        architecture = digest(identity(built.factory), _shape(built.model), identity(built.preprocess), own)
+        start = self.start_key or "nothing"
         return {
             "training code": (f"version {VERSION}", str(VERSION)),
             "network": (self.source, digest(identity(self._parsed), architecture)),
@@ -103,11 +104,12 @@ class BaseModel(TrainingTask):
             "parts": (str(self.parts), identity(self.parts)),
         }
 
-    def _file(self) -> bytes:
-        """Return what the user's own file says that the network is."""
-        if self._parsed.kind != "file":
-            return b""
-        return Path(self._parsed.name.rpartition(":")[0]).expanduser().read_bytes()
+    @property
+    def start_key(self) -> str | None:
+        """A hash of what it starts from."""
+        if isinstance(self.start, bytes):
+            return f"weights {hashlib.sha256(self.start).hexdigest()[:20]}"
+        return self.start.key if self.start is not None else None
 
     @cached_property
     def key(self) -> str:
@@ -155,61 +157,51 @@ class BaseModel(TrainingTask):
         """Return how much of the training, which may end earlier, is in its newest checkpoint."""
         per_epoch, last = self.recipe.steps_per_epoch(len(self.samples)), self.recipe.count_steps(len(self.samples))
         last = last if self.until is None else min(last, self.until * per_epoch)
-        step = find_newest_step(self._progress(scratch), last)
-        return None if step is None else step / last
+        done = [step for step in find_checkpoints(self._progress(scratch)) if step <= last]
+        return max(done) / last if done else None
 
     def tidy(self, scratch: Path) -> None:
         """Remove the checkpoints; those of an earlier epoch stay, since others may go on from there."""
         if self.until is None:
             shutil.rmtree(self._progress(scratch), ignore_errors=True)
 
-    def train(
-        self,
-        folder: Path | None = None,
-        told: Told = lambda epoch, loss: None,
-        watch: Watch = lambda step, steps: None,
-    ) -> Outcome:
-        """Train it: the card, and the weights. ``told`` and ``watch`` are those of ``Training``.
+    def train(self, folder: Path | None = None, watch: Watch = lambda step, steps, losses: None) -> Outcome:
+        """Train it: the card, and the weights. ``watch`` is that of ``Training``.
 
-        The ``folder`` has its checkpoints, and one process at a time; they stay for whoever keeps the outcome to
-        remove. Raises what ``Training`` raises.
+        The ``folder`` has its checkpoints, and one process at a time; they stay, to be removed once the outcome is
+        kept. Raises what ``Training`` raises.
         """
-        precision = "bfloat16" if self.recipe.in_bfloat16(torch.device(self.device)) else "float32"
-        bits = f"{self.device}, {precision}"
-        training = self._training | {"device": (bits, bits)}
-        return self._trained(Checkpoints(folder, training) if folder is not None else None, told, watch)
-
-    def _trained(self, checkpoints: Checkpoints | None, told: Told, watch: Watch) -> Outcome:
         built = self._built
+        start = self.start
+        if isinstance(start, BaseModel):
+            start = self.weights or start.train().tensors
         training = Training(
             built.factory,
             self.samples,
             self.recipe,
             self.seed,
             preprocess=built.preprocess,
-            start=self._beginning(),
+            start=from_bytes(start) if start is not None else None,
             parts=self.parts,
             device=self.device,
-            told=told,
             watch=watch,
         )
-        model = training.run(checkpoints, until=self.until)
+        precision = "bfloat16" if training.bfloat16 else "float32"
+        identified = self._training | {"device": (f"{self.device}, {precision}",) * 2}
+        model = training.run(Checkpoints(folder, identified) if folder is not None else None, until=self.until)
+        if precision == "float32" and training.device.type == "cuda" and torch.backends.cudnn.allow_tf32:
+            precision = "float32, convolutions in TF32"  # which a GPU takes for float32 unless told otherwise
         progress = training.progress
         card = self._card("ok", progress.seconds) | {
             "processor_seconds": progress.busy,
             "steps": progress.step,
             "epochs": progress.step / training.per_epoch,
             "losses": progress.losses,
-            "precision": _precision(training),
+            "precision": precision,
             "parameters": sum(parameter.numel() for parameter in model.parameters()),
             "scores": [score_network(model, built.preprocess, samples, self.device) for samples in self.scored_on],
         }
         return Outcome(card, to_safetensors(model))
-
-    def _beginning(self) -> dict[str, Tensor] | None:
-        if self.start is None:
-            return None
-        return from_bytes(self.weights or self.start.train().tensors)
 
     def lost(self, reason: str) -> Outcome:
         """Return a failure for which nobody is left to say more."""
@@ -232,7 +224,7 @@ class BaseModel(TrainingTask):
                 "shape": list(self.samples.images.shape[1:]),
                 "classes": list(self.samples.classes),
             },
-            "start": self.start.key if self.start is not None else None,
+            "start": self.start_key,
             "parts": str(self.parts),
             "until": self.until,
             "seconds": seconds,
@@ -257,6 +249,16 @@ class BaseModel(TrainingTask):
         )
 
 
+def keep(folder: Path, outcome: Outcome) -> None:
+    """Write a trained network into a folder, ``done`` last. Raises ``OutputError`` if it cannot be written to."""
+    with writing_to(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, content in contents(NETWORKS, outcome.record, outcome.tensors).items():
+            with whole(folder / name) as temporary:
+                temporary.write_bytes(content)
+            flush(folder)
+
+
 def _shape(model: nn.Module) -> list[object]:
     """Return what a model consists of, whatever the version of torch says of it.
 
@@ -266,17 +268,6 @@ def _shape(model: nn.Module) -> list[object]:
         (name, registered_name(type(module)) or type(module).__qualname__) for name, module in model.named_modules()
     ]
     return [modules, [(name, tuple(tensor.shape)) for name, tensor in model.state_dict().items()]]
-
-
-def _precision(training: Training) -> str:
-    """Return what the forward pass computed in.
-
-    A GPU's convolutions take TensorFloat-32 for float32 unless told otherwise.
-    """
-    if training.bfloat16:
-        return "bfloat16"
-    coarse = training.device.type == "cuda" and torch.backends.cudnn.allow_tf32
-    return "float32, convolutions in TF32" if coarse else "float32"
 
 
 # --- how well it does -------------------------------------------------------------------------------------------------

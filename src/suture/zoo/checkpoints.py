@@ -1,16 +1,15 @@
-"""Trained weights from a file into a model, all of them or none, and without running anything the file says.
+"""Trained weights from a file into a model, without running anything the file says.
 
 A checkpoint is a state dict: safetensors, or what ``torch.save`` wrote, read with ``weights_only=True``. In
 the latter it may be bare or lie under ``"state_dict"`` or ``"model"``, as training scripts leave it. The
-``module.`` that ``DataParallel`` puts before every name is taken off. All is checked before the model is
-touched.
+``module.`` that ``DataParallel`` puts before every name is taken off.
 """
 
 import pickle
 import re
 import warnings
-from collections.abc import Iterable
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 import torch
@@ -22,25 +21,29 @@ from suture.common.errors import CheckpointError
 _PICKLED = (".pt", ".pth", ".bin")
 _WRAPPERS = ("state_dict", "model")
 _PARALLEL = "module."
-_SHOWN = 8
+_LONGEST = 400  #: letters of a list of names that a message shows
 _SAVE = "safetensors.torch.save_file(model.state_dict(), 'weights.safetensors')"
 
 
 def load_checkpoint(model: nn.Module, path: str | Path) -> None:
     """Fill every parameter and buffer of a model from a ``.safetensors``, ``.pt``, ``.pth`` or ``.bin`` file.
 
-    Raises ``CheckpointError``, and leaves the model as it was, when the file is absent, of another kind,
-    damaged or unsafe to load, when its names or shapes are not exactly the model's, or when a weight is not
-    finite.
+    Raises ``CheckpointError`` when the file is absent, of another kind, damaged or unsafe to load, and when its names
+    or shapes are not exactly the model's.
     """
     path = Path(path).expanduser()
     state = _state_dict(read_tensors(path), path)
-    expected = model.state_dict()
-    if not all(name.startswith(_PARALLEL) for name in expected):
-        state = _without_parallel(state)
-    _check_fit(state, expected, f"{path} does not fit {type(model).__name__}")
-    _check_finite(state, path)
-    model.load_state_dict(state)
+    parallel = all(name.startswith(_PARALLEL) for name in state)
+    if parallel and not all(name.startswith(_PARALLEL) for name in model.state_dict()):
+        state = {name.removeprefix(_PARALLEL): value for name, value in state.items()}
+    try:
+        model.load_state_dict(state)
+    except RuntimeError as error:  # which names whatever differs, a line each
+        reason = shorten("; ".join(line.strip() for line in str(error).splitlines()[1:]), _LONGEST)
+        raise CheckpointError(
+            f"{path} does not fit {type(model).__name__}: {reason} Build the model that the checkpoint was saved from, "
+            "with its arguments (number of classes, width, channels)"
+        ) from error
 
 
 def read_tensors(path: Path) -> object:
@@ -62,21 +65,17 @@ def read_tensors(path: Path) -> object:
             warnings.simplefilter("ignore")  # of pickle protocols: what is not tensors is refused below
             return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
-        raise CheckpointError(_unsafe(path, error)) from error
+        found = re.search(r"GLOBAL (\S+)", str(error))
+        what = f"arbitrary Python objects ({found[1]})" if found else "arbitrary Python objects, or is damaged"
+        raise CheckpointError(
+            f"{path} holds {what} and is not loaded, because unpickling them can run any code; where the model "
+            f"was trained, save its weights alone: {_SAVE}"
+        ) from error
     except Exception as error:  # a damaged file fails wherever the damage is
         reason = str(error).partition(". ")[0] or type(error).__name__
         raise CheckpointError(
             f"{path} is damaged or no checkpoint ({reason}); copy it again, or save it by {_SAVE}"
         ) from error
-
-
-def _unsafe(path: Path, error: pickle.UnpicklingError) -> str:
-    found = re.search(r"GLOBAL (\S+)", str(error))
-    what = f"arbitrary Python objects ({found[1]})" if found else "arbitrary Python objects, or is damaged"
-    return (
-        f"{path} holds {what} and is not loaded, because unpickling them can run any code; where the model "
-        f"was trained, save its weights alone: {_SAVE}"
-    )
 
 
 def _state_dict(content: Any, path: Path) -> dict[str, Tensor]:
@@ -88,47 +87,7 @@ def _state_dict(content: Any, path: Path) -> dict[str, Tensor]:
     strangers = [name for name, value in content.items() if not (isinstance(name, str) and isinstance(value, Tensor))]
     if strangers:
         raise CheckpointError(
-            f"{path} is not a state dict: no tensor under {_some(strangers)}; names must map to tensors, "
-            f"bare or under {_some(_WRAPPERS)}; save it by {_SAVE}"
+            f"{path} is not a state dict: no tensor under {shorten(', '.join(map(repr, strangers)), _LONGEST)}; names "
+            f"must map to tensors, bare or under {' or '.join(map(repr, _WRAPPERS))}; save it by {_SAVE}"
         )
     return content
-
-
-def _without_parallel(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    if not all(name.startswith(_PARALLEL) for name in state):
-        return state
-    return {name.removeprefix(_PARALLEL): value for name, value in state.items()}
-
-
-def _check_fit(state: dict[str, Tensor], expected: dict[str, Tensor], misfit: str) -> None:
-    missing = [name for name in expected if name not in state]
-    extra = [name for name in state if name not in expected]
-    if missing or extra:
-        lacks = [f"the file lacks {_some(missing)}"] if missing else []
-        adds = [f"the model has no {_some(extra)}"] if extra else []
-        raise CheckpointError(
-            f"{misfit}: {' and '.join(lacks + adds)}; build the model that the checkpoint was saved from"
-        )
-    reshaped = [name for name in expected if state[name].shape != expected[name].shape]
-    if reshaped:
-        first = reshaped[0]
-        raise CheckpointError(
-            f"{misfit}: other shapes in {_some(reshaped)}; {first!r} is {tuple(state[first].shape)} in the "
-            f"file and {tuple(expected[first].shape)} in the model; build the model with the arguments it "
-            "was trained with (number of classes, width, channels)"
-        )
-
-
-def _check_finite(state: dict[str, Tensor], path: Path) -> None:
-    broken = [name for name, value in state.items() if not value.isfinite().all()]
-    if broken:
-        raise CheckpointError(
-            f"{path} has values that are not finite in {_some(broken)}; the training diverged: take an "
-            "earlier checkpoint, or train again"
-        )
-
-
-def _some(names: Iterable[object]) -> str:
-    shown = [repr(name) for name in names]
-    more = f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
-    return ", ".join(shown[:_SHOWN]) + more

@@ -8,7 +8,7 @@ import pandas as pd
 from suture.runs.runners.progress import clock
 from suture.studies.ledger import Entry
 from suture.studies.ledger.inventory import find_missing
-from suture.zoo.model_strings import Source, parse_source
+from suture.zoo.models import Source, parse_source
 
 COMMAND = "suture zoo table results/small/networks.parquet --page docs/zoo.md"
 

@@ -15,8 +15,7 @@ from suture.measurement.tables.records import Record
 from suture.report.terminal.curve import new_table
 from suture.runs.runners.progress import clock
 from suture.studies.ledger import HOURS, Entry
-from suture.zoo.build import resolve
-from suture.zoo.model_strings import parse_source
+from suture.zoo.models import parse_source, resolve
 from suture.zoo.networks import NETWORKS, images_of, preprocess_of
 
 PAPERS = {

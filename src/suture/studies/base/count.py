@@ -19,7 +19,7 @@ from suture.studies.base.plans import rename
 from suture.studies.base.scale import FEW, MANY, SMALL, Name, Scale, stand_in
 from suture.studies.base.study import Beside, Study, bases_of
 from suture.zoo.base_model import BaseModel
-from suture.zoo.build import resolve
+from suture.zoo.models import resolve
 
 Networks = dict[tuple[str, tuple[int, ...]], Network]
 

@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any
 
 from suture.data.variants import Half, Subset, Variant, Without
-from suture.zoo.build import resolve
+from suture.zoo.models import resolve
 from suture.zoo.recipes import RECIPES
 from suture.zoo.training import Parts, Recipe
 

@@ -19,7 +19,7 @@ from suture.common.seeds import generator
 from suture.measurement.tables.records import Record
 from suture.runs.store.store import NETWORKS, Store
 from suture.studies.ledger import Entry
-from suture.zoo.load import load_model
+from suture.zoo.models import resolve
 from suture.zoo.recipes import RECIPES
 
 # fmt: off
@@ -165,4 +165,4 @@ def count_cuts(source: str, shape: tuple[int, ...]) -> int:
     example = torch.randint(0, 256, (4, *shape), dtype=torch.uint8, generator=random)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        return len(load_model(source).network(example).cuts)
+        return len(resolve(source).network(example).cuts)

@@ -1,12 +1,9 @@
 """Training networks by fixed recipes."""
 
 from suture.zoo.training.augment import Augmentation, CropFlip, SimCLRView, Unchanged
-from suture.zoo.training.checkpoints import Checkpoints, TrainingProgress, find_newest_step
 from suture.zoo.training.freeze import Parts
-from suture.zoo.training.loop import Training, train
-from suture.zoo.training.objectives import LabelCrossEntropy, Objective, SimCLR
-from suture.zoo.training.penalties import L1, L2, Penalty, Prune
-from suture.zoo.training.recipe import Plateau, Recipe
+from suture.zoo.training.loop import Checkpoints, Training, TrainingProgress, Watch, find_checkpoints, train
+from suture.zoo.training.recipe import L1, L2, LabelCrossEntropy, Objective, Penalty, Plateau, Prune, Recipe, SimCLR
 
 __all__ = [
     "L1",
@@ -26,6 +23,7 @@ __all__ = [
     "Training",
     "TrainingProgress",
     "Unchanged",
-    "find_newest_step",
+    "Watch",
+    "find_checkpoints",
     "train",
 ]

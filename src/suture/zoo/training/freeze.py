@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from suture.common.errors import NetworkError
+from suture.common.formatting import spell
 from suture.common.hashing import keyed_as
 
 
@@ -37,24 +38,14 @@ class Parts:
                 f"trained={self.trained} and frozen={self.frozen} say the same from two sides; give one of them"
             )
 
-    @property
-    def everything(self) -> bool:
-        """Whether all trains."""
-        return not self.trained and not self.frozen
-
     def training(self, model: nn.Module) -> set[str]:
         """Return the names of the tensors that may change. Raises ``NetworkError`` if that is none."""
-        everything = set(model.state_dict())
-        if self.frozen:
-            chosen = everything - match_tensors(model, self.frozen)
-        else:
-            chosen = match_tensors(model, self.trained) if self.trained else everything
+        chosen = match_tensors(model, self.trained or ("*",)) - match_tensors(model, self.frozen)
         if not chosen & {name for name, _ in model.named_parameters()}:
-            which, remedy = (
-                (self.frozen, "freeze less") if self.frozen else (self.trained, "name modules with parameters")
+            raise NetworkError(
+                f"nothing of {type(model).__name__} would train with {spell(self)}; name modules with parameters, or "
+                "freeze less"
             )
-            settings = f"{'frozen' if self.frozen else 'trained'}={which}"
-            raise NetworkError(f"nothing of {type(model).__name__} would train with {settings}; {remedy}")
         return chosen
 
     def take(self, model: nn.Module, start: Mapping[str, Tensor]) -> None:

@@ -4,64 +4,75 @@ Reproducible: on one kind of machine the same model, samples, recipe and seed gi
 and resumed or not. So one thread computes, and whatever is random in a step (the order of its epoch, augmentation,
 dropout) is derived from the seed and the number of the step.
 
+That is why a checkpoint needs so little: a file ``step-00001200.safetensors`` has the tensors of the network and of the
+optimiser, and in its header, as JSON, how far the training is and which one it is. Files appear whole or not at all.
+
 The images lie on the device as they are, and a batch is taken, augmented and prepared there: no worker processes, no
 copies. Maps are laid out channels last.
 """
 
 import copy
+import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, final
 
 import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
 from torch import Tensor, nn
 
-from suture.common.errors import FitError, NetworkError
+from suture.common.atomic import whole
+from suture.common.errors import CheckpointError, FitError
 from suture.common.seeds import derive_seed, generator, undisturbed
 from suture.data import Samples
 from suture.data.samples import Preprocess, Preprocessing, as_given
 from suture.fits.recipes import set_rate
-from suture.zoo.training.checkpoints import Checkpoints, TrainingProgress
 from suture.zoo.training.freeze import Parts, set_modes
 from suture.zoo.training.recipe import Recipe
 
-Build = Callable[[], nn.Module]
 EVERY = 30.0  #: seconds between two checkpoints
 
+Watch = Callable[[int, int, Sequence[float]], None]
+"""Called after every step with the steps done, the steps in all, and the mean loss of each epoch so far, in nats."""
 
-def train(
-    build: Build,
-    samples: Samples,
-    recipe: Recipe,
-    seed: int,
-    *,
-    preprocess: Preprocessing | None = None,
-    start: Mapping[str, Tensor] | None = None,
-    parts: Parts | None = None,
-    device: str = "cpu",
-    told: Callable[[int, float], None] = lambda epoch, loss: None,
-) -> nn.Module:
+
+def train(build: Callable[[], nn.Module], samples: Samples, recipe: Recipe, seed: int, **settings: Any) -> nn.Module:
     """Build a network and train it on the samples, from a seed; in evaluation mode, on the CPU.
 
-    ``start`` gives tensors of another network to begin with, ``parts`` says which are taken and what trains. ``told``
-    is called after each epoch with its number (from 1) and mean loss in nats. Raises ``FitError`` if the loss is not
-    finite, ``NetworkError`` if ``parts`` or ``start`` do not fit the network.
+    ``settings`` are those of ``Training``, which also says what is raised.
     """
-    training = Training(
-        build, samples, recipe, seed, preprocess=preprocess, start=start, parts=parts, device=device, told=told
-    )
-    return training.run()
+    return Training(build, samples, recipe, seed, **settings).run()
+
+
+@dataclass
+class TrainingProgress:
+    """How far a training is.
+
+    Steps done, the mean loss of each epoch in nats, the sum and number of the losses of the epoch that has begun, and
+    the seconds that it took: of time, and of this process's processors.
+    """
+
+    step: int = 0
+    losses: list[float] = field(default_factory=list)
+    begun: Sequence[float] = (0.0, 0)
+    seconds: float = 0.0
+    busy: float = 0.0
 
 
 class Training:
-    """A training that can stop and go on; ``progress`` says how far it is. What it takes is as for ``train``.
+    """A training that can stop and go on; ``progress`` says how far it is.
 
-    ``watch`` is called after every step with the steps done and the steps in all.
+    ``start`` gives tensors of another network to begin with, ``parts`` says which are taken and what trains. Raises
+    ``NetworkError`` if they do not fit the network; ``run`` raises ``FitError`` if the loss is not finite.
     """
 
     def __init__(
         self,
-        build: Build,
+        build: Callable[[], nn.Module],
         samples: Samples,
         recipe: Recipe,
         seed: int,
@@ -70,10 +81,9 @@ class Training:
         start: Mapping[str, Tensor] | None = None,
         parts: Parts | None = None,
         device: str = "cpu",
-        told: Callable[[int, float], None] = lambda epoch, loss: None,
-        watch: Callable[[int, int], None] = lambda step, steps: None,
+        watch: Watch = lambda step, steps, losses: None,
     ) -> None:
-        self.samples, self.recipe, self.seed, self.told, self.watch = samples, recipe, seed, told, watch
+        self.samples, self.recipe, self.seed, self.watch = samples, recipe, seed, watch
         self.prepare = preprocess if preprocess is not None else Preprocess()
         self.device = torch.device(device)
         self.steps, self.per_epoch = recipe.count_steps(len(samples)), recipe.steps_per_epoch(len(samples))
@@ -82,7 +92,6 @@ class Training:
         with self._alone():
             torch.manual_seed(derive_seed("network", seed))
             model = build()
-            _check_apart(model)
             parts = parts if parts is not None else Parts()
             if start is not None:
                 parts.take(model, start)
@@ -97,15 +106,9 @@ class Training:
         self.trainable = {name: p for name, p in self.model.named_parameters() if name in self.changing}
         self.optimiser = recipe.optimiser.over(self.trainable.values())
 
-    @property
-    def over(self) -> bool:
-        """Whether the recipe asks for no more."""
-        stop = self.recipe.stop
-        return self.progress.step >= self.steps or (stop is not None and stop.is_reached(self.progress.losses))
-
     def run(
         self,
-        checkpoints: Checkpoints | None = None,
+        checkpoints: "Checkpoints | None" = None,
         *,
         until: int | None = None,
         every: float = EVERY,
@@ -113,12 +116,12 @@ class Training:
         """Train to the end, or through epoch ``until``; the network, in evaluation mode, on the CPU.
 
         With ``checkpoints`` it goes on from the newest there, and leaves one every so many seconds and where it ends;
-        the one of epoch ``until`` stays, for who goes on later. Raises ``CheckpointError`` if they are another
-        training's.
+        the one of epoch ``until`` stays, so that a longer training can go on from it. Raises ``CheckpointError`` if
+        they are another training's.
         """
         last = self.steps if until is None else min(self.steps, until * self.per_epoch)
-        if checkpoints is not None and (found := checkpoints.find_newest(last)) is not None:
-            self.progress = checkpoints.load(found, self.model, self.optimiser)
+        if checkpoints is not None:
+            self.progress = checkpoints.load_newest(last, self.model, self.optimiser) or self.progress
         set_modes(self.model, self.changing)
         with self._alone():
             self._descend(last, checkpoints, every)
@@ -129,12 +132,14 @@ class Training:
             parameter.requires_grad_(True)
         return model
 
-    def _descend(self, last: int, checkpoints: Checkpoints | None, every: float) -> None:
+    def _descend(self, last: int, checkpoints: "Checkpoints | None", every: float) -> None:
         images, labels = self.samples.images.to(self.device), self.samples.labels.to(self.device)
-        progress, clock = self.progress, _Clock(self.progress)
-        total, count = torch.tensor(progress.begun[0], dtype=torch.float64, device=self.device), progress.begun[1]
+        progress, stop = self.progress, self.recipe.stop
+        begun, worked = time.monotonic() - progress.seconds, time.process_time() - progress.busy
+        loss, count = progress.begun
+        total = torch.tensor(loss, dtype=torch.float64, device=self.device)
         saved, epoch, order = time.monotonic(), -1, torch.empty(0, dtype=torch.int64)
-        while progress.step < last and not self.over:
+        while progress.step < last and not (stop is not None and stop.is_reached(progress.losses)):
             if progress.step // self.per_epoch != epoch:
                 epoch = progress.step // self.per_epoch
                 order = torch.randperm(len(images), generator=generator("order", self.seed, epoch)).to(self.device)
@@ -143,23 +148,18 @@ class Training:
             total += self._step(images[chosen], labels[chosen]).double()
             progress.step, count = progress.step + 1, count + 1
             if progress.step % self.per_epoch == 0 or progress.step == self.steps:
-                self._end_epoch(epoch, float(total) / count)
+                progress.losses.append(float(total) / count)
+                if not total.isfinite():
+                    rate = self.recipe.optimiser.lr
+                    raise FitError(f"training diverged in epoch {epoch + 1}; try a smaller learning rate than {rate}")
                 total, count = torch.zeros_like(total), 0
-            self.watch(progress.step, self.steps)
+            self.watch(progress.step, self.steps, progress.losses)
             now = time.monotonic()
+            progress.seconds, progress.busy = now - begun, time.process_time() - worked
             if checkpoints is not None and (progress.step == last or now - saved > every):
                 progress.begun = (float(total), count)
-                clock.tell()
                 checkpoints.save(self.model, self.optimiser, progress, keep=progress.step == last < self.steps)
                 saved = now
-        clock.tell()
-
-    def _end_epoch(self, epoch: int, loss: float) -> None:
-        if not torch.tensor(loss).isfinite():
-            rate = self.recipe.optimiser.lr
-            raise FitError(f"training diverged in epoch {epoch + 1}; try a smaller learning rate than {rate}")
-        self.progress.losses.append(loss)
-        self.told(epoch + 1, loss)
 
     def _step(self, images: Tensor, labels: Tensor) -> Tensor:
         recipe, step = self.recipe, self.progress.step
@@ -196,36 +196,95 @@ class Training:
                 torch.backends.cudnn.deterministic = before
 
 
-class _Clock:
-    """Adds the time that passes, and what of it the processors were busy, to a training's own."""
-
-    def __init__(self, progress: TrainingProgress) -> None:
-        self.progress = progress
-        self.before = progress.seconds, progress.busy
-        self.begun = time.monotonic(), time.process_time()
-
-    def tell(self) -> None:
-        self.progress.seconds = self.before[0] + time.monotonic() - self.begun[0]
-        self.progress.busy = self.before[1] + time.process_time() - self.begun[1]
-
-
-def _check_apart(model: nn.Module) -> None:
-    """Refuse weights that have two names: a checkpoint would hold them twice, and one could be frozen by the other."""
-    first: dict[int, str] = {}
-    for name, parameter in model.named_parameters(remove_duplicate=False):
-        if first.setdefault(parameter.data_ptr(), name) != name and parameter.numel():
-            raise NetworkError(
-                f"{first[parameter.data_ptr()]!r} and {name!r} of {type(model).__name__} are one and the same tensor; "
-                "training by recipe needs weights of their own: untie them"
-            )
-
-
 def _tensors(model: nn.Module) -> dict[str, Tensor]:
     """Return parameters and buffers themselves, by name."""
     return model.state_dict(keep_vars=True)
 
 
-# --- memory ----------------------------------------------------------------------------------------------------------
+# --- where it is, in files --------------------------------------------------------------------------------------------
+
+_MODEL, _OPTIMISER = "model/", "optimiser/"
+
+
+@final
+class Checkpoints:
+    """The checkpoints of one training in a folder.
+
+    ``training`` is what identifies it: for recipe, data, seed and so on a text for people and a hash. A folder with the
+    checkpoints of another is refused, by ``CheckpointError``, when one is looked for.
+    """
+
+    def __init__(self, folder: str | Path, training: Mapping[str, tuple[str, str]]) -> None:
+        self.folder = Path(folder).expanduser()
+        self.training = {name: list(parts) for name, parts in training.items()}
+        self._last: Path | None = None
+
+    def save(
+        self, model: nn.Module, optimiser: torch.optim.Optimizer, progress: TrainingProgress, *, keep: bool
+    ) -> None:
+        """Write where the training is; the checkpoint before goes, unless it was to be kept."""
+        tensors = {_MODEL + name: tensor for name, tensor in model.state_dict().items()}
+        for name, parameter in model.named_parameters():
+            for kind, moment in optimiser.state.get(parameter, {}).items():
+                if isinstance(moment, Tensor):
+                    tensors[f"{_OPTIMISER}{kind}/{name}"] = moment
+        # clones, because safetensors refuses tensors that share memory
+        tensors = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in tensors.items()}
+        about = {"training": self.training, "progress": vars(progress), "kept": keep}
+        self.folder.mkdir(parents=True, exist_ok=True)
+        path = self.folder / f"step-{progress.step:08d}.safetensors"
+        with whole(path) as temporary:
+            temporary.write_bytes(save(tensors, {"suture": json.dumps(about)}))
+        if self._last is not None and self._last != path:
+            self._last.unlink(missing_ok=True)
+        self._last = None if keep else path
+
+    def load_newest(self, at_most: int, model: nn.Module, optimiser: torch.optim.Optimizer) -> TrainingProgress | None:
+        """Put a training back to where its newest checkpoint of at most that step is, if there is one."""
+        found = {step: path for step, path in find_checkpoints(self.folder).items() if step <= at_most}
+        if not found:
+            return None
+        path = found[max(found)]
+        header = _read_header(path)
+        self._check(path, header["training"])
+        with safe_open(path, "pt") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        model.load_state_dict({n.removeprefix(_MODEL): t for n, t in tensors.items() if n.startswith(_MODEL)})
+        parameters = dict(model.named_parameters())
+        for name, tensor in tensors.items():
+            if name.startswith(_OPTIMISER):
+                kind, _, owner = name.removeprefix(_OPTIMISER).partition("/")
+                like = parameters[owner]
+                optimiser.state[like][kind] = tensor if tensor.ndim == 0 else torch.empty_like(like).copy_(tensor)
+        self._last = None if header["kept"] else path
+        return TrainingProgress(**header["progress"])
+
+    def _check(self, path: Path, theirs: Mapping[str, Sequence[str]]) -> None:
+        differing = [name for name, (_, hashed) in self.training.items() if theirs.get(name, ["", ""])[1] != hashed]
+        if differing:
+            first, verb = differing[0], "differs" if len(differing) == 1 else "differ"
+            raise CheckpointError(
+                f"{path} is the checkpoint of another training: its {' and '.join(differing)} {verb}; {first} there: "
+                f"{theirs.get(first, ['unknown'])[0]}; here: {self.training[first][0]}; go on with the settings it was "
+                "begun with, or name another folder"
+            )
+
+
+def find_checkpoints(folder: Path) -> dict[int, Path]:
+    """Return the checkpoints in a folder by their steps."""
+    return {int(path.stem.removeprefix("step-")): path for path in folder.glob("step-*.safetensors")}
+
+
+def _read_header(path: Path) -> dict[str, Any]:
+    try:
+        with safe_open(path, "pt") as file:
+            found: dict[str, Any] = json.loads((file.metadata() or {})["suture"])
+    except (OSError, SafetensorError, KeyError, ValueError) as error:
+        raise CheckpointError(f"{path} is damaged or no checkpoint of a training ({error}); remove it") from error
+    return found
+
+
+# --- in memory --------------------------------------------------------------------------------------------------------
 
 _LEAST = 8  #: channels that a vector of AVX2 holds
 
@@ -238,15 +297,14 @@ def choose_layout(model: nn.Module, device: torch.device) -> torch.memory_format
     channels have such convolutions in their skips.
     """
     affected = device.type == "cpu" and torch.backends.cpu.get_cpu_capability() != "AVX512"
-    if affected and any(_overruns(part) for part in model.modules()):
+    strided = [
+        part
+        for part in model.modules()
+        if isinstance(part, nn.Conv2d) and part.kernel_size == (1, 1) and max(part.stride) > 1
+    ]
+    if affected and any(1 < part.in_channels // part.groups < _LEAST for part in strided):
         return torch.contiguous_format
     return torch.channels_last
-
-
-def _overruns(part: nn.Module) -> bool:
-    if not isinstance(part, nn.Conv2d):
-        return False
-    return part.kernel_size == (1, 1) and max(part.stride) > 1 and 1 < part.in_channels // part.groups < _LEAST
 
 
 def lay_out(model: nn.Module, layout: torch.memory_format) -> None:

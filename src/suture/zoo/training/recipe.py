@@ -1,19 +1,248 @@
-"""A recipe: the fixed settings by which a network is trained, and when training ends early."""
+"""A recipe: the fixed settings by which a network is trained.
 
-from collections.abc import Sequence
+What they are made of is here too. An objective is the loss that training lowers; it may give the network another head
+for the time of training (``attach``) and takes it away at the end (``detach``). A penalty is added to the loss, pruning
+sets weights to zero now and then, and a plateau ends training early. Losses are means over the batch, in nats.
+
+SimCLR is Chen et al. 2020, *A Simple Framework for Contrastive Learning of Visual Representations*, arXiv:2002.05709.
+L1, L2, pruning and the plateau are oxford2025's: in section 4.4 a simple network is trained with L1 and intermittent
+random pruning, a complex one with L2.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor, nn
 
 from suture.common.errors import FitError
 from suture.common.hashing import keyed_as
 from suture.common.processor import half_precision
 from suture.fits.recipes import SGD, OneCycle, Optimiser, Schedule
 from suture.zoo.training.augment import Augmentation, Unchanged
-from suture.zoo.training.objectives import LabelCrossEntropy, Objective
-from suture.zoo.training.penalties import Penalty, Prune
 
 PRECISIONS = ("float32", "fast")
+
+View = Callable[[], Tensor]
+"""Gives the images of a batch, augmented anew by every call and preprocessed, ``(n, C, H, W)``."""
+
+
+# --- what falls -------------------------------------------------------------------------------------------------------
+
+
+@keyed_as("Objective")
+class Objective(ABC):
+    """What training lowers."""
+
+    def attach(self, model: nn.Module) -> nn.Module:
+        """Make the model what is trained, changing the model itself; random weights are torch's global generator's."""
+        return model
+
+    def detach(self, trained: nn.Module) -> nn.Module:
+        """Give the model back from what was trained; this changes what was trained."""
+        return trained
+
+    @abstractmethod
+    def loss(self, trained: nn.Module, view: View, labels: Tensor) -> Tensor:
+        """Return the loss on a batch, a scalar in nats; ``labels`` are ``(n,)`` int64."""
+
+
+@keyed_as("CrossEntropyObjective")
+@dataclass(frozen=True, repr=False)
+class LabelCrossEntropy(Objective):
+    """Cross-entropy with the labels, of which ``smoothing`` is shared out evenly among all classes."""
+
+    smoothing: float = 0.0
+
+    def __repr__(self) -> str:
+        # Cards of networks that are trained spell their recipe so, and are found by it.
+        return f"CrossEntropy(smoothing={self.smoothing})"
+
+    def loss(self, trained: nn.Module, view: View, labels: Tensor) -> Tensor:
+        """Return the mean cross-entropy on one view of the batch."""
+        return nn.functional.cross_entropy(_to_float32(trained(view())), labels, label_smoothing=self.smoothing)
+
+
+@keyed_as("SimCLR")
+@dataclass(frozen=True)
+class SimCLR(Objective):
+    """Two views of an image are to be nearer to each other than to the views of all other images (NT-Xent).
+
+    A projection, Linear-ReLU-Linear to ``projection`` values, with as many hidden units as it has inputs, takes the
+    place of the model's last linear layer during training. That layer is put back unchanged: what it then reads is a
+    representation that no label has shaped. The last linear layer is the last ``nn.Linear`` among the model's modules,
+    in the order in which they were registered; it must give the model's output. ``temperature`` divides the cosine.
+    """
+
+    temperature: float = 0.5
+    projection: int = 128
+
+    def attach(self, model: nn.Module) -> nn.Module:
+        """Put a projection with random weights in the place of the last linear layer.
+
+        Raises ``FitError`` if there is none.
+        """
+        linear = [name for name, module in model.named_modules() if isinstance(module, nn.Linear) and name]
+        if not linear:
+            raise FitError(
+                f"SimCLR finds no nn.Linear inside {type(model).__name__} to replace with its projection; give it a "
+                "network whose last layer is linear"
+            )
+        last = model.get_submodule(linear[-1])
+        assert isinstance(last, nn.Linear)
+        model.set_submodule(linear[-1], _Projection(last, self.projection))
+        return model
+
+    def detach(self, trained: nn.Module) -> nn.Module:
+        """Put the last linear layer back, on the device where the projection is."""
+        for name, module in list(trained.named_modules()):
+            if isinstance(module, _Projection):
+                trained.set_submodule(name, module.replaced())
+        return trained
+
+    def loss(self, trained: nn.Module, view: View, labels: Tensor) -> Tensor:
+        """NT-Xent on two views of the batch, which pass the network together; labels are not read.
+
+        Raises ``FitError`` for a batch of one image, which has no others, and for a network whose last linear layer
+        does not give its output.
+        """
+        outputs = trained(torch.cat([view(), view()]))
+        if outputs.shape != (2 * len(labels), self.projection):
+            raise FitError(
+                f"{type(trained).__name__} gives {tuple(outputs.shape)} for two views of {len(labels)} images, not the "
+                f"projection's {(2 * len(labels), self.projection)}; SimCLR needs a network that ends with its last "
+                "linear layer"
+            )
+        return nt_xent(outputs, self.temperature)
+
+
+def nt_xent(projections: Tensor, temperature: float) -> Tensor:
+    """Return NT-Xent, the normalised temperature-scaled cross-entropy of Chen et al. 2020, equation 1, in nats.
+
+    It is the mean over all views. ``projections`` is ``(2n, D)``, the first views of all images, then the second views
+    in the same order. Raises ``FitError`` for fewer than two images.
+    """
+    n = len(projections) // 2
+    if n < 2:
+        raise FitError(f"SimCLR tells images from one another and was given {n}; use batches of at least 2 images")
+    with torch.autocast(projections.device.type, enabled=False):
+        unit = nn.functional.normalize(_to_float32(projections), dim=1)
+        similarities = unit @ unit.T / temperature
+    similarities = similarities.masked_fill(torch.eye(2 * n, dtype=torch.bool, device=unit.device), -math.inf)
+    partners = torch.arange(2 * n, device=unit.device).roll(n)
+    return nn.functional.cross_entropy(similarities, partners)
+
+
+class _Projection(nn.Module):
+    """Linear-ReLU-Linear, which keeps the layer that it stands in for: as buffers, so that nothing trains it."""
+
+    def __init__(self, last: nn.Linear, outputs: int) -> None:
+        super().__init__()
+        self.hidden = nn.Linear(last.in_features, last.in_features).to(last.weight)
+        self.relu = nn.ReLU()
+        self.output = nn.Linear(last.in_features, outputs).to(last.weight)
+        for name, parameter in last.named_parameters():
+            self.register_buffer(f"replaced_{name}", parameter.detach().clone())
+        self._last = (last,)  # in a tuple, so that it is no submodule
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Project features ``(n, D)``."""
+        projected: Tensor = self.output(self.relu(self.hidden(features)))
+        return projected
+
+    def replaced(self) -> nn.Linear:
+        """Return the layer that it stood in for, unchanged, on the device of the projection."""
+        last = self._last[0].to(self.hidden.weight.device)
+        with torch.no_grad():
+            for name, parameter in last.named_parameters():
+                parameter.copy_(self.get_buffer(f"replaced_{name}"))
+        return last.train(self.training)
+
+
+def _to_float32(outputs: Tensor) -> Tensor:
+    """Convert outputs of a network that computes in less than float32 to float32."""
+    return outputs.to(torch.promote_types(outputs.dtype, torch.float32))
+
+
+# --- what holds the weights down --------------------------------------------------------------------------------------
+
+
+@keyed_as("Penalty")
+class Penalty(ABC):
+    """A function of the weights that is added to the loss."""
+
+    @abstractmethod
+    def __call__(self, parameters: Mapping[str, Tensor]) -> Tensor:
+        """Return the penalty of all of the trained parameters together, by name; a scalar in nats, differentiable."""
+
+
+@keyed_as("L1")
+@dataclass(frozen=True)
+class L1(Penalty):
+    """``weight`` · Σ |w|, over all weights and biases (oxford2025, equation 4); at 0 its gradient is 0."""
+
+    weight: float
+
+    def __call__(self, parameters: Mapping[str, Tensor]) -> Tensor:
+        """Return ``weight`` times the sum of the magnitudes."""
+        return self.weight * _join(parameters).abs().sum()
+
+
+@keyed_as("L2")
+@dataclass(frozen=True)
+class L2(Penalty):
+    """``weight`` · Σ w², over all weights and biases (oxford2025, equation 5).
+
+    With ``SGD`` it is a ``weight_decay`` of twice as much.
+    """
+
+    weight: float
+
+    def __call__(self, parameters: Mapping[str, Tensor]) -> Tensor:
+        """Return ``weight`` times the sum of the squares."""
+        return self.weight * _join(parameters).square().sum()
+
+
+def _join(parameters: Mapping[str, Tensor]) -> Tensor:
+    return torch.cat([parameter.flatten() for parameter in parameters.values()])
+
+
+@keyed_as("Prune")
+@dataclass(frozen=True)
+class Prune:
+    """Intermittent random pruning: every ``every`` steps a ``share`` of the weights, chosen at random, is set to zero.
+
+    oxford2025 gives no numbers: these are ours. Weights are the parameters of two or more dimensions, so biases and
+    norms stay. What was set to zero may grow again: whatever the optimiser remembers of it, such as momentum, is left
+    alone. Raises ``FitError`` for a share outside 0-1, as a percentage is.
+    """
+
+    share: float = 0.1
+    every: int = 500
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.share <= 1:
+            raise FitError(f"Prune(share={self.share:g}): share is between 0 and 1")
+
+    def __call__(self, parameters: Mapping[str, Tensor], step: int, random: torch.Generator) -> bool:
+        """After ``step`` steps (from 1), prune in place if it is time, and say whether it was.
+
+        Of each weight of n entries exactly ``round(share · n)`` are chosen, some of which may be zero already, from a
+        generator of the CPU, weight after weight in the order of ``parameters``.
+        """
+        if step < 1 or step % self.every:
+            return False
+        for parameter in parameters.values():
+            if parameter.dim() >= 2:
+                chosen = torch.randperm(parameter.numel(), generator=random)[: round(self.share * parameter.numel())]
+                pruned = torch.zeros(parameter.numel(), dtype=torch.bool).index_fill_(0, chosen, True)
+                parameter.detach().masked_fill_(pruned.view(parameter.shape).to(parameter.device), 0)
+        return True
+
+
+# --- all together -----------------------------------------------------------------------------------------------------
 
 
 @keyed_as("Plateau")
@@ -81,10 +310,7 @@ class Recipe:
 
     def count_steps(self, samples: int) -> int:
         """Return the number of steps in all, if nothing ends it early."""
-        if self.steps is not None:
-            return self.steps
-        assert self.epochs is not None
-        return self.epochs * self.steps_per_epoch(samples)
+        return self.steps if self.steps is not None else (self.epochs or 0) * self.steps_per_epoch(samples)
 
     def in_bfloat16(self, device: torch.device) -> bool:
         """Return whether the forward pass runs in bfloat16 on a device."""

@@ -1,0 +1,473 @@
+"""Models by name: how a model string is read, built and loaded.
+
+A source names a model by where it comes from and what it is called there, then the arguments of its factory,
+its preprocessing and its trained weights::
+
+    kind:name[,key=value…][@checkpoint]
+
+    timm:resnet18,num_classes=10@b.safetensors      timm's registry, pretrained tags included
+    torchvision:vgg19_bn,num_classes=10             torchvision's classification models
+    zoo:resnet,width=16,blocks=(1,1,1)              the networks of ``suture.zoo``
+    path/to/file.py:factory,width=8@weights.pt      a callable in a Python file of the user's
+    path/to/folder                                  a network that ``suture train`` made, or a store has
+
+Values are Python literals, else strings. Commas and ``@`` inside brackets or quotes belong to the value;
+what follows the first ``@`` outside them is the path of the checkpoint. Keys that begin with
+``preprocess.`` set the fields of ``Preprocess`` (``preprocess.size=32``, ``preprocess.mean=0.5``): the dot
+keeps them apart from every factory's arguments.
+
+A folder has ``card.json``, ``model.safetensors`` and ``done``; it stands for the source on its card, with its weights.
+``done`` has the SHA-256 of the others and is written last: without it the training is not over.
+
+The project's own networks come with the preprocessing that ``suture.zoo.networks`` names for them, those of a
+file with what its factory returns, all others with none; the string has the last word.
+
+Nothing is downloaded unless asked for, by ``pretrained=True`` (timm) or ``weights=DEFAULT`` (torchvision).
+Only then does their preprocessing start from what those weights were published with (size, mean and standard
+deviation; the whole image is resized, nothing is cropped). Weights that bring arguments of their own
+(``image_size``, ``aux_logits``) want them named in the source, so that an untrained copy has the same architecture.
+
+A file is run when it is resolved, as importing would run it. Its factory returns an untrained ``nn.Module``,
+alone, with its ``Preprocess``, or with that and its stages, if it cannot be traced.
+"""
+
+import difflib
+import functools
+import inspect
+import re
+import sys
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from suture.common.calls import literal, outside, read_settings
+from suture.common.errors import CheckpointError, DataError, SourceError, SutureError
+from suture.common.hashing import keyed_as
+from suture.common.seeds import digest, generator
+from suture.core.network.network import Network
+from suture.core.network.tracing import Stage
+from suture.core.saving import read as read_stitched
+from suture.core.stitched import Stitched
+from suture.core.stitches import Stitch
+from suture.data.samples import Preprocess
+from suture.measurement.tables.records import Record
+from suture.runs.store.files import read as read_json
+from suture.runs.store.store import FILES, find_damage
+from suture.runs.store.store import NETWORKS as TRAINED
+from suture.zoo.checkpoints import load_checkpoint
+from suture.zoo.networks import NETWORKS, images_of, preprocess_of
+
+EXAMPLES = {
+    "timm": "timm:resnet18,num_classes=10",
+    "torchvision": "torchvision:vgg19_bn,num_classes=10",
+    "zoo": "zoo:resnet,width=16,blocks=(1,1,1)",
+    "file": "path/to/file.py:factory,width=8@weights.safetensors",
+}
+"""Every kind of source, with an example."""
+
+CARD, WEIGHTS = FILES[TRAINED]
+
+_HEAD = re.compile(r"(?P<kind>timm|torchvision|zoo):(?P<name>[^,@]+)|(?P<file>.+?\.py:[^,@]+)")
+_PREPROCESS = "preprocess."
+_PRETRAINED = {"timm": "pretrained", "torchvision": "weights"}
+_REFUSED = {
+    ("timm", "checkpoint_path"): "name the checkpoint after an '@', which loads it strictly",
+    ("torchvision", "pretrained"): "ask for pretrained weights with weights=DEFAULT",
+}
+
+
+# --- read -------------------------------------------------------------------------------------------------------------
+
+
+@keyed_as("Source")
+@dataclass(frozen=True)
+class Source:
+    """What a model string names.
+
+    ``text`` is the string itself, ``kind`` a key of ``EXAMPLES``, ``name`` the model's name there
+    (``path.py:factory`` for a file), ``arguments`` its factory's, ``checkpoint`` the path of its weights and
+    ``preprocess`` the fields of ``Preprocess`` that it sets.
+    """
+
+    text: str
+    kind: str
+    name: str
+    arguments: dict[str, Any] = field(default_factory=dict)
+    checkpoint: str | None = None
+    preprocess: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def called(self) -> str:
+        """A short name: that on the card of a trained network, else of its weights' file, else of the model."""
+        if self.checkpoint is None:
+            return self.name
+        path = Path(self.checkpoint).expanduser()
+        if path.name == WEIGHTS and is_artefact(path.parent):
+            return read_card(path.parent).get("name") or path.parent.resolve().name
+        return path.stem
+
+
+def parse_source(text: str) -> Source:
+    """Read a model string.
+
+    Raises ``SourceError`` when it names no kind of source, when what follows the name is not ``key=value``
+    with distinct keys, then a checkpoint, and for a folder whose network is not whole.
+    """
+    if is_artefact(text):
+        return _read_folder(text)
+    head = _HEAD.match(text)
+    if head is None:
+        examples = ", ".join(f"{example!r} ({kind})" for kind, example in EXAMPLES.items())
+        folder = ", or the folder of a network that suture train made" if "/" in text or Path(text).is_dir() else ""
+        raise SourceError(f"no model source {text!r}; name a model like one of {examples}{folder}{_guess_meant(text)}")
+    rest = text[head.end() :]
+    try:
+        at = next((i for i, c in outside(rest) if c == "@"), len(rest))
+        given = read_settings(rest[1:at], dotted=_PREPROCESS) if at else {}
+    except SutureError as error:
+        raise SourceError(f"{text!r} {error}") from error
+    if rest[at:] == "@":
+        raise SourceError(f"{text!r} names no checkpoint after its '@'; write a path there, or leave the '@' out")
+    values = {key: literal(value) for key, value in given.items()}
+    kind = head["kind"] or "file"
+    for key in values:
+        if (kind, key) in _REFUSED:
+            raise SourceError(f"{text!r} gives {kind} the argument {key!r}; {_REFUSED[kind, key]}")
+    preprocess = {key.removeprefix(_PREPROCESS): values.pop(key) for key in given if key.startswith(_PREPROCESS)}
+    for key in ("mean", "std"):
+        if key in preprocess:
+            value = preprocess[key]
+            preprocess[key] = tuple(value) if isinstance(value, tuple | list) else (value,)
+    try:
+        Preprocess(**preprocess)
+    except TypeError as error:
+        raise SourceError(f"{text!r}: {error}; preprocessing has size, channels, mean and std") from error
+    except DataError as error:
+        raise SourceError(f"{text!r}: {error}") from error
+    name = (head["name"] or head["file"]).strip()
+    return Source(text, kind, name, values, rest[at + 1 :] or None, preprocess)
+
+
+def _guess_meant(text: str) -> str:
+    """Return what is missing of a text that names no model, if that can be told."""
+    if text.endswith((".safetensors", ".pt", ".pth", ".ckpt", ".bin")):
+        return f"; weights alone are no model: write the model before them, as in MODEL@{text}"
+    if text.endswith(".py"):
+        return f"; of a file, name the function that makes the model: {text}:FACTORY"
+    name = re.fullmatch(r"[a-z]\w*(,.*|@.*)?", text)
+    return f"; did you mean timm:{text}, torchvision:{text} or zoo:{text}?" if name else ""
+
+
+def _read_folder(folder: str) -> Source:
+    """Return the network in a folder: the source on its card with the weights there."""
+    card = read_card(folder)
+    text, weights = str(card["source"]), str(Path(folder) / WEIGHTS)
+    path = parse_source(text).name.rpartition(":")[0]
+    elsewhere = Path(str(card.get("made_in", ""))) / path
+    if path and not Path(path).expanduser().is_file() and elsewhere.is_file():  # trained from another folder
+        text = text.replace(path, str(elsewhere), 1)
+    return replace(parse_source(text), text=f"{text}@{weights}", checkpoint=weights)
+
+
+def is_artefact(folder: str | Path) -> bool:
+    """Return whether there is a trained network in a folder, whole or not."""
+    return (Path(folder).expanduser() / CARD).is_file()
+
+
+def is_sound(folder: str | Path) -> bool:
+    """Return whether the network in a folder is there, and is what was written."""
+    return not find_damage(Path(folder).expanduser(), TRAINED)
+
+
+def read_card(folder: str | Path) -> Record:
+    """Read the card of a trained network.
+
+    Raises ``SourceError`` if its training is not over, ``CheckpointError`` if a file is not what was written.
+    """
+    folder = Path(folder).expanduser()
+    wrong = find_damage(folder, TRAINED)
+    if lacking := [name for name, problem in wrong.items() if problem == "is missing"]:
+        raise SourceError(
+            f"{folder} has no whole trained network: it lacks {', '.join(lacking)}; let suture train end there"
+        )
+    if wrong:
+        raise CheckpointError(
+            f"{folder / next(iter(wrong))} is not what was written when its training ended: it is damaged, or was "
+            "changed; copy it again, or train the network again"
+        )
+    card: Record = read_json(folder / CARD)
+    return card
+
+
+# --- built ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Built:
+    """A model with its weights, before it has seen an image and is cut.
+
+    ``factory`` builds the same architecture afresh, with random weights from torch's global generator,
+    never pretrained; it can be sent to another process. ``preprocess`` maps float images in [0, 1] to what
+    ``model`` takes; ``stages`` are what it is cut along, ``None`` if it is traced.
+    """
+
+    name: str
+    source: str
+    model: nn.Module
+    factory: Callable[[], nn.Module]
+    preprocess: Preprocess
+    stages: Sequence[Stage] | None = None
+
+    def network(self, example: Tensor) -> Network:
+        """Cut it, by a few raw images ``(n, C, H, W)``. Raises what ``Network`` raises."""
+        network = Network(
+            self.model,
+            example=example,
+            name=self.name,
+            preprocess=self.preprocess,
+            factory=self.factory,
+            stages=self.stages,
+            copy=False,
+        )
+        network.source = self.source
+        return network
+
+
+def resolve(source: str | Source, checkpoint: str | Path | None = None, *, name: str | None = None) -> Built:
+    """Build the model that a source names and, if it has a checkpoint, load it strictly.
+
+    ``checkpoint`` gives one to a source without. With neither a checkpoint nor pretrained weights the model
+    is random, from torch's global generator. Raises ``SourceError`` when the source does not resolve, and
+    ``CheckpointError`` when the checkpoint does not fit or is unsafe to load.
+    """
+    source = parse_source(source) if isinstance(source, str) else source
+    if checkpoint is not None and source.checkpoint is not None:
+        raise SourceError(f"{source.text!r} has a checkpoint, and {str(checkpoint)!r} is another; keep one")
+    model, preprocess, stages = _build(source)
+    weights = source.checkpoint if checkpoint is None else checkpoint
+    if weights is not None:
+        load_checkpoint(model, weights)
+    text = source.text if checkpoint is None else f"{source.text}@{checkpoint}"
+    factory = functools.partial(_build_untrained, source)
+    return Built(name or source.name, text, model, factory, replace(preprocess, **source.preprocess), stages)
+
+
+def load_network(
+    source: str | Source,
+    checkpoint: str | Path | None = None,
+    *,
+    example: Tensor,
+    name: str | None = None,
+) -> Network:
+    """Make a network of what a model string names, with its weights and its preprocessing.
+
+    ``source`` is ``timm:…``, ``torchvision:…``, ``zoo:…``, ``path/to/file.py:factory`` or the folder of a trained
+    network, see ``zoo.models``; ``checkpoint`` a file of weights (safetensors, or a ``.pt`` that is loaded with
+    ``weights_only``); ``example`` a few raw images ``(n, C, H, W)``. Raises ``SourceError``, ``CheckpointError``, and
+    what ``Network`` raises.
+    """
+    return resolve(source, checkpoint, name=name).network(example)
+
+
+def load_stitched(
+    folder: str | Path,
+    sender: Network | None = None,
+    receiver: Network | None = None,
+    stitch: Stitch | nn.Module | None = None,
+) -> Stitched:
+    """Load a stitched network that ``save`` wrote, with the two networks that it joins.
+
+    A network that is not given is made anew of its model string, if it came from one with a checkpoint; never of a
+    Python file, which would be run. Everything else is as in ``Stitched.load``, which also says what is raised.
+    """
+    given = dict(zip(("sender", "receiver"), (sender, receiver), strict=True))
+    saved = read_stitched(folder)
+    for role, network in given.items():
+        if network is not None or (made_of := saved.made_of(role)) is None:
+            continue
+        source = parse_source(made_of[0])
+        if source.kind != "file" and source.checkpoint is not None:
+            example = torch.randint(0, 256, (4, *made_of[1]), dtype=torch.uint8, generator=generator("example"))
+            given[role] = load_network(source, example=example, name=saved.description[role]["name"])
+    return Stitched.load(folder, given["sender"], given["receiver"], stitch)
+
+
+def _build(source: Source) -> tuple[nn.Module, Preprocess, Sequence[Stage] | None]:
+    factory = _FACTORIES[source.kind](source)
+    try:
+        made = factory(**source.arguments)
+    except (Exception, SystemExit) as error:  # a factory may raise anything
+        takes = ", ".join(map(str, inspect.signature(factory).parameters.values())) or "nothing"
+        raise SourceError(
+            f"{source.text!r}: {source.name} raised {type(error).__name__}: {error}; correct its arguments, or the "
+            f"factory; it takes {takes}"
+        ) from error
+    match made:
+        case nn.Module():
+            return made, _wanted(made, source), None
+        case (nn.Module() as model, Preprocess() as preprocess):
+            return model, preprocess, None
+        case (nn.Module() as model, Preprocess() as preprocess, [*stages]):
+            return model, preprocess, cast(list[Stage], stages)  # which Network checks
+    raise SourceError(
+        f"{source.text!r}: {source.name} returned {made!r:.80}; it must return an nn.Module, alone, with its "
+        "Preprocess, or with its Preprocess and the list of its stages"
+    )
+
+
+@keyed_as("build_untrained")
+def _build_untrained(source: Source) -> nn.Module:
+    asking = _PRETRAINED.get(source.kind)
+    arguments = {key: value for key, value in source.arguments.items() if key != asking}
+    return _build(replace(source, arguments=arguments))[0]
+
+
+def _find_timm(source: Source) -> Callable[..., object]:
+    import timm
+
+    _check_name(
+        source,
+        [*timm.list_models(), *timm.list_pretrained()],
+        "timm.list_models() and timm.list_pretrained()",
+    )
+    entry = timm.model_entrypoint(source.name.partition(".")[0])
+    return functools.wraps(entry)(functools.partial(timm.create_model, source.name))
+
+
+def _find_torchvision(source: Source) -> Callable[..., object]:
+    import torchvision
+
+    listing = "torchvision.models.list_models(module=torchvision.models)"
+    _check_name(source, torchvision.models.list_models(module=torchvision.models), listing)
+    published = torchvision.models.get_model_weights(source.name).__members__
+    weights = source.arguments.get("weights")
+    if weights is not None and str(weights).rpartition(".")[2] not in published:
+        raise SourceError(f"{source.text!r}: no weights {weights!r}; {source.name} has {_list(published)}")
+    return cast(Callable[..., object], torchvision.models.get_model_builder(source.name))
+
+
+def _find_zoo(source: Source) -> Callable[..., object]:
+    _check_name(source, NETWORKS, "suture.zoo.NETWORKS")
+    return NETWORKS[source.name]
+
+
+def _find_in_file(source: Source) -> Callable[..., object]:
+    path, _, name = source.name.rpartition(":")
+    module = _import_file(Path(path).expanduser(), source)
+    factory = getattr(module, name, None)
+    if isinstance(factory, nn.Module):
+        made = f"{name} is a {type(factory).__name__} that is made already, and no function that makes one"
+        remedy = f"add one, such as def make_{name}(): return {name}, and write {path}:make_{name}"
+        raise SourceError(f"{source.text!r}: {made}; {remedy}")
+    if callable(factory):
+        return cast(Callable[..., object], factory)
+    own = {n: v for n, v in vars(module).items() if getattr(v, "__module__", None) == module.__name__}
+    callables = [n for n, v in own.items() if callable(v) and not n.startswith("_")]
+    raise SourceError(f"{source.text!r}: {path} has no callable {name!r}; its callables: {_list(callables)}")
+
+
+_FACTORIES = {"timm": _find_timm, "torchvision": _find_torchvision, "zoo": _find_zoo, "file": _find_in_file}
+
+
+def _check_name(source: Source, names: Collection[str], listing: str) -> None:
+    if source.name not in names:
+        nearest = _list(difflib.get_close_matches(source.name, names, n=5, cutoff=0.0))
+        raise SourceError(f"no model {source.name!r} in {source.kind}; nearest: {nearest}; all {len(names)}: {listing}")
+
+
+def _import_file(path: Path, source: Source) -> ModuleType:
+    """Return the module of a file, run once for each content that the file has had."""
+    if not path.is_file():
+        raise SourceError(f"{source.text!r}: no file {path}; give its path, from {Path.cwd()} or absolute")
+    code = path.read_bytes()
+    name = f"suture_source_{digest(str(path.resolve()), code)[:16]}"
+    if name not in sys.modules:
+        module = sys.modules[name] = ModuleType(name)
+        module.__file__ = str(path)
+        try:
+            exec(compile(code, path, "exec"), module.__dict__)  # not imported: stale bytecode might stand in
+        except (Exception, SystemExit) as error:  # a file may raise anything
+            del sys.modules[name]
+            reason = f"{type(error).__name__}: {error}"
+            raise SourceError(f"{source.text!r}: running {path} raised {reason}; correct the file") from error
+    return sys.modules[name]
+
+
+def _wanted(model: nn.Module, source: Source) -> Preprocess:
+    """Return what pretrained weights were published with, or a network of the project wants; else the identity."""
+    if source.kind == "zoo":
+        return preprocess_of(source.name, source.arguments)
+    if not asks_for_weights(source):
+        return Preprocess()
+    if source.kind == "timm":
+        config = cast(dict[str, Any], model.pretrained_cfg)
+        size = source.arguments.get("img_size", config["input_size"][-1])
+        channels = source.arguments.get("in_chans", config["input_size"][0])
+        return Preprocess(size, channels, tuple(config["mean"]), tuple(config["std"]))
+    import torchvision
+
+    weights = torchvision.models.get_model_weights(source.name).verify(source.arguments["weights"])
+    images = weights.transforms()
+    return Preprocess(images.crop_size[0], 3, tuple(images.mean), tuple(images.std))
+
+
+def _list(names: Collection[str]) -> str:
+    return ", ".join(map(repr, names)) or "none"
+
+
+# --- what a model string says of its model ----------------------------------------------------------------------------
+
+
+def asks_for_weights(source: Source) -> bool:
+    """Return whether a source asks for published pretrained weights."""
+    return bool(source.arguments.get(_PRETRAINED.get(source.kind, "")))
+
+
+def tell_names_apart(texts: list[str]) -> list[str]:
+    """Short names for what model strings name (their weights' file, else the model), with letters if they agree."""
+    sources = [parse_source(text) for text in texts]
+    names = [source.called for source in sources]
+    return [f"{name} {chr(ord('A') + i)}" if names.count(name) > 1 else name for i, name in enumerate(names)]
+
+
+def is_random(text: str) -> bool:
+    """Return whether a model string names no trained weights.
+
+    A file's factory may load its own, so it counts as trained.
+    """
+    source = parse_source(text)
+    return source.kind != "file" and source.checkpoint is None and not asks_for_weights(source)
+
+
+def image_shape(text: str) -> tuple[int, int, int]:
+    """Return the shape (C, H, W) of the images that a model string's model is made for.
+
+    For ``zoo:`` networks with ``stem=7x7`` it is MNIST's 28x28. Raises ``SourceError`` for a model of the user's own
+    file and for a multilayer perceptron whose inputs make no square image: of these nobody else can know.
+    """
+    source = parse_source(text)
+    given = source.arguments
+    match source.kind, source.name:
+        case "timm", name:
+            import timm
+
+            channels, height, width = timm.get_pretrained_cfg_value(name, "input_size") or (3, 224, 224)
+            side = given.get("img_size")
+            height, width = side if isinstance(side, tuple | list) else (side or height, side or width)
+            return given.get("in_chans", channels), height, width
+        case "torchvision", name:
+            side = given.get("image_size", 299 if name == "inception_v3" else 224)
+            return 3, side, side
+        case "zoo", name if name in NETWORKS:
+            shape = images_of(name, given)
+            if shape is not None:
+                return shape
+    raise SourceError(
+        f"{text}: only you know the images that it takes; give their shape, such as --shape 3x32x32, "
+        "or how many tokens a sequence has, such as --shape 64"
+    )
