@@ -268,11 +268,12 @@ def test_a_network_that_is_not_whole_is_refused(nets: Path, tmp_path: Path) -> N
     with pytest.raises(SourceError, match="has no whole trained network: it lacks done"):
         parse_source(str(tmp_path))
     (tmp_path / "done").write_text("")
-    (tmp_path / "card.json").write_text("{")
-    with pytest.raises(SourceError, match=r"card\.json is damaged .*; train the network again"):
+    with pytest.raises(CheckpointError, match="done is not what was written when its training ended"):
         parse_source(str(tmp_path))
-    (tmp_path / "card.json").write_text("{}")
-    with pytest.raises(SourceError, match="names no source"):
+    for name in ("card.json", "model.safetensors", "done"):
+        (tmp_path / name).write_bytes((nets / "a" / name).read_bytes())
+    (tmp_path / "card.json").write_text("{")
+    with pytest.raises(CheckpointError, match=r"card\.json is not what was written .*; copy it again, or train"):
         parse_source(str(tmp_path))
 
 
