@@ -97,7 +97,7 @@ looked at before the end (``open``), whether the plain loop is run."""
 
 
 def draw(data: Path) -> list[Seam]:
-    """Draw the seams: within a kind one half with the earlier sender, one half with the later; no cut behind the end."""
+    """Draw the seams: of each kind, half with the earlier sender, half with the later; no cut behind the end."""
     at_random = random.Random(SEED)
     seams: list[Seam] = []
     for kind, count, pairs in STRATA:

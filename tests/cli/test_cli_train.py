@@ -375,10 +375,9 @@ def test_the_bar_fits_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(training_progress.time, "monotonic", clock)
     console = Console(width=80, force_terminal=True, record=True, file=io.StringIO())
     bar = TrainingBar(351, 128, console)
-    bar.told(12, 0.41234)
     for step in (351 * 12, 351 * 12 + 100):
         clock.now += 30
-        bar.watch(step, 351 * 100)
+        bar.watch(step, 351 * 100, [0.41234])
     (task,) = bar.bar.tasks
     assert task.description == "epoch 12.3 of 100, loss 0.412, 427 images/s, 2.6 h left"
     assert len(task.description) + len(" ") + 16 <= 80
