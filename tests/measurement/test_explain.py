@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from loops import each
 from suture.common.errors import DataError
 from suture.measurement.compare import COLUMNS as COMPARED
+from suture.measurement.tables.curve import arrange_pairs
 from suture.measurement.tables.explain import MARGIN, Explanation, explain
-from suture.measurement.tables.pairs import pairs
 from suture.measurement.tables.table import COLUMNS
 
 OWN = 0.95  #: the receiver's own accuracy
@@ -340,6 +340,6 @@ def test_of_several_rows_of_a_control_the_one_fitted_as_the_pair_is_read(turned)
     others += [row(cut, 0.2, "itself", fit="published") for cut in CUTS]
     both = pd.concat([table(), pd.DataFrame(others, columns=list(COLUMNS)).astype(COLUMNS)], ignore_index=True)
     both["trial"] = both["trial"] + both["fit"]
-    (alone,), (found,) = pairs(table(), "accuracy"), pairs(both[::-1] if turned else both, "accuracy")
+    (alone,), (found,) = arrange_pairs(table(), "accuracy"), arrange_pairs(both[::-1] if turned else both, "accuracy")
     for kind in ("itself", "clustered noise"):
-        assert list(found.of(kind).value) == list(alone.of(kind).value), kind
+        assert list(found.scores(kind).value) == list(alone.scores(kind).value), kind

@@ -1,32 +1,97 @@
-"""A table of one sender, one receiver and one score, arranged along the cuts, for figures and screens."""
+"""What was measured of one score from one sender to one receiver, seam by seam, with its controls beside.
 
-from collections.abc import Hashable
-from dataclasses import dataclass
+``arrange_curve`` reads a table as one curve along the receiver's cuts, for figures and screens; ``arrange_pairs`` reads
+any table of measurements as one ``Curve`` for each pair of networks, of which a matrix has a place for each seam.
+"""
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from suture.common.errors import DataError
-from suture.measurement.tables.by_depth import ends_at_output
-from suture.measurement.tables.table import OVER_SAMPLES, check_single, rows_of, summary
+from suture.measurement.tables.by_depth import Mask, Numbers, ends_at_output
+from suture.measurement.tables.table import OVER_SAMPLES, check_columns, check_single, rows_of, summary
 
 PLAIN = ""  #: the control of the trial itself
-NO_SENDER = ("itself", "clustered noise")  #: controls in which the receiver, or no network, is in the sender's place
+NOISE = "clustered noise"
+NO_SENDER = ("itself", NOISE)  #: controls in which the receiver, or no network, is in the sender's place
+_OF_SENDER = ("linear probe",)  #: baselines that depend on the sender's cut alone
+_SEAM = ["sender_cut", "receiver_cut"]
+_FITTED = ("fit", "stitch", "fit_data", "score_data")  #: by what a control may differ from a pair beside it
+_VALUES = [
+    *("stitched", "stitched_low", "stitched_high", "sender_score", "receiver_score"),
+    *("penalty", "penalty_low", "penalty_high", "n", "seeds", "interval"),
+]
+
+
+@dataclass(frozen=True, eq=False)
+class Estimates:
+    """Values with 95 % intervals; nan if there are none."""
+
+    value: Numbers
+    low: Numbers
+    high: Numbers
+
+    @classmethod
+    def of(cls, rows: pd.DataFrame, column: str, scale: float = 1.0) -> "Estimates":
+        """Return a column and its bounds, times ``scale``, which may be negative."""
+        value, low, high = (rows[f"{column}{end}"].to_numpy(float) * scale for end in ("", "_low", "_high"))
+        return cls(value, low, high) if scale > 0 else cls(value, high, low)
+
+    def less(self, other: "Estimates") -> "Estimates":
+        """Return the difference, with the interval that the two intervals give if they are independent (MOVER)."""
+        value = self.value - other.value
+        down = np.hypot(self.value - self.low, other.high - other.value)
+        up = np.hypot(self.high - self.value, other.value - other.low)
+        return Estimates(value, value - down, value + up)
+
+    def within(self, margin: float) -> Mask:
+        """Return which intervals lie at or below the margin."""
+        return np.asarray(self.high <= margin)
+
+    def beyond(self, margin: float) -> Mask:
+        """Return which intervals lie above the margin."""
+        return np.asarray(self.low > margin)
+
+    def across(self, margin: float) -> Mask:
+        """Return which values are neither certainly within the margin nor beyond it."""
+        return np.asarray(np.isfinite(self.value) & ~self.within(margin) & ~self.beyond(margin))
 
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """What was measured of one score along the cuts, aggregated over seeds."""
+    """What was measured of one score from one sender to one receiver, aggregated over seeds, a place for each seam."""
 
     sender: str
     receiver: str
     score: str
     unit: str
-    cuts: tuple[str, ...]  #: of the receiver, from input to output
-    labels: tuple[str, ...]  #: of the cuts: ``sender cut → receiver cut`` if the two differ
-    lines: dict[str, pd.DataFrame]  #: by control, the plain one first: a row per cut; missing if nothing was measured
+    seams: tuple[tuple[str, str], ...]  #: sender cut and receiver cut, from input to output
+    lines: dict[str, pd.DataFrame]  #: by control, the plain one first: a row per seam; missing if nothing was measured
     failed: frozenset[tuple[str, str]]  #: (control, cut) where a trial failed; where a seed did not, there is a value
     table: pd.DataFrame  #: that it was arranged from
+
+    def __str__(self) -> str:
+        return f"{self.sender} → {self.receiver}"
+
+    @property
+    def cuts(self) -> tuple[str, ...]:
+        """The receiver's cuts."""
+        return tuple(end for _, end in self.seams)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The seams in words: the receiver's cut, or ``sender cut → receiver cut`` if the two differ."""
+        return tuple(end if start in (end, "") else f"{start} → {end}" for start, end in self.seams)
+
+    @property
+    def many(self) -> str:
+        """What its places are called."""
+        return "cuts" if all(start == end for start, end in self.seams) else "seams"
 
     @property
     def percent(self) -> bool:
@@ -34,6 +99,11 @@ class Curve:
         return self.unit == "fraction"
 
     @property
+    def penalty_unit(self) -> str:
+        """The unit of the penalty: pp, nats, …; empty if there is none."""
+        return "pp" if self.percent else self.unit.replace("raw", "")
+
+    @cached_property
     def rises(self) -> bool:
         """Whether more of the score is better."""
         return more_is_better(pd.concat(list(self.lines.values())), self.percent)
@@ -45,8 +115,27 @@ class Curve:
 
     @property
     def plain(self) -> pd.DataFrame:
-        """A row per cut of the trials themselves; all missing if there are none."""
-        return self.lines.get(PLAIN, pd.DataFrame(index=list(self.cuts), columns=_VALUES, dtype=float))
+        """A row per seam of the trials themselves; all missing if there are none."""
+        return self.line(PLAIN)
+
+    def line(self, control: str) -> pd.DataFrame:
+        """Return the rows of a control, those of noise whatever its scale; all missing if it was not tried."""
+        tried = [kind for kind in self.lines if kind == control or (control == NOISE and kind.startswith(NOISE))]
+        return self.lines[min(tried)] if tried else pd.DataFrame(index=list(self.cuts), columns=_VALUES, dtype=float)
+
+    def scores(self, control: str = PLAIN) -> Estimates:
+        """Return the stitched network's scores, in the unit of the penalty, and such that more is better."""
+        return Estimates.of(
+            self.line(control), "stitched", (100.0 if self.percent else 1.0) * (1 if self.rises else -1)
+        )
+
+    def penalties(self, control: str = PLAIN) -> Estimates:
+        """Return the penalties."""
+        return Estimates.of(self.line(control), "penalty")
+
+    def ahead_of(self, control: str) -> Estimates:
+        """Return by how much the stitched network beats a control, in the unit of the penalty."""
+        return self.scores().less(self.scores(control))
 
     def parent(self, role: str) -> float:
         """Return the score of the ``sender`` or the ``receiver`` on its own; nan if it has none."""
@@ -59,11 +148,10 @@ class Curve:
         records: list[dict[Hashable, Any]] = rows.to_dict("records")
         return " or ".join(dict.fromkeys(over_words(row["interval"], row["n"], row["seeds"]) for row in records))
 
-
-_VALUES = [
-    *("stitched", "stitched_low", "stitched_high", "sender_score", "receiver_score"),
-    *("penalty", "penalty_low", "penalty_high", "n", "seeds", "interval"),
-]
+    def at(self, seams: Sequence[tuple[str, str]]) -> "Curve":
+        """Return the curve at some of its seams, in this order."""
+        places = [self.seams.index(seam) for seam in seams]
+        return replace(self, seams=tuple(seams), lines={kind: line.iloc[places] for kind, line in self.lines.items()})
 
 
 def more_is_better(rows: pd.DataFrame, percent: bool) -> bool:
@@ -76,27 +164,45 @@ def more_is_better(rows: pd.DataFrame, percent: bool) -> bool:
     return behind > 0 or (behind == 0 and percent)
 
 
+def without_sender(rows: pd.DataFrame) -> "pd.Series[bool]":
+    """Return which rows are of a control that depends on the receiver's cut alone."""
+    return rows["control"].isin(NO_SENDER) | (rows["sender"] == "")
+
+
+def over_words(interval: str, n: int, seeds: int) -> str:
+    """Return what an interval is over: ``10,000 test samples``, ``3 network seeds``."""
+    over = interval.removeprefix("t over ")
+    counted = over.replace(OVER_SAMPLES, f"{n:,} {OVER_SAMPLES}")
+    return counted if over == OVER_SAMPLES else f"{seeds} {counted}"
+
+
+# --- one curve --------------------------------------------------------------------------------------------------------
+
+
 def arrange_curve(table: pd.DataFrame, score: str = "accuracy") -> Curve:
     """Arrange a table along the cuts of its receiver; a baseline without one lies if the trial itself does.
 
     Raises ``DataError`` if the table lacks the score, or holds more than one sender, receiver or setting.
     """
     rows = _beside(rows_of(table, score)).sort_values("receiver_depth", kind="stable")
-    first = _one_pair(rows)
-    cuts = tuple(dict.fromkeys(rows["receiver_cut"]))
+    across = rows[~without_sender(rows)]
+    first = _one_pair(rows if across.empty else across)
+    cuts = list(dict.fromkeys(map(str, rows["receiver_cut"])))
+    starts = across[across["sender_cut"] != across["receiver_cut"]].drop_duplicates("receiver_cut")
+    start_of = dict(zip(starts["receiver_cut"], starts["sender_cut"], strict=True))
     measured = summary(rows[rows["status"] == "ok"])
     check_single(measured, ["control", "receiver_cut"])
-    kinds = sorted(dict.fromkeys(rows["control"]), key=bool)
+    by_cut = measured.set_index("receiver_cut")
     failed = rows[rows["status"] == "failed"]
     return Curve(
         sender=first["sender"],
         receiver=first["receiver"],
         score=score,
         unit=first["unit"],
-        cuts=cuts,
-        labels=tuple(_label(rows, cut) for cut in cuts),
+        seams=tuple((str(start_of.get(cut, cut)), cut) for cut in cuts),
         lines={
-            kind: measured[measured["control"] == kind].set_index("receiver_cut").reindex(list(cuts)) for kind in kinds
+            kind: by_cut[by_cut["control"] == kind].reindex(cuts)
+            for kind in sorted(dict.fromkeys(rows["control"]), key=bool)
         },
         failed=frozenset(zip(failed["control"], failed["receiver_cut"], strict=True)),
         table=table,
@@ -117,28 +223,56 @@ def _beside(rows: pd.DataFrame) -> pd.DataFrame:
 
 def _one_pair(rows: pd.DataFrame) -> "pd.Series[str]":
     """Return a row of the only sender and receiver: a plain one, if there are any."""
-    across = rows[~without_sender(rows)]
-    across = rows if across.empty else across
     for role in ("sender", "receiver"):
-        names = dict.fromkeys(across[role])
+        names = dict.fromkeys(rows[role])
         if len(names) > 1:
             raise DataError(f"a curve has one {role}, and the table has {', '.join(names)}; select the rows of one")
-    return across.sort_values("control", kind="stable").iloc[0]
+    return rows.sort_values("control", kind="stable").iloc[0]
 
 
-def without_sender(rows: pd.DataFrame) -> "pd.Series[bool]":
-    """Return which rows are of a control that depends on the receiver's cut alone."""
-    return rows["control"].isin(NO_SENDER) | (rows["sender"] == "")
+# --- every pair of networks -------------------------------------------------------------------------------------------
 
 
-def _label(rows: pd.DataFrame, cut: str) -> str:
-    here = rows[(rows["receiver_cut"] == cut) & ~without_sender(rows)]
-    senders = [name for name in dict.fromkeys(here["sender_cut"]) if name != cut]
-    return f"{senders[0]} → {cut}" if senders else cut
+def arrange_pairs(table: pd.DataFrame, score: str) -> tuple[Curve, ...]:
+    """Arrange a table by sender and receiver, in its order, seams from input to output; failed trials are left out.
+
+    Raises ``DataError`` if it is no table of measurements, if it lacks the score or a trial of it that did not fail, if
+    the score is neither good nor bad, and if there are several measurements of one seam.
+    """
+    check_columns(table)
+    scored = rows_of(table, score)
+    rows = scored[scored["status"] == "ok"]
+    plain = rows[rows["control"] == PLAIN]
+    if plain.empty:
+        if (scored["control"] == PLAIN).any():
+            raise DataError(f"every trial of '{score}' failed but controls; the column error says why")
+        raise DataError(f"of '{score}' the table has controls alone; they are explained beside a trial of the pair")
+    if plain["penalty"].isna().all():
+        raise DataError(f"'{score}' is neither good nor bad, so it has no penalty to explain; name another score")
+    means = summary(rows)
+    names = means.loc[means["control"] == PLAIN, ["sender", "receiver"]].drop_duplicates()
+    found = []
+    for sender, receiver in names.itertuples(index=False):
+        mine = means[means["receiver"] == receiver]
+        own = mine[(mine["control"] == PLAIN) & (mine["sender"] == sender)]
+        own = own.sort_values(["receiver_depth", "sender_depth"], kind="stable")
+        check_single(own, _SEAM)
+        seams = tuple(own[_SEAM].itertuples(index=False, name=None))
+        # A table may hold the same control by another fit or on other data: what was fitted as the pair comes first.
+        unlike = pd.concat([~mine[name].isin(own[name].unique()) for name in _FITTED], axis=1).sum(axis=1)
+        beside = mine[mine["control"] != PLAIN].assign(unlike=unlike).sort_values("unlike", kind="stable")
+        lines = {str(kind): _line(held, sender, seams) for kind, held in beside.groupby("control", sort=False)}
+        unit = str(own["unit"].iloc[0])
+        found.append(Curve(sender, receiver, score, unit, seams, {PLAIN: own} | lines, frozenset(), table))
+    return tuple(found)
 
 
-def over_words(interval: str, n: int, seeds: int) -> str:
-    """Return what an interval is over: ``10,000 test samples``, ``3 network seeds``."""
-    over = interval.removeprefix("t over ")
-    counted = over.replace(OVER_SAMPLES, f"{n:,} {OVER_SAMPLES}")
-    return counted if over == OVER_SAMPLES else f"{seeds} {counted}"
+def _line(rows: pd.DataFrame, sender: str, seams: tuple[tuple[str, str], ...]) -> pd.DataFrame:
+    """Return the rows of a control, the first for each seam; missing if it was not tried."""
+    kind = str(rows["control"].iloc[0])
+    if kind == "itself" or kind.startswith(NOISE):
+        return rows.drop_duplicates("receiver_cut").set_index("receiver_cut").reindex([end for _, end in seams])
+    rows = rows[rows["sender"] == sender]
+    if kind in _OF_SENDER:
+        return rows.drop_duplicates("sender_cut").set_index("sender_cut").reindex([start for start, _ in seams])
+    return rows.drop_duplicates(_SEAM).set_index(_SEAM).reindex(pd.MultiIndex.from_tuples(seams))

@@ -26,30 +26,54 @@ import pandas as pd
 from suture.common.errors import DataError
 from suture.common.formatting import unsigned_zero
 from suture.common.validation import check_kind
+from suture.measurement.compare import check_similarities
+from suture.measurement.indices import INDICES
 from suture.measurement.tables.by_depth import Mask, by_depth
-from suture.measurement.tables.curve import PLAIN, Curve
+from suture.measurement.tables.curve import PLAIN, Curve, Estimates, arrange_pairs
 from suture.measurement.tables.matrix import Matrix
-from suture.measurement.tables.pairs import Estimates, Pair, disagreements, ranks_apart
-from suture.measurement.tables.pairs import pairs as pairs_of
+from suture.measurement.tables.table import check_columns
 
 MARGIN = 3.0  #: pp: how much worse a network may be and still count as doing as well
+ALIKE = 0.5  #: of the range of an index, from which on it calls two layers alike
+APART = 0.1  #: of a receiver's own numerical rank, by which another must differ
 _MOST = 6  #: places that a sentence names
+_SEAM = ["sender_cut", "receiver_cut"]
 
-#: Controls that do as well as a trained pair if it takes nothing of what they lack, and what that then means.
-_AS_GOOD = {
-    "untrained sender": ("an untrained sender", "success says nothing about what the sender has learned"),
-    "untrained receiver": ("an untrained receiver", "the stitch alone can do the receiver's work"),
-    "clustered noise": (
+
+@dataclass(frozen=True)
+class _Known:
+    """What a control is called in a sentence, what it means if it does as well, and what must then not be concluded."""
+
+    who: str
+    meaning: str
+    claim: str
+    source: str = ""
+
+
+_KNOWN = {
+    "untrained sender": _Known(
+        "an untrained sender",
+        "success says nothing about what the sender has learned",
+        "that it takes what {sender} has learned",
+        " (bansal2021, section 2)",
+    ),
+    "untrained receiver": _Known(
+        "an untrained receiver",
+        "the stitch alone can do the receiver's work",
+        "that it takes what {receiver} has learned",
+        " (hernandez2022, section 2)",
+    ),
+    "clustered noise": _Known(
         "clustered noise in the sender's place",
         "telling the classes apart is all it takes, and success says nothing about the sender's features",
+        "that {receiver} is sent more than the class",
+        " (smith2024, section 4.2)",
     ),
-}
-
-#: The controls that a trained pair must be beyond, with what is not to be concluded where it is not, and whose finding.
-_CLAIMS = {
-    "untrained sender": ("That it takes what {sender} has learned", "bansal2021, section 2"),
-    "untrained receiver": ("That it takes what {receiver} has learned", "hernandez2022, section 2"),
-    "clustered noise": ("That {receiver} is sent more than the class", "smith2024, section 4.2"),
+    "linear probe": _Known(
+        "a linear probe of {sender}",
+        "{sender}'s layers solve the task without {receiver}'s",
+        "that {receiver}'s layers add to {sender}'s",
+    ),
 }
 #: What is to be tried beside a pair, and what it would rule out.
 _RULED_OUT = {
@@ -110,192 +134,200 @@ def explain(
     Raises ``DataError`` if a table is none, holds no such score or several measurements of one seam, if a margin
     is needed or is below 0, and if a chance is no fraction and the score is one.
     """
-    found = pairs_of(table, score)
-    margin = _margin(margin, found[0].unit, score)
-    if chance is not None and found[0].unit == "pp" and not 0 <= chance <= 1:
+    found = arrange_pairs(table, score)
+    unit, percent = found[0].penalty_unit, found[0].percent
+    if margin is None and not percent:
+        raise DataError(f"the margin of 3 pp is for fractions, and '{score}' is in {unit}; give margin= in {unit}")
+    check_kind("margin", margin, int | float | None, "a number, such as 3")
+    if margin is not None and not margin >= 0:
+        raise DataError(f"margin={margin:g}: a penalty that counts as none is at least 0")
+    margin = MARGIN if margin is None else margin
+    if chance is not None and percent and not 0 <= chance <= 1:
         raise DataError(f"chance={chance:g}: '{score}' is a fraction; give one from 0 to 1, such as chance=0.1")
     holds: list[str] = []
     denied: list[str] = []
     for pair in found:
         compatible = list(_compatible(pair, margin))
         holds += [*(f"{short}: {rest}." for short, rest in compatible), *_beyond(pair, margin)]
-        denied += [*_compatibility(pair, found, margin), *_controls(pair, margin), *_shuffled(pair, chance, margin)]
+        denied += [*_overrated(pair, found, margin), *_as_well(pair, margin), *_shuffled(pair, chance, margin)]
         denied += [*_rank(pair, ranks, margin), *_index(pair, similarities, margin)]
-    denied += _seeds(table, score, found)
-    missing = [*_untried(found)]
-    missing += [_SIMILARITY] if similarities is None else []
-    missing += [_RANK] if ranks is None else []
-    failed = table[(table["score"] == score) & (table["status"] == "failed")]["trial"].nunique()
-    missing += [f"{failed} trial{'s' * (failed > 1)} failed, and of them nothing is said"] if failed else []
+    rows = table[table["score"] == score]
+    if rows.loc[rows["control"] == PLAIN, "network_seed"].nunique() <= 1:
+        names = " and ".join(dict.fromkeys(name for pair in found for name in (pair.sender, pair.receiver)))
+        denied.append(f"That other trainings of these networks would do the same: {names} are one training each.")
+    failed = rows.loc[rows["status"] == "failed", "trial"].nunique()
+    missing = [
+        *_untried(found),
+        *([_SIMILARITY] if similarities is None else []),
+        *([_RANK] if ranks is None else []),
+        *([f"{failed} trial{'s' * (failed > 1)} failed, and of them nothing is said"] if failed else []),
+    ]
     verdict = f"{compatible[0][0]}." if len(found) == 1 and compatible else ""
     return Explanation(tuple(holds), tuple(denied), tuple(missing), verdict)
-
-
-def _margin(given: float | None, unit: str, score: str) -> float:
-    if given is None and unit != "pp":
-        raise DataError(f"the margin of 3 pp is for fractions, and '{score}' is in {unit}; give margin= in {unit}")
-    check_kind("margin", given, int | float | None, "a number, such as 3")
-    if given is not None and not given >= 0:
-        raise DataError(f"margin={given:g}: a penalty that counts as none is at least 0")
-    return MARGIN if given is None else given
 
 
 # --- what holds -------------------------------------------------------------------------------------------------------
 
 
-def _compatible(pair: Pair, margin: float) -> Iterator[tuple[str, str]]:
+def _compatible(pair: Curve, margin: float) -> Iterator[tuple[str, str]]:
     """Say at how many seams the two are compatible, at how many not, and at how many it is undecided; then at which."""
-    within = _number(margin, pair)
+    within, penalty = _number(margin, pair), pair.penalties()
     for where, said, then in (
-        (pair.penalty.within(margin), f"compatible, the whole 95 % interval of the penalty within {within},", ""),
-        (pair.penalty.beyond(margin), f"not compatible by this stitch and fit, the penalty beyond {within},", ""),
+        (penalty.within(margin), f"compatible, the whole 95 % interval of the penalty within {within},", ""),
+        (penalty.beyond(margin), f"not compatible by this stitch and fit, the penalty beyond {within},", ""),
         (
-            pair.penalty.across(margin),
+            penalty.across(margin),
             f"undecided, the interval on both sides of {within},",
             "; score more samples, or measure more seeds",
         ),
     ):
         if where.any():
-            listed = _listed(pair, where, lambda i: spread_words(pair, pair.penalty, i, signed=True))
-            yield f"{pair}: {said} at {share_of(pair, where)}", listed + then
+            yield f"{pair}: {said} at {share_of(pair, where)}", _numbers(pair, where, penalty) + then
 
 
-def _beyond(pair: Pair, margin: float) -> Iterator[str]:
+def _beyond(pair: Curve, margin: float) -> Iterator[str]:
     """Say at which seams the stitched network certainly does better than a control, and at which it needs no stitch."""
-    for control in (*_CLAIMS, "shuffled pairs"):
+    shuffled = {"shuffled pairs": "a stitch fitted to shuffled pairs"}
+    for control, who in ({kind: _KNOWN[kind].who for kind in _KNOWN if kind != "linear probe"} | shuffled).items():
         ahead = pair.ahead_of(control)
         where = ahead.beyond(margin)
         if where.any():
-            who = _AS_GOOD[control][0] if control in _AS_GOOD else "a stitch fitted to shuffled pairs"
             places = np.flatnonzero(where)
             ends = [places[np.argmin(ahead.value[places])], places[np.argmax(ahead.value[places])]]
             least, most = (f"{spread_words(pair, ahead, i)} ({pair.labels[i]})" for i in ends)
             by = least if len(places) == 1 else f"{least} to {most}"
             yield f"{pair}: beyond {who} at {share_of(pair, where)}, by {by}."
-    plugged = pair.ahead_of("plugged in")
-    where = plugged.within(margin)
+    where = pair.ahead_of("plugged in").within(margin)
     if where.any():
         yield (
-            f"{pair}: plugged in without a stitch, it does as well at {share_of(pair, where)} ({_named(pair, where)}): "
-            "there the layers can be exchanged as they are."
+            f"{pair}: plugged in without a stitch, it does as well at {share_of(pair, where)} "
+            f"({_listed(pair, where)}): there the layers can be exchanged as they are."
         )
 
 
 # --- what must not be concluded ---------------------------------------------------------------------------------------
 
 
-def _compatibility(pair: Pair, found: tuple[Pair, ...], margin: float) -> Iterator[str]:
-    """Say what the penalties alone never say."""
-    sender, receiver = pair.sender, pair.receiver
-    if pair.penalty.within(margin).any() and sender != receiver:
+def _overrated(pair: Curve, found: tuple[Curve, ...], margin: float) -> Iterator[str]:
+    """Say what the penalties alone never say, and what stitching the receiver to itself says of them."""
+    sender, receiver, penalty = pair.sender, pair.receiver, pair.penalties()
+    if penalty.within(margin).any() and sender != receiver:
         yield (
             f"{pair}: that {sender} and {receiver} represent the same, where they are compatible: networks that use "
             "different information are, too (smith2024, sections 4.1, 4.2 and 5)."
         )
-    costly = pair.penalty.beyond(margin)
+    costly = penalty.beyond(margin)
     if costly.any():
         yield (
             f"{pair}: that {sender} lacks what {receiver} needs, where they are not compatible "
-            f"({_named(pair, costly)}): a good enough map may not have been found (smith2024, section 2)."
+            f"({_listed(pair, costly)}): a good enough map may not have been found (smith2024, section 2)."
         )
-    better = pair.penalty.high < 0
+    better = penalty.high < 0
     if better.any() and sender != receiver:
         back = [other for other in found if (other.sender, other.receiver) == (receiver, sender)]
-        reverse = any((other.penalty.high < 0).any() for other in back)
+        reverse = any((other.penalties().high < 0).any() for other in back)
         also = f"{back[0]} beats {sender}, too" if reverse else f"stitching {receiver} → {sender} may say the reverse"
         yield (
             f"{pair}: that {sender} represents more than {receiver}, where the stitched network is better than "
-            f"{receiver} ({_named(pair, better)}): {also} (smith2024, section 4.3)."
+            f"{receiver} ({_listed(pair, better)}): {also} (smith2024, section 4.3)."
         )
-    yield from _itself(pair, margin)
-
-
-def _itself(pair: Pair, margin: float) -> Iterator[str]:
-    """Say what stitching the receiver to itself says of the stitch."""
-    own = pair.penalties.get("itself", Estimates.none(len(pair.labels)))
+    own = pair.penalties("itself")
     for where, claim in (
         (own.high < 0, "that the stitch only aligns: {} stitched to itself is better than {} (smith2024, section 4.3)"),
         (own.beyond(margin), "that a penalty is the sender's: {} stitched to itself is worse than {}"),
     ):
         if where.any():
-            listed = _listed(pair, where, lambda i: spread_words(pair, own, i, signed=True))
-            yield f"{pair}: {claim.format(pair.receiver, pair.receiver)}, the penalty {listed}."
+            yield f"{pair}: {claim.format(receiver, receiver)}, the penalty {_numbers(pair, where, own)}."
 
 
-def _controls(pair: Pair, margin: float) -> Iterator[str]:
+def _as_well(pair: Curve, margin: float) -> Iterator[str]:
     """Say which controls do as well, and of which it is undecided."""
-    for control, (claim, source) in _CLAIMS.items():
+    for control, known in _KNOWN.items():
         ahead = pair.ahead_of(control)
-        who, meaning = _AS_GOOD[control]
-        said = claim.format(sender=pair.sender, receiver=pair.receiver)
-        said = said[0].lower() + said[1:]
-        yield from _as_well(pair, ahead, margin, said, who, f"there, {meaning} ({source})")
-    probe = pair.ahead_of("linear probe")
-    said = f"that {pair.receiver}'s layers add to {pair.sender}'s"
-    meaning = f"there, {pair.sender}'s layers solve the task without {pair.receiver}'s"
-    yield from _as_well(pair, probe, margin, said, f"a linear probe of {pair.sender}", meaning)
-
-
-def _as_well(pair: Pair, ahead: Estimates, margin: float, claim: str, who: str, meaning: str) -> Iterator[str]:
-    as_well = ahead.within(margin)
-    if as_well.any():
-        within = _number(margin, pair)
-        listed = _listed(pair, as_well, lambda i: spread_words(pair, ahead, i, signed=True))
-        yield (
-            f"{pair}: {claim}, at {share_of(pair, as_well)}: {who} does as well, within {within}: {meaning}; the "
-            f"stitched network less the control: {listed}."
+        who, meaning, claim = (
+            said.format(sender=pair.sender, receiver=pair.receiver) for said in (known.who, known.meaning, known.claim)
         )
-    open_ = ahead.across(margin)
-    if open_.any():
-        listed = _listed(pair, open_, lambda i: spread_words(pair, ahead, i, signed=True))
-        yield (
-            f"{pair}: {claim}, at {share_of(pair, open_)}: undecided whether {who} does as well; the stitched network "
-            f"is better by {listed}."
-        )
+        same, open_ = ahead.within(margin), ahead.across(margin)
+        if same.any():
+            yield (
+                f"{pair}: {claim}, at {share_of(pair, same)}: {who} does as well, within {_number(margin, pair)}: "
+                f"there, {meaning}{known.source}; the stitched network less the control: {_numbers(pair, same, ahead)}."
+            )
+        if open_.any():
+            yield (
+                f"{pair}: {claim}, at {share_of(pair, open_)}: undecided whether {who} does as well; the stitched "
+                f"network is better by {_numbers(pair, open_, ahead)}."
+            )
 
 
-def _shuffled(pair: Pair, chance: float | None, margin: float) -> Iterator[str]:
-    """Where a stitch fitted to shuffled pairs did not collapse."""
-    kept = pair.scores.get("shuffled pairs", Estimates.none(len(pair.labels)))
-    floor = pair.score.value / 2 if chance is None else np.full(len(pair.labels), pair.scale * chance + margin)
-    where = kept.low > floor if pair.scale > 0 else np.zeros(len(pair.labels), bool)
+def _shuffled(pair: Curve, chance: float | None, margin: float) -> Iterator[str]:
+    """Say where a stitch fitted to shuffled pairs did not collapse."""
+    if not pair.rises:
+        return
+    kept, above = pair.scores("shuffled pairs"), "half of the true pairs' score"
+    floor = pair.scores().value / 2
+    if chance is not None:
+        chance = 100 * chance if pair.percent else chance
+        floor = np.full(len(pair.seams), chance + margin)
+        above = f"chance, {_plain(chance, pair)}, by more than {_number(margin, pair)}"
+    where = kept.low > floor
     if where.any():
-        above = (
-            "half of the true pairs' score"
-            if chance is None
-            else f"chance, {_plain(pair.scale * chance, pair)}, by more than {_number(margin, pair)}"
-        )
-        listed = _listed(pair, where, lambda i: _plain(kept.value[i], pair))
         yield (
             f"{pair}: that success is owed to what {pair.sender} says of each image, at {share_of(pair, where)}: "
-            f"fitted to shuffled pairs the stitched network did not collapse and is above {above} ({listed})."
+            f"fitted to shuffled pairs the stitched network did not collapse and is above {above} "
+            f"({_listed(pair, where, lambda i: _plain(kept.value[i], pair))})."
         )
 
 
-def _rank(pair: Pair, ranks: pd.DataFrame | None, margin: float) -> Iterator[str]:
-    """Where the receiver finds another number of dimensions than in its own activations."""
+def _rank(pair: Curve, ranks: pd.DataFrame | None, margin: float) -> Iterator[str]:
+    """Say where the receiver finds another number of dimensions than in its own activations.
+
+    The numerical ranks, means over seeds, differ if they are ``APART`` of the receiver's from each other, and no seed
+    of the one is among those of the other.
+    """
     if ranks is None:
         return
-    own, sent = ranks_apart(pair, ranks)
-    where = np.isfinite(own) & pair.penalty.within(margin)
+    check_columns(ranks, ("sender", "receiver", *_SEAM, "measure", "value", "normalised"), "complexity of seams")
+    rows = ranks[(ranks["measure"] == "numerical rank") & ~ranks["normalised"].astype(bool)]
+    rows = rows[rows["control"].isin([PLAIN, "itself"])] if "control" in rows else rows
+    values = rows.groupby(["sender", "receiver", *_SEAM])["value"].agg(["mean", "min", "max"]).to_dict("index")
+    said: dict[int, str] = {}
+    for i, (start, end) in enumerate(pair.seams):
+        keys = (pair.receiver, pair.receiver, end, end), (pair.sender, pair.receiver, start, end)
+        if all(key in values for key in keys):
+            own, sent = (values[key] for key in keys)
+            far = abs(sent["mean"] - own["mean"]) > APART * abs(own["mean"])
+            if far and (sent["min"] > own["max"] or sent["max"] < own["min"]):
+                said[i] = f"{sent['mean']:.0f} against {own['mean']:.0f}"
+    where = np.array([i in said for i in range(len(pair.seams))]) & pair.penalties().within(margin)
     if where.any():
-        listed = _listed(pair, where, lambda i: f"{sent[i]:.0f} against {own[i]:.0f}")
         yield (
             f"{pair}: that {pair.receiver} takes what it is sent for its own, at {share_of(pair, where)} where they "
-            f"are compatible: the numerical rank differs from that of {pair.receiver} stitched to itself ({listed}) "
-            "(smith2024, section 4.1)."
+            f"are compatible: the numerical rank differs from that of {pair.receiver} stitched to itself "
+            f"({_listed(pair, where, said.__getitem__)}) (smith2024, section 4.1)."
         )
 
 
-def _index(pair: Pair, similarities: pd.DataFrame | None, margin: float) -> Iterator[str]:
-    """Where an index calls compatible layers unlike, or layers that are not compatible alike."""
+def _index(pair: Curve, similarities: pd.DataFrame | None, margin: float) -> Iterator[str]:
+    """Say where an index calls compatible layers unlike, or layers that are not compatible alike.
+
+    Alike is ``ALIKE`` of the range or more, from 0 (like nothing) to the bound that the same layers have. Indices that
+    are not in the registry count as similarities in [0, 1].
+    """
     if similarities is None:
         return
-    close, costly = pair.penalty.within(margin), pair.penalty.beyond(margin)
+    check_similarities(similarities)
+    penalty = pair.penalties()
     said: dict[str, list[str]] = {"are alike, where they are compatible": [], "differ, where they are not": []}
-    for name, values, alike in disagreements(pair, similarities):
-        known = np.isfinite(values)
-        for claim, where in zip(said, (close & known & ~alike, costly & known & alike), strict=True):
+    rows = similarities[(similarities["sender"] == pair.sender) & (similarities["receiver"] == pair.receiver)]
+    for name, held in rows.groupby("index", sort=False):
+        values = held.set_index(_SEAM)["value"].reindex(pd.MultiIndex.from_tuples(pair.seams)).to_numpy(float)
+        index = INDICES.get(str(name).partition("(")[0])
+        share = values / (index.bounds[1] if index is not None else 1.0)
+        alike = np.asarray((1 - share if index is not None and index.distance else share) >= ALIKE)
+        wrong = penalty.within(margin) & ~alike, penalty.beyond(margin) & alike
+        for claim, where in zip(said, wrong, strict=True):
+            where &= np.isfinite(values)
             if where.any():
                 listed = _listed(pair, where, lambda i, shown=values: f"{shown[i]:.2f}")  # type: ignore[misc]
                 said[claim].append(f"{name} ({listed})")
@@ -304,24 +336,14 @@ def _index(pair: Pair, similarities: pd.DataFrame | None, margin: float) -> Iter
             yield f"{pair}: that {pair.sender} and {pair.receiver} {claim}: by {', '.join(names)} it is the reverse."
 
 
-def _seeds(table: pd.DataFrame, score: str, found: tuple[Pair, ...]) -> Iterator[str]:
-    rows = table[(table["score"] == score) & (table["control"] == "")]
-    if rows["network_seed"].nunique() <= 1:
-        names = " and ".join(dict.fromkeys(name for pair in found for name in (pair.sender, pair.receiver)))
-        yield f"That other trainings of these networks would do the same: {names} are one training each."
-
-
-# --- what is missing --------------------------------------------------------------------------------------------------
-
-
-def _untried(found: tuple[Pair, ...]) -> Iterator[str]:
-    """Return the controls that were not run, or not everywhere."""
+def _untried(found: tuple[Curve, ...]) -> Iterator[str]:
+    """Name the controls that were not run, or not everywhere."""
     for control, ruled_out in _RULED_OUT.items():
-        lacking = [(pair, int((~np.isfinite(pair.of(control).value)).sum())) for pair in found]
-        if all(count == len(pair.labels) for pair, count in lacking):
+        lacking = [(pair, int((~np.isfinite(pair.scores(control).value)).sum())) for pair in found]
+        if all(count == len(pair.seams) for pair, count in lacking):
             yield f"{control}: would rule out {ruled_out}"
         elif any(count for _, count in lacking):
-            some = ", ".join(f"{count} of {len(pair.labels)} of {pair}" for pair, count in lacking if count)
+            some = ", ".join(f"{count} of {len(pair.seams)} of {pair}" for pair, count in lacking if count)
             yield f"{control} at some {found[0].many} ({some}): would rule out {ruled_out}"
 
 
@@ -333,19 +355,13 @@ def say_curve(shown: Curve, places: bool = True) -> list[str]:
 
     For scores that are no fraction, and for tables without controls, it says what it can; nothing of what failed.
     """
-    plain = shown.plain[shown.plain["penalty"].notna()]
-    if plain.empty:
+    penalty = shown.penalties()
+    if np.isnan(penalty.value).all():
         return []
-    place = int(np.argmax(plain["penalty"].to_numpy(float)))
-    worst, cut = plain.iloc[place], shown.labels[shown.cuts.index(str(plain.index[place]))]
-    digits, unit = (1, "pp") if shown.percent else (3, shown.unit)
-    value, low, high = (
-        unsigned_zero(float(worst[name]), digits) for name in ("penalty", "penalty_low", "penalty_high")
-    )
-    spread = f" [{low:.{digits}f}, {high:.{digits}f}]" if np.isfinite([low, high]).all() else ""
-    said = [f"Worst penalty: {value:+.{digits}f}{' ' + unit if unit != 'raw' else ''}{spread} at {cut}."]
+    worst = int(np.nanargmax(penalty.value))
+    said = [f"Worst penalty: {spread_words(shown, penalty, worst, signed=True)} at {shown.labels[worst]}."]
     if shown.percent:
-        said += _say_controls(pairs_of(shown.table, shown.score), "cuts", lambda pair, i: pair.labels[i], places)
+        said += _say_controls([shown], "cuts", lambda pair, i: pair.labels[i], places)
     return said
 
 
@@ -386,36 +402,33 @@ def say_matrix(shown: Matrix, places: bool = True) -> list[str]:
     least, most = int(np.nanargmin(values)), int(np.nanargmax(values))
     said.append(f"Lowest: {value(values[least])} at {labels[least]}; highest: {value(values[most])} at {labels[most]}.")
 
-    def seam(pair: Pair, i: int) -> str:
+    def seam(pair: Curve, i: int) -> str:
         names = ("", "") if shown.single else (f"{pair.sender} ", f"{pair.receiver} ")
-        return " → ".join(f"{name}{cut}" for name, cut in zip(names, pair.cuts[i], strict=True))
+        return " → ".join(f"{name}{cut}" for name, cut in zip(names, pair.seams[i], strict=True))
 
     if shown.percent and plain.loc[plain["score"] == shown.score, "penalty"].notna().any():
-        said += _say_controls(pairs_of(shown.table, shown.score), "seams", seam, places)
+        said += _say_controls(arrange_pairs(shown.table, shown.score), "seams", seam, places)
     return said
 
 
-def _say_controls(found: Sequence[Pair], many: str, label: Callable[[Pair, int], str], places: bool) -> Iterator[str]:
+def _say_controls(found: Sequence[Curve], many: str, label: Callable[[Curve, int], str], places: bool) -> Iterator[str]:
     """Say what each control that was tried says of a fraction, a sentence each; ``many`` are cuts or seams."""
     for control in ("untrained sender", "untrained receiver"):
         yield from _as_good(control, found, many, label, places)
-    costs = np.concatenate([pair.penalties["itself"].value for pair in found if "itself" in pair.penalties] or [_NONE])
+    costs = np.concatenate([pair.penalties("itself").value for pair in found])
     if np.isfinite(costs).any():
         receivers = dict.fromkeys(pair.receiver for pair in found)
         who = next(iter(receivers)) if len(receivers) == 1 else "a receiver"
         yield f"Stitched to itself, {who} has a penalty of at most {unsigned_zero(float(np.nanmax(costs)), 1):+.1f} pp."
-    kept = np.concatenate([pair.of("shuffled pairs").value for pair in found])
+    kept = np.concatenate([pair.scores("shuffled pairs").value for pair in found])
     if np.isfinite(kept).any():
-        bound = "at most" if found[0].scale > 0 else "at least"
+        bound = "at most" if found[0].rises else "at least"
         yield f"Fitted to shuffled pairs, the stitched network reaches {bound} {abs(np.nanmax(kept)):.1f} %."
     yield from _as_good("clustered noise", found, many, label, places)
 
 
-_NONE = np.array([np.nan])
-
-
 def _as_good(
-    control: str, found: Sequence[Pair], many: str, label: Callable[[Pair, int], str], places: bool
+    control: str, found: Sequence[Curve], many: str, label: Callable[[Curve, int], str], places: bool
 ) -> Iterator[str]:
     """Say at which seams a control does as well as the real thing, and at which it is undecided."""
     ahead = [(pair, pair.ahead_of(control)) for pair in found]
@@ -424,8 +437,7 @@ def _as_good(
     compared = sum(int(np.isfinite(one.value).sum()) for _, one in ahead)
     if not compared:
         return
-    who, meaning = _AS_GOOD[control]
-    within = f"within {MARGIN:g} pp"
+    who, meaning, within = _KNOWN[control].who, _KNOWN[control].meaning, f"within {MARGIN:g} pp"
 
     def named(seams: list[str]) -> str:
         more = f" and {len(seams) - _MOST} more" if len(seams) > _MOST else ""
@@ -445,33 +457,33 @@ def _as_good(
 # --- in words ---------------------------------------------------------------------------------------------------------
 
 
-def share_of(pair: Pair, where: Mask) -> str:
+def share_of(pair: Curve, where: Mask) -> str:
     """``3 of 8 cuts``."""
-    return f"{int(where.sum())} of {len(pair.labels)} {pair.many}"
+    return f"{int(where.sum())} of {len(pair.seams)} {pair.many}"
 
 
-def _named(pair: Pair, where: Mask) -> str:
-    return _listed(pair, where, lambda i: "")
+def spread_words(pair: Curve, of: Estimates, i: int, signed: bool = False) -> str:
+    """``+1.2 pp [-0.3, 2.8]``."""
+    digits = 1 if pair.percent else 3
+    value, low, high = (unsigned_zero(float(part[i]), digits) for part in (of.value, of.low, of.high))
+    number = f"{value:{'+' if signed else ''}.{digits}f} {pair.penalty_unit}".strip()
+    return f"{number} [{low:.{digits}f}, {high:.{digits}f}]" if np.isfinite([low, high]).all() else number
 
 
-def _listed(pair: Pair, where: Mask, said: Callable[[int], str]) -> str:
+def _listed(pair: Curve, where: Mask, said: Callable[[int], str] = lambda i: "") -> str:
     """Places with what is said of each; of very many the first."""
     places = np.flatnonzero(where).tolist()
     shown = ", ".join(f"{pair.labels[i]} {said(i)}".strip() for i in places[:_MOST])
     return shown + (f" and {len(places) - _MOST} more" if len(places) > _MOST else "")
 
 
-def _number(value: float, pair: Pair) -> str:
-    return f"{value:g} {pair.unit}".strip()
+def _numbers(pair: Curve, where: Mask, of: Estimates) -> str:
+    return _listed(pair, where, lambda i: spread_words(pair, of, i, signed=True))
 
 
-def _plain(value: float, pair: Pair) -> str:
-    return f"{abs(value):.1f} %" if pair.unit == "pp" else f"{abs(value):.3f} {pair.unit}".strip()
+def _number(value: float, pair: Curve) -> str:
+    return f"{value:g} {pair.penalty_unit}".strip()
 
 
-def spread_words(pair: Pair, of: Estimates, i: int, signed: bool = False) -> str:
-    """``+1.2 pp [-0.3, 2.8]``."""
-    digits = 1 if pair.unit == "pp" else 3
-    value, low, high = (unsigned_zero(float(part[i]), digits) for part in (of.value, of.low, of.high))
-    number = f"{value:{'+' if signed else ''}.{digits}f} {pair.unit}".strip()
-    return f"{number} [{low:.{digits}f}, {high:.{digits}f}]" if np.isfinite([low, high]).all() else number
+def _plain(value: float, pair: Curve) -> str:
+    return f"{abs(value):.1f} %" if pair.percent else f"{abs(value):.3f} {pair.penalty_unit}".strip()

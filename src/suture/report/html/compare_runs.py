@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from suture.common.errors import DataError
+from suture.measurement.tables.curve import Curve, Estimates, arrange_pairs
 from suture.measurement.tables.explain import share_of, spread_words
-from suture.measurement.tables.pairs import Estimates, Pair, pairs
 from suture.report.html.arrange import scores_of
 from suture.report.html.charts import SCORE, Chart, Line, Measure
 from suture.report.html.runs import Run
@@ -30,15 +30,15 @@ class Compared:
 def compare(first: Run, second: Run, names: tuple[str, str]) -> Compared:
     """Compare two runs at the seams that both measured. Raises ``DataError`` if there are none."""
     shared = [score for score in scores_of(first.table) if score in scores_of(second.table)]
-    matched: dict[tuple[str, str], list[tuple[str, Pair, Pair]]] = {}
+    matched: dict[tuple[str, str], list[tuple[str, Curve, Curve]]] = {}
     for score in shared:
         try:
-            both = pairs(first.table, score), pairs(second.table, score)
+            both = arrange_pairs(first.table, score), arrange_pairs(second.table, score)
         except DataError:
             continue
         for one, other in _matched(*both):
             seam = (str(one), str(other))
-            shared_cuts = [cut for cut in one.cuts if cut in other.cuts]
+            shared_cuts = [cut for cut in one.seams if cut in other.seams]
             matched.setdefault(seam, []).append((score, one.at(shared_cuts), other.at(shared_cuts)))
     if not matched:
         raise DataError(
@@ -50,23 +50,23 @@ def compare(first: Run, second: Run, names: tuple[str, str]) -> Compared:
     return Compared(charts, said)
 
 
-def _matched(first: tuple[Pair, ...], second: tuple[Pair, ...]) -> list[tuple[Pair, Pair]]:
+def _matched(first: tuple[Curve, ...], second: tuple[Curve, ...]) -> list[tuple[Curve, Curve]]:
     """Return pairs of the same names; else, if each run has one pair, those."""
     named = {str(pair): pair for pair in second}
     found = [(pair, named[str(pair)]) for pair in first if str(pair) in named]
     found = found or ([(first[0], second[0])] if len(first) == len(second) == 1 else [])
-    return [(one, other) for one, other in found if set(one.cuts) & set(other.cuts)]
+    return [(one, other) for one, other in found if set(one.seams) & set(other.seams)]
 
 
-def _chart(found: list[tuple[str, Pair, Pair]], names: tuple[str, str]) -> Chart:
+def _chart(found: list[tuple[str, Curve, Curve]], names: tuple[str, str]) -> Chart:
     """Return a matrix if the shared seams are one, else a curve."""
     _, one, other = found[0]
-    rows = tuple(dict.fromkeys(start for start, _ in one.cuts))
-    columns = tuple(dict.fromkeys(end for _, end in one.cuts))
-    whole = len(rows) > 1 and len(one.cuts) == len(rows) * len(columns)
+    rows = tuple(dict.fromkeys(start for start, _ in one.seams))
+    columns = tuple(dict.fromkeys(end for _, end in one.seams))
+    whole = len(rows) > 1 and len(one.seams) == len(rows) * len(columns)
     whose = str(one) if str(one) == str(other) else f"{one} and {other}"
     about = f"What both runs measured, {whose}: the stitched networks of each, and the second less the first."
-    seams = [(row, column) for row in rows for column in columns] if whole else list(one.cuts)
+    seams = [(row, column) for row in rows for column in columns] if whole else list(one.seams)
     measures = tuple(
         measure for score, *both in found for measure in _measures(score, both[0].at(seams), both[1].at(seams), names)
     )
@@ -75,24 +75,24 @@ def _chart(found: list[tuple[str, Pair, Pair]], names: tuple[str, str]) -> Chart
     return Chart("curve", whose, about, one.labels, measures)
 
 
-def _measures(score: str, one: Pair, other: Pair, names: tuple[str, str]) -> list[Measure]:
-    sign = 1.0 if one.scale > 0 else -1.0
-    unit = "%" if one.unit == "pp" else one.unit
-    digits = 1 if one.unit == "pp" else 3
-    lines = [_line(f"#{i}", names[i], pair.score, sign) for i, pair in enumerate((one, other))]
+def _measures(score: str, one: Curve, other: Curve, names: tuple[str, str]) -> list[Measure]:
+    sign = 1.0 if one.rises else -1.0
+    unit = "%" if one.percent else one.penalty_unit
+    digits = 1 if one.percent else 3
+    lines = [_line(f"#{i}", names[i], pair.scores(), sign) for i, pair in enumerate((one, other))]
     for kind in _SHOWN:
         for i, pair in enumerate((one, other)):
-            if kind in one.scores and kind in other.scores:
-                lines.append(_line(f"#{len(lines)}", f"{kind}, {names[i]}", pair.scores[kind], sign, hidden=True))
+            if kind in one.lines and kind in other.lines:
+                lines.append(_line(f"#{len(lines)}", f"{kind}, {names[i]}", pair.scores(kind), sign, hidden=True))
     span = (0.0, 102.0) if unit == "%" else None
     bright = "high" if sign > 0 else "low"
-    difference = _line("", f"{names[1]} less {names[0]}", other.score.less(one.score), 1.0)
+    difference = _line("", f"{names[1]} less {names[0]}", other.scores().less(one.scores()), 1.0)
     return [
         Measure(SCORE, score, unit, digits, tuple(lines), span=span, bright=bright),  # type: ignore[arg-type]
         Measure(
             DIFFERENCE,
             score,
-            one.unit,
+            one.penalty_unit,
             digits,
             (difference,),
             signed=True,
@@ -107,9 +107,9 @@ def _line(kind: str, name: str, spread: Estimates, sign: float, hidden: bool = F
     return Line(kind, name, sign * spread.value, low, high, np.zeros(spread.value.shape, bool), hidden=hidden)
 
 
-def _said(score: str, one: Pair, other: Pair, names: tuple[str, str]) -> list[str]:
+def _said(score: str, one: Curve, other: Curve, names: tuple[str, str]) -> list[str]:
     """Say at which seams the second is certainly better or worse than the first, and the largest difference."""
-    ahead = other.score.less(one.score)
+    ahead = other.scores().less(one.scores())
     if not np.isfinite(ahead.value).any():
         return []
     most = int(np.nanargmax(np.abs(ahead.value)))
