@@ -161,10 +161,10 @@ def check_package(name: str) -> None:
     docstring, *body = TREES[name].body  # type: ignore[attr-defined]
     assert isinstance(docstring, ast.Expr)
     if name == "suture":  # whose imports wait until they are asked for
-        typing, lazily, *body, call = [inner for node in body for inner in getattr(node, "body", [node])]
-        assert [ast.unparse(node) for node in (typing, lazily, call)] == [
-            "import typing", "from suture.common.lazy import make_lazy as _make_lazy", "_make_lazy(__name__)"
-        ]  # fmt: skip
+        *imports, types, version, names, lazily = body
+        assert all(isinstance(node, ast.Import) for node in imports)
+        assert ast.unparse(lazily).startswith("if not _typing.TYPE_CHECKING:")
+        body = [*types.body, version, names]
     imports = [node for node in body if isinstance(node, ast.ImportFrom)]
     assert all((node.module or "").startswith("suture") for node in imports)
     assigned = {

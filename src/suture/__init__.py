@@ -4,11 +4,12 @@
 network tells what the sender's representation is worth to the receiver. Always measured beside controls.
 """
 
-import typing
+import ast as _ast
+import importlib as _importlib
+import pathlib as _pathlib
+import typing as _typing
 
-from suture.common.lazy import make_lazy as _make_lazy
-
-if typing.TYPE_CHECKING:  # imported when asked for: see suture.common.lazy, which reads these lines
+if _typing.TYPE_CHECKING:  # imported when asked for, see below
     from suture import fits, zoo
     from suture.common import errors
     from suture.common.errors import SutureError
@@ -94,4 +95,23 @@ __all__ = [
     "zoo",
 ]
 
-_make_lazy(__name__)
+if not _typing.TYPE_CHECKING:
+    # Importing torch takes seconds, which the help of the command line, its refusals and its completion need not wait
+    # for: a name is imported when it is first asked for (PEP 562), from where the lines for type checkers say.
+    _PLACES = {
+        alias.name: node.module
+        for node in _ast.walk(_ast.parse(_pathlib.Path(__file__).read_text(encoding="utf-8")))
+        if isinstance(node, _ast.ImportFrom)
+        for alias in node.names
+    }
+
+    def __getattr__(name: str) -> object:
+        if name not in _PLACES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        place = _PLACES[name]
+        found = vars(_importlib.import_module(place)).get(name) or _importlib.import_module(f"{place}.{name}")
+        globals()[name] = found
+        return found
+
+    def __dir__() -> list[str]:
+        return __all__

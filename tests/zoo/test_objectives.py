@@ -179,18 +179,6 @@ def test_the_projection_comes_from_the_global_generator_alone():
     assert not torch.equal(one["head.hidden.weight"], other["head.hidden.weight"])
 
 
-def test_a_state_is_taken_up_by_another_attachment_and_brings_the_last_layer():
-    objective = SimCLR()
-    first = attached(objective, network(seed=1), seed=1)
-    objective.loss(first, Views(), LABELS).backward()
-    torch.optim.SGD(first.parameters(), 0.1).step()
-    second = attached(objective, network(seed=2), seed=2)
-    second.load_state_dict(first.state_dict())
-    assert torch.equal(second.eval()(Views()()), first.eval()(Views()()))
-    one, two = objective.detach(first), objective.detach(second)
-    assert torch.equal(one(Views()()), two(Views()()))
-
-
 def test_a_copy_of_what_is_trained_can_be_detached_alone():
     trained = attached(SimCLR(), network())
     taken = SimCLR().detach(copy.deepcopy(trained))

@@ -125,28 +125,6 @@ SMITH_VGG_SLOW = replace(SMITH_VGG_SMALL, optimiser=SGD(lr=1e-3, momentum=0.9, w
 """The same at a tenth of the rate: at a third, in float32, two of three networks on plain colours failed."""
 
 RECIPES: dict[str, Recipe] = {
-    "bansal2021": BANSAL2021,
-    "bansal2021-myrtle": BANSAL2021_MYRTLE,
-    "bansal2021-vit": BANSAL2021_VIT,
-    "oxford2025": OXFORD2025,
-    "oxford2025-simple": OXFORD2025_SIMPLE,
-    "oxford2025-complex": OXFORD2025_COMPLEX,
-    "smith2024": SMITH2024,
-    "smith2024-vgg": SMITH2024_VGG,
-    "simclr": SIMCLR,
-    "linear": LINEAR,
-    "digits": DIGITS,
-    "fast": FAST,
-    "fast-steps": FAST_STEPS,
-    "fast-vit": FAST_VIT,
-    "fast-mnist": FAST_MNIST,
-    "stepped": STEPPED,
-    "simclr-small": SIMCLR_SMALL,
-    "oxford-small": OXFORD_SMALL,
-    "oxford-small-mlp": OXFORD_SMALL_MLP,
-    "simple-small": SIMPLE_SMALL,
-    "complex-small": COMPLEX_SMALL,
-    "smith-vgg-small": SMITH_VGG_SMALL,
-    "smith-vgg-slow": SMITH_VGG_SLOW,
+    name.lower().replace("_", "-"): recipe for name, recipe in globals().copy().items() if isinstance(recipe, Recipe)
 }
-"""Every recipe, by its name."""
+"""Every recipe by its name, such as ``bansal2021-vit``, in the order above."""

@@ -99,7 +99,7 @@ class SimCLR(Objective):
         """Put the last linear layer back, on the device where the projection is."""
         for name, module in list(trained.named_modules()):
             if isinstance(module, _Projection):
-                trained.set_submodule(name, module.replaced())
+                trained.set_submodule(name, module.replaced[0].to(module.hidden.weight.device))
         return trained
 
     def loss(self, trained: nn.Module, view: View, labels: Tensor) -> Tensor:
@@ -135,30 +135,15 @@ def nt_xent(projections: Tensor, temperature: float) -> Tensor:
     return nn.functional.cross_entropy(similarities, partners)
 
 
-class _Projection(nn.Module):
-    """Linear-ReLU-Linear, which keeps the layer that it stands in for: as buffers, so that nothing trains it."""
+class _Projection(nn.Sequential):
+    """Linear-ReLU-Linear in the place of a layer, kept in a tuple so that it is no submodule and never trains."""
 
     def __init__(self, last: nn.Linear, outputs: int) -> None:
         super().__init__()
         self.hidden = nn.Linear(last.in_features, last.in_features).to(last.weight)
         self.relu = nn.ReLU()
         self.output = nn.Linear(last.in_features, outputs).to(last.weight)
-        for name, parameter in last.named_parameters():
-            self.register_buffer(f"replaced_{name}", parameter.detach().clone())
-        self._last = (last,)  # in a tuple, so that it is no submodule
-
-    def forward(self, features: Tensor) -> Tensor:
-        """Project features ``(n, D)``."""
-        projected: Tensor = self.output(self.relu(self.hidden(features)))
-        return projected
-
-    def replaced(self) -> nn.Linear:
-        """Return the layer that it stood in for, unchanged, on the device of the projection."""
-        last = self._last[0].to(self.hidden.weight.device)
-        with torch.no_grad():
-            for name, parameter in last.named_parameters():
-                parameter.copy_(self.get_buffer(f"replaced_{name}"))
-        return last.train(self.training)
+        self.replaced = (last,)
 
 
 def _to_float32(outputs: Tensor) -> Tensor:
