@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
-from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from types import FunctionType, MethodType
 from typing import Any
 
 import torch
@@ -154,7 +154,7 @@ class _Hook:
 
 def is_altered(model: nn.Module) -> bool:
     """Whether hooks of the user's are on a model, or functions in place of a module's ``forward``."""
-    return any(True for _ in _hooks(model)) or any("forward" in vars(module) for module in model.modules())
+    return next(_hooks(model), None) is not None or any("forward" in vars(module) for module in model.modules())
 
 
 def _hooks(model: nn.Module) -> Iterator[_Hook]:
@@ -234,19 +234,6 @@ def check_functions(model: nn.Module, name: str) -> None:
                 "with it nor made untrained; make it a part of the module, module.extra = …, and let the hook reach it "
                 "by its first argument, or a method by self"
             )
-
-
-def reads_elsewhere(model: nn.Module) -> bool:
-    """Whether modules that run as they are written read variables of elsewhere, which may change."""
-    held = (leaf for place, leaf in _plain_attributes(model) if "_hooks" not in place.rpartition(".")[2])
-    return any(map(_reads_variables, (*held, *(type(module).forward for module in model.modules()))))
-
-
-def _reads_variables(function: object) -> bool:
-    """Whether a function in Python reads globals or outer variables that are no classes, functions or imports."""
-    fixed = (type, FunctionType, ModuleType, BuiltinFunctionType)
-    read = _variables(function).values() if isinstance(function, FunctionType) else ()
-    return not all(isinstance(value, fixed) for value in read)
 
 
 def find_trained(function: Callable[..., Any], known: Collection[nn.Module] = ()) -> str:
@@ -330,18 +317,17 @@ def check_outputs(model: nn.Module, probes: Sequence[Tensor], name: str) -> Tens
     try:
         three, again, *alone = (model(batch.clone()) for batch in batches)
     except Exception as error:
-        shape = tuple(probes[0].shape[1:])
-        what = (
-            f"sequences of {shape[0]} token ids"
-            if are_token_ids(probes[0])
-            else f"preprocessed images of shape {shape}"
-        )
+        shape, is_text = tuple(probes[0].shape[1:]), are_token_ids(probes[0])
+        what = f"sequences of {shape[0]} token ids" if is_text else f"preprocessed images of shape {shape}"
         why = (_without_statistics(model) if _BATCH_OF_ONE in str(error) else "") or str(error)
         raise NetworkError(f"{name} does not run on {what}: {why}") from error
     for out, batch in zip((three, again, *alone), batches, strict=True):
         _check_rows(out, len(batch), name)
     if not have_same_bits(three, again):
-        raise NetworkError(_explain_unsteady(model, probes[2], name))
+        raise NetworkError(
+            f"{name} is random in evaluation mode: the same images gave two outputs, because its forward pass draws "
+            "numbers or changes something that it reads, such as a counter; leave that out in evaluation mode"
+        )
     finite = bool(three.isfinite().all())  # if not, the cut where it begins will be named
     if finite and not are_close(torch.cat(alone), three, 1e-2):
         why = _without_statistics(model)
@@ -375,20 +361,6 @@ def _check_rows(out: object, n: int, name: str) -> None:
     raise NetworkError(
         f"{name} must map n images to one tensor of floats (n, outputs), but a batch of {n} gave {got}; wrap it in a "
         "module that returns that tensor"
-    )
-
-
-def _explain_unsteady(model: nn.Module, batch: Tensor, name: str) -> str:
-    """Say why the same images gave two outputs: chance, or something that the forward pass changes."""
-    outputs = []
-    for _ in range(2):
-        torch.default_generator.manual_seed(0)  # the caller keeps it
-        outputs.append(model(batch.clone()))
-    if have_same_bits(*outputs):
-        return f"{name} is random in evaluation mode: the same images gave two outputs"
-    return (
-        f"{name} gives another output for the same images each time, whatever the seed: its forward pass draws at "
-        "random on its own, or changes something that it reads, such as a counter; leave that out in evaluation mode"
     )
 
 

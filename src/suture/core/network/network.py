@@ -50,7 +50,6 @@ from suture.core.network.freezing import (
     is_altered,
     make_probes,
     plain_tensors,
-    reads_elsewhere,
     registered_tensors,
     undo_writes,
 )
@@ -287,7 +286,6 @@ class Network:
         self.stages = make_portable(model, stages)  #: such that they can be applied to a copy
         self.example = make_probes(example)  #: three raw images (3, C, H, W), or sequences of token ids (3, T)
         self._untrained: dict[int, Network] = {}
-        self._taken: set[bytes] = set()  #: sequences of token ids that it was tried on
         with undisturbed(threads=None), torch.random.fork_rng([]), torch.inference_mode(False), torch.no_grad():
             self._model = copy_frozen(model, copy, self.name)
             self.preprocess = _freeze_preprocess(preprocess, self.name)
@@ -407,10 +405,9 @@ class Network:
 
     @cached_property
     def _has_functions(self) -> bool:
-        """Whether code of the user's that may read variables runs in the forward pass: functions, hooks, stages."""
-        code = any(True for segment in self._traced.segments for _ in _functions(segment.body))
-        stages = any(not isinstance(stage, str) for stage in self.stages or ())
-        return code or stages or is_altered(self._model) or (bool(self.stages) and reads_elsewhere(self._model))
+        """Whether code of the user's, which may read variables, runs in the forward pass: functions, hooks, stages."""
+        functions = (function for segment in self._traced.segments for function in _functions(segment.body))
+        return bool(self.stages) or is_altered(self._model) or next(functions, None) is not None
 
     def _state(self) -> dict[str, Tensor]:
         """Parameters, buffers, plain tensors, and the constants that tracing found in the code."""
@@ -425,7 +422,7 @@ class Network:
     def check_images(self, images: Tensor, name: str) -> None:
         """Raise ``DataError`` if raw images, or token ids, do not become what the network was cut for.
 
-        Images are judged by the first; sequences of token ids are all tried.
+        Images are judged by the first, sequences of token ids by those with the smallest and the largest.
         """
         if are_token_ids(images) != are_token_ids(self.example):
             given, wanted = ("token ids", "images") if are_token_ids(images) else ("images", "token ids")
@@ -443,21 +440,15 @@ class Network:
                 f"{self.input_shape}; make it with example=data.example, or let its preprocessing resize"
             )
         if are_token_ids(images):
-            self._try_tokens(images, name)
-
-    def _try_tokens(self, ids: Tensor, name: str) -> None:
-        content = ids.cpu().contiguous().numpy().tobytes()
-        if content in self._taken:  # by another trial
-            return
-        try:
-            with undisturbed(threads=None):
-                self(ids)
-        except (IndexError, RuntimeError) as error:
-            raise DataError(
-                f"{self.name} does not take sequences of {name}, whose token ids are {int(ids.min())} to "
-                f"{int(ids.max())}: {error}; give it those of its own vocabulary"
-            ) from error
-        self._taken.add(content)
+            extremes = [int(images.amax(1).argmax()), int(images.amin(1).argmin())]
+            try:
+                with undisturbed(threads=None):
+                    self(images[extremes])
+            except (IndexError, RuntimeError) as error:
+                raise DataError(
+                    f"{self.name} does not take sequences of {name}, whose token ids are {int(images.min())} to "
+                    f"{int(images.max())}: {error}; give it those of its own vocabulary"
+                ) from error
 
     def part(self, start: int, end: int) -> Frozen:
         """Give what lies between two places, which are indices of cuts.
@@ -499,7 +490,7 @@ class Network:
                 if self.factory is None:
                     kept = untrained.reset(model, seed, (*self.constants, *self._scratch))
                 else:
-                    model, kept = untrained.fresh(self.factory, self._model, seed, self.constants, self._scratch)
+                    model, kept = untrained.fresh(self.factory, self._model, seed, self.constants)
             self._untrained[seed] = Network(
                 model,
                 example=self.example,

@@ -8,7 +8,7 @@ constants.
 """
 
 import copy
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -65,18 +65,12 @@ def _reset_one(module: nn.Module) -> None:
 
 
 def fresh(
-    factory: Callable[[], nn.Module],
-    like: nn.Module,
-    seed: int,
-    constants: Sequence[str] = (),
-    scratch: Collection[str] = (),
+    factory: Callable[[], nn.Module], like: nn.Module, seed: int, constants: Sequence[str] = ()
 ) -> tuple[nn.Module, tuple[str, ...]]:
     """Build the model anew by its factory; with the names of the tensors that came out as they were (constants).
 
-    Hooks on the trained model, and layers whose ``forward`` was replaced, are part of it and so of the new one;
-    ``scratch`` names plain tensors that every forward pass writes, which decide nothing.
-
-    Raises ``UntrainedError`` if the factory builds another architecture, or gives parameters that are not named in
+    Raises ``UntrainedError`` if the factory builds another architecture, or one without the hooks that the trained
+    model has, which are a part of it; and if it gives parameters that are not named in
     ``constants`` and yet the same from another seed: trained ones, or a factory that seeds itself.
     """
     model, another = (_build(factory, like, s) for s in (seed, seed + 1))
@@ -90,27 +84,13 @@ def fresh(
             "build the model at random, for instance with pretrained=False; name those that are no result of training: "
             "constants=(…)"
         )
-    same = [n for n in new if torch.equal(new[n], old[n])]
-    if is_altered(like):
-        model = _copy_alterations(model, like, scratch)
-    return model, tuple(n for n in same if n not in trained or n in constants)
-
-
-def _copy_alterations(model: nn.Module, like: nn.Module, scratch: Collection[str]) -> nn.Module:
-    """Return a copy of the trained model, with its hooks and what else was done to it, and the tensors of another."""
-    altered = copy.deepcopy(like)
-    drawn = _tensors(model)
-    kept = {name: tensor for name, tensor in _tensors(altered).items() if name not in scratch}
-    missing = [name for name, tensor in kept.items() if name not in drawn or drawn[name].shape != tensor.shape]
-    if missing:
+    if is_altered(like) and not is_altered(model):
         raise UntrainedError(
-            f"the factory builds a model without {_name_some(missing)}, which the trained one holds; let it make "
-            "these, too, or leave out the untrained controls"
+            "the trained model has hooks, or layers whose forward was replaced, and what the factory builds has none; "
+            "let it add these, too, or leave out the untrained controls"
         )
-    with torch.no_grad():
-        for name, tensor in kept.items():
-            tensor.copy_(drawn[name])
-    return altered
+    same = [n for n in new if torch.equal(new[n], old[n])]
+    return model, tuple(n for n in same if n not in trained or n in constants)
 
 
 def _build(factory: Callable[[], nn.Module], like: nn.Module, seed: int) -> nn.Module:
