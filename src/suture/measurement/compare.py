@@ -9,7 +9,7 @@ Indices are computed on the first images of the score data, from cached activati
 index, and what indices have in common (products of all samples, a basis) once for all, if memory allows.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import pandas as pd
 import torch
@@ -25,7 +25,7 @@ from suture.measurement.indices import Index, Layer, SamplesAs, linear_cka
 from suture.measurement.indices.base import MOST
 from suture.measurement.indices.layers import check_samples_as, positions
 from suture.measurement.tables.table import check_columns
-from suture.measurement.trials.plans import Which, cuts_of, tell_networks_apart
+from suture.measurement.trials.plans import Which, cuts_of_roles
 
 SAMPLES = 2000  #: images that layers are compared on if no number is given, or all that there are
 DEFAULT: tuple[Index, ...] = (linear_cka,)
@@ -82,16 +82,33 @@ def compare(
     check_samples_as(samples_as)
     sides = _sides(a, b, cuts, sender_cuts, receiver_cuts)
     of = data.limited(score=min(samples, len(data.score)) if samples is not None else None).score
+    blocks = list(_comparable(sides, samples_as))
     for method in methods:
-        _check(method, sides, len(of), samples_as)
+        for count, *places in blocks:
+            for (network, side), chosen in zip(sides, places, strict=True):
+                for cut in (side[i] for i in chosen):
+                    features = torch.Size(cut.shape).numel() // count
+                    method.check(_name(network, cut), len(of) * count, features)
     if activations is None:
         activations = Activations(ram=physical_memory())
     if activations.disk is None:
         _check_room(sides, of)
+    rows = []
     with undisturbed():
-        rows, columns = _layers(sides, of, samples_as, activations, share=len(methods) > 1)
-        values = {method: _values(method, rows, columns) for method in methods}
-    return _table(sides, values, {"samples_as": samples_as, "score_data": of.name, "n": len(of)})
+        layers = _layers(sides, of, samples_as, activations, share=len(methods) > 1)
+        for method in methods:
+            values = torch.full((len(sides[0][1]), len(sides[1][1])), torch.nan, dtype=torch.float64)
+            for _, down, across in blocks:
+                found = method.pairs([layers[0][i] for i in down], [layers[1][j] for j in across])
+                values[torch.tensor(down).unsqueeze(1), torch.tensor(across)] = found
+            rows += [
+                {"sender": a.name, "receiver": b.name, "sender_cut": start.name, "receiver_cut": end.name}
+                | {"sender_depth": start.depth, "receiver_depth": end.depth, "index": method.name, "value": value}
+                | {"samples_as": samples_as, "score_data": of.name, "n": len(of)}
+                for start, line in zip(sides[0][1], values.tolist(), strict=True)
+                for end, value in zip(sides[1][1], line, strict=True)
+            ]
+    return pd.DataFrame(rows, columns=list(COLUMNS)).astype(COLUMNS)
 
 
 def beside(table: pd.DataFrame, similarities: pd.DataFrame) -> pd.DataFrame:
@@ -144,31 +161,17 @@ def _sides(
     a: Network, b: Network, cuts: Which | None, sender_cuts: Which | None, receiver_cuts: Which | None
 ) -> tuple[_Side, _Side]:
     """Return the two networks, each with its chosen cuts."""
-    both = tell_networks_apart((a, b))
-    shared = sender_cuts is None and receiver_cuts is None
-    starts = cuts_of(both if shared else [a], cuts if sender_cuts is None else sender_cuts)
-    ends = cuts_of(both if shared else [b], cuts if receiver_cuts is None else receiver_cuts)
-    return (
-        (a, [a.cuts.find(name) for name in starts[a.name]]),
-        (b, [b.cuts.find(name) for name in ends[b.name]]),
-    )
+    starts, ends = cuts_of_roles([a], [b], cuts, sender_cuts, receiver_cuts)
+    return (a, [a.cuts.find(name) for name in starts[a.name]]), (b, [b.cuts.find(name) for name in ends[b.name]])
 
 
-def _by_positions(sides: Sequence[_Side], samples_as: SamplesAs) -> Iterator[tuple[int, list[int], list[int]]]:
+def _comparable(sides: tuple[_Side, _Side], samples_as: SamplesAs) -> Iterator[tuple[int, list[int], list[int]]]:
     """Yield how many samples an image may have, and the places of the cuts of each side if it has."""
     found = [[positions(cut.shape, samples_as) for cut in cuts] for _, cuts in sides]
     for count in dict.fromkeys(found[0]):
         rows, columns = ([i for i, other in enumerate(side) if other == count] for side in found)
         if columns:
             yield count, rows, columns
-
-
-def _check(method: Index, sides: tuple[_Side, _Side], images: int, samples_as: SamplesAs) -> None:
-    for count, *places in _by_positions(sides, samples_as):
-        for (network, cuts), of in zip(sides, places, strict=True):
-            for cut in (cuts[i] for i in of):
-                features = torch.Size(cut.shape).numel() // count
-                method.check(_name(network, cut), images * count, features)
 
 
 def _check_room(sides: tuple[_Side, _Side], samples: Samples) -> None:
@@ -198,32 +201,6 @@ def _layers(
                 made[key] = Layer(_name(network, cut), tensor, samples_as, {} if share else None)
     (a, starts), (b, ends) = sides
     return [made[a.fingerprint, cut.index] for cut in starts], [made[b.fingerprint, cut.index] for cut in ends]
-
-
-def _values(method: Index, rows: list[Layer], columns: list[Layer]) -> list[list[float]]:
-    """Return the values of all pairs; not a number if the layers have other numbers of samples."""
-    values = torch.full((len(rows), len(columns)), torch.nan, dtype=torch.float64)
-    for count in dict.fromkeys(row.samples for row in rows):
-        down, across = ([i for i, layer in enumerate(side) if layer.samples == count] for side in (rows, columns))
-        if across:
-            found = method.pairs([rows[i] for i in down], [columns[j] for j in across])
-            values[torch.tensor(down).unsqueeze(1), torch.tensor(across)] = found
-    return values.tolist()
-
-
-def _table(
-    sides: tuple[_Side, _Side], values: Mapping[Index, list[list[float]]], shared: Mapping[str, object]
-) -> pd.DataFrame:
-    (a, starts), (b, ends) = sides
-    rows = [
-        {"sender": a.name, "receiver": b.name, "sender_cut": start.name, "receiver_cut": end.name}
-        | {"sender_depth": start.depth, "receiver_depth": end.depth}
-        | {"index": method.name, "value": found[i][j], **shared}
-        for method, found in values.items()
-        for i, start in enumerate(starts)
-        for j, end in enumerate(ends)
-    ]
-    return pd.DataFrame(rows, columns=list(COLUMNS)).astype(COLUMNS)
 
 
 def _name(network: Network, cut: Cut) -> str:

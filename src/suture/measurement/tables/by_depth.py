@@ -15,6 +15,8 @@ The family of stitches varies from cell to cell if the shapes decide it, and the
 ``by shape``. If a seam was stitched by several families, each that was used at every seam has a matrix of its own.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
@@ -35,18 +37,14 @@ Numbers = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 
-def cells(table: pd.DataFrame, score: str = "accuracy") -> pd.DataFrame:
+def cells(table: pd.DataFrame, score: str = "accuracy", told_apart: Sequence[str] = _MATRIX) -> pd.DataFrame:
     """Average a table over its seeds: a row per matrix, sender cut and receiver cut, in the table's order.
 
-    Columns: what tells matrices apart (with ``stitch``, see above), the cuts and their depths, ``stitched``,
-    ``sender_score`` and ``receiver_score`` (missing if every trial failed), ``trials`` and ``failed`` (counts).
-    Raises ``DataError`` if the table lacks the score, or mixes stitches so that no matrix can be made of them.
+    Columns: what tells matrices apart (with ``stitch``, see above, named among those that ``told_apart`` says), the
+    cuts and their depths, ``stitched``, ``sender_score`` and ``receiver_score`` (missing if every trial failed),
+    ``trials`` and ``failed`` (counts). Raises ``DataError`` if the table lacks the score, or mixes stitches so that no
+    matrix can be made of them.
     """
-    return _cells(table, score, _MATRIX)
-
-
-def _cells(table: pd.DataFrame, score: str, told_apart: list[str]) -> pd.DataFrame:
-    """Return the cells, the stitches of matrices named among those that the columns tell apart."""
     check_columns(table, ("score", "status", "network_seed", *_PLACE))
     rows = rows_of(table, score).reset_index(drop=True)
     rows = rows.assign(stitch=_families(rows, told_apart), failures=(rows["status"] == "failed").astype("int64"))
@@ -77,7 +75,7 @@ def by_depth(
     if near is not None and not near >= 0:
         raise DataError(f"near={near} is no distance in depth; give one of at least 0, such as near=0.1")
     names = [name for name in _MATRIX if not (pooled and name in ("sender", "receiver"))]
-    held = _cells(table, score, names)
+    held = cells(table, score, names)
     held.loc[ends_at_output(held), "receiver_depth"] = np.nan
     held["near"] = _near(held, near)
     rows: list[dict[str, object]] = [
@@ -85,7 +83,8 @@ def by_depth(
         for key, group in held.groupby(names, sort=False, dropna=False)
     ]
     summary = pd.DataFrame(rows)
-    return summary if not pooled else summary.assign(sender=POOLED, receiver=POOLED)[[*_MATRIX, *_columns(summary)]]
+    means = [name for name in summary.columns if name not in _MATRIX]
+    return summary.assign(sender=POOLED, receiver=POOLED)[[*_MATRIX, *means]] if pooled else summary
 
 
 def profiles(table: pd.DataFrame, score: str = "accuracy") -> pd.DataFrame:
@@ -121,42 +120,34 @@ def at_least_as_deep(sender_depths: Numbers, receiver_depths: Numbers) -> Mask:
     return np.asarray(sender_depths >= receiver_depths - EXACT)
 
 
-def _columns(summary: pd.DataFrame) -> list[str]:
-    return [name for name in summary.columns if name not in _MATRIX]
-
-
-def _families(rows: pd.DataFrame, told_apart: list[str]) -> "pd.Series[str]":
+def _families(rows: pd.DataFrame, told_apart: Sequence[str]) -> "pd.Series[str]":
     """Return what the stitch of every row's matrix is called."""
+    names = rows["stitch"].copy()
     told = [name for name in told_apart if name != "stitch"]
-    named = [_families_of(group) for _, group in rows.groupby(told, sort=False, dropna=False)]
-    return pd.concat(named).reindex(rows.index)
-
-
-def _families_of(rows: pd.DataFrame) -> "pd.Series[str]":
-    if rows["stitch"].nunique() == 1:
-        return rows["stitch"]
-    seams = rows.groupby(["sender", "receiver", "sender_cut", "receiver_cut"], dropna=False).ngroup()
-    joined = seams.groupby(rows["stitch"]).nunique()
-    everywhere = rows["stitch"].isin(joined[joined == seams.nunique()].index)
-    for _, seam in rows[~everywhere].groupby(seams[~everywhere]):
-        if seam["stitch"].nunique() > 1:
-            first = seam.iloc[0]
-            raise DataError(
-                f"the table has {' and '.join(sorted({*seam['stitch']}))} at {first['sender_cut']} → "
-                f"{first['receiver_cut']}, and neither at every seam; select the rows of one stitch"
-            )
-    return rows["stitch"].where(everywhere, BY_SHAPE)
+    for _, group in rows.groupby(told, sort=False, dropna=False):
+        if group["stitch"].nunique() == 1:
+            continue
+        seams = group.groupby(["sender", "receiver", "sender_cut", "receiver_cut"], dropna=False).ngroup()
+        joined = seams.groupby(group["stitch"]).nunique()
+        everywhere = group["stitch"].isin(joined[joined == seams.nunique()].index)
+        for _, seam in group[~everywhere].groupby(seams[~everywhere]):
+            if seam["stitch"].nunique() > 1:
+                first = seam.iloc[0]
+                raise DataError(
+                    f"the table has {' and '.join(sorted({*seam['stitch']}))} at {first['sender_cut']} → "
+                    f"{first['receiver_cut']}, and neither at every seam; select the rows of one stitch"
+                )
+        names[group.index[~everywhere]] = BY_SHAPE
+    return names
 
 
 def _near(held: pd.DataFrame, distance: float | None) -> "pd.Series[bool]":
     """Return which cells are near the diagonal of their matrix."""
-    apart = (held["sender_depth"] - held["receiver_depth"]).abs()
-    if distance is not None:
-        return apart <= distance + EXACT
-    steps = pd.Series(0.0, index=held.index)
-    for _, matrix in held.groupby(_MATRIX, sort=False, dropna=False):
-        steps[matrix.index] = max(_step(matrix["sender_depth"]), _step(matrix["receiver_depth"]))
-    return apart <= steps + EXACT
+    reach = pd.Series(0.0 if distance is None else distance, index=held.index)
+    if distance is None:
+        for _, matrix in held.groupby(_MATRIX, sort=False, dropna=False):
+            reach[matrix.index] = max(_step(matrix["sender_depth"]), _step(matrix["receiver_depth"]))
+    return (held["sender_depth"] - held["receiver_depth"]).abs() <= reach + EXACT
 
 
 def _step(depths: "pd.Series[float]") -> float:
@@ -176,16 +167,16 @@ def _summarise(held: pd.DataFrame) -> dict[str, object]:
         "near": values[placed & near],
         "far": values[placed & ~near],
     }
-    mean = {name: _mean(part) for name, part in parts.items()}
+    late_mean, early_mean, near_mean, far_mean = map(_mean, parts.values())
     return {
         "pairs": len(held[["sender", "receiver"]].drop_duplicates()),
         **_spread(held),
-        "late_to_early": mean["late_to_early"],
-        "early_to_late": mean["early_to_late"],
-        "difference": mean["late_to_early"] - mean["early_to_late"],
-        "near": mean["near"],
-        "far": mean["far"],
-        "near_difference": mean["near"] - mean["far"],
+        "late_to_early": late_mean,
+        "early_to_late": early_mean,
+        "difference": late_mean - early_mean,
+        "near": near_mean,
+        "far": far_mean,
+        "near_difference": near_mean - far_mean,
         **{f"{name}_cells": int(np.isfinite(part).sum()) for name, part in parts.items()},
     }
 

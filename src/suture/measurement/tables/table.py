@@ -124,15 +124,16 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
         raise DataError("this table is a summary already; give the table as it was measured, a row per trial and score")
     table = table.reset_index(drop=True)
     _check_told_apart(table)
-    alone = ~table.duplicated(_IDENTITY, keep=False)
-    rows: list[Row] = []
-    places: list[int] = []
-    for names, group in table[~alone].groupby(_IDENTITY, sort=False, dropna=False):
-        rows.append(dict(zip(_IDENTITY, names, strict=True)) | _aggregate(group))
-        places.append(int(group.index[0]))
     types = {**COLUMNS, "steps": "float64", "seeds": "Int64", "interval": "str"}
+    repeated = table.duplicated(_IDENTITY, keep=False)
+    # Rows without another seed are most of a large table, and stay as they are, all at once.
+    alone = table[~repeated].assign(trial="", error="", seeds=1, interval=OVER_SAMPLES)
+    alone["converged"] = alone["converged"].fillna(False)
+    groups = list(table[repeated].groupby(_IDENTITY, sort=False, dropna=False))
+    rows = [dict(zip(_IDENTITY, names, strict=True)) | _aggregate(group) for names, group in groups]
+    places = [group.index[0] for _, group in groups]
     several = pd.DataFrame(rows, index=places, columns=list(types)).astype(types)
-    return pd.concat([_of_one(table[alone]).astype(types), several]).sort_index().reset_index(drop=True)
+    return pd.concat([alone[list(types)].astype(types), several]).sort_index().reset_index(drop=True)
 
 
 def _check_told_apart(table: pd.DataFrame) -> None:
@@ -146,12 +147,6 @@ def _check_told_apart(table: pd.DataFrame) -> None:
             "nothing but their key, so of different networks, or data, of one name; give each its own name, and a "
             "folder of its own to what was measured so far, or select rows by the column trial"
         )
-
-
-def _of_one(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return what ``_aggregate`` makes of rows that have no other seed, all at once."""
-    kept = rows.assign(trial="", error="", seeds=1, interval=OVER_SAMPLES)
-    return kept.assign(converged=rows["converged"].fillna(False))[[*COLUMNS, "seeds", "interval"]]
 
 
 def check_columns(table: pd.DataFrame, names: Iterable[str] = COLUMNS, what: str = "measurements") -> None:

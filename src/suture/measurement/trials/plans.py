@@ -169,10 +169,7 @@ def matrix(
     settings = Settings(stitch, fit, scores, controls, seeds, network_seed)
     sending = _list_networks(senders)
     receiving = _list_networks(receivers) if receivers is not None else sending
-    everyone = tell_networks_apart((*sending, *receiving))
-    both = sender_cuts is None and receiver_cuts is None
-    starts = cuts_of(everyone if both else sending, cuts if sender_cuts is None else sender_cuts)
-    ends = cuts_of(everyone if both else receiving, cuts if receiver_cuts is None else receiver_cuts)
+    starts, ends = cuts_of_roles(sending, receiving, cuts, sender_cuts, receiver_cuts)
     trials: dict[tuple[str, ...], Trial] = {}
     for sender, receiver in product(sending, receiving):
         for start, end in product(starts[sender.name], ends[receiver.name]):
@@ -242,6 +239,24 @@ def cuts_of(networks: Sequence[Network], which: Which | None) -> dict[str, tuple
         if not names:
             raise CutError(f"'{pattern}' matches no cut of {' or '.join(chosen)}; leave it out, or correct it")
     return chosen
+
+
+def cuts_of_roles(
+    senders: Sequence[Network],
+    receivers: Sequence[Network],
+    cuts: Which | None,
+    sender_cuts: Which | None,
+    receiver_cuts: Which | None,
+) -> tuple[dict[str, tuple[str, ...]], dict[str, tuple[str, ...]]]:
+    """Return the cuts of every sender and of every receiver: ``cuts``, unless a role has its own.
+
+    Raises ``NetworkError`` if two networks have one name.
+    """
+    everyone = tell_networks_apart((*senders, *receivers))
+    both = sender_cuts is None and receiver_cuts is None
+    starts = cuts_of(everyone if both else senders, cuts if sender_cuts is None else sender_cuts)
+    ends = cuts_of(everyone if both else receivers, cuts if receiver_cuts is None else receiver_cuts)
+    return starts, ends
 
 
 def _match(network: Network, pattern: str) -> set[str]:
