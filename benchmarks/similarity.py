@@ -33,12 +33,12 @@ from suture.common.seeds import undisturbed
 from suture.common.sizes import in_words, physical_memory
 from suture.core.activations.cache import Activations, Need
 from suture.core.network.network import Cut, Network
-from suture.measurement.indices import linear_cka_all
+from suture.measurement.indices import linear_cka
 
 SAMPLES = 2000  #: images that layers are compared on unless a number is given
 _ROOM = 0.7  #: of the memory that activations may take
 
-ALL, HALF, KEPT, LOOP = "all pairs at once", "all at once, bfloat16", "loop, Grams kept", "usual loop"
+ALL, KEPT, LOOP = "all pairs at once", "loop, Grams kept", "usual loop"
 
 Pair = tuple[int, int]
 Layers = Sequence[Tensor]
@@ -142,31 +142,29 @@ def compare(
     *,
     repeats: int = 3,
     timed: Mapping[Pair, int] | None = None,
-    half: bool = False,
 ) -> Comparison:
     """Compare all layers of two networks by every method in turn, ``repeats`` times.
 
     ``timed`` are the pairs that the usual loop computes, and for how many each of them counts; by default all pairs,
-    each for itself. ``half`` adds our own method with products in bfloat16.
+    each for itself.
     """
     pairs = timed if timed is not None else {(i, j): 1 for i in range(len(xs)) for j in range(len(ys))}
-    ways = {name: Way(name) for name in (ALL, *([HALF] if half else []), KEPT, LOOP)}
+    ways = {name: Way(name) for name in (ALL, KEPT, LOOP)}
     methods: dict[str, Callable[[Way], None]] = {
         ALL: lambda way: _at_once(way, xs, ys),
-        HALF: lambda way: _at_once(way, xs, ys, torch.bfloat16),
         KEPT: lambda way: _kept(way, xs, ys),
         LOOP: lambda way: _loop(way, xs, ys, pairs),
     }
     with undisturbed():
-        reference = linear_cka_all(xs, ys, products=torch.float64)
+        reference = linear_cka.all([xs[0].double(), *xs[1:]], ys)  # which makes all products float64
         for name in repeats * list(ways):
             methods[name](ways[name])
     return Comparison(list(ways.values()), reference, pairs)
 
 
-def _at_once(way: Way, xs: Layers, ys: Layers, products: torch.dtype | None = None) -> None:
+def _at_once(way: Way, xs: Layers, ys: Layers) -> None:
     cpu, wall = process_time(), perf_counter()
-    values = linear_cka_all(xs, ys, products=products)
+    values = linear_cka.all(xs, ys)
     _take(way, cpu, wall)
     way.values = {(i, j): float(values[i, j]) for i in range(len(xs)) for j in range(len(ys))}
 
@@ -200,7 +198,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--samples", type=int, metavar="N", help=f"images to score; by default {SAMPLES}")
     each = "time the usual loop on one pair of layers for every pair of sizes, counted as often as there are such pairs"
     parser.add_argument("--each-shape", action="store_true", help=each)
-    parser.add_argument("--bfloat16", action="store_true", help="also all pairs at once with products in bfloat16")
     parser.add_argument("--out", metavar="FILE.json", help="file for the result")
 
 
@@ -222,7 +219,7 @@ def run(given: argparse.Namespace, networks: Sequence[Network], data: suture.Dat
             layers.append([cache.at(network, cut, data.score) for cut in of])
     spent = time.process_time() - cpu
     timed = each_shape(*layers) if given.each_shape else None
-    found = compare(*layers, repeats=given.repeats, timed=timed, half=given.bfloat16)
+    found = compare(*layers, repeats=given.repeats, timed=timed)
     record = {
         "processor": processor(),
         "torch": torch.__version__,

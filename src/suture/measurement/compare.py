@@ -22,8 +22,7 @@ from suture.core.activations.cache import Activations, Need
 from suture.core.network.network import Cut, Network
 from suture.data import Data, Samples
 from suture.measurement.indices import Index, Layer, SamplesAs, linear_cka
-from suture.measurement.indices.base import MOST
-from suture.measurement.indices.layers import check_samples_as, positions
+from suture.measurement.indices.base import MOST, check_samples_as, positions
 from suture.measurement.tables.table import check_columns
 from suture.measurement.trials.plans import Which, cuts_of_roles
 

@@ -12,10 +12,8 @@ from variants import BY_NAME, VARIANTS, layers, seeded
 from loops import each
 from suture.common.errors import DataError
 from suture.measurement import indices
-from suture.measurement.indices import base as index
-from suture.measurement.indices import bases
-from suture.measurement.indices import layers as matrices
-from suture.measurement.indices.layers import Layer
+from suture.measurement.indices import base, bases
+from suture.measurement.indices.base import Layer
 
 every = each("method", VARIANTS)
 NOTHING = {"procrustes_angle": pi / 2}  #: the value where a layer does not vary; 0 for similarities
@@ -266,9 +264,10 @@ def test_pixels_and_tokens_are_samples_where_that_is_asked(method):
 def test_blocks_and_groups_do_not_show(method, monkeypatch):
     xs = [layers(70, p, 9, seed=p)[0] for p in (7, 90, 12)]
     whole = method.all(xs)
-    monkeypatch.setattr(index, "MEMORY", 1)
-    monkeypatch.setattr(matrices, "SAMPLES", 16)
-    monkeypatch.setattr(matrices, "FEATURES", 32)
+    monkeypatch.setattr(base, "MEMORY", 1)
+    monkeypatch.setattr("suture.measurement.indices.cka.MEMORY", 1)
+    monkeypatch.setattr(base, "SAMPLES", 16)
+    monkeypatch.setattr(base, "FEATURES", 32)
     monkeypatch.setattr("suture.measurement.indices.grams.ROWS", 16)
     np.testing.assert_allclose(method.all(xs), whole, rtol=0, atol=1e-7)
 
@@ -283,8 +282,8 @@ def test_a_layer_that_keeps_what_was_computed_gives_the_same(method, monkeypatch
 
 def test_products_of_all_samples_are_taken_once_a_layer(monkeypatch):
     seen = []
-    real = matrices.Layer.columns
-    monkeypatch.setattr(matrices.Layer, "columns", lambda self, *given: (seen.append(self.name), real(self, *given))[1])
+    real = base.Layer.columns
+    monkeypatch.setattr(base.Layer, "columns", lambda self, *given: (seen.append(self.name), real(self, *given))[1])
     xs = [Layer(str(p), layers(40, p, 9, seed=p)[0], kept={}) for p in (45, 60)]
     for method in VARIANTS:
         if not method.name.startswith("linear_cka"):

@@ -1,6 +1,6 @@
 """Linear CKA against its definition in numpy, its laws, and what it must survive."""
 
-from itertools import pairwise, permutations
+from itertools import permutations
 
 import numpy as np
 import pytest
@@ -11,8 +11,7 @@ from torch import Tensor
 
 from loops import each
 from suture.common.errors import DataError
-from suture.measurement.indices import cka, linear_cka, linear_cka_all
-from suture.measurement.indices import layers as matrices
+from suture.measurement.indices import base, cka, linear_cka
 
 SHAPES = {"wide": (270, (300, 64, 2100)), "narrow": (300, (8, 20, 3)), "maps": (270, ((4, 6, 6), 5, (3, 2, 2)))}
 
@@ -64,9 +63,10 @@ def defined(xs, ys, debiased=False) -> np.ndarray:
 @each("memory", [2**30, 1])
 @each("debiased", [False, True])
 @each("kind", SHAPES)
-def test_all_pairs_are_those_of_the_definition(kind, debiased, memory):
+def test_all_pairs_are_those_of_the_definition(kind, debiased, memory, monkeypatch):
+    monkeypatch.setattr(cka, "MEMORY", memory)
     xs, ys = related(*SHAPES[kind]), related(*SHAPES[kind], seed=5)[:2]
-    got = linear_cka_all(xs, ys, debiased=debiased, memory=memory)
+    got = linear_cka.all(xs, ys, debiased=debiased)
     assert got.shape == (3, 2)
     assert got.dtype == torch.float64
     np.testing.assert_allclose(got, defined(xs, ys, debiased), rtol=0, atol=5e-7)
@@ -74,15 +74,11 @@ def test_all_pairs_are_those_of_the_definition(kind, debiased, memory):
 
 @each("debiased", [False, True])
 @each("kind", SHAPES)
-@each("how", ["activations", "products"])
-def test_in_float64_they_are_so_to_the_last_bits(kind, debiased, how):
+def test_in_float64_they_are_so_to_the_last_bits(kind, debiased):
+    """One layer in float64 is enough."""
     xs, ys = related(*SHAPES[kind]), related(*SHAPES[kind], seed=5)[:2]
-    wanted = defined(xs, ys, debiased)
-    if how == "activations":
-        got = linear_cka_all([x.double() for x in xs], ys, debiased=debiased)
-    else:
-        got = linear_cka_all(xs, ys, debiased=debiased, products=torch.float64)
-    np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-13)
+    got = linear_cka.all([xs[0].double(), *xs[1:]], ys, debiased=debiased)
+    np.testing.assert_allclose(got, defined(xs, ys, debiased), rtol=0, atol=1e-13)
 
 
 def test_the_unbiased_estimate_is_the_mean_over_all_quadruples():
@@ -98,11 +94,11 @@ def test_the_unbiased_estimate_is_the_mean_over_all_quadruples():
 @each("debiased", [False, True])
 @each("kind", ["wide", "narrow"])
 def test_both_forms_give_the_same(kind, debiased, monkeypatch):
-    xs = related(*SHAPES[kind])
+    xs = [x.double() for x in related(*SHAPES[kind])]
     both = []
     for features in (False, True):
         monkeypatch.setattr(cka, "_features_are_cheaper", lambda *_, chosen=features: chosen)
-        both.append(linear_cka_all(xs, debiased=debiased, products=torch.float64))
+        both.append(linear_cka.all(xs, debiased=debiased))
     torch.testing.assert_close(*both, rtol=0, atol=1e-13)
 
 
@@ -110,38 +106,42 @@ def test_both_forms_give_the_same(kind, debiased, monkeypatch):
 def test_the_cheaper_form_is_taken(n, sizes, features, monkeypatch):
     other = "_by_grams" if features else "_by_features"
     monkeypatch.setattr(cka, other, None)
-    linear_cka_all(related(n, sizes))
+    linear_cka.all(related(n, sizes))
 
 
 def test_every_gram_is_computed_once(monkeypatch):
     seen = []
-    real = matrices.Layer.centred_columns
-    monkeypatch.setattr(
-        matrices.Layer, "centred_columns", lambda self, *given: (seen.append(self.name), real(self, *given))[1]
-    )
+    real = base.Layer.columns
+    monkeypatch.setattr(base.Layer, "columns", lambda self, *given: (seen.append(self.name), real(self, *given))[1])
     xs = related(40, (90, 80, 70))
-    linear_cka_all(xs)
+    linear_cka.all(xs)
     assert sorted(seen) == ["xs[0]", "xs[1]", "xs[2]"]
     seen.clear()
-    linear_cka_all(xs[:2], xs[1:])
+    linear_cka.all(xs[:2], xs[1:])
     assert sorted(seen) == ["xs[0]", "xs[1]", "ys[1]"]
 
 
-@each("entries", [1, 10**5, 10**6, 10**9])
-@each("n", [2, 256, 257, 1000])
-def test_tiles_fit_and_cover_the_upper_half(n, entries):
-    tiles = list(cka._tiles(n, entries))
-    blocks = [block for tile in tiles for block in tile]
-    assert blocks[0][0] == 0
-    assert blocks[-1][1] == n
-    assert all(end == start for (_, end), (start, _) in pairwise(blocks))
-    assert all(len(tile) == 1 or sum(map(sum, cka._sizes(tile, n))) <= entries for tile in tiles)
+@each("tiles", [1, 4])
+@each("n", [256, 257, 1000])
+def test_grams_are_held_some_rows_at_a_time(n, tiles, monkeypatch):
+    """As many blocks of rows as fit, one at least; the values stay."""
+    xs = related(n, (3, 900, 5))
+    monkeypatch.setattr(cka, "_features_are_cheaper", lambda *_: False)
+    whole, starts = linear_cka.all(xs), []
+    real = base.Layer.columns
+    monkeypatch.setattr(base.Layer, "columns", lambda self, *given: (starts.append(given[1]), real(self, *given))[1])
+    monkeypatch.setattr(cka, "MEMORY", 2**30 if tiles == 1 else 3 * 4 * n * n // tiles)
+    torch.testing.assert_close(linear_cka.all(xs), whole, rtol=0, atol=1e-14)
+    starts = starts[::3]
+    assert starts[0] == 0
+    assert all(start % 256 == 0 for start in starts)
+    assert (len(starts) == 1) == (tiles == 1 or n == 256)
 
 
 def test_against_themselves_layers_are_compared_in_both_orders():
     xs = related(300, (400, 30, 20))
-    got = linear_cka_all(xs)
-    assert torch.equal(got, linear_cka_all(xs, xs))
+    got = linear_cka.all(xs)
+    assert torch.equal(got, linear_cka.all(xs, xs))
     torch.testing.assert_close(got, got.T, rtol=0, atol=1e-14)
     np.testing.assert_allclose(got.diagonal(), 1, rtol=0, atol=1e-12)
 
@@ -149,12 +149,12 @@ def test_against_themselves_layers_are_compared_in_both_orders():
 def test_a_pair_is_the_same_alone_and_among_others():
     xs = related(300, (400, 350, 600))
     alone = [[linear_cka(x, y) for y in xs] for x in xs]
-    np.testing.assert_allclose(linear_cka_all(xs), alone, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(linear_cka.all(xs), alone, rtol=0, atol=1e-12)
 
 
 def test_the_same_bits_every_time():
     xs = related(300, (400, 350))
-    assert torch.equal(linear_cka_all(xs), linear_cka_all(xs))
+    assert torch.equal(linear_cka.all(xs), linear_cka.all(xs))
 
 
 # --- laws -------------------------------------------------------------------------------------------------------------
@@ -216,7 +216,7 @@ def test_two_samples_are_always_alike(features):
 @each("value", [0.0, 0.1, -1e4])
 def test_what_does_not_vary_is_like_nothing(value, n, features, dtype, debiased):
     constant = torch.full((n, features), value, dtype=dtype)
-    got = linear_cka_all([constant, seeded(n, 4)], debiased=debiased)
+    got = linear_cka.all([constant, seeded(n, 4)], debiased=debiased)
     assert got[0].tolist() == [0, 0]
     assert got[1].tolist() == [0, pytest.approx(1)]
 
@@ -259,12 +259,6 @@ def test_one_image_far_from_the_others_hides_nothing():
     assert linear_cka(x, y) == pytest.approx(by_definition(x, y), abs=1e-7)
 
 
-def test_products_in_bfloat16_are_close():
-    for sizes in ((600, 900), (7, 9)):
-        xs = related(400, sizes)
-        np.testing.assert_allclose(linear_cka_all(xs, products=torch.bfloat16), defined(xs, xs), rtol=0, atol=5e-3)
-
-
 def test_activations_stay_as_they_are_in_any_layout():
     x, y = related(60, ((4, 6, 6), (3, 5, 5)))
     kept = x.clone()
@@ -283,9 +277,9 @@ def test_activations_stay_as_they_are_in_any_layout():
 def test_pixels_and_tokens_are_samples_where_that_is_asked(debiased):
     maps, more, tokens = (seeded(20, *shape, seed=i) for i, shape in enumerate([(5, 4, 6), (3, 4, 6), (24, 7)]))
     rows = [maps.permute(0, 2, 3, 1).reshape(-1, 5), more.permute(0, 2, 3, 1).reshape(-1, 3), tokens.reshape(-1, 7)]
-    got = linear_cka_all([maps, more, tokens], debiased=debiased, samples_as="pixels")
+    got = linear_cka.all([maps, more, tokens], debiased=debiased, samples_as="pixels")
     np.testing.assert_allclose(got, defined(rows, rows, debiased), rtol=0, atol=1e-6)
-    flat = linear_cka_all([maps, more, tokens], debiased=debiased)
+    flat = linear_cka.all([maps, more, tokens], debiased=debiased)
     assert (flat - got).abs().max() > 0.01
 
 
@@ -295,12 +289,13 @@ def test_pixels_of_a_vector_are_its_images():
 
 
 @each("memory", [2**30, 1])
-def test_many_pixels_are_taken_image_by_image(memory):
+def test_many_pixels_are_taken_image_by_image(memory, monkeypatch):
+    monkeypatch.setattr(cka, "MEMORY", memory)
     xs = [seeded(6, 5, 20, 20, seed=i) + i for i in range(3)]
     rows = [x.double().permute(0, 2, 3, 1).reshape(-1, 5).numpy() for x in xs]
     rows = [of - of.mean(0) for of in rows]
     products = np.array([[np.square(a.T @ b).sum() for b in rows] for a in rows])
-    got = linear_cka_all(xs, samples_as="pixels", memory=memory)
+    got = linear_cka.all(xs, samples_as="pixels")
     wanted = products / np.sqrt(np.outer(products.diagonal(), products.diagonal()))
     np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-6)
 
@@ -323,11 +318,10 @@ GOOD = torch.ones(5, 3)
         ([GOOD, GOOD * torch.nan], None, {}, r"xs\[1\] is not finite"),
         ([GOOD, GOOD * torch.inf], None, {}, r"xs\[1\] is not finite"),
         ([GOOD[:3]], None, {"debiased": True}, "of 3 samples does not exist: give 4"),
-        ([GOOD], None, {"products": torch.float16}, "products=torch.float16: give torch.float32"),
         ([GOOD], None, {"samples_as": "rows"}, "samples_as='rows': give 'flattened' or 'pixels'"),
         ([torch.ones(5, 3, 2, 2), GOOD], None, {"samples_as": "pixels"}, r"xs\[1\] has 5 .* as 'flattened'"),
     ],
 )
 def test_what_cannot_be_compared_is_refused_by_name(xs, ys, settings, said):
     with pytest.raises(DataError, match=said):
-        linear_cka_all(xs, ys, **settings)
+        linear_cka.all(xs, ys, **settings)

@@ -24,7 +24,7 @@ from suture.common.errors import DataError, NetworkError
 from suture.common.hashing import keyed_as
 from suture.core.activations.cache import CHUNK
 from suture.measurement.complexity.base import Complexity, Subject
-from suture.measurement.indices.layers import Layer, SamplesAs
+from suture.measurement.indices.base import Layer, SamplesAs
 
 _LAYERS = ("linear", *(f"conv{t}{n}d" for n in (1, 2, 3) for t in ("", "_transpose")))
 _ATTENTION = "multi_head_attention_forward"
@@ -149,7 +149,7 @@ def _variances(representations: Tensor, samples_as: SamplesAs) -> Tensor:
     if parts is not None:
         products = (part.T @ part for part in parts)
     else:
-        products = (part @ part.T for part in layer.centred_columns(torch.float64))
+        products = (part @ part.T for part, _ in layer.columns(torch.float64))
     gram = next(products)
     for product in products:
         gram += product

@@ -1,21 +1,23 @@
 """Indices of representational similarity: functions of two matrices, samples × features."""
 
-from suture.measurement.indices.base import RIGID, Index, PreparedIndex
-from suture.measurement.indices.cca import PWCCA, SVCCA, MeanCCA, mean_cca, pwcca, svcca
-from suture.measurement.indices.cka import LinearCKA, linear_cka, linear_cka_all
-from suture.measurement.indices.layers import Layer, SamplesAs
-from suture.measurement.indices.neighbours import CKNNA, MutualKNN, cknna, mutual_knn
-from suture.measurement.indices.procrustes import (
+from suture.measurement.indices.base import RIGID, Index, Layer, PreparedIndex, SamplesAs
+from suture.measurement.indices.bases import (
+    PWCCA,
+    SVCCA,
     LinearRegression,
+    MeanCCA,
     Procrustes,
     ProcrustesAngle,
     linear_regression,
+    mean_cca,
     procrustes,
     procrustes_angle,
+    pwcca,
+    svcca,
 )
-from suture.measurement.indices.rbf_cka import RBFCKA, rbf_cka
+from suture.measurement.indices.cka import RBFCKA, LinearCKA, linear_cka, rbf_cka
+from suture.measurement.indices.grams import CKNNA, RSA, MutualKNN, cknna, mutual_knn, rsa_pearson, rsa_spearman
 from suture.measurement.indices.registry import INDICES
-from suture.measurement.indices.rsa import RSA, rsa_pearson, rsa_spearman
 
 __all__ = [
     "CKNNA",
@@ -37,7 +39,6 @@ __all__ = [
     "SamplesAs",
     "cknna",
     "linear_cka",
-    "linear_cka_all",
     "linear_regression",
     "mean_cca",
     "mutual_knn",

@@ -1,26 +1,57 @@
-"""An orthonormal basis of what a layer's features span over samples, and how two such bases lie to each other.
+"""Indices that align two layers by linear maps: CCA, SVCCA, PWCCA, Procrustes, linear regression.
 
-With X (n × p) centred, X = U S Vᵀ. Indices that align two layers by linear maps depend on U and S alone (and one of
-them on V). If there are more samples than features, rows are taken some at a time: R of X = QR is gathered block by
-block, and U is never held. If there are more features, U is read off the Gram XXᵀ.
+With X (n × p) centred, X = U S Vᵀ, they depend on U and S alone (PWCCA on V too): on an orthonormal basis of what a
+layer's features span over samples, and how two such bases lie to each other. If there are more samples than features,
+rows are taken some at a time: R of X = QR is gathered block by block, and U is never held. If there are more features,
+U is read off the Gram XXᵀ. Directions that rounding alone could have made are left out, since some indices count every
+direction alike: those whose singular value is below what storing the activations in their floating type may have added,
+ε ‖X‖ / √min(n, p), or below 10⁻¹⁰ of the largest (√(nε) of it if it comes of a Gram).
 
-Directions that rounding alone could have made are left out, since some indices count every direction alike: those whose
-singular value is below what storing the activations in their floating type may have added, ε ‖X‖ / √min(n, p), or below
-10⁻¹⁰ of the largest (√(nε) of it if it comes of a Gram).
+*Canonical correlation analysis*: how far the directions that two layers span are the same. The canonical correlations
+ρ₁ ≥ ρ₂ ≥ … of two layers are the cosines between the subspaces that their features span over samples: the singular
+values of UₓᵀUᵧ. There are c of them, as many as the smaller rank. Three ways of making them one number:
+
+- the *mean* of the c correlations (Kornblith et al. 2019, table 1, mean CCA correlation ρ̄), which no invertible linear
+  map changes, and which therefore counts a direction of noise as much as any;
+- *SVCCA*, the mean after each layer is cut down to its largest directions that hold 99 % of its variance (Raghu et al.
+  2017);
+- *PWCCA*, the mean weighted by how strongly the features of a layer go along each canonical direction h,
+  α = Σⱼ |⟨h, xⱼ⟩| (Morcos et al. 2018, section 3). The layer is that of the lower rank, as in the authors' code, the
+  first of two equals; so the order of two layers may matter.
+
+A layer of n - 1 features or more usually spans all that can vary over n samples. Then it contains whatever the other
+spans, all correlations are 1, and CCA and PWCCA say nothing: give more samples than features, ``pixels`` for maps, or
+take SVCCA, whose directions are fewer. CCA is biased upwards long before that.
+
+*What is left* of the difference between two layers after one is mapped onto the other as well as can be:
+
+- *Procrustes*: the best rotation. With X and Y centred and scaled to ‖X‖ = ‖Y‖ = 1 (Frobenius), features of the
+  narrower one padded by 0, the least squared distance that a rotation leaves is 2 - 2‖XᵀY‖₊, with ‖·‖₊ the sum of the
+  singular values (Schönemann 1966; Ding, Denain & Steinhardt 2021). ‖XᵀY‖₊ is the similarity, in [0, 1]; scipy's
+  ``procrustes``, which also fits the scale, gives 1 - ‖XᵀY‖₊². Its arc cosine is a metric on layers (Williams et al.
+  2021, eq. 11).
+- *linear regression*: the best linear map. R² of the second layer's features fitted by least squares from the first's,
+  over all features together, on the same samples (Kornblith et al. 2019, section 3, R²_LR), in the order of stitching:
+  what the sender says linearly of the receiver. With as many features as samples it is 1 whatever they are.
 """
 
+from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from math import acos, pi
 
 import torch
 from torch import Tensor
 
+from suture.common.errors import DataError
 from suture.common.hashing import keyed_as
-from suture.measurement.indices.base import PreparedIndex
+from suture.measurement.indices.base import RIGID, Layer, PreparedIndex
 from suture.measurement.indices.grams import gram
-from suture.measurement.indices.layers import Layer
 
 _SMALLEST = 1e-10
+
+
+# --- bases ------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,34 +92,14 @@ class Basis:
             return ((self.map * self.scales**2) @ mixed).abs().sum(0)
         assert self.left is not None
         directions = (self.left @ mixed).T
-        sums = [(directions @ columns).abs().sum(1) for columns in self.layer.centred_columns(torch.float64)]
+        sums = [(directions @ columns).abs().sum(1) for columns, _ in self.layer.columns(torch.float64)]
         return torch.stack(sums).sum(0)
-
-
-@keyed_as("OfBases")
-class OfBases(PreparedIndex[Basis]):
-    """An index of the directions that two layers span."""
-
-    def prepare(self, layer: Layer) -> Basis:
-        """Return its directions."""
-        return basis(layer)
 
 
 def basis(layer: Layer) -> Basis:
     """Compute the directions of a layer, or give those that it keeps."""
-    return layer.once("basis", _compute)
-
-
-def cross(x: Basis, y: Basis) -> Tensor:
-    """Return the inner products of the directions of two layers, ``(rank of x, rank of y)``."""
-    products = x.scales.new_zeros(x.rank, y.rank)
-    for a, b in zip(x.rows(), y.rows(), strict=True):
-        products.addmm_(a.T, b)
-    return products
-
-
-def _compute(layer: Layer) -> Basis:
-    return _of_few_features(layer) if layer.features < layer.samples else _of_many_features(layer)
+    compute = _of_few_features if layer.features < layer.samples else _of_many_features
+    return layer.once("basis", lambda: compute(layer))
 
 
 def _of_few_features(layer: Layer) -> Basis:
@@ -111,3 +122,156 @@ def _rank(layer: Layer, scales: Tensor, smallest: float) -> int:
     stored = torch.finfo(layer.activations.dtype).eps * layer.norm / min(layer.samples, layer.features) ** 0.5
     rank = int((scales > max(stored, smallest * float(scales[0]))).sum())
     return min(rank, layer.samples - 1)
+
+
+def cross(x: Basis, y: Basis) -> Tensor:
+    """Return the inner products of the directions of two layers, ``(rank of x, rank of y)``."""
+    products = x.scales.new_zeros(x.rank, y.rank)
+    for a, b in zip(x.rows(), y.rows(), strict=True):
+        products.addmm_(a.T, b)
+    return products
+
+
+@keyed_as("OfBases")
+class OfBases(PreparedIndex[Basis]):
+    """An index of the directions that two layers span."""
+
+    def prepare(self, layer: Layer) -> Basis:
+        """Return its directions."""
+        return basis(layer)
+
+    def between(self, x: Basis, y: Basis) -> float:
+        """Compare two layers; one that does not vary is like nothing."""
+        return min(1.0, max(0.0, float(self.similarity(x, y)))) if x.rank and y.rank else 0.0
+
+    @abstractmethod
+    def similarity(self, x: Basis, y: Basis) -> Tensor | float:
+        """Compare two layers that vary, in [0, 1] but for rounding."""
+
+
+# --- canonical correlations -------------------------------------------------------------------------------------------
+
+
+def _mean_cosine(x: Basis, y: Basis) -> Tensor | float:
+    return 1.0 if x.full or y.full else torch.linalg.svdvals(cross(x, y)).clamp(max=1).mean()
+
+
+@keyed_as("MeanCCA")
+@dataclass(frozen=True)
+class MeanCCA(OfBases):
+    """The mean canonical correlation, in [0, 1]; 1 wherever a layer spans all that can vary over the samples."""
+
+    called = "mean_cca"
+    invariances = RIGID | {"stretching", "linear"}
+
+    def similarity(self, x: Basis, y: Basis) -> Tensor | float:
+        """Return the mean cosine."""
+        return _mean_cosine(x, y)
+
+
+@keyed_as("SVCCA")
+@dataclass(frozen=True)
+class SVCCA(OfBases):
+    """The mean canonical correlation of the largest directions, in [0, 1]; ``variance`` is the share they hold."""
+
+    called = "svcca"
+
+    variance: float = 0.99
+
+    def __post_init__(self) -> None:
+        if not 0 < self.variance <= 1:
+            raise DataError(f"variance={self.variance}: give the share of the variance to keep, above 0 and at most 1")
+
+    def prepare(self, layer: Layer) -> Basis:
+        """Return the fewest of its directions that hold as much variance."""
+        whole = basis(layer)
+        held = whole.scales.square().cumsum(0)
+        return whole.first(1 + int((held < (self.variance - 1e-12) * held[-1]).sum())) if whole.rank else whole
+
+    def similarity(self, x: Basis, y: Basis) -> Tensor | float:
+        """Return the mean cosine."""
+        return _mean_cosine(x, y)
+
+
+@keyed_as("PWCCA")
+@dataclass(frozen=True)
+class PWCCA(OfBases):
+    """The mean canonical correlation, weighted by what the directions carry, in [0, 1]."""
+
+    called = "pwcca"
+    symmetric = False
+    invariances = RIGID - {"orthogonal"}
+
+    def similarity(self, x: Basis, y: Basis) -> Tensor | float:
+        """Return the weighted mean cosine."""
+        if x.full or y.full:
+            return 1.0
+        ours, cosines, theirs = torch.linalg.svd(cross(x, y), full_matrices=False)
+        weights = x.loads(ours) if x.rank <= y.rank else y.loads(theirs.T)
+        mean: Tensor = (weights * cosines.clamp(max=1)).sum() / weights.sum()
+        return mean
+
+
+# --- what is left -----------------------------------------------------------------------------------------------------
+
+
+@keyed_as("Procrustes")
+@dataclass(frozen=True)
+class Procrustes(OfBases):
+    """How far a rotation takes one layer to the other, in [0, 1]."""
+
+    called = "procrustes"
+
+    def similarity(self, x: Basis, y: Basis) -> Tensor | float:
+        """Return the nuclear norm of XᵀY, both of length 1; the angle, if that is asked for too, takes it from here."""
+        return x.layer.once(("procrustes", y.layer), lambda: _nuclear_norm(x, y))
+
+
+def _nuclear_norm(x: Basis, y: Basis) -> float:
+    a, b = (of.scales / torch.linalg.vector_norm(of.scales) for of in (x, y))
+    return float(torch.linalg.svdvals(a.unsqueeze(1) * cross(x, y) * b).sum())
+
+
+@keyed_as("ProcrustesAngle")
+@dataclass(frozen=True)
+class ProcrustesAngle(OfBases):
+    """The angle that a rotation leaves between two layers, a distance in [0, π/2].
+
+    The arc cosine of the similarity, so the angle of a layer to itself is 0 but for 10⁻⁷.
+    """
+
+    called = "procrustes_angle"
+    distance = True
+    bounds = (0.0, pi / 2)
+
+    def similarity(self, x: Basis, y: Basis) -> Tensor | float:
+        """Return that of the best rotation."""
+        return procrustes.similarity(x, y)
+
+    def between(self, x: Basis, y: Basis) -> float:
+        """Return the arc cosine of the similarity, in radians."""
+        return acos(super().between(x, y))
+
+
+@keyed_as("LinearRegression")
+@dataclass(frozen=True)
+class LinearRegression(OfBases):
+    """R² of the second layer fitted linearly from the first, in [0, 1].
+
+    Of the first layer no invertible linear map changes it; of the second, rigid motions and scaling do not.
+    """
+
+    called = "linear_regression"
+    symmetric = False
+
+    def similarity(self, x: Basis, y: Basis) -> Tensor | float:
+        """Return the share of the second layer's variance within the span of the first."""
+        return 1.0 if x.full else (cross(x, y) * y.scales).square().sum() / y.scales.square().sum()
+
+
+mean_cca = MeanCCA()
+svcca = SVCCA()
+pwcca = PWCCA()
+procrustes = Procrustes()
+procrustes_angle = ProcrustesAngle()
+linear_regression = LinearRegression()

@@ -1,22 +1,54 @@
-"""Inner products of all pairs of samples, in float64, from which kernels, distances and neighbours follow.
+"""Indices of all pairs of samples: do two layers find the same samples alike (RSA), or next to each other?
 
-One pass over the features gives them for features that are centred; what centring took away is kept beside it, so that
-the same pass serves what is not centred (cosines), and what is centred over features instead of samples (Pearson
-correlations of samples), without the loss that comes of subtracting large numbers.
+Both, and kernels (``cka``), follow from the inner products of all pairs, in float64. One pass over the features gives
+them for features that are centred; what centring took away is kept beside it, so that the same pass serves what is not
+centred (cosines), and what is centred over features instead of samples (Pearson correlations of samples), without the
+loss that comes of subtracting large numbers. What is 0 but for rounding is made 0: the distance of two samples that are
+the same, and the length of a sample that does not vary over its features.
 
-What is 0 but for rounding is made 0: the distance of two samples that are the same, and the length of a sample that
-does not vary over its features.
+*Representational similarity analysis* takes of each layer the dissimilarity of every two samples; the index is the
+correlation, over all pairs of samples, of the two layers' dissimilarities (Kriegeskorte, Mur & Bandettini 2008).
+``dissimilarity`` is 1 less Pearson's correlation of the two samples over features (``correlation``, the usual one,
+which neither the mean nor the length of a sample changes, but which depends on the axes: rotations and shifts change
+it), or the distance between them (``euclidean``). A sample that is the same in all features is correlated with none.
+``correlation`` is ``pearson``, of the dissimilarities themselves, or ``spearman``, of their ranks, those of equals
+averaged. Correlations take three samples, two dissimilarities being needed; with two, and if all samples are equally
+unlike, the value is 0.
+
+*Neighbours*: Huh et al. 2024 ("The Platonic Representation Hypothesis", section 3 and appendix A) take for every sample
+the k others that are nearest to it, by the inner product of features scaled to length 1, their cosine. With 𝒮ₓ(i) and
+𝒮ᵧ(i) the neighbours of sample i in the two layers:
+
+- *mutual k-nearest neighbours* is the mean over i of |𝒮ₓ(i) ∩ 𝒮ᵧ(i)| / k;
+- *CKNNA* is CKA that looks at neighbours alone: Align(K, L) / √(Align(K, K) Align(L, L)) with
+  Align(K, L) = Σᵢⱼ α(i, j) (Kᵢⱼ - K̄ᵢ)(Lᵢⱼ - L̄ᵢ), where K̄ᵢ is the mean of row i of the kernel K, and α(i, j) is 1
+  where j ≠ i is a neighbour of i in both layers, else 0. (The authors' code puts an unbiased estimate of HSIC in its
+  place; this is the formula of the paper.)
+
+By chance k-nearest neighbours agree in k / (n - 1) on average, so the value says little unless k ≪ n; k is n - 1 at
+most, where it is always 1. Among others that are equally near, the first in the order of the samples are taken. Layers
+that find all samples equally near are like nothing; two samples are always neighbours.
 """
 
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
-from suture.measurement.indices.layers import Layer
+from suture.common.errors import DataError
+from suture.common.hashing import keyed_as
+from suture.measurement.indices.base import RIGID, Layer, PreparedIndex, Transforms
 
 ROWS = 256  #: that are computed by one product; fixed, since bits may depend on it
 ROUNDING = 2.0**-36  #: relative to the largest; what differs by less is the same, and what is less is 0
+
+Correlation = Literal["pearson", "spearman"]
+Dissimilarity = Literal["correlation", "euclidean"]
+Nearness = Literal["cosine", "euclidean"]
+
+
+# --- inner products ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,9 +100,15 @@ class Gram:
         return (8 + self.features) * torch.finfo(torch.float64).eps
 
 
+def add_products(to: Tensor, factors: Tensor) -> None:
+    """Add the inner products of all rows of ``factors``, in the first rows of the upper half, as many as there are."""
+    for start in range(0, len(to), ROWS):
+        to[start : start + ROWS, start:].addmm_(factors[start : min(start + ROWS, len(to))], factors[start:].T)
+
+
 def gram(layer: Layer) -> Gram:
     """Compute the inner products of a layer's samples, or give those that it keeps."""
-    return layer.once("gram", _compute)
+    return layer.once("gram", lambda: _compute(layer))
 
 
 def _compute(layer: Layer) -> Gram:
@@ -78,8 +116,7 @@ def _compute(layer: Layer) -> Gram:
     new = torch.zeros(0, dtype=torch.float64, device=layer.activations.device).new_zeros
     products, sums, along, means = new(n, n), new(n), new(n), []
     for columns, mean in layer.columns(torch.float64):
-        for start in range(0, n, ROWS):  # the upper half alone, since it is symmetric
-            products[start : start + ROWS, start:].addmm_(columns[start : start + ROWS], columns[start:].T)
+        add_products(products, columns)
         sums += columns.sum(1)
         along += columns @ mean
         means.append(mean)
@@ -119,3 +156,145 @@ def _normalise(products: Tensor, least: Tensor) -> Tensor:
     own = products.diagonal()
     scale = torch.where(own > least, own, torch.inf).rsqrt()
     return (products * scale.unsqueeze(0) * scale.unsqueeze(1)).clamp(-1, 1)
+
+
+# --- RSA --------------------------------------------------------------------------------------------------------------
+
+
+@keyed_as("RSA")
+@dataclass(frozen=True)
+class RSA(PreparedIndex[Tensor]):
+    """The correlation of two layers' dissimilarities of samples, in [-1, 1]; 1 means the same order, or proportion."""
+
+    called = "rsa"
+    pairwise = True
+    bounds = (-1.0, 1.0)
+
+    correlation: Correlation = "pearson"
+    dissimilarity: Dissimilarity = "correlation"
+
+    def __post_init__(self) -> None:
+        for name, allowed in (("correlation", Correlation), ("dissimilarity", Dissimilarity)):
+            if getattr(self, name) not in get_args(allowed):
+                raise DataError(f"{name}={getattr(self, name)!r}: give {' or '.join(map(repr, get_args(allowed)))}")
+
+    @property
+    def name(self) -> str:
+        """``rsa_pearson`` or ``rsa_spearman``, and the dissimilarity if it is not the default."""
+        other = "" if self.dissimilarity == "correlation" else f"(dissimilarity={self.dissimilarity!r})"
+        return f"{self.called}_{self.correlation}{other}"
+
+    @property
+    def invariances(self) -> Transforms:
+        """Of correlations, the order and the scale of features; of distances, all rigid motions too."""
+        return RIGID if self.dissimilarity == "euclidean" else RIGID - {"orthogonal", "translation"}
+
+    def prepare(self, layer: Layer) -> Tensor:
+        """Return the dissimilarities, or their ranks, as a vector of mean 0 and length 1."""
+        of = gram(layer)
+        unlike = of.squared_distances().sqrt() if self.dissimilarity == "euclidean" else 1 - of.correlations()
+        values = off_diagonal(unlike)
+        if self.correlation == "spearman":
+            values = _ranks(round_equal(values))
+        return unit_vector(values - values.mean(), values)
+
+    def between(self, x: Tensor, y: Tensor) -> float:
+        """Return their correlation."""
+        return min(1.0, max(-1.0, float(x @ y)))
+
+
+def _ranks(values: Tensor) -> Tensor:
+    """Return ranks from 1, those of equal values averaged, in float64."""
+    ordered, order = values.sort()
+    _, group, counts = torch.unique_consecutive(ordered, return_inverse=True, return_counts=True)
+    ends = counts.cumsum(0).double()
+    ranks = torch.empty(len(values), dtype=torch.float64, device=values.device)
+    ranks[order] = (ends - (counts - 1) / 2)[group]
+    return ranks
+
+
+# --- neighbours -------------------------------------------------------------------------------------------------------
+
+
+def _check_k(k: int) -> None:
+    if k < 1:
+        raise DataError(f"k={k}: give the number of neighbours, 1 or more")
+
+
+@keyed_as("MutualKNN")
+@dataclass(frozen=True)
+class MutualKNN(PreparedIndex[Tensor]):
+    """The share of ``k`` nearest neighbours that two layers have in common, in [0, 1].
+
+    ``nearest`` is by ``cosine``, as in the paper, or by ``euclidean`` distance, which shifts do not change.
+    """
+
+    called = "mutual_knn"
+    pairwise = True
+
+    k: int = 10
+    nearest: Nearness = "cosine"
+
+    def __post_init__(self) -> None:
+        _check_k(self.k)
+        if self.nearest not in get_args(Nearness):
+            raise DataError(f"nearest={self.nearest!r}: give {' or '.join(map(repr, get_args(Nearness)))}")
+
+    @property
+    def invariances(self) -> Transforms:
+        """Rotations and scaling; by distance, shifts too."""
+        return RIGID if self.nearest == "euclidean" else RIGID - {"translation"}
+
+    def prepare(self, layer: Layer) -> Tensor:
+        """Return whether the second sample is a neighbour of the first, ``(n, n)``."""
+        of = gram(layer)
+        return _neighbours(of, of.cosines() if self.nearest == "cosine" else -of.squared_distances(), self.k)
+
+    def between(self, x: Tensor, y: Tensor) -> float:
+        """Return the share that both have."""
+        return float((x & y).sum()) / (len(x) * min(self.k, len(x) - 1))
+
+
+@keyed_as("CKNNA")
+@dataclass(frozen=True)
+class CKNNA(PreparedIndex[Tensor]):
+    """Kernel alignment on ``k`` mutual nearest neighbours, in [-1, 1]; nearly always in [0, 1]."""
+
+    called = "cknna"
+    pairwise = True
+    invariances = RIGID - {"translation"}
+    bounds = (-1.0, 1.0)
+
+    k: int = 10
+
+    def __post_init__(self) -> None:
+        _check_k(self.k)
+
+    def prepare(self, layer: Layer) -> Tensor:
+        """Return the centred kernel where samples are neighbours, else 0, as a vector of length 1."""
+        of = gram(layer)
+        kernel = of.cosines()
+        centred = kernel - kernel.mean(1, keepdim=True)
+        return unit_vector(torch.where(_neighbours(of, kernel, self.k), centred, 0), kernel)
+
+    def between(self, x: Tensor, y: Tensor) -> float:
+        """Return their inner product, in which only pairs that both layers call neighbours count."""
+        return min(1.0, max(-1.0, float(x @ y)))
+
+
+def _neighbours(of: Gram, nearness: Tensor, k: int) -> Tensor:
+    """Return the k nearest others of each sample, ``(n, n)`` bool; none if all pairs are equally near."""
+    n = len(nearness)
+    near = round_equal(nearness)
+    chosen = torch.zeros_like(near, dtype=torch.bool)
+    pairs = off_diagonal(near)
+    if of.constant or (n > 2 and bool((pairs == pairs[0]).all())):
+        return chosen
+    order = near.fill_diagonal_(-torch.inf).sort(dim=1, descending=True, stable=True).indices
+    return chosen.scatter_(1, order[:, : min(k, n - 1)], True)
+
+
+rsa_pearson = RSA()
+rsa_spearman = RSA("spearman")
+mutual_knn = MutualKNN()
+cknna = CKNNA()

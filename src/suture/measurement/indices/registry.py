@@ -1,12 +1,9 @@
 """The registry of indices: each in its default settings, by its name."""
 
 from suture.measurement.indices.base import Index
-from suture.measurement.indices.cca import mean_cca, pwcca, svcca
-from suture.measurement.indices.cka import linear_cka
-from suture.measurement.indices.neighbours import cknna, mutual_knn
-from suture.measurement.indices.procrustes import linear_regression, procrustes, procrustes_angle
-from suture.measurement.indices.rbf_cka import rbf_cka
-from suture.measurement.indices.rsa import rsa_pearson, rsa_spearman
+from suture.measurement.indices.bases import linear_regression, mean_cca, procrustes, procrustes_angle, pwcca, svcca
+from suture.measurement.indices.cka import linear_cka, rbf_cka
+from suture.measurement.indices.grams import cknna, mutual_knn, rsa_pearson, rsa_spearman
 
 INDICES: dict[str, Index] = {
     index.name: index
