@@ -14,9 +14,8 @@ from suture.common.errors import DataError
 from suture.measurement.compare import COLUMNS as COMPARED
 from suture.measurement.complexity import COLUMNS as MEASURED
 from suture.report import style
-from suture.report.figures import complexity as complexities
-from suture.report.figures import localise as localisations
-from suture.report.figures import similarity as similarities
+from suture.report.figures import curve as curves
+from suture.report.figures import matrix as heatmaps
 from suture.report.terminal import evidence
 
 
@@ -40,7 +39,7 @@ def square(seed: int) -> np.ndarray:
 
 def test_heat_maps_show_every_value_from_the_input_on() -> None:
     values = {"linear_cka": square(0), "procrustes_angle": square(1)}
-    figure = similarities.grid(compared(**values))
+    figure = heatmaps.similarities(compared(**values))
     meshes = [mesh for axes in figure.axes for mesh in axes.collections if isinstance(mesh, QuadMesh)][:2]
     for mesh, matrix in zip(meshes, values.values(), strict=True):
         np.testing.assert_allclose(np.asarray(mesh.get_array()).reshape(matrix.shape), matrix)
@@ -52,14 +51,14 @@ def test_heat_maps_show_every_value_from_the_input_on() -> None:
 def test_layers_that_were_not_compared_are_hatched() -> None:
     matrix = square(0)
     matrix[1, 2] = np.nan
-    figure = similarities.grid(compared(linear_cka=matrix))
+    figure = heatmaps.similarities(compared(linear_cka=matrix))
     (patch,) = figure.axes[0].patches
     assert patch.get_xy() == (2, 1)
 
 
 def test_indices_lie_at_the_cuts_of_the_curve() -> None:
     matrix = square(0)
-    figure = similarities.along(tabled(), compared(linear_cka=matrix))
+    figure = curves.beside(tabled(), compared(linear_cka=matrix))
     np.testing.assert_allclose(figure.axes[1].lines[0].get_ydata(), np.diag(matrix))
     assert "linear_cka" in seen(figure)
     assert "A → B" in seen(figure)
@@ -76,25 +75,25 @@ def test_the_grid_on_the_screen_has_the_values() -> None:
 def test_wrong_tables_of_similarity_are_refused() -> None:
     found = compared(linear_cka=square(0))
     with pytest.raises(DataError, match="no table of similarities: it has no column 'index'"):
-        similarities.grid(found.drop(columns="index"))
+        heatmaps.similarities(found.drop(columns="index"))
     with pytest.raises(DataError, match="it has no row"):
-        similarities.grid(found[:0])
+        heatmaps.similarities(found[:0])
     with pytest.raises(DataError, match="several values of"):
-        similarities.grid(pd.concat([found, found]))
+        heatmaps.similarities(pd.concat([found, found]))
     with pytest.raises(DataError, match="the table has A, C as sender"):
-        similarities.grid(pd.concat([found, compared(names=("C", "B"), rbf_cka=square(0))]))
+        heatmaps.similarities(pd.concat([found, compared(names=("C", "B"), rbf_cka=square(0))]))
     with pytest.raises(DataError, match="no seam of A → B in the table was compared"):
-        similarities.along(tabled(), compared(names=("C", "D"), linear_cka=square(0)))
+        curves.beside(tabled(), compared(names=("C", "D"), linear_cka=square(0)))
 
 
 def test_a_localisation_shows_shares_onset_and_place() -> None:
     control = rows("A", "B", [0.3] * 4, 0.1, control="untrained sender")
     itself = rows("B", "B", [0.1, 0.1, 0.2, 0.1], 0.1, control="itself")
     made = table(rows("A", "B", IN_THREE[0], 0.1), rows("B", "A", IN_THREE[1], 0.9), control, itself)
-    figure, found = localisations.localisation(made, "t", "A", "B")
+    figure, found = curves.localisation(made, "t", "A", "B")
     assert found.between == ("two", "three")
     for axes, (colour, marker), shares, first in zip(
-        figure.axes, localisations._WAYS, ([0, 0, 100, 100], [100, 100, 0, 0]), (2, 1), strict=True
+        figure.axes, (("#0072B2", "o"), ("#D55E00", "v")), ([0, 0, 100, 100], [100, 100, 0, 0]), (2, 1), strict=True
     ):
         (line,) = (one for one in axes.lines if one.get_marker() == marker and same_color(one.get_color(), colour))
         np.testing.assert_allclose(line.get_ydata(), shares, atol=1e-9)
@@ -104,7 +103,7 @@ def test_a_localisation_shows_shares_onset_and_place() -> None:
         assert (place.get_x(), place.get_width()) == (1, 1)
     controls = {one.get_marker(): one.get_ydata() for one in figure.axes[0].lines}
     np.testing.assert_allclose(controls["v"], [25] * 4)
-    np.testing.assert_allclose(controls["*"], [0, 0, 12.5, 0], atol=1e-9)
+    np.testing.assert_allclose(controls["<"], [0, 0, 12.5, 0], atol=1e-9)
     assert {"A → B: localised", "B → A: localised", "B → B", "where it lies"} <= set(seen(figure))
     cells = [list(column.cells) for column in evidence.trait_table(found).columns]
     assert [cell.plain for cell in cells[1]] == ["0 [-6, 6]  ", "0 [-6, 6]  ", "100 [94, 106] ←", "100 [94, 106]  "]
@@ -129,7 +128,7 @@ def measured(**lines: list[float]) -> pd.DataFrame:
 
 
 def test_complexity_along_a_curve() -> None:
-    figure = complexities.along(measured(plain=[1, 2, 3, 4, 5], itself=[2, 2, 2, 2, 2], alone=[7]))
+    figure = curves.complexity(measured(plain=[1, 2, 3, 4, 5], itself=[2, 2, 2, 2, 2], alone=[7]))
     plain, itself, alone = figure.axes[0].lines
     assert list(plain.get_ydata()) == [1, 2, 3, 4, 5]
     assert same_color(plain.get_color(), style.LOOK[""][0])
@@ -148,8 +147,8 @@ def test_complexity_along_a_curve() -> None:
 
 def test_wrong_tables_of_complexity_are_refused() -> None:
     with pytest.raises(DataError, match="it has no column 'measure'"):
-        complexities.along(measured(plain=[1]).drop(columns="measure"))
+        curves.complexity(measured(plain=[1]).drop(columns="measure"))
     with pytest.raises(DataError, match="only networks alone or controls"):
-        complexities.along(measured(itself=[1]))
+        curves.complexity(measured(itself=[1]))
     with pytest.raises(DataError, match="a curve has one sender, and the table has A, C"):
-        complexities.along(pd.concat([measured(plain=[1]), measured(plain=[1]).assign(sender="C")]))
+        curves.complexity(pd.concat([measured(plain=[1]), measured(plain=[1]).assign(sender="C")]))

@@ -166,10 +166,10 @@ def test_a_sender_without_a_score_of_its_own_has_no_line() -> None:
 
 def test_the_legend_names_every_line_once_the_plain_one_first() -> None:
     figure = figures.curve(tabled())
-    names = ["A → B", "B alone (receiver)", "A alone (sender)", "receiver to itself", *CONTROLS[1:]]
+    names = ["A → B", "receiver to itself", *CONTROLS[1:], "B alone (receiver)", "A alone (sender)"]
     assert legend_of(figure) == names
     colours = [handle.get_color() for handle in figure.legends[0].legend_handles]
-    expected = [style.LOOK[""][0], "black", "black", *(style.LOOK[kind][0] for kind in CONTROLS)]
+    expected = [*(style.LOOK[kind][0] for kind in ("", *CONTROLS)), "black", "black"]
     assert all(same_color(one, other) for one, other in zip(colours, expected, strict=True))
 
 
@@ -259,7 +259,7 @@ def test_a_score_without_a_penalty_has_one_panel() -> None:
 
 def test_a_control_of_the_users_own_has_a_look() -> None:
     figure = figures.curve(tabled(controls=("noise",)))
-    assert legend_of(figure)[-1] == "noise"
+    assert legend_of(figure)[1] == "noise"
     assert len(figure.axes[0].lines) == 4
 
 

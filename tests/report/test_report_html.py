@@ -14,9 +14,9 @@ import pytest
 from reported import CONTROLS, CUTS, NASTY, STRIPS, curve_table, failing, matrix_table, on_curve, run_of, similarities
 from suture.common.errors import DataError, OutputError, SutureError
 from suture.measurement.tables.explain import say_curve
-from suture.report.html import arrange as arranged
+from suture.report import arrange as arranged
+from suture.report.charts import Line, Measure
 from suture.report.html import compare_runs, render, write
-from suture.report.html.charts import Line, Measure
 from suture.report.html.plot import figure
 from suture.report.terminal import curve as screen
 

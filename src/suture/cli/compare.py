@@ -36,7 +36,7 @@ def run(chosen: Namespace) -> int:
     from suture.measurement.compare import beside, compare
     from suture.measurement.tables import table as tables
     from suture.report.figures import curve as figures
-    from suture.report.figures import similarity as similarities
+    from suture.report.figures import matrix as heatmaps
     from suture.report.terminal import evidence
     from suture.runs.store.files import folder_to_write
 
@@ -53,9 +53,9 @@ def run(chosen: Namespace) -> int:
     files = []
     if folder is not None:
         files += [tables.save(found, folder / SIMILARITIES)]
-        files += figures.save(similarities.grid(found), folder / "similarities")
+        files += figures.save(heatmaps.similarities(found), folder / "similarities")
     if measured is not None:
-        joined, figure = beside(measured, found), similarities.along(measured, found)
+        joined, figure = beside(measured, found), figures.beside(measured, found)
         if folder is not None:
             files += [tables.save(joined, folder / "beside.parquet"), *figures.save(figure, folder / "beside")]
     parts: output.Parts = [[evidence.similarity_heading(found)], [*evidence.similarity_tables(found, output.width())]]

@@ -58,7 +58,6 @@ def run(chosen: Namespace) -> int:
 
     from suture.measurement.complexity import complexity
     from suture.measurement.tables import table as tables
-    from suture.report.figures import complexity as complexities
     from suture.report.figures import curve as figures
     from suture.report.terminal import evidence
     from suture.runs.store.files import folder_to_write
@@ -84,7 +83,7 @@ def run(chosen: Namespace) -> int:
     files = []
     if folder is not None:
         files += [tables.save(rows, folder / COMPLEXITY)]
-        files += figures.save(complexities.along(rows), folder / "complexity") if of_run else []
+        files += figures.save(figures.complexity(rows), folder / "complexity") if of_run else []
     parts: output.Parts = [
         [f"complexity on {len(samples):,} images of {samples.name}"],
         [evidence.complexity_table(rows)],

@@ -97,14 +97,13 @@ def _seams(text: str | None) -> list[Any] | None:
 
 def _finish(table: Any, asked: Asked, trait: Any, names: list[str], as_json: bool) -> int:
     from suture.report.figures import curve as figures
-    from suture.report.figures import localise as localisations
     from suture.report.terminal import evidence
 
     folder = folder_of(asked)
     files = [] if folder is None else [folder / "table.parquet"]
     record: dict[str, Any] = {}
     try:
-        figure, found = localisations.localisation(table, trait, *names)
+        figure, found = figures.localisation(table, trait, *names)
     except DataError as error:  # trials failed, of all seams of one way
         parts: output.Parts = [[f"nothing can be said of where '{trait.name}' lies: {error}"]]
     else:

@@ -1,11 +1,14 @@
-"""Figures from tables, in one style: readable in print, in grey and by the colour-blind (Okabe & Ito's palette).
+"""Figures along the cuts, in one style: readable in print, in grey and by the colour-blind (Okabe & Ito's palette).
 
-Whatever a user's matplotlib is set to, the figures look the same, and names come out as they are written.
+Whatever a user's matplotlib is set to, the figures look the same, and names come out as they are written. How tall a
+page must be is measured: it is laid out once, and grows or shrinks until its axes have the height that they shall have.
 """
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from itertools import cycle
 from pathlib import Path
 from textwrap import fill
 from typing import Any
@@ -16,10 +19,17 @@ import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from suture.common.errors import DataError, OutputError
-from suture.measurement.tables.curve import PLAIN, Curve, arrange_curve
-from suture.report.style import look_of, name_of, place_of, shortened
+from suture.core.network.network import Network
+from suture.measurement.compare import check_similarities
+from suture.measurement.scores.traits import Trait
+from suture.measurement.tables.curve import PLAIN
+from suture.measurement.tables.onset import CONVEYED, Onset, Way, onset
+from suture.report import arrange
+from suture.report.charts import SIMILARITY, Chart, Line, Measure
+from suture.report.style import SERIES, shortened
 
 STYLE: dict[str, Any] = {
     "font.family": "sans-serif",  # of which matplotlib brings DejaVu Sans; a viewer of SVG may need another
@@ -40,16 +50,19 @@ STYLE: dict[str, Any] = {
     "hatch.linewidth": 0.4,
 }
 
-DASHES: dict[str, Any] = {"receiver": "-", "sender": (0, (4, 2))}  #: of the lines of the parents
 KINDS = ("png", "pdf", "svg")  #: of the files of a figure
 _TIMELESS: dict[str, dict[str, None]] = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}}
 WIDTH = 6.6  #: inches: a page of text
 WIDEST = 10.0  #: inches: a page on its side
-_LETTER = 4.5  #: points: the width of a letter of the legend, on average
 SMALLEST = 4.5  #: points: the smallest letters
+FEW = 5  #: seeds that are drawn one by one
+_LETTER = 4.4  #: points: the width of a letter of a name, on average
 _LETTERS = 50  #: after which the name of a line is broken in the legend
 
 Entries = list[tuple[Artist, str]]
+
+
+# --- figures ----------------------------------------------------------------------------------------------------------
 
 
 def curve(table: pd.DataFrame, score: str = "accuracy") -> Figure:
@@ -58,133 +71,239 @@ def curve(table: pd.DataFrame, score: str = "accuracy") -> Figure:
     Below it, if the score has one, its penalty in pp or in the score's unit. ``table`` holds one sender and one
     receiver, any seeds. Raises ``DataError`` if it holds none of that score, or more than one curve.
     """
-    shown = arrange_curve(table, score)
-    if all(line["stitched"].isna().all() for line in shown.lines.values()):
+    chart = arrange.curve(table, scores=[score])
+    scored, *costs = chart.measures
+    if not any(np.isfinite(line.value).any() for line in scored.lines):
         raise DataError(f"the table has no measurement of '{score}' to draw: every trial failed")
     with styled():
-        crowd = min(max(len(shown.cuts) - 20, 0), 40) / 40
-        panels = 2 if shown.plain["penalty"].notna().any() else 1
-        figure = Figure(figsize=(WIDTH + (WIDEST - WIDTH) * crowd, 1), layout="constrained")
-        axes = figure.subplots(panels, 1, sharex=True, squeeze=False, height_ratios=[2.4, 1][:panels])[:, 0]
-        entries = draw_scores(axes[0], shown)
-        if panels == 2:
-            _penalties(axes[1], shown)
-        height = name_cuts(figure, axes[-1], shown) + legend_above(figure, entries, shown.intervals)
-        figure.set_figheight(height + 2.4 + 0.9 * (panels - 1))
-        figure.align_ylabels()
+        figure, axes = _page(chart, 1 + len(costs), [2.4, 1])
+        entries = draw_lines(axes[0], scored)
+        for cost in costs:
+            lines = tuple(line for line in cost.lines if line.kind in (PLAIN, "itself"))
+            draw_lines(axes[1], replace(cost, lines=lines))
+            axes[1].set_ylabel("penalty" + f" ({cost.unit})" * bool(cost.unit))
+        legend_above(figure, entries, WIDTH, _bands(scored))
+        fit_height(figure, axes, 2.4 + 1.0 * len(costs))
     return figure
 
 
-def draw_scores(axes: Axes, shown: Curve) -> Entries:
-    """Draw the parents and every kind of trial; what the legend says of each."""
-    scale, unit = (100.0, "%") if shown.percent else (1.0, shown.unit)
-    entries: Entries = []
-    for kind in sorted(shown.lines, key=place_of):
-        name = name_of(kind, f"{shown.sender} → {shown.receiver}")
-        entries.append((_line(axes, shown.lines[kind], "stitched", kind, scale), name))
-    parents: Entries = []
-    for role, dashes in DASHES.items():
-        value = shown.parent(role) * scale
-        if np.isfinite(value):
-            line = axes.axhline(value, color="black", linewidth=0.8, linestyle=dashes, zorder=1)
-            parents.append((line, f"{getattr(shown, role)} alone ({role})"))
-    axes.set_ylabel(f"test {shown.score}" + (f" ({unit})" if unit != "raw" else ""), parse_math=False)
-    if shown.percent:
-        axes.set_ylim(0, 102)
-    grid_behind(axes)
-    return [*entries[:1], *parents, *entries[1:]]
+def beside(table: pd.DataFrame, similarities: pd.DataFrame, score: str = "accuracy") -> Figure:
+    """Draw a stitched curve with its controls, and below it, at the same cuts, what the indices say.
+
+    ``table`` holds one sender and one receiver. Bands are 95 % intervals; indices have none. Raises ``DataError`` if
+    one of the two is no such table, or no seam of the curve was compared.
+    """
+    check_similarities(similarities)
+    chart = arrange.curve(table, similarities, [score])
+    indices = [measure for measure in chart.measures if measure.show == SIMILARITY]
+    if not indices:
+        raise DataError(
+            f"no seam of {chart.measures[0].lines[0].name} in the table was compared; compare these networks, at the "
+            "same cuts"
+        )
+    dashes = ("-", "--", "-.", ":")
+    lines = tuple(
+        replace(measure.lines[0], kind=f"#{i}", name=measure.of, looks=((*look, dashes[i % 4]),))
+        for i, (measure, look) in enumerate(zip(indices, cycle(SERIES), strict=False))
+    )
+    every = np.concatenate([line.value for line in lines])
+    span = (min(0.0, float(np.nanmin(every))) - 0.03, max(1.0, float(np.nanmax(every))) + 0.03)
+    with styled():
+        figure, axes = _page(chart, 2, [2.4, 1.5])
+        legend_above(figure, draw_lines(axes[0], chart.measures[0]), WIDTH, _bands(chart.measures[0]))
+        entries = draw_lines(axes[1], Measure(SIMILARITY, "index", "", 2, lines, span=span))
+        legend_above(axes[1], entries, WIDTH)
+        fit_height(figure, axes, 3.9)
+    return figure
 
 
-def _penalties(axes: Axes, shown: Curve) -> None:
-    unit = "pp" if shown.percent else shown.unit
-    axes.axhline(0, color="black", linewidth=0.8, zorder=1)
-    for kind in ("itself", PLAIN):
-        if kind in shown.lines:
-            _line(axes, shown.lines[kind], "penalty", kind, 1.0)
-    axes.set_ylabel("penalty" + (f" ({unit})" if unit != "raw" else ""))
-    grid_behind(axes)
+def localisation(
+    table: pd.DataFrame, trait: Trait | str, carrier: Network | str, reference: Network | str
+) -> tuple[Figure, Onset]:
+    """Draw what every cut conveys of a trait in both directions, with 95 % intervals; return its onset too.
+
+    0 % is the reference network itself, 100 % the carrier; controls are thin; the first cut that conveys the trait has
+    a ring, and the place of the trait is marked behind. Raises ``DataError`` as ``onset`` does.
+    """
+    found = onset(table, trait, carrier, reference)
+    chart = arrange.localisation(table, found)
+    with styled():
+        figure, axes = _page(chart, 2, [1, 1])
+        entries: dict[str, Artist] = {}
+        for panel, measure, way in zip(axes, chart.measures, (found.sending, found.receiving), strict=True):
+            entries |= {name: artist for artist, name in [*draw_lines(panel, measure), *_mark(panel, chart, way)]}
+            panel.axhline(100 * CONVEYED, color="0.6", linewidth=0.6, linestyle=":", zorder=1)
+            panel.set_ylabel("")
+            panel.set_title(f"{measure.show}: {way.verdict}", size=8, loc="left", parse_math=False)
+        figure.supylabel(chart.measures[0].label, size=8, parse_math=False)
+        over = "bands: 95 % intervals over test samples or seeds"
+        legend_above(figure, [(artist, name) for name, artist in entries.items()], WIDTH, over)
+        fit_height(figure, axes, 2.7)
+    return figure, found
 
 
-def _line(axes: Axes, rows: pd.DataFrame, column: str, kind: str, scale: float) -> Artist:
-    """Draw one kind of trial with its band; if a cut has no value, a gap."""
-    colour, marker = look_of(kind)
-    plain = kind == PLAIN
-    places = np.arange(len(rows))
-    value, low, high = (rows[f"{column}{end}"].to_numpy(float) * scale for end in ("", "_low", "_high"))
-    axes.fill_between(places, low, high, color=colour, alpha=0.25 if plain else 0.14, linewidth=0, zorder=2)
-    alone = without_neighbour(value)
-    axes.vlines(places[alone], low[alone], high[alone], color=colour, alpha=0.6, linewidth=1.5, zorder=2)
-    (line,) = axes.plot(
+def _mark(axes: Axes, chart: Chart, way: Way) -> Entries:
+    """Mark the onset, and between which cuts the trait lies."""
+    if way.onset is None or way.between is None:
+        return []
+    i, place = way.cuts.index(way.onset), chart.columns.index(way.onset)
+    ring: dict[str, Any] = {"marker": "o", "markersize": 9, "markerfacecolor": "none", "linestyle": "none", "zorder": 5}
+    (drawn,) = axes.plot([place], [100 * way.shares[i]], color="black", **ring)
+    marks: Entries = [(drawn, "first cut that conveys it")]
+    axes.set_xlim(-0.5, len(chart.columns) - 0.5)
+    if way.verdict == "localised":
+        first, last = (chart.columns.index(end) if end in chart.columns else None for end in way.between)
+        left, right = -0.5 if first is None else first, len(chart.columns) - 0.5 if last is None else last
+        marks.append((axes.axvspan(left, right, color="#F0E442", alpha=0.45, linewidth=0, zorder=0), "where it lies"))
+    return marks
+
+
+def complexity(table: pd.DataFrame) -> Figure:
+    """Draw every measure at every cut, a panel each, controls beside the stitched networks, parents as lines across.
+
+    ``table`` is what ``arrange.complexity`` takes. Raises ``DataError`` as it does.
+    """
+    chart = arrange.complexity(table)
+    columns = min(3, len(chart.measures))
+    rows = -(-len(chart.measures) // columns)
+    with styled():
+        figure = Figure(figsize=(WIDTH, 6), layout="constrained")
+        panels = figure.subplots(rows, columns, squeeze=False, sharex=True)
+        entries: dict[str, Artist] = {}
+        for axes, measure in zip(panels.flat, chart.measures, strict=False):
+            entries |= {name: artist for artist, name in draw_lines(axes, measure)}
+            title = measure.of
+            title = title.replace(", ", ",\n", 1) if len(title) > 34 else title
+            axes.set_title(title, size=6.5, pad=3, parse_math=False)
+            axes.set_ylabel("")
+            axes.ticklabel_format(axis="y", style="sci", scilimits=(-3, 4), useMathText=False)
+            axes.yaxis.get_offset_text().set_fontsize(6)
+            name_cuts(axes, chart.columns, WIDTH / columns)
+            axes.set_xlabel("")
+        for axes in panels.flat[len(chart.measures) :]:
+            axes.set_visible(False)
+        for axes in panels.flat[max(0, len(chart.measures) - columns) : len(chart.measures)]:
+            axes.tick_params(labelbottom=True)
+        figure.supxlabel("cut (input → output)", size=8)
+        legend_above(figure, [(artist, name) for name, artist in entries.items()], WIDTH)
+        fit_height(figure, list(panels[:, 0]), 0.85 * rows)
+    return figure
+
+
+def _page(chart: Chart, panels: int, heights: list[float]) -> tuple[Figure, Sequence[Axes]]:
+    """Return a figure with panels below each other, the cuts named below the last; wider if there are many."""
+    crowd = min(max(len(chart.columns) - 20, 0), 40) / 40
+    width = WIDTH + (WIDEST - WIDTH) * crowd
+    figure = Figure(figsize=(width, 8), layout="constrained")
+    axes = list(figure.subplots(panels, 1, sharex=True, squeeze=False, height_ratios=heights[:panels])[:, 0])
+    name_cuts(axes[-1], chart.columns, width)
+    axes[-1].set_xlabel(chart.axes[0], parse_math=False)
+    return figure, axes
+
+
+def _bands(measure: Measure) -> str:
+    return f"bands: 95 % intervals over {measure.over}" if measure.over else ""
+
+
+def fit_height(figure: Figure, axes: Sequence[Axes], inches: float) -> None:
+    """Make the page as tall as it must be for axes below each other to be so tall together."""
+    figure.draw_without_rendering()
+    tall = sum(one.get_window_extent().height for one in axes) / figure.dpi
+    figure.set_figheight(figure.get_figheight() + inches - tall)
+    figure.align_ylabels()
+
+
+# --- lines, names and legends -----------------------------------------------------------------------------------------
+
+
+def draw_lines(axes: Axes, measure: Measure) -> Entries:
+    """Draw every line of a measure with its band, and its levels across; return what the legend says of each."""
+    entries: Entries = [(_line(axes, line, i), line.name) for i, line in enumerate(measure.lines)]
+    for name, value, dashed in measure.across:
+        level = axes.axhline(value, color="black", linewidth=0.8, linestyle=(0, (4, 2)) if dashed else "-", zorder=1)
+        entries.append((level, name))
+    if measure.signed and 0 not in measure.levels.values():
+        axes.axhline(0, color="black", linewidth=0.8, zorder=1)
+    axes.set_ylabel(measure.label, parse_math=False)
+    if measure.span is not None:
+        axes.set_ylim(measure.span)
+    axes.margins(x=0.02)
+    axes.grid(axis="y", linewidth=0.4, alpha=0.5)
+    axes.set_axisbelow(True)
+    return entries
+
+
+def _line(axes: Axes, line: Line, number: int) -> Artist:
+    """Draw one line with its band; where a trial failed there is a gap."""
+    colour, marker, dashes = line.look(number)
+    main, certain = line.kind == PLAIN, np.isfinite(line.low).any()
+    places = np.arange(len(line.value))
+    if line.is_group:  # it has its own cuts among those of all groups
+        places = places[np.isfinite(line.value)]
+        if not len(places):
+            return Line2D([], [], linestyle="none")
+    value, low, high = line.value[places], line.low[places], line.high[places]
+    axes.fill_between(places, low, high, color=colour, alpha=0.25 if main else 0.15, linewidth=0, zorder=2)
+    there = np.isfinite(low)
+    lone = there & ~np.append(False, there[:-1]) & ~np.append(there[1:], False)  # a band needs a neighbour to be seen
+    if lone.any():
+        axes.vlines(places[lone], low[lone], high[lone], color=colour, alpha=0.6, linewidth=1.5, zorder=2)
+    if line.seeds is not None and 1 < len(line.seeds) <= FEW:
+        dots: dict[str, Any] = {"marker": ".", "markersize": 3.4, "linestyle": "none", "markeredgewidth": 0}
+        at = np.broadcast_to(np.arange(len(line.value)), line.seeds.shape)
+        axes.plot(at.ravel(), line.seeds.ravel(), color=colour, alpha=0.6, zorder=3, **dots)
+    (drawn,) = axes.plot(
         places,
         value,
         color=colour,
         marker=marker,
-        markersize=(4 if plain else 3.2) if len(rows) <= 30 else 2.4,
-        linewidth=1.8 if plain else 1.0,
-        zorder=4 if plain else 3,
+        linestyle=dashes,
+        markersize=(4 if main else 3.2 if certain or line.is_group else 2.6) if len(line.value) <= 30 else 2.4,
+        linewidth=1.8 if main else 1.4 if line.is_group else 1.0 if certain else 0.8,
+        alpha=1.0 if main or certain or line.is_group else 0.6,
+        zorder=4 if main else 3,
     )
-    return line
+    return drawn
 
 
-def without_neighbour(values: "np.ndarray[Any, np.dtype[np.float64]]") -> "np.ndarray[Any, np.dtype[np.bool_]]":
-    """Say which values have no neighbour, so that a band between neighbours does not show."""
-    there = np.isfinite(values)
-    before, after = np.roll(there, 1), np.roll(there, -1)
-    before[:1], after[-1:] = False, False
-    return np.asarray(there & ~before & ~after)
-
-
-def grid_behind(axes: Axes) -> None:
-    """Draw the horizontal lines of a grid behind the data."""
-    axes.margins(x=0.02)
-    axes.grid(axis="y", linewidth=0.4, alpha=0.5)
-    axes.set_axisbelow(True)
-
-
-def name_cuts(figure: Figure, axes: Axes, shown: Curve) -> float:
-    """Name every cut below the axis, as flat and as large as there is room; of very many, every second or third.
-
-    The height of all that, in inches.
-    """
-    room = 72 * 0.9 * figure.get_figwidth() / len(shown.cuts)  # points
+def name_cuts(axes: Axes, cuts: Sequence[str], inches: float) -> None:
+    """Name the cuts below axes so wide, as flat and as large as there is room; of very many, every second or third."""
+    room = 72 * 0.88 * inches / max(len(cuts), 1)  # points
     step = int(np.ceil(SMALLEST / room))
-    names = [shortened(name) for name in shown.labels[::step]]
-    length = max(map(len, names)) * _LETTER
-    flat, steep = length < room, room * step < 14
-    size = min(7.0, max(SMALLEST, 0.85 * room * step)) if steep else 7.0
+    names = [shortened(name) for name in cuts[::step]]
+    flat, steep = max(map(len, names), default=0) * _LETTER < room, room * step < 14
     axes.set_xticks(
-        range(0, len(shown.cuts), step),
+        range(0, len(cuts), step),
         names,
         rotation=0 if flat else 90 if steep else 40,
         ha="center" if flat or steep else "right",
         va="center" if not (flat or steep) else "top",
         rotation_mode="default" if flat or steep else "anchor",
-        fontsize=size,
+        fontsize=min(7.0, max(SMALLEST, 0.85 * room * step)) if steep else 7.0,
         parse_math=False,
     )
-    axes.set_xlabel("cut (input → output)")
-    return 0.3 + (0.1 if flat else length * size / 7.0 / 72 * (1 if steep else 0.65))
 
 
-def legend_above(figure: Figure, entries: Entries, intervals: str) -> float:
-    """Name the lines above the axes, in as many columns as their names leave room for; the height in inches."""
+def legend_above(where: Any, entries: Entries, inches: float, title: str = "", **how: Any) -> None:
+    """Name lines above a figure, or axes, so wide, in as many columns as their names leave room for."""
     names = [fill(name, _LETTERS) for _, name in entries]
     longest = max(len(line) for name in names for line in name.splitlines())
-    columns = min(max(1, int(72 * figure.get_figwidth() // (_LETTER * longest + 36))), 4)
-    legend = figure.legend(
+    columns = min(max(1, int(72 * inches // (_LETTER * longest + 36))), 4)
+    on_axes: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0, 1), "borderaxespad": 0.3, "borderpad": 0.1}
+    made = where.legend(
         [artist for artist, _ in entries],
         [str(i) for i in range(len(entries))],  # set below: a name may begin with an underscore
-        loc="outside upper center",
+        **(on_axes if isinstance(where, Axes) else {"loc": "outside upper center"}),
         ncols=columns,
-        title=f"bands: 95 % intervals over {intervals}" if intervals else None,
-        title_fontsize=7,
-        columnspacing=1.6,
+        title=title or None,
+        **{"title_fontsize": 7, "columnspacing": 1.6, **how},
     )
-    for text, name in zip(legend.get_texts(), names, strict=True):
+    for text, name in zip(made.get_texts(), names, strict=True):
         text.set_parse_math(False)
         text.set_text(name)
-    lines = sum(len(name.splitlines()) for name in names) if columns == 1 else -(-len(names) // columns)
-    return 0.3 + 0.16 * lines
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
 
 
 def save(figure: Figure, stem: str | Path) -> list[Path]:

@@ -1,10 +1,13 @@
-"""Heat maps of matrices: rows are sender cuts, columns receiver cuts, one colour scale for all kinds of trial.
+"""Heat maps: rows are sender cuts, from the input at the top, columns receiver cuts, from the input at the left.
 
-The style is that of ``figures``; the colours are viridis, uniform to the eye, in grey and for the colour-blind.
+The style is that of ``curve``; the colours are viridis, uniform to the eye, in grey and for the colour-blind. A page is
+laid out twice: first to measure how much room names and bars leave, then with cells as large as that allows.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import product
+from math import ceil
 from typing import Any
 
 import matplotlib as mpl
@@ -13,23 +16,93 @@ import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
-from matplotlib.colors import Normalize
+from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
+from matplotlib.transforms import ScaledTranslation, blended_transform_factory
 
 from suture.common.errors import DataError
 from suture.measurement.tables.by_depth import Mask, Numbers
 from suture.measurement.tables.curve import PLAIN
 from suture.measurement.tables.matrix import Block, Matrix, arrange_matrix, staircase
-from suture.report.figures.cells import COLOURS, FAILED, MISSING, draw_cells, ink_on, write_cells
-from suture.report.figures.curve import styled
-from suture.report.figures.matrix_geometry import DIGIT, GAP, LETTER, NETWORK, SMALLEST, STRIP, Layout, lay_out
+from suture.report import arrange
+from suture.report.charts import SIMILARITY, Chart
+from suture.report.figures.curve import SMALLEST, WIDEST, WIDTH, styled
 from suture.report.style import name_of, place_of, shortened
 
+COLOURS = "viridis"
+MISSING: dict[str, Any] = {"facecolor": "#EEEEEE", "edgecolor": "#AAAAAA", "hatch": "////", "linewidth": 0}
+FAILED: dict[str, Any] = {"facecolor": "#FFFFFF", "edgecolor": "#D55E00", "hatch": "xxxx", "linewidth": 0}
+_MOST_CELLS = 10_000  #: of a panel that is drawn as shapes; larger ones are drawn as pixels, which open faster
+_GAP, _STRIP = 0.04, 0.14  #: inches: between a panel and its strips, and their width
+_CELL, _TALLEST, _NARROWEST = 0.34, 3.4, 0.9  #: inches: the largest cell, the tallest panel and the narrowest one
+_LETTER = 0.57  #: the width of a letter of a name, in its size
+_LONGEST = 24  #: letters of a name, after which its middle is left out
+_NETWORK = 6.0  #: points: the names of networks
 _DIAGONAL: dict[str, Any] = {"color": "white", "solid_joinstyle": "miter"}
-_STAGES: dict[str, Any] = {"color": "white", "linewidth": 0.35, "alpha": 0.8}
-_NETWORKS: dict[str, Any] = {"color": "white"}
+
+
+# --- cells ------------------------------------------------------------------------------------------------------------
+
+
+def draw_cells(axes: Axes, values: Numbers, colours: ScalarMappable, failed: Mask | None = None) -> None:
+    """Draw cells, the first row on top; what is missing or failed is hatched."""
+    rows, columns = values.shape
+    axes.pcolormesh(
+        np.ma.masked_invalid(values),
+        cmap=colours.get_cmap(),
+        norm=colours.norm,  # type: ignore[arg-type]  # the stubs of matplotlib name a base class here
+        edgecolors="face",
+        linewidth=0.1,  # without it, viewers of PDF show white hairlines between cells
+        rasterized=values.size > _MOST_CELLS,
+    )
+    axes.set(xlim=(0, columns), ylim=(rows, 0), xticks=[], yticks=[])
+    axes.tick_params(length=0, pad=1.5)
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+    for i, j in np.argwhere(np.isnan(values)):
+        axes.add_patch(Rectangle((j, i), 1, 1, **(FAILED if failed is not None and failed[i, j] else MISSING)))
+
+
+def write_cells(axes: Axes, values: Numbers, colours: ScalarMappable, written: Callable[[float], str]) -> None:
+    """Write the values into their cells if they have room, what is longer than most in smaller letters.
+
+    The axes must have been laid out.
+    """
+    box, point = axes.get_window_extent(), 72 / axes.get_figure(root=True).dpi  # type: ignore[union-attr]
+    width, height = point * box.width / values.shape[1], point * box.height / values.shape[0]
+    texts = {(i, j): written(float(values[i, j])) for i, j in np.argwhere(np.isfinite(values)).tolist()}
+    lengths = sorted(map(len, texts.values())) or [1]
+
+    def size(letters: int) -> float:
+        return float(min(6.5, 0.75 * height, 1.3 * width / max(letters, 2)))
+
+    if size(lengths[len(lengths) // 2]) < SMALLEST or size(lengths[-1]) < 0.7 * SMALLEST:
+        return
+    for (i, j), text in texts.items():
+        ink = _ink_on(colours, float(values[i, j]))
+        _text(axes, j + 0.5, i + 0.5, text, size(len(text)), ink)
+
+
+def _text(axes: Axes, x: float, y: float, text: str, size: float, ink: str, **how: Any) -> None:
+    axes.text(x, y, text, size=size, color=ink, ha="center", va="center_baseline", in_layout=False, **how)
+
+
+def _ink_on(colours: ScalarMappable, value: float) -> str:
+    """Return black or white, whichever contrasts more with the colour of a value."""
+    colour: Numbers = np.asarray(colours.to_rgba(np.array([value])))[0, :3]
+    return "black" if float(colour**2.2 @ [0.2126, 0.7152, 0.0722]) > 0.18 else "white"  # luminance, as WCAG has it
+
+
+def slot(axes: Axes) -> tuple[float, float]:
+    """Return the inches that the layout leaves axes, across and down."""
+    part, place = axes.figure, axes.get_position(original=True)
+    inches = part.bbox.width / part.dpi, part.bbox.height / part.dpi
+    return place.width * inches[0], place.height * inches[1]
+
+
+# --- all kinds of trial -----------------------------------------------------------------------------------------------
 
 
 def matrix(table: pd.DataFrame, score: str = "accuracy") -> Figure:
@@ -42,190 +115,172 @@ def matrix(table: pd.DataFrame, score: str = "accuracy") -> Figure:
     ``DataError`` if the table holds none of that score, or more than one matrix.
     """
     shown = arrange_matrix(table, score)
-    values = shown.values()
     if not shown.panels:
         kinds = " and ".join(shown.strips)
         raise DataError(f"the table has no sender cut × receiver cut to draw, only {kinds}; draw a curve of it")
     if not any(np.isfinite(part).any() for part in (*shown.panels.values(), *shown.strips.values())):
         raise DataError(f"the table has no measurement of '{score}' to draw: every trial failed")
+    down, across = shown.plain.shape
+    per_row = min(3, len(shown.panels))
+    width = WIDTH + (WIDEST - WIDTH) * min(max(across - 10, 0), 20) / 20
+    height, panel = 8.0, ((width - 1.6) / per_row - 0.4, 2.0)
     with styled():
-        return _Drawing(shown, values).figure
+        for _ in range(2):
+            page = _Page(shown, per_row, (width, height), panel)
+            page.figure.draw_without_rendering()
+            wide, tall = slot(page.panels[0])
+            cell = min(_CELL, wide / across)
+            panel = max(across * cell, _NARROWEST), down * max(min(cell, _TALLEST / down), min(0.14, 0.7 / down))
+            width += per_row * (panel[0] - wide)
+            height += ceil(len(shown.panels) / per_row) * (panel[1] - tall)
+        for write in page.numbers:
+            write()
+    return page.figure
 
 
-class _Drawing:
-    """A figure that is being drawn; places are in inches from the upper left."""
+class _Page:
+    """A page of panels; ``numbers`` write those of the cells, once the page is laid out."""
 
-    def __init__(self, shown: Matrix, values: Numbers) -> None:
+    def __init__(self, shown: Matrix, per_row: int, size: tuple[float, float], panel: tuple[float, float]) -> None:
         self.shown = shown
-        self.kinds = sorted(shown.panels, key=place_of)
-        self.at: Layout = lay_out(shown, len(self.kinds))
-        self.figure = Figure(figsize=self.at.size)
+        self.panel_size = panel
+        self.cell = panel[0] / shown.plain.shape[1], panel[1] / shown.plain.shape[0]
         self.scale = 100.0 if shown.percent else 1.0
-        self.norm = Normalize(0, 100) if shown.percent else Normalize(values.min(), values.max())
-        self.map = ScalarMappable(self.norm, mpl.colormaps[COLOURS])
-        for i, kind in enumerate(self.kinds):
-            self._panel(i, kind)
-        self._strips()
-        self._margins()
-        self._bar()
+        values = shown.values()
+        norm = Normalize(0, 100) if shown.percent else Normalize(values.min(), values.max())
+        self.colours = ScalarMappable(norm, mpl.colormaps[COLOURS])
+        self.figure = Figure(figsize=size, layout="constrained")
+        self.numbers: list[Callable[[], None]] = []
+        kinds = sorted(shown.panels, key=place_of)
+        grid = self.figure.subplots(ceil(len(kinds) / per_row), per_row, squeeze=False)
+        self.panels: list[Axes] = list(grid.flat[: len(kinds)])
+        for axes in grid.flat[len(kinds) :]:
+            axes.set_visible(False)
+        for i, (axes, kind) in enumerate(zip(self.panels, kinds, strict=True)):
+            self._panel(axes, kind, leftmost=i % per_row == 0, lowest=i + per_row >= len(kinds), first=i == 0)
+        bar = self.figure.colorbar(self.colours, ax=list(grid.flat), aspect=25 * len(grid), pad=0.02)
+        bar.outline.set_visible(False)
+        bar.ax.tick_params(length=2, pad=1.5)
+        unit = "%" if shown.percent else shown.unit
+        bar.set_label(f"test {shown.score}" + (f" ({unit})" if unit != "raw" else ""), parse_math=False)
         self._legend()
 
-    def _axes(self, left: float, top: float, width: float, height: float) -> Axes:
-        page_width, page_height = self.at.size
-        place = (left / page_width, 1 - (top + height) / page_height, width / page_width, height / page_height)
-        axes = self.figure.add_axes(place)
-        axes.set(xticks=[], yticks=[])
-        for spine in axes.spines.values():
-            spine.set_visible(False)
-        return axes
-
-    def _cells(self, axes: Axes, values: Numbers, failed: Mask, width: float) -> None:
-        """Draw cells, with their numbers if ``width`` inches leave room."""
-        draw_cells(axes, values * self.scale, self.map, failed)
-        height = self.at.cell[1] if len(values) > 1 else min(self.at.cell[1], STRIP)
-        self._numbers(axes, values, width, height)
-
-    def _numbers(self, axes: Axes, values: Numbers, width: float, height: float) -> None:
-        """Write the values if they have room; what is longer than usual (100 %) in smaller digits."""
-        texts = {(i, j): self._written(values[i, j]) for i, j in np.argwhere(np.isfinite(values))}
-        room = 72 * width / DIGIT  # letters of one point
-        longest = max(map(len, texts.values()), default=1)
-        usual = min(longest, 2) if self.shown.percent else longest
-        size = min(6.5, 0.82 * room / usual, 72 * height * 0.75)
-        if size < SMALLEST or room / longest < 0.75 * SMALLEST:
-            return
-
-        def fitting(text: str) -> float:
-            return min(size, 0.84 * room / len(text)) if len(text) > 2 else size
-
-        write_cells(axes, texts, values * self.scale, self.map, fitting)
-
     def _written(self, value: float) -> str:
-        return f"{value * self.scale:.{0 if self.shown.percent else 2}f}"
+        return f"{value:.{0 if self.shown.percent else 2}f}"
 
-    def _panel(self, i: int, kind: str) -> None:
-        shown, at = self.shown, self.at
-        left, top = at.panel(i)
-        axes = self._axes(left, top, *at.matrix)
-        self._cells(axes, shown.panels[kind], shown.failed[kind], at.cell[0])
-        self._lines(axes)
+    def _panel(self, axes: Axes, kind: str, leftmost: bool, lowest: bool, first: bool) -> None:
+        shown, (wide, tall) = self.shown, self.panel_size
+        self._cells(axes, shown.panels[kind], shown.failed[kind])
+        self._part(axes, shown.senders, shown.receivers)
         title = kind if kind != PLAIN else "trained networks" if not shown.single else shown.title
-        room = int((at.matrix[0] + at.beside - 0.1) * 72 / (7.5 * LETTER))
-        axes.set_title(shortened(title, room), size=7.5, pad=3, parse_math=False)
+        axes.set_title(shortened(title, int((wide + 0.35) * 72 / (7.5 * _LETTER))), size=7.5, pad=3, parse_math=False)
         senders, receivers = shown.parents[kind]
-        right, below = left + at.matrix[0] + GAP, top + at.matrix[1] + GAP
-        self._alone(self._axes(right, top, STRIP, at.matrix[1]), shown.senders, senders, upright=True)
-        self._alone(self._axes(left, below, at.matrix[0], STRIP), shown.receivers, receivers, upright=False)
+        beside = self._strip(axes, 1, upright=True)
+        self._alone(beside, shown.senders, senders, upright=True)
+        side = shown.senders[0].name if shown.single else "sender"
+        beside.yaxis.set_label_position("right")
+        alone = _fitting(tall, 5.5, f"{shortened(side, 14)} alone", "alone")
+        beside.set_ylabel(alone, size=5.5, labelpad=2, parse_math=False)
+        strip = self._strip(axes, 1, upright=False)
+        self._alone(strip, shown.receivers, receivers, upright=False)
+        side = shown.receivers[0].name if shown.single else "receiver"
+        strips = [(strip, f"{shortened(side, 14)} alone")]
+        for i, control in enumerate(sorted(shown.strips, key=place_of) if first else (), 2):
+            strip = self._strip(axes, i, upright=False)
+            self._cells(strip, shown.strips[control][None], shown.failed[control][None])
+            self._part(strip, (), shown.receivers)
+            strips.append((strip, shortened(name_of(control, ""), 22)))
+        if leftmost:
+            self._name(axes, shown.senders, upright=True)
+            for part, name in strips:
+                part.set_yticks([0.5], [name], fontsize=5.5, parse_math=False)
+        if lowest:
+            self._name(strip, shown.receivers, upright=False)
 
-    def _lines(self, axes: Axes, rows: bool = True) -> None:
+    def _strip(self, axes: Axes, i: int, upright: bool) -> Axes:
+        """Return the ``i``-th strip right of a panel, or below it, whose width is in inches, its length the panel's."""
+        corner = ScaledTranslation(1 if upright else 0, 0, axes.transAxes)  # type: ignore[arg-type]
+        inches = self.figure.dpi_scale_trans + corner
+        if upright:
+            across = blended_transform_factory(inches, axes.transAxes)
+            return axes.inset_axes((_GAP, 0, _STRIP, 1), transform=across)
+        down = blended_transform_factory(axes.transAxes, inches)
+        return axes.inset_axes((0, -i * (_GAP + _STRIP), 1, _STRIP), transform=down)
+
+    def _cells(self, axes: Axes, values: Numbers, failed: Mask) -> None:
+        draw_cells(axes, self.scale * values, self.colours, failed)
+        self.numbers.append(partial(write_cells, axes, self.scale * values, self.colours, self._written))
+
+    def _part(self, axes: Axes, senders: Sequence[Block], receivers: Sequence[Block]) -> None:
         """Part networks, their stages, and the cells on and below the diagonal of depth from those above it."""
-        width, height = (72 * side for side in self.at.cell)
-        self._parted(self.shown.receivers, axes.axvline, width)
-        if rows:
-            self._parted(self.shown.senders, axes.axhline, height)
-            for sender, receiver in product(self.shown.senders, self.shown.receivers):
-                thick = min(max(0.1 * width, 0.35), 0.9)
-                axes.add_line(Line2D(*staircase(sender, receiver), linewidth=thick, **_DIAGONAL))
-
-    def _parted(self, blocks: tuple[Block, ...], line: Callable[..., Line2D], cell: float, stages: bool = True) -> None:
-        """Draw the lines between networks, and between their stages, whose cells are ``cell`` points long."""
-        for block in blocks:
-            for place in _stages(block) if stages and cell > 4 else ():
-                line(place, **_STAGES)
-            if block.start:
-                line(block.start, linewidth=min(max(0.25 * cell, 0.8), 2.0), **_NETWORKS)
+        for blocks, line, cell in (
+            (receivers, axes.axvline, 72 * self.cell[0]),
+            (senders, axes.axhline, 72 * self.cell[1]),
+        ):
+            for block in blocks:
+                for place in _stages(block) if cell > 4 else ():
+                    line(place, color="white", linewidth=0.35, alpha=0.8)
+                if block.start:
+                    line(block.start, color="white", linewidth=min(max(0.25 * cell, 0.8), 2.0))
+        for sender, receiver in product(senders, receivers):
+            thick = min(max(7.2 * self.cell[0], 0.35), 0.9)
+            axes.add_line(Line2D(*staircase(sender, receiver), linewidth=thick, **_DIAGONAL))
 
     def _alone(self, axes: Axes, blocks: tuple[Block, ...], values: Numbers, upright: bool) -> None:
         """Draw a strip of networks alone: along the rows if it is upright, else along the columns."""
-        length = blocks[-1].stop
-        axes.set(xlim=(0, 1 if upright else length), ylim=(length if upright else 1, 0))
-        for block, value in zip(blocks, values, strict=True):
-            size = block.stop - block.start
-            place = ((0, block.start), 1, size) if upright else ((block.start, 0), size, 1)
-            there = np.isfinite(value)
-            colour: dict[str, Any] = {"facecolor": self.map.to_rgba(value * self.scale)} if there else MISSING
-            axes.add_patch(Rectangle(*place, **colour))
-            if there:
-                self._alone_number(axes, block, value, size * self.at.cell[upright], upright)
-        self._parted(blocks, axes.axhline if upright else axes.axvline, 72 * self.at.cell[upright], stages=False)
+        cells = np.repeat(self.scale * values, [len(block.cuts) for block in blocks])
+        draw_cells(axes, cells[:, None] if upright else cells[None], self.colours)
+        for block, value in zip(blocks, self.scale * values, strict=True):
+            if block.start:
+                (axes.axhline if upright else axes.axvline)(block.start, color="white", linewidth=0.8)
+            text = self._written(value)
+            size = min(5.5, 72 * self.cell[upright] * len(block.cuts) * 0.9 / (len(text) * 0.64))
+            if np.isfinite(value) and size >= SMALLEST:
+                middle = (block.start + block.stop) / 2
+                x, y = (0.5, middle) if upright else (middle, 0.5)
+                turned = 90 * (upright and len(text) > 2)
+                _text(axes, x, y, text, size, _ink_on(self.colours, value), rotation=turned)
 
-    def _alone_number(self, axes: Axes, block: Block, value: float, inches: float, upright: bool) -> None:
-        text = self._written(value)
-        size = min(5.5, 72 * inches * 0.9 / (len(text) * DIGIT))
-        turned = upright and len(text) > 2
-        if size >= SMALLEST:
-            middle = (block.start + block.stop) / 2
-            x, y = (0.5, middle) if upright else (middle, 0.5)
-            axes.text(
-                x,
-                y,
-                text,
-                size=size,
-                color=ink_on(self.map, value * self.scale),
-                ha="center",
-                va="center",
-                rotation=90 * turned,
-            )
-
-    def _strips(self) -> None:
-        """Draw the controls that have one value per receiver cut, below the first panel."""
-        left, top = self.at.panel(0)
-        below = top + self.at.matrix[1] + GAP + STRIP
-        for i, kind in enumerate(sorted(self.shown.strips, key=place_of)):
-            y = below + GAP + i * (STRIP + GAP)
-            axes = self._axes(left, y, self.at.matrix[0], STRIP)
-            self._cells(axes, self.shown.strips[kind][None], self.shown.failed[kind][None], self.at.cell[0])
-            self._lines(axes, rows=False)
-            self._label(left - 0.05, y + STRIP / 2, shortened(name_of(kind, ""), 22), ha="right", size=5.5)
-
-    def _label(self, x: float, y: float, text: str, **how: Any) -> None:
-        page_width, page_height = self.at.size
-        self.figure.text(
-            x / page_width, 1 - y / page_height, text, **{"va": "center", "size": 7, **how}, parse_math=False
-        )
-
-    def _margins(self) -> None:
-        """Name cuts and networks beside the outer panels, and the strips of networks alone beside all."""
-        at = self.at
-        for i in range(len(self.kinds)):
-            left, top = at.panel(i)
-            right, middle = left + at.matrix[0] + GAP + STRIP, top + at.matrix[1] / 2
-            self._label(right + 0.07, middle, at.senders.alone, ha="center", rotation=90, size=5.5)
-            if i % at.per_row == 0:
-                self._left(left - 0.05, top)
-            if i + at.per_row >= len(self.kinds):
-                self._below(left, at.below(i))
-
-    def _left(self, x: float, top: float) -> None:
-        side, height = self.at.senders, self.at.matrix[1]
-        for place, name in side.cuts:
-            self._label(x, top + place, name, ha="right", size=side.size)
-        outer = x - side.cuts_room
-        for place, name in side.networks:
-            how = {"ha": "right"} if side.across else {"ha": "center", "rotation": 90}
-            self._label(outer - (0.0 if side.across else 0.05), top + place, name, size=NETWORK, **how)
-        self._label(0.11, top + height / 2, side.title, ha="center", rotation=90)
-        self._label(x, top + height + GAP + STRIP / 2, self.at.receivers.alone, ha="right", size=5.5)
-
-    def _below(self, left: float, y: float) -> None:
-        side = self.at.receivers
-        for place, name in side.cuts:
-            self._label(left + place, y, name, ha="center", va="top", rotation=90, size=side.size)
-        for place, name in side.networks:
-            how = {"rotation": 90} if side.across else {}
-            self._label(left + place, y + side.cuts_room, name, ha="center", va="top", size=NETWORK, **how)
-        self._label(left + self.at.matrix[0] / 2, y + side.room + 0.04, side.title, ha="center", va="top")
-
-    def _bar(self) -> None:
-        left, top = self.at.panel(min(self.at.per_row, len(self.kinds)) - 1)
-        right = left + self.at.matrix[0] + self.at.beside
-        axes = self._axes(right, top, 0.1, self.at.matrix[1])
-        bar = self.figure.colorbar(self.map, cax=axes)
-        bar.outline.set_visible(False)
-        unit = "%" if self.shown.percent else self.shown.unit
-        label = f"test {self.shown.score}" + (f" ({unit})" if unit != "raw" else "")
-        axes.set_ylabel(label, parse_math=False)
-        axes.tick_params(length=2, pad=1.5)
+    def _name(self, axes: Axes, blocks: tuple[Block, ...], upright: bool) -> None:
+        """Name the cuts and, if there are several, the networks, left of the rows or below the columns."""
+        role, side = ("sender", "top") if upright else ("receiver", "left")
+        cell, axis = self.cell[upright], axes.yaxis if upright else axes.xaxis
+        size, step = min(6.5, max(SMALLEST, 61 * cell)), ceil(SMALLEST / (72 * cell))
+        cuts = [(block.start + i + 0.5, name) for block in blocks for i, name in enumerate(block.cuts)]
+        named = cuts[::step] if step == 1 or self.shown.single else []
+        names = [shortened(name, _LONGEST) for _, name in named]
+        axis.set_ticks([place for place, _ in named], names, fontsize=size, parse_math=False)
+        axis.set_tick_params(rotation=0 if upright else 90)
+        pad = 3.0
+        if not self.shown.single:
+            letters = [72 * cell * len(block.cuts) / (_NETWORK * _LETTER) for block in blocks]
+            fit = all(len(block.name) <= room for block, room in zip(blocks, letters, strict=True))
+            along = fit or (upright and bool(named))
+            room = max(map(len, names), default=0) * size * _LETTER + 5  # points
+            texts = [
+                shortened(block.name, max(4, int(letter)) if along else _LONGEST)
+                for block, letter in zip(blocks, letters, strict=True)
+            ]
+            for block, text in zip(blocks, texts, strict=True):
+                middle = (block.start + block.stop) / 2
+                axes.annotate(
+                    text,
+                    (0, middle) if upright else (middle, 0),
+                    (-room, 0) if upright else (0, -room),
+                    axes.get_yaxis_transform() if upright else axes.get_xaxis_transform(),
+                    "offset points",
+                    rotation=90 if along == upright else 0,
+                    ha="right" if upright else "center",
+                    va="center" if upright else "top",
+                    size=_NETWORK,
+                    annotation_clip=False,
+                    parse_math=False,
+                )
+            pad += 15 if along else 10 + max(map(len, texts)) * _NETWORK * _LETTER
+        what = f"{role} {shortened(blocks[0].name, 28)}" if self.shown.single else f"{role} cut"
+        texts = [f"{what} (input at the {side})", f"{role} (input at the {side})", role]
+        axis.set_label_text(_fitting(self.panel_size[upright] + 0.4, 7.0, *texts), size=7, parse_math=False)
+        axis.labelpad = pad
 
     def _legend(self) -> None:
         """Say what lines and hatches mean."""
@@ -238,13 +293,124 @@ class _Drawing:
         if any((gone & failed).any() for gone, failed in empty):
             entries.append((Patch(**FAILED), "failed"))
         handles, texts = zip(*entries, strict=True)
-        columns = 1 if self.at.size[0] < 5.5 else len(entries)
-        self.figure.legend(handles, texts, loc="lower left", ncols=columns, fontsize=6.5, borderaxespad=0.3)
+        columns = 1 if self.figure.get_figwidth() < 5.5 else len(entries)
+        self.figure.legend(handles, texts, loc="outside lower left", ncols=columns, fontsize=6.5, borderaxespad=0.3)
 
 
 def _stages(block: Block) -> Iterator[int]:
-    """Where a stage of a network ends: the first part of the cuts' names changes, and one side has several cuts."""
+    """Yield where a stage of a network ends: the first part of the cuts' names changes, and one side has several."""
     stages = [name.partition(".")[0] for name in block.cuts]
     for i in range(1, len(stages)):
         if stages[i - 1] != stages[i] and max(stages.count(stages[i - 1]), stages.count(stages[i])) > 1:
             yield block.start + i
+
+
+def _fitting(room: float, size: float, *texts: str) -> str:
+    """Return the first of the texts that fits into ``room`` inches, else the last."""
+    return next((text for text in texts if len(text) * size * _LETTER / 72 <= room), texts[-1])
+
+
+# --- charts of matrices -----------------------------------------------------------------------------------------------
+
+
+def similarities(found: pd.DataFrame) -> Figure:
+    """Draw every index of a table of ``compare`` as a heat map.
+
+    Each has the scale of its bounds, turned round for a distance, so that bright is alike. Layers that were not
+    compared are hatched. Raises ``DataError`` if the table is none, or has several networks.
+    """
+    chart = arrange.similarity(found)
+    per_row = min(3, len(chart.measures))
+    with styled():
+        width = min(WIDTH, 1.6 + per_row * (0.55 + 0.3 * len(chart.columns)))
+        figure = Figure(figsize=(width, guess_height(chart, per_row, width)), layout="constrained")
+        maps = Maps(figure, chart, per_row)
+        for _ in range(2):  # bars take more width on a taller page
+            figure.draw_without_rendering()
+            figure.set_figheight(figure.get_figheight() + maps.missing_height())
+        figure.draw_without_rendering()
+        maps.write()
+    return figure
+
+
+def guess_height(chart: Chart, per_row: int, width: float) -> float:
+    """Return about the inches that heat maps take, before they are laid out."""
+    count = sum(len(measure.panels) for measure in chart.measures)
+    return ceil(count / per_row) * (
+        0.65 * width / per_row * min(len(chart.rows) / max(len(chart.columns), 1), 2.0) + 0.9
+    )
+
+
+class Maps:
+    """Every measure and line of a chart as a heat map; measures have scales of their own, lines of one share it."""
+
+    def __init__(self, part: Any, chart: Chart, per_row: int) -> None:
+        shown = [(measure, line) for measure in chart.measures for line in measure.panels]
+        own = chart.measures[0].show == SIMILARITY
+        grid = part.subplots(ceil(len(shown) / per_row), per_row, squeeze=False)
+        self.rows, self.per_row = grid.shape
+        self.drawn: list[tuple[Axes, Numbers, ScalarMappable]] = []
+        for axes in grid.flat[len(shown) :]:
+            axes.set_visible(False)
+        for i, (axes, (measure, line)) in enumerate(zip(grid.flat, shown, strict=False)):
+            low, high, powers = measure.scale()
+            norm = LogNorm(low, high) if powers else Normalize(low, high)
+            colours = ScalarMappable(norm, COLOURS + "_r" * (measure.bright == "low"))
+            axes.set_title(
+                shortened(measure.of if own else line.name, 60), size=7.5, pad=3, wrap=True, parse_math=False
+            )
+            self._map(axes, line.value.reshape(len(chart.rows), len(chart.columns)), colours, chart)
+            if i % per_row == 0:
+                axes.set_ylabel(f"{chart.axes[1]} (input at the top)", size=6.5, parse_math=False)
+            if i + per_row >= len(shown):
+                axes.set_xlabel(f"{chart.axes[0]} (input at the left)", size=6.5, parse_math=False)
+            if own:
+                bar = part.colorbar(colours, cax=axes.inset_axes((1.04, 0, 0.05, 1)))
+            elif i == len(shown) - 1:
+                bar = part.colorbar(colours, ax=list(grid.flat), pad=0.02, shrink=0.9, aspect=22 * self.rows)
+                bar.set_label(measure.label, size=7.5, parse_math=False)
+            else:
+                continue
+            bar.outline.set_visible(False)
+            bar.ax.tick_params(length=2, pad=1.5, labelsize=6.5)
+
+    def _map(self, axes: Axes, values: Numbers, colours: ScalarMappable, chart: Chart) -> None:
+        """Draw a heat map of the cuts that it has among those of all."""
+        there = np.isfinite(values)
+        if not there.any():
+            axes.set(xticks=[], yticks=[], facecolor=MISSING["facecolor"])
+            axes.text(0.5, 0.5, "not measured", transform=axes.transAxes, ha="center", va="center", color="0.4", size=7)
+            return
+        down, across = there.any(1), there.any(0)
+        values = values[down][:, across]
+        draw_cells(axes, values, colours)
+        axes.set_box_aspect(min(max(values.shape[0] / values.shape[1], 0.25), 2.0))
+        rows, columns = (
+            [shortened(name, _LONGEST) for name in np.array(names)[kept]]
+            for names, kept in ((chart.rows, down), (chart.columns, across))
+        )
+        size = min(6.5, max(SMALLEST, 0.85 * 72 * 5 / (self.per_row * len(columns))))
+        axes.set_xticks(np.arange(len(columns)) + 0.5, columns, rotation=90, fontsize=size, parse_math=False)
+        axes.set_yticks(np.arange(len(rows)) + 0.5, rows, fontsize=size, parse_math=False)
+        for sender, receiver in product(chart.senders, chart.receivers):
+            ends = (
+                Block("", tuple(names), block.depths[kept], 0)
+                for names, block, kept in ((rows, sender, down), (columns, receiver, across))
+            )
+            x, y = staircase(*ends)
+            axes.plot(x[:-1], y[:-1], linewidth=1.0, **_DIAGONAL)
+        self.drawn.append((axes, values, colours))
+
+    def missing_height(self) -> float:
+        """Return the inches that the page lacks, or has too many, for cells that are square, once it is laid out."""
+        lacking = [
+            min(slot(axes)[0] * values.shape[0] / values.shape[1], _TALLEST) - slot(axes)[1]
+            for axes, values, _ in self.drawn
+        ]
+        return self.rows * max(lacking, default=0.0)
+
+    def write(self) -> None:
+        """Write the numbers into the cells, once the page is laid out."""
+        for axes, values, colours in self.drawn:
+            percent = colours.get_clim() == (0, 100)
+            write_cells(axes, values, colours, lambda x, short=percent: f"{x:.{0 if short or abs(x) >= 100 else 2}f}")  # type: ignore[misc]

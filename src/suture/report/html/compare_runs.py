@@ -11,8 +11,8 @@ import numpy as np
 from suture.common.errors import DataError
 from suture.measurement.tables.curve import Curve, Estimates, arrange_pairs
 from suture.measurement.tables.explain import share_of, spread_words
-from suture.report.html.arrange import scores_of
-from suture.report.html.charts import SCORE, Chart, Line, Measure
+from suture.report.arrange import scores_of
+from suture.report.charts import SCORE, Chart, Line, Measure
 from suture.report.html.runs import Run
 
 DIFFERENCE = "Difference"

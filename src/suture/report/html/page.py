@@ -17,8 +17,9 @@ from typing import Any
 
 from suture.common.atomic import whole
 from suture.common.errors import OutputError, SutureError
-from suture.report.html import arrange, compare_runs, studies, words
-from suture.report.html.charts import Chart
+from suture.report import arrange
+from suture.report.charts import Chart
+from suture.report.html import compare_runs, studies, words
 from suture.report.html.plot import figure
 from suture.report.html.runs import Run
 from suture.report.html.text import visible

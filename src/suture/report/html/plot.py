@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 
 from suture.measurement.tables.by_depth import Numbers
-from suture.report.html.charts import SIMILARITY, Chart, Line, Measure
+from suture.measurement.tables.matrix import staircase
+from suture.report.charts import SIMILARITY, Chart, Line, Measure
 from suture.report.html.text import visible
-from suture.report.style import SERIES, look_of, shortened
+from suture.report.style import shortened
 
 #: The markers of the printed figures in plotly's words, and in the legend.
 _SYMBOLS = {
@@ -174,8 +175,7 @@ def _line_views(chart: Chart) -> Iterator[View]:
         traces: Traces = []
         if chart.kind == "bars":
             traces += [_bars(chart, measure, line) for line in measure.lines]
-        for level, (name, x) in enumerate(measure.levels.items()):
-            traces.append(_level(chart, measure, name, x, dashed=level > 0))
+        traces += [_level(chart, *level) for level in measure.across]
         if chart.kind != "bars":
             for number, line in enumerate(measure.lines):
                 traces += _line(chart, measure, line, number)
@@ -207,7 +207,7 @@ def _bar_axes(chart: Chart, measure: Measure) -> dict[str, Any]:
     }
 
 
-def _level(chart: Chart, measure: Measure, name: str, x: float, dashed: bool) -> dict[str, Any]:
+def _level(chart: Chart, name: str, x: float, dashed: bool) -> dict[str, Any]:
     """Return a line across all places."""
     ends, values = [-0.5, len(chart.columns) - 0.5], [x, x]
     along = {"x": values, "y": ends} if chart.kind == "bars" else {"x": ends, "y": values}
@@ -221,18 +221,11 @@ def _level(chart: Chart, measure: Measure, name: str, x: float, dashed: bool) ->
     }
 
 
-def _look(line: Line, number: int) -> tuple[list[str], tuple[str, str], str]:
-    """Return the colours on a light and on a dark page, the marker with its glyph, and the dashes of a line."""
-    colour, marker, dashes = line.looks[0] if line.looks else (*look_of(line.kind), "-")
-    if not line.looks and line.kind.startswith("#"):
-        colour, marker = SERIES[number % len(SERIES)]
-    return _shades(colour), _SYMBOLS[marker], "solid" if dashes == "-" else "dash"
-
-
 def _line(chart: Chart, measure: Measure, line: Line, number: int) -> Traces:
     """Return a line, and behind it a band of its intervals: an outline for each run of neighbouring places."""
-    shades, (marker, glyph), dashes = _look(line, number)
-    main = number == 0 or line.kind.startswith("#")
+    colour, sign, dashes = line.look(number)
+    shades, (marker, glyph) = _shades(colour), _SYMBOLS[sign]
+    main = number == 0 or line.is_group
     meta = {"name": line.name, "hidden": line.hidden}
     places = np.flatnonzero(np.isfinite(line.low) & np.isfinite(line.value))
     x: list[float | None] = []
@@ -247,11 +240,12 @@ def _line(chart: Chart, measure: Measure, line: Line, number: int) -> Traces:
     drawn = {
         "type": "scatter",
         "mode": "lines+markers",
+        "connectgaps": line.is_group,  # which has its own cuts among those of all groups
         "x": list(range(len(chart.columns))),
         "y": _plain(line.value),
         "hovertext": [_label(chart, measure, line, i) for i in range(len(chart.columns))],
         "hoverinfo": "text",
-        "line": {"color": shades[0], "width": 2.2 if main else 1.3, "dash": dashes},
+        "line": {"color": shades[0], "width": 2.2 if main else 1.3, "dash": "solid" if dashes == "-" else "dash"},
         "marker": {"color": shades[0], "symbol": marker, "size": 4 if len(chart.columns) > 30 else 7 if main else 6},
         "meta": {**meta, "glyph": glyph, "colours": {"line.color": shades, "marker.color": shades}},
     }
@@ -259,7 +253,7 @@ def _line(chart: Chart, measure: Measure, line: Line, number: int) -> Traces:
 
 
 def _bars(chart: Chart, measure: Measure, line: Line) -> dict[str, Any]:
-    shades = [_shades(colour) for colour, *_ in line.looks] or [_shades(SERIES[0][0])] * len(chart.columns)
+    shades = [_shades(colour) for colour, *_ in line.looks]
     known = np.isfinite(line.low)
     spread = {
         "type": "data",
@@ -290,9 +284,7 @@ def _bars(chart: Chart, measure: Measure, line: Line) -> dict[str, Any]:
 def _matrix_views(chart: Chart) -> Iterator[View]:
     """Return a view of each kind of trial, with the controls that have one value per column below it."""
     for measure in chart.measures:
-        every = np.concatenate([line.value for line in measure.lines])
-        every = every[np.isfinite(every)]
-        colours = _colours(measure, every)
+        colours = _colours(measure)
         strips = measure.strips
         inner = len(chart.rows) * _ROW + len(strips) * _STRIP + 10 * bool(strips)
         longest = min(max(map(len, chart.columns)), _LONGEST)
@@ -334,31 +326,19 @@ _BARE = {
 }
 
 
-def _colours(measure: Measure, every: Numbers) -> dict[str, Any]:
-    """Return the scale of colours: around 0 for differences, else from least to most; bright is better, or alike.
-
-    It goes by powers of ten if a few values dwarf all others, as in print.
-    """
-    low, high = (float(every.min()), float(every.max())) if len(every) else (0.0, 1.0)
-    powers = measure.bright != "middle" and measure.span is None and low > 0 and high > 100 * float(np.median(every))
-    if measure.bright == "middle":
-        high = max(abs(low), abs(high), 1e-9)
-        low = -high
-    elif measure.span is not None:
-        low, high = measure.span
-    elif powers:
-        low, high = float(np.log10(low)), float(np.log10(high))
-    low, high = (low, high) if low < high else (low - 0.5, high + 0.5)
+def _colours(measure: Measure) -> dict[str, Any]:
+    """Return the scale of colours, with a bar that names it; bright is better, or alike."""
+    low, high, powers = measure.scale()
+    low, high = (float(np.log10(low)), float(np.log10(high))) if powers else (low, high)
     ticks = list(range(ceil(low), floor(high) + 1)) if powers else None
     bar = {"orientation": "h", "y": 1.02, "yanchor": "bottom", "thickness": 10, "outlinewidth": 0, "tickvals": ticks}
     bar |= {"ticktext": [f"{10.0**power:g}" for power in ticks] if ticks else None}
     bar |= {"title": {"text": escape(measure.label), "side": "top", "font": {"size": 12}}, "len": 1.0}
-    scale = _DIVERGING if measure.bright == "middle" else "Viridis"
     return {
         "powers": powers,
         "cmin": low,
         "cmax": high,
-        "colorscale": scale,
+        "colorscale": _DIVERGING if measure.bright == "middle" else "Viridis",
         "reversescale": measure.bright == "low",
         "colorbar": bar,
     }
@@ -408,12 +388,12 @@ def _cells(chart: Chart, measure: Measure, line: Line, sets: dict[str, Any], str
 
 def _marks(chart: Chart) -> Traces:
     """Return the ends of networks, and the line below which the sender's cut is at least as deep as the receiver's."""
-    rows, columns = chart.blocks
-    lines: list[tuple[list[float], list[float], int]] = []
-    lines += [([0, len(chart.columns)], [at, at], 2) for at in rows]
-    lines += [([at, at], [0, len(chart.rows)], 2) for at in columns]
+    lines: list[tuple[list[int], list[int], int]] = []
+    lines += [([0, len(chart.columns)], [block.stop] * 2, 2) for block in chart.senders[:-1]]
+    lines += [([block.stop] * 2, [0, len(chart.rows)], 2) for block in chart.receivers[:-1]]
+    lines += [(*staircase(sender, receiver), 3) for sender in chart.senders for receiver in chart.receivers]
     made: Traces = []
-    for x, y, width in [*lines, *((list(x), list(y), 3) for x, y in chart.steps)]:
+    for x, y, width in lines:
         colours = ["#fdfdfb", "#151617"]  # the page shows through between cells, and wider here
         made.append(
             {

@@ -3,8 +3,7 @@
 from typing import Any
 
 from suture.common.formatting import say_count
-from suture.report.html import panels
-from suture.report.html.charts import Chart
+from suture.report.panels import arrange_panel
 from suture.report.terminal.studies import number
 from suture.runs.runners.progress import clock
 from suture.studies import Decided, Figure, Result, Study, verdict_of
@@ -48,9 +47,12 @@ def section(study: Study, result: Result, several: bool) -> tuple[str, list[Bloc
         caption = f"The claims of {study.id}. {said}"
         table = {"caption": caption, "headings": headings, "rows": rows, "kind": "claims", "marks": MARKED}
         blocks.append(("table", table))
-    made = list(panels.charts(study, result.tables))
-    blocks += [("figure", one) for one in made if isinstance(one, Chart)]
-    blocks += [("note", one) for one in made if isinstance(one, str)]
+    for place, panel in enumerate(study.panels, 1):
+        chart = arrange_panel(panel, result.tables)
+        if any(line.has_values for measure in chart.measures for line in measure.lines):
+            blocks.append(("figure", chart))
+        else:
+            blocks.append(("note", f"Panel {place} ({chart.title}) cannot be drawn: nothing of it was measured."))
     differs = [*study.deviations, *(study.small if result.scale == "small" else ())]
     blocks += [("subtitle", "What differs from the paper"), ("sentences", differs)] if differs else []
     blocks += [("facts", card(result))] if several else []

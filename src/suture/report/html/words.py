@@ -8,7 +8,7 @@ from suture.common.errors import DataError
 from suture.common.formatting import say_count
 from suture.measurement.tables.explain import Explanation, explain
 from suture.measurement.tables.records import Record
-from suture.report.html.arrange import scores_of
+from suture.report.arrange import scores_of
 from suture.report.html.runs import Run
 from suture.report.terminal.curve import one_line
 from suture.runs.runners.progress import clock

@@ -1,31 +1,32 @@
-"""Tables arranged as charts: curves, matrices, similarities of all pairs of cuts, and where a trait lies."""
+"""Tables arranged as charts: curves, matrices, similarities, complexity, where a trait lies, the panels of studies."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal
+from itertools import product
 
 import numpy as np
 import pandas as pd
 
 from suture.common.errors import DataError
-from suture.measurement.indices import INDICES
+from suture.measurement.complexity.table import MEASURE, name_measure, split_complexity
 from suture.measurement.tables.by_depth import Numbers, ends_at_output
 from suture.measurement.tables.curve import PLAIN, Curve, arrange_curve, over_words, without_sender
 from suture.measurement.tables.explain import say_curve, say_matrix
 from suture.measurement.tables.matrix import (
     Matrix,
     arrange_matrix,
+    arrange_similarities,
     lay_cells,
     lay_strip,
     places_of,
+    say_distance,
     scale_of,
-    staircase,
 )
 from suture.measurement.tables.onset import Onset, onset
 from suture.measurement.tables.table import summary
-from suture.report.html.charts import PENALTY, SCORE, SIMILARITY, Chart, Line, Measure
-from suture.report.style import name_of, place_of
+from suture.report.charts import PENALTY, SCORE, SIMILARITY, Bright, Chart, Line, Measure
+from suture.report.style import SERIES, name_of, place_of
 
 _TRAINED = "trained sender"  #: what the trials themselves are called beside their controls
 _MOST = 12  #: curves that are drawn
@@ -114,12 +115,12 @@ def _localised(table: pd.DataFrame, similarities: pd.DataFrame | None) -> Eviden
 # --- curves -----------------------------------------------------------------------------------------------------------
 
 
-def curve(table: pd.DataFrame, similarities: pd.DataFrame | None = None) -> Chart:
-    """Arrange a table of one sender and one receiver along the cuts, with indices if there are any.
+def curve(table: pd.DataFrame, similarities: pd.DataFrame | None = None, scores: Sequence[str] = ()) -> Chart:
+    """Arrange a table of one sender and one receiver along the cuts: its scores, or some of them, and indices.
 
-    Raises ``DataError`` if it is more than one curve.
+    Raises ``DataError`` if it lacks a score, or is more than one curve.
     """
-    shown = [arrange_curve(table, score) for score in scores_of(table)]
+    shown = [arrange_curve(table, score) for score in scores or scores_of(table)]
     first = shown[0]
     plain = f"{first.sender} → {first.receiver}"
 
@@ -139,13 +140,8 @@ def curve(table: pd.DataFrame, similarities: pd.DataFrame | None = None) -> Char
         measures += [replace(score, levels=parents, span=span)]
         measures += [replace(one, levels={"no penalty": 0.0}) for one in cost]
     if similarities is not None:
-        starts = first.plain["sender_cut"] if "sender_cut" in first.plain else {cut: cut for cut in first.cuts}
-        held = similarities[(similarities["sender"] == first.sender) & (similarities["receiver"] == first.receiver)]
-        for index, rows in held.groupby("index", sort=False):
-            values = rows.set_index(["sender_cut", "receiver_cut"])["value"]
-            along = values.reindex([(starts[cut], cut) for cut in first.cuts]).to_numpy(float)
-            if np.isfinite(along).any():
-                measures.append(_similarity(str(index), (Line.of(PLAIN, plain, along),)))
+        seams = [((first.sender, start), (first.receiver, end)) for start, end in first.seams]
+        measures += _indices(similarities, seams, plain)
     parents_ = ", ".join(f"{role} {getattr(first, role)}" for role in ("sender", "receiver") if getattr(first, role))
     about = f"What the stitched network reaches at every cut, from input to output ({parents_})."
     return Chart("curve", f"{plain} along the cuts", about, first.labels, tuple(measures))
@@ -160,20 +156,28 @@ def _score_and_penalty(
     digits = 1 if shown.percent else 3
     scale = 100.0 if shown.percent else 1.0
     lines = tuple(line(kind, "stitched", scale) for kind in kinds)
-    bright: Literal["high", "low"] = "high" if shown.rises else "low"
+    bright: Bright = "high" if shown.rises else "low"
     yield Measure(SCORE, shown.score, unit, digits, lines, bright=bright, over=over)
     lines = tuple(line(kind, "penalty", 1.0) for kind in kinds)
     if any(np.isfinite(one.value).any() for one in lines):
         yield Measure(PENALTY, shown.score, cost, digits, lines, signed=True, bright="low", over=over)
 
 
-def _similarity(index: str, lines: tuple[Line, ...]) -> Measure:
-    low, high, distance = scale_of(index, np.array([]))
-    known = INDICES.get(index.partition("(")[0])
-    span = None if known is None or distance else (min(low, known.bounds[0]), high)
-    span = span if span is not None and np.isfinite(span).all() else None
-    name = f"{index} (a distance: 0 is alike)" if distance else index
-    return Measure(SIMILARITY, name, "", _DIGITS, lines, bright="low" if distance else "high", span=span)
+Ends = tuple[tuple[str, str], tuple[str, str]]  #: the sender and its cut, the receiver and its cut
+
+
+def _indices(found: pd.DataFrame, seams: Iterable[Ends], name: str) -> Iterator[Measure]:
+    """Return the values of each index at these ends of seams, if it has any there."""
+    places = pd.MultiIndex.from_tuples([(*sender, *receiver) for sender, receiver in seams])
+    for index, rows in found.groupby("index", sort=False):
+        values = rows.set_index(["sender", "sender_cut", "receiver", "receiver_cut"])["value"]
+        laid = values.reindex(places).to_numpy(float)
+        if np.isfinite(laid).any():
+            low, high, distance = scale_of(str(index), laid)
+            span = (low, high) if np.isfinite(high) else None
+            bright: Bright = "low" if distance else "high"
+            of, lines = f"{index}{say_distance(str(index))}", (Line.of(PLAIN, name, laid),)
+            yield Measure(SIMILARITY, of, "", _DIGITS, lines, bright=bright, span=span)
 
 
 # --- matrices ---------------------------------------------------------------------------------------------------------
@@ -187,7 +191,7 @@ def matrix(table: pd.DataFrame, similarities: pd.DataFrame | None = None) -> Cha
         raise DataError("the table has no sender that is a network")
     measures = [measure for of in shown for measure in _of_matrix(of, table)]
     if similarities is not None:
-        measures += _indices(similarities, *(list(places_of(side)) for side in (first.senders, first.receivers)))
+        measures += _indices(similarities, product(places_of(first.senders), places_of(first.receivers)), _TRAINED)
     senders, receivers = (
         tuple(cut if first.single else f"{block.name} {cut}" for block in side for cut in block.cuts)
         for side in (first.senders, first.receivers)
@@ -201,8 +205,8 @@ def matrix(table: pd.DataFrame, similarities: pd.DataFrame | None = None) -> Cha
         senders,
         ("receiver cut", "sender cut"),
         _alone(first),
-        tuple(staircase(s, r) for s in first.senders for r in first.receivers),
-        (tuple(b.stop for b in first.senders[:-1]), tuple(b.stop for b in first.receivers[:-1])),
+        first.senders,
+        first.receivers,
     )
 
 
@@ -238,37 +242,19 @@ def _of_matrix(shown: Matrix, table: pd.DataFrame) -> Iterator[Measure]:
 
 
 def similarity(found: pd.DataFrame) -> Chart:
-    """Arrange a table of ``compare``: all pairs of cuts of a sender and a receiver, an index at a time."""
-    sides = [_cuts_of(found, role) for role in ("sender", "receiver")]
-    names = [" and ".join(dict.fromkeys(str(name) for name, _ in side)) for side in sides]
-    single = all(len({name for name, _ in side}) == 1 for side in sides)
-    rows, columns = (tuple(str(c) if single else f"{n} {c}" for n, c in side) for side in sides)
+    """Arrange a table of ``compare``: all pairs of cuts of a sender and a receiver, an index at a time.
+
+    Raises ``DataError`` if it is none, or of several networks.
+    """
+    first = next(iter(arrange_similarities(found).values()))
+    (sender,), (receiver,) = first.senders, first.receivers
     about = (
-        f"How alike layers are on the same images, by indices of similarity: rows are the cuts of {names[0]}, columns "
-        f"those of {names[1]}; bright is alike. Nothing is trained."
+        f"How alike layers are on the same images, by indices of similarity: rows are the cuts of {sender.name}, "
+        f"columns those of {receiver.name}; bright is alike. Nothing is trained."
     )
-    title, measures = f"Similarity of {names[0]} and {names[1]}", tuple(_indices(found, *sides))
-    return Chart("matrix", title, about, columns, measures, rows, ("receiver cut", "sender cut"))
-
-
-def _indices(
-    found: pd.DataFrame, senders: list[tuple[str, str]], receivers: list[tuple[str, str]]
-) -> Iterator[Measure]:
-    """Each index at all seams of these cuts, which have the names of their networks with them."""
-    seams = pd.MultiIndex.from_tuples([(*sender, *receiver) for sender in senders for receiver in receivers])
-    for index, rows in found.groupby("index", sort=False):
-        values = rows.set_index(["sender", "sender_cut", "receiver", "receiver_cut"])["value"]
-        laid = values.reindex(seams).to_numpy(float)
-        if np.isfinite(laid).any():
-            yield _similarity(str(index), (Line.of(PLAIN, _TRAINED, laid),))
-
-
-def _cuts_of(found: pd.DataFrame, role: str) -> list[tuple[str, str]]:
-    names = [role, f"{role}_cut", f"{role}_depth"]
-    order = {name: place for place, name in enumerate(dict.fromkeys(found[role]))}
-    cuts = found[names].drop_duplicates(names[:2])
-    cuts = cuts.assign(place=cuts[role].map(order)).sort_values(["place", names[2]], kind="stable")
-    return list(zip(cuts[role], cuts[names[1]], strict=True))
+    measures = tuple(_indices(found, product(places_of((sender,)), places_of((receiver,))), _TRAINED))
+    title = f"Similarity of {sender.name} and {receiver.name}"
+    return Chart("matrix", title, about, receiver.cuts, measures, sender.cuts, ("receiver cut", "sender cut"))
 
 
 # --- where a trait lies -----------------------------------------------------------------------------------------------
@@ -278,16 +264,16 @@ def localisation(table: pd.DataFrame, found: Onset) -> Chart:
     """Arrange what every cut of the carrier conveys of a trait, both ways, with controls."""
     cuts = tuple(dict.fromkeys((*found.sending.cuts, *found.receiving.cuts)))
     measures = []
-    for way, start, end in (
-        (found.sending, found.carrier, found.reference),
-        (found.receiving, found.reference, found.carrier),
+    for way, start, end, look in (
+        (found.sending, found.carrier, found.reference, (*SERIES[0], "-")),
+        (found.receiving, found.reference, found.carrier, ("#D55E00", "v", "-")),
     ):
         places = pd.Index(way.cuts).get_indexer(pd.Index(cuts))  # -1 for cuts that were not stitched this way
         value, low, high = (np.array([*part, np.nan])[places] * 100 for part in (way.shares, way.low, way.high))
-        lines = [Line(PLAIN, f"{start} → {end}", value, low, high, np.zeros(len(cuts), bool))]
+        lines = [Line(PLAIN, f"{start} → {end}", value, low, high, np.zeros(len(cuts), bool), looks=(look,))]
         for kind, shares in way.control_shares.items():
             lines.append(Line.of(kind, name_of(kind, kind), np.array([*shares, np.nan])[places] * 100))
-        levels = {f"{found.carrier} alone": 100.0, f"{found.reference} alone": 0.0}
+        levels = {f"{found.carrier} alone (carrier)": 100.0, f"{found.reference} alone (reference)": 0.0}
         of = f"conveyed of {found.trait}"
         measures.append(Measure(f"{start} → {end}", of, "%", 0, tuple(lines), levels=levels, span=(-25.0, 125.0)))
     about = (
@@ -296,3 +282,38 @@ def localisation(table: pd.DataFrame, found: Onset) -> Chart:
     )
     title = f"Where {found.trait} lies in {found.carrier}"
     return Chart("curve", title, about, cuts, tuple(measures), axes=(f"cut of {found.carrier} (input → output)", ""))
+
+
+# --- complexity -------------------------------------------------------------------------------------------------------
+
+
+def complexity(table: pd.DataFrame) -> Chart:
+    """Arrange every measure of complexity along the cuts, controls beside the stitched networks.
+
+    ``table`` holds rows of ``complexity`` for one sender and one receiver, with the labels of the seam and, if there
+    are controls, a column ``control``. A network that is not stitched has its own name as sender and receiver, and no
+    cut. Several rows of a measure and seam are averaged. Raises ``DataError`` if it is none, or of several pairs.
+    """
+    rows, alone = split_complexity(table)
+    across = rows[rows["control"] == PLAIN]
+    if across.empty:
+        raise DataError("the table has no stitched network to draw, only networks alone or controls")
+    for role in ("sender", "receiver"):
+        names = dict.fromkeys(across[role])
+        if len(names) > 1:
+            raise DataError(f"a curve has one {role}, and the table has {', '.join(names)}; select the rows of one")
+    pair = {role: str(across[role].iloc[0]) for role in ("receiver", "sender")}
+    plain = f"{pair['sender']} → {pair['receiver']}"
+    cuts = tuple(dict.fromkeys(rows.sort_values("receiver_depth", kind="stable")["receiver_cut"]))
+    measures = []
+    for key, held in rows.groupby(MEASURE, sort=False):
+        means = held.groupby(["control", "receiver_cut"])["value"].mean().unstack("receiver_cut").reindex(columns=cuts)
+        lines = [
+            Line.of(kind, name_of(kind, plain), means.loc[kind].to_numpy(float))
+            for kind in sorted(means.index, key=place_of)
+        ]
+        mine = alone[(alone[MEASURE] == list(key)).all(axis=1)].groupby("sender")["value"].mean()
+        levels = {f"{name} alone ({role})": float(mine[name]) for role, name in pair.items() if name in mine}
+        measures.append(Measure("Complexity", name_measure(held), "", 3, tuple(lines), levels=levels))
+    about = "The complexity of the stitched networks at every cut, from input to output."
+    return Chart("curve", f"Complexity of {plain}", about, cuts, tuple(measures))

@@ -1,10 +1,10 @@
-"""Charts as plain values: what ``plot`` draws with plotly, and the tables behind each figure.
+"""Charts as plain values: what matplotlib draws to print, what plotly draws on the page, and the tables behind it.
 
 A chart has *places*: the cuts of a curve, the cells of a matrix (row by row), the bars of a bar chart. A *measure* is
 what can be shown of them (a score, its penalty, an index of similarity), and holds a *line* for each kind of trial.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -12,8 +12,12 @@ import numpy as np
 
 from suture.common.formatting import unsigned_zero
 from suture.measurement.tables.by_depth import Mask, Numbers
+from suture.measurement.tables.matrix import Block
+from suture.report.style import SERIES, look_of
 
 SCORE, PENALTY, SIMILARITY = "Score", "Penalty", "Similarity"  #: what a measure shows
+Bright = Literal["high", "low", "middle"]  #: which end of a scale is bright
+THRESHOLD = "threshold"  #: the level that a claim names
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,12 +36,30 @@ class Line:
     strip: bool = False
     hidden: bool = False  #: at first
     looks: tuple[tuple[str, str, str], ...] = ()  #: colour, marker, dashes if the kind has none; of each bar
+    seeds: Numbers | None = None  #: (seeds, places): the values that the means are of
 
     @classmethod
     def of(cls, kind: str, name: str, value: Numbers) -> "Line":
         """Make a line without intervals or failures."""
         none = np.full(value.shape, np.nan)
         return cls(kind, name, value, none, none, np.zeros(value.shape, bool))
+
+    @property
+    def has_values(self) -> bool:
+        """Whether anything was measured."""
+        return bool(np.isfinite(self.value).any())
+
+    @property
+    def is_group(self) -> bool:
+        """Whether it is a study's group of rows, or a run's, and no kind of trial: all of these weigh the same."""
+        return self.kind.startswith("#")
+
+    def look(self, number: int) -> tuple[str, str, str]:
+        """Return the colour, the marker and the dashes of the line, which is the ``number``-th of its measure."""
+        if self.looks:
+            return self.looks[0]
+        colour, marker = SERIES[number % len(SERIES)] if self.is_group else look_of(self.kind)
+        return colour, marker, "-"
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +78,7 @@ class Measure:
     signed: bool = False
     levels: Mapping[str, float] = field(default_factory=dict)
     span: tuple[float, float] | None = None
-    bright: Literal["high", "low", "middle"] = "high"
+    bright: Bright = "high"
     over: str = ""  #: what the intervals are over
 
     @property
@@ -64,6 +86,12 @@ class Measure:
         """Name and unit, for an axis."""
         what = {SCORE: f"test {self.of}", PENALTY: f"penalty of {self.of}"}.get(self.show, self.of)
         return what + (f" ({self.unit})" if self.unit else "")
+
+    @property
+    def across(self) -> Iterator[tuple[str, float, bool]]:
+        """The levels, and whether they are dashed: a threshold is, and all but the first of others."""
+        for i, (name, value) in enumerate(self.levels.items()):
+            yield name, value, i > 0 or name == THRESHOLD
 
     @property
     def panels(self) -> tuple[Line, ...]:
@@ -74,6 +102,22 @@ class Measure:
     def strips(self) -> tuple[Line, ...]:
         """Return the lines of a matrix that have a value for every column alone."""
         return tuple(line for line in self.lines if line.strip)
+
+    def scale(self) -> tuple[float, float, bool]:
+        """Return the ends of its colours, around 0 for differences, and whether they go by powers of ten.
+
+        They do if a few values dwarf all others.
+        """
+        every = np.concatenate([line.value for line in self.lines])
+        every = every[np.isfinite(every)]
+        if self.span is not None:
+            return *self.span, False
+        low, high = (float(every.min()), float(every.max())) if len(every) else (0.0, 1.0)
+        if self.bright == "middle":
+            high = max(abs(low), abs(high), 1e-9)
+            return -high, high, False
+        powers = low > 0 and high > 100 * float(np.median(every))
+        return (low, high, powers) if low < high else (low - 0.5, high + 0.5, False)
 
     def written(self, value: float, unit: bool = False) -> str:
         """Write a value as it is shown; empty if there is none."""
@@ -111,8 +155,8 @@ class Grid:
 class Chart:
     """A curve along ``columns``, a matrix of ``rows`` × ``columns``, or a bar for each of ``columns``.
 
-    ``alone`` are the networks' own scores in words; ``steps`` the boundaries below which a sender's cut is at least as
-    deep as the receiver's, as points (columns, rows); ``blocks`` the ends of networks among rows and columns.
+    ``alone`` are the networks' own scores in words. ``senders`` and ``receivers`` are the networks that rows and
+    columns belong to, if a line shall part the cells whose sender's cut is at least as deep as the receiver's.
     """
 
     kind: Literal["curve", "matrix", "bars"]
@@ -123,8 +167,8 @@ class Chart:
     rows: tuple[str, ...] = ()
     axes: tuple[str, str] = ("cut (input → output)", "")
     alone: str = ""
-    steps: tuple[tuple[Sequence[float], Sequence[float]], ...] = ()
-    blocks: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
+    senders: tuple[Block, ...] = ()
+    receivers: tuple[Block, ...] = ()
 
     def place(self, i: int) -> str:
         """Name a place."""
@@ -138,7 +182,7 @@ class Chart:
         """Say what the figure shows, what its intervals are over, and what its marks mean."""
         over = " or ".join(dict.fromkeys(measure.over for measure in self.measures if measure.over))
         said = self.about + (f" Intervals are 95 %, over {over}." if over and "range" not in over else "")
-        said += " Below the line the sender's cut is at least as deep as the receiver's." if self.steps else ""
+        said += " Below the line the sender's cut is at least as deep as the receiver's." if self.senders else ""
         if any(line.failed.any() for measure in self.measures for line in measure.lines):
             said += " × marks what failed" if self.rows else " Gaps are what failed"
             said += "; * is the mean of the seeds that did not."
