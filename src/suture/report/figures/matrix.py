@@ -407,7 +407,7 @@ class Maps:
             min(slot(axes)[0] * values.shape[0] / values.shape[1], _TALLEST) - slot(axes)[1]
             for axes, values, _ in self.drawn
         ]
-        return self.rows * max(lacking, default=0.0)
+        return float(self.rows * max(lacking, default=0.0))
 
     def write(self) -> None:
         """Write the numbers into the cells, once the page is laid out."""
