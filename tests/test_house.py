@@ -180,7 +180,7 @@ def check_package(name: str) -> None:
 
 SENDING = "suture.runs.runners.transport"  #: speaks pickle with workers, never with files
 OPTIONAL = {
-    "ray": "suture.runs.runners.ray.",
+    "ray": "suture.runs.runners.ray",
     "plotly": "suture.report.html.",
     "jinja2": "suture.report.html.",
     "markupsafe": "suture.report.html.",

@@ -224,22 +224,6 @@ def test_the_key_of_a_need_is_what_decides_the_activations():
     ]
 
 
-def test_what_is_supplied_is_taken_and_held_beyond_the_budget():
-    a, data = counted("A", 0), samples(40, 1)
-    wanted = Activations().at(a, "two", data)
-    Counting.seen.clear()
-    cache = Activations(0)
-    given = Activations().at(a, "one", data)
-    cache.supply(Need(a, data, a.cuts.find("one").index), given)
-    assert cache.at(a, "one", data) is given
-    assert torch.equal(cache.at(a, "two", data), wanted)
-    assert cache.at(a, "one", data) is given
-    assert Counting.seen == {"A.one": 40, "A.two": 40}
-    given.zero_()
-    assert torch.equal(cache.at(a, "two", data), wanted)
-    assert Counting.seen == {"A.one": 80, "A.two": 80}
-
-
 # --- many images: fused segments --------------------------------------------------------------------------------------
 
 

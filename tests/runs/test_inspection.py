@@ -1,8 +1,6 @@
 """What is damaged in a store is found and named, and only that; what is repaired is measured again, and only that."""
 
-import json
 import os
-import platform
 import shutil
 import subprocess
 import sys
@@ -22,8 +20,7 @@ from suture.measurement.trials import controls
 from suture.runs.runners import Deferred, Faulty, Interrupted, Local
 from suture.runs.runners.progress import Silent
 from suture.runs.store.inspect import Finding, status, verify
-from suture.runs.store.locks import Locks
-from suture.runs.store.store import FILES, NETWORKS, TRIALS, Store
+from suture.runs.store.store import FILES, NETWORKS, TRIALS, Locks, Store
 from suture.zoo.base_model import BaseModel
 from suture.zoo.recipes import DIGITS
 from trained import few_digits, hybrid, hybrids
@@ -133,34 +130,6 @@ def test_checksums_of_other_files_than_a_result_has_are_found(folder: Path) -> N
         assert [finding.path for finding in verify(folder)] == [path], altered
 
 
-def test_the_result_of_another_is_found(folder: Path) -> None:
-    first, second = sorted((folder / TRIALS).iterdir())[:2]
-    shutil.rmtree(second)
-    shutil.copytree(first, second)
-    (finding,) = verify(folder)
-    assert finding.path == second / "measurement.json"
-    assert finding.problem == f"is the record of another, {first.name}"
-
-
-def test_a_result_of_another_version_is_found(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (odd,) = rewritten(folder, 1, measuring=99)
-    (finding,) = verify(folder)
-    assert finding.path == odd
-    assert "was measured by version 99 of the measuring code, and suture.json says version" in finding.problem
-    assert finding.remedy.startswith("delete its folder")
-
-
-def rewritten(folder: Path, count: int, **entries: object) -> list[Path]:
-    """Give records other entries, with checksums that agree."""
-    paths = [path / "measurement.json" for path in sorted((folder / TRIALS).iterdir())[:count]]
-    for path in paths:
-        path.write_text(json.dumps(json.loads(path.read_text()) | entries))
-        names = [line.split()[1] for line in (path.parent / "done").read_text().splitlines()]
-        sums = subprocess.run(["sha256sum", *names], cwd=path.parent, capture_output=True, text=True, check=True)
-        (path.parent / "done").write_text(sums.stdout)
-    return paths
-
-
 def test_a_damaged_label_is_an_error_that_says_what_to_do(folder: Path) -> None:
     label = (folder / "suture.json").read_text()
     for content in ("{}", "[]", '{"format": 1'):
@@ -218,29 +187,11 @@ def test_results_without_any_plan_are_said_to_have_none(folder: Path) -> None:
 
 def test_a_record_of_a_failure_that_cannot_be_read_is_found(folder: Path) -> None:
     path = folder / "failed" / TRIALS / "0123456789.json"
-    for content in ("", "[]", '{"status": "failed"}', '{"status": "failed", "error": "no", "trial": "x"}'):
+    for content in ("", "[]", '{"status": "failed"}'):
         path.write_text(content)
         (finding,) = verify(folder)
         assert (finding.path, finding.harmless) == (path, False)
     path.write_text('{"status": "failed", "error": "no", "trial": "0123456789"}')
-    assert verify(folder) == ()
-
-
-def test_what_was_half_written_is_harmless_unless_it_is_being_written(folder: Path) -> None:
-    dead = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, text=True)
-    here = platform.node()
-    names = {f".abc.{here}.{dead.stdout.strip()}.00.part": True, f".abc.{here}.{os.getpid()}.00.part": False}
-    names |= {".abc.elsewhere.org.17.00.part": False, ".abd.elsewhere.org.17.00.part": True}
-    for name in names:
-        (folder / TRIALS / name).mkdir()
-        (folder / TRIALS / name / "measurement.json").write_text("{")
-    long_ago = time.time() - 10_000
-    os.utime(folder / TRIALS / ".abd.elsewhere.org.17.00.part", (long_ago, long_ago))
-    found = verify(folder)
-    assert {finding.path.name for finding in found} == {name for name, left in names.items() if left}
-    assert all(finding.harmless for finding in found)
-    Store.make(folder)
-    assert {path.name for path in (folder / TRIALS).glob(".*")} == {name for name, left in names.items() if not left}
     assert verify(folder) == ()
 
 

@@ -18,8 +18,7 @@ from suture.common.errors import RunnerError
 from suture.core.activations.cache import Activations
 from suture.fits import Fit, FitReport, LeastSquares, TaskLoss
 from suture.measurement.trials import controls
-from suture.runs.runners import Interrupted, Local, Outcome, Runner, Task
-from suture.runs.runners.base import TrainingTask
+from suture.runs.runners import Interrupted, Local, Outcome, Runner, Task, TrainingTask
 from suture.runs.runners.progress import Silent
 from trained import few_digits, hybrids
 
@@ -213,7 +212,7 @@ class Naptime:
     def __init__(self, count):
         self.tasks, self.asked = [Naps(i) for i in range(count)], 0
 
-    def take(self, apart=()):
+    def take(self):
         self.asked += 1
         return self.tasks.pop() if self.tasks and self.asked > 2 else None
 

@@ -9,7 +9,6 @@ import pytest
 from rich.console import Console
 
 from suture.runs.runners import progress
-from suture.runs.runners.eta import Eta
 from suture.runs.runners.progress import Bar, Lines, Silent
 
 GOOD = None
@@ -115,13 +114,9 @@ def test_trainings_and_trials_each_have_their_own_pace(clock: Clock) -> None:
         "7/25 networks and trials, 2.0 h gone, about 4 min left",
         "8/25 networks and trials, 2.0 h gone, about 3 min left",
     ]
-    assert _time_left(bar) == "2.0 h gone, 3 min left"
+    assert bar.time_left() == "2.0 h gone, 3 min left"
     lines.end()
     bar.end()
-
-
-def _time_left(bar: Bar) -> str:
-    return progress._TimeLeft(bar.eta).render(bar.bar.tasks[0]).plain
 
 
 def test_what_is_left_of_a_training_is_told_by_how_far_it_is_and_a_line_says_so_where_nothing_ends(
@@ -138,7 +133,7 @@ def test_what_is_left_of_a_training_is_told_by_how_far_it_is_and_a_line_says_so_
         clock.now += 40
         lines.remind()
         assert stream.getvalue().count("\n") == {40: 1, 80: 2, 120: 2}[clock.now - 1000]
-    assert _time_left(bar) == "2 min gone, ≥ 8 min left"  # a bar has not yet seen A move; B takes 800 s
+    assert bar.time_left() == "2 min gone, ≥ 8 min left"  # a bar has not yet seen A move; B takes 800 s
     clock.now += 20  # a minute, to the second, since the last line
     lines.remind()
     assert stream.getvalue().splitlines() == [
@@ -150,20 +145,21 @@ def test_what_is_left_of_a_training_is_told_by_how_far_it_is_and_a_line_says_so_
 
 
 def test_workers_and_other_processes_of_a_store_share_what_is_left(clock: Clock) -> None:
-    pace = Eta()
-    pace.begin({"trials": 30, "networks": 0})
+    pace = Bar(Console(file=io.StringIO()))
+    pace.begin(30, 0)
     assert pace.left is None
     for _ in range(5):  # two at once here, and as many by another process
-        pace.working_on("one", "trials", None)
-        pace.working_on("another", "trials", None)
+        pace.working_on("one")
+        pace.working_on("another")
         clock.now += 12
         for what in ("one", "another", "a third", "a fourth"):
-            pace.done(what, "trials")
+            pace.done(what, GOOD)
     assert pace.left == (10 / 4 * 12, True)
     for what in ("one", "another"):
-        pace.working_on(what, "trials", None)
+        pace.working_on(what)
     clock.now += 6
     assert pace.left == (pytest.approx((2 * 6 + 8 * 12) / (252 / 66)), True)  # 252 s of work were done in 66 s
+    pace.end()
 
 
 def test_what_was_measured_before_counts_and_takes_no_time(clock: Clock) -> None:

@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections import deque
@@ -23,8 +24,7 @@ from suture.fits import Fit, LeastSquares, TaskLoss
 from suture.measurement.trials import controls
 from suture.measurement.trials.plans import Plan
 from suture.runs.runners import Local, Outcome, Queue, Ray, Task
-from suture.runs.runners.ray import cluster
-from suture.runs.runners.ray.actors import Stored
+from suture.runs.runners import ray as cluster
 from suture.runs.runners.tasks import Measuring
 from trained import few_digits, hybrid, hybrids, wrap
 
@@ -37,7 +37,7 @@ def here():
     """A cluster of two that this process is connected to."""
     ray = pytest.importorskip("ray")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("suture.runs.runners.ray.cluster.cores", lambda: 2)
+        patch.setattr("suture.runs.runners.ray.cores", lambda: 2)
         with cluster.connect(None, retries=3):
             yield ray
 
@@ -124,8 +124,9 @@ def same(trials: list[Trial] | Plan, on: Ray | None = None) -> None:
 
 
 def outcomes(trials: list[Trial] | Plan, on: Ray | None = None) -> dict[str, Outcome]:
-    found = (on or Ray()).run(Given(*map(Measuring, trials)), Path())
-    return {task.key: outcome for task, outcome in found}
+    with tempfile.TemporaryDirectory() as scratch:
+        found = (on or Ray()).run(Given(*map(Measuring, trials)), Path(scratch))
+        return {task.key: outcome for task, outcome in found}
 
 
 class Given:
@@ -164,11 +165,11 @@ def test_records_and_stitches_are_the_same_bit_for_bit(here, tmp_path):
 
 
 @pytest.mark.parametrize("budget", [0, 60_000, "1 MB"])
-def test_the_bits_do_not_depend_on_what_the_cluster_keeps(here, budget):
-    same(plan(at=("relu", "embed", "hidden"), controls=()), Ray(activations=budget))
+def test_the_bits_do_not_depend_on_what_a_node_keeps(here, budget):
+    same(plan(at=("relu", "embed", "hidden"), controls=()), Ray(disk=budget))
 
 
-def test_images_go_through_a_network_once_in_the_whole_cluster(here, tmp_path):
+def test_images_go_through_a_network_once_on_a_node(here, tmp_path):
     trials = plan(seen(tmp_path / "seen"), at=("relu", "embed", "hidden"), controls=(controls.shuffled_pairs,), seeds=2)
     before = marked(str(tmp_path / "seen"))
     run(trials, on=Ray())
@@ -177,25 +178,7 @@ def test_images_go_through_a_network_once_in_the_whole_cluster(here, tmp_path):
     assert marked(str(tmp_path / "seen")) - before == chunks
 
 
-def test_numbers_of_any_type_are_stored_and_come_back(here):
-    for dtype in (torch.float32, torch.float16, torch.bfloat16, torch.float64):
-        tensor = torch.randn(5, 3, generator=torch.Generator().manual_seed(0)).to(dtype).T
-        stored = here.get(here.put(Stored.of(tensor)))
-        assert torch.equal(stored.tensor, tensor)
-        assert stored.tensor.dtype == dtype
-        assert stored.intact
-
-
 # --- what goes wrong there --------------------------------------------------------------------------------------------
-
-
-def fails(*given):
-    raise MemoryError("whoever computes it")
-
-
-def test_what_could_not_be_computed_before_a_trial_it_computes_for_itself(here, monkeypatch):
-    monkeypatch.setattr("suture.runs.runners.ray.actors.compute", fails)
-    same(plan())
 
 
 def test_activations_that_are_not_finite_fail_a_trial_in_the_same_words(here, tmp_path):
@@ -385,7 +368,7 @@ def test_who_answers_but_is_not_ray_is_told_apart(nowhere, answer):
 
         thread = threading.Thread(target=serve)
         thread.start()
-        with pytest.raises(RunnerError, match="who answers there is not Ray"):
+        with pytest.raises(RunnerError, match="what answers there is not Ray"):
             run(plan(), on=Ray(f"127.0.0.1:{server.getsockname()[1]}"))
         thread.join()
 

@@ -3,10 +3,10 @@
 import errno
 import json
 import os
-import platform
 import subprocess
 import sys
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,12 +24,10 @@ from suture.measurement.trials import controls
 from suture.measurement.trials.trial import VERSION
 from suture.runs.runners import Runner
 from suture.runs.runners.tasks import Measuring
-from suture.runs.store import plans as store_plans
 from suture.runs.store import store as room
 from suture.runs.store.files import flush
-from suture.runs.store.inspect import status
-from suture.runs.store.locks import Locks
-from suture.runs.store.store import TRIALS, Store
+from suture.runs.store.inspect import status, verify
+from suture.runs.store.store import TRIALS, Locks, Store
 from trained import few_digits, hybrids
 
 OK = {"status": "ok", "scores": {}, "curve": [1, 2], "value": 0.1}
@@ -132,21 +130,20 @@ def test_many_at_once_leave_one_whole_result(store):
 
 
 def test_a_writer_that_stops_in_the_middle_leaves_nothing_that_counts(store, monkeypatch):
-    monkeypatch.setattr(room, "rename", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr(os, "rename", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         store.keep(TRIALS, "k", OK, b"")
     assert store.finished() == set()
 
 
-def test_leavings_of_the_dead_are_swept_and_those_of_the_living_are_not(store):
-    dead = subprocess.Popen([sys.executable, "-c", ""])
-    dead.wait()
-    for process in (dead.pid, os.getpid()):
-        (store.path / "trials" / f".k.{platform.node()}.{process}.abc.part").mkdir()
-    (store.path / "trials" / ".k.elsewhere.1.abc.part").mkdir()
+def test_leavings_of_the_dead_are_swept_once_nobody_can_be_writing_them(store):
+    for name, age in (("dead", 10_000), ("alive", 10)):
+        part = store.path / "trials" / f".k.{name}.part"
+        part.mkdir()
+        os.utime(part, (time.time() - age,) * 2)
+    assert verify(store.path) == ()
     Store.make(store.path)
-    left = [name.split(".")[-4:-2] for name in names(store.path / "trials")]
-    assert sorted(left) == sorted([[platform.node().split(".")[-1], str(os.getpid())], ["elsewhere", "1"]])
+    assert names(store.path / "trials") == [".k.alive.part"]
 
 
 # --- a disk that refuses ----------------------------------------------------------------------------------------------
@@ -224,7 +221,7 @@ def test_a_damaged_label_is_refused(tmp_path):
 
 def test_a_store_of_another_measuring_code_is_read_and_not_added_to(tmp_path, monkeypatch):
     table = run(plan(), store=tmp_path)
-    monkeypatch.setattr(store_plans, "VERSION", 1000)
+    monkeypatch.setattr(room, "VERSION", 1000)
     with pytest.raises(
         StoreError, match=f"was measured by version {VERSION} of the measuring code, and this is version 1000"
     ):
@@ -302,7 +299,7 @@ def test_the_same_trial_under_other_labels_is_another_row(store):
 
 def test_a_claim_is_one_processes_and_ends_with_it(tmp_path):
     code = (
-        "import sys, time; from pathlib import Path; from suture.runs.store.locks import Locks; "
+        "import sys, time; from pathlib import Path; from suture.runs.store.store import Locks; "
         "c = Locks(Path(sys.argv[1])); print(c.take('k'), flush=True); time.sleep(60)"
     )
     other = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True)

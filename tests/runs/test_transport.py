@@ -278,37 +278,13 @@ def test_networks_that_differ_are_different_parts(change):
     assert got.unpack(packer.pack(alike[2])).name == alike[2].name
 
 
-def test_a_part_is_fetched_once_or_again_when_it_had_to_go():
-    packer = Packer()
+def test_a_part_is_fetched_once():
+    packer, fetched = Packer(), list[str]()
     payloads = [packer.pack(network(small(seed), name=str(seed))) for seed in range(3)]
-    fetched: list[str] = []
-    for most, expected in ((None, [0, 1, 2]), (3, [0, 1, 2]), (2, [0, 1, 2, 0, 1, 2]), (1, [0, 1, 2, 0, 1, 2])):
-        fetched.clear()
-        unpacker = Unpacker(lambda key: fetched.append(key) or packer.part(key), most)
-        for payload in (*payloads, *payloads):
-            unpacker.unpack(payload)
-        assert fetched == [payloads[i].parts[0] for i in expected], most
-
-
-def test_what_a_payload_needs_is_kept_however_few_may_be():
-    packer = Packer()
-    unpacker = Unpacker(packer.part, most=1)
-    sent = trial(network(small()), network(small(1)), "relu")
-    assert unpacker.unpack(packer.pack(sent)) == sent
-    assert unpacker.unpack(packer.pack(sent)).sender is unpacker.unpack(packer.pack(sent)).sender
-
-
-def test_threads_may_share_a_packer(tmp_path):
-    packer = Packer(tmp_path)
-    payload = packer.pack(trial(network(small()), network(small(1)), "relu"))
-    got: list[bytes] = []
-    threads = [threading.Thread(target=lambda: got.extend(map(packer.part, payload.parts))) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(got) == 4 * len(payload.parts)
-    assert len(set(got)) == len(payload.parts)
+    unpacker = Unpacker(lambda key: fetched.append(key) or packer.part(key))
+    for payload in (*payloads, *payloads):
+        unpacker.unpack(payload)
+    assert fetched == [payload.parts[0] for payload in payloads]
 
 
 def test_the_key_of_a_trial_arrives_with_it():

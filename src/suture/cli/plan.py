@@ -20,7 +20,7 @@ def run(chosen: Namespace) -> int:
     """Say what a command will cost, measure nothing, and return the exit code."""
     from suture.report.terminal import forecast as forecasts
     from suture.runs.forecast import forecast
-    from suture.runs.store.plans import settings_of
+    from suture.runs.store.store import settings_of
 
     asked = _ASK[chosen.chosen.name](chosen, _there)
     if asked.store is not None:  # refuse another run's store, as measuring would

@@ -97,7 +97,6 @@ class Activations:
         self.disk = disk
         self.notes: list[str] = []
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
-        self._supplied: dict[str, _Kept] = {}
 
     def at(self, network: Network | ClusteredNoise, cut: str | Cut, samples: Samples) -> Tensor:
         """Give the activations at a cut, ``(n, *cut.shape)`` on the CPU, in the network's own floating type.
@@ -120,8 +119,7 @@ class Activations:
         with torch.inference_mode(False), torch.no_grad():
             self._forget_changed()
             if (kept := self._find(need)) is not None:
-                if need.key in self._kept:
-                    self._kept.move_to_end(need.key)
+                self._kept.move_to_end(need.key)
                 return kept
             if self.disk is not None and PAGE <= need.nbytes <= min(self.disk.budget, physical_memory()):
                 try:
@@ -132,12 +130,8 @@ class Activations:
                     self.notes += [] if note in self.notes else [note]
             return self._get_in_memory(need)
 
-    def supply(self, need: Need, tensor: Tensor) -> None:
-        """Take activations that were computed elsewhere; they are held, beyond the budget, for as long as this is."""
-        self._supplied[need.key] = _Kept(tensor, tensor._version)
-
     def _find(self, need: Need) -> Tensor | None:
-        kept = self._kept.get(need.key) or self._supplied.get(need.key)
+        kept = self._kept.get(need.key)
         return None if kept is None else kept.tensor
 
     def _get_in_memory(self, need: Need) -> Tensor:
@@ -199,9 +193,8 @@ class Activations:
         return 0, need.samples.images
 
     def _forget_changed(self) -> None:
-        for cache in (self._kept, self._supplied):
-            for key in [key for key, kept in cache.items() if kept.tensor._version != kept.version]:
-                del cache[key]
+        for key in [key for key, kept in self._kept.items() if kept.tensor._version != kept.version]:
+            del self._kept[key]
 
 
 def run_stepwise(part: Frozen, x: Tensor) -> Tensor:

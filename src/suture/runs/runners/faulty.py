@@ -15,7 +15,7 @@ from typing import final
 from suture.common.errors import RunnerError
 from suture.common.seeds import derive_seed
 from suture.core.activations.cache import Activations
-from suture.runs.runners.base import Outcomes, Queue, Runner, Task
+from suture.runs.runners.tasks import Outcomes, Queue, Runner, Task
 
 FAILED = "failed on purpose, by Faulty"
 

@@ -10,17 +10,20 @@ stayed open.
 """
 
 import contextlib
+import json
 import os
-import queue
 import subprocess
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection, Pipe, wait
 from pathlib import Path
 from typing import final
+
+import torch
 
 from suture.common.errors import RunnerError
 from suture.common.sizes import cores, free_disk, parse_size, physical_memory
@@ -29,9 +32,8 @@ from suture.core.activations.cache import Activations
 from suture.core.activations.disk_cache import ActivationFolder
 from suture.measurement.trials.trial import Trial
 from suture.runs.forecast import affordable
-from suture.runs.runners import worker
-from suture.runs.runners.base import Outcome, Outcomes, Queue, Runner, Task
-from suture.runs.runners.transport import Packer, Payload
+from suture.runs.runners.tasks import Outcome, Outcomes, Queue, Runner, Task
+from suture.runs.runners.transport import Packer, Payload, Unpacker
 
 WORTH_WORKERS = 20.0  #: seconds of work left, from which starting processes (a few seconds each) pays
 POLL = 0.2  #: seconds between two looks at a queue that has nothing to give yet
@@ -59,10 +61,9 @@ class Local(Runner):
             raise RunnerError(f"Local(workers={self.workers}): give at least 1, which is this process alone")
         if self.retries < 0:
             raise RunnerError(f"Local(retries={self.retries}): give 0 or more")
-        for name in ("ram", "disk"):
-            value = getattr(self, name)
-            if value is not None:
-                parse_size(value)
+        for size in (self.ram, self.disk):
+            if size is not None:
+                parse_size(size)
 
     def prepared(self, trials: Sequence[Trial]) -> "Local":
         """Return the same with as many workers as the RAM allows. Raises ``RunnerError`` if it does not allow one."""
@@ -77,34 +78,29 @@ class Local(Runner):
         """Bytes that all processes may hold together."""
         return parse_size(self.ram) if self.ram is not None else physical_memory()
 
-    def disk_budget(self, folder: Path) -> int:
-        """Bytes that activations may take in a folder."""
-        return parse_size(self.disk) if self.disk is not None else min(free_disk(folder) // 2, 50 * 10**9)
-
     def run(self, queue: Queue, scratch: Path) -> Outcomes:
         """Do the tasks, here or in workers."""
-        packer, first = Packer(scratch), list[Task]()
+        packer, disk = Packer(scratch), disk_budget(self.disk, scratch)
         if self.workers is None or self.workers == 1:
-            yield from self._run_here(queue, scratch, packer, first)
-        if first or not queue.exhausted:
-            yield from self._run_in_pool(queue, scratch, packer, first)
+            activations = Activations(self._cache_bytes(1), ActivationFolder(scratch, disk))
+            yield from self._run_here(queue, packer, activations)
+        if not queue.exhausted:
+            yield from self._run_in_pool(queue, packer, scratch, disk)
 
-    def _run_here(self, queue: Queue, scratch: Path, packer: Packer, first: list[Task]) -> Outcomes:
-        """Do tasks in this process, until the rest is worth the start of workers; ``first`` then has one for them."""
-        activations = Activations(self._cache_bytes(1), ActivationFolder(scratch, self.disk_budget(scratch)))
+    def _run_here(self, queue: Queue, packer: Packer, activations: Activations) -> Outcomes:
+        """Do tasks in this process, until the rest is worth the start of workers, and can be sent to them."""
         begun, done, alone = time.monotonic(), 0, self.workers == 1
         while not queue.exhausted:
             task = queue.take()
             if task is None:
                 time.sleep(POLL)
                 continue
-            if not alone and self._worth_workers(time.monotonic() - begun, done, queue.left):
-                if _can_be_sent(task, packer):
-                    first.append(task)
-                    return
-                alone = True
             yield task, task.run(activations)
             done += 1
+            if not alone and self._worth_workers(time.monotonic() - begun, done, queue.left):
+                if _can_be_sent(task, packer):
+                    return
+                alone = True
 
     @staticmethod
     def _worth_workers(elapsed: float, done: int, left: int) -> bool:
@@ -114,25 +110,36 @@ class Local(Runner):
         """Return the bytes of activations that a process may keep in RAM if the disk does not take them."""
         return min(4 * 2**30, self.ram_budget // (4 * workers))
 
-    def _run_in_pool(self, queue: Queue, scratch: Path, packer: Packer, first: list[Task]) -> Outcomes:
+    def _run_in_pool(self, queue: Queue, packer: Packer, scratch: Path, disk: int) -> Outcomes:
         count = self.workers if self.workers is not None else cores()
-        begin = {
-            "path": sys.path,
-            "scratch": str(scratch.resolve()),
-            "ram": self._cache_bytes(count),
-            "disk": self.disk_budget(scratch),
-        }
-        with _Pool(count, packer, begin, self.retries) as pool:
-            running = {pool.submit(task): task.sequence for task in first}
-            while running or not queue.exhausted:
-                while len(running) < count and (task := queue.take(apart=running.values())) is not None:
-                    running[pool.submit(task)] = task.sequence
-                ended, _ = wait(running, timeout=POLL if len(running) < count else None, return_when=FIRST_COMPLETED)
-                if not running:
-                    time.sleep(POLL)
-                for future in ended:
-                    del running[future]
-                    yield future.result()
+        settings = [os.getpid(), str(scratch.resolve()), self._cache_bytes(count), disk]
+        workers: list[_Worker] = []
+        try:
+            while True:
+                busy = {worker.pipe: worker for worker in workers if worker.task is not None}
+                while len(busy) < count and (task := queue.take()) is not None:
+                    worker = next((worker for worker in workers if worker.task is None), None)
+                    if worker is None:
+                        worker = _Worker(settings, packer)
+                        workers.append(worker)
+                    worker.begin(task, self.retries)
+                    busy[worker.pipe] = worker
+                if not busy and queue.exhausted:
+                    return
+                for pipe in wait(list(busy), POLL if len(busy) < count else None):
+                    worker = busy[pipe]  # type: ignore[index]
+                    task, outcome = worker.task, worker.listen()
+                    if outcome is not None:
+                        assert task is not None
+                        yield task, outcome
+        finally:
+            for worker in workers:
+                worker.kill()
+
+
+def disk_budget(asked: int | str | None, folder: Path) -> int:
+    """Return the bytes that activations may take in a folder."""
+    return parse_size(asked) if asked is not None else min(free_disk(folder) // 2, 50 * 10**9)
 
 
 def _can_be_sent(task: Task, packer: Packer) -> bool:
@@ -144,110 +151,68 @@ def _can_be_sent(task: Task, packer: Packer) -> bool:
     return True
 
 
-Done = tuple[Task, Outcome]
-
-
-class _Pool:
-    """Threads that each talk to a worker process, and start another if it dies."""
-
-    def __init__(self, count: int, packer: Packer, begin: dict[str, object], retries: int) -> None:
-        self.packer, self.begin, self.retries = packer, begin, retries
-        self.threads = ThreadPoolExecutor(count, "suture")
-        self.idle: queue.LifoQueue[_Worker] = queue.LifoQueue()
-        self.all: list[_Worker] = []
-        self.starting = threading.Lock()
-        self.closed = False
-
-    def __enter__(self) -> "_Pool":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        with self.starting:
-            self.closed = True
-            for process in self.all:
-                process.kill()
-        self.threads.shutdown(cancel_futures=True)
-
-    def submit(self, task: Task) -> Future[Done]:
-        """Have a task done by an idle worker, or a new one."""
-        return self.threads.submit(self._do, task)
-
-    def _do(self, task: Task) -> Done:
-        payload = self.packer.pack(task)
-        reason = ""
-        for _ in range(self.retries + 1):
-            process = self._take_worker()
-            try:
-                process.get_ready()
-                outcome = self._ask(process, task, payload)
-                self.idle.put(process)
-                return task, outcome
-            except (EOFError, OSError):
-                reason = process.say_why_it_died()
-                if self.closed:
-                    break
-        return task, task.lost(reason)
-
-    def _take_worker(self) -> "_Worker":
-        with contextlib.suppress(queue.Empty):
-            return self.idle.get_nowait()
-        with self.starting:
-            if self.closed:
-                raise RunnerError("the run is over")
-            process = _Worker(self.begin)
-            self.all.append(process)
-        return process
-
-    def _ask(self, process: "_Worker", task: Task, payload: Payload) -> Outcome:
-        process.send({"parts": payload.parts}, payload.content)
-        while True:
-            match process.receive():
-                case {"need": key}, _:
-                    process.send({}, self.packer.part(key))
-                case {"refused": reason}, _:
-                    return task.lost(reason)
-                case {"record": record}, tensors:
-                    return Outcome(record, tensors)
-
-
 class _Worker:
-    """A process at the other end of two pipes."""
+    """A worker process as its driver sees it, started again when it dies; it does one task at a time."""
 
-    def __init__(self, begin: dict[str, object]) -> None:
+    def __init__(self, settings: list[object], packer: Packer) -> None:
+        self.settings, self.packer = settings, packer
+        self.task: Task | None = None
+        self._start()
+
+    def _start(self) -> None:
+        self.pipe, theirs = Pipe()
         alone = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+        given = json.dumps([theirs.fileno(), *self.settings])
         self.process = subprocess.Popen(
-            [sys.executable, "-P", worker.__file__],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
+            [sys.executable, "-c", _PROGRAM, given, *map(str, sys.path)],
+            stdin=subprocess.DEVNULL,
+            stdout=2,  # whatever user code prints there goes to standard error
+            pass_fds=[theirs.fileno()],
             env=os.environ | alone,
             start_new_session=True,  # an interruption at the keyboard is ours to pass on
         )
-        self.settings, self.ready = begin, False
+        theirs.close()
+        self.ready = False
 
-    def get_ready(self) -> None:
-        """Wait until it has begun. Raises ``RunnerError`` if it gives up by itself: trying again would not help."""
+    def begin(self, task: Task, retries: int) -> None:
+        """Hand it a task, now or once it has started."""
+        self.payload = self.packer.pack(task)
+        self.task, self.retries = task, retries
         if self.ready:
-            return
+            with contextlib.suppress(OSError):  # it is dead: ``listen`` will see
+                self.pipe.send(self.payload)
+
+    def listen(self) -> Outcome | None:
+        """Hear what it says, and answer; return the outcome if the task is done, or cannot be.
+
+        Raises ``RunnerError`` if it cannot start, because trying again would not help.
+        """
+        assert self.task is not None
+        outcome: Outcome | None = None
         try:
-            self.send(self.settings)
-            self.receive()
-            self.ready = True
+            match self.pipe.recv():
+                case "ready":
+                    self.ready = True
+                    self.pipe.send(self.payload)
+                case "part", key:
+                    self.pipe.send_bytes(self.packer.part(key))
+                case "refused", reason:
+                    outcome = self.task.lost(reason)
+                case Outcome() as outcome:
+                    pass
         except (EOFError, OSError):
-            reason = self.say_why_it_died()
-            if self.process.returncode < 0:  # somebody killed it
-                raise
-            raise RunnerError(f"{reason}, before it could begin; Local(workers=1) runs in this process") from None
+            reason = self._say_why_it_died()
+            if not self.ready and self.process.returncode >= 0:  # nobody killed it
+                raise RunnerError(f"{reason}, before it could begin; Local(workers=1) runs in this process") from None
+            if self.retries == 0:
+                outcome = self.task.lost(reason)
+            self.retries -= 1
+            self._start()
+        if outcome is not None:
+            self.task = None
+        return outcome
 
-    def send(self, header: dict[str, object], content: bytes = b"") -> None:
-        assert self.process.stdin is not None
-        worker.send(self.process.stdin, header, content)
-
-    def receive(self) -> worker.Message:
-        assert self.process.stdout is not None
-        return worker.receive(self.process.stdout)
-
-    def say_why_it_died(self) -> str:
-        """Say in words why it say_why_it_died."""
+    def _say_why_it_died(self) -> str:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(5)
         self.kill()
@@ -259,10 +224,46 @@ class _Worker:
 
     def kill(self) -> None:
         """End it at once, unless it has ended."""
-        if self.process.poll() is None:
-            self.process.kill()
+        self.process.kill()
         self.process.wait()
-        for stream in (self.process.stdin, self.process.stdout):
-            if stream is not None:
-                with contextlib.suppress(OSError):
-                    stream.close()
+        self.pipe.close()
+
+
+# --- in the worker ----------------------------------------------------------------------------------------------------
+
+_PROGRAM = "import json, sys; sys.path[:] = sys.argv[2:]; from suture.runs.runners import local; " + (
+    "local.work(*json.loads(sys.argv[1]))"
+)
+
+
+def work(pipe: int, parent: int, scratch: str, ram: int, disk: int) -> None:
+    """Do what the driver sends, until it is gone."""
+    driver = Connection(pipe)
+    threading.Thread(target=_leave_with, args=(parent,), daemon=True).start()
+    torch.set_num_threads(1)
+    if not sys.warnoptions:
+        warnings.simplefilter("ignore")  # those of libraries; ours are errors
+
+    def fetch(key: str) -> bytes:
+        driver.send(("part", key))
+        return driver.recv_bytes()
+
+    unpacker, activations = Unpacker(fetch), Activations(ram, ActivationFolder(scratch, disk))
+    with contextlib.suppress(EOFError, OSError):  # the driver is gone
+        driver.send("ready")
+        while True:
+            payload: Payload = driver.recv()
+            try:
+                task = unpacker.unpack(payload)
+            except Exception as error:  # a module that is not here, weights that are others
+                driver.send(("refused", f"{type(error).__name__}: {error}"))
+                continue
+            assert isinstance(task, Task)
+            driver.send(task.run(activations))
+
+
+def _leave_with(parent: int) -> None:
+    """End this process when its driver has gone, even in the middle of a task: nobody would hear of it."""
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    os._exit(1)

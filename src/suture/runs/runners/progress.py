@@ -1,9 +1,15 @@
-"""Progress of long work: what is done, what is being done, how long the rest will take."""
+"""Progress of long work: what is done, what is being done, how long the rest will take.
+
+Trainings and trials take different times, so each kind has its own mean: of how long the finished ones took, and of how
+long the running ones will take at the rate they show. What is left of both, in seconds of work, is divided by how much
+work is done in a second, which is more than one second's if several workers or processes share a store.
+"""
 
 import sys
 import threading
 import time
-from typing import TextIO
+from collections.abc import Callable
+from typing import NamedTuple, TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, Task
@@ -11,12 +17,14 @@ from rich.progress import Progress as RichBar
 from rich.table import Column
 from rich.text import Text
 
-from suture.runs.runners.eta import Eta, Running, Share
 from suture.runs.store.store import NETWORKS, TRIALS
 
 _DONE = {"trial": "measured", "network": "trained"}
 BOTH = ("network or trial", "networks and trials")  #: what a run counts that trains networks too
+LOOKED = 10.0  #: seconds between two looks at how far one task is
 _BAR_WIDTH = 50  #: columns: the bar, the count and the times, at most
+
+Share = Callable[[], float | None]  #: how much of a task is done, from 0 to 1, if that is known
 
 
 class Progress:
@@ -45,7 +53,115 @@ class Silent(Progress):
     """Shows nothing."""
 
 
-class Lines(Progress):
+class Left(NamedTuple):
+    """How long the rest takes, in seconds: ``whole`` says of all, else only of the kinds whose mean is known."""
+
+    seconds: float
+    whole: bool
+
+
+class Running:
+    """A task that is being done."""
+
+    def __init__(self, what: str, kind: str, share: Share | None) -> None:
+        self.what, self.kind, self._share = what, kind, share
+        self.begun = time.monotonic()
+        self._first = self._last = (self.begun, share() if share is not None else None)  # when, and how much
+
+    @property
+    def share(self) -> float | None:
+        """How much of it is done, looked at every ``LOOKED`` seconds."""
+        now = time.monotonic()
+        if self._share is not None and now - self._last[0] >= LOOKED:
+            self._last = (now, self._share())
+            self._first = self._last if self._first[1] is None else self._first
+        return self._last[1]
+
+    @property
+    def gone(self) -> float:
+        """Seconds since it began here."""
+        return time.monotonic() - self.begun
+
+    @property
+    def left(self) -> float | None:
+        """Seconds that it needs still, once it has been seen to move."""
+        share, (since, first), (now, _) = self.share, self._first, self._last
+        if share is None or first is None or share <= first:
+            return None
+        return (now - since) * (1 - share) / (share - first)
+
+    def __str__(self) -> str:
+        share = self.share
+        return self.what if share is None else f"{share:.0%} of {self.what}"
+
+
+class _Shown(Progress):
+    """Counts what is done and being done, for whatever shows it."""
+
+    def __init__(self) -> None:
+        self.running: list[Running] = []
+        self._count(0, 0, 0)
+
+    def _count(self, total: int, done: int, networks: int) -> None:
+        self.begun = time.monotonic()
+        self.total, self.finished = total, done
+        self._to_do = {TRIALS: total - done - networks, NETWORKS: networks}
+        self._took = dict.fromkeys(self._to_do, 0.0)  # seconds of work in those that are finished here
+        self._here, self._elsewhere = (dict.fromkeys(self._to_do, 0) for _ in range(2))  # how many are finished
+        self.running.clear()
+
+    def begin(self, total: int, done: int, networks: int = 0) -> None:
+        """Count them."""
+        self._count(total, done, networks)
+
+    def more(self, count: int, done: int) -> None:
+        """Count them too."""
+        self.total, self.finished = self.total + count, self.finished + done
+        self._to_do[TRIALS] += count - done
+
+    def working_on(self, what: str, kind: str = TRIALS, share: Share | None = None) -> None:
+        """Look at the clock."""
+        self.running.append(Running(what, kind, share))
+
+    def done(self, what: str, error: str | None, kind: str = TRIALS) -> None:
+        """Count it: as done here, if it began here, else by another process."""
+        self.finished += 1
+        self._to_do[kind] -= 1
+        task = next((task for task in self.running if (task.what, task.kind) == (what, kind)), None)
+        if task is None:
+            self._elsewhere[kind] += 1
+        else:
+            self._took[kind] += task.gone
+            self._here[kind] += 1
+            self.running.remove(task)
+
+    @property
+    def gone(self) -> float:
+        """Seconds since the run began."""
+        return time.monotonic() - self.begun
+
+    @property
+    def left(self) -> Left | None:
+        """How long the rest takes; ``None`` if that is not known yet."""
+        running, means = list(self.running), dict[str, float]()
+        for kind, took in self._took.items():
+            told = [task.gone + left for task in running if task.kind == kind and (left := task.left) is not None]
+            if count := self._here[kind] + len(told):
+                means[kind] = (took + sum(told)) / count
+        worked = sum(self._took.values()) + sum(task.gone for task in running)
+        worked += sum(self._elsewhere[kind] * mean for kind, mean in means.items())
+        rest = 0.0  # seconds of work
+        for kind, mean in means.items():
+            lefts = [(task, task.left) for task in running if task.kind == kind]
+            rest += sum(left if left is not None else max(mean - task.gone, 0.0) for task, left in lefts)
+            rest += max(self._to_do[kind] - len(lefts), 0) * mean
+        if not worked or not rest:
+            return None
+        whole = all(kind in means for kind, count in self._to_do.items() if count > 0)
+        return Left(rest * self.gone / worked, whole)
+
+
+class Lines(_Shown):
     """Plain lines, for pipes and files: one at most every ``every`` seconds, and one for each failure.
 
     If nothing ends for ``quiet`` seconds, a line says how far the run and its trainings are.
@@ -60,22 +176,19 @@ class Lines(Progress):
         plural: str | None = None,
         quiet: float = 60.0,
     ) -> None:
+        super().__init__()
         self.stream = stream if stream is not None else sys.stderr
         self.every, self.noun, self.plural, self.quiet = every, noun, plural or f"{noun}s", quiet
-        self.total = self.finished = 0
-        self.eta = Eta()
         self.last = time.monotonic()
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # between the run's thread and the one that reminds
         self._ended = threading.Event()
 
     def begin(self, total: int, done: int, networks: int = 0) -> None:
         """Say how many there are."""
-        self.total, self.finished = total, done
+        super().begin(total, done, networks)
         if networks and self.noun == "trial":
             self.noun, self.plural = BOTH
-        self.eta.begin(_count_kinds(total - done, networks))
-        before = f", {done} {_DONE.get(self.noun, 'done')} before" if done else ""
-        self._say(self._count(total) + before)
+        self._say(self._several(total) + (f", {done} {_DONE.get(self.noun, 'done')} before" if done else ""))
         self._ended.set()
         self._ended = threading.Event()
         threading.Thread(target=self._remind, args=(self._ended,), name="suture-progress", daemon=True).start()
@@ -83,23 +196,21 @@ class Lines(Progress):
     def more(self, count: int, done: int) -> None:
         """Count them too."""
         with self._lock:
-            self.total, self.finished = self.total + count, self.finished + done
-            self.eta.more(count - done)
+            super().more(count, done)
 
     def working_on(self, what: str, kind: str = TRIALS, share: Share | None = None) -> None:
         """Say nothing; the result will be said."""
         with self._lock:
-            self.eta.working_on(what, kind, share)
+            super().working_on(what, kind, share)
 
     def done(self, what: str, error: str | None, kind: str = TRIALS) -> None:
         """Say how far it is and how long the rest will take."""
         with self._lock:
-            self.finished += 1
-            self.eta.done(what, kind)
+            super().done(what, error, kind)
             if error is not None:
                 self._say(_say_failure(what, error))
             if self.finished == self.total:
-                self._say(f"{self._count(self.total)} in {clock(self.eta.gone)}")
+                self._say(f"{self._several(self.total)} in {clock(self.gone)}")
             elif time.monotonic() - self.last >= self.every:
                 self._say(self._say_so_far())
 
@@ -111,7 +222,7 @@ class Lines(Progress):
         """Say how far it is if nothing was said for long."""
         with self._lock:
             if self.finished < self.total and time.monotonic() - self.last >= self.quiet:
-                trainings = [_say_share(task) for task in self.eta.running if task.share is not None]
+                trainings = [str(task) for task in self.running if task.share is not None]
                 self._say("; ".join([self._say_so_far(), *trainings]))
 
     def _remind(self, ended: threading.Event) -> None:
@@ -119,11 +230,11 @@ class Lines(Progress):
             self.remind()
 
     def _say_so_far(self) -> str:
-        line = f"{self.finished}/{self._count(self.total)}, {clock(self.eta.gone)} gone"
-        left = self.eta.left
+        line = f"{self.finished}/{self._several(self.total)}, {clock(self.gone)} gone"
+        left = self.left
         return line if left is None else f"{line}, {'about' if left.whole else 'at least'} {clock(left.seconds)} left"
 
-    def _count(self, count: int) -> str:
+    def _several(self, count: int) -> str:
         return f"{count} {self.noun if count == 1 else self.plural}"
 
     def _say(self, line: str) -> None:
@@ -131,85 +242,60 @@ class Lines(Progress):
         print(line, file=self.stream, flush=True)
 
 
-class Bar(Progress):
-    """A bar for terminals, with the time left."""
+class Bar(_Shown):
+    """A bar for terminals, with the time left and what is being done."""
 
     def __init__(self, console: Console) -> None:
+        super().__init__()
         self.console = console
-        self.eta = Eta()
-        self.bar = RichBar(
-            BarColumn(bar_width=16),
-            MofNCompleteColumn(),
-            _TimeLeft(self.eta),
-            _Doing(self.eta, console),
-            console=console,
-            transient=True,
-        )
+        columns = BarColumn(bar_width=16), MofNCompleteColumn(), _Said(self.time_left), _Said(self._say_doing)
+        self.bar = RichBar(*columns, console=console, transient=True)
         self.task = self.bar.add_task("", total=None)
 
     def begin(self, total: int, done: int, networks: int = 0) -> None:
         """Draw the bar."""
-        self.eta.begin(_count_kinds(total - done, networks))
+        super().begin(total, done, networks)
         self.bar.reset(self.task, total=total, completed=done)
         self.bar.start()
 
     def more(self, count: int, done: int) -> None:
         """Make the bar longer."""
-        task = self.bar.tasks[self.task]
-        self.eta.more(count - done)
-        self.bar.update(self.task, total=(task.total or 0) + count, completed=task.completed + done)
-
-    def working_on(self, what: str, kind: str = TRIALS, share: Share | None = None) -> None:
-        """Show which trial is being measured."""
-        self.eta.working_on(what, kind, share)
+        super().more(count, done)
+        self.bar.update(self.task, total=self.total, completed=self.finished)
 
     def done(self, what: str, error: str | None, kind: str = TRIALS) -> None:
         """Move on; failures stay on the screen."""
+        super().done(what, error, kind)
         if error is not None:
             self.console.print(_say_failure(what, error), markup=False, highlight=False, emoji=False, style="red")
-        self.eta.done(what, kind)
-        self.bar.advance(self.task)
+        self.bar.update(self.task, completed=self.finished)
 
     def end(self) -> None:
         """Take the bar away."""
         self.bar.stop()
 
+    def time_left(self) -> str:
+        """Say the time gone, and what the rest will take as soon as that is known."""
+        gone, left = f"{clock(self.gone)} gone", self.left
+        return gone if left is None else f"{gone}, {'' if left.whole else '≥ '}{clock(left.seconds)} left"
 
-class _TimeLeft(ProgressColumn):
-    """The time gone, and what the rest will take as soon as that is known."""
+    def _say_doing(self) -> str:
+        """Say what was begun last, and how far it is, in the room that there is."""
+        last, room = self.running[-1:], max(self.console.width - _BAR_WIDTH, 10)
+        what = str(last[0]) if last else ""
+        return what if len(what) <= room else f"{what[: room - 1]}…"
 
-    def __init__(self, pace: Eta) -> None:
-        self.eta = pace
+
+class _Said(ProgressColumn):
+    """A column of a bar that says what a function gives."""
+
+    def __init__(self, say: Callable[[], str]) -> None:
+        self.say = say
         super().__init__(table_column=Column(no_wrap=True))
 
     def render(self, task: Task) -> Text:
-        """Draw both."""
-        gone, left = f"{clock(self.eta.gone)} gone", self.eta.left
-        return Text(gone if left is None else f"{gone}, {'' if left.whole else '≥ '}{clock(left.seconds)} left")
-
-
-class _Doing(ProgressColumn):
-    """What was begun last, and how far it is, if that is known."""
-
-    def __init__(self, pace: Eta, console: Console) -> None:
-        self.eta, self.console = pace, console
-        super().__init__(table_column=Column(no_wrap=True))
-
-    def render(self, task: Task) -> Text:
-        """Draw it, in the room that there is."""
-        running = self.eta.running
-        what = _say_share(running[-1]) if running else ""
-        room = max(self.console.width - _BAR_WIDTH, 10)
-        return Text(what if len(what) <= room else f"{what[: room - 1]}…")
-
-
-def _count_kinds(count: int, networks: int) -> dict[str, int]:
-    return {TRIALS: count - networks, NETWORKS: networks}
-
-
-def _say_share(task: Running) -> str:
-    share = task.share
-    return task.what if share is None else f"{share:.0%} of {task.what}"
+        """Draw it."""
+        return Text(self.say())
 
 
 def choose_progress(noun: str = "trial", plural: str | None = None) -> Progress:

@@ -1,14 +1,21 @@
-"""The driver of a run: it brings plan, store and runner together."""
+"""A run: it brings plan, store and runner together.
+
+``run`` makes a queue of what is planned (``Work``), lets a runner do its tasks, and keeps every outcome. The queue asks
+the store first, so that nothing known is measured again; it takes the lock of what it hands out, so that several
+processes can share a store; and it plans deferred trials as soon as their networks are trained.
+"""
 
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import final
 
 import pandas as pd
 
-from suture.common.errors import OutputError, RunnerError, StoreError
+from suture.common.errors import DataError, OutputError, RunnerError, StoreError, SutureError
 from suture.common.validation import check_kind
 from suture.core.activations.cache import Activations
 from suture.core.network.network import Network
@@ -17,15 +24,18 @@ from suture.core.stitches import Stitch
 from suture.data import Data
 from suture.fits import Fit
 from suture.measurement.scores.scores import Score
+from suture.measurement.tables.records import Described, Record, describe_trial
+from suture.measurement.tables.table import save, table_of
 from suture.measurement.trials.controls import DEFAULT, Control
 from suture.measurement.trials.measure import attempt, measure
 from suture.measurement.trials.plans import DEFAULT_SCORES, Settings, plan_seam
 from suture.measurement.trials.trial import Measurement, Trial
-from suture.runs.runners.base import Deferred, Runner, TrainingTask
 from suture.runs.runners.local import Local
 from suture.runs.runners.progress import Progress, choose_bar
-from suture.runs.runners.queue import Work, check_plan
-from suture.runs.store.store import Store
+from suture.runs.runners.tasks import Deferred, Measuring, Outcome, Runner, Task, TrainingTask
+from suture.runs.store.store import NETWORKS, TABLE, Locks, Store, settings_of
+
+Item = Trial | Deferred | TrainingTask
 
 
 class Interrupted(KeyboardInterrupt):
@@ -33,7 +43,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 def run(
-    plan: Iterable[Trial | Deferred | TrainingTask],
+    plan: Iterable[Item],
     *,
     store: str | Path | Store | None = None,
     on: Runner | None = None,
@@ -60,18 +70,21 @@ def run(
     check_kind("on", on, Runner | None, "where trials run, such as Local() or Ray()", RunnerError)
     if store is None and (retry or extend):
         raise StoreError(f"{'retry' if retry else 'extend'}=True is for a store; give store=FOLDER, or leave it out")
-    shown = progress if progress is not None else choose_bar()
-    work = Work(check_plan(plan), _open(store), shown, retry=retry, extend=extend, command=command)
+    shown, items = progress if progress is not None else choose_bar(), _check_plan(plan)
+    opened = store if store is None or isinstance(store, Store) else Store.make(store)
+    work = Work(items, opened, shown, retry=retry, extend=extend, command=command)
+    go_on = f"go on with: {command}" if command is not None else "the same call goes on from there"
     try:
         if not work.exhausted:
             runner = (on if on is not None else Local()).prepared(tuple(work.trials.values()))
-            with _scratch(work.store) as scratch, closing(runner.run(work, scratch)) as outcomes:
+            with _scratch(opened) as scratch, closing(runner.run(work, scratch)) as outcomes:
                 for task, outcome in outcomes:
                     work.keep(task, outcome)
     except KeyboardInterrupt:
-        raise Interrupted(f"interrupted: {work.say_so_far()}{_say_how_to_go_on(work, command)}") from None
+        remedy = f"; {go_on}" if opened is not None else ""
+        raise Interrupted(f"interrupted: {work.say_so_far()}{remedy}") from None
     except OutputError as error:
-        raise OutputError(f"{error}. {work.say_so_far()}{_say_how_to_go_on(work, command)}") from error
+        raise OutputError(f"{error}. {work.say_so_far()}; {go_on}") from error
     finally:
         work.end()
     work.check_bases()
@@ -102,14 +115,19 @@ def stitch(
     return replace(measurement, controls=tuple(attempt(other, cache) for other in others))
 
 
-def _say_how_to_go_on(work: Work, command: str | None) -> str:
-    if work.store is None:
-        return ""
-    return f"; go on with: {command}" if command is not None else "; the same call goes on from there"
-
-
-def _open(store: str | Path | Store | None) -> Store | None:
-    return store if store is None or isinstance(store, Store) else Store.make(store)
+def _check_plan(plan: Iterable[Item]) -> list[Item]:
+    """Return what is planned, as a list. Raises ``DataError`` for what is nothing to measure."""
+    if isinstance(plan, Item) or not isinstance(plan, Iterable):
+        raise DataError(f"the plan is a {type(plan).__name__}; give several trials, such as what curve or matrix plans")
+    items = list(plan)
+    for place, item in enumerate(items, start=1):
+        if not isinstance(item, Item):
+            said = f"item {place} of this plan is a {type(item).__name__}, and no trial"
+            remedy = "plans add up: run(a + b)" if isinstance(item, Sequence) else "give what curve or matrix plans"
+            raise DataError(f"{said}; {remedy}")
+    if not items:
+        raise DataError("this plan has no trial: nothing to measure; check the cuts, controls and seeds it is made of")
+    return items
 
 
 @contextmanager
@@ -120,3 +138,218 @@ def _scratch(store: Store | None) -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory(prefix="suture-", ignore_cleanup_errors=True) as folder:
         yield Path(folder)
+
+
+@final
+class Work:
+    """The queue of a run: what is planned, what of it is known, and what may begin."""
+
+    def __init__(
+        self,
+        plan: Sequence[Item],
+        store: Store | None,
+        shown: Progress,
+        *,
+        retry: bool,
+        extend: bool,
+        command: str | None,
+    ) -> None:
+        self.store, self.retry, self.command = store, retry, command
+        self.locks = Locks(store.path / "locks") if store is not None else None
+        self.shown = Progress()  # nothing is told before all is counted
+        self.trials: dict[str, Trial] = {}  # all that were planned so far, by key
+        self.records: dict[str, Record] = {}  # what is known of them, by key
+        self.weights: dict[str, bytes] = {}  # of trained networks that others start from, by key
+        self.networks: dict[str, Network] = {}  # trained networks that are stitched, by key
+        self.failed: list[str] = []  # which networks could not be trained, and why
+        self.todo: dict[str, Task] = {}  # by key, trainings first, because much waits for them
+        self.running: dict[str, Task] = {}
+        # The rows of the table, a list for each item of the plan; trials that are not planned yet stand for theirs.
+        self.rows: list[list[Described] | Deferred] = [
+            [describe_trial(item)] if isinstance(item, Trial) else item
+            for item in plan
+            if not isinstance(item, TrainingTask)
+        ]
+        self.bases: dict[str, TrainingTask] = {}  # all networks to train, those first that others start from
+        for item in plan:
+            if not isinstance(item, Trial):
+                self._add_bases(item.bases if isinstance(item, Deferred) else (item,))
+        trials = [item for item in plan if isinstance(item, Trial)]
+        if store is not None:
+            settings = self._settings(trials)
+            store.plans.check({trial.key for trial in trials} | self.bases.keys(), settings, extend)
+            store.plans.add(list(self._described()), settings, tuple(self.bases))
+        self.todo |= self.bases
+        for base in self.bases.values():
+            if self._take_stored(base):
+                del self.todo[base.key]
+        self._add_trials(trials)
+        self._plan_deferred()
+        self.shown, total = shown, len(self.trials.keys() | self.bases.keys())
+        shown.begin(total, total - len(self.todo), len(self._find_trainings()))
+
+    def _add_bases(self, bases: Iterable[TrainingTask]) -> None:
+        for base in bases:
+            if self.store is None or not self.store.has(base.kind, base.key):
+                self._add_bases(base.bases)
+            self.bases.setdefault(base.key, base)
+
+    def _settings(self, trials: Sequence[Trial]) -> Record:
+        return settings_of(trials) | ({"command": self.command} if self.command is not None else {})
+
+    # --- the queue ----------------------------------------------------------------------------------------------------
+
+    def take(self) -> Task | None:
+        """Take a task that may begin now, and that no other process works on; ``None`` if there is none."""
+        while (task := next(filter(self._claim, self.todo.values()), None)) is not None:
+            done_elsewhere = self._take_stored(task)  # since we looked
+            del self.todo[task.key]
+            if done_elsewhere:
+                self._release(task)
+                continue
+            share = None
+            if isinstance(task, TrainingTask):
+                task = task.after(self.weights)
+                share = partial(task.share, self.store.activations) if self.store is not None else None
+            self.running[task.key] = task
+            self.shown.working_on(task.where, task.kind, share)
+            return task
+        return None
+
+    def _claim(self, task: Task) -> bool:
+        """Take the lock of a task, if it may begin; say whether it is ours."""
+        sequence = task.sequence if isinstance(task, TrainingTask) else None
+        busy = (other.sequence for other in self.running.values() if isinstance(other, TrainingTask))
+        if not self._can_start(task) or (sequence is not None and sequence in busy):
+            return False
+        return self.locks is None or self.locks.take(task.key)
+
+    def _release(self, task: Task) -> None:
+        """Give back the lock of a task that is done, and tell."""
+        if self.locks is not None:
+            self.locks.give_back(task.key)
+        self.shown.done(task.where, self.records.get(task.key, {}).get("error"), task.kind)
+
+    def _can_start(self, task: Task) -> bool:
+        return not isinstance(task, TrainingTask) or all(base.key in self.weights for base in task.bases)
+
+    @property
+    def left(self) -> int:
+        """How many tasks were not yet taken."""
+        return len(self.todo)
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether there is nothing more, not even after what is running."""
+        more = self.running and (self.todo or self._find_waiting())
+        return not more and not any(map(self._can_start, self.todo.values()))
+
+    # --- what is known ------------------------------------------------------------------------------------------------
+
+    def keep(self, task: Task, outcome: Outcome) -> None:
+        """Keep an outcome, on the disk if there is a store."""
+        del self.running[task.key]
+        if self.store is not None:
+            self.store.keep(task.kind, task.key, outcome.record, outcome.tensors)
+            if isinstance(task, TrainingTask) and not outcome.failed:
+                task.tidy(self.store.activations)
+        self._learn(task, outcome.record, outcome.tensors)
+        self._release(task)
+
+    def _take_stored(self, task: Task) -> bool:
+        """Take over a result that is in the store; say whether there is one."""
+        if self.store is None:
+            return False
+        if self.store.has(task.kind, task.key):
+            self._learn(task, self.store.record(task.kind, task.key))
+            return True
+        failed = None if self.retry else self.store.failure(task.kind, task.key)
+        if failed is not None:
+            self._learn(task, failed)
+        return failed is not None
+
+    def _learn(self, task: Task, record: Record, tensors: bytes | None = None) -> None:
+        """Take in a result; its tensors are read from the store if they are needed and not given."""
+        if not isinstance(task, TrainingTask):
+            self.records[task.key] = record
+            return
+        if record["status"] == "failed":
+            self.failed.append(f"{task.where}: {record['error']}")
+            return
+        begins = any(task.key == base.key for other in self._find_trainings() for base in other.bases)
+        stitched = any(task.key == base.key for _, item in self._find_waiting() for base in item.bases)
+        if tensors is None and self.store is not None and (begins or stitched):
+            tensors = self.store.tensors(NETWORKS, task.key)
+        if begins and tensors is not None:
+            self.weights[task.key] = tensors
+        if stitched and tensors is not None:
+            self.networks[task.key] = task.network(tensors)
+            self._plan_deferred()
+
+    def _plan_deferred(self) -> None:
+        """Plan the trials of networks that are there now."""
+        for place, item in self._find_waiting():
+            if all(base.key in self.networks for base in item.bases):
+                trials = list(item.make(*(self.networks[base.key] for base in item.bases)))
+                described = [describe_trial(trial) for trial in trials]
+                if self.store is not None:
+                    self.store.plans.add(described, self._settings(trials))
+                known, before = len(self.trials), len(self.todo)
+                self._add_trials(trials)
+                fresh, unmeasured = len(self.trials) - known, len(self.todo) - before
+                self.rows[place] = described
+                self.shown.more(fresh, fresh - unmeasured)
+
+    def _find_trainings(self) -> list[TrainingTask]:
+        return [task for task in self.todo.values() if isinstance(task, TrainingTask)]
+
+    def _find_waiting(self) -> list[tuple[int, Deferred]]:
+        return [(place, item) for place, item in enumerate(self.rows) if isinstance(item, Deferred)]
+
+    def _add_trials(self, trials: Sequence[Trial]) -> None:
+        for trial in trials:
+            if trial.key not in self.trials:
+                self.trials[trial.key] = trial
+                task = Measuring(trial)
+                if not self._take_stored(task):
+                    self.todo[trial.key] = task
+
+    def _described(self) -> Iterator[Described]:
+        return (trial for row in self.rows if not isinstance(row, Deferred) for trial in row)
+
+    # --- the end ------------------------------------------------------------------------------------------------------
+
+    def table(self) -> pd.DataFrame:
+        """The rows of all that is known; what was planned twice, under the same names, stands once."""
+        known = (trial for trial in self._described() if trial.key in self.records)
+        once = {(trial.key, *trial.labels.values()): trial for trial in known}
+        return table_of((trial, self.records[trial.key]) for trial in once.values())
+
+    def end(self) -> None:
+        """Release all locks, and write the table."""
+        self.shown.end()
+        if self.locks is not None and self.store is not None:
+            self.locks.give_all_back()
+            with suppress(SutureError, OSError):  # the results themselves are kept
+                save(self.store.table(self.records), self.store.path / TABLE)
+
+    def say_so_far(self) -> str:
+        """How much is done, in words."""
+        planned = self.trials.keys()
+        if self.store is None:
+            return f"{len(self.records)} of {len(planned)} trials were measured, and kept nowhere; give a store="
+        if not planned:
+            trained = len(self.store.finished(NETWORKS) & self.bases.keys())
+            return f"{trained} of {len(self.bases)} networks are trained and kept in {self.store.path}"
+        done = len(planned & (self.records.keys() | self.store.finished()))
+        return f"{done} of {len(planned)} trials are measured and kept in {self.store.path}"
+
+    def check_bases(self) -> None:
+        """Raise ``RunnerError`` if networks could not be trained, or trials could not be planned for that reason."""
+        waiting = len(self._find_waiting())
+        if waiting:
+            parts = f"{waiting} part{'s' if waiting > 1 else ''} of the plan"
+            raise RunnerError(f"{parts} could not be measured: {'; '.join(self.failed)}; all else is measured")
+        if self.failed:
+            more = f" {len(self.todo)} more start from these." if self.todo else ""
+            raise RunnerError(f"{'; '.join(self.failed)};{more} all else is done")

@@ -15,10 +15,8 @@ import importlib
 import io
 import pickle
 import sys
-import threading
 import types
-from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,7 +27,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn.utils import parametrize
 
-from suture.common.atomic import whole
+from suture.common.atomic import whole as written_whole
 from suture.common.errors import NetworkError, RunnerError
 from suture.common.hashing import identity
 from suture.common.seeds import digest
@@ -41,8 +39,6 @@ from suture.data.samples import tensor_digest
 from suture.measurement.trials.trial import Trial
 
 Refer = Callable[[object], str | None]  # the key to send instead of a thing, if any
-
-_REMEDY = "define it so that it can be pickled, or run in one process: on=suture.Local(workers=1)"
 
 
 @dataclass(frozen=True)
@@ -57,12 +53,11 @@ class Packer:
     """Makes payloads, and the parts that they refer to.
 
     With ``folder``, a folder that the processes share, images are written there once and travel as a path. It holds on
-    to all that it packed; threads may share it.
+    to all that it packed.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder
-        self._lock = threading.RLock()
         self._keys: dict[int, tuple[object, str]] = {}  # with the object, so that no other gets its id
         self._things: dict[str, Network | Samples] = {}
         self._parts: dict[str, bytes] = {}
@@ -85,29 +80,29 @@ class Packer:
             found.update(dict.fromkeys(keys))
             return keys[0]
 
-        with self._lock:
-            try:
-                content = _pickle(thing, refer)
-            except Exception as error:
-                what = next((said for trial in trials for said in _name_unpicklable(trial, refer)), f"{thing!r:.200}")
-                raise RunnerError(f"{what} cannot be sent to another process: {error}; {_REMEDY}") from error
-        return Payload(content, tuple(found))
+        try:
+            return Payload(_pickle(thing, refer), tuple(found))
+        except Exception as error:
+            parts = dict[str, object]()
+            for trial in trials:
+                settings = [("stitch", trial.stitch), ("fit", trial.fit), *(("score", score) for score in trial.scores)]
+                parts |= {f"the {kind} {type(part).__name__} of {trial.where}": part for kind, part in settings}
+            raise _refuse(error, parts, f"{thing!r:.200}", refer) from error
 
     def part(self, key: str) -> bytes:
         """Give a part of a packed payload, made when it is first asked for.
 
         Raises ``RunnerError`` naming what cannot be pickled.
         """
-        with self._lock:
-            if key not in self._parts:
-                thing = self._things[key]
-                if isinstance(thing, Network):
-                    self._parts[key] = _pack_network(thing)
-                elif key.startswith("images"):
-                    self._parts[key] = _pack_images(thing, self._folder)
-                else:
-                    self._parts[key] = _pack_samples(thing)
-            return self._parts[key]
+        if key not in self._parts:
+            thing = self._things[key]
+            if isinstance(thing, Network):
+                self._parts[key] = _pack_network(thing)
+            elif key.startswith("images"):
+                self._parts[key] = _pack_images(thing, self._folder)
+            else:
+                self._parts[key] = _pickle(thing, lambda inner: _images_key(thing) if inner is thing.images else None)
+        return self._parts[key]
 
     def _refer(self, thing: Network | Samples) -> tuple[str, ...]:
         """The key of a network, or those of samples and their images, which are remembered."""
@@ -121,21 +116,15 @@ class Packer:
 
 
 class Unpacker:
-    """Opens payloads; ``fetch`` returns a part by its key.
+    """Opens payloads; ``fetch`` returns a part by its key, and is asked for each once."""
 
-    Parts are kept, all of them or the ``most`` that were used last; what a payload needs is there while it is opened.
-    """
-
-    def __init__(self, fetch: Callable[[str], bytes], most: int | None = None) -> None:
-        self._fetch, self._most = fetch, most
-        self._kept: OrderedDict[str, object] = OrderedDict()
+    def __init__(self, fetch: Callable[[str], bytes]) -> None:
+        self._fetch = fetch
+        self._kept: dict[str, object] = {}
 
     def unpack(self, payload: Payload) -> object:
         """Give what was packed. Raises ``NetworkError`` if a network is not, bit for bit, the one that was sent."""
-        thing = _unpickle(payload.content, self._part)
-        while self._most is not None and len(self._kept) > max(self._most, len(payload.parts)):
-            self._kept.popitem(last=False)
-        return thing
+        return _unpickle(payload.content, self._part)
 
     def _part(self, key: str) -> object:
         if key not in self._kept:
@@ -146,7 +135,6 @@ class Unpacker:
                     "process; make it again"
                 )
             self._kept[key] = _load_images(part) if key.startswith("images") else part
-        self._kept.move_to_end(key)
         return self._kept[key]
 
 
@@ -173,14 +161,8 @@ def _pack_network(network: Network) -> bytes:
         return _pickle(network)
     except Exception as error:
         held = {"preprocessing": network.preprocess, "factory": network.factory, "stages": network.stages}
-        what = next(
-            (f"the {name} of {network.name}" for name, part in held.items() if not _can_pickle(part)), network.name
-        )
-        raise RunnerError(f"{what} cannot be sent to another process: {error}; {_REMEDY}") from error
-
-
-def _pack_samples(samples: Samples) -> bytes:
-    return _pickle(samples, lambda thing: _images_key(samples) if thing is samples.images else None)
+        parts = {f"the {name} of {network.name}": part for name, part in held.items()}
+        raise _refuse(error, parts, network.name) from error
 
 
 def _pack_images(samples: Samples, folder: Path | None) -> bytes:
@@ -189,7 +171,7 @@ def _pack_images(samples: Samples, folder: Path | None) -> bytes:
         return pickle.dumps(safetensors.torch.save(images))
     path = folder.resolve() / f"{samples.image_fingerprint}.safetensors"
     if not _holds(path, samples):
-        with whole(path) as temporary:
+        with written_whole(path) as temporary:
             temporary.write_bytes(safetensors.torch.save(images))
     return pickle.dumps(path)
 
@@ -208,20 +190,20 @@ def _load_images(part: Any) -> Tensor:
     return images
 
 
-def _name_unpicklable(trial: Trial, refer: Refer) -> list[str]:
-    """The settings of a trial that cannot be pickled, in words."""
-    settings = [("stitch", trial.stitch), ("fit", trial.fit), *(("score", score) for score in trial.scores)]
-    return [
-        f"the {kind} {type(part).__name__} of {trial.where}" for kind, part in settings if not _can_pickle(part, refer)
-    ]
-
-
-def _can_pickle(thing: object, refer: Refer = lambda thing: None) -> bool:
-    try:
-        _pickle(thing, refer)
-    except Exception:  # whatever pickling it raises
-        return False
-    return True
+def _refuse(
+    error: Exception, parts: Mapping[str, object], whole: str, refer: Refer = lambda thing: None
+) -> RunnerError:
+    """Name the one of the parts that cannot be pickled, or the whole."""
+    for name, part in parts.items():
+        try:
+            _pickle(part, refer)
+        except Exception:  # whatever pickling it raises
+            whole = name
+            break
+    return RunnerError(
+        f"{whole} cannot be sent to another process: {error}; define it so that it can be pickled, or run in one "
+        "process: on=suture.Local(workers=1)"
+    )
 
 
 # --- pickling ---------------------------------------------------------------------------------------------------------

@@ -2,6 +2,8 @@
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from errno import EACCES, ENOSPC
 from pathlib import Path
 from typing import Any
@@ -10,34 +12,22 @@ from suture.common.atomic import whole
 from suture.common.errors import OutputError, StoreError
 
 
-class writing_to:
+@contextmanager
+def writing_to(path: Path) -> Iterator[None]:
     """Turn an ``OSError`` of writing to a folder into an ``OutputError`` with the remedy."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __enter__(self) -> None:
-        """Begin."""
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """Translate an ``OSError``."""
-        if isinstance(error, OSError):
-            full = error.errno == ENOSPC
-            remedy = "free some space on the disk" if full else "make it writable, or name another folder"
-            reason = error.strerror or str(error)
-            if isinstance(error, FileExistsError | NotADirectoryError):
-                file = _find_obstacle(error, self.path)
-                reason = "there is a file in its place" if file == self.path else f"{file} is a file, not a folder"
-                remedy = "move that away, or name another folder"
-            raise OutputError(f"cannot write to {self.path}: {reason}; {remedy}") from error
-
-
-def _find_obstacle(error: OSError, folder: Path) -> Path:
-    """Return the file that is in the place of a folder; the folder itself if the error does not tell."""
-    if not isinstance(error.filename, str):
-        return folder
-    refused = Path(error.filename)
-    return next((place for place in (refused, *refused.parents) if place.is_file()), folder)
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        remedy = "make it writable, or name another folder"
+        if error.errno == ENOSPC:
+            remedy = "free some space on the disk"
+        elif isinstance(error, FileExistsError | NotADirectoryError):
+            refused = Path(error.filename) if isinstance(error.filename, str) else path
+            file = next((place for place in (refused, *refused.parents) if place.is_file()), path)
+            reason = "there is a file in its place" if file == path else f"{file} is a file, not a folder"
+            remedy = "move that away, or name another folder"
+        raise OutputError(f"cannot write to {path}: {reason}; {remedy}") from error
 
 
 def folder_to_write(folder: str | Path) -> Path:
@@ -93,34 +83,9 @@ def text(content: object) -> str:
 
 
 def flush(folder: Path) -> None:
-    """Flush the names in a folder to the disk, if the system can."""
-    if os.name != "posix":
-        return
+    """Flush the names in a folder to the disk."""
     opened = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(opened)
     finally:
         os.close(opened)
-
-
-def rename(source: Path, target: Path) -> None:
-    """Rename a folder; ``FileExistsError`` if the target is there."""
-    try:
-        os.rename(source, target)
-    except OSError:
-        if target.exists():
-            raise FileExistsError(target) from None
-        raise
-
-
-def is_alive(process: str) -> bool:
-    """Whether a process of this machine, by its number, is alive; if in doubt, it is."""
-    if os.name != "posix":  # asking might end it there
-        return True
-    try:
-        os.kill(int(process), 0)
-    except (ProcessLookupError, ValueError):
-        return False
-    except OSError:
-        return True
-    return True

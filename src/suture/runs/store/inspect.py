@@ -6,7 +6,6 @@ altered. It changes nothing: a run does the same with each result before it take
 is damaged.
 """
 
-import json
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -15,15 +14,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from suture.common.errors import DataError
+from suture.common.errors import DataError, StoreError
 from suture.core.activations.disk_cache import ActivationFolder
 from suture.measurement.tables import table as tables
-from suture.runs.store.locks import Locks
-from suture.runs.store.plans import plan_name
-from suture.runs.store.store import FILES, LABEL, NETWORKS, TABLE, TRIALS, Store, find_damage, is_abandoned
+from suture.runs.store.files import read_record
+from suture.runs.store.store import FILES, LABEL, NETWORKS, TABLE, TRIALS, Locks, Store, find_damage, plan_name
 
 _ACTIVATIONS = "activations"
-_IDENTITY = {TRIALS: "trial", NETWORKS: "network"}  #: the entry of a record that is its key
 _AGAIN = {TRIALS: "the next run measures it again", NETWORKS: "the next run trains it again"}
 
 
@@ -133,7 +130,6 @@ def verify(folder: str | Path) -> tuple[Finding, ...]:
     return (
         *plans,
         *(finding for kind in FILES for finding in _check_results(store, kind, labels)),
-        *(finding for kind in FILES for finding in _check_failures(store.path, kind)),
         *_check_caches(store.path),
     )
 
@@ -146,11 +142,11 @@ def _check_plans(path: Path) -> tuple[list[Finding], dict[str, Mapping[str, Any]
         "extend=True, if it takes the folder for another run's)"
     )
     for plan in plans:
-        content = _read(plan)
         try:
-            sound = plan.stem.partition("-")[2] == plan_name(content) and isinstance(content["settings"], dict)
+            content = read_record(plan, "settings", "bases", "trials")
             labels |= {trial["key"]: trial["labels"] for trial in content["trials"]}
-        except (TypeError, KeyError, AttributeError):
+            sound = plan.stem.partition("-")[2] == plan_name(content) and isinstance(content["settings"], dict)
+        except (StoreError, TypeError, KeyError):
             sound = False
         if not sound:
             found.append(Finding(plan, "is not what was written; the table has no names for its trials", remedy))
@@ -162,53 +158,31 @@ def _check_plans(path: Path) -> tuple[list[Finding], dict[str, Mapping[str, Any]
 
 
 def _check_results(store: Store, kind: str, labels: Mapping[str, Mapping[str, Any]]) -> Iterator[Finding]:
-    description = FILES[kind][0]
+    """Check results and failures of a kind; say which trials read what is damaged."""
     for folder in sorted((store.path / kind).glob("[!.]*")):
-        damaged, remedy = find_damage(folder, kind), f"nothing to do: {_AGAIN[kind]}"
-        record = _read(folder / description)
-        if not damaged:  # what a run would take for known
-            problem = _wrong_record(record, folder.name, kind)
-            if not problem and kind == TRIALS and record.get("measuring") != store.plans.measuring:
-                problem = (
-                    f"was measured by version {record.get('measuring')} of the measuring code, and {LABEL} says "
-                    f"version {store.plans.measuring}: its numbers may differ"
-                )
-            damaged = {description: problem} if problem else {}
-            remedy = f"delete its folder: {_AGAIN[kind]}"
+        damaged = find_damage(folder, kind)
+        if not damaged:
+            continue
         if kind == TRIALS:
             readers = [labels[folder.name]] if folder.name in labels else []
         else:
-            name = record.get("name") if isinstance(record, dict) else None
+            try:
+                name = store.record(kind, folder.name).get("name")
+            except StoreError:
+                name = None
             readers = [said for said in labels.values() if name in (said.get("sender"), said.get("receiver"))]
         words = tuple(dict.fromkeys(_name_trial(said) for said in readers))
-        yield from (Finding(folder / name, problem, remedy, trials=words) for name, problem in damaged.items())
-    for part in sorted((store.path / kind).glob(".*.part")):
-        if is_abandoned(part):
-            remedy = "nothing to do: it counts for nothing, and the next run deletes it"
-            yield Finding(part, "was half written when its process ended", remedy, harmless=True)
+        for name, problem in damaged.items():
+            yield Finding(folder / name, problem, f"nothing to do: {_AGAIN[kind]}", trials=words)
+    for failure in sorted((store.path / "failed" / kind).glob("[!.]*.json")):
+        if store.failure(kind, failure.stem) is None and failure.exists():  # else another process has just succeeded
+            problem = "cannot be read as a failure's record"
+            yield Finding(failure, problem, "nothing to do: the next run tries it again")
 
 
 def _name_trial(labels: Mapping[str, Any]) -> str:
     said = "{sender} {sender_cut} → {receiver} {receiver_cut}".format_map(labels)
     return f"{said} ({labels['control']})" if labels["control"] else said
-
-
-def _wrong_record(record: Any, key: str, kind: str) -> str:
-    if not isinstance(record, dict) or "status" not in record:
-        return "is no record"
-    own = record.get(_IDENTITY[kind])
-    return "" if own == key else f"is the record of another, {own}"
-
-
-def _check_failures(path: Path, kind: str) -> Iterator[Finding]:
-    for failure in sorted((path / "failed" / kind).glob("[!.]*.json")):
-        record = _read(failure)
-        if not failure.exists():  # another process has just succeeded
-            continue
-        sound = isinstance(record, dict) and record.get("status") == "failed" and isinstance(record.get("error"), str)
-        problem = _wrong_record(record, failure.stem, kind) if sound else "cannot be read as a failure's record"
-        if problem:
-            yield Finding(failure, problem, "nothing to do: the next run tries it again")
 
 
 def _check_caches(path: Path) -> Iterator[Finding]:
@@ -220,11 +194,3 @@ def _check_caches(path: Path) -> Iterator[Finding]:
     except (DataError, OSError) as error:
         remedy = "it only repeats what the trials say: 'suture table' writes it anew"
         yield Finding(path / TABLE, f"cannot be read ({error})", remedy, harmless=True)
-
-
-def _read(path: Path) -> Any:
-    """Return the content of a file; ``None`` if it is not JSON."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None

@@ -15,30 +15,39 @@ A trial's folder is written under another name, flushed to the disk and renamed,
 all, whoever is killed; ``done`` has the SHA-256 of each file, as ``sha256sum --check`` reads it. What is finished and
 sound is never written again, so any number of processes, on any machines that share the folder, may write one store;
 what is damaged counts as not measured.
+
+So that no trial is measured twice at once, each has a lock. It is the operating system's, on a file, and ends with the
+process that holds it, however that ends. On a shared folder it holds between machines if the file system passes locks
+on; if not, a trial may be measured twice, and the first result stays.
 """
 
 import hashlib
+import json
 import os
-import platform
 import shutil
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from errno import ENOSPC
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
 import pandas as pd
+from filelock import FileLock, Timeout
 
 from suture.common.errors import StoreError
+from suture.common.seeds import digest
 from suture.common.validation import check_kind
 from suture.core.activations.disk_cache import ActivationFolder
-from suture.measurement.tables.records import Record
+from suture.core.network.network import Network
+from suture.data import Samples
+from suture.data.noise import ClusteredNoise
+from suture.measurement.tables.records import Described, Record
 from suture.measurement.tables.table import table_of
-from suture.measurement.trials.trial import VERSION
-from suture.runs.store.files import flush, is_alive, read_record, rename, text, write, writing_to
-from suture.runs.store.plans import Plans
+from suture.measurement.trials.trial import VERSION, Trial
+from suture.runs.store.files import flush, read_record, text, write, writing_to
 
 FORMAT = 1  #: of the folder; a reader refuses any other
 LABEL, DONE, TABLE = "suture.json", "done", "table.parquet"
@@ -47,7 +56,7 @@ TRIALS, NETWORKS = "trials", "networks"
 #: own.
 FILES = {TRIALS: ("measurement.json", "stitch.safetensors"), NETWORKS: ("card.json", "model.safetensors")}
 ASIDE = {"curve": "curve.json", "stitched": "stitched.json"}
-_LONG = 3600.0  #: seconds without a change, after which nobody on another machine is still writing a folder
+_LONG = 3600.0  #: seconds without a change, after which nobody is still writing a folder
 
 
 @final
@@ -82,7 +91,10 @@ class Store:
         with writing_to(path):
             for name in (TRIALS, NETWORKS, "plans", "locks", "activations", f"failed/{TRIALS}", f"failed/{NETWORKS}"):
                 (path / name).mkdir(parents=True, exist_ok=True)
-            store._sweep()
+            for part in (part for kind in FILES for part in (path / kind).glob(".*.part")):
+                with suppress(FileNotFoundError):  # it has just been finished
+                    if time.time() - part.stat().st_mtime > _LONG:  # its process was killed
+                        shutil.rmtree(part, ignore_errors=True)
         return store
 
     @property
@@ -164,7 +176,7 @@ class Store:
     def _put(self, kind: str, key: str, files: Mapping[str, bytes]) -> None:
         """Write a result's folder whole, unless it is there; one that is damaged gives way."""
         folder = self.path / kind / key
-        temporary = folder.with_name(f".{folder.name}.{platform.node()}.{os.getpid()}.{uuid.uuid4().hex[:8]}.part")
+        temporary = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}.part")
         try:
             temporary.mkdir()
             for name, content in files.items():
@@ -174,43 +186,29 @@ class Store:
                     os.fsync(file.fileno())
             flush(temporary)
             if folder.exists() and find_damage(folder, kind):
-                aside = temporary.with_name(temporary.name.replace(".part", "-aside.part"))
-                rename(folder, aside)
+                aside = temporary.with_suffix(".aside.part")
+                os.rename(folder, aside)
                 shutil.rmtree(aside, ignore_errors=True)
-            with suppress(FileExistsError):
-                rename(temporary, folder)
+            try:
+                os.rename(temporary, folder)
+            except OSError:
+                if not folder.exists():  # else another process was first, with the same result
+                    raise
             flush(folder.parent)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
-
-    def _sweep(self) -> None:
-        """Remove what dead processes left half written."""
-        for part in (part for kind in FILES for part in (self.path / kind).glob(".*.part")):
-            if is_abandoned(part):
-                shutil.rmtree(part, ignore_errors=True)
-
-
-def is_abandoned(part: Path) -> bool:
-    """Whether nobody will finish a folder: its process is dead, or on another machine and silent for an hour."""
-    if f".{platform.node()}." in part.name:
-        return not is_alive(part.name.split(".")[-3])
-    try:
-        return time.time() - part.stat().st_mtime > _LONG
-    except FileNotFoundError:  # it has just been finished
-        return False
 
 
 def find_damage(folder: Path, kind: str) -> dict[str, str]:
     """Return the files of a result that are not what was written, and what is wrong with each."""
     try:
-        *lines, rest = (folder / DONE).read_text(encoding="utf-8").split("\n")
+        lines = (folder / DONE).read_text(encoding="utf-8").removesuffix("\n").split("\n")
+        written = {name: sha for sha, name in (line.split("  ") for line in lines)}
     except FileNotFoundError:
         return {DONE: "is missing"}
-    except (OSError, ValueError) as error:
-        return {DONE: f"cannot be read ({error})"}
-    known = (*FILES[kind], *ASIDE.values())
-    written = {name: sha for sha, mark, name in (line.partition("  ") for line in lines) if mark and name in known}
-    if rest or len(written) < len(lines) or not set(FILES[kind]) <= written.keys():
+    except (OSError, ValueError):
+        written = {}
+    if not set(FILES[kind]) <= written.keys() <= {*FILES[kind], *ASIDE.values()}:
         return {DONE: "is not what was written"}
     wrong = {}
     for name, sha in written.items():
@@ -218,10 +216,8 @@ def find_damage(folder: Path, kind: str) -> dict[str, str]:
             with open(folder / name, "rb") as file:
                 if hashlib.file_digest(file, "sha256").hexdigest() != sha:
                     wrong[name] = "is not what was written"
-        except FileNotFoundError:
-            wrong[name] = "is missing"
         except OSError as error:
-            wrong[name] = f"cannot be read ({error})"
+            wrong[name] = "is missing" if isinstance(error, FileNotFoundError) else f"cannot be read ({error})"
     return wrong
 
 
@@ -237,16 +233,184 @@ def contents(kind: str, record: Record, tensors: bytes) -> dict[str, bytes]:
 
 def _read_label(path: Path) -> Record:
     if not (path / LABEL).is_file():
-        there = "is no folder of a run: it has no" if path.is_dir() else "does not exist, so it has no"
-        there = "is a file, so it has no" if path.is_file() else there
-        raise StoreError(f"{path} {there} {LABEL}; give the folder that a run was told to write to (--out, store=)")
+        there = (
+            "is no folder of a run:" if path.is_dir() else "is a file, so" if path.is_file() else "does not exist, so"
+        )
+        raise StoreError(
+            f"{path} {there} it has no {LABEL}; give the folder that a run was told to write to (--out, store=)"
+        )
     try:
-        label: Record = read_record(path / LABEL, "format")
+        label = read_record(path / LABEL, "format")
     except StoreError as error:
         raise StoreError(f"{path / LABEL} is damaged; delete it, and start the run again: it writes it anew") from error
-    if label.get("format") != FORMAT:
+    if label["format"] != FORMAT:
         raise StoreError(
-            f"{path} is a store of format {label.get('format')!r}, and this version of Suture reads format {FORMAT}; "
+            f"{path} is a store of format {label['format']!r}, and this version of Suture reads format {FORMAT}; "
             "use the version that made it, or name another folder"
         )
     return read_record(path / LABEL, "measuring")
+
+
+# --- what was planned -------------------------------------------------------------------------------------------------
+
+
+@final
+class Plans:
+    """The plans of a store: one file each, ``0001-….json``, in the order in which they came."""
+
+    def __init__(self, store: Path, measuring: int) -> None:
+        self.store, self.measuring = store, measuring
+        self.folder = store / "plans"
+
+    def check(self, keys: set[str], settings: Mapping[str, Any], extend: bool = False) -> None:
+        """Raise ``StoreError`` if trials and base models with these keys are another run's.
+
+        A plan may be run again, in part, or with more. One that has nothing of what was planned here, or leaves some
+        out while adding others, is another run's, unless it is to ``extend`` this one.
+        """
+        if self.measuring != VERSION:
+            raise StoreError(
+                f"{self.store} was measured by version {self.measuring} of the measuring code, and this is version "
+                f"{VERSION}: numbers may differ. Name another folder; 'suture table {self.store}' still reads this one"
+            )
+        known = self.keys()
+        if known and not (extend or keys <= known or keys >= known):
+            raise StoreError(self._explain_other(settings))
+
+    def add(self, trials: Sequence[Described], settings: Mapping[str, Any], bases: Sequence[str] = ()) -> None:
+        """Write down what a run is about to measure; ``bases`` are keys of networks that it is to train."""
+        content = {"settings": settings, "bases": sorted(bases), "trials": [asdict(trial) for trial in trials]}
+        name = plan_name(content)
+        if not list(self.folder.glob(f"*-{name}.json")):
+            number = 1 + max((int(path.name.partition("-")[0]) for path in self._paths()), default=0)
+            with writing_to(self.store):
+                write(self.folder / f"{number:04d}-{name}.json", json.dumps(content, ensure_ascii=False))
+
+    def trials(self) -> list[Described]:
+        """All trials that were planned, in order, each once."""
+        found: dict[str, Described] = {}
+        for plan in self._read():
+            for entry in plan["trials"]:
+                trial = Described(entry["key"], entry["labels"], tuple(map(tuple, entry["scores"])))
+                found.setdefault(digest(trial.key, sorted(trial.labels.items())), trial)
+        return list(found.values())
+
+    def bases(self) -> set[str]:
+        """The keys of the networks that are trained for this run."""
+        return {key for plan in self._read() for key in plan["bases"]}
+
+    def keys(self) -> set[str]:
+        """The keys of all trials and base models that were planned."""
+        return self.bases() | {trial["key"] for plan in self._read() for trial in plan["trials"]}
+
+    def settings(self) -> Record:
+        """What the first plan was made with."""
+        return next((dict(plan["settings"]) for plan in self._read()), {})
+
+    def command(self, left: Collection[str] = ()) -> str | None:
+        """The command that continues the run, if one began it: the last that planned something that is ``left``.
+
+        ``left`` are keys of trials and base models; if there are none, it is the last of all.
+        """
+        plans = [plan for plan in self._read() if plan["settings"].get("command")]
+        lacking = [p for p in plans if not {*p["bases"], *(t["key"] for t in p["trials"])}.isdisjoint(left)]
+        return str((lacking or plans)[-1]["settings"]["command"]) if plans else None
+
+    def _paths(self) -> list[Path]:
+        return sorted(self.folder.glob("*.json"))
+
+    def _read(self) -> Iterator[Record]:
+        return (read_record(path, "settings", "bases", "trials") for path in self._paths())
+
+    def _explain_other(self, settings: Mapping[str, Any]) -> str:
+        differences = [
+            f"{name} was {_to_words(old)} and is now {_to_words(settings.get(name))}"
+            for name, old in self.settings().items()
+            if settings.get(name) != old and name != "command"
+        ]
+        why = "; ".join(differences) or "the trials are others"
+        return (
+            f"{self.store} holds another run: {why}. Name another folder; or, to measure both into one table, say so: "
+            "run(…, extend=True), on the command line --extend"
+        )
+
+
+def plan_name(content: Mapping[str, Any]) -> str:
+    """The name of a plan: a hash of what it plans."""
+    return digest(content["bases"], json.dumps(content["trials"], ensure_ascii=False))[:12]
+
+
+def _to_words(value: object) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def settings_of(trials: Sequence[Trial]) -> Record:
+    """What tells one run from another, in words."""
+    plain = [trial for trial in trials if not trial.control] or trials
+    words = [
+        {
+            "sender": _name(trial.sender),
+            "receiver": _name(trial.receiver),
+            "fit data": _name(trial.fit_data),
+            "score data": _name(trial.score_data),
+            "stitch": str(trial.family),
+            "fit": str(trial.fit),
+            "scores": " and ".join(score.name for score in trial.scores),
+        }
+        for trial in plain
+    ]
+    return {name: list(dict.fromkeys(entry[name] for entry in words)) for name in (words[0] if words else ())}
+
+
+def _name(thing: Network | ClusteredNoise | Samples) -> str:
+    return f"{thing.name or 'noise'} ({thing.fingerprint[:8]})"
+
+
+# --- who is at work on what -------------------------------------------------------------------------------------------
+
+
+@final
+class Locks:
+    """The locks that one process holds in a folder of lock files."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._held: dict[str, FileLock] = {}
+
+    def take(self, key: str) -> bool:
+        """Take the lock of some work if it is free. Somebody may have finished that work meanwhile: look after this."""
+        lock = FileLock(self.folder / f"{key}.lock", fallback_to_soft=False)
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            return False
+        except (OSError, NotImplementedError):  # no locks here
+            return True
+        self._held[key] = lock
+        return True
+
+    def give_back(self, key: str) -> None:
+        """Release a lock."""
+        lock = self._held.pop(key, None)
+        if lock is not None:
+            with suppress(OSError):
+                Path(lock.lock_file).unlink(missing_ok=True)  # while it is held: who waits for it looks again
+            with suppress(OSError):
+                lock.release()
+
+    def give_all_back(self) -> None:
+        """Release all locks."""
+        for key in list(self._held):
+            self.give_back(key)
+
+    def others(self) -> int:
+        """Count the pieces of work that other processes hold now."""
+        held = 0
+        for path in self.folder.glob("*.lock"):
+            key = path.stem
+            if key not in self._held:
+                if self.take(key):
+                    self.give_back(key)
+                else:
+                    held += 1
+        return held

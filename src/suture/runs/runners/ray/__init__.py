@@ -1,5 +1,0 @@
-"""Trials on a cluster of Ray."""
-
-from suture.runs.runners.ray.runner import Ray
-
-__all__ = ["Ray"]
