@@ -108,8 +108,8 @@ class Ray(Runner):
         running: dict[Any, Task] = {}
         with connect(self.address, self.retries) as ray:
             check_resources(ray, self.needed)
-            resources = {"num_cpus": self.cpus_per_trial, "num_gpus": self.gpus_per_trial}
-            do = ray.remote(_do).options(**resources, max_retries=self.retries, retry_exceptions=False)
+            options = {"num_cpus": self.cpus_per_trial, "num_gpus": self.gpus_per_trial, "max_retries": self.retries}
+            do = ray.remote(_do)
             driver = ray.put(Driver(tuple(sys.path), _versions(), platform.node(), str(scratch.resolve()), self.disk))
             packer, parts = Packer(), dict[str, Any]()
             window, looked = 0, -LOOK
@@ -125,7 +125,11 @@ class Ray(Runner):
                             yield task, task.lost(str(error))
                             continue
                         given = {key: parts[key] for key in payload.parts}
-                        running[do.options(name=task.where).remote(payload, given, driver)] = task
+                        running[
+                            do.options(name=task.where, retry_exceptions=False, **options).remote(
+                                payload, given, driver
+                            )
+                        ] = task
                     if not running:
                         time.sleep(POLL)
                         continue
