@@ -10,6 +10,7 @@ all processes, so neither counts. Bytes of memory are rather too many than too f
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from math import prod
 from pathlib import Path
 from statistics import fmean
@@ -21,10 +22,10 @@ from suture.common.errors import DataError, RunnerError
 from suture.common.sizes import cores, in_words
 from suture.common.validation import check_kind
 from suture.core.activations.cache import CHUNK
-from suture.core.stitches import Layers, Probe
-from suture.core.stitches.base import width
+from suture.core.stitches import Layers, Probe, Stitch
+from suture.core.stitches.base import Shape, width
 from suture.data import Samples
-from suture.fits import BestOf, Fast, Fit, Logistic, Narrower
+from suture.fits import Fast, Fit, Logistic, Narrower
 from suture.measurement.trials.measure import LEAST
 from suture.measurement.trials.trial import Trial, count_read
 from suture.runs.store.store import TRIALS, Store
@@ -37,7 +38,9 @@ RECORD = 10_000  #: bytes of a trial's record on disk
 _LIVE = 3  #: tensors of the largest size that exist at once in a forward pass: what comes, goes, and lies between
 _SAVED = 5  #: tensors that the way back needs, for each at a cut: 4.7 in a ViT, whose cuts lie far apart, 2 in a ResNet
 _ROWS = 2**25  #: numbers in the rows of one step of ``fits.least_squares``
-_COPIES = 7  #: of a stitch's parameters in a descent: themselves, gradients, two moments, the best, the start, the end
+#: Copies of a stitch's parameters in a descent: themselves, gradients, two moments, the best, the start, the end, and
+#: the fits that the best of several compares.
+_COPIES = 9
 _FUSED = 2  #: times the receiver's suffix that its fused versions take: in float32, and in 16 bits while that is made
 
 
@@ -144,8 +147,10 @@ def forecast(
     memory = estimate_memory(left, disk)
     wanted = max(1, min(workers if workers is not None else cores(), len(left)))
     activations = sum({need.key: need.nbytes for trial in left for need in trial.needs}.values())
-    images, stitches = _samples_of(left), _Stitches()
-    written = sum(samples.images.nbytes for samples in images) + sum(stitches.weight(t) + RECORD for t in left)
+    images = _samples_of(left)
+    written = sum(samples.images.nbytes for samples in images) + sum(
+        _weigh_stitch(trial.family, *trial.seam.shapes) + RECORD for trial in left
+    )
     return Forecast(
         trials=len(trials),
         distinct=len(distinct),
@@ -162,30 +167,19 @@ def forecast(
     )
 
 
-def affordable(trials: Sequence[Trial], ram: int, workers: int, *, strict: bool = True) -> int:
-    """Return how many workers, of those wanted, fit into so many bytes of RAM.
-
-    If not even one fits, raises ``RunnerError``, or gives 1 unless ``strict``.
-    """
-    memory = estimate_memory(list(dict.fromkeys(trials)))
-    if not strict and memory.of(1) > ram:
-        return 1
-    return min(workers, memory.fits_in(ram))
-
-
 def estimate_memory(trials: Sequence[Trial], disk: int | None = None) -> Memory:
     """Return what trials hold in RAM; ``disk`` is the budget for activations: what alone exceeds it is held in RAM."""
     networks = {network.fingerprint: network for trial in trials for network in trial.seam.networks}
     process = PROCESS + sum(_weight(network.whole()) for network in networks.values())
-    driver, stitches = process + sum(samples.images.nbytes for samples in _samples_of(trials)), _Stitches()
-    peaks = [_peak(trial, stitches.weight(trial), disk) for trial in trials]
+    driver = process + sum(samples.images.nbytes for samples in _samples_of(trials))
+    peaks = [_peak(trial, disk) for trial in trials]
     if not peaks:
         return Memory(driver, process)
     return Memory(driver, process, max(peaks), trials[peaks.index(max(peaks))].where)
 
 
-def _peak(trial: Trial, stitch: int, disk: int | None) -> int:
-    """Return what a trial holds at its worst moment, with a stitch of so many bytes."""
+def _peak(trial: Trial, disk: int | None) -> int:
+    """Return what a trial holds at its worst moment."""
     receiver, family, shapes = trial.receiver, trial.family, trial.seam.shapes
     sent, received = map(prod, shapes)
     fits, cut = list(_nested(trial.fit)), receiver.cuts.find(trial.receiver_cut)
@@ -193,7 +187,7 @@ def _peak(trial: Trial, stitch: int, disk: int | None) -> int:
     later = [other for other in receiver.cuts if other.index > cut.index]
     fast = any(isinstance(fit, Fast) for fit in fits)
 
-    held = stitch * (_COPIES + 2 * any(isinstance(fit, BestOf) for fit in fits))
+    held = _weigh_stitch(family, *shapes) * _COPIES
     if fast or len(trial.score_data) >= LEAST:
         held += _FUSED * _weight(receiver.after(trial.receiver_cut))
     held += sum(need.nbytes for need in trial.needs if disk is not None and need.nbytes > disk)
@@ -231,24 +225,15 @@ def _nested(fit: Fit) -> Iterator[Fit]:
                 yield from _nested(inner)
 
 
-class _Stitches:
-    """The bytes of trials' stitches, each kind made once, without memory."""
-
-    def __init__(self) -> None:
-        self._known: dict[object, int] = {}
-
-    def weight(self, trial: Trial) -> int:
-        """Return the bytes of a stitch like the trial's."""
-        kind = (trial.family, *trial.seam.shapes)
-        if kind not in self._known:
-            try:
-                with torch.device("meta"):
-                    made = trial.family.build(*trial.seam.shapes)
-            except Exception:  # a family of the user's may not be able to do without memory
-                with torch.random.fork_rng([]):
-                    made = trial.family.build(*trial.seam.shapes)
-            self._known[kind] = _weight(made)
-        return self._known[kind]
+@cache
+def _weigh_stitch(family: Stitch, sender: Shape, receiver: Shape) -> int:
+    """Return the bytes of a stitch, which is made without memory."""
+    try:
+        with torch.device("meta"):
+            return _weight(family.build(sender, receiver))
+    except Exception:  # a family of the user's may not be able to do without memory
+        with torch.random.fork_rng([]):
+            return _weight(family.build(sender, receiver))
 
 
 def _samples_of(trials: Iterable[Trial]) -> list[Samples]:

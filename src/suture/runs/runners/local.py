@@ -31,7 +31,7 @@ from suture.common.validation import check_whole
 from suture.core.activations.cache import Activations
 from suture.core.activations.disk_cache import ActivationFolder
 from suture.measurement.trials.trial import Trial
-from suture.runs.forecast import affordable
+from suture.runs.forecast import estimate_memory
 from suture.runs.runners.tasks import Outcome, Outcomes, Queue, Runner, Task
 from suture.runs.runners.transport import Packer, Payload, Unpacker
 
@@ -70,7 +70,10 @@ class Local(Runner):
         wanted = self.workers if self.workers is not None else cores()
         if not trials or (self.ram is None and wanted == 1):
             return self
-        able = affordable(trials, self.ram_budget, wanted, strict=self.ram is not None)
+        memory = estimate_memory(trials)
+        if self.ram is None and memory.of(1) > self.ram_budget:  # an estimate refuses nobody who set no budget
+            return replace(self, workers=1)
+        able = memory.fits_in(self.ram_budget)
         return self if able >= wanted else replace(self, workers=able)
 
     @property

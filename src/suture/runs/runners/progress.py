@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from statistics import fmean
 from typing import NamedTuple, TextIO
 
 from rich.console import Console
@@ -106,8 +107,8 @@ class _Shown(Progress):
         self.begun = time.monotonic()
         self.total, self.finished = total, done
         self._to_do = {TRIALS: total - done - networks, NETWORKS: networks}
-        self._took = dict.fromkeys(self._to_do, 0.0)  # seconds of work in those that are finished here
-        self._here, self._elsewhere = (dict.fromkeys(self._to_do, 0) for _ in range(2))  # how many are finished
+        self._took: dict[str, list[float]] = {kind: [] for kind in self._to_do}  # seconds of those finished here
+        self._elsewhere = dict.fromkeys(self._to_do, 0)  # how many other processes have finished
         self.running.clear()
 
     def begin(self, total: int, done: int, networks: int = 0) -> None:
@@ -131,8 +132,7 @@ class _Shown(Progress):
         if task is None:
             self._elsewhere[kind] += 1
         else:
-            self._took[kind] += task.gone
-            self._here[kind] += 1
+            self._took[kind].append(task.gone)
             self.running.remove(task)
 
     @property
@@ -146,9 +146,9 @@ class _Shown(Progress):
         running, means = list(self.running), dict[str, float]()
         for kind, took in self._took.items():
             told = [task.gone + left for task in running if task.kind == kind and (left := task.left) is not None]
-            if count := self._here[kind] + len(told):
-                means[kind] = (took + sum(told)) / count
-        worked = sum(self._took.values()) + sum(task.gone for task in running)
+            if took or told:
+                means[kind] = fmean([*took, *told])
+        worked = sum(map(sum, self._took.values())) + sum(task.gone for task in running)
         worked += sum(self._elsewhere[kind] * mean for kind, mean in means.items())
         rest = 0.0  # seconds of work
         for kind, mean in means.items():
