@@ -200,9 +200,9 @@ def test_the_best_of_the_best_says_which_fit_it_was():
 
 
 def test_it_reads_the_receiver_where_one_of_its_fits_does():
-    assert BestOf().reads_receiver
-    assert BestOf((Random(), EXACT)).reads_receiver
-    assert not BestOf((Random(), RANDOM)).reads_receiver
+    assert BestOf().reads((4,)) > 0
+    assert BestOf((Random(), EXACT)).reads((4,)) > 0
+    assert BestOf((Random(), RANDOM)).reads((4,)) == 0
 
 
 def test_fits_that_make_no_choice_are_refused():

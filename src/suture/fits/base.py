@@ -85,14 +85,12 @@ class Fit(ABC):
 
     is_floor: ClassVar[bool] = False  #: whether a descent from here must not end worse on the fit data either
 
-    @property
-    def reads_receiver(self) -> bool:
-        """Whether it asks for the receiver's own activations, which are then computed beforehand; if in doubt, yes."""
-        return True
-
     def reads(self, shape: Shape) -> float:
-        """Of how many samples, from the first on, it asks for those ``(n, *shape)``; all of them, if in doubt."""
-        return math.inf if self.reads_receiver else 0
+        """Return of how many samples, from the first on, it asks for the receiver's activations ``(n, *shape)``.
+
+        They are then computed beforehand. If in doubt, of all of them.
+        """
+        return math.inf
 
     @abstractmethod
     def fit(self, problem: Problem, stitch: nn.Module) -> FitReport:

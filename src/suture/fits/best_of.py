@@ -59,13 +59,8 @@ class BestOf(Fit):
             if self.fits.count(fit) > 1:
                 raise FitError(f"BestOf names {fit} twice, which gives the same stitch twice; measure with more seeds")
 
-    @property
-    def reads_receiver(self) -> bool:
-        """Whether any of them does."""
-        return any(fit.reads_receiver for fit in self.fits)
-
     def reads(self, shape: Shape) -> float:
-        """As many as the one that reads most."""
+        """Return as many as the one that reads most."""
         return max(fit.reads(shape) for fit in self.fits)
 
     def fit(self, problem: Problem, stitch: nn.Module) -> FitReport:

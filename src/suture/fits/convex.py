@@ -31,6 +31,7 @@ from suture.common.errors import FitError
 from suture.common.hashing import keyed_as
 from suture.core.network.network import OUTPUT
 from suture.core.stitches import AffineMap, AffineStitch, Part
+from suture.core.stitches.base import Shape
 from suture.fits.base import CurvePoint, Fit, FitReport, Problem
 
 PENALTIES = (3e-2, 1e-2, 3e-3, 1e-3)  #: candidates for λ, in the order in which they are solved
@@ -185,10 +186,9 @@ class Logistic(Fit):
         if not self.penalties or min(self.penalties) < 0 or self.iterations < 1:
             raise FitError(f"{self}: name penalties of at least 0, for instance penalties=(1e-3,), and iterations ≥ 1")
 
-    @property
-    def reads_receiver(self) -> bool:
-        """It reads the labels alone."""
-        return False
+    def reads(self, shape: Shape) -> float:
+        """Return 0: it reads the labels alone."""
+        return 0
 
     def fit(self, problem: Problem, stitch: nn.Module) -> FitReport:
         """Solve for the map and load it."""

@@ -53,10 +53,9 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 class Random(Fit):
     """Leaves the stitch at its random initialisation; the start of the published recipes."""
 
-    @property
-    def reads_receiver(self) -> bool:
-        """It reads nothing."""
-        return False
+    def reads(self, shape: Shape) -> float:
+        """Return 0: it reads nothing."""
+        return 0
 
     def fit(self, problem: Problem, stitch: nn.Module) -> FitReport:
         """Do nothing."""
@@ -97,13 +96,8 @@ class GradientDescent(Fit):
         if self.retries < 0:
             raise FitError(f"{type(self).__name__}(retries={self.retries}): retries must be at least 0")
 
-    @property
-    def reads_receiver(self) -> bool:
-        """Whether its start does."""
-        return self.start.reads_receiver
-
     def reads(self, shape: Shape) -> float:
-        """As many as its start reads."""
+        """Return as many as its start reads."""
         return self.start.reads(shape)
 
     @abstractmethod
@@ -310,11 +304,6 @@ class MatchActivations(GradientDescent):
     """
 
     start: Fit = Random()
-
-    @property
-    def reads_receiver(self) -> bool:
-        """True: it matches them."""
-        return True
 
     def reads(self, shape: Shape) -> float:
         """Return infinity: all samples are matched."""

@@ -27,7 +27,7 @@ from suture.core.stitches.base import Shape, width
 from suture.data import Samples
 from suture.fits import Fast, Fit, Logistic, Narrower
 from suture.measurement.trials.measure import LEAST
-from suture.measurement.trials.trial import Trial, count_read
+from suture.measurement.trials.trial import Trial
 from suture.runs.store.store import TRIALS, Store
 
 #: Bytes of a process that has done nothing yet: ``RssAnon`` was 482 MB after ``import suture`` and one way back through
@@ -191,9 +191,9 @@ def _peak(trial: Trial, disk: int | None) -> int:
     if fast or len(trial.score_data) >= LEAST:
         held += _FUSED * _weight(receiver.after(trial.receiver_cut))
     held += sum(need.nbytes for need in trial.needs if disk is not None and need.nbytes > disk)
-    if trial.fit.reads_receiver:  # activations of images in another order are copied
-        shuffled = (samples for samples in (trial.fit_data, trial.validation_data) if samples.pairing is not None)
-        held += 4 * received * sum(count_read(trial, samples) for samples in shuffled)
+    # The receiver's activations of images in another order are copied.
+    shuffled = (samples for samples in (trial.fit_data, trial.validation_data) if samples.pairing is not None)
+    held += 4 * received * sum(trial.count_read(samples) for samples in shuffled)
     if any(isinstance(fit, Narrower) for fit in fits):  # puts inputs and targets together with noise
         held += 4 * (2 * sent + received) * fitted
 

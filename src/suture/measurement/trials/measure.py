@@ -33,7 +33,7 @@ from suture.data import Samples
 from suture.fits import FitReport, Problem, Side
 from suture.fits.fast import MakeFused, list_precisions, name_dtype
 from suture.measurement.scores.scores import ScoreCard, compute_values, estimate_penalty, make_card, score_parent
-from suture.measurement.trials.trial import Failure, Measurement, Trial, count_read, select_read, solves_task
+from suture.measurement.trials.trial import Failure, Measurement, Trial
 
 LEAST = 1024  #: images from which on a fused suffix is worth being compared
 SAFETY = 1.5  #: times the most that was seen on the probe
@@ -124,9 +124,9 @@ def _make_side(trial: Trial, cache: Activations, samples: Samples, stitch: nn.Mo
     """One data role seen from the seam; with broken pairs, labels and receiver are those of other samples."""
 
     def expected() -> Tensor:
-        own = cache.at(trial.receiver, trial.receiver_cut, select_read(trial, samples))
+        own = cache.at(trial.receiver, trial.receiver_cut, trial.select_read(samples))
         pairing = samples.pairing
-        return match_dtype(own if pairing is None else own[pairing[: count_read(trial, samples)]], stitch)
+        return match_dtype(own if pairing is None else own[pairing[: trial.count_read(samples)]], stitch)
 
     def outputs() -> Tensor:
         own = cache.outputs(trial.receiver, samples)
@@ -239,7 +239,7 @@ def score(trial: Trial, cache: Activations, stitch: nn.Module, report: FitReport
     error = representation_error(partial(_apply, trial, stitch), given, own)
     receiver_values, receiver = score_parent(trial.receiver, data, scores, cache)
     values = compute_values(scores, logits, data, partial(Stitched, trial.seam, stitch, trial.family))
-    sender = trial.sender if solves_task(trial.sender, data) else None
+    sender = trial.scored_sender
     return Measurement(
         trial=trial,
         sender=ScoreCard({}) if sender is None else score_parent(sender, data, scores, cache)[1],

@@ -18,7 +18,6 @@ So a trial gives the same bits alone or among others, in any order.
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TypeGuard
 
 from torch import nn
 
@@ -66,7 +65,12 @@ class Trial:
     network_seed: int | None = None
 
     def __post_init__(self) -> None:
-        _check_settings(self)
+        # Settings of the wrong kind are refused now, because else they would show only when the trial is measured.
+        check_kind("seam", self.seam, Seam, "a seam: Seam.at(sender, receiver, cut)", NetworkError)
+        check_kind("stitch", self.stitch, Stitch | None, "a family of stitches such as Conv(), or None", ShapeError)
+        check_kind("fit", self.fit, Fit, "a fit such as Fast()", FitError)
+        for score in self.scores:
+            check_kind("one of scores", score, Score, "scores such as Accuracy()")
         object.__setattr__(self, "seed", check_whole("seed", self.seed))
         if self.network_seed is not None:
             object.__setattr__(self, "network_seed", check_whole("network_seed", self.network_seed))
@@ -115,12 +119,26 @@ class Trial:
         own = receiver.cuts.find(self.receiver_cut).index
         fitted = (self.fit_data, self.validation_data)
         needs = [Need(sender, samples, sent) for samples in (*fitted, score)]
-        read = (*(select_read(self, samples) for samples in fitted if self.fit.reads_receiver), self.compared)
-        needs += [Need(receiver, samples, own) for samples in read]
-        needs.append(Need(receiver, score, len(receiver.cuts) + 1))
-        if solves_task(sender, score):
-            needs.append(Need(sender, score, len(sender.cuts) + 1))
+        read = [self.select_read(samples) for samples in fitted if self.count_read(samples)]
+        needs += [Need(receiver, samples, own) for samples in (*read, self.compared)]
+        scored = [network for network in (receiver, self.scored_sender) if network is not None]
+        needs += [Need(network, score, len(network.cuts) + 1) for network in scored]
         return tuple({need.key: need for need in needs}.values())
+
+    def count_read(self, samples: Samples) -> int:
+        """Return of how many samples, from the first on, the fit reads the receiver's activations."""
+        return int(min(len(samples), self.fit.reads(self.seam.shapes[1])))
+
+    def select_read(self, samples: Samples) -> Samples:
+        """Return the samples whose receiver activations the fit reads; with broken pairs these may be any, so all."""
+        count = self.count_read(samples)
+        return samples if samples.pairing is not None or count == len(samples) else samples.first(count)
+
+    @property
+    def scored_sender(self) -> Network | None:
+        """The sender, if it has scores of its own: if it is a network with an output for every class."""
+        sender = self.sender
+        return sender if isinstance(sender, Network) and sender.outputs == len(self.score_data.classes) else None
 
     @cached_property
     def compared(self) -> Samples:
@@ -244,15 +262,6 @@ class Failure:
         return f"{self.trial.control or self.trial.where}  failed: {self.error}"
 
 
-def _check_settings(trial: Trial) -> None:
-    """Refuse settings of the wrong kind now: else they would show only when the trial is measured."""
-    check_kind("seam", trial.seam, Seam, "a seam: Seam.at(sender, receiver, cut)", NetworkError)
-    check_kind("stitch", trial.stitch, Stitch | None, "a family of stitches such as Conv(), or None", ShapeError)
-    check_kind("fit", trial.fit, Fit, "a fit such as Fast()", FitError)
-    for score in trial.scores:
-        check_kind("one of scores", score, Score, "scores such as Accuracy()")
-
-
 def _explain_classes(samples: Samples, outputs: int) -> str:
     """Say what to do if a head has more or fewer outputs than the data have classes."""
     count = len(samples.classes)
@@ -280,20 +289,3 @@ def _check_data(trial: Trial, samples: Samples) -> None:
             )
     if isinstance(trial.sender, ClusteredNoise):
         trial.sender.check(samples)
-
-
-def select_read(trial: Trial, samples: Samples) -> Samples:
-    """Return the samples whose receiver activations a fit needs; with broken pairs these may be any, so all."""
-    count = count_read(trial, samples)
-    return samples if samples.pairing is not None or count == len(samples) else samples.first(count)
-
-
-def count_read(trial: Trial, samples: Samples) -> int:
-    """Return of how many samples, from the first on, a fit reads the receiver's activations."""
-    most = trial.fit.reads(trial.seam.shapes[1])
-    return len(samples) if len(samples) <= most else int(most)
-
-
-def solves_task(sender: Network | ClusteredNoise, samples: Samples) -> TypeGuard[Network]:
-    """Return whether the sender is a network with an output for every class."""
-    return isinstance(sender, Network) and sender.outputs == len(samples.classes)
