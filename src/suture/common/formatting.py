@@ -1,4 +1,4 @@
-"""Settings and numbers in words."""
+"""Settings and counts in words."""
 
 from dataclasses import MISSING, fields, is_dataclass
 
@@ -18,8 +18,3 @@ def spell(thing: object) -> str:
 def say_count(count: int, what: str) -> str:
     """Return a number of things: ``1 trial``, ``1,564 trials``."""
     return f"{count:,} {what}{'' if count == 1 else 's'}"
-
-
-def unsigned_zero(value: float, digits: int) -> float:
-    """Return the value, and 0 instead of -0 if that is what would be written."""
-    return 0.0 if float(f"{value:.{digits}f}") == 0 else value

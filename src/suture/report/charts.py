@@ -10,7 +10,6 @@ from typing import Literal
 
 import numpy as np
 
-from suture.common.formatting import unsigned_zero
 from suture.measurement.tables.by_depth import Mask, Numbers
 from suture.measurement.tables.matrix import Block
 from suture.report.style import SERIES, look_of
@@ -123,7 +122,7 @@ class Measure:
         """Write a value as it is shown; empty if there is none."""
         if not np.isfinite(value):
             return ""
-        number = f"{unsigned_zero(value, self.digits):{'+' if self.signed else ''}.{self.digits}f}"
+        number = f"{value:{'+' if self.signed else ''}z.{self.digits}f}"
         return f"{number} {self.unit}" if unit and self.unit else number
 
     def interval(self, line: Line, place: int) -> str:
@@ -131,7 +130,7 @@ class Measure:
         low, high = float(line.low[place]), float(line.high[place])
         if not np.isfinite([low, high]).all():
             return ""
-        return "[" + ", ".join(f"{unsigned_zero(end, self.digits):.{self.digits}f}" for end in (low, high)) + "]"
+        return "[" + ", ".join(f"{end:z.{self.digits}f}" for end in (low, high)) + "]"
 
     def cell(self, line: Line, place: int, unit: bool = False) -> tuple[str, str]:
         """Write a value, with a star if some seeds failed, and its interval."""

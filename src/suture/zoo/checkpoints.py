@@ -7,9 +7,9 @@ the latter it may be bare or lie under ``"state_dict"`` or ``"model"``, as train
 
 import pickle
 import re
+import textwrap
 import warnings
 from pathlib import Path
-from textwrap import shorten
 from typing import Any
 
 import torch
@@ -21,7 +21,6 @@ from suture.common.errors import CheckpointError
 _PICKLED = (".pt", ".pth", ".bin")
 _WRAPPERS = ("state_dict", "model")
 _PARALLEL = "module."
-_LONGEST = 400  #: letters of a list of names that a message shows
 _SAVE = "safetensors.torch.save_file(model.state_dict(), 'weights.safetensors')"
 
 
@@ -39,10 +38,10 @@ def load_checkpoint(model: nn.Module, path: str | Path) -> None:
     try:
         model.load_state_dict(state)
     except RuntimeError as error:  # which names whatever differs, a line each
-        reason = shorten("; ".join(line.strip() for line in str(error).splitlines()[1:]), _LONGEST)
+        reason = "; ".join(line.strip(" \t.") for line in str(error).splitlines()[1:])
         raise CheckpointError(
-            f"{path} does not fit {type(model).__name__}: {reason} Build the model that the checkpoint was saved from, "
-            "with its arguments (number of classes, width, channels)"
+            f"{path} does not fit {type(model).__name__}: {_shorten(reason)}; build the model that the checkpoint was "
+            "saved from, with its arguments (number of classes, width, channels)"
         ) from error
 
 
@@ -87,7 +86,11 @@ def _state_dict(content: Any, path: Path) -> dict[str, Tensor]:
     strangers = [name for name, value in content.items() if not (isinstance(name, str) and isinstance(value, Tensor))]
     if strangers:
         raise CheckpointError(
-            f"{path} is not a state dict: no tensor under {shorten(', '.join(map(repr, strangers)), _LONGEST)}; names "
+            f"{path} is not a state dict: no tensor under {_shorten(', '.join(map(repr, strangers)))}; names "
             f"must map to tensors, bare or under {' or '.join(map(repr, _WRAPPERS))}; save it by {_SAVE}"
         )
     return content
+
+
+def _shorten(names: str) -> str:
+    return textwrap.shorten(names, 400, placeholder=" …")

@@ -24,7 +24,6 @@ import numpy as np
 import pandas as pd
 
 from suture.common.errors import DataError
-from suture.common.formatting import unsigned_zero
 from suture.common.validation import check_kind
 from suture.measurement.compare import check_similarities
 from suture.measurement.indices import INDICES
@@ -419,7 +418,7 @@ def _say_controls(found: Sequence[Curve], many: str, label: Callable[[Curve, int
     if np.isfinite(costs).any():
         receivers = dict.fromkeys(pair.receiver for pair in found)
         who = next(iter(receivers)) if len(receivers) == 1 else "a receiver"
-        yield f"Stitched to itself, {who} has a penalty of at most {unsigned_zero(float(np.nanmax(costs)), 1):+.1f} pp."
+        yield f"Stitched to itself, {who} has a penalty of at most {np.nanmax(costs):+z.1f} pp."
     kept = np.concatenate([pair.scores("shuffled pairs").value for pair in found])
     if np.isfinite(kept).any():
         bound = "at most" if found[0].rises else "at least"
@@ -465,9 +464,9 @@ def share_of(pair: Curve, where: Mask) -> str:
 def spread_words(pair: Curve, of: Estimates, i: int, signed: bool = False) -> str:
     """``+1.2 pp [-0.3, 2.8]``."""
     digits = 1 if pair.percent else 3
-    value, low, high = (unsigned_zero(float(part[i]), digits) for part in (of.value, of.low, of.high))
-    number = f"{value:{'+' if signed else ''}.{digits}f} {pair.penalty_unit}".strip()
-    return f"{number} [{low:.{digits}f}, {high:.{digits}f}]" if np.isfinite([low, high]).all() else number
+    value, low, high = (float(part[i]) for part in (of.value, of.low, of.high))
+    number = f"{value:{'+' if signed else ''}z.{digits}f} {pair.penalty_unit}".strip()
+    return f"{number} [{low:z.{digits}f}, {high:z.{digits}f}]" if np.isfinite([low, high]).all() else number
 
 
 def _listed(pair: Curve, where: Mask, said: Callable[[int], str] = lambda i: "") -> str:

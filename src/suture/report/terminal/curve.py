@@ -10,7 +10,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from suture.common.formatting import unsigned_zero
 from suture.core.network.network import Cuts
 from suture.measurement.tables.curve import PLAIN, Curve
 
@@ -82,12 +81,12 @@ def _penalties(shown: Curve) -> list[str]:
     """``+1.2 [-0.3, 2.8]``, with the brackets of all cuts below one another."""
     digits = 1 if shown.percent else 3
     bounds = [
-        [f"{unsigned_zero(bound, digits):.{digits}f}" for bound in pair]
+        [f"{bound:z.{digits}f}" for bound in pair]
         for pair in shown.plain[["penalty_low", "penalty_high"]].to_numpy(float)
     ]
     low, high = (max(len(pair[side]) for pair in bounds) for side in (0, 1))
     return [
-        "" if pd.isna(value) else f"{unsigned_zero(value, digits):+.{digits}f} [{pair[0]:>{low}}, {pair[1]:>{high}}]"
+        "" if pd.isna(value) else f"{value:+z.{digits}f} [{pair[0]:>{low}}, {pair[1]:>{high}}]"
         for value, pair in zip(shown.plain["penalty"], bounds, strict=True)
     ]
 

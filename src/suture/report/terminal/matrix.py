@@ -7,7 +7,6 @@ import pandas as pd
 from rich.table import Table
 from rich.text import Text
 
-from suture.common.formatting import unsigned_zero
 from suture.measurement.tables.by_depth import Mask, Numbers, by_depth
 from suture.measurement.tables.curve import PLAIN
 from suture.measurement.tables.matrix import Block, Matrix
@@ -173,5 +172,5 @@ def _mean(value: float, column: str, shown: Matrix) -> str:
         return ""
     if column == "cells":
         return f"{value:,}"
-    value = unsigned_zero(value, 3)
+    value = value if round(value, 3) else 0.0  # never -0
     return ("+" if column == "difference" and value > 0 else "") + written(value, shown.percent)
