@@ -43,9 +43,9 @@ from suture.measurement.complexity import (
     at_first_layer,
     complexity,
     effective_rank,
+    measures,
     numerical_rank,
 )
-from suture.measurement.complexity import hessian as curvature
 from suture.measurement.complexity.base import Subject
 from suture.measurement.tables.table import to_table
 from trained import Hybrid, convnets, digits, hybrid, hybrids, state_bits
@@ -395,7 +395,7 @@ def test_the_product_is_the_slope_of_the_gradient(name):
     units = subject.units(False)
     ends = [subject.gradient(subject.move({n: s * v for n, v in along.items()}, units))[1] for s in (1, -1)]
     differences = torch.cat([((ends[0][n] - ends[1][n]) / 2e-6).flatten() for n in along])
-    product = curvature.hessian(subject)(torch.cat([v.flatten() * 1e6 for v in along.values()]))
+    product = measures.hessian(subject)(torch.cat([v.flatten() * 1e6 for v in along.values()]))
     assert float((product - differences).norm() / differences.norm()) < 1e-4
 
 
@@ -414,7 +414,7 @@ def test_the_product_is_that_of_another_implementation():
             module, nn.CrossEntropyLoss(), theirs, batches, check_deterministic=False
         )
         other = (operator @ vector.float()).double()
-    product = curvature.hessian(subject)(vector)
+    product = measures.hessian(subject)(vector)
     assert float((product - other).norm() / other.norm()) < 1e-5
 
 

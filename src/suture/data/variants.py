@@ -380,10 +380,7 @@ class Grey3(Variant):
     Raises ``DataError`` for images of more than one channel.
     """
 
-    @property
-    def summary(self) -> str:
-        """The number of channels."""
-        return "in 3 channels"
+    summary = "in 3 channels"
 
     def change(self, samples: Samples, data: Data) -> Samples:
         """Return the samples with the grey channel three times."""

@@ -1,17 +1,28 @@
 """Measures of the complexity of a network, over all of its parameters, frozen or not."""
 
 from suture.measurement.complexity.base import Complexity
-from suture.measurement.complexity.hessian import HessianTrace, TopEigenvalue
+from suture.measurement.complexity.measures import (
+    CURVATURE,
+    LANDSCAPE,
+    SIZE,
+    Flops,
+    GradientNorm,
+    GzipSize,
+    HessianTrace,
+    MeanSharpness,
+    Parameters,
+    TopEigenvalue,
+    WorstSharpness,
+)
 from suture.measurement.complexity.rank import (
+    RANKS,
     EffectiveRank,
     NumericalRank,
     at_first_layer,
     effective_rank,
     numerical_rank,
 )
-from suture.measurement.complexity.sharpness import GradientNorm, MeanSharpness, WorstSharpness
-from suture.measurement.complexity.size import Flops, GzipSize, Parameters
-from suture.measurement.complexity.table import COLUMNS, CURVATURE, LANDSCAPE, RANKS, SIZE, complexity
+from suture.measurement.complexity.table import COLUMNS, complexity
 
 __all__ = [
     "COLUMNS",

@@ -51,6 +51,7 @@ class Complexity(ABC):
     name: ClassVar[str]
     unit: ClassVar[str] = "nats"
     uses_samples: ClassVar[bool] = True
+    after_stitch: ClassVar[bool] = False
     normalised: bool
     samples_as: str = ""
 
@@ -58,8 +59,13 @@ class Complexity(ABC):
     def of(self, subject: "Subject") -> float:
         """Measure a prepared network."""
 
-    def check(self, subject: "Subject") -> None:  # noqa: B027
-        """Raise ``DataError``, before anything is computed, if the measure is not defined for the network."""
+    def check(self, subject: "Subject") -> None:
+        """Raise ``DataError``, before anything is computed, if it is taken after a stitch and there is none."""
+        if self.after_stitch and subject.joined is None:
+            raise DataError(
+                f"the {self.name} of {subject.name}: it is taken after a stitch, and this is no stitched network; "
+                f"measure one, or call {self.name.replace(' ', '_')} with activations"
+            )
 
     def __call__(self, network: nn.Module | Network, samples: Samples) -> float:
         """Measure a network on samples.
@@ -117,13 +123,17 @@ class Subject:
             )
 
     @cached_property
-    def scales(self) -> dict[str, float]:
-        """The norm of every parameter tensor: the units of the normalised measures."""
+    def _norms(self) -> dict[str, float]:
         return {name: float(p.double().norm()) for name, p in self.theta.items()}
 
     def units(self, normalised: bool) -> dict[str, float]:
-        """Return how long a step of length 1 is in every tensor."""
-        return self.scales if normalised else dict.fromkeys(self.theta, 1.0)
+        """Return how long a step of length 1 is in every tensor: the tensor's norm, if it is to be normalised."""
+        return self._norms if normalised else dict.fromkeys(self.theta, 1.0)
+
+    @property
+    def dimensions(self) -> int:
+        """The number of floating-point parameters."""
+        return sum(p.numel() for p in self.theta.values())
 
     @property
     def count(self) -> int:
@@ -204,18 +214,6 @@ def slopes(loss: Tensor, theta: Mapping[str, Tensor], again: bool = False) -> tu
     if not loss.requires_grad:
         return tuple(torch.zeros_like(p) for p in theta.values())
     return torch.autograd.grad(loss, list(theta.values()), create_graph=again, materialize_grads=True)
-
-
-def norm_of(tensors: Mapping[str, Tensor], units: Mapping[str, float]) -> float:
-    """Return the length of all tensors together, each in its units."""
-    return float(sum((units[name] * float(t.norm())) ** 2 for name, t in tensors.items()) ** 0.5)
-
-
-def check_positive(of: Complexity, **settings: float) -> None:
-    """Raise ``DataError`` naming the first setting that is not above 0."""
-    for name, value in settings.items():
-        if not value > 0 or not isfinite(value):
-            raise DataError(f"{type(of).__name__}({name}={value}): {name} must be above 0")
 
 
 def _name(network: nn.Module | Network) -> str:

@@ -11,6 +11,7 @@ taken before BatchNorm or activation. Maps become samples as ``suture.indices`` 
 them, so that an image is a sample (its code then draws 8,000 features at random, unseeded; here all count).
 """
 
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import exp
@@ -66,20 +67,24 @@ def at_first_layer(suffix: nn.Module, at_cut: Tensor) -> Tensor:
 
 @keyed_as("Rank")
 class _Rank(Complexity):
-    """The rank of what a stitched network's receiver makes of the stitch, or a share of the largest there could be."""
+    """A rank of what the receiver's first layer makes of the stitch, or a share of the largest there could be."""
 
     unit: ClassVar[str] = "raw"
+    after_stitch: ClassVar[bool] = True
+    samples_as: SamplesAs
 
-    def check(self, subject: Subject) -> None:
-        """Raise ``DataError`` unless there is a stitch."""
-        if subject.joined is None:
-            raise DataError(
-                f"the {self.name} of {subject.name}: it is taken after a stitch, and this is no stitched network; "
-                f"measure one, or call {self.name.replace(' ', '_')} with activations"
-            )
+    @abstractmethod
+    def rank(self, representations: Tensor) -> float:
+        """Return the rank of what the layer gives, ``(n, …)``."""
 
-    def _share(self, rank: float, representations: Tensor) -> float:
-        layer = Layer("the first layer", representations, self.samples_as)  # type: ignore[arg-type]
+    def of(self, subject: Subject) -> float:
+        """Return the rank, or its share."""
+        joined = subject.joined
+        assert joined is not None
+        with torch.no_grad():
+            images = (subject.samples.images[part].to(subject.device) for part in subject.batches(CHUNK))
+            found = torch.cat([at_first_layer(joined.suffix, joined.represent(each)) for each in images])
+        layer, rank = Layer("the first layer", found, self.samples_as), self.rank(found)
         return rank / min(layer.samples, layer.features) if self.normalised else rank
 
 
@@ -102,10 +107,9 @@ class NumericalRank(_Rank):
     def __post_init__(self) -> None:
         _check(self.threshold)
 
-    def of(self, subject: Subject) -> float:
-        """Return the rank, or its share."""
-        found = _receive(subject)
-        return self._share(numerical_rank(found, self.threshold, self.samples_as), found)
+    def rank(self, representations: Tensor) -> float:
+        """Return the numerical rank."""
+        return numerical_rank(representations, self.threshold, self.samples_as)
 
 
 @keyed_as("EffectiveRank")
@@ -122,10 +126,9 @@ class EffectiveRank(_Rank):
 
     name: ClassVar[str] = "effective rank"
 
-    def of(self, subject: Subject) -> float:
-        """Return the rank, or its share."""
-        found = _receive(subject)
-        return self._share(effective_rank(found, self.samples_as), found)
+    def rank(self, representations: Tensor) -> float:
+        """Return the effective rank."""
+        return effective_rank(representations, self.samples_as)
 
 
 def _check(threshold: float) -> None:
@@ -133,26 +136,17 @@ def _check(threshold: float) -> None:
         raise DataError(f"threshold={threshold}: the share of the largest singular value is in [0, 1)")
 
 
-def _receive(subject: Subject) -> Tensor:
-    """Return what the receiver's first layer after the stitch gives, ``(n, …)``."""
-    joined = subject.joined
-    assert joined is not None
-    with torch.no_grad():
-        images = (subject.samples.images[part].to(subject.device) for part in subject.batches(CHUNK))
-        return torch.cat([at_first_layer(joined.suffix, joined.represent(each)) for each in images])
-
-
 def _variances(representations: Tensor, samples_as: SamplesAs) -> Tensor:
     """Return the eigenvalues of the sample covariance, but for one factor, from the smallest; what is rounding is 0."""
     layer = Layer("the representations", representations, samples_as)
-    parts = layer.centred_rows(torch.float64) if layer.features <= layer.samples else None
-    if parts is not None:
-        products = (part.T @ part for part in parts)
+    size = min(layer.samples, layer.features)
+    gram = torch.zeros(size, size, dtype=torch.float64, device=representations.device)
+    if layer.features <= layer.samples:
+        for rows in layer.centred_rows(torch.float64):
+            gram += rows.T @ rows
     else:
-        products = (part @ part.T for part, _ in layer.columns(torch.float64))
-    gram = next(products)
-    for product in products:
-        gram += product
+        for columns, _ in layer.columns(torch.float64):
+            gram += columns @ columns.T
     values: Tensor = torch.linalg.eigvalsh(gram)
     return torch.where(values > max(layer.samples, layer.features) * _ROUNDING * values[-1], values, 0.0)
 
@@ -195,3 +189,9 @@ def _first(suffix: nn.Module, at_cut: Tensor) -> Tensor:
     raise NetworkError(
         "no convolution or linear layer follows the cut, so no rank can be taken there; take an earlier cut"
     )
+
+
+RANKS: tuple[Complexity, ...] = (
+    *(NumericalRank(), NumericalRank(normalised=True)),
+    *(EffectiveRank(), EffectiveRank(normalised=True)),
+)  #: of stitched networks alone

@@ -13,26 +13,9 @@ from suture.core.network.network import Network
 from suture.core.stitched import Stitched
 from suture.data import Samples
 from suture.measurement.complexity.base import Complexity, Subject
-from suture.measurement.complexity.hessian import HessianTrace, TopEigenvalue
-from suture.measurement.complexity.rank import EffectiveRank, NumericalRank
-from suture.measurement.complexity.sharpness import GradientNorm, MeanSharpness, WorstSharpness
-from suture.measurement.complexity.size import Flops, GzipSize, Parameters
+from suture.measurement.complexity.measures import LANDSCAPE, SIZE
+from suture.measurement.complexity.rank import RANKS
 from suture.measurement.tables.table import check_columns
-
-LANDSCAPE: tuple[Complexity, ...] = (
-    *(GradientNorm(), GradientNorm(normalised=True), GradientNorm(batch=128)),
-    *(MeanSharpness(), MeanSharpness(0.01, normalised=True)),
-    *(WorstSharpness(), WorstSharpness(0.01, normalised=True)),
-)
-CURVATURE: tuple[Complexity, ...] = (
-    *(TopEigenvalue(), TopEigenvalue(normalised=True)),
-    *(HessianTrace(), HessianTrace(normalised=True)),
-)  #: dozens of passes each
-SIZE: tuple[Complexity, ...] = (GzipSize(), GzipSize(normalised=True), Parameters(), Flops())
-RANKS: tuple[Complexity, ...] = (
-    *(NumericalRank(), NumericalRank(normalised=True)),
-    *(EffectiveRank(), EffectiveRank(normalised=True)),
-)  #: of stitched networks alone
 
 #: The columns of every table, in order, after those of the labels.
 COLUMNS = {
