@@ -24,7 +24,7 @@ from suture.common.errors import FoldError
 from suture.common.hashing import keyed_as
 from suture.core.network.feature_axis import ENTERS, LEAVES, own_shape
 from suture.core.network.network import Cut, Frozen, Network
-from suture.core.network.segments import PassingTensor, Recorder, Segment, operation
+from suture.core.network.segments import EvaluationOnly, PassingTensor, Recorder, Segment, operation
 from suture.core.network.tracing import FunctionStage
 from suture.core.stitches import Shape
 from suture.data.samples import Prepare, Preprocess, as_given
@@ -340,7 +340,7 @@ def scale_and_shift(norm: Norm) -> tuple[Tensor, Tensor]:
 # --- fused ------------------------------------------------------------------------------------------------------------
 
 
-class Fused(nn.Module):
+class Fused(EvaluationOnly):
     """Maps the tensor at a cut ``(n, *cut.shape)``, of any floating type, to the outputs ``(n, outputs)`` in float32.
 
     ``dtype`` is the type that the layers compute in; ``only_head`` says that they are pooling, flattening and a linear
@@ -350,11 +350,7 @@ class Fused(nn.Module):
     def __init__(self, body: fx.GraphModule, dtype: torch.dtype, copies: bool, only_head: bool = False) -> None:
         super().__init__()
         self.body, self.dtype, self.copies, self.only_head = body, dtype, copies, only_head
-        super().train(False)
-
-    def train(self, mode: bool = True) -> "Fused":
-        """Stay in evaluation mode, whatever is asked."""
-        return self
+        nn.Module.train(self, False)
 
     def forward(self, x: Tensor) -> Tensor:
         """Compute the outputs."""

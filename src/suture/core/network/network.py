@@ -53,7 +53,7 @@ from suture.core.network.freezing import (
     registered_tensors,
     undo_writes,
 )
-from suture.core.network.segments import Segment, have_same_bits
+from suture.core.network.segments import EvaluationOnly, Segment, have_same_bits
 from suture.core.network.tracing import Stage, Traced, make_portable, trace
 from suture.data.samples import Prepare, Preprocess, Preprocessing, are_token_ids
 
@@ -222,18 +222,14 @@ class _ParametersRead(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 @keyed_as("Frozen")
-class Frozen(nn.Module):
+class Frozen(EvaluationOnly):
     """Part of a network, from raw images or a cut to a cut or the output; no call makes it train."""
 
     def __init__(self, segments: Sequence[Segment], prepare: Prepare | None = None) -> None:
         super().__init__()
         self.prepare = prepare
         self.segments = nn.ModuleList(segments)
-        super().train(False)
-
-    def train(self, mode: bool = True) -> "Frozen":
-        """Stay in evaluation mode, whatever is asked."""
-        return self
+        nn.Module.train(self, False)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map raw images, or the tensor at a cut, to the tensor at a later cut or to the output."""

@@ -22,7 +22,7 @@ import inspect
 import operator
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, fx, nn
@@ -278,8 +278,16 @@ _IN_PLACE = {
 }
 
 
+class EvaluationOnly(nn.Module):
+    """A module that stays in evaluation mode, in which its ``__init__`` puts it."""
+
+    def train(self, mode: bool = True) -> Self:
+        """Stay in evaluation mode, whatever is asked."""
+        return self
+
+
 @keyed_as("Segment")
-class Segment(nn.Module):
+class Segment(EvaluationOnly):
     """What lies between two cuts: always frozen, always in evaluation mode.
 
     ``dtype`` is the type that its input has in the network, ``order`` the order of its dimensions in memory, from the
@@ -298,11 +306,7 @@ class Segment(nn.Module):
     ) -> None:
         super().__init__()
         self.body, self.copies, self.dtype, self.order, self.fixed = body, copies, dtype, order, fixed
-        super().train(False)
-
-    def train(self, mode: bool = True) -> "Segment":
-        """Stay in evaluation mode, whatever is asked."""
-        return self
+        nn.Module.train(self, False)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map the tensor at one cut to the tensor at the next."""
