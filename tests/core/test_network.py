@@ -181,7 +181,7 @@ def test_tensors_that_are_no_leaves_can_be_copied():
 def test_what_cannot_be_copied_is_refused():
     model = small()
     model.lock = threading.Lock()
-    with pytest.raises(NetworkError, match=r"Small cannot be copied: .*lock.*; build it anew and load its weights"):
+    with pytest.raises(NetworkError, match=r"Small cannot be copied: .*lock.*; make it again and load its weights"):
         network(model)
 
 

@@ -57,11 +57,11 @@ _PASSING = {
 
 @dataclass(frozen=True)
 class Fold:
-    """Whether a stitch can be folded: true where it can.
+    """Whether a stitch can be folded: true if it can.
 
     ``into`` names the layers that take it, and ``network`` the network that they belong to; both are empty for a stitch
-    that is the identity, where nothing is left to fold. ``side`` is ``receiver`` or ``sender``. ``reason`` says why it
-    cannot be folded.
+    that is the identity, with which nothing is left to fold. ``side`` is ``receiver`` or ``sender``. ``reason`` says
+    why it cannot be folded.
     """
 
     into: tuple[str, ...] = ()
@@ -151,7 +151,7 @@ def read_feature_map(stitch: nn.Module, sender: Shape, receiver: Shape) -> Featu
         if _without(sender, axis) == _without(receiver, axis):
             try:
                 found = _read_off(copying.deepcopy(stitch).cpu().double().eval(), sender, axis)
-            except Exception as error:  # a stitch of the user's may do anything
+            except Exception as error:  # a user's stitch may do anything
                 raise FoldError(f"the stitch cannot be computed in float64 ({error})") from error
             if found is not None:
                 return found
@@ -191,7 +191,7 @@ class _Edit:
 
     node: fx.Node
     make: Callable[[], nn.Module] | None = None
-    takes: bool = True  #: whether that layer takes the stitch, and is not only written anew
+    takes: bool = True  #: whether that layer takes the stitch, and is not only another spelling
     weak: bool = False  #: whether a BatchNorm becomes a matrix
 
 
@@ -215,7 +215,7 @@ class _BlockedError(FoldError):
 class Flow:
     """A stitch on its way through the suffix: what the receiver met as ``y`` is ``weight · x + shift`` here.
 
-    ``weight`` (out, in) acts on the features in dimension ``axis`` (the batch is 0). Where dimensions were flattened
+    ``weight`` (out, in) acts on the features in dimension ``axis`` (the batch is 0). If dimensions were flattened
     into that one, it counts (before, features, after), of which ``before`` and ``after`` are the sizes. ``shift`` is a
     batch of one, of the shape that the receiver meets. All float64.
     """
@@ -349,7 +349,7 @@ def _check_alone(joint: Joint, source: fx.Node, node: fx.Node, stitch: FeatureMa
 
 
 def _readers(joint: Joint, node: fx.Node, axis: int, changes: bool) -> list[fx.Node]:
-    """Give the nodes that read a tensor's values.
+    """Return the nodes that read a tensor's values.
 
     Raises ``FoldError`` if one reads how many features there are, and that changes.
     """

@@ -8,8 +8,8 @@ such layers (``folding``), and a part of a network is *fused*:
 BatchNorms are folded into the convolution or linear layer before them, ``γ(Kx + c − μ)/σ + β = (γK/σ)x + …``, tensors
 lie with their channels last, ReLUs and sums write into what a layer has just made, and the layers may compute in
 bfloat16. What follows the last non-linear layer (pooling, flattening, the classifier) stays in float32, so that outputs
-are not rounded to eight bits. The bits are other than the suffix's own; whoever uses a fused suffix compares it with
-that first. The frozen network is not touched.
+are not rounded to eight bits. The bits differ from the suffix's own, so a fused suffix is compared with that before
+it is used. The frozen network is not touched.
 """
 
 import copy as copying
@@ -193,7 +193,7 @@ class Joint:
         return self.graph.create_node("call_module", self._name_part(target, module), (x,))
 
     def _name_part(self, target: str, part: Any) -> str:
-        """Its name among the parts: another where that is taken by another part."""
+        """Return a part's name among the parts, lengthened if another part has it."""
         while self.parts.setdefault(target, part) is not part:
             target += "_"
         return target
@@ -363,7 +363,7 @@ class Fused(EvaluationOnly):
 def fuse_suffix(receiver: Network, cut: Cut, dtype: torch.dtype = torch.float32) -> Fused | None:
     """Fuse the suffix of a network after a cut; give ``None`` if it cannot be fused, as for stages that are functions.
 
-    Nor is there anything to fuse after the output. ``dtype`` is float32, or a lower precision that the device has; a
+    After the output there is nothing to fuse. ``dtype`` is float32, or a lower precision that the device has; a
     head alone stays in float32.
     """
     return None if cut.is_output else _made(receiver, cut.index, len(receiver.cuts) + 1, dtype)
@@ -445,7 +445,7 @@ class _Rewriting:
         return operation(node) if module is None else type(module).__name__
 
     def _fold_norm(self, node: fx.Node) -> None:
-        """Fold a BatchNorm into the layer that makes its input, where nothing else reads that."""
+        """Fold a BatchNorm into the layer that makes its input, if nothing else reads that."""
         norm = layer_of(self.joint, node)
         if not isinstance(norm, Norm) or len(node.all_input_nodes[0].users) > 1:
             return
@@ -465,7 +465,7 @@ class _Rewriting:
         self.graph.erase_node(before)
 
     def _sum_in_place(self, node: fx.Node) -> None:
-        """Add to a tensor that a layer has just made, where nothing else reads it."""
+        """Add to a tensor that a layer has just made, if nothing else reads it."""
         inputs: list[Any] = list(node.args)
         if self._kind(node) not in _ADD or len(inputs) != 2 or node.kwargs or len(node.all_input_nodes) != 2:
             return

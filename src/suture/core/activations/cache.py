@@ -2,8 +2,7 @@
 
 The activations at a cut are computed from those at the nearest earlier cut that is still cached, so a sender's layers
 run once however many cuts are measured. Images go through in chunks of fixed size and order, so the bits do not depend
-on which cuts were asked for before. Nor do they on who used the activations before: what somebody changed in place is
-given to nobody else.
+on which cuts were asked for before. What a caller changed in place is given to no other caller.
 
 If there are many images, each segment of a network between two cuts runs in its fused version (``core.fused``, in
 float32), if that agrees with the segment itself on the first chunk, to rounding.
@@ -36,7 +35,7 @@ ROUNDING = 1e-4  #: the root mean square of what a fused segment may be off by, 
 
 @dataclass(frozen=True, eq=False)
 class Need:
-    """Activations that somebody will ask for: of a network, at a cut, on samples.
+    """Activations that will be asked for: of a network, at a cut, on samples.
 
     ``index`` is that of the cut, ``len(network.cuts) + 1`` for the output, 0 for noise.
     """
@@ -55,20 +54,20 @@ class Need:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the activations, one row per sample."""
+        """The shape of the activations, one row per sample."""
         if isinstance(self.network, ClusteredNoise):
             return (len(self.samples), *self.network.shape)
         return (len(self.samples), *self.network.cuts.place(self.index).shape)
 
     @property
     def nbytes(self) -> int:
-        """Their size, in bytes, in the floating type of the network's parameters."""
+        """The size in bytes, in the floating type of the network's parameters."""
         dtype = torch.float32 if isinstance(self.network, ClusteredNoise) else self.network.dtype
         return prod(self.shape) * dtype.itemsize
 
     @property
     def where(self) -> str:
-        """Of what, where and on which samples, in words."""
+        """Say of what, where and on which samples."""
         if isinstance(self.network, ClusteredNoise):
             return f"of clustered noise on {self.samples.name}"
         cut = self.network.cuts.place(self.index)
@@ -88,8 +87,8 @@ class Activations:
     """A cache of activations; what was used longest ago is dropped first.
 
     ``ram`` bounds what is kept in memory, in bytes; what a running trial holds comes on top. With ``disk``, whatever
-    has at least a page is kept in that folder instead, for all processes of the machine. ``notes`` say in words if the
-    disk did not take something; whoever has read them may clear them.
+    has at least a page is kept in that folder instead, for all processes of the machine. ``notes`` say in words what
+    the disk did not take; the reader clears them.
     """
 
     def __init__(self, ram: int = 4 * 2**30, disk: ActivationFolder | None = None) -> None:
@@ -135,7 +134,7 @@ class Activations:
         return None if kept is None else kept.tensor
 
     def _get_in_memory(self, need: Need) -> Tensor:
-        # Linux promises more memory than there is, and kills who takes it: so what will not fit is refused here.
+        # Linux promises more memory than there is and kills the process that takes it, so refuse what will not fit.
         free = available_memory()
         if need.nbytes > free:
             fit = free * len(need.samples) // need.nbytes

@@ -1,14 +1,14 @@
 """Activations on disk, for all processes of a machine: a cache in a folder, bounded in bytes.
 
 Every tensor is a safetensors file, named by its key and by the machine and the torch that computed it, because its bits
-may depend on these. It is written a few rows at a time, and renamed once it is whole: no reader sees a part of it. Who
-reads it maps it into memory, so that the pages of the file serve all processes; the mapping is private, and who changes
-such a tensor changes neither the file nor what others see. A lock per key, of the operating system, makes others wait
-for the process that computes it, and ends with that process. Nobody waits for a deadlock: whoever holds the lock of a
+may depend on these. It is written a few rows at a time, and renamed once it is whole: no reader sees a part of it.
+Readers map it into memory, so that the pages of the file serve all processes; the mapping is private, so changing such
+a tensor changes neither the file nor what others see. A lock per key, of the operating system, makes others wait for
+the process that computes it, and ends with that process. There can be no deadlock: a process that holds the lock of a
 cut waits for locks of earlier cuts only.
 
-The budget bounds the files, those that are being written included. What was used longest ago is removed first; whoever
-has it mapped keeps it.
+The budget bounds the files, those that are being written included. What was used longest ago is removed first; a
+process that has it mapped keeps it.
 """
 
 import hashlib
@@ -36,7 +36,7 @@ from suture.common.seeds import digest
 _SUFFIX, _LOCK = ".activations.safetensors", ".activations.lock"  # the user may keep other files in the folder
 _TYPES = {torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
 _ALIGNED = 64  #: bytes; torch's own tensors begin at such addresses, and the bits of a product may depend on it
-_POLL = 0.01  #: seconds between two looks at a lock that somebody else holds
+_POLL = 0.01  #: seconds between two looks at a lock that is taken
 
 
 class NoRoomError(Exception):
@@ -55,7 +55,7 @@ class ActivationFolder:
         self.budget = budget
 
     def find(self, key: str, wait: bool = False) -> Tensor | None:
-        """Map a tensor; ``None`` if it is not here. With ``wait``, wait first for whoever is computing it now.
+        """Map a tensor; ``None`` if it is not here. With ``wait``, wait first for a process that is computing it now.
 
         A damaged file, as a power loss may leave one, is removed.
         """
@@ -157,7 +157,7 @@ class ActivationFolder:
         return True
 
     def _remove_dead_drafts(self) -> None:
-        """Remove what killed processes had begun to write: nobody holds the locks of these keys."""
+        """Remove what killed processes had begun to write: the locks of these keys are free."""
         for path in self.path.glob(f".*{_SUFFIX}.*.part"):
             with suppress(Timeout, NoRoomError, OSError), self._locked(path.name[1:].split(_SUFFIX)[0], wait=False):
                 path.unlink(missing_ok=True)
@@ -179,14 +179,14 @@ class ActivationFolder:
             yield
         finally:
             with suppress(OSError):
-                self._lock_file(name).unlink()  # while it is held: who waits for it sees that, and looks again
+                self._lock_file(name).unlink()  # while it is held: those who wait for it see that, and look again
             with suppress(OSError):
                 lock.release()
 
 
 @contextmanager
 def _refusals(folder: Path) -> Iterator[None]:
-    """Raise ``NoRoomError`` for what a folder may refuse; a ``Timeout`` says that somebody else holds a lock."""
+    """Raise ``NoRoomError`` for what a folder may refuse; a ``Timeout`` says that another process holds a lock."""
     try:
         yield
     except Timeout:
@@ -197,7 +197,7 @@ def _refusals(folder: Path) -> Iterator[None]:
 
 
 def _header(shape: tuple[int, ...], dtype: torch.dtype, content: str) -> bytes:
-    """Give the header of a safetensors file, with a hash of its content; as long whatever the hash is."""
+    """Return the header of a safetensors file, with a hash of its content; its length does not depend on the hash."""
     if dtype not in _TYPES:
         raise NotImplementedError(f"tensors of {dtype} cannot be written to a file")
     tensor = {"dtype": _TYPES[dtype], "shape": shape, "data_offsets": [0, prod(shape) * dtype.itemsize]}
@@ -207,7 +207,7 @@ def _header(shape: tuple[int, ...], dtype: torch.dtype, content: str) -> bytes:
 
 
 def _oldest_first(paths: Iterable[Path]) -> list[tuple[int, int, Path]]:
-    """Give when each file was used, its size, and the file."""
+    """Return when each file was last used, its size, and the file."""
     found = []
     for path in paths:
         with suppress(FileNotFoundError):  # another process may just have removed it

@@ -3,13 +3,13 @@
 Stitches know tensors by their shapes: maps ``(C, H, W)``, tokens ``(T, D)``, vectors ``(D,)``. But a shape does not
 say where the features are. What a 1-D convolution gives is ``(C, L)`` and looks like ``C`` tokens; a Swin
 transformer's maps are ``(H, W, D)`` and look like ``H`` channels; a stitch made for their shape would mix the wrong
-dimension without a word.
+dimension, and nobody would notice.
 
-So the operations are watched: convolutions, BatchNorms, GroupNorms and poolings have their features second, LayerNorms
-of one dimension and linear layers last; whatever permutes, reshapes or adds tensors hands that on, forwards and back.
-At a cut a tensor whose features lie elsewhere than its shape says is passed on as a map: ``(C, L)`` as ``(C, 1, L)``,
-``(H, W, D)`` as ``(D, H, W)``. Its dimensions are named anew, and no number changes. Where nothing tells, or a network
-mixes both dimensions as MLP-Mixer does, the shape decides.
+Therefore the operations are watched: convolutions, BatchNorms, GroupNorms and poolings have their features second,
+LayerNorms of one dimension and linear layers last; whatever permutes, reshapes or adds tensors hands that on, forwards
+and back. At a cut a tensor whose features lie elsewhere than its shape says is passed on as a map: ``(C, L)`` as ``(C,
+1, L)``, ``(H, W, D)`` as ``(D, H, W)``. Its dimensions get other names, and no number changes. If no operation tells,
+or a network mixes both dimensions as MLP-Mixer does, the shape decides.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,10 +25,7 @@ from suture.common.hashing import keyed_as
 
 Step = tuple[Any, ...]  # a method of tensors and its arguments
 
-ENTERS, LEAVES = (
-    "enters its own layout",
-    "leaves its own layout",
-)  #: marks of the steps in graphs; each undoes the other
+ENTERS, LEAVES = "enters its own layout", "leaves its own layout"  #: marks of steps in graphs; each undoes the other
 
 _SEQUENCE: tuple[Step, Step] = ("unsqueeze", 2), ("squeeze", 2)
 _FEATURES_LAST: tuple[Step, Step] = ("permute", 0, 3, 1, 2), ("permute", 0, 2, 3, 1)
@@ -44,7 +41,7 @@ class GraphError(Exception):
 
 
 class _Dimensions:
-    """The dimensions of all tensors of a run, those that are one and the same united, and which hold features."""
+    """A union-find over the dimensions of all tensors of a run, which also knows which of them hold features."""
 
     def __init__(self) -> None:
         self._parent: list[int] = []
@@ -56,7 +53,7 @@ class _Dimensions:
         return isinstance(x, Tensor) and x in self._of
 
     def of(self, x: Tensor) -> list[int]:
-        """Return the tensor's dimensions, new ones where it has not been seen."""
+        """Return the numbers of a tensor's dimensions; new ones if it has not been seen."""
         found: list[int] = self._of.get(x, [])  # type: ignore[no-untyped-call]
         if len(found) != x.ndim:
             self._of[x] = found = list(range(len(self._parent), len(self._parent) + x.ndim))
@@ -65,13 +62,13 @@ class _Dimensions:
         return found
 
     def unite(self, a: Tensor, i: int, b: Tensor, j: int) -> None:
-        """Dimension ``i`` of one tensor is dimension ``j`` of another."""
+        """Note that dimension ``i`` of one tensor is dimension ``j`` of another."""
         first, second = self._root(self.of(a)[i]), self._root(self.of(b)[j])
         self._parent[second] = first
         self._features[first] |= self._features[second]
 
     def mark(self, x: Tensor, dim: int) -> None:
-        """Return the tensor's features are along this dimension."""
+        """Note that this dimension of a tensor holds features."""
         self._features[self._root(self.of(x)[dim])] = True
 
     def features(self, x: Tensor) -> set[int]:
@@ -85,7 +82,7 @@ class _Dimensions:
 
 
 class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Notes of every operation on tensors made of the input what it says of their dimensions."""
+    """Notes what every operation on tensors that were made of the input says about their dimensions."""
 
     def __init__(self, dimensions: _Dimensions) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -124,7 +121,7 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 self._alike(one, out)
 
     def _kernel(self, x: Tensor, out: Tensor) -> None:
-        """Features come second: of a convolution other ones than before, else the same."""
+        """Mark the second dimensions, which are not united: a convolution gives other features than it reads."""
         if x.ndim < 3 or out.ndim != x.ndim:
             return
         self.dimensions.unite(x, 0, out, 0)
@@ -135,7 +132,7 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 self.dimensions.unite(x, dim, out, dim)
 
     def _product(self, x: Tensor, out: Tensor) -> None:
-        """Return a linear map of the last dimension, by a weight."""
+        """Mark the last dimensions of what a linear map reads and gives; all others are the same."""
         if x.ndim != out.ndim or x.shape[:-1] != out.shape[:-1]:
             return
         for dim in range(x.ndim - 1):
@@ -144,7 +141,7 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.dimensions.mark(out, out.ndim - 1)
 
     def _attention(self, given: Sequence[Tensor], out: Tensor) -> None:
-        """Return a product of two tensors: the first dimensions of the one, the last of the other."""
+        """Unite a product of two tensors with the first dimensions of the one and the last of the other."""
         left, right = given[-2] if len(given) > 1 else given[0], given[-1]
         if left.ndim == right.ndim == out.ndim:
             for dim in range(out.ndim - 1):
@@ -152,7 +149,7 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.dimensions.unite(right, out.ndim - 1, out, out.ndim - 1)
 
     def _alike(self, x: Tensor, out: Tensor) -> None:
-        """Unite the dimensions of two tensors whose shapes fit from the last on: so it is in all other operations."""
+        """Unite equal dimensions, counted from the last, if the shapes broadcast: the rule for all other operations."""
         if x.ndim <= out.ndim and all(n in (1, m) for n, m in zip(x.shape[::-1], out.shape[::-1], strict=False)):
             for back in range(1, x.ndim + 1):
                 if x.shape[-back] == out.shape[-back]:
@@ -226,7 +223,7 @@ def bring_to_shape(bodies: Sequence[nn.Module], x: Tensor) -> list[nn.Module]:
 
 
 def _find_steps(features: set[int], dims: int) -> tuple[Step, Step] | None:
-    """How such a tensor becomes a map, and a map such a tensor; ``None`` if its shape says what it is."""
+    """Return how such a tensor becomes a map, and a map such a tensor; ``None`` if its shape says what it is."""
     if features == {1} and dims > 4:
         raise GraphError("it is a volume, for which there are no stitches; they join maps, tokens and vectors")
     return _SEQUENCE if (dims, features) == (3, {1}) else _FEATURES_LAST if (dims, features) == (4, {3}) else None
@@ -239,7 +236,7 @@ def own_shape(shape: tuple[int, ...], method: str) -> tuple[int, ...]:
 
 
 def _add_steps(body: nn.Module, enter: Step | None, leave: Step | None) -> nn.Module:
-    """Return the body with a step before it and one behind."""
+    """Return the body with a step before it and one after it."""
     if enter is None and leave is None:
         return body
     if not isinstance(body, fx.GraphModule):
@@ -261,14 +258,14 @@ def _add_steps(body: nn.Module, enter: Step | None, leave: Step | None) -> nn.Mo
 
 @keyed_as("Step")
 class _Step(nn.Module):
-    """A step as a module."""
+    """One step, as a module."""
 
     def __init__(self, step: Step | None) -> None:
         super().__init__()
         self.step = step
 
     def forward(self, x: Tensor) -> Tensor:
-        """Name the dimensions anew."""
+        """Apply the step."""
         assert self.step is not None
         method, *arguments = self.step
         out: Tensor = getattr(x, method)(*arguments)

@@ -1,11 +1,12 @@
-"""A frozen copy of a model: what happens to the model later does not reach it, and it reaches nothing of the user's.
+"""A frozen copy of a model: what happens to the model later does not reach it, nor does it touch the model.
 
 A model holds more than parameters and buffers: tensors as plain attributes, hooks, and flags. All of it is copied. Some
 attributes are written in every forward pass and decide nothing; what a run writes is undone (``undo_writes``).
 
 Hooks that act stay and are frozen with the model; those that only look on are dropped, or they would go on recording
 for the user. A hook acts if it returns something else than it was given, writes to it, or if the output is another
-without it. Whether it acts on some images only cannot be told from a few: so one that returns anything stays.
+without it. A few images cannot show that a hook acts on some images only, so one that returns anything
+else stays.
 
 What a function closes over is not copied with the model: a module or a parameter there would be neither frozen nor made
 untrained, and is refused.
@@ -54,7 +55,7 @@ def copy_frozen(model: nn.Module, copy: bool, name: str) -> nn.Module:
         frozen = copying.deepcopy(model, memo)
     except Exception as error:  # a model may hold anything
         raise NetworkError(
-            f"{name} cannot be copied: {error}; build it anew and load its weights, or take off what it holds besides "
+            f"{name} cannot be copied: {error}; make it again and load its weights, or remove what it holds besides "
             "modules and tensors"
         ) from error
     for module in frozen.modules():
@@ -99,7 +100,7 @@ def plain_tensors(model: nn.Module) -> dict[str, Tensor]:
 
 
 def _plain_attributes(model: nn.Module) -> Iterator[tuple[str, object]]:
-    """Give what a model's modules hold as plain attributes: the place, from the whole model, and each thing in it."""
+    """Yield what a model's modules hold as plain attributes, each with its place in the model."""
     for path, module in model.named_modules():
         for name, value in vars(module).items():
             if name not in _OWN:
@@ -107,7 +108,7 @@ def _plain_attributes(model: nn.Module) -> Iterator[tuple[str, object]]:
 
 
 def _leaves(value: object) -> Iterator[object]:
-    """Give all that lists, tuples, dictionaries and dataclasses hold."""
+    """Yield all that lists, tuples, dictionaries and dataclasses hold."""
     for leaf in tree_leaves(value):
         if is_dataclass(leaf) and not isinstance(leaf, type):
             yield from _leaves([getattr(leaf, one.name, None) for one in fields(leaf)])
@@ -144,7 +145,7 @@ def undo_writes(model: nn.Module) -> Iterator[set[str]]:
 
 @dataclass(frozen=True, eq=False)
 class _Hook:
-    """A hook of the user's: where it is kept, under which number, and whether it comes before the forward pass."""
+    """A hook of the user: where it is kept, under which number, and whether it runs before the forward pass."""
 
     path: str
     kept: MutableMapping[int, Any]
@@ -153,12 +154,12 @@ class _Hook:
 
 
 def is_altered(model: nn.Module) -> bool:
-    """Whether hooks of the user's are on a model, or functions in place of a module's ``forward``."""
+    """Whether a model has hooks of the user, or functions in place of a module's ``forward``."""
     return next(_hooks(model), None) is not None or any("forward" in vars(module) for module in model.modules())
 
 
 def _hooks(model: nn.Module) -> Iterator[_Hook]:
-    """Give the hooks of the forward pass, but for torch's own, which make weights."""
+    """Yield the hooks of the forward pass, except torch's own, which compute weights."""
     for path, module in model.named_modules():
         for kept, before in ((module._forward_hooks, False), (module._forward_pre_hooks, True)):
             for key, hook in kept.items():
@@ -189,7 +190,7 @@ def drop_idle_hooks(model: nn.Module, probe: Tensor) -> None:
 
 
 def _spy_on(model: nn.Module, hooks: list[_Hook], probe: Tensor) -> tuple[Tensor, list[_Hook]]:
-    """Give the output, and the hooks that returned something else than they were given, or wrote to it."""
+    """Return the output, and the hooks that returned something else than they were given, or wrote to it."""
     acted: list[_Hook] = []
 
     def spying(hook: _Hook, call: Callable[..., object]) -> Callable[..., object]:
@@ -260,7 +261,7 @@ def _used_by(function: Callable[..., Any]) -> Iterator[tuple[str, object]]:
 
 
 def _variables(function: FunctionType) -> dict[str, object]:
-    """Give what a function closes over, and the globals that it reads, by name."""
+    """Return what a function closes over, and the globals that it reads, by name."""
     cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
     space = function.__globals__
     read = {name: space[name] for name in sorted(globals_of(function.__code__)) if name in space}
@@ -298,7 +299,7 @@ def check_model(model: object) -> None:
 
 
 def make_probes(example: Tensor) -> Tensor:
-    """Three raw images, or sequences of token ids, from the example, repeated with a shift where it has too few."""
+    """Take three raw images, or sequences of token ids, from the example; if it has fewer, repeat them shifted."""
     is_tensor = isinstance(example, Tensor)
     if not is_tensor or not (example.ndim == 4 or are_token_ids(example)) or len(example) == 0:
         got = f"{example.dtype} of shape {tuple(example.shape)}" if is_tensor else f"a {type(example).__name__}"
@@ -339,13 +340,13 @@ def check_outputs(model: nn.Module, probes: Sequence[Tensor], name: str) -> Tens
 
 
 def are_probabilities(outputs: Tensor) -> bool:
-    """Whether rows are shares of several classes; rounded to 16 bits they add up to 1 within a hundredth."""
+    """Whether rows are shares of several classes, which add up to 1; in 16 bits only within a hundredth."""
     whole = (outputs.sum(dim=1) - 1).abs() < 0.01
     return outputs.shape[1] > 1 and bool((whole & (outputs >= 0).all(dim=1)).all())
 
 
 def are_close(one: Tensor, other: Tensor, share: float) -> bool:
-    """Whether two are of one type, and differ by no more than a share of what is there."""
+    """Whether two tensors have one type and differ by no more than a share of the largest value."""
     if one.shape != other.shape or one.dtype != other.dtype or not one.is_floating_point():
         return torch.equal(one, other)
     largest = float(other.nan_to_num(0.0, 0.0, 0.0).abs().max()) if other.numel() else 0.0

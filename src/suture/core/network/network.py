@@ -58,7 +58,7 @@ from suture.core.network.tracing import Stage, Traced, make_portable, trace
 from suture.data.samples import Prepare, Preprocess, Preprocessing, are_token_ids
 
 OUTPUT = "output"
-"""Where all layers of a network end: no cut, but where the tensor of a seam may go that needs none of them."""
+"""Where all layers of a network end: no cut, but a seam may lead there if it needs none of the layers."""
 
 
 @dataclass(frozen=True)
@@ -276,7 +276,7 @@ class Network:
     ) -> None:
         check_model(model)
         self.name = name or type(model).__name__
-        self.source: str | None = None  #: the model string that it was made of, where it was
+        self.source: str | None = None  #: the model string that it was made of, if it was
         self.constants = tuple(constants)
         self.factory = factory
         self.stages = make_portable(model, stages)  #: such that they can be applied to a copy
@@ -296,7 +296,7 @@ class Network:
         with undo_writes(self._model):
             probes = self._probes()
             self._answers = check_outputs(self._model, probes, self.name)
-        self.gives_probabilities = are_probabilities(self._answers)  #: as after a softmax, where logits are wanted
+        self.gives_probabilities = are_probabilities(self._answers)  #: as after a softmax; logits are wanted
         drop_idle_hooks(self._model, probes[2])
         check_functions(self._model, self.name)
         with undo_writes(self._model) as written:
@@ -305,7 +305,7 @@ class Network:
         self._scratch = frozenset(written)
 
     def _probes(self) -> list[Tensor]:
-        """Inputs of the model with batch sizes 1, 2 and 3, made of the example."""
+        """Make inputs of the model with batch sizes 1, 2 and 3 of the example."""
         self._prepare = Prepare(self.preprocess)
         images = [self.example[:n] for n in (1, 2, 3)]
         first = _prepared(self._prepare, images[0], self)
@@ -330,7 +330,7 @@ class Network:
 
     @property
     def dtype(self) -> torch.dtype:
-        """The floating type of its parameters: of the first, where they differ, and float32 where there is none."""
+        """The floating type of its first parameter; float32 if it has none."""
         return next((p.dtype for p in self._model.parameters() if p.is_floating_point()), torch.float32)
 
     @property
@@ -344,7 +344,7 @@ class Network:
         return dict(self._traced.refused)
 
     def _fingerprint(self) -> str:
-        """SHA-256 over everything that decides the output: tensors, operations and preprocessing."""
+        """Return a SHA-256 over everything that decides the output: tensors, operations and preprocessing."""
         segments = self._traced.segments
         code = [_code(segment.body) for segment in segments]
         paths = {module: path for path, module in self._model.named_modules()}
@@ -362,11 +362,11 @@ class Network:
         return type(module), [(n, found[n]) for n in sorted(found) if f"{path}.{n}".lstrip(".") not in self._scratch]
 
     def __getstate__(self) -> dict[str, object]:
-        """Return a copy and what is sent to another process leave out the untrained networks made of this one."""
+        """Leave the untrained networks made of this one out of copies and of what is sent to another process."""
         return vars(self) | {"_untrained": {}}
 
     def state_digest(self) -> str:
-        """SHA-256 over the bytes of all tensors that decide the output, as they are now."""
+        """Return a SHA-256 over the present bytes of all tensors that decide the output."""
         hasher = hashlib.sha256()
         for key, tensor in self._state().items():
             hasher.update(f"{key}{tensor.dtype}{tuple(tensor.shape)}".encode())
@@ -401,12 +401,12 @@ class Network:
 
     @cached_property
     def _has_functions(self) -> bool:
-        """Whether code of the user's, which may read variables, runs in the forward pass: functions, hooks, stages."""
+        """Whether the user's own code, which may read variables, runs in the forward pass: functions, hooks, stages."""
         functions = (function for segment in self._traced.segments for function in _functions(segment.body))
         return bool(self.stages) or is_altered(self._model) or next(functions, None) is not None
 
     def _state(self) -> dict[str, Tensor]:
-        """Parameters, buffers, plain tensors, and the constants that tracing found in the code."""
+        """Return parameters, buffers, plain tensors, and the constants that tracing found in the code."""
         state = registered_tensors(self._model)
         state |= {name: tensor for name, tensor in plain_tensors(self._model).items() if name not in self._scratch}
         known = {id(tensor) for tensor in state.values()}
@@ -476,7 +476,7 @@ class Network:
         return out
 
     def untrained(self, seed: int) -> "Network":
-        """Give the same architecture as it is before training, initialised from the seed.
+        """Return the same architecture before any training, initialised from the seed.
 
         Raises ``UntrainedError`` if a trained tensor would survive and there is no factory.
         """
@@ -509,7 +509,7 @@ Sides = tuple[tuple[Network, Cut], tuple[Network, Cut]]
 
 @contextmanager
 def guard_frozen(*networks: Network) -> Iterator[None]:
-    """Check that no parameter or buffer of the networks changes, bit for bit, and no function of the user's."""
+    """Check that no parameter, buffer or function of the networks changes; tensors bit for bit."""
     for network in networks:
         network.check_frozen()
     noticed = None
@@ -531,7 +531,7 @@ _LIBRARIES = ("torch.", "torchvision.", "timm.")
 def _code(body: nn.Module) -> object:
     """Return what a segment does, with the marks of a layout of its own, which decide how its fused suffix is made.
 
-    Code names the functions that it calls by the modules they lie in, and these may move.
+    Code names functions by their modules, which may move; so they are replaced by names that stay.
     """
     if not isinstance(body, fx.GraphModule):
         return [path for path, _ in body.named_modules()]

@@ -2,13 +2,13 @@
 
 Bits depend on more than values: on the type of a tensor and on how its dimensions lie in memory. A segment therefore
 brings what it is given, which may come from a store or a stitch, to what the tensor is in the network itself. And it
-works on a copy wherever it would write to its input. What passes has its features where its shape says
+works on a copy if it would write to its input. What passes has its features where its shape says
 (``feature_axis``).
 
 In a traced graph, ``CutGraph`` finds where one tensor passes. Its nodes are of three kinds:
 
 - *data*: depends on the values of the input, or is a tensor that such values are written into;
-- *static*: what follows from sizes, flags and devices alone. Never stored across a cut, always computed anew from the
+- *static*: what follows from sizes, flags and devices alone. Never stored across a cut, but computed from the
   sizes on the other side; the size of a tensor that lies before the cut is the same at every batch size, or
   proportional to the batch that passes, as two runs at different batch sizes tell;
 - *free*: tensors that depend on no data (parameters, masks, a class token expanded to the batch); computed where used.
@@ -233,7 +233,7 @@ _METADATA = {
     *("getattr", "size", "dim", "ndimension", "numel", "nelement", "stride", "storage_offset", "element_size"),
     *("is_contiguous", "is_floating_point", "is_complex", "get_device", "sym_size", "sym_numel", "sym_stride"),
 }
-"""Operations that, where they give no tensor, read what does not depend on its values."""
+"""Operations that read what does not depend on a tensor's values, unless they give a tensor."""
 
 
 def operation(node: fx.Node) -> str:
@@ -291,9 +291,9 @@ class Segment(EvaluationOnly):
     """What lies between two cuts: always frozen, always in evaluation mode.
 
     ``dtype`` is the type that its input has in the network, ``order`` the order of its dimensions in memory, from the
-    slowest to the fastest. A contiguous tensor, as a store or a stitch gives it, is brought to that order; where
-    ``fixed`` is set any tensor is, since the body would do something else with another. Where ``copies`` is set the
-    body writes to its input, and so gets a copy.
+    slowest to the fastest. A contiguous tensor, as a store or a stitch gives it, is brought to that order; with
+    ``fixed`` any tensor is, because the body would do something else with another. With ``copies`` the body writes to
+    its input, and so gets a copy.
     """
 
     def __init__(
@@ -325,7 +325,7 @@ def _order(x: Tensor) -> tuple[int, ...] | None:
 
 
 def _in_order(x: Tensor, order: Sequence[int]) -> Tensor:
-    """Return a copy, unless it lies so already, whose dimensions lie in this order."""
+    """Return the tensor with its dimensions in this order in memory; a copy, unless they are already."""
     back = [order.index(dim) for dim in range(x.ndim)]
     return x.permute(*order).contiguous().permute(*back)
 
@@ -362,7 +362,7 @@ def _run(segments: Sequence[Segment], x: Tensor) -> Tensor:
 
 
 def _protect(bodies: Sequence[nn.Module], x: Tensor) -> tuple[Segment, ...]:
-    """Pieces that copy their input exactly where they would change it, and take no layout that they cannot."""
+    """Make segments that copy their input if they would change it, and bring it to a layout that they can take."""
     segments: list[Segment] = []
     batch = len(x)
     for body in bodies:
@@ -392,7 +392,7 @@ def _vary_layout(x: Tensor) -> Iterator[Tensor]:
 
 
 def _writes(body: nn.Module, given: Tensor) -> bool | None:
-    """Whether it writes to what it is given; ``None`` if it cannot take it."""
+    """Whether a body writes to what it is given; ``None`` if it fails on it."""
     before = given._version
     try:
         Segment(body)(given)

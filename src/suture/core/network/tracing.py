@@ -187,7 +187,7 @@ class _Tracer(fx.Tracer):
         self.inside, self.proxy_buffer_attributes = inside, buffers
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        """Leave modules whole that hooks act on, and torch's own, but for those that are chains of others."""
+        """Leave modules with hooks whole, and torch's own, except those that are chains of others."""
         if m._forward_hooks or m._forward_pre_hooks:
             return True
         return not (self.inside and is_encoder(m)) and super().is_leaf_module(m, module_qualified_name)
@@ -203,7 +203,7 @@ class _Tracer(fx.Tracer):
 
 
 def _tracers(model: nn.Module) -> Iterator[_Tracer]:
-    """Return ways to trace a model, the finest first: one, but for models with torch's own encoders."""
+    """Yield the ways to trace a model, the finest first; there is only one unless it has torch's own encoders."""
     yield _Tracer()
     if any(map(is_encoder, model.modules())):
         yield _Tracer(buffers=True)
@@ -334,7 +334,7 @@ def _calls_around(node: fx.Node, paths: Container[str]) -> dict[str, str]:
 
 
 def _returned_by(nodes: Sequence[fx.Node], inside: Mapping[fx.Node, Mapping[str, str]]) -> dict[fx.Node, list[str]]:
-    """For each node the modules, innermost first, that it is the one output of in a call: it alone is read outside."""
+    """Return the modules, innermost first, whose output each node is: nothing else of that call is read outside it."""
     outputs: dict[tuple[str, str], list[fx.Node]] = {}
     for node in nodes:
         for call, path in inside[node].items():

@@ -21,7 +21,7 @@ _INTEGER_MARK = 101
 
 
 def reset(model: nn.Module, seed: int, constants: Sequence[str] = ()) -> tuple[str, ...]:
-    """Reset every tensor of the model in place; the names of the constants that were kept.
+    """Reset every tensor of the model in place; return the names of the constants that were kept.
 
     Raises ``UntrainedError`` naming the parameters, or the floating-point buffers and plain tensor attributes not named
     in ``constants``, that no module's ``reset_parameters`` reaches.
@@ -45,7 +45,7 @@ def reset(model: nn.Module, seed: int, constants: Sequence[str] = ()) -> tuple[s
 
 
 def _children_first(model: nn.Module) -> Iterator[nn.Module]:
-    """Every module, and those that have others in them only after these, which they may initialise in their own way."""
+    """Yield every module, parents after their children, because a parent may initialise its children differently."""
     whole = list(model.modules())
     parents = {module for module in whole if next(module.children(), None) is not None}
     yield from (module for module in whole if module not in parents)
@@ -67,7 +67,7 @@ def _reset_one(module: nn.Module) -> None:
 def fresh(
     factory: Callable[[], nn.Module], like: nn.Module, seed: int, constants: Sequence[str] = ()
 ) -> tuple[nn.Module, tuple[str, ...]]:
-    """Build the model anew by its factory; with the names of the tensors that came out as they were (constants).
+    """Build the model by its factory; also give the names of the tensors that are as before, which are constants.
 
     Raises ``UntrainedError`` if the factory builds another architecture, or one without the hooks that the trained
     model has, which are a part of it; and if it gives parameters that are not named in
@@ -137,7 +137,7 @@ def _is_survivor(name: str, parameters: dict[str, nn.Parameter], original: Tenso
 
 
 def _is_mask(tensor: Tensor) -> bool:
-    """Whether it is 0 and −∞, which attention adds to what may be seen and what may not."""
+    """Whether it consists of 0 and −∞, as a mask that attention adds to its scores."""
     hidden = tensor.isneginf()
     return bool(hidden.any()) and bool((hidden | (tensor == 0)).all())
 

@@ -137,9 +137,9 @@ class Part:
 
     ``reads`` sees a batch of the sender's tensors as rows ``(rows, in)``, ``gives`` a batch of the receiver's as as
     many rows ``(rows, out)``; ``load`` sets the parameters and buffers by which the stitch computes an affine map in
-    evaluation mode. ``most`` bounds the images that its moments are taken from, where every image has very many rows.
-    Where the map serves several rows of the receiver alike, ``gives`` are their means, and ``each`` sees them one by
-    one, for what a row varies by.
+    evaluation mode. ``most`` bounds the images that its moments are taken from, if every image has very many rows.
+    If the map serves several rows of the receiver alike, ``gives`` are their means, and ``each`` sees them one by one,
+    for what a row varies by.
     """
 
     reads: Callable[[Tensor], Tensor]
@@ -230,7 +230,7 @@ WORK = 2e11  #: the most multiply-adds for moments of rows that are patches
 @final
 @dataclass(frozen=True)
 class Identity(Stitch):
-    """No stitch: plugs the sender into the receiver as it is (bansal2021, section 2, "direct plugging in")."""
+    """No stitch: plugs the sender directly into the receiver (bansal2021, section 2, "direct plugging in")."""
 
     joins: ClassVar[str] = "equal shapes"
 
@@ -340,7 +340,7 @@ class Conv(AffineStitch):
 
 
 def chain(*modules: nn.Module | None) -> nn.Module:
-    """Put the modules that are there one after another; one alone is itself."""
+    """Put modules one after another, leaving out ``None``; a single one stays itself."""
     there = [module for module in modules if module is not None]
     return there[0] if len(there) == 1 else nn.Sequential(*there)
 

@@ -41,8 +41,8 @@ class Layers(Stitch):
     """A trainable copy of a network's layers after the cut ``after``, to its outputs or up to the cut ``upto``.
 
     They begin as they were trained or, with a ``seed``, drawn anew from it (see ``Network.untrained``). Raises
-    ``CutError`` where the network has no such cuts, in this order, or its layers there are methods of the model, which
-    no copy can train, and ``UntrainedError``, when a stitch is built, where they cannot be drawn anew.
+    ``CutError`` if the network has no such cuts, in this order, or its layers there are methods of the model, which no
+    copy can train, and ``UntrainedError``, when a stitch is built, if they cannot be drawn anew.
     """
 
     network: Network
@@ -101,7 +101,7 @@ class Layers(Stitch):
 
 @keyed_as("Training")
 class TrainingLayers(nn.Module):
-    """A chain of segments that trains, where segments as such never do."""
+    """A chain of segments that trains, although a segment by itself never does."""
 
     def __init__(self, segments: list[nn.Module]) -> None:
         super().__init__()

@@ -52,7 +52,7 @@ def stitch_for(sender: Shape, receiver: Shape) -> Stitch:
     ==========  ====================================  ======================  ==================
 
     Sources: bansal2021 (``Conv``, ``Linear``), hernandez2022 (``StridedConv``, ``UpsampledConv``), oxford2025
-    (``ConvLinear``); between maps and tokens ours, in their spirit. Raises ``ShapeError`` if none can.
+    (``ConvLinear``); between maps and tokens our own. Raises ``ShapeError`` if none can.
     """
     for family in _DEFAULTS:
         if family.accepts(sender, receiver):

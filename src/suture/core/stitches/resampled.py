@@ -4,13 +4,13 @@ A vector is a map of one pixel. Tokens are a square grid of pixels, with a class
 a square and one; any other number is a line of pixels. The size changes on each axis by itself:
 
 * **to shrink** from H to h: a convolution whose stride equals its kernel, ``k = ⌈H / h⌉`` (hernandez2022, section 1.2).
-  Where h does not divide H the map is first brought to ``k · h`` by nearest up-sampling, so every pixel is read and no
+  If h does not divide H the map is first brought to ``k · h`` by nearest up-sampling, so every pixel is read and no
   weight is applied to padding: 7 → 4 is 7 → 8 and then a stride of 2.
 * **to grow**: a 1×1 convolution of the nearest-up-sampled map (hernandez2022). It is applied before the up-sampling,
   which copies pixels and so gives the same for less.
 
-A *class token* of the sender goes, where the receiver has one, to that, by a linear map of its own; where the receiver
-has none, it is an additional set of channels at every pixel, the same at all of them. A class token of the receiver to
+A *class token* of the sender is mapped by a linear layer of its own to that of the receiver; if the receiver has none,
+it becomes additional channels of every pixel, the same at all of them. A class token of the receiver to
 which the sender has no counterpart is a linear map of the mean over the sender's pixels.
 """
 
@@ -93,7 +93,7 @@ class Tokens(nn.Module):
     """Sees maps as tokens: ``(n, C, H, W)`` as ``(n, H · W, C)``."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """One token for every pixel, row by row."""
+        """Make one token of every pixel, row by row."""
         return x.flatten(2).transpose(1, 2)
 
 
