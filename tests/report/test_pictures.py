@@ -7,6 +7,7 @@ import pytest
 import torch
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 from PIL import Image
 
 from suture.common.errors import DataError
@@ -38,7 +39,13 @@ def values(figure: Figure, block: int = 0) -> list[list[int]]:
 
 
 def words(figure: Figure) -> list[str]:
-    return [text.get_text() for text in figure.texts]
+    return [text.get_text() for text in texts(figure)]
+
+
+def texts(figure: Figure) -> list[Text]:
+    """Titles and names of classes, from the top."""
+    found = [(axes.title, axes._left_title, *axes.get_xticklabels()) for axes in figure.axes]
+    return [text for part in found for text in part if text.get_text()]
 
 
 def test_every_class_has_its_columns_in_the_order_of_the_data() -> None:
@@ -84,7 +91,8 @@ def test_words_lie_within_the_page_and_apart() -> None:
     for shown in (data, load_data("digits+digits")):
         figure = sample_grid([("first", shown), ("second", DIGITS)])
         renderer = FigureCanvasAgg(figure).get_renderer()  # type: ignore[no-untyped-call]
-        boxes = [text.get_window_extent(renderer) for text in figure.texts]
+        figure.draw(renderer)
+        boxes = [text.get_window_extent(renderer) for text in texts(figure)]
         boxes += [axes.get_window_extent(renderer) for axes in figure.axes]
         page = figure.bbox
         for i, box in enumerate(boxes):

@@ -3,28 +3,29 @@
 Classes are shown by the labels that the data give, so wrong labels show as images that do not belong.
 """
 
-import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from torch.nn.functional import pad
 
 from suture.common.errors import DataError
 from suture.data import Data, Samples
 from suture.data.samples import check_pictures
-from suture.report.figures.curve import KINDS, WIDTH, save, styled
+from suture.report.figures.curve import KINDS, WIDTH, fit_height, save, styled
 from suture.report.style import shortened
 
 ROLES = ("fit", "validation", "score")
 COLUMNS = 10  #: images beside each other, at most
-_TITLE, _NAMES, _BETWEEN, _MARGIN = 0.22, 0.17, 0.1, 0.05  #: inches: heights of the words, gaps between data sets
 _SMALLEST, _LARGEST = 4.5, 7.0  #: points: the letters of a class's name
 _LETTER = 0.62  #: the width of a letter, in its height
+
+Pixels = np.ndarray[Any, np.dtype[np.uint8]]
 
 
 def label_statistics(data: Data) -> pd.DataFrame:
@@ -64,105 +65,64 @@ def sample_grid(shown: Data | Sequence[tuple[str, Data]], *, rows: int = 2, role
             f"nothing to draw of {len(datas)} data sets in {rows} rows, role '{role}'; give at least one of each, and "
             f"a role of {', '.join(ROLES)}"
         )
-    blocks = [_Block(title, getattr(data, role), rows) for title, data in datas]
-    for before, block in itertools.pairwise(blocks):
-        block.named = block.names != before.names
+    drawn = [(title, samples, *_mosaic(samples, rows)) for title, data in datas for samples in [getattr(data, role)]]
+    heights = [WIDTH * pixels.shape[0] / pixels.shape[1] for _, _, pixels, _ in drawn]
     with styled():
-        height = sum(block.inches for block in blocks) + _BETWEEN * (len(blocks) - 1) + 2 * _MARGIN
-        figure = Figure(figsize=(WIDTH, height))
-        top = height - _MARGIN
-        for block in blocks:
-            block.draw(figure, top)
-            top -= block.inches + _BETWEEN
+        figure = Figure(figsize=(WIDTH, sum(heights) + len(drawn)), layout="constrained")
+        panels = figure.subplots(len(drawn), 1, squeeze=False, height_ratios=heights)[:, 0]
+        before: tuple[str, ...] = ()
+        for axes, (title, samples, pixels, empty) in zip(panels, drawn, strict=True):
+            axes.imshow(pixels, interpolation="nearest", aspect="auto", extent=(0, pixels.shape[1], pixels.shape[0], 0))
+            for x, y, width, height in empty:
+                axes.plot([x, x + width], [y, y + height], color="0.75", linewidth=0.6)
+                axes.plot([x, x + width], [y + height, y], color="0.75", linewidth=0.6)
+            axes.set(xticks=[], yticks=[], xlim=(0, pixels.shape[1]), ylim=(pixels.shape[0], 0))
+            for spine in axes.spines.values():
+                spine.set_visible(False)
+            if samples.classes[:COLUMNS] != before:
+                before = samples.classes[:COLUMNS]
+                _name_classes(axes, before)
+            more = len(samples.classes) > COLUMNS
+            title += f" (the first {COLUMNS} of {len(samples.classes)} classes)" if more else ""
+            axes.set_title(title, loc="left", size=8, parse_math=False)
+        fit_height(figure, list(panels), sum(heights))
     return figure
 
 
-@dataclass
-class _Block:
-    """The images of one data set: so many fields beside each other for every class, in rows, with white gaps."""
-
-    title: str
-    samples: Samples
-    rows: int
-    named: bool = True  #: whether its classes are named above the images
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return self.samples.classes[:COLUMNS]
-
-    @property
-    def each(self) -> int:
-        """Return the fields of a class beside each other."""
-        return max(1, COLUMNS // len(self.names))
-
-    @property
-    def gap(self) -> int:
-        """Pixels of the images between them; between classes twice as many."""
-        return max(1, self.samples.images.shape[-1] // 16)
-
-    def start(self, column: int) -> int:
-        """Return the first pixel of a column."""
-        width = self.samples.images.shape[-1]
-        return column * (width + self.gap) + (column // self.each) * self.gap
-
-    @property
-    def pixels(self) -> tuple[int, int]:
-        """Height and width of all fields, in pixels of the images."""
-        height, width = self.samples.images.shape[2:]
-        across = self.start(len(self.names) * self.each - 1) + width
-        return self.rows * (height + self.gap) - self.gap, across
-
-    @property
-    def inches(self) -> float:
-        """Return the height with the words."""
-        height, width = self.pixels
-        return _TITLE + _NAMES * self.named + (WIDTH - 2 * _MARGIN) * height / width
-
-    def draw(self, figure: Figure, top: float) -> None:
-        """Draw the block from a height in inches downwards."""
-        (height, width), whole = self.pixels, figure.get_figheight()
-        below = top - _TITLE - _NAMES * self.named
-        scale = (WIDTH - 2 * _MARGIN) / width  # inches a pixel
-        left = _MARGIN / WIDTH
-        axes = figure.add_axes((left, (below - scale * height) / whole, 1 - 2 * left, scale * height / whole))
-        axes.imshow(self._mosaic(axes), interpolation="nearest", aspect="auto", extent=(0, width, height, 0))
-        axes.set_axis_off()
-        axes.set_xlim(0, width)
-        axes.set_ylim(height, 0)
-        more = len(self.samples.classes) - len(self.names)
-        title = self.title + (f" (the first {COLUMNS} of {len(self.samples.classes)} classes)" if more else "")
-        figure.text(left, (top - 0.02) / whole, title, va="top", fontsize=8, parse_math=False)
-        if self.named:
-            self._name_classes(figure, (below + 0.04) / whole, scale)
-
-    def _name_classes(self, figure: Figure, place: float, scale: float) -> None:
-        span = self.start(self.each - 1) + self.samples.images.shape[-1]  # pixels
-        room = 72 * scale * span  # points
-        names = [shortened(name, int(room / (_LETTER * _SMALLEST))) for name in self.names]
-        size = min(_LARGEST, max(_SMALLEST, room / (_LETTER * max(map(len, names)))))
-        for label, name in enumerate(names):
-            centre = _MARGIN + scale * (self.start(label * self.each) + span / 2)
-            figure.text(centre / WIDTH, place, name, ha="center", va="bottom", fontsize=size, parse_math=False)
-
-    def _mosaic(self, axes: Any) -> "np.ndarray[Any, np.dtype[np.uint8]]":
-        """Return all fields, (height, width, 3) in 0..255; empty ones are crossed."""
-        (height, width), (high, wide) = self.pixels, self.samples.images.shape[2:]
-        out = np.full((height, width, 3), 255, np.uint8)
-        for label in range(len(self.names)):
-            found = torch.where(self.samples.labels.cpu() == label)[0][: self.rows * self.each]
-            for place in range(self.rows * self.each):
-                x = self.start(label * self.each + place % self.each)
-                y = place // self.each * (high + self.gap)
-                if place < len(found):
-                    out[y : y + high, x : x + wide] = _rgb(self.samples.images[found[place]])
-                else:
-                    axes.plot([x, x + wide], [y, y + high], color="0.75", linewidth=0.6)
-                    axes.plot([x, x + wide], [y + high, y], color="0.75", linewidth=0.6)
-        return out
+def _name_classes(axes: Axes, names: Sequence[str]) -> None:
+    """Name classes above their columns, as large as there is room."""
+    room = 72 * WIDTH * 0.95 / len(names)  # points
+    shown = [shortened(name, int(room / (_LETTER * _SMALLEST))) for name in names]
+    size = min(_LARGEST, max(_SMALLEST, room / (_LETTER * max(map(len, shown)))))
+    places = (np.arange(len(names)) + 0.5) * axes.get_xlim()[1] / len(names)
+    axes.set_xticks(places, shown, fontsize=size, parse_math=False)
+    axes.tick_params(length=0, pad=2, labeltop=True, labelbottom=False)
 
 
-def _rgb(image: torch.Tensor) -> "np.ndarray[Any, np.dtype[np.uint8]]":
-    """Return an image (C, H, W) as (H, W, 3) in 0..255; of other than 1 or 3 channels the first."""
-    image = image.cpu() if image.dtype == torch.uint8 else (image.cpu().float() * 255).round().to(torch.uint8)
-    image = image if len(image) == 3 else image[:1].expand(3, -1, -1)
-    return image.permute(1, 2, 0).numpy()
+def _mosaic(samples: Samples, rows: int) -> tuple[Pixels, list[tuple[int, int, int, int]]]:
+    """Return the images of every class, (height, width, 3) in 0..255, and which fields are empty: x, y and size.
+
+    Images are a gap apart, and classes twice as far.
+    """
+    classes = len(samples.classes[:COLUMNS])
+    each = max(1, COLUMNS // classes)
+    channels, height, width = samples.images.shape[1:]
+    gap = max(1, width // 16)
+    fields = torch.full((classes, rows, each, channels, height, width), 255, dtype=torch.uint8)
+    empty = []
+    for label in range(classes):
+        found = torch.where(samples.labels.cpu() == label)[0][: rows * each]
+        fields[label].flatten(0, 1)[: len(found)] = _in_bytes(samples.images[found])
+        for place in range(len(found), rows * each):
+            x = label * (each * (width + gap) + gap) + place % each * (width + gap)
+            empty.append((x, place // each * (height + gap), width, height))
+    spaced = pad(fields, (0, gap, 0, gap), value=255).permute(3, 1, 4, 0, 2, 5)  # channels, down, across
+    columns = spaced.reshape(channels, rows * (height + gap), classes, each * (width + gap))
+    whole = pad(columns, (0, gap), value=255).flatten(2)[:, :-gap, : -2 * gap]
+    whole = whole if channels == 3 else whole[:1].expand(3, -1, -1)  # of other than 1 or 3 channels the first
+    return whole.permute(1, 2, 0).numpy(), empty
+
+
+def _in_bytes(images: torch.Tensor) -> torch.Tensor:
+    """Return images in 0..255."""
+    return images.cpu() if images.dtype == torch.uint8 else (images.cpu().float() * 255).round().to(torch.uint8)

@@ -20,9 +20,8 @@ from suture.common.errors import OutputError, SutureError
 from suture.report import arrange
 from suture.report.charts import Chart
 from suture.report.html import compare_runs, studies, words
-from suture.report.html.plot import figure
+from suture.report.html.plot import figure, visible
 from suture.report.html.runs import Run
-from suture.report.html.text import visible
 from suture.report.terminal.store import broken
 
 Block = tuple[str, Any]  #: a kind of block of the template, and what it shows

@@ -6,6 +6,7 @@ legend. The page shows the legend as buttons, because plotly's takes half of a n
 """
 
 import html
+import re
 from collections.abc import Iterable, Iterator
 from math import ceil, floor
 from textwrap import wrap
@@ -16,7 +17,6 @@ import numpy as np
 from suture.measurement.tables.by_depth import Numbers
 from suture.measurement.tables.matrix import staircase
 from suture.report.charts import SIMILARITY, Chart, Line, Measure
-from suture.report.html.text import visible
 from suture.report.style import shortened
 
 #: The markers of the printed figures in plotly's words, and in the legend.
@@ -56,6 +56,9 @@ _FULL_LABELS = 400  #: places up to which the label of each names all kinds of t
 _ROW, _STRIP = 30, 22  #: pixels: the height of a row of a matrix, and of a control below it
 _FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', 'DejaVu Sans', sans-serif"
 _DIVERGING = [[0, "#D55E00"], [0.5, "#f4f4f0"], [1, "#0072B2"]]
+
+#: Characters that are not seen but do something: controls, and marks of direction that reach beyond a name.
+_UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 
 Traces = list[dict[str, Any]]
 View = tuple[str, Traces, dict[str, Any]]  #: name, traces, and what it sets of the layout
@@ -110,6 +113,11 @@ def _layout(chart: Chart) -> dict[str, Any]:
         "xaxis": {**axis, "title": {**title, "text": escape(chart.axes[0])}},
         "yaxis": {**axis, "title": {**title, "text": ""}},
     }
+
+
+def visible(text: object) -> str:
+    """Return a text whose unseen characters are written out, as ``⟨U+202E⟩``."""
+    return _UNSEEN.sub(lambda found: f"⟨U+{ord(found[0]):04X}⟩", str(text))
 
 
 def escape(text: object) -> str:

@@ -147,7 +147,7 @@ def _short(studies: Sequence[Study], decided: Mapping[str, tuple[Decided, ...] |
         for verdict in _VERDICTS
     ]
     said = f"Of {total[0]} experiments {total[1]} were run. Their {len(claims)} claims: {', '.join(of)}."
-    return said + "\n\n" + _grid(heads, lines, right=range(1, len(heads)))
+    return said + "\n\n" + grid(heads, lines, right=range(1, len(heads)))
 
 
 def _counts(decided: Sequence[tuple[Decided, ...] | None]) -> list[int]:
@@ -209,7 +209,7 @@ def _paper(
         made = decided[study.id]
         shown = [_line(one) for one in made] if made is not None else [_unmeasured(claim) for claim in study.claims]
         lines += [[link if i == 0 else "", *line] for i, line in enumerate(shown)]
-    yield _grid(["experiment", *_HEADS], lines)
+    yield grid(["experiment", *_HEADS], lines)
     yield "### What differs from the paper"
     yield "\n".join(
         f"- **{study.id}** ({study.title}): {' '.join(_differs(study)) or 'nothing of its own.'}{_seen(study, drawn)}"
@@ -245,7 +245,7 @@ def _block(study: Study, results: Results, drawn: bool) -> str:
     if made is None:
         parts.append(f"**Not run** at small scale{f': it needs {study.needs}' if study.needs else ''}.")
     lines = [_line(one) for one in made] if made is not None else [_unmeasured(claim) for claim in study.claims]
-    parts += [_grid(_HEADS, lines), _roles(study.claims)]
+    parts += [grid(_HEADS, lines), _roles(study.claims)]
     if any(claim.ours for claim in study.claims):
         parts.append("† Our threshold: the paper gives no exact one.")
     if differs := _differs(study):
@@ -303,7 +303,7 @@ def _unit(claim: Claim) -> str:
     return f" {claim.unit}" if claim.unit not in ("", "ρ") else ""
 
 
-def _grid(heads: Sequence[str], rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> str:
+def grid(heads: Sequence[str], rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> str:
     """Return a table in Markdown."""
     rules = ["---:" if place in right else "---" for place in range(len(heads))]
     lines = [[cell.replace("|", "\\|") for cell in line] for line in (heads, rules, *rows)]

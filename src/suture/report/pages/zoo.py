@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from suture.report.pages.claims import grid
 from suture.runs.runners.progress import clock
 from suture.studies.ledger import Entry
 from suture.studies.ledger.inventory import find_missing
@@ -121,7 +122,7 @@ def _throughput(lines: Sequence[str]) -> list[str]:
 
 def _targets(own: pd.DataFrame) -> str:
     rows = [[target.words, f"{100 * target.least:.1f}", *_reached(target, own)] for target in TARGETS]
-    return _grid(["network", "at least", "reached", "", "by"], rows, right=(1, 2))
+    return grid(["network", "at least", "reached", "", "by"], rows, right=(1, 2))
 
 
 def _reached(target: Target, own: pd.DataFrame) -> list[str]:
@@ -152,7 +153,7 @@ def _colours(table: pd.DataFrame) -> list[str]:
         "## Colour MNIST",
         "Accuracy on the test images of Correlated, beside the base column of smith2024's table C1. Colour-only has "
         "never seen a digit, so there only the order counts.",
-        _grid(["trained on", "smith2024", "here", "seeds"], rows, right=(1, 2, 3)),
+        grid(["trained on", "smith2024", "here", "seeds"], rows, right=(1, 2, 3)),
     ]
     if SHAPELESS in means and len(means) > 1:
         lowest = min(means, key=lambda name: means[name]) == SHAPELESS
@@ -174,7 +175,7 @@ def _section(kind: str, own: pd.DataFrame, table: pd.DataFrame, planned: Mapping
         _line(str(name), group, _seconds(on_cpu[on_cpu["name"].eq(name)], planned.get(str(name))))
         for name, group in rows.groupby("name", sort=False)
     ]
-    yield _grid([*what, "accuracy", "worst class", *took], lines, right=(4, 5, 7, 8, 9))
+    yield grid([*what, "accuracy", "worst class", *took], lines, right=(4, 5, 7, 8, 9))
     deviations: dict[str, dict[str, None]] = {}
     for name, deviation in zip(rows["name"], rows["deviation"], strict=True):
         if deviation:
@@ -235,7 +236,7 @@ def _elsewhere(table: pd.DataFrame) -> list[str]:
         [str(name), str(data).removesuffix("/score"), f"{rows['seed'].nunique()}", _range(rows["accuracy"])]
         for (name, data), rows in other.groupby(["name", "score_data"], sort=False)
     ]
-    return ["## On other test images", _grid(["name", "test images", "seeds", "accuracy"], lines, right=(2, 3))]
+    return ["## On other test images", grid(["name", "test images", "seeds", "accuracy"], lines, right=(2, 3))]
 
 
 def _missing(table: pd.DataFrame, entries: Sequence[Entry]) -> list[str]:
@@ -252,10 +253,3 @@ def _range(values: "pd.Series[float]") -> str:
     """``88.3 (87.9–88.6)``, of one seed without the range."""
     shown = f"{100 * values.mean():.1f}"
     return shown if len(values) == 1 else f"{shown} ({100 * values.min():.1f}–{100 * values.max():.1f})"
-
-
-def _grid(heads: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> str:
-    """Return a table in Markdown."""
-    rules = ["---:" if place in right else "---" for place in range(len(heads))]
-    lines = [heads, rules, *rows]
-    return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)

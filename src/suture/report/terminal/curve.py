@@ -1,7 +1,8 @@
 """Tables and sentences for the terminal. Names come out as they are written, whatever they contain."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -64,6 +65,17 @@ def new_table(narrow: bool) -> Table:
     return Table(box=box.SIMPLE_HEAD, padding=(0, 0) if narrow else (0, 1), pad_edge=False, show_edge=False)
 
 
+def lay_out(headings: Iterable[str], rows: Iterable[Iterable[object]], narrow: bool = False) -> Table:
+    """Make a table of rows. Headings that begin with ``>`` are of numbers, those with ``=`` of names never broken."""
+    made = new_table(narrow)
+    for heading in headings:
+        side: Literal["left", "right"] = "right" if heading[0] == ">" else "left"
+        made.add_column(Text(heading.lstrip(">=")), justify=side, overflow="fold", no_wrap=heading[0] in ">=")
+    for row in rows:
+        made.add_row(*(cell if isinstance(cell, Text) else Text(str(cell)) for cell in row))
+    return made
+
+
 def _scores(shown: Curve, kind: str) -> list[str]:
     values = shown.lines[kind]["stitched"] if kind in shown.lines else shown.plain["stitched"]
     return [
@@ -118,24 +130,23 @@ def curve_heading(shown: Curve) -> str:
 
 def cuts_table(cuts: Cuts) -> Table:
     """Show a row per cut: name, shape, depth, and parameters and FLOPs up to it."""
-    made = new_table(narrow=False)
-    for name in ("#", "cut", "shape", "depth", "parameters", "MFLOPs"):
-        made.add_column(name, justify="left" if name == "cut" else "right", overflow="fold", no_wrap=name != "cut")
-    for cut in cuts:
-        shape = "×".join(map(str, cut.shape))
-        values = (str(cut.index), cut.name, shape, f"{cut.depth:.2f}", f"{cut.parameters:,}", f"{cut.flops / 1e6:,.1f}")
-        made.add_row(*map(Text, values))
-    return made
+    rows = (
+        (
+            cut.index,
+            cut.name,
+            "×".join(map(str, cut.shape)),
+            f"{cut.depth:.2f}",
+            f"{cut.parameters:,}",
+            f"{cut.flops / 1e6:,.1f}",
+        )
+        for cut in cuts
+    )
+    return lay_out((">#", "cut", ">shape", ">depth", ">parameters", ">MFLOPs"), rows)
 
 
 def dropped_table(cuts: Cuts) -> Table:
     """Show a row per tensor that is no cut, and why."""
-    made = new_table(narrow=False)
-    made.add_column("no cut", overflow="fold")
-    made.add_column("because", overflow="fold")
-    for name, reason in cuts.dropped.items():
-        made.add_row(Text(name), Text(reason))
-    return made
+    return lay_out(("no cut", "because"), cuts.dropped.items())
 
 
 def one_line(text: str) -> str:

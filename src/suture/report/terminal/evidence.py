@@ -6,14 +6,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from rich.table import Table
-from rich.text import Text
 
 from suture.measurement.compare import check_similarities
 from suture.measurement.complexity.table import MEASURE, name_measure, split_complexity
 from suture.measurement.tables.curve import PLAIN
 from suture.measurement.tables.matrix import arrange_similarities, say_distance
 from suture.measurement.tables.onset import Onset, Way
-from suture.report.terminal.curve import new_table
+from suture.report.terminal.curve import lay_out
 from suture.report.terminal.matrix import fitting_tables
 
 
@@ -44,15 +43,11 @@ def complexity_table(table: pd.DataFrame) -> Table:
     shown = rows[rows["control"] == PLAIN] if len(rows) else alone
     shown = shown.assign(column=shown["receiver_cut"] if len(rows) else shown["sender"])
     columns = list(dict.fromkeys(shown.sort_values("receiver_depth", kind="stable")["column"]))
-    made = new_table(narrow=False)
-    made.add_column("measure", overflow="fold")
-    for name in columns:
-        made.add_column(Text(str(name)), justify="right", overflow="fold")
+    rows_ = []
     for _, held in shown.groupby(MEASURE, sort=False):
         means = held.groupby("column")["value"].mean()
-        values = (f"{means[name]:.4g}" if name in means else "" for name in columns)
-        made.add_row(Text(name_measure(held)), *map(Text, values))
-    return made
+        rows_.append((name_measure(held), *(f"{means[name]:.4g}" if name in means else "" for name in columns)))
+    return lay_out(("measure", *(f">{name}" for name in columns)), rows_)
 
 
 def trait_heading(found: Onset) -> str:
@@ -73,14 +68,10 @@ def trait_record(found: Onset) -> dict[str, Any]:
 
 def trait_table(found: Onset) -> Table:
     """Show a row per cut of the carrier: what it conveys of the trait each way, in %, with 95 % intervals."""
-    made = new_table(narrow=False)
-    made.add_column("cut", overflow="fold")
     ways = (found.sending, found.receiving)
-    for ends in ((found.carrier, found.reference), (found.reference, found.carrier)):
-        made.add_column(Text(" → ".join(ends)), justify="right", no_wrap=True)
-    for cut in dict.fromkeys((*found.sending.cuts, *found.receiving.cuts)):
-        made.add_row(Text(cut), *(Text(_share(way, cut)) for way in ways))
-    return made
+    cuts = dict.fromkeys((*found.sending.cuts, *found.receiving.cuts))
+    headings = ("cut", *(f">{' → '.join(found.ends(way))}" for way in ways))
+    return lay_out(headings, ((cut, *(_share(way, cut) for way in ways)) for cut in cuts))
 
 
 def _share(way: Way, cut: str) -> str:

@@ -12,7 +12,8 @@ from rich.text import Text
 
 from suture.common.sizes import in_words
 from suture.measurement.tables.records import Record
-from suture.report.terminal.curve import new_table
+from suture.report.terminal.curve import lay_out
+from suture.report.terminal.networks import accuracy_cells
 from suture.runs.runners.progress import clock
 from suture.studies.ledger import HOURS, Entry
 from suture.zoo.models import parse_source, resolve
@@ -153,23 +154,12 @@ def total_words(entries: Sequence[Entry], workers: int) -> str:
 
 def record(entries: Sequence[Entry], workers: int) -> dict[str, Any]:
     """Return the ledger as plain values: times in seconds of one thread, sizes in bytes, all of them for all seeds."""
+    names = ("name", "source", "data", "recipe", "epochs", "start", "until", "rate", "bytes", "deviation")
     rows = [
-        {
-            "name": entry.name,
-            "source": entry.source,
-            "data": entry.data,
-            "variants": [variant.summary for variant in entry.variants],
-            "recipe": entry.recipe,
-            "epochs": entry.epochs,
-            "start": entry.start,
-            "until": entry.until,
-            "seeds": list(entry.seeds),
-            "experiments": list(entry.experiments),
-            "rate": entry.rate,
-            "seconds": round(entry.seconds * len(entry.seeds), 1),
-            "bytes": entry.bytes,
-            "deviation": entry.deviation,
-        }
+        {name: getattr(entry, name) for name in names}
+        | {"seeds": list(entry.seeds), "experiments": list(entry.experiments)}
+        | {"variants": [variant.summary for variant in entry.variants]}
+        | {"seconds": round(entry.seconds * len(entry.seeds), 1)}
         for entry in entries
     ]
     seconds = sum(entry.seconds * len(entry.seeds) for entry in entries)
@@ -192,30 +182,21 @@ def record(entries: Sequence[Entry], workers: int) -> dict[str, Any]:
 
 def reached_table(cards: Iterable[Record]) -> Table:
     """Show a line for each trained network, of its card."""
-    made = new_table(narrow=False)
-    made.add_column("network", overflow="fold")
-    for heading in ("seed", "accuracy", "95 %", "time"):
-        made.add_column(heading, justify="right", no_wrap=True)
-    for card in sorted(cards, key=lambda card: (card["name"], card["seed"])):
-        found = card["scores"][0]["accuracy"]
-        made.add_row(Text(card["name"]), str(card["seed"]), *_reached(found), clock(card["seconds"]))
-    return made
+    rows = (
+        (card["name"], card["seed"], *accuracy_cells(card["scores"][0]["accuracy"]), clock(card["seconds"]))
+        for card in sorted(cards, key=lambda card: (card["name"], card["seed"]))
+    )
+    return lay_out(("network", ">seed", ">accuracy", ">95 %", ">time"), rows)
 
 
 def inventory_table(table: pd.DataFrame) -> Table:
     """Show a line for each network of a table and each of its test sets."""
-    made = new_table(narrow=False)
-    made.add_column("network", overflow="fold")
-    made.add_column("test images", overflow="fold")
-    for heading in ("seed", "accuracy", "95 %", "time", "cuts"):
-        made.add_column(heading, justify="right", no_wrap=True)
-    for row in table.to_dict("records"):
-        found = {"value": row["accuracy"], "low": row["low"], "high": row["high"]}
-        told = str(row["score_data"]).removesuffix("/score")
-        shown = [str(row["seed"]), *_reached(found), clock(row["seconds"]), str(row["cuts"])]
-        made.add_row(Text(str(row["name"])), Text(told), *shown)
-    return made
-
-
-def _reached(found: Record) -> tuple[str, str]:
-    return f"{100 * found['value']:.1f}", f"[{100 * found['low']:.1f}, {100 * found['high']:.1f}]"
+    rows = (
+        (
+            *(row["name"], str(row["score_data"]).removesuffix("/score"), row["seed"]),
+            *accuracy_cells({"value": row["accuracy"], "low": row["low"], "high": row["high"]}),
+            *(clock(row["seconds"]), row["cuts"]),
+        )
+        for row in table.to_dict("records")
+    )
+    return lay_out(("network", "test images", ">seed", ">accuracy", ">95 %", ">time", ">cuts"), rows)

@@ -1,17 +1,16 @@
 """Networks, how they are trained and what they can do, for the terminal."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pandas as pd
 from rich.table import Table
-from rich.text import Text
 
 from suture.common.formatting import spell
 from suture.common.sizes import in_words
 from suture.fits.recipes import SGD, Adam, AdamW, Constant, Cosine, OneCycle, Optimiser, Schedule, Steps
 from suture.measurement.tables.records import Record
-from suture.report.terminal.curve import new_table
+from suture.report.terminal.curve import lay_out
 from suture.runs.runners.progress import clock
 from suture.zoo.training import CropFlip, LabelCrossEntropy, Recipe, SimCLR, SimCLRView, Unchanged
 
@@ -83,12 +82,7 @@ def _images(recipe: Recipe) -> str:
 
 def recipes_table(recipes: dict[str, Recipe]) -> Table:
     """Show every recipe, its settings in words."""
-    made = new_table(narrow=False)
-    made.add_column("recipe", no_wrap=True)
-    made.add_column("how it trains", overflow="fold")
-    for name, recipe in recipes.items():
-        made.add_row(Text(name), Text(recipe_words(recipe)))
-    return made
+    return lay_out(("=recipe", "how it trains"), ((name, recipe_words(recipe)) for name, recipe in recipes.items()))
 
 
 # --- one network ------------------------------------------------------------------------------------------------------
@@ -104,13 +98,13 @@ def card_parts(card: Record) -> list[Any]:
 
 def classes_table(classes: dict[str, Record]) -> Table:
     """Show the accuracy in each class, in %, with its 95 % interval."""
-    made = new_table(narrow=False)
-    made.add_column("class", overflow="fold")
-    for heading in ("accuracy", "95 %", "images"):
-        made.add_column(heading, justify="right", no_wrap=True)
-    for name, found in classes.items():
-        made.add_row(Text(name), f"{100 * found['value']:.1f}", _interval(found), f"{found['n']:,}")
-    return made
+    rows = ((name, *accuracy_cells(found), f"{found['n']:,}") for name, found in classes.items())
+    return lay_out(("class", ">accuracy", ">95 %", ">images"), rows)
+
+
+def accuracy_cells(found: Mapping[str, float]) -> tuple[str, str]:
+    """Return an accuracy and its interval, in %."""
+    return f"{100 * found['value']:.1f}", f"[{100 * found['low']:.1f}, {100 * found['high']:.1f}]"
 
 
 def _what(card: Record) -> str:
@@ -121,12 +115,8 @@ def _what(card: Record) -> str:
 
 
 def _accuracy(scored: Record) -> str:
-    found, data = scored["accuracy"], scored["data"]
-    return f"accuracy on {data['name']} {100 * found['value']:.1f} % {_interval(found)}, {data['samples']:,} images"
-
-
-def _interval(found: Record) -> str:
-    return f"[{100 * found['low']:.1f}, {100 * found['high']:.1f}]"
+    value, interval = accuracy_cells(scored["accuracy"])
+    return f"accuracy on {scored['data']['name']} {value} % {interval}, {scored['data']['samples']:,} images"
 
 
 def _took(card: Record) -> str:
@@ -144,10 +134,5 @@ def _took(card: Record) -> str:
 
 def labels_table(counts: pd.DataFrame) -> Table:
     """Show how many samples of every class are in every role: ``counts`` has a row per role, a column per class."""
-    made = new_table(narrow=False)
-    made.add_column("class", overflow="fold")
-    for role in counts.index:
-        made.add_column(str(role), justify="right", no_wrap=True)
-    for name in counts.columns:
-        made.add_row(Text(str(name)), *(f"{int(n):,}" for n in counts[name]))
-    return made
+    rows = ((name, *(f"{int(n):,}" for n in counts[name])) for name in counts.columns)
+    return lay_out(("class", *(f">{role}" for role in counts.index)), rows)

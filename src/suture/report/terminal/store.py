@@ -8,12 +8,10 @@ from typing import Any
 
 import pandas as pd
 from rich.table import Table
-from rich.text import Text
 
 from suture.common.formatting import say_count
 from suture.common.sizes import in_words
-from suture.measurement.tables.curve import PLAIN
-from suture.report.terminal.curve import FAILED, new_table, one_line, written
+from suture.report.terminal.curve import FAILED, lay_out, one_line, written
 from suture.runs.store.inspect import Finding, Status
 
 _ERRORS = 5  #: distinct messages of failed trials that are shown
@@ -122,15 +120,12 @@ def finding_record(finding: Finding) -> dict[str, Any]:
 def trials_table(table: pd.DataFrame, score: str) -> Table:
     """Show a row per trial: for tables that are neither one curve nor one matrix."""
     rows = table[table["score"] == score]
-    made = new_table(narrow=True)
-    for name, right in (("seam", False), ("control", False), ("seed", True), ("stitched", True), ("penalty", True)):
-        made.add_column(name, justify="right" if right else "left", overflow="fold", no_wrap=right)
+    cells = []
     for _, row in rows.iterrows():
         percent = row["unit"] == "fraction"
         sender = f"{row['sender']} {row['sender_cut']}" if row["sender"] else "noise"
         value = written(row["stitched"], percent) if row["status"] == "ok" else FAILED
         penalty = "" if pd.isna(row["penalty"]) else f"{row['penalty']:+.{1 if percent else 3}f}"
-        control = "" if row["control"] == PLAIN else row["control"]
-        cells = (f"{sender} → {row['receiver']} {row['receiver_cut']}", control, str(row["seed"]), value, penalty)
-        made.add_row(*map(Text, cells))
-    return made
+        seam = f"{sender} → {row['receiver']} {row['receiver_cut']}"
+        cells.append((seam, row["control"], row["seed"], value, penalty))
+    return lay_out(("seam", "control", ">seed", ">stitched", ">penalty"), cells, narrow=True)

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from suture.measurement.tables.records import Record
-from suture.report.terminal.curve import new_table
+from suture.report.terminal.curve import lay_out
 from suture.runs.runners.progress import clock
 from suture.studies import Claim, Decided, Figure, Result, Study, verdict_of
 from suture.studies.base.count import Count
@@ -74,32 +74,21 @@ def bound(claim: Claim) -> str:
 
 def studies_table(studies: Iterable[Study]) -> Table:
     """Show a line for each study: its id, its place in the paper, what it is, and what it needs."""
-    made = new_table(narrow=False)
-    for heading in ("id", "in the paper", "experiment"):
-        made.add_column(heading, overflow="fold", no_wrap=heading == "id")
+    rows: list[tuple[Text | str, ...]] = []
     paper = ""
     for study in studies:
         if study.paper != paper:
             paper = study.paper
-            made.add_row(Text(paper, style="bold"))
-        needs = f" (needs {study.needs})" if study.needs else ""
-        made.add_row(Text(study.id), Text(study.source), Text(study.title + needs))
-    return made
+            rows.append((Text(paper, style="bold"), "", ""))
+        rows.append((study.id, study.source, study.title + (f" (needs {study.needs})" if study.needs else "")))
+    return lay_out(("=id", "in the paper", "experiment"), rows)
 
 
 def study_record(study: Study) -> Record:
     """Return a study as plain values."""
-    return {
-        "id": study.id,
-        "paper": study.paper,
-        "source": study.source,
-        "title": study.title,
-        "question": study.question,
-        "claims": [claim_record(claim) for claim in study.claims],
-        "deviations": list(study.deviations),
-        "small": list(study.small),
-        "needs": study.needs,
-    }
+    names = ("id", "paper", "source", "title", "question", "needs")
+    lists = {name: list(getattr(study, name)) for name in ("deviations", "small")}
+    return {name: getattr(study, name) for name in names} | lists | {"claims": list(map(claim_record, study.claims))}
 
 
 # --- what it takes ----------------------------------------------------------------------------------------------------
@@ -182,16 +171,15 @@ def count_record(study: Study, found: Count | str, card: Record | None) -> Recor
 
 def decided_table(decided: Iterable[Decided]) -> Table:
     """Show a line for each claim of a study: its words, the figure with its interval, the threshold, the verdict."""
-    made = new_table(narrow=False)
-    made.add_column("claim", overflow="fold", min_width=20)
-    made.add_column("figure [95 %]", justify="right", no_wrap=True)
-    for heading in ("unit", "threshold", "verdict"):
-        made.add_column(heading, no_wrap=True)
-    for one in decided:
-        told = Text(one.verdict, style=_STYLES.get(one.verdict, ""))
-        made.add_row(
-            Text(one.claim.statement), Text(written(one.figure)), Text(one.claim.unit), Text(bound(one.claim)), told
+    rows = (
+        (
+            *(one.claim.statement, written(one.figure), one.claim.unit, bound(one.claim)),
+            Text(one.verdict, style=_STYLES.get(one.verdict, "")),
         )
+        for one in decided
+    )
+    made = lay_out(("claim", ">figure [95 %]", "=unit", "=threshold", "=verdict"), rows)
+    made.columns[0].min_width = 20
     return made
 
 
@@ -230,17 +218,8 @@ def decided_record(one: Decided) -> Record:
 
 def claim_record(claim: Claim) -> Record:
     """Return a claim as plain values."""
-    return {
-        "statement": claim.statement,
-        "source": claim.source,
-        "paper": claim.paper,
-        "direction": claim.direction,
-        "threshold": claim.threshold,
-        "margin": claim.margin,
-        "unit": claim.unit,
-        "ours": claim.ours,
-        "fit": claim.fit,
-    }
+    names = ("statement", "source", "paper", "direction", "threshold", "margin", "unit", "ours", "fit")
+    return {name: getattr(claim, name) for name in names}
 
 
 def took_words(result: Result) -> str:
