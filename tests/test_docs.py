@@ -26,9 +26,7 @@ import pytest
 import suture
 import suture.zoo
 from benchmarks import __main__ as benchmarks
-from suture.cli.command import Parser
-from suture.cli.main import main
-from suture.cli.registry import parser
+from suture.cli.main import Parser, main, parser
 from suture.common.errors import SutureError
 from suture.core.network.network import shared_cuts
 from suture.fits import Fast

@@ -17,9 +17,8 @@ from pandas.testing import assert_frame_equal
 from test_cli import MATRIX, NET, QUICK, B, Run, folder  # noqa: F401 - a fixture
 
 import suture
-from suture.cli.main import main
+from suture.cli.main import main, parser
 from suture.cli.options import runner_of
-from suture.cli.registry import parser
 from suture.common.errors import FitError
 from suture.fits import LeastSquares
 from suture.measurement.tables import table as tables
@@ -385,7 +384,7 @@ def test_wrong_folders_are_refused_in_one_line(run: Run, copy: Path) -> None:
         ("status new", "new is a store of format 2"),
         (f"{QUICK} --out new", "new is a store of format 2"),
         (f"plan {QUICK} --out new", "new is a store of format 2"),
-        ("table out --csv none/rows.csv", "cannot write none/rows.csv"),
+        ("table out --csv none/rows.csv", "cannot write to none/rows.csv"),
     ):
         code, text, err = run(line)
         assert (code, text) == (2, ""), line

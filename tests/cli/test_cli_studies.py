@@ -138,7 +138,7 @@ def test_what_needs_what_is_not_there(run: Run, study: str, monkeypatch: pytest.
     code, out, err = run("run bansal-2B --out run")
     assert (code, out) == (2, "")
     assert err.startswith("suture: bansal-2B needs ImageNet")
-    monkeypatch.setattr("suture.cli.studies._asked_for", lambda texts: [STUDIES["bansal-2B"], STUDIES[study]])
+    monkeypatch.setattr("suture.cli.studies.studies_of", lambda texts: [STUDIES["bansal-2B"], STUDIES[study]])
     code, _, err = run("run all --scale small --out run --workers 1")
     assert code == 0
     assert err.startswith("suture: bansal-2B is left out: bansal-2B needs ImageNet")

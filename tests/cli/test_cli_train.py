@@ -15,11 +15,9 @@ from rich.console import Console
 from safetensors.torch import load_file, save_file
 
 import suture
-from suture.cli import training_progress
-from suture.cli.main import main
-from suture.cli.registry import parser
-from suture.cli.train import change
-from suture.cli.training_progress import TrainingBar, TrainingLines
+from suture.cli import train
+from suture.cli.main import main, parser
+from suture.cli.train import TrainingMeter, change
 from suture.common.errors import CheckpointError, SourceError
 from suture.report.terminal.networks import recipe_words
 from suture.zoo import BaseModel, convnet, parse_source
@@ -115,7 +113,7 @@ def test_what_it_says(run: Run) -> None:
     assert re.search(r"2 epochs, 36 steps in .* images/s on cpu; [\d,]+ parameters", out)
     assert all(len(line) <= 80 for line in out.splitlines())
     assert "1,200 images, 2 epochs of 18 steps" in err
-    assert re.search(r"^epoch 1 of 2, loss [\d.]+, [\d,]+ images/s, about \d+ s left$", err, re.MULTILINE)
+    assert re.search(r"^epoch 1 of 2, loss [\d.]+, [\d,]+ images/s, \d+ s left$", err, re.MULTILINE)
     assert err.endswith("wrote nets/a\nuse it as a model: suture curve nets/a OTHER --data digits\n")
 
 
@@ -163,14 +161,14 @@ class Stopped:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, at: int) -> None:
         monkeypatch.setattr(Training.run, "__kwdefaults__", {"until": None, "every": 0.0})
-        plain = TrainingLines.watch
+        plain = TrainingMeter.watch
 
-        def watch(shown: TrainingLines, step: int, steps: int, losses: Sequence[float]) -> None:
+        def watch(shown: TrainingMeter, step: int, steps: int, losses: Sequence[float]) -> None:
             plain(shown, step, steps, losses)
             if step == at:
                 raise KeyboardInterrupt
 
-        monkeypatch.setattr(TrainingLines, "watch", watch)
+        monkeypatch.setattr(TrainingMeter, "watch", watch)
 
 
 @pytest.mark.kills
@@ -356,29 +354,29 @@ def test_lines_come_for_epochs_and_every_ten_seconds(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     clock = Clock()
-    monkeypatch.setattr(training_progress.time, "monotonic", clock)
-    lines = TrainingLines(per_epoch=4, batch=50)
+    monkeypatch.setattr(train.time, "monotonic", clock)
+    lines = TrainingMeter(per_epoch=4, batch=50)
     for step in range(1, 9):
         clock.now += 4
         lines.watch(step, 8, [1 / (step // 4 * 4)] if step >= 4 else [])
     lines.end()
     assert capsys.readouterr().err.splitlines() == [
-        "epoch 0.8 of 2, 12 images/s, about 20 s left",
-        "epoch 1 of 2, loss 0.2500, 12 images/s, about 16 s left",
-        "epoch 1.8 of 2, loss 0.2500, 12 images/s, about 4 s left",
+        "epoch 0.8 of 2, 12 images/s, 20 s left",
+        "epoch 1 of 2, loss 0.2500, 12 images/s, 16 s left",
+        "epoch 1.8 of 2, loss 0.2500, 12 images/s, 4 s left",
         "epoch 2 of 2, loss 0.1250, 12 images/s",
     ]
 
 
 def test_the_bar_fits_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
-    monkeypatch.setattr(training_progress.time, "monotonic", clock)
+    monkeypatch.setattr(train.time, "monotonic", clock)
     console = Console(width=80, force_terminal=True, record=True, file=io.StringIO())
-    bar = TrainingBar(351, 128, console)
+    bar = TrainingMeter(351, 128, console)
     for step in (351 * 12, 351 * 12 + 100):
         clock.now += 30
         bar.watch(step, 351 * 100, [0.41234])
     (task,) = bar.bar.tasks
-    assert task.description == "epoch 12.3 of 100, loss 0.412, 427 images/s, 2.6 h left"
+    assert task.description == "epoch 12.3 of 100, loss 0.4123, 427 images/s, 2.6 h left"
     assert len(task.description) + len(" ") + 16 <= 80
     bar.end()

@@ -1,62 +1,69 @@
 """``suture complexity``: rank, sharpness, gradient norm and size of what a run stitched, or of networks."""
 
 from argparse import Namespace
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from suture.cli import output
-from suture.cli.command import Command, Parser
 from suture.cli.explain import COMPLEXITY
-from suture.cli.measuring import models_named
-from suture.cli.names import NAMES, NameOption, make, names_of, split_names
+from suture.cli.names import NAMES, NameOption, make, split_names
 from suture.cli.options import (
+    JSON,
     MODEL,
-    add_data,
-    add_json,
-    add_model,
-    add_named,
-    add_out,
     at_least,
-    load,
+    command,
+    data_options,
+    load_with_networks,
+    model_option,
+    option,
+    out_option,
     pictures,
 )
 from suture.common.errors import CheckpointError, DataError, SutureError
 
-MEASURES = NameOption(("measure", "group of measures"), many=True)
 _STITCHED = ("", "itself")  #: the controls whose networks can be made again: those that are trained
-
-
-def options(parser: Parser) -> None:
-    """Add the options."""
-    measured = f"the folder of a run, or networks: {MODEL}"
-    add_model(parser, "measured", nargs="+", metavar="RUN or NETWORK", help=measured)
-    add_data(parser, required=True)
-    names = ", ".join(names_of("group of measures", "measure"))
-    by = f"some of {names}; with settings as in mean-sharpness,epsilon=0.01; by default all but curvature"
-    add_named(parser, "--by", MEASURES, metavar="MEASURES", help=by)
-    samples = "measure on the first N test images"
-    parser.add_argument("--samples", type=at_least(2), default=500, metavar="N", help=samples)
-    networks = "the networks of the run, if it cannot make them by itself (of Python files)"
-    add_model(parser, "--networks", nargs="+", metavar="NETWORK", help=networks)
-    add_out(parser, pictures("complexity", COMPLEXITY))
-    add_json(parser)
+_SIDES = ("sender", "receiver")
 
 
 def measures_of(text: str) -> tuple[Any, ...]:
     """Return the measures that a text names, and those of the groups that it names."""
-    found = [
-        make("group of measures", part) if part in NAMES["group of measures"] else (make("measure", part),)
-        for part in split_names(text)
-    ]
-    return tuple(dict.fromkeys(measure for group in found for measure in group))
+    found = [make("measure", part) for part in split_names(text)]
+    return tuple(dict.fromkeys(one for made in found for one in (made if isinstance(made, tuple) else (made,))))
 
 
-def run(chosen: Namespace) -> int:
-    """Measure the complexity of what a run stitched, or of networks, and return the exit code."""
+@command(
+    "complexity",
+    model_option("measured", nargs="+", metavar="RUN or NETWORK", help=f"the folder of a run, or networks: {MODEL}"),
+    *data_options(required=True),
+    option(
+        "--by",
+        type=NameOption("measure", many=True),
+        metavar="MEASURES",
+        help=f"some of {', '.join(NAMES['measure'])}; with settings as in "
+        "mean-sharpness,epsilon=0.01; by default all but curvature",
+    ),
+    option("--samples", type=at_least(2), default=500, metavar="N", help="measure on the first N test images"),
+    model_option(
+        "--networks",
+        nargs="+",
+        metavar="NETWORK",
+        help="the networks of the run, if it cannot make them by itself (of Python files)",
+    ),
+    out_option(pictures("complexity", COMPLEXITY)),
+    JSON,
+    examples=(
+        "suture complexity runs/ab --data cifar10 --out runs/ab",
+        "suture complexity nets/a nets/b --data digits --by gradient-norm,flops",
+    ),
+)
+def complexity(chosen: Namespace) -> int:
+    """Measure rank, sharpness, gradient norm and size of networks.
+
+    Measure the complexity of the stitched networks that a run kept, of their receivers stitched to themselves and of
+    the networks alone; or of networks by name. All parameters count, frozen or not.
+    """
     import pandas as pd
 
-    from suture.measurement.complexity import complexity
     from suture.measurement.tables import table as tables
     from suture.report.figures import curve as figures
     from suture.report.terminal import evidence
@@ -71,103 +78,64 @@ def run(chosen: Namespace) -> int:
     if not of_run and chosen.networks is not None:
         raise SutureError("--networks: these are for the folder of a run; name networks without it")
     folder = folder_to_write(chosen.out) if chosen.out is not None else None
-    data = load(chosen)
+    data, networks = load_with_networks(chosen, chosen.networks or () if of_run else chosen.measured)
     samples = data.score.first(min(chosen.samples, len(data.score)))
-    networks = [
-        model.network(data.example) for model in models_named((chosen.networks or ()) if of_run else chosen.measured)
-    ]
-    if of_run:
-        rows = _of_run(first, networks, samples, by)
-    else:
-        rows = pd.concat([complexity(one, samples, by, _alone(one)) for one in networks], ignore_index=True)
+    given = list(networks.values())
+    rows = pd.concat(_of_run(first, given, samples, by) if of_run else _alone(given, samples, by), ignore_index=True)
     files = []
     if folder is not None:
         files += [tables.save(rows, folder / COMPLEXITY)]
         files += figures.save(figures.complexity(rows), folder / "complexity") if of_run else []
-    parts: output.Parts = [
-        [f"complexity on {len(samples):,} images of {samples.name}"],
-        [evidence.complexity_table(rows)],
-    ]
-    return output.hand_over(rows, files, {} if chosen.json else None, parts)
+    heading = f"complexity on {len(samples):,} images of {samples.name}"
+    return output.hand_over(chosen, rows, files, [[heading], [evidence.complexity_table(rows)]])
 
 
-def _alone(network: Any) -> dict[str, object]:
-    """Return the labels of a network that is not stitched."""
-    cuts = {"sender_cut": "", "receiver_cut": "", "sender_depth": None, "receiver_depth": None}
-    return {"control": "", "sender": network.name, "receiver": network.name} | cuts
+def _alone(networks: list[Any], samples: Any, by: Any) -> list[Any]:
+    """Return the rows of networks that are not stitched."""
+    from suture.measurement.complexity import complexity
+
+    labels: dict[str, object] = {"control": "", "sender": "", "receiver": "", "sender_cut": "", "receiver_cut": ""}
+    labels |= {"sender_depth": None, "receiver_depth": None}
+    return [complexity(one, samples, by, labels | {"sender": one.name, "receiver": one.name}) for one in networks]
 
 
-def _of_run(folder: Path, given: list[Any], samples: Any, by: Any) -> Any:
-    """Return the rows of what a run stitched, then those of its networks."""
-    import pandas as pd
-
+def _of_run(folder: Path, given: list[Any], samples: Any, by: Any) -> list[Any]:
+    """Return the rows of what a run stitched of trained networks, then those of its networks."""
+    from suture.core.saving import read
     from suture.measurement.complexity import RANKS, complexity
+    from suture.runs.store.store import TRIALS, Store
+    from suture.zoo.models import load_stitched
 
-    _check_stitched(folder, given)
-    networks = {network.fingerprint: network for network in given}
-    rows: list[Any] = []
-    for control, stitched in _stitched(folder, networks):
-        seam = stitched.seam
-        output.say(f"measuring {seam.sender.name} → {seam.receiver.name} at {seam.receiver_cut}")
-        rows.append(complexity(stitched, samples, by, {"control": control} | stitched.seam.labels))
-    if not rows:
-        raise DataError(f"{folder} has measured no stitched network yet; see suture status")
-    # ranks are those of a seam, which a network alone does not have
-    alone = None if by is None else [one for one in by if type(one) not in {type(rank) for rank in RANKS}]
-    rows += [complexity(one, samples, alone, _alone(one)) for one in networks.values() if alone is None or alone]
-    return pd.concat([part.astype(rows[0].dtypes) for part in rows], ignore_index=True)
-
-
-def _check_stitched(folder: Path, networks: list[Any]) -> None:
-    """Raise ``DataError`` for a network that a run has not stitched."""
-    sides = [sides[role] for _, _, sides in _seams_of(folder) for role in ("sender", "receiver")] if networks else []
-    known = {side["fingerprint"]: side["name"] for side in sides}
-    for network in networks:
+    store = Store(folder)
+    done = store.finished()
+    kept = []
+    for trial in store.plans.trials():
+        control = str(trial.labels["control"])
+        if trial.key in done and control in _STITCHED and trial.labels["sender"]:
+            path = folder / TRIALS / trial.key
+            kept.append((path, control, read(path).description))
+    known = {sides[role]["fingerprint"]: sides[role]["name"] for _, _, sides in kept for role in _SIDES}
+    for network in given:
         if network.fingerprint not in known:
             raise DataError(
                 f"--networks {network.name}: {folder} has stitched no such network with these weights; its networks: "
                 f"{', '.join(dict.fromkeys(known.values())) or 'none yet'}"
             )
-
-
-def _seams_of(folder: Path) -> Iterator[tuple[Path, str, Any]]:
-    """Yield what a run stitched of trained networks: each trial's folder, its control, what is said of its sides."""
-    from suture.core.saving import read
-    from suture.runs.store.store import TRIALS, Store
-
-    store = Store(folder)
-    done = store.finished()
-    for trial in store.plans.trials():
-        control = str(trial.labels["control"])
-        if trial.key in done and control in _STITCHED and trial.labels["sender"]:
-            path = folder / TRIALS / trial.key
-            yield path, control, read(path).description
-
-
-def _stitched(folder: Path, networks: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield what a run stitched of trained networks, with its control; networks that had to be made are added."""
-    from suture.zoo.models import load_stitched
-
-    for path, control, sides in _seams_of(folder):
-        known = [networks.get(sides[role]["fingerprint"]) for role in ("sender", "receiver")]
+    networks = {network.fingerprint: network for network in given}
+    rows: list[Any] = []
+    for path, control, sides in kept:
         try:
-            stitched = load_stitched(path, *known)
+            stitched = load_stitched(path, *(networks.get(sides[role]["fingerprint"]) for role in _SIDES))
         except CheckpointError as error:
             raise CheckpointError(f"{error}; name the networks of the run: --networks NETWORK …") from error
         for network in stitched.seam.networks:
             networks.setdefault(network.fingerprint, network)
-        yield control, stitched
-
-
-COMMAND = Command(
-    name="complexity",
-    help="rank, sharpness, gradient norm and size of networks",
-    about="Measure the complexity of the stitched networks that a run kept, of their receivers stitched to themselves "
-    "and of the networks alone; or of networks by name. All parameters count, frozen or not.",
-    examples=(
-        "suture complexity runs/ab --data cifar10 --out runs/ab",
-        "suture complexity nets/a nets/b --data digits --by gradient-norm,flops",
-    ),
-    options=options,
-    run=run,
-)
+        seam = stitched.seam
+        output.say(f"measuring {seam.sender.name} → {seam.receiver.name} at {seam.receiver_cut}")
+        rows.append(complexity(stitched, samples, by, {"control": control, **seam.labels}))
+    if not rows:
+        raise DataError(f"{folder} has measured no stitched network yet; see suture status")
+    # ranks are those of a seam, which a network alone does not have
+    alone = None if by is None else [one for one in by if type(one) not in {type(rank) for rank in RANKS}]
+    rows += _alone(list(networks.values()), samples, alone) if alone is None or alone else []
+    return [part.astype(rows[0].dtypes) for part in rows]

@@ -1,11 +1,9 @@
 """``suture cuts``: where a network can be cut."""
 
 from argparse import ArgumentTypeError, Namespace
-from typing import Any
 
 from suture.cli import output
-from suture.cli.command import Command, Parser
-from suture.cli.options import add_json, add_model
+from suture.cli.options import JSON, command, model_option, option
 
 
 def shape(text: str) -> tuple[int, ...]:
@@ -19,16 +17,24 @@ def shape(text: str) -> tuple[int, ...]:
     return tuple(int(size) for size in sizes)
 
 
-def options(parser: Parser) -> None:
-    """Add the options."""
-    add_model(parser, "model", metavar="MODEL")
-    parser.add_argument("--shape", type=shape, help="of one raw image, such as 3x224x224, or a number of tokens")
-    parser.add_argument("--dropped", action="store_true", help="also say which tensors are no cuts, and why")
-    add_json(parser)
+@command(
+    "cuts",
+    model_option("model", metavar="MODEL"),
+    option("--shape", type=shape, help="of one raw image, such as 3x224x224, or a number of tokens"),
+    option("--dropped", action="store_true", help="also say which tensors are no cuts, and why"),
+    JSON,
+    examples=(
+        "suture cuts timm:resnet50",
+        "suture cuts timm:vit_tiny_patch16_224,img_size=32,patch_size=4",
+        "suture cuts models.py:make_net,width=8 --shape 3x32x32",
+    ),
+)
+def cuts(chosen: Namespace) -> int:
+    """Show where a network can be cut.
 
-
-def run(chosen: Namespace) -> int:
-    """List the cuts and return the exit code."""
+    List every place in a network through which exactly one tensor passes, with its shape, its depth, and the parameters
+    and FLOPs up to it.
+    """
     import torch
 
     from suture.report.terminal.curve import cuts_table, dropped_table
@@ -39,41 +45,20 @@ def run(chosen: Namespace) -> int:
     random = torch.Generator().manual_seed(0)
     values, kind = (256, torch.uint8) if len(sizes) == 3 else (2, torch.int64)
     network = model.network(torch.randint(0, values, (4, *sizes), dtype=kind, generator=random))
-    if chosen.json:
-        output.show_json(_record(network, sizes))
-        return 0
     dropped = network.cuts.dropped
-    refused = "".join(f"; {backend} could not: {reason}" for backend, reason in network.refused.items())
-    said = f"{len(network.cuts)} cuts of {network.name} by {network.backend}{refused}, each verified bit for bit"
-    if dropped:
-        said += f"; {len(dropped)} other tensors are no cuts" + ("" if chosen.dropped else ", --dropped says why")
-    more = ["", dropped_table(network.cuts)] if chosen.dropped and dropped else []
-    output.show(cuts_table(network.cuts), "", said, *more)
-    return 0
-
-
-def _record(network: Any, sizes: tuple[int, ...]) -> dict[str, object]:
     fields = ("name", "index", "depth", "shape", "parameters", "flops", "aliases")
-    return {
+    record = {
         "network": network.name,
         "image_shape": sizes,
         "backend": network.backend,
         "refused": network.refused,
         "cuts": [{field: getattr(cut, field) for field in fields} for cut in network.cuts],
-        "dropped": network.cuts.dropped,
+        "dropped": dropped,
     }
-
-
-COMMAND = Command(
-    name="cuts",
-    help="where a network can be cut",
-    about="List every place in a network through which exactly one tensor passes, with its shape, its depth, and the "
-    "parameters and FLOPs up to it.",
-    examples=(
-        "suture cuts timm:resnet50",
-        "suture cuts timm:vit_tiny_patch16_224,img_size=32,patch_size=4",
-        "suture cuts models.py:make_net,width=8 --shape 3x32x32",
-    ),
-    options=options,
-    run=run,
-)
+    refused = "".join(f"; {backend} could not: {reason}" for backend, reason in network.refused.items())
+    said = f"{len(network.cuts)} cuts of {network.name} by {network.backend}{refused}, each verified bit for bit"
+    if dropped:
+        said += f"; {len(dropped)} other tensors are no cuts" + ("" if chosen.dropped else ", --dropped says why")
+    more = ["", dropped_table(network.cuts)] if chosen.dropped and dropped else []
+    output.answer(chosen, record, cuts_table(network.cuts), "", said, *more)
+    return 0

@@ -3,19 +3,26 @@
 from argparse import Namespace
 
 from suture.cli import output
-from suture.cli.command import Command, Parser
-from suture.cli.options import add_data, add_json, add_out, load, pictures
+from suture.cli.options import JSON, command, data_options, load, out_option, pictures
 
 
-def options(parser: Parser) -> None:
-    """Add the options."""
-    add_data(parser, "data", metavar="DATA")
-    add_out(parser, pictures("data"))
-    add_json(parser)
+@command(
+    "data",
+    *data_options("data", metavar="DATA"),
+    out_option(pictures("data")),
+    JSON,
+    examples=(
+        "suture data cifar10",
+        "suture data cifar10 --variant relabelled,label=truck,to=ship --out pictures",
+        "suture data mnist --variant correlated --out pictures",
+    ),
+)
+def data(chosen: Namespace) -> int:
+    """Count and draw the samples of a data set, or of a variant of it.
 
-
-def run(chosen: Namespace) -> int:
-    """Count the samples of every class in every role, draw some if a folder is named, and return the exit code."""
+    Count the samples of every class in the three roles of a data set, or of a variant of it, and draw some of each
+    class.
+    """
     from suture.data.samples import sizes, things
     from suture.report.figures.samples import draw_samples, label_statistics
     from suture.report.terminal.networks import labels_table
@@ -28,32 +35,13 @@ def run(chosen: Namespace) -> int:
         with writing_to(folder):
             files = draw_samples(found, folder / "data")
     counts = label_statistics(found)
-    if chosen.json:
-        output.show_json(
-            {
-                "data": found.name,
-                "shape": tuple(found.example.shape[1:]),
-                "counts": {role: {str(name): int(n) for name, n in row.items()} for role, row in counts.iterrows()},
-                "files": [str(file) for file in files],
-            }
-        )
-    else:
-        what = f"{things(found.example)} of {sizes(found.example)}"
-        output.show(f"{found.name}: {what}, {len(found.classes)} classes", "", labels_table(counts))
+    record = {
+        "data": found.name,
+        "shape": tuple(found.example.shape[1:]),
+        "counts": {role: {str(name): int(n) for name, n in row.items()} for role, row in counts.iterrows()},
+        "files": [str(file) for file in files],
+    }
+    what = f"{found.name}: {things(found.example)} of {sizes(found.example)}, {len(found.classes)} classes"
+    output.answer(chosen, record, what, "", labels_table(counts))
     output.say_wrote(files)
     return 0
-
-
-COMMAND = Command(
-    name="data",
-    help="count and draw the samples of a data set, or of a variant of it",
-    about="Count the samples of every class in the three roles of a data set, or of a variant of it, and draw some of "
-    "each class.",
-    examples=(
-        "suture data cifar10",
-        "suture data cifar10 --variant relabelled,label=truck,to=ship --out pictures",
-        "suture data mnist --variant correlated --out pictures",
-    ),
-    options=options,
-    run=run,
-)

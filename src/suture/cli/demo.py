@@ -4,8 +4,8 @@ from argparse import Namespace
 from collections.abc import Callable
 from typing import Any
 
-from suture.cli.command import Command, Parser
-from suture.cli.options import add_json, add_out, add_running, pictures, runner_of
+from suture.cli.measuring import measure
+from suture.cli.options import JSON, RUNNING, command, out_option, pictures, runner_of
 from suture.cli.output import finish_curve, say
 
 WIDTH = 8  #: of the networks: they train in seconds, and reach over 90 %
@@ -33,38 +33,25 @@ def two_networks(data: Any, say: Callable[[str], None]) -> list[Any]:
     return networks
 
 
-def options(parser: Parser) -> None:
-    """Add the options."""
-    add_out(parser, pictures("curve", "table.parquet"), default="suture-demo")
-    add_running(parser)
-    add_json(parser)
+@command(
+    "demo",
+    out_option(pictures("curve", "table.parquet"), default="suture-demo"),
+    *RUNNING,
+    JSON,
+    examples=("suture demo --out digits",),
+)
+def demo(chosen: Namespace) -> int:
+    """Stitch two small networks on handwritten digits at every cut.
 
-
-def run(chosen: Namespace) -> int:
-    """Train, stitch, print and write, and return the exit code."""
+    Train two small networks on scikit-learn's handwritten digits, stitch them at every cut, with controls, print the
+    table and write it, with a figure, to a folder. It takes about a minute and downloads nothing.
+    """
     from suture.data import load_data
-    from suture.measurement.trials.controls import DEFAULT
     from suture.measurement.trials.plans import curve
-    from suture.runs.runners import run
-    from suture.runs.runners.progress import choose_progress
     from suture.runs.store.store import Store
 
-    runner = runner_of(chosen)
-    folder = Store.make(chosen.out).path
+    runner_of(chosen)
+    Store.make(chosen.out)  # refused before anything is trained
     data = load_data("digits")
     a, b = two_networks(data, say)
-    say(f"stitching A → B at each of {len(a.cuts)} cuts, with {len(DEFAULT)} controls")
-    plan = curve(a, b, data=data, fit=demo_fit())
-    table = run(plan, store=folder, progress=choose_progress(), on=runner, retry=chosen.retry, command=chosen.line)
-    return finish_curve(table, folder, chosen.json)
-
-
-COMMAND = Command(
-    name="demo",
-    help="two small networks on handwritten digits, stitched at every cut",
-    about="Train two small networks on scikit-learn's handwritten digits, stitch them at every cut, with controls, "
-    "print the table and write it, with a figure, to a folder. It takes about a minute and downloads nothing.",
-    examples=("suture demo --out digits",),
-    options=options,
-    run=run,
-)
+    return finish_curve(chosen, *measure(chosen, curve(a, b, data=data, fit=demo_fit()), "A → B", data))

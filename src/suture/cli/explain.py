@@ -7,35 +7,38 @@ from pathlib import Path
 from typing import Any
 
 from suture.cli import output
-from suture.cli.command import Command, Parser
-from suture.cli.options import RUN, add_json
+from suture.cli.options import JSON, RUN, command, option
 from suture.common.errors import DataError
 
-SIMILARITIES, COMPLEXITY = (
-    "similarities.parquet",
-    "complexity.parquet",
-)  #: of compare and complexity, in a folder
+SIMILARITIES, COMPLEXITY = "similarities.parquet", "complexity.parquet"  #: of compare and complexity, in a folder
 
 
-def options(parser: Parser) -> None:
-    """Add the options."""
-    add = parser.add_argument
-    add("folder", metavar="FOLDER", help=RUN)
-    add("--score", default="accuracy", help="which score of the table")
-    margin = "how much worse than its receiver a compatible network may be; by default 3 pp"
-    add("--margin", type=float, metavar="M", help=margin)
-    add("--chance", type=float, metavar="SCORE", help="the score of guessing, such as 0.1")
-    add_json(parser)
+@command(
+    "explain",
+    RUN,
+    option("--score", default="accuracy", help="which score of the table"),
+    option(
+        "--margin",
+        type=float,
+        metavar="M",
+        help="how much worse than its receiver a compatible network may be; by default 3 pp",
+    ),
+    option("--chance", type=float, metavar="SCORE", help="the score of guessing, such as 0.1"),
+    JSON,
+    examples=("suture explain runs/ab", "suture explain runs/ab --margin 1 --chance 0.1"),
+)
+def explain(chosen: Namespace) -> int:
+    """Say in words what the run in a folder says, and what it does not.
 
-
-def run(chosen: Namespace) -> int:
-    """Explain a run and return the exit code."""
+    Say in words and numbers what a run says, what must not be concluded from it, and what was not tried. Reads
+    similarities.parquet and complexity.parquet if suture compare and suture complexity wrote them there.
+    """
     from suture.measurement.tables import table as tables
     from suture.measurement.tables.explain import explain
 
     folder = Path(chosen.folder).expanduser()
     beside = {"similarities": tables.read(folder / SIMILARITIES), "ranks": tables.read(folder / COMPLEXITY)}
-    said = explain(run_table(folder), **beside, score=chosen.score, margin=chosen.margin, chance=chosen.chance)
+    said = explain(table_of(folder), **beside, score=chosen.score, margin=chosen.margin, chance=chosen.chance)
     if chosen.json:
         output.show_json(asdict(said))
         return 0
@@ -45,7 +48,7 @@ def run(chosen: Namespace) -> int:
     return 0
 
 
-def run_table(folder: Path | str) -> Any:
+def table_of(folder: Path | str) -> Any:
     """Return the table of the run in a folder. Raises ``DataError`` if nothing is measured."""
     from suture.runs.store.store import Store
 
@@ -53,14 +56,3 @@ def run_table(folder: Path | str) -> Any:
     if not len(table):
         raise DataError(f"{folder} has measured nothing yet; see suture status {folder}")
     return table
-
-
-COMMAND = Command(
-    name="explain",
-    help="say in words what the run in a folder says, and what it does not",
-    about="Say in words and numbers what a run says, what must not be concluded from it, and what was not tried. Reads "
-    "similarities.parquet and complexity.parquet if suture compare and suture complexity wrote them there.",
-    examples=("suture explain runs/ab", "suture explain runs/ab --margin 1 --chance 0.1"),
-    options=options,
-    run=run,
-)

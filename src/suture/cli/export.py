@@ -4,23 +4,28 @@ from argparse import Namespace
 from pathlib import Path
 
 from suture.cli import output
-from suture.cli.command import Command, Parser
-from suture.cli.options import add_json, add_out
+from suture.cli.options import JSON, command, option, out_option
 
 KINDS = ("csv", "parquet", "feather")  #: the keys of ``export.FILES``, which takes long to import
 
 
-def options(parser: Parser) -> None:
-    """Add the options."""
-    add = parser.add_argument
-    add("folder", metavar="FOLDER", help="of a run or of tables; or one table, a parquet file")
-    add("--to", choices=KINDS, required=True, help="csv, parquet or feather")
-    add_out(parser, "folder for what is written, by default FOLDER")
-    add_json(parser)
+@command(
+    "export",
+    option("folder", metavar="FOLDER", help="of a run or of tables; or one table, a parquet file"),
+    option("--to", choices=KINDS, required=True, help="csv, parquet or feather"),
+    out_option("folder for what is written, by default FOLDER"),
+    JSON,
+    examples=(
+        "suture export runs/ab --to csv",
+        "suture export runs/ab --to feather --out for-r",
+        "suture export results/small/bansal-2C.trials.parquet --to csv --out .",
+    ),
+)
+def export(chosen: Namespace) -> int:
+    """Write a run's tables as CSV, parquet or feather.
 
-
-def run(chosen: Namespace) -> int:
-    """Write a run's tables and return the exit code."""
+    Write the tables of a run for pandas, polars, R and the like.
+    """
     from suture.report.export import read_tables, write_tables
 
     path = Path(chosen.folder).expanduser()
@@ -29,17 +34,3 @@ def run(chosen: Namespace) -> int:
     if chosen.json:
         output.show_json({"to": chosen.to, "files": [str(file) for file in written]})
     return 0
-
-
-COMMAND = Command(
-    name="export",
-    help="write a run's tables as CSV, parquet or feather",
-    about="Write the tables of a run for pandas, polars, R and the like.",
-    examples=(
-        "suture export runs/ab --to csv",
-        "suture export runs/ab --to feather --out for-r",
-        "suture export results/small/bansal-2C.trials.parquet --to csv --out .",
-    ),
-    options=options,
-    run=run,
-)

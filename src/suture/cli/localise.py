@@ -3,26 +3,15 @@
 A trait is written as its kind, a colon, and what it is of: see ``EXAMPLES``.
 """
 
-from argparse import Action, Namespace
+from argparse import Namespace
 from collections.abc import Callable
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from suture.cli import output
-from suture.cli.command import Command, Parser, check_name
-from suture.cli.measuring import (
-    Asked,
-    add_measuring,
-    asked_words,
-    folder_of,
-    measure,
-    models_named,
-    prepare,
-    settings_of,
-    store_to_write,
-)
-from suture.cli.names import NameOption, make, make_all
-from suture.cli.options import add_model, add_named, completed, pictures
+from suture.cli.measuring import measure, measuring, seams_of, settings_of
+from suture.cli.names import NameOption, check_name, make, make_all
+from suture.cli.options import command, load_with_networks, model_option, option, pictures
 from suture.common.errors import DataError, SutureError
 
 if TYPE_CHECKING:
@@ -40,77 +29,69 @@ EXAMPLES = {
 _SIDES = ("top", "bottom", "left", "right")
 
 
-def options(parser: Parser) -> None:
-    """Add the options."""
-    traits = (
-        "accuracy:LABEL, confusion:LABEL>TO, blackout:SIDE (or TOP,LEFT,HEIGHT,WIDTH), "
-        "trigger:TO@TOP,LEFT,HEIGHT,WIDTH, fgsm:STRENGTH, or variant:VARIANT, which is accuracy on that"
-    )
-    trait: Action = parser.add_argument("trait", metavar="TRAIT", help=traits)
-    completed(trait, [f"{kind}:" for kind in EXAMPLES])
-    add_model(parser, "carrier", metavar="CARRIER")
-    add_model(parser, "reference", metavar="REFERENCE", help="likewise, a network without the trait")
-    cuts = "by default all that both share; A,B,… or, if names differ, of carrier and reference A:X,B:Y,…"
-    parser.add_argument("--at", metavar="CUTS", help=cuts)
-    fitted = "changes of the data that fit the stitch, such as without,classes=0; those of --variant come first"
-    add_named(parser, "--fit-variant", NameOption(("variant",)), nargs="+", metavar="VARIANT", help=fitted)
-    add_measuring(parser, pictures("localise", "table.parquet"))
+@command(
+    "localise",
+    option(
+        "trait",
+        metavar="TRAIT",
+        help="accuracy:LABEL, confusion:LABEL>TO, blackout:SIDE (or TOP,LEFT,HEIGHT,WIDTH), "
+        "trigger:TO@TOP,LEFT,HEIGHT,WIDTH, fgsm:STRENGTH, or variant:VARIANT, which is accuracy on that",
+        words=[f"{kind}:" for kind in EXAMPLES],
+    ),
+    model_option("carrier", metavar="CARRIER"),
+    model_option("reference", metavar="REFERENCE", help="likewise, a network without the trait"),
+    option(
+        "--at",
+        metavar="CUTS",
+        help="by default all that both share; A,B,… or, if names differ, of carrier and reference A:X,B:Y,…",
+    ),
+    option(
+        "--fit-variant",
+        type=NameOption("variant"),
+        nargs="+",
+        metavar="VARIANT",
+        help="changes of the data that fit the stitch, such as without,classes=0; those of --variant come first",
+    ),
+    *measuring(pictures("localise", "table.parquet")),
+    examples=(
+        "suture localise fgsm:0.03 nets/a nets/b --data cifar10 --out runs/fgsm",
+        "suture localise 'confusion:0>1' a b --data mnist --out runs/ones",
+    ),
+)
+def localise(chosen: Namespace) -> int:
+    """Find the layers of a network in which a trait lies.
 
-
-def run(chosen: Namespace) -> int:
-    """Stitch carrier and reference both ways, say where the trait lies, and return the exit code."""
-    trait = read_trait(chosen.trait)
-    fit_variants = make_all("variant", chosen.fit_variant)
-    settings = settings_of(chosen)
-    models = models_named([chosen.carrier, chosen.reference])
-    if len(models) == 1:
-        raise SutureError(f"carrier and reference are one network, {chosen.carrier}; give another without the trait")
-    asked, made = _ask(chosen, trait, models, fit_variants, settings)
-    table = measure(chosen, asked)
-    return _finish(table, asked, made, [model.name for model in models], chosen.json)
-
-
-def _ask(chosen: Namespace, trait: Any, models: list[Any], fit_variants: Any, settings: Any) -> tuple[Asked, Any]:
-    """Return what is asked for, and the trait on these data."""
+    Stitch a network that carries a trait to a reference without it, and back, at every cut that both share, with
+    controls, and say between which cuts the trait lies. What fits the stitch decides the answer: with --fit-variant it
+    is fitted on data that say nothing of the trait.
+    """
     from suture.data.variants import vary
     from suture.measurement.trials.localise import localise
-
-    store, data, (carrier, reference) = prepare(chosen, models, store_to_write)
-    made = trait(data)
-    if chosen.controls == "all":
-        settings["controls"] = None  # all that suit the trait
-    fitted = vary(data, *fit_variants)
-    trials = localise(made, carrier, reference, data=data, fit_data=fitted, at=_seams(chosen.at), **settings)
-    words = f"{made.name}, {asked_words(f'{carrier.name} ↔ {reference.name}', fitted)}"
-    return Asked(trials, store, words), made
-
-
-def _seams(text: str | None) -> list[Any] | None:
-    if text is None:
-        return None
-    seams = [tuple(cut.strip() for cut in each.split(":")) for each in dict.fromkeys(text.split(","))]
-    for seam in seams:
-        if len(seam) > 2:
-            raise SutureError(f"--at {':'.join(seam)}: give one cut, or CARRIER_CUT:REFERENCE_CUT if the names differ")
-    return [seam if len(seam) == 2 else seam[0] for seam in seams]
-
-
-def _finish(table: Any, asked: Asked, trait: Any, names: list[str], as_json: bool) -> int:
     from suture.report.figures import curve as figures
     from suture.report.terminal import evidence
 
-    folder = folder_of(asked)
-    files = [] if folder is None else [folder / "table.parquet"]
+    trait, fit_variants = read_trait(chosen.trait), make_all("variant", chosen.fit_variant)
+    settings, seams = settings_of(chosen), seams_of(chosen.at, "CARRIER_CUT:REFERENCE_CUT")
+    if chosen.carrier == chosen.reference:
+        raise SutureError(f"carrier and reference are one network, {chosen.carrier}; give another without the trait")
+    data, networks = load_with_networks(chosen, [chosen.carrier, chosen.reference])
+    carrier, reference = networks.values()
+    made, fitted = trait(data), vary(data, *fit_variants)
+    if chosen.controls == "all":
+        settings["controls"] = None  # all that suit the trait
+    trials = localise(made, carrier, reference, data=data, fit_data=fitted, at=seams, **settings)
+    table, folder = measure(chosen, trials, f"{made.name}, {carrier.name} ↔ {reference.name}", fitted)
+    files = [folder / "table.parquet"] if folder is not None else []
     record: dict[str, Any] = {}
     try:
-        figure, found = figures.localisation(table, trait, *names)
+        figure, found = figures.localisation(table, made, carrier.name, reference.name)
     except DataError as error:  # trials failed, of all seams of one way
-        parts: output.Parts = [[f"nothing can be said of where '{trait.name}' lies: {error}"]]
+        parts: output.Parts = [[f"nothing can be said of where '{made.name}' lies: {error}"]]
     else:
         files += figures.save(figure, folder / "localise") if folder is not None else []
         parts = [[evidence.trait_heading(found)], [evidence.trait_table(found)], [str(found)]]
         record = evidence.trait_record(found)
-    return output.hand_over(table, files, record if as_json else None, parts)
+    return output.hand_over(chosen, table, files, parts, record)
 
 
 # --- traits -----------------------------------------------------------------------------------------------------------
@@ -179,18 +160,3 @@ def _numbers(text: str, count: int, wrong: SutureError) -> list[float]:
     if len(numbers) != count or not all(map(isfinite, numbers)):
         raise wrong
     return numbers
-
-
-COMMAND = Command(
-    name="localise",
-    help="find the layers of a network in which a trait lies",
-    about="Stitch a network that carries a trait to a reference without it, and back, at every cut that both share, "
-    "with controls, and say between which cuts the trait lies. What fits the stitch decides the answer: with "
-    "--fit-variant it is fitted on data that say nothing of the trait.",
-    examples=(
-        "suture localise fgsm:0.03 nets/a nets/b --data cifar10 --out runs/fgsm",
-        "suture localise 'confusion:0>1' a b --data mnist --out runs/ones",
-    ),
-    options=options,
-    run=run,
-)

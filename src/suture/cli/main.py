@@ -1,26 +1,207 @@
 """The command line: it reads what it is given, runs the command, and answers every error in one place.
 
-Results go to standard output, everything else to standard error. Exit codes: 0 all is measured (or sound, or there), 1
-some trials failed (something is damaged, or missing), 2 wrong input, a full disk or a training that diverged, 3 some
-trials are not measured yet, 70 a fault of Suture's own, 130 interrupted, 141 nobody reads the results, 143 terminated.
-A fault is told in one line, and with SUTURE_DEBUG=1 by its traceback. Nothing that takes long to import is imported
-before a command needs it.
+``argparse`` reads the command line. Added to it here: every error is a ``SutureError`` that says how to see the help, a
+mistyped option gets its nearest neighbour, and ``--config FILE`` takes settings from YAML.
+
+Results go to standard output, everything else to standard error. The exit codes are those that the help lists. A fault
+is told in one line, and with SUTURE_DEBUG=1 by its traceback.
 """
 
+import argparse
 import os
 import shlex
+import shutil
 import signal
 import sys
+import textwrap
 import threading
 import traceback
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NoReturn
 
-from suture.cli.command import print_config
+from suture.cli import (
+    compare,
+    completion,
+    complexity,
+    cuts,
+    data,
+    demo,
+    doctor,
+    explain,
+    export,
+    localise,
+    measuring,
+    report,
+    store,
+    studies,
+    train,
+    zoo,
+)
+from suture.cli.names import check_name, suggestion
+from suture.cli.options import Command
 from suture.cli.output import say
-from suture.cli.registry import parser
 from suture.common.errors import SutureError
+
+# --- the commands -----------------------------------------------------------------------------------------------------
+
+#: In the groups in which the help shows them.
+GROUPS: dict[str, tuple[Command, ...]] = {
+    "measuring": (
+        demo.demo,
+        measuring.curve,
+        measuring.matrix,
+        localise.localise,
+        compare.compare,
+        complexity.complexity,
+        measuring.plan,
+    ),
+    "networks and data": (cuts.cuts, train.train, zoo.zoo, data.data),
+    "looking at a run": (store.status, store.table, explain.explain, report.report, export.export, store.verify),
+    "experiments of the papers": (studies.studies, studies.run, studies.claims),
+    "this installation": (doctor.doctor, completion.completion),
+}
+_ABOUT = (
+    "Model stitching: join the first layers of one trained network to the last layers of another by a small trainable "
+    "stitch, and measure, beside controls, what the first network's representation is worth to the second."
+)
+_EXAMPLES = ("demo", "doctor", "cuts timm:resnet50", "curve --help", "status runs/ab")
+_EXIT_CODES = """
+
+exit codes:
+  0 done, 1 something failed, is damaged or is missing, 2 wrong input, a full
+  disk or a training that diverged, 3 some trials are not measured yet, 70 a
+  fault of Suture's own, 130 interrupted, 141 nobody reads the results (as head
+  does), 143 terminated"""
+
+
+# --- the parser -------------------------------------------------------------------------------------------------------
+
+
+class Help(argparse.HelpFormatter):
+    """Help of at most 98 columns in which examples keep their lines and only telling defaults are told."""
+
+    def __init__(self, prog: str, **settings: Any) -> None:
+        super().__init__(prog, **settings | {"width": min(shutil.get_terminal_size().columns, 100) - 2})
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        return textwrap.wrap(text, width, break_on_hyphens=False)  # names have hyphens
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return text if "\n" in text else textwrap.fill(text, width, break_on_hyphens=False)
+
+    def _get_help_string(self, action: argparse.Action) -> str:
+        telling = action.default not in (None, False, argparse.SUPPRESS)
+        return (action.help or "") + (" (default: %(default)s)" if telling else "")
+
+
+class Parser(argparse.ArgumentParser):
+    """The parser of ``suture``, or of a command; ``commands`` has those of the commands within it."""
+
+    def __init__(self, about: str = "", examples: Sequence[str] = (), **settings: Any) -> None:
+        shown = "".join(f"\n  {example}" for example in examples)
+        super().__init__(
+            description=about or None,
+            epilog=f"example{'s' * (len(examples) > 1)}:{shown}",
+            formatter_class=Help,
+            allow_abbrev=False,  # a script must not break because an option is added
+            **settings,
+        )
+        self.commands: dict[str, Parser] = {}
+
+    def add_commands(self, groups: Mapping[str, Sequence[Command]]) -> None:
+        """Add commands, with a list of them by group in the help: argparse knows no groups of commands."""
+        self.usage = f"{self.prog} COMMAND …"
+        place = self.add_subparsers(metavar="COMMAND", dest="command", required=True, help=argparse.SUPPRESS)
+        lists = []
+        for group, commands in groups.items():
+            words = {command.name.rpartition(" ")[2]: command for command in commands}
+            lists.append("\n".join([f"{group}:", *(f"  {word:<12}{one.help}" for word, one in words.items())]))
+            for word, command in words.items():
+                about, examples = command.about, command.examples
+                one = place.add_parser(word, prog=f"{self.prog} {word}", about=about, examples=examples)
+                self.commands[word] = one
+                for option in command.options:
+                    action: Any = one.add_argument(*option.names, **option.settings)
+                    if option.complete is not None:
+                        action.completer = option.complete
+                if command.commands:
+                    one.add_commands({"commands": command.commands})
+                else:
+                    one.set_defaults(chosen=command)
+        self.epilog = "\n\n".join([*lists, self.epilog or ""])
+
+    def error(self, message: str) -> NoReturn:
+        """Raise ``SutureError``, where argparse would print its usage and leave."""
+        raise SutureError(f"{message}{'' if message.endswith('?') else ';'} see {self.prog} --help")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            if not action.option_strings:
+                check_name(str(action.metavar).lower(), value, list(action.choices))
+            meant = suggestion(value, list(action.choices))
+            self.error(f"{action.option_strings[0]} {value}: {meant}give one of {', '.join(action.choices)}")
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse the arguments; what nobody knows is refused with what was probably meant."""
+        given = list(sys.argv[1:] if args is None else args)
+        if "--config" in self._option_string_actions:
+            self._take_config(given)
+        found, unknown = super().parse_known_args(given, namespace)
+        if unknown:
+            options = [name[2:] for name in self._option_string_actions if name.startswith("--")]
+            meant = suggestion(unknown[0].lstrip("-").partition("=")[0], options, "--")
+            self.error(f"unrecognized arguments: {' '.join(unknown)}; {meant}".rstrip("; "))
+        return found, []
+
+    def _take_config(self, given: Sequence[str]) -> None:
+        """Make the settings in the file of ``--config`` the defaults, so that the command line wins."""
+        finder = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+        finder.add_argument("--config", nargs="?")
+        file = finder.parse_known_args(given)[0].config
+        if file is None:
+            return
+        import yaml
+
+        try:
+            settings = yaml.safe_load(Path(file).expanduser().read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError) as error:
+            self.error(f"--config: cannot read {file}: {getattr(error, 'strerror', None) or error}")
+        except yaml.YAMLError as error:
+            self.error(f"--config: {file} is no YAML: {error}")
+        if not isinstance(settings, dict):
+            self.error(f"--config: {file} has no settings; write one on each line, such as 'seeds: 3'")
+        actions = {action.dest: action for action in self._actions if action.dest not in _NO_SETTINGS}
+        for key, value in settings.items():
+            action = actions.get(str(key).replace("-", "_"))
+            if action is None:
+                self.error(f"--config: no setting '{key}'; {suggestion(str(key), actions)}".rstrip("; "))
+            if value is not None:
+                several = action.nargs in ("+", "*")
+                action.required = False
+                if not action.option_strings:  # a positional that need not be given any more
+                    action.nargs = "*" if several else "?"
+                # as text, which argparse reads as if it had been written on the command line
+                texts = list(map(str, value)) if isinstance(value, list) else [str(value)]
+                action.default = bool(value) if action.nargs == 0 else texts if several else ",".join(texts)
+
+
+_NO_SETTINGS = ("help", "chosen", "command", "config", "print_config")
+
+
+def parser() -> Parser:
+    """Return the parser of ``suture``, with every command."""
+    made = Parser(_ABOUT, [f"suture {example}" for example in _EXAMPLES], prog="suture")
+    made.add_argument("--version", action="version", version=f"suture {version('suture')}", help="show the version")
+    made.add_commands(GROUPS)
+    made.epilog = f"{made.epilog}{_EXIT_CODES}"
+    return made
+
+
+# --- running a command ------------------------------------------------------------------------------------------------
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -59,7 +240,10 @@ def _run(given: list[str]) -> int:
         return 2
     chosen = known.parse_args(given)
     if getattr(chosen, "print_config", False):
-        print_config(chosen)
+        import yaml
+
+        settings = {key: value for key, value in vars(chosen).items() if key not in _NO_SETTINGS}
+        print(yaml.safe_dump(settings, sort_keys=False))
         return 0
     chosen.line = shlex.join(["suture", *given])
     with warnings.catch_warnings():

@@ -1,58 +1,58 @@
-"""What the commands that measure share: how to measure, on what, and the run itself."""
+"""``suture curve`` and ``matrix``, which measure stitches, and ``plan``, which says what these will cost."""
 
 from argparse import Namespace
-from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from suture.cli.command import Parser
-from suture.cli.names import NAMES, NameOption, make
+from suture.cli import output
+from suture.cli.names import NameOption, make
 from suture.cli.options import (
-    add_config,
-    add_data,
-    add_json,
-    add_named,
-    add_out,
-    add_running,
+    CONFIG,
+    CUTS,
+    JSON,
+    RUNNING,
+    Command,
+    Option,
     at_least,
-    load,
+    command,
+    data_options,
+    load_with_networks,
+    model_option,
+    option,
+    out_option,
+    patterns_of,
+    pictures,
     runner_of,
 )
-from suture.cli.output import say
-from suture.common.errors import SutureError
+from suture.common.errors import ShapeError, SutureError
+from suture.common.sizes import parse_size
 
-CONTROLS = NameOption(("control", "baseline"), also=("all", "none"), many=True)
+CONTROLS = NameOption("control", also=("all", "none"), many=True)
+_FAMILY = "conv, linear, low-rank,rank=8, …; by default what suits the two shapes"
+_FITS = (
+    "how stitches are fitted: fast, task-loss, least-squares, match-activations, best-of, random, or a published fit "
+    "such as bansal2021; fast,steps=100 changes a setting"
+)
+_CONTROLS = "all, none, or names separated by commas; baselines too, such as all,linear-probe"
+_EXTEND = "let the folder --out take the trials of another plan than its own"
 
 
-class Asked(NamedTuple):
-    """What is asked for: the trials, the store, if any, and what they are in words."""
-
-    trials: Any
-    store: Any
-    words: str
-
-
-def add_measuring(parser: Parser, out: str) -> None:
-    """Add the options of every command that measures stitches; ``out`` says what is written to its folder."""
-    add_data(parser, required=True)
-    family = "conv, linear, low-rank,rank=8, …; by default what suits the two shapes"
-    add_named(parser, "--stitch", NameOption(("stitch",)), metavar="FAMILY", help=family)
-    fits = (
-        "how stitches are fitted: fast, task-loss, least-squares, match-activations, best-of, random, or a published "
-        "fit such as bansal2021; fast,steps=100 changes a setting"
+def measuring(written: str) -> tuple[Option, ...]:
+    """Return the options of every command that measures stitches; ``written`` says what the folder is for."""
+    return (
+        *data_options(required=True),
+        option("--stitch", type=NameOption("stitch"), metavar="FAMILY", help=_FAMILY),
+        option("--fit", type=NameOption("fit"), default="fast", help=_FITS),
+        option("--controls", type=CONTROLS, default="all", help=_CONTROLS),
+        option("--seeds", type=at_least(1), default=1, metavar="N", help="how many seeds of the stitch"),
+        option("--fit-samples", type=at_least(2), metavar="N", help="fit on the first N images only"),
+        option("--score-samples", type=at_least(2), metavar="N", help="score on the first N images only"),
+        out_option(f"{written}, and for all that is measured"),
+        *RUNNING,
+        option("--extend", action="store_true", help=_EXTEND),
+        JSON,
+        *CONFIG,
     )
-    add_named(parser, "--fit", NameOption(("fit",)), default="fast", help=fits)
-    controls = "all, none, or names separated by commas; baselines too, such as all,linear-probe"
-    add_named(parser, "--controls", CONTROLS, default="all", help=controls)
-    add = parser.add_argument
-    add("--seeds", type=at_least(1), default=1, metavar="N", help="how many seeds of the stitch")
-    add("--fit-samples", type=at_least(2), metavar="N", help="fit on the first N images only")
-    add("--score-samples", type=at_least(2), metavar="N", help="score on the first N images only")
-    add_out(parser, f"{out}, and for all that is measured")
-    add_running(parser)
-    add("--extend", action="store_true", help="let the folder --out take the trials of another plan than its own")
-    add_json(parser)
-    add_config(parser)
 
 
 def settings_of(chosen: Namespace) -> dict[str, Any]:
@@ -75,66 +75,177 @@ def controls_of(text: str) -> tuple[Any, ...]:
         return ()
     if "none" in names:
         raise SutureError(f"--controls {text}: 'none' stands alone; leave it out, or give nothing else")
-    kinds = {name: kind for kind in CONTROLS.kinds for name in NAMES[kind]}
-    found = [DEFAULT if name == "all" else (make(kinds[name], name),) for name in names]
+    found = [DEFAULT if name == "all" else (make("control", name),) for name in names]
     return tuple(dict.fromkeys(control for group in found for control in group))
 
 
-def models_named(given: Sequence[str]) -> list[Any]:
-    """Return the models of the strings (one, if they are equal), with their names; say which are random networks."""
-    import torch
-
-    from suture.common.seeds import derive_seed
-    from suture.zoo.models import is_random, resolve, tell_names_apart
-
-    texts = list(dict.fromkeys(given))
-    roles = ("sender", "receiver", *range(2, len(texts)))
-    models = []
-    for role, text, name in zip(roles, texts, tell_names_apart(texts), strict=False):
-        with torch.random.fork_rng(devices=[]):  # a random network is the same in every command
-            torch.manual_seed(derive_seed("random network", role))
-            models.append(resolve(text, name=name))
-        if is_random(text):
-            say(f"suture: {text} names no weights, so it is a random network; give trained weights after an @")
-    return models
+def seams_of(text: str | None, sides: str) -> list[Any] | None:
+    """Return the cuts of ``--at``, pairs of them if names differ. Raises ``SutureError``."""
+    if text is None:
+        return None
+    seams = [tuple(cut.strip() for cut in each.split(":")) for each in text.split(",")]
+    for seam in seams:
+        if len(seam) > 2:
+            raise SutureError(f"--at {':'.join(seam)}: give one cut, or {sides} if the names differ")
+    return [seam if len(seam) == 2 else seam[0] for seam in seams]
 
 
-def store_to_write(folder: str) -> Any:
-    """Return the store in a folder that is to be written to."""
-    from suture.runs.store.store import Store
-
-    return Store.make(folder)
-
-
-def prepare(chosen: Namespace, models: list[Any], opened: Callable[[str], Any]) -> tuple[Any, Any, list[Any]]:
-    """Return the store, if one is named, the data, and the networks."""
-    store = opened(chosen.out) if chosen.out is not None else None
-    data = load(chosen).limited(fit=chosen.fit_samples, score=chosen.score_samples)
-    return store, data, [model.network(data.example) for model in models]
-
-
-def asked_words(what: str, data: Any) -> str:
-    """Say what is measured, on which data."""
-    return f"{what} on {data.name}: {len(data.fit):,} images to fit, {len(data.score):,} to score"
-
-
-def folder_of(asked: Asked) -> Path | None:
-    """Return the folder of the run, if it has one."""
-    return asked.store.path if asked.store is not None else None
-
-
-def measure(chosen: Namespace, asked: Asked) -> Any:
-    """Measure what is asked for, and return its table."""
+def measure(chosen: Namespace, trials: Any, what: str, on: Any) -> tuple[Any, Path | None]:
+    """Say ``what`` is measured ``on`` which data, and measure it; return the table, and the folder if there is one."""
     from suture.runs.runners import run
     from suture.runs.runners.progress import choose_progress
+    from suture.runs.store.store import Store
 
-    say(asked.words)
-    return run(
-        asked.trials,
-        store=asked.store,
+    store = Store.make(chosen.out) if chosen.out is not None else None
+    output.say(f"{what} on {on.name}: {len(on.fit):,} images to fit, {len(on.score):,} to score")
+    table = run(
+        trials,
+        store=store,
         on=runner_of(chosen),
         progress=choose_progress(),
         retry=chosen.retry,
         extend=chosen.extend,
         command=chosen.line,
     )
+    return table, store.path if store is not None else None
+
+
+# --- curve ------------------------------------------------------------------------------------------------------------
+
+
+@command(
+    "curve",
+    model_option("sender", metavar="SENDER"),
+    model_option("receiver", metavar="RECEIVER", help="likewise"),
+    option(
+        "--at",
+        metavar="CUTS",
+        help="by default all that both share; names or patterns, A,layer*,… or, if names differ, A:X,B:Y,…",
+    ),
+    *measuring(pictures("curve", "table.parquet")),
+    examples=(
+        "suture curve zoo:resnet@a.pt zoo:resnet@b.pt --data cifar10 --out runs/ab",
+        "suture curve models.py:net@a.pt models.py:net@b.pt --data photos --at layer2.0",
+    ),
+)
+def curve(chosen: Namespace) -> int:
+    """Stitch one network to another at every cut that they share.
+
+    Stitch the sender's first layers to the receiver's last layers at every cut that both share, each with its controls,
+    and print the stitched network's test accuracy and its penalty, with 95 % intervals.
+    """
+    return output.finish_curve(chosen, *measure(chosen, *plan_curve(chosen)))
+
+
+def plan_curve(chosen: Namespace) -> tuple[Any, str, Any]:
+    """Return the trials of a curve, what they are in words, and the data."""
+    from suture.measurement.trials.plans import curve
+
+    settings, seams = settings_of(chosen), seams_of(chosen.at, "SENDER_CUT:RECEIVER_CUT")
+    found, networks = load_with_networks(chosen, [chosen.sender, chosen.receiver])
+    sender, receiver = networks[chosen.sender], networks[chosen.receiver]
+    if sender is receiver:
+        output.say(f"suture: sender and receiver are one network, {chosen.sender}; give another to compare")
+    try:
+        trials = curve(sender, receiver, at=seams, data=found, **settings)
+    except ShapeError as error:
+        raise ShapeError(f"{error}; choose the cuts with --at, or another --stitch") from error
+    ends = [trial.receiver_cut for trial in trials if trial.seed == 0 and not trial.control]
+    for cut in ends:
+        if ends.count(cut) > 1:
+            raise SutureError(f"--at leads to the receiver's cut '{cut}' twice; a curve has it once")
+    return trials, f"{sender.name} → {receiver.name}", found
+
+
+# --- matrix -----------------------------------------------------------------------------------------------------------
+
+
+@command(
+    "matrix",
+    model_option("senders", nargs="+", metavar="SENDER"),
+    model_option("--into", nargs="+", metavar="RECEIVER", help="likewise; by default the senders"),
+    option("--at", metavar="CUTS", help=f"{CUTS}; by default all cuts"),
+    option("--sender-at", metavar="CUTS", help="likewise, of the senders only"),
+    option("--receiver-at", metavar="CUTS", help="likewise, of the receivers only"),
+    *measuring(pictures("matrix", "table.parquet", "depth.parquet")),
+    examples=(
+        "suture matrix zoo:resnet@a.pt zoo:resnet@b.pt --data cifar10 --out grid",
+        "suture matrix zoo:mlp@a.pt zoo:mlp@b.pt --into zoo:mlp@c.pt --data digits",
+        "suture matrix zoo:resnet@a.pt m.py:vit@v.pt --data photos --at 'layer*,block*'",
+        "suture matrix zoo:mlp@a.pt zoo:mlp@b.pt --data digits --stitch low-rank,rank=8",
+    ),
+)
+def matrix(chosen: Namespace) -> int:
+    """Stitch every cut of networks to every cut of networks.
+
+    Stitch every cut of every sender to every cut of every receiver, each with its controls, and print the matrices
+    (rows sender, columns receiver) and their means by depth. Without --into every network is stitched to every network,
+    itself included.
+    """
+    return output.finish_matrix(chosen, *measure(chosen, *plan_matrix(chosen)))
+
+
+def plan_matrix(chosen: Namespace) -> tuple[Any, str, Any]:
+    """Return the trials of a matrix, what they are in words, and the data."""
+    from suture.measurement.trials.plans import matrix
+
+    settings = settings_of(chosen)
+    if chosen.into is None and len(set(chosen.senders)) == 1:
+        raise SutureError(
+            f"{chosen.senders[0]} is the only network; give others, or --into RECEIVER, which may be the same again"
+        )
+    into = chosen.into if chosen.into is not None else chosen.senders
+    found, networks = load_with_networks(chosen, [*chosen.senders, *into])
+    senders, receivers = ([networks[text] for text in dict.fromkeys(side)] for side in (chosen.senders, into))
+    cuts = {"cuts": chosen.at, "sender_cuts": chosen.sender_at, "receiver_cuts": chosen.receiver_at}
+    settings |= {side: patterns_of(text) for side, text in cuts.items()}
+    try:
+        trials = matrix(senders, receivers, data=found, **settings)
+    except ShapeError as error:
+        raise ShapeError(f"{error}; choose other cuts with --at, or another --stitch") from error
+    return trials, " → ".join(", ".join(one.name for one in side) for side in (senders, receivers)), found
+
+
+# --- plan -------------------------------------------------------------------------------------------------------------
+
+
+def forecast(chosen: Namespace) -> int:
+    """Say what a command will cost, measure nothing, and return the exit code."""
+    from suture.report.terminal.forecast import forecast_table, record
+    from suture.runs.forecast import forecast
+    from suture.runs.store import plans
+    from suture.runs.store.files import writing_to
+    from suture.runs.store.store import LABEL, Store
+
+    trials, _, _ = (plan_curve if chosen.chosen.name == "plan curve" else plan_matrix)(chosen)
+    store, folder = None, Path(chosen.out or "").expanduser()
+    with writing_to(folder):
+        if folder.is_file():
+            raise FileExistsError
+    if chosen.out is not None and (folder / stores.LABEL).exists():  # refuse another run's store, as measuring would
+        store = stores.Store(folder)
+        store.plans.check({trial.key for trial in trials}, stores.settings_of(trials), chosen.extend)
+    ram, disk = (parse_size(size) if size is not None else None for size in (chosen.ram, chosen.disk))
+    made = forecast(trials, store=store, workers=chosen.workers, ram=ram, disk=disk, retry=chosen.retry)
+    output.answer(chosen, record(made), forecast_table(made))
+    return 0
+
+
+plan = Command(
+    name="plan",
+    text="Say what a curve or a matrix will cost, and measure nothing.\n"
+    "Say what a curve or a matrix will cost, in time, RAM and disk, before anything of it is measured.",
+    examples=("suture plan curve zoo:resnet@a.pt zoo:resnet@b.pt --data cifar10 --workers 8",),
+    commands=tuple(
+        Command(
+            name=f"plan {planned.name}",
+            text=f"Say what suture {planned.name} will cost.\n"
+            f"Say what suture {planned.name} will cost with the same arguments, in time, RAM and disk, and measure "
+            "nothing. What is measured in the folder --out already counts as done.",
+            examples=(planned.examples[0].replace("suture ", "suture plan "),),
+            options=planned.options,
+            run=forecast,
+        )
+        for planned in (curve, matrix)
+    ),
+)

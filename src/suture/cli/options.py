@@ -1,21 +1,73 @@
-"""The options that several commands share, and what is made of them."""
+"""What a command is, the options that several commands share, and what is made of them.
 
-from argparse import Action, ArgumentTypeError, Namespace
-from collections.abc import Callable, Iterable
-from typing import Any
+Nothing that takes long to import is imported before a command needs it, so that help, refusals and completion are
+quick.
+"""
 
-from suture.cli.command import Parser
-from suture.cli.names import DATA, SCALES, NameOption, make_all, names_of
+from argparse import ArgumentTypeError, Namespace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+from suture.cli.names import DATA, NAMES, SCALES, NameOption, make_all
+from suture.cli.output import say
 from suture.common.errors import SutureError
 from suture.common.sizes import parse_size
 
-MODEL = (
-    "timm:NAME, torchvision:NAME, zoo:NAME or path/to/file.py:FACTORY, then arguments (,key=value) and trained "
-    "weights (@file.safetensors); or the folder of a network that suture train made"
-)
-DATA_SETS = f"{', '.join(DATA)}, a Hugging Face hub id or a local folder"
-CUTS = "names or patterns, such as layer*,fc"
-RUN = "of a run: what its command was given as --out"
+
+@final
+@dataclass(frozen=True)
+class Option:
+    """An argument of a command: its names, what ``add_argument`` takes, and what a shell may complete it by."""
+
+    names: tuple[str, ...]
+    settings: dict[str, Any]
+    complete: Callable[..., Iterable[str]] | None
+
+
+def option(*names: str, words: Iterable[str] = (), **settings: Any) -> Option:
+    """Return an argument; ``words`` complete it, if its type does not know what does."""
+    kind, known = settings.get("type"), tuple(words)
+    if isinstance(kind, NameOption):
+        return Option(names, settings, kind.complete)
+    return Option(names, settings, (lambda **_: known) if known else None)
+
+
+@final
+@dataclass(frozen=True)
+class Command:
+    """A command: its name, its help, its options, and what it does; or, as ``zoo``, a name for the commands within.
+
+    The first line of ``text`` is its line in the list of commands, the rest begins its own help. ``run`` takes what was
+    chosen, with the whole command in ``line``, and returns the exit code.
+    """
+
+    name: str
+    text: str
+    examples: tuple[str, ...]
+    options: tuple[Option, ...] = ()
+    run: Callable[[Namespace], int] | None = None
+    commands: tuple["Command", ...] = ()
+
+    @property
+    def help(self) -> str:
+        """Its line in the list of commands."""
+        line = self.text.partition("\n")[0]
+        return line[0].lower() + line[1:].rstrip(".")
+
+    @property
+    def about(self) -> str:
+        """The first paragraph of its own help."""
+        first, _, rest = self.text.partition("\n")
+        return " ".join((rest.strip() or first).split())
+
+
+def command(name: str, *options: Option, examples: Sequence[str]) -> Callable[[Callable[[Namespace], int]], Command]:
+    """Make a function the command that its docstring describes."""
+    return lambda run: Command(name, run.__doc__ or "", tuple(examples), options, run)
+
+
+# --- types ------------------------------------------------------------------------------------------------------------
 
 
 def at_least(least: int) -> Callable[[str], int]:
@@ -27,6 +79,18 @@ def at_least(least: int) -> Callable[[str], int]:
         if int(text) < least:
             raise ArgumentTypeError(f"{text}: give at least {least}")
         return int(text)
+
+    return read
+
+
+def numbers_from(least: int) -> Callable[[str], tuple[int, ...]]:
+    """Return the type of whole numbers from ``least``, separated by commas, each once and sorted."""
+
+    def read(text: str) -> tuple[int, ...]:
+        names = [name.strip() for name in text.split(",")]
+        if not all(name.isdecimal() and int(name) >= least for name in names):
+            raise ArgumentTypeError(f"{text}: give whole numbers from {least}, separated by commas, such as 4,8")
+        return tuple(sorted(set(map(int, names))))
 
     return read
 
@@ -47,69 +111,116 @@ def size(text: str) -> str:
     return text
 
 
-def completed(action: Action, words: Iterable[str]) -> None:
-    """Have argcomplete complete an argument by these words."""
-    known = tuple(words)
-    action.completer = lambda prefix, **_: [word for word in known if word.startswith(prefix)]  # type: ignore[attr-defined]
+def patterns_of(text: str | None) -> tuple[str, ...] | None:
+    """Return the names or patterns between the commas of an option."""
+    return None if text is None else tuple(pattern.strip() for pattern in text.split(","))
 
 
-def add_named(parser: Parser, option: str, named: NameOption, **settings: Any) -> None:
-    """Add an argument whose values are names."""
-    parser.add_argument(option, type=named, **settings).completer = named.complete  # type: ignore[attr-defined]
+# --- options ----------------------------------------------------------------------------------------------------------
+
+MODEL = (
+    "timm:NAME, torchvision:NAME, zoo:NAME or path/to/file.py:FACTORY, then arguments (,key=value) and trained "
+    "weights (@file.safetensors); or the folder of a network that suture train made"
+)
+CUTS = "names or patterns, such as layer*,fc"
+JSON = option("--json", action="store_true", help="print JSON instead of a table")
+DEVICE = option("--device", choices=("cpu", "cuda"), default="cpu", help="cpu or cuda")
+RUN = option("folder", metavar="FOLDER", help="of a run: what its command was given as --out")
+DATA_FOLDER = option("--data", metavar="FOLDER", help="that has mnist and cifar10; by default they come from the hub")
+CONFIG = (
+    option("--config", metavar="FILE", help="a YAML file of these settings"),
+    option("--print_config", action="store_true", help="print the settings as YAML, for --config, and exit"),
+)
+#: Where and how trials and trainings run.
+RUNNING = (
+    option(
+        "--on",
+        default="local",
+        metavar="WHERE",
+        help="local, ray, or ray:ADDRESS of a cluster",
+        words=("local", "ray", "ray:auto"),
+    ),
+    option("--workers", type=at_least(1), metavar="N", help="processes on this machine; by default as many as pay"),
+    option("--ram", type=size, metavar="SIZE", help="that all processes may take together, such as 8GB"),
+    option("--disk", type=size, metavar="SIZE", help="that cached activations may take, such as 20GB"),
+    option("--retry", action="store_true", help="measure again what failed before, in the folder --out"),
+)
 
 
-def add_model(parser: Parser, *option: str, help: str = MODEL, **settings: Any) -> None:
-    """Add an argument that names a model."""
-    words = (*(f"zoo:{name}" for name in names_of("network")), "timm:", "torchvision:")
-    completed(parser.add_argument(*option, help=help, **settings), words)
+def model_option(*names: str, help: str = MODEL, **settings: Any) -> Option:
+    """Return an argument that names a model."""
+    words = (*(f"zoo:{name}" for name in NAMES["network"]), "timm:", "torchvision:")
+    return option(*names, help=help, words=words, **settings)
 
 
-def add_data(parser: Parser, option: str = "--data", **settings: Any) -> None:
-    """Add the data, and what becomes of them: their variants, the size of their images, their classes."""
-    completed(parser.add_argument(option, help=DATA_SETS, **settings), DATA)
-    variants = ", ".join(names_of("variant"))
-    add_named(
-        parser,
-        "--variant",
-        NameOption(("variant",)),
-        nargs="+",
-        metavar="VARIANT",
-        help=f"changes of the data, in order: {variants}; with settings as in subset,n=5000 or "
-        "relabelled,label=truck,to=ship",
+def data_options(name: str = "--data", **settings: Any) -> tuple[Option, ...]:
+    """Return the data, and what becomes of them: their variants, the size of their images, their classes."""
+    variants = (
+        f"changes of the data, in order: {', '.join(NAMES['variant'])}; with settings as in subset,n=5000 or "
+        "relabelled,label=truck,to=ship"
     )
-    parser.add_argument("--size", type=at_least(1), metavar="PIXELS", help="resize the images to this side")
     classes = "how many classes there are, if labels are numbers; by default as many as the highest label says"
-    parser.add_argument("--classes", type=at_least(1), metavar="N", help=classes)
+    known = f"{', '.join(DATA)}, a Hugging Face hub id or a local folder"
+    return (
+        option(name, help=known, words=DATA, **settings),
+        option("--variant", type=NameOption("variant"), nargs="+", metavar="VARIANT", help=variants),
+        option("--size", type=at_least(1), metavar="PIXELS", help="resize the images to this side"),
+        option("--classes", type=at_least(1), metavar="N", help=classes),
+    )
+
+
+def scale_option(default: str | None) -> Option:
+    """Return the scale of studies."""
+    about = "tiny (seconds, its figures mean nothing), small (two cores) or paper"
+    return option("--scale", choices=SCALES, default=default, help=about)
+
+
+def out_option(about: str, **settings: Any) -> Option:
+    """Return the folder for results."""
+    return option("--out", type=named_path, metavar="FOLDER", help=about, **settings)
+
+
+def pictures(figure: str, *others: str) -> str:
+    """Say that results and the three files of a figure are written to a folder."""
+    return f"folder for {', '.join((*others, f'{figure}.png', f'{figure}.pdf'))} and {figure}.svg"
+
+
+# --- what is made of them ---------------------------------------------------------------------------------------------
 
 
 def load(chosen: Namespace) -> Any:
-    """Return the data that ``add_data`` asked for."""
+    """Return the data that were asked for, with no more samples than wanted."""
     from suture.data import load_data
     from suture.data.variants import vary
 
     variants = make_all("variant", chosen.variant)
-    return vary(load_data(chosen.data, size=chosen.size, classes=chosen.classes), *variants)
+    found = vary(load_data(chosen.data, size=chosen.size, classes=chosen.classes), *variants)
+    given = vars(chosen)
+    return found.limited(fit=given.get("fit_samples"), score=given.get("score_samples"))
 
 
-def add_data_folder(parser: Parser) -> None:
-    """Add the folder that the papers' data lie in."""
-    about = "that has mnist and cifar10; by default they come from the hub"
-    parser.add_argument("--data", metavar="FOLDER", help=about)
+def load_with_networks(chosen: Namespace, given: Iterable[str]) -> tuple[Any, dict[str, Any]]:
+    """Return the data, and the network of each model string; say which are random networks."""
+    import torch
 
+    from suture.common.seeds import derive_seed
+    from suture.zoo.models import is_random, resolve, tell_names_apart
 
-def add_running(parser: Parser) -> None:
-    """Add where and how trials run."""
-    add = parser.add_argument
-    where = "local, ray, or ray:ADDRESS of a cluster"
-    completed(add("--on", default="local", metavar="WHERE", help=where), ("local", "ray", "ray:auto"))
-    add("--workers", type=at_least(1), metavar="N", help="processes on this machine; by default as many as pay")
-    add("--ram", type=size, metavar="SIZE", help="that all processes may take together, such as 8GB")
-    add("--disk", type=size, metavar="SIZE", help="that cached activations may take, such as 20GB")
-    add("--retry", action="store_true", help="measure again what failed before, in the folder --out")
+    texts = list(dict.fromkeys(given))
+    roles = ("sender", "receiver", *range(2, len(texts)))
+    models = {}
+    for role, text, name in zip(roles, texts, tell_names_apart(texts), strict=False):
+        with torch.random.fork_rng(devices=[]):  # a random network is the same in every command
+            torch.manual_seed(derive_seed("random network", role))
+            models[text] = resolve(text, name=name)
+        if is_random(text):
+            say(f"suture: {text} names no weights, so it is a random network; give trained weights after an @")
+    found = load(chosen)
+    return found, {text: model.network(found.example) for text, model in models.items()}
 
 
 def runner_of(chosen: Namespace) -> Any:
-    """Return the runner that ``add_running`` asked for: ``local``, ``ray`` or ``ray:ADDRESS``, with its settings.
+    """Return the runner that was asked for: ``local``, ``ray`` or ``ray:ADDRESS``, with its settings.
 
     Raises ``SutureError`` for any other, and for settings of this machine elsewhere.
     """
@@ -127,11 +238,6 @@ def runner_of(chosen: Namespace) -> Any:
     return Ray(address=address or None)
 
 
-def add_device(parser: Parser) -> None:
-    """Add the device that networks are trained on."""
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="cpu or cuda")
-
-
 def check_device(device: str) -> str:
     """Return the device. Raises ``SutureError`` if it is not there."""
     import torch
@@ -139,36 +245,3 @@ def check_device(device: str) -> str:
     if device == "cuda" and not torch.cuda.is_available():
         raise SutureError("--device cuda: there is no CUDA device here that torch can use; give --device cpu")
     return device
-
-
-def add_scale(parser: Parser, default: str | None) -> None:
-    """Add the scale of studies."""
-    about = "tiny (seconds, its figures mean nothing), small (two cores) or paper"
-    parser.add_argument("--scale", choices=SCALES, default=default, help=about)
-
-
-def add_json(parser: Parser) -> None:
-    """Add the choice of JSON."""
-    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
-
-
-def add_config(parser: Parser) -> None:
-    """Add the choice of a file with settings."""
-    parser.add_argument("--config", metavar="FILE", help="a YAML file of these settings")
-    about = "print the settings as YAML, for --config, and exit"
-    parser.add_argument("--print_config", action="store_true", help=about)
-
-
-def add_out(parser: Parser, about: str, **settings: Any) -> None:
-    """Add the folder for results."""
-    parser.add_argument("--out", type=named_path, metavar="FOLDER", help=about, **settings)
-
-
-def pictures(figure: str, *others: str) -> str:
-    """Say that results and the three files of a figure are written to a folder."""
-    return f"folder for {', '.join((*others, f'{figure}.png', f'{figure}.pdf'))} and {figure}.svg"
-
-
-def patterns_of(text: str | None) -> tuple[str, ...] | None:
-    """Return the names or patterns between the commas of an option."""
-    return None if text is None else tuple(pattern.strip() for pattern in text.split(","))

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import sys
+from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,14 @@ def show_json(content: object) -> None:
     print(json.dumps(content, indent=2), flush=True)
 
 
+def answer(chosen: Namespace, record: object, *things: Any) -> None:
+    """Print a result: as JSON if that was asked for, else as tables and texts."""
+    if chosen.json:
+        show_json(record)
+    else:
+        show(*things)
+
+
 def width() -> int:
     """Return the width of the screen, in characters."""
     return shutil.get_terminal_size().columns
@@ -69,17 +78,17 @@ def matrix_parts(table: Any, score: str = "accuracy") -> Parts:
     ]
 
 
-def finish_curve(table: Any, folder: Path | None, as_json: bool) -> int:
+def finish_curve(chosen: Namespace, table: Any, folder: Path | None) -> int:
     """Print the table of a curve, draw its figure, say what failed, and return the exit code."""
     from suture.report.figures import curve as figures
 
     files = [] if folder is None else [folder / "table.parquet"]
     if folder is not None and (table["status"] == "ok").any():
         files += figures.save(figures.curve(table), folder / "curve")
-    return hand_over(table, files, {} if as_json else None, curve_parts(table))
+    return hand_over(chosen, table, files, curve_parts(table))
 
 
-def finish_matrix(table: Any, folder: Path | None, as_json: bool) -> int:
+def finish_matrix(chosen: Namespace, table: Any, folder: Path | None) -> int:
     """Print matrices and their summary by depth, draw their figure, say what failed, and return the exit code."""
     from suture.measurement.tables import table as tables
     from suture.measurement.tables.by_depth import by_depth
@@ -92,23 +101,23 @@ def finish_matrix(table: Any, folder: Path | None, as_json: bool) -> int:
         files += [folder / "table.parquet", tables.save(summary, folder / "depth.parquet")]
         if (table["status"] == "ok").any():
             files += figures.save(heatmaps.matrix(table), folder / "matrix")
-    return hand_over(table, files, {"by_depth": records(summary)} if as_json else None, matrix_parts(table))
+    return hand_over(chosen, table, files, matrix_parts(table), {"by_depth": records(summary)})
 
 
-def hand_over(table: Any, files: Sequence[Path], record: dict[str, Any] | None, parts: Parts) -> int:
-    """Print the parts of a report, or its record as JSON; say which files were written, and which trials failed.
+def hand_over(
+    chosen: Namespace, table: Any, files: Sequence[Path], parts: Parts, record: dict[str, Any] | None = None
+) -> int:
+    """Print the parts of a report; or, as JSON, the rows of its table with the rest of its record.
 
-    Returns the exit code: 1 if trials failed, else 0. A table without a column ``status`` has no trials.
+    Says which files were written, and which trials failed. Returns the exit code: 1 if trials failed, else 0. A table
+    without a column ``status`` has no trials.
     """
     from suture.report.terminal import curve as screen
 
-    has_trials = "status" in table
-    failed = table[table["status"] == "failed"]["trial"].nunique() if has_trials else 0
-    if record is not None:
-        counted = {"failed": failed} if has_trials else {}
-        show_json({"rows": records(table), **record, "files": [str(file) for file in files], **counted})
-    else:
-        show(*[line for part in parts if any(part) for line in ("", *part)][1:])
+    failed = table[table["status"] == "failed"]["trial"].nunique() if "status" in table else 0
+    counted = {"failed": failed} if "status" in table else {}
+    whole = {"rows": records(table), **(record or {}), "files": [str(file) for file in files], **counted}
+    answer(chosen, whole, *[line for part in parts if any(part) for line in ("", *part)][1:])
     say_wrote(files)
     if failed:
         reasons = "; ".join(screen.failures(table))

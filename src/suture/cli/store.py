@@ -7,19 +7,18 @@ from pathlib import Path
 from typing import Any
 
 from suture.cli import output
-from suture.cli.command import Command, Parser
-from suture.cli.options import RUN, add_json, named_path
+from suture.cli.options import JSON, RUN, command, named_path, option
 from suture.common.errors import DataError, OutputError
 
 
-def options(parser: Parser) -> None:
-    """Add the options of ``status`` and ``verify``."""
-    parser.add_argument("folder", metavar="FOLDER", help=RUN)
-    add_json(parser)
+@command("status", RUN, JSON, examples=("suture status runs/ab",))
+def status(chosen: Namespace) -> int:
+    """Say how far the run in a folder is, and how to go on.
 
-
-def run_status(chosen: Namespace) -> int:
-    """Say how far a run is and return the exit code."""
+    Say how far the run in a folder is: what is measured, has failed, is missing and is being worked on, what it takes
+    on the disk, and the command to go on. The exit code is 0 if all is measured, 1 if some trials failed, 3 if some are
+    not measured yet.
+    """
     from suture.report.terminal import store as stores
     from suture.runs.store import inspect as inspection
 
@@ -46,18 +45,24 @@ def _print(text: str) -> None:
     print(end="", flush=True)
 
 
-def table_options(parser: Parser) -> None:
-    """Add the options of ``table``."""
-    parser.add_argument("folder", metavar="FOLDER", help=RUN)
-    parser.add_argument("--csv", type=named_path, metavar="FILE", help="also write the rows to a file, as CSV")
-    add_json(parser)
+@command(
+    "table",
+    RUN,
+    option("--csv", type=named_path, metavar="FILE", help="also write the rows to a file, as CSV"),
+    JSON,
+    examples=("suture table runs/ab", "suture table runs/ab --csv ab.csv"),
+)
+def table(chosen: Namespace) -> int:
+    """Show what is measured so far of the run in a folder.
 
-
-def run_table(chosen: Namespace) -> int:
-    """Show what is measured so far and return the exit code."""
+    Show what is measured so far of the run in a folder, whether it is over, stopped or going on, and write its
+    table.parquet anew. The exit code is that of suture status.
+    """
+    from suture.common.atomic import whole
     from suture.measurement.tables import table as tables
     from suture.report.terminal import store as stores
     from suture.runs.store import inspect as inspection
+    from suture.runs.store.files import writing_to
     from suture.runs.store.store import TABLE, Store
 
     store = Store(chosen.folder)
@@ -69,10 +74,11 @@ def run_table(chosen: Namespace) -> int:
     except OutputError as error:
         output.say(f"suture: the table is shown, not kept: {error}")
     if chosen.csv is not None:
-        files.append(_write_csv(made, Path(chosen.csv).expanduser()))
-    record = {"missing": found.missing} if chosen.json else None
-    parts = _parts(made, found.command) if len(made) and record is None else [["nothing is measured yet"]]
-    shown = output.hand_over(made, files, record, parts)
+        files.append(Path(chosen.csv).expanduser())
+        with writing_to(files[-1]), whole(files[-1]) as temporary:
+            made.to_csv(temporary, index=False)
+    parts = _parts(made, found.command) if len(made) else [["nothing is measured yet"]]
+    shown = output.hand_over(chosen, made, files, parts, {"missing": found.missing})
     if found.missing:
         left = f"{found.missing} of {found.planned} trials are not measured yet"
         output.say(f"suture: {left}; {stores.on_one_line(found)}")
@@ -96,19 +102,13 @@ def _parts(table: Any, command: str | None) -> output.Parts:
     return [[stores.trials_table(table, score)]]
 
 
-def _write_csv(table: Any, path: Path) -> Path:
-    from suture.common.atomic import whole
+@command("verify", RUN, JSON, examples=("suture verify runs/ab",))
+def verify(chosen: Namespace) -> int:
+    """Check that what the run in a folder has kept is sound.
 
-    try:
-        with whole(path) as temporary:
-            table.to_csv(temporary, index=False)
-    except OSError as error:
-        raise OutputError(f"cannot write {path}: {error.strerror or error}; name another file") from error
-    return path
-
-
-def run_verify(chosen: Namespace) -> int:
-    """Say what of a run's folder is damaged, and which trials read it; return the exit code."""
+    Read all that the run in a folder has kept, compare it with the checksums written beside it, and say what is damaged
+    and what to do. The exit code is 0 if all is sound, 1 if something is damaged.
+    """
     from suture.report.terminal import store as stores
     from suture.runs.store import inspect as inspection
     from suture.runs.store.store import NETWORKS, TRIALS, Store
@@ -129,33 +129,3 @@ def run_verify(chosen: Namespace) -> int:
         parts.append(f"{folder} is sound: {counts}, whole")
     _print("\n\n".join(parts))
     return 1 if harm else 0
-
-
-STATUS = Command(
-    name="status",
-    help="say how far the run in a folder is, and how to go on",
-    about="Say how far the run in a folder is: what is measured, has failed, is missing and is being worked on, what "
-    "it takes on the disk, and the command to go on. The exit code is 0 if all is measured, 1 if some trials failed, 3 "
-    "if some are not measured yet.",
-    examples=("suture status runs/ab",),
-    options=options,
-    run=run_status,
-)
-TABLE = Command(
-    name="table",
-    help="show what is measured so far of the run in a folder",
-    about="Show what is measured so far of the run in a folder, whether it is over, stopped or going on, and write its "
-    "table.parquet anew. The exit code is that of suture status.",
-    examples=("suture table runs/ab", "suture table runs/ab --csv ab.csv"),
-    options=table_options,
-    run=run_table,
-)
-VERIFY = Command(
-    name="verify",
-    help="check that what the run in a folder has kept is sound",
-    about="Read all that the run in a folder has kept, compare it with the checksums written beside it, and say what "
-    "is damaged and what to do. The exit code is 0 if all is sound, 1 if something is damaged.",
-    examples=("suture verify runs/ab",),
-    options=options,
-    run=run_verify,
-)

@@ -3,42 +3,36 @@
 import math
 import shlex
 import shutil
+import sys
+import time
 from argparse import ArgumentTypeError, Namespace
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, final
 
 from suture.cli import output
-from suture.cli.command import Command, Parser
-from suture.cli.names import NameOption, make, make_all
+from suture.cli.names import NameOption, make
 from suture.cli.options import (
+    CONFIG,
+    DEVICE,
+    JSON,
     MODEL,
-    add_config,
-    add_data,
-    add_device,
-    add_json,
-    add_model,
-    add_named,
-    add_out,
     at_least,
     check_device,
+    command,
+    data_options,
     load,
+    model_option,
+    numbers_from,
+    option,
+    out_option,
     patterns_of,
 )
 from suture.cli.output import say
 from suture.common.errors import CheckpointError, OutputError, SourceError, StoreError, SutureError
 
 PROGRESS = "progress"  #: the folder, in that of the network, which training goes on from
-
-
-class Wanted(NamedTuple):
-    """A network that is to be in a folder: of which epoch, of the last where that is ``None``."""
-
-    folder: Path
-    model: Any
-    until: int | None
 
 
 def learning_rate(text: str) -> float:
@@ -52,78 +46,108 @@ def learning_rate(text: str) -> float:
     return rate
 
 
-def epochs(text: str) -> tuple[int, ...]:
-    """Read numbers of epochs, separated by commas."""
-    names = [name.strip() for name in text.split(",")]
-    if not all(name.isdecimal() and int(name) > 0 for name in names):
-        raise ArgumentTypeError(f"{text}: give numbers of epochs from 1, separated by commas, such as 4,8")
-    return tuple(sorted({int(name) for name in names}))
+@command(
+    "train",
+    option(
+        "recipe",
+        type=NameOption("recipe"),
+        metavar="RECIPE",
+        help="the fixed settings of the training; suture zoo recipes says what each is",
+    ),
+    model_option("--network", required=True, metavar="MODEL", help=MODEL.partition(" and trained weights")[0]),
+    *data_options(required=True),
+    out_option("folder for the network and its card", required=True),
+    option("--seed", type=at_least(0), default=0, metavar="N", help="decides initialisation, order and augmentation"),
+    option("--start", metavar="NETWORK", help="begin with a network of another folder, or a file"),
+    option("--trained", metavar="NAMES", help="train only these modules, such as fc or layer4,fc"),
+    option("--frozen", metavar="NAMES", help="train all but these modules, such as layer*"),
+    option("--taken", metavar="NAMES", help="take only these modules of --start"),
+    option(
+        "--keep",
+        type=numbers_from(1),
+        default=(),
+        metavar="EPOCHS",
+        help="also keep the network of epochs such as 4,8",
+    ),
+    option("--epochs", type=at_least(1), metavar="N", help="train for as long, instead of what the recipe says"),
+    option("--batch", type=at_least(1), metavar="N", help="images a step, instead of what the recipe says"),
+    option("--lr", type=learning_rate, metavar="RATE", help="learning rate, instead of what the recipe says"),
+    DEVICE,
+    JSON,
+    *CONFIG,
+    examples=(
+        "suture train digits --network zoo:convnet --data digits --out nets/a",
+        "suture train fast --network zoo:resnet,width=16 --data cifar10 --out nets/b",
+        "suture train fast --network zoo:resnet --data cifar10 --keep 5,10 --out c",
+        "suture train fast --network zoo:mlp --data digits --start a --out b",
+    ),
+)
+def train(chosen: Namespace) -> int:
+    """Train a network by a recipe, and keep it with its card.
 
-
-def options(parser: Parser) -> None:
-    """Add the options."""
-    add = parser.add_argument
-    recipe = "the fixed settings of the training; suture zoo recipes says what each is"
-    add_named(parser, "recipe", NameOption(("recipe",)), metavar="RECIPE", help=recipe)
-    add_model(parser, "--network", required=True, metavar="MODEL", help=MODEL.partition(" and trained weights")[0])
-    add_data(parser, required=True)
-    add_out(parser, "folder for the network and its card", required=True)
-    add("--seed", type=at_least(0), default=0, metavar="N", help="decides initialisation, order and augmentation")
-    add("--start", metavar="NETWORK", help="begin with a network of another folder, or a file")
-    add("--trained", metavar="NAMES", help="train only these modules, such as fc or layer4,fc")
-    add("--frozen", metavar="NAMES", help="train all but these modules, such as layer*")
-    add("--taken", metavar="NAMES", help="take only these modules of --start")
-    add("--keep", type=epochs, default=(), metavar="EPOCHS", help="also keep the network of these epochs, such as 4,8")
-    add("--epochs", type=at_least(1), metavar="N", help="train for as long, instead of what the recipe says")
-    add("--batch", type=at_least(1), metavar="N", help="images a step, instead of what the recipe says")
-    add("--lr", type=learning_rate, metavar="RATE", help="learning rate, instead of what the recipe says")
-    add_device(parser)
-    add_json(parser)
-    add_config(parser)
-
-
-def run(chosen: Namespace) -> int:
-    """Train a network and keep it, with its card; return the exit code."""
+    Train a network by a recipe, and keep its weights with a card that says how it was trained and what it reaches on
+    test data. It trains on all training images, validation among them. A training that was stopped goes on from there,
+    bit for bit, when the same command is given again.
+    """
+    from suture.report.terminal.networks import card_parts
+    from suture.runs.store.files import folder_to_write
+    from suture.runs.store.store import LABEL, Locks
     from suture.zoo.base_model import keep
-    from suture.zoo.models import is_artefact, is_sound
+    from suture.zoo.models import is_artefact, is_sound, read_card
 
     folder = Path(chosen.out).expanduser()
-    base, data = _base(chosen, folder)
-    _check_fits(base, data)
-    wanted = _wanted(base, folder, chosen.keep)
+    wanted = _wanted(_base(chosen, folder), folder, chosen.keep)
     made = []
-    for one in wanted:
-        if is_artefact(one.folder) and not is_sound(one.folder):
-            say(f"suture: the network in {one.folder} is damaged, or was changed, and is trained again")
-    if not all(is_sound(one.folder) for one in wanted):
-        _prepare(folder)
-        with _alone(folder):
-            made = [one for one in wanted if not is_sound(one.folder)]  # another process may just have been here
-            say(_words(base))
-            for one in made:
-                keep(one.folder, _trained(one, folder / PROGRESS, chosen.line))
+    for place in wanted:
+        if is_artefact(place) and not is_sound(place):
+            say(f"suture: the network in {place} is damaged, or was changed, and is trained again")
+    if not all(map(is_sound, wanted)):
+        if (folder / LABEL).exists():
+            raise StoreError(f"{folder} is the folder of a run; name another one for a network")
+        locks = Locks(folder_to_write(folder / PROGRESS))
+        if not locks.take("command"):
+            raise OutputError(
+                f"another process is training in {folder}; wait for it, or name another folder with --out"
+            )
+        try:
+            made = [place for place in wanted if not is_sound(place)]  # another process may just have been here
+            say(_words(wanted[folder]))
+            for place in made:
+                keep(place, _outcome(wanted[place], folder / PROGRESS, chosen.line))
             shutil.rmtree(folder / PROGRESS, ignore_errors=True)
+        finally:
+            locks.give_all_back()
     if not made:
         say(f"suture: {folder} has this very network already; nothing was trained")
-    return _finish(folder, wanted, made, chosen)
+    cards = {str(place): read_card(place) for place in wanted}
+    card = cards.pop(str(folder))
+    output.answer(chosen, {"folder": str(folder), **card, "epochs_kept": cards}, *card_parts(card))
+    output.say_wrote(made)
+    variants = f" --variant {shlex.join(chosen.variant)}" if chosen.variant else ""
+    words = f"suture curve {shlex.quote(chosen.out)} OTHER --data {shlex.quote(chosen.data)}{variants}"
+    say(f"use it as a model: {words}")
+    return 0
 
 
 # --- what is asked for ------------------------------------------------------------------------------------------------
 
 
-def _base(chosen: Namespace, folder: Path) -> tuple[Any, Any]:
-    """The network to be trained, and its data. Raises ``SutureError`` where anything is wrong, before data are read."""
+def _base(chosen: Namespace, folder: Path) -> Any:
+    """Return the network to be trained. Raises ``SutureError`` if anything is wrong, before it is trained."""
     from suture.zoo.base_model import BaseModel
     from suture.zoo.models import parse_source
+    from suture.zoo.training import Parts
 
     recipe, device = change(make("recipe", chosen.recipe), chosen), check_device(chosen.device)
-    make_all("variant", chosen.variant)  # refused before anything is loaded
     if parse_source(chosen.network).checkpoint is not None:
         raise SourceError(
             f"--network {chosen.network} has trained weights; leave them out, or start from them with --start"
         )
-    parts = _parts(chosen)
-    start: Any = _start(chosen) if chosen.start is not None else None
+    if chosen.taken is not None and chosen.start is None:
+        raise SutureError("--taken says what of --start is taken; give a network to start from, or leave it out")
+    given = {name: patterns_of(vars(chosen)[name]) for name in ("trained", "frozen", "taken")}
+    parts = Parts(**{name: names for name, names in given.items() if names is not None})
+    start = _start(chosen) if chosen.start is not None else None
     data = load(chosen)
     base = BaseModel(
         source=chosen.network,
@@ -136,16 +160,8 @@ def _base(chosen: Namespace, folder: Path) -> tuple[Any, Any]:
         scored_on=(data.score,),
         device=device,
     )
-    return base, data
-
-
-def _parts(chosen: Namespace) -> Any:
-    from suture.zoo.training import Parts
-
-    if chosen.taken is not None and chosen.start is None:
-        raise SutureError("--taken says what of --start is taken; give a network to start from, or leave it out")
-    given = {name: patterns_of(getattr(chosen, name)) for name in ("trained", "frozen", "taken")}
-    return Parts(**{name: names for name, names in given.items() if names is not None})
+    _check_fits(base, data)
+    return base
 
 
 def change(recipe: Any, chosen: Namespace) -> Any:
@@ -158,7 +174,7 @@ def change(recipe: Any, chosen: Namespace) -> Any:
 
 
 def _start(chosen: Namespace) -> Any:
-    """The weights to start from, of a network's folder or a file, as the content of a safetensors file."""
+    """Return the weights to start from, of a network's folder or a file, as the content of a safetensors file."""
     from safetensors import SafetensorError
     from safetensors.torch import load as from_bytes
 
@@ -184,7 +200,7 @@ def _start(chosen: Namespace) -> Any:
 
 
 def _check_fits(base: Any, data: Any) -> None:
-    """Let the network look at an image, so that what does not fit is said before it trains. Raises ``NetworkError``."""
+    """Let the network look at an image, so that what does not fit is said before it trains. Raises ``SourceError``."""
     import torch
     from safetensors.torch import load as from_bytes
 
@@ -212,72 +228,42 @@ def _check_fits(base: Any, data: Any) -> None:
         base.parts.take(built.model, from_bytes(base.start))
 
 
-def _wanted(base: Any, folder: Path, epochs: Sequence[int]) -> list[Wanted]:
-    """The networks that shall be kept. Raises ``StoreError`` where the folder has another than wanted."""
+def _wanted(base: Any, folder: Path, epochs: Sequence[int]) -> dict[Path, Any]:
+    """Return the networks that shall be kept, by folder. Raises ``StoreError`` if a folder has another than wanted."""
     from suture.zoo.models import is_sound, read_card
 
     last = -(-base.recipe.count_steps(len(base.samples)) // base.recipe.steps_per_epoch(len(base.samples)))
     if any(epoch >= last for epoch in epochs):
         remedy = f"give epochs below {last}, after which" if last > 1 else "leave it out, since after one epoch"
         raise SutureError(f"--keep {epochs[-1]}: {remedy} the training ends")
-    wanted = [
-        Wanted(folder / f"epoch-{epoch}", replace(base, until=epoch, name=f"{base.name} epoch {epoch}"), epoch)
-        for epoch in epochs
-    ]
-    wanted.append(Wanted(folder, base, None))
-    for one in wanted:
-        if is_sound(one.folder) and (card := read_card(one.folder))["network"] != one.model.key:
+    wanted = {
+        folder / f"epoch-{epoch}": replace(base, until=epoch, name=f"{base.name} epoch {epoch}") for epoch in epochs
+    }
+    wanted[folder] = base
+    for place, model in wanted.items():
+        if is_sound(place) and (card := read_card(place))["network"] != model.key:
             raise StoreError(
-                f"{one.folder} has another network, {card['source']} trained on {card['data']['name']}, seed "
-                f"{card['seed']}{_difference(card, one.model)}; name another folder with --out"
+                f"{place} has another network, {card['source']} trained on {card['data']['name']}, seed "
+                f"{card['seed']}{_difference(card, model)}; name another folder with --out"
             )
     return wanted
 
 
 def _difference(card: Any, model: Any) -> str:
-    """What of two trainings differs, as far as a card says."""
+    """Say what of two trainings differs, as far as a card tells."""
     found = {
-        "the network": (card["source"], model.source),
-        "the data": (card["data"]["fingerprint"], model.samples.fingerprint),
-        "the recipe": (card["recipe"], str(model.recipe)),
-        "the seed": (card["seed"], model.seed),
-        "what it starts from": (card["start"], model.start_key),
-        "the parts that train": (card["parts"], str(model.parts)),
+        "the network differs": (card["source"], model.source),
+        "the data differ": (card["data"]["fingerprint"], model.samples.fingerprint),
+        "the recipe differs": (card["recipe"], str(model.recipe)),
+        "the seed differs": (card["seed"], model.seed),
+        "what it starts from differs": (card["start"], model.start_key),
+        "the parts that train differ": (card["parts"], str(model.parts)),
     }
-    differing = [name for name, (theirs, ours) in found.items() if theirs != ours]
-    plural = len(differing) > 1 or differing[:1] in (["the data"], ["the parts that train"])
-    verb = "differ" if plural else "differs"
-    return f": {' and '.join(differing)} {verb}" if differing else ", by another version of the training code"
+    differing = [words for words, (theirs, ours) in found.items() if theirs != ours]
+    return f": {', '.join(differing)}" if differing else ", by another version of the training code"
 
 
 # --- training ---------------------------------------------------------------------------------------------------------
-
-
-def _prepare(folder: Path) -> None:
-    from suture.runs.store.files import folder_to_write
-    from suture.runs.store.store import LABEL
-
-    if (folder / LABEL).exists():
-        raise StoreError(f"{folder} is the folder of a run; name another one for a network")
-    folder_to_write(folder / PROGRESS)
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Refuse to train where another process does."""
-    from filelock import FileLock, Timeout
-
-    lock = FileLock(folder / PROGRESS / "command.lock", fallback_to_soft=False)
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        raise OutputError(
-            f"another process is training in {folder}; wait for it, or name another folder with --out"
-        ) from None
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def _words(base: Any) -> str:
@@ -291,61 +277,73 @@ def _words(base: Any) -> str:
     )
 
 
-def _trained(one: Wanted, progress: Path, command: str) -> Any:
-    """The outcome of a training. Raises what it raises, as a ``SutureError`` where it is not one."""
-    from suture.cli.training_progress import following
+def _outcome(model: Any, progress: Path, command: str) -> Any:
+    """Train a network and return the outcome."""
+    from suture.runs.store.files import writing_to
 
-    model = one.model
-    recipe, count = model.recipe, len(model.samples)
-    shown = following(recipe.steps_per_epoch(count), min(recipe.batch, count))
+    count = len(model.samples)
+    shown = TrainingMeter(model.recipe.steps_per_epoch(count), min(model.recipe.batch, count))
     try:
-        return model.train(progress, shown.watch)
-    except SutureError:
-        raise
-    except OSError as error:
-        remedy = "free some space on the disk, or name another folder"
-        raise OutputError(f"cannot write to {progress}: {error.strerror or error}; {remedy}") from error
-    except Exception as error:  # a model may raise anything
-        raise SutureError(f"the training failed: {type(error).__name__}: {error}") from error
+        with writing_to(progress):
+            return model.train(progress, shown.watch)
     except KeyboardInterrupt:
-        there = (
-            "go on from the last checkpoint"
-            if any(progress.glob("step-*"))
-            else "there is no checkpoint yet; begin anew"
-        )
+        kept = any(progress.glob("step-*"))
+        there = "go on from the last checkpoint" if kept else "there is no checkpoint yet; begin anew"
         raise KeyboardInterrupt(f"interrupted; {there} with: {command}") from None
     finally:
         shown.end()
 
 
-def _finish(folder: Path, wanted: list[Wanted], made: list[Wanted], chosen: Namespace) -> int:
-    from suture.report.terminal import networks
-    from suture.zoo.models import read_card
+@final
+class TrainingMeter:
+    """Say how far a training is and how fast it goes: a bar on a terminal, else lines.
 
-    cards = {str(one.folder): read_card(one.folder) for one in wanted}
-    if chosen.json:
-        output.show_json({"folder": str(folder), **cards.pop(str(folder)), "epochs_kept": cards})
-        return 0
-    output.show(*networks.card_parts(cards[str(folder)]))
-    output.say_wrote([one.folder for one in made])
-    variants = f" --variant {shlex.join(chosen.variant)}" if chosen.variant else ""
-    words = f"suture curve {shlex.quote(chosen.out)} OTHER --data {shlex.quote(chosen.data)}{variants}"
-    say(f"use it as a model: {words}")
-    return 0
+    A line comes for every epoch, and between them one at most every ten seconds. ``batch`` is that of the images.
+    """
 
+    def __init__(self, per_epoch: int, batch: int, console: Any = None) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, TextColumn
+        from rich.progress import Progress as RichBar
 
-COMMAND = Command(
-    name="train",
-    help="train a network by a recipe, and keep it with its card",
-    about="Train a network by a recipe, and keep its weights with a card that says how it was trained and what it "
-    "reaches on test data. It trains on all training images, validation among them. A training that was stopped goes "
-    "on from there, bit for bit, when the same command is given again.",
-    examples=(
-        "suture train digits --network zoo:convnet --data digits --out nets/a",
-        "suture train fast --network zoo:resnet,width=16 --data cifar10 --out nets/b",
-        "suture train fast --network zoo:resnet --data cifar10 --keep 5,10 --out c",
-        "suture train fast --network zoo:mlp --data digits --start a --out b",
-    ),
-    options=options,
-    run=run,
-)
+        self.per_epoch, self.batch = per_epoch, batch
+        self.before, self.begun = 0, 0.0
+        self.last = time.monotonic()
+        self.bar: Any = None
+        if console is None and sys.stderr.isatty():
+            console = Console(stderr=True)
+        if console is not None and not console.is_dumb_terminal:
+            text = TextColumn("{task.description}", markup=False)
+            self.bar = RichBar(BarColumn(bar_width=16), text, console=console, transient=True)
+            self.bar.add_task("", total=None)
+            self.bar.start()
+
+    def watch(self, step: int, steps: int, losses: Sequence[float]) -> None:
+        """Take note of the steps done, of all steps and of the epochs' mean losses, and say it when it is time."""
+        now = time.monotonic()
+        if not self.begun:  # of a training that goes on, the pace is that from here
+            self.begun, self.before = now, step
+        epoch_ended = step % self.per_epoch == 0
+        due = now - self.last >= 0.1 if self.bar is not None else epoch_ended or now - self.last >= 10
+        if not due and step < steps:
+            return
+        self.last = now
+        done, whole = step / self.per_epoch, steps / self.per_epoch
+        parts = [f"epoch {done:.{0 if epoch_ended else 1}f} of {whole:.{0 if whole % 1 == 0 else 1}f}"]
+        parts += [f"loss {losses[-1]:.4f}"] if losses else []
+        if step > self.before and now > self.begun:
+            from suture.runs.runners.progress import clock
+
+            pace = (step - self.before) / (now - self.begun)
+            parts += [f"{pace * self.batch:,.0f} images/s"]
+            parts += [f"{clock((steps - step) / pace)} left"] if step < steps else []
+        said = ", ".join(parts)
+        if self.bar is None:
+            print(said, file=sys.stderr, flush=True)
+        else:
+            self.bar.update(self.bar.task_ids[0], completed=step, total=steps, description=said)
+
+    def end(self) -> None:
+        """Take the bar away."""
+        if self.bar is not None:
+            self.bar.stop()

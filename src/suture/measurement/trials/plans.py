@@ -82,29 +82,36 @@ class Settings:
 
 
 def plan_seam(seam: Seam, data: Data, settings: Settings) -> Plan:
-    """Plan one seam: for every seed the trial, followed by its controls."""
+    """Plan one seam: for every seed the trial, followed by its controls.
+
+    Raises ``ShapeError`` with the seam if a stitch cannot join it.
+    """
     check_kind("data", data, Data, "data with a split to fit and one to score: load_data(…)")
     fit = settings.fit if settings.fit is not None else Fast()
     trials: list[Trial] = []
     for seed in _list_seeds(settings.seeds):
-        trial = Trial(
-            seam,
-            data.fit,
-            data.validation,
-            data.score,
-            stitch=settings.stitch,
-            fit=fit,
-            scores=tuple(settings.scores),
-            seed=seed,
-            network_seed=settings.network_seed,
-        )
-        trials.append(trial)
-        for make in settings.controls:
-            made, name = make(trial), getattr(make, "__name__", make)
-            check_kind(
-                f"what the control {name} makes", made, Trial, "a function that returns the trial that it changes"
+        try:
+            trial = Trial(
+                seam,
+                data.fit,
+                data.validation,
+                data.score,
+                stitch=settings.stitch,
+                fit=fit,
+                scores=tuple(settings.scores),
+                seed=seed,
+                network_seed=settings.network_seed,
             )
-            trials.append(made)
+            trials.append(trial)
+            for make in settings.controls:
+                made, name = make(trial), getattr(make, "__name__", make)
+                check_kind(
+                    f"what the control {name} makes", made, Trial, "a function that returns the trial that it changes"
+                )
+                trials.append(made)
+        except ShapeError as error:
+            at = f"{seam.sender.name} → {seam.receiver.name} at {seam.sender_cut} → {seam.receiver_cut}"
+            raise ShapeError(f"{at}: {error}") from error
     return Plan(tuple(trials))
 
 
@@ -173,11 +180,7 @@ def matrix(
     trials: dict[tuple[str, ...], Trial] = {}
     for sender, receiver in product(sending, receiving):
         for start, end in product(starts[sender.name], ends[receiver.name]):
-            try:
-                made = plan_seam(Seam(sender, receiver, start, end), data, settings)
-            except ShapeError as error:
-                raise ShapeError(f"{sender.name} → {receiver.name} at {start} → {end}: {error}") from error
-            for trial in made:
+            for trial in plan_seam(Seam(sender, receiver, start, end), data, settings):
                 trials.setdefault((trial.key, trial.control, trial.sender.name, trial.receiver.name), trial)
     return Plan(tuple(trials.values()))
 
