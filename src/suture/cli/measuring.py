@@ -213,9 +213,8 @@ def forecast(chosen: Namespace) -> int:
     """Say what a command will cost, measure nothing, and return the exit code."""
     from suture.report.terminal.forecast import forecast_table, record
     from suture.runs.forecast import forecast
-    from suture.runs.store import plans
+    from suture.runs.store import store as stores
     from suture.runs.store.files import writing_to
-    from suture.runs.store.store import LABEL, Store
 
     trials, _, _ = (plan_curve if chosen.chosen.name == "plan curve" else plan_matrix)(chosen)
     store, folder = None, Path(chosen.out or "").expanduser()
