@@ -16,8 +16,7 @@ from suture.studies.bansal2021 import STUDIES, pretrained
 from suture.studies.bansal2021.folds import compare_outputs, fold_at_each_cut
 from suture.studies.bansal2021.invariance import CHANGED, COORDINATES, WEIGHT, apply_change, draw_gaussian
 from suture.studies.bansal2021.plans import R18, SIMCLR, measure_accuracy, pair_unlike_seeds
-from suture.studies.base.by_cut import Agreement, AtBest, Gap, Jointly, Moves, RunOfCuts
-from suture.studies.base.quantities import Where
+from suture.studies.base.quantities import Agreement, AtBest, Gap, Jointly, Moves, RunOfCuts, Where
 from suture.studies.base.scale import scale_named, stand_in
 from suture.zoo import mlp, resnet, resnet50
 
@@ -68,32 +67,32 @@ TABLE = table(
     ids=str,
 )
 def test_what_is_read_cut_by_cut(quantity, values):
-    assert quantity.of(TABLE).tolist() == pytest.approx(values)
+    assert quantity.read(TABLE).tolist() == pytest.approx(values)
 
 
 def test_the_best_cut_is_chosen_by_the_other_pairs_alone():
     noise = table(("A", [(90, 80, 80), (80, 90, 80), (80, 80, 90)]))
-    best = AtBest("penalty", Where(sender="A")).of(noise)
+    best = AtBest("penalty", Where(sender="A")).read(noise)
     assert (best == 10).all()  # the least of each is 0, and means nothing
     with pytest.raises(DataError, match="one pair"):
-        AtBest("penalty", Where(sender="A")).of(table(("A", [(90, 80, 80)])))
+        AtBest("penalty", Where(sender="A")).read(table(("A", [(90, 80, 80)])))
 
 
 def test_a_cut_that_one_condition_lacks_does_not_count():
     lacks = table(("A", [(90, 80, 70)]), ("P", [(90, 75, 10)]), ("Q", [(90, 80, float("nan"))]))
-    assert Moves(read("A", "P", "Q")).of(lacks).tolist() == pytest.approx([5])
-    assert Jointly(read("A", "P", "Q")).of(lacks).tolist() == pytest.approx([90])
+    assert Moves(read("A", "P", "Q")).read(lacks).tolist() == pytest.approx([5])
+    assert Jointly(read("A", "P", "Q")).read(lacks).tolist() == pytest.approx([90])
 
 
 def test_several_sender_cuts_of_one_receiver_cut_are_averaged():
     two = pd.concat([TABLE["trials"], TABLE["trials"].assign(sender_cut="another", stitched=0.2)])
-    assert Gap(read("A", "P"), largest=True).of({"trials": two}).tolist() == pytest.approx([20, 20])
+    assert Gap(read("A", "P"), largest=True).read({"trials": two}).tolist() == pytest.approx([20, 20])
 
 
 def test_agreement_with_what_never_moves_is_none_and_ends_at_minus_1():
     flat = table(("A", [(90, 80, 70)]), ("P", [(50, 50, 50)]))
-    assert Agreement(read("A", "P")).of(flat).tolist() == Agreement(read("P", "A")).of(flat).tolist() == [0]
-    figure = Agreement(read("A", "P")).figure(
+    assert Agreement(read("A", "P")).read(flat).tolist() == Agreement(read("P", "A")).read(flat).tolist() == [0]
+    figure = Agreement(read("A", "P")).estimate(
         table(("A", [(90, 80, 70)] * 3), ("P", [(50, 60, 70), (50, 60, 70), (60, 50, 40)]))
     )
     assert (figure.low, figure.high) == (-1, 1)
@@ -103,7 +102,7 @@ def test_conditions_without_a_cut_in_common_are_refused():
     moved = TABLE["trials"].copy()
     moved.loc[moved["sender"] == "P", "receiver_cut"] += "'"
     with pytest.raises(DataError, match="no cut has all"):
-        Gap(read("A", "P")).of({"trials": moved})
+        Gap(read("A", "P")).read({"trials": moved})
 
 
 # --- invariance -------------------------------------------------------------------------------------------------------

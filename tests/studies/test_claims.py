@@ -3,7 +3,6 @@
 import math
 from typing import Literal
 
-import pandas as pd
 import pytest
 
 from suture.common.errors import DataError
@@ -18,10 +17,7 @@ class Planted(Quantity):
     def __init__(self, low: float, high: float, seeds: int = 5) -> None:
         self.planted = Figure((low + high) / 2, low, high, seeds)
 
-    def of(self, tables: Tables) -> "pd.Series[float]":
-        raise NotImplementedError
-
-    def figure(self, tables: Tables) -> Figure:
+    def estimate(self, tables: Tables) -> Figure:
         return self.planted
 
 

@@ -109,19 +109,19 @@ def test_triangles_by_stage_count_the_cuts_of_one_stage_together() -> None:
     depths = (0.1, 0.2, 0.6, 0.9)  # of stages 1, 1, 3 and 4
     by_stage: Accuracy = lambda a, b: 0.8 if math.ceil(4 * a) >= math.ceil(4 * b) else 0.4  # noqa: E731
     rows = {"trials": matrix(0, by_stage, depths)}
-    assert ByDepth("difference", stages=True).of(rows).loc[0] == pytest.approx(40)
+    assert ByDepth("difference", stages=True).read(rows).loc[0] == pytest.approx(40)
     # By depth one cell of stage 1 into stage 1 is early to late: the mean there is (0.8 + 5 × 0.4) / 6.
-    assert ByDepth("difference").of(rows).loc[0] == pytest.approx(80 - 280 / 6)
+    assert ByDepth("difference").read(rows).loc[0] == pytest.approx(80 - 280 / 6)
 
 
 def test_the_sample_of_the_default_fit_is_the_published_fits_cells() -> None:
     # Only the corners say 0.9 − 0.1: elsewhere all cells are equal.
     corners: Accuracy = lambda a, b: {(1.0, 0.25): 0.9, (0.25, 1.0): 0.1}.get((a, b), 0.5)  # noqa: E731
     rows = pd.concat([matrix(0, corners), matrix(0, corners, (0.25, 1.0), fit=PUBLISHED)])
-    like = ByDepth("difference", like=Where(fit="published")).of({"trials": rows})
+    like = ByDepth("difference", like=Where(fit="published")).read({"trials": rows})
     # Late to early are the two on the diagonal and the corner: (0.5 + 0.5 + 0.9) / 3; early to late is 0.1.
     assert like.loc[0] == pytest.approx(100 * (1.9 / 3 - 0.1))
-    assert ByDepth("difference").of({"trials": rows}).loc[0] == pytest.approx(100 * (5.4 / 10 - 2.6 / 6))
+    assert ByDepth("difference").read({"trials": rows}).loc[0] == pytest.approx(100 * (5.4 / 10 - 2.6 / 6))
 
 
 def test_diagonals_of_equal_shapes_stand_against_those_of_unequal_ones() -> None:
@@ -142,10 +142,10 @@ def test_diagonals_of_equal_shapes_stand_against_those_of_unequal_ones() -> None
 def test_a_triangle_alone_is_no_diagonal() -> None:
     table = {"trials": matrix(0, triangle(0.8, 0.4))}
     # Of the ten cells near the diagonal seven are late to early, four of them on it; of the six others three.
-    assert ByDepth("near_difference").of(table).loc[0] == pytest.approx(40 * (7 / 10 - 3 / 6))
-    assert ByDepth("near_difference", ties=False).of(table).loc[0] == pytest.approx(0)
+    assert ByDepth("near_difference").read(table).loc[0] == pytest.approx(40 * (7 / 10 - 3 / 6))
+    assert ByDepth("near_difference", ties=False).read(table).loc[0] == pytest.approx(0)
     both: Accuracy = lambda a, b: diagonal(0.2, 0.0)(a, b) + triangle(0.6, 0.4)(a, b)  # noqa: E731
-    assert ByDepth("near_difference", ties=False).of({"trials": matrix(0, both)}).loc[0] == pytest.approx(20)
+    assert ByDepth("near_difference", ties=False).read({"trials": matrix(0, both)}).loc[0] == pytest.approx(20)
 
 
 def test_larger_networks_are_reported_each_way_by_each_fit() -> None:
@@ -207,21 +207,21 @@ def test_copying_tells_its_four_fits_apart_at_every_scale() -> None:
 def test_an_interval_over_senders_and_receivers_is_that_of_their_effects() -> None:
     sends, receives = [0.0, 3.0, 9.0, 4.0], [1.0, 0.0, 0.0, 7.0]
     table = {"trials": pd.concat(crossed(lambda a, b: triangle(0.5 + (sends[a] + receives[b]) / 100, 0.4)))}
-    figure = Crossed(ByDepth("difference")).figure(table)
+    figure = Crossed(ByDepth("difference")).estimate(table)
     assert figure.value == pytest.approx(10 + 4 + 2)
     vs, vr = np.var(sends, ddof=1) / 4, np.var(receives, ddof=1) / 4
     freedom = (vs + vr) ** 2 / (vs**2 / 3 + vr**2 / 3)
     assert 5.9 < freedom < 6  # where 95 % of t lie within 2.447, of tables
     assert figure.high - figure.value == pytest.approx(2.447 * math.sqrt(vs + vr), rel=0.005)
     assert figure.value - figure.low == pytest.approx(figure.high - figure.value)
-    over_pairs = ByDepth("difference").figure(table)
+    over_pairs = ByDepth("difference").estimate(table)
     assert figure.high - figure.low > over_pairs.high - over_pairs.low
 
 
 def test_pairs_that_have_no_network_in_common_have_no_interval_over_networks() -> None:
     circle = [matrix(i, triangle(0.8, 0.5), sender=f"s{i}", receiver=f"r{i}") for i in range(4)]
-    assert not Crossed(ByDepth("difference")).figure({"trials": pd.concat(circle)}).decides
-    assert ByDepth("difference").figure({"trials": pd.concat(circle)}).decides
+    assert not Crossed(ByDepth("difference")).estimate({"trials": pd.concat(circle)}).decides
+    assert ByDepth("difference").estimate({"trials": pd.concat(circle)}).decides
 
 
 @pytest.mark.parametrize(("senders", "receivers"), [(2, 3), (3, 2)])
@@ -230,7 +230,7 @@ def test_two_networks_in_a_role_are_too_few_for_an_interval(senders: int, receiv
         matrix(i, triangle(0.8 + i / 100, 0.5), sender=f"s{i % senders}", receiver=f"r{i // senders}")
         for i in range(senders * receivers)
     ]
-    assert not Crossed(ByDepth("difference")).figure({"trials": pd.concat(pairs)}).decides
+    assert not Crossed(ByDepth("difference")).estimate({"trials": pd.concat(pairs)}).decides
 
 
 def test_the_roles_of_unlike_numbers_each_have_their_own_freedom() -> None:
@@ -239,7 +239,7 @@ def test_the_roles_of_unlike_numbers_each_have_their_own_freedom() -> None:
     pairs = [
         matrix(i, triangle(0.5 + sends[i % 3] / 100, 0.4), sender=f"s{i % 3}", receiver=f"r{i // 3}") for i in range(12)
     ]
-    figure = Crossed(ByDepth("difference")).figure({"trials": pd.concat(pairs)})
+    figure = Crossed(ByDepth("difference")).estimate({"trials": pd.concat(pairs)})
     assert figure.high - figure.value == pytest.approx(4.303 * math.sqrt(np.var(sends, ddof=1) / 3), rel=0.001)
 
 
@@ -248,8 +248,8 @@ def test_two_directions_of_one_shape_are_one_unit() -> None:
         matrix(i, triangle(0.5 + i / 100, 0.4), sender=f"s{i // 2}", receiver=f"another s{i // 2}") for i in range(6)
     ]
     found = PerSender(ByDepth("difference"))
-    assert found.of({"trials": pd.concat(rows)}).to_list() == pytest.approx([10.5, 12.5, 14.5])
-    assert found.figure({"trials": pd.concat(rows)}).seeds == 3
+    assert found.read({"trials": pd.concat(rows)}).to_list() == pytest.approx([10.5, 12.5, 14.5])
+    assert found.estimate({"trials": pd.concat(rows)}).seeds == 3
 
 
 def test_welchs_interval_is_that_of_the_formula() -> None:
@@ -258,7 +258,7 @@ def test_welchs_interval_is_that_of_the_formula() -> None:
     rows += [matrix(9 + unit, triangle(0.5 + v / 100, 0.5), receiver="resnet34") for unit, v in enumerate(b)]
     table = {"trials": pd.concat(rows)}
     contrast = Contrast(*(ByDepth("difference", Where(receiver=name)) for name in ("another *", "resnet34")))
-    figure = contrast.figure(table)
+    figure = contrast.estimate(table)
     va, vb = np.var(a, ddof=1) / 3, np.var(b, ddof=1) / 5
     freedom = (va + vb) ** 2 / (va**2 / 2 + vb**2 / 4)
     assert 2.9 < freedom < 3.1  # where 95 % of t lie within about 3.2
@@ -273,21 +273,21 @@ def test_a_contrast_of_few_units_has_no_interval() -> None:
     rows += [matrix(9 + unit, triangle(0.6, 0.5), receiver="resnet34") for unit in range(FEWEST)]
     tables = {"trials": pd.concat(rows)}
     contrast = Contrast(*(ByDepth("difference", Where(receiver=name)) for name in ("another *", "resnet34")))
-    assert contrast.figure(tables).value == pytest.approx(20)
-    assert not contrast.figure(tables).decides
+    assert contrast.estimate(tables).value == pytest.approx(20)
+    assert not contrast.estimate(tables).decides
 
 
 def test_two_matrices_of_one_unit_are_refused() -> None:
     rows = pd.concat([matrix(0, triangle(0.8, 0.5)), matrix(0, triangle(0.8, 0.5), receiver="resnet34")])
     with pytest.raises(DataError, match="pair 0 has several matrices"):
-        ByDepth("difference").of({"trials": rows})
+        ByDepth("difference").read({"trials": rows})
 
 
 def test_above_leaves_the_inside_out_of_the_others() -> None:
     rows = matrix(0, lambda sender, receiver: sender * receiver, THIRDS)
     inside = Where(sender_depth=(1.0, 1.0), receiver_depth=(1.0, 1.0))
     others = [a * b for a, b in product(THIRDS, repeat=2)][:-1]
-    found = Above("stitched", inside, Where()).of({"trials": rows})
+    found = Above("stitched", inside, Where()).read({"trials": rows})
     assert found.loc[0] == pytest.approx(100 * (1 - sum(others) / 8))
 
 

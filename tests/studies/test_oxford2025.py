@@ -14,13 +14,12 @@ from suture.core.stitches import Conv, ConvLinear
 from suture.measurement.scores.scores import Accuracy
 from suture.runs.runners import Deferred, TrainingTask
 from suture.studies.base.claims import Claim
-from suture.studies.base.quantities import COMPLEXITIES, TRIALS, Mean, Where
+from suture.studies.base.quantities import COMPLEXITIES, TRIALS, FirstStep, Mean, Peak, Ratio, Step, Where
 from suture.studies.base.scale import scale_named, stand_in
 from suture.studies.base.study import Beside
 from suture.studies.oxford2025 import STUDIES, claims, plans, simplicity, specialists
 from suture.studies.oxford2025.claims import ALTERED, NARROW, ON_CARS, ON_TRUCKS, PAIRED, TRUE
 from suture.studies.oxford2025.plans import BATCHES, COMPLEX, DIGITS, OTHERS, PICTURES, SIMPLE
-from suture.studies.oxford2025.steps import FirstStep, Peak, Share, Step
 from suture.zoo.base_model import BaseModel
 from suture.zoo.models import parse_source, resolve
 
@@ -66,71 +65,71 @@ def verdicts(made: Iterable[Claim], *tables: pd.DataFrame, kind: str = TRIALS) -
 
 def test_the_step_to_a_cut_is_its_share_of_the_largest_value() -> None:
     tables = {TRIALS: trials([0.0, 0.0, 0.1, 0.5, 0.4])}
-    shares = {cut: Step("stitched", cut=cut).of(tables)[0] for cut in LINE}
+    shares = {cut: Step("stitched", cut=cut).read(tables)[0] for cut in LINE}
     assert shares == pytest.approx({"pool1": 0, "pool2": 0, "fc1_relu": 0.2, "fc2_relu": 0.8, "fc3_relu": -0.2})
 
 
 def test_of_nothing_no_step_makes_a_share() -> None:
-    assert Step("stitched", cut="pool2").of({TRIALS: trials([0.0] * 5)})[0] == 0
+    assert Step("stitched", cut="pool2").read({TRIALS: trials([0.0] * 5)})[0] == 0
 
 
 def test_a_step_to_a_cut_that_was_not_measured_is_refused() -> None:
     with pytest.raises(DataError, match="no cut 'fc9' among pool1, pool2"):
-        Step("stitched", cut="fc9").of({TRIALS: trials([0.1] * 5)})
+        Step("stitched", cut="fc9").read({TRIALS: trials([0.1] * 5)})
 
 
 @settings(max_examples=20, deadline=None)
 @given(st.lists(st.floats(0.01, 1), min_size=5, max_size=5))
 def test_all_steps_together_make_the_last_value(values: list[float]) -> None:
     tables = {TRIALS: trials(values)}
-    steps = sum(Step("stitched", cut=cut).of(tables)[0] for cut in LINE)
+    steps = sum(Step("stitched", cut=cut).read(tables)[0] for cut in LINE)
     assert steps == pytest.approx(values[-1] / max(values))
 
 
 def test_depth_and_not_the_order_of_rows_orders_cuts() -> None:
     rows = trials([0.0, 0.0, 0.1, 0.5, 0.4]).iloc[::-1]
-    assert Step("stitched", cut="fc2_relu").of({TRIALS: rows})[0] == pytest.approx(0.8)
+    assert Step("stitched", cut="fc2_relu").read({TRIALS: rows})[0] == pytest.approx(0.8)
 
 
 @pytest.mark.parametrize(("values", "peak"), [([1, 3, 2, 1.5], 2.0), ([4, 3, 2, 1], 0.75), ([1, 2, 3, 6], 0.5)])
 def test_a_peak_is_inside_over_the_larger_end(values: list[float], peak: float) -> None:
     tables = {TRIALS: trials(values, LINE[:4])}
-    assert Peak("stitched").of(tables)[0] == pytest.approx(peak)
+    assert Peak("stitched").read(tables)[0] == pytest.approx(peak)
     inside = max(values[1:-1]) - max(values[0], values[-1])
-    assert Peak("stitched", signed=True).of(tables)[0] == pytest.approx(100 * inside)
+    assert Peak("stitched", signed=True).read(tables)[0] == pytest.approx(100 * inside)
 
 
 def test_what_may_be_negative_has_a_peak_by_difference() -> None:
     tables = {TRIALS: trials([-3.0, 1.0, 0.0, -2.0], LINE[:4])}
-    assert Peak("stitched", signed=True).of(tables)[0] == pytest.approx(300)
+    assert Peak("stitched", signed=True).read(tables)[0] == pytest.approx(300)
     with pytest.raises(DataError, match="larger end is -200"):
-        Peak("stitched").of(tables)
+        Peak("stitched").read(tables)
 
 
 @pytest.mark.parametrize(("values", "first"), [([9, 4, 2, 1], 3 / 8), ([9, 8, 2, 1], -5 / 8), ([1, 4, 2, 1], 1 / 3)])
 def test_the_first_step_is_compared_with_the_largest_other(values: list[float], first: float) -> None:
     tables = {TRIALS: trials(values, LINE[:4])}
-    assert FirstStep("stitched").of(tables)[0] == pytest.approx(first)
+    assert FirstStep("stitched").read(tables)[0] == pytest.approx(first)
 
 
 @pytest.mark.parametrize("quantity", [Peak("stitched"), FirstStep("stitched")])
 def test_two_cuts_have_neither_peak_nor_several_steps(quantity: Peak | FirstStep) -> None:
     with pytest.raises(DataError, match="2 cuts"):
-        quantity.of({TRIALS: trials([0.1, 0.2], LINE[:2])})
+        quantity.read({TRIALS: trials([0.1, 0.2], LINE[:2])})
 
 
 def test_a_share_of_nothing_is_none() -> None:
     tables = {TRIALS: trials([0.3] * 5, receiver_score=0.6)}
-    assert Share(Mean("stitched"), Mean("receiver_score")).of(tables)[0] == pytest.approx(0.5)
+    assert Ratio(Mean("stitched"), Mean("receiver_score"), share=True).read(tables)[0] == pytest.approx(0.5)
     tables = {TRIALS: trials([0.3] * 5, receiver_score=0.0)}
-    assert Share(Mean("stitched"), Mean("receiver_score")).of(tables)[0] == 0
+    assert Ratio(Mean("stitched"), Mean("receiver_score"), share=True).read(tables)[0] == 0
 
 
 def test_a_share_of_what_was_not_measured_is_missing() -> None:
     table = pd.concat(
         trials([0.3] * 5, receiver_score=0.6).assign(network_seed=seed, receiver=name) for seed, name in enumerate("AB")
     )
-    shares = Share(Mean("stitched"), Mean("receiver_score", Where(receiver="A"))).of({TRIALS: table})
+    shares = Ratio(Mean("stitched"), Mean("receiver_score", Where(receiver="A")), share=True).read({TRIALS: table})
     assert shares.notna().tolist() == [True, False]
 
 
@@ -373,4 +372,4 @@ def test_the_marked_combination_is_the_commonest_of_the_test_images() -> None:
 
 def test_a_where_of_the_line_leaves_out_the_flattened_vector() -> None:
     table = pd.concat([trials([0.1] * 5), trials([0.9], ["flatten"])])
-    assert set(Where(receiver_cut=NARROW).rows({TRIALS: table})["receiver_cut"]) == set(LINE)
+    assert set(Where(receiver_cut=NARROW).select({TRIALS: table})["receiver_cut"]) == set(LINE)

@@ -10,24 +10,24 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from suture.common.errors import DataError
-from suture.studies.base.by_cut import AtBest, RunOfCuts
 from suture.studies.base.claims import Claim
 from suture.studies.base.quantities import (
     TRIALS,
+    AtBest,
     Difference,
     Figure,
     Greatest,
     Mean,
-    Quantity,
+    PerUnit,
     Ratio,
+    RunOfCuts,
     Slope,
     Spread,
     Trend,
     Where,
     Worst,
     average_cells,
-    average_seeds,
-    clip_correlation,
+    average_units,
 )
 
 CUTS = ("a", "b", "c")
@@ -66,15 +66,15 @@ def trials(values: dict[int, tuple[float, ...]] = PENALTIES, **columns: object) 
     return pd.DataFrame(rows).assign(**columns)
 
 
-def of(quantity: Quantity, *tables: pd.DataFrame) -> dict[int, float]:
+def of(quantity: PerUnit, *tables: pd.DataFrame) -> dict[int, float]:
     """The numbers by seed."""
-    found = quantity.of({"trials": pd.concat(tables or [trials()], ignore_index=True)})
+    found = quantity.read({"trials": pd.concat(tables or [trials()], ignore_index=True)})
     return {int(seed): pytest.approx(value) for seed, value in found.items()}  # type: ignore[call-overload]
 
 
 def test_a_correlation_ends_at_1_and_at_minus_1() -> None:
     for cut, ends in (((0.7, 1.1), (0.7, 1.0)), ((-1.2, -0.6), (-1.0, -0.6)), ((-0.5, 0.7), (-0.5, 0.7))):
-        figure = clip_correlation(Figure(sum(cut) / 2, *cut, 3))
+        figure = Figure(sum(cut) / 2, *cut, 3).clip(-1, 1)
         assert (figure.low, figure.high) == ends
 
 
@@ -121,7 +121,7 @@ def test_a_divisor_may_be_below_0() -> None:
     ],
     ids=str,
 )
-def test_planted_numbers(quantity: Quantity, planted: dict[int, float]) -> None:
+def test_planted_numbers(quantity: PerUnit, planted: dict[int, float]) -> None:
     assert of(quantity) == planted
 
 
@@ -133,10 +133,10 @@ def test_a_ratio_is_of_each_seed() -> None:
 def test_a_seed_whose_divisor_is_0_has_no_ratio() -> None:
     table = trials({0: (1.0, -1.0, 0.0), 1: (3.0, 1.0, 2.0), 2: (-1.0, 1.0, 0.0)})
     ratio = Ratio(Worst("penalty"), Mean("penalty"))
-    assert ratio.figure({"trials": table}).value == 1.5
-    assert ratio.figure({"trials": table}).seeds == 1
+    assert ratio.estimate({"trials": table}).value == 1.5
+    assert ratio.estimate({"trials": table}).seeds == 1
     with pytest.raises(DataError, match="divided by is 0"):
-        ratio.figure({"trials": trials({0: (1.0, -1.0, 0.0)})})
+        ratio.estimate({"trials": trials({0: (1.0, -1.0, 0.0)})})
 
 
 def test_seeds_of_the_stitch_are_averaged_before_the_worst_is_taken() -> None:
@@ -153,7 +153,7 @@ def test_only_fractions_are_read_in_per_cent() -> None:
 def test_a_difference_is_of_the_seeds_that_both_have() -> None:
     first, second = Mean("penalty", Where(sender="A")), Mean("penalty", Where(sender="C"))
     other = trials({1: (0.0, 0.0, 3.0), 7: (0.0, 0.0, 0.0)}, sender="C")
-    found = Difference(first, second).figure({"trials": pd.concat([trials(), other])})
+    found = Difference(first, second).estimate({"trials": pd.concat([trials(), other])})
     assert (found.value, found.seeds) == (1.0, 1)
 
 
@@ -174,30 +174,30 @@ def test_cells_average_stitches_alone() -> None:
 
 
 def test_a_trend_of_one_cell_is_none() -> None:
-    assert math.isnan(Trend("penalty", Where(receiver_cut="a")).of({TRIALS: trials()}).iloc[0])
+    assert math.isnan(Trend("penalty", Where(receiver_cut="a")).read({TRIALS: trials()}).iloc[0])
 
 
 def test_cuts_in_a_row_lie_from_input_to_output_whatever_the_order_of_the_rows() -> None:
     table = trials(dict.fromkeys(range(3), (0.0, 9.0, 0.0)))
     mixed = table.sort_values("receiver_cut", key=lambda cuts: cuts.map({"a": 0, "c": 1, "b": 2}), kind="stable")
     for rows_ in (table, mixed):
-        assert set(RunOfCuts((("penalty", Where()),), most=1.0).of({TRIALS: rows_})) == {1.0}
+        assert set(RunOfCuts((("penalty", Where()),), most=1.0).read({TRIALS: rows_})) == {1.0}
 
 
 def test_no_pair_chooses_its_own_cut_where_the_others_have_none() -> None:
     table = trials({0: (1.0, 2.0, -9.0), 1: (1.0, 2.0, 0.0), 2: (1.0, 2.0, 0.0)})
     alone = table[(table["receiver_cut"] != "c") | (table["network_seed"] == 0)]
-    assert list(AtBest("penalty").of({TRIALS: alone})) == [1.0, 1.0, 1.0]
+    assert list(AtBest("penalty").read({TRIALS: alone})) == [1.0, 1.0, 1.0]
     nothing = table[table["receiver_cut"] == table["network_seed"].map(dict(enumerate(CUTS)))]
     with pytest.raises(DataError, match="no cut in common"):
-        AtBest("penalty").of({TRIALS: nothing})
+        AtBest("penalty").read({TRIALS: nothing})
 
 
 # Which rows
 
 
 def rows(where: Where, *tables: pd.DataFrame) -> pd.DataFrame:
-    return where.rows({"trials": pd.concat(tables or [trials()], ignore_index=True)})
+    return where.select({"trials": pd.concat(tables or [trials()], ignore_index=True)})
 
 
 @pytest.mark.parametrize(
@@ -249,33 +249,24 @@ def test_a_trial_that_failed_may_be_the_worst_cut() -> None:
     decided = claim.decide({TRIALS: table})
     assert (decided.verdict, decided.figure) == ("not measured", None)
     assert "1 of 9 trials failed" in decided.reason
-    assert len(Where().measured({TRIALS: table})) == 8  # to be drawn
+    assert len(Where().select_measured({TRIALS: table})) == 8  # to be drawn
     early = Claim("at the first cuts", "s", Worst("penalty", Where(receiver_cut="a|b")), "≤", 3.0)
     assert early.decide({TRIALS: table}).verdict == "reproduced"
 
 
-def test_triangles_by_depth() -> None:
-    table = trials({0: (1.0, 2.0, 3.0)}).assign(sender_depth=[0.2, 0.5, 0.9], receiver_depth=[0.8, 0.5, 0.6])
-    chosen = {kind: "".join(rows(Where(cells=kind, reach=0.3), table)["sender_cut"]) for kind in KINDS}  # type: ignore[arg-type]
-    assert chosen == {"late to early": "bc", "early to late": "a", "near": "bc", "far": "a"}
-
-
-KINDS = ("late to early", "early to late", "near", "far")
-
-
 def test_other_tables_have_no_status() -> None:
     table = pd.DataFrame({"network_seed": [0, 0], "index": ["cka", "cca"], "value": [0.5, 0.7]})
-    found = Mean("value", Where(table="similarities", index="cka")).of({"similarities": table})
+    found = Mean("value", Where(table="similarities", index="cka")).read({"similarities": table})
     assert found.to_dict() == {0: 0.5}
 
 
 def test_what_is_not_there_is_said() -> None:
     with pytest.raises(DataError, match="no table of similarities; it has trials"):
-        Where(table="similarities").rows({"trials": trials()})
+        Where(table="similarities").select({"trials": trials()})
     with pytest.raises(DataError, match="no row of trials is Where"):
         rows(Where(sender="nobody"))
     with pytest.raises(DataError, match="no measurement"):
-        Mean("penalty").figure({"trials": trials({0: (math.nan, math.nan, math.nan)})})
+        Mean("penalty").estimate({"trials": trials({0: (math.nan, math.nan, math.nan)})})
 
 
 # Intervals over seeds
@@ -283,7 +274,7 @@ def test_what_is_not_there_is_said() -> None:
 
 @given(st.lists(st.floats(-100, 100), min_size=3, max_size=9))
 def test_the_interval_is_students(values: list[float]) -> None:
-    found = average_seeds(pd.Series(values))
+    found = average_units(pd.Series(values)).figure()
     assert found.value == pytest.approx(np.mean(values))
     if np.std(values) > 1e-9:
         low, high = stats.ttest_1samp(values, 0.0).confidence_interval(0.95)
@@ -292,7 +283,7 @@ def test_the_interval_is_students(values: list[float]) -> None:
 
 
 def test_the_interval_by_hand() -> None:
-    found = average_seeds(pd.Series([1.0, 2.0, 3.0]))
+    found = average_units(pd.Series([1.0, 2.0, 3.0])).figure()
     half = 4.302652729911275 * 1 / math.sqrt(3)  # t of 0.975 with 2 degrees of freedom, from a printed table
     assert (found.value, found.low, found.high, found.seeds) == (
         2.0,
@@ -304,9 +295,9 @@ def test_the_interval_by_hand() -> None:
 
 @pytest.mark.parametrize("values", [[1.0], [1.0, 1.0], [1.0, 1.0, math.nan]])
 def test_fewer_than_three_seeds_decide_nothing(values: list[float]) -> None:
-    found = average_seeds(pd.Series(values))
+    found = average_units(pd.Series(values)).figure()
     assert (found.value, found.decides) == (1.0, False)
 
 
 def test_many_cuts_of_one_pair_are_one_seed() -> None:
-    assert not Mean("penalty").figure({"trials": trials({0: (1.0, 2.0, 3.0)})}).decides
+    assert not Mean("penalty").estimate({"trials": trials({0: (1.0, 2.0, 3.0)})}).decides

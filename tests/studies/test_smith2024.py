@@ -19,7 +19,7 @@ from suture.runs.runners import Deferred
 from suture.studies import Study, scale_named
 from suture.studies.base.claims import Decided
 from suture.studies.base.contrasts import OverStitches, SpreadRatio, StandardisedDifference
-from suture.studies.base.quantities import COMPLEXITIES, NETWORKS, TRIALS, Quantity, Tables, Where
+from suture.studies.base.quantities import COMPLEXITIES, NETWORKS, TRIALS, PerUnit, Tables, Where
 from suture.studies.base.scale import SMALL, Scale, stand_in
 from suture.studies.smith2024 import STUDIES
 from suture.studies.smith2024.plans import AGAIN, CUTS, VGG_CUTS
@@ -198,12 +198,12 @@ def test_vggs_spread_over_seeds_is_a_ratio_of_standard_deviations() -> None:
 
 
 @dataclass(frozen=True)
-class Planted(Quantity):
+class Planted(PerUnit):
     """The numbers of a table of that name, as they are."""
 
     name: str
 
-    def of(self, tables: Tables) -> "pd.Series[float]":
+    def read(self, tables: Tables) -> "pd.Series[float]":
         return tables[self.name]["value"]
 
 
@@ -227,7 +227,7 @@ def test_intervals_hold_the_truth_as_often_as_they_say(
             a, b = 3.0 * 2 + 2 * random.standard_normal(5), 2 * random.standard_normal(5)
         else:
             a, b = 2 * random.standard_normal(3), random.standard_normal(3)
-        figure = quantity.figure(groups(a.tolist(), b.tolist()))
+        figure = quantity.estimate(groups(a.tolist(), b.tolist()))
         held += figure.low <= true <= figure.high
     assert held / tries == pytest.approx(0.95, abs=0.03)
 
@@ -235,21 +235,21 @@ def test_intervals_hold_the_truth_as_often_as_they_say(
 def test_groups_without_a_spread_decide_nothing() -> None:
     flat = groups([5.0] * 5, [4.0] * 5)
     for quantity in (StandardisedDifference(FIRST, SECOND), SpreadRatio(FIRST, SECOND)):
-        assert not quantity.figure(flat).decides
-    assert StandardisedDifference(FIRST, SECOND).figure(groups([4.0] * 5, [4.0] * 5)).value == 0
-    assert not StandardisedDifference(FIRST, SECOND).figure(groups([4.0, 5.0], [4.0, 6.0])).decides
+        assert not quantity.estimate(flat).decides
+    assert StandardisedDifference(FIRST, SECOND).estimate(groups([4.0] * 5, [4.0] * 5)).value == 0
+    assert not StandardisedDifference(FIRST, SECOND).estimate(groups([4.0, 5.0], [4.0, 6.0])).decides
 
 
 def test_intervals_of_spreads_and_differences_are_those_of_f_and_noncentral_t() -> None:
     """Groups of unlike sizes and spreads; what was not measured does not count."""
     a, b = [1.0, 2.0, 6.0], [1.0, 1.5, 2.0, 4.0, 3.0]
-    ratio = SpreadRatio(FIRST, SECOND).figure(groups([*a, nan], [nan, *b]))
+    ratio = SpreadRatio(FIRST, SECOND).estimate(groups([*a, nan], [nan, *b]))
     value = np.std(a, ddof=1) / np.std(b, ddof=1)
     assert (ratio.value, ratio.seeds) == (pytest.approx(value), 3)
     assert ratio.low == pytest.approx(value / np.sqrt(stats.f.ppf(0.975, 2, 4)))
     assert ratio.high == pytest.approx(value / np.sqrt(stats.f.ppf(0.025, 2, 4)))
-    assert not SpreadRatio(FIRST, SECOND).figure(groups(a[:2], b)).decides
-    apart = StandardisedDifference(FIRST, SECOND).figure(groups([nan, *a], [*b, nan]))
+    assert not SpreadRatio(FIRST, SECOND).estimate(groups(a[:2], b)).decides
+    apart = StandardisedDifference(FIRST, SECOND).estimate(groups([nan, *a], [*b, nan]))
     pooled = np.sqrt((2 * np.var(a, ddof=1) + 4 * np.var(b, ddof=1)) / 6)
     assert (apart.value, apart.seeds) == (pytest.approx(abs(np.mean(a) - np.mean(b)) / pooled), 3)
     root = np.sqrt(3 * 5 / 8)
@@ -258,13 +258,13 @@ def test_intervals_of_spreads_and_differences_are_those_of_f_and_noncentral_t() 
 
 
 def test_a_small_difference_may_be_either_way_and_its_interval_says_so() -> None:
-    figure = StandardisedDifference(FIRST, SECOND).figure(groups([1.0, 2, 3, 4, 5], [5.1, 4.1, 3.1, 2.1, 1.1]))
+    figure = StandardisedDifference(FIRST, SECOND).estimate(groups([1.0, 2, 3, 4, 5], [5.1, 4.1, 3.1, 2.1, 1.1]))
     assert figure.low < 0 < figure.value < figure.high
 
 
 def test_over_stitches_is_the_range_of_each_network() -> None:
     table = pd.concat([rows("", "v", [p, 2 * p], cut="c", seed=seed) for seed, p in enumerate((1.0, 5.0, 3.0))])
-    assert OverStitches("stitched", Where()).of({TRIALS: table}).tolist() == pytest.approx([4.0, 8.0])
+    assert OverStitches("stitched", Where()).read({TRIALS: table}).tolist() == pytest.approx([4.0, 8.0])
 
 
 # --- the plans --------------------------------------------------------------------------------------------------------

@@ -84,7 +84,7 @@ _NONE: "pd.Series[float]" = pd.Series(dtype="float64")
 def _measured(where: Where, column: str, tables: Tables) -> pd.DataFrame:
     """Return the rows of a group that have a value; none if nothing was measured."""
     try:
-        rows = where.measured(tables)
+        rows = where.select_measured(tables)
     except DataError:
         return pd.DataFrame()
     return rows[rows[column].notna()] if column in rows else pd.DataFrame()

@@ -15,17 +15,15 @@ import pandas as pd
 from suture.core.network.network import Network
 from suture.core.stitched import At
 from suture.core.stitches import Conv
-from suture.data import Data, Samples
+from suture.data import Data
 from suture.data.variants import Subset
 from suture.fits import Fit, TaskLoss
 from suture.fits import Random as FromRandom
 from suture.fits.optimisers import Adam, Cosine
 from suture.fits.recipes import bansal2021 as PUBLISHED
 from suture.measurement.compare import compare
-from suture.measurement.scores.scores import Accuracy, estimate
 from suture.measurement.trials import baselines, controls
 from suture.measurement.trials.controls import Control
-from suture.measurement.trials.plans import curve
 from suture.measurement.trials.trial import Trial
 from suture.runs.runners import Deferred
 from suture.studies.bansal2021 import pretrained
@@ -36,13 +34,16 @@ from suture.studies.base.plans import (
     BLOCKS,
     Cuts,
     Pair,
+    Run,
+    join_at,
     pair_seeds,
+    plan_accuracy,
     plan_curves,
+    plan_runs,
     plan_similarities,
-    predict,
     tell_apart,
 )
-from suture.studies.base.quantities import NETWORKS, SIMILARITIES
+from suture.studies.base.quantities import SIMILARITIES
 from suture.studies.base.scale import PAPER, SMALL, TINY, Scale
 from suture.studies.base.study import Beside, Made, Part
 from suture.zoo.base_model import BaseModel
@@ -147,41 +148,28 @@ def plan_imagenet(scale: Scale) -> list[Part]:
 
     Raises ``SutureError`` if files are missing.
     """
-    names = (pretrained.SUPERVISED, *pretrained.SELF_SUPERVISED)
-    given: dict[str, BaseModel | Callable[[], Network]] = {}
-    if scale.name == TINY:
-        data, recipe = data_of(scale), scale.base(R18, 0).recipe
-        for seed, name in enumerate(names):
-            source = "zoo:resnet50,width=4,blocks=(1,1,1,1)"
-            given[name] = BaseModel(source, data.training, recipe, seed, name=name, scored_on=(data.score,))
+    tiny = scale.name == TINY
+    at = join_at(scale, find_blocks(r"layer\d\.\d"))
+    if tiny:
+        data, source = data_of(scale), "zoo:resnet50,width=4,blocks=(1,1,1,1)"
     else:
         folder, files = pretrained.find_files()
         data = scale.data(folder)
-        for name in names:
-            given[name] = partial(pretrained.load_resnet50, name, files[name], data.example)
-    receiver = given[pretrained.SUPERVISED]
-    return [_plan_pair(scale, given[name], receiver, data, i) for i, name in enumerate(pretrained.SELF_SUPERVISED)]
 
+    def task(name: str, seed: int) -> BaseModel:
+        return BaseModel(source, data.training, scale.base(R18, 0).recipe, seed, name=name, scored_on=(data.score,))
 
-def _plan_pair(
-    scale: Scale,
-    sender: BaseModel | Callable[[], Network],
-    receiver: BaseModel | Callable[[], Network],
-    data: Data,
-    number: int,
-) -> Deferred:
-    def make(*trained: Network) -> list[Trial]:
-        made = [one() for one in (sender, receiver) if not isinstance(one, BaseModel)]
-        a, b = *trained, *made
-        at = find_blocks(r"layer\d\.\d", 0, 3 if scale.name == TINY else 1)(a, b)
-        settings = {"data": data, "scores": ACCURACY, "network_seed": number}
-        first = (controls.untrained_sender,) if number == 0 else ()
-        trials = list(curve(a, b, at=at, fit=scale.fit, controls=first, **settings))  # type: ignore[arg-type]
-        if scale.name == PAPER:
-            trials += curve(a, b, at=at, fit=PUBLISHED, controls=(), **settings)  # type: ignore[arg-type]
-        return trials
+    def plan(name: str, number: int, *trained: Network) -> list[Trial]:
+        both = (name, pretrained.SUPERVISED)
+        a, b = trained or (pretrained.load_resnet50(one, files[one], data.example) for one in both)
+        runs = [Run(scale.fit, at, (controls.untrained_sender,) if number == 0 else ())]
+        runs += [Run(PUBLISHED, at)] if scale.name == PAPER else []
+        return plan_runs(a, b, number, data, runs, ACCURACY)
 
-    return Deferred(tuple(one for one in (sender, receiver) if isinstance(one, BaseModel)), make)
+    return [
+        Deferred((task(name, number + 1), task(pretrained.SUPERVISED, 0)) if tiny else (), partial(plan, name, number))
+        for number, name in enumerate(pretrained.SELF_SUPERVISED)
+    ]
 
 
 def plan_simclr(scale: Scale) -> list[Part]:
@@ -302,24 +290,13 @@ def plan_freezing(scale: Scale) -> list[Part]:
     return [
         *plan_curves(scale, FEW, SAME, data, published=paper_fit_of(scale)),
         *plan_curves(scale, SAME, FEW, scale.data("cifar10", Subset(5_000)), published=paper_fit_of(scale)),
-        *(plan_accuracy(scale.base(name, seed), seed) for name in names for seed in scale.seeds(name)),
+        *(
+            plan_accuracy(f"{name}, {seed}", base, base.scored_on[0], seed)
+            for name in names
+            for seed in scale.seeds(name)
+            for base in [scale.base(name, seed)]
+        ),
     ]
-
-
-def plan_accuracy(base: BaseModel, seed: int) -> Beside:
-    """Return how a network does on all test images: one row, with ``network_seed``, accuracy as a fraction."""
-
-    def make(stitched: Made, network: Network) -> pd.DataFrame:
-        return pd.DataFrame([{"network_seed": seed, "seed": seed, **measure_accuracy(network, base.scored_on[0])}])
-
-    return Beside(NETWORKS, f"{base.name}, {seed}", (base,), make, (base.scored_on[0],))
-
-
-def measure_accuracy(network: Network, on: Samples) -> dict[str, object]:
-    """Return the accuracy of a network with its interval over test images, as a row; ``name`` is ``sender`` too."""
-    found = estimate(Accuracy(), Accuracy().per_sample(predict(network, on), on.labels), seed=0)
-    names = {"name": network.name, "sender": network.name, "score_data": on.name}
-    return names | {"accuracy": found.value, "low": found.low, "high": found.high, "unit": found.unit, "n": found.n}
 
 
 # --- sections 2, 3 and 4: what is argued there ------------------------------------------------------------------------
@@ -353,14 +330,12 @@ def _change_sender(a: Network, data: Data) -> list[tuple[Network, str, str]]:
 
 def _plan_changed(scale: Scale, data: Data, number: int, a: Network, b: Network) -> list[Trial]:
     a, b = tell_apart(a, b)
-    settings: dict[str, Any] = {"data": data, "scores": ACCURACY, "controls": (), "network_seed": number}
-    made = [
-        curve(sender, b, at=[(start, end)], fit=fit, **settings)
-        for sender, start, end in _change_sender(a, data)
-        for fit in (scale.fit, paper_fit_of(scale))
-        if fit is not None
-    ]
-    return [trial for plan in made for trial in plan]
+    fits = [fit for fit in (scale.fit, paper_fit_of(scale)) if fit is not None]
+    made: list[Trial] = []
+    for sender, start, end in _change_sender(a, data):
+        runs = [Run(fit, [((start, end), None)]) for fit in fits]
+        made += plan_runs(sender, b, number, data, runs, ACCURACY)
+    return made
 
 
 def _compare_changed(data: Data, number: int, stitched: Made, a: Network, b: Network) -> pd.DataFrame:

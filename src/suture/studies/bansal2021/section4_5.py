@@ -32,9 +32,8 @@ from suture.studies.bansal2021.selections import (
     draw_lines,
     report_published,
 )
-from suture.studies.base.by_cut import Agreement
 from suture.studies.base.claims import MARGIN, Claim, Roles
-from suture.studies.base.quantities import Difference, Mean, Trend, Where, Worst
+from suture.studies.base.quantities import Agreement, Difference, Mean, Trend, Where, Worst
 from suture.studies.base.study import Study
 
 # --- section 4: stitching connectivity --------------------------------------------------------------------------------

@@ -12,9 +12,8 @@ from suture.studies.bansal2021.selections import (
     mean_at,
     report_published,
 )
-from suture.studies.base.by_cut import AtBest
 from suture.studies.base.claims import MARGIN, Claim
-from suture.studies.base.quantities import Difference, Greatest, Mean, Where
+from suture.studies.base.quantities import AtBest, Difference, Greatest, Mean, Where
 from suture.studies.base.study import Study
 
 _BY_SAMPLES = {n: Where(sender=f"{R18} {n} samples") for n in SUBSETS}

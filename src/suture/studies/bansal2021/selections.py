@@ -3,9 +3,8 @@
 from dataclasses import replace
 from functools import partial
 
-from suture.studies.base.by_cut import Gap
 from suture.studies.base.claims import Claim, Roles
-from suture.studies.base.quantities import FOLDS, NETWORKS, SIMILARITIES, TRIALS, Mean, Where
+from suture.studies.base.quantities import FOLDS, NETWORKS, SIMILARITIES, TRIALS, Gap, Mean, Where
 from suture.studies.base.study import Panel
 
 ALL = Where()

@@ -71,7 +71,7 @@ class Claim:
     def decide(self, tables: Tables) -> "Decided":
         """Read the figure and decide. What was not measured has no figure and no verdict."""
         try:
-            figure = self.quantity.figure(tables)
+            figure = self.quantity.estimate(tables)
         except (DataError, KeyError) as error:
             return Decided(self, None, NOT_MEASURED, str(error))
         return Decided(self, figure, self._verdict(figure))

@@ -7,7 +7,8 @@ the ``network_seed`` of its rows, over which intervals are taken.
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import final
 
 import pandas as pd
 import torch
@@ -15,20 +16,20 @@ from torch import Tensor
 
 from suture.common.seeds import derive_seed, undisturbed
 from suture.core.network.network import Network
-from suture.core.stitched import At
+from suture.core.stitched import At, Seam
 from suture.core.stitches import Stitch
 from suture.data import Data, Samples
 from suture.fits import Fit
 from suture.measurement.compare import compare
 from suture.measurement.complexity import Complexity, complexity
 from suture.measurement.indices import Index, linear_cka
-from suture.measurement.scores.scores import Accuracy
+from suture.measurement.scores.scores import Accuracy, estimate
 from suture.measurement.trials.controls import Control
-from suture.measurement.trials.plans import Scores, curve, cuts_of
+from suture.measurement.trials.plans import Scores, Settings, cuts_of, plan_seam
 from suture.measurement.trials.trial import Trial
 from suture.runs.runners import Deferred, TrainingTask
-from suture.studies.base.quantities import COMPLEXITIES, SIMILARITIES
-from suture.studies.base.scale import PAPER, SMALL, TINY, Scale
+from suture.studies.base.quantities import COMPLEXITIES, NETWORKS, SIMILARITIES
+from suture.studies.base.scale import PAPER, TINY, Scale
 from suture.studies.base.study import Beside, Made
 
 BLOCKS = ("layer?.?",)
@@ -88,7 +89,79 @@ def thin(scale: Scale, at: Sequence[At]) -> list[At]:
     return [at[0], at[len(at) // 2], at[-1]]
 
 
-Cuts = Sequence[str] | Callable[[Network, Network], Sequence[At]]
+Joined = tuple[At, Stitch | None]
+"""A seam and its stitch, or none for the one that the shapes suggest."""
+
+Cuts = Sequence[str] | Sequence[Joined] | Callable[[Network, Network], Sequence[At]]
+"""Patterns of the receiver's cuts, seams with their stitches, or what gives the seams of two networks."""
+
+Joining = Callable[[Network, Network], Sequence[Joined]]
+
+
+def join_at(scale: Scale, cuts: Cuts, stitch: Stitch | None = None) -> Joining:
+    """Return what finds the seams of two networks, of which tiny scale takes three unless they are given one by one."""
+
+    def find(a: Network, b: Network) -> Sequence[Joined]:
+        if callable(cuts):
+            return [(at, stitch) for at in thin(scale, cuts(a, b))]
+        patterns = [cut for cut in cuts if isinstance(cut, str)]
+        seams = [cut for cut in cuts if not isinstance(cut, str)]
+        return seams or [(at, stitch) for at in thin(scale, find_cuts(b, patterns))]
+
+    return find
+
+
+@final
+@dataclass(frozen=True)
+class Run:
+    """A fit at some seams of a pair of networks.
+
+    ``controls`` are planned beside the plain trials, or with ``only`` in their place; ``seeds`` is how many stitches
+    each seam gets.
+    """
+
+    fit: Fit
+    seams: Joining | Sequence[Joined]
+    controls: Sequence[Control] = ()
+    only: bool = False
+    seeds: int = 1
+
+
+def plan_runs(a: Network, b: Network, number: int, data: Data, runs: Sequence[Run], scores: Scores) -> list[Trial]:
+    """Plan the runs of two networks one after the other; ``number`` is the unit that they are."""
+    trials: list[Trial] = []
+    for run in runs:
+        for at, stitch in run.seams(a, b) if callable(run.seams) else run.seams:
+            settings = Settings(stitch, run.fit, scores, tuple(run.controls), run.seeds, number)
+            # A baseline has a fit of its own, by which the first run has measured it already.
+            trials += [
+                trial
+                for trial in plan_seam(Seam.at(a, b, at), data, settings)
+                if (trial.control or not run.only) and (run is runs[0] or trial.fit == run.fit)
+            ]
+    return trials
+
+
+def plan_pair(
+    number: int,
+    bases: Sequence[TrainingTask],
+    data: Data,
+    runs: Sequence[Run],
+    scores: Scores = ACCURACY,
+    names: tuple[str, str] | None = None,
+) -> Deferred:
+    """Plan the runs of a pair that is yet to be trained, or of one network with itself.
+
+    ``names`` are what sender and receiver are called.
+    """
+
+    def make(a: Network, b: Network | None = None) -> list[Trial]:
+        if b is None:
+            return plan_runs(a, a, number, data, runs, scores)
+        a, b = (rename(a, names[0]), rename(b, names[1])) if names is not None else tell_apart(a, b)
+        return plan_runs(a, b, number, data, runs, scores)
+
+    return Deferred(tuple(bases), make)
 
 
 def plan_curves(
@@ -100,6 +173,7 @@ def plan_curves(
     cuts: Cuts = BLOCKS,
     controls: Sequence[Control] = (),
     also: Sequence[Control] = (),
+    only: bool = False,
     published: Fit | None = None,
     sample: Sequence[int] = (0, 3, 6),
     stitch: Stitch | None = None,
@@ -107,30 +181,42 @@ def plan_curves(
     seeds: Sequence[Pair] | None = None,
     names: tuple[str, str] | None = None,
 ) -> list[Deferred]:
-    """Curves of all pairs of two networks, at the receiver's cuts of some patterns, or at what ``cuts`` makes.
+    """Plan curves of all pairs of two networks, at some cuts.
 
-    ``controls`` go with the first pair, ``also`` with every pair. The ``published`` fit takes the cuts numbered in
-    ``sample``, of the first pair, plain; at the paper's scale it takes every seam of every pair, with the controls of
-    ``also``. ``names`` are what sender and receiver are called.
+    ``controls`` go with the first pair, ``also`` with every pair; with ``only`` they take the place of the plain
+    trials. The ``published`` fit takes the seams numbered in ``sample``, of the first pair, plain; at the paper's scale
+    it takes every seam of every pair, with the controls of ``also``. ``names`` are what sender and receiver are called.
     """
+    seams = join_at(scale, cuts, stitch)
+    whole = scale.name == PAPER
+
+    def pick(a: Network, b: Network) -> Sequence[Joined]:
+        return [one for i, one in enumerate(seams(a, b)) if whole or i in sample]
+
     made = []
     for number, (start, end) in enumerate(seeds if seeds is not None else pair_seeds(scale, sender, receiver)):
-
-        def make(a: Network, b: Network, number: int = number) -> list[Trial]:
-            a, b = (rename(a, names[0]), rename(b, names[1])) if names is not None else tell_apart(a, b)
-            at = thin(scale, cuts(a, b) if callable(cuts) else find_cuts(b, cuts))
-            settings: dict[str, Any] = {"data": data, "stitch": stitch, "scores": scores, "network_seed": number}
-            beside = (*also, *(controls if number == 0 else ()))
-            trials = list(curve(a, b, at=at, fit=scale.fit, controls=beside, **settings))
-            if published is not None and (number == 0 or scale.name != SMALL):
-                chosen = [at[i] for i in sample if i < len(at)] if scale.name == SMALL else at
-                with_these = also if scale.name == PAPER else ()
-                by_recipe = curve(a, b, at=chosen, fit=published, controls=with_these, **settings)
-                trials += [trial for trial in by_recipe if trial.fit == published]  # a baseline has a fit of its own
-            return trials
-
-        made.append(Deferred((scale.base(sender, start), scale.base(receiver, end)), make))
+        runs = [Run(scale.fit, seams, (*also, *(controls if number == 0 else ())), only)]
+        if published is not None and (whole or number == 0):
+            runs.append(Run(published, pick, also if whole or only else (), only))
+        bases = (scale.base(sender, start), scale.base(receiver, end))
+        made.append(plan_pair(number, bases, data, runs, scores, names))
     return made
+
+
+def plan_accuracy(name: str, base: TrainingTask, on: Samples, number: int) -> Beside:
+    """Measure a network by itself on samples: one row, in which it is the sender and the receiver."""
+
+    def make(stitched: Made, network: Network) -> pd.DataFrame:
+        return pd.DataFrame([{"network_seed": number, **measure_accuracy(network, on)}])
+
+    return Beside(NETWORKS, name, (base,), make, (on,))
+
+
+def measure_accuracy(network: Network, on: Samples) -> dict[str, object]:
+    """Return the accuracy of a network, a fraction, with its interval over test images, as a row."""
+    found = estimate(Accuracy(), Accuracy().per_sample(predict(network, on), on.labels), seed=0)
+    names = {"name": network.name, "sender": network.name, "receiver": network.name, "score_data": on.name}
+    return names | {"accuracy": found.value, "low": found.low, "high": found.high, "unit": found.unit, "n": found.n}
 
 
 def plan_similarities(

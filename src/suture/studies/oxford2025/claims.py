@@ -11,11 +11,21 @@ from dataclasses import replace
 from typing import Any
 
 from suture.measurement.tables.onset import CONVEYED, STEP
-from suture.studies.base.by_cut import Jointly
 from suture.studies.base.claims import Claim, Roles
-from suture.studies.base.quantities import Difference, Greatest, Mean, Quantity, Slope, Trend, Where, Worst
+from suture.studies.base.quantities import (
+    Difference,
+    Greatest,
+    Jointly,
+    Mean,
+    Quantity,
+    Ratio,
+    Slope,
+    Step,
+    Trend,
+    Where,
+    Worst,
+)
 from suture.studies.oxford2025.plans import CARS, DIGITS, OTHERS, TRUCKS
-from suture.studies.oxford2025.steps import Share, Step
 
 ON_CARS, ON_TRUCKS = f"accuracy on {CARS}", f"accuracy on {TRUCKS}"
 TRUE, ALTERED, WITHOUT = "cifar10/*", "cifar10 automobile*", "cifar10 without*"
@@ -85,7 +95,7 @@ def _claim_recovered(where: Where, way: str) -> Claim:
     return Claim(
         f"car accuracy is at least {CONVEYED:g} of the clean network's own: {way}",
         "section 4.1",
-        Share(Mean("stitched", where), Mean("receiver_score", where)),
+        Ratio(Mean("stitched", where), Mean("receiver_score", where), share=True),
         "≥",
         CONVEYED,
         unit="share",
@@ -129,7 +139,7 @@ def claim_located(layer: str, figure: str) -> tuple[Claim, ...]:
         way = f"trucks in {layer}, fitted on {labels}"
         step, share = (
             Step("stitched", line, cut=f"{layer}_relu"),
-            Share(Worst("stitched", after, smallest=True), _mean_of_sender(after)),
+            Ratio(Worst("stitched", after, smallest=True), _mean_of_sender(after), share=True),
         )
         if layer == "fc1" or fitted == WITHOUT:
             made += [

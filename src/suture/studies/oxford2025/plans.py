@@ -6,8 +6,9 @@ stitch, beside the line: from the maps to the flattened vector, "both a 1x1 conv
 (section 3), or one linear map of everything, the "high capacity" stitch (section 4.3). As functions they are the same.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ import pandas as pd
 
 from suture.core.network.network import Network
 from suture.core.stitched import At
-from suture.core.stitches import Conv, FullLinear, Stitch
+from suture.core.stitches import Conv, FullLinear
 from suture.data import Data
 from suture.data.variants import BlackedOut, Decorrelated, Grey3, Relabelled, Without, vary
 from suture.fits.recipes import oxford2025 as PUBLISHED
@@ -23,15 +24,13 @@ from suture.measurement.complexity import Complexity, GradientNorm, GzipSize, Me
 from suture.measurement.scores.scores import Accuracy
 from suture.measurement.scores.traits import Trait, confuses, knows
 from suture.measurement.trials.controls import Control, untrained_both
-from suture.measurement.trials.plans import Scores, curve
+from suture.measurement.trials.plans import Scores
 from suture.measurement.trials.trial import Trial
-from suture.runs.runners import Deferred, TrainingTask
-from suture.studies.base.plans import pair_seeds, plan_complexities, tell_apart
+from suture.runs.runners import Deferred
+from suture.studies.base.plans import ACCURACY, Joined, plan_complexities, plan_curves
 from suture.studies.base.quantities import COMPLEXITIES
-from suture.studies.base.scale import PAPER, SMALL, TINY, Scale
+from suture.studies.base.scale import SMALL, TINY, Scale
 from suture.studies.base.study import Beside, Made, Part
-
-Joining = tuple[At, Stitch | None]
 
 CARS, CATS, TRUCKS = "automobile", "cat", "truck"
 OTHERS = "accuracy on the other nine"
@@ -39,14 +38,14 @@ DIGITS, PICTURES = "stacked cnn digits", "stacked cnn pictures"
 SIMPLE, COMPLEX = "resnet18 simple", "resnet18 complex"
 
 NARROW = Conv(batchnorm=False)
-MAPS: tuple[Joining, ...] = (("pool1", NARROW), ("pool2", NARROW))
+MAPS: tuple[Joined, ...] = (("pool1", NARROW), ("pool2", NARROW))
 SPECIAL = ("cnn trucks in fc1", "cnn trucks in fc2", "cnn trucks in fc3")
-LINE: tuple[Joining, ...] = (*MAPS, ("fc1_relu", None), ("fc2_relu", None), ("fc3_relu", None))
-STACKED: tuple[Joining, ...] = LINE[:-1]
+LINE: tuple[Joined, ...] = (*MAPS, ("fc1_relu", None), ("fc2_relu", None), ("fc3_relu", None))
+STACKED: tuple[Joined, ...] = LINE[:-1]
 BETWEEN: At = ("pool2", "flatten")
-DENSE: Joining = (BETWEEN, None)
-HIGH: Joining = (BETWEEN, FullLinear())
-BLOCKS: tuple[Joining, ...] = tuple((f"layer{stage}.{block}", None) for stage in range(1, 5) for block in range(2))
+DENSE: Joined = (BETWEEN, None)
+HIGH: Joined = (BETWEEN, FullLinear())
+BLOCKS: tuple[Joined, ...] = tuple((f"layer{stage}.{block}", None) for stage in range(1, 5) for block in range(2))
 
 BATCHES = "gradient norm, batches of 4"
 BY: tuple[Complexity, ...] = (GradientNorm(), GradientNorm(batch=4), MeanSharpness(), GzipSize())
@@ -57,34 +56,19 @@ def plan_seams(
     sender: str,
     receiver: str,
     data: Data,
-    seams: Sequence[Joining],
-    *,
-    scores: Scores,
-    controls: Sequence[Control] = (),
-    published: Sequence[int] = (),
-    only: bool = False,
+    seams: Sequence[Joined],
+    scores: Scores = ACCURACY,
+    sample: Sequence[int] = (),
+    instead: tuple[Control, ...] = (),
 ) -> list[Deferred]:
-    """Seams of all pairs of two networks, each with its own stitch.
+    """Plan seams, each with its own stitch, of all pairs of two networks.
 
-    ``controls`` go with every pair; with ``only`` they are planned in the place of the plain trials. The ``published``
-    are the numbers of the seams that the first pair also fits by the paper's recipe: at the paper's scale all
-    of all pairs.
+    The paper's recipe fits those numbered in ``sample`` of the first pair, at the paper's scale all of all pairs.
+    Controls that are given come ``instead`` of the plain trials.
     """
-    made = []
-    for number, (start, end) in enumerate(pair_seeds(scale, sender, receiver)):
-
-        def make(a: Network, b: Network, number: int = number) -> list[Trial]:
-            a, b = tell_apart(a, b)
-            settings: dict[str, Any] = {"data": data, "scores": scores, "controls": controls, "network_seed": number}
-            trials: list[Trial] = []
-            for place, (at, stitch) in enumerate(seams):
-                trials += curve(a, b, at=[at], stitch=stitch, fit=scale.fit, **settings)
-                if scale.name == PAPER or (number == 0 and place in published):
-                    trials += curve(a, b, at=[at], stitch=stitch, fit=scale.published(PUBLISHED), **settings)
-            return [trial for trial in trials if trial.control or not only]
-
-        made.append(Deferred((scale.base(sender, start), scale.base(receiver, end)), make))
-    return made
+    published = scale.published(PUBLISHED)
+    settings: dict[str, Any] = {"scores": scores, "also": instead, "only": bool(instead)}
+    return plan_curves(scale, sender, receiver, data, cuts=seams, published=published, sample=sample, **settings)
 
 
 def trait_of_others(data: Data, name: str) -> Trait:
@@ -95,14 +79,14 @@ def trait_of_others(data: Data, name: str) -> Trait:
 # --- sections 4.1 to 4.3 ----------------------------------------------------------------------------------------------
 
 
-def plan_inherited(scale: Scale, network: str, seams: Sequence[Joining]) -> list[Part]:
+def plan_inherited(scale: Scale, network: str, seams: Sequence[Joined]) -> list[Part]:
     """4.1: a network and one to which cars are cats, both ways, fitted on the true and on the altered labels."""
     blind, parts = f"{network} cars as cats", list[Part]()
     for variants in ((Relabelled(CARS, CATS),), ()):
         data = scale.data("cifar10", *variants)
         scores = (Accuracy(), knows(data, CARS), trait_of_others(data, CARS), confuses(data, CARS, CATS))
         for sender, receiver in ((network, blind), (blind, network)):
-            parts += plan_seams(scale, sender, receiver, data, seams, scores=scores, published=range(len(seams)))
+            parts += plan_seams(scale, sender, receiver, data, seams, scores, range(len(seams)))
     return parts
 
 
@@ -115,7 +99,7 @@ def plan_located(scale: Scale, senders: Sequence[str]) -> list[Part]:
         for sender in senders:
             seams = (*LINE, DENSE)
             sample = range(len(seams)) if not variants else ()
-            parts += plan_seams(scale, sender, "cnn no trucks B", data, seams, scores=scores, published=sample)
+            parts += plan_seams(scale, sender, "cnn no trucks B", data, seams, scores, sample)
     return parts
 
 
@@ -135,14 +119,13 @@ def plan_distributed(scale: Scale) -> list[Part]:
         for data in sides_of(scale, decorrelated):
             sample = () if decorrelated else range(len(STACKED))
             seams = (*STACKED, HIGH) if not decorrelated else STACKED
-            parts += plan_seams(scale, DIGITS, PICTURES, data, seams, scores=(Accuracy(),), published=sample)
+            parts += plan_seams(scale, DIGITS, PICTURES, data, seams, sample=sample)
     return parts
 
 
 def plan_robust(scale: Scale) -> list[Part]:
     """6.1: the high-capacity stitch."""
-    settings: dict[str, Any] = {"scores": (Accuracy(),), "published": (0,)}
-    return [part for data in sides_of(scale) for part in plan_seams(scale, DIGITS, PICTURES, data, (HIGH,), **settings)]
+    return [p for data in sides_of(scale) for p in plan_seams(scale, DIGITS, PICTURES, data, (HIGH,), sample=(0,))]
 
 
 # --- section 4.4 ------------------------------------------------------------------------------------------------------
@@ -155,66 +138,57 @@ def _most_samples(scale: Scale, small: int) -> int:
 def plan_dominated(scale: Scale) -> list[Part]:
     """Figure 5: the complexity of the stitched networks of 4.3b, and of the two that they are made of."""
     data, by = sides_of(scale)[0], (*BY, WorstSharpness())
-    laters = plan_seams(scale, DIGITS, PICTURES, data, (*STACKED, HIGH), scores=(Accuracy(),))
+    laters = plan_seams(scale, DIGITS, PICTURES, data, (*STACKED, HIGH))
     return [*laters, *_measure_each(scale, laters, data, by, _most_samples(scale, 1_000))]
 
 
 def plan_simplified(scale: Scale) -> list[Part]:
     """Figure 6: a simple ResNet-18 into a complex one, behind every block."""
     data = scale.data("mnist", Grey3())
-    laters = plan_seams(scale, SIMPLE, COMPLEX, data, BLOCKS, scores=(Accuracy(),))
+    laters = plan_seams(scale, SIMPLE, COMPLEX, data, BLOCKS)
     return [*laters, *_measure_each(scale, laters, data, BY, _most_samples(scale, 500))]
 
 
 def _measure_each(
     scale: Scale, laters: list[Deferred], data: Data, by: Sequence[Complexity], most: int
 ) -> list[Beside]:
+    """Measure the plain trials by the default fit, and the two networks of each pair at no cut."""
     parts = []
     for number, later in enumerate(laters):
-        bases: tuple[TrainingTask, ...] = later.bases
-        stitched = plan_complexities(f"stitched, {number}", bases, _keep_plain(scale, later), data, by, most)
+        plan = partial(_keep_plain, scale, later)
+        stitched = plan_complexities(f"stitched, {number}", later.bases, plan, data, by, most)
+        parents = partial(_measure_parents, data, by, most, number)
+        settings = (tuple(by), most, data.score)
         parts += [
-            _name_batches(stitched),
-            _name_batches(_plan_parents(f"parents, {number}", bases, data, by, most, number)),
+            replace(stitched, make=partial(_name_batches, stitched.make)),
+            Beside(COMPLEXITIES, f"parents, {number}", later.bases, partial(_name_batches, parents), settings),
         ]
     return parts
 
 
-def _keep_plain(scale: Scale, later: Deferred) -> Any:
-    """Return the plain trials by the default fit."""
-
-    def plan(*networks: Network) -> list[Trial]:
-        return [trial for trial in later.make(*networks) if not trial.control and trial.fit == scale.fit]
-
-    return plan
+def _keep_plain(scale: Scale, later: Deferred, *networks: Network) -> list[Trial]:
+    return [trial for trial in later.make(*networks) if not trial.control and trial.fit == scale.fit]
 
 
-def _plan_parents(
-    name: str, bases: tuple[TrainingTask, ...], data: Data, by: Sequence[Complexity], most: int, pair: int
-) -> Beside:
-    """Return the two networks as they are: sent and received by themselves, at no cut."""
-
-    def make(stitched: Made, *networks: Network) -> pd.DataFrame:
-        samples = data.score.first(min(most, len(data.score)))
-        rows = []
-        for network in networks:
-            ends = {"sender": network.name, "receiver": network.name, "sender_cut": "", "receiver_cut": ""}
-            depths = {"sender_depth": np.nan, "receiver_depth": np.nan}
-            rows.append(complexity(network, samples, by, {"network_seed": pair, "control": "", **ends, **depths}))
-        return pd.concat(rows, ignore_index=True)
-
-    return Beside(COMPLEXITIES, name, bases, make, (tuple(by), most, data.score))
+def _measure_parents(
+    data: Data, by: Sequence[Complexity], most: int, number: int, stitched: Made, *networks: Network
+) -> pd.DataFrame:
+    """Return the measures of two networks, each as sender and receiver of itself."""
+    samples = data.score.first(min(most, len(data.score)))
+    labels = {"network_seed": number, "control": "", "sender_cut": "", "receiver_cut": ""}
+    labels |= {"sender_depth": np.nan, "receiver_depth": np.nan}
+    rows = [
+        complexity(network, samples, by, labels | {"sender": network.name, "receiver": network.name})
+        for network in networks
+    ]
+    return pd.concat(rows, ignore_index=True)
 
 
-def _name_batches(part: Beside) -> Beside:
-    """Return the same, with another name for the gradient norm of batches."""
-
-    def make(stitched: Made, *networks: Network) -> pd.DataFrame:
-        rows = part.make(stitched, *networks)
-        of_batches = (rows["measure"] == GradientNorm.name) & (rows["settings"] == GradientNorm(batch=4).settings)
-        return rows.assign(measure=rows["measure"].where(~of_batches, BATCHES))
-
-    return replace(part, make=make)
+def _name_batches(make: Callable[..., pd.DataFrame], stitched: Made, *networks: Network) -> pd.DataFrame:
+    """Return the rows with another name for the gradient norm of batches."""
+    rows = make(stitched, *networks)
+    of_batches = (rows["measure"] == GradientNorm.name) & (rows["settings"] == GradientNorm(batch=4).settings)
+    return rows.assign(measure=rows["measure"].where(~of_batches, BATCHES))
 
 
 # --- the control ------------------------------------------------------------------------------------------------------
@@ -223,17 +197,12 @@ def _name_batches(part: Beside) -> Beside:
 def plan_controlled(scale: Scale) -> list[Part]:
     """Untrained into untrained, at the seams of 4.1 to 4.3 and 6.1, fitted on the true labels of all classes."""
     data = scale.data("cifar10")
-    settings: dict[str, Any] = {"controls": (untrained_both,), "only": True}
-    scores = (Accuracy(), knows(data, CARS), knows(data, TRUCKS))
-    seams: tuple[Joining, ...] = (("block5.relu", None),)
-    parts: list[Part] = [
-        *plan_seams(scale, "mlp", "mlp cars as cats", data, seams, scores=scores, published=(0,), **settings)
-    ]
-    seams = (*LINE, DENSE)
-    sample = range(len(seams))
-    parts += plan_seams(scale, "cnn", "cnn no trucks B", data, seams, scores=scores, published=sample, **settings)
+    scores, untrained = (Accuracy(), knows(data, CARS), knows(data, TRUCKS)), (untrained_both,)
+    middle: tuple[Joined, ...] = (("block5.relu", None),)
+    line, stacked = (*LINE, DENSE), (*STACKED, HIGH)
+    parts = list[Part]()
+    parts += plan_seams(scale, "mlp", "mlp cars as cats", data, middle, scores, (0,), untrained)
+    parts += plan_seams(scale, "cnn", "cnn no trucks B", data, line, scores, range(len(line)), untrained)
     for side in sides_of(scale)[1:]:
-        stacked = (*STACKED, HIGH)
-        sample = range(len(STACKED))
-        parts += plan_seams(scale, DIGITS, PICTURES, side, stacked, scores=(Accuracy(),), published=sample, **settings)
+        parts += plan_seams(scale, DIGITS, PICTURES, side, stacked, sample=range(len(STACKED)), instead=untrained)
     return parts

@@ -6,10 +6,9 @@ ratios and trends; of mean sharpness, which is negative if noise lowers the loss
 """
 
 from suture.studies.base.claims import Claim, Roles
-from suture.studies.base.quantities import COMPLEXITIES, Difference, Mean, Ratio, Slope, Trend, Where
+from suture.studies.base.quantities import COMPLEXITIES, Difference, FirstStep, Mean, Peak, Ratio, Slope, Trend, Where
 from suture.studies.oxford2025.claims import NARROW, WIDE
 from suture.studies.oxford2025.plans import BATCHES, COMPLEX, DIGITS, PICTURES, SIMPLE
-from suture.studies.oxford2025.steps import FirstStep, Peak
 
 WHOLE = Roles("MNIST-CIFAR, digit and picture of one class", "its first test images, for loss and gradient", "none")
 DIGITS_ONLY = Roles("grey MNIST in three channels", "its first test images, for loss and gradient", "none")

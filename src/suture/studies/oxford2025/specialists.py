@@ -32,11 +32,8 @@ from suture.fits import Fit, LeastSquares, TaskLoss
 from suture.fits.recipes import SGD, Constant
 from suture.measurement.scores.scores import Accuracy
 from suture.measurement.scores.traits import Trait
-from suture.measurement.trials.plans import curve
-from suture.measurement.trials.trial import Trial
-from suture.runs.runners import Deferred
 from suture.studies.base.claims import Claim, Roles
-from suture.studies.base.plans import predict
+from suture.studies.base.plans import Run, plan_pair, predict
 from suture.studies.base.quantities import NETWORKS, Difference, Mean, Where
 from suture.studies.base.scale import TINY, Scale
 from suture.studies.base.study import Beside, Made, Part
@@ -126,26 +123,9 @@ def plan_specialists(scale: Scale) -> list[Part]:
             (TUNED, here, _recipe_of_tuning(scale)),
         ]
         made = [BaseModel(SOURCE, of.training, recipe, seed, name=name, start=general) for name, of, recipe in on]
-        parts.append(Deferred((made[0], made[1]), _Seams(here, _fit_of(scale), scores, seed)))
+        parts.append(plan_pair(seed, made[:2], here, [Run(_fit_of(scale), STACKED)], scores))
         parts += [_plan_accuracy(base, data.score, label, seed) for base in (general, *made)]
     return parts
-
-
-@dataclass(frozen=True, eq=False)
-class _Seams:
-    """The seams of two specialists, fitted by a fit on data."""
-
-    data: Data
-    fit: Fit
-    scores: tuple[Accuracy | Trait, ...]
-    seed: int
-
-    def __call__(self, sender: Network, receiver: Network) -> list[Trial]:
-        trials: list[Trial] = []
-        for at, stitch in STACKED:
-            settings = {"scores": self.scores, "controls": (), "network_seed": self.seed}
-            trials += curve(sender, receiver, at=[at], data=self.data, stitch=stitch, fit=self.fit, **settings)  # type: ignore[arg-type]
-        return trials
 
 
 def _recipe_of_general(scale: Scale) -> Recipe:
