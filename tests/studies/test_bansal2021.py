@@ -15,7 +15,8 @@ from suture.measurement.indices import linear_cka
 from suture.studies.bansal2021 import STUDIES, pretrained
 from suture.studies.bansal2021.folds import compare_outputs, fold_at_each_cut
 from suture.studies.bansal2021.invariance import CHANGED, COORDINATES, WEIGHT, apply_change, draw_gaussian
-from suture.studies.bansal2021.plans import R18, SIMCLR, measure_accuracy, pair_unlike_seeds
+from suture.studies.bansal2021.plans import R18, SIMCLR, pair_unlike_seeds
+from suture.studies.base.plans import measure_accuracy
 from suture.studies.base.quantities import Agreement, AtBest, Gap, Jointly, Moves, RunOfCuts, Where
 from suture.studies.base.scale import scale_named, stand_in
 from suture.zoo import mlp, resnet, resnet50

@@ -11,12 +11,10 @@ from hypothesis import strategies as st
 from suture import Network
 from suture.common.errors import DataError
 from suture.core.stitches import Conv, ConvLinear
-from suture.measurement.scores.scores import Accuracy
 from suture.runs.runners import Deferred, TrainingTask
 from suture.studies.base.claims import Claim
 from suture.studies.base.quantities import COMPLEXITIES, TRIALS, FirstStep, Mean, Peak, Ratio, Step, Where
 from suture.studies.base.scale import scale_named, stand_in
-from suture.studies.base.study import Beside
 from suture.studies.oxford2025 import STUDIES, claims, plans, simplicity, specialists
 from suture.studies.oxford2025.claims import ALTERED, NARROW, ON_CARS, ON_TRUCKS, PAIRED, TRUE
 from suture.studies.oxford2025.plans import BATCHES, COMPLEX, DIGITS, OTHERS, PICTURES, SIMPLE
@@ -321,7 +319,7 @@ def test_the_papers_recipe_takes_a_sample_of_the_first_pair_and_at_its_scale_all
 ) -> None:
     scale = scale_named(name, stand_in)
     data, seams = scale.data("cifar10"), (*plans.MAPS, plans.DENSE)
-    laters = plans.plan_seams(scale, "cnn", "cnn no trucks B", data, seams, scores=(Accuracy(),), published=(1, 2))[:2]
+    laters = plans.plan_seams(scale, "cnn", "cnn no trucks B", data, seams, sample=(1, 2))[:2]
     planned = [list(later.make(*map(made, later.bases))) for later in laters]
     assert [sum(trial.fit != scale.fit for trial in trials) for trials in planned] == published
     assert [sum(trial.fit == scale.fit for trial in trials) for trials in planned] == [3, 3]
@@ -339,8 +337,8 @@ def test_the_control_plans_untrained_networks_alone() -> None:
 def test_the_two_gradient_norms_have_two_names() -> None:
     spelled = [measure.settings for measure in plans.BY[:2]]
     rows = pd.DataFrame({"measure": ["gradient norm"] * 2, "settings": spelled})
-    part = plans._name_batches(Beside("complexities", "planted", (), lambda stitched: rows))
-    assert list(part.make(None)["measure"]) == ["gradient norm", BATCHES]
+    named = plans._name_batches(lambda stitched: rows, lambda trial: trial)
+    assert list(named["measure"]) == ["gradient norm", BATCHES]
 
 
 def test_combinations_are_labelled_by_what_their_halves_show() -> None:
