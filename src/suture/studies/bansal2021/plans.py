@@ -33,8 +33,8 @@ from suture.studies.base.plans import (
     ACCURACY,
     BLOCKS,
     Cuts,
+    FitAtSeams,
     Pair,
-    Run,
     join_at,
     pair_seeds,
     plan_accuracy,
@@ -162,8 +162,8 @@ def plan_imagenet(scale: Scale) -> list[Part]:
     def plan(name: str, number: int, *trained: Network) -> list[Trial]:
         both = (name, pretrained.SUPERVISED)
         a, b = trained or (pretrained.load_resnet50(one, files[one], data.example) for one in both)
-        runs = [Run(scale.fit, at, (controls.untrained_sender,) if number == 0 else ())]
-        runs += [Run(PUBLISHED, at)] if scale.name == PAPER else []
+        runs = [FitAtSeams(scale.fit, at, (controls.untrained_sender,) if number == 0 else ())]
+        runs += [FitAtSeams(PUBLISHED, at)] if scale.name == PAPER else []
         return plan_runs(a, b, number, data, runs, ACCURACY)
 
     return [
@@ -333,7 +333,7 @@ def _plan_changed(scale: Scale, data: Data, number: int, a: Network, b: Network)
     fits = [fit for fit in (scale.fit, paper_fit_of(scale)) if fit is not None]
     made: list[Trial] = []
     for sender, start, end in _change_sender(a, data):
-        runs = [Run(fit, [((start, end), None)]) for fit in fits]
+        runs = [FitAtSeams(fit, [((start, end), None)]) for fit in fits]
         made += plan_runs(sender, b, number, data, runs, ACCURACY)
     return made
 

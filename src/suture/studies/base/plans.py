@@ -113,7 +113,7 @@ def join_at(scale: Scale, cuts: Cuts, stitch: Stitch | None = None) -> Joining:
 
 @final
 @dataclass(frozen=True)
-class Run:
+class FitAtSeams:
     """A fit at some seams of a pair of networks.
 
     ``controls`` are planned beside the plain trials, or with ``only`` in their place; ``seeds`` is how many stitches
@@ -127,7 +127,9 @@ class Run:
     seeds: int = 1
 
 
-def plan_runs(a: Network, b: Network, number: int, data: Data, runs: Sequence[Run], scores: Scores) -> list[Trial]:
+def plan_runs(
+    a: Network, b: Network, number: int, data: Data, runs: Sequence[FitAtSeams], scores: Scores
+) -> list[Trial]:
     """Plan the runs of two networks one after the other; ``number`` is the unit that they are."""
     trials: list[Trial] = []
     for run in runs:
@@ -146,7 +148,7 @@ def plan_pair(
     number: int,
     bases: Sequence[TrainingTask],
     data: Data,
-    runs: Sequence[Run],
+    runs: Sequence[FitAtSeams],
     scores: Scores = ACCURACY,
     names: tuple[str, str] | None = None,
 ) -> Deferred:
@@ -195,9 +197,9 @@ def plan_curves(
 
     made = []
     for number, (start, end) in enumerate(seeds if seeds is not None else pair_seeds(scale, sender, receiver)):
-        runs = [Run(scale.fit, seams, (*also, *(controls if number == 0 else ())), only)]
+        runs = [FitAtSeams(scale.fit, seams, (*also, *(controls if number == 0 else ())), only)]
         if published is not None and (whole or number == 0):
-            runs.append(Run(published, pick, also if whole or only else (), only))
+            runs.append(FitAtSeams(published, pick, also if whole or only else (), only))
         bases = (scale.base(sender, start), scale.base(receiver, end))
         made.append(plan_pair(number, bases, data, runs, scores, names))
     return made

@@ -13,7 +13,7 @@ from suture.data import Data
 from suture.fits import LeastSquares, recipes
 from suture.measurement.trials.controls import Control
 from suture.runs.runners import Deferred, TrainingTask
-from suture.studies.base.plans import BLOCKS, Joined, Joining, Pair, Run, find_cuts, pair_seeds, plan_pair
+from suture.studies.base.plans import BLOCKS, FitAtSeams, Joined, Joining, Pair, find_cuts, pair_seeds, plan_pair
 from suture.studies.base.scale import PAPER, SMALL, TINY, Scale
 from suture.studies.base.study import Part
 
@@ -67,10 +67,10 @@ def _plan_matrix(
 
     The ``published`` fit is the authors' recipe, between the ends of the stages below the paper's scale.
     """
-    runs = [Run(scale.fit, _cross(scale, cuts), only, bool(only))]
+    runs = [FitAtSeams(scale.fit, _cross(scale, cuts), only, bool(only))]
     if published:
         ends = _cross(scale, BLOCKS if scale.name == PAPER else STAGE_ENDS)
-        runs.append(Run(scale.published(recipes.hernandez2022, few=True), ends, only, bool(only)))
+        runs.append(FitAtSeams(scale.published(recipes.hernandez2022, few=True), ends, only, bool(only)))
     return plan_pair(number, bases, _data_of(scale), runs)
 
 
@@ -165,7 +165,7 @@ def plan_copies(scale: Scale) -> list[Part]:
     published = [scale.published(recipe, few=True) for recipe in (recipes.hernandez2022, recipes.hernandez2022_copy)]
     closest = LeastSquares(rescale=False)  # rescaled to the receiver's spread it is no longer the least error
     seams = _cross(scale, BLOCKS if scale.name == PAPER else STAGE_ENDS)
-    runs = [Run(fit, seams) for fit in (scale.fit, *published, closest)]
+    runs = [FitAtSeams(fit, seams) for fit in (scale.fit, *published, closest)]
     return [
         plan_pair(number, (scale.base("resnet18", start), scale.base("resnet18", end)), _data_of(scale), runs)
         for number, (start, end) in enumerate(pair_seeds(scale, "resnet18", "resnet18"))

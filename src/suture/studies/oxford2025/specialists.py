@@ -33,7 +33,7 @@ from suture.fits.recipes import SGD, Constant
 from suture.measurement.scores.scores import Accuracy
 from suture.measurement.scores.traits import Trait
 from suture.studies.base.claims import Claim, Roles
-from suture.studies.base.plans import Run, plan_pair, predict
+from suture.studies.base.plans import FitAtSeams, plan_pair, predict
 from suture.studies.base.quantities import NETWORKS, Difference, Mean, Where
 from suture.studies.base.scale import TINY, Scale
 from suture.studies.base.study import Beside, Made, Part
@@ -123,7 +123,7 @@ def plan_specialists(scale: Scale) -> list[Part]:
             (TUNED, here, _recipe_of_tuning(scale)),
         ]
         made = [BaseModel(SOURCE, of.training, recipe, seed, name=name, start=general) for name, of, recipe in on]
-        parts.append(plan_pair(seed, made[:2], here, [Run(_fit_of(scale), STACKED)], scores))
+        parts.append(plan_pair(seed, made[:2], here, [FitAtSeams(_fit_of(scale), STACKED)], scores))
         parts += [_plan_accuracy(base, data.score, label, seed) for base in (general, *made)]
     return parts
 

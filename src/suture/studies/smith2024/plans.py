@@ -12,7 +12,15 @@ from suture.measurement.complexity import NumericalRank
 from suture.measurement.trials.controls import Control, clustered_noise, itself, shuffled_pairs, untrained_sender
 from suture.measurement.trials.trial import Trial
 from suture.runs.runners import Deferred
-from suture.studies.base.plans import Run, join_at, pair_seeds, plan_accuracy, plan_complexities, plan_curves, plan_pair
+from suture.studies.base.plans import (
+    FitAtSeams,
+    join_at,
+    pair_seeds,
+    plan_accuracy,
+    plan_complexities,
+    plan_curves,
+    plan_pair,
+)
 from suture.studies.base.scale import PAPER, TINY, Scale
 from suture.studies.base.study import Part
 
@@ -120,9 +128,11 @@ def _plan_alone(
     """Plan controls of networks that need no other, in place of the plain trials; published ones at every other cut."""
     data, made = scale.data("mnist", on), list[Deferred]()
     for seed in scale.seeds(name):
-        runs = [Run(scale.fit, join_at(scale, CUTS), controls, only=True)]
+        runs = [FitAtSeams(scale.fit, join_at(scale, CUTS), controls, only=True)]
         if published is not None and (seed == 0 or scale.name == PAPER):
-            runs.append(Run(published, join_at(scale, CUTS if scale.name == PAPER else CUTS[::2]), controls, only=True))
+            runs.append(
+                FitAtSeams(published, join_at(scale, CUTS if scale.name == PAPER else CUTS[::2]), controls, only=True)
+            )
         made.append(plan_pair(seed, (scale.base(name, seed),), data, runs))
     return made
 
@@ -132,10 +142,10 @@ def plan_vgg(scale: Scale) -> list[Part]:
     published, first = scale.published(recipes.smith2024_vgg), join_at(scale, VGG_CUTS[:1])
     every = join_at(scale, VGG_CUTS)
     runs = [
-        Run(scale.fit, every, (clustered_noise,), only=True),
-        Run(published, every if scale.name == PAPER else first, (clustered_noise,), only=True),
+        FitAtSeams(scale.fit, every, (clustered_noise,), only=True),
+        FitAtSeams(published, every if scale.name == PAPER else first, (clustered_noise,), only=True),
     ]
-    again = Run(scale.fit, first, (_repeat_noise,), only=True, seeds=2 if scale.name == TINY else STITCHES)
+    again = FitAtSeams(scale.fit, first, (_repeat_noise,), only=True, seeds=2 if scale.name == TINY else STITCHES)
     made: list[Part] = []
     for kind, variant in COLOURS.items():
         data: Data = scale.data("mnist", variant)
