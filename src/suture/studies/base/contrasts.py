@@ -19,7 +19,7 @@ from suture.measurement.tables.by_depth import EXACT, by_depth
 from suture.studies.base.quantities import (
     FEWEST,
     LEVEL,
-    Estimate,
+    Average,
     Figure,
     PerUnit,
     Quantity,
@@ -151,7 +151,7 @@ class Crossed(PerUnit):
         """Return the contrasts, by pair of networks."""
         return self.contrast.read(tables)
 
-    def average(self, tables: Tables) -> Estimate:
+    def average(self, tables: Tables) -> Average:
         """Return their mean, and its variance over senders and receivers; the units are the pairs."""
         values = self.read(tables).dropna()
         mean, pairs = average_units(values).value, self.contrast.name_networks(tables).loc[values.index]
@@ -159,11 +159,11 @@ class Crossed(PerUnit):
         design = np.hstack(members)
         counts = [one.shape[1] for one in members]
         if min(counts) < FEWEST or np.linalg.matrix_rank(design) < sum(counts) - 1:
-            return Estimate(mean, float("nan"), float("nan"), len(values))
+            return Average(mean, float("nan"), float("nan"), len(values))
         effects = np.split(np.linalg.lstsq(design, values.to_numpy(float), rcond=None)[0], counts[:1])
         shares = [(one.mean(axis=0) ** 2).sum() for one in members]
         parts = [float(np.var(own, ddof=1) * share) for own, share in zip(effects, shares, strict=True)]
-        return Estimate(mean, sum(parts), _add_freedom(parts, [count - 1 for count in counts]), len(values))
+        return Average(mean, sum(parts), _add_freedom(parts, [count - 1 for count in counts]), len(values))
 
 
 def _add_freedom(variances: Sequence[float], freedoms: Sequence[float]) -> float:
@@ -191,7 +191,7 @@ class Contrast(Quantity):
         """Return the difference of the means, and its interval."""
         a, b = self.first.average(tables), self.second.average(tables)
         freedom = _add_freedom((a.variance, b.variance), (a.freedom, b.freedom))
-        return Estimate(a.value - b.value, a.variance + b.variance, freedom, a.units + b.units).figure("unit")
+        return Average(a.value - b.value, a.variance + b.variance, freedom, a.units + b.units).figure("unit")
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 Four steps lead from a table to a figure. ``Where`` selects rows. ``average_cells`` makes a number of each cell: a seam
 of two networks, averaged over stitch seeds. A quantity makes one number of the cells of each seed of the networks
-(``PerUnit.read``). Their mean, with its variance and degrees of freedom (``Estimate``), gives a ``Figure``, which has a
+(``PerUnit.read``). Their mean, with its variance and degrees of freedom (``Average``), gives a ``Figure``, which has a
 95 % t interval. The seed is the unit, since the cuts and the test images of one pair of networks are not independent:
 whatever a claim says of several cuts is first made one number of each pair. "At every cut" is a statement about the
 worst cut, so it is the worst cut of each pair that is taken (``Worst``), and its interval is simultaneous over cuts by
@@ -77,7 +77,7 @@ class Figure:
 
 @final
 @dataclass(frozen=True)
-class Estimate:
+class Average:
     """A mean, its variance and the degrees of freedom of that variance; nan if the units are too few."""
 
     value: float
@@ -91,15 +91,15 @@ class Estimate:
         return Figure(self.value, self.value - half, self.value + half, self.units, unit)
 
 
-def average_units(values: "pd.Series[float]") -> Estimate:
+def average_units(values: "pd.Series[float]") -> Average:
     """Return the mean of a number per unit, taken to be independent. Raises ``DataError`` if there is none."""
     there = values.dropna().astype("float64")
     if there.empty:
         raise DataError("there is no measurement to read this from")
     n, mean = len(there), float(there.mean())
     if n < FEWEST:
-        return Estimate(mean, float("nan"), float("nan"), n)
-    return Estimate(mean, float(there.var(ddof=1)) / n, n - 1, n)
+        return Average(mean, float("nan"), float("nan"), n)
+    return Average(mean, float(there.var(ddof=1)) / n, n - 1, n)
 
 
 @final
@@ -231,7 +231,7 @@ class PerUnit(Quantity):
     def read(self, tables: Tables) -> "pd.Series[float]":
         """Return the numbers, by unit. Raises ``DataError`` if the tables lack what it needs."""
 
-    def average(self, tables: Tables) -> Estimate:
+    def average(self, tables: Tables) -> Average:
         """Return their mean and its variance."""
         return average_units(self.read(tables))
 

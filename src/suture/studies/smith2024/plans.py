@@ -130,9 +130,8 @@ def _plan_alone(
     for seed in scale.seeds(name):
         runs = [FitAtSeams(scale.fit, join_at(scale, CUTS), controls, only=True)]
         if published is not None and (seed == 0 or scale.name == PAPER):
-            runs.append(
-                FitAtSeams(published, join_at(scale, CUTS if scale.name == PAPER else CUTS[::2]), controls, only=True)
-            )
+            sample = CUTS if scale.name == PAPER else CUTS[::2]
+            runs.append(FitAtSeams(published, join_at(scale, sample), controls, only=True))
         made.append(plan_pair(seed, (scale.base(name, seed),), data, runs))
     return made
 
