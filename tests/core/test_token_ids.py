@@ -469,5 +469,5 @@ def test_language_models_on_the_command_line(folder, tmp_path, capsys, monkeypat
 def test_an_attack_on_pixels_is_refused():
     data = data_of(language())
     network = Network(language(), example=data.example)
-    with pytest.raises(DataError, match="token ids are no images"):
+    with pytest.raises(DataError, match="token ids are not images"):
         traits.FGSM(0.03).of_network(network.whole(), data.score)

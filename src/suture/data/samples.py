@@ -3,7 +3,7 @@
 *fit* trains a stitch, *validation* (cut from the same training data) decides when to stop and what to keep,
 *score* is only ever scored on. Images are raw, ``(N, C, H, W)``, uint8 in 0..255 or floats in [0, 1]: every
 network brings its own preprocessing, so two networks are fed the same images, each prepared as it was trained.
-``images`` may also be sequences of token ids, ``(N, T)`` int64, all of one length; all that is said of images then
+``images`` may also be sequences of token ids, ``(N, T)`` int64, all of one length; what is said of images then
 holds for them.
 
 A sample is *paired* with the one that its label and the receiver's activation are taken from: itself, except
@@ -32,13 +32,13 @@ from suture.common.seeds import digest, generator
 from suture.common.validation import check_whole
 
 SHARED = 0.1  #: of the test images, at most, may be among those trained on; real data sets repeat a few
-FEW = 50  #: with fewer test images somebody tries a program, and may use any
+FEW = 50  #: with fewer test images than this somebody is trying out a program, and may use any
 
 Preprocessing = Callable[[Tensor], Tensor]
 
 
 def are_token_ids(raw: Tensor) -> bool:
-    """Return whether what a network is fed are sequences of token ids, ``(N, T)`` int64, rather than images."""
+    """Return whether a network is fed sequences of token ids, ``(N, T)`` int64, rather than images."""
     return raw.ndim == 2 and raw.dtype == torch.int64
 
 
@@ -60,17 +60,17 @@ def check_pictures(what: str, raw: Tensor, instead: str = "leave it out") -> Non
 
 
 def as_given(raw: Tensor) -> Tensor:
-    """Bring raw images to floats in [0, 1]; token ids pass unchanged. Raises ``DataError`` as ``as_floats`` does."""
+    """Convert raw images to floats in [0, 1]; token ids pass unchanged. Raises ``DataError`` as ``as_floats`` does."""
     return raw if are_token_ids(raw) else as_floats(raw)
 
 
 def as_floats(images: Tensor) -> Tensor:
-    """Bring raw images to floats in [0, 1]; floats pass unchanged.
+    """Convert raw images to floats in [0, 1]; floats pass unchanged.
 
-    Raises ``DataError`` for any other type, whose range nobody can know.
+    Raises ``DataError`` for any other type, whose range is unknown.
     """
     if are_token_ids(images):
-        raise DataError("token ids are no images: they have no brightness, and no gradient")
+        raise DataError("token ids are not images: they have no brightness, and no gradient")
     if images.is_floating_point():
         return images
     if images.dtype != torch.uint8:
@@ -116,7 +116,7 @@ def check_images(name: str, images: Tensor) -> None:
 
 
 def check_brightness(name: str, images: Tensor) -> None:
-    """Raise ``DataError`` for images that are all but black, because their numbers mean another range."""
+    """Raise ``DataError`` for images that would be all but black, because they were meant for another range."""
     told = images.dtype == torch.uint8 or images.is_floating_point()
     brightest = float(images.max()) if told and images.numel() else 0.0
     if images.dtype == torch.uint8 and brightest == 1:
@@ -243,7 +243,7 @@ class Samples:
         return Samples(name, self.images[indices], self.labels[indices], self.classes)
 
     def first(self, count: int) -> "Samples":
-        """Return the first samples, the same object each time; these themselves if that is all there are.
+        """Return the first samples, the same object each time; if that is all of them, ``self``.
 
         What is cut short says so in its name: ``digits/score[:100]``. Raises ``DataError`` if the number is below 2 or
         above what there is, or if pairs are broken.
@@ -326,11 +326,11 @@ class Data:
 
     @classmethod
     def split(cls, name: str, train: Samples, test: Samples, validation_fraction: float = 0.1) -> "Data":
-        """Cut validation from the training samples; the test samples become score, shuffled if they lie class by class.
+        """Cut validation from the training samples; test samples become score, shuffled if they are sorted by class.
 
         The cut is a random permutation seeded by the training samples' fingerprint, so every trial shares it:
         its first ``validation_fraction`` is validation, the rest, in its random order, is fit. Test samples keep
-        their order, but for those of which the first few would be of one class. Raises ``DataError`` when either
+        their order, unless the first few would all be of one class. Raises ``DataError`` when either
         side of the cut would get fewer than 2 samples, or test images are among the training images.
         """
         check_apart(name, train.images, test.images)
@@ -394,7 +394,7 @@ class Data:
 
 
 def _mix_classes(samples: Samples) -> Samples:
-    """Shuffle samples that lie class by class, because the first few of them would all be of one class."""
+    """Shuffle samples that are sorted by class, because the first few of them would all be of one class."""
     labels = samples.labels
     pieces = 1 + int((labels[1:] != labels[:-1]).sum())
     if not 1 < pieces == len(set(labels.tolist())) < len(labels):
@@ -445,7 +445,7 @@ class Preprocess:
             raise DataError(f"preprocessing with std={self.std}: every standard deviation must be above 0")
 
     def __call__(self, images: Tensor) -> Tensor:
-        """Map float images ``(N, C, H, W)`` to what the first layer takes; token ids to themselves.
+        """Map float images ``(N, C, H, W)`` to what the first layer takes; return token ids unchanged.
 
         Raises ``DataError`` when the images' channels do not suit ``channels``, ``mean`` or ``std``, or when token ids
         are to be resized or normalised.
@@ -485,7 +485,7 @@ class Prepare(nn.Module):
         self.preprocess, self.dtype = preprocess, dtype
 
     def forward(self, images: Tensor) -> Tensor:
-        """Prepare images; a copy of them, if the preprocessing is the user's and might write to it."""
+        """Prepare images, or a copy of them if the preprocessing is the user's and might write to it."""
         given = as_given(images)
         if given is images and not isinstance(self.preprocess, Preprocess):
             given = images.clone()

@@ -80,8 +80,8 @@ def load_data(
     ``test``, else ``validation``), ``size`` the side in pixels to resize to while decoding (bilinear, not keeping the
     aspect ratio).
 
-    Samples to score keep their order, unless they lie class by class, as in a folder of images: then they are shuffled,
-    always alike. Raises ``DataError`` when the source cannot be found, reached or measured on.
+    Samples to score keep their order, unless they are sorted by class, as in a folder of images: then they are
+    shuffled, always in the same way. Raises ``DataError`` when the source cannot be found, reached or measured on.
     """
     named = _name_classes(classes)
     path = os.fspath(source) if isinstance(source, str | os.PathLike) else ""
@@ -120,7 +120,7 @@ def _in_words(source: object) -> str:
 
 
 def _name_classes(classes: Sequence[str] | int | None) -> tuple[str, ...] | None:
-    """Return the names of the classes, all different; so many classes are called ``"0"``, ``"1"``, …"""
+    """Return the names of the classes, all different; those of a number are ``"0"``, ``"1"``, …"""
     if classes is None:
         return None
     if isinstance(classes, str | bool) or not isinstance(classes, Iterable | SupportsIndex):
@@ -140,7 +140,7 @@ def _refuse(source: str, **options: object) -> None:
 
 
 def _digits(name: str) -> tuple[Samples, Samples]:
-    """Return the embedded digits, 0..16 brought to 0..255 without loss, cut once and for all."""
+    """Return the embedded digits, scaled from 0..16 to 0..255 without loss, always cut at the same place."""
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
 
@@ -203,13 +203,13 @@ def _labels(name: str, values: Array | None) -> Tensor:
     if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
         raise DataError(
             f"labels of {name!r} have dtype {labels.dtype}; they must be integers, class indices; "
-            "regression and several labels an image are not supported"
+            "regression and several labels per image are not supported"
         )
     return labels.long()
 
 
 def _own(what: str, values: Array) -> Tensor:
-    """Return a copy that no one else can change, on the CPU."""
+    """Return a copy on the CPU, which nobody else can change."""
     if isinstance(values, Tensor):
         return values.detach().cpu().clone()
     if not isinstance(values, np.ndarray) or values.dtype.kind not in "uifb":

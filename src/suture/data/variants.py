@@ -4,8 +4,8 @@ A variant says what becomes of the samples of a role. One that spoils what a net
 labels, a class left out) changes the *training* roles, fit and validation, and leaves score unchanged: what the network
 lacks shows on the true data. One that sets another task, or makes another kind of image, changes every role.
 
-Random choices come from the images, the seed and the kind of variant alone. So they are the same in every process, and
-the half of the relabelled data is the relabelled half of the data. Draws are the CPU's, whatever device holds the data.
+Random choices depend on the images, the seed and the kind of variant alone. So they are the same in every process, and
+the half of the relabelled data is the relabelled half of the data. Numbers are drawn on the CPU, wherever the data are.
 
 Sources: bansal2021, section 5 (5,000 to 25,000 samples, random labels, objects and animals) and appendix B (disjoint
 halves); smith2024, appendix A (colours); oxford2025, sections 4.1 (every car labelled cat), 4.2 (no trucks) and 4.3
@@ -59,7 +59,7 @@ class Variant(ABC):
     @property
     @abstractmethod
     def summary(self) -> str:
-        """The few words that enter the names of the data and of the samples it changes: ``without truck``."""
+        """The few words that go into the names of the data and of the samples it changes: ``without truck``."""
 
     @abstractmethod
     def change(self, samples: Samples, data: Data) -> Samples:
@@ -85,7 +85,7 @@ def vary(data: Data, *variants: Variant) -> Data:
 
 
 def order_of(samples: Samples, kind: str, seed: int) -> Tensor:
-    """Return a random order of the samples, (N,) int64, of the images' own for a kind of choice and a seed."""
+    """Return a random order of the samples, (N,) int64, which their images, a kind of choice and a seed decide."""
     return torch.randperm(len(samples), generator=generator("variant", kind, samples.image_fingerprint, seed))
 
 
@@ -238,7 +238,7 @@ class Without(Variant):
 class Relabelled(Variant):
     """Every sample of one class is labelled as another.
 
-    ``label`` is the name of the class that loses its samples, ``to`` of the one that they are given to; the list of
+    ``label`` is the name of the class that loses its samples, ``to`` that of the class that gets them; the list of
     classes stays. Changes the training roles, with ``everywhere`` score too. Raises ``DataError`` for a class that the
     data lack.
     """
@@ -257,7 +257,7 @@ class Relabelled(Variant):
         return f"{self.label} as {self.to}{_everywhere(self.everywhere)}"
 
     def change(self, samples: Samples, data: Data) -> Samples:
-        """Return the samples, the one class called the other."""
+        """Return the samples with the one class called the other."""
         label, to = (class_index(name, data, self.summary) for name in (self.label, self.to))
         return replace(samples, labels=samples.labels.masked_fill(samples.labels == label, to))
 
@@ -269,7 +269,7 @@ class RandomLabels(Variant):
     """A share of the training samples gets a label drawn at random.
 
     Exactly ``round(p · n)`` of the n samples of fit and validation together, chosen at random, get a label drawn
-    uniformly from all k classes, their own among them: the expected share of wrong labels is p (1 − 1/k). The samples
+    uniformly from all k classes, including their own: the expected share of wrong labels is p (1 − 1/k). The samples
     of a smaller ``p`` are among those of a larger one, with the same new labels. Changes the training roles, with
     ``everywhere`` score too, by the same share. bansal2021, appendix A.2. Raises ``DataError`` for a ``p`` outside
     0 to 1.
@@ -310,7 +310,7 @@ class SuperClasses(Variant):
 
     ``groups`` names each new class and what it is made of, in the order of the new labels:
     ``"animal: bird|cat; object: ship|truck"``; ``SuperClasses.of`` makes it from a mapping. Changes every role. Raises
-    ``DataError`` if a group is badly written, if a class of the data is in none or in two, and for a class that
+    ``DataError`` if the groups cannot be read, if a class of the data is in none or in two, and for a class that
     the data lack.
     """
 
@@ -553,13 +553,14 @@ def stack(upper: Data, lower: Data, name: str | None = None) -> Data:
 
     oxford2025, section 4.3, shows an image 64 pixels high and 32 wide (its fully connected layer reads 16 × 13 × 5
     values) and does not say which half is on top; here the digit, as in the MNIST-CIFAR of Shah et al. 2020, *The
-    Pitfalls of Simplicity Bias in Neural Networks*. Stacked images are known by their shape: twice as high as wide.
+    Pitfalls of Simplicity Bias in Neural Networks*. Stacked images are recognised by their shape, twice as high as
+    wide.
 
     The upper images are scaled to the lower ones' size, which must be square (bilinear, smoothed if they shrink);
-    grey ones get three channels if the other has them; floats become uint8, to the nearest of 255 levels. In each
-    role and class there are as many as both have: the k-th of the one with the k-th of the other, in the lower's order.
-    Labels and classes are the lower's. Raises ``DataError`` if the two have not as many classes, the lower images
-    are not square, channels cannot be joined, or a role has no two samples in common.
+    grey ones get three channels if the other has them; floats become uint8, to the nearest of 255 levels. Each role
+    and class has as many as both data sets have: the k-th of one with the k-th of the other, in the lower's order.
+    Labels and classes are the lower's. Raises ``DataError`` if the two differ in how many classes they have, the lower
+    images are not square, channels cannot be joined, or a role has no two samples in common.
     """
     for data in (upper, lower):
         check_pictures("putting one above another", data.example)
@@ -571,7 +572,7 @@ def stack(upper: Data, lower: Data, name: str | None = None) -> Data:
     if len(upper.classes) != len(lower.classes):
         raise DataError(
             f"{upper.name} has {len(upper.classes)} classes and {lower.name} {len(lower.classes)}; class i is paired "
-            "with class i, so give two data sets with as many"
+            "with class i, so give two data sets with equally many"
         )
     channels = {data.fit.images.shape[1] for data in (upper, lower)}
     if len(channels) > 1 and channels != {1, 3}:

@@ -3,10 +3,10 @@
 ``L(θ)`` is the mean cross-entropy over the samples, in nats, in evaluation mode, and θ *every* parameter: those of the
 frozen halves count as those of the stitch do (oxford2025, section 2.3, asks how complex the stitched network is, not
 how complex its stitch is). The network itself is never touched: a copy is measured, whose parameters are replaced for
-each evaluation and changed by none. If sender and receiver are one network, each half counts by itself.
+each evaluation and never changed. If sender and receiver are one network, each half counts by itself.
 
-*Raw* measures depend on how a network is written: a ReLU network whose one layer is doubled and whose next is halved
-does the same and has another gradient. *Normalised* ones are taken in the coordinates ``u = w / ‖w‖`` of every
+*Raw* measures depend on how a network is written: if one layer of a ReLU network is doubled and the next halved, the
+network computes the same with another gradient. *Normalised* ones are taken in the coordinates ``u = w / ‖w‖`` of every
 parameter tensor ``w``, so that such networks agree (per-tensor form of the adaptive sharpness of Kwon et al. 2021,
 definition 2). A tensor of zeros does not move in them. Measures without a slope are divided by the largest value they
 could have, or by the number of parameters, as each says.
@@ -57,7 +57,7 @@ class Complexity(ABC):
 
     @abstractmethod
     def of(self, subject: "Subject") -> float:
-        """Measure a prepared network."""
+        """Measure a network that has been prepared."""
 
     def check(self, subject: "Subject") -> None:
         """Raise ``DataError``, before anything is computed, if it is taken after a stitch and there is none."""

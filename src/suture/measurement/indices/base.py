@@ -60,7 +60,7 @@ Prepared = TypeVar("Prepared")
 
 
 def positions(shape: Sequence[int], samples_as: SamplesAs) -> int:
-    """Return the samples that an image has if its activations are of this shape, without the batch."""
+    """Return how many samples an image gives if its activations are of this shape, without the batch."""
     if samples_as == "flattened":
         return 1
     return shape[0] if len(shape) == 2 else prod(shape[1:])
@@ -108,7 +108,7 @@ class Layer:
 
     @property
     def positions(self) -> int:
-        """The samples that an image has."""
+        """How many samples an image gives."""
         return positions(self.activations.shape[1:], self.samples_as)
 
     @property
@@ -167,27 +167,27 @@ class Layer:
         return float(torch.stack([rows.double().square().sum() for rows in self._rows(torch.float64)]).sum().sqrt())
 
     def _scale(self, x: Tensor, dtype: torch.dtype) -> Tensor:
-        """Return what it is given, scaled if that must be, in ``dtype`` then."""
+        """Return the values; if they are very small or large, scaled, and in ``dtype``."""
         low, high = self._range
         power = -frexp(max(abs(low), abs(high)))[1]
         return x if abs(power) <= _SAFE else x.to(dtype) * 2.0 ** max(-_LARGEST, min(_LARGEST, power))
 
     @cached_property
     def _range(self) -> tuple[float, float]:
-        """The smallest and the largest value; not a number if one is none."""
+        """The smallest and the largest value; nan if there is one among the values."""
         low, high = torch.aminmax(self.activations.detach())
         return float(low), float(high)
 
 
 def layers(xs: Sequence[Tensor], side: str, samples_as: SamplesAs) -> list[Layer]:
-    """Read activations as layers, named by their place. Raises ``DataError`` as ``Layer`` does, or without any."""
+    """Read activations as layers, named by their place. Raises ``DataError`` as ``Layer`` does, and for none."""
     if not len(xs):
         raise DataError(f"{side} is empty: give the activations of one layer at least")
     return [Layer(f"{side}[{i}]", x, samples_as) for i, x in enumerate(xs)]
 
 
 def same_samples(of: Sequence[Layer]) -> int:
-    """Return the samples that all layers have. Raises ``DataError`` naming one that has others than the first."""
+    """Return how many samples all layers have. Raises ``DataError`` naming the first layer that has another number."""
     for layer in of:
         if layer.samples != of[0].samples:
             remedy = "" if layer.samples_as == "flattened" else "; layers of other sizes can be compared as 'flattened'"
@@ -219,17 +219,17 @@ class Index(ABC):
 
     @property
     def invariances(self) -> Transforms:
-        """The changes of features under which it keeps its value; most keep it under rigid motions and scaling."""
+        """The changes of features under which it keeps its value; by default rigid motions and scaling."""
         return RIGID
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """The smallest and the largest value; most lie in [0, 1]."""
+        """The smallest and the largest value that it can have; by default 0 and 1."""
         return 0.0, 1.0
 
     @property
     def least(self) -> int:
-        """The samples that it takes."""
+        """The fewest samples that it can compare."""
         return 2
 
     def check(self, name: str, samples: int, features: int) -> None:
@@ -281,7 +281,7 @@ class Index(ABC):
 
     @abstractmethod
     def _pairs(self, rows: Sequence[Layer], columns: Sequence[Layer]) -> Tensor:
-        """Return the values, of layers that can be compared."""
+        """Return the values; the layers have been checked."""
 
 
 @keyed_as("PreparedIndex")
@@ -291,7 +291,7 @@ class PreparedIndex(Index, Generic[Prepared]):
 
     @abstractmethod
     def prepare(self, layer: Layer) -> Prepared:
-        """Compute all that is needed of one layer."""
+        """Compute what is needed of one layer."""
 
     @abstractmethod
     def between(self, x: Prepared, y: Prepared) -> float:
@@ -308,7 +308,7 @@ class PreparedIndex(Index, Generic[Prepared]):
         return values
 
     def _groups(self, columns: Sequence[Layer]) -> Iterator[list[int]]:
-        """Yield places of layers, in groups that can be held prepared together, one at least."""
+        """Yield the places of layers, in groups that fit into memory when prepared, of at least one each."""
         group: list[int] = []
         held = 0
         for j, layer in enumerate(columns):

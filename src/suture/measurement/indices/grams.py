@@ -41,7 +41,7 @@ from suture.common.hashing import keyed_as
 from suture.measurement.indices.base import RIGID, Layer, PreparedIndex, Transforms
 
 ROWS = 256  #: that are computed by one product; fixed, since bits may depend on it
-ROUNDING = 2.0**-36  #: relative to the largest; what differs by less is the same, and what is less is 0
+ROUNDING = 2.0**-36  #: relative to the largest; values that differ by less are the same, and what is less is 0
 
 Correlation = Literal["pearson", "spearman"]
 Dissimilarity = Literal["correlation", "euclidean"]
@@ -91,7 +91,7 @@ class Gram:
         return shifted + self.along.unsqueeze(0) + self.along.unsqueeze(1) + self.spread
 
     def _bound_rounding(self, means: Tensor) -> Tensor:
-        """Return how much of a sample's squared length may be nothing but rounding."""
+        """Return how much of a sample's squared length may be mere rounding."""
         terms = self.products.diagonal() + self.sums**2 / self.features + 2 * self.along.abs()
         return self._eps * terms + (4 * torch.finfo(torch.float64).eps) ** 2 * self.features * means**2
 
@@ -135,13 +135,13 @@ def off_diagonal(pairs: Tensor) -> Tensor:
 
 
 def round_equal(values: Tensor) -> Tensor:
-    """Return values of which those that differ by rounding alone are the same."""
+    """Return the values, those that differ by rounding alone made the same."""
     unit = float(values.abs().max()) * ROUNDING if values.numel() else 0.0
     return torch.round(values / unit) if unit else values
 
 
 def unit_vector(values: Tensor, whole: Tensor | None = None) -> Tensor:
-    """Return values as one vector of length 1; all 0 if they are rounding beside ``whole``, by default themselves."""
+    """Return values as one vector of length 1; all 0 if they are mere rounding beside ``whole``."""
     vector = values.flatten()
     length = torch.linalg.vector_norm(vector)
     beside = torch.linalg.vector_norm(whole) if whole is not None else length
