@@ -1,9 +1,19 @@
 """Training networks by fixed recipes."""
 
 from suture.zoo.training.augment import Augmentation, CropFlip, SimCLRView, Unchanged
-from suture.zoo.training.freeze import Parts
 from suture.zoo.training.loop import Checkpoints, Training, TrainingProgress, Watch, find_checkpoints, train
-from suture.zoo.training.recipe import L1, L2, LabelCrossEntropy, Objective, Penalty, Plateau, Prune, Recipe, SimCLR
+from suture.zoo.training.recipe import (
+    L1,
+    L2,
+    LabelCrossEntropy,
+    Objective,
+    Parts,
+    Penalty,
+    Plateau,
+    Prune,
+    Recipe,
+    SimCLR,
+)
 
 __all__ = [
     "L1",

@@ -31,8 +31,7 @@ from suture.common.seeds import derive_seed, generator, undisturbed
 from suture.data import Samples
 from suture.data.samples import Preprocess, Preprocessing, as_given
 from suture.fits.recipes import set_rate
-from suture.zoo.training.freeze import Parts, set_modes
-from suture.zoo.training.recipe import Recipe
+from suture.zoo.training.recipe import Parts, Recipe, set_modes
 
 EVERY = 30.0  #: seconds between two checkpoints
 
