@@ -37,6 +37,7 @@ ALIKE = 0.5  #: of the range of an index, from which on it calls two layers alik
 APART = 0.1  #: of a receiver's own numerical rank, by which another must differ
 _MOST = 6  #: places that a sentence names
 _SEAM = ["sender_cut", "receiver_cut"]
+_LATE = "Late → early (sender cut at least as deep as receiver cut)"
 
 
 @dataclass(frozen=True)
@@ -378,14 +379,11 @@ def say_matrix(shown: Matrix, places: bool = True) -> list[str]:
         return f"{100 * x:.1f} %" if shown.percent else f"{x:.3f} {shown.unit.replace('raw', '')}".strip()
 
     said = []
-    for here, there, difference, name, other in (
-        (
-            *("late_to_early", "early_to_late", "difference"),
-            *("Late → early (sender cut at least as deep as receiver cut)", "early → late"),
-        ),
-        ("near", "far", "near_difference", "Within one cut of the diagonal", "away from it"),
+    for here, there, name, other in (
+        ("late_to_early", "early_to_late", _LATE, "early → late"),
+        ("near", "far", "Within one cut of the diagonal", "away from it"),
     ):
-        gap = means[difference]
+        gap = means[here] - means[there]
         if np.isfinite(gap):
             apart = f"{100 * abs(gap):.1f} pp" if shown.percent else f"{abs(gap):.3f}"
             said.append(
