@@ -21,8 +21,8 @@ from suture.core.stitches import (
     Identity,
     Linear,
     Stitch,
+    base,
     flattened,
-    positionwise,
 )
 from suture.fits import FitReport, LeastSquares
 from suture.fits.least_squares import accumulate_moments, solve_closed_form
@@ -175,7 +175,7 @@ def test_dead_features_do_no_harm(family):
 @pytest.mark.parametrize("batchnorm", [True, False])
 def test_of_very_many_patches_the_first_images_are_enough_and_the_border_is_still_theirs(batchnorm, monkeypatch):
     """Planted by torch's own convolution; behind the images used come others with other means."""
-    monkeypatch.setattr(positionwise, "WORK", 1)
+    monkeypatch.setattr(base, "WORK", 1)
     random = torch.Generator().manual_seed(0)
     x = torch.randn((300, 3, 5, 5), generator=random, dtype=torch.float64)
     x[:256] += torch.tensor([5.0, -3.0, 2.0])[:, None, None]
@@ -191,7 +191,7 @@ def test_of_very_many_patches_the_first_images_are_enough_and_the_border_is_stil
 
 
 def test_of_patches_with_too_many_features_the_middle_is_solved_for(monkeypatch):
-    monkeypatch.setattr(positionwise, "FEATURES", 3 * 9)
+    monkeypatch.setattr(base, "FEATURES", 3 * 9)
     random = torch.Generator().manual_seed(0)
     x, y = (torch.randn((80, size, 6, 6), generator=random, dtype=torch.float64) for size in (3, 2))
     gave = []
@@ -210,7 +210,7 @@ def test_pixels_of_too_many_features_are_solved_for_all_the_same(monkeypatch):
     x, y = (torch.randn((20, size, 2, 2), generator=random, dtype=torch.float64) for size in (3, 2))
     gave = []
     for features in (3, 2):
-        monkeypatch.setattr(positionwise, "FEATURES", features)
+        monkeypatch.setattr(base, "FEATURES", features)
         stitch = built(Conv(), (3, 2, 2), (2, 2, 2)).double()
         LeastSquares(rescale=False).fit(matching(Conv(), x, y), stitch)
         gave.append(stitch.eval()(x))

@@ -37,39 +37,32 @@ ROUNDING = 1e-4  #: the root mean square of what a fused segment may be off by, 
 class Need:
     """Activations that will be asked for: of a network, at a cut, on samples.
 
-    ``index`` is that of the cut, ``len(network.cuts) + 1`` for the output, 0 for noise.
+    ``index`` is that of the cut, ``len(network.cuts) + 1`` for the output.
     """
 
-    network: Network | ClusteredNoise
+    network: Network
     samples: Samples
     index: int
 
     @cached_property
     def key(self) -> str:
         """SHA-256 over everything that decides the activations, in hexadecimal."""
-        if isinstance(self.network, ClusteredNoise):
-            return digest(self.network.fingerprint, self.samples.fingerprint)
         images = self.samples.image_fingerprint
         return digest(VERSION, self.network.fingerprint, self.network.device.type, images, self.index)
 
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of the activations, one row per sample."""
-        if isinstance(self.network, ClusteredNoise):
-            return (len(self.samples), *self.network.shape)
         return (len(self.samples), *self.network.cuts.place(self.index).shape)
 
     @property
     def nbytes(self) -> int:
         """The size in bytes, in the floating type of the network's parameters."""
-        dtype = torch.float32 if isinstance(self.network, ClusteredNoise) else self.network.dtype
-        return prod(self.shape) * dtype.itemsize
+        return prod(self.shape) * self.network.dtype.itemsize
 
     @property
     def where(self) -> str:
         """Say of what, where and on which samples."""
-        if isinstance(self.network, ClusteredNoise):
-            return f"of clustered noise on {self.samples.name}"
         cut = self.network.cuts.place(self.index)
         place = "the output" if cut.is_output else f"'{cut.name}'"
         return f"of {self.network.name} at {place} on {self.samples.name}"
@@ -100,10 +93,14 @@ class Activations:
     def at(self, network: Network | ClusteredNoise, cut: str | Cut, samples: Samples) -> Tensor:
         """Give the activations at a cut, ``(n, *cut.shape)`` on the CPU, in the network's own floating type.
 
-        Noise has no cuts; in memory it is not kept, because drawing it is cheap. Raises ``FitError``, as ``get`` does.
+        Noise has no cuts, and is not kept, because drawing it is cheap. Raises ``FitError``, as ``get`` does.
         """
-        index = 0 if isinstance(network, ClusteredNoise) else network.cuts.find(cut).index
-        return self.get(Need(network, samples, index))
+        if isinstance(network, ClusteredNoise):
+            needed = 4 * len(samples) * prod(network.shape)
+            _check_memory(needed, len(samples), f"of clustered noise on {samples.name}")
+            with torch.inference_mode(False), torch.no_grad():
+                return network.activations(samples)
+        return self.get(Need(network, samples, network.cuts.find(cut).index))
 
     def outputs(self, network: Network, samples: Samples) -> Tensor:
         """Give the network's own outputs, ``(n, outputs)`` on the CPU."""
@@ -134,16 +131,7 @@ class Activations:
         return None if kept is None else kept.tensor
 
     def _get_in_memory(self, need: Need) -> Tensor:
-        # Linux promises more memory than there is and kills the process that takes it, so refuse what will not fit.
-        free = available_memory()
-        if need.nbytes > free:
-            fit = free * len(need.samples) // need.nbytes
-            raise FitError(
-                f"out of memory: the activations {need.where} take {in_words(need.nbytes)}, and {in_words(free)} are "
-                f"free; {fit:,} samples of {len(need.samples):,} would fit: give fewer, or measure at a later cut"
-            )
-        if isinstance(need.network, ClusteredNoise):
-            return need.network.activations(need.samples)
+        _check_memory(need.nbytes, len(need.samples), need.where)
         tensor, done = torch.empty(0), 0
         for chunk in self._compute(need):
             if not done:
@@ -160,9 +148,6 @@ class Activations:
     def _compute(self, need: Need) -> Iterator[Tensor]:
         """Compute what is needed, a chunk at a time; always the same bits."""
         network = need.network
-        if isinstance(network, ClusteredNoise):
-            yield from torch.split(network.activations(need.samples), CHUNK)
-            return
         network.check_frozen()  # what is kept under a fingerprint must be that network's
         start, source = self._nearest(network, need)
         part = network.part(start, need.index)
@@ -194,6 +179,16 @@ class Activations:
     def _forget_changed(self) -> None:
         for key in [key for key, kept in self._kept.items() if kept.tensor._version != kept.version]:
             del self._kept[key]
+
+
+def _check_memory(needed: int, samples: int, where: str) -> None:
+    """Refuse what will not fit: Linux promises more memory than there is, and kills the process that takes it."""
+    free = available_memory()
+    if needed > free:
+        raise FitError(
+            f"out of memory: the activations {where} take {in_words(needed)}, and {in_words(free)} are free; "
+            f"{free * samples // needed:,} samples of {samples:,} would fit: give fewer, or measure at a later cut"
+        )
 
 
 def run_stepwise(part: Frozen, x: Tensor) -> Tensor:

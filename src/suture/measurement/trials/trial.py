@@ -115,10 +115,11 @@ class Trial:
     def needs(self) -> tuple[Need, ...]:
         """The activations that it asks for, which can be computed beforehand and shared with other trials."""
         sender, receiver, score = self.sender, self.receiver, self.score_data
-        sent = 0 if isinstance(sender, ClusteredNoise) else sender.cuts.find(self.sender_cut).index
         own = receiver.cuts.find(self.receiver_cut).index
         fitted = (self.fit_data, self.validation_data)
-        needs = [Need(sender, samples, sent) for samples in (*fitted, score)]
+        needs: list[Need] = []
+        if isinstance(sender, Network):
+            needs += [Need(sender, samples, sender.cuts.find(self.sender_cut).index) for samples in (*fitted, score)]
         read = [self.select_read(samples) for samples in fitted if self.count_read(samples)]
         needs += [Need(receiver, samples, own) for samples in (*read, self.compared)]
         scored = [network for network in (receiver, self.scored_sender) if network is not None]
