@@ -19,8 +19,9 @@ from suture.cli import train
 from suture.cli.main import main, parser
 from suture.cli.train import TrainingMeter, change
 from suture.common.errors import CheckpointError, SourceError
-from suture.report.terminal.networks import recipe_words
-from suture.zoo import BaseModel, convnet, parse_source
+from suture.fits import optimisers
+from suture.report.terminal.networks import recipes_table
+from suture.zoo import BaseModel, convnet, parse_source, training
 from suture.zoo.models import read_card, tell_names_apart
 from suture.zoo.recipes import DIGITS, RECIPES
 from suture.zoo.training import Training
@@ -321,16 +322,9 @@ def test_the_folder_of_a_run_is_no_folder_for_a_network(run: Run, tmp_path: Path
 # Names and words
 
 
-def test_recipes_in_words() -> None:
-    assert recipe_words(RECIPES["bansal2021"]) == (
-        "64,000 steps; batch 128; SGD 0.05, momentum 0.9, weight decay 0.0001, times 0.2 at 50 % and 75 %; crops of 4 "
-        "pixels and mirrored"
-    )
-    assert recipe_words(RECIPES["oxford2025-simple"]) == (
-        "at most 100 epochs, until the loss plateaus; batch 4; SGD 0.001, momentum 0.9, constant; L1(weight=1e-05); "
-        "every 500 steps 10 % of the weights set to zero"
-    )
-    assert len({recipe_words(recipe) for recipe in RECIPES.values()}) == len(RECIPES)
+def test_recipes_are_listed_as_the_calls_that_make_them() -> None:
+    listed = list(recipes_table(RECIPES).columns[1].cells)
+    assert [eval(cell.plain, vars(training) | vars(optimisers)) for cell in listed] == list(RECIPES.values())
 
 
 def test_settings_change_the_recipe() -> None:

@@ -16,7 +16,8 @@ from suture.measurement.complexity import COLUMNS as MEASURED
 from suture.report import style
 from suture.report.figures import curve as curves
 from suture.report.figures import matrix as heatmaps
-from suture.report.terminal import evidence
+from suture.report.terminal import curve as screen
+from suture.report.terminal import matrix as grids
 
 
 def compared(cuts=CUTS, names=("A", "B"), **values: Any) -> pd.DataFrame:
@@ -66,10 +67,10 @@ def test_indices_lie_at_the_cuts_of_the_curve() -> None:
 
 def test_the_grid_on_the_screen_has_the_values() -> None:
     matrix = square(0)
-    parts = evidence.similarity_tables(compared(linear_cka=matrix), 100)
+    parts = grids.similarity_tables(compared(linear_cka=matrix), 100)
     assert parts[0] == "linear_cka"
     assert [next(iter(column.cells)).plain for column in parts[1].columns[1:]] == [f"{v:.2f}" for v in matrix[0]]
-    assert "have no room on a screen of 9 columns" in evidence.similarity_tables(compared(linear_cka=matrix), 9)[1]
+    assert "have no room on a screen of 9 columns" in grids.similarity_tables(compared(linear_cka=matrix), 9)[1]
 
 
 def test_wrong_tables_of_similarity_are_refused() -> None:
@@ -105,9 +106,9 @@ def test_a_localisation_shows_shares_onset_and_place() -> None:
     np.testing.assert_allclose(controls["v"], [25] * 4)
     np.testing.assert_allclose(controls["<"], [0, 0, 12.5, 0], atol=1e-9)
     assert {"A → B: localised", "B → A: localised", "B → B", "where it lies"} <= set(seen(figure))
-    cells = [list(column.cells) for column in evidence.trait_table(found).columns]
+    cells = [list(column.cells) for column in screen.trait_table(found).columns]
     assert [cell.plain for cell in cells[1]] == ["0 [-6, 6]  ", "0 [-6, 6]  ", "100 [94, 106] ←", "100 [94, 106]  "]
-    record = evidence.trait_record(found)
+    record = screen.trait_record(found)
     assert (record["verdict"], record["between"]) == ("localised", ["two", "three"])
 
 
@@ -137,12 +138,12 @@ def test_complexity_along_a_curve() -> None:
     assert {"gradient norm, normalised (nats)", "A → B", "receiver to itself", "B alone (receiver)"} <= set(
         seen(figure)
     )
-    made = evidence.complexity_table(measured(plain=[1, 2, 3, 4, 5]))
+    made = screen.complexity_table(measured(plain=[1, 2, 3, 4, 5]))
     assert [next(iter(column.cells)).plain for column in made.columns] == [
         "gradient norm, normalised (nats)",
         *("1", "2", "3", "4", "5"),
     ]
-    assert [column.header.plain for column in evidence.complexity_table(measured(alone=[7])).columns[1:]] == ["B"]
+    assert [column.header.plain for column in screen.complexity_table(measured(alone=[7])).columns[1:]] == ["B"]
 
 
 def test_wrong_tables_of_complexity_are_refused() -> None:

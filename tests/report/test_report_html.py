@@ -218,7 +218,7 @@ def test_two_runs_are_compared_where_both_measured() -> None:
     said = Read(render(*runs)).text
     assert "one and two compared" in said
     assert "Fast() LeastSquares()" in said
-    (chart,) = compare_runs.compare(*runs, ("one", "two")).charts
+    ((chart,), _) = compare_runs.compare(*runs, ("one", "two"))
     score, difference = chart.measures
     assert chart.columns == CUTS[1:]
     one, two = (
@@ -236,7 +236,7 @@ def test_two_runs_are_compared_where_both_measured() -> None:
 
 def test_two_matrices_are_compared_cell_by_cell() -> None:
     runs = (run_of(matrix_table(), name="one"), run_of(matrix_table(), name="two"))
-    (chart,) = compare_runs.compare(*runs, ("one", "two")).charts
+    ((chart,), _) = compare_runs.compare(*runs, ("one", "two"))
     assert chart.kind == "matrix"
     assert chart.measures[1].lines[0].value.tolist() == [0.0] * 16
     assert "At none of 16 seams are the two certainly different in accuracy." in Read(render(*runs)).text

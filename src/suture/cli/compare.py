@@ -61,7 +61,7 @@ def compare(chosen: Namespace) -> int:
     from suture.measurement.tables import table as tables
     from suture.report.figures import curve as figures
     from suture.report.figures import matrix as heatmaps
-    from suture.report.terminal import evidence
+    from suture.report.terminal import matrix as grids
     from suture.runs.store.files import folder_to_write
 
     by = make_all("index", NAMES["index"] if chosen.by == "all" else split_names(chosen.by))
@@ -79,5 +79,5 @@ def compare(chosen: Namespace) -> int:
         joined, figure = beside(measured, found), figures.beside(measured, found)
         if folder is not None:
             files += [tables.save(joined, folder / "beside.parquet"), *figures.save(figure, folder / "beside")]
-    parts: output.Parts = [[evidence.similarity_heading(found)], [*evidence.similarity_tables(found, output.width())]]
+    parts: output.Parts = [[grids.similarity_heading(found)], [*grids.similarity_tables(found, output.width())]]
     return output.hand_over(chosen, found, files, parts)

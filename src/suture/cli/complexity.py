@@ -66,7 +66,7 @@ def complexity(chosen: Namespace) -> int:
 
     from suture.measurement.tables import table as tables
     from suture.report.figures import curve as figures
-    from suture.report.terminal import evidence
+    from suture.report.terminal import curve as screen
     from suture.runs.store.files import folder_to_write
     from suture.runs.store.store import LABEL
 
@@ -87,7 +87,7 @@ def complexity(chosen: Namespace) -> int:
         files += [tables.save(rows, folder / COMPLEXITY)]
         files += figures.save(figures.complexity(rows), folder / "complexity") if of_run else []
     heading = f"complexity on {len(samples):,} images of {samples.name}"
-    return output.hand_over(chosen, rows, files, [[heading], [evidence.complexity_table(rows)]])
+    return output.hand_over(chosen, rows, files, [[heading], [screen.complexity_table(rows)]])
 
 
 def _alone(networks: list[Any], samples: Any, by: Any) -> list[Any]:

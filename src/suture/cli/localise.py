@@ -68,7 +68,7 @@ def localise(chosen: Namespace) -> int:
     from suture.data.variants import vary
     from suture.measurement.trials.localise import localise
     from suture.report.figures import curve as figures
-    from suture.report.terminal import evidence
+    from suture.report.terminal import curve as screen
 
     trait, fit_variants = read_trait(chosen.trait), make_all("variant", chosen.fit_variant)
     settings, seams = settings_of(chosen), seams_of(chosen.at, "CARRIER_CUT:REFERENCE_CUT")
@@ -89,8 +89,8 @@ def localise(chosen: Namespace) -> int:
         parts: output.Parts = [[f"nothing can be said of where '{made.name}' lies: {error}"]]
     else:
         files += figures.save(figure, folder / "localise") if folder is not None else []
-        parts = [[evidence.trait_heading(found)], [evidence.trait_table(found)], [str(found)]]
-        record = evidence.trait_record(found)
+        parts = [[screen.trait_heading(found)], [screen.trait_table(found)], [str(found)]]
+        record = screen.trait_record(found)
     return output.hand_over(chosen, table, files, parts, record)
 
 

@@ -47,11 +47,11 @@ def networks(chosen: Namespace) -> int:
 
 @command("zoo recipes", JSON, examples=("suture zoo recipes",))
 def recipes(chosen: Namespace) -> int:
-    """List every recipe of training, in words."""
-    from suture.report.terminal.networks import recipe_words, recipes_table
+    """List every recipe of training."""
+    from suture.report.terminal.networks import recipes_table
     from suture.zoo.recipes import RECIPES
 
-    record = {name: {"recipe": str(recipe), "words": recipe_words(recipe)} for name, recipe in RECIPES.items()}
+    record = {name: {"recipe": str(recipe)} for name, recipe in RECIPES.items()}
     output.answer(chosen, record, recipes_table(RECIPES))
     return 0
 

@@ -4,8 +4,6 @@ The interval of a difference is put together from those of the two scores as tho
 ``suture.explain``); if both are of the same images it is rather too wide.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from suture.common.errors import DataError
@@ -19,16 +17,11 @@ DIFFERENCE = "Difference"
 _SHOWN = ("itself", "untrained sender", "untrained receiver", "untrained both", "shuffled pairs", "clustered noise")
 
 
-@dataclass(frozen=True, eq=False)
-class Compared:
-    """Charts of what two runs share, and what is said of it."""
+def compare(first: Run, second: Run, names: tuple[str, str]) -> tuple[list[Chart], list[str]]:
+    """Return charts of the seams that two runs both measured, and what is said of them.
 
-    charts: tuple[Chart, ...]
-    said: tuple[str, ...]
-
-
-def compare(first: Run, second: Run, names: tuple[str, str]) -> Compared:
-    """Compare two runs at the seams that both measured. Raises ``DataError`` if there are none."""
+    Raises ``DataError`` if there are none.
+    """
     shared = [score for score in scores_of(first.table) if score in scores_of(second.table)]
     matched: dict[tuple[str, str], list[tuple[str, Curve, Curve]]] = {}
     for score in shared:
@@ -45,9 +38,8 @@ def compare(first: Run, second: Run, names: tuple[str, str]) -> Compared:
             f"{first.path} and {second.path} have no seam and score in common; compare runs that stitched at the same "
             "cuts"
         )
-    charts = tuple(_chart(found, names) for found in matched.values())
-    said = tuple(sentence for found in matched.values() for sentence in _said(*found[0], names))
-    return Compared(charts, said)
+    said = [sentence for found in matched.values() for sentence in _said(*found[0], names)]
+    return [_chart(found, names) for found in matched.values()], said
 
 
 def _matched(first: tuple[Curve, ...], second: tuple[Curve, ...]) -> list[tuple[Curve, Curve]]:

@@ -102,7 +102,7 @@ def _page_of_studies(run: Run) -> Page:
 def _page_of_two(first: Run, second: Run) -> Page:
     same = first.name == second.name
     names = (str(first.path), str(second.path)) if same else (first.name, second.name)
-    found = compare_runs.compare(first, second, names)
+    charts, said = compare_runs.compare(first, second, names)
     asked = "Two runs at the seams that both measured."
     asked += "".join(f" {name}: {words.asked(run.table)}" for name, run in zip(names, (first, second), strict=True))
     ours, theirs = words.settings(first.table), words.settings(second.table)
@@ -110,12 +110,12 @@ def _page_of_two(first: Run, second: Run) -> Page:
     alike = ("text", "Networks, stitches, fits, data and controls go by the same names in both.")
     table = ("table", words_table("What differs, by what the tables say", ("", *names), apart))
     sections = [
-        Section("What both measured", [("figure", chart) for chart in found.charts], "figures"),
+        Section("What both measured", [("figure", chart) for chart in charts], "figures"),
         Section("What differs between the two", [table if apart else alike]),
     ]
     for run, name in ((first, names[0]), (second, names[1])):
         sections += [_failures(run, f" in {name}"), *_appendix(run, of=f" of {name}")]
-    return Page(f"{names[0]} and {names[1]} compared", asked, found.said, sections)
+    return Page(f"{names[0]} and {names[1]} compared", asked, said, sections)
 
 
 def _appendix(run: Run, of: str = "", cost: bool = True) -> list[Section]:

@@ -1,6 +1,6 @@
 """Networks, how they are trained and what they can do, for the terminal."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
@@ -8,81 +8,15 @@ from rich.table import Table
 
 from suture.common.formatting import spell
 from suture.common.sizes import in_words
-from suture.fits.recipes import SGD, Adam, AdamW, Constant, Cosine, OneCycle, Optimiser, Schedule, Steps
 from suture.measurement.tables.records import Record
 from suture.report.terminal.curve import lay_out
 from suture.runs.runners.progress import clock
-from suture.zoo.training import CropFlip, LabelCrossEntropy, Recipe, SimCLR, SimCLRView, Unchanged
-
-# --- recipes in words -------------------------------------------------------------------------------------------------
-
-
-def recipe_words(recipe: Recipe) -> str:
-    """Say how a recipe trains: for how long, in which batches, with what, on which images."""
-    return "; ".join(part for part in _parts(recipe) if part)
-
-
-def _parts(recipe: Recipe) -> Iterable[str]:
-    stop = recipe.stop
-    most = "at most " if stop is not None else ""
-    long = f"{recipe.epochs} epochs" if recipe.epochs is not None else f"{recipe.steps:,} steps"
-    yield f"{most}{long}" + (", until the loss plateaus" if stop is not None else "")
-    yield f"batch {recipe.batch}"
-    yield f"{_optimiser(recipe.optimiser)}, {_schedule(recipe.schedule)}"
-    yield _images(recipe)
-    match recipe.objective:
-        case SimCLR(temperature=temperature):
-            yield f"SimCLR at temperature {temperature:g}"
-        case LabelCrossEntropy(smoothing=smoothing) if not smoothing:
-            pass
-        case objective:
-            yield spell(objective)
-    if recipe.penalty is not None:
-        yield spell(recipe.penalty)
-    if recipe.prune is not None:
-        yield f"every {recipe.prune.every} steps {100 * recipe.prune.share:g} % of the weights set to zero"
-    if recipe.precision == "fast":
-        yield "bfloat16 where the processor has it"
-
-
-def _optimiser(optimiser: Optimiser) -> str:
-    match optimiser:
-        case SGD(lr=lr, momentum=momentum, nesterov=nesterov, weight_decay=decay):
-            name = f"SGD {lr:g}" + (f", {'Nesterov ' if nesterov else ''}momentum {momentum:g}" if momentum else "")
-        case Adam(lr=lr, weight_decay=decay) | AdamW(lr=lr, weight_decay=decay):
-            name = f"{type(optimiser).__name__} {lr:g}"
-        case _:
-            return spell(optimiser)
-    return name + (f", weight decay {decay:g}" if decay else "")
-
-
-def _schedule(schedule: Schedule) -> str:
-    match schedule:
-        case Constant():
-            return "constant"
-        case Cosine():
-            return "along half a cosine to 0"
-        case OneCycle(warmup=warmup):
-            return f"up for {100 * warmup:g} % of the steps, then down to 0"
-        case Steps(drops=drops, factor_at_drop=factor):
-            return f"times {factor:g} at {' and '.join(f'{100 * drop:g} %' for drop in drops)}"
-    return spell(schedule)
-
-
-def _images(recipe: Recipe) -> str:
-    match recipe.augment:
-        case Unchanged():
-            return ""
-        case CropFlip(crop=crop, flip=flip):
-            return f"crops of {crop} pixels" * bool(crop) + " and " * bool(crop and flip) + "mirrored" * flip
-        case SimCLRView():
-            return "views of SimCLR"
-    return spell(recipe.augment)
+from suture.zoo.training import Recipe
 
 
 def recipes_table(recipes: dict[str, Recipe]) -> Table:
-    """Show every recipe, its settings in words."""
-    return lay_out(("=recipe", "how it trains"), ((name, recipe_words(recipe)) for name, recipe in recipes.items()))
+    """Show every recipe as the call that makes it, without what has its default value."""
+    return lay_out(("=recipe", "made by"), ((name, spell(recipe)) for name, recipe in recipes.items()))
 
 
 # --- one network ------------------------------------------------------------------------------------------------------
