@@ -6,7 +6,6 @@ from typing import Any
 import pandas as pd
 from rich.table import Table
 
-from suture.common.formatting import spell
 from suture.common.sizes import in_words
 from suture.measurement.tables.records import Record
 from suture.report.terminal.curve import lay_out
@@ -15,8 +14,8 @@ from suture.zoo.training import Recipe
 
 
 def recipes_table(recipes: dict[str, Recipe]) -> Table:
-    """Show every recipe as the call that makes it, without what has its default value."""
-    return lay_out(("=recipe", "made by"), ((name, spell(recipe)) for name, recipe in recipes.items()))
+    """Show every recipe as the call that makes it, with all of its settings."""
+    return lay_out(("=recipe", "made by"), ((name, str(recipe)) for name, recipe in recipes.items()))
 
 
 # --- one network ------------------------------------------------------------------------------------------------------
