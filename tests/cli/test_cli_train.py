@@ -324,7 +324,8 @@ def test_the_folder_of_a_run_is_no_folder_for_a_network(run: Run, tmp_path: Path
 
 def test_recipes_are_listed_as_the_calls_that_make_them() -> None:
     listed = list(recipes_table(RECIPES).columns[1].cells)
-    assert [eval(cell.plain, vars(training) | vars(optimisers)) for cell in listed] == list(RECIPES.values())
+    known = {"CrossEntropy": training.LabelCrossEntropy, **vars(training), **vars(optimisers)}
+    assert [eval(cell.plain, known) for cell in listed] == list(RECIPES.values())
 
 
 def test_settings_change_the_recipe() -> None:
