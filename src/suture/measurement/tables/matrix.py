@@ -85,14 +85,9 @@ class Matrix:
         return np.asarray(every[np.isfinite(every)])
 
 
-def late_to_early(sender: Block, receiver: Block) -> Mask:
-    """Return which seams have a sender cut at least as deep as the receiver's, (sender cuts, receiver cuts)."""
-    return at_least_as_deep(sender.depths[:, None], receiver.depths[None, :])
-
-
 def staircase(sender: Block, receiver: Block) -> tuple[list[int], list[int]]:
     """Return the line right of the cells whose sender cut is at least as deep as the receiver's."""
-    reach = late_to_early(sender, receiver).sum(1)
+    reach = at_least_as_deep(sender.depths[:, None], receiver.depths[None, :]).sum(1)
     x, y = [receiver.start], [sender.start]
     for i, columns in enumerate(reach):
         x += [receiver.start + int(columns)] * 2
@@ -165,9 +160,8 @@ def lay_strip(rows: pd.DataFrame, column: str, receivers: tuple[Block, ...]) -> 
     """Return a column of controls without a sender at the places of the receivers' cuts; nan if there is none."""
     across = places_of(receivers)
     laid = np.full(len(across), np.nan)
-    laid[[across[key] for key in zip(rows["receiver"], rows["receiver_cut"], strict=True)]] = rows[column].to_numpy(
-        float
-    )
+    j = [across[key] for key in zip(rows["receiver"], rows["receiver_cut"], strict=True)]
+    laid[j] = rows[column].to_numpy(float)
     return laid
 
 
