@@ -23,7 +23,7 @@ from typing import Any, ClassVar, final
 import torch
 from filelock import FileLock
 from safetensors.torch import load as from_bytes
-from torch import Tensor, nn
+from torch import nn
 
 from suture.common.atomic import whole
 from suture.common.errors import DataError, FitError, SourceError
@@ -280,7 +280,11 @@ def score_network(model: nn.Module, preprocess: Preprocessing, samples: Samples,
 
     The model is one in evaluation mode. Raises ``DataError`` if it has fewer outputs than the samples have classes.
     """
-    given = compute_logits(model, preprocess, samples, device)
+    model = model.to(device)
+    with undisturbed(), torch.no_grad():
+        chunks = (as_given(images.to(device)) for images in torch.split(samples.images, _CHUNK))
+        given = torch.cat([model(preprocess(images)).float().cpu() for images in chunks])
+    model.cpu()
     if given.shape[1] < len(samples.classes):
         raise DataError(
             f"the network has {given.shape[1]} outputs and {samples.name!r} {len(samples.classes)} classes; "
@@ -297,15 +301,3 @@ def score_network(model: nn.Module, preprocess: Preprocessing, samples: Samples,
         if len(chosen):
             found["classes"][name] = asdict(estimate(Accuracy(), chosen, seed=0))
     return found
-
-
-def compute_logits(model: nn.Module, preprocess: Preprocessing, samples: Samples, device: str = "cpu") -> Tensor:
-    """Return the outputs (n, classes), on the CPU, of a model in evaluation mode."""
-    model = model.to(device)
-    with undisturbed(), torch.no_grad():
-        parts = [
-            model(preprocess(as_given(images.to(device)))).float().cpu()
-            for images in torch.split(samples.images, _CHUNK)
-        ]
-    model.cpu()
-    return torch.cat(parts)
