@@ -22,6 +22,7 @@ from typing import Any, final
 from suture.cli import output
 from suture.cli.options import JSON, command, option
 from suture.common.errors import SutureError
+from suture.common.formatting import say_count
 from suture.common.sizes import cores, free_disk, in_words, physical_memory
 
 DATA = {"mnist": "ylecun/mnist", "cifar10": "uoft-cs/cifar10"}  #: data of the experiments, and where the hub has them
@@ -160,8 +161,7 @@ def _devices() -> Found:
         return
     from suture.common.processor import half_precision, processor
 
-    count = cores()
-    threads = f"{count} core{'' if count == 1 else 's'} to be used; torch starts {torch.get_num_threads()} threads"
+    threads = f"{say_count(cores(), 'core')} to be used; torch starts {torch.get_num_threads()} threads"
     yield "processor", f"{processor()}, {threads}"
     fast = half_precision(torch.device("cpu")) is not None
     yield "bfloat16", "in hardware" if fast else "not in hardware: trainings run in float32"

@@ -1,6 +1,5 @@
 """``suture explain``: what a run says in words, and what must not be concluded from it."""
 
-import textwrap
 from argparse import Namespace
 from dataclasses import asdict
 from pathlib import Path
@@ -42,9 +41,7 @@ def explain(chosen: Namespace) -> int:
     if chosen.json:
         output.show_json(asdict(said))
         return 0
-    for line in str(said).splitlines():
-        wide = output.width()
-        print(textwrap.fill(line, wide, subsequent_indent="  ", break_on_hyphens=False, break_long_words=False))
+    output.show_text(str(said))
     return 0
 
 

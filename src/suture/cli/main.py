@@ -298,7 +298,7 @@ _OPTIONS = {
     "--controls itself,shuffled-pairs,clustered-noise",
 } | {
     f" {name}={after}": f" --{name}{after or ' '}"
-    for name in ("chance", "size", "classes", "margin")
+    for name in ("chance", "size", "classes", "margin", "stitch")
     for after in (";", " ", "")
 }
 

@@ -24,7 +24,7 @@ from suture.cli.options import (
     pictures,
     runner_of,
 )
-from suture.common.errors import ShapeError, SutureError
+from suture.common.errors import SutureError
 from suture.common.sizes import parse_size
 
 CONTROLS = NameOption("control", also=("all", "none"), many=True)
@@ -146,10 +146,7 @@ def plan_curve(chosen: Namespace) -> tuple[Any, str, Any]:
     sender, receiver = networks[chosen.sender], networks[chosen.receiver]
     if sender is receiver:
         output.say(f"suture: sender and receiver are one network, {chosen.sender}; give another to compare")
-    try:
-        trials = curve(sender, receiver, at=seams, data=found, **settings)
-    except ShapeError as error:
-        raise ShapeError(f"{error}; choose the cuts with --at, or another --stitch") from error
+    trials = curve(sender, receiver, at=seams, data=found, **settings)
     ends = [trial.receiver_cut for trial in trials if trial.seed == 0 and not trial.control]
     for cut in ends:
         if ends.count(cut) > 1:
@@ -199,10 +196,7 @@ def plan_matrix(chosen: Namespace) -> tuple[Any, str, Any]:
     senders, receivers = ([networks[text] for text in dict.fromkeys(side)] for side in (chosen.senders, into))
     cuts = {"cuts": chosen.at, "sender_cuts": chosen.sender_at, "receiver_cuts": chosen.receiver_at}
     settings |= {side: patterns_of(text) for side, text in cuts.items()}
-    try:
-        trials = matrix(senders, receivers, data=found, **settings)
-    except ShapeError as error:
-        raise ShapeError(f"{error}; choose other cuts with --at, or another --stitch") from error
+    trials = matrix(senders, receivers, data=found, **settings)
     return trials, " → ".join(", ".join(one.name for one in side) for side in (senders, receivers)), found
 
 

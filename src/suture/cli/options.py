@@ -124,6 +124,7 @@ MODEL = (
 )
 CUTS = "names or patterns, such as layer*,fc"
 JSON = option("--json", action="store_true", help="print JSON instead of a table")
+#: Of commands that train; those that measure on a device will have it in ``RUNNING``.
 DEVICE = option("--device", choices=("cpu", "cuda"), default="cpu", help="cpu or cuda")
 RUN = option("folder", metavar="FOLDER", help="of a run: what its command was given as --out")
 DATA_FOLDER = option("--data", metavar="FOLDER", help="that has mnist and cifar10; by default they come from the hub")

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import sys
+import textwrap
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
@@ -33,6 +34,17 @@ def show(*things: Any) -> None:
     with console.capture() as captured:
         console.print(*things, sep="\n")
     print("\n".join(line.rstrip() for line in captured.get().splitlines()), flush=True)
+
+
+def show_text(text: str) -> None:
+    """Print a text, breaking lines that are too long between words, but not those of a command to copy."""
+    wrapper = textwrap.TextWrapper(width(), subsequent_indent="  ", break_on_hyphens=False, break_long_words=False)
+    before = ""
+    for line in text.splitlines():
+        copied = line.startswith("suture ") or before.endswith(" \\")
+        print(line if copied else wrapper.fill(line))
+        before = line
+    print(end="", flush=True)
 
 
 def show_json(content: object) -> None:

@@ -1,7 +1,6 @@
 """``suture status``, ``table`` and ``verify``, which look at the folder of a run."""
 
 import shlex
-import textwrap
 from argparse import Namespace
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ from typing import Any
 from suture.cli import output
 from suture.cli.options import JSON, RUN, command, named_path, option
 from suture.common.errors import DataError, OutputError
+from suture.common.formatting import say_count
 
 
 @command("status", RUN, JSON, examples=("suture status runs/ab",))
@@ -26,23 +26,12 @@ def status(chosen: Namespace) -> int:
     if chosen.json:
         output.show_json(stores.status_record(found))
     else:
-        _print(stores.status_text(found, output.width()))
+        output.show_text(stores.status_text(found, output.width()))
     return _code(found)
 
 
 def _code(status: Any) -> int:
     return 3 if not status.complete else 1 if status.failed or status.networks_failed else 0
-
-
-def _print(text: str) -> None:
-    """Print a text, breaking lines that are too long between words, but not those of a command to copy."""
-    before = ""
-    for line in text.splitlines():
-        copied = line.endswith(" \\") or before.endswith((" \\", ":"))
-        kept = copied or len(line) <= output.width()
-        print(line if kept else textwrap.fill(line, output.width(), subsequent_indent="  ", break_on_hyphens=False))
-        before = line
-    print(end="", flush=True)
 
 
 @command(
@@ -122,10 +111,10 @@ def verify(chosen: Namespace) -> int:
         return 1 if harm else 0
     parts = [stores.findings_text(findings, folder)] if findings else []
     if harm:
-        parts.append(f"{folder} is damaged in {harm} place{'' if harm == 1 else 's'}")
+        parts.append(f"{folder} is damaged in {say_count(harm, 'place')}")
     else:
         store = Store(folder)
         counts = f"{len(store.finished(TRIALS))} trials and {len(store.finished(NETWORKS))} base networks"
         parts.append(f"{folder} is sound: {counts}, whole")
-    _print("\n\n".join(parts))
+    output.show_text("\n\n".join(parts))
     return 1 if harm else 0

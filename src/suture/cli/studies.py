@@ -23,6 +23,7 @@ from suture.cli.options import (
 )
 from suture.cli.output import say
 from suture.common.errors import DataError, RunnerError, SutureError
+from suture.common.formatting import say_count
 
 NETWORKS = "networks.parquet"  #: beside the tables of studies, what suture zoo table wrote of the networks
 RESULTS = "results/small"  #: the folder of what was measured, within the project
@@ -295,7 +296,7 @@ def claims(chosen: Namespace) -> int:
     for path in stale:
         say(f"suture: {path} is not what the tables give; write it again with the same command, without --check")
     if not stale:
-        say(f"{len(pages)} page{'' if len(pages) == 1 else 's'} as the tables give")
+        say(f"{say_count(len(pages), 'page')} as the tables give")
     return 1 if stale else 0
 
 

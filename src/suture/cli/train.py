@@ -31,6 +31,7 @@ from suture.cli.options import (
 )
 from suture.cli.output import say
 from suture.common.errors import CheckpointError, OutputError, SourceError, StoreError, SutureError
+from suture.common.formatting import say_count
 
 PROGRESS = "progress"  #: the folder, in that of the network, which training goes on from
 
@@ -267,14 +268,12 @@ def _difference(card: Any, model: Any) -> str:
 
 
 def _words(base: Any) -> str:
-    samples, recipe = base.samples, base.recipe
-    steps, per_epoch = recipe.count_steps(len(samples)), recipe.steps_per_epoch(len(samples))
-    epochs = f"{steps / per_epoch:.4g}"
-    most = "at most " if recipe.stop is not None else ""
-    return (
-        f"{base.source} on {samples.name}: {len(samples):,} images, {most}{epochs} "
-        f"epoch{'' if epochs == '1' else 's'} of {per_epoch:,} step{'' if per_epoch == 1 else 's'}, seed {base.seed}"
-    )
+    count, recipe = len(base.samples), base.recipe
+    per_epoch = recipe.steps_per_epoch(count)
+    epochs = recipe.count_steps(count) / per_epoch
+    length = f"{'at most ' if recipe.stop is not None else ''}{epochs:.4g} epoch{'' if epochs == 1 else 's'}"
+    images = f"{base.source} on {base.samples.name}: {say_count(count, 'image')}"
+    return f"{images}, {length} of {say_count(per_epoch, 'step')}, seed {base.seed}"
 
 
 def _outcome(model: Any, progress: Path, command: str) -> Any:

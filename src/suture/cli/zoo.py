@@ -25,6 +25,7 @@ from suture.cli.options import (
 from suture.cli.output import say
 from suture.cli.studies import loader_of
 from suture.common.errors import RunnerError, SutureError
+from suture.common.formatting import say_count
 
 THROUGHPUT = "throughput.txt"  #: beside a table of networks, what benchmarks/training_throughput.py found
 ONLY = option("--only", metavar="PATTERN", help="only networks, or experiments, of such names, as in 'smith*'")
@@ -107,7 +108,7 @@ def train(chosen: Namespace) -> int:
     entries = _entries(chosen.only, chosen.seeds)
     wanted = make_models(entries, loader_of(chosen.data), device=device)
     store = Store.make(chosen.out)
-    say(f"{len(wanted)} base networks of {len(entries)} kind{'' if len(entries) == 1 else 's'}")
+    say(f"{say_count(len(wanted), 'base network')} of {say_count(len(entries), 'kind')}")
     settings = {"retry": chosen.retry, "extend": True, "command": chosen.line}
     try:
         run(wanted, store=store, on=runner, progress=choose_progress("network"), **settings)

@@ -111,7 +111,7 @@ def plan_seam(seam: Seam, data: Data, settings: Settings) -> Plan:
                 trials.append(made)
         except ShapeError as error:
             at = f"{seam.sender.name} → {seam.receiver.name} at {seam.sender_cut} → {seam.receiver_cut}"
-            raise ShapeError(f"{at}: {error}") from error
+            raise ShapeError(f"{at}: {error}; choose other cuts, or another stitch=") from error
     return Plan(tuple(trials))
 
 
