@@ -1,7 +1,7 @@
 """A recipe: the fixed settings by which a network is trained; and which parts of it train.
 
 What they are made of is here too. An objective is the loss that training lowers; it may give the network another head
-for the time of training (``attach``) and takes it away at the end (``detach``). A penalty is added to the loss, pruning
+while it trains (``attach``) and takes it away at the end (``detach``). A penalty is added to the loss, pruning
 sets weights to zero now and then, and a plateau ends training early. Losses are means over the batch, in nats.
 
 SimCLR is Chen et al. 2020, *A Simple Framework for Contrastive Learning of Visual Representations*, arXiv:2002.05709.
@@ -381,10 +381,10 @@ def _paths_of(name: str) -> list[str]:
 
 
 def set_modes(model: nn.Module, training: set[str]) -> None:
-    """Put what trains into training mode and the rest into evaluation mode; parameters that do not train, no gradients.
+    """Put what trains into training mode and the rest, whose parameters get no gradients, into evaluation mode.
 
     A module without tensors, such as a dropout, goes with the module around it; one of whose buffers one is frozen, as
-    a BatchNorm of which only the weight was named, would change it in training mode, and so does not get there.
+    a BatchNorm of which only the weight was named, would change it in training mode, and so stays in evaluation mode.
     """
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(name in training)
