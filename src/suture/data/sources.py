@@ -46,6 +46,7 @@ _LABEL_NAMES = ("label", "labels", "fine_label", "target", "class")
 _TOKENS_NAME = "input_ids"
 _SCORE_SPLITS = ("test", "validation", "valid")
 _BATCH = 1000  #: encoded images read at a time, so that never all of them are in memory beside the decoded
+_PARTS = ("train", "test")  #: the samples that a source gives, before validation is cut from the first
 _DIGITS_SCORED = 597  #: of 1,797, so that 1,200 are left to fit and validate on
 _GREY_MODES = ("1", "LA", "La")  #: PIL's modes of grey images besides "L"
 _DEEP_MODES = ("I", "F")  #: the first letter of PIL's modes of more than 8 bits: "I", "I;16", "F", …
@@ -96,16 +97,17 @@ def load_data(
         case str("digits"):
             _refuse("'digits'", classes=classes, columns=columns, score_split=score_split, size=size)
             name = name or "digits"
-            train, test = _digits(name)
+            pairs, class_names = _digits()
         case str() | os.PathLike():
             name = name or Path(path).expanduser().resolve().name
-            train, test = _from_hub(path, name, named, columns, score_split, size)
+            pairs, class_names = _from_hub(path, name, named, columns, score_split, size)
         case ((_, _), (_, _)):
             _refuse("tensors", columns=columns, score_split=score_split, size=size)
             name = name or "tensors"
-            train, test = _from_tensors(name, source, named)
+            pairs, class_names = _from_tensors(name, source, named)
         case _:
             raise DataError(f"cannot load data from {_in_words(source)}; {_SOURCES}")
+    train, test = (Samples(f"{name}/{part}", *pair, class_names) for part, pair in zip(_PARTS, pairs, strict=True))
     return Data.split(name, train, test, validation_fraction)
 
 
@@ -139,7 +141,11 @@ def _refuse(source: str, **options: object) -> None:
         raise DataError(f"load_data of {source} takes no {', '.join(given)}; leave it out")
 
 
-def _digits(name: str) -> tuple[Samples, Samples]:
+_Pairs = list[tuple[Tensor, Tensor]]
+"""Images and labels to fit and validate on, and to score."""
+
+
+def _digits() -> tuple[_Pairs, tuple[str, ...]]:
     """Return the embedded digits, scaled from 0..16 to 0..255 without loss, always cut at the same place."""
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
@@ -147,31 +153,23 @@ def _digits(name: str) -> tuple[Samples, Samples]:
     digits = load_digits()
     images = torch.from_numpy(np.rint(digits.images * 255 / 16).astype(np.uint8)).unsqueeze(1)
     labels = torch.from_numpy(digits.target.astype(np.int64))
-    train, test = train_test_split(
+    parts = train_test_split(
         np.arange(len(labels)),
         test_size=_DIGITS_SCORED,
         stratify=digits.target,
         random_state=derive_seed("digits") % 2**32,
     )
-    everything = Samples(name, images, labels, number_classes(labels))
-    return (
-        everything.take(torch.from_numpy(train), f"{name}/train"),
-        everything.take(torch.from_numpy(test), f"{name}/test"),
-    )
+    return [(images[part], labels[part]) for part in map(torch.from_numpy, parts)], number_classes(labels)
 
 
 # --- tensors and arrays -----------------------------------------------------------------------------------------------
 
 
-def _from_tensors(name: str, pairs: TrainAndTest, classes: tuple[str, ...] | None) -> tuple[Samples, Samples]:
-    (train_images, train_labels), (test_images, test_labels) = pairs
-    train, test = f"{name}/train", f"{name}/test"
-    labels = _labels(train, train_labels), _labels(test, test_labels)
-    class_names = classes if classes is not None else number_classes(*labels)
-    return (
-        Samples(train, _images(train, train_images), labels[0], class_names),
-        Samples(test, _images(test, test_images), labels[1], class_names),
-    )
+def _from_tensors(name: str, given: TrainAndTest, classes: tuple[str, ...] | None) -> tuple[_Pairs, tuple[str, ...]]:
+    pairs = [
+        (_images(f"{name}/{part}", x), _labels(f"{name}/{part}", y)) for part, (x, y) in zip(_PARTS, given, strict=True)
+    ]
+    return pairs, classes or number_classes(*(labels for _, labels in pairs))
 
 
 def _images(name: str, values: Array) -> Tensor:
@@ -228,8 +226,8 @@ def _from_hub(
     columns: tuple[str, str] | None,
     score_split: str | None,
     size: int | None,
-) -> tuple[Samples, Samples]:
-    """Load the training and the scoring samples of a hub id or a local folder; a folder wins over a hub id."""
+) -> tuple[_Pairs, tuple[str, ...]]:
+    """Load what a hub id or a local folder has; a folder wins over a hub id."""
     splits = _load_splits(source)
     keys = ("train", _score_split(source, list(splits), score_split))
     features = splits["train"].features
@@ -242,12 +240,11 @@ def _from_hub(
     if names is not None and classes is not None:
         raise DataError(f"{source!r} names its own classes: {_quote(names)}; leave out classes=")
     class_names = classes or tuple(names or number_classes(*labels))
-    made = []
-    for key, role, own in zip(keys, ("train", "test"), labels, strict=True):
-        stored, named = splits[key].select_columns(image_column).with_format("arrow"), f"{name}/{key}"
-        images = _read_tokens(stored, named) if tokens else _read_images(stored, named, size)
-        made.append(Samples(f"{name}/{role}", images, own, class_names))
-    return made[0], made[1]
+    images = []
+    for key in keys:
+        stored, part = splits[key].select_columns(image_column).with_format("arrow"), f"{name}/{key}"
+        images.append(_read_tokens(stored, part) if tokens else _read_images(stored, part, size))
+    return list(zip(images, labels, strict=True)), class_names
 
 
 def _load_splits(source: str) -> Any:

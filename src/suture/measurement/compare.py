@@ -22,7 +22,7 @@ from suture.core.activations.cache import Activations, Need
 from suture.core.network.network import Cut, Network
 from suture.data import Data, Samples
 from suture.measurement.indices import Index, Layer, SamplesAs, linear_cka
-from suture.measurement.indices.base import MOST, check_samples_as, positions
+from suture.measurement.indices.base import MOST, check_choice, positions
 from suture.measurement.tables.table import check_columns
 from suture.measurement.trials.plans import Which, cuts_of_roles
 
@@ -78,7 +78,7 @@ def compare(
     """
     check_kind("data", data, Data, "data with a split to score: load_data(…)")
     methods = _methods(by)
-    check_samples_as(samples_as)
+    check_choice("samples_as", samples_as, SamplesAs)
     sides = _sides(a, b, cuts, sender_cuts, receiver_cuts)
     of = data.limited(score=min(samples, len(data.score)) if samples is not None else None).score
     blocks = list(_comparable(sides, samples_as))

@@ -140,31 +140,27 @@ class WorstSharpness(Complexity):
     def of(self, subject: Subject) -> float:
         """Return the largest ``L(θ + δ) − L(θ)`` that was met."""
         units = subject.units(self.normalised)
-        start, best = self._start(subject, units)
-        return max(best, self._climb(subject, units, start)) - subject.base
 
-    def _start(self, subject: Subject, units: Mapping[str, float]) -> tuple[Tensors, float]:
-        """Return the best perturbation to begin with, and the loss there."""
+        def along(slope: Tensors) -> Tensors:
+            return self._within({name: unit * slope[name] for name, unit in units.items()}, True)
+
         _, slope = subject.gradient(subject.theta)
-        found = self._within({name: unit * slope[name] for name, unit in units.items()}, True)
-        best = subject.loss(subject.move(found, units))
+        at = along(slope)
+        highest = subject.loss(subject.move(at, units))
         for draw in range(self.draws):
             noise = subject.gaussian(self.seed, draw)
             tried = self._within({name: noise[name] * (unit > 0) for name, unit in units.items()}, True)
             loss = subject.loss(subject.move(tried, units))
-            if loss > best:
-                found, best = tried, loss
-        return found, best
+            if loss > highest:
+                at, highest = tried, loss
 
-    def _climb(self, subject: Subject, units: Mapping[str, float], at: Tensors) -> float:
-        """Return the largest loss on the way up, or of the network itself."""
-        best = subject.base
+        highest = max(highest, subject.base)
         for _ in range(self.steps):
             loss, slope = subject.gradient(subject.move(at, units))
-            best = max(best, loss)
-            step = self._within({name: unit * slope[name] for name, unit in units.items()}, True)
+            highest = max(highest, loss)
+            step = along(slope)
             at = self._within({name: at[name] + _LENGTH * step[name] for name in at}, False)
-        return max(best, subject.loss(subject.move(at, units)))
+        return max(highest, subject.loss(subject.move(at, units))) - subject.base
 
     def _within(self, step: Mapping[str, Tensor], onto: bool) -> Tensors:
         """Return a perturbation brought to norm ``epsilon``; if not ``onto``, only one that is longer."""

@@ -66,10 +66,10 @@ def positions(shape: Sequence[int], samples_as: SamplesAs) -> int:
     return shape[0] if len(shape) == 2 else prod(shape[1:])
 
 
-def check_samples_as(samples_as: str) -> None:
-    """Raise ``DataError`` unless it is ``flattened`` or ``pixels``."""
-    if samples_as not in get_args(SamplesAs):
-        raise DataError(f"samples_as={samples_as!r}: give {' or '.join(map(repr, get_args(SamplesAs)))}")
+def check_choice(name: str, value: str, choices: Any) -> None:
+    """Raise ``DataError`` unless a setting is one of the words of a ``Literal``."""
+    if value not in get_args(choices):
+        raise DataError(f"{name}={value!r}: give {' or '.join(map(repr, get_args(choices)))}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +88,7 @@ class Layer:
 
     def __post_init__(self) -> None:
         x = self.activations
-        check_samples_as(self.samples_as)
+        check_choice("samples_as", self.samples_as, SamplesAs)
         check_kind(self.name, x, Tensor, "a tensor of activations, such as torch.from_numpy(x)")
         if not x.is_floating_point():
             raise DataError(f"{self.name} is of {x.dtype}: give activations in a floating type")

@@ -37,8 +37,8 @@ from torch import Tensor
 
 from suture.common.errors import DataError
 from suture.common.hashing import keyed_as
-from suture.measurement.indices.base import Index, Layer, PreparedIndex
-from suture.measurement.indices.grams import ROWS, add_products, gram, off_diagonal, unit_vector
+from suture.measurement.indices.base import Index, Layer
+from suture.measurement.indices.grams import ROWS, OfVectors, add_products, gram, off_diagonal, unit_vector
 
 MEMORY = 2**30  #: bytes that the rows of Grams may take
 _ENTRIES = 2**16  #: of every Gram that are put into float64 at a time
@@ -165,14 +165,13 @@ def _by_features(every: list[Layer], rows: list[int], columns: list[int], dtype:
 
 @keyed_as("RBFCKA")
 @dataclass(frozen=True)
-class RBFCKA(_Debiasable, PreparedIndex[Tensor]):
+class RBFCKA(_Debiasable, OfVectors):
     """CKA with a Gaussian kernel, in [0, 1]; ``debiased`` in [-1, 1], of 4 samples or more.
 
     ``bandwidth`` is σ in units of the median distance; Kornblith et al. 2019 use 0.2 to 0.8.
     """
 
     called = "rbf_cka"
-    pairwise = True
 
     bandwidth: float = 0.5
     debiased: bool = False
@@ -189,11 +188,6 @@ class RBFCKA(_Debiasable, PreparedIndex[Tensor]):
         width = self.bandwidth * median
         kernel = torch.expm1(-squares / (2 * width**2)) if width else -(squares > 0).double()  # less 1: as centred
         return unit_vector(_centre_unbiased(kernel) if self.debiased else _centre(kernel), kernel)
-
-    def between(self, x: Tensor, y: Tensor) -> float:
-        """Return their inner product."""
-        low, high = self.bounds
-        return min(high, max(low, float(x @ y)))
 
 
 def _centre(kernel: Tensor) -> Tensor:

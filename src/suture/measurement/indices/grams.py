@@ -31,14 +31,14 @@ that find all samples equally near are like nothing; two samples are always neig
 """
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from suture.common.errors import DataError
 from suture.common.hashing import keyed_as
-from suture.measurement.indices.base import RIGID, Layer, PreparedIndex, Transforms
+from suture.measurement.indices.base import RIGID, Layer, PreparedIndex, Transforms, check_choice
 
 ROWS = 256  #: that are computed by one product; fixed, since bits may depend on it
 ROUNDING = 2.0**-36  #: relative to the largest; values that differ by less are the same, and what is less is 0
@@ -158,25 +158,35 @@ def _normalise(products: Tensor, least: Tensor) -> Tensor:
     return (products * scale.unsqueeze(0) * scale.unsqueeze(1)).clamp(-1, 1)
 
 
+@keyed_as("OfVectors")
+class OfVectors(PreparedIndex[Tensor]):
+    """An index that makes a vector of length 1 of all pairs of samples, and compares two by their inner product."""
+
+    pairwise = True
+
+    def between(self, x: Tensor, y: Tensor) -> float:
+        """Return the inner product, which is the cosine of two vectors."""
+        low, high = self.bounds
+        return min(high, max(low, float(x @ y)))
+
+
 # --- RSA --------------------------------------------------------------------------------------------------------------
 
 
 @keyed_as("RSA")
 @dataclass(frozen=True)
-class RSA(PreparedIndex[Tensor]):
+class RSA(OfVectors):
     """The correlation of two layers' dissimilarities of samples, in [-1, 1]; 1 means the same order, or proportion."""
 
     called = "rsa"
-    pairwise = True
     bounds = (-1.0, 1.0)
 
     correlation: Correlation = "pearson"
     dissimilarity: Dissimilarity = "correlation"
 
     def __post_init__(self) -> None:
-        for name, allowed in (("correlation", Correlation), ("dissimilarity", Dissimilarity)):
-            if getattr(self, name) not in get_args(allowed):
-                raise DataError(f"{name}={getattr(self, name)!r}: give {' or '.join(map(repr, get_args(allowed)))}")
+        check_choice("correlation", self.correlation, Correlation)
+        check_choice("dissimilarity", self.dissimilarity, Dissimilarity)
 
     @property
     def name(self) -> str:
@@ -197,10 +207,6 @@ class RSA(PreparedIndex[Tensor]):
         if self.correlation == "spearman":
             values = _ranks(round_equal(values))
         return unit_vector(values - values.mean(), values)
-
-    def between(self, x: Tensor, y: Tensor) -> float:
-        """Return their correlation."""
-        return min(1.0, max(-1.0, float(x @ y)))
 
 
 def _ranks(values: Tensor) -> Tensor:
@@ -237,8 +243,7 @@ class MutualKNN(PreparedIndex[Tensor]):
 
     def __post_init__(self) -> None:
         _check_k(self.k)
-        if self.nearest not in get_args(Nearness):
-            raise DataError(f"nearest={self.nearest!r}: give {' or '.join(map(repr, get_args(Nearness)))}")
+        check_choice("nearest", self.nearest, Nearness)
 
     @property
     def invariances(self) -> Transforms:
@@ -257,11 +262,10 @@ class MutualKNN(PreparedIndex[Tensor]):
 
 @keyed_as("CKNNA")
 @dataclass(frozen=True)
-class CKNNA(PreparedIndex[Tensor]):
+class CKNNA(OfVectors):
     """Kernel alignment on ``k`` mutual nearest neighbours, in [-1, 1]; nearly always in [0, 1]."""
 
     called = "cknna"
-    pairwise = True
     invariances = RIGID - {"translation"}
     bounds = (-1.0, 1.0)
 
@@ -271,15 +275,11 @@ class CKNNA(PreparedIndex[Tensor]):
         _check_k(self.k)
 
     def prepare(self, layer: Layer) -> Tensor:
-        """Return the centred kernel where samples are neighbours, else 0, as a vector of length 1."""
+        """Return the centred kernel where samples are neighbours, else 0: of two, pairs count that are so in both."""
         of = gram(layer)
         kernel = of.cosines()
         centred = kernel - kernel.mean(1, keepdim=True)
         return unit_vector(torch.where(_neighbours(of, kernel, self.k), centred, 0), kernel)
-
-    def between(self, x: Tensor, y: Tensor) -> float:
-        """Return their inner product, in which only pairs that both layers call neighbours count."""
-        return min(1.0, max(-1.0, float(x @ y)))
 
 
 def _neighbours(of: Gram, nearness: Tensor, k: int) -> Tensor:
