@@ -53,7 +53,7 @@ class Log:
     def __init__(self, path: Path) -> None:
         self.file = open(path, "a")  # noqa: SIM115 - for as long as the process lives
 
-    def begin(self, total: int, done: int, networks: int = 0) -> None:
+    def begin(self, total: int, done: int, networks: int = 0, trained: int = 0) -> None:
         self._say(f"total {total} {done}")
 
     def working_on(self, what: str, kind: str = "", share: object = None) -> None:

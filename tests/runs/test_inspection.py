@@ -211,7 +211,7 @@ def test_a_damaged_table_is_harmless(folder: Path) -> None:
 class Told(Silent):
     """Counts what is measured."""
 
-    def begin(self, total, done, networks=0):
+    def begin(self, total, done, networks=0, trained=0):
         self.total, self.known = total, done
 
     def __init__(self) -> None:

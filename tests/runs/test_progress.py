@@ -55,20 +55,17 @@ def test_lines_come_at_most_every_ten_seconds_and_at_the_end(clock: Clock) -> No
 
 
 @pytest.mark.parametrize(
-    ("nouns", "said"),
+    ("networks", "trained", "said"),
     [
-        ({}, ["2 trials, 1 measured before", "2 trials in 4 s"]),
-        ({"noun": "network"}, ["2 networks, 1 trained before", "2 networks in 4 s"]),
-        (
-            {"noun": "network or trial", "plural": "networks and trials"},
-            ["2 networks and trials, 1 done before", "2 networks and trials in 4 s"],
-        ),
+        (0, 0, ["2 trials, 1 measured before", "2 trials in 4 s"]),
+        (2, 1, ["2 networks, 1 trained before", "2 networks in 4 s"]),
+        (1, 1, ["2 networks and trials, 1 done before", "2 networks and trials in 4 s"]),
     ],
 )
-def test_lines_say_what_they_count(clock: Clock, nouns: dict[str, str], said: list[str]) -> None:
+def test_lines_say_what_they_count(clock: Clock, networks: int, trained: int, said: list[str]) -> None:
     stream = io.StringIO()
-    lines = Lines(stream, **nouns)
-    lines.begin(2, 1)
+    lines = Lines(stream)
+    lines.begin(2, 1, networks, trained)
     clock.now += 4
     lines.done("A → B at x", GOOD)
     assert stream.getvalue().splitlines() == said

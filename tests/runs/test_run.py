@@ -63,7 +63,7 @@ class Telling(Silent):
         self.heard: list[tuple[str, object]] = []
         self.enough, self.error = enough, error
 
-    def begin(self, total, done, networks=0):
+    def begin(self, total, done, networks=0, trained=0):
         self.heard.append(("begin", (total, done, networks) if networks else (total, done)))
 
     def more(self, count, done):
@@ -457,7 +457,7 @@ def test_progress_is_told_networks_and_trials_apart_and_how_far_each_is(tmp_path
         def __init__(self):
             self.heard = []
 
-        def begin(self, total, done, networks=0):
+        def begin(self, total, done, networks=0, trained=0):
             self.heard.append((total, done, networks))
 
         def more(self, count, done):

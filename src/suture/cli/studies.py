@@ -117,7 +117,7 @@ def run(chosen: Namespace) -> int:
     from suture.report.terminal import studies as words
     from suture.report.terminal.curve import failures
     from suture.runs.runners import Interrupted
-    from suture.runs.runners.progress import BOTH, choose_progress
+    from suture.runs.runners.progress import choose_progress
     from suture.runs.store.files import folder_to_write
     from suture.runs.store.store import Store
     from suture.studies import run_study, scale_named
@@ -144,7 +144,7 @@ def run(chosen: Namespace) -> int:
         say(study.id + (where if len(studies) > 1 else f": {study.title} ({study.paper}, {study.source})"))
         settings = {"on": runner, "retry": chosen.retry, "command": chosen.line}
         try:
-            result = run_study(study, scale, store, progress=choose_progress(*BOTH), told=say, **settings)
+            result = run_study(study, scale, store, progress=choose_progress(), told=say, **settings)
         except RunnerError as error:
             say(f"suture: {study.id}: {error}; --retry trains again what failed")
             records.append({"study": study.id, "error": str(error)})

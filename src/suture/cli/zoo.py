@@ -111,7 +111,7 @@ def train(chosen: Namespace) -> int:
     say(f"{say_count(len(wanted), 'base network')} of {say_count(len(entries), 'kind')}")
     settings = {"retry": chosen.retry, "extend": True, "command": chosen.line}
     try:
-        run(wanted, store=store, on=runner, progress=choose_progress("network"), **settings)
+        run(wanted, store=store, on=runner, progress=choose_progress(), **settings)
     except RunnerError as error:
         say(f"suture: {error}; --retry trains again what failed")
     done = sorted(store.finished(NETWORKS) & {model.key for model in wanted})

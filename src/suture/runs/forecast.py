@@ -207,12 +207,11 @@ def _peak(trial: Trial, disk: int | None) -> int:
     images = min(CHUNK, max(fitted, len(trial.score_data)))
     error = 8 * 3 * received  # the representation error, in float64
     rows = sum(min(_ROWS, min(CHUNK, fitted) * size) for size in (sent, received))
-    features = 0  # of a problem that is solved as convex
+    convex = 0  # features of a problem that is solved as one, in float64
     if any(isinstance(fit, Logistic) for fit in fits):
-        features = family.reads(shapes[0]) if isinstance(family, Probe) else sent
+        convex = 8 * 3 * (family.reads(shapes[0]) if isinstance(family, Probe) else sent) * (fitted + held_out)
     elif fast and all(prod(other.shape) == width(cut.shape) for other in later):
-        features = width(shapes[0])
-    convex = 8 * 3 * features * (fitted + held_out)
+        convex = 8 * 3 * width(shapes[0]) * (fitted + held_out)
     return held + max(step, images * (4 * _LIVE * widest + error), 8 * 2 * rows, convex)
 
 

@@ -242,6 +242,7 @@ _PROGRAM = "import json, sys; sys.path[:] = sys.argv[2:]; from suture.runs.runne
 def work(pipe: int, parent: int, scratch: str, ram: int, disk: int) -> None:
     """Do what the driver sends, until it is gone."""
     driver = Connection(pipe)
+    os.set_inheritable(pipe, False)  # so that no program that a task starts keeps it open
     threading.Thread(target=_leave_with, args=(parent,), daemon=True).start()
     torch.set_num_threads(1)
     if not sys.warnoptions:

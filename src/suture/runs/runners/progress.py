@@ -20,8 +20,6 @@ from rich.text import Text
 
 from suture.runs.store.store import NETWORKS, TRIALS
 
-_DONE = {"trial": "measured", "network": "trained"}
-BOTH = ("network or trial", "networks and trials")  #: what a run counts that trains networks too
 LOOKED = 10.0  #: seconds between two looks at how far one task is
 _BAR_WIDTH = 50  #: columns: the bar, the count and the times, at most
 
@@ -31,10 +29,10 @@ Share = Callable[[], float | None]  #: how much of a task is done, from 0 to 1, 
 class Progress:
     """Hears how work proceeds, and by itself shows nothing."""
 
-    def begin(self, total: int, done: int, networks: int = 0) -> None:
-        """So many are to be done, trials most often, of which ``done`` are known already.
+    def begin(self, total: int, done: int, networks: int = 0, trained: int = 0) -> None:
+        """So many are planned, of which ``done`` are known already.
 
-        So many ``networks`` of the others are to be trained.
+        So many of them are ``networks``, of which ``trained`` are known; all others are trials.
         """
 
     def more(self, count: int, done: int) -> None:
@@ -101,19 +99,19 @@ class _Shown(Progress):
 
     def __init__(self) -> None:
         self.running: list[Running] = []
-        self._count(0, 0, 0)
+        self._count(0, 0, 0, 0)
 
-    def _count(self, total: int, done: int, networks: int) -> None:
+    def _count(self, total: int, done: int, networks: int, trained: int) -> None:
         self.begun = time.monotonic()
-        self.total, self.finished = total, done
-        self._to_do = {TRIALS: total - done - networks, NETWORKS: networks}
+        self.total, self.finished, self.networks = total, done, networks
+        self._to_do = {TRIALS: total - done - (networks - trained), NETWORKS: networks - trained}
         self._took: dict[str, list[float]] = {kind: [] for kind in self._to_do}  # seconds of those finished here
         self._elsewhere = dict.fromkeys(self._to_do, 0)  # how many other processes have finished
         self.running.clear()
 
-    def begin(self, total: int, done: int, networks: int = 0) -> None:
+    def begin(self, total: int, done: int, networks: int = 0, trained: int = 0) -> None:
         """Count them."""
-        self._count(total, done, networks)
+        self._count(total, done, networks, trained)
 
     def more(self, count: int, done: int) -> None:
         """Count them too."""
@@ -165,30 +163,21 @@ class Lines(_Shown):
     """Plain lines, for pipes and files: one at most every ``every`` seconds, and one for each failure.
 
     If nothing ends for ``quiet`` seconds, a line says how far the run and its trainings are.
-    They count what ``noun`` says, of which several are ``plural``: trials, and networks if the run trains some.
     """
 
-    def __init__(
-        self,
-        stream: TextIO | None = None,
-        every: float = 10.0,
-        noun: str = "trial",
-        plural: str | None = None,
-        quiet: float = 60.0,
-    ) -> None:
+    def __init__(self, stream: TextIO | None = None, every: float = 10.0, quiet: float = 60.0) -> None:
         super().__init__()
         self.stream = stream if stream is not None else sys.stderr
-        self.every, self.noun, self.plural, self.quiet = every, noun, plural or f"{noun}s", quiet
+        self.every, self.quiet = every, quiet
         self.last = time.monotonic()
         self._lock = threading.Lock()  # between the run's thread and the one that reminds
         self._ended = threading.Event()
 
-    def begin(self, total: int, done: int, networks: int = 0) -> None:
+    def begin(self, total: int, done: int, networks: int = 0, trained: int = 0) -> None:
         """Say how many there are."""
-        super().begin(total, done, networks)
-        if networks and self.noun == "trial":
-            self.noun, self.plural = BOTH
-        self._say(self._several(total) + (f", {done} {_DONE.get(self.noun, 'done')} before" if done else ""))
+        super().begin(total, done, networks, trained)
+        did = "measured" if not networks else "trained" if networks == total else "done"
+        self._say(self._several(total) + (f", {done} {did} before" if done else ""))
         self._ended.set()
         self._ended = threading.Event()
         threading.Thread(target=self._remind, args=(self._ended,), name="suture-progress", daemon=True).start()
@@ -235,7 +224,9 @@ class Lines(_Shown):
         return line if left is None else f"{line}, {'about' if left.whole else 'at least'} {clock(left.seconds)} left"
 
     def _several(self, count: int) -> str:
-        return f"{count} {self.noun if count == 1 else self.plural}"
+        if 0 < self.networks < self.total:
+            return f"{count} network{' or trial' if count == 1 else 's and trials'}"
+        return f"{count} {'network' if self.networks else 'trial'}{'' if count == 1 else 's'}"
 
     def _say(self, line: str) -> None:
         self.last = time.monotonic()
@@ -252,9 +243,9 @@ class Bar(_Shown):
         self.bar = RichBar(*columns, console=console, transient=True)
         self.task = self.bar.add_task("", total=None)
 
-    def begin(self, total: int, done: int, networks: int = 0) -> None:
+    def begin(self, total: int, done: int, networks: int = 0, trained: int = 0) -> None:
         """Draw the bar."""
-        super().begin(total, done, networks)
+        super().begin(total, done, networks, trained)
         self.bar.reset(self.task, total=total, completed=done)
         self.bar.start()
 
@@ -298,10 +289,10 @@ class _Said(ProgressColumn):
         return Text(self.say())
 
 
-def choose_progress(noun: str = "trial", plural: str | None = None) -> Progress:
-    """Return a bar if standard error is a terminal, else plain lines, which count what ``noun`` says."""
+def choose_progress() -> Progress:
+    """Return a bar if standard error is a terminal, else plain lines."""
     console = Console(stderr=True)
-    return Bar(console) if sys.stderr.isatty() and not console.is_dumb_terminal else Lines(noun=noun, plural=plural)
+    return Bar(console) if sys.stderr.isatty() and not console.is_dumb_terminal else Lines()
 
 
 def choose_bar() -> Progress:

@@ -185,8 +185,8 @@ class Work:
                 del self.todo[base.key]
         self._add_trials(trials)
         self._plan_deferred()
-        self.shown, total = shown, len(self.trials.keys() | self.bases.keys())
-        shown.begin(total, total - len(self.todo), len(self._find_trainings()))
+        self.shown, total, networks = shown, len(self.trials) + len(self.bases), len(self.bases)
+        shown.begin(total, total - len(self.todo), networks, networks - len(self._find_trainings()))
 
     def _add_bases(self, bases: Iterable[TrainingTask]) -> None:
         for base in bases:

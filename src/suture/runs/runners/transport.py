@@ -18,6 +18,7 @@ import sys
 import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -58,8 +59,8 @@ class Packer:
 
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder
-        self._keys: dict[int, tuple[object, str]] = {}  # with the object, so that no other gets its id
-        self._things: dict[str, Network | Samples] = {}
+        self._keys: dict[Network, str] = {}  # because to describe a network's factory takes a while
+        self._make: dict[str, Callable[[], bytes]] = {}
         self._parts: dict[str, bytes] = {}
 
     def pack(self, thing: object) -> Payload:
@@ -74,11 +75,23 @@ class Packer:
             if isinstance(inner, Trial):
                 trials.append(inner)
                 _ = inner.key  # computed here, it travels along
-            if not isinstance(inner, Network | Samples):
+            if isinstance(inner, Network):
+                if inner not in self._keys:
+                    self._keys[inner] = _network_key(inner)
+                parts: dict[str, Callable[[], bytes]] = {self._keys[inner]: partial(_pack_network, inner)}
+            elif isinstance(inner, Samples):
+                images, key = inner.images, f"images-{inner.image_fingerprint}"
+                parts = {
+                    f"samples-{digest(inner.fingerprint, inner.name)[:32]}": partial(
+                        _pickle, inner, lambda part: key if part is images else None
+                    ),
+                    key: partial(_pack_images, inner, self._folder),
+                }
+            else:
                 return None
-            keys = self._refer(inner)
-            found.update(dict.fromkeys(keys))
-            return keys[0]
+            self._make = parts | self._make
+            found.update(dict.fromkeys(parts))
+            return next(iter(parts))
 
         try:
             return Payload(_pickle(thing, refer), tuple(found))
@@ -95,24 +108,8 @@ class Packer:
         Raises ``RunnerError`` naming what cannot be pickled.
         """
         if key not in self._parts:
-            thing = self._things[key]
-            if isinstance(thing, Network):
-                self._parts[key] = _pack_network(thing)
-            elif key.startswith("images"):
-                self._parts[key] = _pack_images(thing, self._folder)
-            else:
-                self._parts[key] = _pickle(thing, lambda inner: _images_key(thing) if inner is thing.images else None)
+            self._parts[key] = self._make[key]()
         return self._parts[key]
-
-    def _refer(self, thing: Network | Samples) -> tuple[str, ...]:
-        """The key of a network, or those of samples and their images, which are remembered."""
-        if id(thing) not in self._keys:
-            self._keys[id(thing)] = (thing, _network_key(thing) if isinstance(thing, Network) else _samples_key(thing))
-        key = self._keys[id(thing)][1]
-        keys = (key,) if isinstance(thing, Network) else (key, _images_key(thing))
-        for one in keys:
-            self._things.setdefault(one, thing)
-        return keys
 
 
 class Unpacker:
@@ -146,14 +143,6 @@ def _network_key(network: Network) -> str:
     names = (network.name, network.source, network.constants, str(network.device))
     made = identity([network.example, network.factory])
     return f"network-{digest(network.fingerprint, names, network.cuts.names, made)[:32]}"
-
-
-def _samples_key(samples: Samples) -> str:
-    return f"samples-{digest(samples.fingerprint, samples.name)[:32]}"
-
-
-def _images_key(samples: Samples) -> str:
-    return f"images-{samples.image_fingerprint}"
 
 
 def _pack_network(network: Network) -> bytes:

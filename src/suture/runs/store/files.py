@@ -40,26 +40,17 @@ def folder_to_write(folder: str | Path) -> Path:
     return path
 
 
-def read(path: Path) -> Any:
-    """Read a JSON file. Raises ``StoreError`` if it is damaged."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise _make_error(path, str(error)) from error
-
-
-def read_record(path: Path, *names: str) -> dict[str, Any]:
+def read(path: Path, *names: str) -> dict[str, Any]:
     """Read a JSON file that holds these names. Raises ``StoreError`` if it is damaged, or is another file."""
-    found = read(path)
-    if not isinstance(found, dict):
-        raise _make_error(path, f"it holds a {type(found).__name__}, and no names")
-    if lacking := [name for name in names if name not in found]:
-        raise _make_error(path, f"it lacks {', '.join(map(repr, lacking))}")
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(found, dict):
+            raise ValueError(f"it holds a {type(found).__name__}, and no names")
+        if lacking := [name for name in names if name not in found]:
+            raise ValueError(f"it lacks {', '.join(map(repr, lacking))}")
+    except (OSError, ValueError) as error:
+        raise StoreError(f"{path} is damaged ({error}); 'suture verify' on the run's folder says what to do") from error
     return found
-
-
-def _make_error(path: Path, reason: str) -> StoreError:
-    return StoreError(f"{path} is damaged ({reason}); 'suture verify' on the run's folder says what to do")
 
 
 def write(path: Path, content: str) -> None:

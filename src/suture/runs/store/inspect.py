@@ -17,7 +17,7 @@ from typing import Any
 from suture.common.errors import DataError, StoreError
 from suture.core.activations.disk_cache import ActivationFolder
 from suture.measurement.tables import table as tables
-from suture.runs.store.files import read_record
+from suture.runs.store.files import read
 from suture.runs.store.store import FILES, LABEL, NETWORKS, TABLE, TRIALS, Locks, Store, find_damage, plan_name
 
 _ACTIVATIONS = "activations"
@@ -143,7 +143,7 @@ def _check_plans(path: Path) -> tuple[list[Finding], dict[str, Mapping[str, Any]
     )
     for plan in plans:
         try:
-            content = read_record(plan, "settings", "bases", "trials")
+            content = read(plan, "settings", "bases", "trials")
             labels |= {trial["key"]: trial["labels"] for trial in content["trials"]}
             sound = plan.stem.partition("-")[2] == plan_name(content) and isinstance(content["settings"], dict)
         except (StoreError, TypeError, KeyError):

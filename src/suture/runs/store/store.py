@@ -47,7 +47,7 @@ from suture.data.noise import ClusteredNoise
 from suture.measurement.tables.records import Described, Record
 from suture.measurement.tables.table import table_of
 from suture.measurement.trials.trial import VERSION, Trial
-from suture.runs.store.files import flush, read_record, text, write, writing_to
+from suture.runs.store.files import flush, read, text, write, writing_to
 
 FORMAT = 1  #: of the folder; a reader refuses any other
 LABEL, DONE, TABLE = "suture.json", "done", "table.parquet"
@@ -119,7 +119,7 @@ class Store:
     def record(self, kind: str, key: str) -> Record:
         """The record of what is done. Raises ``StoreError`` if it is damaged."""
         names = ("status", "scores") if kind == TRIALS else ("status",)
-        return read_record(self.path / kind / key / FILES[kind][0], *names)
+        return read(self.path / kind / key / FILES[kind][0], *names)
 
     def tensors(self, kind: str, key: str) -> bytes:
         """Its tensors, as the content of a safetensors file."""
@@ -134,7 +134,7 @@ class Store:
     def failure(self, kind: str, key: str) -> Record | None:
         """The record of one that failed; ``None`` if there is none, or it cannot be read: then it is tried again."""
         try:
-            return read_record(self.path / "failed" / kind / f"{key}.json", "status", "error")
+            return read(self.path / "failed" / kind / f"{key}.json", "status", "error")
         except StoreError:
             return None
 
@@ -240,7 +240,7 @@ def _read_label(path: Path) -> Record:
             f"{path} {there} it has no {LABEL}; give the folder that a run was told to write to (--out, store=)"
         )
     try:
-        label = read_record(path / LABEL, "format")
+        label = read(path / LABEL, "format")
     except StoreError as error:
         raise StoreError(f"{path / LABEL} is damaged; delete it, and start the run again: it writes it anew") from error
     if label["format"] != FORMAT:
@@ -248,7 +248,7 @@ def _read_label(path: Path) -> Record:
             f"{path} is a store of format {label['format']!r}, and this version of Suture reads format {FORMAT}; "
             "use the version that made it, or name another folder"
         )
-    return read_record(path / LABEL, "measuring")
+    return read(path / LABEL, "measuring")
 
 
 # --- what was planned -------------------------------------------------------------------------------------------------
@@ -275,7 +275,15 @@ class Plans:
             )
         known = self.keys()
         if known and not (extend or keys <= known or keys >= known):
-            raise StoreError(self._explain_other(settings))
+            differences = [
+                f"{name} was {_to_words(old)} and is now {_to_words(settings.get(name))}"
+                for name, old in self.settings().items()
+                if settings.get(name) != old and name != "command"
+            ]
+            raise StoreError(
+                f"{self.store} holds another run: {'; '.join(differences) or 'the trials are others'}. Name another "
+                "folder; or, to measure both into one table, say so: run(…, extend=True), on the command line --extend"
+            )
 
     def add(self, trials: Sequence[Described], settings: Mapping[str, Any], bases: Sequence[str] = ()) -> None:
         """Write down what a run is about to measure; ``bases`` are keys of networks that it is to train."""
@@ -320,19 +328,7 @@ class Plans:
         return sorted(self.folder.glob("*.json"))
 
     def _read(self) -> Iterator[Record]:
-        return (read_record(path, "settings", "bases", "trials") for path in self._paths())
-
-    def _explain_other(self, settings: Mapping[str, Any]) -> str:
-        differences = [
-            f"{name} was {_to_words(old)} and is now {_to_words(settings.get(name))}"
-            for name, old in self.settings().items()
-            if settings.get(name) != old and name != "command"
-        ]
-        why = "; ".join(differences) or "the trials are others"
-        return (
-            f"{self.store} holds another run: {why}. Name another folder; or, to measure both into one table, say so: "
-            "run(…, extend=True), on the command line --extend"
-        )
+        return (read(path, "settings", "bases", "trials") for path in self._paths())
 
 
 def plan_name(content: Mapping[str, Any]) -> str:
