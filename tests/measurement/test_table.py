@@ -25,7 +25,7 @@ from suture.measurement.scores.scores import Accuracy, CrossEntropy, Score
 from suture.measurement.tables.table import load, save, to_table
 from suture.measurement.trials import controls
 from suture.measurement.trials.trial import Failure
-from suture.runs.runners.tasks import attempt
+from suture.runs.runners.run import attempt
 from trained import Hybrid, few_digits, hybrids, wrap
 
 PROMISED = [

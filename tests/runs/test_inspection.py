@@ -17,8 +17,8 @@ from suture import curve, run
 from suture.common.errors import StoreError
 from suture.fits import LeastSquares
 from suture.measurement.trials import controls
+from suture.runs.progress import Silent
 from suture.runs.runners import Deferred, Faulty, Interrupted, Local
-from suture.runs.runners.progress import Silent
 from suture.runs.store.inspect import Finding, status, verify
 from suture.runs.store.store import FILES, NETWORKS, TRIALS, Locks, Store
 from suture.zoo.base_model import BaseModel

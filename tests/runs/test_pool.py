@@ -18,8 +18,8 @@ from suture.common.errors import RunnerError
 from suture.core.activations.cache import Activations
 from suture.fits import Fit, FitReport, LeastSquares, TaskLoss
 from suture.measurement.trials import controls
+from suture.runs.progress import Silent
 from suture.runs.runners import Interrupted, Local, Outcome, Runner, Task, TrainingTask
-from suture.runs.runners.progress import Silent
 from trained import few_digits, hybrids
 
 

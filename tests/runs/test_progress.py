@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import pytest
 from rich.console import Console
 
-from suture.runs.runners import progress
-from suture.runs.runners.progress import Bar, Lines, Silent
+from suture.runs import progress
+from suture.runs.progress import Bar, Lines, Silent
 
 GOOD = None
 SEAM = "A → B at [red]x (itself)"

@@ -11,7 +11,6 @@ import pytest
 import torch
 from pandas.testing import assert_frame_equal
 
-import suture
 from suture import Seam, Trial, curve, measure, run
 from suture.common.errors import DataError, FrozenError, OutputError, RunnerError, StoreError
 from suture.core.activations.cache import Activations
@@ -21,10 +20,10 @@ from suture.measurement.tables.table import load
 from suture.measurement.trials import controls
 from suture.measurement.trials.plans import Plan
 from suture.measurement.trials.trial import Failure
+from suture.runs.progress import Lines, Silent
 from suture.runs.runners import Deferred, Faulty, Interrupted, Outcome, Runner, TrainingTask, tasks
 from suture.runs.runners.faulty import FAILED
-from suture.runs.runners.progress import Lines, Silent
-from suture.runs.runners.tasks import attempt
+from suture.runs.runners.run import attempt
 from suture.runs.store.store import Store
 from trained import few_digits, hybrid, hybrids, wrap
 
@@ -170,7 +169,7 @@ def test_a_run_that_is_killed_loses_nothing_that_was_measured(tmp_path, enough, 
 
 
 def test_a_store_that_cannot_be_written_to_is_refused_before_any_work(tmp_path, monkeypatch):
-    monkeypatch.setattr(suture.runs.runners.tasks, "attempt", lambda *_: pytest.fail("nothing may be measured"))
+    monkeypatch.setattr(tasks, "attempt", lambda *_: pytest.fail("nothing may be measured"))
     (tmp_path / "file").touch()
     progress = Telling()
     for place in ("file", "file/run"):
@@ -342,7 +341,7 @@ def test_labels_are_the_plans_own_and_a_trial_is_measured_once(tmp_path):
 def test_another_run_in_the_same_folder_is_refused_before_any_work(tmp_path, monkeypatch, other, said):
     first = run(plan(), store=tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr(suture.runs.runners.tasks, "attempt", lambda *_: pytest.fail("nothing may be measured"))
+        patch.setattr(tasks, "attempt", lambda *_: pytest.fail("nothing may be measured"))
         with pytest.raises(StoreError, match=rf"holds another run: {said}.*Name another folder; or.*extend=True"):
             run(plan(**other), store=tmp_path)
     assert_frame_equal(Store(tmp_path).table(), first)

@@ -92,8 +92,8 @@ def seams_of(text: str | None, sides: str) -> list[Any] | None:
 
 def measure(chosen: Namespace, trials: Any, what: str, on: Any) -> tuple[Any, Path | None]:
     """Say ``what`` is measured ``on`` which data, and measure it; return the table, and the folder if there is one."""
+    from suture.runs.progress import choose_progress
     from suture.runs.runners import run
-    from suture.runs.runners.progress import choose_progress
     from suture.runs.store.store import Store
 
     store = Store.make(chosen.out) if chosen.out is not None else None

@@ -116,8 +116,8 @@ def run(chosen: Namespace) -> int:
     from suture.report.figures.study import figure
     from suture.report.terminal import studies as words
     from suture.report.terminal.curve import failures
+    from suture.runs.progress import choose_progress
     from suture.runs.runners import Interrupted
-    from suture.runs.runners.progress import choose_progress
     from suture.runs.store.files import folder_to_write
     from suture.runs.store.store import Store
     from suture.studies import run_study, scale_named

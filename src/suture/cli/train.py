@@ -331,7 +331,7 @@ class TrainingMeter:
         parts = [f"epoch {done:.{0 if epoch_ended else 1}f} of {whole:.{0 if whole % 1 == 0 else 1}f}"]
         parts += [f"loss {losses[-1]:.4f}"] if losses else []
         if step > self.before and now > self.begun:
-            from suture.runs.runners.progress import clock
+            from suture.runs.progress import clock
 
             pace = (step - self.before) / (now - self.begun)
             parts += [f"{pace * self.batch:,.0f} images/s"]

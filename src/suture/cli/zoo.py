@@ -99,8 +99,8 @@ def train(chosen: Namespace) -> int:
     was stopped goes on.
     """
     from suture.report.terminal.ledger import reached_table
+    from suture.runs.progress import choose_progress
     from suture.runs.runners import run
-    from suture.runs.runners.progress import choose_progress
     from suture.runs.store.store import NETWORKS, Store
     from suture.studies.ledger import make_models
 

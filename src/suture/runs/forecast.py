@@ -1,7 +1,7 @@
 """What a plan takes, before it runs: trials, memory and disk, counted; time only from what the store has measured.
 
 How long a trial takes depends on the machine, the fit and the cut far more than any model of it knew, so nothing is
-timed here: a run says how long the rest will take after its first trials (``runs.runners.eta``).
+timed here: a run says how long the rest will take after its first trials (``runs.progress``).
 
 A worker is a process with the networks and one trial at a time, the driver one with the networks and the images.
 Activations and images are files mapped into memory, which the system may take back, and libraries are mapped once for
@@ -10,7 +10,7 @@ all processes, so neither counts. Bytes of memory are rather too many than too f
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from math import prod
 from pathlib import Path
 from statistics import fmean
@@ -224,7 +224,7 @@ def _nested(fit: Fit) -> Iterator[Fit]:
                 yield from _nested(inner)
 
 
-@cache
+@lru_cache(8)  # few, because a family may hold a network
 def _weigh_stitch(family: Stitch, sender: Shape, receiver: Shape) -> int:
     """Return the bytes of a stitch, which is made without memory."""
     try:

@@ -5,7 +5,7 @@ from typing import Any
 from suture.common.formatting import say_count
 from suture.report.panels import arrange_panel
 from suture.report.terminal.studies import number
-from suture.runs.runners.progress import clock
+from suture.runs.progress import clock
 from suture.studies import Decided, Figure, Result, Study, verdict_of
 from suture.studies.base.scale import TINY
 

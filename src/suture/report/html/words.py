@@ -11,7 +11,7 @@ from suture.measurement.tables.records import Record
 from suture.report.arrange import scores_of
 from suture.report.html.runs import Run
 from suture.report.terminal.curve import one_line
-from suture.runs.runners.progress import clock
+from suture.runs.progress import clock
 
 Facts = dict[str, list[str]]  #: names, and what is known of each
 

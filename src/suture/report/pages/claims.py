@@ -12,7 +12,7 @@ import pandas as pd
 
 from suture.common.errors import DataError
 from suture.report.terminal.studies import written
-from suture.runs.runners.progress import clock
+from suture.runs.progress import clock
 from suture.studies.base.claims import MARGIN, NOT_MEASURED, REPORTED, Claim, Decided, Verdict, verdict_of
 from suture.studies.base.quantities import FEWEST, TRIALS
 from suture.studies.base.run import Result

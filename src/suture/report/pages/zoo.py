@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from suture.report.pages.claims import grid
-from suture.runs.runners.progress import clock
+from suture.runs.progress import clock
 from suture.studies.ledger import Entry
 from suture.studies.ledger.inventory import find_missing
 from suture.zoo.models import Source, parse_source

@@ -7,7 +7,7 @@ from rich.text import Text
 
 from suture.common.sizes import in_words
 from suture.runs.forecast import Forecast
-from suture.runs.runners.progress import clock
+from suture.runs.progress import clock
 
 
 def forecast_table(forecast: Forecast) -> Table:

@@ -14,7 +14,7 @@ from suture.common.sizes import in_words
 from suture.measurement.tables.records import Record
 from suture.report.terminal.curve import lay_out
 from suture.report.terminal.networks import accuracy_cells
-from suture.runs.runners.progress import clock
+from suture.runs.progress import clock
 from suture.studies.ledger import HOURS, Entry
 from suture.zoo.models import parse_source, resolve
 from suture.zoo.networks import NETWORKS, images_of, preprocess_of

@@ -9,7 +9,7 @@ from rich.table import Table
 from suture.common.sizes import in_words
 from suture.measurement.tables.records import Record
 from suture.report.terminal.curve import lay_out
-from suture.runs.runners.progress import clock
+from suture.runs.progress import clock
 from suture.zoo.training import Recipe
 
 

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from suture.measurement.tables.records import Record
 from suture.report.terminal.curve import lay_out
-from suture.runs.runners.progress import clock
+from suture.runs.progress import clock
 from suture.studies import Claim, Decided, Figure, Result, Study, verdict_of
 from suture.studies.base.count import Count
 

@@ -1,8 +1,8 @@
 """Where trials run."""
 
+from suture.runs.progress import Bar, Lines, Progress, Silent
 from suture.runs.runners.faulty import Faulty
 from suture.runs.runners.local import Local
-from suture.runs.runners.progress import Bar, Lines, Progress, Silent
 from suture.runs.runners.ray import Ray
 from suture.runs.runners.run import Interrupted, run, stitch
 from suture.runs.runners.tasks import Deferred, Outcome, Queue, Runner, Task, TrainingTask

@@ -30,8 +30,8 @@ from suture.measurement.trials.controls import DEFAULT, Control
 from suture.measurement.trials.measure import attempt, measure
 from suture.measurement.trials.plans import DEFAULT_SCORES, Settings, plan_seam
 from suture.measurement.trials.trial import Measurement, Trial
+from suture.runs.progress import Progress, choose_bar
 from suture.runs.runners.local import Local
-from suture.runs.runners.progress import Progress, choose_bar
 from suture.runs.runners.tasks import Deferred, Measuring, Outcome, Runner, Task, TrainingTask
 from suture.runs.store.store import NETWORKS, TABLE, Locks, Store, settings_of
 

@@ -21,8 +21,8 @@ from suture.measurement.tables.records import Record, describe_machine
 from suture.measurement.tables.table import read as read_table
 from suture.measurement.tables.table import save
 from suture.measurement.trials.trial import VERSION, Trial
+from suture.runs.progress import Progress
 from suture.runs.runners import Deferred, Runner, TrainingTask, run
-from suture.runs.runners.progress import Progress
 from suture.runs.store.files import read, text, write, writing_to
 from suture.runs.store.store import NETWORKS, TRIALS, Store
 from suture.studies.base.claims import Decided
