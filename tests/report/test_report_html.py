@@ -12,11 +12,11 @@ import pandas as pd
 import pytest
 
 from reported import CONTROLS, CUTS, NASTY, STRIPS, curve_table, failing, matrix_table, on_curve, run_of, similarities
-from suture.common.errors import DataError, OutputError, SutureError
+from suture.common.errors import DataError, SutureError
 from suture.measurement.tables.explain import say_curve
 from suture.report import arrange as arranged
 from suture.report.charts import Line, Measure
-from suture.report.html import compare_runs, render, write
+from suture.report.html import compare_runs, render
 from suture.report.html.plot import figure
 from suture.report.terminal import curve as screen
 
@@ -267,11 +267,3 @@ def test_without_plotly_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch)
             patch.setitem(sys.modules, name, None)
             with pytest.raises(SutureError, match=r"pip install 'suture\[report\]'"):
                 render(run_of(curve_table()))
-
-
-def test_it_is_written_whole_or_refused(tmp_path: Path) -> None:
-    path = write("<p>", tmp_path / "a" / "b.html")
-    assert path.read_text(encoding="utf-8") == "<p>"
-    (tmp_path / "file").touch()
-    with pytest.raises(OutputError, match="--out"):
-        write("<p>", tmp_path / "file" / "b.html")

@@ -36,7 +36,8 @@ def report(chosen: Namespace) -> int:
     their claims. Of two folders, write a comparison of what both measured.
     """
     from suture.common.sizes import in_words
-    from suture.report.html import of_study, only, read, render, write
+    from suture.report.html import of_study, only, read, render
+    from suture.runs.store.files import write_page
 
     if len(chosen.folders) > 2:
         raise SutureError(f"{chosen.folders[2]}: a report is of one run, or compares two; give at most two folders")
@@ -53,7 +54,7 @@ def report(chosen: Namespace) -> int:
         file = place / NAME if place.is_dir() else place.parent / f"{runs[0].results[0][0].id}.html"
     if file.is_dir():
         raise SutureError(f"--out {chosen.out}: this is a folder; name a file, such as {file / NAME}")
-    written = write(render(*runs), file)
+    written = write_page(file, render(*runs))
     size = written.stat().st_size
     if chosen.json:
         output.show_json({"file": str(written), "bytes": size})

@@ -45,7 +45,7 @@ def scores_of(table: pd.DataFrame) -> list[str]:
 class Evidence:
     """The charts of a table, and what it says by itself, a sentence each, the verdict first.
 
-    ``title`` and the question ``asked`` are empty if they are those of any run; ``rest`` is what else is to be known.
+    ``title`` and the question ``asked`` are empty if those of any run will do; ``rest`` are further notes.
     """
 
     charts: Sequence[Chart]
@@ -56,7 +56,7 @@ class Evidence:
 
 
 def evidence(table: pd.DataFrame, similarities: pd.DataFrame | None = None) -> Evidence:
-    """Arrange a table as the most telling thing that it can be read as: where a trait lies, curves, or a matrix."""
+    """Read a table as the first of these that it is: two ways of stitching that place a trait, curves, or a matrix."""
     plain = table[table["control"] == ""]
     seams = plain[["sender", "receiver", "sender_cut", "receiver_cut"]].drop_duplicates()
     pairs = len(seams[["sender", "receiver"]].drop_duplicates())
@@ -98,7 +98,7 @@ def _matrix(table: pd.DataFrame, similarities: pd.DataFrame | None) -> Evidence:
 
 
 def _localised(table: pd.DataFrame, similarities: pd.DataFrame | None) -> Evidence:
-    """Where a trait lies: two networks stitched both ways, and a score that is neither accuracy nor loss."""
+    """Return where a trait lies, if two networks were stitched both ways and a score is neither accuracy nor loss."""
     plain = table[table["control"] == ""]
     pairs = list(plain[["sender", "receiver"]].drop_duplicates().itertuples(index=False, name=None))
     traits = [score for score in dict.fromkeys(table["score"]) if score not in ("accuracy", "loss")]
@@ -150,7 +150,7 @@ def curve(table: pd.DataFrame, similarities: pd.DataFrame | None = None, scores:
 def _score_and_penalty(
     shown: Curve | Matrix, kinds: list[str], over: str, line: Callable[[str, str, float], Line]
 ) -> Iterator[Measure]:
-    """The score, and its penalty if it has one; ``line`` makes that of a kind, a column and its scale."""
+    """Yield the score, and its penalty if it has one; ``line`` makes the line of a kind from a column and its scale."""
     kinds = sorted(kinds, key=place_of)
     unit, cost = ("%", "pp") if shown.percent else (shown.unit.replace("raw", ""),) * 2
     digits = 1 if shown.percent else 3

@@ -50,7 +50,7 @@ class Line:
 
     @property
     def is_group(self) -> bool:
-        """Whether it is a study's group of rows, or a run's, and no kind of trial: all of these weigh the same."""
+        """Whether it is a group of a study, or a run, rather than a kind of trial: groups are drawn alike."""
         return self.kind.startswith("#")
 
     def look(self, number: int) -> tuple[str, str, str]:
@@ -88,7 +88,7 @@ class Measure:
 
     @property
     def across(self) -> Iterator[tuple[str, float, bool]]:
-        """The levels, and whether they are dashed: a threshold is, and all but the first of others."""
+        """The levels, and whether they are dashed: thresholds are, and all but the first of the others."""
         for i, (name, value) in enumerate(self.levels.items()):
             yield name, value, i > 0 or name == THRESHOLD
 

@@ -12,11 +12,10 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
-from pathlib import Path
+from itertools import count
 from typing import Any
 
-from suture.common.atomic import whole
-from suture.common.errors import OutputError, SutureError
+from suture.common.errors import SutureError
 from suture.report import arrange
 from suture.report.charts import Chart
 from suture.report.html import compare_runs, studies, words
@@ -51,18 +50,6 @@ def render(run: Run, other: Run | None = None) -> str:
     if other is not None:
         return _fill(_page_of_two(run, other))
     return _fill(_page_of_studies(run) if run.results else _page_of_run(run))
-
-
-def write(page: str, path: str | Path) -> Path:
-    """Write a page to a file, whole or not at all. Raises ``OutputError``."""
-    path = Path(path).expanduser()
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with whole(path) as temporary:
-            temporary.write_text(page, encoding="utf-8")
-    except OSError as error:
-        raise OutputError(f"cannot write {path}: {error.strerror or error}; name another file with --out") from error
-    return path
 
 
 # --- what a page says -------------------------------------------------------------------------------------------------
@@ -108,7 +95,7 @@ def _page_of_two(first: Run, second: Run) -> Page:
     ours, theirs = words.settings(first.table), words.settings(second.table)
     apart = [(name, ", ".join(ours[name]), ", ".join(theirs[name])) for name in ours if ours[name] != theirs[name]]
     alike = ("text", "Networks, stitches, fits, data and controls go by the same names in both.")
-    table = ("table", words_table("What differs, by what the tables say", ("", *names), apart))
+    table = ("table", studies.words_table("What differs, by what the tables say", ("", *names), apart))
     sections = [
         Section("What both measured", [("figure", chart) for chart in charts], "figures"),
         Section("What differs between the two", [table if apart else alike]),
@@ -151,13 +138,8 @@ def _failures(run: Run, of: str = "") -> Section:
     if not failed:
         return Section("", [])
     many = f"{len(failed):,} of {run.table['trial'].nunique():,} trials failed; their places are empty."
-    table = words_table("Every trial that failed, and why", ("Seam", "Control", "Seed", "Error"), failed)
+    table = studies.words_table("Every trial that failed, and why", ("Seam", "Control", "Seed", "Error"), failed)
     return Section(f"What failed{of}", [("note", many), ("table", table)])
-
-
-def words_table(caption: str, headings: Sequence[str], rows: Sequence[Sequence[str]], kind: str = "") -> dict[str, Any]:
-    """Return what the template needs for a table of words; ``claims`` stand below each other on narrow pages."""
-    return {"caption": caption, "headings": headings, "rows": rows, "kind": kind, "marks": studies.MARKED}
 
 
 def _sentences(said: Sequence[str]) -> list[Block]:
@@ -187,8 +169,10 @@ def _fill(page: Page) -> str:
     own = files("suture.report.html")
     charts = [content for section in page.sections for kind, content in section.blocks if kind == "figure"]
 
-    def drawn(chart: Chart, number: int) -> dict[str, Any]:
-        made = figure(chart)
+    numbers = count(1)
+
+    def drawn(chart: Chart) -> dict[str, Any]:
+        made, number = figure(chart), next(numbers)
         plot = to_html(
             made,
             config={"displayModeBar": False, "responsive": True},
@@ -201,11 +185,10 @@ def _fill(page: Page) -> str:
         shown = {"views": [view["name"] for view in meta["views"]], "legend": meta["legend"], "titled": len(charts) > 1}
         return {"chart": chart, "number": number, "plot": Markup(plot), **shown}
 
-    numbers = {id(chart): number for number, chart in enumerate(charts, 1)}
     sections = [
         replace(
             section,
-            blocks=[(kind, drawn(one, numbers[id(one)]) if kind == "figure" else one) for kind, one in section.blocks],
+            blocks=[(kind, drawn(one) if kind == "figure" else one) for kind, one in section.blocks],
         )
         for section in page.sections
         if section.blocks

@@ -121,7 +121,7 @@ def visible(text: object) -> str:
 
 
 def escape(text: object) -> str:
-    """Return a text that plotly, which reads some HTML, and mathematics between dollars, draws as it is."""
+    """Return a text that plotly, which reads some HTML, and mathematics between dollars, draws as written."""
     return html.escape(visible(text), quote=False).replace("$", "&#36;")
 
 

@@ -1,5 +1,6 @@
 """The studies of a report: what each asks, its claims with their verdicts, its figure and what it cost."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from suture.common.formatting import say_count
@@ -45,8 +46,7 @@ def section(study: Study, result: Result, several: bool) -> tuple[str, list[Bloc
         headings = ("Claim", "Measured", "95 % interval", "Claimed", "In the paper", "Verdict")
         said = "Each figure is a mean over pairs of networks. A claim is decided by the whole interval."
         caption = f"The claims of {study.id}. {said}"
-        table = {"caption": caption, "headings": headings, "rows": rows, "kind": "claims", "marks": MARKED}
-        blocks.append(("table", table))
+        blocks.append(("table", words_table(caption, headings, rows, "claims")))
     for place, panel in enumerate(study.panels, 1):
         chart = arrange_panel(panel, result.tables)
         if any(line.has_values for measure in chart.measures for line in measure.lines):
@@ -57,6 +57,11 @@ def section(study: Study, result: Result, several: bool) -> tuple[str, list[Bloc
     blocks += [("subtitle", "What differs from the paper"), ("sentences", differs)] if differs else []
     blocks += [("facts", card(result))] if several else []
     return f"{study.id}: {study.title}" if several else "Claims", blocks, f"study-{study.id}"
+
+
+def words_table(caption: str, headings: Sequence[str], rows: Sequence[Sequence[str]], kind: str = "") -> dict[str, Any]:
+    """Return what the template needs for a table of words; ``claims`` stand below each other on narrow pages."""
+    return {"caption": caption, "headings": headings, "rows": rows, "kind": kind, "marks": MARKED}
 
 
 def _row(decided: Decided, tiny: bool) -> tuple[str, ...]:

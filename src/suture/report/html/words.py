@@ -77,7 +77,7 @@ def explained(run: Run) -> Explanation | None:
 
 
 def cost(table: pd.DataFrame) -> Facts:
-    """Trials, failures, time and steps, each trial once."""
+    """Count trials, failures, time and steps, each trial once."""
     if not len(table):
         return {}
     once = table.drop_duplicates("trial")

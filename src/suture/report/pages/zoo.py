@@ -29,7 +29,7 @@ KINDS = {
 
 @dataclass(frozen=True)
 class Target:
-    """An accuracy that networks of a kind shall reach on the test images of some data: ``least``, a fraction."""
+    """An accuracy that networks of a kind should reach on the test images of some data: ``least``, a fraction."""
 
     words: str
     least: float
@@ -52,7 +52,7 @@ TARGETS = (
     Target("CNN, MNIST", 0.985, "mnist/training", lambda s: s.name in ("cnn", "convnet")),
     Target("MLP, CIFAR-10", 0.48, "cifar10/training", lambda s: s.name == "mlp"),
 )
-"""What is to be reached at least."""
+"""The least that each must reach."""
 
 TABLE_C1 = {"correlated": 0.999, "digit": 0.978, "colour": 1.0, "colour only": 0.686}
 """smith2024, table C1, base column: accuracy on Correlated, by what the ResNet-18 was trained on (5 seeds)."""
@@ -60,7 +60,7 @@ SHAPELESS = "colour only"  #: trained without any digit, so out of distribution 
 
 
 def page(table: pd.DataFrame, entries: Sequence[Entry] = (), throughput: Sequence[str] = ()) -> str:
-    """Write the page. What ``entries`` of a ledger have and the table lacks is said in it.
+    """Write the page, which also names what is in the ``entries`` of a ledger and not in the table.
 
     ``throughput`` are the lines of the benchmark of training. Networks without an accuracy, which a study trains and
     scores in its own way, are left out.
@@ -93,7 +93,7 @@ def _once(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _machines(own: pd.DataFrame) -> str:
-    """On what all this was trained."""
+    """Say on which machines it was all trained."""
     said = [
         f"{len(rows)} on {'a GPU' if device == 'cuda' else device} ({processor}, torch {version}), "
         f"{clock(float(rows[rows['until'].isna()]['seconds'].sum()))} of training"
@@ -137,7 +137,7 @@ def _reached(target: Target, own: pd.DataFrame) -> list[str]:
 
 
 def _colours(table: pd.DataFrame) -> list[str]:
-    """Colour MNIST beside smith2024's table C1; nothing if no such network was trained."""
+    """Set Colour MNIST beside smith2024's table C1; return nothing if no such network was trained."""
     resnets = table["source"].str.contains("resnet")
     on = table[table["score_data"].str.endswith(" correlated/score") & resnets]
     means: dict[str, float] = {}
@@ -188,7 +188,7 @@ def _section(kind: str, own: pd.DataFrame, table: pd.DataFrame, planned: Mapping
 
 
 def _seconds(rows: pd.DataFrame, planned: Entry | None) -> str:
-    """Of one seed on one core, measured or by the ledger's rate."""
+    """Return the seconds of one seed on one core, measured or by the ledger's rate."""
     if len(rows):
         return f"{rows['processor_seconds'].fillna(rows['seconds']).mean():,.0f}"
     if planned is None:

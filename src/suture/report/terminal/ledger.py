@@ -40,7 +40,7 @@ PAPERS = {
 
 
 def network_rows(entries: Iterable[Entry]) -> list[dict[str, Any]]:
-    """Every network at its sizes in the papers, then in a ledger, as plain values."""
+    """Return every network at its sizes in the papers, then in a ledger, as plain values."""
     small: dict[str, dict[str, list[str]]] = {}
     for entry in entries:
         source = parse_source(entry.source)
