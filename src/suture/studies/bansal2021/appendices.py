@@ -1,7 +1,6 @@
 """bansal2021, continued: its appendices B.1 and B.2.3 to B.4, and what sections 2 to 4 argue and do not run."""
 
 from dataclasses import replace
-from typing import Literal
 
 from suture.core.stitches import Conv
 from suture.studies.bansal2021 import plans
@@ -19,7 +18,7 @@ from suture.studies.bansal2021.selections import (
     UNTRAINED,
     draw_lines,
 )
-from suture.studies.base.claims import Claim, Roles
+from suture.studies.base.claims import Claim, Direction, Roles
 from suture.studies.base.quantities import (
     FOLDS,
     NETWORKS,
@@ -29,6 +28,7 @@ from suture.studies.base.quantities import (
     Gap,
     Mean,
     Moves,
+    Quantity,
     Ratio,
     RunOfCuts,
     Where,
@@ -58,10 +58,19 @@ _4 = Study(
     small=("three cuts: the ends of the first three stages", DEFAULT_ALONE),
 )
 
-_ABOUT: tuple[tuple[Literal["≤", "≥"], float], ...] = (("≤", 0.8), ("≥", 0.6))
 _WIDTH_CKA, _TIME_CKA = CKA(sender=WIDTHS["0.25"]), CKA(sender=f"{R18} epoch 80")
 _SAMPLES_CKA = CKA(sender=FEW)
 _IMPROVES = Where(sender=f"{R18} 25000 samples", receiver=FEW)
+_LEAST: tuple[tuple[str, Where, Direction, float, str], ...] = (
+    ("width: the least CKA of 0.25× and 2× is about 0.7: ≤ 0.8", _WIDTH_CKA, "≤", 0.8, "as low as 0.7"),
+    ("width: the least CKA of 0.25× and 2× is about 0.7: ≥ 0.6", _WIDTH_CKA, "≥", 0.6, "as low as 0.7"),
+    ("samples: the least CKA of 5,000 and 25,000 is near 0: ≤ 0.1", _SAMPLES_CKA, "≤", 0.1, "as low as 0"),
+    ("training time: CKA of epochs 80 and 160 ≥ 0.8 at every cut", _TIME_CKA, "≥", 0.8, "“similar”"),
+)
+_OF_CKA = tuple(
+    Claim(words, "appendix B.2.3", Worst("value", where, True), direction, limit, unit="", ours=True, paper=paper)
+    for words, where, direction, limit, paper in _LEAST
+)
 _7 = Study(
     "bansal-7",
     "More is similar with CKA?",
@@ -69,29 +78,7 @@ _7 = Study(
     "appendix B.2.3, figure 7",
     plans.plan_section_6_cka,
     (
-        *(
-            Claim(
-                f"width: the least CKA of 0.25× and 2× is about 0.7: {sign} {limit}",
-                "appendix B.2.3",
-                Worst("value", _WIDTH_CKA, smallest=True),
-                sign,
-                limit,
-                unit="",
-                ours=True,
-                paper="as low as 0.7",
-            )
-            for sign, limit in _ABOUT
-        ),
-        Claim(
-            "samples: the least CKA of 5,000 and 25,000 is near 0: ≤ 0.1",
-            "appendix B.2.3",
-            Worst("value", _SAMPLES_CKA, smallest=True),
-            "≤",
-            0.1,
-            unit="",
-            ours=True,
-            paper="as low as 0",
-        ),
+        *_OF_CKA[:3],
         Claim(
             "and yet the stitch 25,000 → 5,000 improves the receiver: the penalty is below 0 at some cut, chosen for "
             "each pair by the others",
@@ -109,16 +96,7 @@ _7 = Study(
                 ("the receiver to itself", Where(receiver=FEW, control="itself")),
             )
         ),
-        Claim(
-            "training time: CKA of epochs 80 and 160 ≥ 0.8 at every cut",
-            "appendix B.2.3",
-            Worst("value", _TIME_CKA, smallest=True),
-            "≥",
-            0.8,
-            unit="",
-            ours=True,
-            paper="“similar”",
-        ),
+        _OF_CKA[3],
     ),
     (
         draw_lines(
@@ -295,6 +273,18 @@ _NOISY, _MOVED = f"{R18} with Gaussian coordinates", f"{R18} with moved pixels"
 _SENDERS = {R18: "as it is", _NOISY: "with Gaussian coordinates", _MOVED: "with moved pixels"}
 _CKA = {name: ("value", CKA(sender=name)) for name in _SENDERS}
 _OURS = {name: ("stitched", Where(sender=name)) for name in _SENDERS}
+_ARGUED: tuple[tuple[str, Quantity, Direction, float, str], ...] = (
+    ("1000 Gaussian coordinates lower CKA by at least 0.1 at every cut", Gap((_CKA[R18], _CKA[_NOISY])), "≥", 0.1, ""),
+    ("and move the stitched accuracy by at most 1 pp at every cut", Moves((_OURS[R18], _OURS[_NOISY])), "≤", 1.0, "pp"),
+    (
+        "moved pixels leave CKA of flattened maps unchanged: it differs by at most 1e-6 at every cut",
+        Moves((_CKA[R18], _CKA[_MOVED])),
+        "≤",
+        1e-6,
+        "",
+    ),
+    ("and cost the 1×1 stitch at least 10 pp at every cut", Gap((_OURS[R18], _OURS[_MOVED])), "≥", 10.0, "pp"),
+)
 _INVARIANCE = Study(
     "bansal-invariance",
     "What an index ignores, and what a stitch ignores",
@@ -302,43 +292,9 @@ _INVARIANCE = Study(
     "section 3",
     plans.plan_invariance,
     (
-        Claim(
-            "1000 Gaussian coordinates lower CKA by at least 0.1 at every cut",
-            "section 3",
-            Gap((_CKA[R18], _CKA[_NOISY])),
-            "≥",
-            0.1,
-            unit="",
-            ours=True,
-            paper="argued, not run",
-        ),
-        Claim(
-            "and move the stitched accuracy by at most 1 pp at every cut",
-            "section 3",
-            Moves((_OURS[R18], _OURS[_NOISY])),
-            "≤",
-            1.0,
-            ours=True,
-            paper="argued, not run",
-        ),
-        Claim(
-            "moved pixels leave CKA of flattened maps unchanged: it differs by at most 1e-6 at every cut",
-            "section 3",
-            Moves((_CKA[R18], _CKA[_MOVED])),
-            "≤",
-            1e-6,
-            unit="",
-            ours=True,
-            paper="argued, not run",
-        ),
-        Claim(
-            "and cost the 1×1 stitch at least 10 pp at every cut",
-            "section 3",
-            Gap((_OURS[R18], _OURS[_MOVED])),
-            "≥",
-            10.0,
-            ours=True,
-            paper="argued, not run",
+        *(
+            Claim(statement, "section 3", quantity, direction, limit, unit=unit, ours=True, paper="argued, not run")
+            for statement, quantity, direction, limit, unit in _ARGUED
         ),
     ),
     (
@@ -372,7 +328,6 @@ _FOLDS = Study(
                 unit="",
                 ours=True,
                 fit="random stitches",
-                roles=_FOLDED,
                 paper="“can be folded into the adjacent model”",
             )
             for name in FOLDED
@@ -387,7 +342,6 @@ _FOLDS = Study(
             unit="",
             ours=True,
             fit="random stitches",
-            roles=_FOLDED,
         ),
         *(
             Claim(
@@ -396,7 +350,6 @@ _FOLDS = Study(
                 Mean("melts", FOLD(sender=name)),
                 unit="",
                 fit="random stitches",
-                roles=_FOLDED,
             )
             for name in FOLDED
         ),
@@ -407,6 +360,7 @@ _FOLDS = Study(
         "stitches are random, and a network recurs with another stitch if it has fewer than three seeds: what can be "
         "folded does not depend on training",
     ),
+    roles=_FOLDED,
     tables=(FOLDS,),
 )
 

@@ -184,14 +184,21 @@ def plan_simclr(scale: Scale) -> list[Part]:
     ]
 
 
+def _plan_senders(
+    scale: Scale, senders: Sequence[str], receiver: str, data: Data, sampled: str, **settings: Any
+) -> list[Part]:
+    """Plan curves of several senders into one receiver; the published fit takes a sample of those of ``sampled``."""
+    parts: list[Part] = []
+    for sender in senders:
+        published = scale.published(PUBLISHED) if sender == sampled else None
+        parts += plan_curves(scale, sender, receiver, data, published=published, **settings)
+    return parts
+
+
 def plan_labels(scale: Scale) -> list[Part]:
     """bansal-3A."""
-    data, published = data_of(scale), scale.published(PUBLISHED)
-    return [
-        part
-        for kind in LABELS
-        for part in plan_curves(scale, f"{R18} {kind}", R18, data, published=published if kind == LABELS[0] else None)
-    ]
+    senders = [f"{R18} {kind}" for kind in LABELS]
+    return _plan_senders(scale, senders, R18, data_of(scale), senders[0])
 
 
 # --- section 6 --------------------------------------------------------------------------------------------------------
@@ -199,31 +206,18 @@ def plan_labels(scale: Scale) -> list[Part]:
 
 def plan_samples(scale: Scale) -> list[Part]:
     """bansal-2C: stitches are fitted to the 10,000 training images of the receiver."""
-    data, published = scale.data("cifar10", Subset(10_000)), scale.published(PUBLISHED)
-    receiver = f"{R18} 10000 samples"
-    return [
-        part
-        for n in SUBSETS
-        for part in plan_curves(
-            scale, f"{R18} {n} samples", receiver, data, published=published if n == 25_000 else None
-        )
-    ]
+    senders, data = [f"{R18} {n} samples" for n in SUBSETS], scale.data("cifar10", Subset(10_000))
+    return _plan_senders(scale, senders, f"{R18} 10000 samples", data, senders[-1])
 
 
 def plan_epochs(scale: Scale) -> list[Part]:
     """bansal-3B: of one training, so each pair is one seed."""
-    data, published = data_of(scale), scale.published(PUBLISHED)
-    runs = [(seed, seed) for seed in scale.seeds(f"{R18} epoch 80")]
-    return [
-        part
-        for at in EPOCHS
-        for part in plan_curves(
-            *(scale, f"{R18} epoch {at}", f"{R18} epoch 80", data),
-            seeds=runs,
-            names=(f"epoch {at}", "epoch 80, receiving"),
-            published=published if at == EPOCHS[0] else None,
-        )
-    ]
+    receiver, data, parts = f"{R18} epoch 80", data_of(scale), list[Part]()
+    runs = [(seed, seed) for seed in scale.seeds(receiver)]
+    for at in EPOCHS:
+        sender, names = f"{R18} epoch {at}", (f"epoch {at}", "epoch 80, receiving")
+        parts += _plan_senders(scale, [sender], receiver, data, f"{R18} epoch {EPOCHS[0]}", seeds=runs, names=names)
+    return parts
 
 
 def plan_widths(scale: Scale) -> list[Part]:

@@ -18,6 +18,7 @@ MARGIN = 0.3  #: percentage points
 ROUNDING = 1e-9  #: figures that differ by less are equal
 
 Verdict = Literal["reproduced", "not reproduced", "undecided", "reported", "not measured"]
+Direction = Literal["≤", "≥", "<", ">", ""]
 REPRODUCED: Verdict = "reproduced"
 NOT_REPRODUCED: Verdict = "not reproduced"
 UNDECIDED: Verdict = "undecided"
@@ -48,7 +49,7 @@ class Claim:
     statement: str
     source: str
     quantity: Quantity
-    direction: Literal["≤", "≥", "<", ">", ""] = ""
+    direction: Direction = ""
     threshold: float | None = None
     margin: float = 0.0
     unit: str = "pp"

@@ -1,7 +1,7 @@
 """A study: one experiment of a paper, as a plan of trials at a scale, what is computed beside them, and its claims."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, final
 
 import pandas as pd
@@ -9,7 +9,7 @@ import pandas as pd
 from suture.core.stitched import Stitched
 from suture.measurement.trials.trial import Trial
 from suture.runs.runners import Deferred, TrainingTask
-from suture.studies.base.claims import Claim
+from suture.studies.base.claims import Claim, Roles
 from suture.studies.base.quantities import TRIALS, Where
 from suture.studies.base.scale import Scale
 
@@ -78,8 +78,13 @@ class Study:
     panels: tuple[Panel, ...] = ()
     deviations: tuple[str, ...] = ()
     small: tuple[str, ...] = ()
+    roles: Roles = Roles()  #: of the claims that say nothing else
     needs: str = ""  #: what must be had to run it beyond MNIST and CIFAR-10, empty if nothing
     tables: tuple[str, ...] = field(default=(TRIALS,))  #: the kinds of its tables
+
+    def __post_init__(self) -> None:
+        said = (claim if claim.roles != Roles() else replace(claim, roles=self.roles) for claim in self.claims)
+        object.__setattr__(self, "claims", tuple(said))
 
     @property
     def paper(self) -> str:

@@ -38,7 +38,6 @@ from suture.studies.smith2024.selections import (
     claim_compatible,
     claim_gap,
     draw_lines,
-    report,
     rows_of,
     tell_small,
 )
@@ -55,11 +54,10 @@ _COMPATIBLE = Study(
     (
         *map(claim_compatible, KINDS),
         *(
-            report(
+            Claim(
                 f"largest penalty over cuts, by the published fit: {kind} senders",
                 "section 4.1",
                 Worst("penalty", rows_of(kind, fit="published")),
-                CORRELATED,
                 fit="smith2024",
             )
             for kind in KINDS
@@ -71,6 +69,7 @@ _COMPATIBLE = Study(
     ),
     (*SEVERAL, "At every cut is said of the worst cut of each pair; the paper compares means over pairs."),
     tell_small("at the first, the third and the last cut of the first pair of each kind"),
+    roles=CORRELATED,
 )
 
 _RANKS = Study(
@@ -108,7 +107,6 @@ _WITHOUT_DIGITS = Study(
             MARGIN,
             unit="%",
             paper="1.0 at every stitching layer",
-            roles=PLAIN,
         ),
         Claim(
             "stitched accuracy is at least the receiver's own on grey digits, at every cut",
@@ -118,23 +116,20 @@ _WITHOUT_DIGITS = Study(
             0.0,
             MARGIN,
             paper="from 0.990 ± 0.001 to 1.0",
-            roles=PLAIN,
         ),
-        report(
+        Claim(
             "the grey receiver's own accuracy on grey digits",
             "section 4.2",
             Mean("accuracy", Where(NETWORKS)),
-            PLAIN,
-            "%",
+            unit="%",
             paper="0.990 ± 0.001",
         ),
-        report(
+        Claim(
             "smallest accuracy over cuts, by the published fit",
             "section 4.2",
             Worst("stitched", Where(fit="published"), smallest=True),
-            PLAIN,
-            "%",
-            "smith2024",
+            unit="%",
+            fit="smith2024",
         ),
     ),
     (
@@ -148,6 +143,7 @@ _WITHOUT_DIGITS = Study(
     (*SEVERAL, "The penalties in the table are against the receiver on Colour-only images, where it guesses."),
     tell_small("at the first, the third and the last cut of the first pair"),
     tables=(TRIALS, NETWORKS),
+    roles=PLAIN,
 )
 
 
@@ -160,7 +156,6 @@ def _claim_beats(sender: str, receiver: str, paper: str) -> Claim:
         "<",
         0.0,
         paper=paper,
-        roles=CORRELATED,
     )
 
 
@@ -170,12 +165,12 @@ def _report_row(kind: str, base: str, receives: str, sends: str) -> tuple[Claim,
     received = Where(sender=f"resnet18 {kind}", receiver=digit)
     own = Mean("receiver_score", out)
     claims = (
-        report(f"{kind}: accuracy on Correlated", "table C1", own, CORRELATED, "%", paper=base),
-        report(f"{kind} → digit", "table C1", Mean("stitched", received), CORRELATED, "%", paper=receives),
+        Claim(f"{kind}: accuracy on Correlated", "table C1", own, unit="%", paper=base),
+        Claim(f"{kind} → digit", "table C1", Mean("stitched", received), unit="%", paper=receives),
     )
     if kind == "digit":
         return claims
-    return (*claims, report(f"digit → {kind}", "table C1", Mean("stitched", out), CORRELATED, "%", paper=sends))
+    return (*claims, Claim(f"digit → {kind}", "table C1", Mean("stitched", out), unit="%", paper=sends))
 
 
 _REVERSED = Study(
@@ -192,11 +187,10 @@ _REVERSED = Study(
         *_report_row("colour", "1.000", "0.999", "1.000"),
         *_report_row("colour-only", "0.686", "0.999", "0.985"),
         *(
-            report(
+            Claim(
                 f"penalty of {a} → {b}, by the published fit",
                 "table C1",
                 Mean("penalty", Where(sender=f"resnet18 {a}", receiver=f"resnet18 {b}", fit="published")),
-                CORRELATED,
                 fit="smith2024",
             )
             for a, b in (("colour-only", "digit"), ("digit", "colour-only"))
@@ -216,6 +210,7 @@ _REVERSED = Study(
         "The table's Digit row has one figure here for Digit → Digit, where the paper has 0.995 and 0.996.",
     ),
     tell_small("for the first pair of each kind"),
+    roles=CORRELATED,
 )
 
 # --- networks alone ---------------------------------------------------------------------------------------------------
@@ -224,11 +219,10 @@ _ITSELF = Where(control="itself")
 
 
 def _report_own_penalty(kind: str) -> Claim:
-    return report(
+    return Claim(
         f"largest penalty over cuts of {kind}, stitched to itself",
         "section 4.3",
         Worst("penalty", replace(_ITSELF, receiver=f"resnet18 {kind}")),
-        CORRELATED,
     )
 
 
@@ -246,14 +240,12 @@ _TO_ITSELF = Study(
             "<",
             0.0,
             paper="from 0.978 to 0.995 at Layer 1",
-            roles=CORRELATED,
         ),
         *map(_report_own_penalty, (kind for kind in KINDS if kind != "digit")),
-        report(
+        Claim(
             "largest penalty over cuts of digit, stitched to itself, by the published fit",
             "section 4.3",
             Worst("penalty", replace(_ITSELF, receiver=plans.DIGIT, fit="published")),
-            CORRELATED,
             fit="smith2024",
         ),
     ),
@@ -263,6 +255,7 @@ _TO_ITSELF = Study(
     ),
     (POOLED, SHIFTS, "The very same network is on both sides; the paper does not say whether its two have one seed."),
     tell_small("at the first, the third and the last cut of the first Digit network"),
+    roles=CORRELATED,
 )
 
 
@@ -287,23 +280,22 @@ _FROM_NOISE = Study(
             0.0,
             MARGIN,
             paper="full stitching compatibility",
-            roles=NOISE,
         ),
         *(
-            report(f"largest penalty over cuts, noise of scale {size:g}", "section 4.2", _worst_of(label), NOISE)
+            Claim(f"largest penalty over cuts, noise of scale {size:g}", "section 4.2", _worst_of(label))
             for size, label in zip(plans.SCALES, _NOISES[1:], strict=True)
         ),
-        report(
+        Claim(
             "largest penalty over cuts, by the published fit",
             "section 4.2",
             _worst_of(_CLUSTERED, "published"),
-            NOISE,
             fit="smith2024-noise",
         ),
     ),
     (Panel("lines", "stitched", "accuracy", tuple((label, Where(control=label)) for label in _NOISES), baseline=True),),
     (POOLED, SCALE, "Noise has the sizes of the data, where the paper has 6,000 and 1,000 samples a class."),
     tell_small("at the first, the third and the last cut of the first network"),
+    roles=NOISE,
 )
 
 _FIRST = plans.VGG_CUTS[0]
@@ -324,7 +316,6 @@ def _claim_spread(kind: str, fit: str) -> Claim:
         ours=True,
         paper="very varied results",
         fit="default" if fit == "default" else "smith2024-vgg",
-        roles=OWN,
     )
 
 
@@ -342,7 +333,6 @@ _VGG = Study(
             "<",
             0.0,
             paper="improved results; 0.98 without a stitch",
-            roles=OWN,
         ),
         Claim(
             "Correlated maintains its accuracy, at every cut",
@@ -352,15 +342,13 @@ _VGG = Study(
             0.0,
             MARGIN,
             paper="maintains accuracy; 1.00 without a stitch",
-            roles=OWN,
         ),
         *(_claim_spread(kind, fit) for fit in ("default", "published") for kind in ("colour", "colour-only")),
         *(
-            report(
+            Claim(
                 f"range of accuracy over {plans.STITCHES} stitches before features.2: {kind}",
                 "appendix C.2",
                 OverStitches("stitched", Where(control=plans.AGAIN, receiver=f"vgg19 {kind}")),
-                OWN,
                 paper="the worst model: 40 to 80 %",
             )
             for kind in ("colour", "colour-only")
@@ -383,6 +371,7 @@ _VGG = Study(
         "and of its worst network.",
     ),
     tell_small("before features.2 of every network"),
+    roles=OWN,
 )
 
 STUDIES: tuple[Study, ...] = (_COMPATIBLE, _RANKS, _WITHOUT_DIGITS, _FROM_NOISE, _REVERSED, _TO_ITSELF, _VGG)

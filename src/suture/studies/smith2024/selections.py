@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from suture.studies.base.claims import MARGIN, Claim, Roles
 from suture.studies.base.contrasts import StandardisedDifference
-from suture.studies.base.quantities import COMPLEXITIES, Mean, Quantity, Where, Worst
+from suture.studies.base.quantities import COMPLEXITIES, Mean, Where, Worst
 from suture.studies.base.scale import EPOCHS
 from suture.studies.base.study import Panel
 from suture.studies.smith2024.plans import COLOURS, CUTS
@@ -41,19 +41,6 @@ def rows_of(kind: str, **named: str) -> Where:
     return Where(sender=f"resnet18 {kind}", receiver="*resnet18 digit", **named)  # type: ignore[arg-type]
 
 
-def report(
-    statement: str,
-    source: str,
-    quantity: Quantity,
-    roles: Roles,
-    unit: str = "pp",
-    fit: str = "default",
-    paper: str = "",
-) -> Claim:
-    """Return a report: a figure without a verdict."""
-    return Claim(statement, source, quantity, unit=unit, fit=fit, paper=paper, roles=roles)
-
-
 def draw_lines(
     column: str,
     label: str,
@@ -79,7 +66,6 @@ def claim_compatible(kind: str) -> Claim:
         0.0,
         MARGIN,
         paper="higher than the baseline at all layers",
-        roles=CORRELATED,
     )
 
 
