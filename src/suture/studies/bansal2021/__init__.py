@@ -1,4 +1,4 @@
-"""Bansal, Nakkiran & Barak 2021: what the paper did is said in ``experiments``."""
+"""Bansal, Nakkiran & Barak 2021: ``section4_5`` says what the paper did."""
 
 from suture.studies.bansal2021.section4_5 import STUDIES
 

@@ -36,7 +36,7 @@ def plan_folds(base: BaseModel, seed: int) -> Beside:
 
 
 def fold_at_each_cut(network: Network, images: Tensor, seed: int) -> pd.DataFrame:
-    """Return the rows of one network."""
+    """Put a random stitch at each cut of a network, fold it if possible, and return a row per cut."""
     rows = []
     for cut in network.cuts:
         family = stitch_for(cut.shape, cut.shape)

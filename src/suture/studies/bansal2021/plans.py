@@ -65,17 +65,17 @@ _COMPARED = 1_000  #: images that bansal-invariance compares layers on
 
 
 def data_of(scale: Scale) -> Data:
-    """CIFAR-10, as much of it as the scale takes."""
+    """Return CIFAR-10, as much of it as the scale takes."""
     return scale.data("cifar10")
 
 
 def paper_fit_of(scale: Scale) -> Fit | None:
-    """Return the published fit at the paper's scale, if every seam takes it; elsewhere none."""
+    """Return the published fit at the paper's scale, where every seam takes it; none at the others."""
     return PUBLISHED if scale.name == PAPER else None
 
 
 def find_blocks(pattern: str, first: int = 0, every: int = 1) -> Callable[[Network, Network], Sequence[At]]:
-    """Return the receiver's cuts whose whole names suit a pattern: from one on, every so many."""
+    """Return what finds the receiver's cuts whose names match a pattern: from the ``first`` on, every so many."""
     return lambda a, b: [name for name in b.cuts.names if re.fullmatch(pattern, name)][first::every]
 
 
@@ -85,7 +85,7 @@ def pair_few_seeds(scale: Scale, sender: str, receiver: str) -> list[Pair]:
 
 
 def pair_unlike_seeds(scale: Scale, sender: str, receiver: str) -> list[Pair]:
-    """Pairs that did not begin with the same weights: round in a circle; a single network meets every other."""
+    """Pair networks that did not begin with the same weights, round in a circle; a single network meets every other."""
     starts, ends = scale.seeds(sender), scale.seeds(receiver)
     if min(len(starts), len(ends)) > 1:
         return pair_seeds(scale, sender, receiver)

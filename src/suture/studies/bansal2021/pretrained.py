@@ -72,9 +72,9 @@ def load_resnet50(name: str, path: Path, example: Tensor) -> Network:
 
 
 def _build_supervised() -> nn.Module:
-    from torchvision.models import load_resnet50 as torchvisions
+    from torchvision.models import resnet50
 
-    made: nn.Module = torchvisions()
+    made: nn.Module = resnet50()
     return made
 
 

@@ -8,8 +8,8 @@ by Adam at 1e-3 with a cosine schedule. The penalty is the stitched test error l
 What differs at every scale: claims are decided on the default fit, with the published one beside it on a sample of the
 seams; stitches are fitted to images as they are (the text does not say whether they were augmented; the authors' code
 does); and if the text leaves open which training images fit a stitch, the study says which were taken.
-``plans`` has the plans, ``more`` section 6, ``beyond`` the other appendices and
-what is only argued.
+``plans`` has the plans, ``section6`` that section, ``appendices`` the appendices
+and what is only argued.
 """
 
 from dataclasses import replace

@@ -39,7 +39,7 @@ Pair = tuple[int, int]
 
 
 def pair_seeds(scale: Scale, sender: str, receiver: str, most: int | None = None) -> list[Pair]:
-    """Seeds of the two networks, round in a circle: no network twice on one side, and at most ``most`` pairs.
+    """Pair the seeds of two networks, round in a circle: no network twice on one side, and at most ``most`` pairs.
 
     The network with fewer seeds thus says how many pairs there are, so that an interval over pairs is one over as many
     networks on either side.
@@ -73,7 +73,7 @@ def untrain(sender: Network) -> Network:
 
 
 def tell_apart(sender: Network, receiver: Network) -> tuple[Network, Network]:
-    """Two networks whose names tell them apart."""
+    """Return two networks whose names tell them apart."""
     return sender, rename(receiver, f"another {receiver.name}") if sender.name == receiver.name else receiver
 
 
@@ -99,7 +99,7 @@ Joining = Callable[[Network, Network], Sequence[Joined]]
 
 
 def join_at(scale: Scale, cuts: Cuts, stitch: Stitch | None = None) -> Joining:
-    """Return what finds the seams of two networks, of which tiny scale takes three unless they are given one by one."""
+    """Return what finds the seams of two networks; at tiny scale three of them, unless seams are given one by one."""
 
     def find(a: Network, b: Network) -> Sequence[Joined]:
         if callable(cuts):
@@ -130,7 +130,7 @@ class FitAtSeams:
 def plan_runs(
     a: Network, b: Network, number: int, data: Data, runs: Sequence[FitAtSeams], scores: Scores
 ) -> list[Trial]:
-    """Plan the runs of two networks one after the other; ``number`` is the unit that they are."""
+    """Plan several fits of one pair of networks, one after the other; ``number`` is their unit."""
     trials: list[Trial] = []
     for run in runs:
         for at, stitch in run.seams(a, b) if callable(run.seams) else run.seams:
@@ -152,7 +152,7 @@ def plan_pair(
     scores: Scores = ACCURACY,
     names: tuple[str, str] | None = None,
 ) -> Deferred:
-    """Plan the runs of a pair that is yet to be trained, or of one network with itself.
+    """Plan several fits of a pair that is yet to be trained, or of one network with itself.
 
     ``names`` are what sender and receiver are called.
     """
@@ -232,7 +232,7 @@ def plan_similarities(
     untrained: bool = False,
     seeds: Sequence[Pair] | None = None,
 ) -> list[Beside]:
-    """Similarity of the same pairs at equal cuts; ``untrained`` takes the sender as it is before training."""
+    """Compare the same pairs at equal cuts by an index; ``untrained`` takes the sender before its training."""
     made = []
     for number, (start, end) in enumerate(seeds if seeds is not None else pair_seeds(scale, sender, receiver)):
 
@@ -258,7 +258,7 @@ def plan_complexities(
     by: Sequence[Complexity],
     most: int,
 ) -> Beside:
-    """Measures of the stitched networks of the trials that ``plan(*networks)`` gives, on ``most`` score samples."""
+    """Measure the stitched networks of the trials that ``plan(*networks)`` gives, on ``most`` score samples."""
 
     def make(stitched: Made, *networks: Network) -> pd.DataFrame:
         samples = data.score.first(min(most, len(data.score)))

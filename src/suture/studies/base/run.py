@@ -185,7 +185,7 @@ def _load_stitched(store: Store, trials: Collection[str], trial: Trial) -> Stitc
 
 
 def _make_card(study: Study, scale: Scale, tables: Tables, store: Store, bases: tuple[TrainingTask, ...]) -> Record:
-    """Versions, counts and times: seconds of one thread, of each trial and network once."""
+    """Return versions, counts and times: seconds of one thread, of each trial and network once."""
     cards = [store.record(NETWORKS, base.key) for base in bases]
     measured = tables.get(MEASURED)
     once = measured.drop_duplicates("trial") if measured is not None else None

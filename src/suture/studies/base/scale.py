@@ -190,7 +190,7 @@ _CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "hor
 
 
 def stand_in(name: str) -> Data:
-    """Small images in the shape of a data set of the ledger: scikit-learn's digits under its classes' names."""
+    """Return small images in the shape of a data set of the ledger: scikit-learn's digits, under its classes' names."""
     if "+" in name:
         digits, pictures = (stand_in(part) for part in name.split("+"))
         return stack(digits, pictures)

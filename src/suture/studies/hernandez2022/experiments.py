@@ -73,7 +73,7 @@ def _tell_small(which: str) -> tuple[str, ...]:
 
 
 def _draw_maps(where: Where, *named: tuple[str, str, str], title: str = "") -> Panel:
-    """Heat maps of accuracy, one for each of some pairs: what it is called, sender and receiver."""
+    """Return heat maps of accuracy, one for each pair that is named: its label, sender and receiver."""
     lines = tuple((label, replace(where, sender=sender, receiver=receiver)) for label, sender, receiver in named)
     return Panel("map", "stitched", "accuracy", lines, title=title)
 

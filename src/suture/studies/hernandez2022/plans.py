@@ -24,7 +24,7 @@ SHAPES: tuple[Shape, ...] = ((2, 2, 2, 2), (1, 1, 1, 1), (1, 1, 2, 2), (2, 2, 1,
 
 
 def pair_in_circle(shapes: Sequence[Shape] = SHAPES) -> Sequence[tuple[Shape, Shape]]:
-    """Each shape with the one that it sends to if the published fit is a sample."""
+    """Pair each shape with the one that it sends to if the published fit is a sample."""
     return tuple(zip(shapes, (*shapes[1:], shapes[0]), strict=True))
 
 
@@ -50,7 +50,7 @@ def _find_cuts(scale: Scale, network: Network, patterns: tuple[str, ...]) -> lis
 
 
 def _choose_stitch(sender: tuple[int, ...], receiver: tuple[int, ...]) -> Stitch:
-    """Return the paper's: no BatchNorm, whichever way the size changes."""
+    """Return the paper's stitch: no BatchNorm, whichever way the size changes."""
     plain = Conv(batchnorm=False)
     return plain if plain.accepts(sender, receiver) else stitch_for(sender, receiver)
 
@@ -116,12 +116,12 @@ def _plan_across(scale: Scale, equal: bool, published: bool) -> list[Part]:
 
 
 def plan_triangles(scale: Scale) -> list[Part]:
-    """Return all pairs of shapes; equal ones at the paper's scale alone, as its 256 pairs have them."""
+    """Plan all pairs of shapes; equal ones only at the paper's scale, whose 256 pairs include them."""
     return _plan_across(scale, scale.name == PAPER, published=True)
 
 
 def plan_diagonals(scale: Scale) -> list[Part]:
-    """Equal shapes in both directions, after the unequal ones, which cost nothing in the store of hernandez-2."""
+    """Plan equal shapes in both directions, after the unequal ones, which the store of hernandez-2 already has."""
     published = scale.name == PAPER
     made = _plan_across(scale, equal=False, published=published)
     for shape, (start, end) in product(_shapes_of(scale), ((0, 1), (1, 0))[: 1 if scale.name == TINY else 2]):
@@ -147,7 +147,7 @@ def _pair_few_seeds(scale: Scale) -> list[Pair]:
 
 
 def plan_larger(scale: Scale) -> list[Part]:
-    """ResNet-18 ↔ ResNet-18 and ResNet-18 ↔ ResNet-34, of unequal seeds, so that none begin with the same weights."""
+    """Plan ResNet-18 ↔ ResNet-18 and ↔ ResNet-34, of unequal seeds, so that none begin with the same weights."""
     made = _plan_resnets(scale, "resnet18", "resnet18", _pair_few_seeds(scale))
     for sender, receiver in (("resnet18", "resnet34"), ("resnet34", "resnet18")):
         pairs = [pair for pair in product(scale.seeds(sender), scale.seeds(receiver)) if pair[0] != pair[1]]
@@ -156,12 +156,12 @@ def plan_larger(scale: Scale) -> list[Part]:
 
 
 def plan_untrained(scale: Scale, control: Control) -> list[Part]:
-    """ResNet-18 → ResNet-18 with a control in place of every trial."""
+    """Plan ResNet-18 → ResNet-18 with a control in place of every trial."""
     return _plan_resnets(scale, "resnet18", "resnet18", _pair_few_seeds(scale), (control,))
 
 
 def plan_copies(scale: Scale) -> list[Part]:
-    """Return the stitch trained on the task, and to copy, by the default and the published fits."""
+    """Plan stitches that are trained on the task, and to copy, by the default and the published fits."""
     published = [scale.published(recipe, few=True) for recipe in (recipes.hernandez2022, recipes.hernandez2022_copy)]
     closest = LeastSquares(rescale=False)  # rescaled to the receiver's spread it is no longer the least error
     seams = _cross(scale, BLOCKS if scale.name == PAPER else STAGE_ENDS)

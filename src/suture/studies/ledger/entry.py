@@ -100,7 +100,7 @@ class Entry:
 
     @property
     def parameters(self) -> int:
-        """Of the network."""
+        """How many parameters the network has."""
         return _parameters(self.source)
 
     @property

@@ -154,13 +154,13 @@ def _scores(scored: Record) -> dict[str, Any]:
 
 
 def name_of_recipe(recipe: str) -> str:
-    """Return the name of a recipe that a card has in full; in full, if it has none."""
+    """Return the name of a recipe that a card spells out, or its full text if it has no name."""
     return {str(known): name for name, known in RECIPES.items()}.get(recipe, recipe)
 
 
 @cache
 def count_cuts(source: str, shape: tuple[int, ...]) -> int:
-    """At how many places a network can be cut, by its model string and the shape (C, H, W) of its images."""
+    """Count the cuts of a network, by its model string and the shape (C, H, W) of its images."""
     random = generator("example", source)
     example = torch.randint(0, 256, (4, *shape), dtype=torch.uint8, generator=random)
     with torch.random.fork_rng(devices=[]):

@@ -19,7 +19,7 @@ def make_models(entries: Sequence[Entry], load: Callable[[str], Data], device: s
     prepared: dict[object, tuple[Samples, Samples]] = {}
 
     def samples(entry: Entry, variants: tuple[Variant, ...]) -> tuple[Samples, Samples]:
-        """Return what to train and to score on; the rest of a variant, which takes as much memory again, is let go."""
+        """Return what to train and to score on, and drop the rest of a variant, which takes as much memory again."""
         if (entry.data, variants) not in prepared:
             if entry.data not in loaded:
                 loaded[entry.data] = load(entry.data)

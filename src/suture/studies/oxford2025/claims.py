@@ -53,7 +53,10 @@ def _report(statement: str, source: str, quantity: Quantity, fitted: str, **sett
 
 
 def claim_inherited(network: str, decided: str, *, recovered: bool, cut: str = "") -> tuple[Claim, ...]:
-    """Cars and the other nine classes both ways; ``recovered`` if the relabelled sender's cars are to come back."""
+    """Return the claims of cars and the other nine classes, both ways.
+
+    ``recovered`` if the cars of the relabelled sender are to come back.
+    """
     blind, made = f"{network} cars as cats", list[Claim]()
     for fitted in (decided, ALTERED if decided == TRUE else TRUE):
         labels = "the altered labels" if fitted == ALTERED else "the true labels"
@@ -75,7 +78,7 @@ def claim_inherited(network: str, decided: str, *, recovered: bool, cut: str = "
 
 
 def claim_narrow() -> tuple[Claim, ...]:
-    """Return the same of CNNs with a 1×1 convolution alone."""
+    """Report the same of CNNs with a 1×1 convolution alone."""
     made, names = list[Claim](), ("cnn", "cnn cars as cats")
     for fitted, labels in ((TRUE, "the true labels"), (ALTERED, "the altered labels")):
         for sender, receiver in (names, names[::-1]):
@@ -128,7 +131,7 @@ _AFTER = {"fc1": "fc*", "fc2": "fc2_relu|fc3_relu", "fc3": "fc3_relu"}
 
 
 def claim_located(layer: str, figure: str) -> tuple[Claim, ...]:
-    """Trucks before and behind the layer that alone was trained on them, and the step to it."""
+    """Return the claims of trucks before and behind the one layer that was trained on them, and of the step to it."""
     sender, made, source = f"cnn trucks in {layer}", list[Claim](), f"section 4.2, figure {figure}"
     for fitted in (TRUE, WITHOUT):
         labels = "all classes" if fitted == TRUE else "all classes but trucks"
@@ -170,7 +173,7 @@ def claim_located(layer: str, figure: str) -> tuple[Claim, ...]:
 
 
 def _report_by_recipe(layer: str, source: str, line: Where) -> tuple[Claim, ...]:
-    """Return the same of the paper's recipe, as reports."""
+    """Report the same by the paper's recipe."""
     parts = (
         (f"most truck accuracy before {layer}", Worst("stitched", replace(line, receiver_cut=_BEFORE[layer]))),
         (f"truck accuracy at {layer}", Mean("stitched", replace(line, receiver_cut=f"{layer}_relu"))),
@@ -190,7 +193,7 @@ def _mean_of_sender(where: Where) -> Mean:
 
 
 def claim_steadily() -> tuple[Claim, ...]:
-    """Trucks, the more of them the more layers come from the network that knows them."""
+    """Claim that truck accuracy rises with the number of layers from the network that knows trucks."""
     made = list[Claim]()
     for fitted in (TRUE, WITHOUT):
         labels = "all classes" if fitted == TRUE else "all classes but trucks"
@@ -222,7 +225,7 @@ _SIDES = (("MNIST", UPPER, True), ("CIFAR", LOWER, False))
 
 
 def claim_opposite() -> tuple[Claim, ...]:
-    """Both sides along the cuts, and what the stitch of high capacity does to them."""
+    """Return the claims of both sides along the cuts, and of the stitch of high capacity."""
     made = list[Claim]()
     for fitted in (PAIRED, LOOSE):
         for side, scored, rises in _SIDES:
@@ -256,7 +259,7 @@ def _claim_lifted(side: str, scored: str) -> Claim:
 
 
 def claim_robust() -> tuple[Claim, ...]:
-    """Return the four figures of section 6.1, and its two networks'."""
+    """Report the figures of section 6.1, and those of its two networks by themselves."""
     made = list[Claim]()
     scored = (
         ("both sides", BOTH, "98 %"),
@@ -285,7 +288,7 @@ def claim_robust() -> tuple[Claim, ...]:
 
 
 def claim_controlled() -> tuple[Claim, ...]:
-    """Every trait of untrained networks, at the worst cut; by both fits.
+    """Return the claims of every trait of untrained networks, at the worst cut, by both fits.
 
     A network that calls every image a car knows all cars, and none from the rest. So of a class counts the lesser of
     its own accuracy and that on all classes, which for such a network is chance.

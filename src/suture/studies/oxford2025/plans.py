@@ -80,7 +80,7 @@ def trait_of_others(data: Data, name: str) -> Trait:
 
 
 def plan_inherited(scale: Scale, network: str, seams: Sequence[Joined]) -> list[Part]:
-    """4.1: a network and one to which cars are cats, both ways, fitted on the true and on the altered labels."""
+    """Plan 4.1: a network and one to which cars are cats, both ways, fitted on the true and on the altered labels."""
     blind, parts = f"{network} cars as cats", list[Part]()
     for variants in ((Relabelled(CARS, CATS),), ()):
         data = scale.data("cifar10", *variants)
@@ -91,7 +91,7 @@ def plan_inherited(scale: Scale, network: str, seams: Sequence[Joined]) -> list[
 
 
 def plan_located(scale: Scale, senders: Sequence[str]) -> list[Part]:
-    """4.2 and 4.3a: senders that know trucks into one that does not, fitted with trucks and without."""
+    """Plan 4.2 and 4.3a: senders that know trucks into one that does not, fitted with trucks and without."""
     parts = list[Part]()
     for variants in ((), (Without(TRUCKS),)):
         data = scale.data("cifar10", *variants)
@@ -104,7 +104,7 @@ def plan_located(scale: Scale, senders: Sequence[str]) -> list[Part]:
 
 
 def sides_of(scale: Scale, decorrelated: bool = False) -> tuple[Data, Data, Data]:
-    """MNIST-CIFAR scored on both sides, on the digits alone, on the pictures alone; fitted on paired digits or not."""
+    """Return MNIST-CIFAR scored on both sides, on digits alone, on pictures alone; fitted on paired digits or not."""
     whole = scale.data("mnist+cifar10")
     fitted = vary(whole, Decorrelated()) if decorrelated else whole
     scored = (whole, vary(whole, BlackedOut("cifar10")), vary(whole, BlackedOut("mnist")))
@@ -113,7 +113,7 @@ def sides_of(scale: Scale, decorrelated: bool = False) -> tuple[Data, Data, Data
 
 
 def plan_distributed(scale: Scale) -> list[Part]:
-    """4.3b: a network of digits into one of pictures, scored on either side."""
+    """Plan 4.3b: a network of digits into one of pictures, scored on either side."""
     parts = list[Part]()
     for decorrelated in (False, True):
         for data in sides_of(scale, decorrelated):
@@ -124,7 +124,7 @@ def plan_distributed(scale: Scale) -> list[Part]:
 
 
 def plan_robust(scale: Scale) -> list[Part]:
-    """6.1: the high-capacity stitch."""
+    """Plan 6.1: the high-capacity stitch."""
     return [p for data in sides_of(scale) for p in plan_seams(scale, DIGITS, PICTURES, data, (HIGH,), sample=(0,))]
 
 
@@ -136,14 +136,14 @@ def _most_samples(scale: Scale, small: int) -> int:
 
 
 def plan_dominated(scale: Scale) -> list[Part]:
-    """Figure 5: the complexity of the stitched networks of 4.3b, and of the two that they are made of."""
+    """Plan figure 5: the complexity of the stitched networks of 4.3b, and of the two that they are made of."""
     data, by = sides_of(scale)[0], (*BY, WorstSharpness())
     laters = plan_seams(scale, DIGITS, PICTURES, data, (*STACKED, HIGH))
     return [*laters, *_measure_each(scale, laters, data, by, _most_samples(scale, 1_000))]
 
 
 def plan_simplified(scale: Scale) -> list[Part]:
-    """Figure 6: a simple ResNet-18 into a complex one, behind every block."""
+    """Plan figure 6: a simple ResNet-18 into a complex one, behind every block."""
     data = scale.data("mnist", Grey3())
     laters = plan_seams(scale, SIMPLE, COMPLEX, data, BLOCKS)
     return [*laters, *_measure_each(scale, laters, data, BY, _most_samples(scale, 500))]
@@ -195,7 +195,7 @@ def _name_batches(make: Callable[..., pd.DataFrame], stitched: Made, *networks: 
 
 
 def plan_controlled(scale: Scale) -> list[Part]:
-    """Untrained into untrained, at the seams of 4.1 to 4.3 and 6.1, fitted on the true labels of all classes."""
+    """Plan untrained into untrained, at the seams of 4.1 to 4.3 and 6.1, fitted on the true labels of all classes."""
     data = scale.data("cifar10")
     scores, untrained = (Accuracy(), knows(data, CARS), knows(data, TRUCKS)), (untrained_both,)
     middle: tuple[Joined, ...] = (("block5.relu", None),)

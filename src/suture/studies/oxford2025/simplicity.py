@@ -34,7 +34,7 @@ def _rows_of(measure: str, sender: str, receiver: str, cut: str, of_sender: str 
 
 
 def claim_dominated() -> tuple[Claim, ...]:
-    """Return a peak at interior cuts by each measure, and how it depends on the stitch."""
+    """Return the claims of figure 5: a peak at interior cuts by each measure, and how it depends on the stitch."""
     made, source = list[Claim](), "section 4.4, figure 5"
     for measure, of in MEASURES:
         signed = measure in SIGNED
@@ -72,7 +72,7 @@ def _report_compared(measure: str, of: str, words: str, two: list[Where], source
 
 
 def claim_simplified() -> tuple[Claim, ...]:
-    """Figure 6 at the ends of the four stages, and at all eight blocks."""
+    """Return the claims of figure 6, at the ends of the four stages and at all eight blocks."""
     made, roles = list[Claim](), DIGITS_ONLY
     ran = ((BATCHES, "nats", "6a"), ("mean sharpness", "nats", "6a"), ("gzip size", "bits", "6b"))
     for measure, unit, figure in ran:

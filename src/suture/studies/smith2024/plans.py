@@ -43,7 +43,7 @@ AGAIN = "clustered noise, again"
 
 
 def plan_compatible(scale: Scale) -> list[Part]:
-    """Every kind of sender into the Digit network, at every cut, fitted and scored on Correlated."""
+    """Plan every kind of sender into the Digit network, at every cut, fitted and scored on Correlated."""
     made: list[Part] = []
     for kind in COLOURS:
         controls = (untrained_sender, shuffled_pairs) if kind == "colour-only" else ()
@@ -74,7 +74,7 @@ def _plan_published(
 
 
 def plan_ranks(scale: Scale) -> list[Part]:
-    """Return the trials of ``compatible`` by the default fit, and the ranks of what they make of the score data."""
+    """Plan the trials of smith-4.1 by the default fit, and the ranks of what they make of the score data."""
     data = scale.data("mnist", Correlated())
     made: list[Part] = []
     for kind in COLOURS:
@@ -93,7 +93,7 @@ def _keep_default_fit(scale: Scale, part: Deferred, *networks: Network) -> list[
 
 
 def plan_without_digits(scale: Scale) -> list[Part]:
-    """Colour-only networks into grey ones, on plain colours; and how the grey ones do on grey digits."""
+    """Plan Colour-only networks into grey ones, on plain colours, and score the grey ones on grey digits."""
     of_digits = scale.data("mnist", Grey3()).score
     made: list[Part] = list(_plan_published(scale, "resnet18 colour-only", "resnet18 grey", ColourOnly()))
     receivers = [part.bases[1] for part in made]
@@ -101,14 +101,14 @@ def plan_without_digits(scale: Scale) -> list[Part]:
 
 
 def plan_reversed(scale: Scale) -> list[Part]:
-    """Every kind into Digit, and Digit into every kind, before Layer 1."""
+    """Plan every kind into Digit, and Digit into every kind, before Layer 1."""
     ways = [(f"resnet18 {kind}", DIGIT) for kind in COLOURS]
     ways += [(DIGIT, f"resnet18 {kind}") for kind in COLOURS if kind != "digit"]
     return [part for ends in ways for part in _plan_published(scale, *ends, Correlated(), CUTS[:1])]
 
 
 def plan_to_itself(scale: Scale) -> list[Part]:
-    """Each kind of network stitched to itself, on Correlated."""
+    """Plan each kind of network stitched to itself, on Correlated."""
     made: list[Part] = []
     for kind in COLOURS:
         published = scale.published(recipes.smith2024) if kind == "digit" else None
@@ -117,7 +117,7 @@ def plan_to_itself(scale: Scale) -> list[Part]:
 
 
 def plan_noise(scale: Scale) -> list[Part]:
-    """Clustered noise of three scales into the Digit network, labelled as Correlated is."""
+    """Plan clustered noise of three scales into the Digit network, labelled as Correlated is."""
     controls: tuple[Control, ...] = (clustered_noise, *(partial(clustered_noise, scale=size) for size in SCALES))
     return list(_plan_alone(scale, DIGIT, Correlated(), controls, scale.published(recipes.smith2024_noise)))
 
@@ -137,7 +137,7 @@ def _plan_alone(
 
 
 def plan_vgg(scale: Scale) -> list[Part]:
-    """Clustered noise into VGG19s of every kind, labelled as their own data is; stitches of other seeds too."""
+    """Plan clustered noise into VGG19s of every kind, labelled as their own data is, and stitches of other seeds."""
     published, first = scale.published(recipes.smith2024_vgg), join_at(scale, VGG_CUTS[:1])
     every = join_at(scale, VGG_CUTS)
     runs = [
@@ -155,5 +155,5 @@ def plan_vgg(scale: Scale) -> list[Part]:
 
 
 def _repeat_noise(trial: Trial) -> Trial:
-    """Clustered noise under another name, to keep the stitches of other seeds out of what is read of the first."""
+    """Return clustered noise under another name, so that claims of the first stitch do not read those of other seeds."""
     return replace(clustered_noise(trial), control=AGAIN)

@@ -57,7 +57,7 @@ def draw_lines(
 
 
 def claim_compatible(kind: str) -> Claim:
-    """Senders of a kind are compatible with Digit."""
+    """Claim that senders of a kind are compatible with Digit."""
     return Claim(
         f"stitched accuracy is at least the Digit receiver's at every cut: {kind} senders",
         "section 4.1, figures 1b and C5a",
@@ -70,7 +70,7 @@ def claim_compatible(kind: str) -> Claim:
 
 
 def claim_gap(kind: str, layer: int) -> Claim:
-    """Return the receiver sees senders of a kind otherwise than Digit ones, by the rank before a layer."""
+    """Claim that the receiver tells senders of a kind from Digit ones, by the rank before a layer."""
     cut = CUTS[layer - 1]
     first, second = (Mean("value", replace(RANK, sender=f"resnet18 {k}", receiver_cut=cut)) for k in (kind, "digit"))
     return Claim(
