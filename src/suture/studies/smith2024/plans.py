@@ -155,5 +155,5 @@ def plan_vgg(scale: Scale) -> list[Part]:
 
 
 def _repeat_noise(trial: Trial) -> Trial:
-    """Return clustered noise under another name, so that claims of the first stitch do not read those of other seeds."""
+    """Return clustered noise under another name, so that claims of the first stitch read no other seed."""
     return replace(clustered_noise(trial), control=AGAIN)
