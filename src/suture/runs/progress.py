@@ -27,25 +27,25 @@ Share = Callable[[], float | None]  #: how much of a task is done, from 0 to 1, 
 
 
 class Progress:
-    """Hears how work proceeds, and by itself shows nothing."""
+    """Is told how work proceeds; subclasses show it, and this class shows nothing."""
 
     def begin(self, total: int, done: int, networks: int = 0, trained: int = 0) -> None:
-        """So many are planned, of which ``done`` are known already.
+        """Begin with ``total`` pieces of work, of which ``done`` are known already.
 
-        So many of them are ``networks``, of which ``trained`` are known; all others are trials.
+        ``networks`` of them are networks to train, of which ``trained`` are known; all others are trials.
         """
 
     def more(self, count: int, done: int) -> None:
-        """So many more trials are planned now that their networks are trained, of which ``done`` are known already."""
+        """Add ``count`` trials, planned now that their networks are trained, of which ``done`` are known already."""
 
     def working_on(self, what: str, kind: str = TRIALS, share: Share | None = None) -> None:
-        """This one, in words, begins; ``share`` tells how much of it is done, from 0 to 1, as far as it can."""
+        """Note that ``what`` begins; ``share`` tells how much of it is done, from 0 to 1, or ``None``."""
 
     def done(self, what: str, error: str | None, kind: str = TRIALS) -> None:
-        """This one, in words, is done, or has failed."""
+        """Note that ``what`` is done, or has failed with an ``error``."""
 
     def end(self) -> None:
-        """All work has ended."""
+        """Note that all work has ended."""
 
 
 class Silent(Progress):
@@ -69,7 +69,7 @@ class Running:
 
     @property
     def share(self) -> float | None:
-        """How much of it is done, looked at every ``LOOKED`` seconds."""
+        """How much of it is done, as of at most ``LOOKED`` seconds ago."""
         now = time.monotonic()
         if self._share is not None and now - self._last[0] >= LOOKED:
             self._last = (now, self._share())
@@ -83,7 +83,7 @@ class Running:
 
     @property
     def left(self) -> float | None:
-        """Seconds that it needs still, once it has been seen to move."""
+        """Seconds that it still needs; ``None`` until it has been seen to move."""
         share, (since, first), (now, _) = self.share, self._first, self._last
         if share is None or first is None or share <= first:
             return None
@@ -95,7 +95,7 @@ class Running:
 
 
 class _Shown(Progress):
-    """Counts what is done and being done, for whatever shows it."""
+    """Counts what is done and what is being done, for lines and bars."""
 
     def __init__(self) -> None:
         self.running: list[Running] = []
@@ -306,7 +306,7 @@ def _say_failure(what: str, error: str) -> str:
 
 
 def clock(seconds: float) -> str:
-    """Put a time into the unit that people would use: ``42 s``, ``12 min``, ``3.5 h``, ``5 days``."""
+    """Say a time in the unit that people would use: ``42 s``, ``12 min``, ``3.5 h``, ``5 days``."""
     if seconds < 99.5:
         return f"{seconds:.0f} s"
     if seconds < 99.5 * 60:

@@ -224,7 +224,7 @@ def import_ray() -> Any:
 
 
 def check_address(address: str | None) -> None:
-    """Raise ``RunnerError`` if nothing like a cluster of Ray is at an address, or this process is at another."""
+    """Raise ``RunnerError`` if no cluster of Ray answers at an address, or this process is connected to another."""
     ray = import_ray()
     if ray.is_initialized():
         connected_to = ray.get_runtime_context().gcs_address
@@ -316,7 +316,7 @@ def _init(ray: Any, address: str | None, retries: int) -> None:
 
 
 def count_slots(ray: Any, needed: Mapping[str, float]) -> int:
-    """How many trials that need these resources find room at once."""
+    """Return how many trials with these needs can run at once."""
     wanted = [(name, amount) for name, amount in needed.items() if amount]
     return int(sum(min(node.get(name, 0.0) // amount for name, amount in wanted) for node in _nodes(ray)))
 

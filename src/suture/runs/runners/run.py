@@ -116,7 +116,7 @@ def stitch(
 
 
 def _check_plan(plan: Iterable[Item]) -> list[Item]:
-    """Return what is planned, as a list. Raises ``DataError`` for what is nothing to measure."""
+    """Return what is planned, as a list. Raises ``DataError`` if there is something else in it, or nothing."""
     if isinstance(plan, Item) or not isinstance(plan, Iterable):
         raise DataError(f"the plan is a {type(plan).__name__}; give several trials, such as what curve or matrix plans")
     items = list(plan)
@@ -225,7 +225,7 @@ class Work:
         return self.locks is None or self.locks.take(task.key)
 
     def _release(self, task: Task) -> None:
-        """Give back the lock of a task that is done, and tell."""
+        """Give back the lock of a task that is done, and tell ``shown``."""
         if self.locks is not None:
             self.locks.give_back(task.key)
         self.shown.done(task.where, self.records.get(task.key, {}).get("error"), task.kind)

@@ -139,7 +139,7 @@ class Unpacker:
 
 
 def _network_key(network: Network) -> str:
-    """Networks with one key are the same in all that a trial asks them for."""
+    """Return a key; networks with the same key are alike in everything that a trial reads of them."""
     names = (network.name, network.source, network.constants, str(network.device))
     made = identity([network.example, network.factory])
     return f"network-{digest(network.fingerprint, names, network.cuts.names, made)[:32]}"
@@ -182,7 +182,7 @@ def _load_images(part: Any) -> Tensor:
 def _refuse(
     error: Exception, parts: Mapping[str, object], whole: str, refer: Refer = lambda thing: None
 ) -> RunnerError:
-    """Name the one of the parts that cannot be pickled, or the whole."""
+    """Make an error that names the part that cannot be pickled, or the whole if each part can."""
     for name, part in parts.items():
         try:
             _pickle(part, refer)
@@ -218,7 +218,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-    """Pickles what pickle alone does not, or not well; what ``refer`` gives a key for is replaced by the key."""
+    """Pickles what pickle alone cannot, or does badly; what ``refer`` gives a key for is replaced by the key."""
 
     def __init__(self, stream: io.BytesIO, refer: Refer) -> None:
         super().__init__(stream)

@@ -1,4 +1,4 @@
-"""Read and write the files of a store, whole, and say what a refusing disk needs."""
+"""Read and write the files of a store; a file is written whole or not at all, and errors say what to do."""
 
 import json
 import os

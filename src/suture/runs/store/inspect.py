@@ -121,7 +121,7 @@ def _sizes(path: Path) -> tuple[dict[str, int], float]:
 
 
 def verify(folder: str | Path) -> tuple[Finding, ...]:
-    """Read everything that a store keeps, and name what is damaged; a sound store has no findings that do harm.
+    """Read everything that a store keeps, and name what is damaged; in a sound store that is nothing.
 
     Raises ``StoreError`` if the folder is no store, or of a format that this version does not read.
     """

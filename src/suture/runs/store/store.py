@@ -341,7 +341,7 @@ def _to_words(value: object) -> str:
 
 
 def settings_of(trials: Sequence[Trial]) -> Record:
-    """What tells one run from another, in words."""
+    """Return what tells one run from another, in words."""
     plain = [trial for trial in trials if not trial.control] or trials
     words = [
         {
