@@ -39,7 +39,9 @@ def figure(study: Study, tables: Tables) -> Figure:
     charts = [_titled(arrange_panel(panel, tables), panel.title) for panel in study.panels]
     rows = list(_rows(charts))
     width = max(map(_width, charts))
-    heights = [guess_height(row[0], _per_row(row[0]), width) if row[0].kind == "matrix" else 4.0 for row in rows]
+    heights = [
+        guess_height(row[0], _per_row(row[0]), width / len(row)) if row[0].kind == "matrix" else 4.0 for row in rows
+    ]
     with styled():
         for _ in range(2):
             page = Figure(figsize=(width, sum(heights)), layout="constrained")
