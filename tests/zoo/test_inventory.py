@@ -392,7 +392,7 @@ def test_every_network_is_shown_at_its_sizes(capsys: pytest.CaptureFixture[str])
     assert main(["zoo", "networks"]) == 0
     assert "zoo:vgg19 takes width=64" in capsys.readouterr().out
     assert main(["zoo", "recipes", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["smith2024"]["words"].startswith("4 epochs; batch 128")
+    assert json.loads(capsys.readouterr().out)["smith2024"]["recipe"].startswith("Recipe(epochs=4, batch=128, ")
 
 
 # Lines for the reader of types
