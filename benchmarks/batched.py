@@ -1,277 +1,254 @@
-"""A prototype: stitches fitted side by side on a device that a single one leaves idle; and its stitches per second.
+"""A prototype: all stitches into one cut of a receiver are fitted side by side, with one pass through their suffix.
 
-    python benchmarks/batched.py [--device cuda] [--width 16] [--images 10000] [--together 1 4 16 64]
+A small network leaves a GPU idle on a batch of 32 images. Here the stitches from every sender's cut, each at several
+learning rates, take their steps together: what they give is stacked, goes through the frozen suffix in one pass, and
+one pass back brings the gradients of all. All their parameters lie in one vector, so that a step of Adam is a handful
+of operations however many stitches there are. Batches and rates of all steps are drawn beforehand and lie on the
+device; nothing of a step is decided on the processor, so on a GPU one step is recorded as a CUDA graph and replayed.
 
-A small network leaves a GPU idle on a batch of 32; on 32 batches of 32 it does not. So trials whose stitches ``Fast``
-fits into the same suffix take their steps in lockstep, and each pass through the suffix is shared. Each is measured by
-``suture.measure`` as ever, in a thread of its own, of which one at a time runs: it stops when its descent needs losses,
-and goes on when those of all have been computed in one pass. Every stitch begins, draws, steps and stops as it would
-alone; what it is told differs only by the rounding of passes with more images. That rounding is why this is no part of
-the package: there, a trial gives the same bits in any company. It comes back if a measurement on a GPU admits it.
+What is fitted: the closed form of least squares, rescaled, then Adam with a cosine in the ``Coordinates`` of the
+default fit. Of the closed form and the ends at all rates the one with the lowest validation loss is kept. Scores are
+those of the receiver's own suffix, in float32.
 
-The scores are not computed together, nor are activations kept on the device: both would be the next things to do.
-
-The benchmark: two ResNet-18 of one width, without training (what is timed does not depend on what they know), on random
-images of 32×32 pixels, stitched at one block by the default fit from as many seeds; the fit and the score data have
-``--images`` each. Once per repeat every number of stitches is timed in turn; medians, as ratios to one at a time too.
-The numbers of steps differ among stitches, so a rate is also given in steps. With ``--check`` accuracies measured
-together are compared with those alone. Nothing else should run meanwhile.
+This is no part of the package: there a trial gives the same bits in any company, and here passes with more images round
+differently. It comes back, behind one function, if a measurement on a GPU admits it (``python -m benchmarks.gpu``).
 """
 
-import argparse
-import json
-import statistics
-import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import cache, partial
-from pathlib import Path
-from typing import Any
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor, nn
 
-from suture import Failure, Measurement, Network, Samples, Seam, Trial, measure
-from suture.common.seeds import undisturbed
+from suture import Network, Samples, Trial
+from suture.common.seeds import drawing, undisturbed
 from suture.core.activations.cache import Activations
 from suture.core.fused import fuse_suffix
-from suture.fits import Fast, Side, fast
-from suture.measurement.trials import measure as measuring
-from suture.measurement.trials.measure import attempt
-from suture.zoo.networks import resnet
+from suture.data.noise import ClusteredNoise
+from suture.fits import LeastSquares, Problem, Side
+from suture.fits.descent import draw_batches
+from suture.fits.fast import Coordinates, choose_suffix
 
-IMAGES = 4096  #: in a shared pass, at most
-
-
-@dataclass(frozen=True, eq=False)
-class Question:
-    """Represented tensors whose cross-entropy a descent wants to know, and maybe the gradient of their mean."""
-
-    suffix: nn.Module
-    represented: Tensor
-    labels: Tensor
-    gradient: bool
+BETAS = (0.9, 0.99)
+CLOSED_FORM = 2048  #: images that the closed form and the coordinates are computed from, at most
+WARM_UP = 3  #: steps before one is recorded; kernels are chosen in them
+CHUNK = 1000  #: images of a pass that scores
 
 
-Answer = tuple[Tensor, Tensor | None]
-"""The loss of every sample, and the gradient of their mean by the represented tensors if it was asked for."""
+@dataclass(frozen=True)
+class Batched:
+    """How stitches are fitted: so many steps of so many images, at these rates side by side.
+
+    ``images`` bounds a pass; more stitches than fit into it are fitted one group after another. ``recorded`` says
+    whether a GPU records a step and replays it.
+    """
+
+    steps: int = 400
+    batch: int = 32
+    rates: tuple[float, ...] = (0.01, 0.03, 0.1)
+    images: int = 16_384
+    recorded: bool = True
 
 
-class Worker(threading.Thread):
-    """Work that stops when it asks a question; only ``resume`` lets it run, until the next one."""
+@dataclass(frozen=True)
+class Fitted:
+    """What a stitch reached: accuracy as a fraction, the validation loss in nats, the rate, 0 for the closed form."""
 
-    def __init__(self, work: Callable[[], Any]) -> None:
-        super().__init__(daemon=True)
-        self.work, self.notes = work, list[str]()
-        self.question: Question | None = None
-        self.answer: Answer | Exception | None = None
-        self._may_go, self._has_stopped = threading.Semaphore(0), threading.Semaphore(0)
-
-    def run(self) -> None:
-        self._may_go.acquire()
-        self.result = self.work()
-        self.question = None
-        self._has_stopped.release()
-
-    def ask(self, question: Question) -> Answer:
-        """Stop until there is an answer; called by the work itself."""
-        self.question = question
-        self._has_stopped.release()
-        self._may_go.acquire()
-        if isinstance(self.answer, Exception):
-            raise self.answer
-        assert self.answer is not None
-        return self.answer
-
-    def resume(self, notes: list[str], answer: Answer | Exception | None = None) -> None:
-        """Let the work run to its next question or its end; ``notes`` are those of the cache, lent to one at a time."""
-        self.answer = answer
-        notes[:] = self.notes
-        self._may_go.release()
-        self._has_stopped.acquire()
-        self.notes = list(notes)
+    trial: Trial
+    accuracy: float
+    validation_loss: float
+    rate: float
 
 
-class SharedRounds(fast.AnnealedRounds):
-    """The descent of ``Fast``, which asks for its losses instead of computing them."""
+@dataclass
+class OnDevice:
+    """Activations from a cache, kept on the device as long as they take less than half of its free memory."""
 
-    def _sample_losses(self, side: Side, chosen: Tensor) -> Tensor:
-        return self._ask(side, self._represented(side, chosen), chosen, gradient=False)[0]
+    cache: Activations
+    device: torch.device
+    _kept: dict[tuple[str, str, str], Tensor] = field(default_factory=dict)
 
-    def _step(self, adam: torch.optim.Adam, chosen: Tensor) -> float:
-        represented = self._represented(self.problem.fit, chosen)
-        losses, gradient = self._ask(self.problem.fit, represented, chosen, gradient=True)
-        adam.zero_grad(set_to_none=True)
-        torch.autograd.backward([represented], [gradient], inputs=list(self.coordinates.free.values()))
-        adam.step()
-        return float(losses.mean())
-
-    def _represented(self, side: Side, chosen: Tensor) -> Tensor:
-        sent = side.activations[chosen].to(self.device)
-        return self.coordinates(sent.contiguous(memory_format=torch.channels_last) if sent.ndim == 4 else sent)
-
-    def _ask(self, side: Side, represented: Tensor, chosen: Tensor, gradient: bool) -> Answer:
-        worker = threading.current_thread()
-        assert isinstance(worker, Worker)
-        return worker.ask(Question(self.suffix, represented.detach(), side.labels[chosen].to(self.device), gradient))
+    def at(self, network: Network | ClusteredNoise, cut: str, samples: Samples) -> Tensor:
+        """Give activations ``(n, …)`` on the device."""
+        key = network.fingerprint, cut, samples.image_fingerprint
+        if key not in self._kept:
+            found = self.cache.at(network, cut, samples)
+            if self.device.type == "cuda" and 2 * found.nbytes > torch.cuda.mem_get_info(self.device)[0]:
+                self._kept.clear()
+                torch.cuda.empty_cache()
+            self._kept[key] = found.to(self.device)
+        return self._kept[key]
 
 
-def answer(questions: Sequence[Question]) -> list[Answer]:
-    """Answer several at once, in one pass through their suffix; all of them want the gradient, or none does."""
-    gradient, sizes = questions[0].gradient, [len(each.labels) for each in questions]
-    given = torch.cat([each.represented for each in questions]).requires_grad_(gradient)
-    labels = torch.cat([each.labels for each in questions])
-    with torch.set_grad_enabled(gradient):
-        losses = nn.functional.cross_entropy(questions[0].suffix(given), labels, reduction="none")
-        parts = torch.split(losses, sizes)
-        if not gradient:
-            return [(part, None) for part in parts]
-        (slopes,) = torch.autograd.grad(torch.stack([part.mean() for part in parts]).sum(), given)
-    told = torch.split(losses.detach().cpu(), sizes)  # to the CPU at once: nobody waits for the device one by one
-    return list(zip(told, torch.split(slopes, sizes), strict=True))
+def measure_together(trials: Sequence[Trial], given: OnDevice, settings: Batched) -> list[Fitted]:
+    """Fit and score stitches into one cut of one receiver, on the same data; the results in the order of the trials."""
+    each = max(1, settings.images // (settings.batch * len(settings.rates)))
+    found = []
+    with undisturbed(), drawing(given.device, 0), torch.inference_mode(False):
+        for start in range(0, len(trials), each):
+            found += _Group(trials[start : start + each], given, settings).measure()
+    return found
 
 
-def answer_if_possible(questions: Sequence[Question]) -> list[Answer | Exception]:
-    """Answer several at once; if that fails, each alone, so that a failure is the one's own."""
-    try:
-        return list(answer(questions))
-    except Exception as error:
-        if len(questions) == 1:
-            return [error]
-    return [each for question in questions for each in answer_if_possible([question])]
+class _Group:
+    """Stitches that share every pass."""
+
+    def __init__(self, trials: Sequence[Trial], given: OnDevice, settings: Batched) -> None:
+        first = trials[0]
+        self.trials, self.given, self.settings, self.device = trials, given, settings, given.device
+        self.roles = first.fit_data, first.validation_data, first.score_data
+        for trial in trials:
+            if (trial.receiver, trial.receiver_cut) != (first.receiver, first.receiver_cut):
+                raise ValueError(f"{trial.where} and {first.where} do not share their suffix")
+        self.own = first.receiver.after(first.receiver_cut)
+        self.stitches = [self._closed_form(trial) for trial in trials]
+        sent = self._sent(0)
+        self.coordinates = [Coordinates(stitch, x[:CLOSED_FORM]) for stitch, x in zip(self.stitches, sent, strict=True)]
+        cut = first.receiver.cuts.find(first.receiver_cut)
+        with torch.no_grad():
+            probe = self.stitches[0](sent[0][:256])
+        self.suffix = choose_suffix(self.own, lambda dtype: fuse_suffix(first.receiver, cut, dtype), probe).run
+
+    def measure(self) -> list[Fitted]:
+        start, moves = self._vectors()
+        ended = self._descend(start, moves)
+        best = self._choose(start, ended)
+        found = []
+        for i, (trial, (validation, rate)) in enumerate(zip(self.trials, best, strict=True)):
+            right = self._right(self.stitches[i], self._sent(2)[i], self.roles[2].labels.to(self.device))
+            found.append(Fitted(trial, right, validation, rate))
+        return found
+
+    def _sent(self, role: int) -> list[Tensor]:
+        return [self.given.at(trial.sender, trial.sender_cut, self.roles[role]) for trial in self.trials]
+
+    def _closed_form(self, trial: Trial) -> nn.Module:
+        """Build the trial's stitch, without BatchNorms that add nothing to the family, and load the closed form."""
+        family = replace(trial.family, batchnorm=False) if hasattr(trial.family, "batchnorm") else trial.family  # type: ignore[type-var]
+        stitch = family.build(*trial.seam.shapes).to(self.device).eval()
+        sides = []
+        for samples in self.roles[:2]:
+            some = samples.first(min(CLOSED_FORM, len(samples)))
+            x = self.given.at(trial.sender, trial.sender_cut, samples)[: len(some)]
+            y = self.given.at(trial.receiver, trial.receiver_cut, some)
+            sides.append(Side(x, some.labels, lambda y=y: y, lambda: torch.empty(0)))  # type: ignore[misc]
+        LeastSquares().fit(Problem(family, self.own, *sides, seed=0, where=trial.where), stitch)
+        return stitch
+
+    # --- all parameters as one vector: stitch by stitch, rate by rate, tensor by tensor -------------------------------
+
+    def _vectors(self) -> tuple[Tensor, Tensor]:
+        """Return where all stitches begin, and how far a step moves each number."""
+        values, moves = [], []
+        for coordinates in self.coordinates:
+            for rate in self.settings.rates:
+                for name, tensor in coordinates.free.items():
+                    values.append(tensor.detach().flatten())
+                    moves.append(torch.full_like(values[-1], rate * coordinates.steps[name]))
+        self.shapes = [{name: free.shape for name, free in each.free.items()} for each in self.coordinates]
+        self.sizes = [len(value) for value in values]
+        return torch.cat(values), torch.cat(moves)
+
+    def _take(self, vector: Tensor) -> list[list[dict[str, Tensor]]]:
+        """Return the free parameters of every stitch at every rate."""
+        parts = iter(vector.split(self.sizes))
+        rates = range(len(self.settings.rates))
+        return [[{name: next(parts).view(shape) for name, shape in own.items()} for _ in rates] for own in self.shapes]
+
+    def _outputs(self, vector: Tensor, sent: Sequence[Tensor]) -> Tensor:
+        """Return what all stitched networks say, ``(stitches · rates, images, classes)``."""
+        represented = []
+        for coordinates, x, at_rates in zip(self.coordinates, sent, self._take(vector), strict=True):
+            for free in at_rates:
+                coordinates.free.update(free)
+                represented.append(coordinates(x))
+        out: Tensor = self.suffix(torch.cat(represented))
+        return out.view(len(represented), -1, out.shape[-1])
+
+    def _losses(self, vector: Tensor, sent: Sequence[Tensor], labels: Tensor) -> Tensor:
+        """Return the mean loss in nats of every stitch at every rate."""
+        out = self._outputs(vector, sent)
+        wanted = labels.expand(len(out), -1)
+        losses = nn.functional.cross_entropy(out.flatten(0, 1), wanted.flatten(), reduction="none")
+        return losses.view(wanted.shape).mean(1)
+
+    # --- the descent --------------------------------------------------------------------------------------------------
+
+    def _descend(self, start: Tensor, moves: Tensor) -> Tensor:
+        """Take all steps from the start; return where they end."""
+        steps, device, (first, second) = self.settings.steps, self.device, BETAS
+        sent, labels = self._sent(0), self.roles[0].labels.to(device)
+        drawn = draw_batches(len(labels), self.settings.batch, 0)
+        order = torch.stack([next(drawn) for _ in range(steps)]).to(device)
+        paces = []
+        for step in range(1, steps + 1):
+            corrections = math.sqrt(1 - second**step) / (1 - first**step)  # Adam's, of its two means
+            paces.append(0.5 * (1 + math.cos(math.pi * (step - 1) / steps)) * corrections)
+        pace = torch.tensor(paces, device=device)
+        place = torch.zeros(1, dtype=torch.int64, device=device)
+        vector = start.clone().requires_grad_()
+        mean, square = torch.zeros_like(start), torch.zeros_like(start)
+
+        def take_step() -> None:
+            chosen = order.index_select(0, place)[0]  # order[place] would wait for the device
+            given = [x.index_select(0, chosen) for x in sent]
+            losses = self._losses(vector, given, labels.index_select(0, chosen))
+            (gradient,) = torch.autograd.grad(losses.sum(), vector)
+            with torch.no_grad():
+                mean.lerp_(gradient, 1 - first)
+                square.mul_(second).addcmul_(gradient, gradient, value=1 - second)
+                vector.sub_(moves * pace.index_select(0, place) * mean / (square.sqrt() + 1e-8))
+                place.add_(1)
+
+        repeat(take_step, steps, device, self.settings.recorded)
+        return vector.detach()
+
+    def _choose(self, start: Tensor, ended: Tensor) -> list[tuple[float, float]]:
+        """Load the best parameters into every stitch; return their validation loss and their rate."""
+        rates, labels = self.settings.rates, self.roles[1].labels.to(self.device)
+        chunk = max(1, self.settings.images // (len(self.trials) * len(rates)))
+        looks: list[list[tuple[float, float, dict[str, Tensor]]]] = [[] for _ in self.trials]
+        for vector in (start, ended):
+            total = torch.zeros(len(self.trials) * len(rates), device=self.device)
+            with torch.no_grad():
+                for some in torch.arange(len(labels), device=self.device).split(chunk):  # type: ignore[no-untyped-call]
+                    total += self._losses(vector, [x[some] for x in self._sent(1)], labels[some]) * len(some)
+            means = (total / len(labels)).view(len(self.trials), len(rates)).tolist()
+            for i, at_rates in enumerate(self._take(vector)):
+                for loss, rate, free in zip(means[i], rates, at_rates, strict=True):
+                    looks[i].append((loss if math.isfinite(loss) else math.inf, rate if vector is ended else 0.0, free))
+        found = []
+        for coordinates, seen in zip(self.coordinates, looks, strict=True):
+            loss, rate, free = min(seen, key=lambda look: look[0])
+            coordinates.free.update(free)
+            coordinates.write()
+            found.append((loss, rate))
+        return found
+
+    def _right(self, stitch: nn.Module, sent: Tensor, labels: Tensor) -> float:
+        """Return the share of images that the receiver's own suffix names right."""
+        right = 0
+        with torch.no_grad():
+            for x, wanted in zip(sent.split(CHUNK), labels.split(CHUNK), strict=True):
+                right += int((self.own(stitch(x.clone())).argmax(1) == wanted).sum())
+        return right / len(labels)
 
 
-def passes(asking: Sequence[Worker]) -> Iterator[list[Worker]]:
-    """Return who shares a pass: those that ask the same of the same suffix, of at most ``IMAGES`` images."""
-    alike: dict[tuple[int, bool], list[Worker]] = {}
-    for worker in asking:
-        assert worker.question is not None
-        alike.setdefault((id(worker.question.suffix), worker.question.gradient), []).append(worker)
-    for workers in alike.values():
-        each = max(1, IMAGES // max(len(w.question.labels) for w in workers if w.question is not None))
-        yield from (workers[i : i + each] for i in range(0, len(workers), each))
-
-
-@contextmanager
-def shared() -> Iterator[None]:
-    """Let descents share passes: by asking for them, and through one fused suffix for each receiver and cut."""
-    own = fast.AnnealedRounds, measuring.fuse_suffix
-    fast.AnnealedRounds, measuring.fuse_suffix = SharedRounds, cache(fuse_suffix)
-    try:
-        yield
-    finally:
-        fast.AnnealedRounds, measuring.fuse_suffix = own
-
-
-def measure_together(trials: Sequence[Trial], activations: Activations) -> list[Measurement | Failure]:
-    """Measure trials side by side; the results in their order."""
-    workers = [Worker(partial(attempt, trial, activations)) for trial in trials]
-    with undisturbed(), torch.random.fork_rng(), shared():
-        for worker in workers:
-            worker.start()
-            worker.resume(activations.notes)
-        while asking := [worker for worker in workers if worker.question is not None]:
-            for some in passes(asking):
-                found = answer_if_possible([worker.question for worker in some if worker.question is not None])
-                for worker, told in zip(some, found, strict=True):
-                    worker.resume(activations.notes, told)
-    return [worker.result for worker in workers]
-
-
-# --- its rate ---------------------------------------------------------------------------------------------------------
-
-
-def samples(count: int, seed: int) -> Samples:
-    """Images with a pattern of their class in noise, so that there is something to learn."""
-    random = torch.Generator().manual_seed(seed)
-    labels = torch.randint(10, (count,), generator=random)
-    patterns = torch.rand(10, 3, 32, 32, generator=torch.Generator().manual_seed(0))
-    images = 0.5 * patterns[labels] + 0.5 * torch.rand(count, 3, 32, 32, generator=random)
-    return Samples(f"patterns {seed}", images, labels, tuple("0123456789"))
-
-
-def networks(width: int, device: torch.device, example: torch.Tensor) -> list[Network]:
-    made = []
-    for seed, name in enumerate("AB"):
-        torch.manual_seed(seed)
-        made.append(Network(resnet((2, 2, 2, 2), width).eval().to(device), example=example, name=name))
-    return made
-
-
-def trials(settings: argparse.Namespace) -> list[Trial]:
-    fit, validation, score = (samples(n, s) for s, n in enumerate((settings.images, 1_000, settings.images), 1))
-    a, b = networks(settings.width, torch.device(settings.device), fit.example)
-    roles = {"fit_data": fit, "validation_data": validation, "score_data": score}
-    seam = Seam.at(a, b, settings.at)
-    return [Trial(seam, **roles, fit=Fast(steps=settings.steps), seed=seed) for seed in range(max(settings.together))]
-
-
-def timed(some: list[Trial], activations: Activations, device: torch.device) -> tuple[float, list[Measurement]]:
-    """Seconds, and what was measured."""
-    begun = time.perf_counter()
-    found = [measure(some[0], activations)] if len(some) == 1 else measure_together(some, activations)
-    if device.type == "cuda":
-        torch.cuda.synchronize()
-    failed = [one for one in found if not isinstance(one, Measurement)]
-    if failed:
-        raise SystemExit(failed[0].error)
-    return time.perf_counter() - begun, [one for one in found if isinstance(one, Measurement)]
-
-
-def rates(settings: argparse.Namespace) -> list[dict[str, Any]]:
-    """A row for every number of stitches together: medians over the repeats."""
-    device, activations, plan = torch.device(settings.device), Activations(), trials(settings)
-    timed(plan[:2], activations, device)  # activations, and kernels that are chosen once
-    spent: dict[int, list[tuple[float, int]]] = {count: [] for count in settings.together}
-    for _ in range(settings.repeats):
-        for count in settings.together:
-            seconds, found = timed(plan[:count], activations, device)
-            spent[count].append((seconds, sum(one.steps for one in found)))
-    rows = []
-    for count, each in spent.items():
-        seconds = statistics.median(seconds for seconds, _ in each)
-        rows.append({"together": count, "seconds": seconds, "rate": count / seconds, "steps": each[0][1] / seconds})
-    return rows
-
-
-def off(settings: argparse.Namespace) -> list[float]:
-    """Points by which the accuracy of stitches measured together differs from that alone."""
-    activations, plan = Activations(), trials(settings)[:16]
-    _, found = timed(plan, activations, torch.device(settings.device))
-    alone = [measure(each, activations) for each in plan]
-    pairs = zip(found, alone, strict=True)
-    return [100 * abs(one.scores.accuracy.value - other.scores.accuracy.value) for one, other in pairs]
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--width", type=int, default=16)
-    parser.add_argument("--at", default="layer2.0")
-    parser.add_argument("--images", type=int, default=10_000)
-    parser.add_argument("--steps", type=int, default=Fast().steps)
-    parser.add_argument("--together", type=int, nargs="+", default=[1, 4, 16, 64])
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--check", action="store_true")
-    parser.add_argument("--out", type=Path)
-    settings = parser.parse_args()
-    rows = rates(settings)
-    name = torch.cuda.get_device_name() if settings.device.startswith("cuda") else settings.device
-    print(f"ResNet-18, width {settings.width}, at {settings.at}, {settings.images:,} images, on {name}")
-    print("together  seconds  stitches/s  steps/s  × one at a time")
-    for row in rows:
-        ratio = row["rate"] / rows[0]["rate"]
-        print(f"{row['together']:8d}{row['seconds']:9.2f}{row['rate']:12.2f}{row['steps']:9.0f}{ratio:11.1f}")
-    record: dict[str, Any] = {"device": name, "rows": rows}
-    if settings.check:
-        record["points off"] = off(settings)
-        points = record["points off"]
-        print(f"accuracy off by {statistics.fmean(points):.3f} points, {max(points):.3f} at most")
-    if settings.out:
-        settings.out.write_text(json.dumps(record, indent=1), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()
+def repeat(step: Callable[[], None], count: int, device: torch.device, recorded: bool) -> None:
+    """Do a step so many times; on a GPU, if wanted, it is recorded once and replayed."""
+    if device.type != "cuda" or not recorded or count <= WARM_UP:
+        for _ in range(count):
+            step()
+        return
+    aside = torch.cuda.Stream(device)
+    aside.wait_stream(torch.cuda.current_stream(device))
+    with torch.cuda.stream(aside):
+        for _ in range(WARM_UP):
+            step()
+    torch.cuda.current_stream(device).wait_stream(aside)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    for _ in range(count - WARM_UP):
+        graph.replay()

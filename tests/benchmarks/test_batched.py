@@ -1,44 +1,57 @@
-"""The prototype that fits stitches side by side: what each gets is what it gets alone, to rounding."""
+"""The prototype that fits stitches side by side: they are as good as alone, and company changes only the rounding."""
 
 import pytest
+import torch
+from benchmarks.batched import Batched, OnDevice, measure_together
 
-from benchmarks import batched
-from suture import Failure, Measurement, Seam, Trial, controls, measure
+import suture
+from suture import Seam, Trial, controls, measure
 from suture.core.activations.cache import Activations
-from suture.core.stitches import Conv, Identity
-from suture.fits import Fast, Fit, LeastSquares
-from trained import bits, convnets, few_digits
+from trained import convnets, few_digits
+
+SETTINGS = Batched(steps=80)
 
 
-class Breaks(Fit):
-    """A fit of the user's that fails."""
+def trials(cut: str = "stage2.pool") -> list[Trial]:
+    (a, b), data = convnets(), few_digits()
+    seams = [Seam(a, b, sender_cut, cut) for sender_cut in ("stage1", "stage2.pool", "flatten")]
+    made = [Trial(seam, data.fit, data.validation, data.score) for seam in seams]
+    return [*made, controls.untrained_sender(made[0])]
 
-    def fit(self, problem, stitch):
-        raise RuntimeError("it broke")
+
+def on_processor() -> OnDevice:
+    return OnDevice(Activations(), torch.device("cpu"))
 
 
-def trial(sender, **settings) -> Trial:
+def test_stitches_fitted_side_by_side_are_as_good_as_each_by_the_default_fit() -> None:
+    found = measure_together(trials(), on_processor(), SETTINGS)
+    assert [each.trial for each in found] == trials()
+    for each in found:
+        assert each.accuracy >= measure(each.trial).scores.accuracy.value - 0.04
+    assert max(each.rate for each in found) > 0, "some descent is better than the closed form"
+
+
+def test_company_changes_only_the_rounding() -> None:
+    together = measure_together(trials(), on_processor(), SETTINGS)
+    for each in together:
+        (alone,) = measure_together([each.trial], on_processor(), SETTINGS)
+        assert alone.accuracy == pytest.approx(each.accuracy, abs=0.01)
+    small = Batched(SETTINGS.steps, images=SETTINGS.batch * len(SETTINGS.rates))  # a pass has room for one stitch
+    one_by_one = measure_together(trials(), on_processor(), small)
+    assert [each.accuracy for each in one_by_one] == pytest.approx([each.accuracy for each in together], abs=0.01)
+
+
+def test_without_steps_it_is_the_closed_form() -> None:
+    (found,) = measure_together(trials()[:1], on_processor(), Batched(steps=1, rates=(1e-9,)))
+    closed = Trial(found.trial.seam, *few_digits_roles(), fit=suture.fits.LeastSquares())
+    assert found.accuracy == pytest.approx(measure(closed).scores.accuracy.value, abs=0.01)
+
+
+def few_digits_roles() -> tuple[suture.Samples, ...]:
     data = few_digits()
-    seam = Seam.at(sender, convnets()[1], "stage2.pool")
-    return Trial(seam, data.fit, data.validation, data.score, **{"fit": Fast(steps=8)} | settings)
+    return data.fit, data.validation, data.score
 
 
-def test_stitches_fitted_side_by_side_are_those_of_each_alone(monkeypatch):
-    c, d = convnets()
-    trials = [trial(c), trial(d, seed=1), trial(c, stitch=Conv(kernel=3)), controls.untrained_sender(trial(c))]
-    trials += [trial(d, stitch=Identity()), trial(c, fit=LeastSquares()), trial(c, fit=Breaks())]
-    sizes, answer = [], batched.answer
-    monkeypatch.setattr(batched, "answer", lambda questions: sizes.append(len(questions)) or answer(questions))
-    *found, broken = batched.measure_together(trials, Activations())
-    assert sizes
-    assert set(sizes) == {4}, "four descend into one suffix, and take as many steps"
-    assert isinstance(broken, Failure)
-    assert "it broke" in broken.error
-    for together in found:
-        assert isinstance(together, Measurement)
-        alone = measure(together.trial)
-        assert together.scores.accuracy.value == pytest.approx(alone.scores.accuracy.value, abs=0.005)
-        losses = [[point.validation_loss for point in each.curve] for each in (together, alone)]
-        assert losses[0] == pytest.approx(losses[1], abs=1e-3, nan_ok=True)
-        assert (together.steps, together.receiver, together.notes) == (alone.steps, alone.receiver, alone.notes)
-    assert [bits(found[i]) for i in (4, 5)] == [bits(measure(trials[i])) for i in (4, 5)], "nothing shared"
+def test_stitches_into_two_cuts_share_no_suffix() -> None:
+    with pytest.raises(ValueError, match="do not share"):
+        measure_together([trials()[0], trials("stage1")[0]], on_processor(), SETTINGS)
