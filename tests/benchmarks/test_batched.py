@@ -9,7 +9,7 @@ from suture import Seam, Trial, controls, measure
 from suture.core.activations.cache import Activations
 from trained import convnets, few_digits
 
-SETTINGS = Batched(steps=80)
+SETTINGS = Batched(steps=120)
 
 
 def trials(cut: str = "stage2.pool") -> list[Trial]:

@@ -104,11 +104,10 @@ def test_the_matrix_by_all_methods_goes_on_where_it_stopped(folder: Path, tmp_pa
     assert agreement["agrees"]
 
 
-def test_records_of_other_data_are_refused(folder: Path, data: Path, tmp_path: Path) -> None:
-    run("b", tmp_path, folder, "--minutes", "0")
-    pack(data, tmp_path / "other", {"train": 80, "test": 70})
+def test_records_of_other_work_are_refused(tmp_path: Path) -> None:
+    gpu.Stage("b", tmp_path, "cpu", 1, True, {"images": 1}).put("shared", {})
     with pytest.raises(SystemExit, match="of another about"):
-        run("b", tmp_path, tmp_path / "other", "--minutes", "0")
+        gpu.Stage("b", tmp_path, "cpu", 1, True, {"images": 2})
 
 
 @pytest.mark.slow
