@@ -22,7 +22,7 @@ from torch import nn
 import suture
 from suture.common.seeds import undisturbed
 from suture.core.activations.cache import Activations
-from suture.measurement.trials.plans import seam
+from suture.measurement.trials.plans import curve
 from suture.report.figures import curve as figures
 
 EPOCHS, BATCH = 5, 128
@@ -66,7 +66,7 @@ def interleaved(a: suture.Network, b: suture.Network, data: suture.Data, kept: P
             begun = time.process_time()
             plain = plain_loop(a, b, cut, data)
             middle = time.process_time()
-            measured = suture.measure(seam(a, b, at=cut, data=data, controls=())[0], cache)
+            measured = suture.measure(curve(a, b, at=cut, data=data, controls=())[0], cache)
             end = time.process_time()
         ours = measured.scores.accuracy.value
         rows.append({"cut": cut, "plain": plain, "suture": ours, "plain_s": middle - begun, "suture_s": end - middle})

@@ -20,7 +20,7 @@ from suture.core.stitches import Conv, Diagonal, FullLinear, Identity, LowRank, 
 from suture.fits import Fit, LeastSquares, MatchActivations, Narrower, Random, SoftLabels, TaskLoss
 from suture.fits.recipes import SGD
 from suture.measurement.tables import table
-from suture.measurement.trials.plans import seam
+from suture.measurement.trials.plans import curve
 
 AT = "layer2.0"
 FAMILIES: list[Stitch] = [
@@ -77,7 +77,7 @@ def main() -> None:
         for samples in (data.fit, data.validation, data.score):
             cache.at(network, AT, samples)
     for family, fit in cells():
-        (trial,) = seam(a, b, at=AT, data=data, stitch=family, fit=fit, controls=())
+        (trial,) = curve(a, b, at=[AT], data=data, stitch=family, fit=fit, controls=())
         if trial.key in set(rows["trial"]):
             continue
         begun = time.process_time()

@@ -46,7 +46,7 @@ from suture.core.activations.cache import Activations, Need
 from suture.core.activations.disk_cache import ActivationFolder
 from suture.fits import Fast, fast
 from suture.measurement.trials import measure as measuring
-from suture.measurement.trials.plans import seam
+from suture.measurement.trials.plans import curve
 from suture.measurement.trials.trial import Trial
 from suture.report.figures import curve as figures
 
@@ -141,7 +141,7 @@ class Workshop:
         data = self.data(point.fitted, point.scored)
         fit = Fast() if point.trained else Fast(steps=60)
         pairs = [(BLOCKS[a], BLOCKS[b]) for a, b in point.blocks]
-        return [seam(sender, receiver, at=pair, data=data, fit=fit, controls=())[0] for pair in pairs]
+        return list(curve(sender, receiver, at=pairs, data=data, fit=fit, controls=()))
 
 
 def _is(path: Path, width: int, seed: int) -> bool:
@@ -157,7 +157,7 @@ PARTS: list[tuple[str, Any, str]] = [
     ("descent", fast.AnnealedRounds, "run"),
     ("steps and losses", fast.AnnealedRounds, "_sample_losses"),
     ("scoring", measuring, "run_stitched"),
-    ("representation error", measuring, "_representation_error"),
+    ("representation error", measuring, "representation_error"),
     ("whether frozen", Network, "state_digest"),
 ]
 

@@ -254,7 +254,8 @@ def similarity(found: pd.DataFrame) -> Chart:
     )
     measures = tuple(_indices(found, product(places_of((sender,)), places_of((receiver,))), _TRAINED))
     title = f"Similarity of {sender.name} and {receiver.name}"
-    return Chart("matrix", title, about, receiver.cuts, measures, sender.cuts, ("receiver cut", "sender cut"))
+    axes = (f"receiver {receiver.name}", f"sender {sender.name}")
+    return Chart("matrix", title, about, receiver.cuts, measures, sender.cuts, axes)
 
 
 # --- where a trait lies -----------------------------------------------------------------------------------------------

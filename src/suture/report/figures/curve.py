@@ -129,15 +129,18 @@ def localisation(
     chart = arrange.localisation(table, found)
     with styled():
         figure, axes = _page(chart, 2, [1, 1])
-        entries: dict[str, Artist] = {}
+        mains: dict[str, Artist] = {}
+        others: dict[str, Artist] = {}
         for panel, measure, way in zip(axes, chart.measures, (found.sending, found.receiving), strict=True):
-            entries |= {name: artist for artist, name in [*draw_lines(panel, measure), *_mark(panel, chart, way)]}
+            (main, name), *rest = [*draw_lines(panel, measure), *_mark(panel, chart, way)]
+            mains[name] = main
+            others |= {name: artist for artist, name in rest}
             panel.axhline(100 * CONVEYED, color="0.6", linewidth=0.6, linestyle=":", zorder=1)
             panel.set_ylabel("")
             panel.set_title(f"{measure.show}: {way.verdict}", size=8, loc="left", parse_math=False)
         figure.supylabel(chart.measures[0].label, size=8, parse_math=False)
         over = "bands: 95 % intervals over test samples or seeds"
-        legend_above(figure, [(artist, name) for name, artist in entries.items()], WIDTH, over)
+        legend_above(figure, [(artist, name) for name, artist in (mains | others).items()], WIDTH, over)
         fit_height(figure, axes, 2.7)
     return figure, found
 

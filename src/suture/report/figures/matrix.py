@@ -350,6 +350,8 @@ class Maps:
         grid = part.subplots(ceil(len(shown) / per_row), per_row, squeeze=False)
         self.rows, self.per_row = grid.shape
         self.drawn: list[tuple[Axes, Numbers, ScalarMappable]] = []
+        maps = [line.value.reshape(len(chart.rows), len(chart.columns)) for _, line in shown]
+        shared = all(there.any(1).all() and there.any(0).all() for there in map(np.isfinite, maps))
         for axes in grid.flat[len(shown) :]:
             axes.set_visible(False)
         for i, (axes, (measure, line)) in enumerate(zip(grid.flat, shown, strict=False)):
@@ -359,11 +361,14 @@ class Maps:
             axes.set_title(
                 shortened(measure.of if own else line.name, 60), size=7.5, pad=3, wrap=True, parse_math=False
             )
-            self._map(axes, line.value.reshape(len(chart.rows), len(chart.columns)), colours, chart)
-            if i % per_row == 0:
+            self._map(axes, maps[i], colours, chart)
+            first, last = i % per_row == 0, i + per_row >= len(shown)
+            if first:
                 axes.set_ylabel(f"{chart.axes[1]} (input at the top)", size=6.5, parse_math=False)
-            if i + per_row >= len(shown):
+            if last:
                 axes.set_xlabel(f"{chart.axes[0]} (input at the left)", size=6.5, parse_math=False)
+            if shared:  # maps of the same cuts name them at the left and below, and are larger for it
+                axes.tick_params(labelleft=first, labelbottom=last)
             if own:
                 bar = part.colorbar(colours, cax=axes.inset_axes((1.04, 0, 0.05, 1)))
             elif i == len(shown) - 1:
