@@ -28,7 +28,11 @@ from suture.core.fused import fuse_suffix
 from suture.data.noise import ClusteredNoise
 from suture.fits import LeastSquares, Problem, Side
 from suture.fits.descent import draw_batches
-from suture.fits.fast import Coordinates, choose_suffix
+
+try:
+    from suture.fits.fast import Coordinates, choose_suffix
+except ImportError:  # the default fit is another by now
+    from suture.fits.converged import Coordinates, choose_suffix
 
 BETAS = (0.9, 0.99)
 CLOSED_FORM = 2048  #: images that the closed form and the coordinates are computed from, at most
@@ -214,7 +218,7 @@ class _Group:
             with torch.no_grad():
                 for some in torch.arange(len(labels), device=self.device).split(chunk):  # type: ignore[no-untyped-call]
                     total += self._losses(vector, [x[some] for x in self._sent(1)], labels[some]) * len(some)
-            means = (total / len(labels)).view(len(self.trials), len(rates)).tolist()
+            means = (total / len(labels)).view(len(self.trials), len(rates)).cpu().tolist()
             for i, at_rates in enumerate(self._take(vector)):
                 for loss, rate, free in zip(means[i], rates, at_rates, strict=True):
                     looks[i].append((loss if math.isfinite(loss) else math.inf, rate if vector is ended else 0.0, free))

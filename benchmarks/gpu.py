@@ -133,14 +133,14 @@ def pack(data: Path, folder: Path, counts: dict[str, int] | None = None) -> int:
 class Stage:
     """The JSON of one stage: what it is about, a record for each piece of work, and the time that it may take.
 
-    ``about`` decides whether records that are there already are of the same work; if not, the file is refused.
+    ``until`` is the moment after which no work begins. ``about`` decides whether records that are there already are of
+    the same work; if not, the file is refused.
     """
 
-    def __init__(self, name: str, out: Path, device: str, minutes: float, tiny: bool, about: dict[str, Any]) -> None:
+    def __init__(self, name: str, out: Path, device: str, until: float, tiny: bool, about: dict[str, Any]) -> None:
         import torch
 
-        self.device, self.tiny, self.out = torch.device(device), tiny, out
-        self.until = time.monotonic() + 60 * minutes
+        self.device, self.tiny, self.out, self.until = torch.device(device), tiny, out, until
         called = device_name(device)
         slug = re.sub(r"[^a-z0-9]+", "-", called.lower()).strip("-")
         self.path = out / f"{slug}-{name}{'-tiny' if tiny else ''}.json"
@@ -224,6 +224,7 @@ def run_tests(stage: Stage) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; return the exit code."""
+    begun = time.monotonic()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("pack", "check", *STAGES))
     parser.add_argument("folders", nargs="*", type=Path, metavar="FOLDER")
@@ -244,10 +245,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     import torch
 
+    until = begun + 60 * given.minutes
     device = given.device or ("cuda" if torch.cuda.is_available() else "cpu")
 
     def stage(about: dict[str, Any]) -> Stage:
-        return Stage(f"{given.what}-{STAGES[given.what]}", given.out, device, given.minutes, given.tiny, about)
+        return Stage(f"{given.what}-{STAGES[given.what]}", given.out, device, until, given.tiny, about)
 
     if given.what == "a":
         run_tests(stage({}))
