@@ -31,7 +31,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -97,7 +97,7 @@ looked at before the end (``open``), whether the plain loop is run."""
 
 
 def draw(data: Path) -> list[Seam]:
-    """Draw the seams: of each kind, half with the earlier sender, half with the later; no cut behind the end."""
+    """Draw the seams: within a kind, one half has the earlier sender and one half the later; none is at the output."""
     at_random = random.Random(SEED)
     seams: list[Seam] = []
     for kind, count, pairs in STRATA:
@@ -161,6 +161,11 @@ def load_network(name: str, example: Tensor) -> suture.Network:
     )
 
 
+def _nothing() -> Tensor:
+    """Stand in for what a fit does not read."""
+    return torch.empty(0)
+
+
 class Task:
     """One seam as tensors: the sender's activations at its cut, labels, and the two halves as modules."""
 
@@ -201,17 +206,10 @@ class Task:
         torch.manual_seed(0)
         stitch = family.build(*self.shapes)
         if least_squares:
-            sides = []
-            for role in ("fit", "validation"):
-                samples = getattr(self.data, role)
-                sides.append(
-                    Side(
-                        self.given[role].float(),
-                        self.labels[role],
-                        lambda s=samples: self.own(s),
-                        lambda: torch.empty(0),
-                    )  # type: ignore[misc]
-                )
+            sides = [
+                Side(self.given[role].float(), self.labels[role], partial(self.own, getattr(self.data, role)), _nothing)
+                for role in ("fit", "validation")
+            ]
             LeastSquares().fit(Problem(family, self.suffix, *sides, seed=0, where=self.seam["id"]), stitch)
         return stitch
 
@@ -353,8 +351,8 @@ def published(task: Task) -> dict[str, Any]:
     if forecast > PUBLISHED_SECONDS:
         return {"left out": f"{recipe} is forecast to take {forecast:,.0f} s"}
     sides = [
-        Side(self_given.float(), task.labels[role], lambda: torch.empty(0), lambda: torch.empty(0))
-        for role, self_given in task.given.items()
+        Side(given.float(), task.labels[role], _nothing, _nothing)
+        for role, given in task.given.items()
         if role != "score"
     ]
     begun = time.process_time()

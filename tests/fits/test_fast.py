@@ -299,7 +299,7 @@ def test_a_family_without_a_closed_form_begins_at_random():
 
 def test_a_stitch_without_parameters_stays_as_it_is():
     p, _, _ = planted()
-    assert Fast().fit(replace(p, family=Identity()), nn.Identity()) == FitReport()
+    assert Fast().fit(replace(p, family=Identity()), nn.Identity()) == FitReport(gap=0.0)
 
 
 def test_a_loss_that_is_not_finite_is_named():

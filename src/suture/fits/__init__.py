@@ -2,6 +2,7 @@
 
 from suture.fits.base import CurvePoint, Fit, FitReport, Problem, Side
 from suture.fits.best_of import BestOf
+from suture.fits.converged import Converged, Quick
 from suture.fits.convex import Logistic
 from suture.fits.descent import GradientDescent, HardLabels, MatchActivations, Random, SoftLabels, Targets, TaskLoss
 from suture.fits.fast import Fast
@@ -9,6 +10,7 @@ from suture.fits.least_squares import LeastSquares, Narrower
 
 __all__ = [
     "BestOf",
+    "Converged",
     "CurvePoint",
     "Fast",
     "Fit",
@@ -20,6 +22,7 @@ __all__ = [
     "MatchActivations",
     "Narrower",
     "Problem",
+    "Quick",
     "Random",
     "Side",
     "SoftLabels",

@@ -64,13 +64,17 @@ class FitReport:
 
     ``steps`` counts the steps of gradient descent, those of its start included, and so do the points of the curve.
     ``converged`` is whether it ended because nothing got better; a fit that takes all its steps anyway never knows.
-    ``kept`` says which of several fits gave the stitch, if there were several. ``notes`` say what did not go as
+    ``gap`` estimates what is left: the share of validation images that further steps would set right, extrapolated from
+    the last doublings of the work; ``None`` if the fit has nothing to estimate it from. ``start`` says where a descent
+    began. ``kept`` says which of several fits gave the stitch, if there were several. ``notes`` say what did not go as
     planned.
     """
 
     steps: int = 0
     converged: bool = True
     curve: tuple[CurvePoint, ...] = ()
+    gap: float | None = None
+    start: str = ""
     kept: str = ""
     notes: tuple[str, ...] = ()
 

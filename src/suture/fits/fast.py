@@ -80,6 +80,8 @@ RETREATS = 1  #: so often
 HELD_OUT = 1024  #: validation samples that are looked at, at most
 CHUNK = 256
 PROBED = 256  #: samples whose means and deviations ``Coordinates`` take
+WHITENED = 1024  #: channels that are whitened, at most; the eigenvectors of more take seconds
+WHITENED_BY = 2**16  #: positions whose covariance whitens, at most, unless samples are few
 LEAST = 1e-3  #: deviations below this share of the largest count as this
 OTHERS = 0.2  #: the step, relative to the rate, of parameters in units of 1, and of BatchNorms
 ALLOWED = {torch.float32: 1e-3}  #: root mean square by which a fused suffix may be off, if outputs vary by 1
@@ -125,29 +127,47 @@ class Fast(Fit):
 
     def fit(self, problem: Problem, stitch: nn.Module) -> FitReport:
         """Fit the stitch in place and leave it in evaluation mode."""
-        stitch.eval()
-        if next(stitch.parameters(), None) is None:
-            return FitReport()
-        bare = _without_batchnorms(problem, stitch)
-        maps = _load_closed_forms(problem, bare)
-        report = self._descend(problem, bare, maps) if self.steps else FitReport(converged=False)
-        bare.write_back(maps)
-        return report
 
-    def _descend(self, problem: Problem, bare: "_Bare", maps: list[AffineMap]) -> FitReport:
-        """Lower the task loss from the closed form on: to its minimum if it is convex, else by gradient descent."""
-        with torch.no_grad():  # of a copy, since a stitch may write into what it is given
-            device = next(bare.stitch.parameters()).device
-            probe = bare.stitch(problem.fit.activations[:PROBED].to(device, copy=True))
-        chosen = choose_suffix(problem.suffix, problem.fused, probe)
-        notes = (chosen.note,) if chosen.note else ()
-        if chosen.only_head and _is_one_map(bare.family):
-            head = convex.read_head(chosen.run, tuple(probe.shape[1:]), bare.parts[0], probe)
-            if head is not None:
-                return replace(_solve_convex(problem, bare, maps, head), notes=notes)
-        descent = AnnealedRounds(problem, bare.stitch, chosen.run, self.batch)
-        steps, converged = descent.run(self.most(problem.share))
-        return FitReport(steps, converged, tuple(descent.curve), notes=notes)
+        def descend(stitch: nn.Module, suffix: nn.Module) -> FitReport:
+            descent = AnnealedRounds(problem, stitch, suffix, self.batch)
+            steps, converged = descent.run(self.most(problem.share))
+            return FitReport(steps, converged, tuple(descent.curve))
+
+        return fit_from_closed_form(problem, stitch, descend if self.steps else None)
+
+
+Descend = Callable[[nn.Module, nn.Module], FitReport]
+"""Lowers the task loss of a stitch, in place, through a suffix ``(n, *receiver shape)`` → outputs."""
+
+
+def fit_from_closed_form(problem: Problem, stitch: nn.Module, descend: Descend | None) -> FitReport:
+    """Load the closed form; go on to the minimum of the task loss if that is convex, else by a descent if there is one.
+
+    Leaves the stitch in evaluation mode.
+    """
+    stitch.eval()
+    if next(stitch.parameters(), None) is None:
+        return FitReport(gap=0.0)
+    bare = _without_batchnorms(problem, stitch)
+    maps = _load_closed_forms(problem, bare)
+    start = "closed form" if maps else "random"
+    report = FitReport(converged=False) if descend is None else _lower(problem, bare, maps, descend)
+    bare.write_back(maps)
+    return replace(report, start=start)
+
+
+def _lower(problem: Problem, bare: "_Bare", maps: list[AffineMap], descend: Descend) -> FitReport:
+    """Lower the task loss from the closed form on: to its minimum if it is convex, else by gradient descent."""
+    with torch.no_grad():  # of a copy, since a stitch may write into what it is given
+        device = next(bare.stitch.parameters()).device
+        probe = bare.stitch(problem.fit.activations[:PROBED].to(device, copy=True))
+    chosen = choose_suffix(problem.suffix, problem.fused, probe)
+    notes = (chosen.note,) if chosen.note else ()
+    if chosen.only_head and _is_one_map(bare.family):
+        head = convex.read_head(chosen.run, tuple(probe.shape[1:]), bare.parts[0], probe)
+        if head is not None:
+            return replace(_solve_convex(problem, bare, maps, head), notes=notes)
+    return replace(descend(bare.stitch, chosen.run), notes=notes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -231,7 +251,7 @@ def _solve_convex(problem: Problem, bare: _Bare, maps: list[AffineMap], head: co
     maps[0] = found.affine
     bare.parts[0].load(found.affine)
     curve = (CurvePoint(0, math.nan, found.start_loss), CurvePoint(found.iterations, found.fit_loss, found.loss))
-    return FitReport(found.iterations, True, curve)
+    return FitReport(found.iterations, True, curve, gap=0.0)
 
 
 class AnnealedRounds:
@@ -353,27 +373,35 @@ def _plan_round(planned: int, left: int) -> int:
 
 @dataclass(frozen=True, eq=False)
 class _Read:
-    """What one layer reads and gives: means and deviations of its features."""
+    """What one layer reads and gives: means and deviations of its features.
+
+    ``into`` maps weights of channels to those of whitened channels ``(channels, channels)``, and ``back`` back.
+    """
 
     mean: Tensor
     std: Tensor
     out_std: Tensor
+    into: Tensor | None = None
+    back: Tensor | None = None
 
 
 class Coordinates:
     """The parameters of a stitch, as free tensors to be descended on and as what the stitch computes with.
 
-    ``sent`` are activations ``(n, *sender shape)`` of the type that the stitch reads. Nothing is written into the
-    stitch before ``write``.
+    ``sent`` are activations ``(n, *sender shape)`` of the type that the stitch reads. With ``whiten`` the channels that
+    a layer reads are whitened (see ``fits.converged``), of at most ``WHITENED``. Nothing is written into the stitch
+    before ``write``.
     """
 
-    def __init__(self, stitch: nn.Module, sent: Tensor) -> None:
+    def __init__(self, stitch: nn.Module, sent: Tensor, whiten: bool = False) -> None:
         self.stitch = stitch
         self.free: dict[str, Tensor] = {}
         self.steps: dict[str, float] = {}
         self._made: list[Callable[[], Iterator[tuple[str, Tensor]]]] = []
         known: set[int] = set()
-        reads = _measure_layers(stitch, sent[:PROBED])
+        positions = max(1, prod(sent.shape[2:]) if sent.ndim == 4 else prod(sent.shape[1:-1]))
+        some = max(PROBED, min(WHITENED_BY // positions, 4 * PROBED)) if whiten else PROBED
+        reads = _measure_layers(stitch, sent[:some], whiten)
         with torch.no_grad():
             for path, layer in stitch.named_modules():
                 own = {id(p) for p in layer.parameters()} if isinstance(layer, Layer) else set()
@@ -422,16 +450,17 @@ class Coordinates:
             unit, step = read.out_std / read.std, 1.0 if isinstance(layer, ScaleAndShift) else OTHERS
             taps: Callable[[Tensor], Tensor] = lambda w: w * read.mean  # noqa: E731
         else:
-            unit = read.out_std.reshape(-1, 1, *ends) / read.std.reshape(1, -1, *ends)
+            unit = read.out_std.reshape(-1, 1, *ends)
+            unit = unit / read.std.reshape(1, -1, *ends) if read.into is None else unit
             step = weight[0].numel() ** -0.5
             taps = lambda w: w.flatten(2).sum(2) @ read.mean if w.ndim == 4 else w @ read.mean  # noqa: E731
         names = f"{prefix}weight", f"{prefix}bias"
-        self._add(names[0], weight / unit, step)
+        self._add(names[0], _mix(weight / unit, read.into), step)
         if layer.bias is not None:
             self._add(names[1], (layer.bias.detach() + taps(weight)) / read.out_std, step)
 
         def make() -> Iterator[tuple[str, Tensor]]:
-            made = self.free[names[0]] * unit
+            made = _mix(self.free[names[0]], read.back) * unit
             yield names[0], made
             if layer.bias is not None:
                 yield names[1], self.free[names[1]] * read.out_std - taps(made)
@@ -453,21 +482,38 @@ def _is_plain(layer: nn.Module) -> bool:
     return layer.affine and layer.track_running_stats if isinstance(layer, Norm) else getattr(layer, "groups", 1) == 1
 
 
-def _measure_layers(stitch: nn.Module, sent: Tensor) -> dict[nn.Module, _Read]:
+def _mix(weight: Tensor, by: Tensor | None) -> Tensor:
+    """Map the channels that a weight ``(out, in, …)`` reads, if they are to be mapped."""
+    return weight if by is None else torch.einsum("oc...,cj->oj...", weight, by)
+
+
+def _measure_layers(stitch: nn.Module, sent: Tensor, whiten: bool) -> dict[nn.Module, _Read]:
     """Measure what every layer of a stitch, in evaluation mode, reads and gives on some activations."""
-    found: dict[nn.Module, _Read] = {}
+    rows: dict[nn.Module, tuple[list[Tensor], list[Tensor]]] = {}
 
     def see(layer: nn.Module, given: tuple[Tensor, ...], out: Tensor) -> None:
-        read, gave = rows_of(layer, given[0]).float(), rows_of(layer, out).float()
-        mean = torch.zeros_like(read[0]) if is_padded(layer) else read.mean(0)
-        found[layer] = _Read(mean, _deviation(read), _deviation(gave))
-        if isinstance(layer, Norm) and _is_plain(layer):  # what it scales and shifts is already standardised
-            running, variance = (cast(Tensor, each).float() for each in (layer.running_mean, layer.running_var))
-            spread = (variance + layer.eps).sqrt()
-            found[layer] = _Read((mean - running) / spread, found[layer].std / spread, found[layer].out_std)
+        read, gave = rows.setdefault(layer, ([], []))
+        read.append(rows_of(layer, given[0]).float())
+        gave.append(rows_of(layer, out).float())
 
     run_watched(stitch, [layer for layer in stitch.modules() if isinstance(layer, Layer)], sent, see)
-    return found
+    return {layer: _measure(layer, torch.cat(read), torch.cat(gave), whiten) for layer, (read, gave) in rows.items()}
+
+
+def _measure(layer: nn.Module, read: Tensor, gave: Tensor, whiten: bool) -> _Read:
+    mean = torch.zeros_like(read[0]) if is_padded(layer) else read.mean(0)
+    std, out_std = _deviation(read), _deviation(gave)
+    if isinstance(layer, Norm) and _is_plain(layer):  # what it scales and shifts is already standardised
+        running, variance = (cast(Tensor, each).float() for each in (layer.running_mean, layer.running_var))
+        spread = (variance + layer.eps).sqrt()
+        return _Read((mean - running) / spread, std / spread, out_std)
+    if not whiten or isinstance(layer, ScaleAndShift | Norm) or len(mean) > WHITENED:
+        return _Read(mean, std, out_std)
+    centred = (read - mean).double()
+    values, vectors = torch.linalg.eigh(centred.T @ centred / len(centred))
+    values = values.clamp(min=0)
+    scale = (values + values.mean()).sqrt() if values.mean() > 0 else torch.ones_like(values)
+    return _Read(mean, std, out_std, (vectors * scale).to(read), (vectors / scale).T.contiguous().to(read))
 
 
 def _deviation(rows: Tensor) -> Tensor:
