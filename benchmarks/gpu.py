@@ -1,6 +1,6 @@
 """What a GPU is asked on the day there is one, in stages of eight minutes that go on where they stopped.
 
-    python -m benchmarks.gpu pack DATA FOLDER     beforehand: 20,000 images and the networks, at most 55 MB
+    python -m benchmarks.gpu pack DATA FOLDER     beforehand: 20,000 images, at most 55 MB
     python -m benchmarks.gpu check                what is installed here, what is missing, and how to install it
     python -m benchmarks.gpu a                    the tests marked gpu
     python -m benchmarks.gpu b FOLDER             the 8 × 8 matrix by the plain loop, least squares + Adam, Suture
@@ -96,9 +96,10 @@ def device_name(device: str) -> str:
 
 
 def pack(data: Path, folder: Path, counts: dict[str, int] | None = None) -> int:
-    """Write the first images of both splits, as PNG as they are, and the ResNets of CIFAR-10; return the bytes.
+    """Write the first images of both splits, as PNG as they are, in the hub's layout; return the bytes.
 
-    The training images of the data are in random order, so the first are a sample of all.
+    The training images of the data are in random order, so the first are a sample of all. The networks are those that
+    the repository has; others may be put into ``FOLDER/networks``, weights and cards as in ``results/networks``.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -114,14 +115,8 @@ def pack(data: Path, folder: Path, counts: dict[str, int] | None = None) -> int:
         if not tables:
             raise SystemExit(f"{source} has no {split}-*.parquet; give the folder that has cifar10/")
         pq.write_table(pa.concat_tables(tables), target / f"{split}-00000-of-00001.parquet", use_dictionary=False)
-    (folder / "networks").mkdir(exist_ok=True)
-    for card in sorted((ROOT / "results" / "networks").glob("*.json")):
-        about = json.loads(card.read_text(encoding="utf-8"))
-        if about["source"].startswith("zoo:resnet,") and about["data"]["name"] == "cifar10/training":
-            for file in (card, card.with_suffix(".safetensors")):
-                shutil.copy(file, folder / "networks")
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-    print(f"{folder}: {size / 1e6:.1f} MB, networks: {', '.join(p.stem for p in folder.glob('networks/*.json'))}")
+    print(f"{folder}: {size / 1e6:.1f} MB")
     if size > LARGEST:
         raise SystemExit(f"{folder} has {size / 1e6:.1f} MB, more than {LARGEST / 1e6:.0f}; take networks out of it")
     return size

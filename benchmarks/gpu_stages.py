@@ -99,12 +99,17 @@ def place(source: str, weights: Path, name: str, data: Data, device: str) -> Net
 
 
 def find_networks(folder: Path, blocks: Sequence[int]) -> list[tuple[str, Path]]:
-    """Return model strings and weights of the ResNets of a shape in a folder, the widest first."""
-    shape, found = ",".join(map(str, blocks)), []
-    for card in sorted((folder / "networks").glob("*.json")):
-        source = json.loads(card.read_text(encoding="utf-8"))["source"]
-        if source.startswith(f"zoo:resnet,blocks=({shape}),width=") and "stem" not in source:
-            found.append((source, card.with_suffix(".safetensors")))
+    """Return model strings and weights of the ResNets of a shape that saw CIFAR-10, the widest first.
+
+    They are those of the repository and of ``folder/networks``.
+    """
+    begins, found = f"zoo:resnet,blocks=({','.join(map(str, blocks))}),width=", []
+    for place in (ROOT / "results" / "networks", folder / "networks"):
+        for card in sorted(place.glob("*.json")):
+            made = json.loads(card.read_text(encoding="utf-8"))
+            source, data = made["source"], made["data"]["name"]
+            if source.startswith(begins) and "stem" not in source and data == "cifar10/training":
+                found.append((source, card.with_suffix(".safetensors")))
     return sorted(found, key=lambda each: -width_of(each[0]))
 
 
@@ -298,12 +303,12 @@ def points_off(these: Seams, those: Seams) -> dict[str, float]:
 def plan_matrix(folder: Path, device: str, tiny: bool) -> tuple[list[Trial], list[Trial]]:
     """Return the trials of two ResNet-18 at all their blocks, in order and spread over the matrix.
 
-    With one network in the folder that one is stitched into itself.
+    If there is but one network, it is stitched into itself.
     """
     data = read_cifar10(folder, tiny)
     found = find_networks(folder, LARGEST)[:2]
     if not found:
-        raise SystemExit(f"{folder}/networks has no ResNet-18 of CIFAR-10; pack again")
+        raise SystemExit(f"neither results/networks nor {folder}/networks has a ResNet-18 of CIFAR-10")
     networks = [place(source, path, path.stem, data, device) for source, path in found]
     cuts = TINY_CUTS if tiny else CUTS
     grid = list(suture.matrix(networks[0], networks[-1], data=data, cuts=cuts, controls=(), scores=(Accuracy(),)))
@@ -367,7 +372,7 @@ def beside(folder: Path, make: MakeStage, device: str, tiny: bool) -> None:
 def hernandez(folder: Path, make: MakeStage, device: str, tiny: bool) -> None:
     """Stage d: the four ordered pairs of the smallest and the largest ResNet, under four conditions.
 
-    A shape that the folder has no network of is trained first, briefly, at the width of the other: how long a seam
+    A shape that there is no network of is trained first, briefly, at the width of the other: how long a seam
     takes hardly depends on what the network knows. The 256 pairs of all 16 networks have exactly ``PAIRS`` times as
     many seams. The paper's networks are 64 wide and stitched on 50,000 images; these are as wide as there are.
     """
