@@ -81,7 +81,7 @@ def sample_grid(shown: Data | Sequence[tuple[str, Data]], *, rows: int = 2, role
                 spine.set_visible(False)
             if samples.classes[:COLUMNS] != before:
                 before = samples.classes[:COLUMNS]
-                _name_classes(axes, before)
+                _name_classes(axes, before, _gap(samples))
             more = len(samples.classes) > COLUMNS
             title += f" (the first {COLUMNS} of {len(samples.classes)} classes)" if more else ""
             axes.set_title(title, loc="left", size=8, parse_math=False)
@@ -89,12 +89,13 @@ def sample_grid(shown: Data | Sequence[tuple[str, Data]], *, rows: int = 2, role
     return figure
 
 
-def _name_classes(axes: Axes, names: Sequence[str]) -> None:
+def _name_classes(axes: Axes, names: Sequence[str], gap: int) -> None:
     """Name classes above their columns, as large as there is room."""
     room = 72 * WIDTH * 0.95 / len(names)  # points
     shown = [shortened(name, int(room / (_LETTER * _SMALLEST))) for name in names]
     size = min(_LARGEST, max(_SMALLEST, room / (_LETTER * max(map(len, shown)))))
-    places = (np.arange(len(names)) + 0.5) * axes.get_xlim()[1] / len(names)
+    step = (axes.get_xlim()[1] + 2 * gap) / len(names)  # from class to class; the last has no gap after it
+    places = (np.arange(len(names)) + 0.5) * step - gap
     axes.set_xticks(places, shown, fontsize=size, parse_math=False)
     axes.tick_params(length=0, pad=2, labeltop=True, labelbottom=False)
 
@@ -107,7 +108,7 @@ def _mosaic(samples: Samples, rows: int) -> tuple[Pixels, list[tuple[int, int, i
     classes = len(samples.classes[:COLUMNS])
     each = max(1, COLUMNS // classes)
     channels, height, width = samples.images.shape[1:]
-    gap = max(1, width // 16)
+    gap = _gap(samples)
     fields = torch.full((classes, rows, each, channels, height, width), 255, dtype=torch.uint8)
     empty = []
     for label in range(classes):
@@ -121,6 +122,11 @@ def _mosaic(samples: Samples, rows: int) -> tuple[Pixels, list[tuple[int, int, i
     whole = pad(columns, (0, gap), value=255).flatten(2)[:, :-gap, : -2 * gap]
     whole = whole if channels == 3 else whole[:1].expand(3, -1, -1)  # of other than 1 or 3 channels the first
     return whole.permute(1, 2, 0).numpy(), empty
+
+
+def _gap(samples: Samples) -> int:
+    """Return the pixels between two images."""
+    return max(1, samples.images.shape[-1] // 16)
 
 
 def _in_bytes(images: torch.Tensor) -> torch.Tensor:
