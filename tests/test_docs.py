@@ -26,6 +26,7 @@ import pytest
 import suture
 import suture.zoo
 from benchmarks import __main__ as benchmarks
+from benchmarks import gpu
 from suture.cli.main import Parser, main, parser
 from suture.common.errors import SutureError
 from suture.core.network.network import shared_cuts
@@ -237,6 +238,8 @@ def problem(command: str) -> str:
         if words[:3] == ["python", "-m", "benchmarks"]:
             benchmarks.parser().parse_args(words[3:])
             return ""
+        if words[:3] == ["python", "-m", "benchmarks.gpu"]:
+            return "" if words[3] in ("pack", "check", *gpu.STAGES) else f"no stage {words[3]}"
         if "…" not in words:
             parser().parse_args(words[1:])
             return ""
@@ -270,6 +273,7 @@ def test_a_wrong_command_would_be_seen() -> None:
         "suture curve a --data digits",
         "python benchmarks/nothing.py",
         "python -m benchmarks matrix --speed 3",
+        "python -m benchmarks.gpu y",
         "suture plan …x",
     ):
         assert problem(command), command
