@@ -12,6 +12,7 @@ device that was taken (on the processor: that the process held).
 """
 
 import json
+import re
 import shutil
 import threading
 import time
@@ -111,6 +112,10 @@ def find_networks(folder: Path, blocks: Sequence[int]) -> list[tuple[str, Path]]
             if source.startswith(begins) and "stem" not in source and data == "cifar10/training":
                 found.append((source, card.with_suffix(".safetensors")))
     return sorted(found, key=lambda each: -width_of(each[0]))
+
+
+def as_path(name: str) -> str:
+    return re.sub(r"[^\w.]+", "-", name)
 
 
 def width_of(source: str) -> int:
@@ -384,9 +389,8 @@ def hernandez(folder: Path, make: MakeStage, device: str, tiny: bool) -> None:
     for blocks, found in there.items():
         name = "resnet18" if blocks == LARGEST else "resnet(1,1,1,1)"
         source = f"zoo:resnet,blocks=({','.join(map(str, blocks))}),width={width}"
-        weights = (
-            found[0][1] if found and width_of(found[0][0]) == width else stage.out / f"{name}-w{width}.safetensors"
-        )
+        own = [path for found_source, path in found if width_of(found_source) == width]
+        weights = own[0] if own else stage.out / f"{as_path(name)}-{width}.safetensors"
         if not weights.exists():
             recipe = replace(FAST, epochs=None, steps=2, batch=16) if tiny else replace(FAST, epochs=10)
             model = BaseModel(source, data.training, recipe, 0, name=name, scored_on=(data.score,), device=device)
@@ -433,43 +437,39 @@ def training(folder: Path, make: MakeStage, device: str, tiny: bool) -> None:
     """Stage e: networks of fresh seeds for the ledger's entries on CIFAR-10, most wanted by experiments first.
 
     What ``results/networks`` has is left out. Each lands in a folder of its own beside the JSON, with its card; one
-    that the time cuts short goes on from its checkpoint.
+    that the time cuts short is an error, and goes on from its checkpoint.
     """
     data = read_cifar10(folder, False)
     if not tiny and len(data.training) < 50_000:
         raise SystemExit(f"{folder} has {len(data.training):,} training images; networks are trained on all 50,000")
     stage = make({"data": data.training.fingerprint})
     scale = scale_named("tiny" if tiny else "small", None if tiny else lambda name: data)
+    cards = [json.loads(path.read_text(encoding="utf-8")) for path in (ROOT / "results" / "networks").glob("*.json")]
+    kept = {(card["source"], card["recipe"], card["data"]["name"], card["seed"]) for card in cards}
     entries = [each for each in LEDGER if each.data == "cifar10" and each.start is None and each.until is None]
-    entries = sorted(entries, key=lambda entry: -len(entry.experiments))[: 1 if tiny else None]
-    wanted = [(entry.name, seed) for entry in entries for seed in FRESH[: 1 if tiny else None]]
-    kept = {path.stem for path in (ROOT / "results" / "networks").glob("*.safetensors")}
-    for name, seed in wanted:
-        label = f"{name.replace(' ', '-')}-{seed}"
-        if label in kept and not tiny:
-            continue
-        model = replace(scale.base(name, seed), device=device)
+    wanted = {
+        as_path(f"{entry.name} {seed}"): replace(scale.base(entry.name, seed), device=device)
+        for entry in sorted(entries, key=lambda entry: -len(entry.experiments))[: 1 if tiny else None]
+        for seed in FRESH[: 1 if tiny else None]
+        if (entry.source, str(entry.settings), entry.data_name, seed) not in kept or tiny
+    }
 
-        def stop_in_time(step: int, steps: int, losses: Sequence[float]) -> None:
-            if time.monotonic() > stage.until + EVERY:  # a checkpoint has been written since the time was over
-                raise TimeoutError(f"stopped at step {step} of {steps}; goes on from its checkpoint")
+    def stop_in_time(step: int, steps: int, losses: Sequence[float]) -> None:
+        if time.monotonic() > stage.until + EVERY:  # a checkpoint has been written since the time was over
+            raise TimeoutError(f"stopped at step {step} of {steps}; goes on from its checkpoint")
 
-        if stage.is_over or label in stage.records:
-            continue
-        with clocked(stage.device) as record:
+    for label, model in wanted.items():
+
+        def work(label: str = label, model: BaseModel = model) -> Record:
             progress = stage.out / "training" / label
-            try:
-                outcome = model.train(progress, stop_in_time)
-            except TimeoutError as error:
-                print(f"{label}: {error}")
-                break
+            outcome = model.train(progress, stop_in_time)
             keep(stage.out / "networks" / label, outcome)
             shutil.rmtree(progress, ignore_errors=True)
-            record["accuracy"] = outcome.record["scores"][0]["accuracy"]["value"]
-        stage.put(label, record)
-    labels = [f"{name.replace(' ', '-')}-{seed}" for name, seed in wanted]
-    done = {label: stage.records[label]["accuracy"] for label in labels if label in stage.records}
-    stage.end({"accuracy": done}, not set(labels) - set(done) - kept)
+            return {"accuracy": outcome.record["scores"][0]["accuracy"]["value"]}
+
+        do(stage, label, work)
+    done = {key: record["accuracy"] for key, record in stage.records.items() if "error" not in record}
+    stage.end({"accuracy": done}, set(wanted) <= set(done))
 
 
 RUN = {"b": matrix, "c": beside, "d": hernandez, "e": training}
