@@ -3,6 +3,7 @@
     python -m benchmarks.reference draw                    writes results/reference/seams.json, once
     python -m benchmarks.reference run DATA [--only ID …] [--minutes M]    fits the candidates that are still missing
     python -m benchmarks.reference table                   what is there, and the best of each seam
+    python -m benchmarks.reference judge DATA [--fit FIT] [--seeds N] [--closed]   a fit beside them
 
 ``DATA`` is a folder with ``cifar10/`` and ``mnist/`` in the hub's parquet layout; the networks are those of
 ``results/networks``. Every candidate trains a member of the family that ``stitch_for`` gives, on the first 10,000
@@ -16,6 +17,10 @@ can be chosen on one half of them and read on the other. The candidates, none of
 - ``published``: the recipe of the networks' paper at full length, if that is forecast to take under ten minutes
 - ``plain``: the loop that people write: prefix recomputed, BatchNorm - map - BatchNorm from its random start, Adam 1e-3
   with a cosine, 40 epochs of 128; at six seams
+
+``judge`` measures a fit of Suture's (``converged`` by default) with several stitch seeds at the seams whose candidates
+are complete, those that are not to be looked at before the end only with ``--closed``, validated on images that are not
+fitted, and writes ``results/reference/judged-FIT.json``.
 
 Suture cuts the networks and brings the closed form; loops, losses and scores are plain torch, in float32 through the
 receiver's own layers. A file per seam, rewritten after every candidate, so a run goes on where it was stopped.
@@ -42,6 +47,8 @@ from torch.func import functional_call
 
 import suture
 from suture import recipes, variants
+from suture.cli.names import make
+from suture.core.activations.cache import Activations
 from suture.fits import LeastSquares
 from suture.fits.base import Problem, Side
 
@@ -166,22 +173,29 @@ def _nothing() -> Tensor:
     return torch.empty(0)
 
 
+def load(seam: Seam, data: Path) -> tuple[suture.Data, suture.Network, suture.Network]:
+    """Return a seam's images and networks."""
+    kind = kind_of(seam["receiver"])
+    source = load_data(data, seam["receiver"].split("-")[0] if kind == "colour" else kind)
+    limited = source.limited(fit=FIT, score=min(FIT, len(source.score)))
+    images = replace(limited, validation=source.validation)
+    networks = {end: load_network(seam[end], images.example) for end in ("sender", "receiver")}
+    if seam["untrained"]:
+        networks[seam["untrained"]] = networks[seam["untrained"]].untrained(0)
+    return images, networks["sender"], networks["receiver"]
+
+
 class Task:
     """One seam as tensors: the sender's activations at its cut, labels, and the two halves as modules."""
 
     def __init__(self, seam: Seam, data: Path) -> None:
         self.seam = seam
-        kind = kind_of(seam["receiver"])
-        source = load_data(data, seam["receiver"].split("-")[0] if kind == "colour" else kind)
-        self.data = source.limited(fit=FIT, score=min(FIT, len(source.score)))
-        sender, receiver = (load_network(seam[end], self.data.example) for end in ("sender", "receiver"))
-        self.sender = sender.untrained(0) if seam["untrained"] == "sender" else sender
-        self.receiver = receiver.untrained(0) if seam["untrained"] == "receiver" else receiver
+        self.data, self.sender, self.receiver = load(seam, data)
         self.prefix, self.own_prefix = self.sender.upto(seam["sender_cut"]), self.receiver.upto(seam["receiver_cut"])
         self.suffix = self.receiver.after(seam["receiver_cut"])
         shapes = [
             tuple(network.cuts.find(cut).shape)
-            for network, cut in ((sender, seam["sender_cut"]), (receiver, seam["receiver_cut"]))
+            for network, cut in ((self.sender, seam["sender_cut"]), (self.receiver, seam["receiver_cut"]))
         ]
         self.shapes = shapes
         self.family = suture.stitch_for(*shapes)
@@ -445,6 +459,42 @@ def run(data: Path, only: list[str], minutes: float) -> None:
             print(f"{seam['id']:22} {name:20} {what} in {time.monotonic() - begun:.0f} s", flush=True)
 
 
+def judge(data: Path, fit: str, seeds: int, closed: bool) -> None:
+    """Measure a fit beside the reference, at the seams that may be looked at."""
+    torch.set_num_threads(1)
+    path = FOLDER / f"judged-{fit}.json"
+    judged: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    for seam in read_seams():
+        results = read_results(seam)
+        if set(candidates(seam)) - set(results["candidates"]) or not (seam["open"] or closed):
+            continue
+        wanted, _ = best(results)
+        images, sender, receiver = load(seam, data)
+        rows = judged.setdefault(seam["id"], {})
+        cache = Activations()
+        for seed in range(seeds):
+            if str(seed) in rows:
+                continue
+            trial = suture.Trial(
+                suture.Seam(sender, receiver, seam["sender_cut"], seam["receiver_cut"]),
+                images.fit, images.validation, images.score, fit=make("fit", fit), seed=seed,
+            )  # fmt: skip
+            begun = time.process_time()
+            measured = suture.measure(trial, cache)
+            rows[str(seed)] = {
+                "accuracy": measured.scores["accuracy"].value,
+                "below": wanted - measured.scores["accuracy"].value,
+                "converged": measured.converged,
+                "steps": measured.steps,
+                "seconds": round(time.process_time() - begun, 1),
+            }
+            write(path, judged)
+        said = ", ".join(
+            f"{100 * row['below']:+.2f}{'' if row['converged'] else ' (not converged)'}" for row in rows.values()
+        )
+        print(f"{seam['id']:22} reference {wanted:.4f}, points below it: {said}", flush=True)
+
+
 def table() -> None:
     """Print what is there."""
     for seam in read_seams():
@@ -461,10 +511,13 @@ def table() -> None:
 def main() -> int:
     """Run a command; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("draw", "run", "table"))
+    parser.add_argument("what", choices=("draw", "run", "table", "judge"))
     parser.add_argument("data", nargs="?", type=Path)
     parser.add_argument("--only", nargs="*", default=[], metavar="ID")
     parser.add_argument("--minutes", type=float, default=math.inf, help="begin no candidate after so many")
+    parser.add_argument("--fit", default="converged", metavar="FIT", help="a fit, as on Suture's command line")
+    parser.add_argument("--seeds", type=int, default=3, metavar="N", help="stitch seeds")
+    parser.add_argument("--closed", action="store_true", help="also the seams that stay closed until the end")
     given = parser.parse_args()
     if given.what == "table":
         table()
@@ -476,6 +529,8 @@ def main() -> int:
             parser.error("the seams are drawn; they stay")
         write(FOLDER / "seams.json", draw(given.data))
         table()
+    elif given.what == "judge":
+        judge(given.data, given.fit, given.seeds, given.closed)
     else:
         run(given.data, given.only, given.minutes)
     return 0
