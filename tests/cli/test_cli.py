@@ -21,11 +21,13 @@ from safetensors.torch import save_file
 import suture
 from suture.cli.main import main
 from suture.common.errors import FitError
+from suture.fits import LeastSquares
 from suture.measurement.tables import table as tables
 from suture.measurement.tables.by_depth import by_depth
 from suture.zoo import convnet
 from suture.zoo.recipes import DIGITS
 from suture.zoo.training import train
+from trained import convnets
 
 MODELS = """
 from collections import OrderedDict
@@ -182,6 +184,17 @@ def test_a_bug_is_not_taken_for_wrong_input(run: Run, monkeypatch: pytest.Monkey
 
 
 # Results
+
+
+def test_the_demo_writes_its_table_and_figure(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With networks and a fit that take less than a second."""
+    monkeypatch.setattr("suture.cli.demo.two_networks", lambda data, say: list(convnets()))
+    monkeypatch.setattr("suture.cli.demo.demo_fit", LeastSquares)
+    code, out, _ = run("demo --out OUT --workers 1")
+    assert code == 0
+    assert "penalty" in out
+    made = {path.name for path in (tmp_path / "out").iterdir()}
+    assert {"table.parquet", "curve.png", "curve.pdf", "curve.svg"} <= made
 
 
 def test_a_curve_is_printed_and_written(run: Run, tmp_path: Path) -> None:
