@@ -247,9 +247,9 @@ columns = {"noise → receiver, %": mean(noise, "stitched"), "receiver alone, %"
 (100 * pd.DataFrame(columns)).round(1)
 
 # %% [markdown]
-# It is perfect at two cuts of three, and everywhere better than the receiver itself. Whatever tells the classes apart can
-# be stitched into a trained network. So a low penalty is no sufficient sign of a shared representation; and a high one
-# proves little, since a better map may exist.
+# It is perfect at two cuts of three, and everywhere better than the receiver itself. Whatever tells the classes apart
+# can be stitched into a trained network. So a low penalty is no sufficient sign of a shared representation; and a high
+# one proves little, since a better map may exist.
 
 # %% [markdown]
 # ## What may be said
