@@ -1,5 +1,6 @@
 """The prototype that fits stitches side by side: they are as good as alone, and company changes only the rounding."""
 
+import copy
 from dataclasses import replace
 from statistics import fmean
 
@@ -10,7 +11,7 @@ from benchmarks.batched import Batched, OnDevice, measure_together
 import suture
 from suture import Seam, Trial, controls, measure
 from suture.core.activations.cache import Activations
-from trained import convnets, few_digits
+from trained import convnets, convolutional, few_digits, wrap
 
 SETTINGS = Batched(steps=100, rates=(0.01, 0.1))
 
@@ -59,3 +60,17 @@ def few_digits_roles() -> tuple[suture.Samples, ...]:
 def test_stitches_into_two_cuts_share_no_suffix() -> None:
     with pytest.raises(ValueError, match="do not share"):
         measure_together([trials()[0], trials("stage1")[0]], on_processor(), SETTINGS)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
+@pytest.mark.parametrize("recorded", [False, True])
+def test_on_a_gpu_it_is_as_good_with_steps_one_by_one_or_recorded(recorded: bool) -> None:
+    networks = [wrap(copy.deepcopy(convolutional(seed)).cuda(), name) for seed, name in enumerate("CD")]
+    moved = [replace(each, seam=Seam(*networks, each.sender_cut, each.receiver_cut)) for each in trials()[:3]]
+    given = OnDevice(Activations(), networks[0].device)
+    there = measure_together(moved, given, replace(SETTINGS, recorded=recorded))
+    here = measure_together(trials()[:3], on_processor(), SETTINGS)
+    for one, other in zip(there, here, strict=True):
+        assert one.accuracy == pytest.approx(other.accuracy, abs=0.04)
+        assert one.validation_loss == pytest.approx(other.validation_loss, abs=0.1)
