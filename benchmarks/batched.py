@@ -37,7 +37,7 @@ except ImportError:  # the default fit is another by now
 BETAS = (0.9, 0.99)
 CLOSED_FORM = 2048  #: images that the closed form and the coordinates are computed from, at most
 WARM_UP = 3  #: steps before one is recorded; kernels are chosen in them
-CHUNK = 1000  #: images of a pass that scores
+CHUNK = 2500  #: images of a pass that scores
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 Methods, each of which gets the same trials: ``plain`` is the loop that people write, ``least squares + Adam`` that of
 Csiszárik et al. 2021, ``default`` (and ``quick``) are Suture's fits one seam at a time, ``batched`` is the prototype
 that fits all stitches into one cut side by side, ``recorded`` the same with its steps replayed as a CUDA graph, and
-``short`` the same with a third of the steps.
+``short`` the same with a third of the steps, at one rate.
 
 Activations that all seams share are computed first, with a clock of their own, and are counted to every method but
 ``plain``, which computes its prefix again in every step. ``cpu_seconds`` are those of the process, ``utilisation`` is
@@ -138,7 +138,7 @@ def batched(tiny: bool, device: torch.device) -> dict[str, Batched]:
     """Return the settings of the prototype; a GPU also replays its steps."""
     settings = Batched(steps=2, rates=(0.01, 0.03), recorded=False) if tiny else Batched(recorded=False)
     recorded = replace(settings, recorded=True)
-    short = replace(recorded, steps=max(2, settings.steps // 3))
+    short = replace(recorded, steps=max(2, settings.steps // 3), rates=settings.rates[1:2])
     return {"batched": settings} | ({"recorded": recorded, "short": short} if device.type == "cuda" else {})
 
 
