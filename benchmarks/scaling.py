@@ -27,6 +27,7 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
+import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
@@ -162,6 +163,32 @@ PARTS: list[tuple[str, Any, str]] = [
 ]
 
 
+class ClockedSuffix(torch.nn.Module):
+    """A suffix that adds up the CPU seconds that pass in it, forwards and back, in steps and in validation."""
+
+    def __init__(self, suffix: torch.nn.Module, parts: dict[str, float]) -> None:
+        super().__init__()
+        self.suffix, self.parts, self.begun = suffix, parts, 0.0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        what = "suffix in steps" if x.requires_grad else "suffix in validation"
+
+        def begin(_: object = None) -> None:
+            self.begun = time.process_time()
+
+        def end(_: object = None) -> None:
+            self.parts[what] = self.parts.get(what, 0.0) + time.process_time() - self.begun
+
+        if x.requires_grad:
+            x.register_hook(end)  # once its gradient is there, the way back has passed the suffix
+        begin()
+        out: torch.Tensor = self.suffix(x)
+        end()
+        if out.requires_grad:
+            out.register_hook(begin)
+        return out
+
+
 @contextmanager
 def clocked(parts: dict[str, float]) -> Iterator[None]:
     """Add up the CPU seconds of the parts of a measurement; one that runs within another counts in both."""
@@ -172,13 +199,17 @@ def clocked(parts: dict[str, float]) -> Iterator[None]:
             try:
                 return work(*given, **named)
             finally:
-                training = name == "suffix" and given[1][0].gradient
-                what = "suffix in steps" if training else "suffix in validation" if name == "suffix" else name
-                parts[what] = parts.get(what, 0.0) + time.process_time() - begun
+                parts[name] = parts.get(name, 0.0) + time.process_time() - begun
 
         return run
 
+    begin = fast.AnnealedRounds.__init__
+
+    def begin_clocked(rounds: Any, problem: Any, stitch: Any, suffix: Any, *given: Any, **named: Any) -> None:
+        begin(rounds, problem, stitch, ClockedSuffix(suffix, parts), *given, **named)
+
     with ExitStack() as stack:
+        stack.enter_context(patch.object(fast.AnnealedRounds, "__init__", begin_clocked))
         for name, place, attribute in PARTS:
             stack.enter_context(patch.object(place, attribute, timed(name, getattr(place, attribute))))
         yield
