@@ -40,10 +40,12 @@ def test_devices_are_those_that_torch_sees(monkeypatch: pytest.MonkeyPatch) -> N
     assert found(examine(), "devices")["CUDA"].found == "none" or torch.cuda.is_available()
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    device = type("Device", (), {"name": "H200", "total_memory": 140e9})
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda place: device)
-    check = found(examine(), "devices")["CUDA"]
-    assert (check.found, check.state) == ("H200 with 140 GB, H200 with 140 GB", "ok")
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "H200")
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (70e9, 140e9))
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: True)
+    checks = found(examine(), "devices")
+    assert (checks["cuda:1"].found, checks["cuda:1"].state) == ("H200, 70 GB free, bfloat16", "ok")
+    assert checks["measures on"].found == "the processor; 2 GPUs with --device cuda, one process each"
 
 
 def test_a_library_that_is_missing_or_old_is_told_with_the_line_that_mends_it(monkeypatch: pytest.MonkeyPatch) -> None:

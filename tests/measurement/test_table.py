@@ -59,6 +59,7 @@ PROMISED = [
     "n",
     "steps",
     "converged",
+    "device",
     "seconds",
     "error",
 ]

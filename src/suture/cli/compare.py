@@ -8,8 +8,10 @@ from suture.cli.explain import SIMILARITIES, table_of
 from suture.cli.names import NAMES, NameOption, make_all, split_names
 from suture.cli.options import (
     CUTS,
+    DEVICE,
     JSON,
     at_least,
+    check_device,
     command,
     data_options,
     load_with_networks,
@@ -44,6 +46,7 @@ from suture.cli.options import (
         help="flattened (an image is a sample) or pixels (every position of a map and every token is one)",
     ),
     option("--beside", metavar="RUN", help="folder of a run that stitched the same networks"),
+    DEVICE,
     out_option(f"folder for {SIMILARITIES} and its figure (.png, .pdf, .svg); for those of --beside, too"),
     JSON,
     examples=(
@@ -65,10 +68,11 @@ def compare(chosen: Namespace) -> int:
     from suture.runs.store.files import folder_to_write
 
     by = make_all("index", NAMES["index"] if chosen.by == "all" else split_names(chosen.by))
+    device = check_device(chosen.device)
     measured = table_of(chosen.beside) if chosen.beside is not None else None
     folder = folder_to_write(chosen.out) if chosen.out is not None else None
     data, networks = load_with_networks(chosen, [chosen.first, chosen.second])
-    settings: dict[str, Any] = {"by": by, "samples": chosen.samples, "samples_as": chosen.samples_as}
+    settings: dict[str, Any] = {"by": by, "samples": chosen.samples, "samples_as": chosen.samples_as, "device": device}
     settings |= {name: patterns_of(vars(chosen)[name]) for name in ("cuts", "sender_cuts", "receiver_cuts")}
     found = compare(networks[chosen.first], networks[chosen.second], data=data, **settings)
     files = []

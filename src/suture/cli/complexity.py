@@ -8,9 +8,11 @@ from suture.cli import output
 from suture.cli.explain import COMPLEXITY
 from suture.cli.names import NAMES, NameOption, make, split_names
 from suture.cli.options import (
+    DEVICE,
     JSON,
     MODEL,
     at_least,
+    check_device,
     command,
     data_options,
     load_with_networks,
@@ -49,6 +51,7 @@ def measures_of(text: str) -> tuple[Any, ...]:
         metavar="NETWORK",
         help="the networks of the run, if it cannot make them by itself (of Python files)",
     ),
+    DEVICE,
     out_option(pictures("complexity", COMPLEXITY)),
     JSON,
     examples=(
@@ -70,7 +73,7 @@ def complexity(chosen: Namespace) -> int:
     from suture.runs.store.files import folder_to_write
     from suture.runs.store.store import LABEL
 
-    by = measures_of(chosen.by) if chosen.by is not None else None
+    by, device = measures_of(chosen.by) if chosen.by is not None else None, check_device(chosen.device)
     first = Path(chosen.measured[0]).expanduser()
     of_run = (first / LABEL).exists()
     if of_run and len(chosen.measured) > 1:
@@ -80,8 +83,10 @@ def complexity(chosen: Namespace) -> int:
     folder = folder_to_write(chosen.out) if chosen.out is not None else None
     data, networks = load_with_networks(chosen, chosen.networks or () if of_run else chosen.measured)
     samples = data.score.first(min(chosen.samples, len(data.score)))
-    given = list(networks.values())
-    rows = pd.concat(_of_run(first, given, samples, by) if of_run else _alone(given, samples, by), ignore_index=True)
+    given = [network.to(device) for network in networks.values()]
+    rows = pd.concat(
+        _of_run(first, given, samples, by, device) if of_run else _alone(given, samples, by), ignore_index=True
+    )
     files = []
     if folder is not None:
         files += [tables.save(rows, folder / COMPLEXITY)]
@@ -99,9 +104,10 @@ def _alone(networks: list[Any], samples: Any, by: Any) -> list[Any]:
     return [complexity(one, samples, by, labels | {"sender": one.name, "receiver": one.name}) for one in networks]
 
 
-def _of_run(folder: Path, given: list[Any], samples: Any, by: Any) -> list[Any]:
+def _of_run(folder: Path, given: list[Any], samples: Any, by: Any, device: str) -> list[Any]:
     """Return the rows of what a run stitched of trained networks, then those of its networks."""
     from suture.core.saving import read
+    from suture.core.stitched import Stitched
     from suture.measurement.complexity import RANKS, complexity
     from suture.runs.store.store import TRIALS, Store
     from suture.zoo.models import load_stitched
@@ -128,6 +134,7 @@ def _of_run(folder: Path, given: list[Any], samples: Any, by: Any) -> list[Any]:
             stitched = load_stitched(path, *(networks.get(sides[role]["fingerprint"]) for role in _SIDES))
         except CheckpointError as error:
             raise CheckpointError(f"{error}; name the networks of the run: --networks NETWORK …") from error
+        stitched = Stitched(stitched.seam.to(device), stitched.stitch.to(device), stitched.family)
         for network in stitched.seam.networks:
             networks.setdefault(network.fingerprint, network)
         seam = stitched.seam

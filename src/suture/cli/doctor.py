@@ -159,18 +159,24 @@ def _devices() -> Found:
         import torch
     except Exception:  # told of above
         return
+    from suture.common.devices import count_devices, name_device
     from suture.common.processor import half_precision, processor
 
     threads = f"{say_count(cores(), 'core')} to be used; torch starts {torch.get_num_threads()} threads"
     yield "processor", f"{processor()}, {threads}"
     fast = half_precision(torch.device("cpu")) is not None
     yield "bfloat16", "in hardware" if fast else "not in hardware: trainings run in float32"
-    if torch.cuda.is_available():
-        devices = [torch.cuda.get_device_properties(place) for place in range(torch.cuda.device_count())]
-        yield "CUDA", ", ".join(f"{one.name} with {in_words(one.total_memory)}" for one in devices)
-    else:
+    count = count_devices("cuda")
+    for place in range(count):
+        device = torch.device("cuda", place)
+        free, _ = torch.cuda.mem_get_info(device)
+        half = "bfloat16" if half_precision(device) is not None else "no bfloat16"
+        yield f"cuda:{place}", f"{name_device(device)}, {in_words(free)} free, {half}"
+    if not count:
         remedy = "torch sees no GPU though there is a driver: install a build of torch for CUDA"
         yield "CUDA", "none", "optional", remedy if shutil.which("nvidia-smi") else ""
+    gpus = f"; {say_count(count, 'GPU')} with --device cuda, one process each" if count else ""
+    yield "measures on", f"the processor{gpus}"
     mps = torch.backends.mps.is_available()
     yield "MPS", "there" if mps else "none", "ok" if mps else "optional"
 

@@ -102,6 +102,7 @@ def measure(chosen: Namespace, trials: Any, what: str, on: Any) -> tuple[Any, Pa
         trials,
         store=store,
         on=runner_of(chosen),
+        device=chosen.device,
         progress=choose_progress(),
         retry=chosen.retry,
         extend=chosen.extend,

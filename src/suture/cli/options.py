@@ -102,6 +102,14 @@ def named_path(text: str) -> str:
     return text
 
 
+def device_name(text: str) -> str:
+    """Return the text, which must name a device, whether it is there or not."""
+    kind, _, number = text.partition(":")
+    if text != "cpu" and not (kind == "cuda" and (number.isdecimal() or text == "cuda")):
+        raise ArgumentTypeError(f"{text}: give cpu, cuda, or one GPU of several, such as cuda:1")
+    return text
+
+
 def size(text: str) -> str:
     """Return the text, which must be a size in bytes."""
     try:
@@ -124,8 +132,14 @@ MODEL = (
 )
 CUTS = "names or patterns, such as layer*,fc"
 JSON = option("--json", action="store_true", help="print JSON instead of a table")
-#: Of commands that train; those that measure on a device will have it in ``RUNNING``.
-DEVICE = option("--device", choices=("cpu", "cuda"), default="cpu", help="cpu or cuda")
+DEVICE = option(
+    "--device",
+    type=device_name,
+    default="cpu",
+    metavar="DEVICE",
+    help="cpu, cuda, or one GPU of several, such as cuda:1",
+    words=("cpu", "cuda"),
+)
 RUN = option("folder", metavar="FOLDER", help="of a run: what its command was given as --out")
 DATA_FOLDER = option("--data", metavar="FOLDER", help="that has mnist and cifar10; by default they come from the hub")
 CONFIG = (
@@ -141,6 +155,7 @@ RUNNING = (
         help="local, ray, or ray:ADDRESS of a cluster",
         words=("local", "ray", "ray:auto"),
     ),
+    DEVICE,
     option("--workers", type=at_least(1), metavar="N", help="processes on this machine; by default as many as pay"),
     option("--ram", type=size, metavar="SIZE", help="that all processes may take together, such as 8GB"),
     option("--disk", type=size, metavar="SIZE", help="that cached activations may take, such as 20GB"),
@@ -229,6 +244,7 @@ def runner_of(chosen: Namespace) -> Any:
 
     given = {name: getattr(chosen, name) for name in ("workers", "ram", "disk")}
     if chosen.on == "local":
+        check_device(chosen.device)
         return Local(**given)
     kind, separator, address = chosen.on.partition(":")
     if kind != "ray" or (separator and not address):
@@ -236,13 +252,13 @@ def runner_of(chosen: Namespace) -> Any:
     others = [f"--{name}" for name, value in given.items() if value is not None]
     if others:
         raise SutureError(f"--on {chosen.on} takes no {', '.join(others)}, which is for this machine; leave it out")
-    return Ray(address=address or None)
+    return Ray(address=address or None, gpus_per_trial=0 if chosen.device == "cpu" else 1)
 
 
 def check_device(device: str) -> str:
     """Return the device. Raises ``SutureError`` if it is not there."""
-    import torch
+    if device != "cpu":
+        from suture.common.devices import find_device
 
-    if device == "cuda" and not torch.cuda.is_available():
-        raise SutureError("--device cuda: there is no CUDA device here that torch can use; give --device cpu")
+        find_device(device)
     return device

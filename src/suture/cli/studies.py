@@ -142,7 +142,7 @@ def run(chosen: Namespace) -> int:
     for number, study in enumerate(studies, start=1):
         where = f", {number} of {len(studies)}: {study.title}"
         say(study.id + (where if len(studies) > 1 else f": {study.title} ({study.paper}, {study.source})"))
-        settings = {"on": runner, "retry": chosen.retry, "command": chosen.line}
+        settings = {"on": runner, "device": chosen.device, "retry": chosen.retry, "command": chosen.line}
         try:
             result = run_study(study, scale, store, progress=choose_progress(), told=say, **settings)
         except RunnerError as error:

@@ -9,12 +9,10 @@ from typing import Any
 from suture.cli import output
 from suture.cli.options import (
     DATA_FOLDER,
-    DEVICE,
     JSON,
     RUNNING,
     Command,
     at_least,
-    check_device,
     command,
     named_path,
     numbers_from,
@@ -84,7 +82,6 @@ def plan(chosen: Namespace) -> int:
     DATA_FOLDER,
     ONLY,
     option("--seeds", type=numbers_from(0), metavar="SEEDS", help="only these, such as 0,1"),
-    DEVICE,
     *RUNNING,
     JSON,
     examples=(
@@ -104,12 +101,12 @@ def train(chosen: Namespace) -> int:
     from suture.runs.store.store import NETWORKS, Store
     from suture.studies.ledger import make_models
 
-    runner, device = runner_of(chosen), check_device(chosen.device)
+    runner = runner_of(chosen)
     entries = _entries(chosen.only, chosen.seeds)
-    wanted = make_models(entries, loader_of(chosen.data), device=device)
+    wanted = make_models(entries, loader_of(chosen.data))
     store = Store.make(chosen.out)
     say(f"{say_count(len(wanted), 'base network')} of {say_count(len(entries), 'kind')}")
-    settings = {"retry": chosen.retry, "extend": True, "command": chosen.line}
+    settings = {"device": chosen.device, "retry": chosen.retry, "extend": True, "command": chosen.line}
     try:
         run(wanted, store=store, on=runner, progress=choose_progress(), **settings)
     except RunnerError as error:

@@ -14,6 +14,7 @@ A message names the offender, what was allowed, and the remedy. The tree::
     ├── FitError              a fit that went wrong (a loss that is not finite)
     ├── FrozenError           a frozen network that changed during a trial
     ├── FoldError             a stitch that no neighbouring layer can take
+    ├── DeviceError           a device that is not there, or has no room
     ├── OutputError           a place that results cannot be written to
     ├── StoreError            a folder that is no store of this run
     └── RunnerError           a place where trials cannot run
@@ -66,6 +67,10 @@ class FrozenError(SutureError):
 
 class FoldError(SutureError):
     """A stitch that no neighbouring layer can take."""
+
+
+class DeviceError(SutureError):
+    """A device that is not there, or has no room."""
 
 
 class OutputError(SutureError):

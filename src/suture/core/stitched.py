@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+import torch
 from torch import Tensor, nn
 
 from suture.common.errors import CutError, NetworkError
@@ -30,7 +31,8 @@ class Seam:
     """Two networks and where each is cut.
 
     The cuts are names; an alias, or a ``Cut``, is replaced by the name. That of clustered noise is empty. Raises
-    ``NetworkError`` if sender or receiver is no network and ``CutError`` for an unknown cut.
+    ``NetworkError`` if sender or receiver is no network, or they are on two devices, and ``CutError`` for an unknown
+    cut.
     """
 
     sender: Network | ClusteredNoise
@@ -40,6 +42,7 @@ class Seam:
 
     def __post_init__(self) -> None:
         check_networks(self.sender, self.receiver)
+        check_one_device(self.sender, self.receiver)
         object.__setattr__(self, "sender_cut", _sender_cut(self.sender, self.sender_cut))
         object.__setattr__(self, "receiver_cut", self.receiver.cuts.find(self.receiver_cut).name)
 
@@ -62,6 +65,11 @@ class Seam:
     def networks(self) -> tuple[Network, ...]:
         """The networks at the seam: the receiver, and the sender unless that is noise."""
         return (self.receiver,) if isinstance(self.sender, ClusteredNoise) else (self.sender, self.receiver)
+
+    def to(self, device: str | torch.device) -> "Seam":
+        """Return the same seam with its networks on a device. Raises what ``Network.to`` raises."""
+        sender = self.sender.to(device) if isinstance(self.sender, Network) else self.sender
+        return Seam(sender, self.receiver.to(device), self.sender_cut, self.receiver_cut)
 
     @property
     def sides(self) -> Sides:
@@ -98,6 +106,15 @@ def check_networks(sender: object, receiver: object) -> None:
     remedy = "a network: Network(model, example=…)"
     check_kind("the sender", sender, Network | ClusteredNoise, remedy, NetworkError)
     check_kind("the receiver", receiver, Network, remedy, NetworkError)
+
+
+def check_one_device(sender: Network | ClusteredNoise, receiver: Network) -> None:
+    """Raise ``NetworkError`` if two networks are on two devices."""
+    if isinstance(sender, Network) and sender.device != receiver.device:
+        raise NetworkError(
+            f"{sender.name} is on {sender.device} and {receiver.name} on {receiver.device}; put both on one device: "
+            f"network.to('{receiver.device}')"
+        )
 
 
 def _sender_cut(sender: Network | ClusteredNoise, cut: str) -> str:

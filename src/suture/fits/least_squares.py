@@ -37,12 +37,12 @@ _NOISE = 2**24  #: numbers in all the noise by which ``Narrower`` teaches
 
 
 def accumulate_moments(x: Tensor, y: Tensor, part: Part, dtype: torch.dtype = torch.float64) -> Moments:
-    """Accumulate the moments of the rows of two activation tensors ``(n, …)`` in one pass, in float64.
+    """Accumulate the moments of the rows of two activation tensors ``(n, …)`` in one pass, in float64, on the CPU.
 
-    Rows are shifted by the means of the first chunk, so that large means do not cost digits. ``dtype`` is the type of
-    the products within a chunk.
+    They are computed where ``x`` is. Rows are shifted by the means of the first chunk, so that large means do not cost
+    digits. ``dtype`` is the type of the products within a chunk.
     """
-    x, y = x[: part.most], y[: part.most]
+    x, y = x[: part.most], y[: part.most].to(x.device)
     first, expected = part.reads(x[:1]), part.gives(y[:1])
     if len(first) != len(expected):
         raise FitError("the sender's and the receiver's activations have different numbers of rows")
@@ -58,12 +58,12 @@ def accumulate_moments(x: Tensor, y: Tensor, part: Part, dtype: torch.dtype = to
         new = [total.double() for total in (a.sum(0), b.sum(0), a.T @ a, a.T @ b, each.square().sum(0))]
         sums = [old + more for old, more in zip(sums, new, strict=True)] if sums else new
         count, many = count + len(a), many + len(each)
-    mean_a, mean_b, aa, ab, bb = (total / n for total, n in zip(sums, (*[count] * 4, many), strict=True))
-    mean_x, xx = shift_x.double() + mean_a, aa - torch.outer(mean_a, mean_a)
+    mean_a, mean_b, aa, ab, bb = (total.cpu() / n for total, n in zip(sums, (*[count] * 4, many), strict=True))
+    mean_x, xx = shift_x.double().cpu() + mean_a, aa - torch.outer(mean_a, mean_a)
     varies = (xx.diagonal() > (_ROUNDING * torch.finfo(dtype).eps * mean_x).square()).double()
     return Moments(
         mean_x=mean_x,
-        mean_y=shift_y.double() + mean_b,
+        mean_y=shift_y.double().cpu() + mean_b,
         xx=xx * varies * varies[:, None],
         xy=(ab - torch.outer(mean_a, mean_b)) * varies[:, None],
         yy=bb - mean_b.square(),

@@ -14,12 +14,14 @@ from collections.abc import Iterator, Sequence
 import pandas as pd
 import torch
 
+from suture.common.devices import CPU, free_memory
 from suture.common.errors import DataError
 from suture.common.seeds import undisturbed
 from suture.common.sizes import in_words, physical_memory
 from suture.common.validation import check_kind
 from suture.core.activations.cache import Activations, Need
 from suture.core.network.network import Cut, Network
+from suture.core.stitched import check_networks, check_one_device
 from suture.data import Data, Samples
 from suture.measurement.indices import Index, Layer, SamplesAs, linear_cka
 from suture.measurement.indices.base import MOST, check_choice, positions
@@ -64,18 +66,25 @@ def compare(
     samples: int | None = SAMPLES,
     samples_as: SamplesAs = "flattened",
     activations: Activations | None = None,
+    device: str | None = None,
 ) -> pd.DataFrame:
     """Compare every sender cut of ``a`` with every receiver cut of ``b`` by every index in ``by``; see ``COLUMNS``.
 
     ``cuts``, ``sender_cuts`` and ``receiver_cuts`` choose as in ``plans.matrix``. Compared on the first ``samples``
     images of the score data, all there are for ``None``. ``samples_as`` says whether an image is a sample
     (``flattened``) or every position and token (``pixels``); layers that then have other numbers of samples are not
-    compared, and the value is empty. ``activations`` is a cache to take activations from and leave them in.
+    compared, and the value is empty. ``activations`` is a cache to take activations from and leave them in, ``device``
+    where all is computed: by default where the networks are.
 
     Raises, before anything is computed, ``DataError`` for indices of one name, for too few or too many
     images for an index, and for activations that memory cannot hold, ``NetworkError`` if two networks have one name,
-    and ``CutError`` if a network has no cut that is asked for.
+    or are on two devices, ``DeviceError`` if the device is not there or has no room, and ``CutError`` if a network has
+    no cut that is asked for.
     """
+    check_networks(a, b)
+    if device is not None:
+        a, b = a.to(device), b.to(device)
+    check_one_device(a, b)
     check_kind("data", data, Data, "data with a split to score: load_data(…)")
     methods = _methods(by)
     check_choice("samples_as", samples_as, SamplesAs)
@@ -188,16 +197,17 @@ def _layers(
     sides: tuple[_Side, _Side], samples: Samples, samples_as: SamplesAs, activations: Activations, share: bool
 ) -> tuple[list[Layer], list[Layer]]:
     """Return the layers of both sides, one object for what is the same activations, each to keep things if they fit."""
-    made: dict[tuple[str, int], Layer] = {}
+    places = {(network.fingerprint, cut.index): (network, cut) for network, cuts in sides for cut in cuts}
+    tensors = {key: activations.at(*place, samples) for key, place in places.items()}
     sizes = [len(samples) * positions(cut.shape, samples_as) for _, cuts in sides for cut in cuts]
     kept = sum(16 * n**2 for n in sizes if n <= MOST)
-    share = share and kept <= KEPT * physical_memory()
-    for network, cuts in sides:
-        for cut in cuts:
-            key = (network.fingerprint, cut.index)
-            if key not in made:
-                tensor = activations.at(network, cut, samples)
-                made[key] = Layer(_name(network, cut), tensor, samples_as, {} if share else None)
+    devices = {tensor.device for tensor in tensors.values()}
+    if len(devices) > 1:  # a GPU had no room for some
+        tensors = {key: tensor.cpu() for key, tensor in tensors.items()}
+    share = share and kept <= KEPT * (physical_memory() if CPU in devices else min(map(free_memory, devices)))
+    made = {
+        key: Layer(_name(*place), tensors[key], samples_as, {} if share else None) for key, place in places.items()
+    }
     (a, starts), (b, ends) = sides
     return [made[a.fingerprint, cut.index] for cut in starts], [made[b.fingerprint, cut.index] for cut in ends]
 

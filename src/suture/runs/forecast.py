@@ -18,7 +18,8 @@ from statistics import fmean
 import torch
 from torch import nn
 
-from suture.common.errors import DataError, RunnerError
+from suture.common.devices import free_memory
+from suture.common.errors import DataError, DeviceError, RunnerError
 from suture.common.sizes import cores, in_words
 from suture.common.validation import check_kind
 from suture.core.activations.cache import CHUNK
@@ -176,6 +177,27 @@ def estimate_memory(trials: Sequence[Trial], disk: int | None = None) -> Memory:
     if not peaks:
         return Memory(driver, process)
     return Memory(driver, process, max(peaks), trials[peaks.index(max(peaks))].where)
+
+
+def check_device_memory(trials: Sequence[Trial], device: torch.device) -> None:
+    """Raise ``DeviceError``, with what would fit, if trials need more memory than is free on a GPU.
+
+    The estimates are rather too large, so a trial is refused only if half of its own is too much.
+    """
+    free, needed = free_memory(device), dict[Trial, int]()
+    for trial in trials:
+        weights = sum(_weight(network.whole()) for network in trial.seam.networks)
+        needed[trial] = weights + _peak(trial, None) // 2
+    if not needed or max(needed.values()) <= free:
+        return
+    largest = max(needed, key=lambda trial: needed[trial])
+    fit = [trial for trial in needed if needed[trial] <= free]
+    cuts = ", ".join(dict.fromkeys(f"'{trial.receiver_cut}'" for trial in fit))
+    raise DeviceError(
+        f"{largest.where} needs at least {in_words(needed[largest])} on {device}, where {in_words(free)} are free; of "
+        f"{len(needed):,} trials {len(fit):,} would fit{f', at {cuts}' if cuts else ''}; give the fit a smaller batch, "
+        "end what else computes there, or give device='cpu'"
+    )
 
 
 def _peak(trial: Trial, disk: int | None) -> int:

@@ -165,6 +165,10 @@ class BaseModel(TrainingTask):
         if self.until is None:
             shutil.rmtree(self._progress(scratch), ignore_errors=True)
 
+    def on(self, device: str) -> "BaseModel":
+        """Return the same training, under the same key, on a device."""
+        return replace(self, device=device)
+
     def train(self, folder: Path | None = None, watch: Watch = lambda step, steps, losses: None) -> Outcome:
         """Train it: the card, and the weights. ``watch`` is that of ``Training``.
 

@@ -351,15 +351,17 @@ def load_network(
     *,
     example: Tensor,
     name: str | None = None,
+    device: str | None = None,
 ) -> Network:
     """Make a network of what a model string names, with its weights and its preprocessing.
 
     ``source`` is ``timm:…``, ``torchvision:…``, ``zoo:…``, ``path/to/file.py:factory`` or the folder of a trained
     network, see ``zoo.models``; ``checkpoint`` a file of weights (safetensors, or a ``.pt`` that is loaded with
-    ``weights_only``); ``example`` a few raw images ``(n, C, H, W)``. Raises ``SourceError``, ``CheckpointError``, and
-    what ``Network`` raises.
+    ``weights_only``); ``example`` a few raw images ``(n, C, H, W)``; ``device`` where it computes, by default on the
+    processor. Raises ``SourceError``, ``CheckpointError``, and what ``Network`` raises.
     """
-    return resolve(source, checkpoint, name=name).network(example)
+    network = resolve(source, checkpoint, name=name).network(example)
+    return network if device is None else network.to(device)
 
 
 def load_stitched(

@@ -4,6 +4,9 @@ The activations at a cut are computed from those at the nearest earlier cut that
 run once however many cuts are measured. Images go through in chunks of fixed size and order, so the bits do not depend
 on which cuts were asked for before. What a caller changed in place is given to no other caller.
 
+Activations of a network on a GPU stay there, up to ``SHARE`` of its memory; the others lie in this machine's memory or
+in mapped files, as those of the processor do, and go to the GPU a batch at a time.
+
 If there are many images, each segment of a network between two cuts runs in its fused version (``core.fused``, in
 float32), if that agrees with the segment itself on the first chunk, to rounding.
 """
@@ -17,6 +20,7 @@ from math import prod
 import torch
 from torch import Tensor
 
+from suture.common.devices import CPU, free_memory
 from suture.common.errors import FitError
 from suture.common.seeds import digest
 from suture.common.sizes import available_memory, in_words, physical_memory
@@ -28,6 +32,7 @@ from suture.data.noise import ClusteredNoise
 
 CHUNK = 256  #: images per forward pass; fixed, since the bits of a result may depend on it
 PAGE = 4096  #: bytes; what is smaller is not worth a file
+SHARE = 0.5  #: of a GPU's memory that is free or holds activations; the fit needs the rest
 VERSION = 2  #: of the code that computes activations; a change that may change a bit changes it
 MANY = 1024  #: images from which on fused segments are worth being compared
 ROUNDING = 1e-4  #: the root mean square of what a fused segment may be off by, relative to the segment's output
@@ -80,8 +85,8 @@ class Activations:
     """A cache of activations; what was used longest ago is dropped first.
 
     ``ram`` bounds what is kept in memory, in bytes; what a running trial holds comes on top. With ``disk``, whatever
-    has at least a page is kept in that folder instead, for all processes of the machine. ``notes`` say in words what
-    the disk did not take; the reader clears them.
+    has at least a page is kept in that folder instead, for all processes of the machine; what a GPU has room for is
+    kept there. ``notes`` say in words what the disk did not take; the reader clears them.
     """
 
     def __init__(self, ram: int = 4 * 2**30, disk: ActivationFolder | None = None) -> None:
@@ -91,7 +96,9 @@ class Activations:
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
 
     def at(self, network: Network | ClusteredNoise, cut: str | Cut, samples: Samples) -> Tensor:
-        """Give the activations at a cut, ``(n, *cut.shape)`` on the CPU, in the network's own floating type.
+        """Give the activations at a cut, ``(n, *cut.shape)``, in the network's own floating type.
+
+        They are on the network's device if it has room, else on the CPU.
 
         Noise has no cuts, and is not kept, because drawing it is cheap. Raises ``FitError``, as ``get`` does.
         """
@@ -104,10 +111,10 @@ class Activations:
 
     def outputs(self, network: Network, samples: Samples) -> Tensor:
         """Give the network's own outputs, ``(n, outputs)`` on the CPU."""
-        return self.get(Need(network, samples, len(network.cuts) + 1))
+        return self.get(Need(network, samples, len(network.cuts) + 1)).cpu()
 
     def get(self, need: Need) -> Tensor:
-        """Give what is needed, one row per sample, on the CPU.
+        """Give what is needed, one row per sample, as ``at`` does.
 
         Raises ``FitError`` naming it if it is not finite, or does not fit into memory, and ``FrozenError`` if it must
         be computed and the network's weights have changed.
@@ -117,6 +124,9 @@ class Activations:
             if (kept := self._find(need)) is not None:
                 self._kept.move_to_end(need.key)
                 return kept
+            if (device := need.network.device).type != "cpu" and need.nbytes <= self._room_on(device):
+                self._drop_oldest(device, self._room_on(device) - need.nbytes)
+                return self._get_in_memory(need, device)
             if self.disk is not None and PAGE <= need.nbytes <= min(self.disk.budget, physical_memory()):
                 try:
                     found = self.disk.get(need.key, len(need.samples), partial(self._compute, need))
@@ -130,23 +140,37 @@ class Activations:
         kept = self._kept.get(need.key)
         return None if kept is None else kept.tensor
 
-    def _get_in_memory(self, need: Need) -> Tensor:
-        _check_memory(need.nbytes, len(need.samples), need.where)
+    def _get_in_memory(self, need: Need, device: torch.device = CPU) -> Tensor:
+        if device == CPU:
+            _check_memory(need.nbytes, len(need.samples), need.where)
         tensor, done = torch.empty(0), 0
-        for chunk in self._compute(need):
+        for chunk in self._compute(need, device):
             if not done:
-                tensor = torch.empty(len(need.samples), *chunk.shape[1:], dtype=chunk.dtype)
+                tensor = torch.empty(len(need.samples), *chunk.shape[1:], dtype=chunk.dtype, device=device)
             tensor[done : done + len(chunk)] = chunk
             done += len(chunk)
         self._kept[need.key] = _Kept(tensor, tensor._version)
-        used = sum(kept.tensor.nbytes for kept in self._kept.values())
-        while used > self.ram:
-            _, kept = self._kept.popitem(last=False)
-            used -= kept.tensor.nbytes
+        if device == CPU:
+            self._drop_oldest(CPU, self.ram)
         return tensor
 
-    def _compute(self, need: Need) -> Iterator[Tensor]:
-        """Compute what is needed, a chunk at a time; always the same bits."""
+    def _room_on(self, device: torch.device) -> int:
+        """Return the bytes that activations may take on a GPU, those included that are there."""
+        return int(SHARE * (free_memory(device) + self._used_on(device)))
+
+    def _used_on(self, device: torch.device) -> int:
+        return sum(kept.tensor.nbytes for kept in self._kept.values() if kept.tensor.device == device)
+
+    def _drop_oldest(self, device: torch.device, room: int) -> None:
+        """Forget what was used longest ago on a device, until the rest has room."""
+        used = self._used_on(device)
+        for key in [key for key, kept in self._kept.items() if kept.tensor.device == device]:
+            if used <= room:
+                return
+            used -= self._kept.pop(key).tensor.nbytes
+
+    def _compute(self, need: Need, device: torch.device = CPU) -> Iterator[Tensor]:
+        """Compute what is needed, a chunk at a time on a device; always the same bits."""
         network = need.network
         network.check_frozen()  # what is kept under a fingerprint must be that network's
         start, source = self._nearest(network, need)
@@ -157,7 +181,7 @@ class Activations:
         else:
             run = partial(run_stepwise, part)
         for given in torch.split(source, CHUNK):
-            out = run(given.to(network.device)).cpu()
+            out = run(given.to(network.device)).to(device)
             if not is_finite(out):
                 raise FitError(f"the activations {need.where} are not finite")
             yield out

@@ -17,7 +17,7 @@ Before that, a model shows on *probes*, three images of the example, that it can
 import copy as copying
 import functools
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from types import FunctionType, MethodType
@@ -37,22 +37,17 @@ from suture.data.samples import are_token_ids
 _OWN = ("_parameters", "_buffers", "_modules")  # where a module keeps what is registered with it
 
 
-def copy_frozen(model: nn.Module, copy: bool, name: str) -> nn.Module:
+def copy_frozen(model: nn.Module, copy: bool, name: str, device: torch.device | None = None) -> nn.Module:
     """Copy a model's structure, and its tensors too if ``copy`` is set; in evaluation mode, without gradients.
+
+    With ``device`` the tensors of the copy are there.
 
     Raises ``NetworkError`` if it holds something that cannot be copied, or modules where PyTorch does not find them, if
     it is TorchScript or compiled, or has parameters without a shape.
     """
     _check_model(model, name)
-    memo: dict[int, object] = {}
     try:
-        for module in model.modules():
-            for tensor in _leaves(vars(module)):
-                if isinstance(tensor, Tensor) and id(tensor) not in memo:
-                    data = tensor.detach().clone() if copy else tensor.detach()
-                    is_parameter = isinstance(tensor, nn.Parameter)
-                    memo[id(tensor)] = nn.Parameter(data, requires_grad=False) if is_parameter else data
-        frozen = copying.deepcopy(model, memo)
+        frozen = copying.deepcopy(model, copy_tensors([model], copy, device))
     except Exception as error:  # a model may hold anything
         raise NetworkError(
             f"{name} cannot be copied: {error}; make it again and load its weights, or remove what it holds besides "
@@ -62,6 +57,17 @@ def copy_frozen(model: nn.Module, copy: bool, name: str) -> nn.Module:
         module._backward_hooks.clear()
         module._backward_pre_hooks.clear()
     return frozen.eval()
+
+
+def copy_tensors(models: Iterable[nn.Module], copy: bool, device: torch.device | None = None) -> dict[int, object]:
+    """Return frozen copies of all tensors that models hold, on the device, by the tensors' ids, for ``deepcopy``."""
+    memo: dict[int, object] = {}
+    for tensor in (leaf for model in models for module in model.modules() for leaf in _leaves(vars(module))):
+        if isinstance(tensor, Tensor) and id(tensor) not in memo:
+            data = tensor.detach() if device is None else tensor.detach().to(device)
+            data = data.clone() if copy and data.device == tensor.device else data
+            memo[id(tensor)] = nn.Parameter(data, requires_grad=False) if isinstance(tensor, nn.Parameter) else data
+    return memo
 
 
 def _check_model(model: nn.Module, name: str) -> None:

@@ -34,6 +34,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
+from suture.common.devices import CPU, check_room, find_device, only_deterministic
 from suture.common.errors import CutError, DataError, FrozenError, NetworkError
 from suture.common.hashing import identity, keyed_as, settings, stable_name
 from suture.common.seeds import digest, undisturbed
@@ -46,6 +47,7 @@ from suture.core.network.freezing import (
     check_model,
     check_outputs,
     copy_frozen,
+    copy_tensors,
     drop_idle_hooks,
     is_altered,
     make_probes,
@@ -253,6 +255,7 @@ class Network:
         stages: the forward pass as a list of module paths, or of ``(name, function)`` pairs, for models that cannot be
             traced.
         copy: whether to copy the tensors of the model.
+        device: where it computes, ``"cpu"``, ``"cuda"`` or ``"cuda:1"``; by default where the model is.
         constants: names of floating-point buffers, or of plain tensor attributes, that are no result of training;
             with a ``factory`` also of parameters that it does not draw at random.
 
@@ -260,6 +263,7 @@ class Network:
         NetworkError: the model's weights or outputs are not finite or not reproducible (the message names where).
         TracingError: it cannot be cut.
         DataError: the preprocessing does not suit the example.
+        DeviceError: the device is not there, or has no room.
     """
 
     def __init__(
@@ -273,6 +277,7 @@ class Network:
         stages: Sequence[Stage] | None = None,
         copy: bool = True,
         constants: Sequence[str] = (),
+        device: str | torch.device | None = None,
     ) -> None:
         check_model(model)
         self.name = name or type(model).__name__
@@ -282,17 +287,22 @@ class Network:
         self.stages = make_portable(model, stages)  #: such that they can be applied to a copy
         self.example = make_probes(example)  #: three raw images (3, C, H, W), or sequences of token ids (3, T)
         self._untrained: dict[int, Network] = {}
+        self._elsewhere: dict[torch.device, Network] = {}
+        place = _device_of(model) if device is None else find_device(device)
         with undisturbed(threads=None), torch.random.fork_rng([]), torch.inference_mode(False), torch.no_grad():
-            self._model = copy_frozen(model, copy, self.name)
+            # A copy is cut on the processor, whose bits tell for certain whether a cut is exact.
+            self._model = copy_frozen(model, copy, self.name, CPU if copy else None)
             self.preprocess = _freeze_preprocess(preprocess, self.name)
             self._find_cuts()
         self.wrapped_digest = self.state_digest()  #: what ``state_digest`` gave when the network was made
         self.fingerprint = self._fingerprint()  #: SHA-256 over all that decides the output, when it was made
+        if place != self.device:
+            vars(self).update(vars(self.to(place)), _elsewhere={})
 
     def _find_cuts(self) -> None:
         """Check the frozen model on probes and cut it, leaving no trace in its attributes."""
         _check_weights(self._model, self.name)
-        self.device = next((p.device for p in self._model.parameters()), torch.device("cpu"))
+        self.device = _device_of(self._model)
         with undo_writes(self._model):
             probes = self._probes()
             self._answers = check_outputs(self._model, probes, self.name)
@@ -362,8 +372,33 @@ class Network:
         return type(module), [(n, found[n]) for n in sorted(found) if f"{path}.{n}".lstrip(".") not in self._scratch]
 
     def __getstate__(self) -> dict[str, object]:
-        """Leave the untrained networks made of this one out of copies and of what is sent to another process."""
-        return vars(self) | {"_untrained": {}}
+        """Leave the networks made of this one out of copies and of what is sent to another process."""
+        return vars(self) | {"_untrained": {}, "_elsewhere": {}}
+
+    def to(self, device: str | torch.device) -> "Network":
+        """Return the same network on a device: with its cuts and its fingerprint, proved to compute the same there.
+
+        Raises ``DeviceError`` if the device is not there or has no room, and ``NetworkError`` if the network does not
+        run there, gives other outputs, or gives others each time (naming the operation).
+        """
+        place = find_device(device)
+        if place == self.device:
+            return self
+        if place not in self._elsewhere:
+            held = [self._model, *self._traced.segments, self._prepare]
+            needed = sum({id(t): t.nbytes for t in self._state().values()}.values())
+            check_room(place, needed, f"the weights of {self.name}")
+            with undisturbed(threads=None), torch.inference_mode(False), torch.no_grad():
+                memo = copy_tensors(held, False, place)
+                memo |= {id(kept): kept for kept in (self.example, self.factory)}
+                moved = copying.deepcopy(self, memo)
+                moved.device = place
+                for segment in moved._traced.segments:
+                    _move_constants(segment.body, place)
+                moved._seen, moved._answers = _prove(self, moved)
+            moved._elsewhere[self.device] = self
+            self._elsewhere[place] = moved
+        return self._elsewhere[place]
 
     def state_digest(self) -> str:
         """Return a SHA-256 over the present bytes of all tensors that decide the output."""
@@ -480,6 +515,8 @@ class Network:
 
         Raises ``UntrainedError`` if a trained tensor would survive and there is no factory.
         """
+        if seed not in self._untrained and self.device.type != "cpu":  # drawn on the processor, the same everywhere
+            self._untrained[seed] = self.to(CPU).untrained(seed).to(self.device)
         if seed not in self._untrained:
             model = copying.deepcopy(self._model)
             with undisturbed(threads=None):
@@ -525,6 +562,75 @@ def guard_frozen(*networks: Network) -> Iterator[None]:
         raise noticed
 
 
+# --- on another device ------------------------------------------------------------------------------------------------
+
+
+def _device_of(model: nn.Module) -> torch.device:
+    return next((p.device for p in model.parameters()), CPU)
+
+
+def _move_constants(body: nn.Module, device: torch.device) -> None:
+    """Name another device where the code of a segment names one, as graphs of ``torch.export`` do."""
+    if not isinstance(body, fx.GraphModule):
+        return
+
+    def moved(leaf: Any) -> Any:
+        return device if isinstance(leaf, torch.device) else leaf
+
+    for node in body.graph.nodes:
+        node.args, node.kwargs = fx.node.map_aggregate(node.args, moved), fx.node.map_aggregate(node.kwargs, moved)
+    body.recompile()
+
+
+def _prove(own: Network, moved: Network) -> tuple[Tensor, Tensor]:
+    """Return the inputs and the outputs for the example of a network that was moved, if they are what they were."""
+    name, device, example = own.name, moved.device, own.example
+    try:
+        inputs = _prepared(moved._prepare, example, moved)
+        outputs, *again = (moved(example) for _ in range(_RUNS))
+    except (DataError, RuntimeError) as error:
+        raise NetworkError(
+            f"{name} does not run on {device}: {_first_line(error)}; a function or a preprocessing may hold tensors "
+            "that are not moved with it: keep them as buffers of a module, or make them of the tensor that it is given"
+        ) from error
+    if not all(have_same_bits(outputs, other) for other in again):
+        raise NetworkError(
+            f"{name} computes something else each time on {device}, by {_find_unsteady(moved, inputs)}; replace that "
+            "operation, or measure it with device='cpu'"
+        )
+    wanted = own(example)
+    share = 1e-2 if wanted.dtype == torch.float32 else 5e-2
+    if not are_close(outputs.to(wanted.device), wanted, share):
+        raise NetworkError(
+            f"{name} gives other outputs on {device} than on {own.device}; find the operation that differs there, or "
+            f"measure it with device='{own.device}'"
+        )
+    return inputs, outputs
+
+
+_RUNS = 4  #: in which a network must give the same bits
+
+
+def _find_unsteady(network: Network, x: Tensor) -> str:
+    """Say which operation of a network gives other bits each time: by torch's own list, else by the cuts around it."""
+    for i, segment in enumerate(network._traced.segments):
+        out, *again = (segment(x) for _ in range(_RUNS))
+        if not all(have_same_bits(out, other) for other in again):
+            end = f"'{network.cuts.place(i + 1).name}'"
+            try:
+                with only_deterministic():
+                    segment(x)
+            except RuntimeError as error:
+                return f"{_first_line(error).partition(' does not have a deterministic')[0]} in the layers up to {end}"
+            return f"an operation in the layers up to {end}"
+        x = out
+    return "an operation that only sometimes does"
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
 _LIBRARIES = ("torch.", "torchvision.", "timm.")
 
 
@@ -553,7 +659,7 @@ def _functions(body: nn.Module) -> Iterator[Callable[..., Any]]:
 
 def _freeze_preprocess(preprocess: Preprocessing | None, name: str) -> Preprocessing:
     if isinstance(preprocess, nn.Module):
-        return copy_frozen(preprocess, True, f"the preprocessing of {name}")
+        return copy_frozen(preprocess, True, f"the preprocessing of {name}", CPU)
     return preprocess if preprocess is not None else Preprocess()
 
 

@@ -314,7 +314,9 @@ class Conv(AffineStitch):
         padded_with = channel_means(sent[:most]) if means else torch.zeros(channels, device=sent.device)
 
         def reads(x: Tensor) -> Tensor:
-            return unfold_patches(x.double() - padded_with[:, None, None], kernel) if kernel > 1 else features_first(x)
+            if kernel == 1:
+                return features_first(x)
+            return unfold_patches(x.double() - padded_with.to(x.device)[:, None, None], kernel)
 
         def load(affine: AffineMap) -> None:
             load_conv(stitch, affine, (kernel, kernel), padded_with)
@@ -400,7 +402,7 @@ def load_conv(stitch: nn.Module, affine: AffineMap, kernel: tuple[int, int], shi
     mean, variance = (moment[taps // 2 :: taps] for moment in (affine.mean, affine.variance))
     spread = (variance + before.eps).sqrt()
     out_spread = (affine.out_variance + after.eps).sqrt()
-    _set_norm(before, shift + mean, variance, torch.ones_like(spread), torch.zeros_like(spread))
+    _set_norm(before, shift.to(mean.device) + mean, variance, torch.ones_like(spread), torch.zeros_like(spread))
     assign(conv, "weight", full * spread[:, None, None])
     middle = weight.sum((2, 3)) @ mean + affine.bias
     _set_norm(after, torch.zeros_like(middle), affine.out_variance, out_spread, middle)

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from suture.common.devices import CPU, name_device
 from suture.common.processor import processor
 from suture.core.network.network import Network
 from suture.core.saving import describe, suture_version, to_plain, to_safetensors
@@ -48,7 +49,8 @@ def describe_trial(trial: Trial) -> Described:
 def record(result: Measurement | Failure) -> Record:
     """Make the record of what a trial gave, without its stitch. The curve of the fit is under ``curve``."""
     begun = {"status": "ok", "trial": result.trial.key, "measuring": VERSION, "seconds": result.seconds}
-    begun |= {"decided_by": _identity(result.trial), "machine": describe_machine()}
+    begun |= {"decided_by": _identity(result.trial), "device": result.trial.device.type}
+    begun |= {"machine": describe_machine(result.trial.device)}
     if isinstance(result, Failure):
         return begun | {"status": "failed", "error": result.error, "traceback": result.traceback}
     made = begun | {
@@ -86,9 +88,10 @@ def _identity(trial: Trial) -> Record:
     }
 
 
-def describe_machine() -> Record:
-    """Describe this machine and its versions, because on others the last digits of a result may differ."""
-    return {
+def describe_machine(device: torch.device = CPU) -> Record:
+    """Describe this machine, its GPU and its versions, because on others the last digits of a result may differ."""
+    gpu = {} if device == CPU else {"gpu": name_device(device)}
+    return gpu | {
         "host": platform.node(),
         "processor": processor(),
         "python": platform.python_version(),

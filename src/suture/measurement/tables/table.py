@@ -52,6 +52,7 @@ COLUMNS: dict[str, str] = {
     "n": "Int64",  # samples scored
     "steps": "Int64",
     "converged": "boolean",
+    "device": "str",  # cpu or cuda; empty in tables made before it was told
     "seconds": "float64",
     "error": "str",  # why a trial failed
 }
@@ -82,6 +83,7 @@ def table_of(results: Iterable[tuple[Described, Record]]) -> pd.DataFrame:
 
 def _rows(trial: Described, result: Record) -> list[Row]:
     common = {"trial": trial.key, **trial.labels, "status": result["status"], "seconds": result["seconds"]}
+    common |= {"device": result.get("device", "")}
     scores = [common | {"score": name, "unit": unit} for name, unit in trial.scores]
     if result["status"] == "failed":
         return [row | {"error": result["error"]} for row in scores]
@@ -122,7 +124,7 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
     check_columns(table)
     if "interval" in table:
         raise DataError("this table is a summary already; give the table as it was measured, a row per trial and score")
-    table = table.reset_index(drop=True)
+    table = with_device(table).reset_index(drop=True)
     _check_told_apart(table)
     types = {**COLUMNS, "steps": "float64", "seeds": "Int64", "interval": "str"}
     repeated = table.duplicated(_IDENTITY, keep=False)
@@ -149,10 +151,19 @@ def _check_told_apart(table: pd.DataFrame) -> None:
         )
 
 
+def with_device(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the table, with an empty column ``device`` if it was made before there was one."""
+    if "device" in table:
+        return table
+    made = table.copy()
+    made.insert(list(table).index("seconds"), "device", pd.Series("", table.index, dtype="str"))
+    return made
+
+
 def check_columns(table: pd.DataFrame, names: Iterable[str] = COLUMNS, what: str = "measurements") -> None:
-    """Raise ``DataError`` if a table of ``what`` lacks columns."""
+    """Raise ``DataError`` if a table of ``what`` lacks columns; older tables have no ``device``."""
     check_kind("table", table, pd.DataFrame, f"a table of {what}")
-    missing = [name for name in names if name not in table]
+    missing = [name for name in names if name not in table and name != "device"]
     if missing:
         raise DataError(f"this is no table of {what}: it has no column {', '.join(map(repr, missing))}")
 
@@ -190,6 +201,7 @@ def _aggregate(group: pd.DataFrame) -> Row:
         "network_seed": None if several_networks else first["network_seed"],
         "seed": first["seed"] if group["seed"].nunique() == 1 else None,
         "n": first["n"],
+        "device": first["device"] if group["device"].nunique() == 1 else "",
         "converged": bool(group["converged"].fillna(False).all()),
         "seeds": len(units),
     }
@@ -259,4 +271,4 @@ def load(path: str | Path) -> pd.DataFrame:
     if table is None:
         raise DataError(f"no table at {path}; it is the file table.parquet in a run's folder")
     check_columns(table)
-    return table
+    return with_device(table)

@@ -23,7 +23,7 @@ from functools import lru_cache, partial
 import torch
 from torch import Tensor, nn
 
-from suture.common.errors import FitError, ShapeError
+from suture.common.errors import DeviceError, FitError, ShapeError
 from suture.common.seeds import derive_seed, drawing, undisturbed
 from suture.core.activations.cache import CHUNK, Activations, run_stepwise
 from suture.core.fused import Fused, fuse_stitch, fuse_suffix
@@ -47,20 +47,27 @@ Outputs = tuple[Tensor, tuple[str, ...]]
 def measure(trial: Trial, activations: Activations | None = None) -> Measurement:
     """Measure one trial, with one thread, reusing cached activations.
 
-    Raises ``FitError`` if activations or the loss are not finite, ``FrozenError`` if a network changed.
+    Raises ``FitError`` if activations or the loss are not finite, ``FrozenError`` if a network changed, and
+    ``DeviceError`` if a GPU's memory runs out.
     """
     cache = activations if activations is not None else Activations()
     cache.notes.clear()
     begun = time.perf_counter()
     draws = drawing(trial.receiver.device, derive_seed(trial.fit_description, "stitch"))
     # One thread, random numbers of the trial's own, and fixed chunk sizes below: the same bits in any company.
-    with undisturbed(), draws, torch.inference_mode(False), guard_frozen(*trial.seam.networks):
-        stitch = build_stitch(trial)
-        problem = make_problem(trial, cache, stitch)
-        report = trial.fit.fit(problem, stitch)
-        stitch.eval().requires_grad_(False)
-        outputs = run_stitched(trial, cache, stitch, problem.fused)
-        measurement = score(trial, cache, stitch, report, outputs)
+    try:
+        with undisturbed(), draws, torch.inference_mode(False), guard_frozen(*trial.seam.networks):
+            stitch = build_stitch(trial)
+            problem = make_problem(trial, cache, stitch)
+            report = trial.fit.fit(problem, stitch)
+            stitch.eval().requires_grad_(False)
+            outputs = run_stitched(trial, cache, stitch, problem.fused)
+            measurement = score(trial, cache, stitch, report, outputs)
+    except torch.OutOfMemoryError as error:  # of a GPU; the processor raises none
+        raise DeviceError(
+            f"{trial.device} has too little memory for {trial.where}: {str(error).partition('. ')[0]}; "
+            "give the fit a smaller batch, a later cut, fewer trials at once, or device='cpu'"
+        ) from error
     return replace(measurement, seconds=time.perf_counter() - begun)
 
 

@@ -15,10 +15,12 @@ Three hashes say what a trial is:
 So a trial gives the same bits alone or among others, in any order.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
+import torch
 from torch import nn
 
 from suture.common.errors import DataError, FitError, NetworkError, ShapeError
@@ -100,6 +102,25 @@ class Trial:
     def receiver_cut(self) -> str:
         """The name of the receiver's cut, or ``OUTPUT``."""
         return self.seam.receiver_cut
+
+    def to(self, device: str | torch.device) -> "Trial":
+        """Return the same trial, under the same key, with its networks on a device.
+
+        Raises ``DeviceError`` if the device is not there or has no room, and what ``Network.to`` raises.
+        """
+        seam = self.seam.to(device)
+        if seam == self.seam:
+            return self
+        stitch: Any = self.stitch  # a family may hold a network, as ``Layers`` does
+        held = {name: value for name, value in vars(stitch).items() if isinstance(value, Network)} if stitch else {}
+        if held:
+            stitch = replace(stitch, **{name: network.to(device) for name, network in held.items()})
+        return replace(self, seam=seam, stitch=stitch)
+
+    @property
+    def device(self) -> torch.device:
+        """Where it is measured: where its networks are."""
+        return self.receiver.device
 
     @cached_property
     def family(self) -> Stitch:

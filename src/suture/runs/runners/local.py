@@ -25,13 +25,14 @@ from typing import final
 
 import torch
 
+from suture.common.devices import CPU, count_devices, find_device
 from suture.common.errors import RunnerError
 from suture.common.sizes import cores, free_disk, parse_size, physical_memory
 from suture.common.validation import check_whole
 from suture.core.activations.cache import Activations
 from suture.core.activations.disk_cache import ActivationFolder
 from suture.measurement.trials.trial import Trial
-from suture.runs.forecast import estimate_memory
+from suture.runs.forecast import check_device_memory, estimate_memory
 from suture.runs.runners.tasks import Outcome, Outcomes, Queue, Runner, Task
 from suture.runs.runners.transport import Packer, Payload, Unpacker
 
@@ -42,13 +43,13 @@ POLL = 0.2  #: seconds between two looks at a queue that has nothing to give yet
 @final
 @dataclass(frozen=True)
 class Local(Runner):
-    """This machine.
+    """This machine, and its GPUs.
 
     ``workers`` is the number of processes, 1 for this process alone. By default work begins in this process, and
     continues in as many as there are cores once starting them is worth it. ``ram`` and ``disk`` are budgets, in bytes
     or as ``"8 GB"``: for all that processes hold together (by default as much as the machine has), and for activations
     on the disk (by default half of what is free, at most 50 GB). A trial whose worker dies is begun again, at most
-    ``retries`` times.
+    ``retries`` times. On GPUs there is by default one process for each; more share them in turns.
     """
 
     workers: int | None = None
@@ -65,8 +66,16 @@ class Local(Runner):
             if size is not None:
                 parse_size(size)
 
-    def prepared(self, trials: Sequence[Trial]) -> "Local":
-        """Return the same with as many workers as the RAM allows. Raises ``RunnerError`` if it does not allow one."""
+    def prepared(self, trials: Sequence[Trial], device: str | None = None) -> "Local":
+        """Return the same with as many workers as the RAM, or the GPUs, allow.
+
+        Raises ``RunnerError`` if the RAM does not allow one, ``DeviceError`` if the device is not there or too small.
+        """
+        places = {find_device(device)} if device is not None else {trial.device for trial in trials}
+        for place in places - {CPU}:
+            check_device_memory(trials, place)
+            if self.workers is None:
+                return replace(self, workers=count_devices(place.type) if device == place.type else 1)
         wanted = self.workers if self.workers is not None else cores()
         if not trials or (self.ram is None and wanted == 1):
             return self
@@ -125,7 +134,7 @@ class Local(Runner):
                     if worker is None:
                         worker = _Worker(settings, packer)
                         workers.append(worker)
-                    worker.begin(task, self.retries)
+                    worker.begin(task.for_worker(workers.index(worker)), self.retries)
                     busy[worker.pipe] = worker
                 if not busy and queue.exhausted:
                     return

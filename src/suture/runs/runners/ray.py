@@ -26,6 +26,7 @@ from urllib.parse import urlsplit
 
 import torch
 
+from suture.common.devices import parse_device
 from suture.common.errors import RunnerError, SutureError
 from suture.common.sizes import cores, parse_size
 from suture.core.activations.cache import Activations
@@ -55,10 +56,10 @@ class Ray(Runner):
     as a ``runtime_env``), else one of this machine's cores, which ends with the run. What trials consist of must be
     importable on every node, or defined in the script itself.
 
-    ``cpus_per_trial`` and ``gpus_per_trial`` are what Ray sets aside for a trial, which computes with one thread. The
-    networks run where they are: to use GPUs, put them on ``"cuda"`` before, and say ``gpus_per_trial=0.25``. A trial
-    whose worker or node dies is begun again, at most ``retries`` times. ``disk`` is each node's budget for activations,
-    as for ``Local``: on this machine they lie in the store, on others in Ray's own folder of the session.
+    ``cpus_per_trial`` and ``gpus_per_trial`` are what Ray sets aside for a trial, which computes with one thread. With
+    ``gpus_per_trial=0.25`` four trials share a GPU, and each puts its networks there. A trial whose worker or node dies
+    is begun again, at most ``retries`` times. ``disk`` is each node's budget for activations, as for ``Local``: on this
+    machine they lie in the store, on others in Ray's own folder of the session.
     """
 
     address: str | None = None
@@ -78,19 +79,25 @@ class Ray(Runner):
         if self.disk is not None:
             parse_size(self.disk)
 
-    def prepared(self, trials: Sequence[Trial]) -> "Ray":
-        """Return itself. Raises ``RunnerError`` if Ray is not there, or would give no GPU to a network on one."""
+    @property
+    def device(self) -> str | None:
+        """Where trials run if nothing else is said: on a GPU, if Ray sets one aside."""
+        return "cuda" if self.gpus_per_trial else None
+
+    def prepared(self, trials: Sequence[Trial], device: str | None = None) -> "Ray":
+        """Return itself. Raises ``RunnerError`` if Ray is not there, or would not give trials what they run on."""
         check_address(self.address)
-        for network in (network for trial in trials for network in trial.seam.networks if network.device.type != "cpu"):
-            if not self.gpus_per_trial:
+        networks = {network.name: network.device for trial in trials for network in trial.seam.networks}
+        wanted = {"every trial": parse_device(device)} if device is not None else networks
+        for what, place in wanted.items():
+            if place.type != "cpu" and not self.gpus_per_trial:
                 raise RunnerError(
-                    f"{network.name} is on {network.device}, and Ray(gpus_per_trial=0) gives its trials no GPU; say "
-                    "Ray(gpus_per_trial=0.25), for instance, or make it of a model on the CPU"
+                    f"{what} is on {place}, and Ray(gpus_per_trial=0) gives its trials no GPU; say "
+                    "Ray(gpus_per_trial=0.25), for instance, or device='cpu'"
                 )
-            if network.device.index:
+            if place.index:
                 raise RunnerError(
-                    f"{network.name} is on {network.device}, and Ray calls the GPU that it gives a trial 'cuda:0'; "
-                    "make it of a model that is there"
+                    f"{what} is on {place}, and Ray calls the GPU that it gives a trial 'cuda:0'; say device='cuda'"
                 )
         return self
 

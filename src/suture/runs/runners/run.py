@@ -15,11 +15,12 @@ from typing import final
 
 import pandas as pd
 
+from suture.common.devices import parse_device
 from suture.common.errors import DataError, OutputError, RunnerError, StoreError, SutureError
 from suture.common.validation import check_kind
 from suture.core.activations.cache import Activations
 from suture.core.network.network import Network
-from suture.core.stitched import At, Seam
+from suture.core.stitched import At, Seam, check_networks
 from suture.core.stitches import Stitch
 from suture.data import Data
 from suture.fits import Fit
@@ -47,6 +48,7 @@ def run(
     *,
     store: str | Path | Store | None = None,
     on: Runner | None = None,
+    device: str | None = None,
     progress: Progress | None = None,
     retry: bool = False,
     extend: bool = False,
@@ -57,26 +59,32 @@ def run(
     A plan may also have trainings, which give no row, and ``Deferred`` trials, planned when their networks are trained.
     With ``store``, a folder, everything measured is kept there at once, and what is there is not measured again: a run
     that was stopped continues, and several processes may share the work of one store. ``on`` says where trials run:
-    ``Local()`` by default, or ``Ray()``; the scores are the same, bit for bit. A trial that fails is recorded
+    ``Local()`` by default, or ``Ray()``; the scores are the same, bit for bit. ``device`` is ``"cpu"``, ``"cuda"`` or
+    ``"cuda:1"``, by default where the networks are; on a GPU scores differ a little (docs/runs.md says how much), and
+    the table's column ``device`` tells, but the keys are the same. A trial that fails is recorded
     (``status`` is ``failed``, ``error`` says why), does not stop the others, and is measured again only with ``retry``.
     ``extend`` lets a store take trials of another plan than its own. ``command`` is how a shell would continue the run,
     for people who find the folder. ``progress`` hears how far it is: on a terminal a bar by default, else nothing;
     ``runners.Lines()`` writes lines, in a notebook too, and ``runners.Silent()`` is silent.
 
     Raises ``DataError`` if the plan has no trial, ``StoreError`` if the folder is another run's, ``OutputError``
-    if it cannot be written to, ``RunnerError`` if trials cannot run; an interruption at the keyboard ends it
-    within seconds, as ``Interrupted``.
+    if it cannot be written to, ``RunnerError`` if trials cannot run, ``DeviceError`` if the device is not there or too
+    small for a trial; an interruption at the keyboard ends it within seconds, as ``Interrupted``.
     """
     check_kind("on", on, Runner | None, "where trials run, such as Local() or Ray()", RunnerError)
     if store is None and (retry or extend):
         raise StoreError(f"{'retry' if retry else 'extend'}=True is for a store; give store=FOLDER, or leave it out")
     shown, items = progress if progress is not None else choose_bar(), _check_plan(plan)
     opened = store if store is None or isinstance(store, Store) else Store.make(store)
-    work = Work(items, opened, shown, retry=retry, extend=extend, command=command)
+    runner = on if on is not None else Local()
+    device = device if device is not None else runner.device
+    if device is not None:
+        parse_device(device)
+    work = Work(items, opened, shown, retry=retry, extend=extend, command=command, device=device)
     go_on = f"go on with: {command}" if command is not None else "the same call goes on from there"
     try:
         if not work.exhausted:
-            runner = (on if on is not None else Local()).prepared(tuple(work.trials.values()))
+            runner = runner.prepared(tuple(work.trials.values()), device)
             with _scratch(opened) as scratch, closing(runner.run(work, scratch)) as outcomes:
                 for task, outcome in outcomes:
                     work.keep(task, outcome)
@@ -102,13 +110,18 @@ def stitch(
     scores: Sequence[Score] = DEFAULT_SCORES,
     controls: Sequence[Control] = DEFAULT,
     seed: int = 0,
+    device: str | None = None,
 ) -> Measurement:
     """Measure one seam, with its controls beside it in ``.controls``.
 
-    ``at`` is a cut of both networks, or ``(sender cut, receiver cut)``; the other settings are those of ``curve``.
-    Raises what the plain trial raises; a control that fails is a ``Failure`` among the controls.
+    ``at`` is a cut of both networks, or ``(sender cut, receiver cut)``; ``device`` is that of ``run``, and the other
+    settings are those of ``curve``. Raises what the plain trial raises; a control that fails is a ``Failure`` among the
+    controls.
     """
     settings = Settings(stitch, fit, scores, controls, seeds=(seed,))
+    if device is not None:
+        check_networks(sender, receiver)
+        sender, receiver = sender.to(device), receiver.to(device)
     plain, *others = plan_seam(Seam.at(sender, receiver, at), data, settings)
     cache = Activations()
     measurement = measure(plain, cache)
@@ -153,8 +166,9 @@ class Work:
         retry: bool,
         extend: bool,
         command: str | None,
+        device: str | None = None,
     ) -> None:
-        self.store, self.retry, self.command = store, retry, command
+        self.store, self.retry, self.command, self.device = store, retry, command, device
         self.locks = Locks(store.path / "locks") if store is not None else None
         self.shown = Progress()  # nothing is told before all is counted
         self.trials: dict[str, Trial] = {}  # all that were planned so far, by key
@@ -211,6 +225,7 @@ class Work:
             if isinstance(task, TrainingTask):
                 task = task.after(self.weights)
                 share = partial(task.share, self.store.activations) if self.store is not None else None
+            task = task if self.device is None else task.on(self.device)
             self.running[task.key] = task
             self.shown.working_on(task.where, task.kind, share)
             return task

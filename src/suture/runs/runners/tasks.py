@@ -8,10 +8,11 @@ is kept, and where, neither a runner nor a task knows.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, final
 
+from suture.common.devices import count_devices
 from suture.core.activations.cache import Activations
 from suture.core.network.network import Network
 from suture.measurement.tables.records import record, stitch_to_save
@@ -55,6 +56,14 @@ class Task(ABC):
     def run(self, activations: Activations) -> Outcome:
         """Do it, with one thread, and return its outcome. A failure is an outcome too: no ``Exception`` leaves it."""
 
+    def on(self, device: str) -> "Task":
+        """Return the same task, under the same key, to be done on a device; one that needs none stays as it is."""
+        return self
+
+    def for_worker(self, number: int) -> "Task":
+        """Return the task as the worker of a number, 0 …, is to do it."""
+        return self
+
     @abstractmethod
     def lost(self, reason: str) -> Outcome:
         """Return the outcome of a task whose worker died each time it was tried; ``reason`` says how."""
@@ -63,9 +72,10 @@ class Task(ABC):
 @final
 @dataclass(frozen=True, eq=False)
 class Measuring(Task):
-    """Measure a trial."""
+    """Measure a trial; on a device, if one is given, else where its networks are."""
 
     trial: Trial
+    device: str | None = None
 
     kind: ClassVar[str] = TRIALS
 
@@ -81,14 +91,28 @@ class Measuring(Task):
 
     def run(self, activations: Activations) -> Outcome:
         """Measure it: the record, and the tensors of the stitch."""
-        result = attempt(self.trial, activations)
+        try:
+            trial = self.trial if self.device is None else self.trial.to(self.device)
+        except Exception as error:  # a user's model may raise anything on another device
+            return Outcome(record(describe_failure(self.trial, error, 0.0)))
+        result = attempt(trial, activations)
         if isinstance(result, Failure):
             return Outcome(record(result))
         try:
             joined, tensors = stitch_to_save(result)
             return Outcome(record(result) | ({"stitched": joined} if joined is not None else {}), tensors)
         except Exception as error:  # a user's stitch or score may hold anything
-            return Outcome(record(describe_failure(self.trial, error, result.seconds)))
+            return Outcome(record(describe_failure(trial, error, result.seconds)))
+
+    def on(self, device: str) -> "Measuring":
+        """Return the same, measured on a device."""
+        return replace(self, device=device)
+
+    def for_worker(self, number: int) -> "Measuring":
+        """Return it with a GPU of the worker's own, if it is for any."""
+        if self.device != "cuda" or (count := count_devices("cuda")) < 2:
+            return self
+        return replace(self, device=f"cuda:{number % count}")
 
     def lost(self, reason: str) -> Outcome:
         """Return a failure without a traceback."""
@@ -155,8 +179,16 @@ Outcomes = Generator[tuple[Task, Outcome], None, None]
 class Runner(ABC):
     """Where tasks run. A runner is a frozen dataclass of settings; each call of ``run`` is on its own."""
 
-    def prepared(self, trials: Sequence[Trial]) -> "Runner":
-        """Return the runner for these trials; raises ``RunnerError`` if it cannot run them, before anything runs."""
+    @property
+    def device(self) -> str | None:
+        """Where tasks run if nothing else is said; ``None`` is where their networks are."""
+        return None
+
+    def prepared(self, trials: Sequence[Trial], device: str | None = None) -> "Runner":
+        """Return the runner for these trials on a device, or where their networks are if none is given.
+
+        Raises ``RunnerError`` or ``DeviceError`` if it cannot run them, before anything runs.
+        """
         return self
 
     @abstractmethod

@@ -92,6 +92,7 @@ def run_study(
     store: str | Path | Store,
     *,
     on: Runner | None = None,
+    device: str | None = None,
     progress: Progress | None = None,
     told: Callable[[str], None] = lambda words: None,
     retry: bool = False,
@@ -103,9 +104,9 @@ def run_study(
     laters = [_label(part, study.id) for part in parts if isinstance(part, Deferred)]
     beside = [part for part in parts if isinstance(part, Beside)]
     plan: list[Trial | Deferred | TrainingTask] = [*laters, *bases_of(beside)]
-    table = run(plan, store=store, on=on, progress=progress, retry=retry, extend=True, command=command)
+    table = run(plan, store=store, on=on, device=device, progress=progress, retry=retry, extend=True, command=command)
     tables = {MEASURED: _mark_published(table, scale)} if laters else {}
-    tables |= _compute_beside(study, beside, store, told)
+    tables |= _compute_beside(study, beside, store, told, device)
     return Result(study.id, scale.name, tables, _make_card(study, scale, tables, store, bases_of(parts)))
 
 
@@ -126,12 +127,12 @@ def _mark_published(table: pd.DataFrame, scale: Scale) -> pd.DataFrame:
 
 
 def _compute_beside(
-    study: Study, parts: list[Beside], store: Store, told: Callable[[str], None]
+    study: Study, parts: list[Beside], store: Store, told: Callable[[str], None], device: str | None
 ) -> dict[str, pd.DataFrame]:
     made: dict[str, Network] = {}
     found: dict[str, list[pd.DataFrame]] = {}
     for number, part in enumerate(parts):
-        networks = _networks_of(part, store, made)
+        networks = _networks_of(part, store, made, device)
         trials = {trial.key: trial for trial in part.trials(*networks)}
         path = store.path / BESIDE / f"{_key_of(study, part, trials)}.parquet"
         rows = _read_kept(path)
@@ -143,11 +144,12 @@ def _compute_beside(
     return {kind: pd.concat(tables, ignore_index=True) for kind, tables in found.items()}
 
 
-def _networks_of(part: Beside, store: Store, made: dict[str, Network]) -> list[Network]:
-    """Return the part's networks, each made once for all parts."""
+def _networks_of(part: Beside, store: Store, made: dict[str, Network], device: str | None) -> list[Network]:
+    """Return the part's networks, each made once for all parts, on the device."""
     for base in part.bases:
         if base.key not in made:
-            made[base.key] = base.network(store.tensors(NETWORKS, base.key))
+            network = base.network(store.tensors(NETWORKS, base.key))
+            made[base.key] = network if device is None else network.to(device)
     return [made[base.key] for base in part.bases]
 
 

@@ -1,0 +1,95 @@
+"""Devices that networks compute on: the processor, or a GPU of torch's.
+
+A device has no part in what a trial is. A GPU adds up in another order than the processor, so its scores differ a
+little; the table says in its column ``device`` which it was.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import torch
+
+from suture.common.errors import DeviceError
+from suture.common.sizes import available_memory, in_words
+
+CPU = torch.device("cpu")
+KINDS = ["cpu", "cuda"]  #: the kinds of device that were thought of; a test adds one that pretends
+
+
+def parse_device(name: str | torch.device) -> torch.device:
+    """Return the device that is named, whether it is there or not. Raises ``DeviceError`` for what names none."""
+    try:
+        device = torch.device(name)
+    except (RuntimeError, TypeError) as error:
+        raise DeviceError(f"device={name!r} names no device; give 'cpu', 'cuda' or 'cuda:1'") from error
+    if device.type not in KINDS:
+        raise DeviceError(f"device='{device}': nothing was measured on such devices; give 'cpu', 'cuda' or 'cuda:1'")
+    return device
+
+
+def find_device(name: str | torch.device) -> torch.device:
+    """Return the device that is named, with its number. Raises ``DeviceError``, with those there are, if it is not."""
+    device = parse_device(name)
+    if device.type == "cpu":
+        return CPU
+    count = count_devices(device.type)
+    if not count:
+        why = ""
+        if device.type == "cuda" and torch.version.cuda is None and torch.version.hip is None:
+            why = " (this torch is built for the processor alone)"
+        raise DeviceError(f"device='{device}': torch finds no GPU here{why}; give device='cpu', or see suture doctor")
+    index = _module(device.type).current_device() if device.index is None else device.index
+    if index >= count:
+        there = ", ".join(f"'{device.type}:{place}'" for place in range(count))
+        raise DeviceError(f"device='{device}' is not there; give {there} or 'cpu'")
+    return torch.device(device.type, index)
+
+
+def count_devices(kind: str) -> int:
+    """Return how many devices of a kind can be used."""
+    module = _module(kind)
+    return int(module.device_count()) if module.is_available() else 0
+
+
+def _module(kind: str) -> Any:
+    return getattr(torch, kind)
+
+
+def free_memory(device: torch.device) -> int:
+    """Return the bytes that new tensors may take on a device, those included that torch holds there unused."""
+    if device.type == "cpu":
+        return available_memory()
+    module = _module(device.type)
+    free, _ = module.mem_get_info(device)
+    return int(free + module.memory_reserved(device) - module.memory_allocated(device))
+
+
+def name_device(device: torch.device) -> str:
+    """Return what a device is called by its maker; of the processor, ``cpu``."""
+    return "cpu" if device.type == "cpu" else str(_module(device.type).get_device_name(device))
+
+
+def check_room(device: torch.device, needed: int, what: str) -> None:
+    """Raise ``DeviceError`` if a device has no room for so many bytes; on the processor the system sees to it."""
+    if device.type != "cpu" and needed > (free := free_memory(device)):
+        raise DeviceError(
+            f"{what} needs {in_words(needed)} on {device}, where {in_words(free)} are free; end what else computes "
+            "there, or give device='cpu'"
+        )
+
+
+@contextmanager
+def only_deterministic() -> Iterator[None]:
+    """Have torch raise an error, which names the operation, if the same input may give other bits each time."""
+    before = torch.are_deterministic_algorithms_enabled()
+    warns = torch.is_deterministic_algorithms_warn_only_enabled()
+    # Without this setting torch accuses every product of matrices, though on one stream they are deterministic.
+    with patch.dict(os.environ, {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}):
+        torch.use_deterministic_algorithms(True)
+        try:
+            yield
+        finally:
+            torch.use_deterministic_algorithms(before, warn_only=warns)
