@@ -1,4 +1,4 @@
-"""A device that pretends: it computes on the processor, bit for bit, but refuses tensors that are not on it, as GPUs do.
+"""A device that pretends: it computes on the processor, bit for bit, but refuses tensors that are not on it, as a GPU.
 
 So what can go wrong on a GPU for want of a ``.to(device)`` goes wrong here. It is no model of a GPU's own rounding,
 memory or speed. torch calls such devices ``privateuseone``, and has one in a process, which stays.
