@@ -7,8 +7,6 @@ from pathlib import Path
 
 import torch
 
-from suture.common.devices import KINDS
-
 
 @cache
 def processor() -> str:
@@ -30,4 +28,4 @@ def half_precision(device: torch.device) -> torch.dtype | None:
         return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else None
     checks = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")  # there is no public way to ask
     there = any(getattr(torch.cpu, check, lambda: False)() for check in checks)
-    return torch.bfloat16 if device.type in KINDS and there else None
+    return torch.bfloat16 if device.type == "cpu" and there else None

@@ -205,9 +205,7 @@ def _layers(
     if len(devices) > 1:  # a GPU had no room for some
         tensors = {key: tensor.cpu() for key, tensor in tensors.items()}
     share = share and kept <= KEPT * (physical_memory() if CPU in devices else min(map(free_memory, devices)))
-    made = {
-        key: Layer(_name(*place), tensors[key], samples_as, {} if share else None) for key, place in places.items()
-    }
+    made = {key: Layer(_name(*place), tensors[key], samples_as, {} if share else None) for key, place in places.items()}
     (a, starts), (b, ends) = sides
     return [made[a.fingerprint, cut.index] for cut in starts], [made[b.fingerprint, cut.index] for cut in ends]
 
