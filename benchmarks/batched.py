@@ -16,16 +16,15 @@ differently. It comes back, behind one function, if a measurement on a GPU admit
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
-from suture import Network, Samples, Trial
+from suture import Trial
 from suture.common.seeds import drawing, undisturbed
 from suture.core.activations.cache import Activations
 from suture.core.fused import fuse_suffix
-from suture.data.noise import ClusteredNoise
 from suture.fits import LeastSquares, Problem, Side
 from suture.fits.descent import draw_batches
 
@@ -65,42 +64,22 @@ class Fitted:
     rate: float
 
 
-@dataclass
-class OnDevice:
-    """Activations from a cache, kept on the device as long as they take less than half of its free memory."""
-
-    cache: Activations
-    device: torch.device
-    _kept: dict[tuple[str, str, str], Tensor] = field(default_factory=dict)
-
-    def at(self, network: Network | ClusteredNoise, cut: str, samples: Samples) -> Tensor:
-        """Give activations ``(n, …)`` on the device."""
-        key = network.fingerprint, cut, samples.image_fingerprint
-        if key not in self._kept:
-            found = self.cache.at(network, cut, samples)
-            if self.device.type == "cuda" and 2 * found.nbytes > torch.cuda.mem_get_info(self.device)[0]:
-                self._kept.clear()
-                torch.cuda.empty_cache()
-            self._kept[key] = found.to(self.device)
-        return self._kept[key]
-
-
-def measure_together(trials: Sequence[Trial], given: OnDevice, settings: Batched) -> list[Fitted]:
+def measure_together(trials: Sequence[Trial], cache: Activations, settings: Batched) -> list[Fitted]:
     """Fit and score stitches into one cut of one receiver, on the same data; the results in the order of the trials."""
     each = max(1, settings.images // (settings.batch * len(settings.rates)))
     found = []
-    with undisturbed(), drawing(given.device, 0), torch.inference_mode(False):
+    with undisturbed(), drawing(trials[0].receiver.device, 0), torch.inference_mode(False):
         for start in range(0, len(trials), each):
-            found += _Group(trials[start : start + each], given, settings).measure()
+            found += _Group(trials[start : start + each], cache, settings).measure()
     return found
 
 
 class _Group:
     """Stitches that share every pass."""
 
-    def __init__(self, trials: Sequence[Trial], given: OnDevice, settings: Batched) -> None:
+    def __init__(self, trials: Sequence[Trial], cache: Activations, settings: Batched) -> None:
         first = trials[0]
-        self.trials, self.given, self.settings, self.device = trials, given, settings, given.device
+        self.trials, self.cache, self.settings, self.device = trials, cache, settings, first.receiver.device
         self.roles = first.fit_data, first.validation_data, first.score_data
         for trial in trials:
             if (trial.receiver, trial.receiver_cut) != (first.receiver, first.receiver_cut):
@@ -125,7 +104,8 @@ class _Group:
         return found
 
     def _sent(self, role: int) -> list[Tensor]:
-        return [self.given.at(trial.sender, trial.sender_cut, self.roles[role]) for trial in self.trials]
+        found = (self.cache.at(trial.sender, trial.sender_cut, self.roles[role]) for trial in self.trials)
+        return [x.to(self.device) for x in found]
 
     def _closed_form(self, trial: Trial) -> nn.Module:
         """Build the trial's stitch, without BatchNorms that add nothing to the family, and load the closed form."""
@@ -134,8 +114,8 @@ class _Group:
         sides = []
         for samples in self.roles[:2]:
             some = samples.first(min(CLOSED_FORM, len(samples)))
-            x = self.given.at(trial.sender, trial.sender_cut, samples)[: len(some)]
-            y = self.given.at(trial.receiver, trial.receiver_cut, some)
+            x = self.cache.at(trial.sender, trial.sender_cut, samples)[: len(some)].to(self.device)
+            y = self.cache.at(trial.receiver, trial.receiver_cut, some).to(self.device)
             sides.append(Side(x, some.labels, lambda y=y: y, lambda: torch.empty(0)))  # type: ignore[misc]
         LeastSquares().fit(Problem(family, self.own, *sides, seed=0, where=trial.where), stitch)
         return stitch

@@ -86,10 +86,11 @@ def check() -> bool:
 def device_name(device: str) -> str:
     """Return what the device calls itself."""
     import torch
+    from suture.common.devices import name_device
 
     from suture.common.processor import processor
 
-    return torch.cuda.get_device_name(device) if device.startswith("cuda") else processor()
+    return processor() if device == "cpu" else name_device(torch.device(device))
 
 
 # --- the folder -------------------------------------------------------------------------------------------------------

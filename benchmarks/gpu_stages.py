@@ -31,12 +31,12 @@ import torch
 from PIL import Image
 
 import suture
-from benchmarks.batched import Batched, OnDevice, measure_together
+from benchmarks.batched import Batched, measure_together
 from benchmarks.gpu import ROOT, Stage
 from benchmarks.machine import spending
 from benchmarks.matrix import fill, least_squares_then_adam, spread
 from benchmarks.plain_loop import Plain, measure_plain
-from suture import Data, Network, Samples, Trial, controls, fits
+from suture import Data, Samples, Trial, controls, fits, load_network
 from suture.common.processor import processor
 from suture.common.seeds import undisturbed
 from suture.common.sizes import available_memory
@@ -46,7 +46,6 @@ from suture.measurement.scores.scores import Accuracy
 from suture.studies.base.scale import scale_named
 from suture.studies.ledger import LEDGER
 from suture.zoo.base_model import BaseModel, keep
-from suture.zoo.models import resolve
 from suture.zoo.recipes import FAST
 from suture.zoo.training.loop import EVERY
 
@@ -90,13 +89,6 @@ def read_cifar10(folder: Path, tiny: bool) -> Data:
 
 def _decode(png: bytes) -> Any:
     return np.asarray(Image.open(BytesIO(png)).convert("RGB")).transpose(2, 0, 1).copy()
-
-
-def place(source: str, weights: Path, name: str, data: Data, device: str) -> Network:
-    """Load a network onto a device."""
-    built = resolve(source, weights, name=name)
-    built.model.to(device)
-    return built.network(data.example)
 
 
 def find_networks(folder: Path, blocks: Sequence[int]) -> list[tuple[str, Path]]:
@@ -237,11 +229,10 @@ class Bench:
             name = f"{trial.receiver.name} {trial.receiver.fingerprint[:8]}"
             columns.setdefault((name, trial.receiver.fingerprint, trial.receiver_cut), []).append(trial)
         for method, settings in batched(self.stage.tiny, self.stage.device).items():
-            given = OnDevice(self.cache, self.stage.device)
             for (name, _, cut), trials in columns.items():
 
-                def work(trials: list[Trial] = trials, settings: Batched = settings, given: OnDevice = given) -> Record:
-                    found = measure_together(trials, given, settings)
+                def work(trials: list[Trial] = trials, settings: Batched = settings) -> Record:
+                    found = measure_together(trials, self.cache, settings)
                     return {"seams": {each.trial.where: [each.accuracy, each.rate] for each in found}}
 
                 do(self.stage, f"{method} | {name} {cut}", work)
@@ -314,7 +305,9 @@ def plan_matrix(folder: Path, device: str, tiny: bool) -> tuple[list[Trial], lis
     found = find_networks(folder, LARGEST)[:2]
     if not found:
         raise SystemExit(f"neither results/networks nor {folder}/networks has a ResNet-18 of CIFAR-10")
-    networks = [place(source, path, path.stem, data, device) for source, path in found]
+    networks = [
+        load_network(source, path, example=data.example, name=path.stem, device=device) for source, path in found
+    ]
     cuts = TINY_CUTS if tiny else CUTS
     grid = list(suture.matrix(networks[0], networks[-1], data=data, cuts=cuts, controls=(), scores=(Accuracy(),)))
     side = round(len(grid) ** 0.5)
@@ -405,7 +398,7 @@ def hernandez(folder: Path, make: MakeStage, device: str, tiny: bool) -> None:
             if not weights.exists():
                 stage.end({}, False)
                 return
-        networks.append(place(source, weights, name, data, device))
+        networks.append(load_network(source, weights, example=data.example, name=name, device=device))
     cuts = {each.name: (TINY_CUTS[i : i + 1] if tiny else CUTS) for i, each in enumerate(networks)}
     grid = list(suture.matrix(networks, data=data, cuts=cuts, controls=(), scores=(Accuracy(),)))
     conditions = (lambda trial: trial, controls.untrained_sender, controls.untrained_receiver, controls.untrained_both)

@@ -1,17 +1,16 @@
 """The prototype that fits stitches side by side: they are as good as alone, and company changes only the rounding."""
 
-import copy
 from dataclasses import replace
 from statistics import fmean
 
 import pytest
 import torch
-from benchmarks.batched import Batched, OnDevice, measure_together
+from benchmarks.batched import Batched, measure_together
 
 import suture
 from suture import Seam, Trial, controls, measure
 from suture.core.activations.cache import Activations
-from trained import convnets, convolutional, few_digits, wrap
+from trained import convnets, few_digits
 
 SETTINGS = Batched(steps=100, rates=(0.01, 0.1))
 
@@ -23,12 +22,8 @@ def trials(cut: str = "stage2.pool") -> list[Trial]:
     return [*made, controls.untrained_sender(made[0])]
 
 
-def on_processor() -> OnDevice:
-    return OnDevice(Activations(), torch.device("cpu"))
-
-
 def test_stitches_fitted_side_by_side_are_as_good_as_each_by_the_default_fit() -> None:
-    found = measure_together(trials(), on_processor(), SETTINGS)
+    found = measure_together(trials(), Activations(), SETTINGS)
     assert [each.trial for each in found] == trials()
     default = [measure(each.trial).scores.accuracy.value for each in found]
     assert fmean(each.accuracy for each in found) >= fmean(default) - 0.03
@@ -37,9 +32,9 @@ def test_stitches_fitted_side_by_side_are_as_good_as_each_by_the_default_fit() -
 
 def test_company_changes_only_the_rounding() -> None:
     few = Batched(steps=10, rates=(0.01, 0.03))  # in many steps rounding grows
-    together = measure_together(trials(), on_processor(), few)
-    alone = [found for trial in trials() for found in measure_together([trial], on_processor(), few)]
-    one_a_pass = measure_together(trials(), on_processor(), replace(few, images=few.batch * len(few.rates)))
+    together = measure_together(trials(), Activations(), few)
+    alone = [found for trial in trials() for found in measure_together([trial], Activations(), few)]
+    one_a_pass = measure_together(trials(), Activations(), replace(few, images=few.batch * len(few.rates)))
     for others in (alone, one_a_pass):
         for one, other in zip(together, others, strict=True):
             assert one.accuracy == pytest.approx(other.accuracy, abs=0.012)
@@ -47,7 +42,7 @@ def test_company_changes_only_the_rounding() -> None:
 
 
 def test_without_steps_it_is_the_closed_form() -> None:
-    (found,) = measure_together(trials()[:1], on_processor(), Batched(steps=1, rates=(1e-9,)))
+    (found,) = measure_together(trials()[:1], Activations(), Batched(steps=1, rates=(1e-9,)))
     closed = Trial(found.trial.seam, *few_digits_roles(), fit=suture.fits.LeastSquares())
     assert found.accuracy == pytest.approx(measure(closed).scores.accuracy.value, abs=0.01)
 
@@ -59,18 +54,17 @@ def few_digits_roles() -> tuple[suture.Samples, ...]:
 
 def test_stitches_into_two_cuts_share_no_suffix() -> None:
     with pytest.raises(ValueError, match="do not share"):
-        measure_together([trials()[0], trials("stage1")[0]], on_processor(), SETTINGS)
+        measure_together([trials()[0], trials("stage1")[0]], Activations(), SETTINGS)
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
 @pytest.mark.parametrize("recorded", [False, True])
 def test_on_a_gpu_it_is_as_good_with_steps_one_by_one_or_recorded(recorded: bool) -> None:
-    networks = [wrap(copy.deepcopy(convolutional(seed)).cuda(), name) for seed, name in enumerate("CD")]
+    networks = [network.to("cuda") for network in convnets()]
     moved = [replace(each, seam=Seam(*networks, each.sender_cut, each.receiver_cut)) for each in trials()[:3]]
-    given = OnDevice(Activations(), networks[0].device)
-    there = measure_together(moved, given, replace(SETTINGS, recorded=recorded))
-    here = measure_together(trials()[:3], on_processor(), SETTINGS)
+    there = measure_together(moved, Activations(), replace(SETTINGS, recorded=recorded))
+    here = measure_together(trials()[:3], Activations(), SETTINGS)
     for one, other in zip(there, here, strict=True):
         assert one.accuracy == pytest.approx(other.accuracy, abs=0.04)
         assert one.validation_loss == pytest.approx(other.validation_loss, abs=0.1)

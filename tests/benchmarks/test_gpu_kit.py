@@ -2,6 +2,8 @@
 
 import io
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -130,11 +132,28 @@ def test_training_leaves_a_network_that_can_be_loaded(data: Path, tmp_path: Path
     assert network.outputs == 10
 
 
+PRETENDING = """
+import sys
+sys.path.insert(0, "tests/gpu")
+import pretend
+from benchmarks.gpu import main
+sys.exit(main([*sys.argv[1:], "--tiny", "--device", pretend.install()]))
+"""
+
+
+@pytest.mark.slow
+def test_every_tensor_is_on_the_device(folder: Path, tmp_path: Path) -> None:
+    for stage in ("b", "c"):
+        command = [sys.executable, "-c", PRETENDING, stage, str(folder), "--out", str(tmp_path)]
+        subprocess.run(command, check=True, cwd=gpu.ROOT)
+    for path in tmp_path.glob("*.json"):
+        found = json.loads(path.read_text())
+        assert found["complete"]
+        assert found["device"] == "a device that pretends"
+
+
 @pytest.mark.slow
 def test_the_gpu_tests_are_run_and_without_one_they_skip(tmp_path: Path) -> None:
-    import subprocess
-    import sys
-
     subprocess.run(
         [sys.executable, "-m", "benchmarks.gpu", "a", "--tiny", "--out", str(tmp_path)], check=True, cwd=gpu.ROOT
     )
