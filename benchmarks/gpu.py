@@ -86,8 +86,8 @@ def check() -> bool:
 def device_name(device: str) -> str:
     """Return what the device calls itself."""
     import torch
-    from suture.common.devices import name_device
 
+    from suture.common.devices import name_device
     from suture.common.processor import processor
 
     return processor() if device == "cpu" else name_device(torch.device(device))

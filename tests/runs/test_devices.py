@@ -21,16 +21,16 @@ def test_a_device_that_is_not_there_is_refused_before_anything_is_measured(monke
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     plan = suture.curve(*hybrids(), data=few_digits(), at="relu")
     for ask in (lambda: suture.run(plan, device="cuda"), lambda: hybrids()[0].to("cuda:1")):
-        with pytest.raises(DeviceError, match="torch finds no GPU here; give device='cpu'"):
+        with pytest.raises(DeviceError, match=r"torch finds no GPU here.*; give 'cpu'"):
             ask()
     for name in ("gpu", "cuda:x"):
-        with pytest.raises(DeviceError, match=f"device='{name}' names no device; give 'cpu', 'cuda' or 'cuda:1'"):
+        with pytest.raises(DeviceError, match=f"'{name}' names no device; give 'cpu', 'cuda' or 'cuda:1'"):
             suture.run(plan, device=name)
-    with pytest.raises(DeviceError, match="device='mps': nothing was measured on such devices"):
+    with pytest.raises(DeviceError, match="device 'mps': nothing was tried on its kind"):
         hybrids()[0].to("mps")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    with pytest.raises(DeviceError, match="device='cuda:2' is not there; give 'cuda:0', 'cuda:1' or 'cpu'"):
+    with pytest.raises(DeviceError, match="device 'cuda:2' is not there; give 'cuda:0', 'cuda:1' or 'cpu'"):
         devices.find_device("cuda:2")
 
 

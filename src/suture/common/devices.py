@@ -24,9 +24,9 @@ def parse_device(name: str | torch.device) -> torch.device:
     try:
         device = torch.device(name)
     except (RuntimeError, TypeError) as error:
-        raise DeviceError(f"device={name!r} names no device; give 'cpu', 'cuda' or 'cuda:1'") from error
+        raise DeviceError(f"{name!r} names no device; give 'cpu', 'cuda' or 'cuda:1'") from error
     if device.type not in KINDS:
-        raise DeviceError(f"device='{device}': nothing was measured on such devices; give 'cpu', 'cuda' or 'cuda:1'")
+        raise DeviceError(f"device '{device}': nothing was tried on its kind; give 'cpu', 'cuda' or 'cuda:1'")
     return device
 
 
@@ -40,11 +40,11 @@ def find_device(name: str | torch.device) -> torch.device:
         why = ""
         if device.type == "cuda" and torch.version.cuda is None and torch.version.hip is None:
             why = " (this torch is built for the processor alone)"
-        raise DeviceError(f"device='{device}': torch finds no GPU here{why}; give device='cpu', or see suture doctor")
+        raise DeviceError(f"device '{device}': torch finds no GPU here{why}; give 'cpu', or see suture doctor")
     index = _module(device.type).current_device() if device.index is None else device.index
     if index >= count:
         there = ", ".join(f"'{device.type}:{place}'" for place in range(count))
-        raise DeviceError(f"device='{device}' is not there; give {there} or 'cpu'")
+        raise DeviceError(f"device '{device}' is not there; give {there} or 'cpu'")
     return torch.device(device.type, index)
 
 

@@ -64,7 +64,8 @@ def copy_tensors(models: Iterable[nn.Module], copy: bool, device: torch.device |
     memo: dict[int, object] = {}
     for tensor in (leaf for model in models for module in model.modules() for leaf in _leaves(vars(module))):
         if isinstance(tensor, Tensor) and id(tensor) not in memo:
-            data = tensor.detach() if device is None else tensor.detach().to(device)
+            moves = device is not None and not tensor.is_meta  # what has no values yet is refused by its name later
+            data = tensor.detach().to(device) if moves else tensor.detach()
             data = data.clone() if copy and data.device == tensor.device else data
             memo[id(tensor)] = nn.Parameter(data, requires_grad=False) if isinstance(tensor, nn.Parameter) else data
     return memo

@@ -75,11 +75,11 @@ def run(
     if store is None and (retry or extend):
         raise StoreError(f"{'retry' if retry else 'extend'}=True is for a store; give store=FOLDER, or leave it out")
     shown, items = progress if progress is not None else choose_bar(), _check_plan(plan)
-    opened = store if store is None or isinstance(store, Store) else Store.make(store)
     runner = on if on is not None else Local()
     device = device if device is not None else runner.device
     if device is not None:
         parse_device(device)
+    opened = store if store is None or isinstance(store, Store) else Store.make(store)
     work = Work(items, opened, shown, retry=retry, extend=extend, command=command, device=device)
     go_on = f"go on with: {command}" if command is not None else "the same call goes on from there"
     try:

@@ -43,6 +43,11 @@ class Task(ABC):
     kind: ClassVar[str]  #: what it makes, as the folder of its outcome is called
 
     @property
+    def device(self) -> str | None:
+        """Where it is done; ``None`` is where its networks are."""
+        return None
+
+    @property
     @abstractmethod
     def key(self) -> str:
         """A hash of everything that decides the outcome."""
@@ -61,8 +66,10 @@ class Task(ABC):
         return self
 
     def for_worker(self, number: int) -> "Task":
-        """Return the task as the worker of a number, 0 …, is to do it."""
-        return self
+        """Return the task as the worker of a number, 0 …, is to do it: with a GPU of its own, if it is for any."""
+        if self.device != "cuda" or (count := count_devices("cuda")) < 2:
+            return self
+        return self.on(f"cuda:{number % count}")
 
     @abstractmethod
     def lost(self, reason: str) -> Outcome:
@@ -107,12 +114,6 @@ class Measuring(Task):
     def on(self, device: str) -> "Measuring":
         """Return the same, measured on a device."""
         return replace(self, device=device)
-
-    def for_worker(self, number: int) -> "Measuring":
-        """Return it with a GPU of the worker's own, if it is for any."""
-        if self.device != "cuda" or (count := count_devices("cuda")) < 2:
-            return self
-        return replace(self, device=f"cuda:{number % count}")
 
     def lost(self, reason: str) -> Outcome:
         """Return a failure without a traceback."""
