@@ -12,7 +12,7 @@ from loops import each
 from suture.common.errors import DataError
 from suture.measurement.compare import COLUMNS as COMPARED
 from suture.measurement.tables.curve import arrange_pairs
-from suture.measurement.tables.explain import MARGIN, Explanation, explain
+from suture.measurement.tables.explain import MARGIN, Explanation, explain, say_curve
 from suture.measurement.tables.table import COLUMNS
 
 OWN = 0.95  #: the receiver's own accuracy
@@ -343,3 +343,54 @@ def test_of_several_rows_of_a_control_the_one_fitted_as_the_pair_is_read(turned)
     (alone,), (found,) = arrange_pairs(table(), "accuracy"), arrange_pairs(both[::-1] if turned else both, "accuracy")
     for kind in ("itself", "clustered noise"):
         assert list(found.scores(kind).value) == list(alone.scores(kind).value), kind
+
+
+# --- what had not converged
+
+
+def test_no_verdict_rests_on_a_fit_that_had_not_converged_but_is_counted():
+    planted = table((0.5, 0.5), LOW | {"untrained sender": 0.5}, fit="Fast()", converged=True)
+    plain = planted["control"] == ""
+    settled = explain(planted)
+    assert "not compatible" in settled.verdict
+    assert one(settled.not_concluded, "an untrained sender does as well")
+    planted.loc[plain & (planted["receiver_cut"] == "one"), "converged"] = False
+    said = explain(planted)
+    assert one(said.holds, "not compatible by this stitch").endswith("two +45.0 pp [44.5, 45.5].")
+    assert "1 of 2 cuts" in one(said.holds, "not converged, so undecided, the penalty beyond 3 pp as yet")
+    assert one(said.holds, "1 of 2 cuts had not converged; its penalty is an upper bound.")
+    assert "1 of 2 cuts: an untrained sender does as well" in one(said.not_concluded, "success says nothing")
+    planted.loc[plain, "converged"] = False
+    said = explain(planted)
+    none([*said.holds, *said.not_concluded], "not compatible")
+    assert said.verdict.endswith("2 of 2 cuts had not converged; their penalties are upper bounds.")
+    (short,) = arrange_pairs(planted, "accuracy")
+    assert "2 of 2 cuts had not converged; their penalties are upper bounds." in say_curve(short)
+
+
+def test_no_control_is_called_collapsed_whose_fit_had_not_converged():
+    planted = table(controls={"untrained sender": 0.1, "shuffled pairs": 0.1}, fit="Fast()", converged=True)
+    assert one(explain(planted).holds, "beyond an untrained sender")
+    planted.loc[planted["control"] != "", "converged"] = False
+    said = explain(planted).holds
+    none(said, "B: beyond")
+    assert one(said, "not converged, so undecided whether it is beyond an untrained sender, at 2 of 2 cuts")
+    assert one(said, "not converged, so undecided whether it is beyond a stitch fitted to shuffled pairs")
+    short = say_curve(arrange_pairs(planted, "accuracy")[0])
+    assert "Whether an untrained sender does as well is open at 2 of 2 cuts (one, two), " in one(short, "open at")
+    assert one(short, "shuffled pairs").endswith("not converged at 2 cuts.")
+    none(short, "At no cut")
+
+
+@each("fit", ["bansal2021", "Quick()", "TaskLoss(start=Random(), patience=None)"])
+def test_fits_that_never_know_go_by_their_name_once_and_are_judged_as_they_are(fit):
+    said = explain(table((0.5, 0.5), fit=fit, converged=False))
+    assert one(said.holds, "not compatible")
+    assert fit in one(said.not_concluded, "never says whether it has converged")
+    none(said.holds, "not converged")
+
+
+def test_what_is_unknown_is_not_called_unconverged():
+    old = table((0.5, 0.5), fit="Fast()").drop(columns=["start", "gap"])
+    assert one(explain(old).holds, "not compatible")
+    none(explain(old).holds, "not converged")

@@ -58,7 +58,9 @@ PROMISED = [
     "representation_error",
     "n",
     "steps",
+    "start",
     "converged",
+    "gap",
     "device",
     "seconds",
     "error",
@@ -75,6 +77,7 @@ NUMBERS = [
     "penalty_low",
     "penalty_high",
     "representation_error",
+    "gap",
     "seconds",
 ]
 COUNTS = ["network_seed", "seed", "n", "steps"]
@@ -397,7 +400,12 @@ def test_where_scores_agree_and_penalties_do_not_each_has_the_interval_that_it_c
 
 def test_whether_all_converged_is_what_a_summary_says():
     table = table_of([(None, 0), (None, 1)])
-    for flags, wanted in (([True, True], True), ([True, False], False), ([True, pd.NA], False)):
+    for flags, wanted in (
+        ([True, True], True),
+        ([True, False], False),
+        ([False, pd.NA], False),
+        ([True, pd.NA], pd.NA),
+    ):
         table["converged"] = pd.array(np.repeat(np.array(flags, dtype=object), 2), dtype="boolean")
         assert set(summary(table)["converged"]) == {wanted}
 

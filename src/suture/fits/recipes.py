@@ -7,6 +7,7 @@ their images if that is said below; a stitch here is always fitted on unchanged 
 runs once.
 """
 
+import re
 from dataclasses import replace
 from typing import TypeVar
 
@@ -39,6 +40,8 @@ __all__ = [
 ]
 
 _D = TypeVar("_D", bound=GradientDescent)
+
+_NEVER = re.compile(r"^(LeastSquares|Random|Quick)\(|\bQuick\(|^Fast\(steps=0\b|patience=None")  #: fits that never know
 
 _CIFAR10, _MNIST = 50_000, 60_000  # training images
 
@@ -134,3 +137,14 @@ RECIPES: dict[str, Fit] = {
 """Every published fit, by its name."""
 
 PUBLISHED.update(RECIPES)
+
+
+def claims_convergence(fit: str) -> bool:
+    """Whether a fit, spelled as in a table, can say that it has converged, so that "not converged" means something.
+
+    A published recipe, and any descent with ``patience=None``, takes all its steps; ``Quick`` takes a number of them;
+    a closed form and a random stitch take none. They never know, and go by their names.
+    """
+    published = any(fit == name or fit.startswith(f"{name}(") for name in RECIPES)
+    among = fit.startswith("BestOf") and (fit == "BestOf()" or any(name in fit for name in RECIPES))
+    return not (published or among or _NEVER.search(fit))

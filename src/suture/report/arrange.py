@@ -12,7 +12,7 @@ from suture.common.errors import DataError
 from suture.measurement.complexity.table import MEASURE, name_measure, split_complexity
 from suture.measurement.tables.by_depth import Numbers, ends_at_output
 from suture.measurement.tables.curve import PLAIN, Curve, arrange_curve, over_words, without_sender
-from suture.measurement.tables.explain import say_curve, say_matrix
+from suture.measurement.tables.explain import say_curve, say_matrix, say_open
 from suture.measurement.tables.matrix import (
     Matrix,
     arrange_matrix,
@@ -24,7 +24,7 @@ from suture.measurement.tables.matrix import (
     scale_of,
 )
 from suture.measurement.tables.onset import Onset, onset
-from suture.measurement.tables.table import summary
+from suture.measurement.tables.table import not_converged, summary
 from suture.report.charts import PENALTY, SCORE, SIMILARITY, Bright, Chart, Line, Measure
 from suture.report.style import SERIES, name_of, place_of
 
@@ -107,6 +107,8 @@ def _localised(table: pd.DataFrame, similarities: pd.DataFrame | None) -> Eviden
     trait, (carrier, other) = str(traits[0]), pairs[0]
     found = onset(table, trait, carrier, other)
     said = [line.strip() for line in str(found).splitlines()]
+    rows = plain[(plain["score"] == trait) & (plain["status"] == "ok")]
+    said += say_open(not_converged(rows).to_numpy(bool), "trials")
     asked = f"Which layers of {carrier} make the difference to {other} in {trait}? Stitched both ways. "
     charts = [localisation(table, found), *_curves(table, similarities).charts]
     return Evidence(charts, said, title=f"Where {trait} lies in {carrier}", asked=asked)
@@ -128,7 +130,7 @@ def curve(table: pd.DataFrame, similarities: pd.DataFrame | None = None, scores:
         rows = of.lines[kind].reindex(list(first.cuts))
         value, low, high = (rows[f"{column}{end}"].to_numpy(float) * scale for end in ("", "_low", "_high"))
         failed = np.array([(kind, cut) in of.failed for cut in first.cuts], bool)
-        return Line(kind, name_of(kind, plain), value, low, high, failed)
+        return Line(kind, name_of(kind, plain), value, low, high, failed, open=not_converged(rows).to_numpy(bool))
 
     measures: list[Measure] = []
     for of in shown:
@@ -236,7 +238,8 @@ def _of_matrix(shown: Matrix, table: pd.DataFrame) -> Iterator[Measure]:
             return lay_cells(rows, column + end, shown.senders, shown.receivers).ravel() * scale
 
         failed = shown.failed[kind].ravel()
-        return Line(kind, name_of(kind, _TRAINED), laid(""), laid("_low"), laid("_high"), failed, strip)
+        open_ = shown.open[kind].ravel()
+        return Line(kind, name_of(kind, _TRAINED), laid(""), laid("_low"), laid("_high"), failed, strip, open=open_)
 
     return _score_and_penalty(shown, [*shown.panels, *shown.strips], over, line)
 

@@ -16,6 +16,7 @@ from suture.report.style import SERIES, look_of
 
 SCORE, PENALTY, SIMILARITY = "Score", "Penalty", "Similarity"  #: what a measure shows
 Bright = Literal["high", "low", "middle"]  #: which end of a scale is bright
+OPEN = "not converged: the penalty is an upper bound"  #: what a hollow point, a ring in a cell and a ° mean
 THRESHOLD = "threshold"  #: the level that a claim names
 
 
@@ -36,6 +37,7 @@ class Line:
     hidden: bool = False  #: at first
     looks: tuple[tuple[str, str, str], ...] = ()  #: colour, marker, dashes if the kind has none; of each bar
     seeds: Numbers | None = None  #: (seeds, places): the values that the means are of
+    open: Mask | None = None  #: where a fit had not converged, of those that can say so
 
     @classmethod
     def of(cls, kind: str, name: str, value: Numbers) -> "Line":
@@ -47,6 +49,11 @@ class Line:
     def has_values(self) -> bool:
         """Whether anything was measured."""
         return bool(np.isfinite(self.value).any())
+
+    @property
+    def is_open(self) -> Mask:
+        """Where there is a value whose fit had not converged."""
+        return np.isfinite(self.value) & (self.open if self.open is not None else False)
 
     @property
     def is_group(self) -> bool:
@@ -133,11 +140,11 @@ class Measure:
         return "[" + ", ".join(f"{end:z.{self.digits}f}" for end in (low, high)) + "]"
 
     def cell(self, line: Line, place: int, unit: bool = False) -> tuple[str, str]:
-        """Write a value, with a star if some seeds failed, and its interval."""
+        """Write a value, with ° if its fit had not converged and a star if some seeds failed, and its interval."""
         value, failed = self.written(float(line.value[place]), unit), bool(line.failed[place])
         if not value:
             return ("failed" if failed else ""), ""
-        return value + "*" * failed, self.interval(line, place)
+        return value + "°" * bool(line.is_open[place]) + "*" * failed, self.interval(line, place)
 
 
 @dataclass(frozen=True)
@@ -185,6 +192,9 @@ class Chart:
         if any(line.failed.any() for measure in self.measures for line in measure.lines):
             said += " × marks what failed" if self.rows else " Gaps are what failed"
             said += "; * is the mean of the seeds that did not."
+        if any(line.is_open.any() for measure in self.measures for line in measure.lines):
+            mark = "A ring marks the cells" if self.rows else "Faint" if self.kind == "bars" else "Hollow"
+            said += f" {mark}, and ° in the tables: {OPEN}."
         return said
 
     def grids(self) -> Iterator[Grid]:

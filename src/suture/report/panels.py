@@ -9,8 +9,9 @@ import numpy as np
 import pandas as pd
 
 from suture.common.errors import DataError
-from suture.measurement.tables.by_depth import Numbers
+from suture.measurement.tables.by_depth import Mask, Numbers
 from suture.measurement.tables.matrix import Block
+from suture.measurement.tables.table import not_converged
 from suture.report.charts import THRESHOLD, Chart, Line, Measure
 from suture.report.style import LOOK, SERIES
 from suture.studies.base.quantities import PERCENT, Tables, Where, average_cells
@@ -38,19 +39,20 @@ def arrange_panel(panel: Panel, tables: Tables) -> Chart:
     match panel.kind:
         case "bars":
             bars = [rows.groupby("network_seed")["value"].mean() if len(rows) else _NONE for rows in groups]
-            lines = [_line(0, title, pd.concat(bars, axis=1).T, looks)]
+            open_ = np.array([not_converged(rows).any() for rows in found], bool)
+            lines = [_line(0, title, pd.concat(bars, axis=1).T, looks, open_)]
             columns, axes = names, ("", "")
         case "lines":
             columns = _cuts(groups, panel.along).cuts
             axes = (f"cut of the {panel.along.partition('_')[0]} (input → output)", "")
             places = pd.Index(columns, name=panel.along)
-            lines = _lines(names, groups, places, looks)
+            lines = _lines(names, groups, places, looks, found)
         case "map":
             down, across = _cuts(groups, "sender_cut"), _cuts(groups, "receiver_cut")
             senders, receivers = (down,), (across,)
             columns, axes = across.cuts, ("receiver cut", "sender cut")
             places = pd.MultiIndex.from_product([down.cuts, columns], names=["sender_cut", "receiver_cut"])
-            lines = _lines(names, groups, places, looks)
+            lines = _lines(names, groups, places, looks, found)
     levels = dict(_own_scores(names, found)) if panel.baseline else {}
     levels |= {THRESHOLD: panel.level} if panel.level is not None else {}
     measure = Measure(
@@ -99,24 +101,34 @@ def _cuts(groups: Sequence[pd.DataFrame], column: str) -> Block:
 
 
 def _lines(
-    names: Sequence[str], groups: Sequence[pd.DataFrame], places: pd.Index, looks: Sequence[tuple[str, str, str]]
+    names: Sequence[str],
+    groups: Sequence[pd.DataFrame],
+    places: pd.Index,
+    looks: Sequence[tuple[str, str, str]],
+    found: Sequence[pd.DataFrame],
 ) -> Iterator[Line]:
     keys = list(places.names)
-    for number, (name, rows, look) in enumerate(zip(names, groups, looks, strict=True)):
+    for number, (name, rows, look, measured) in enumerate(zip(names, groups, looks, found, strict=True)):
         if len(rows):
             of_seeds = rows.groupby(["network_seed", *keys])["value"].mean().unstack("network_seed").reindex(places)
         else:
             of_seeds = pd.DataFrame(index=places, columns=[0], dtype="float64")
-        yield _line(number, name, of_seeds, [look])
+        open_ = pd.Series(False, index=places)
+        if len(measured):
+            early = not_converged(measured).groupby([measured[key] for key in keys]).any()
+            open_ = early.reindex(places, fill_value=False)
+        yield _line(number, name, of_seeds, [look], np.asarray(open_, bool))
 
 
-def _line(number: int, name: str, of_seeds: pd.DataFrame, looks: Sequence[tuple[str, str, str]]) -> Line:
+def _line(number: int, name: str, of_seeds: pd.DataFrame, looks: Sequence[tuple[str, str, str]], open_: Mask) -> Line:
     """Return a line of the means over seeds, which are the columns, with their range where there are several."""
     value, low, high = (getattr(of_seeds, how)(axis=1).to_numpy(float) for how in ("mean", "min", "max"))
     several = high > low
     low, high = np.where(several, low, np.nan), np.where(several, high, np.nan)
     seeds: Numbers = of_seeds.to_numpy(float).T
-    return Line(f"#{number}", name, value, low, high, np.zeros(value.shape, bool), looks=tuple(looks), seeds=seeds)
+    return Line(
+        f"#{number}", name, value, low, high, np.zeros(value.shape, bool), looks=tuple(looks), seeds=seeds, open=open_
+    )
 
 
 def _own_scores(names: Sequence[str], found: Sequence[pd.DataFrame]) -> Iterator[tuple[str, float]]:

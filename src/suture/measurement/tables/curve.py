@@ -14,7 +14,7 @@ import pandas as pd
 
 from suture.common.errors import DataError
 from suture.measurement.tables.by_depth import Mask, Numbers, ends_at_output
-from suture.measurement.tables.table import OVER_SAMPLES, check_columns, check_single, rows_of, summary
+from suture.measurement.tables.table import OVER_SAMPLES, check_columns, check_single, not_converged, rows_of, summary
 
 PLAIN = ""  #: the control of the trial itself
 NOISE = "clustered noise"
@@ -132,6 +132,10 @@ class Curve:
     def penalties(self, control: str = PLAIN) -> Estimates:
         """Return the penalties."""
         return Estimates.of(self.line(control), "penalty")
+
+    def is_open(self, control: str = PLAIN) -> Mask:
+        """Return where the fit had not converged, of fits that can say so; elsewhere the value is an answer."""
+        return not_converged(self.line(control)).to_numpy(bool)
 
     def ahead_of(self, control: str) -> Estimates:
         """Return by how much the stitched network beats a control, in the unit of the penalty."""

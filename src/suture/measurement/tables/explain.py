@@ -10,10 +10,13 @@ sections 4.1 and 4.2). Nor is a failure evidence of a difference, since a good e
 
 Conventions. A seam is *compatible* if the whole 95 % interval of its penalty is within the margin (3 pp, which
 bansal2021, table 1, calls close), not compatible if the whole interval is beyond it, and undecided otherwise. A control
-*does as well* if the stitched network is certainly not better than it by more than the margin; the stitched network
-is *beyond* it if it is certainly better by more; otherwise that is undecided. The interval of such a difference is put
+*does as well* if the stitched network is certainly not better than it by more than the margin; the stitched network is
+*beyond* it if it is certainly better by more; otherwise that is undecided. The interval of such a difference is put
 together from those of the two scores as though they were independent (MOVER: Zou & Donner 2008, equation 4); both are
-of the same images, so it is rather too wide. Seeds are averaged, and few of them make wide intervals (``summary``).
+of the same images, so it is rather too wide. What a fit gave that had not converged is an upper bound of the penalty:
+where it is all there is, a seam is never called incompatible, nor the stitched network beyond a control or as good as
+one, but *not converged*, and counted (docs/fits.md says which fits are judged by it). Seeds are averaged, and few of
+them make wide intervals (``summary``).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -24,7 +27,9 @@ import numpy as np
 import pandas as pd
 
 from suture.common.errors import DataError
+from suture.common.formatting import say_count
 from suture.common.validation import check_kind
+from suture.fits.recipes import claims_convergence
 from suture.measurement.compare import check_similarities
 from suture.measurement.indices import INDICES
 from suture.measurement.tables.by_depth import Mask, by_depth
@@ -149,12 +154,17 @@ def explain(
     for pair in found:
         compatible = list(_compatible(pair, margin))
         holds += [*(f"{short}: {rest}." for short, rest in compatible), *_beyond(pair, margin)]
+        holds += [f"{pair}: {one}" for one in say_open(pair.is_open(), pair.many)]
         denied += [*_overrated(pair, found, margin), *_as_well(pair, margin), *_shuffled(pair, chance, margin)]
         denied += [*_rank(pair, ranks, margin), *_index(pair, similarities, margin)]
     rows = table[table["score"] == score]
     if rows.loc[rows["control"] == PLAIN, "network_seed"].nunique() <= 1:
         names = " and ".join(dict.fromkeys(name for pair in found for name in (pair.sender, pair.receiver)))
         denied.append(f"That other trainings of these networks would do the same: {names} are one training each.")
+    fits = dict.fromkeys(rows.loc[(rows["control"] == PLAIN) & (rows["status"] == "ok"), "fit"])
+    never = [fit for fit in fits if not claims_convergence(fit)]
+    if never:
+        denied.append(f"That no better stitch exists: {' and '.join(never)} never says whether it has converged.")
     failed = rows.loc[rows["status"] == "failed", "trial"].nunique()
     missing = [
         *_untried(found),
@@ -163,6 +173,8 @@ def explain(
         *([f"{failed} trial{'s' * (failed > 1)} failed, and of them nothing is said"] if failed else []),
     ]
     verdict = f"{compatible[0][0]}." if len(found) == 1 and compatible else ""
+    if verdict and (penalties := say_open(found[0].is_open(), found[0].many)):
+        verdict = " ".join([verdict, *penalties])
     return Explanation(tuple(holds), tuple(denied), tuple(missing), verdict)
 
 
@@ -171,10 +183,15 @@ def explain(
 
 def _compatible(pair: Curve, margin: float) -> Iterator[tuple[str, str]]:
     """Say at how many seams the two are compatible, at how many not, and at how many it is undecided; then at which."""
-    within, penalty = _number(margin, pair), pair.penalties()
+    within, penalty, open_ = _number(margin, pair), pair.penalties(), pair.is_open()
     for where, said, then in (
         (penalty.within(margin), f"compatible, the whole 95 % interval of the penalty within {within},", ""),
-        (penalty.beyond(margin), f"not compatible by this stitch and fit, the penalty beyond {within},", ""),
+        (penalty.beyond(margin) & ~open_, f"not compatible by this stitch and fit, the penalty beyond {within},", ""),
+        (
+            penalty.beyond(margin) & open_,
+            f"not converged, so undecided, the penalty beyond {within} as yet,",
+            "; fit for longer",
+        ),
         (
             penalty.across(margin),
             f"undecided, the interval on both sides of {within},",
@@ -190,14 +207,20 @@ def _beyond(pair: Curve, margin: float) -> Iterator[str]:
     shuffled = {"shuffled pairs": "a stitch fitted to shuffled pairs"}
     for control, who in ({kind: _KNOWN[kind].who for kind in _KNOWN if kind != "linear probe"} | shuffled).items():
         ahead = pair.ahead_of(control)
-        where = ahead.beyond(margin)
+        where, open_ = ahead.beyond(margin), pair.is_open(control)
+        if (where & open_).any():
+            yield (
+                f"{pair}: not converged, so undecided whether it is beyond {who}, at {share_of(pair, where & open_)}: "
+                f"fitted for longer, the control may do better ({_listed(pair, where & open_)})."
+            )
+        where = where & ~open_
         if where.any():
             places = np.flatnonzero(where)
             ends = [places[np.argmin(ahead.value[places])], places[np.argmax(ahead.value[places])]]
             least, most = (f"{spread_words(pair, ahead, i)} ({pair.labels[i]})" for i in ends)
             by = least if len(places) == 1 else f"{least} to {most}"
             yield f"{pair}: beyond {who} at {share_of(pair, where)}, by {by}."
-    where = pair.ahead_of("plugged in").within(margin)
+    where = pair.ahead_of("plugged in").within(margin) & ~pair.is_open()
     if where.any():
         yield (
             f"{pair}: plugged in without a stitch, it does as well at {share_of(pair, where)} "
@@ -216,7 +239,7 @@ def _overrated(pair: Curve, found: tuple[Curve, ...], margin: float) -> Iterator
             f"{pair}: that {sender} and {receiver} represent the same, where they are compatible: networks that use "
             "different information are, too (smith2024, sections 4.1, 4.2 and 5)."
         )
-    costly = penalty.beyond(margin)
+    costly = penalty.beyond(margin) & ~pair.is_open()
     if costly.any():
         yield (
             f"{pair}: that {sender} lacks what {receiver} needs, where they are not compatible "
@@ -232,9 +255,11 @@ def _overrated(pair: Curve, found: tuple[Curve, ...], margin: float) -> Iterator
             f"{receiver} ({_listed(pair, better)}): {also} (smith2024, section 4.3)."
         )
     own = pair.penalties("itself")
+    open_ = pair.is_open("itself")
     for where, claim in (
         (own.high < 0, "that the stitch only aligns: {} stitched to itself is better than {} (smith2024, section 4.3)"),
-        (own.beyond(margin), "that a penalty is the sender's: {} stitched to itself is worse than {}"),
+        (own.beyond(margin) & ~open_, "that a penalty is the sender's: {} stitched to itself is worse than {}"),
+        (own.beyond(margin) & open_, "that a penalty is the sender's: {} stitched to itself had not converged to {}"),
     ):
         if where.any():
             yield f"{pair}: {claim.format(receiver, receiver)}, the penalty {_numbers(pair, where, own)}."
@@ -247,7 +272,13 @@ def _as_well(pair: Curve, margin: float) -> Iterator[str]:
         who, meaning, claim = (
             said.format(sender=pair.sender, receiver=pair.receiver) for said in (known.who, known.meaning, known.claim)
         )
-        same, open_ = ahead.within(margin), ahead.across(margin)
+        same, open_ = ahead.within(margin) & ~pair.is_open(), ahead.across(margin)
+        unsettled = ahead.within(margin) & pair.is_open()
+        if unsettled.any():
+            yield (
+                f"{pair}: {claim}, at {share_of(pair, unsettled)}: not converged, so undecided whether {who} does as "
+                f"well; the stitched network less the control as yet: {_numbers(pair, unsettled, ahead)}."
+            )
         if same.any():
             yield (
                 f"{pair}: {claim}, at {share_of(pair, same)}: {who} does as well, within {_number(margin, pair)}: "
@@ -271,6 +302,7 @@ def _shuffled(pair: Curve, chance: float | None, margin: float) -> Iterator[str]
         floor = np.full(len(pair.seams), chance + margin)
         above = f"chance, {_plain(chance, pair)}, by more than {_number(margin, pair)}"
     where = kept.low > floor
+    where &= ~pair.is_open() if chance is None else True  # half of a score that may still rise says nothing
     if where.any():
         yield (
             f"{pair}: that success is owed to what {pair.sender} says of each image, at {share_of(pair, where)}: "
@@ -325,7 +357,7 @@ def _index(pair: Curve, similarities: pd.DataFrame | None, margin: float) -> Ite
         index = INDICES.get(str(name).partition("(")[0])
         share = values / (index.bounds[1] if index is not None else 1.0)
         alike = np.asarray((1 - share if index is not None and index.distance else share) >= ALIKE)
-        wrong = penalty.within(margin) & ~alike, penalty.beyond(margin) & alike
+        wrong = penalty.within(margin) & ~alike, penalty.beyond(margin) & ~pair.is_open() & alike
         for claim, where in zip(said, wrong, strict=True):
             where &= np.isfinite(values)
             if where.any():
@@ -360,6 +392,7 @@ def say_curve(shown: Curve, places: bool = True) -> list[str]:
         return []
     worst = int(np.nanargmax(penalty.value))
     said = [f"Worst penalty: {spread_words(shown, penalty, worst, signed=True)} at {shown.labels[worst]}."]
+    said += say_open(shown.is_open(), shown.many)
     if shown.percent:
         said += _say_controls([shown], "cuts", lambda pair, i: pair.labels[i], places)
     return said
@@ -395,6 +428,7 @@ def say_matrix(shown: Matrix, places: bool = True) -> list[str]:
         [cut if shown.single else f"{block.name} {cut}" for block in side for cut in block.cuts]
         for side in (shown.senders, shown.receivers)
     ]
+    said += say_open(shown.open[PLAIN][np.isfinite(shown.plain)], "seams")
     labels, values = [f"{row} → {column}" for row in named[0] for column in named[1]], shown.plain.ravel()
     least, most = int(np.nanargmin(values)), int(np.nanargmax(values))
     said.append(f"Lowest: {value(values[least])} at {labels[least]}; highest: {value(values[most])} at {labels[most]}.")
@@ -413,14 +447,20 @@ def _say_controls(found: Sequence[Curve], many: str, label: Callable[[Curve, int
     for control in ("untrained sender", "untrained receiver"):
         yield from _as_good(control, found, many, label, places)
     costs = np.concatenate([pair.penalties("itself").value for pair in found])
+
+    def unfinished(control: str) -> str:
+        count = sum(int(pair.is_open(control).sum()) for pair in found)
+        return f", not converged at {say_count(count, many.removesuffix('s'))}" if count else ""
+
     if np.isfinite(costs).any():
         receivers = dict.fromkeys(pair.receiver for pair in found)
         who = next(iter(receivers)) if len(receivers) == 1 else "a receiver"
-        yield f"Stitched to itself, {who} has a penalty of at most {np.nanmax(costs):+z.1f} pp."
+        yield f"Stitched to itself, {who} has a penalty of at most {np.nanmax(costs):+z.1f} pp{unfinished('itself')}."
     kept = np.concatenate([pair.scores("shuffled pairs").value for pair in found])
     if np.isfinite(kept).any():
         bound = "at most" if found[0].rises else "at least"
-        yield f"Fitted to shuffled pairs, the stitched network reaches {bound} {abs(np.nanmax(kept)):.1f} %."
+        reached = f"{bound} {abs(np.nanmax(kept)):.1f} %{unfinished('shuffled pairs')}"
+        yield f"Fitted to shuffled pairs, the stitched network reaches {reached}."
     yield from _as_good("clustered noise", found, many, label, places)
 
 
@@ -429,7 +469,20 @@ def _as_good(
 ) -> Iterator[str]:
     """Say at which seams a control does as well as the real thing, and at which it is undecided."""
     ahead = [(pair, pair.ahead_of(control)) for pair in found]
-    as_well = [label(pair, i) for pair, one in ahead for i in np.flatnonzero(one.within(MARGIN)).tolist()]
+    # A stitched network that had not converged may yet beat the control, and such a control may yet do as well.
+    open_ = [
+        (one.within(MARGIN) & pair.is_open()) | (one.beyond(MARGIN) & pair.is_open(control)) for pair, one in ahead
+    ]
+    as_well = [
+        label(pair, i)
+        for (pair, one), left_out in zip(ahead, open_, strict=True)
+        for i in np.flatnonzero(one.within(MARGIN) & ~left_out).tolist()
+    ]
+    unsettled = [
+        label(pair, i)
+        for (pair, _), left_out in zip(ahead, open_, strict=True)
+        for i in np.flatnonzero(left_out).tolist()
+    ]
     undecided = [label(pair, i) for pair, one in ahead for i in np.flatnonzero(one.across(MARGIN)).tolist()]
     compared = sum(int(np.isfinite(one.value).sum()) for _, one in ahead)
     if not compared:
@@ -447,8 +500,24 @@ def _as_good(
     elif undecided:
         at = f"{len(undecided)} of {compared} {many}{named(undecided)}"
         yield f"Whether {who} does as well, {within}, is undecided at {at}."
-    else:
+    elif not unsettled:
         yield f"At no {many.removesuffix('s')} does {who} do as well, {within}."
+    elif len(unsettled) < compared:
+        yield f"At no {many.removesuffix('s')} whose fits had converged does {who} do as well, {within}."
+    if unsettled:
+        at = f"{len(unsettled)} of {compared} {many}{named(unsettled)}"
+        yield f"Whether {who} does as well is open at {at}, where a fit had not converged."
+
+
+def say_open(where: Mask, many: str) -> list[str]:
+    """Say at how many places, ``cuts`` or ``seams``, a fit had not converged; nothing if all did, or none can say."""
+    count = int(where.sum())
+    if not count:
+        return []
+    one = len(where) == 1
+    which = f"The {many.removesuffix('s')}" if one else f"{count} of {len(where)} {many}"
+    bounds = "its penalty is an upper bound" if count == 1 else "their penalties are upper bounds"
+    return [f"{which} had not converged; {bounds}."]
 
 
 # --- in words ---------------------------------------------------------------------------------------------------------

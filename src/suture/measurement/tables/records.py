@@ -57,7 +57,9 @@ def record(result: Measurement | Failure) -> Record:
         "scores": {score.name: _estimates(result, score.name) for score in result.trial.scores},
         "representation_error": result.representation_error,
         "steps": result.steps,
+        "start": result.start,
         "converged": result.converged,
+        "gap": result.gap,
         "notes": list(result.notes),
         "curve": [asdict(point) for point in result.curve],
     }

@@ -14,6 +14,7 @@ from pyarrow import ArrowException
 from suture.common.atomic import whole
 from suture.common.errors import DataError, OutputError
 from suture.common.validation import check_kind
+from suture.fits.recipes import claims_convergence
 from suture.measurement.scores.intervals import t_interval
 from suture.measurement.tables.records import Described, Record, describe_trial, record
 from suture.measurement.trials.trial import Failure, Measurement
@@ -51,8 +52,10 @@ COLUMNS: dict[str, str] = {
     "representation_error": "float64",  # relative squared error to the receiver's own activations
     "n": "Int64",  # samples scored
     "steps": "Int64",
+    "start": "str",  # of the descent: closed form, random; empty if unknown
     "converged": "boolean",
-    "device": "str",  # cpu or cuda; empty in tables made before it was told
+    "gap": "float64",  # in the unit, of the accuracy alone: what further steps would gain
+    "device": "str",  # cpu or cuda
     "seconds": "float64",
     "error": "str",  # why a trial failed
 }
@@ -63,11 +66,12 @@ _IDENTITY = [
 ]
 _SETTINGS = ("stitch", "fit", "study", "fit_data", "score_data")  #: that tell measurements at one seam apart
 _SIDES = ("low", "high")
+_LATER: dict[str, str | float] = {"start": "", "gap": float("nan"), "device": ""}  #: what older tables lack: unknown
 
 OVER_NETWORKS = "t over network seeds"
 OVER_STITCHES = "t over stitch seeds and test samples"
 OVER_SAMPLES = "test samples"
-_AVERAGED = ["stitched", "sender_score", "receiver_score", "penalty", "representation_error", "steps", "seconds"]
+_AVERAGED = ["stitched", "sender_score", "receiver_score", "penalty", "representation_error", "steps", "gap", "seconds"]
 
 
 def to_table(results: Iterable[Measurement | Failure]) -> pd.DataFrame:
@@ -86,9 +90,13 @@ def _rows(trial: Described, result: Record) -> list[Row]:
     common |= {"device": result.get("device", "")}
     scores = [common | {"score": name, "unit": unit} for name, unit in trial.scores]
     if result["status"] == "failed":
-        return [row | {"error": result["error"]} for row in scores]
+        return [row | {"error": result["error"], "start": ""} for row in scores]
     measured = {"error": ""} | {name: result[name] for name in ("representation_error", "steps", "converged")}
-    return [row | measured | _estimates(result["scores"][row["score"]]) for row in scores]
+    measured["start"], gap = result.get("start", ""), result.get("gap")  # records written before have neither
+    gaps = {"accuracy": {"gap": gap}}  # it counts validation images, and says nothing of other scores
+    return [
+        row | measured | gaps.get(str(row["score"]), {}) | _estimates(result["scores"][row["score"]]) for row in scores
+    ]
 
 
 def _estimates(score: Record) -> Row:
@@ -110,27 +118,28 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
     """Aggregate over seeds: means, with 95 % intervals over seeds.
 
     Stitch seeds of the same networks are averaged first, so that the units of a t interval are independent: the network
-    seeds if there are several, else the stitch seeds. Stitches of one pair of networks were all scored on the same
-    test samples, whose luck they share: their t interval is widened by the interval over test samples, the mean of
-    theirs, by the root of the sum of squares on either side. With one unit, or units that all gave the same (a closed
-    form does, and so do networks that all make no error), the interval over test samples stays: equal units are no
+    seeds if there are several, else the stitch seeds. Stitches of one pair of networks were all scored on the same test
+    samples, whose luck they share: their t interval is widened by the interval over test samples, the mean of theirs,
+    by the root of the sum of squares on either side. With one unit, or units that all gave the same (a closed form
+    does, and so do networks that all make no error), the interval over test samples stays: equal units are no
     certainty. An interval of fractions ends at 0 and 1, where a t interval of few would go beyond. The column
     ``interval`` says which it is: ``t over network seeds``, ``t over stitch seeds and test samples`` or ``test
-    samples``; ``seeds`` counts the units. ``converged`` is whether all did; ``trial`` and ``error`` are empty.
+    samples``; ``seeds`` counts the units. ``converged`` is whether all did, missing if that is unknown; ``trial`` and
+    ``error`` are empty.
 
     Raises ``DataError`` if two trials differ in no column but ``trial``: networks or data of one name; and if the
     table is a summary already.
     """
     check_columns(table)
+    table = add_later_columns(table)
     if "interval" in table:
         raise DataError("this table is a summary already; give the table as it was measured, a row per trial and score")
-    table = with_device(table).reset_index(drop=True)
+    table = table.reset_index(drop=True)
     _check_told_apart(table)
     types = {**COLUMNS, "steps": "float64", "seeds": "Int64", "interval": "str"}
     repeated = table.duplicated(_IDENTITY, keep=False)
     # Rows without another seed are most of a large table, and stay as they are, all at once.
     alone = table[~repeated].assign(trial="", error="", seeds=1, interval=OVER_SAMPLES)
-    alone["converged"] = alone["converged"].fillna(False)
     groups = list(table[repeated].groupby(_IDENTITY, sort=False, dropna=False))
     rows = [dict(zip(_IDENTITY, names, strict=True)) | _aggregate(group) for names, group in groups]
     places = [group.index[0] for _, group in groups]
@@ -151,21 +160,31 @@ def _check_told_apart(table: pd.DataFrame) -> None:
         )
 
 
-def with_device(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the table, with an empty column ``device`` if it was made before there was one."""
-    if "device" in table:
-        return table
-    made = table.copy()
-    made.insert(list(table).index("seconds"), "device", pd.Series("", table.index, dtype="str"))
-    return made
-
-
 def check_columns(table: pd.DataFrame, names: Iterable[str] = COLUMNS, what: str = "measurements") -> None:
-    """Raise ``DataError`` if a table of ``what`` lacks columns; older tables have no ``device``."""
+    """Raise ``DataError`` if a table of ``what`` lacks columns that older ones have, too."""
     check_kind("table", table, pd.DataFrame, f"a table of {what}")
-    missing = [name for name in names if name not in table and name != "device"]
+    missing = [name for name in names if name not in table and name not in _LATER]
     if missing:
         raise DataError(f"this is no table of {what}: it has no column {', '.join(map(repr, missing))}")
+
+
+def add_later_columns(table: pd.DataFrame) -> pd.DataFrame:
+    """Return a table of measurements with the columns that older ones lack, at their places and unknown."""
+    missing = [name for name in _LATER if name not in table]
+    if not missing or not {*COLUMNS} <= {*table, *_LATER}:
+        return table
+    added = table.copy()
+    for name in missing:
+        added[name] = pd.Series(_LATER[name], index=table.index, dtype=COLUMNS[name])
+    return added[[*COLUMNS, *(name for name in added if name not in COLUMNS)]]
+
+
+def not_converged(rows: pd.DataFrame) -> "pd.Series[bool]":
+    """Return which rows are of a fit that did not converge, of those that can: see ``recipes.claims_convergence``."""
+    if not {"fit", "converged"} <= {*rows}:
+        return pd.Series(False, index=rows.index)
+    judged = rows["fit"].isin([fit for fit in rows["fit"].dropna().unique() if claims_convergence(fit)])
+    return judged & ~rows["converged"].astype("boolean").fillna(True).astype(bool)
 
 
 def rows_of(table: pd.DataFrame, score: str) -> pd.DataFrame:
@@ -201,8 +220,9 @@ def _aggregate(group: pd.DataFrame) -> Row:
         "network_seed": None if several_networks else first["network_seed"],
         "seed": first["seed"] if group["seed"].nunique() == 1 else None,
         "n": first["n"],
+        "converged": False if (group["converged"] == False).any() else group["converged"].all(skipna=False),  # noqa: E712
+        "start": " or ".join(dict.fromkeys(group["start"])),
         "device": first["device"] if group["device"].nunique() == 1 else "",
-        "converged": bool(group["converged"].fillna(False).all()),
         "seeds": len(units),
     }
     means = {str(name): value for name, value in units.mean().items()}
@@ -260,7 +280,7 @@ def read(path: str | Path) -> pd.DataFrame | None:
     if not path.is_file():
         return None
     try:
-        return pd.read_parquet(path)
+        return add_later_columns(pd.read_parquet(path))
     except (ArrowException, OSError) as error:
         raise DataError(f"{path} is no table, or was cut short ({error}); write it again") from error
 
@@ -271,4 +291,4 @@ def load(path: str | Path) -> pd.DataFrame:
     if table is None:
         raise DataError(f"no table at {path}; it is the file table.parquet in a run's folder")
     check_columns(table)
-    return with_device(table)
+    return table

@@ -261,6 +261,8 @@ def score(trial: Trial, cache: Activations, stitch: nn.Module, report: FitReport
         representation_error=error,
         steps=report.steps,
         converged=report.converged,
+        gap=report.gap,
+        start=report.start,
         curve=report.curve,
         seconds=0.0,
         stitch=stitch,

@@ -204,8 +204,10 @@ class Measurement:
     empty if its head does not match the classes, or it is noise. ``penalties`` are in pp if the unit is a fraction,
     else in the unit itself; positive is worse, and ``None`` stands for scores that are neither good nor bad.
     ``representation_error`` is Σ‖stitch(sender) − receiver's own‖² / Σ‖receiver's own − its mean‖² over the first
-    ``COMPARED`` score samples: 0 is a copy, 1 no better than the mean. ``seconds`` are of wall time. ``notes`` say what
-    did not go as planned and may have changed the last bits: memory that ran out, a fused suffix that did not agree.
+    ``COMPARED`` score samples: 0 is a copy, 1 no better than the mean. ``gap`` estimates the share of validation images
+    that further steps would set right, ``None`` if the fit has no estimate; ``start`` says where a descent began.
+    ``seconds`` are of wall time. ``notes`` say what did not go as planned and may have changed the last bits: memory
+    that ran out, a fused suffix that did not agree.
     """
 
     trial: Trial
@@ -220,6 +222,8 @@ class Measurement:
     seconds: float
     stitch: nn.Module
     notes: tuple[str, ...] = ()
+    gap: float | None = None
+    start: str = ""
     controls: "tuple[Measurement | Failure, ...]" = ()
 
     @property

@@ -28,7 +28,7 @@ from suture.measurement.scores.traits import Trait
 from suture.measurement.tables.curve import PLAIN
 from suture.measurement.tables.onset import CONVEYED, Onset, Way, onset
 from suture.report import arrange
-from suture.report.charts import SIMILARITY, Chart, Line, Measure
+from suture.report.charts import OPEN, SIMILARITY, Chart, Line, Measure
 from suture.report.style import SERIES, shortened
 
 STYLE: dict[str, Any] = {
@@ -77,7 +77,7 @@ def curve(table: pd.DataFrame, score: str = "accuracy") -> Figure:
         raise DataError(f"the table has no measurement of '{score}' to draw: every trial failed")
     with styled():
         figure, axes = _page(chart, 1 + len(costs), [2.4, 1])
-        entries = draw_lines(axes[0], scored)
+        entries = [*draw_lines(axes[0], scored), *say_hollow(chart)]
         for cost in costs:
             lines = tuple(line for line in cost.lines if line.kind in (PLAIN, "itself"))
             draw_lines(axes[1], replace(cost, lines=lines))
@@ -266,7 +266,27 @@ def _line(axes: Axes, line: Line, number: int) -> Artist:
         alpha=1.0 if main or certain or line.is_group else 0.6,
         zorder=4 if main else 3,
     )
+    hollow = line.is_open[places]
+    if hollow.any():
+        axes.plot(
+            places[hollow],
+            value[hollow],
+            color=colour,
+            marker="X" if marker == "x" else marker,  # a cross of lines has nothing to be hollow
+            markerfacecolor="white",
+            markersize=drawn.get_markersize() + 1.5 * (marker == "x"),
+            linestyle="none",
+            zorder=drawn.get_zorder() + 0.5,
+        )
     return drawn
+
+
+def say_hollow(chart: Chart) -> Entries:
+    """Return what the legend says of hollow points, if there are any."""
+    if not any(line.is_open.any() for measure in chart.measures for line in measure.lines):
+        return []
+    point: dict[str, Any] = {"marker": "o", "markersize": 4, "markerfacecolor": "white", "color": "#666666"}
+    return [(Line2D([], [], linestyle="none", **point), OPEN)]
 
 
 def name_cuts(axes: Axes, cuts: Sequence[str], inches: float) -> None:

@@ -16,6 +16,7 @@ import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
+from matplotlib.collections import EllipseCollection
 from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -27,7 +28,7 @@ from suture.measurement.tables.by_depth import Mask, Numbers
 from suture.measurement.tables.curve import PLAIN
 from suture.measurement.tables.matrix import Block, Matrix, arrange_matrix, staircase
 from suture.report import arrange
-from suture.report.charts import SIMILARITY, Chart
+from suture.report.charts import OPEN, SIMILARITY, Chart
 from suture.report.figures.curve import SMALLEST, WIDEST, WIDTH, styled
 from suture.report.style import name_of, place_of, shortened
 
@@ -35,6 +36,7 @@ COLOURS = "viridis"
 MISSING: dict[str, Any] = {"facecolor": "#EEEEEE", "edgecolor": "#AAAAAA", "hatch": "////", "linewidth": 0}
 FAILED: dict[str, Any] = {"facecolor": "#FFFFFF", "edgecolor": "#D55E00", "hatch": "xxxx", "linewidth": 0}
 _MOST_CELLS = 10_000  #: of a panel that is drawn as shapes; larger ones are drawn as pixels, which open faster
+_RING = 0.14  #: the width of the ring in a cell that had not converged, in the cell's width
 _GAP, _STRIP = 0.04, 0.14  #: inches: between a panel and its strips, and their width
 _CELL, _TALLEST, _NARROWEST = 0.34, 3.4, 0.9  #: inches: the largest cell, the tallest panel and the narrowest one
 _LETTER = 0.57  #: the width of a letter of a name, in its size
@@ -46,8 +48,10 @@ _DIAGONAL: dict[str, Any] = {"color": "white", "solid_joinstyle": "miter"}
 # --- cells ------------------------------------------------------------------------------------------------------------
 
 
-def draw_cells(axes: Axes, values: Numbers, colours: ScalarMappable, failed: Mask | None = None) -> None:
-    """Draw cells, the first row on top; what is missing or failed is hatched."""
+def draw_cells(
+    axes: Axes, values: Numbers, colours: ScalarMappable, failed: Mask | None = None, open_: Mask | None = None
+) -> None:
+    """Draw cells, the first row on top; what is missing or failed is hatched, what had not converged has a ring."""
     rows, columns = values.shape
     axes.pcolormesh(
         np.ma.masked_invalid(values),
@@ -63,6 +67,19 @@ def draw_cells(axes: Axes, values: Numbers, colours: ScalarMappable, failed: Mas
         spine.set_visible(False)
     for i, j in np.argwhere(np.isnan(values)):
         axes.add_patch(Rectangle((j, i), 1, 1, **(FAILED if failed is not None and failed[i, j] else MISSING)))
+    rings = np.argwhere(np.isfinite(values) & (open_ if open_ is not None else False))
+    if len(rings):
+        axes.add_collection(
+            EllipseCollection(
+                *([_RING] * len(rings), [_RING] * len(rings), [0.0] * len(rings)),
+                units="x",  # of a cell's width, round whatever its height
+                offsets=[(j + 0.85, i + (0.15 if rows > 1 else 0.5)) for i, j in rings.tolist()],
+                offset_transform=axes.transData,
+                facecolor="none",
+                edgecolor=[_ink_on(colours, float(values[i, j])) for i, j in rings],
+                linewidth=0.4,
+            )
+        )
 
 
 def write_cells(axes: Axes, values: Numbers, colours: ScalarMappable, written: Callable[[float], str]) -> None:
@@ -170,7 +187,7 @@ class _Page:
 
     def _panel(self, axes: Axes, kind: str, leftmost: bool, lowest: bool, first: bool) -> None:
         shown, (wide, tall) = self.shown, self.panel_size
-        self._cells(axes, shown.panels[kind], shown.failed[kind])
+        self._cells(axes, shown.panels[kind], shown.failed[kind], shown.open[kind])
         self._part(axes, shown.senders, shown.receivers)
         title = kind if kind != PLAIN else "trained networks" if not shown.single else shown.title
         axes.set_title(shortened(title, int((wide + 0.35) * 72 / (7.5 * _LETTER))), size=7.5, pad=3, parse_math=False)
@@ -187,7 +204,7 @@ class _Page:
         strips = [(strip, f"{shortened(side, 14)} alone")]
         for i, control in enumerate(sorted(shown.strips, key=place_of) if first else (), 2):
             strip = self._strip(axes, i, upright=False)
-            self._cells(strip, shown.strips[control][None], shown.failed[control][None])
+            self._cells(strip, shown.strips[control][None], shown.failed[control][None], shown.open[control][None])
             self._part(strip, (), shown.receivers)
             strips.append((strip, shortened(name_of(control, ""), 22)))
         if leftmost:
@@ -207,8 +224,8 @@ class _Page:
         down = blended_transform_factory(axes.transAxes, inches)
         return axes.inset_axes((0, -i * (_GAP + _STRIP), 1, _STRIP), transform=down)
 
-    def _cells(self, axes: Axes, values: Numbers, failed: Mask) -> None:
-        draw_cells(axes, self.scale * values, self.colours, failed)
+    def _cells(self, axes: Axes, values: Numbers, failed: Mask, open_: Mask) -> None:
+        draw_cells(axes, self.scale * values, self.colours, failed, open_)
         self.numbers.append(partial(write_cells, axes, self.scale * values, self.colours, self._written))
 
     def _part(self, axes: Axes, senders: Sequence[Block], receivers: Sequence[Block]) -> None:
@@ -292,8 +309,12 @@ class _Page:
             entries.append((Patch(**MISSING), "not measured"))
         if any((gone & failed).any() for gone, failed in empty):
             entries.append((Patch(**FAILED), "failed"))
+        held = self.shown.panels | self.shown.strips
+        if any((self.shown.open[kind] & np.isfinite(values)).any() for kind, values in held.items()):
+            ring: dict[str, Any] = {"marker": "o", "markersize": 3, "markerfacecolor": "none", "color": "#666666"}
+            entries.append((Line2D([], [], linestyle="none", markeredgewidth=0.5, **ring), OPEN))
         handles, texts = zip(*entries, strict=True)
-        columns = 1 if self.figure.get_figwidth() < 5.5 else len(entries)
+        columns = 1 if self.figure.get_figwidth() < 5.5 else min(len(entries), 2)
         self.figure.legend(handles, texts, loc="outside lower left", ncols=columns, fontsize=6.5, borderaxespad=0.3)
 
 
@@ -361,7 +382,7 @@ class Maps:
             axes.set_title(
                 shortened(measure.of if own else line.name, 60), size=7.5, pad=3, wrap=True, parse_math=False
             )
-            self._map(axes, maps[i], colours, chart)
+            self._map(axes, maps[i], line.is_open.reshape(maps[i].shape), colours, chart)
             first, last = i % per_row == 0, i + per_row >= len(shown)
             if first:
                 axes.set_ylabel(f"{chart.axes[1]} (input at the top)", size=6.5, parse_math=False)
@@ -379,7 +400,7 @@ class Maps:
             bar.outline.set_visible(False)
             bar.ax.tick_params(length=2, pad=1.5, labelsize=6.5)
 
-    def _map(self, axes: Axes, values: Numbers, colours: ScalarMappable, chart: Chart) -> None:
+    def _map(self, axes: Axes, values: Numbers, open_: Mask, colours: ScalarMappable, chart: Chart) -> None:
         """Draw a heat map of the cuts that it has among those of all."""
         there = np.isfinite(values)
         if not there.any():
@@ -388,7 +409,7 @@ class Maps:
             return
         down, across = there.any(1), there.any(0)
         values = values[down][:, across]
-        draw_cells(axes, values, colours)
+        draw_cells(axes, values, colours, open_=open_[down][:, across])
         axes.set_box_aspect(min(max(values.shape[0] / values.shape[1], 0.25), 2.0))
         rows, columns = (
             [shortened(name, _LONGEST) for name in np.array(names)[kept]]

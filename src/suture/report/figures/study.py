@@ -15,7 +15,7 @@ from matplotlib.figure import Figure, SubFigure
 from matplotlib.ticker import EngFormatter
 
 from suture.common.errors import DataError
-from suture.report.charts import THRESHOLD, Chart, Measure
+from suture.report.charts import OPEN, THRESHOLD, Chart, Measure
 from suture.report.figures.curve import WIDEST, WIDTH, draw_lines, legend_above, name_cuts, styled
 from suture.report.figures.matrix import Maps, guess_height, slot
 from suture.report.panels import NOT_MEASURED, arrange_panel
@@ -80,6 +80,8 @@ def _said(charts: Sequence[Chart]) -> str:
         said.append("dots: each of them")
     if "curve" in kinds and counts[-1] > 1:
         said.append("bands: their range, no interval")
+    if any(line.is_open.any() for line in lines):
+        said.append(f"hollow, or a ring: {OPEN}")
     if "matrix" in kinds:
         said.append("below the white line the sender is cut at least as deep as the receiver")
     return "; ".join(said)
@@ -185,7 +187,9 @@ def _bars(axes: Axes, chart: Chart, width: float) -> None:
             axes.text(0, i, f" {NOT_MEASURED}", size=6.5, color="0.5", va="center")
             continue
         each = seeds[np.isfinite(seeds[:, i]), i]
-        axes.barh(i, mean, height=0.62, color=colour, alpha=0.55, linewidth=0, zorder=2)
+        hollow: dict[str, Any] = {"facecolor": "white", "edgecolor": colour, "linewidth": 1}
+        filled: dict[str, Any] = {"color": colour, "alpha": 0.55, "linewidth": 0}
+        axes.barh(i, mean, height=0.62, zorder=2, **(hollow if line.is_open[i] else filled))
         axes.plot([each.min(), each.max()], [i, i], color="black", linewidth=0.8, zorder=3)
         dots: dict[str, Any] = {"marker": "o", "markersize": 2.4, "linestyle": "none", "markeredgewidth": 0}
         axes.plot(each, [i] * len(each), color="black", zorder=4, **dots)

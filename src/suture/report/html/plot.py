@@ -245,6 +245,7 @@ def _line(chart: Chart, measure: Measure, line: Line, number: int) -> Traces:
     band: dict[str, Any] = {"type": "scatter", "mode": "lines", "x": x, "y": y, "fill": "toself", "hoverinfo": "skip"}
     band |= {"fillcolor": fills[0], "line": {"width": 0.5, "color": edges[0]}}
     band |= {"meta": {**meta, "colours": {"fillcolor": fills, "line.color": edges}}}
+    symbols = [f"{marker}-open" if hollow else marker for hollow in line.is_open]
     drawn = {
         "type": "scatter",
         "mode": "lines+markers",
@@ -254,7 +255,7 @@ def _line(chart: Chart, measure: Measure, line: Line, number: int) -> Traces:
         "hovertext": [_label(chart, measure, line, i) for i in range(len(chart.columns))],
         "hoverinfo": "text",
         "line": {"color": shades[0], "width": 2.2 if main else 1.3, "dash": "solid" if dashes == "-" else "dash"},
-        "marker": {"color": shades[0], "symbol": marker, "size": 4 if len(chart.columns) > 30 else 7 if main else 6},
+        "marker": {"color": shades[0], "symbol": symbols, "size": 4 if len(chart.columns) > 30 else 7 if main else 6},
         "meta": {**meta, "glyph": glyph, "colours": {"line.color": shades, "marker.color": shades}},
     }
     return [band, drawn] if len(places) else [drawn]
@@ -279,7 +280,7 @@ def _bars(chart: Chart, measure: Measure, line: Line) -> dict[str, Any]:
         "x": _plain(line.value),
         "width": 0.6,
         "error_x": spread,
-        "marker": {"color": [light for light, _ in shades]},
+        "marker": {"color": [light for light, _ in shades], "opacity": np.where(line.is_open, 0.4, 1.0).tolist()},
         "hovertext": [_label(chart, measure, line, i) for i in range(len(chart.columns))],
         "hoverinfo": "text",
         "meta": {"colours": {"marker.color": [list(side) for side in zip(*shades, strict=True)]}},
@@ -386,6 +387,12 @@ def _cells(chart: Chart, measure: Measure, line: Line, sets: dict[str, Any], str
         }
         for mask, ink in ((light, "#1b1b1a"), (~light & np.isfinite(values), "#ffffff"))
     ]
+    rings = np.argwhere(line.is_open.reshape(values.shape)).tolist()
+    if rings:
+        inks = ["#1b1b1a" if light[i, j] else "#ffffff" for i, j in rings]
+        ring: dict[str, Any] = {"type": "scatter", "mode": "markers", "hoverinfo": "skip", "yaxis": place["yaxis"]}
+        ring |= {"x": [j + 0.38 for _, j in rings], "y": [i + (strip or 0) - 0.34 for i, _ in rings]}
+        traces.append({**ring, "marker": {"symbol": "circle-open", "size": 4, "color": inks, "line": {"width": 1}}})
     gone = np.argwhere(~np.isfinite(values)).tolist()
     failed = line.failed.reshape(values.shape)
     marks: dict[str, Any] = {"type": "scatter", "mode": "text", "hoverinfo": "text", "yaxis": place["yaxis"]}

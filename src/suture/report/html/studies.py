@@ -5,7 +5,7 @@ from typing import Any
 
 from suture.common.formatting import say_count
 from suture.report.panels import arrange_panel
-from suture.report.terminal.studies import number
+from suture.report.terminal.studies import count_open, number
 from suture.runs.progress import clock
 from suture.studies import Decided, Figure, Result, Study, verdict_of
 from suture.studies.base.scale import TINY
@@ -87,6 +87,7 @@ def card(result: Result) -> dict[str, list[str]]:
     """Say what a study cost, by what its card says."""
     kept = result.card
     failed = f", of which {kept['failed']:,} failed" if kept["failed"] else ", none failed"
+    failed += f"; {count:,} had not converged, and what they reach is a bound" if (count := count_open(result)) else ""
     return {
         "Scale": [result.scale],
         "Trials": [f"{kept['trials']:,}{failed}"],

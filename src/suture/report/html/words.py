@@ -8,6 +8,7 @@ from suture.common.errors import DataError
 from suture.common.formatting import say_count
 from suture.measurement.tables.explain import Explanation, explain
 from suture.measurement.tables.records import Record
+from suture.measurement.tables.table import not_converged
 from suture.report.arrange import scores_of
 from suture.report.html.runs import Run
 from suture.report.terminal.curve import one_line
@@ -83,11 +84,11 @@ def cost(table: pd.DataFrame) -> Facts:
     once = table.drop_duplicates("trial")
     failed = int((once["status"] == "failed").sum())
     seconds, steps = float(once["seconds"].sum()), int(once["steps"].fillna(0).sum())
-    open_ = int((~once["converged"].fillna(True)).sum())
+    open_ = int(not_converged(once).sum())
     return {
         "Trials": [f"{len(once):,}, of which {failed:,} failed" if failed else f"{len(once):,}, none failed"],
         "Time": [f"{clock(seconds)} of one thread ({seconds:,.1f} seconds)"],
-        "Steps of fits": [f"{steps:,}" + (f"; {say_count(open_, 'fit')} stopped before converging" if open_ else "")],
+        "Steps of fits": [f"{steps:,}" + (f"; {say_count(open_, 'fit')} had not converged" if open_ else "")],
     }
 
 

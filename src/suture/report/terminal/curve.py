@@ -16,6 +16,7 @@ from suture.core.network.network import Cuts
 from suture.measurement.complexity.table import MEASURE, name_measure, split_complexity
 from suture.measurement.tables.curve import PLAIN, Curve
 from suture.measurement.tables.onset import Onset, Way
+from suture.report.charts import OPEN
 
 FAILED = "failed"
 
@@ -23,7 +24,8 @@ FAILED = "failed"
 def curve_table(shown: Curve, width: int = 80) -> Table:
     """Show a row per cut: the stitched network's score, its penalty with a 95 % interval, and every control's score.
 
-    ``width`` is that of the screen, in characters. A value that some seeds failed to give has a ``*``.
+    ``width`` is that of the screen, in characters. A value that some seeds failed to give has a ``*``, and one
+    whose fit had not converged a ``°``.
     """
     for headings in _HEADINGS:
         made = _curve_table(shown, headings, narrow=bool(headings))
@@ -82,14 +84,15 @@ def lay_out(headings: Iterable[str], rows: Iterable[Iterable[object]], narrow: b
 def _scores(shown: Curve, kind: str) -> list[str]:
     values = shown.lines[kind]["stitched"] if kind in shown.lines else shown.plain["stitched"]
     return [
-        _score(value, (kind, cut) in shown.failed, shown.percent) for cut, value in zip(shown.cuts, values, strict=True)
+        _score(value, (kind, cut) in shown.failed, shown.percent, bool(open_))
+        for cut, value, open_ in zip(shown.cuts, values, shown.is_open(kind), strict=True)
     ]
 
 
-def _score(value: float, failed: bool, percent: bool) -> str:
+def _score(value: float, failed: bool, percent: bool, open_: bool) -> str:
     if pd.isna(value):
         return FAILED if failed else ""
-    return written(value, percent) + ("*" if failed else "")
+    return written(value, percent) + "°" * open_ + "*" * failed
 
 
 def _penalties(shown: Curve) -> list[str]:
@@ -126,6 +129,8 @@ def curve_heading(shown: Curve) -> str:
         f"{shown.sender} → {shown.receiver}: test {shown.score} {units}{over}",
         "; ".join(filter(None, [parents, f"scored on {used['score_data']}", f"fitted by {used['fit']}"])),
     ]
+    if any("°" in cell for kind in shown.lines for cell in _scores(shown, kind)):
+        lines.append(f"° {OPEN}")
     if any("*" in cell for kind in shown.lines for cell in _scores(shown, kind)):
         lines.append("* some seeds failed; this is the mean of the others")
     return "\n".join(lines)

@@ -11,6 +11,7 @@ from suture.measurement.compare import check_similarities
 from suture.measurement.tables.by_depth import Mask, Numbers, by_depth
 from suture.measurement.tables.curve import PLAIN
 from suture.measurement.tables.matrix import Block, Matrix, arrange_similarities, say_distance
+from suture.report.charts import OPEN
 from suture.report.style import name_of, place_of
 from suture.report.terminal.curve import natural_width, new_table, written
 
@@ -39,6 +40,7 @@ def matrix_heading(shown: Matrix) -> str:
             (failed & np.isfinite(_held(shown, kind))).any() for kind, failed in shown.failed.items()
         ),
     }
+    marks[f"° {OPEN}"] = any((held & np.isfinite(_held(shown, kind))).any() for kind, held in shown.open.items())
     lines += [mark for mark, used_here in marks.items() if used_here]
     return "\n".join(lines)
 
@@ -117,28 +119,31 @@ def _cells(shown: Matrix, sender: Block, receiver: Block, headings: Sequence[str
     for heading in headings[part]:
         made.add_column(Text(heading), justify="right", no_wrap=True)
 
-    def line(values: Numbers, failed: Mask) -> list[Text]:
-        return [Text(_cell(value, bool(bad), shown, digits)) for value, bad in zip(values, failed, strict=True)]
+    def line(values: Numbers, failed: Mask, open_: Mask) -> list[Text]:
+        marked = zip(values, failed, open_, strict=True)
+        return [Text(_cell(value, bool(bad), bool(early), shown, digits)) for value, bad, early in marked]
 
     places = range(receiver.start, receiver.stop)[part]
     block = (
         shown.plain[sender.places][:, places],
         shown.failed.get(PLAIN, np.isnan(shown.plain))[sender.places][:, places],
+        shown.open.get(PLAIN, np.zeros(shown.plain.shape, bool))[sender.places][:, places],
     )
-    for cut, values, failed in zip(sender.cuts, *block, strict=True):
-        made.add_row(Text(cut), *line(values, failed))
+    for cut, *row in zip(sender.cuts, *block, strict=True):
+        made.add_row(Text(cut), *line(*row))
     for i, (kind, strip) in enumerate(sorted(shown.strips.items(), key=lambda item: place_of(item[0]))):
         if not i:
             made.add_section()
-        made.add_row(Text(name_of(kind, "")), *line(strip[places], shown.failed[kind][places]), style="dim")
+        marks = shown.failed[kind][places], shown.open[kind][places]
+        made.add_row(Text(name_of(kind, "")), *line(strip[places], *marks), style="dim")
     return made
 
 
-def _cell(value: float, failed: bool, shown: Matrix, digits: int) -> str:
+def _cell(value: float, failed: bool, open_: bool, shown: Matrix, digits: int) -> str:
     if np.isnan(value):
         return "×" if failed else ""
     number = f"{100 * value:.{digits}f}" if shown.percent else f"{value:.{digits + 1}f}"
-    return number + ("*" if failed else "")
+    return number + "°" * open_ + "*" * failed
 
 
 def _depth_table(title: str, names: Sequence[str], rows: pd.DataFrame, shown: Matrix, width: int) -> Table:

@@ -9,10 +9,12 @@ from rich.table import Table
 from rich.text import Text
 
 from suture.measurement.tables.records import Record
+from suture.measurement.tables.table import not_converged
 from suture.report.terminal.curve import lay_out
 from suture.runs.progress import clock
 from suture.studies import Claim, Decided, Figure, Result, Study, verdict_of
 from suture.studies.base.count import Count
+from suture.studies.base.quantities import TRIALS
 
 _FINEST = 6  #: digits after the point
 _STYLES = {"reproduced": "green", "not reproduced": "red", "undecided": "yellow"}
@@ -222,10 +224,17 @@ def claim_record(claim: Claim) -> Record:
     return {name: getattr(claim, name) for name in names}
 
 
+def count_open(result: Result) -> int:
+    """Count the trials of a study whose fit had not converged, of fits that can say so; what they reach is a bound."""
+    table = result.tables.get(TRIALS)
+    return 0 if table is None else int(not_converged(table.drop_duplicates("trial")).sum())
+
+
 def took_words(result: Result) -> str:
     """Say what a study took, of its card."""
     card: Mapping[str, Any] = result.card
     failed = f", {card['failed']} failed" if card["failed"] else ""
+    failed += f", {count:,} not converged" if (count := count_open(result)) else ""
     return (
         f"{card['trials']:,} trials{failed}, {clock(card['seconds'])} of one thread; {card['networks']} networks, "
         f"{clock(card['training_seconds'])}"
