@@ -21,12 +21,12 @@ from suture.common.sizes import in_words, physical_memory
 from suture.common.validation import check_kind
 from suture.core.activations.cache import Activations, Need
 from suture.core.network.network import Cut, Network
-from suture.core.stitched import check_networks, check_one_device
+from suture.core.stitched import check_one_device
 from suture.data import Data, Samples
 from suture.measurement.indices import Index, Layer, SamplesAs, linear_cka
 from suture.measurement.indices.base import MOST, check_choice, positions
 from suture.measurement.tables.table import check_columns
-from suture.measurement.trials.plans import Which, cuts_of_roles
+from suture.measurement.trials.plans import Which, cuts_of_roles, tell_networks_apart
 
 SAMPLES = 2000  #: images that layers are compared on if no number is given, or all that there are
 DEFAULT: tuple[Index, ...] = (linear_cka,)
@@ -81,7 +81,7 @@ def compare(
     or are on two devices, ``DeviceError`` if the device is not there or has no room, and ``CutError`` if a network has
     no cut that is asked for.
     """
-    check_networks(a, b)
+    tell_networks_apart([a, b])
     if device is not None:
         a, b = a.to(device), b.to(device)
     check_one_device(a, b)
