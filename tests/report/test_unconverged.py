@@ -53,7 +53,7 @@ def test_the_page_has_hollow_points_rings_and_a_count() -> None:
     symbols = next(trace["marker"]["symbol"] for trace in traces if "glyph" in trace["meta"] and "marker" in trace)
     assert symbols == ["circle-open", "circle", "circle-open", "circle"]
     page = render(run_of(table))
-    assert f"Hollow, and ° in the tables: {OPEN}." in page
+    assert f"A hollow point, and ° in the tables, means {OPEN}." in page
     assert "2 of 4 cuts had not converged; their penalties are upper bounds." in page
     cells = plotted(arrange.matrix(unfinished(matrix_table())))["data"]
     ringed = [trace for trace in cells if trace.get("marker", {}).get("symbol") == "circle-open"]

@@ -193,8 +193,8 @@ class Chart:
             said += " × marks what failed" if self.rows else " Gaps are what failed"
             said += "; * is the mean of the seeds that did not."
         if any(line.is_open.any() for measure in self.measures for line in measure.lines):
-            mark = "A ring marks the cells" if self.rows else "Faint" if self.kind == "bars" else "Hollow"
-            said += f" {mark}, and ° in the tables: {OPEN}."
+            mark = "A ring in a cell" if self.rows else "A faint bar" if self.kind == "bars" else "A hollow point"
+            said += f" {mark}, and ° in the tables, means {OPEN}."
         return said
 
     def grids(self) -> Iterator[Grid]:

@@ -73,7 +73,7 @@ def draw_cells(
             EllipseCollection(
                 *([_RING] * len(rings), [_RING] * len(rings), [0.0] * len(rings)),
                 units="x",  # of a cell's width, round whatever its height
-                offsets=[(j + 0.85, i + (0.15 if rows > 1 else 0.5)) for i, j in rings.tolist()],
+                offsets=[(j + 0.86, i + 0.16) for i, j in rings.tolist()],
                 offset_transform=axes.transData,
                 facecolor="none",
                 edgecolor=[_ink_on(colours, float(values[i, j])) for i, j in rings],
