@@ -34,7 +34,7 @@ NAMES: dict[str, dict[str, str]] = {
         "identity linear conv low-rank orthogonal permutation diagonal strided-conv upsampled-conv conv-linear "
         "full-linear maps-to-tokens tokens-to-maps tokens-to-tokens",
     ),
-    "fit": _classes("suture.fits", "fast converged quick task-loss least-squares match-activations random best-of")
+    "fit": _classes("suture.fits", "converged quick task-loss least-squares match-activations random best-of")
     | _in(
         "suture.fits.recipes:RECIPES",
         "bansal2021 hernandez2022 hernandez2022-copy oxford2025 smith2024 smith2024-noise smith2024-vgg csiszarik2021",

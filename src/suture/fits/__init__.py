@@ -5,14 +5,12 @@ from suture.fits.best_of import BestOf
 from suture.fits.converged import Converged, Quick
 from suture.fits.convex import Logistic
 from suture.fits.descent import GradientDescent, HardLabels, MatchActivations, Random, SoftLabels, Targets, TaskLoss
-from suture.fits.fast import Fast
 from suture.fits.least_squares import LeastSquares, Narrower
 
 __all__ = [
     "BestOf",
     "Converged",
     "CurvePoint",
-    "Fast",
     "Fit",
     "FitReport",
     "GradientDescent",

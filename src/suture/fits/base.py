@@ -3,7 +3,7 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import ClassVar
 
 import torch
@@ -15,6 +15,9 @@ from suture.core.fused import Fused
 from suture.core.network.network import Frozen
 from suture.core.stitches import Stitch
 from suture.core.stitches.base import Shape
+
+State = dict[str, Tensor]
+"""Parameters, or whatever else a fit needs to go on, by name."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,8 +45,8 @@ class Problem:
     validation: Side
     seed: int
     where: str  #: in words, for messages
-    share: float = 1.0  #: of the receiver's operations that lie after its cut
     fused: "Callable[[torch.dtype], Fused | None] | None" = None  #: makes the fused suffix, if there may be one
+    begun: State | None = None  #: what the same fit, with less work allowed, left when it had not converged
 
 
 @dataclass(frozen=True)
@@ -67,7 +70,7 @@ class FitReport:
     ``gap`` estimates what is left: the share of validation images that further steps would set right, extrapolated from
     the last doublings of the work; ``None`` if the fit has nothing to estimate it from. ``start`` says where a descent
     began. ``kept`` says which of several fits gave the stitch, if there were several. ``notes`` say what did not go as
-    planned.
+    planned. ``state`` is what the fit needs to go on, if it has not converged and could.
     """
 
     steps: int = 0
@@ -77,6 +80,7 @@ class FitReport:
     start: str = ""
     kept: str = ""
     notes: tuple[str, ...] = ()
+    state: State | None = field(default=None, repr=False, compare=False)
 
 
 PUBLISHED: "dict[str, Fit]" = {}
@@ -95,6 +99,18 @@ class Fit(ABC):
         They are then computed beforehand. If in doubt, of all of them.
         """
         return math.inf
+
+    def check_validation(self, validated: int) -> None:  # noqa: B027  # most fits can do with any
+        """Raise ``FitError`` if the fit cannot do with so many validation samples."""
+
+    @property
+    def drawn_as(self) -> "Fit":
+        """The fit by which random numbers are drawn: the same one, but for what only says how long it may go on."""
+        return self
+
+    def deepened(self) -> "Fit | None":
+        """Return the same fit with more work allowed, which goes on where this one ended; ``None`` if there is none."""
+        return None
 
     @abstractmethod
     def fit(self, problem: Problem, stitch: nn.Module) -> FitReport:

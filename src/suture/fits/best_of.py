@@ -20,8 +20,8 @@ from suture.common.hashing import keyed_as
 from suture.common.seeds import drawing
 from suture.core.stitches.base import Shape
 from suture.fits.base import Fit, FitReport, Problem
+from suture.fits.converged import Converged
 from suture.fits.descent import CHUNK, Random, TaskLoss
-from suture.fits.fast import Fast
 from suture.fits.optimisers import Adam, Cosine
 
 PUBLISHED_START = TaskLoss(
@@ -50,11 +50,11 @@ class BestOf(Fit):
     fits raise.
     """
 
-    fits: tuple[Fit, ...] = (Fast(), PUBLISHED_START)
+    fits: tuple[Fit, ...] = (Converged(), PUBLISHED_START)
 
     def __post_init__(self) -> None:
         if not self.fits:
-            raise FitError("BestOf(fits=()): name fits to choose from, for instance fits=(LeastSquares(), Fast())")
+            raise FitError("BestOf(fits=()): name fits to choose from, for instance fits=(LeastSquares(), Converged())")
         for fit in self.fits:
             if self.fits.count(fit) > 1:
                 raise FitError(f"BestOf names {fit} twice, which gives the same stitch twice; measure with more seeds")

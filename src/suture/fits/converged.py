@@ -1,29 +1,34 @@
-"""The fit that goes on until more of it does not help; not yet the default, which is ``fits.fast``.
+"""The default fit, which goes on until more of it does not help, and its short form.
 
-It begins as ``Fast`` does (closed form; the convex problem solved if only pooling and a linear layer follow) and then
-lowers the task loss by Adam in coordinates in which one rate suits nearly all seams, through the receiver's fused
-suffix. Three things differ:
+1. The closed form of ``LeastSquares``, each output channel rescaled to the receiver's deviation, from as many samples
+   as a map of so many features needs (``ROWS``).
+2. If only pooling and a linear layer follow, the task loss is convex, and its minimum is computed (``fits.convex``).
+3. Else Adam descends from there on the task loss, in coordinates in which one rate suits nearly all seams
+   (``fits.coordinates``), through the receiver's fused suffix if that was seen to agree (``fits.suffix``).
 
-- What counts is not where the descent is but the average of where it was during the last half of its steps (Polyak and
-  Juditsky 1992, *Acceleration of Stochastic Approximation by Averaging*). That needs no schedule that knows its end:
-  the rate is constant at first and then falls by the root of the steps, and after ``FIRST``, twice, four times … as
-  many steps the average is looked at on the validation data. A few steps at each of several rates tell which to take.
-- The channels that a layer reads are whitened, softly: ``W = σ_y · U · (C + r·I)^-½`` with their covariance ``C`` and
-  their mean variance ``r``, without which directions of little variance would be blown up, and over-fit.
+bansal2021, section 2, defines the penalty by the smallest task loss over the family. Of the descent:
+
+- What counts is not where it is but the average of where it was during the last half of its steps (Polyak and Juditsky
+  1992, *Acceleration of Stochastic Approximation by Averaging*). That needs no schedule that knows its end: the rate is
+  constant at first and then falls by the root of the steps, and after ``FIRST``, twice, four times … as many steps the
+  average is looked at on the validation data. A few steps at each of several rates tell which to take.
 - The average with the fewest wrong validation images is kept, the closed form included; of equals the one with the
   lowest loss. The loss is descended on and the error chosen by, because where a receiver cannot name a class, a lower
   loss can go with a higher error.
 
 ``Converged`` ends when a doubling of the work gained less than its tolerance, or no more than chance would (the paired
-deviation over validation images), and lowered the loss by less than ``STILL``; or when two in a row gained no more.
-``Quick`` takes a fixed number of steps.
+deviation over validation images), and lowered the loss by less than ``STILL``; or when two in a row gained no more. One
+that reached its cap leaves its state, from which another with a larger cap goes on, to the same bits as one that ran
+that far at once. ``Quick`` takes a fixed number of steps.
+
 The constants were set on seams of two small ResNets and two MLPs for CIFAR-10 (docs/fits.md names them), none of which
 is in the reference table of ``benchmarks/reference.py``.
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from math import prod
 from typing import final
 
 import torch
@@ -31,13 +36,37 @@ from torch import Tensor, nn
 
 from suture.common.errors import FitError
 from suture.common.hashing import keyed_as
+from suture.common.seeds import drawing
 from suture.common.validation import check_whole
+from suture.core.stitches import (
+    AffineMap,
+    AffineStitch,
+    Conv,
+    Linear,
+    Moments,
+    Part,
+    Stitch,
+    StridedConv,
+    UpsampledConv,
+)
 from suture.core.stitches.base import Shape
-from suture.fits.base import CurvePoint, Fit, FitReport, Problem, Side
+from suture.fits import convex
+from suture.fits.base import CurvePoint, Fit, FitReport, Problem, Side, State
+from suture.fits.coordinates import Coordinates
 from suture.fits.descent import draw_batches
-from suture.fits.fast import CHUNK, Coordinates, count_samples, fit_from_closed_form
+from suture.fits.least_squares import accumulate_moments, solve_closed_form
+from suture.fits.suffix import choose_suffix
 
+ROWS = 2**15  #: positions from which the closed form's moments are taken
+WORK = 5e9  #: multiply-adds for them, at most, unless samples are few
+SAMPLES = 1024  #: samples that are not few
+RIDGES = (1e-5, 1e-3, 1e-1)  #: candidates, relative to the mean variance of the sender's features
+PROBED = 256  #: samples on which suffixes are compared
 FIRST = 70  #: steps before the first look, which doubles
+CAP = 8960  #: steps, ``FIRST`` doubled seven times
+DEEPER = 4  #: times as large is the next cap
+DEEPEST = 16 * CAP  #: steps of the largest
+TOLERANCE = 0.001  #: the share of the validation images that a doubling of the work must gain
 RATE = 0.1  #: of Adam, in the coordinates of the descent; three times less or more is worse at most tuned seams
 RATES = 3.0  #: the factor between the rates that are tried
 LADDER = 4  #: times that the rate may be multiplied, or divided, by it
@@ -48,8 +77,7 @@ BETAS = (0.9, 0.99)  #: of Adam
 HELD_OUT = 10_000  #: validation samples that are looked at, at most
 GLANCE = 1024  #: of them, to choose a rate
 STILL = 0.005  #: nats; while a doubling lowers the validation loss by more, it goes on
-State = dict[str, Tensor]
-"""Free parameters by name."""
+CHUNK = 256
 
 
 @keyed_as("Converged")
@@ -58,28 +86,49 @@ State = dict[str, Tensor]
 class Converged(Fit):
     """The closed form, then a descent on the task loss until a doubling of the work gains less than ``tolerance``.
 
-    ``tolerance`` is a share of the validation images; what fewer than one image would decide counts as one image.
-    ``cap`` is the most steps of ``batch`` samples; a fit that reaches it says that it has not converged. Steps do not
+    ``tolerance`` is a share of the validation images, by default 0.001 or one image, whichever is more. ``cap`` is the
+    most steps of ``batch`` samples, those left out that other rates were tried for; a fit that reaches it says that it
+    has not converged. Looks come after 70, 140, 280 … steps, and a cap between two counts as the lower. Steps do not
     depend on the cap: a larger one goes on where a smaller one ends. A family that has no closed form begins at random.
-    Raises ``FitError`` if the loss is not finite at any rate.
+    Raises ``FitError`` if the tolerance is less than one validation image, or the loss is not finite at any rate.
     """
 
-    tolerance: float = 0.001
-    cap: int = 8960
+    tolerance: float | None = None
+    cap: int = CAP
     batch: int = 64
 
     def __post_init__(self) -> None:
         _check_steps(self, "cap", FIRST * 2)
-        if not 0 < self.tolerance < 1:
+        if self.tolerance is not None and not 0 < self.tolerance < 1:
             raise FitError(f"{self}: tolerance must lie between 0 and 1; 0.001 is a tenth of a percentage point")
+
+    def check_validation(self, validated: int) -> None:
+        """Raise ``FitError`` if so many validation samples cannot tell a gain as small as the tolerance."""
+        least = 1 / min(validated, HELD_OUT)
+        if self.tolerance is not None and self.tolerance < least:
+            raise FitError(
+                f"{self}: {min(validated, HELD_OUT):,} validation samples tell no gain below one of them; give a "
+                f"tolerance of at least {math.ceil(least * 1e6) / 1e6:g}, or leave it out"
+            )
 
     def reads(self, shape: Shape) -> float:
         """Return the number of samples whose receiver activations the closed form needs."""
         return count_samples(shape)
 
+    @property
+    def drawn_as(self) -> Fit:
+        """The same without its limits: a deepened fit draws the same batches."""
+        return Converged(batch=self.batch)
+
+    def deepened(self) -> Fit | None:
+        """Return the same with ``DEEPER`` times the cap; ``None`` beyond ``DEEPEST``."""
+        return replace(self, cap=DEEPER * self.cap) if DEEPER * self.cap <= DEEPEST else None
+
     def fit(self, problem: Problem, stitch: nn.Module) -> FitReport:
         """Fit the stitch in place and leave it in evaluation mode."""
-        return _fit(problem, stitch, self.batch, self.cap, self.tolerance)
+        self.check_validation(len(problem.validation.labels))
+        tolerance = max(self.tolerance or TOLERANCE, 1 / min(len(problem.validation.labels), HELD_OUT))
+        return _fit(problem, stitch, lambda descent: descent.run(self.cap, tolerance), self.batch)
 
 
 @keyed_as("Quick")
@@ -103,7 +152,8 @@ class Quick(Fit):
 
     def fit(self, problem: Problem, stitch: nn.Module) -> FitReport:
         """Fit the stitch in place and leave it in evaluation mode."""
-        return _fit(problem, stitch, self.batch, self.steps, None)
+        descend = (lambda descent: descent.run_briefly(self.steps)) if self.steps else None
+        return _fit(problem, stitch, descend, self.batch)
 
 
 def _check_steps(fit: Converged | Quick, name: str, least: int) -> None:
@@ -114,24 +164,141 @@ def _check_steps(fit: Converged | Quick, name: str, least: int) -> None:
         raise FitError(f"{kind}(batch={fit.batch}): batch must be at least 1")
 
 
-def _fit(problem: Problem, stitch: nn.Module, batch: int, most: int, tolerance: float | None) -> FitReport:
-    """Fit a stitch by at most so many steps; stop where a doubling gains less than the tolerance, if there is one."""
+# --- the closed form, and the convex problem --------------------------------------------------------------------------
 
-    def descend(stitch: nn.Module, suffix: nn.Module) -> FitReport:
-        return AveragedDescent(problem, stitch, suffix, batch).run(most, tolerance)
+Descend = Callable[["AveragedDescent"], FitReport]
+"""Lowers the task loss of a stitch, in place."""
 
-    return fit_from_closed_form(problem, stitch, descend if most else None)
+
+def _fit(problem: Problem, stitch: nn.Module, descend: Descend | None, batch: int) -> FitReport:
+    """Load the closed form; go on to the minimum of the task loss if that is convex, else by a descent if there is one.
+
+    Leaves the stitch in evaluation mode.
+    """
+    stitch.eval()
+    if next(stitch.parameters(), None) is None:
+        return FitReport(gap=0.0)
+    bare = _without_batchnorms(problem, stitch)
+    maps = _load_closed_forms(problem, bare)
+    start = "closed form" if maps else "random"
+    report = FitReport(converged=False) if descend is None else _lower(problem, bare, maps, descend, batch)
+    bare.write_back(maps)
+    return replace(report, start=start)
+
+
+def _lower(problem: Problem, bare: "_Bare", maps: list[AffineMap], descend: Descend, batch: int) -> FitReport:
+    """Lower the task loss from the closed form on: to its minimum if it is convex, else by gradient descent."""
+    with torch.no_grad():  # of a copy, since a stitch may write into what it is given
+        device = next(bare.stitch.parameters()).device
+        probe = bare.stitch(problem.fit.activations[:PROBED].to(device, copy=True))
+    chosen = choose_suffix(problem.suffix, problem.fused, probe)
+    notes = (chosen.note,) if chosen.note else ()
+    if chosen.only_head and _is_one_map(bare.family):
+        head = convex.read_head(chosen.run, tuple(probe.shape[1:]), bare.parts[0], probe)
+        if head is not None:
+            return replace(_solve_convex(problem, bare, maps, head), notes=notes)
+    return replace(descend(AveragedDescent(problem, bare.stitch, chosen.run, batch)), notes=notes)
+
+
+@dataclass(frozen=True, eq=False)
+class _Bare:
+    """The stitch that is fitted: the one given or, if that has BatchNorms that add nothing, one like it without them.
+
+    A BatchNorm before or after a map of single pixels is itself such a map, so the family is the same without it, and
+    descends faster.
+    """
+
+    family: Stitch
+    stitch: nn.Module
+    parts: Sequence[Part]
+    given: Sequence[Part] | None  #: of the stitch that was given, if it is another
+
+    def write_back(self, maps: list[AffineMap]) -> None:
+        """Give the stitch that was given what this one computes; ``maps`` hold the moments of its rows."""
+        if self.given is not None:
+            conv = next(module for module in self.stitch.modules() if isinstance(module, nn.Conv2d))
+            assert conv.bias is not None
+            weight, bias = conv.weight.detach().double().flatten(1), conv.bias.detach().double()
+            self.given[0].load(replace(maps[0], weight=weight.cpu(), bias=bias.cpu()))
+
+
+def _without_batchnorms(problem: Problem, stitch: nn.Module) -> _Bare:
+    family, sent = problem.family, problem.fit.activations
+    if not isinstance(family, AffineStitch):
+        return _Bare(family, stitch, (), None)
+    parts = family.parts(stitch, sent)
+    pixelwise = isinstance(family, StridedConv | UpsampledConv) or (isinstance(family, Conv) and family.kernel == 1)
+    if not (pixelwise and family.batchnorm):  # type: ignore[attr-defined]
+        return _Bare(family, stitch, parts, None)
+    bare: AffineStitch = replace(family, batchnorm=False)  # type: ignore[type-var]
+    device = next(stitch.parameters()).device
+    with drawing(device):
+        other = bare.build(tuple(sent.shape[1:]), tuple(problem.fit.expected().shape[1:])).to(device).eval()
+    return _Bare(bare, other, bare.parts(other, sent), parts)
+
+
+def _is_one_map(family: Stitch) -> bool:
+    """Whether its stitches are one map of rows, which may be any."""
+    single = isinstance(family, Conv) and family.kernel == 1
+    return single or isinstance(family, Linear | StridedConv | UpsampledConv)
+
+
+def _load_closed_forms(problem: Problem, bare: _Bare) -> list[AffineMap]:
+    """Load the closed form of every affine map of the stitch and return them; none if the family has none."""
+    maps = []
+    family = bare.family
+    for part in bare.parts:
+        assert isinstance(family, AffineStitch)
+        known, held_out = (_some_moments(side, part) for side in (problem.fit, problem.validation))
+        maps.append(solve_closed_form(family, known, held_out, RIDGES, rescale=True))
+        part.load(maps[-1])
+    return maps
+
+
+def count_samples(shape: Shape) -> int:
+    """Return how many samples tell a map to tensors of a shape: ``ROWS`` positions, but not few samples."""
+    return max(SAMPLES, ROWS // prod(shape[1:] if len(shape) > 2 else shape[:-1]))
+
+
+def count_sufficient(shape: Shape, rows: int, features: int) -> int:
+    """Return how many samples moments are taken from, if each has so many rows of so many features."""
+    return min(count_samples(shape), max(SAMPLES, int(WORK / (rows * features**2))))
+
+
+def _some_moments(side: Side, part: Part) -> Moments:
+    """Moments from as many samples as a map of so many features needs; products in float32."""
+    x, expected = side.activations, side.expected()
+    rows, features = part.reads(x[:1]).shape
+    some = count_sufficient(tuple(expected.shape[1:]), rows, features)
+    made = accumulate_moments(x[:some], expected[:some].to(x.device), part, torch.float32)
+    return Moments(*(getattr(made, each.name).cpu() for each in fields(made)))
+
+
+def _solve_convex(problem: Problem, bare: _Bare, maps: list[AffineMap], head: convex.Head) -> FitReport:
+    """Solve the convex problem and load its solution."""
+    fit, held_out = ((side.activations.cpu(), side.labels.cpu()) for side in (problem.fit, problem.validation))
+    found = convex.solve(head, bare.parts[0], maps[0], fit, held_out)
+    maps[0] = found.affine
+    bare.parts[0].load(found.affine)
+    curve = (CurvePoint(0, math.nan, found.start_loss), CurvePoint(found.iterations, found.fit_loss, found.loss))
+    return FitReport(found.iterations, True, curve, gap=0.0)
+
+
+# --- the descent ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
 class _Look:
-    """What validation says of parameters: the share of wrong images, and the mean loss in nats."""
+    """What validation says of parameters: which images are named wrong, and the mean loss in nats."""
 
-    step: int
     state: State
     wrong: Tensor
-    error: float
     loss: float
+
+    @property
+    def error(self) -> float:
+        """The share of wrong images."""
+        return float(self.wrong.double().mean())
 
     def is_better(self, other: "_Look") -> bool:
         """Whether it names more images right, or as many at a lower loss."""
@@ -141,96 +308,157 @@ class _Look:
 class AveragedDescent:
     """Adam from where the stitch is, judged by the average of where it was during the last half of its steps.
 
-    ``suffix`` maps represented tensors ``(n, *receiver shape)`` to outputs.
+    ``suffix`` maps represented tensors ``(n, *receiver shape)`` to outputs. ``step`` counts steps at the rate that is
+    taken, ``steps`` those too that other rates were tried for.
     """
 
     def __init__(self, problem: Problem, stitch: nn.Module, suffix: nn.Module, batch: int) -> None:
         self.problem, self.suffix = problem, suffix
         self.device = next(stitch.parameters()).device
-        self.coordinates = Coordinates(stitch, problem.fit.activations.to(self.device), whiten=True)
+        self.coordinates = Coordinates(stitch, problem.fit.activations.to(self.device))
         self.batches = draw_batches(len(problem.fit.labels), batch, problem.seed)
         self.held_out = min(HELD_OUT, len(problem.validation.labels))
         self.curve: list[CurvePoint] = []
+        self.gains: list[float] = []
+        self.step = self.steps = self.idle = 0
+        self.last_loss = math.inf
 
-    def run(self, most: int, tolerance: float | None) -> FitReport:
-        """Take at most so many steps, fewer if a doubling of them gains less than the tolerance; keep the best."""
-        best = last = self._look(0, self.coordinates.state())
-        done, rate, adam = self._find_rate(most)
-        gains: list[float] = []
-        step, look, idle = TRIED if done else 0, FIRST, 0
-        steps, converged = done, False
-        while not converged and steps < most:
-            ahead = min(look - step, most - steps)
-            average, fit_loss = self._average(adam, rate, step, ahead)
-            step, steps, look = step + ahead, steps + ahead, 2 * look
-            found = self._look(steps, average)
-            self.curve.append(CurvePoint(steps, fit_loss, found.loss))
-            gains.append(best.error - found.error)
-            idle = 0 if self._gains(best, found, tolerance or 0.0) else idle + 1
-            if tolerance is not None and step >= 2 * FIRST:
-                converged = idle > 1 or (idle == 1 and last.loss - found.loss <= STILL)
-            best, last = found if found.is_better(best) else best, found
-        if not math.isfinite(best.loss):
+    def run(self, cap: int, tolerance: float) -> FitReport:
+        """Descend until a doubling of the steps gains less than the tolerance, or the next would exceed the cap.
+
+        Goes on from the problem's ``begun``, if there is any.
+        """
+        if self.problem.begun:
+            self._restore(self.problem.begun)
+        else:
+            self._begin(LADDER)
+        look, converged = 2 * self.step if self.gains else FIRST, False
+        while not converged and look <= cap:
+            gained, fallen = self._go_on(look - self.step, tolerance)
+            self.idle = 0 if gained else self.idle + 1
+            if self.step > FIRST:
+                converged = self.idle > 1 or (self.idle == 1 and fallen <= STILL)
+            look *= 2
+        report = self._end(converged)
+        return report if converged else replace(report, state=self._state())
+
+    def run_briefly(self, most: int) -> FitReport:
+        """Take just so many steps, those among them that other rates are tried for."""
+        self._begin(min(LADDER, (most - FIRST) // TRIED - 1))
+        look = FIRST
+        while self.steps < most:
+            self._go_on(min(look - self.step, most - self.steps), 0.0)
+            look *= 2
+        return self._end(False)
+
+    def _begin(self, tries: int) -> None:
+        """Look at the start, and find a rate by so many tries of another, if any."""
+        self.best = self._look(self.coordinates.state())
+        self.curve.append(CurvePoint(0, math.nan, self.best.loss))
+        self.last_loss, self.rate = self.best.loss, RATE
+        self.adam = self._adam(RATE)
+        if tries > 0:
+            self._find_rate(tries)
+
+    def _go_on(self, ahead: int, tolerance: float) -> tuple[bool, float]:
+        """Take steps and look at their average, keeping the best; say if it gained, and by how much the loss fell."""
+        average, fit_loss = self._average(ahead)
+        found = self._look(average)
+        self.curve.append(CurvePoint(self.steps, fit_loss, found.loss))
+        gain = self.best.error - found.error
+        # What the images that are right in one and wrong in the other would gain by chance, one way as the other.
+        chance = float((self.best.wrong.double() - found.wrong.double()).std()) / math.sqrt(self.held_out)
+        fallen = self.last_loss - found.loss
+        self.gains.append(gain)
+        self.last_loss = found.loss
+        self.best = found if found.is_better(self.best) else self.best
+        return gain >= max(tolerance, chance), fallen
+
+    def _end(self, converged: bool) -> FitReport:
+        if not math.isfinite(self.best.loss):
             raise FitError(f"the validation loss of {self.problem.where} is not finite at any rate that was tried")
-        self.coordinates.restore(best.state)
+        here = self.coordinates.state()
+        self.coordinates.restore(self.best.state)
         self.coordinates.write()
-        return FitReport(steps, converged, tuple(self.curve), gap=_extrapolate(gains))
+        self.coordinates.restore(here)
+        return FitReport(self.steps, converged, tuple(self.curve), gap=_extrapolate(self.gains))
 
-    def _gains(self, best: _Look, found: _Look, tolerance: float) -> bool:
-        """Whether a doubling gained at least the tolerance, one image, and what chance would."""
-        chance = float((best.wrong.double() - found.wrong.double()).std()) / math.sqrt(self.held_out)
-        return best.error - found.error >= max(tolerance, 1 / self.held_out, chance)
+    def _state(self) -> State:
+        """Everything that a larger cap needs to go on, as tensors by name."""
+        numbers = [self.step, self.steps, self.idle, self.rate, self.last_loss, self.best.loss]
+        points = [(point.step, point.fit_loss, point.validation_loss) for point in self.curve]
+        made = {
+            "numbers": torch.tensor(numbers, dtype=torch.float64),
+            "gains": torch.tensor(self.gains, dtype=torch.float64),
+            "curve": torch.tensor(points, dtype=torch.float64),
+            "wrong": self.best.wrong,
+        }
+        for name, tensor in self.coordinates.free.items():
+            made |= {f"here.{name}": tensor, f"best.{name}": self.best.state[name]}
+            made |= {f"{entry}.{name}": value for entry, value in self.adam.state[tensor].items()}
+        return {name: tensor.detach().cpu().clone() for name, tensor in made.items()}
 
-    def _find_rate(self, most: int) -> tuple[int, float, torch.optim.Adam]:
-        """Try rates for a few steps each, on the same batches, and go on from the best; return all steps taken.
+    def _restore(self, state: State) -> None:
+        """Go back to where another descent on the same problem ended."""
+        step, steps, idle, self.rate, self.last_loss, best = state["numbers"].tolist()
+        self.step, self.steps, self.idle = int(step), int(steps), int(idle)
+        self.gains = state["gains"].tolist()
+        self.curve = [CurvePoint(int(at), fit, held) for at, fit, held in state["curve"].tolist()]
+        kept = {name: state[f"best.{name}"].to(self.device) for name in self.coordinates.free}
+        self.best = _Look(kept, state["wrong"], best)
+        self.coordinates.restore({name: state[f"here.{name}"] for name in kept})
+        self.adam = self._adam(self.rate)
+        for name, tensor in self.coordinates.free.items():
+            moments = {entry: state[f"{entry}.{name}"].clone().to(self.device) for entry in ("exp_avg", "exp_avg_sq")}
+            self.adam.state[tensor] = {"step": state[f"step.{name}"].clone()} | moments
+        for _ in range(self.step):
+            next(self.batches)
+
+    def _find_rate(self, tries: int) -> None:
+        """Try rates for a few steps each, on the same batches, and go on from the best.
 
         A higher rate is taken while the loss falls farther by it, a lower one while the loss rises.
         """
-        if most < FIRST + 2 * TRIED:
-            return 0, RATE, self._adam(RATE)
         drawn = [next(self.batches) for _ in range(TRIED)]
         begun = self.coordinates.state()
         before = float(self._losses(GLANCE)[0].mean())
-        tried = 0
 
         def attempt(rate: float) -> tuple[float, State, torch.optim.Adam]:
-            nonlocal tried
             self.coordinates.restore(begun)
             adam, total = self._adam(rate), _Sum()
             for i, batch in enumerate(drawn):
                 self._step(adam, batch)
                 if i >= TRIED // 2:
                     total.add(self.coordinates.free)
-            tried += TRIED
+            self.steps += TRIED
             ended = self.coordinates.state()
             self.coordinates.restore(total.mean())
             fallen = before - float(self._losses(GLANCE)[0].mean())
             self.coordinates.restore(ended)
             return fallen if math.isfinite(fallen) else -math.inf, ended, adam
 
-        rate, (fallen, ended, adam) = RATE, attempt(RATE)
+        fallen, ended, self.adam = attempt(RATE)
         factor = RATES if fallen > 0 else 1 / RATES
-        for _ in range(LADDER):
-            if tried + TRIED + FIRST > most:
-                break
-            other, state, its_adam = attempt(rate * factor)
+        for _ in range(tries):
+            other, state, its_adam = attempt(self.rate * factor)
             if other <= (BETTER * fallen if factor > 1 else fallen):
                 break
-            rate, fallen, ended, adam = rate * factor, other, state, its_adam
+            self.rate, fallen, ended, self.adam = self.rate * factor, other, state, its_adam
         self.coordinates.restore(ended)
-        return tried, rate, adam
+        self.step = TRIED
 
     def _adam(self, rate: float) -> torch.optim.Adam:
         return torch.optim.Adam(self.coordinates.groups(rate), betas=BETAS)
 
-    def _average(self, adam: torch.optim.Adam, rate: float, step: int, ahead: int) -> tuple[State, float]:
+    def _average(self, ahead: int) -> tuple[State, float]:
         """Take steps; return the average of the parameters after each of them, and the mean loss of the batches."""
         total, losses = _Sum(), 0.0
-        groups = self.coordinates.groups(rate)
-        for i in range(step + 1, step + ahead + 1):
-            for group, whole in zip(adam.param_groups, groups, strict=True):
-                group["lr"] = whole["lr"] * math.sqrt(min(1.0, STEADY / i))
-            losses += self._step(adam, next(self.batches))
+        groups = self.coordinates.groups(self.rate)
+        for _ in range(ahead):
+            self.step, self.steps = self.step + 1, self.steps + 1
+            for group, whole in zip(self.adam.param_groups, groups, strict=True):
+                group["lr"] = whole["lr"] * math.sqrt(min(1.0, STEADY / self.step))
+            losses += self._step(self.adam, next(self.batches))
             total.add(self.coordinates.free)
         return total.mean(), losses / ahead
 
@@ -243,16 +471,14 @@ class AveragedDescent:
         adam.step()
         return float(loss.detach())
 
-    def _look(self, step: int, state: State) -> _Look:
+    def _look(self, state: State) -> _Look:
         """Look at parameters on the validation data, and come back to where the descent is."""
         here = self.coordinates.state()
         self.coordinates.restore(state)
         losses, wrong = self._losses(self.held_out)
         self.coordinates.restore(here)
         loss = float(losses.mean())
-        if step == 0:
-            self.curve.append(CurvePoint(0, math.nan, loss))
-        return _Look(step, state, wrong, float(wrong.double().mean()), loss if math.isfinite(loss) else math.inf)
+        return _Look(state, wrong, loss if math.isfinite(loss) else math.inf)
 
     def _losses(self, most: int) -> tuple[Tensor, Tensor]:
         """Return the loss of every validation sample that is looked at, and whether its class is named wrong."""

@@ -26,7 +26,7 @@ from suture.core.activations.cache import CHUNK
 from suture.core.stitches import Layers, Probe, Stitch
 from suture.core.stitches.base import Shape, width
 from suture.data import Samples
-from suture.fits import Fast, Fit, Logistic, Narrower
+from suture.fits import Converged, Fit, Logistic, Narrower, Quick
 from suture.measurement.trials.measure import LEAST
 from suture.measurement.trials.trial import Trial
 from suture.runs.store.store import TRIALS, Store
@@ -207,7 +207,7 @@ def _peak(trial: Trial, disk: int | None) -> int:
     fits, cut = list(_nested(trial.fit)), receiver.cuts.find(trial.receiver_cut)
     fitted, held_out = len(trial.fit_data), len(trial.validation_data)
     later = [other for other in receiver.cuts if other.index > cut.index]
-    fast = any(isinstance(fit, Fast) for fit in fits)
+    fast = any(isinstance(fit, Converged | Quick) for fit in fits)
 
     held = _weigh_stitch(family, *shapes) * _COPIES
     if fast or len(trial.score_data) >= LEAST:

@@ -31,7 +31,7 @@ from suture.core.network.network import Frozen, guard_frozen
 from suture.core.stitched import Stitched, match_dtype
 from suture.data import Samples
 from suture.fits import FitReport, Problem, Side
-from suture.fits.fast import MakeFused, list_precisions, name_dtype
+from suture.fits.suffix import MakeFused, list_precisions, name_dtype
 from suture.measurement.scores.scores import ScoreCard, compute_values, estimate_penalty, make_card, score_parent
 from suture.measurement.trials.trial import Failure, Measurement, Trial
 
@@ -110,8 +110,7 @@ def build_stitch(trial: Trial) -> nn.Module:
 
 def make_problem(trial: Trial, cache: Activations, stitch: nn.Module) -> Problem:
     """Gather what a fit is given: the frozen suffix, and activations and labels of the fit and validation data."""
-    cuts = trial.receiver.cuts
-    cut, whole = cuts.find(trial.receiver_cut), list(cuts)[-1].flops  # the head is left out of account
+    cut = trial.receiver.cuts.find(trial.receiver_cut)
     # Where no layer follows there is nothing to fuse, and through a stitch without parameters, such as ``Identity``, a
     # receiver stitched to itself must give the receiver's own bits.
     exact = cut.is_output or next(stitch.parameters(), None) is None
@@ -122,7 +121,6 @@ def make_problem(trial: Trial, cache: Activations, stitch: nn.Module) -> Problem
         validation=_make_side(trial, cache, trial.validation_data, stitch),
         seed=derive_seed(trial.fit_description, "fit"),
         where=trial.where,
-        share=max(0.0, 1 - cut.flops / whole) if whole else 1.0,
         fused=None if exact else lru_cache(partial(fuse_suffix, trial.receiver, cut)),
     )
 

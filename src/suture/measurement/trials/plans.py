@@ -17,7 +17,7 @@ from suture.core.network.network import Cut, Network, shared_cuts
 from suture.core.stitched import At, Seam, check_networks
 from suture.core.stitches import Stitch
 from suture.data import Data
-from suture.fits import Fast, Fit
+from suture.fits import Converged, Fit
 from suture.measurement.scores.scores import Accuracy, CrossEntropy, Score
 from suture.measurement.trials import controls as control
 from suture.measurement.trials.controls import Control
@@ -62,8 +62,8 @@ class Plan(Sequence[Trial]):
 class Settings:
     """What the trials of a plan have in common beside networks, cuts and data.
 
-    ``stitch=None`` takes the family that the shapes at each seam suggest, ``fit=None`` is ``Fast()``. ``seeds`` is how
-    many (0, 1, …) or which. ``network_seed``, the seed of the networks' training, is a label for the table. Raises
+    ``stitch=None`` takes the family that the shapes at each seam suggest, ``fit=None`` is ``Converged()``. ``seeds`` is
+    how many (0, 1, …) or which. ``network_seed``, the seed of the networks' training, is a label for the table. Raises
     ``DataError`` if scores or controls are of the wrong kind.
     """
 
@@ -87,7 +87,7 @@ def plan_seam(seam: Seam, data: Data, settings: Settings) -> Plan:
     Raises ``ShapeError`` with the seam if a stitch cannot join it.
     """
     check_kind("data", data, Data, "data with a split to fit and one to score: load_data(…)")
-    fit = settings.fit if settings.fit is not None else Fast()
+    fit = settings.fit if settings.fit is not None else Converged()
     trials: list[Trial] = []
     for seed in _list_seeds(settings.seeds):
         try:

@@ -33,7 +33,7 @@ from suture.core.stitched import Seam, Stitched
 from suture.core.stitches import Stitch, stitch_for
 from suture.data import Samples
 from suture.data.noise import ClusteredNoise
-from suture.fits import CurvePoint, Fast, Fit
+from suture.fits import Converged, CurvePoint, Fit
 from suture.measurement.scores.intervals import Estimate
 from suture.measurement.scores.scores import Accuracy, CrossEntropy, Score, ScoreCard, check_scores
 
@@ -59,7 +59,7 @@ class Trial:
     validation_data: Samples
     score_data: Samples
     stitch: Stitch | None = None
-    fit: Fit = field(default_factory=Fast)
+    fit: Fit = field(default_factory=Converged)
     scores: tuple[Score, ...] = (Accuracy(), CrossEntropy())
     seed: int = 0
     control: str = ""
@@ -70,7 +70,7 @@ class Trial:
         # Settings of the wrong kind are refused now, because else they would show only when the trial is measured.
         check_kind("seam", self.seam, Seam, "a seam: Seam.at(sender, receiver, cut)", NetworkError)
         check_kind("stitch", self.stitch, Stitch | None, "a family of stitches such as Conv(), or None", ShapeError)
-        check_kind("fit", self.fit, Fit, "a fit such as Fast()", FitError)
+        check_kind("fit", self.fit, Fit, "a fit such as Converged()", FitError)
         for score in self.scores:
             check_kind("one of scores", score, Score, "scores such as Accuracy()")
         object.__setattr__(self, "seed", check_whole("seed", self.seed))

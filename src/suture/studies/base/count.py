@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import final
 
 from suture.core.network.network import Network
-from suture.fits import Fast, Fit, GradientDescent
+from suture.fits import Converged, Fit, GradientDescent, Quick
 from suture.fits.recipes import RECIPES
 from suture.measurement.trials.trial import Trial
 from suture.runs.runners import Deferred, TrainingTask
@@ -114,7 +114,7 @@ def _untrained(base: TrainingTask, made: Networks) -> Network:
 
 def _name_fit(fit: Fit) -> str:
     """Name a fit in a word or two: the default one, a published one whatever its steps, or its class."""
-    if isinstance(fit, Fast):
+    if isinstance(fit, Converged | Quick):
         return "the default fit"
     for name, recipe in RECIPES.items():
         match fit, recipe:

@@ -16,7 +16,7 @@ import torch
 from suture.common.errors import SutureError
 from suture.data import Data, Samples, load_data
 from suture.data.variants import Subset, Variant, stack, vary
-from suture.fits import Fast, Fit, GradientDescent
+from suture.fits import Converged, Fit, GradientDescent, Quick
 from suture.fits.recipes import for_epochs
 from suture.studies.base.quantities import FEWEST
 from suture.studies.ledger import LEDGER, Entry, make_models
@@ -99,7 +99,7 @@ class Scale:
     @property
     def fit(self) -> Fit:
         """The default fit."""
-        return Fast(steps=2) if self.name == TINY else Fast()
+        return Quick(steps=2) if self.name == TINY else Converged()
 
     def published(self, recipe: _D, few: bool = False) -> _D:
         """Return a paper's recipe, in as many steps as the scale has; ``few`` for what ``data(…, few=True)`` gives."""

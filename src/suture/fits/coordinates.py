@@ -1,0 +1,185 @@
+"""Coordinates of a descent in which one rate suits nearly all seams.
+
+All changes of coordinates are exact and stay within the family:
+
+    W = σ_y · U · (C + r·I)^-½        b = σ_y · v − W·μ_x
+
+with ``μ_x`` and ``C`` the mean and the covariance of what a layer ``y = W·x + b`` reads, ``r`` the mean variance,
+without which directions of little variance would be blown up and over-fitted, and ``σ_y`` the deviation of each feature
+that it gives, all as they are where the descent begins. A step on ``U`` and ``v`` is ``rate / √(features read)``. A
+layer that reads more channels than ``WHITENED`` has the deviations of its features alone in place of ``C + r·I``. A
+BatchNorm, in evaluation mode, is such a layer of one feature each, of what it has standardised. A zero-padded
+convolution is not centred (see ``fits.descent``). Other parameters are taken as they are, in units of 1.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from math import prod
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from suture.core.stitches.base import ScaleAndShift
+from suture.fits.descent import is_padded, rows_of, run_watched
+
+MEASURED = 256  #: samples whose means, deviations and covariances are taken, at least
+WHITENED = 1024  #: channels that are whitened, at most; the eigenvectors of more take seconds
+WHITENED_BY = 2**16  #: positions whose covariance whitens, at most, unless samples are few
+LEAST = 1e-3  #: deviations below this share of the largest count as this
+OTHERS = 0.2  #: the step, relative to the rate, of parameters in units of 1, and of BatchNorms
+
+Norm = nn.BatchNorm1d | nn.BatchNorm2d
+Layer = nn.Linear | nn.Conv2d | ScaleAndShift | Norm
+
+
+@dataclass(frozen=True, eq=False)
+class _Read:
+    """What one layer reads and gives: means and deviations of its features.
+
+    ``into`` maps weights of channels to those of whitened channels ``(channels, channels)``, and ``back`` back.
+    """
+
+    mean: Tensor
+    std: Tensor
+    out_std: Tensor
+    into: Tensor | None = None
+    back: Tensor | None = None
+
+
+class Coordinates:
+    """The parameters of a stitch, as free tensors to be descended on and as what the stitch computes with.
+
+    ``sent`` are activations ``(n, *sender shape)`` of the type that the stitch reads. Nothing is written into the
+    stitch before ``write``.
+    """
+
+    def __init__(self, stitch: nn.Module, sent: Tensor) -> None:
+        self.stitch = stitch
+        self.free: dict[str, Tensor] = {}
+        self.steps: dict[str, float] = {}
+        self._made: list[Callable[[], Iterator[tuple[str, Tensor]]]] = []
+        known: set[int] = set()
+        positions = max(1, prod(sent.shape[2:]) if sent.ndim == 4 else prod(sent.shape[1:-1]))
+        some = max(MEASURED, min(WHITENED_BY // positions, 4 * MEASURED))
+        reads = _measure_layers(stitch, sent[:some])
+        with torch.no_grad():
+            for path, layer in stitch.named_modules():
+                own = {id(p) for p in layer.parameters()} if isinstance(layer, Layer) else set()
+                if isinstance(layer, Layer) and layer in reads and _is_plain(layer) and own.isdisjoint(known):
+                    self._add_layer(f"{path}." if path else "", layer, reads[layer])
+                    known |= own
+            for name, parameter in stitch.named_parameters():
+                if id(parameter) not in known:
+                    self._add_other(name, parameter)
+        for tensor in self.free.values():
+            tensor.requires_grad_()
+
+    def parameters(self) -> dict[str, Tensor]:
+        """Return the parameters of the stitch, made of the free tensors."""
+        return {name: tensor for make in self._made for name, tensor in make()}
+
+    def __call__(self, sent: Tensor) -> Tensor:
+        """Return what the stitch gives for activations, with gradients to the free tensors."""
+        return cast(Tensor, functional_call(self.stitch, self.parameters(), (sent,)))
+
+    def groups(self, rate: float) -> list[dict[str, Any]]:
+        """Return the free tensors as an optimiser takes them, each with its own rate."""
+        return [{"params": [tensor], "lr": rate * self.steps[name]} for name, tensor in self.free.items()]
+
+    def state(self) -> dict[str, Tensor]:
+        """Return copies of the free tensors."""
+        return {name: tensor.detach().clone() for name, tensor in self.free.items()}
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        """Go back to an earlier state."""
+        with torch.no_grad():
+            for name, tensor in self.free.items():
+                tensor.copy_(state[name])
+
+    def write(self) -> None:
+        """Write what the free tensors mean into the stitch."""
+        own = dict(self.stitch.named_parameters())
+        with torch.no_grad():
+            for name, tensor in self.parameters().items():
+                own[name].copy_(tensor)
+
+    def _add_layer(self, prefix: str, layer: Layer, read: _Read) -> None:
+        weight = layer.weight.detach()
+        ends = [1] * (weight.ndim - 2)
+        if isinstance(layer, ScaleAndShift | Norm):
+            unit, step = read.out_std / read.std, 1.0 if isinstance(layer, ScaleAndShift) else OTHERS
+            taps: Callable[[Tensor], Tensor] = lambda w: w * read.mean  # noqa: E731
+        else:
+            unit = read.out_std.reshape(-1, 1, *ends)
+            unit = unit / read.std.reshape(1, -1, *ends) if read.into is None else unit
+            step = weight[0].numel() ** -0.5
+            taps = lambda w: w.flatten(2).sum(2) @ read.mean if w.ndim == 4 else w @ read.mean  # noqa: E731
+        names = f"{prefix}weight", f"{prefix}bias"
+        self._add(names[0], _mix(weight / unit, read.into), step)
+        if layer.bias is not None:
+            self._add(names[1], (layer.bias.detach() + taps(weight)) / read.out_std, step)
+
+        def make() -> Iterator[tuple[str, Tensor]]:
+            made = _mix(self.free[names[0]], read.back) * unit
+            yield names[0], made
+            if layer.bias is not None:
+                yield names[1], self.free[names[1]] * read.out_std - taps(made)
+
+        self._made.append(make)
+
+    def _add_other(self, name: str, parameter: Tensor) -> None:
+        self._add(name, parameter.detach().clone(), OTHERS)
+        self._made.append(lambda: iter([(name, self.free[name])]))
+
+    def _add(self, name: str, value: Tensor, step: float) -> None:
+        self.free[name], self.steps[name] = value.contiguous(), step
+
+
+def _is_plain(layer: nn.Module) -> bool:
+    """Whether every output of a layer reads every feature, or its own alone, by a weight that is a parameter."""
+    if hasattr(layer, "parametrizations"):
+        return False
+    return layer.affine and layer.track_running_stats if isinstance(layer, Norm) else getattr(layer, "groups", 1) == 1
+
+
+def _mix(weight: Tensor, by: Tensor | None) -> Tensor:
+    """Map the channels that a weight ``(out, in, …)`` reads, if they are to be mapped."""
+    return weight if by is None else torch.einsum("oc...,cj->oj...", weight, by)
+
+
+def _measure_layers(stitch: nn.Module, sent: Tensor) -> dict[nn.Module, _Read]:
+    """Measure what every layer of a stitch, in evaluation mode, reads and gives on some activations."""
+    rows: dict[nn.Module, tuple[list[Tensor], list[Tensor]]] = {}
+
+    def see(layer: nn.Module, given: tuple[Tensor, ...], out: Tensor) -> None:
+        read, gave = rows.setdefault(layer, ([], []))
+        read.append(rows_of(layer, given[0]).float())
+        gave.append(rows_of(layer, out).float())
+
+    run_watched(stitch, [layer for layer in stitch.modules() if isinstance(layer, Layer)], sent, see)
+    return {layer: _measure(layer, torch.cat(read), torch.cat(gave)) for layer, (read, gave) in rows.items()}
+
+
+def _measure(layer: nn.Module, read: Tensor, gave: Tensor) -> _Read:
+    mean = torch.zeros_like(read[0]) if is_padded(layer) else read.mean(0)
+    std, out_std = _deviation(read), _deviation(gave)
+    if isinstance(layer, Norm) and _is_plain(layer):  # what it scales and shifts is already standardised
+        running, variance = (cast(Tensor, each).float() for each in (layer.running_mean, layer.running_var))
+        spread = (variance + layer.eps).sqrt()
+        return _Read((mean - running) / spread, std / spread, out_std)
+    if isinstance(layer, ScaleAndShift | Norm) or len(mean) > WHITENED:
+        return _Read(mean, std, out_std)
+    centred = (read - mean).double()
+    values, vectors = torch.linalg.eigh(centred.T @ centred / len(centred))
+    values = values.clamp(min=0)
+    scale = (values + values.mean()).sqrt() if values.mean() > 0 else torch.ones_like(values)
+    return _Read(mean, std, out_std, (vectors * scale).to(read), (vectors / scale).T.contiguous().to(read))
+
+
+def _deviation(rows: Tensor) -> Tensor:
+    """The deviations of features, none much below the largest; 1 if nothing varies."""
+    std = rows.std(0, correction=0)
+    largest = std.max()
+    return std.clamp(min=float(LEAST * largest)) if largest > 0 else torch.ones_like(std)

@@ -1,0 +1,80 @@
+"""Which suffix a fit descends through: the receiver's own, or the cheapest fused one that agrees with it.
+
+A fused suffix (``suture.core.fused``) is compared with the eager one on a probe before it is used. What it may differ
+by depends on its use: a descent only needs a direction, and takes outputs that are off by a twentieth of what they vary
+by. A score needs more: see ``measurement.trials.measure``.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from suture.common.processor import half_precision
+from suture.core.fused import Fused
+from suture.core.network.network import Frozen
+
+ALLOWED = {torch.float32: 1e-3}  #: root mean square by which a fused suffix may be off, if outputs vary by 1
+ALLOWED_HALF = 0.05
+
+MakeFused = Callable[[torch.dtype], Fused | None]
+"""Makes the fused suffix in a floating type, if there is one."""
+
+
+@dataclass(frozen=True, eq=False)
+class Chosen:
+    """A suffix to descend through, and why it is not the cheapest."""
+
+    run: nn.Module
+    note: str = ""
+
+    @property
+    def only_head(self) -> bool:
+        """Whether nothing but pooling and a linear layer follows the cut, or nothing at all."""
+        if isinstance(self.run, Fused):
+            return self.run.only_head
+        return isinstance(self.run, Frozen) and not self.run.segments
+
+
+def list_precisions(device: torch.device) -> list[torch.dtype]:
+    """Return the floating types to try on a device, the fastest first."""
+    half = half_precision(device)
+    return [torch.float32] if half is None else [half, torch.float32]
+
+
+def name_dtype(dtype: torch.dtype) -> str:
+    """Return the name of the type, without ``torch.``."""
+    return str(dtype).removeprefix("torch.")
+
+
+def choose_suffix(own: nn.Module, fused: MakeFused | None, probe: Tensor) -> Chosen:
+    """Return the cheapest suffix that agrees with the receiver's own on a probe of represented tensors ``(n, …)``."""
+    if fused is None:
+        return Chosen(own)
+    with torch.no_grad():
+        wanted = own(probe).float()
+        unit = float((wanted - wanted.mean(0)).square().mean().sqrt())
+        refused: list[str] = []
+        for dtype in list_precisions(probe.device):
+            made = fused(dtype)
+            if made is None:
+                return Chosen(own)
+            off = _off(made, probe, wanted)
+            if off <= ALLOWED.get(dtype, ALLOWED_HALF) * unit:
+                return Chosen(made, _explain(refused, name_dtype(dtype)))
+            refused.append(f"in {name_dtype(dtype)} by {off / unit if unit else float('inf'):.2g}")
+    return Chosen(own, _explain(refused, "the receiver itself"))
+
+
+def _off(made: nn.Module, probe: Tensor, wanted: Tensor) -> float:
+    try:
+        return float((made(probe) - wanted).square().mean().sqrt())
+    except Exception:  # a user's layer may refuse another memory layout or floating type
+        return float("inf")
+
+
+def _explain(refused: list[str], instead: str) -> str:
+    if not refused:
+        return ""
+    return f"the fused suffix differs {' and '.join(refused)} of what the outputs vary by: fitted through {instead}"
