@@ -150,7 +150,10 @@ def places(source: str, kind: str, data: Path) -> list[str]:
 def load_data(data: Path, kind: str) -> suture.Data:
     """Return the images that networks of a kind were trained for."""
     if kind == "cnn":
-        return variants.Decorrelated()(suture.load_data(f"{data / 'mnist'}+{data / 'cifar10'}"))
+        made = variants.Decorrelated()(suture.load_data(f"{data / 'mnist'}+{data / 'cifar10'}"))
+        classes = tuple(map(str, range(100)))  # oxford's heads have an output for every pair of classes
+        roles = {role: replace(getattr(made, role), classes=classes) for role in ("fit", "validation", "score")}
+        return replace(made, **roles)
     if kind.startswith(("colour", "digit")):
         return (variants.Colour() if kind == "colour" else variants.Digit())(suture.load_data(str(data / "mnist")))
     return suture.load_data(str(data / "cifar10"))

@@ -31,7 +31,7 @@ def cell(kind: str, sender: str, receiver: str, start: str, end: str, value: flo
     penalty = 100 * (0.95 - value)
     made: dict[str, Any] = {name: "" for name, dtype in COLUMNS.items() if dtype == "str"}
     made |= {"trial": f"{kind}{sender}{receiver}{start}{end}", "status": "ok", "control": kind, "stitch": "Conv()"}
-    made |= {"sender": sender, "receiver": receiver, "sender_cut": start, "receiver_cut": end, "fit": "Fast()"}
+    made |= {"sender": sender, "receiver": receiver, "sender_cut": start, "receiver_cut": end, "fit": "Converged()"}
     made |= {"score": "accuracy", "unit": "fraction", "n": 400, "seed": 0, "fit_data": "d/fit", "score_data": "d/score"}
     made |= {"stitched": value, "stitched_low": value - 0.02, "stitched_high": value + 0.03}
     made |= {"penalty": penalty, "penalty_low": penalty - 1.5, "penalty_high": penalty + 2.5, "receiver_score": 0.95}

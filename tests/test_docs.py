@@ -30,7 +30,7 @@ from benchmarks import gpu
 from suture.cli.main import Parser, main, parser
 from suture.common.errors import SutureError
 from suture.core.network.network import shared_cuts
-from suture.fits import Fast
+from suture.fits import Converged, Quick
 from suture.measurement.trials.plans import Plan, curve, matrix
 from suture.runs.runners import run, stitch
 from suture.studies.base.scale import _shorten, stand_in
@@ -97,6 +97,8 @@ def message(block: Block) -> str:
 
 def shortened(fit: Any) -> Any:
     """A fit of two steps, and so are those that it is made of."""
+    if isinstance(fit, Converged):
+        return Quick(steps=2)
     made = {f.name: getattr(fit, f.name) for f in fields(fit)} if is_dataclass(fit) else {}
     new: dict[str, Any] = {n: shortened(v) for n, v in made.items() if isinstance(v, suture.fits.Fit)}
     new |= {n: tuple(map(shortened, v)) for n, v in made.items() if isinstance(v, tuple) and n == "fits"}
@@ -117,10 +119,10 @@ def in_small(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
         return matrix(networks, cuts=chosen, **fewer(settings))
 
     def fewer(settings: dict[str, Any]) -> dict[str, Any]:
-        return settings | {"seeds": 1, "fit": shortened(settings.get("fit") or Fast())}
+        return settings | {"seeds": 1, "fit": shortened(settings.get("fit") or Converged())}
 
     def small_stitch(*networks: Any, fit: Any = None, **settings: Any) -> Any:
-        return stitch(*networks, fit=shortened(fit or Fast()), **({"controls": ()} | settings))
+        return stitch(*networks, fit=shortened(fit or Converged()), **({"controls": ()} | settings))
 
     def small_load(source: str, *given: Any, **settings: Any) -> Any:
         return load_network(source.replace("timm:resnet18", "timm:resnet18,channels=(4,8,8,16)"), *given, **settings)

@@ -69,7 +69,7 @@ def test_imports_only_go_up_the_list_of_folders() -> None:
 def test_an_import_that_goes_the_wrong_way_would_be_seen() -> None:
     cases = {
         "from suture.data import x": [],
-        "from suture.fits.fast import x": ["suture.core.middle imports suture.fits.fast"],
+        "from suture.fits.converged import x": ["suture.core.middle imports suture.fits.converged"],
         "import suture.fits": ["suture.core.middle imports suture.fits"],
         "def f():\n    from suture.cli import x": ["suture.core.middle imports suture.cli"],
         "from suture import anything": ["suture.core.middle imports suture"],

@@ -35,7 +35,7 @@ from torch import nn
 from benchmarks import matrix
 from suture.common.errors import DataError, FitError
 from suture.core.stitched import Seam
-from suture.fits import Fast, LeastSquares, Random, TaskLoss
+from suture.fits import Converged, LeastSquares, Quick, Random, TaskLoss
 from suture.fits.optimisers import Adam
 from suture.measurement.trials import controls, plans
 from suture.measurement.trials.measure import measure
@@ -233,7 +233,7 @@ def test_methods_take_turns() -> None:
 def test_the_methods() -> None:
     known = methods_for(9000, ["fast,steps=5"])
     assert list(known) == [PLAIN, LEAST_SQUARES, OURS, "fast,steps=5"]
-    assert (known[PLAIN], known[OURS], known["fast,steps=5"]) == (Plain(), Fast(), Fast(steps=5))
+    assert (known[PLAIN], known[OURS], known["quick,steps=5"]) == (Plain(), Converged(), Quick(steps=5))
     assert (least_squares_then_adam(9000).steps, least_squares_then_adam(9000).batch) == (350, 128)
     assert (least_squares_then_adam(50).steps, least_squares_then_adam(50).batch) == (5, 50)
 
@@ -398,7 +398,7 @@ def test_figures_by_hand() -> None:
 @pytest.mark.usefixtures("quick")
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "100")
-    monkeypatch.setattr(matrix, "Fast", lambda: TaskLoss(steps=3, check=3))
+    monkeypatch.setattr(matrix, "Converged", lambda: TaskLoss(steps=3, check=3))
     line = "matrix zoo:convnet,width=2 zoo:convnet,width=3 --fit-samples 60 --score-samples 50 --sample 1 --repeats 1"
     more = ["--cuts", "stage1", "flatten", "--fit", "task-loss,steps=2,check=2", "--out", str(tmp_path / "new" / "b")]
     assert main([*line.split(), *more]) == 0

@@ -229,7 +229,7 @@ def kept(tmp_path: Path) -> Path:
     """Results of one study, planted: penalties of 1, 2 and 3 pp."""
     rows = pd.DataFrame({"network_seed": [0, 1, 2], "penalty": [1.0, 2.0, 3.0], "receiver_cut": "layer1.0"})
     plain = {"trial": ["a", "b", "c"], "status": "ok", "score": "accuracy", "control": "", "published": False}
-    labels = {"fit": "Fast()", "sender": "s", "receiver": "r", "sender_cut": "layer1.0", "unit": "fraction"}
+    labels = {"fit": "Converged()", "sender": "s", "receiver": "r", "sender_cut": "layer1.0", "unit": "fraction"}
     depths = {"sender_depth": 0.2, "receiver_depth": 0.2, "seconds": 60.0, "fit_data": "f", "score_data": "s"}
     card = {"scale": "small", "tables": ["trials"], "trials": 3, "failed": 0, "seconds": 180.0}
     table = rows.assign(**plain, **labels, **depths)

@@ -13,7 +13,7 @@ from loops import each
 from problems import SOME, built, named, problem, side, validation_loss
 from suture.core.fused import Fused
 from suture.core.stitches import AffineMap, Conv, Linear, Shape, Stitch, StridedConv
-from suture.fits import Fast, Problem, convex
+from suture.fits import Converged, Problem, Quick, convex
 from suture.fits.convex import Head, read_head, solve
 
 CLASSES = 4
@@ -187,11 +187,12 @@ def test_before_a_head_no_family_ends_worse_than_it_began(family, sender, receiv
     suffix = after(receiver)
     p = posed(family, sender, receiver, suffix)
     start, stitch = (built(family, sender, receiver) for _ in range(2))
-    Fast(steps=0).fit(p, start)
-    report = Fast().fit(p, stitch)
+    Quick(steps=0).fit(p, start)
+    report = Converged().fit(p, stitch)
     before, now = validation_loss(p, start), validation_loss(p, stitch)
     assert now <= before * (1 + 1e-4) + 1e-6
-    assert report.curve[-1].validation_loss == pytest.approx(now, rel=1e-3), "the curve is of another stitch"
+    losses = [point.validation_loss for point in report.curve]
+    assert any(loss == pytest.approx(now, rel=1e-3) for loss in losses), "the curve is of another stitch"
 
 
 @pytest.mark.parametrize(
@@ -204,8 +205,8 @@ def test_where_it_is_taken_it_is_better_than_the_closed_form(monkeypatch, family
     monkeypatch.setattr(convex, "solve", lambda *given: solved.append(solve(*given)) or solved[-1])
     p = posed(family, sender, receiver, after(receiver))
     start, stitch = (built(family, sender, receiver) for _ in range(2))
-    Fast(steps=0).fit(p, start)
-    report = Fast().fit(p, stitch)
+    Quick(steps=0).fit(p, start)
+    report = Converged().fit(p, stitch)
     assert len(solved) == 1
     assert validation_loss(p, stitch) < 0.95 * validation_loss(p, start)
     assert validation_loss(p, stitch) == pytest.approx(solved[0].loss, rel=1e-3)

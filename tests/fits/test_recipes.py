@@ -19,7 +19,7 @@ from suture.common.errors import FitError
 from suture.common.hashing import identity
 from suture.common.seeds import generator
 from suture.core.stitches import Conv
-from suture.fits import Fast, Fit, GradientDescent, LeastSquares, Problem, Random, TaskLoss, recipes
+from suture.fits import Fit, GradientDescent, LeastSquares, Problem, Quick, Random, TaskLoss, recipes
 from suture.fits import base as problem
 from suture.fits.recipes import (
     RECIPES,
@@ -300,7 +300,7 @@ def test_rates_below_0_and_no_numbers_are_refused(optimiser, rate):
 
 
 @each("settings", [{"steps": 1.5}, {"batch": 1.5}], ids=str)
-@each("fit", [TaskLoss, Fast])
+@each("fit", [TaskLoss, Quick])
 def test_numbers_of_steps_and_samples_are_whole(fit, settings):
     with pytest.raises(FitError, match=rf"{fit.__name__}: {next(iter(settings))}=1.5 is no whole number"):
         fit(**settings)

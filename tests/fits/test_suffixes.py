@@ -10,9 +10,9 @@ from loops import each
 from problems import planted
 from suture import Network, Seam, Trial, measure
 from suture.core.fused import Fused, fuse_suffix
-from suture.fits import Fast
-from suture.fits import fast as suffixes
-from suture.fits.fast import choose_suffix
+from suture.fits import Quick
+from suture.fits import suffix as suffixes
+from suture.fits.suffix import choose_suffix
 from trained import bits, convnets, few_digits
 
 HALF = [torch.bfloat16, torch.float32]
@@ -99,7 +99,7 @@ def test_where_there_is_no_fused_suffix_nothing_is_said():
         assert (choose_suffix(receiver, fused, PROBE).run, choose_suffix(receiver, fused, PROBE).note) == (receiver, "")
 
 
-def trial(fit: Fast = Fast(steps=70)) -> Trial:  # noqa: B008
+def trial(fit: Quick = Quick(steps=70)) -> Trial:  # noqa: B008
     a, b = convnets()
     roles = few_digits()
     return Trial(Seam.at(a, b, "stage2.relu"), roles.fit, roles.validation, roles.score, fit=fit)
@@ -134,5 +134,5 @@ def test_a_trial_goes_through_the_fused_suffix_where_it_agrees(monkeypatch):
 
 def test_a_stitch_without_a_suffix_of_its_own_is_fitted_all_the_same():
     p, stitch, accuracy = planted()
-    Fast().fit(replace(p, fused=lambda dtype: None), stitch)
+    Quick().fit(replace(p, fused=lambda dtype: None), stitch)
     assert accuracy(stitch) > 0.9

@@ -47,7 +47,6 @@ from suture.data import Data, Samples
 from suture.fits import (
     BestOf,
     Converged,
-    Fast,
     LeastSquares,
     MatchActivations,
     Narrower,
@@ -72,7 +71,7 @@ UNLIKE = ["device", "seconds"]
 ROUNDING = 1e-6
 SEAMS = 10  #: from which on a mean is asked for
 SHORT = TaskLoss(start=LeastSquares(), steps=40, check=20)
-QUICK = Fast(steps=40)
+QUICK = Quick(steps=40)
 
 
 def is_there() -> bool:
@@ -156,7 +155,7 @@ def test_fits() -> None:
         *(replace(recipe, steps=40) for recipe in RECIPES.values()),
     ]
     agree([trial(seam, fit=fit, stitch=Conv(batchnorm=batchnorm)) for fit in fits for batchnorm in (True, False)])
-    own = (Fast(), Converged(), Quick())
+    own = (Converged(), Quick())
     agree([trial(seam, fit=fit) for fit in own], converged=True)
 
 

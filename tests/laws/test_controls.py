@@ -10,7 +10,7 @@ from loops import each
 from suture import Samples, Seam, Trial, measure
 from suture.common.errors import DataError, UntrainedError
 from suture.core.stitches import Conv, Identity, Linear, Probe, Stitch
-from suture.fits import Fast, LeastSquares, Random, TaskLoss
+from suture.fits import LeastSquares, Quick, Random, TaskLoss
 from suture.measurement.scores.scores import Accuracy, CrossEntropy
 from suture.measurement.trials import controls
 from suture.measurement.trials.plans import curve
@@ -36,7 +36,7 @@ def changed_fields(trial: Trial, control: Trial) -> set[str]:
 # --- itself -----------------------------------------------------------------------------------------------------------
 
 
-@each("fit", [Random(), LeastSquares(), TaskLoss(), Fast()], ids=str)
+@each("fit", [Random(), LeastSquares(), TaskLoss(), Quick()], ids=str)
 @each("cut", hybrids()[0].cuts.names)
 def test_stitched_to_itself_through_nothing_it_is_itself(cut, fit):
     trial = controls.itself(plain(cut, stitch=Identity(), fit=fit))

@@ -16,7 +16,7 @@ from loops import each
 from suture import Data, Network, variants
 from suture.core.activations.cache import Activations
 from suture.core.stitches import Diagonal, Identity
-from suture.fits import Fast
+from suture.fits import Quick
 from suture.fits.recipes import SGD
 from suture.measurement.scores.scores import Score
 from suture.measurement.scores.traits import Trait, confuses
@@ -33,7 +33,7 @@ LAYERS = ("block1", "block2", "block3", "block4", "head")
 CUTS = tuple(f"block{i}.relu" for i in range(1, 5))
 PLACES = dict(zip(LAYERS, zip((INPUT, *CUTS), (*CUTS, OUTPUT), strict=True), strict=True))
 NEUTRAL = variants.Without("0")
-CLOSED = Fast(steps=0)
+CLOSED = Quick(steps=0)
 SHOWN = 0.5  #: of the zeros that a carrier must call 1, for the trait to be planted at all
 build = partial(mlp, 32, 4)
 
@@ -155,7 +155,7 @@ def test_a_trait_spread_over_all_layers_is_distributed(seed):
 
 def test_a_stitch_fitted_to_the_carriers_labels_carries_the_trait_itself():
     taught = variants.Relabelled("0", "1")(digits())
-    wide = {"stitch": None, "fit": Fast(), "at": ["block1.relu", "block2.relu"]}
+    wide = {"stitch": None, "fit": Quick(), "at": ["block1.relu", "block2.relu"]}
     o = found(trait(), carrier(0, "block4"), plain(0), taught, controls=(controls.itself,), **wide)
     assert o.verdict == "carried by the stitch", str(o)
     assert "plain → plain" in o.sending.controls
@@ -163,7 +163,7 @@ def test_a_stitch_fitted_to_the_carriers_labels_carries_the_trait_itself():
 
 
 def test_a_stitch_fitted_to_the_true_labels_teaches_its_absence():
-    wide = {"stitch": None, "fit": Fast(), "at": ["block2.relu"]}
+    wide = {"stitch": None, "fit": Quick(), "at": ["block2.relu"]}
     o = found(trait(), carrier(0, "block1"), plain(0), digits(), **wide)
     assert o.sending.verdict == "not found", str(o)
     assert found(trait(), carrier(0, "block1"), plain(0)).sending.onset == "block1.relu"

@@ -349,7 +349,7 @@ def test_of_several_rows_of_a_control_the_one_fitted_as_the_pair_is_read(turned)
 
 
 def test_no_verdict_rests_on_a_fit_that_had_not_converged_but_is_counted():
-    planted = table((0.5, 0.5), LOW | {"untrained sender": 0.5}, fit="Fast()", converged=True)
+    planted = table((0.5, 0.5), LOW | {"untrained sender": 0.5}, fit="Converged()", converged=True)
     plain = planted["control"] == ""
     settled = explain(planted)
     assert "not compatible" in settled.verdict
@@ -369,7 +369,7 @@ def test_no_verdict_rests_on_a_fit_that_had_not_converged_but_is_counted():
 
 
 def test_no_control_is_called_collapsed_whose_fit_had_not_converged():
-    planted = table(controls={"untrained sender": 0.1, "shuffled pairs": 0.1}, fit="Fast()", converged=True)
+    planted = table(controls={"untrained sender": 0.1, "shuffled pairs": 0.1}, fit="Converged()", converged=True)
     assert one(explain(planted).holds, "beyond an untrained sender")
     planted.loc[planted["control"] != "", "converged"] = False
     said = explain(planted).holds
@@ -391,6 +391,6 @@ def test_fits_that_never_know_go_by_their_name_once_and_are_judged_as_they_are(f
 
 
 def test_what_is_unknown_is_not_called_unconverged():
-    old = table((0.5, 0.5), fit="Fast()").drop(columns=["start", "gap"])
+    old = table((0.5, 0.5), fit="Converged()").drop(columns=["start", "gap"])
     assert one(explain(old).holds, "not compatible")
     none(explain(old).holds, "not converged")

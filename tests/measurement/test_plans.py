@@ -16,7 +16,7 @@ from suture import Plan, Samples, curve
 from suture.common.errors import CutError, DataError, FitError, NetworkError, RunnerError, ShapeError, SutureError
 from suture.core.stitches import Conv, Linear, LowRank
 from suture.data import Data
-from suture.fits import Fast, Fit, LeastSquares, TaskLoss
+from suture.fits import Converged, Fit, LeastSquares, TaskLoss
 from suture.measurement.indices import linear_cka
 from suture.measurement.scores import traits
 from suture.measurement.scores.scores import Accuracy, CrossEntropy
@@ -100,7 +100,7 @@ def test_a_seam_joins_two_cuts(no_work):
     plain, *others = curve(a, b, at=[("drop", b.cuts.find("relu"))], data=few_digits())
     assert (plain.sender_cut, plain.receiver_cut) == ("drop", "relu")
     assert [t.control for t in others] == NAMES[1:]
-    assert plain.fit == Fast()
+    assert plain.fit == Converged()
     assert plain.scores == (Accuracy(), CrossEntropy())
     assert plain.family == Conv()
 
@@ -388,8 +388,8 @@ def test_what_the_plain_trial_raises_is_raised():
 @each(
     ("settings", "error", "said"),
     [
-        ({"fit": "fast"}, FitError, r"fit='fast' is a str; give a fit such as Fast\(\)"),
-        ({"fit": Fast}, FitError, r"fit is the class Fast; make one of it, Fast\(…\)"),
+        ({"fit": "converged"}, FitError, r"fit='converged' is a str; give a fit such as Converged\(\)"),
+        ({"fit": Converged}, FitError, r"fit is the class Converged; make one of it, Converged\(…\)"),
         ({"stitch": Conv}, ShapeError, r"stitch is the class Conv; make one of it"),
         ({"stitch": "conv"}, ShapeError, r"stitch='conv' is a str; give a family of stitches"),
         ({"scores": (Accuracy,)}, DataError, r"one of scores is the class Accuracy; make one of it"),

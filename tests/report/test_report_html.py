@@ -157,7 +157,7 @@ def test_cost_versions_and_how_to_repeat_it_are_told(curve: str) -> None:
     assert "28, none failed" in said
     assert "(35.0 seconds)" in said  # 28 × 1.25
     assert "Steps of fits 196" in said  # 28 × 7
-    for word in ("2.14", "x86_64", "d/fit", "d/score", "Fast()", "Conv()"):
+    for word in ("2.14", "x86_64", "d/fit", "d/score", "Converged()", "Conv()"):
         assert word in said
 
 
@@ -217,7 +217,7 @@ def test_two_runs_are_compared_where_both_measured() -> None:
     runs = (run_of(first, name="one"), run_of(second, name="two"))
     said = Read(render(*runs)).text
     assert "one and two compared" in said
-    assert "Fast() LeastSquares()" in said
+    assert "Converged() LeastSquares()" in said
     ((chart,), _) = compare_runs.compare(*runs, ("one", "two"))
     score, difference = chart.measures
     assert chart.columns == CUTS[1:]

@@ -18,7 +18,7 @@ from suture.report.terminal import matrix as grids
 EARLY = ("stem", "layer2.0")  #: where the trials themselves had not converged
 
 
-def unfinished(table: pd.DataFrame, fit: str = "Fast()") -> pd.DataFrame:
+def unfinished(table: pd.DataFrame, fit: str = "Converged()") -> pd.DataFrame:
     table["fit"] = fit
     table.loc[(table["control"] == "") & table["receiver_cut"].isin(EARLY), "converged"] = False
     return table

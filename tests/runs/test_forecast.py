@@ -11,7 +11,7 @@ import suture
 from suture.common.errors import DataError, RunnerError
 from suture.core.stitches import Stitch
 from suture.core.stitches.base import Shape
-from suture.fits import BestOf, Fast, Fit, LeastSquares, Random, TaskLoss
+from suture.fits import BestOf, Converged, Fit, LeastSquares, Random, TaskLoss
 from suture.measurement.trials import controls
 from suture.measurement.trials.controls import clustered_noise, shuffled_pairs
 from suture.measurement.trials.plans import Plan, curve
@@ -96,11 +96,11 @@ def test_the_activations_are_those_that_measuring_asks_for(monkeypatch: pytest.M
 
 def test_the_best_of_several_holds_what_its_fits_do() -> None:
     trial = replace(plan()[0], score_data=plan()[0].score_data.first(40))
-    alone = [estimate_memory([replace(trial, fit=fit)]).peak for fit in (TaskLoss(batch=256), Fast())]
-    assert estimate_memory([replace(trial, fit=BestOf((TaskLoss(batch=256), Fast())))]).peak >= max(alone)
+    alone = [estimate_memory([replace(trial, fit=fit)]).peak for fit in (TaskLoss(batch=256), Converged())]
+    assert estimate_memory([replace(trial, fit=BestOf((TaskLoss(batch=256), Converged())))]).peak >= max(alone)
     without = estimate_memory([replace(trial, fit=LeastSquares())]).peak
     weights = sum(p.nbytes for p in trial.receiver.after(trial.receiver_cut).parameters())
-    assert estimate_memory([replace(trial, fit=Fast())]).peak >= without + weights
+    assert estimate_memory([replace(trial, fit=Converged())]).peak >= without + weights
 
 
 @dataclass(frozen=True)

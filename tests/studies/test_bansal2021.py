@@ -9,7 +9,7 @@ from suture.common.errors import CheckpointError, DataError, SutureError
 from suture.core.folding import foldable_cuts
 from suture.core.network.network import Network
 from suture.data import Samples, load_data
-from suture.fits import Fast, Logistic
+from suture.fits import Converged, Logistic
 from suture.fits.recipes import bansal2021
 from suture.measurement.indices import linear_cka
 from suture.studies.bansal2021 import STUDIES, pretrained
@@ -263,7 +263,7 @@ def test_every_row_of_the_paper_has_its_study():
 def test_at_the_papers_scale_every_seam_is_fitted_by_the_papers_recipe_too():
     data = stand_in("cifar10")
     a, b = (Network(resnet(blocks=(2, 2, 2, 2), width=2), example=data.example, name=one) for one in "AB")
-    both = {str(Fast()), str(bansal2021)}
+    both = {str(Converged()), str(bansal2021)}
     for name in ("2A-random", "3A", "4", "9", "probe", "invariance"):
         study = next(study for study in STUDIES if study.id == f"bansal-{name}")
         (part, *_) = study.plan(scale_named("paper", stand_in))

@@ -29,7 +29,7 @@ from suture.zoo.models import resolve
 
 Accuracy = Callable[[float, float], float]
 QUARTERS, THIRDS = (0.25, 0.5, 0.75, 1.0), (1 / 3, 2 / 3, 1.0)
-DEFAULT, PUBLISHED = "Fast()", "hernandez2022"
+DEFAULT, PUBLISHED = "Converged()", "hernandez2022"
 
 
 def study(name: str) -> Study:
@@ -332,7 +332,7 @@ def test_the_papers_scale_has_all_256_ordered_pairs_of_16_shapes() -> None:
 
 
 def test_every_block_meets_every_block_without_a_batchnorm() -> None:
-    trials = [t for t in planned("hernandez-2", Scale(SMALL, stand_in)) if str(t.fit) == "Fast()"]
+    trials = [t for t in planned("hernandez-2", Scale(SMALL, stand_in)) if str(t.fit) == "Converged()"]
     sender, receiver = (trials[0].sender.name, trials[0].receiver.name)
     assert (sender, receiver) == ("resnet18", "resnet(1,1,1,1)")
     assert len({(t.sender_cut, t.receiver_cut) for t in trials}) == len(trials) == 8 * 4
@@ -346,7 +346,7 @@ def test_the_published_fit_joins_the_ends_of_stages_of_a_circle_of_shapes() -> N
     published = []
     for part in study("hernandez-2").plan(scale):
         assert isinstance(part, Deferred)
-        trials = [t for t in part.make(*networks(part)) if str(t.fit) != "Fast()"]
+        trials = [t for t in part.make(*networks(part)) if str(t.fit) != "Converged()"]
         if trials:
             published.append((trials[0].sender.name, trials[0].receiver.name))
             assert len(trials) == 16

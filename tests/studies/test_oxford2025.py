@@ -35,7 +35,13 @@ def trials(values: Sequence[float], cuts: Sequence[str] = LINE, **columns: objec
         "published": False,
         "control": "",
     }
-    fixed |= {"fit_data": NAMES[TRUE], "score_data": "cifar10/score", "sender": "A", "receiver": "B", "fit": "Fast()"}
+    fixed |= {
+        "fit_data": NAMES[TRUE],
+        "score_data": "cifar10/score",
+        "sender": "A",
+        "receiver": "B",
+        "fit": "Converged()",
+    }
     fixed |= {"sender_score": 0.4, "receiver_score": 0.4, "stitch": "Linear()"} | columns
     rows = [
         fixed

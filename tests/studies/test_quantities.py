@@ -50,7 +50,7 @@ def trials(values: dict[int, tuple[float, ...]] = PENALTIES, **columns: object) 
             "receiver_cut": cut,
             "sender_depth": depth,
             "receiver_depth": depth,
-            "fit": "Fast()",
+            "fit": "Converged()",
             "published": False,
             "stitch": "Conv()",
             "fit_data": "cifar10/fit",

@@ -8,7 +8,7 @@ import torch
 from suture.common.errors import SutureError
 from suture.data import Data
 from suture.data.variants import Half, Subset
-from suture.fits import Fast, recipes
+from suture.fits import Converged, Quick, recipes
 from suture.studies import Scale, scale_named
 from suture.studies.base.plans import pair_seeds
 from suture.studies.base.scale import (
@@ -181,7 +181,7 @@ def test_data_is_loaded_once() -> None:
 
 @pytest.mark.parametrize("name", SCALES)
 def test_the_default_fit(name: Name) -> None:
-    assert Scale(name, stand_in).fit == (Fast(steps=2) if name == TINY else Fast())
+    assert Scale(name, stand_in).fit == (Quick(steps=2) if name == TINY else Converged())
 
 
 @pytest.mark.parametrize("recipe", [recipes.bansal2021, recipes.hernandez2022, recipes.smith2024], ids=str)

@@ -37,7 +37,7 @@ def rows(
     sender: str, receiver: str, penalties: Sequence[float], own: float = 90.0, cut: str = "", **columns: object
 ) -> pd.DataFrame:
     """A row for each pair and cut: the second cut is 1 pp better than the first, whose penalties are given."""
-    row = {"status": "ok", "score": "accuracy", "unit": "fraction", "control": "", "fit": "Fast()", "seed": 0}
+    row = {"status": "ok", "score": "accuracy", "unit": "fraction", "control": "", "fit": "Converged()", "seed": 0}
     row |= {"sender": sender, "receiver": receiver, "published": False, "fit_data": "f", "score_data": "s", **columns}
     made = [
         {
