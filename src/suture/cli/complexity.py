@@ -115,7 +115,7 @@ def _of_run(folder: Path, given: list[Any], samples: Any, by: Any, device: str) 
     store = Store(folder)
     done = store.finished()
     kept = []
-    for trial in store.plans.trials():
+    for trial in store.trials(store.finished()):
         control = str(trial.labels["control"])
         if trial.key in done and control in _STITCHED and trial.labels["sender"]:
             path = folder / TRIALS / trial.key

@@ -50,7 +50,7 @@ def demo(chosen: Namespace) -> int:
     from suture.measurement.trials.plans import curve
     from suture.runs.store.store import Store
 
-    chosen.extend = False  # its folder has one plan
+    chosen.extend = chosen.until_converged = False  # its folder has one plan
     runner_of(chosen)
     Store.make(chosen.out)  # refused before anything is trained
     data = load_data("digits")

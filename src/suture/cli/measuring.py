@@ -11,6 +11,7 @@ from suture.cli.options import (
     CUTS,
     JSON,
     RUNNING,
+    UNTIL_CONVERGED,
     Command,
     Option,
     at_least,
@@ -30,8 +31,8 @@ from suture.common.sizes import parse_size
 CONTROLS = NameOption("control", also=("all", "none"), many=True)
 _FAMILY = "conv, linear, low-rank,rank=8, …; by default what suits the two shapes"
 _FITS = (
-    "how stitches are fitted: fast, task-loss, least-squares, match-activations, best-of, random, or a published fit "
-    "such as bansal2021; fast,steps=100 changes a setting"
+    "how stitches are fitted: converged, quick, task-loss, least-squares, match-activations, best-of, random, or a "
+    "published fit such as bansal2021; quick,steps=100 changes a setting"
 )
 _CONTROLS = "all, none, or names separated by commas; baselines too, such as all,linear-probe"
 _EXTEND = "let the folder --out take the trials of another plan than its own"
@@ -42,7 +43,7 @@ def measuring(written: str) -> tuple[Option, ...]:
     return (
         *data_options(required=True),
         option("--stitch", type=NameOption("stitch"), metavar="FAMILY", help=_FAMILY),
-        option("--fit", type=NameOption("fit"), default="fast", help=_FITS),
+        option("--fit", type=NameOption("fit"), default="converged", help=_FITS),
         option("--controls", type=CONTROLS, default="all", help=_CONTROLS),
         option("--seeds", type=at_least(1), default=1, metavar="N", help="how many seeds of the stitch"),
         option("--fit-samples", type=at_least(2), metavar="N", help="fit on the first N images only"),
@@ -50,6 +51,7 @@ def measuring(written: str) -> tuple[Option, ...]:
         out_option(f"{written}, and for all that is measured"),
         *RUNNING,
         option("--extend", action="store_true", help=_EXTEND),
+        UNTIL_CONVERGED,
         JSON,
         *CONFIG,
     )
@@ -106,6 +108,7 @@ def measure(chosen: Namespace, trials: Any, what: str, on: Any) -> tuple[Any, Pa
         progress=choose_progress(),
         retry=chosen.retry,
         extend=chosen.extend,
+        until_converged=chosen.until_converged,
         command=chosen.line,
     )
     return table, store.path if store is not None else None

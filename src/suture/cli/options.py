@@ -146,6 +146,11 @@ CONFIG = (
     option("--config", metavar="FILE", help="a YAML file of these settings"),
     option("--print_config", action="store_true", help="print the settings as YAML, for --config, and exit"),
 )
+UNTIL_CONVERGED = option(
+    "--until-converged",
+    action="store_true",
+    help="go on with the fits that reached their cap, up to sixteen times as far",
+)
 #: Where and how trials and trainings run.
 RUNNING = (
     option(

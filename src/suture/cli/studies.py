@@ -14,6 +14,7 @@ from suture.cli.options import (
     DATA_FOLDER,
     JSON,
     RUNNING,
+    UNTIL_CONVERGED,
     command,
     named_path,
     option,
@@ -96,6 +97,7 @@ def studies_of(texts: Sequence[str]) -> list[Any]:
     ),
     option("--figures", type=named_path, metavar="FOLDER", help="for figures; by default that of tables and cards"),
     *RUNNING,
+    UNTIL_CONVERGED,
     JSON,
     *CONFIG,
     examples=(
@@ -143,6 +145,7 @@ def run(chosen: Namespace) -> int:
         where = f", {number} of {len(studies)}: {study.title}"
         say(study.id + (where if len(studies) > 1 else f": {study.title} ({study.paper}, {study.source})"))
         settings = {"on": runner, "device": chosen.device, "retry": chosen.retry, "command": chosen.line}
+        settings["until_converged"] = chosen.until_converged
         try:
             result = run_study(study, scale, store, progress=choose_progress(), told=say, **settings)
         except RunnerError as error:

@@ -23,11 +23,15 @@ Record = dict[str, Any]
 
 @dataclass(frozen=True)
 class Described:
-    """A trial in words: its key, the labels of its rows, and the name and unit of each of its scores."""
+    """A trial in words: its key, the labels of its rows, and the name and unit of each of its scores.
+
+    ``deepens`` is the key of the trial whose fit it goes on with, under the same labels: its rows take their place.
+    """
 
     key: str
     labels: Mapping[str, Any]
     scores: tuple[tuple[str, str], ...]
+    deepens: str = ""
 
 
 def describe_trial(trial: Trial) -> Described:

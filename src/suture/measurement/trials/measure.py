@@ -31,6 +31,7 @@ from suture.core.network.network import Frozen, guard_frozen
 from suture.core.stitched import Stitched, match_dtype
 from suture.data import Samples
 from suture.fits import FitReport, Problem, Side
+from suture.fits.base import State
 from suture.fits.suffix import MakeFused, list_precisions, name_dtype
 from suture.measurement.scores.scores import ScoreCard, compute_values, estimate_penalty, make_card, score_parent
 from suture.measurement.trials.trial import Failure, Measurement, Trial
@@ -44,21 +45,22 @@ Represent = Callable[[Tensor], Tensor]
 Outputs = tuple[Tensor, tuple[str, ...]]
 
 
-def measure(trial: Trial, activations: Activations | None = None) -> Measurement:
+def measure(trial: Trial, activations: Activations | None = None, begun: State | None = None) -> Measurement:
     """Measure one trial, with one thread, reusing cached activations.
 
+    ``begun`` is the ``state`` of a measurement of the same trial with less work allowed, which is gone on with.
     Raises ``FitError`` if activations or the loss are not finite, ``FrozenError`` if a network changed, and
     ``DeviceError`` if a GPU's memory runs out.
     """
     cache = activations if activations is not None else Activations()
     cache.notes.clear()
-    begun = time.perf_counter()
-    draws = drawing(trial.receiver.device, derive_seed(trial.fit_description, "stitch"))
+    since = time.perf_counter()
+    draws = drawing(trial.receiver.device, derive_seed(trial.drawn_as, "stitch"))
     # One thread, random numbers of the trial's own, and fixed chunk sizes below: the same bits in any company.
     try:
         with undisturbed(), draws, torch.inference_mode(False), guard_frozen(*trial.seam.networks):
             stitch = build_stitch(trial)
-            problem = make_problem(trial, cache, stitch)
+            problem = replace(make_problem(trial, cache, stitch), begun=begun)
             report = trial.fit.fit(problem, stitch)
             stitch.eval().requires_grad_(False)
             outputs = run_stitched(trial, cache, stitch, problem.fused)
@@ -68,16 +70,16 @@ def measure(trial: Trial, activations: Activations | None = None) -> Measurement
             f"{trial.device} has too little memory for {trial.where}: {str(error).partition('. ')[0]}; "
             "give the fit a smaller batch, a later cut, fewer trials at once, or device='cpu'"
         ) from error
-    return replace(measurement, seconds=time.perf_counter() - begun)
+    return replace(measurement, seconds=time.perf_counter() - since)
 
 
-def attempt(trial: Trial, activations: Activations | None = None) -> Measurement | Failure:
+def attempt(trial: Trial, activations: Activations | None = None, begun: State | None = None) -> Measurement | Failure:
     """Measure a trial; if that fails, return a ``Failure`` that says why instead of raising."""
-    begun = time.perf_counter()
+    since = time.perf_counter()
     try:
-        return measure(trial, activations)
+        return measure(trial, activations, begun)
     except Exception as error:  # a user's stitch, fit or score may raise anything
-        return describe_failure(trial, error, time.perf_counter() - begun)
+        return describe_failure(trial, error, time.perf_counter() - since)
 
 
 def describe_failure(trial: Trial, error: Exception, seconds: float) -> Failure:
@@ -119,7 +121,7 @@ def make_problem(trial: Trial, cache: Activations, stitch: nn.Module) -> Problem
         suffix=trial.receiver.after(trial.receiver_cut),
         fit=_make_side(trial, cache, trial.fit_data, stitch),
         validation=_make_side(trial, cache, trial.validation_data, stitch),
-        seed=derive_seed(trial.fit_description, "fit"),
+        seed=derive_seed(trial.drawn_as, "fit"),
         where=trial.where,
         fused=None if exact else lru_cache(partial(fuse_suffix, trial.receiver, cut)),
     )
@@ -260,6 +262,7 @@ def score(trial: Trial, cache: Activations, stitch: nn.Module, report: FitReport
         steps=report.steps,
         converged=report.converged,
         gap=report.gap,
+        state=report.state,
         start=report.start,
         curve=report.curve,
         seconds=0.0,

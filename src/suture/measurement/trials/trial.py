@@ -6,8 +6,9 @@ trial into a ``Measurement``; runners, stores and tables pass both on.
 
 Three hashes say what a trial is:
 
-- ``fit_description``: everything that decides the stitch. The seeds of the fit derive from it. It does not contain the
-  score data, so not even through a hash does what is scored on reach what is fitted.
+- ``fit_description``: everything that decides the stitch. It does not contain the score data, so not even through a
+  hash does what is scored on reach what is fitted. The seeds of the fit derive from ``drawn_as``: the same but for how
+  long a fit may go on, so that a deepened one draws the same batches.
 - ``description``: everything that decides the numbers. The seeds of the scores' intervals derive from it.
 - ``key``: the description and the version of the measuring code, under which a result is stored. A new version measures
   again, with the same random choices.
@@ -34,10 +35,11 @@ from suture.core.stitches import Stitch, stitch_for
 from suture.data import Samples
 from suture.data.noise import ClusteredNoise
 from suture.fits import Converged, CurvePoint, Fit
+from suture.fits.base import State
 from suture.measurement.scores.intervals import Estimate
 from suture.measurement.scores.scores import Accuracy, CrossEntropy, Score, ScoreCard, check_scores
 
-VERSION = 7  #: of the measuring code; raise it with a change that may change a number, and every key changes
+VERSION = 8  #: of the measuring code; raise it with a change that may change a number, and every key changes
 COMPARED = 1024  #: score samples on which the representation error is taken, at most
 
 
@@ -81,6 +83,7 @@ class Trial:
             _check_data(self, samples)
         if isinstance(self.sender, ClusteredNoise):
             self.sender.check_fit(self.fit_data)
+        self.fit.check_validation(len(self.validation_data))
         check_scores(self.scores, self.score_data, self.sender, self.receiver)
 
     @property
@@ -171,10 +174,18 @@ class Trial:
     @cached_property
     def fit_description(self) -> str:
         """A hash of everything that decides the stitch, and of nothing by which or on which it is scored."""
+        return self._describe_fit(self.fit)
+
+    @cached_property
+    def drawn_as(self) -> str:
+        """The same, but for how long the fit may go on: a hash from which the seeds of the fit derive."""
+        return self._describe_fit(self.fit.drawn_as)
+
+    def _describe_fit(self, fit: Fit) -> str:
         networks = [self.sender.fingerprint, self.receiver.fingerprint]
         seam = [self.sender_cut, self.receiver_cut]
         data = [self.fit_data.fingerprint, self.validation_data.fingerprint]
-        return digest(networks, seam, identity(self.family), identity(self.fit), data, self.seed)
+        return digest(networks, seam, identity(self.family), identity(fit), data, self.seed)
 
     @cached_property
     def description(self) -> str:
@@ -225,6 +236,7 @@ class Measurement:
     gap: float | None = None
     start: str = ""
     controls: "tuple[Measurement | Failure, ...]" = ()
+    state: State | None = None
 
     @property
     def penalty(self) -> Estimate | None:

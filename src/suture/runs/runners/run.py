@@ -34,7 +34,7 @@ from suture.measurement.trials.trial import Measurement, Trial
 from suture.runs.progress import Progress, choose_bar
 from suture.runs.runners.local import Local
 from suture.runs.runners.tasks import Deferred, Measuring, Outcome, Runner, Task, TrainingTask
-from suture.runs.store.store import NETWORKS, TABLE, Locks, Store, settings_of
+from suture.runs.store.store import NETWORKS, TABLE, TRIALS, Locks, Store, settings_of
 
 Item = Trial | Deferred | TrainingTask
 
@@ -52,6 +52,7 @@ def run(
     progress: Progress | None = None,
     retry: bool = False,
     extend: bool = False,
+    until_converged: bool = False,
     command: str | None = None,
 ) -> pd.DataFrame:
     """Measure the trials of a plan; return the table, one row per trial and score, in the plan's order.
@@ -63,9 +64,11 @@ def run(
     ``"cuda:1"``, by default where the networks are; on a GPU scores differ a little (docs/runs.md says how much), and
     the table's column ``device`` tells, but the keys are the same. A trial that fails is recorded
     (``status`` is ``failed``, ``error`` says why), does not stop the others, and is measured again only with ``retry``.
-    ``extend`` lets a store take trials of another plan than its own. ``command`` is how a shell would continue the run,
-    for people who find the folder. ``progress`` hears how far it is: on a terminal a bar by default, else nothing;
-    ``runners.Lines()`` writes lines, in a notebook too, and ``runners.Silent()`` is silent.
+    ``extend`` lets a store take trials of another plan than its own. ``until_converged`` goes on, four and sixteen
+    times as far as its cap, with every fit that reached it: such a trial has the key of the larger cap and gives what
+    one does that ran that far at once, and its row takes the place of the other's. ``command`` is how a shell would
+    continue the run, for people who find the folder. ``progress`` hears how far it is: on a terminal a bar by default,
+    else nothing; ``runners.Lines()`` writes lines, in a notebook too, and ``runners.Silent()`` is silent.
 
     Raises ``DataError`` if the plan has no trial, ``StoreError`` if the folder is another run's, ``OutputError``
     if it cannot be written to, ``RunnerError`` if trials cannot run, ``DeviceError`` if the device is not there or too
@@ -83,7 +86,7 @@ def run(
     work = Work(items, opened, shown, retry=retry, extend=extend, command=command, device=device)
     go_on = f"go on with: {command}" if command is not None else "the same call goes on from there"
     try:
-        if not work.exhausted:
+        while not work.exhausted or (until_converged and work.deepen()):
             runner = runner.prepared(tuple(work.trials.values()), device)
             with _scratch(opened) as scratch, closing(runner.run(work, scratch)) as outcomes:
                 for task, outcome in outcomes:
@@ -175,6 +178,8 @@ class Work:
         self.records: dict[str, Record] = {}  # what is known of them, by key
         self.weights: dict[str, bytes] = {}  # of trained networks that others start from, by key
         self.networks: dict[str, Network] = {}  # trained networks that are stitched, by key
+        self.deeper: dict[str, str] = {}  # the key of the trial that goes on with another, by the key of that one
+        self.states: dict[str, bytes] = {}  # of fits that can go on, by key, if there is no store
         self.failed: list[str] = []  # which networks could not be trained, and why
         self.todo: dict[str, Task] = {}  # by key, trainings first, because much waits for them
         self.running: dict[str, Task] = {}
@@ -193,6 +198,9 @@ class Work:
             settings = self._settings(trials)
             store.plans.check({trial.key for trial in trials} | self.bases.keys(), settings, extend)
             store.plans.add(list(self._described()), settings, tuple(self.bases))
+            self.deeper = {trial.deepens: trial.key for trial in store.plans.trials() if trial.deepens}
+            measured = store.finished() & {*self.deeper.values()}
+            self.records |= {key: store.record(TRIALS, key) for key in measured if store.has(TRIALS, key)}
         self.todo |= self.bases
         for base in self.bases.values():
             if self._take_stored(base):
@@ -226,6 +234,10 @@ class Work:
                 task = task.after(self.weights)
                 share = partial(task.share, self.store.activations) if self.store is not None else None
             task = task if self.device is None else task.on(self.device)
+            goes_on = {deeper: key for key, deeper in self.deeper.items()}
+            if isinstance(task, Measuring) and (before := goes_on.get(task.key)) is not None:
+                begun = self.states.get(before, b"") if self.store is None else self.store.state(before)
+                task = replace(task, begun=begun)
             self.running[task.key] = task
             self.shown.working_on(task.where, task.kind, share)
             return task
@@ -265,9 +277,11 @@ class Work:
         """Keep an outcome, on the disk if there is a store."""
         del self.running[task.key]
         if self.store is not None:
-            self.store.keep(task.kind, task.key, outcome.record, outcome.tensors)
+            self.store.keep(task.kind, task.key, outcome.record, outcome.tensors, outcome.state)
             if isinstance(task, TrainingTask) and not outcome.failed:
                 task.tidy(self.store.activations)
+        elif outcome.state:
+            self.states[task.key] = outcome.state
         self._learn(task, outcome.record, outcome.tensors)
         self._release(task)
 
@@ -329,6 +343,49 @@ class Work:
                 if not self._take_stored(task):
                     self.todo[trial.key] = task
 
+    # --- going on -----------------------------------------------------------------------------------------------------
+
+    def deepen(self) -> bool:
+        """Plan every trial that has not converged once more, with more work allowed; say if any is to be measured."""
+        while fresh := self._find_deeper():
+            described = [
+                replace(trial, key=fresh[last].key, deepens=last)
+                for trial in self._described()
+                if (last := self._ends(trial.key)[-1]) in fresh
+            ]
+            self.deeper |= {key: trial.key for key, trial in fresh.items()}
+            if self.store is not None:
+                self.store.plans.add(described, self._settings(list(fresh.values())))
+            before = len(self.todo)
+            self._add_trials(list(fresh.values()))
+            unmeasured = len(self.todo) - before
+            self.shown.more(len(fresh), len(fresh) - unmeasured)
+            if unmeasured:
+                return True
+        return False
+
+    def _find_deeper(self) -> dict[str, Trial]:
+        """The trials that go on with those that have not converged, by the keys of these."""
+        found = {}
+        for key, trial in self.trials.items():
+            fit = trial.fit.deepened()
+            known = self.records.get(key, {}).get("converged")
+            if known is False and fit is not None and self.deeper.get(key) not in self.trials:
+                found[key] = replace(trial, fit=fit)
+        return found
+
+    def _ends(self, key: str) -> list[str]:
+        """The keys of a trial and of those that go on with it, as far as they are planned or measured."""
+        found = [key]
+        while (deeper := self.deeper.get(found[-1])) is not None and deeper in self.trials.keys() | self.records.keys():
+            found.append(deeper)
+        return found
+
+    def _find_shown(self, key: str) -> str:
+        """The key of the deepest that was measured, of a trial and those that go on with it; its own if none was."""
+        measured = [end for end in self._ends(key) if self.records.get(end, {}).get("status") == "ok"]
+        return measured[-1] if measured else key
+
     def _described(self) -> Iterator[Described]:
         return (trial for row in self.rows if not isinstance(row, Deferred) for trial in row)
 
@@ -337,6 +394,7 @@ class Work:
     def table(self) -> pd.DataFrame:
         """The rows of all that is known; what was planned twice, under the same names, stands once."""
         known = (trial for trial in self._described() if trial.key in self.records)
+        known = (replace(trial, key=self._find_shown(trial.key)) for trial in known)
         once = {(trial.key, *trial.labels.values()): trial for trial in known}
         return table_of((trial, self.records[trial.key]) for trial in once.values())
 

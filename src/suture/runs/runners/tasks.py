@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, final
 
+from safetensors.torch import load, save
+
 from suture.common.devices import count_devices
 from suture.core.activations.cache import Activations
 from suture.core.network.network import Network
@@ -30,6 +32,7 @@ class Outcome:
 
     record: dict[str, Any]
     tensors: bytes = b""
+    state: bytes = b""  #: what a fit that has not converged needs to go on, as safetensors has it
 
     @property
     def failed(self) -> bool:
@@ -79,10 +82,14 @@ class Task(ABC):
 @final
 @dataclass(frozen=True, eq=False)
 class Measuring(Task):
-    """Measure a trial; on a device, if one is given, else where its networks are."""
+    """Measure a trial; on a device, if one is given, else where its networks are.
+
+    ``begun`` is the state of the same trial with less work allowed, as its outcome has it.
+    """
 
     trial: Trial
     device: str | None = None
+    begun: bytes = b""
 
     kind: ClassVar[str] = TRIALS
 
@@ -102,12 +109,13 @@ class Measuring(Task):
             trial = self.trial if self.device is None else self.trial.to(self.device)
         except Exception as error:  # a user's model may raise anything on another device
             return Outcome(record(describe_failure(self.trial, error, 0.0)))
-        result = attempt(trial, activations)
+        result = attempt(trial, activations, load(self.begun) if self.begun else None)
         if isinstance(result, Failure):
             return Outcome(record(result))
         try:
             joined, tensors = stitch_to_save(result)
-            return Outcome(record(result) | ({"stitched": joined} if joined is not None else {}), tensors)
+            state = save(result.state) if result.state is not None else b""
+            return Outcome(record(result) | ({"stitched": joined} if joined is not None else {}), tensors, state)
         except Exception as error:  # a user's stitch or score may hold anything
             return Outcome(record(describe_failure(trial, error, result.seconds)))
 

@@ -4,7 +4,8 @@
 
     suture.json                what it is: format, version of the measuring code
     plans/0001-….json          what was planned: the labels of every trial, in order
-    trials/KEY/                measurement.json, curve.json, stitch.safetensors, stitched.json, done
+    trials/KEY/                measurement.json, curve.json, stitch.safetensors, stitched.json, done, and
+                               state.safetensors, from which a fit that has not converged can go on
     networks/KEY/              card.json, model.safetensors, done
     failed/trials/KEY.json     error and traceback; retried on request
     activations/               a cache: may be deleted
@@ -29,7 +30,7 @@ import time
 import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from errno import ENOSPC
 from pathlib import Path
 from typing import Any, final
@@ -50,7 +51,7 @@ from suture.measurement.trials.trial import VERSION, Trial
 from suture.runs.store.files import flush, read, text, write, writing_to
 
 FORMAT = 1  #: of the folder; a reader refuses any other
-LABEL, DONE, TABLE = "suture.json", "done", "table.parquet"
+LABEL, DONE, TABLE, STATE = "suture.json", "done", "table.parquet", "state.safetensors"
 TRIALS, NETWORKS = "trials", "networks"
 #: For each kind of result, the files of its record and of its tensors; and entries of a record that are files of their
 #: own.
@@ -125,6 +126,24 @@ class Store:
         """Its tensors, as the content of a safetensors file."""
         return (self.path / kind / key / FILES[kind][1]).read_bytes()
 
+    def state(self, key: str) -> bytes:
+        """What a trial's fit left to go on from; empty if there is nothing."""
+        path = self.path / TRIALS / key / STATE
+        return path.read_bytes() if path.exists() else b""
+
+    def trials(self, measured: Collection[str]) -> list[Described]:
+        """All trials that were planned, in order, but those that a deeper one among the ``measured`` keys replaces."""
+        planned = self.plans.trials()
+        replaced = {trial.deepens for trial in planned if trial.key in measured}
+        ends = {trial.deepens: trial for trial in planned if trial.deepens}
+        shown = []
+        for trial in planned:
+            if not trial.deepens:
+                while trial.key in replaced:
+                    trial = replace(trial, key=ends[trial.key].key)
+                shown.append(trial)
+        return shown
+
     def failures(self, kind: str = TRIALS) -> dict[str, Record]:
         """The records of what failed and has not been done since, by key."""
         keys = {path.stem for path in (self.path / "failed" / kind).glob("[!.]*.json")} - self.finished(kind)
@@ -143,34 +162,35 @@ class Store:
 
         Records that are ``known``, by key, are not read again.
         """
-        trials, records = self.plans.trials(), dict(known or {})
-        for key in self.finished() & ({trial.key for trial in trials} - records.keys()):
+        finished, records = self.finished(), dict(known or {})
+        trials = self.trials(finished)
+        for key in finished & ({trial.key for trial in trials} - records.keys()):
             records[key] = self.record(TRIALS, key)
         records = self.failures() | records
         return table_of((trial, records[trial.key]) for trial in trials if trial.key in records)
 
     # --- keeping it ---------------------------------------------------------------------------------------------------
 
-    def keep(self, kind: str, key: str, record: Record, tensors: bytes) -> None:
+    def keep(self, kind: str, key: str, record: Record, tensors: bytes, state: bytes = b"") -> None:
         """Keep a result. What is finished already stays as it is; a failure gives way to a success.
 
         Raises ``OutputError`` if it cannot be written; if the disk is full, cached activations go first.
         """
         with writing_to(self.path):
             try:
-                self._keep(kind, key, record, tensors)
+                self._keep(kind, key, record, tensors, state)
             except OSError as error:
                 if error.errno != ENOSPC:
                     raise
                 ActivationFolder(self.activations, 0).clear()
-                self._keep(kind, key, record, tensors)
+                self._keep(kind, key, record, tensors, state)
 
-    def _keep(self, kind: str, key: str, record: Record, tensors: bytes) -> None:
+    def _keep(self, kind: str, key: str, record: Record, tensors: bytes, state: bytes) -> None:
         failure = self.path / "failed" / kind / f"{key}.json"
         if record["status"] == "failed":
             write(failure, text(record))
             return
-        self._put(kind, key, contents(kind, record, tensors))
+        self._put(kind, key, contents(kind, record, tensors, state))
         failure.unlink(missing_ok=True)
 
     def _put(self, kind: str, key: str, files: Mapping[str, bytes]) -> None:
@@ -208,7 +228,7 @@ def find_damage(folder: Path, kind: str) -> dict[str, str]:
         return {DONE: "is missing"}
     except (OSError, ValueError):
         written = {}
-    if not set(FILES[kind]) <= written.keys() <= {*FILES[kind], *ASIDE.values()}:
+    if not set(FILES[kind]) <= written.keys() <= {*FILES[kind], *ASIDE.values(), STATE}:
         return {DONE: "is not what was written"}
     wrong = {}
     for name, sha in written.items():
@@ -221,12 +241,13 @@ def find_damage(folder: Path, kind: str) -> dict[str, str]:
     return wrong
 
 
-def contents(kind: str, record: Record, tensors: bytes) -> dict[str, bytes]:
+def contents(kind: str, record: Record, tensors: bytes, state: bytes = b"") -> dict[str, bytes]:
     """The files of a result, by name; the last says that all are there, with the SHA-256 of each."""
     description, content = FILES[kind]
     files = {name: text(record[entry]).encode() for entry, name in ASIDE.items() if entry in record}
     files[description] = text({entry: value for entry, value in record.items() if entry not in ASIDE}).encode()
     files[content] = tensors
+    files |= {STATE: state} if state else {}
     files[DONE] = "".join(f"{hashlib.sha256(made).hexdigest()}  {name}\n" for name, made in files.items()).encode()
     return files
 
@@ -287,7 +308,8 @@ class Plans:
 
     def add(self, trials: Sequence[Described], settings: Mapping[str, Any], bases: Sequence[str] = ()) -> None:
         """Write down what a run is about to measure; ``bases`` are keys of networks that it is to train."""
-        content = {"settings": settings, "bases": sorted(bases), "trials": [asdict(trial) for trial in trials]}
+        entries = [{name: value for name, value in asdict(trial).items() if value != ""} for trial in trials]
+        content = {"settings": settings, "bases": sorted(bases), "trials": entries}
         name = plan_name(content)
         if not list(self.folder.glob(f"*-{name}.json")):
             number = 1 + max((int(path.name.partition("-")[0]) for path in self._paths()), default=0)
@@ -299,7 +321,8 @@ class Plans:
         found: dict[str, Described] = {}
         for plan in self._read():
             for entry in plan["trials"]:
-                trial = Described(entry["key"], entry["labels"], tuple(map(tuple, entry["scores"])))
+                scores = tuple(map(tuple, entry["scores"]))
+                trial = Described(entry["key"], entry["labels"], scores, entry.get("deepens", ""))
                 found.setdefault(digest(trial.key, sorted(trial.labels.items())), trial)
         return list(found.values())
 
@@ -308,8 +331,9 @@ class Plans:
         return {key for plan in self._read() for key in plan["bases"]}
 
     def keys(self) -> set[str]:
-        """The keys of all trials and base models that were planned."""
-        return self.bases() | {trial["key"] for plan in self._read() for trial in plan["trials"]}
+        """The keys of all trials and base models that were planned, but for those that only deepen others."""
+        trials = (trial for plan in self._read() for trial in plan["trials"])
+        return self.bases() | {trial["key"] for trial in trials if "deepens" not in trial}
 
     def settings(self) -> Record:
         """What the first plan was made with."""

@@ -96,6 +96,7 @@ def run_study(
     progress: Progress | None = None,
     told: Callable[[str], None] = lambda words: None,
     retry: bool = False,
+    until_converged: bool = False,
     command: str | None = None,
 ) -> Result:
     """Run a study at a scale into a store. ``told`` hears what is computed beside trials; the rest is as in ``run``."""
@@ -104,7 +105,17 @@ def run_study(
     laters = [_label(part, study.id) for part in parts if isinstance(part, Deferred)]
     beside = [part for part in parts if isinstance(part, Beside)]
     plan: list[Trial | Deferred | TrainingTask] = [*laters, *bases_of(beside)]
-    table = run(plan, store=store, on=on, device=device, progress=progress, retry=retry, extend=True, command=command)
+    table = run(
+        plan,
+        store=store,
+        on=on,
+        device=device,
+        progress=progress,
+        retry=retry,
+        extend=True,
+        until_converged=until_converged,
+        command=command,
+    )
     tables = {MEASURED: _mark_published(table, scale)} if laters else {}
     tables |= _compute_beside(study, beside, store, told, device)
     return Result(study.id, scale.name, tables, _make_card(study, scale, tables, store, bases_of(parts)))
