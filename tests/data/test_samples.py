@@ -304,13 +304,18 @@ def test_limited_keeps_the_first_samples_and_says_so() -> None:
     data = Data.split("x", make(100), make(50, seed=1), 0.2)
     limited = data.limited(fit=40, score=10)
     assert ids(limited.fit) == ids(data.fit)[:40]
-    assert ids(limited.validation) == ids(data.validation)[:10]
     assert ids(limited.score) == ids(data.score)[:10]
-    assert [limited.fit.name, limited.validation.name, limited.score.name] == [
-        "x/fit[:40]",
-        "x/validation[:10]",
-        "x/score[:10]",
-    ]
+    assert [limited.fit.name, limited.score.name] == ["x/fit[:40]", "x/score[:10]"]
+
+
+@each(("enough", "added"), [(5_000, 40), (30, 10), (20, 0), (10, 0)])
+def test_limited_validates_on_what_is_not_fitted(monkeypatch: pytest.MonkeyPatch, enough: int, added: int) -> None:
+    monkeypatch.setattr("suture.data.samples.VALIDATED", enough)
+    data = Data.split("x", make(100), make(50, seed=1), 0.2)
+    validation = data.limited(fit=40).validation
+    assert ids(validation) == ids(data.validation) + ids(data.fit)[40 : 40 + added]
+    assert validation.labels.tolist() == [*data.validation.labels, *data.fit.labels[40 : 40 + added]]
+    assert validation.name == (f"x/validation and {added} not fitted" if added else "x/validation")
 
 
 def test_limited_to_what_there_is_changes_nothing() -> None:
@@ -319,7 +324,6 @@ def test_limited_to_what_there_is_changes_nothing() -> None:
         assert limited.fit is data.fit
         assert limited.validation is data.validation
         assert limited.score is data.score
-    assert len(data.limited(fit=2).validation) == 2
 
 
 @each(

@@ -14,14 +14,14 @@ from pandas.testing import assert_frame_equal
 from suture import Seam, Trial, curve, measure, run
 from suture.common.errors import DataError, FrozenError, OutputError, RunnerError, StoreError
 from suture.core.activations.cache import Activations
-from suture.fits import Fit, FitReport, LeastSquares, TaskLoss
+from suture.fits import Converged, Fit, FitReport, LeastSquares, TaskLoss, converged
 from suture.measurement.scores.scores import Accuracy
 from suture.measurement.tables.table import load
 from suture.measurement.trials import controls
 from suture.measurement.trials.plans import Plan
 from suture.measurement.trials.trial import Failure
 from suture.runs.progress import Lines, Silent
-from suture.runs.runners import Deferred, Faulty, Interrupted, Outcome, Runner, TrainingTask, tasks
+from suture.runs.runners import Deferred, Faulty, Interrupted, Local, Outcome, Runner, TrainingTask, tasks
 from suture.runs.runners.faulty import FAILED
 from suture.runs.runners.run import attempt
 from suture.runs.store.store import Store
@@ -496,3 +496,29 @@ def test_networks_are_trained_before_trials_that_could_begin(tmp_path):
     settings = {"store": tmp_path / "run", "extend": True, "progress": heard}
     run([first, Deferred((third,), lambda c: [])], on=InTurn(), **settings)
     assert heard.heard == ["making a network", "A → B at embed", "A → B at hidden"]
+
+
+# --- going on with what has not converged -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_fits_that_reached_their_cap_go_on_as_if_they_had_run_that_far_at_once(tmp_path, monkeypatch, stored):
+    go_on, begun = converged.AveragedDescent._go_on, []
+    monkeypatch.setattr(converged.AveragedDescent, "_go_on", lambda *given: (True, go_on(*given)[1]))
+    monkeypatch.setattr(converged, "DEEPEST", 560)
+    short, long = (plan(fit=Converged(cap=cap), at=("conv", "embed"), controls=()) for cap in (140, 560))
+    store = tmp_path / "ab" if stored else None
+    shallow = run(short, store=store, on=Local(workers=1))
+    restore = converged.AveragedDescent._restore
+    monkeypatch.setattr(converged.AveragedDescent, "_restore", lambda *given: begun.append(1) or restore(*given))
+    deep = run(short, store=store, on=Local(workers=1), until_converged=True)
+    assert len(begun) == 2
+    at_once = run(long, on=Local(workers=1))
+    assert not shallow["converged"].any()
+    assert (deep["fit"] == "Converged(cap=140)").all()
+    assert_frame_equal(timeless(deep.drop(columns="fit")), timeless(at_once.drop(columns="fit")))
+    if store is not None:
+        assert_frame_equal(timeless(run(short, store=store)), timeless(deep))
+        assert_frame_equal(timeless(load(store / "table.parquet")), timeless(deep))
+        assert_frame_equal(timeless(Store(store).table()), timeless(deep))
+        assert len(Store(store).finished()) == 4

@@ -32,6 +32,7 @@ from suture.common.seeds import digest, generator
 from suture.common.validation import check_whole
 
 SHARED = 0.1  #: of the test images, at most, may be among those trained on; real data sets repeat a few
+VALIDATED = 5_000  #: samples to validate on, if there are as many that are not fitted
 FEW = 50  #: with fewer test images than this somebody is trying out a program, and may use any
 
 Preprocessing = Callable[[Tensor], Tensor]
@@ -351,16 +352,28 @@ class Data:
     def limited(self, fit: int | None = None, score: int | None = None) -> "Data":
         """Keep the first ``fit`` and ``score`` samples, for quick runs; ``None`` keeps all.
 
-        Validation is limited in proportion to fit, to no fewer than 2. What is cut short says so in its name
+        Validation stays whole, since what a fit stops and chooses by must tell small gains; if it has fewer than
+        ``VALIDATED`` samples, samples that are then not fitted are added. What is cut short says so in its name
         (``digits/fit[:100]``). Raises ``DataError`` when a number is below 2 or above what there is.
         """
-        fit = len(self.fit) if fit is None else fit
+        fitted = self.fit if fit is None else self.fit.first(fit)
         return Data(
             self.name,
-            fit=self.fit.first(fit),
-            validation=self.validation.first(max(2, round(fit / len(self.fit) * len(self.validation)))),
+            fit=fitted,
+            validation=self._extend_validation(len(fitted)),
             score=self.score if score is None else self.score.first(score),
         )
+
+    def _extend_validation(self, fitted: int) -> Samples:
+        """Return the samples to validate on if only so many are fitted."""
+        more = min(VALIDATED - len(self.validation), len(self.fit) - fitted)
+        if more <= 0:
+            return self.validation
+        added = self.fit.take(torch.arange(fitted, fitted + more), self.validation.name)
+        images, labels = (
+            torch.cat([getattr(part, name) for part in (self.validation, added)]) for name in ("images", "labels")
+        )
+        return Samples(f"{self.validation.name} and {more:,} not fitted", images, labels, self.classes)
 
     def _check_apart(self, one: str, other: str) -> None:
         """Raise ``DataError`` if two roles share one tensor of images; a few, for trying a program, may."""

@@ -194,8 +194,8 @@ def stand_in(name: str) -> Data:
     if "+" in name:
         digits, pictures = (stand_in(part) for part in name.split("+"))
         return stack(digits, pictures)
-    data = load_data("digits").limited(fit=120, score=60)
-    parts = {role: _reshape(getattr(data, role), name) for role in ("fit", "validation", "score")}
+    data, few = load_data("digits"), {"fit": 120, "validation": 13, "score": 60}
+    parts = {role: _reshape(getattr(data, role).first(count), name) for role, count in few.items()}
     return Data(name, **parts)
 
 
