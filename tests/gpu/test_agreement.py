@@ -54,7 +54,7 @@ from suture.fits import (
     Random,
     SoftLabels,
     TaskLoss,
-    fast,
+    suffix,
 )
 from suture.fits.recipes import RECIPES
 from suture.measurement.complexity import CURVATURE, complexity
@@ -77,7 +77,7 @@ QUICK = Quick(steps=40)
 def is_there() -> bool:
     if DEVICE == pretend.NAME:
         pretend.install()
-        fast.half_precision = lambda device: None  # both compute in float32, and so in the same bits
+        suffix.half_precision = lambda device: None  # both compute in float32, and so in the same bits
     try:
         find_device(DEVICE)
     except DeviceError:

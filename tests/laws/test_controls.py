@@ -53,7 +53,7 @@ def test_stitched_to_itself_through_nothing_it_is_itself(cut, fit):
 @each("cut", CUTS)
 def test_stitched_to_itself_it_stays_what_it_was(cut):
     penalties = [measure(controls.itself(plain(cut, seed=seed))).penalty for seed in range(3)]
-    assert all(abs(penalty.value) < 1.0 for penalty in penalties)
+    assert all(-2.0 < penalty.value < 1.0 for penalty in penalties), "a stitch fitted to the task may gain a little"
     assert sum(penalty.low <= 0 <= penalty.high for penalty in penalties) >= 2, "one in twenty may miss by chance"
 
 

@@ -13,7 +13,7 @@ from suture.core.activations.cache import CHUNK, run_stepwise
 from suture.core.network.network import Frozen
 from suture.data import Samples
 from suture.fits import LeastSquares
-from suture.fits import fast as suffixes
+from suture.fits import suffix as suffixes
 from suture.measurement.scores.scores import Accuracy, CrossEntropy, Score
 from suture.measurement.trials.measure import LEAST, compute_outputs, representation_error
 from trained import bits, convnets, digits
