@@ -26,12 +26,9 @@ from suture.common.seeds import drawing, undisturbed
 from suture.core.activations.cache import Activations
 from suture.core.fused import fuse_suffix
 from suture.fits import LeastSquares, Problem, Side
+from suture.fits.coordinates import Coordinates
 from suture.fits.descent import draw_batches
-
-try:
-    from suture.fits.fast import Coordinates, choose_suffix
-except ImportError:  # the default fit is another by now
-    from suture.fits.converged import Coordinates, choose_suffix
+from suture.fits.suffix import choose_suffix
 
 BETAS = (0.9, 0.99)
 CLOSED_FORM = 2048  #: images that the closed form and the coordinates are computed from, at most

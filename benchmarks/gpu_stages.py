@@ -36,12 +36,12 @@ from benchmarks.gpu import ROOT, Stage
 from benchmarks.machine import spending
 from benchmarks.matrix import fill, least_squares_then_adam, spread
 from benchmarks.plain_loop import Plain, measure_plain
-from suture import Data, Samples, Trial, controls, fits, load_network
+from suture import Data, Samples, Trial, controls, load_network
 from suture.common.processor import processor
 from suture.common.seeds import undisturbed
 from suture.common.sizes import available_memory
 from suture.core.activations.cache import Activations
-from suture.fits import Fit
+from suture.fits import Converged, Fit, Quick
 from suture.measurement.scores.scores import Accuracy
 from suture.studies.base.scale import scale_named
 from suture.studies.ledger import LEDGER
@@ -118,12 +118,8 @@ def width_of(source: str) -> int:
 
 
 def own_fits(tiny: bool) -> dict[str, Fit]:
-    """Return Suture's fits: the default of a trial, and the quick one if there is one."""
-    quick = getattr(fits, "Quick", None)
-    if tiny:
-        return {"default": (quick or fits.Fast)(steps=2)}
-    default: Fit = Trial.__dataclass_fields__["fit"].default_factory()  # type: ignore[assignment]
-    return {"default": default} | ({"quick": quick()} if quick is not None else {})
+    """Return Suture's fits: the default of a trial, and the quick one."""
+    return {"default": Quick(steps=2)} if tiny else {"default": Converged(), "quick": Quick()}
 
 
 def batched(tiny: bool, device: torch.device) -> dict[str, Batched]:

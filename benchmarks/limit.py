@@ -35,10 +35,11 @@ from suture import Network
 from suture.common.seeds import undisturbed
 from suture.core.network.network import Cut
 from suture.core.stitches import stitch_for
-from suture.fits import fast
-from suture.measurement.trials.trial import COMPARED
+from suture.fits import Converged
+from suture.fits.converged import count_sufficient
+from suture.measurement.trials.trial import COMPARED, Trial
 
-BATCH = fast.Fast().batch
+BATCH = Converged().batch
 FLOAT = 4  #: bytes
 ROLES = ("fitted", "scored")
 HALF = ("steps", "validation", "scoring")  #: parts that run in bfloat16 where the processor has it
@@ -79,20 +80,20 @@ def whole(network: Network) -> int:
 def needed(sent: Cut, received: Cut, of: int, taken: tuple[float, float], images: tuple[int, int, int]) -> "Parts":
     """What one seam of maps needs once activations are there, by part.
 
-    ``of`` are the receiver's operations, ``taken`` the steps and points of validation, ``images`` those to fit, to
-    validate and to score.
+    ``of`` are the receiver's operations, ``taken`` the steps and the images looked at in validation, all looks
+    together, ``images`` those to fit, to validate and to score.
     """
-    (steps, points), (fitted, held_out, scored) = taken, images
+    (steps, validated), (fitted, held_out, scored) = taken, images
     stitch = stitch_flops(sent.shape, received.shape)
     once, read, own = stitch + of - received.flops, FLOAT * prod(sent.shape), FLOAT * prod(received.shape)
     rows = min(prod(sent.shape[1:]), prod(received.shape[1:]))
     features = sent.shape[0] * max(1, sent.shape[1] // received.shape[1]) ** 2
-    some = fast.count_sufficient(received.shape, rows, features)
+    some = count_sufficient(received.shape, rows, features)
     some = min(some, fitted) + min(some, held_out)
     return {
         "closed form": Needed(2 * rows * features * (features + received.shape[0]), read + own) * some,
         "steps": Needed(2 * once, read) * (steps * BATCH),
-        "validation": Needed(once, read) * (points * min(fast.HELD_OUT, held_out)),
+        "validation": Needed(once, read) * validated,
         "scoring": Needed(once, read) * scored,
         "representation error": Needed(stitch, read + own) * COMPARED,
     }
@@ -135,8 +136,8 @@ def bandwidth() -> float:
 
 
 def taken(record: dict[str, Any]) -> tuple[float, float]:
-    """Steps of a descent, none where the problem was solved as convex, and points at which it was validated."""
-    return (0, 0) if "convex solution" in record["parts"] else (record["steps"], record["points"])
+    """Steps of a descent, none where the problem was solved as convex, and images looked at in validation."""
+    return (0, 0) if "convex solution" in record["parts"] else (record["steps"], record["validated"])
 
 
 def of_matrix(folder: Path, shop: Workshop) -> None:
@@ -169,8 +170,12 @@ def _of_seam(folder: Path, shop: Workshop, cell: Point) -> Parts:
     (trial,), record = shop.trials(cell), records(folder, cell)[0]
     assert isinstance(trial.sender, Network)
     sent, received = trial.sender.cuts.find(trial.sender_cut), trial.receiver.cuts.find(trial.receiver_cut)
-    images = len(trial.fit_data), len(trial.validation_data), len(trial.score_data)
-    return needed(sent, received, whole(trial.receiver), taken(record), images)
+    return needed(sent, received, whole(trial.receiver), taken(record), images_of(trial))
+
+
+def images_of(trial: Trial) -> tuple[int, int, int]:
+    """Those to fit, to validate and to score."""
+    return len(trial.fit_data), len(trial.validation_data), len(trial.score_data)
 
 
 def _row(part: str, need: Needed, least: float, used: float, every: float) -> None:
@@ -189,47 +194,29 @@ def blocks(network: Network) -> list[Cut]:
 
 def of_hernandez(folder: Path, shop: Workshop, networks: list[Network]) -> None:
     """Print what 256 ordered pairs under four conditions need, and how long they would take."""
-    share, points = usual(folder, shop)
+    descents = [record for cell in sampled(8) if taken(record := records(folder, Point("seam", 16, (cell,)))[0])[0]]
+    steps, validated = (fmean(each) for each in zip(*map(taken, descents), strict=True))
+    capped = sum(not record["converged"] for record in descents)
     images = (FITTED, HELD_OUT, SCORED)
     kinds = Counter((sent, received, whole(network)) for sent, received, network in _seams(networks))
     ends = {cut for network in networks for cut in blocks(network)[-1:]}  # where the problem is convex
-    steps = {kind: 0.0 if kind[1] in ends else share * most(*kind[1:]) for kind in kinds}
+    by_kind = {kind: (0.0, 0.0) if kind[1] in ends else (steps, validated) for kind in kinds}
     parts = added(
-        {part: need * (CONDITIONS * times) for part, need in needed(*kind, (steps[kind], points), images).items()}
+        {part: need * (CONDITIONS * times) for part, need in needed(*kind, by_kind[kind], images).items()}
         for kind, times in kinds.items()
     )
     count = CONDITIONS * sum(kinds.values())
     stored = 2 * sum(images) * FLOAT * sum(prod(cut.shape) for network in networks for cut in blocks(network))
     parts["activations"] = Needed(2 * sum(images) * sum(whole(network) for network in networks), stored)
     all_parts = sum(parts.values(), Needed())
-    mean = CONDITIONS * sum(steps[kind] * times for kind, times in kinds.items()) / count
     print(f"\nhernandez2022 at width 64: {count:,} seams, {all_parts.flops / 1e15:.1f} PFLOP;")
-    print(
-        f"{100 * share:.0f} % of the most steps, {mean:.0f} a seam, {points:.1f} points of validation; activations of"
-    )
-    print(f"{stored / 1e12:.2f} TB, {all_parts.moved / 1e12:.1f} TB written and read at cuts")
+    print(f"{steps:,.0f} steps and {validated:,.0f} images validated where there is a descent, as in the matrix above,")
+    print(f"where {capped} of {len(descents)} reached their cap; activations of {stored / 1e12:.2f} TB,")
+    print(f"{all_parts.moved / 1e12:.1f} TB written and read at cuts")
     print(f"one thread of this machine: {_here(folder, shop, networks[-1], parts, count) / 86400:.1f} days")
     reached = TRAINED[0] * 3 * whole(networks[-1]) / TRAINED[1]
     for what, rate in (("at the rate of a training", reached), ("at the peak", H200)):
         print(f"one H200 {what} ({rate / 1e12:.0f} TFLOP/s): {all_parts.flops / rate / 3600:.2f} h")
-
-
-def most(received: Cut, of: int) -> int:
-    """The most steps that the default fit takes at a receiver's cut."""
-    return fast.Fast().most(1 - received.flops / of)
-
-
-def usual(folder: Path, shop: Workshop) -> tuple[float, float]:
-    """The share of the most steps that were taken, and the points of validation, where there was a descent."""
-    taken_steps, most_steps, points = [], [], []
-    for cell in (Point("seam", 16, (cell,)) for cell in sampled(8)):
-        (trial,), record = shop.trials(cell), records(folder, cell)[0]
-        steps, validated = taken(record)
-        if steps:
-            taken_steps.append(steps)
-            most_steps.append(most(trial.receiver.cuts.find(trial.receiver_cut), whole(trial.receiver)))
-            points.append(validated)
-    return sum(taken_steps) / sum(most_steps), fmean(points)
 
 
 def _seams(networks: list[Network]) -> Iterator[tuple[Cut, Cut, Network]]:
@@ -247,7 +234,7 @@ def _here(folder: Path, shop: Workshop, network: Network, parts: Parts, count: i
     cell, shared = (Point(kind, RATES[-1], ((3, 3),), 1200, 1024, True, False) for kind in ("seam", "shared"))
     record, pass_ = records(folder, cell)[0], records(folder, shared)[0]
     spent, at = clocks(folder, [cell]), blocks(network)[3]
-    known = needed(at, at, whole(network), taken(record), (1080, 120, 1024))
+    known = needed(at, at, whole(network), taken(record), images_of(*shop.trials(cell)))
     rates = {part: need.flops / spent[part] for part, need in known.items()}
     trained = [Point("seam", 16, (cell,)) for cell in sampled(8)]
     flops, clock = added(_of_seam(folder, shop, cell) for cell in trained), clocks(folder, trained)

@@ -34,7 +34,7 @@ from suture.common.sizes import free_disk, in_words
 from suture.core.activations.cache import Activations, Need
 from suture.core.activations.disk_cache import ActivationFolder
 from suture.core.network.network import Network
-from suture.fits import Fast, Fit, LeastSquares, TaskLoss
+from suture.fits import Converged, Fit, LeastSquares, TaskLoss
 from suture.fits.optimisers import Adam, Cosine
 from suture.measurement.trials import plans
 from suture.measurement.trials.controls import DEFAULT as CONTROLS
@@ -91,7 +91,7 @@ def methods_for(samples: int, further: Iterable[str] = (), *, least_squares: boo
     known: dict[str, Method] = {PLAIN: Plain()}
     if least_squares:
         known[LEAST_SQUARES] = least_squares_then_adam(samples)
-    return known | {OURS: Fast()} | {text: make("fit", text) for text in further}
+    return known | {OURS: Converged()} | {text: make("fit", text) for text in further}
 
 
 def spread(rows: int, columns: int, count: int) -> list[tuple[int, int]]:

@@ -3,13 +3,13 @@
     python benchmarks/scaling.py path/to/cifar10 runs/scaling
 
 The networks are ResNets of ``runs/zoo`` (``suture zoo train --out runs/zoo``). *Cuts*: the matrix of two networks of
-width 16, seeds 0 and 1, at 1, 2, 4 and 8 of their blocks, 10,000 training and 10,000 test images; measured are seams
-with one in every row and column, and a seam's mean stands for all. *Images*: three of these seams with 1,000 to 10,000
-training images. *Width*: a network of every width stitched into itself, off the diagonal, since of width 32 there is
-but one; 2,500 training and 2,500 test images. *Rates*: networks without training, of widths 16 and 64, from which
-``limit.py`` takes how fast each part of the work runs. Once per repeat the points are measured in turn; what is shared
-(activations, outputs) in the first ones only. A JSON file per measurement: started again, only what is missing is
-measured. Prints medians and exponents with their standard errors and draws them.
+width 16, seeds 0 and 1, at 1, 2, 4 and 8 of their blocks, 10,000 images to fit and 10,000 test images; measured are
+seams with one in every row and column, and a seam's mean stands for all. *Images*: three of these seams with 1,000 to
+10,000 images to fit. *Width*: a network of every width stitched into itself, off the diagonal, since of width 32 there
+is but one; 2,500 images to fit and 2,500 test images. All have 5,000 others to validate on. *Rates*: networks without
+training, of widths 16 and 64, from which ``limit.py`` takes how fast each part of the work runs. Once per repeat the
+points are measured in turn; what is shared (activations, outputs) in the first ones only. A JSON file per measurement:
+started again, only what is missing is measured. Prints medians and exponents with their standard errors and draws them.
 """
 
 import argparse
@@ -45,7 +45,7 @@ from suture import Network
 from suture.common.seeds import undisturbed
 from suture.core.activations.cache import Activations, Need
 from suture.core.activations.disk_cache import ActivationFolder
-from suture.fits import Fast, fast
+from suture.fits import Converged, Quick, converged
 from suture.measurement.trials import measure as measuring
 from suture.measurement.trials.plans import curve
 from suture.measurement.trials.trial import Trial
@@ -54,7 +54,7 @@ from suture.report.figures import curve as figures
 BLOCKS = tuple(f"layer{stage}.{block}" for stage in (1, 2, 3, 4) for block in (0, 1))
 LATIN = {0: 4, 1: 1, 2: 6, 3: 7, 4: 2, 5: 5, 6: 0, 7: 3}  #: sender's block → receiver's, one in every row and column
 CUTS = {1: (5,), 2: (3, 7), 4: (1, 3, 5, 7), 8: tuple(range(8))}  #: blocks, by their number; each in LATIN's rows too
-IMAGES = (1_000, 2_500, 5_000, 10_000)  #: to fit and validate
+IMAGES = (1_000, 2_500, 5_000, 10_000)  #: to fit
 OF_IMAGES = ((5, 5), (3, 7), (7, 3))
 WIDTHS = {4: "resnet18 w0.25", 8: "resnet18 w0.5", 16: "resnet18", 32: "resnet18 w2"}  #: names in the ledger
 OF_WIDTHS = ((3, 5), (5, 3))
@@ -123,7 +123,7 @@ class Workshop:
         self.untrained = cache(self._built)
 
     def _limited(self, fitted: int, scored: int) -> suture.Data:
-        return self._data.limited(fit=fitted * 9 // 10, score=scored)  # and a tenth to validate
+        return self._data.limited(fit=fitted, score=scored)
 
     def _loaded(self, width: int, seed: int) -> Network:
         source = next(str(path.parent) for path in self.zoo.glob("*/card.json") if _is(path, width, seed))
@@ -140,7 +140,7 @@ class Workshop:
         else:
             sender = receiver = self.untrained((2, 2, 2, 2), point.width)
         data = self.data(point.fitted, point.scored)
-        fit = Fast() if point.trained else Fast(steps=60)
+        fit = Converged() if point.trained else Quick(steps=60)
         pairs = [(BLOCKS[a], BLOCKS[b]) for a, b in point.blocks]
         return list(curve(sender, receiver, at=pairs, data=data, fit=fit, controls=()))
 
@@ -151,12 +151,13 @@ def _is(path: Path, width: int, seed: int) -> bool:
 
 
 PARTS: list[tuple[str, Any, str]] = [
-    ("fit", fast.Fast, "fit"),
-    ("closed form", fast, "_load_closed_forms"),
-    ("choice of suffix", fast, "choose_suffix"),
-    ("convex solution", fast, "_solve_convex"),
-    ("descent", fast.AnnealedRounds, "run"),
-    ("steps and losses", fast.AnnealedRounds, "_sample_losses"),
+    ("fit", Converged, "fit"),
+    ("fit", Quick, "fit"),
+    ("closed form", converged, "_load_closed_forms"),
+    ("choice of suffix", converged, "choose_suffix"),
+    ("convex solution", converged, "_solve_convex"),
+    ("descent", converged.AveragedDescent, "run"),
+    ("descent", converged.AveragedDescent, "run_briefly"),
     ("scoring", measuring, "run_stitched"),
     ("representation error", measuring, "representation_error"),
     ("whether frozen", Network, "state_digest"),
@@ -164,14 +165,18 @@ PARTS: list[tuple[str, Any, str]] = [
 
 
 class ClockedSuffix(torch.nn.Module):
-    """A suffix that adds up the CPU seconds that pass in it, forwards and back, in steps and in validation."""
+    """A suffix that adds up the CPU seconds that pass in it, forwards and back, and the images, by what they are for.
 
-    def __init__(self, suffix: torch.nn.Module, parts: dict[str, float]) -> None:
+    That is steps or validation.
+    """
+
+    def __init__(self, suffix: torch.nn.Module, parts: dict[str, float], images: dict[str, int]) -> None:
         super().__init__()
-        self.suffix, self.parts, self.begun = suffix, parts, 0.0
+        self.suffix, self.parts, self.images, self.begun = suffix, parts, images, 0.0
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         what = "suffix in steps" if x.requires_grad else "suffix in validation"
+        self.images[what] = self.images.get(what, 0) + len(x)
 
         def begin(_: object = None) -> None:
             self.begun = time.process_time()
@@ -190,8 +195,11 @@ class ClockedSuffix(torch.nn.Module):
 
 
 @contextmanager
-def clocked(parts: dict[str, float]) -> Iterator[None]:
-    """Add up the CPU seconds of the parts of a measurement; one that runs within another counts in both."""
+def clocked(parts: dict[str, float], images: dict[str, int]) -> Iterator[None]:
+    """Add up the CPU seconds of the parts of a measurement, and the images of a descent.
+
+    A part that runs within another counts in both.
+    """
 
     def timed(name: str, work: Callable[..., Any]) -> Callable[..., Any]:
         def run(*given: Any, **named: Any) -> Any:
@@ -203,13 +211,13 @@ def clocked(parts: dict[str, float]) -> Iterator[None]:
 
         return run
 
-    begin = fast.AnnealedRounds.__init__
+    begin = converged.AveragedDescent.__init__
 
-    def begin_clocked(rounds: Any, problem: Any, stitch: Any, suffix: Any, *given: Any, **named: Any) -> None:
-        begin(rounds, problem, stitch, ClockedSuffix(suffix, parts), *given, **named)
+    def begin_clocked(descent: Any, problem: Any, stitch: Any, suffix: Any, batch: int) -> None:
+        begin(descent, problem, stitch, ClockedSuffix(suffix, parts, images), batch)
 
     with ExitStack() as stack:
-        stack.enter_context(patch.object(fast.AnnealedRounds, "__init__", begin_clocked))
+        stack.enter_context(patch.object(converged.AveragedDescent, "__init__", begin_clocked))
         for name, place, attribute in PARTS:
             stack.enter_context(patch.object(place, attribute, timed(name, getattr(place, attribute))))
         yield
@@ -232,15 +240,17 @@ def measured(point: Point, shop: Workshop, kept: Activations) -> dict[str, Any]:
                     fill(kept, some)
                 record |= {role: spent.cpu, f"{role} flops": shared_flops(some), f"{role} bytes": _bytes(some)}
             return record | {"cpu": record["fitted"] + record["scored"]}
-    (trial,), parts = trials, dict[str, float]()
+    (trial,), parts, images = trials, dict[str, float](), dict[str, int]()
     fill(kept, trial.needs)
-    with clocked(parts), spending() as spent:
+    with clocked(parts, images), spending() as spent:
         result = suture.measure(trial, kept)
     stitch = result.stitch.requires_grad_(True)
     costs = asdict(per_image(trial, stitch))
     flops = fitted_flops(result)
     score = result.scores["accuracy"].value
-    return {"cpu": spent.cpu, "parts": parts, "steps": result.steps, "points": len(result.curve), "accuracy": score} | {
+    return {"cpu": spent.cpu, "parts": parts, "steps": result.steps, "accuracy": score} | {
+        "converged": result.converged,
+        "validated": images.get("suffix in validation", 0),
         "flops": flops,
         "per image": costs,
         "notes": result.notes,
@@ -307,7 +317,7 @@ def panels(folder: Path) -> list[tuple[str, list[float], dict[str, list[float]]]
     }
     return [
         ("blocks cut in each network", list(CUTS), of_cuts),
-        ("training images", list(IMAGES), of_images),
+        ("images to fit", list(IMAGES), of_images),
         ("width of the networks", list(WIDTHS), of_widths),
     ]
 

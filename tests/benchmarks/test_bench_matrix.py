@@ -231,8 +231,8 @@ def test_methods_take_turns() -> None:
 
 
 def test_the_methods() -> None:
-    known = methods_for(9000, ["fast,steps=5"])
-    assert list(known) == [PLAIN, LEAST_SQUARES, OURS, "fast,steps=5"]
+    known = methods_for(9000, ["quick,steps=5"])
+    assert list(known) == [PLAIN, LEAST_SQUARES, OURS, "quick,steps=5"]
     assert (known[PLAIN], known[OURS], known["quick,steps=5"]) == (Plain(), Converged(), Quick(steps=5))
     assert (least_squares_then_adam(9000).steps, least_squares_then_adam(9000).batch) == (350, 128)
     assert (least_squares_then_adam(50).steps, least_squares_then_adam(50).batch) == (5, 50)

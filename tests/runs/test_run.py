@@ -522,3 +522,18 @@ def test_fits_that_reached_their_cap_go_on_as_if_they_had_run_that_far_at_once(t
         assert_frame_equal(timeless(load(store / "table.parquet")), timeless(deep))
         assert_frame_equal(timeless(Store(store).table()), timeless(deep))
         assert len(Store(store).finished()) == 4
+
+
+def test_going_on_that_was_interrupted_goes_on(tmp_path, monkeypatch):
+    go_on = converged.AveragedDescent._go_on
+    monkeypatch.setattr(converged.AveragedDescent, "_go_on", lambda *given: (True, go_on(*given)[1]))
+    monkeypatch.setattr(converged, "DEEPEST", 560)
+    trials = plan(fit=Converged(cap=140), at=("conv", "embed"), controls=())
+    run(trials, store=tmp_path / "ab", on=Local(workers=1))
+    with pytest.raises(Interrupted):
+        run(trials, store=tmp_path / "ab", on=Faulty(stops_after=1), until_converged=True)
+    assert len(Store(tmp_path / "ab").finished()) == 3
+    deep = run(trials, store=tmp_path / "ab", on=Local(workers=1), until_converged=True)
+    assert len(Store(tmp_path / "ab").finished()) == 4
+    at_once = run(trials, on=Local(workers=1), until_converged=True)
+    assert_frame_equal(timeless(deep), timeless(at_once))
