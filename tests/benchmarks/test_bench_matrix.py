@@ -405,7 +405,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeyp
     words = " ".join(capsys.readouterr().out.split())
     for part in (
         "A → B on digits",
-        "60 images to fit, 7 to validate, 50 to score; the plain loop fits on 67",
+        "60 images to fit, 1,140 to validate, 50 to score; the plain loop fits on 1,200",
         "1 of 4 cells were measured by all methods",
         "times cheaper",
         "products of 1024³ 50 in float32 and 100 in bfloat16",
