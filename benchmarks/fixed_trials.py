@@ -4,8 +4,8 @@
     python benchmarks/fixed_trials.py check DATA         compares with it, bit for bit; exit code 1 where one differs
 
 ``DATA`` is a folder with ``cifar10/`` in the hub's parquet layout. The set: the demo (two networks on digits, with all
-controls), a curve of six cuts on CIFAR-10 by ``Quick``, a 4 x 4 matrix on digits and one trial of every family by the
-default fit, and one trial of every fit.
+controls), a curve of six cuts on CIFAR-10 by ``Quick``; by the default fit a 4 x 4 matrix on digits and one trial of
+every family; and one of every fit.
 Its networks are trained here in a few seconds, by plain torch, so that nothing but the measuring code is under test.
 Seven minutes of one thread; ``--only families fits`` takes one. On another processor the last digits may differ: record
 before the change, on the machine on which you check. A trial is found by its place in its plan; its key may change
