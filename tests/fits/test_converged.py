@@ -61,6 +61,118 @@ def error(p, stitch):
     return float((out.argmax(1) != p.validation.labels).double().mean())
 
 
+# --- its parts, by hand -----------------------------------------------------------------------------------------------
+
+
+def descent(held: int = 150) -> converged.AveragedDescent:
+    """A descent on a small problem that is not convex, with so many validation samples."""
+    p = posed(Linear(), (6,), (5,), n=2 * held)
+    return converged.AveragedDescent(p, built(Linear(), (6,), (5,)).eval(), p.suffix, 64)
+
+
+@each(
+    ("caps", "looks", "ends"),
+    [
+        ([8960], [(True, 1.0), (False, 0.0)], 140),
+        ([8960], [(False, 0.0), (True, 0.0), (False, 0.0)], 280),  # the first look says nothing
+        ([8960], [(False, 0.0), (False, 0.1)], 140),
+        ([8960], [(True, 1.0), (False, 0.1), (False, 0.1)], 280),  # the loss still fell
+        ([8960], [(True, 1.0), (False, 0.1), (True, 0.1), (False, 0.1), (False, 0.1)], 1120),
+        ([140, 8960], [(True, 1.0), (False, 0.1), (False, 0.1)], 280),  # what was idle before the cap counts after it
+    ],
+)
+def test_it_ends_when_a_doubling_gained_nothing(monkeypatch, caps, looks, ends):
+    told, lengths = iter(looks), []
+
+    def go_on(self: converged.AveragedDescent, ahead: int, _: float) -> tuple[bool, float]:
+        self.step, self.steps = self.step + ahead, self.steps + ahead
+        self.gains.append(0.0)
+        lengths.append(ahead)
+        return next(told)
+
+    monkeypatch.setattr(converged.AveragedDescent, "_go_on", go_on)
+    report = FitReport()
+    for cap in caps:
+        made = descent()
+        made.problem = replace(made.problem, begun=report.state)
+        report = made.run(cap, 0.001)
+    assert (made.step, report.converged) == (ends, True)
+    assert lengths == [70 - converged.TRIED, *(70 * 2**i for i in range(len(looks) - 1))]
+    assert next(told, None) is None
+
+
+@each(("righted", "wronged", "gained"), [(2, 0, True), (6, 4, False), (0, 0, False), (30, 4, True), (4, 30, False)])
+def test_what_chance_would_gain_is_no_gain(monkeypatch, righted, wronged, gained):
+    """The deviation of 6 better and 4 worse, of 100, is 3.2 points, of 2 better 1.4."""
+    made = descent(100)
+    before = torch.arange(100) < 40
+    after = before.clone()
+    after[:righted], after[40 : 40 + wronged] = False, True
+    found = converged._Look({}, after, 0.5)
+    made.best, made.last_loss = converged._Look({}, before, 0.75), 0.75
+    monkeypatch.setattr(made, "_average", lambda ahead: ({}, 0.0))
+    monkeypatch.setattr(made, "_look", lambda state: found)
+    assert made._go_on(70, 0.001) == (gained, 0.25)
+    assert made.gains == [pytest.approx((righted - wronged) / 100)]
+    assert (made.best is found) == (righted >= wronged)
+
+
+@each(
+    ("errors", "loss", "better"),
+    [(3, 9.0, True), (4, 0.9, True), (4, 1.0, False), (4, 1.1, False), (5, 0.1, False)],
+)
+def test_fewer_errors_are_better_and_of_as_many_the_lower_loss(errors, loss, better):
+    one, other = (converged._Look({}, torch.arange(9) < count, nats) for count, nats in ((errors, loss), (4, 1.0)))
+    assert one.is_better(other) == better
+
+
+def test_the_average_is_of_every_step_and_the_rate_falls_by_the_root_of_the_steps(monkeypatch):
+    made, seen, rates = descent(), [], []
+    made.step, made.rate = 130, 0.1
+    made.adam, take = made._adam(0.1), made._step
+
+    def step(adam: torch.optim.Adam, chosen: Tensor) -> float:
+        rates.append(adam.param_groups[0]["lr"])
+        loss = take(adam, chosen)
+        seen.append(made.coordinates.state())
+        return loss
+
+    monkeypatch.setattr(made, "_step", step)
+    average, _ = made._average(40)
+    for name, mean in average.items():
+        torch.testing.assert_close(mean, torch.stack([each[name] for each in seen]).mean(0))
+    whole = 0.1 * next(iter(made.coordinates.steps.values()))
+    assert rates == pytest.approx([whole * min(1, math.sqrt(140 / at)) for at in range(131, 171)])
+
+
+@each(
+    ("losses", "times", "attempts"),
+    [
+        ([1.0, 0.5, 0.46], 1, 2),  # falls by 8 % more: not worth it
+        ([1.0, 0.5, 0.44, 0.4], 3, 3),
+        ([1.0, 0.5, 0.4, 0.3, 0.2, 0.1], 81, 5),
+        ([1.0, 2.0, 1.5, 0.9, 0.95], 1 / 9, 4),
+        ([1.0, math.nan, 1.2, 1.1, 1.3], 1 / 9, 4),
+        ([1.0, math.inf, math.inf], 1, 2),
+    ],
+)
+def test_the_rate_is_the_one_by_which_the_loss_falls_farthest(monkeypatch, losses, times, attempts):
+    made, told, ended = descent(), iter(losses), []
+    made.rate, take = 0.1, made._losses
+    monkeypatch.setattr(made, "_losses", lambda most: (torch.tensor([next(told)]), take(most)[1]))
+    restore = made.coordinates.restore
+    monkeypatch.setattr(made.coordinates, "restore", lambda state: ended.append(state) or restore(state))
+    made._find_rate(4)
+    assert made.rate == pytest.approx(0.1 * times)
+    assert (made.step, made.steps) == (35, 35 * attempts)
+    assert next(told, None) is None
+    taken = made.adam.param_groups[0]["lr"] / next(iter(made.coordinates.steps.values()))
+    assert taken == pytest.approx(made.rate)
+    # each attempt restores the start, its average, and its end
+    best = attempts - 1 if attempts == 5 else max(0, attempts - 2)
+    assert ended[-1] is ended[3 * best + 2]
+
+
 # --- laws -------------------------------------------------------------------------------------------------------------
 
 
@@ -352,118 +464,6 @@ def test_a_family_without_a_closed_form_begins_at_random():
     before = accuracy(stitch)
     Quick(steps=600).fit(replace(p, family=Deep()), stitch)
     assert accuracy(stitch) > max(0.8, before)
-
-
-# --- its parts, by hand -----------------------------------------------------------------------------------------------
-
-
-def descent(held: int = 150) -> converged.AveragedDescent:
-    """A descent on a small problem that is not convex, with so many validation samples."""
-    p = posed(Linear(), (6,), (5,), n=2 * held)
-    return converged.AveragedDescent(p, built(Linear(), (6,), (5,)).eval(), p.suffix, 64)
-
-
-@each(
-    ("caps", "looks", "ends"),
-    [
-        ([8960], [(True, 1.0), (False, 0.0)], 140),
-        ([8960], [(False, 0.0), (True, 0.0), (False, 0.0)], 280),  # the first look says nothing
-        ([8960], [(False, 0.0), (False, 0.1)], 140),
-        ([8960], [(True, 1.0), (False, 0.1), (False, 0.1)], 280),  # the loss still fell
-        ([8960], [(True, 1.0), (False, 0.1), (True, 0.1), (False, 0.1), (False, 0.1)], 1120),
-        ([140, 8960], [(True, 1.0), (False, 0.1), (False, 0.1)], 280),  # what was idle before the cap counts after it
-    ],
-)
-def test_it_ends_when_a_doubling_gained_nothing(monkeypatch, caps, looks, ends):
-    told, lengths = iter(looks), []
-
-    def go_on(self: converged.AveragedDescent, ahead: int, _: float) -> tuple[bool, float]:
-        self.step, self.steps = self.step + ahead, self.steps + ahead
-        self.gains.append(0.0)
-        lengths.append(ahead)
-        return next(told)
-
-    monkeypatch.setattr(converged.AveragedDescent, "_go_on", go_on)
-    report = FitReport()
-    for cap in caps:
-        made = descent()
-        made.problem = replace(made.problem, begun=report.state)
-        report = made.run(cap, 0.001)
-    assert (made.step, report.converged) == (ends, True)
-    assert lengths == [70 - converged.TRIED, *(70 * 2**i for i in range(len(looks) - 1))]
-    assert next(told, None) is None
-
-
-@each(("righted", "wronged", "gained"), [(2, 0, True), (6, 4, False), (0, 0, False), (30, 4, True), (4, 30, False)])
-def test_what_chance_would_gain_is_no_gain(monkeypatch, righted, wronged, gained):
-    """The deviation of 6 better and 4 worse, of 100, is 3.2 points, of 2 better 1.4."""
-    made = descent(100)
-    before = torch.arange(100) < 40
-    after = before.clone()
-    after[:righted], after[40 : 40 + wronged] = False, True
-    found = converged._Look({}, after, 0.5)
-    made.best, made.last_loss = converged._Look({}, before, 0.75), 0.75
-    monkeypatch.setattr(made, "_average", lambda ahead: ({}, 0.0))
-    monkeypatch.setattr(made, "_look", lambda state: found)
-    assert made._go_on(70, 0.001) == (gained, 0.25)
-    assert made.gains == [pytest.approx((righted - wronged) / 100)]
-    assert (made.best is found) == (righted >= wronged)
-
-
-@each(
-    ("errors", "loss", "better"),
-    [(3, 9.0, True), (4, 0.9, True), (4, 1.0, False), (4, 1.1, False), (5, 0.1, False)],
-)
-def test_fewer_errors_are_better_and_of_as_many_the_lower_loss(errors, loss, better):
-    one, other = (converged._Look({}, torch.arange(9) < count, nats) for count, nats in ((errors, loss), (4, 1.0)))
-    assert one.is_better(other) == better
-
-
-def test_the_average_is_of_every_step_and_the_rate_falls_by_the_root_of_the_steps(monkeypatch):
-    made, seen, rates = descent(), [], []
-    made.step, made.rate = 130, 0.1
-    made.adam, take = made._adam(0.1), made._step
-
-    def step(adam: torch.optim.Adam, chosen: Tensor) -> float:
-        rates.append(adam.param_groups[0]["lr"])
-        loss = take(adam, chosen)
-        seen.append(made.coordinates.state())
-        return loss
-
-    monkeypatch.setattr(made, "_step", step)
-    average, _ = made._average(40)
-    for name, mean in average.items():
-        torch.testing.assert_close(mean, torch.stack([each[name] for each in seen]).mean(0))
-    whole = 0.1 * next(iter(made.coordinates.steps.values()))
-    assert rates == pytest.approx([whole * min(1, math.sqrt(140 / at)) for at in range(131, 171)])
-
-
-@each(
-    ("losses", "times", "attempts"),
-    [
-        ([1.0, 0.5, 0.46], 1, 2),  # falls by 8 % more: not worth it
-        ([1.0, 0.5, 0.44, 0.4], 3, 3),
-        ([1.0, 0.5, 0.4, 0.3, 0.2, 0.1], 81, 5),
-        ([1.0, 2.0, 1.5, 0.9, 0.95], 1 / 9, 4),
-        ([1.0, math.nan, 1.2, 1.1, 1.3], 1 / 9, 4),
-        ([1.0, math.inf, math.inf], 1, 2),
-    ],
-)
-def test_the_rate_is_the_one_by_which_the_loss_falls_farthest(monkeypatch, losses, times, attempts):
-    made, told, ended = descent(), iter(losses), []
-    made.rate, take = 0.1, made._losses
-    monkeypatch.setattr(made, "_losses", lambda most: (torch.tensor([next(told)]), take(most)[1]))
-    restore = made.coordinates.restore
-    monkeypatch.setattr(made.coordinates, "restore", lambda state: ended.append(state) or restore(state))
-    made._find_rate(4)
-    assert made.rate == pytest.approx(0.1 * times)
-    assert (made.step, made.steps) == (35, 35 * attempts)
-    assert next(told, None) is None
-    taken = made.adam.param_groups[0]["lr"] / next(iter(made.coordinates.steps.values()))
-    assert taken == pytest.approx(made.rate)
-    # each attempt restores the start, its average, and its end
-    best = attempts - 1 if attempts == 5 else max(0, attempts - 2)
-    assert ended[-1] is ended[3 * best + 2]
 
 
 # --- what it reads of the receiver ------------------------------------------------------------------------------------
