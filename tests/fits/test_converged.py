@@ -51,7 +51,7 @@ def posed(family: Stitch, sender: Shape, receiver: Shape, n: int = 300) -> Probl
 def endless(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have every doubling of the steps seem to gain."""
     go_on = converged.AveragedDescent._go_on
-    monkeypatch.setattr(converged.AveragedDescent, "_go_on", lambda *given: (True, go_on(*given)[1]))
+    monkeypatch.setattr(converged.AveragedDescent, "_go_on", lambda *given: go_on(*given) or True)
 
 
 def error(p, stitch):
@@ -73,22 +73,22 @@ def descent(held: int = 150) -> converged.AveragedDescent:
 @each(
     ("caps", "looks", "ends"),
     [
-        ([8960], [(True, 1.0), (False, 0.0)], 140),
-        ([8960], [(False, 0.0), (True, 0.0), (False, 0.0)], 280),  # the first look says nothing
-        ([8960], [(False, 0.0), (False, 0.1)], 140),
-        ([8960], [(True, 1.0), (False, 0.1), (False, 0.1)], 280),  # the loss still fell
-        ([8960], [(True, 1.0), (False, 0.1), (True, 0.1), (False, 0.1), (False, 0.1)], 1120),
-        ([140, 8960], [(True, 1.0), (False, 0.1), (False, 0.1)], 280),  # what was idle before the cap counts after it
+        ([8960], "+-- --", [70, 140, 280, 140, 280]),
+        ([8960], "--- --", [70, 140, 280, 140, 280]),  # the first look says nothing
+        ([8960], "+-+-- --", [70, 140, 280, 560, 1120, 140, 280]),  # one that is better begins the count anew
+        ([8960], "+-- +--", [70, 140, 280, 140, 280, 560]),
+        ([140, 420, 8960], "+-- --", [70, 140, 280, 140, 280]),  # what was idle before a cap counts after it
     ],
 )
-def test_it_ends_when_a_doubling_gained_nothing(monkeypatch, caps, looks, ends):
-    told, lengths = iter(looks), []
+def test_a_rate_is_done_with_after_two_idle_doublings_and_the_fit_after_a_lower_one(monkeypatch, caps, looks, ends):
+    told, seen = iter(looks.replace(" ", "")), []
 
-    def go_on(self: converged.AveragedDescent, ahead: int, _: float) -> tuple[bool, float]:
-        self.step, self.steps = self.step + ahead, self.steps + ahead
-        self.gains.append(0.0)
-        lengths.append(ahead)
-        return next(told)
+    def go_on(self: converged.AveragedDescent, ahead: int, _: float) -> bool:
+        self.step, self.taken, self.steps = self.step + ahead, self.taken + ahead, self.steps + ahead
+        seen.append(self.look)
+        assert self.step == self.look
+        self.look *= 2
+        return next(told) == "+"
 
     monkeypatch.setattr(converged.AveragedDescent, "_go_on", go_on)
     report = FitReport()
@@ -96,8 +96,7 @@ def test_it_ends_when_a_doubling_gained_nothing(monkeypatch, caps, looks, ends):
         made = descent()
         made.problem = replace(made.problem, begun=report.state)
         report = made.run(cap, 0.001)
-    assert (made.step, report.converged) == (ends, True)
-    assert lengths == [70 - converged.TRIED, *(70 * 2**i for i in range(len(looks) - 1))]
+    assert (seen, report.converged) == (ends, True)
     assert next(told, None) is None
 
 
@@ -109,12 +108,22 @@ def test_what_chance_would_gain_is_no_gain(monkeypatch, righted, wronged, gained
     after = before.clone()
     after[:righted], after[40 : 40 + wronged] = False, True
     found = converged._Look({}, after, 0.5)
-    made.best, made.last_loss = converged._Look({}, before, 0.75), 0.75
+    made.best, made.least_loss = converged._Look({}, before, 0.75), 0.5
     monkeypatch.setattr(made, "_average", lambda ahead: ({}, 0.0))
     monkeypatch.setattr(made, "_look", lambda state: found)
-    assert made._go_on(70, 0.001) == (gained, 0.25)
+    assert made._go_on(70, 0.001) == gained
     assert made.gains == [pytest.approx((righted - wronged) / 100)]
     assert (made.best is found) == (righted >= wronged)
+
+
+@each(("loss", "better"), [(0.6, True), (0.6951, False), (0.7, False), (0.9, False)])
+def test_a_loss_that_falls_below_the_least_is_better_than_idle(monkeypatch, loss, better):
+    made, wrong = descent(100), torch.arange(100) < 40
+    made.best, made.least_loss = converged._Look({}, wrong, 0.8), 0.7
+    monkeypatch.setattr(made, "_average", lambda ahead: ({}, 0.0))
+    monkeypatch.setattr(made, "_look", lambda state: converged._Look({}, wrong, loss))
+    assert made._go_on(70, 0.001) == better
+    assert made.least_loss == min(loss, 0.7)
 
 
 @each(

@@ -504,7 +504,7 @@ def test_networks_are_trained_before_trials_that_could_begin(tmp_path):
 @pytest.mark.parametrize("stored", [True, False])
 def test_fits_that_reached_their_cap_go_on_as_if_they_had_run_that_far_at_once(tmp_path, monkeypatch, stored):
     go_on, begun = converged.AveragedDescent._go_on, []
-    monkeypatch.setattr(converged.AveragedDescent, "_go_on", lambda *given: (True, go_on(*given)[1]))
+    monkeypatch.setattr(converged.AveragedDescent, "_go_on", lambda *given: go_on(*given) or True)
     monkeypatch.setattr(converged, "DEEPEST", 560)
     short, long = (plan(fit=Converged(cap=cap), at=("conv", "embed"), controls=()) for cap in (140, 560))
     store = tmp_path / "ab" if stored else None
@@ -526,7 +526,7 @@ def test_fits_that_reached_their_cap_go_on_as_if_they_had_run_that_far_at_once(t
 
 def test_going_on_that_was_interrupted_goes_on(tmp_path, monkeypatch):
     go_on = converged.AveragedDescent._go_on
-    monkeypatch.setattr(converged.AveragedDescent, "_go_on", lambda *given: (True, go_on(*given)[1]))
+    monkeypatch.setattr(converged.AveragedDescent, "_go_on", lambda *given: go_on(*given) or True)
     monkeypatch.setattr(converged, "DEEPEST", 560)
     trials = plan(fit=Converged(cap=140), at=("conv", "embed"), controls=())
     run(trials, store=tmp_path / "ab", on=Local(workers=1))

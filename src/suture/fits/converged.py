@@ -16,13 +16,15 @@ bansal2021, section 2, defines the penalty by the smallest task loss over the fa
   lowest loss. The loss is descended on and the error chosen by, because where a receiver cannot name a class, a lower
   loss can go with a higher error.
 
-``Converged`` ends when a doubling of the work gained less than its tolerance, or no more than chance would (the paired
-deviation over validation images), and lowered the loss by less than ``STILL``; or when two in a row gained no more. One
-that reached its cap leaves its state, from which another with a larger cap goes on, to the same bits as one that ran
-that far at once. ``Quick`` takes a fixed number of steps.
+A doubling of the work is idle if it gained less than the tolerance, or no more than chance would (the paired deviation
+over validation images), and did not lower the least loss by ``STILL``. A rate is done with after ``IDLE`` of them in a
+row: with many parameters the error may rise for a while and fall again. ``Converged`` then goes on from the best at a
+rate ``LOWER`` times as low, since where little is to be gained a high one only leads away, and ends when that is done
+with. One that reached its cap leaves its state, from which another with a larger cap goes on, to the same bits as one
+that ran that far at once. ``Quick`` takes a fixed number of steps.
 
-The constants were set on seams of two small ResNets and two MLPs for CIFAR-10 (docs/fits.md names them), none of which
-is in the reference table of ``benchmarks/reference.py``.
+The constants were set on seams of two small ResNets, two MLPs and two CNNs (docs/fits.md names them), none of which is
+in the reference table of ``benchmarks/reference.py``.
 """
 
 import math
@@ -73,6 +75,9 @@ LADDER = 4  #: times that the rate may be multiplied, or divided, by it
 TRIED = 35  #: steps that each rate is tried for
 BETTER = 1.1  #: times as far must the loss fall at another rate
 STEADY = 140  #: steps at the whole rate
+LOWER = 5.0  #: the factor by which the rate falls when it is done with
+LOWERED = 1  #: times
+IDLE = 2  #: doublings in a row that are no better, after which a rate is done with
 BETAS = (0.9, 0.99)  #: of Adam
 HELD_OUT = 10_000  #: validation samples that are looked at, at most
 GLANCE = 1024  #: of them, to choose a rate
@@ -308,8 +313,8 @@ class _Look:
 class AveragedDescent:
     """Adam from where the stitch is, judged by the average of where it was during the last half of its steps.
 
-    ``suffix`` maps represented tensors ``(n, *receiver shape)`` to outputs. ``step`` counts steps at the rate that is
-    taken, ``steps`` those too that other rates were tried for.
+    ``suffix`` maps represented tensors ``(n, *receiver shape)`` to outputs. ``step`` counts steps at this rate,
+    ``taken`` those at the rates before as well, and ``steps`` all, those too that other rates were tried for.
     """
 
     def __init__(self, problem: Problem, stitch: nn.Module, suffix: nn.Module, batch: int) -> None:
@@ -320,8 +325,9 @@ class AveragedDescent:
         self.held_out = min(HELD_OUT, len(problem.validation.labels))
         self.curve: list[CurvePoint] = []
         self.gains: list[float] = []
-        self.step = self.steps = self.idle = 0
-        self.last_loss = math.inf
+        self.step = self.taken = self.steps = self.idle = self.lowered = 0
+        self.look = FIRST  #: the step at which the average is looked at next
+        self.least_loss = math.inf
 
     def run(self, cap: int, tolerance: float) -> FitReport:
         """Descend until a doubling of the steps gains less than the tolerance, or the next would exceed the cap.
@@ -332,47 +338,54 @@ class AveragedDescent:
             self._restore(self.problem.begun)
         else:
             self._begin(LADDER)
-        look, converged = 2 * self.step if self.gains else FIRST, False
-        while not converged and look <= cap:
-            gained, fallen = self._go_on(look - self.step, tolerance)
-            self.idle = 0 if gained else self.idle + 1
-            if self.step > FIRST:
-                converged = self.idle > 1 or (self.idle == 1 and fallen <= STILL)
-            look *= 2
+        converged = False
+        while not converged and self.taken + self.look - self.step <= cap:
+            if self._go_on(self.look - self.step, tolerance) or self.step == FIRST:
+                self.idle = 0
+            elif (idle := self.idle + 1) < IDLE:
+                self.idle = idle
+            else:
+                converged = self.lowered == LOWERED
+                self._lower_rate()
         report = self._end(converged)
         return report if converged else replace(report, state=self._state())
 
     def run_briefly(self, most: int) -> FitReport:
         """Take just so many steps, those among them that other rates are tried for."""
         self._begin(min(LADDER, (most - FIRST) // TRIED - 1))
-        look = FIRST
         while self.steps < most:
-            self._go_on(min(look - self.step, most - self.steps), 0.0)
-            look *= 2
+            self._go_on(min(self.look - self.step, most - self.steps), 0.0)
         return self._end(False)
 
     def _begin(self, tries: int) -> None:
         """Look at the start, and find a rate by so many tries of another, if any."""
         self.best = self._look(self.coordinates.state())
         self.curve.append(CurvePoint(0, math.nan, self.best.loss))
-        self.last_loss, self.rate = self.best.loss, RATE
+        self.least_loss, self.rate = self.best.loss, RATE
         self.adam = self._adam(RATE)
         if tries > 0:
             self._find_rate(tries)
 
-    def _go_on(self, ahead: int, tolerance: float) -> tuple[bool, float]:
-        """Take steps and look at their average, keeping the best; say if it gained, and by how much the loss fell."""
+    def _go_on(self, ahead: int, tolerance: float) -> bool:
+        """Take steps and look at their average, keeping the best; say if error or loss got better."""
         average, fit_loss = self._average(ahead)
         found = self._look(average)
         self.curve.append(CurvePoint(self.steps, fit_loss, found.loss))
         gain = self.best.error - found.error
         # What the images that are right in one and wrong in the other would gain by chance, one way as the other.
         chance = float((self.best.wrong.double() - found.wrong.double()).std()) / math.sqrt(self.held_out)
-        fallen = self.last_loss - found.loss
+        better = gain >= max(tolerance, chance) or self.least_loss - found.loss > STILL
         self.gains.append(gain)
-        self.last_loss = found.loss
+        self.least_loss, self.look = min(self.least_loss, found.loss), 2 * self.look
         self.best = found if found.is_better(self.best) else self.best
-        return gain >= max(tolerance, chance), fallen
+        return better
+
+    def _lower_rate(self) -> None:
+        """Go back to the best, to descend from there at a lower rate."""
+        self.coordinates.restore(self.best.state)
+        self.rate, self.lowered = self.rate / LOWER, self.lowered + 1
+        self.adam = self._adam(self.rate)
+        self.step, self.idle, self.look, self.least_loss = 0, 0, STEADY, self.best.loss
 
     def _end(self, converged: bool) -> FitReport:
         if not math.isfinite(self.best.loss):
@@ -385,7 +398,8 @@ class AveragedDescent:
 
     def _state(self) -> State:
         """Everything that a larger cap needs to go on, as tensors by name."""
-        numbers = [self.step, self.steps, self.idle, self.rate, self.last_loss, self.best.loss]
+        counts = [self.step, self.taken, self.steps, self.idle, self.lowered, self.look]
+        numbers = [*counts, self.rate, self.least_loss, self.best.loss]
         points = [(point.step, point.fit_loss, point.validation_loss) for point in self.curve]
         made = {
             "numbers": torch.tensor(numbers, dtype=torch.float64),
@@ -395,13 +409,13 @@ class AveragedDescent:
         }
         for name, tensor in self.coordinates.free.items():
             made |= {f"here.{name}": tensor, f"best.{name}": self.best.state[name]}
-            made |= {f"{entry}.{name}": value for entry, value in self.adam.state[tensor].items()}
+            made |= {f"{entry}.{name}": value for entry, value in self.adam.state.get(tensor, {}).items()}
         return {name: tensor.detach().cpu().clone() for name, tensor in made.items()}
 
     def _restore(self, state: State) -> None:
         """Go back to where another descent on the same problem ended."""
-        step, steps, idle, self.rate, self.last_loss, best = state["numbers"].tolist()
-        self.step, self.steps, self.idle = int(step), int(steps), int(idle)
+        *counts, self.rate, self.least_loss, best = state["numbers"].tolist()
+        self.step, self.taken, self.steps, self.idle, self.lowered, self.look = map(int, counts)
         self.gains = state["gains"].tolist()
         self.curve = [CurvePoint(int(at), fit, held) for at, fit, held in state["curve"].tolist()]
         kept = {name: state[f"best.{name}"].to(self.device) for name in self.coordinates.free}
@@ -409,9 +423,11 @@ class AveragedDescent:
         self.coordinates.restore({name: state[f"here.{name}"] for name in kept})
         self.adam = self._adam(self.rate)
         for name, tensor in self.coordinates.free.items():
-            moments = {entry: state[f"{entry}.{name}"].clone().to(self.device) for entry in ("exp_avg", "exp_avg_sq")}
-            self.adam.state[tensor] = {"step": state[f"step.{name}"].clone()} | moments
-        for _ in range(self.step):
+            if f"step.{name}" in state:  # else the rate was lowered just now
+                entries = {entry: state[f"{entry}.{name}"].clone() for entry in ("step", "exp_avg", "exp_avg_sq")}
+                moments = {entry: value.to(self.device) for entry, value in entries.items() if entry != "step"}
+                self.adam.state[tensor] = {"step": entries["step"]} | moments
+        for _ in range(self.taken):
             next(self.batches)
 
     def _find_rate(self, tries: int) -> None:
@@ -445,7 +461,7 @@ class AveragedDescent:
                 break
             self.rate, fallen, ended, self.adam = self.rate * factor, other, state, its_adam
         self.coordinates.restore(ended)
-        self.step = TRIED
+        self.step = self.taken = TRIED
 
     def _adam(self, rate: float) -> torch.optim.Adam:
         return torch.optim.Adam(self.coordinates.groups(rate), betas=BETAS)
@@ -455,7 +471,7 @@ class AveragedDescent:
         total, losses = _Sum(), 0.0
         groups = self.coordinates.groups(self.rate)
         for _ in range(ahead):
-            self.step, self.steps = self.step + 1, self.steps + 1
+            self.step, self.taken, self.steps = self.step + 1, self.taken + 1, self.steps + 1
             for group, whole in zip(self.adam.param_groups, groups, strict=True):
                 group["lr"] = whole["lr"] * math.sqrt(min(1.0, STEADY / self.step))
             losses += self._step(self.adam, next(self.batches))
