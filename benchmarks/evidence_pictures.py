@@ -1,4 +1,4 @@
-"""The four pictures of docs/evidence.md, drawn by the commands that the page shows; two minutes, nothing is downloaded.
+"""The four pictures of docs/evidence.md, drawn by the commands that the page shows; it takes three minutes.
 
     python benchmarks/evidence_pictures.py runs/evidence docs/images
 

@@ -3,9 +3,9 @@
 #
 # Bansal, Nakkiran & Barak (2021, *Revisiting Model Stitching to Compare Neural Representations*) made stitching a way
 # to ask whether two networks have learned the same thing. This notebook re-enacts their main claims with tiny networks
-# on scikit-learn's 8×8 digits, in about a minute on a laptop. The point is not the digits: it is what each experiment
-# shows, what it does not, and which control tells the two apart. For the experiments on real data, in smaller
-# networks than the papers', see *The papers' claims*.
+# on scikit-learn's 8×8 digits, in about three minutes on a laptop. The point is not the digits: it is what each
+# experiment shows, what it does not, and which control tells the two apart. For the experiments on real data, in
+# smaller networks than the papers', see *The papers' claims*.
 #
 # Here is all that is needed: a network, a way to train it, and three of them from different seeds.
 
@@ -135,7 +135,7 @@ pd.DataFrame({"trained, pp": mean(of(table)), "untrained, pp": mean(untrained)})
 
 # %% [markdown]
 # **What it shows.** The penalty of an untrained sender grows with depth, as in the paper, and with it what a success
-# of the trained one is worth. At the first cut random filters are only five points behind learned ones: there, a low
+# of the trained one is worth. At the first cut random filters are only six points behind learned ones: there, a low
 # penalty says little.
 #
 # **What it does not.** It guards one side only. Does the *receiver* matter? Replace that by an untrained one
@@ -151,7 +151,8 @@ legend = axes.legend(frameon=False, loc="lower right")
 
 # %% [markdown]
 # Late in the network the stitch can do what is left of the receiver's work. Success is informative where *both*
-# controls fall behind: in the middle.
+# controls fall behind: in the middle. In the first pair the untrained receiver's fit was not done there when it reached
+# the cap of its steps, so how far behind it is stays open: the column `converged` says so, and `explain` below.
 
 # %% [markdown]
 # ## 3. CKA disagrees
@@ -197,15 +198,15 @@ pd.DataFrame(found).transpose()
 
 # %% [markdown]
 # **What it shows.** CKA compares all that varies, in proportion to how much it varies, and falls from 0.81 to 0.17.
-# Stitching asks what the receiver can use, and that costs four points more. Neither is wrong: they answer different
-# questions.
+# Stitching asks what the receiver can use, and that costs little more, if anything. Neither is wrong: they answer
+# different questions.
 #
 # **What it does not.** That stitching is the better similarity. It needs a task, and says nothing beyond it: two
 # networks that differ in everything the task ignores are alike to it. And "throwing away the useless coordinates" is
-# for a stitch that knows which they are: fitted on 1,080 images, it must find out, which is why there is a cost at all.
-# Of the six settings of clutter that were tried when this was first written (4 to 64 features, amplitudes of 3 to 8)
-# this one cost the least, and the worst 10 pp. That says nothing of what the network knows: a penalty is an upper
-# bound.
+# for a stitch that knows which they are: fitted on 1,080 images, it must find out, which is why there may be a cost at
+# all. Of the six settings of clutter that were tried when this was first written (4 to 64 features, amplitudes of 3 to
+# 8; by a fit that stopped sooner) this one cost the least, and the worst 10 pp. That says nothing of what the network
+# knows: a penalty is an upper bound.
 
 # %% [markdown]
 # ## 4. More is better

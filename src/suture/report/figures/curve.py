@@ -110,7 +110,8 @@ def beside(table: pd.DataFrame, similarities: pd.DataFrame, score: str = "accura
     span = (min(0.0, float(np.nanmin(every))) - 0.03, max(1.0, float(np.nanmax(every))) + 0.03)
     with styled():
         figure, axes = _page(chart, 2, [2.4, 1.5])
-        legend_above(figure, draw_lines(axes[0], chart.measures[0]), WIDTH, _bands(chart.measures[0]))
+        entries = [*draw_lines(axes[0], chart.measures[0]), *say_hollow(chart)]
+        legend_above(figure, entries, WIDTH, _bands(chart.measures[0]))
         entries = draw_lines(axes[1], Measure(SIMILARITY, "index", "", 2, lines, span=span))
         legend_above(axes[1], entries, WIDTH)
         fit_height(figure, axes, 3.9)
