@@ -4,6 +4,7 @@
     python -m benchmarks.reference run DATA [--only ID …] [--minutes M]    fits the candidates that are still missing
     python -m benchmarks.reference table                   what is there, and the best of each seam
     python -m benchmarks.reference judge DATA [--fit FIT] [--seeds N] [--closed]   a fit beside them
+    python -m benchmarks.reference cost [--fit FIT]        seconds to within half a point of the reference
 
 ``DATA`` is a folder with ``cifar10/`` and ``mnist/`` in the hub's parquet layout; the networks are those of
 ``results/networks``. Every candidate trains a member of the family that ``stitch_for`` gives, on the first 10,000
@@ -32,6 +33,7 @@ import json
 import math
 import os
 import random
+import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -63,6 +65,7 @@ ADAM_RATES = (1e-2, 3e-3, 1e-3)
 WHITENED = ((1e-2, 1e-5), (3e-2, 1e-5), (3e-3, 1e-5), (1e-2, 1.0))  #: rate, ridge in units of the mean variance
 WHITENED_STEPS, WHITENED_BATCH = 2_800, 64
 PLAIN_SEAMS = 6
+NEAR = 0.005  #: of the reference's accuracy, as a fraction
 PUBLISHED_SECONDS = 600.0
 
 SOURCES = {
@@ -498,6 +501,35 @@ def judge(data: Path, fit: str, seeds: int, closed: bool) -> None:
         print(f"{seam['id']:22} reference {wanted:.4f}, points below it: {said}", flush=True)
 
 
+def cost(fit: str) -> None:
+    """Print CPU seconds of a fit, whole, beside those of descents that are stopped where they come within ``NEAR``.
+
+    The descents have cached activations, as the fit's later seeds do, whose median counts; a descent that is never
+    there has none. ``plain`` computes the prefix again at every step.
+    """
+    judged: dict[str, Any] = json.loads((FOLDER / f"judged-{fit}.json").read_text())
+    ratios = []
+    for seam in read_seams():
+        rows = list(judged.get(seam["id"], {}).values())
+        if not rows:
+            continue
+        results = read_results(seam)
+        wanted, _ = best(results)
+        seconds = statistics.median(row["seconds"] for row in rows[1:] or rows)
+        there = {
+            name: min((look[3] for look in found.get("looks", ()) if look[1] >= wanted - NEAR), default=math.nan)
+            for name, found in results["candidates"].items()
+            if name.startswith(("adam", "plain"))
+        }
+        adams = [found for name, found in there.items() if name.startswith("adam") and not math.isnan(found)]
+        ratios.append(min(adams, default=math.inf) / seconds)
+        near = sum(row["below"] <= NEAR for row in rows)
+        said = ", ".join(f"{name} {found:.1f} s".replace("nan s", "never") for name, found in there.items())
+        print(f"{seam['id']:22} {fit} {seconds:.1f} s, near in {near} of {len(rows)}; {said}")
+    if ratios:
+        print(f"least squares + Adam, the best of its rates, over {fit}: {statistics.median(ratios):.2f} in the median")
+
+
 def table() -> None:
     """Print what is there."""
     for seam in read_seams():
@@ -514,7 +546,7 @@ def table() -> None:
 def main() -> int:
     """Run a command; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("draw", "run", "table", "judge"))
+    parser.add_argument("what", choices=("draw", "run", "table", "judge", "cost"))
     parser.add_argument("data", nargs="?", type=Path)
     parser.add_argument("--only", nargs="*", default=[], metavar="ID")
     parser.add_argument("--minutes", type=float, default=math.inf, help="begin no candidate after so many")
@@ -522,8 +554,8 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=3, metavar="N", help="stitch seeds")
     parser.add_argument("--closed", action="store_true", help="also the seams that stay closed until the end")
     given = parser.parse_args()
-    if given.what == "table":
-        table()
+    if given.what in ("table", "cost"):
+        table() if given.what == "table" else cost(given.fit)
         return 0
     if given.data is None:
         parser.error(f"{given.what} wants DATA, a folder with cifar10/ and mnist/")
