@@ -321,7 +321,7 @@ def test_shared_work_is_of_the_whole_grid_and_no_cell_does_it_again(
 ) -> None:
     chunks = matrix.Activations._compute
     passes: list[str] = []
-    spied = lambda self, need: passes.append(need.key) or chunks(self, need)  # noqa: E731
+    spied = lambda self, need, *where: passes.append(need.key) or chunks(self, need, *where)  # noqa: E731
     monkeypatch.setattr(matrix.Activations, "_compute", spied)
     grid, methods = a_grid(), {PLAIN: Plain(), OURS: QUICK}
     measured(grid, methods, jobs_of(grid, methods, 1, 1, ()), File(tmp_path / "b", SUBJECT))
