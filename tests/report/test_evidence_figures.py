@@ -14,6 +14,7 @@ from suture.common.errors import DataError
 from suture.measurement.compare import COLUMNS as COMPARED
 from suture.measurement.complexity import COLUMNS as MEASURED
 from suture.report import style
+from suture.report.charts import OPEN
 from suture.report.figures import curve as curves
 from suture.report.figures import matrix as heatmaps
 from suture.report.terminal import curve as screen
@@ -63,6 +64,12 @@ def test_indices_lie_at_the_cuts_of_the_curve() -> None:
     np.testing.assert_allclose(figure.axes[1].lines[0].get_ydata(), np.diag(matrix))
     assert "linear_cka" in seen(figure)
     assert "A → B" in seen(figure)
+
+
+def test_the_curve_beside_indices_says_what_hollow_points_are() -> None:
+    similarities = compared(linear_cka=square(0))
+    assert OPEN not in seen(curves.beside(tabled().assign(fit="Converged()", converged=True), similarities))
+    assert OPEN in seen(curves.beside(tabled().assign(fit="Converged()", converged=False), similarities))
 
 
 def test_the_grid_on_the_screen_has_the_values() -> None:
