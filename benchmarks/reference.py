@@ -240,9 +240,10 @@ class Task:
     def right(self, stitched: Callable[[Tensor], Tensor], given: Tensor | None = None) -> Tensor:
         """Return for every image to score whether the stitched network names its class."""
         x, labels = self.given["score"] if given is None else given, self.labels["score"]
+        read = Tensor.float if given is None else Tensor.clone  # images of bytes stay bytes: their network scales them
         with torch.no_grad():
             return torch.cat(
-                [stitched(x[i : i + CHUNK].float()).argmax(1) == labels[i : i + CHUNK] for i in range(0, len(x), CHUNK)]
+                [stitched(read(x[i : i + CHUNK])).argmax(1) == labels[i : i + CHUNK] for i in range(0, len(x), CHUNK)]
             )
 
 
