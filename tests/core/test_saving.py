@@ -12,6 +12,7 @@ from torch import nn
 from models import images, scrambled, seeded
 from suture import Network, Seam, Stitched, stitch
 from suture.common.errors import CheckpointError, CutError, OutputError
+from suture.common.sealed import from_json, to_json
 from suture.core.saving import DESCRIPTION, TENSORS, read
 from suture.core.stitches import (
     Conv,
@@ -270,8 +271,8 @@ def _flipped(path):
 
 def _edited(**changes):
     def edit(path):
-        said = json.loads(path.read_text())
-        path.write_text(json.dumps({k: v for k, v in (said | changes).items() if v is not ...}))
+        said = from_json(path.read_bytes())
+        path.write_text(to_json({k: v for k, v in (said | changes).items() if v is not ...}))
 
     return edit
 

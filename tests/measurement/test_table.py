@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -487,12 +488,12 @@ def test_noise_rows_are_summarised_over_their_seeds_and_with_nobody_else():
 def test_a_save_that_fails_half_way_leaves_the_old_table(table, tmp_path, monkeypatch, error):
     path = save(table, tmp_path / "table.parquet")
 
-    def half(self, where, **settings):
-        with open(where, "wb") as file:
+    def half(self, content):
+        with open(self, "wb") as file:
             file.write(b"PAR1 and then")
         raise error
 
-    monkeypatch.setattr(pd.DataFrame, "to_parquet", half)
+    monkeypatch.setattr(Path, "write_bytes", half)
     with pytest.raises(OutputError if isinstance(error, OSError) else type(error)):
         save(table.iloc[:1], path)
     monkeypatch.undo()

@@ -17,6 +17,7 @@ from pandas.testing import assert_frame_equal
 import suture
 from suture import curve, load_stitched, run
 from suture.common.errors import OutputError, StoreError
+from suture.common.sealed import from_json
 from suture.core.activations.cache import Activations
 from suture.fits import LeastSquares, TaskLoss
 from suture.measurement.tables.records import describe_trial
@@ -240,7 +241,7 @@ def test_a_damaged_record_is_named_and_measured_again_by_the_next_run(tmp_path):
     trials = plan()
     before = run(trials, store=tmp_path)
     (tmp_path / "trials" / trials[1].key / "measurement.json").write_text('{"status"')
-    with pytest.raises(StoreError, match=f"{trials[1].key}/measurement.json is damaged .*'suture verify'"):
+    with pytest.raises(StoreError, match=f"{trials[1].key}/measurement.json is damaged .*begin the run again"):
         Store(tmp_path).table()
     again = run(trials, store=tmp_path)
     assert_frame_equal(again.drop(columns="seconds"), before.drop(columns="seconds"), check_exact=True)
@@ -375,4 +376,4 @@ def test_a_record_with_half_a_character_can_be_kept():
     from suture.runs.store.files import text
 
     said = "file \udcff broke"
-    assert json.loads(text({"error": said}).encode("utf-8")) == {"error": said}
+    assert from_json(text({"error": said}).encode("utf-8")) == {"error": said}

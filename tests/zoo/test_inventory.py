@@ -189,7 +189,7 @@ def test_a_table_is_read_as_it_was_written(trained: Store, tmp_path: Path) -> No
     pd.testing.assert_frame_equal(inventory.load(tmp_path / "t.parquet"), table)
     (tmp_path / "cut").write_bytes((tmp_path / "t.parquet").read_bytes()[:100])
     for path in ("cut", "gone"):
-        with pytest.raises(DataError, match="is no table of networks"):
+        with pytest.raises(DataError, match="is no table"):
             inventory.load(tmp_path / path)
 
 

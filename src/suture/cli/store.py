@@ -104,17 +104,16 @@ def verify(chosen: Namespace) -> int:
 
     folder = Path(chosen.folder).expanduser()
     findings = inspection.verify(folder)
-    harm = sum(not finding.harmless for finding in findings)
     if chosen.json:
         found = [stores.finding_record(finding) for finding in findings]
-        output.show_json({"path": str(folder), "sound": not harm, "findings": found})
-        return 1 if harm else 0
+        output.show_json({"path": str(folder), "sound": not findings, "findings": found})
+        return 1 if findings else 0
     parts = [stores.findings_text(findings, folder)] if findings else []
-    if harm:
-        parts.append(f"{folder} is damaged in {say_count(harm, 'place')}")
+    if findings:
+        parts.append(f"{folder} is damaged in {say_count(len(findings), 'place')}")
     else:
         store = Store(folder)
         counts = f"{len(store.finished(TRIALS))} trials and {len(store.finished(NETWORKS))} base networks"
         parts.append(f"{folder} is sound: {counts}, whole")
     output.show_text("\n\n".join(parts))
-    return 1 if harm else 0
+    return 1 if findings else 0

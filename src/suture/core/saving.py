@@ -1,12 +1,11 @@
 """A stitched network on disk: ``stitch.safetensors`` and ``stitched.json`` in a folder of their own.
 
 The two networks are not copied into it: they are named by their fingerprints, and given again to load it. A family of
-stitches is written as its class and its settings, which are plain values; nothing is unpickled. The JSON holds a hash
-of the tensors, so that a folder of which only a part was written, or changed, is refused.
+stitches is written as its class and its settings, which are plain values; nothing is unpickled. The JSON is
+sealed and holds a hash of the tensors, so that a folder of which only a part was written, or changed, is refused.
 """
 
 import hashlib
-import json
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -23,6 +22,7 @@ from torch import Tensor, nn
 from suture.common.atomic import whole
 from suture.common.errors import CheckpointError, OutputError, SutureError
 from suture.common.hashing import registered_name
+from suture.common.sealed import from_json, to_json
 from suture.core.network.network import Network, Sides
 from suture.core.stitches import FAMILIES, Layers, Probe, Shape, Stitch
 
@@ -43,7 +43,7 @@ def write(
     """
     folder = Path(folder).expanduser()
     content = to_safetensors(stitch)
-    text = json.dumps(describe(sides, content, family, record), indent=2, ensure_ascii=False, allow_nan=False)
+    text = to_json(describe(sides, content, family, record), indent=2)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, written in ((TENSORS, content), (DESCRIPTION, text.encode())):
@@ -176,7 +176,7 @@ def read(folder: str | Path) -> Saved:
             raise CheckpointError(f"no stitched network in {folder}: it has no {name}; give a folder that save() wrote")
     path, content = folder / DESCRIPTION, (folder / TENSORS).read_bytes()
     try:
-        description = json.loads(path.read_text(encoding="utf-8"))
+        description = from_json(path.read_bytes(), "format")
         if description["format"] != FORMAT:
             raise CheckpointError(
                 f"{folder} has format {description['format']!r}, written by suture {description.get('suture')}; this "

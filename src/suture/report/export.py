@@ -8,10 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
-from pyarrow import ArrowException
 
 from suture.common.atomic import whole
 from suture.common.errors import DataError
+from suture.measurement.tables.table import read
 from suture.runs.store.files import writing_to
 from suture.runs.store.store import LABEL, TABLE, Store
 
@@ -35,10 +35,8 @@ def read_tables(place: str | Path) -> dict[str, pd.DataFrame]:
         tables[Path(TABLE).stem] = Store(path).table()
         files = [file for file in files if file.name != TABLE]
     for file in files:
-        try:
-            tables[file.stem] = pd.read_parquet(file)
-        except (ArrowException, OSError) as error:
-            raise DataError(f"{file} is no table, or was cut short ({error})") from error
+        if (table := read(file)) is not None:
+            tables[file.stem] = table
     if not tables:
         raise DataError(f"{path} has no table; give the folder of a run (--out, store=), or a parquet file")
     return tables

@@ -86,13 +86,15 @@ class Activations:
 
     ``ram`` bounds what is kept in memory, in bytes; what a running trial holds comes on top. With ``disk``, whatever
     has at least a page is kept in that folder instead, for all processes of the machine; what a GPU has room for is
-    kept there. ``notes`` say in words what the disk did not take; the reader clears them.
+    kept there. ``notes`` say in words what the disk did not take, and ``mapped`` are the keys of the files that were
+    read; the reader clears both.
     """
 
     def __init__(self, ram: int = 4 * 2**30, disk: ActivationFolder | None = None) -> None:
         self.ram = ram
         self.disk = disk
         self.notes: list[str] = []
+        self.mapped: set[str] = set()
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
 
     def at(self, network: Network | ClusteredNoise, cut: str | Cut, samples: Samples) -> Tensor:
@@ -130,7 +132,10 @@ class Activations:
             if self.disk is not None and PAGE <= need.nbytes <= min(self.disk.budget, physical_memory()):
                 try:
                     found = self.disk.get(need.key, len(need.samples), partial(self._compute, need))
-                    return self._get_in_memory(need) if found is None else found
+                    if found is not None:
+                        self.mapped.add(need.key)
+                        return found
+                    return self._get_in_memory(need)
                 except NoRoomError as refusal:
                     note = f"activations {need.where} ({in_words(need.nbytes)}) were not kept on disk: {refusal}"
                     self.notes += [] if note in self.notes else [note]
@@ -196,6 +201,7 @@ class Activations:
             found = self._find(earlier)
             if found is None and self.disk is not None:
                 found = self.disk.find(earlier.key, wait=True)
+                self.mapped |= {earlier.key} if found is not None else set()
             if found is not None:
                 return index, found
         return 0, need.samples.images

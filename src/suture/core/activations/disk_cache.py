@@ -7,6 +7,9 @@ a tensor changes neither the file nor what others see. A lock per key, of the op
 the process that computes it, and ends with that process. There can be no deadlock: a process that holds the lock of a
 cut waits for locks of earlier cuts only.
 
+The header has a hash of the content, which a process compares before it first uses a file: one that is damaged is
+removed, and computed again.
+
 The budget bounds the files, those that are being written included. What was used longest ago is removed first; a
 process that has it mapped keeps it.
 """
@@ -15,7 +18,9 @@ import hashlib
 import json
 import os
 import platform
+import time
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import cache
 from itertools import chain
@@ -33,9 +38,10 @@ from suture.common.atomic import draft, publish
 from suture.common.processor import processor
 from suture.common.seeds import digest
 
-_SUFFIX, _LOCK = ".activations.safetensors", ".activations.lock"  # the user may keep other files in the folder
+SUFFIX, _LOCK = ".activations.safetensors", ".activations.lock"  # the user may keep other files in the folder
 _TYPES = {torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
 _ALIGNED = 64  #: bytes; torch's own tensors begin at such addresses, and the bits of a product may depend on it
+SHORT = 16  #: letters of a file's name, which is its key, by which trials say what they read
 _POLL = 0.01  #: seconds between two looks at a lock that is taken
 
 
@@ -57,18 +63,17 @@ class ActivationFolder:
     def find(self, key: str, wait: bool = False) -> Tensor | None:
         """Map a tensor; ``None`` if it is not here. With ``wait``, wait first for a process that is computing it now.
 
-        A damaged file, as a power loss may leave one, is removed.
+        A damaged file is removed.
         """
         path = self._file(key)
         if wait and not path.exists() and self._lock_file(path.name).exists():
             with suppress(NoRoomError), self._locked(path.name):
                 pass
         with suppress(OSError):
-            try:
-                os.utime(path)
+            os.utime(path, ns=(time.time_ns(), path.stat().st_mtime_ns))
+            if _is_sound(path):
                 return load_file(path)["activations"]
-            except (SafetensorError, KeyError):
-                path.unlink()
+            path.unlink()
         return None
 
     def get(self, key: str, rows: int, compute: Callable[[], Iterator[Tensor]]) -> Tensor | None:
@@ -87,7 +92,8 @@ class ActivationFolder:
                 left.unlink(missing_ok=True)
             chunks = compute()
             first = next(chunks)
-            content, shape, dtype = hashlib.sha256(), (rows, *first.shape[1:]), first.dtype
+            shape, dtype = (rows, *first.shape[1:]), first.dtype
+            content = _begin_hash(path, shape, dtype)
             with draft(path) as temporary:
                 with _refusals(self.path):
                     header = _header(shape, dtype, content.hexdigest())
@@ -105,29 +111,20 @@ class ActivationFolder:
                     file.write(_header(shape, dtype, content.hexdigest()))
                 with _refusals(self.path):
                     publish(temporary, path)
+            _SOUND.add(_state(path))
             return load_file(path)["activations"]
 
     def check(self) -> list[str]:
         """Give the names of the files that are damaged, or were changed after they were written."""
-        wrong = []
-        for path in sorted(self.path.glob(f"*{_SUFFIX}")):
-            try:
-                with safe_open(path, "pt") as file:
-                    written, tensor = file.metadata()["sha256"], file.get_tensor("activations")
-                content = hashlib.sha256(tensor.view(-1).view(torch.uint8).numpy().data)
-            except FileNotFoundError:  # another process just removed it, to make room
-                continue
-            except (SafetensorError, KeyError, TypeError):
-                wrong.append(path.name)
-            else:
-                wrong += [path.name] if content.hexdigest() != written else []
-        return wrong
+        paths = sorted(self.path.glob(f"*{SUFFIX}"))
+        with ThreadPoolExecutor() as pool:  # to hash sets the other threads free
+            return [path.name for path, sound in zip(paths, pool.map(_is_sound, paths), strict=True) if not sound]
 
     def clear(self) -> None:
         """Remove all but what some process is writing now."""
         with suppress(NoRoomError), self._locked("room"):
             self._remove_dead_drafts()
-            for _, _, path in _oldest_first(self.path.glob(f"*{_SUFFIX}")):
+            for _, _, path in _oldest_first(self.path.glob(f"*{SUFFIX}")):
                 path.unlink(missing_ok=True)
             for path in self.path.glob(f"*{_LOCK}"):  # of processes that were killed
                 with suppress(Timeout), self._locked(path.name.removesuffix(_LOCK), wait=False):
@@ -140,8 +137,8 @@ class ActivationFolder:
         """
         with self._locked("room"):
             self._remove_dead_drafts()
-            files = _oldest_first(self.path.glob(f"*{_SUFFIX}"))
-            drafts = _oldest_first(self.path.glob(f".*{_SUFFIX}.*.part"))
+            files = _oldest_first(self.path.glob(f"*{SUFFIX}"))
+            drafts = _oldest_first(self.path.glob(f".*{SUFFIX}.*.part"))
             excess = sum(size for _, size, _ in (*files, *drafts)) + needed - self.budget
             if needed > self.budget or excess > sum(size for _, size, _ in files):
                 return False
@@ -158,15 +155,15 @@ class ActivationFolder:
 
     def _remove_dead_drafts(self) -> None:
         """Remove what killed processes had begun to write: the locks of these keys are free."""
-        for path in self.path.glob(f".*{_SUFFIX}.*.part"):
-            with suppress(Timeout, NoRoomError, OSError), self._locked(path.name[1:].split(_SUFFIX)[0], wait=False):
+        for path in self.path.glob(f".*{SUFFIX}.*.part"):
+            with suppress(Timeout, NoRoomError, OSError), self._locked(path.name[1:].split(SUFFIX)[0], wait=False):
                 path.unlink(missing_ok=True)
 
     def _file(self, key: str) -> Path:
-        return self.path / f"{key}-{_machine()}{_SUFFIX}"
+        return self.path / f"{key}-{_machine()}{SUFFIX}"
 
     def _lock_file(self, name: str) -> Path:
-        return self.path / f"{name.removesuffix(_SUFFIX)}{_LOCK}"
+        return self.path / f"{name.removesuffix(SUFFIX)}{_LOCK}"
 
     @contextmanager
     def _locked(self, name: str, wait: bool = True) -> Iterator[None]:
@@ -182,6 +179,39 @@ class ActivationFolder:
                 self._lock_file(name).unlink()  # while it is held: those who wait for it see that, and look again
             with suppress(OSError):
                 lock.release()
+
+
+_SOUND: set[tuple[Path, int, int, int]] = set()  # what this process wrote, or has compared with its hash
+
+
+def _is_sound(path: Path) -> bool:
+    """Return whether a file is what was written, or is not there any more; it is read if it has changed since."""
+    try:
+        if (state := _state(path)) in _SOUND:
+            return True
+        with safe_open(path, "pt") as file:
+            written = file.metadata()["sha256"]
+        tensor = load_file(path)["activations"]
+        content = _begin_hash(path, tuple(tensor.shape), tensor.dtype)
+        content.update(tensor.view(-1).view(torch.uint8).numpy().data)
+    except FileNotFoundError:  # another process just removed it, to make room
+        return True
+    except (SafetensorError, LookupError, TypeError):
+        return False
+    if content.hexdigest() == written:
+        _SOUND.add(state)
+        return True
+    return False
+
+
+def _state(path: Path) -> tuple[Path, int, int, int]:
+    found = path.stat()
+    return path, found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _begin_hash(path: Path, shape: tuple[int, ...], dtype: torch.dtype) -> "hashlib._Hash":
+    """Begin the hash of a file's content, which is of its name, too: a copy under another name is no other tensor."""
+    return hashlib.sha256(f"{path.name} {shape} {dtype}".encode())
 
 
 @contextmanager
@@ -207,12 +237,12 @@ def _header(shape: tuple[int, ...], dtype: torch.dtype, content: str) -> bytes:
 
 
 def _oldest_first(paths: Iterable[Path]) -> list[tuple[int, int, Path]]:
-    """Return when each file was last used, its size, and the file."""
+    """Return when each file was last used, which its time of access says, its size, and the file."""
     found = []
     for path in paths:
         with suppress(FileNotFoundError):  # another process may just have removed it
             status = path.stat()
-            found.append((status.st_mtime_ns, status.st_size, path))
+            found.append((status.st_atime_ns, status.st_size, path))
     return sorted(found)
 
 

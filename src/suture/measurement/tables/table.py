@@ -5,14 +5,17 @@ over seeds into a table of the same columns plus ``seeds`` and ``interval``.
 """
 
 from collections.abc import Iterable
+from io import BytesIO
 from math import hypot, isnan
 from pathlib import Path
 
 import pandas as pd
-from pyarrow import ArrowException
+import pyarrow as pa
+from pyarrow import parquet
 
 from suture.common.atomic import whole
 from suture.common.errors import DataError, OutputError
+from suture.common.sealed import SEAL, is_sound, seal
 from suture.common.validation import check_kind
 from suture.fits.recipes import claims_convergence
 from suture.measurement.scores.intervals import t_interval
@@ -263,12 +266,14 @@ def _mean(values: "pd.Series[float]") -> float:
 
 
 def save(table: pd.DataFrame, path: str | Path) -> Path:
-    """Write a table as parquet; a reader sees the old file or the new one, never a part. Raises ``OutputError``."""
-    path = Path(path)
+    """Write a table as sealed parquet; a reader sees the old file or the new one, whole. Raises ``OutputError``."""
+    path, content = Path(path), BytesIO()
+    made = pa.Table.from_pandas(table, preserve_index=False)
+    parquet.write_table(made.replace_schema_metadata({**(made.schema.metadata or {}), **SEAL}), content)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with whole(path) as temporary:
-            table.to_parquet(temporary, index=False)
+            temporary.write_bytes(seal(content.getvalue()))
     except OSError as error:
         raise OutputError(f"cannot write {path}: {error.strerror or error}; name another folder") from error
     return path
@@ -280,9 +285,11 @@ def read(path: str | Path) -> pd.DataFrame | None:
     if not path.is_file():
         return None
     try:
-        return add_later_columns(pd.read_parquet(path))
-    except (ArrowException, OSError) as error:
-        raise DataError(f"{path} is no table, or was cut short ({error}); write it again") from error
+        if not is_sound(content := path.read_bytes()):
+            raise OSError("it is not what was written")
+        return add_later_columns(pd.read_parquet(BytesIO(content)))
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise DataError(f"{path} is no table, or is damaged ({error}); write it again") from error
 
 
 def load(path: str | Path) -> pd.DataFrame:

@@ -93,9 +93,9 @@ def status_record(status: Status) -> dict[str, Any]:
 
 def findings_text(findings: Sequence[Finding], folder: Path) -> str:
     """Say what is damaged, and what to do: a paragraph per kind of damage, with the first of its places."""
-    kinds: dict[tuple[bool, str, str], list[Finding]] = {}
-    for finding in sorted(findings, key=lambda finding: finding.harmless):
-        kinds.setdefault((finding.harmless, finding.problem, finding.remedy), []).append(finding)
+    kinds: dict[tuple[str, str], list[Finding]] = {}
+    for finding in findings:
+        kinds.setdefault((finding.problem, finding.remedy), []).append(finding)
     return "\n\n".join(_paragraph(places, folder) for places in kinds.values())
 
 
@@ -107,9 +107,8 @@ def _paragraph(places: Sequence[Finding], folder: Path) -> str:
         readers = f": {finding.trials[0]}{others}" if finding.trials else ""
         paths.append(f"{finding.path.relative_to(folder)}{readers}")
     more = len(places) - len(paths)
-    harm = " (harmless)" if first.harmless else ""
     paths += [f"and {more} more; --json names them all"] if more else []
-    return "\n".join([*paths, f"  {first.problem}{harm}", f"  remedy: {first.remedy}"])
+    return "\n".join([*paths, f"  {first.problem}", f"  remedy: {first.remedy}"])
 
 
 def finding_record(finding: Finding) -> dict[str, Any]:

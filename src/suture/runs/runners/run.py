@@ -195,6 +195,7 @@ class Work:
                 self._add_bases(item.bases if isinstance(item, Deferred) else (item,))
         trials = [item for item in plan if isinstance(item, Trial)]
         if store is not None:
+            store.forget_damage()
             settings = self._settings(trials)
             store.plans.check({trial.key for trial in trials} | self.bases.keys(), settings, extend)
             store.plans.add(list(self._described()), settings, tuple(self.bases))

@@ -16,6 +16,7 @@ from safetensors.torch import load, save
 
 from suture.common.devices import count_devices
 from suture.core.activations.cache import Activations
+from suture.core.activations.disk_cache import SHORT
 from suture.core.network.network import Network
 from suture.measurement.tables.records import record, stitch_to_save
 from suture.measurement.trials.measure import attempt, describe_failure
@@ -109,13 +110,16 @@ class Measuring(Task):
             trial = self.trial if self.device is None else self.trial.to(self.device)
         except Exception as error:  # a user's model may raise anything on another device
             return Outcome(record(describe_failure(self.trial, error, 0.0)))
+        activations.mapped.clear()
         result = attempt(trial, activations, load(self.begun) if self.begun else None)
         if isinstance(result, Failure):
             return Outcome(record(result))
         try:
             joined, tensors = stitch_to_save(result)
             state = save(result.state) if result.state is not None else b""
-            return Outcome(record(result) | ({"stitched": joined} if joined is not None else {}), tensors, state)
+            read = {"activations": sorted(key[:SHORT] for key in activations.mapped)}
+            more = {"stitched": joined} if joined is not None else {}
+            return Outcome(record(result) | read | more, tensors, state)
         except Exception as error:  # a user's stitch or score may hold anything
             return Outcome(record(describe_failure(trial, error, result.seconds)))
 

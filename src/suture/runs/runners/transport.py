@@ -29,8 +29,9 @@ from torch import Tensor, fx, nn
 from torch.nn.utils import parametrize
 
 from suture.common.atomic import whole as written_whole
-from suture.common.errors import NetworkError, RunnerError
+from suture.common.errors import DataError, NetworkError, RunnerError
 from suture.common.hashing import identity
+from suture.common.sealed import SEAL, seal
 from suture.common.seeds import digest
 from suture.core.network.feature_axis import ENTERS, LEAVES
 from suture.core.network.network import Network
@@ -159,23 +160,25 @@ def _pack_images(samples: Samples, folder: Path | None) -> bytes:
     if folder is None:
         return pickle.dumps(safetensors.torch.save(images))
     path = folder.resolve() / f"{samples.image_fingerprint}.safetensors"
-    if not _holds(path, samples):
+    if not _holds(path):
         with written_whole(path) as temporary:
-            temporary.write_bytes(safetensors.torch.save(images))
+            temporary.write_bytes(seal(safetensors.torch.save(images, SEAL)))
     return pickle.dumps(path)
 
 
-def _holds(path: Path, samples: Samples) -> bool:
-    """Whether a file has these very images."""
+def _holds(path: Path) -> bool:
+    """Whether a file has the images that its name says."""
     try:
-        return path.exists() and tensor_digest(_load_images(path)) == samples.image_fingerprint
-    except (OSError, KeyError, safetensors.SafetensorError):
+        return path.exists() and _load_images(path) is not None
+    except (DataError, OSError, KeyError, safetensors.SafetensorError):
         return False
 
 
 def _load_images(part: Any) -> Tensor:
     loaded = safetensors.torch.load(part) if isinstance(part, bytes) else safetensors.torch.load_file(part)
     images: Tensor = loaded["images"]
+    if isinstance(part, Path) and tensor_digest(images) != part.stem:  # the fingerprint is its name
+        raise DataError(f"{part} is damaged; begin the run again, which writes it anew")
     return images
 
 

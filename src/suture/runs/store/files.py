@@ -10,6 +10,7 @@ from typing import Any
 
 from suture.common.atomic import whole
 from suture.common.errors import OutputError, StoreError
+from suture.common.sealed import from_json, to_json
 
 
 @contextmanager
@@ -43,14 +44,9 @@ def folder_to_write(folder: str | Path) -> Path:
 def read(path: Path, *names: str) -> dict[str, Any]:
     """Read a JSON file that holds these names. Raises ``StoreError`` if it is damaged, or is another file."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(found, dict):
-            raise ValueError(f"it holds a {type(found).__name__}, and no names")
-        if lacking := [name for name in names if name not in found]:
-            raise ValueError(f"it lacks {', '.join(map(repr, lacking))}")
+        return from_json(path.read_bytes(), *names)
     except (OSError, ValueError) as error:
         raise StoreError(f"{path} is damaged ({error}); 'suture verify' on the run's folder says what to do") from error
-    return found
 
 
 def write(path: Path, content: str) -> None:
@@ -68,9 +64,10 @@ def write_page(path: str | Path, content: str) -> Path:
 
 
 def text(content: object) -> str:
-    """Return plain values as JSON that people can read."""
-    written = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
-    return written.encode("utf-8", "backslashreplace").decode("utf-8")  # half a character, as in odd file names
+    """Return plain values as JSON that people can read; an object is sealed."""
+    if isinstance(content, dict):
+        return to_json(content, indent=1)
+    return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
 
 
 def flush(folder: Path) -> None:

@@ -1,24 +1,25 @@
 """Look at a store from outside: how far its run is, and whether what it keeps is sound.
 
 Nothing here needs the run to be over, nor the networks or the data that it was made with. ``verify`` reads every file
-of every result and compares it with the SHA-256 written beside it, so it finds whatever a disk, a copy or a hand has
-altered. It changes nothing: a run does the same with each result before it takes it for known, and measures again what
-is damaged.
+of every result and compares it with the SHA-256 written beside it or in it, so it finds whatever a disk, a copy or a
+hand has altered. It changes nothing: a run does the same with each result before it takes it for known, and measures
+again what is damaged, and what read activations that are.
 """
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from suture.common.errors import DataError, StoreError
-from suture.core.activations.disk_cache import ActivationFolder
+from suture.common.sealed import from_json, is_sound
+from suture.core.activations.disk_cache import SUFFIX, ActivationFolder
 from suture.measurement.tables import table as tables
 from suture.runs.store.files import read
-from suture.runs.store.store import FILES, LABEL, NETWORKS, TABLE, TRIALS, Locks, Store, find_damage, plan_name
+from suture.runs.store.store import FILES, LABEL, NETWORKS, TABLE, TRIALS, Locks, Store, plan_name
 
 _ACTIVATIONS = "activations"
 _AGAIN = {TRIALS: "the next run measures it again", NETWORKS: "the next run trains it again"}
@@ -60,15 +61,11 @@ class Status:
 
 @dataclass(frozen=True)
 class Finding:
-    """Something in a store that is not what was written. What is ``harmless`` changes no number and stops no run.
-
-    ``trials`` are those that read it, in words.
-    """
+    """Something in a store that is not what was written; ``trials`` are those that read it, in words."""
 
     path: Path
     problem: str
     remedy: str
-    harmless: bool = False
     trials: tuple[str, ...] = ()
 
 
@@ -130,7 +127,8 @@ def verify(folder: str | Path) -> tuple[Finding, ...]:
     return (
         *plans,
         *(finding for kind in FILES for finding in _check_results(store, kind, labels)),
-        *_check_caches(store.path),
+        *_check_activations(store, labels),
+        *_check_sealed(store.path),
     )
 
 
@@ -160,7 +158,7 @@ def _check_plans(path: Path) -> tuple[list[Finding], dict[str, Mapping[str, Any]
 def _check_results(store: Store, kind: str, labels: Mapping[str, Mapping[str, Any]]) -> Iterator[Finding]:
     """Check results and failures of a kind; say which trials read what is damaged."""
     for folder in sorted((store.path / kind).glob("[!.]*")):
-        damaged = find_damage(folder, kind)
+        damaged = store.find_damage(kind, folder.name)
         if not damaged:
             continue
         if kind == TRIALS:
@@ -185,12 +183,39 @@ def _name_trial(labels: Mapping[str, Any]) -> str:
     return f"{said} ({labels['control']})" if labels["control"] else said
 
 
-def _check_caches(path: Path) -> Iterator[Finding]:
-    for name in ActivationFolder(path / _ACTIVATIONS, 0).check():
-        remedy = "delete it: it is a cache, and the next run computes it again"
-        yield Finding(path / _ACTIVATIONS / name, "is not what was written", remedy)
-    try:
-        tables.load(path / TABLE) if (path / TABLE).exists() else None
-    except (DataError, OSError) as error:
-        remedy = "it only repeats what the trials say: 'suture table' writes it anew"
-        yield Finding(path / TABLE, f"cannot be read ({error})", remedy, harmless=True)
+def _check_activations(store: Store, labels: Mapping[str, Mapping[str, Any]]) -> Iterator[Finding]:
+    damaged = ActivationFolder(store.activations, 0).check()
+    readers = store.find_readers(damaged) if damaged else {}
+    for name in damaged:
+        keys = [key for key, read in readers.items() if name in read and key in labels]
+        words = tuple(dict.fromkeys(_name_trial(labels[key]) for key in keys))
+        remedy = "nothing to do: the next run computes it again, and measures again what read it"
+        yield Finding(store.activations / name, "is not what was written", remedy, trials=words)
+
+
+def _check_sealed(path: Path) -> Iterator[Finding]:
+    """Check the other files that carry a hash: tables, results of studies, checkpoints of trainings, images."""
+    for file in sorted(path.rglob("[!.]*")):
+        checked_before = file.relative_to(path).parts[0] in (*FILES, "plans", "failed") or file.name.endswith(SUFFIX)
+        if checked_before or file.suffix not in _SEALED:
+            continue
+        try:
+            _SEALED[file.suffix](file)
+        except FileNotFoundError:  # another process has just removed it
+            continue
+        except (DataError, OSError, ValueError):
+            remedy = "'suture table' writes it anew" if file.name == TABLE else "delete it, and begin the run again"
+            yield Finding(file, "is not what was written", remedy)
+
+
+def _check_tensors(file: Path) -> None:
+    if not is_sound(file.read_bytes()):
+        raise ValueError("its hash is another")
+
+
+#: What is written with its own hash, and how it is checked.
+_SEALED: dict[str, Callable[[Path], object]] = {
+    ".json": lambda file: from_json(file.read_bytes()),
+    ".parquet": tables.read,
+    ".safetensors": _check_tensors,
+}

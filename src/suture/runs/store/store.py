@@ -39,9 +39,10 @@ import pandas as pd
 from filelock import FileLock, Timeout
 
 from suture.common.errors import StoreError
+from suture.common.sealed import from_json, to_json
 from suture.common.seeds import digest
 from suture.common.validation import check_kind
-from suture.core.activations.disk_cache import ActivationFolder
+from suture.core.activations.disk_cache import SHORT, ActivationFolder
 from suture.core.network.network import Network
 from suture.data import Samples
 from suture.data.noise import ClusteredNoise
@@ -115,21 +116,80 @@ class Store:
 
     def has(self, kind: str, key: str) -> bool:
         """Whether that is done, and every file is what was written."""
-        return not find_damage(self.path / kind / key, kind)
+        return not self.find_damage(kind, key)
+
+    def find_damage(self, kind: str, key: str) -> dict[str, str]:
+        """The files of a result that are not what was written under this key, and what is wrong with each."""
+        wrong = find_damage(self.path / kind / key, kind)
+        if not wrong:
+            try:
+                self.record(kind, key)
+            except StoreError:  # sound, but of another key
+                return {FILES[kind][0]: "is another's record"}
+        return wrong
 
     def record(self, kind: str, key: str) -> Record:
         """The record of what is done. Raises ``StoreError`` if it is damaged."""
         names = ("status", "scores") if kind == TRIALS else ("status",)
-        return read(self.path / kind / key / FILES[kind][0], *names)
+        name = FILES[kind][0]
+        try:
+            found = from_json(self._read(kind, key, name), *names)
+        except ValueError as error:
+            raise self._damaged(kind, key, name, str(error)) from error
+        if found.get("trial", found.get("network", key)) != key:
+            raise self._damaged(kind, key, name, "it is another's record")
+        return found
 
     def tensors(self, kind: str, key: str) -> bytes:
-        """Its tensors, as the content of a safetensors file."""
-        return (self.path / kind / key / FILES[kind][1]).read_bytes()
+        """Its tensors, as the content of a safetensors file. Raises ``StoreError`` if they are damaged."""
+        return self._read(kind, key, FILES[kind][1])
 
     def state(self, key: str) -> bytes:
-        """What a trial's fit left to go on from; empty if there is nothing."""
-        path = self.path / TRIALS / key / STATE
-        return path.read_bytes() if path.exists() else b""
+        """What a trial's fit left to go on from; empty if there is nothing. Raises ``StoreError`` if it is damaged."""
+        return self._read(TRIALS, key, STATE) if (self.path / TRIALS / key / STATE).exists() else b""
+
+    def _read(self, kind: str, key: str, name: str) -> bytes:
+        """Read a file of a result, and compare it with the hash that was written beside it."""
+        folder = self.path / kind / key
+        try:
+            content, written = (folder / name).read_bytes(), _read_hashes(folder)[name]
+        except (OSError, ValueError, LookupError) as error:
+            raise self._damaged(kind, key, name, f"it cannot be read: {error!r}") from error
+        if hashlib.sha256(content).hexdigest() != written:
+            raise self._damaged(kind, key, name, "it is not what was written")
+        return content
+
+    def _damaged(self, kind: str, key: str, name: str, reason: str) -> StoreError:
+        folder = self.path / kind / key
+        again = "measures" if kind == TRIALS else "trains"
+        return StoreError(
+            f"{folder / name} is damaged ({reason}); begin the run again, which {again} it again, or delete {folder} "
+            "to go without it"
+        )
+
+    def forget_damage(self) -> None:
+        """Remove activations that are damaged, and first the trials that read them: both are made anew."""
+        folder = ActivationFolder(self.activations, 0)
+        damaged = folder.check()
+        if not damaged:
+            return
+        for key in self.find_readers(damaged):
+            aside = self.path / TRIALS / f".{key}.{uuid.uuid4().hex}.part"
+            with suppress(FileNotFoundError):  # another process was first
+                os.rename(self.path / TRIALS / key, aside)
+                shutil.rmtree(aside, ignore_errors=True)
+        for name in damaged:
+            (self.activations / name).unlink(missing_ok=True)
+
+    def find_readers(self, activations: Collection[str]) -> dict[str, list[str]]:
+        """The keys of the trials that read some of these files, and which of them each read."""
+        found = {}
+        for key in sorted(self.finished()):
+            with suppress(StoreError):  # it is damaged itself
+                read = self.record(TRIALS, key).get("activations", ())
+                if named := [name for name in activations if name[:SHORT] in read]:
+                    found[key] = named
+        return found
 
     def trials(self, measured: Collection[str]) -> list[Described]:
         """All trials that were planned, in order, but those that a deeper one among the ``measured`` keys replaces."""
@@ -205,7 +265,7 @@ class Store:
                     file.flush()
                     os.fsync(file.fileno())
             flush(temporary)
-            if folder.exists() and find_damage(folder, kind):
+            if folder.exists() and self.find_damage(kind, key):
                 aside = temporary.with_suffix(".aside.part")
                 os.rename(folder, aside)
                 shutil.rmtree(aside, ignore_errors=True)
@@ -222,8 +282,7 @@ class Store:
 def find_damage(folder: Path, kind: str) -> dict[str, str]:
     """Return the files of a result that are not what was written, and what is wrong with each."""
     try:
-        lines = (folder / DONE).read_text(encoding="utf-8").removesuffix("\n").split("\n")
-        written = {name: sha for sha, name in (line.split("  ") for line in lines)}
+        written = _read_hashes(folder)
     except FileNotFoundError:
         return {DONE: "is missing"}
     except (OSError, ValueError):
@@ -239,6 +298,12 @@ def find_damage(folder: Path, kind: str) -> dict[str, str]:
         except OSError as error:
             wrong[name] = "is missing" if isinstance(error, FileNotFoundError) else f"cannot be read ({error})"
     return wrong
+
+
+def _read_hashes(folder: Path) -> dict[str, str]:
+    """Return the SHA-256 of each file of a result, as its ``done`` has them."""
+    lines = (folder / DONE).read_text(encoding="utf-8").removesuffix("\n").split("\n")
+    return {name: sha for sha, name in (line.split("  ") for line in lines)}
 
 
 def contents(kind: str, record: Record, tensors: bytes, state: bytes = b"") -> dict[str, bytes]:
@@ -314,7 +379,7 @@ class Plans:
         if not list(self.folder.glob(f"*-{name}.json")):
             number = 1 + max((int(path.name.partition("-")[0]) for path in self._paths()), default=0)
             with writing_to(self.store):
-                write(self.folder / f"{number:04d}-{name}.json", json.dumps(content, ensure_ascii=False))
+                write(self.folder / f"{number:04d}-{name}.json", to_json(content))
 
     def trials(self) -> list[Described]:
         """All trials that were planned, in order, each once."""

@@ -12,11 +12,11 @@ from typing import Any
 
 import pandas as pd
 import torch
-from pyarrow import ArrowException
 
 from suture.common.errors import DataError
 from suture.common.seeds import generator
 from suture.measurement.tables.records import Record
+from suture.measurement.tables.table import read
 from suture.runs.store.store import NETWORKS, Store
 from suture.studies.ledger import Entry
 from suture.zoo.models import resolve
@@ -72,12 +72,9 @@ def _sort(table: pd.DataFrame, entries: Sequence[Entry]) -> pd.DataFrame:
 def load(path: str | Path) -> pd.DataFrame:
     """Read a table that ``save`` wrote. Raises ``DataError`` if it is none."""
     path = Path(path).expanduser()
-    try:
-        table = pd.read_parquet(path)
-    except (OSError, ArrowException) as error:
-        raise DataError(f"{path} is no table of networks ({error}); give one that suture zoo table wrote") from error
-    lacking = [name for name in COLUMNS if name not in table.columns]
-    if lacking:
+    table = read(path)
+    lacking = [name for name in COLUMNS if table is None or name not in table]
+    if table is None or lacking:
         raise DataError(
             f"{path} is no table of networks, without {', '.join(lacking)}; give one that suture zoo table wrote"
         )

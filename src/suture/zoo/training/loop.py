@@ -21,12 +21,13 @@ from pathlib import Path
 from typing import Any, final
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
+from safetensors import SafetensorError
+from safetensors.torch import load, save
 from torch import Tensor, nn
 
 from suture.common.atomic import whole
 from suture.common.errors import CheckpointError, FitError
+from suture.common.sealed import SEAL, is_sound, seal
 from suture.common.seeds import derive_seed, generator, undisturbed
 from suture.data import Samples
 from suture.data.samples import Preprocess, Preprocessing, as_given
@@ -233,7 +234,7 @@ class Checkpoints:
         self.folder.mkdir(parents=True, exist_ok=True)
         path = self.folder / f"step-{progress.step:08d}.safetensors"
         with whole(path) as temporary:
-            temporary.write_bytes(save(tensors, {"suture": json.dumps(about)}))
+            temporary.write_bytes(seal(save(tensors, {"suture": json.dumps(about), **SEAL})))
         if self._last is not None and self._last != path:
             self._last.unlink(missing_ok=True)
         self._last = None if keep else path
@@ -244,10 +245,8 @@ class Checkpoints:
         if not found:
             return None
         path = found[max(found)]
-        header = _read_header(path)
+        header, tensors = _read(path)
         self._check(path, header["training"])
-        with safe_open(path, "pt") as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         model.load_state_dict({n.removeprefix(_MODEL): t for n, t in tensors.items() if n.startswith(_MODEL)})
         parameters = dict(model.named_parameters())
         for name, tensor in tensors.items():
@@ -274,13 +273,15 @@ def find_checkpoints(folder: Path) -> dict[int, Path]:
     return {int(path.stem.removeprefix("step-")): path for path in folder.glob("step-*.safetensors")}
 
 
-def _read_header(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     try:
-        with safe_open(path, "pt") as file:
-            found: dict[str, Any] = json.loads((file.metadata() or {})["suture"])
-    except (OSError, SafetensorError, KeyError, ValueError) as error:
+        content = path.read_bytes()
+        if not is_sound(content):
+            raise ValueError("it is not what was written")
+        tensors, length = load(content), int.from_bytes(content[:8], "little")
+        return json.loads(json.loads(content[8 : 8 + length])["__metadata__"]["suture"]), tensors
+    except (OSError, SafetensorError, LookupError, ValueError) as error:
         raise CheckpointError(f"{path} is damaged or no checkpoint of a training ({error}); remove it") from error
-    return found
 
 
 # --- in memory --------------------------------------------------------------------------------------------------------
