@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from loops import each
-from problems import SOME, built, named, planted, problem, real, side, state, validation_loss
+from problems import SOME, built, named, planted, problem, real, side, state, validated
 from suture import Seam, Trial, measure
 from suture.cli.names import make
 from suture.common.errors import FitError
@@ -106,9 +106,9 @@ def test_it_keeps_the_random_start_where_that_is_better(turn):
 def test_it_is_never_worse_on_validation_data_than_any_of_its_fits(cut, family):
     fits = (SHORT, LeastSquares(), replace(RANDOM, steps=8), MatchActivations(steps=8))
     p, stitch = real(cut, family, fit=300)
-    losses = [validation_loss(p, alone(fit, p, stitch)[0]) for fit in fits]
+    losses = [validated(p, alone(fit, p, stitch)[0]) for fit in fits]
     report = BestOf(fits).fit(p, stitch)
-    assert validation_loss(p, stitch) == min(losses)
+    assert validated(p, stitch) == min(losses)
     assert report.kept == str(fits[losses.index(min(losses))])
     assert not stitch.training
 
@@ -163,9 +163,9 @@ def test_every_family_can_be_fitted_by_several(family, sender, receiver):
     stitch = built(family, sender, receiver)
     held = {name: id(tensor) for name, tensor in stitch.named_parameters()}
     fits = (Random(), LeastSquares(), TaskLoss(steps=4, check=2))
-    losses = [validation_loss(p, alone(fit, p, stitch)[0]) for fit in fits]
+    losses = [validated(p, alone(fit, p, stitch)[0]) for fit in fits]
     assert BestOf(fits).fit(p, stitch).kept == str(fits[losses.index(min(losses))])
-    assert validation_loss(p, stitch) == min(losses)
+    assert validated(p, stitch) == min(losses)
     assert {name: id(tensor) for name, tensor in stitch.named_parameters()} == held, "changed in place"
 
 
@@ -227,5 +227,5 @@ def test_its_random_start_is_the_published_one():
 def test_soft_labels_are_judged_by_the_labels():
     p, stitch, _ = planted()
     soft = TaskLoss(steps=6, check=3, targets=SoftLabels())
-    losses = [validation_loss(p, alone(fit, p, stitch)[0]) for fit in (soft, Blank(0.0))]
+    losses = [validated(p, alone(fit, p, stitch)[0]) for fit in (soft, Blank(0.0))]
     assert BestOf((Blank(0.0), soft)).fit(p, stitch).kept == str((soft, Blank(0.0))[losses.index(min(losses))])

@@ -2,8 +2,9 @@
 
 bansal2021, section 2, defines the stitching penalty by the smallest loss over the family. Every descent only bounds it
 from above: one from least squares begins where the receiver's own activations are matched best, which need not be near
-what its task needs; one from a random start is far from converged after the steps that are usual. The least bound is
-the better number, and which fit gave it is worth knowing.
+what its task needs; one from a random start is far from converged after the steps that are usual. The best of them is
+the better number, and which fit gave it is worth knowing. It is chosen as ``Converged`` chooses among its looks: by
+error, then loss.
 """
 
 import copy
@@ -42,11 +43,11 @@ PUBLISHED_START = TaskLoss(
 @final
 @dataclass(frozen=True)
 class BestOf(Fit):
-    """Of several fits the one whose stitched network has the least task loss on the validation data.
+    """Of several fits the one with the least error on the validation data; of equals, the one with the least loss.
 
     Each begins with a copy of the same unfitted stitch and the same random numbers, and so gives what it would give
-    alone; of equals the first is kept. The report counts the steps of all; else it is that of the one that was kept,
-    and names it. Raises ``FitError`` if no fit is named, or one twice, or none gives a finite loss, and what the
+    alone; of equals in both the first is kept. The report counts the steps of all; else it is that of the one that was
+    kept, and names it. Raises ``FitError`` if no fit is named, or one twice, or none gives a finite loss, and what the
     fits raise.
     """
 
@@ -68,16 +69,16 @@ class BestOf(Fit):
         if not stitch.state_dict():
             return replace(self.fits[0].fit(problem, stitch), kept=str(self.fits[0]))
         device = next(chain(stitch.parameters(), stitch.buffers())).device
-        steps, least = 0, math.inf
+        steps, least = 0, (math.inf, math.inf)
         best: tuple[nn.Module, Fit, FitReport] | None = None
         for fit in self.fits:
             own = copy.deepcopy(stitch)
             with drawing(device):
                 report = fit.fit(problem, own)
             steps += report.steps
-            loss = _validation_loss(problem, own, device)
-            if loss < least:
-                least, best = loss, (own, fit, report)
+            error, loss = _validate(problem, own, device)
+            if math.isfinite(loss) and (error, loss) < least:
+                least, best = (error, loss), (own, fit, report)
         if best is None:
             raise FitError(f"no fit of {problem.where} has a finite validation loss; try a smaller learning rate")
         fitted, kept, report = best
@@ -90,13 +91,15 @@ class BestOf(Fit):
         return "BestOf()" if self == BestOf() else f"BestOf(fits=({', '.join(map(str, self.fits))}))"
 
 
-def _validation_loss(problem: Problem, stitch: nn.Module, device: torch.device) -> float:
-    """Mean cross-entropy of the stitched network in nats."""
+def _validate(problem: Problem, stitch: nn.Module, device: torch.device) -> tuple[float, float]:
+    """Return the share of validation images that the stitched network names wrong, and its mean loss in nats."""
     side = problem.validation
-    loss = TaskLoss().loss(problem, side, device)
     stitch.eval()
-    total = 0.0
+    wrong = total = 0.0
     with torch.no_grad():
         for chosen in torch.arange(len(side.labels)).split(CHUNK):  # type: ignore[no-untyped-call]
-            total += float(loss(stitch(side.activations[chosen].to(device)), chosen)) * len(chosen)
-    return total / len(side.labels)
+            outputs = problem.suffix(stitch(side.activations[chosen].to(device)))
+            labels = side.labels[chosen].to(device)
+            total += float(nn.functional.cross_entropy(outputs, labels, reduction="sum"))
+            wrong += float((outputs.argmax(1) != labels).sum())
+    return wrong / len(side.labels), total / len(side.labels)
