@@ -381,7 +381,7 @@ def shown(summaries: Sequence[Summary], file: File) -> None:
     fit, validation, score = subject["images"]
     print(
         f"\n{subject['networks'][0]} → {subject['networks'][1]} on {subject['data']}: {fit:,} images to fit, "
-        f"{validation:,} to validate, {score:,} to score; the plain loop fits on {fit + validation:,}\n"
+        f"{validation:,} to validate, {score:,} to score; the plain loop does not validate\n"
         f"{subject['processor']}, one thread, torch {subject['torch']}\n"
     )
     if summaries:

@@ -53,7 +53,7 @@ def plain_flops(trial: Trial, settings: Plain) -> int:
     """Return the operations of the plain loop on a trial: the prefix runs again for every image."""
     with torch.random.fork_rng(devices=[]):
         cost = per_image(trial, plain_stitch(*trial.seam.shapes).to(trial.receiver.device))
-    samples = len(trial.fit_data) + len(trial.validation_data)
+    samples = len(trial.fit_data)
     trained = settings.steps(samples) * settings.batch_of(samples)
     return trained * (cost.prefix + cost.step) + len(trial.score_data) * (cost.prefix + cost.forward)
 

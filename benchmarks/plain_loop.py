@@ -3,8 +3,8 @@
 The frozen prefix is computed again for every batch, the stitch is a 1×1 convolution between two BatchNorms from torch's
 own initialisation (bansal2021, section 2 and appendix A), trained by Adam with a cosine over a few epochs, in float32.
 If the receiver's map is larger, the sender's is first up-sampled to it; if it is smaller, the convolution has a
-kernel that equals its stride (hernandez2022, section 1.2). It needs no validation data, so it trains on them too: it
-sees every training image that other methods get. The whole test set is evaluated once, as it comes.
+kernel that equals its stride (hernandez2022, section 1.2). It trains on the images that other methods fit on, and reads
+no validation data. The whole test set is evaluated once, as it comes.
 """
 
 from dataclasses import dataclass
@@ -80,9 +80,7 @@ def measure_plain(trial: Trial, settings: Plain | None = None) -> PlainResult:
     """
     settings = settings if settings is not None else Plain()
     with undisturbed(), torch.random.fork_rng(devices=[]), torch.inference_mode(False):
-        parts = (trial.fit_data, trial.validation_data)
-        images = torch.cat([_sent(trial.sender, part) for part in parts])
-        labels = torch.cat([part.paired_labels for part in parts])
+        images, labels = _sent(trial.sender, trial.fit_data), trial.fit_data.paired_labels
         prefix, suffix = _prefix(trial), trial.receiver.after(trial.receiver_cut)
         torch.manual_seed(settings.seed)
         stitch = plain_stitch(*trial.seam.shapes).to(trial.receiver.device).train()

@@ -20,7 +20,7 @@ from suture.core.activations.cache import Activations
 from suture.core.stitches import Conv, Identity, Linear, Stitch
 from suture.data import Data
 from suture.data.noise import ClusteredNoise
-from suture.fits import Fit, FitReport, LeastSquares, Random, TaskLoss
+from suture.fits import Converged, Fit, FitReport, LeastSquares, Random, TaskLoss
 from suture.fits.recipes import SGD, Adam, Constant
 from suture.measurement.scores.scores import Accuracy, CrossEntropy, Score
 from suture.measurement.trials import controls
@@ -106,6 +106,14 @@ def test_a_trait_that_is_neither_good_nor_bad_has_no_penalty():
     assert measurement.penalty is None
     assert measurement.penalties["accuracy"] is not None
     assert "penalty  None" in repr(measurement)
+
+
+def test_a_measurement_says_that_its_fit_had_not_converged():
+    said = ", not converged"
+    for fit, found in ((Converged(cap=140), True), (LeastSquares(), False)):
+        measurement = measure(trial(fit=fit))
+        assert not measurement.converged or not found
+        assert (said in measurement.summary, said in repr(measurement)) == (found, found)
 
 
 def test_a_measurement_says_what_it_found():

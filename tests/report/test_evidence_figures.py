@@ -113,6 +113,9 @@ def test_a_localisation_shows_shares_onset_and_place() -> None:
     np.testing.assert_allclose(controls["v"], [25] * 4)
     np.testing.assert_allclose(controls["<"], [0, 0, 12.5, 0], atol=1e-9)
     assert {"A → B: localised", "B → A: localised", "B → B", "where it lies"} <= set(seen(figure))
+    unfinished = made.assign(fit="Converged()", converged=False)
+    assert OPEN in seen(curves.localisation(unfinished, "t", "A", "B")[0])
+    assert OPEN not in seen(figure)
     cells = [list(column.cells) for column in screen.trait_table(found).columns]
     assert [cell.plain for cell in cells[1]] == ["0 [-6, 6]  ", "0 [-6, 6]  ", "100 [94, 106] ←", "100 [94, 106]  "]
     record = screen.trait_record(found)

@@ -24,7 +24,7 @@ from suture.measurement.tables.matrix import (
     scale_of,
 )
 from suture.measurement.tables.onset import Onset, onset
-from suture.measurement.tables.table import not_converged, summary
+from suture.measurement.tables.table import not_converged, rows_of, summary
 from suture.report.charts import PENALTY, SCORE, SIMILARITY, Bright, Chart, Line, Measure
 from suture.report.style import SERIES, name_of, place_of
 
@@ -274,7 +274,11 @@ def localisation(table: pd.DataFrame, found: Onset) -> Chart:
     ):
         places = pd.Index(way.cuts).get_indexer(pd.Index(cuts))  # -1 for cuts that were not stitched this way
         value, low, high = (np.array([*part, np.nan])[places] * 100 for part in (way.shares, way.low, way.high))
-        lines = [Line(PLAIN, f"{start} → {end}", value, low, high, np.zeros(len(cuts), bool), looks=(look,))]
+        rows = rows_of(table, found.trait).query("control == '' and sender == @start and receiver == @end")
+        unfinished = {*rows[not_converged(rows)]["sender_cut" if way.sends else "receiver_cut"]}
+        open_ = np.array([cut in unfinished for cut in cuts], bool)
+        never = np.zeros(len(cuts), bool)
+        lines = [Line(PLAIN, f"{start} → {end}", value, low, high, never, looks=(look,), open=open_)]
         for kind, shares in way.control_shares.items():
             lines.append(Line.of(kind, name_of(kind, kind), np.array([*shares, np.nan])[places] * 100))
         levels = {f"{found.carrier} alone (carrier)": 100.0, f"{found.reference} alone (reference)": 0.0}

@@ -36,6 +36,7 @@ from suture.data import Samples
 from suture.data.noise import ClusteredNoise
 from suture.fits import Converged, CurvePoint, Fit
 from suture.fits.base import State
+from suture.fits.recipes import claims_convergence
 from suture.measurement.scores.intervals import Estimate
 from suture.measurement.scores.scores import Accuracy, CrossEntropy, Score, ScoreCard, check_scores
 
@@ -271,7 +272,7 @@ class Measurement:
         first = self.trial.scores[0].name
         lines = [
             self.trial.where,
-            f"  stitched {first}  {self.scores[first]}",
+            f"  stitched {first}  {self.scores[first]}{self._bound}",
             f"  receiver {first}  {self.receiver[first]}",
             f"  penalty  {self.penalty}",
             f"  {self.trial.family} by {self.trial.fit}, representation error {self.representation_error:.3f}",
@@ -282,7 +283,12 @@ class Measurement:
     @property
     def summary(self) -> str:
         """One line: the control's name or the seam, and the stitched network's first score."""
-        return f"{self.trial.control or self.trial.where}  {self.scores[self.trial.scores[0].name]}"
+        return f"{self.trial.control or self.trial.where}  {self.scores[self.trial.scores[0].name]}{self._bound}"
+
+    @property
+    def _bound(self) -> str:
+        """What is said behind a score that a longer fit may yet better."""
+        return "" if self.converged or not claims_convergence(str(self.trial.fit)) else ", not converged"
 
 
 @dataclass(frozen=True, eq=False)

@@ -141,7 +141,8 @@ def localisation(
             panel.set_title(f"{measure.show}: {way.verdict}", size=8, loc="left", parse_math=False)
         figure.supylabel(chart.measures[0].label, size=8, parse_math=False)
         over = "bands: 95 % intervals over test samples or seeds"
-        legend_above(figure, [(artist, name) for name, artist in (mains | others).items()], WIDTH, over)
+        named = [(artist, name) for name, artist in (mains | others).items()]
+        legend_above(figure, [*named, *say_hollow(chart)], WIDTH, over)
         fit_height(figure, axes, 2.7)
     return figure, found
 
