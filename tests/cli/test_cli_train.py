@@ -21,8 +21,8 @@ from suture.cli.train import TrainingMeter, change
 from suture.common.errors import CheckpointError, SourceError
 from suture.fits import optimisers
 from suture.report.terminal.networks import recipes_table
-from suture.zoo import BaseModel, convnet, parse_source, training
-from suture.zoo.models import read_card, tell_names_apart
+from suture.zoo import BaseModel, convnet, training
+from suture.zoo.models import parse_source, read_card, tell_names_apart
 from suture.zoo.recipes import DIGITS, RECIPES
 from suture.zoo.training import Training
 
@@ -87,8 +87,47 @@ def test_a_folder_is_found_again_from_elsewhere(nets: Path, tmp_path: Path, monk
     monkeypatch.chdir(tmp_path)
     assert main(["train", "digits", "--network", "mine.py:make", "--data", "digits", "--out", "mine"]) == 0
     monkeypatch.chdir(nets)
-    network = suture.load_network(str(tmp_path / "mine"), example=suture.load_data("digits").example)
-    assert network.outputs == 10
+    example = suture.load_data("digits").example
+    assert suture.load_network(str(tmp_path / "mine"), example=example, trust=True).outputs == 10
+
+
+def test_only_a_file_that_the_command_line_names_is_run(run: Run, tmp_path: Path) -> None:
+    code = "open('ran', 'a').write('x')\nfrom suture.zoo import convnet\ndef make(): return convnet(width=2)\n"
+    (tmp_path / "mine.py").write_text(code)
+    (tmp_path / "other.py").write_text(code)
+    assert run("train digits --network mine.py:make --data digits --epochs 1 --out mine")[0] == 0
+    settings = "sender: mine.py:make\nreceiver: zoo:convnet,width=2\n"
+    (tmp_path / "settings.yaml").write_text(settings)
+    (tmp_path / "trusting.yaml").write_text(f"{settings}trust: true\n")
+    ran = tmp_path / "ran"
+    ran.unlink()
+    for line in (
+        "cuts mine --shape 1x8x8",
+        "cuts ./mine --json",
+        "curve mine mine --data digits --controls none",
+        "curve mine other.py:make --data digits",
+        "plan curve mine mine --data digits",
+        "matrix zoo:convnet,width=2 mine --data digits",
+        "compare mine mine --data digits",
+        "localise accuracy:0 mine zoo:convnet,width=2 --data digits",
+        "complexity mine --data digits",
+        "train digits --network mine --data digits --out another",
+        "curve --config settings.yaml --data digits",
+        "curve --config trusting.yaml --data digits",
+    ):
+        code, _, err = run(line)
+        assert code == 2, (line, err)
+        assert not ran.exists(), line
+        said = r"would run the Python file \S*mine\.py, which .* name it: mine\.py:make|no setting 'trust'"
+        assert re.search(said, err), (line, err)
+    with pytest.raises(SourceError, match=r"mine\.py, which .* or say trust=True"):
+        suture.load_network("mine", example=torch.zeros(1, 1, 8, 8))
+    for line in (
+        "cuts mine --shape 1x8x8 --trust",
+        "cuts mine.py:make@mine/model.safetensors --shape 1x8x8",
+        "compare mine mine.py:make --data digits",
+    ):
+        assert run(line)[0] == 0, line
 
 
 def test_the_card_says_what_was_trained_and_what_it_reaches(nets: Path) -> None:
@@ -242,7 +281,8 @@ def test_it_starts_from_folders_and_files(nets: Path, run: Run, tmp_path: Path, 
 def test_a_folder_is_a_model(nets: Path, run: Run) -> None:
     source = parse_source("a")
     assert (source.text, source.name, source.arguments) == (f"{NET}@a/model.safetensors", "convnet", {"width": 2})
-    assert tell_names_apart(["a", "b", "a/epoch-1", NET]) == ["a", "b", "a epoch 1", "convnet"]
+    sources = [parse_source(text) for text in ("a", "b", "a/epoch-1", NET)]
+    assert tell_names_apart(sources) == ["a", "b", "a epoch 1", "convnet"]
     data = suture.load_data("digits")
     network = suture.load_network("a", example=data.example)
     model = convnet(width=2)

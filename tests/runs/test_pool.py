@@ -58,8 +58,10 @@ class Sleeps(Fit):
 
 
 @pytest.mark.slow
-def test_a_pool_gives_the_bits_of_one_process(tmp_path):
+def test_a_pool_gives_the_bits_of_one_process(tmp_path, monkeypatch):
     here = run(plan(), on=Local(workers=1))
+    (tmp_path / "json.py").write_text("raise SystemExit('a file of the working folder was run')")
+    monkeypatch.chdir(tmp_path)
     assert (here["status"] == "ok").all()
     pooled = run(plan(), on=Local(workers=2), store=tmp_path)
     assert_frame_equal(pooled.drop(columns="seconds"), here.drop(columns="seconds"), check_exact=True)

@@ -248,7 +248,7 @@ HALF = Preprocess(mean=(0.5,), std=(0.5,))
     ],
 )
 def test_a_network_of_the_project_knows_its_images_and_how_it_wants_them(text, image, preprocess):
-    assert image_shape(text) == image
+    assert image_shape(parse_source(text)) == image
     built = resolve(text)
     assert built.preprocess == preprocess
     with torch.no_grad():
@@ -273,7 +273,7 @@ def test_a_small_image_is_brought_to_the_size_that_vgg19_needs():
 @pytest.mark.parametrize("text", ["zoo:mlp,inputs=50", "models.py:net", "zoo:nothing"])
 def test_images_that_nobody_can_know_are_asked_for(text):
     with pytest.raises(SourceError, match=f"{text}: only you know the images that it takes; give their shape"):
-        image_shape(text)
+        image_shape(parse_source(text))
 
 
 def test_a_file_builds_by_its_factory(models):

@@ -10,6 +10,7 @@ from suture.cli.options import (
     CUTS,
     DEVICE,
     JSON,
+    TRUST,
     at_least,
     check_device,
     command,
@@ -48,6 +49,7 @@ from suture.cli.options import (
     option("--beside", metavar="RUN", help="folder of a run that stitched the same networks"),
     DEVICE,
     out_option(f"folder for {SIMILARITIES} and its figure (.png, .pdf, .svg); for those of --beside, too"),
+    TRUST,
     JSON,
     examples=(
         "suture compare nets/a nets/b --data cifar10 --by linear_cka,svcca --out alike",

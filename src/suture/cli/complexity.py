@@ -11,6 +11,7 @@ from suture.cli.options import (
     DEVICE,
     JSON,
     MODEL,
+    TRUST,
     at_least,
     check_device,
     command,
@@ -53,6 +54,7 @@ def measures_of(text: str) -> tuple[Any, ...]:
     ),
     DEVICE,
     out_option(pictures("complexity", COMPLEXITY)),
+    TRUST,
     JSON,
     examples=(
         "suture complexity runs/ab --data cifar10 --out runs/ab",

@@ -3,7 +3,7 @@
 from argparse import ArgumentTypeError, Namespace
 
 from suture.cli import output
-from suture.cli.options import JSON, command, model_option, option
+from suture.cli.options import JSON, TRUST, command, model_option, option, sources_of
 
 
 def shape(text: str) -> tuple[int, ...]:
@@ -22,6 +22,7 @@ def shape(text: str) -> tuple[int, ...]:
     model_option("model", metavar="MODEL"),
     option("--shape", type=shape, help="of one raw image, such as 3x224x224, or a number of tokens"),
     option("--dropped", action="store_true", help="also say which tensors are no cuts, and why"),
+    TRUST,
     JSON,
     examples=(
         "suture cuts timm:resnet50",
@@ -40,8 +41,9 @@ def cuts(chosen: Namespace) -> int:
     from suture.report.terminal.curve import cuts_table, dropped_table
     from suture.zoo.models import image_shape, resolve
 
-    model = resolve(chosen.model)
-    sizes = chosen.shape if chosen.shape is not None else image_shape(chosen.model)
+    source = sources_of(chosen, [chosen.model])[chosen.model]
+    model = resolve(source)
+    sizes = chosen.shape if chosen.shape is not None else image_shape(source)
     random = torch.Generator().manual_seed(0)
     values, kind = (256, torch.uint8) if len(sizes) == 3 else (2, torch.int64)
     network = model.network(torch.randint(0, values, (4, *sizes), dtype=kind, generator=random))

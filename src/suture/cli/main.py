@@ -189,7 +189,7 @@ class Parser(argparse.ArgumentParser):
                 action.default = bool(value) if action.nargs == 0 else texts if several else ",".join(texts)
 
 
-_NO_SETTINGS = ("help", "chosen", "command", "config", "print_config")
+_NO_SETTINGS = ("help", "chosen", "command", "config", "print_config", "trust")
 
 
 def parser() -> Parser:
@@ -294,6 +294,7 @@ _OPTIONS = {
     "(Relabelled(…, everywhere=True)), or leave out on=": "(relabelled,…,everywhere=True), or none",
     "data.limited(fit=…)": "--fit-samples N",
     "give a store=": "give --out FOLDER",
+    "say trust=True": "say --trust",
     "; those that are no result of training can be named: constants=(…)": ", or leave the untrained controls out, "
     "--controls itself,shuffled-pairs,clustered-noise",
 } | {

@@ -11,6 +11,7 @@ from suture.cli.options import (
     CUTS,
     JSON,
     RUNNING,
+    TRUST,
     UNTIL_CONVERGED,
     Command,
     Option,
@@ -52,6 +53,7 @@ def measuring(written: str) -> tuple[Option, ...]:
         *RUNNING,
         option("--extend", action="store_true", help=_EXTEND),
         UNTIL_CONVERGED,
+        TRUST,
         JSON,
         *CONFIG,
     )

@@ -4,9 +4,11 @@ Nothing that takes long to import is imported before a command needs it, so that
 quick.
 """
 
+import shlex
 from argparse import ArgumentTypeError, Namespace
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, final
 
 from suture.cli.names import DATA, NAMES, SCALES, NameOption, make_all
@@ -142,6 +144,7 @@ DEVICE = option(
 )
 RUN = option("folder", metavar="FOLDER", help="of a run: what its command was given as --out")
 DATA_FOLDER = option("--data", metavar="FOLDER", help="that has mnist and cifar10; by default they come from the hub")
+TRUST = option("--trust", action="store_true", help="run the Python files that folders and --config name")
 CONFIG = (
     option("--config", metavar="FILE", help="a YAML file of these settings"),
     option("--print_config", action="store_true", help="print the settings as YAML, for --config, and exit"),
@@ -220,6 +223,19 @@ def load(chosen: Namespace) -> Any:
     return found.limited(fit=given.get("fit_samples"), score=given.get("score_samples"))
 
 
+def sources_of(chosen: Namespace, texts: Iterable[str]) -> dict[str, Any]:
+    """Return the source of each model string.
+
+    Raises ``SourceError`` if one would run a Python file that the command line does not name, without ``--trust``.
+    """
+    from suture.zoo.models import check_trusted, parse_source
+
+    words = [word.partition("=")[2] if word.startswith("--") else word for word in shlex.split(chosen.line)]
+    named = {Path(word.partition(".py:")[0] + ".py").expanduser().resolve() for word in words if ".py:" in word}
+    sources = {text: parse_source(text, trust=True) for text in texts}
+    return sources if chosen.trust else {text: check_trusted(text, sources[text], named) for text in sources}
+
+
 def load_with_networks(chosen: Namespace, given: Iterable[str]) -> tuple[Any, dict[str, Any]]:
     """Return the data, and the network of each model string; say which are random networks."""
     import torch
@@ -227,14 +243,14 @@ def load_with_networks(chosen: Namespace, given: Iterable[str]) -> tuple[Any, di
     from suture.common.seeds import derive_seed
     from suture.zoo.models import is_random, resolve, tell_names_apart
 
-    texts = list(dict.fromkeys(given))
-    roles = ("sender", "receiver", *range(2, len(texts)))
+    sources = sources_of(chosen, given)
+    roles = ("sender", "receiver", *range(2, len(sources)))
     models = {}
-    for role, text, name in zip(roles, texts, tell_names_apart(texts), strict=False):
+    for role, text, name in zip(roles, sources, tell_names_apart([*sources.values()]), strict=False):
         with torch.random.fork_rng(devices=[]):  # a random network is the same in every command
             torch.manual_seed(derive_seed("random network", role))
-            models[text] = resolve(text, name=name)
-        if is_random(text):
+            models[text] = resolve(sources[text], name=name)
+        if is_random(sources[text]):
             say(f"suture: {text} names no weights, so it is a random network; give trained weights after an @")
     found = load(chosen)
     return found, {text: model.network(found.example) for text, model in models.items()}

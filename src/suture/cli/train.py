@@ -18,6 +18,7 @@ from suture.cli.options import (
     DEVICE,
     JSON,
     MODEL,
+    TRUST,
     at_least,
     check_device,
     command,
@@ -28,6 +29,7 @@ from suture.cli.options import (
     option,
     out_option,
     patterns_of,
+    sources_of,
 )
 from suture.cli.output import say
 from suture.common.errors import CheckpointError, OutputError, SourceError, StoreError, SutureError
@@ -74,6 +76,7 @@ def learning_rate(text: str) -> float:
     option("--batch", type=at_least(1), metavar="N", help="images a step, instead of what the recipe says"),
     option("--lr", type=learning_rate, metavar="RATE", help="learning rate, instead of what the recipe says"),
     DEVICE,
+    TRUST,
     JSON,
     *CONFIG,
     examples=(
@@ -136,11 +139,10 @@ def train(chosen: Namespace) -> int:
 def _base(chosen: Namespace, folder: Path) -> Any:
     """Return the network to be trained. Raises ``SutureError`` if anything is wrong, before it is trained."""
     from suture.zoo.base_model import BaseModel
-    from suture.zoo.models import parse_source
     from suture.zoo.training import Parts
 
     recipe, device = change(make("recipe", chosen.recipe), chosen), check_device(chosen.device)
-    if parse_source(chosen.network).checkpoint is not None:
+    if sources_of(chosen, [chosen.network])[chosen.network].checkpoint is not None:
         raise SourceError(
             f"--network {chosen.network} has trained weights; leave them out, or start from them with --start"
         )

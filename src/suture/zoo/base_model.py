@@ -90,8 +90,7 @@ class BaseModel(TrainingTask):
     def _training(self) -> dict[str, tuple[str, str]]:
         """Everything that can change the weights, but when it ends: by name, a text and a hash."""
         built = self._built
-        path = Path(self._parsed.name.rpartition(":")[0]).expanduser()
-        own = path.read_bytes() if self._parsed.kind == "file" else b""
+        own = self._parsed.file.read_bytes() if self._parsed.file is not None else b""
         architecture = digest(identity(built.factory), _shape(built.model), identity(built.preprocess), own)
         start = self.start_key or "nothing"
         return {

@@ -27,7 +27,8 @@ Only then does their preprocessing start from what those weights were published 
 deviation; the whole image is resized, nothing is cropped). Weights that bring arguments of their own
 (``image_size``, ``aux_logits``) want them named in the source, so that an untrained copy has the same architecture.
 
-A file is run when it is resolved, as importing would run it. Its factory returns an untrained ``nn.Module``,
+A file is run when it is resolved, as importing would run it; one that only a folder's card names is not, unless the
+folder is to be trusted. Its factory returns an untrained ``nn.Module``,
 alone, with its ``Preprocess``, or with that and its stages, if it cannot be traced.
 
 Weights are loaded without running anything their file says. A checkpoint is a state dict: safetensors, or
@@ -110,6 +111,11 @@ class Source:
     preprocess: dict[str, Any] = field(default_factory=dict)
 
     @property
+    def file(self) -> Path | None:
+        """The Python file that is run to build it, if one is."""
+        return Path(self.name.rpartition(":")[0]).expanduser() if self.kind == "file" else None
+
+    @property
     def called(self) -> str:
         """A short name: that on the card of a trained network, else of its weights' file, else of the model."""
         if self.checkpoint is None:
@@ -120,14 +126,15 @@ class Source:
         return path.stem
 
 
-def parse_source(text: str) -> Source:
-    """Read a model string.
+def parse_source(text: str, *, trust: bool = False) -> Source:
+    """Read a model string; of a folder that names a Python file, which would be run, only with ``trust``.
 
     Raises ``SourceError`` when it names no kind of source, when what follows the name is not ``key=value``
-    with distinct keys, then a checkpoint, and for a folder whose network is not whole.
+    with distinct keys, then a checkpoint, and for a folder whose network is not whole, or not trusted.
     """
     if is_artefact(text):
-        return _read_folder(text)
+        source = _read_folder(text)
+        return source if trust else check_trusted(text, source)
     head = _HEAD.match(text)
     if head is None:
         examples = ", ".join(f"{example!r} ({kind})" for kind, example in EXAMPLES.items())
@@ -180,6 +187,19 @@ def _read_folder(folder: str) -> Source:
     if path and not Path(path).expanduser().is_file() and elsewhere.is_file():  # trained from another folder
         text = text.replace(path, str(elsewhere), 1)
     return replace(parse_source(text), text=f"{text}@{weights}", checkpoint=weights)
+
+
+def check_trusted(text: str, source: Source, named: Collection[Path] = ()) -> Source:
+    """Return the source of a model string. Raises ``SourceError`` if it would run a file that is not among those named.
+
+    Nobody expects a folder, or a file of settings, to run code.
+    """
+    if source.file is None or source.file.resolve() in named:
+        return source
+    raise SourceError(
+        f"{text} would run the Python file {source.file}, which the command or call itself does not name; read that "
+        f"file, and then name it: {source.text}, or say trust=True"
+    )
 
 
 def is_artefact(folder: str | Path) -> bool:
@@ -326,14 +346,17 @@ class Built:
         return network
 
 
-def resolve(source: str | Source, checkpoint: str | Path | None = None, *, name: str | None = None) -> Built:
+def resolve(
+    source: str | Source, checkpoint: str | Path | None = None, *, name: str | None = None, trust: bool = False
+) -> Built:
     """Build the model that a source names and, if it has a checkpoint, load it strictly.
 
     ``checkpoint`` gives one to a source without. With neither a checkpoint nor pretrained weights the model
-    is random, from torch's global generator. Raises ``SourceError`` when the source does not resolve, and
-    ``CheckpointError`` when the checkpoint does not fit or is unsafe to load.
+    is random, from torch's global generator. ``trust`` lets a folder run the Python file that it names. Raises
+    ``SourceError`` when the source does not resolve, and ``CheckpointError`` when the checkpoint does not fit or is
+    unsafe to load.
     """
-    source = parse_source(source) if isinstance(source, str) else source
+    source = parse_source(source, trust=trust) if isinstance(source, str) else source
     if checkpoint is not None and source.checkpoint is not None:
         raise SourceError(f"{source.text!r} has a checkpoint, and {str(checkpoint)!r} is another; keep one")
     model, preprocess, stages = _build(source)
@@ -352,15 +375,17 @@ def load_network(
     example: Tensor,
     name: str | None = None,
     device: str | None = None,
+    trust: bool = False,
 ) -> Network:
     """Make a network of what a model string names, with its weights and its preprocessing.
 
     ``source`` is ``timm:…``, ``torchvision:…``, ``zoo:…``, ``path/to/file.py:factory`` or the folder of a trained
     network, see ``zoo.models``; ``checkpoint`` a file of weights (safetensors, or a ``.pt`` that is loaded with
     ``weights_only``); ``example`` a few raw images ``(n, C, H, W)``; ``device`` where it computes, by default on the
-    processor. Raises ``SourceError``, ``CheckpointError``, and what ``Network`` raises.
+    processor. A folder that names a Python file, which would be run, is refused without ``trust``. Raises
+    ``SourceError``, ``CheckpointError``, and what ``Network`` raises.
     """
-    network = resolve(source, checkpoint, name=name).network(example)
+    network = resolve(source, checkpoint, name=name, trust=trust).network(example)
     return network if device is None else network.to(device)
 
 
@@ -380,8 +405,8 @@ def load_stitched(
     for role, network in given.items():
         if network is not None or (made_of := saved.made_of(role)) is None:
             continue
-        source = parse_source(made_of[0])
-        if source.kind != "file" and source.checkpoint is not None:
+        source = parse_source(made_of[0], trust=True)
+        if source.file is None and source.checkpoint is not None:
             example = torch.randint(0, 256, (4, *made_of[1]), dtype=torch.uint8, generator=generator("example"))
             given[role] = load_network(source, example=example, name=saved.description[role]["name"])
     return Stitched.load(folder, given["sender"], given["receiver"], stitch)
@@ -448,7 +473,8 @@ def _find_zoo(source: Source) -> Callable[..., object]:
 
 def _find_in_file(source: Source) -> Callable[..., object]:
     path, _, name = source.name.rpartition(":")
-    module = _import_file(Path(path).expanduser(), source)
+    assert source.file is not None
+    module = _import_file(source.file, source)
     factory = getattr(module, name, None)
     if isinstance(factory, nn.Module):
         made = f"{name} is a {type(factory).__name__} that is made already, and no function that makes one"
@@ -518,29 +544,23 @@ def asks_for_weights(source: Source) -> bool:
     return bool(source.arguments.get(_PRETRAINED.get(source.kind, "")))
 
 
-def tell_names_apart(texts: list[str]) -> list[str]:
-    """Short names for what model strings name (their weights' file, else the model), with letters if they agree."""
-    sources = [parse_source(text) for text in texts]
+def tell_names_apart(sources: Sequence[Source]) -> list[str]:
+    """Short names for models (their weights' file, else the model), with letters if they agree."""
     names = [source.called for source in sources]
     return [f"{name} {chr(ord('A') + i)}" if names.count(name) > 1 else name for i, name in enumerate(names)]
 
 
-def is_random(text: str) -> bool:
-    """Return whether a model string names no trained weights.
-
-    A file's factory may load its own, so it counts as trained.
-    """
-    source = parse_source(text)
+def is_random(source: Source) -> bool:
+    """Return whether no trained weights are named; a file's factory may load its own, so it counts as trained."""
     return source.kind != "file" and source.checkpoint is None and not asks_for_weights(source)
 
 
-def image_shape(text: str) -> tuple[int, int, int]:
-    """Return the shape (C, H, W) of the images that a model string's model is made for.
+def image_shape(source: Source) -> tuple[int, int, int]:
+    """Return the shape (C, H, W) of the images that a model is made for.
 
     For ``zoo:`` networks with ``stem=7x7`` it is MNIST's 28x28. Raises ``SourceError`` for a model of the user's own
     file and for a multilayer perceptron whose inputs make no square image: of these nobody else can know.
     """
-    source = parse_source(text)
     given = source.arguments
     match source.kind, source.name:
         case "timm", name:
@@ -558,6 +578,6 @@ def image_shape(text: str) -> tuple[int, int, int]:
             if shape is not None:
                 return shape
     raise SourceError(
-        f"{text}: only you know the images that it takes; give their shape, such as --shape 3x32x32, "
+        f"{source.text}: only you know the images that it takes; give their shape, such as --shape 3x32x32, "
         "or how many tokens a sequence has, such as --shape 64"
     )

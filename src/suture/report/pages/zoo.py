@@ -210,7 +210,7 @@ def _line(name: str, rows: pd.DataFrame, seconds: str) -> list[str]:
         f"{worst.idxmin()} {100 * worst.min():.1f}",
         seconds,
         f"{first['parameters']:,}",
-        f"{first['cuts']}",
+        "" if pd.isna(first["cuts"]) else f"{first['cuts']}",
     ]
 
 

@@ -176,7 +176,7 @@ class _Worker:
         alone = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
         given = json.dumps([theirs.fileno(), *self.settings])
         self.process = subprocess.Popen(
-            [sys.executable, "-c", _PROGRAM, given, *map(str, sys.path)],
+            [sys.executable, "-P", "-c", _PROGRAM, given, *map(str, sys.path)],
             stdin=subprocess.DEVNULL,
             stdout=2,  # whatever user code prints there goes to standard error
             pass_fds=[theirs.fileno()],

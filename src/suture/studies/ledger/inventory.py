@@ -19,7 +19,7 @@ from suture.measurement.tables.records import Record
 from suture.measurement.tables.table import read
 from suture.runs.store.store import NETWORKS, Store
 from suture.studies.ledger import Entry
-from suture.zoo.models import resolve
+from suture.zoo.models import parse_source, resolve
 from suture.zoo.recipes import RECIPES
 
 # fmt: off
@@ -43,7 +43,9 @@ def gather(store: Store, entries: Sequence[Entry] = ()) -> pd.DataFrame:
     rows = [row for key, card in cards.items() for row in rows_of(key, card, entries)]
     if not rows:
         raise DataError(f"{store.path} has no trained network; train some with suture zoo train --out {store.path}")
-    return _sort(pd.DataFrame(rows, columns=list(COLUMNS)).astype({"until": "Int64", "seed": "int64"}), entries)
+    return _sort(
+        pd.DataFrame(rows, columns=list(COLUMNS)).astype({"until": "Int64", "cuts": "Int64", "seed": "int64"}), entries
+    )
 
 
 def join(tables: Sequence[pd.DataFrame], entries: Sequence[Entry] = ()) -> pd.DataFrame:
@@ -156,8 +158,13 @@ def name_of_recipe(recipe: str) -> str:
 
 
 @cache
-def count_cuts(source: str, shape: tuple[int, ...]) -> int:
-    """Count the cuts of a network, by its model string and the shape (C, H, W) of its images."""
+def count_cuts(source: str, shape: tuple[int, ...]) -> int | None:
+    """Count the cuts of a network, by its model string and the shape (C, H, W) of its images.
+
+    Those of a Python file, which a card may name, are not known, because it would have to be run.
+    """
+    if parse_source(source, trust=True).file is not None:
+        return None
     random = generator("example", source)
     example = torch.randint(0, 256, (4, *shape), dtype=torch.uint8, generator=random)
     with torch.random.fork_rng(devices=[]):
