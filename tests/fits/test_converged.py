@@ -13,7 +13,7 @@ from test_least_squares import Deep
 from torch import Tensor, nn
 
 from loops import each
-from problems import SOME, built, matching, named, planted, problem, real, side, state, validation_loss
+from problems import SOME, built, matching, named, planted, problem, real, side, state, validated, validation_loss
 from suture import Seam, Trial, measure
 from suture.common.errors import FitError
 from suture.core.stitches import Conv, Identity, Linear, Shape, Stitch, StridedConv, UpsampledConv
@@ -107,32 +107,61 @@ def test_what_chance_would_gain_is_no_gain(monkeypatch, righted, wronged, gained
     before = torch.arange(100) < 40
     after = before.clone()
     after[:righted], after[40 : 40 + wronged] = False, True
-    found = converged._Look({}, after, 0.5)
-    made.best, made.least_loss = converged._Look({}, before, 0.75), 0.5
+    found = converged.Look({}, after, 0.5)
+    made.best, made.least_loss = converged.Best(converged.Look({}, before, 0.75)), 0.5
     monkeypatch.setattr(made, "_average", lambda ahead: ({}, 0.0))
     monkeypatch.setattr(made, "_look", lambda state: found)
     assert made._go_on(70, 0.001) == gained
     assert made.gains == [pytest.approx((righted - wronged) / 100)]
-    assert (made.best is found) == (righted >= wronged)
+    assert (made.best.least is found) == (righted >= wronged)
+    assert (made.best.kept is found) == (wronged < 30)
 
 
 @each(("loss", "better"), [(0.6, True), (0.6951, False), (0.7, False), (0.9, False)])
 def test_a_loss_that_falls_below_the_least_is_better_than_idle(monkeypatch, loss, better):
     made, wrong = descent(100), torch.arange(100) < 40
-    made.best, made.least_loss = converged._Look({}, wrong, 0.8), 0.7
+    made.best, made.least_loss = converged.Best(converged.Look({}, wrong, 0.8)), 0.7
     monkeypatch.setattr(made, "_average", lambda ahead: ({}, 0.0))
-    monkeypatch.setattr(made, "_look", lambda state: converged._Look({}, wrong, loss))
+    monkeypatch.setattr(made, "_look", lambda state: converged.Look({}, wrong, loss))
     assert made._go_on(70, 0.001) == better
     assert made.least_loss == min(loss, 0.7)
 
 
 @each(
-    ("errors", "loss", "better"),
-    [(3, 9.0, True), (4, 0.9, True), (4, 1.0, False), (4, 1.1, False), (5, 0.1, False)],
+    ("looks", "kept"),
+    [
+        ([(400, 1.0), (300, 9.0)], 1),
+        ([(300, 1.0), (400, 0.1)], 0),
+        ([(400, 1.0), (400, 0.9)], 1),
+        ([(400, 1.0), (410, 0.9)], 0),  # 10 of 1,000 are more than the deviation of as many
+        ([(400, 1.0), (401, 0.9)], 1),
+        ([(400, 1.0), (401, 0.9), (402, 0.8)], 1),  # the last is as good as the second, not as the least
+        ([(400, 1.0), (401, 0.9), (390, 2.0)], 2),
+        ([(400, 1.0), (401, 1.1), (400, 1.0)], 0),
+    ],
 )
-def test_fewer_errors_are_better_and_of_as_many_the_lower_loss(errors, loss, better):
-    one, other = (converged._Look({}, torch.arange(9) < count, nats) for count, nats in ((errors, loss), (4, 1.0)))
-    assert one.is_better(other) == better
+def test_of_what_chance_does_not_tell_from_the_fewest_errors_the_least_loss_is_kept(looks, kept):
+    """One error more has a deviation of one error, two have one of 1.4."""
+    made = [converged.Look({}, torch.arange(1000) < errors, nats) for errors, nats in looks]
+    best = converged.Best(made[0])
+    for look in made:
+        best.add(look)
+    assert best.kept is made[kept]
+
+
+def test_a_fit_to_shuffled_labels_does_not_keep_the_closed_form():
+    """All looks are equally wrong there, and one of them is the closed form, which still names classes."""
+    p, stitch = real("conv", Conv(), fit=300)
+    random = torch.Generator().manual_seed(0)
+    fit, validation = (
+        replace(each, labels=each.labels[torch.randperm(len(each.labels), generator=random)])
+        for each in (p.fit, p.validation)
+    )
+    closed = copy.deepcopy(stitch)
+    LeastSquares().fit(p, closed)
+    Quick().fit(replace(p, fit=fit, validation=validation), stitch)
+    assert validated(p, closed)[0] < 0.3
+    assert validated(p, stitch)[0] > 0.75
 
 
 def test_the_average_is_of_every_step_and_the_rate_falls_by_the_root_of_the_steps(monkeypatch):

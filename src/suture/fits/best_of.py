@@ -3,8 +3,7 @@
 bansal2021, section 2, defines the stitching penalty by the smallest loss over the family. Every descent only bounds it
 from above: one from least squares begins where the receiver's own activations are matched best, which need not be near
 what its task needs; one from a random start is far from converged after the steps that are usual. The best of them is
-the better number, and which fit gave it is worth knowing. It is chosen as ``Converged`` chooses among its looks: by
-error, then loss.
+the better number, and which fit gave it is worth knowing. It is chosen as ``Converged`` chooses among its looks.
 """
 
 import copy
@@ -21,7 +20,7 @@ from suture.common.hashing import keyed_as
 from suture.common.seeds import drawing
 from suture.core.stitches.base import Shape
 from suture.fits.base import Fit, FitReport, Problem
-from suture.fits.converged import Converged
+from suture.fits.converged import Best, Converged, Look
 from suture.fits.descent import CHUNK, Random, TaskLoss
 from suture.fits.optimisers import Adam, Cosine
 
@@ -43,10 +42,10 @@ PUBLISHED_START = TaskLoss(
 @final
 @dataclass(frozen=True)
 class BestOf(Fit):
-    """Of several fits the one with the least error on the validation data; of equals, the one with the least loss.
+    """Of several fits the one with the least error on the validation data, or as good by it and with a lower loss.
 
     Each begins with a copy of the same unfitted stitch and the same random numbers, and so gives what it would give
-    alone; of equals in both the first is kept. The report counts the steps of all; else it is that of the one that was
+    alone; of equals the first is kept. The report counts the steps of all; else it is that of the one that was
     kept, and names it. Raises ``FitError`` if no fit is named, or one twice, or none gives a finite loss, and what the
     fits raise.
     """
@@ -69,20 +68,23 @@ class BestOf(Fit):
         if not stitch.state_dict():
             return replace(self.fits[0].fit(problem, stitch), kept=str(self.fits[0]))
         device = next(chain(stitch.parameters(), stitch.buffers())).device
-        steps, least = 0, (math.inf, math.inf)
-        best: tuple[nn.Module, Fit, FitReport] | None = None
+        steps = 0
+        found: list[tuple[Look, Fit, FitReport]] = []
         for fit in self.fits:
             own = copy.deepcopy(stitch)
             with drawing(device):
                 report = fit.fit(problem, own)
             steps += report.steps
-            error, loss = _validate(problem, own, device)
-            if math.isfinite(loss) and (error, loss) < least:
-                least, best = (error, loss), (own, fit, report)
-        if best is None:
+            look = _validate(problem, own, device)
+            if math.isfinite(look.loss):
+                found.append((look, fit, report))
+        if not found:
             raise FitError(f"no fit of {problem.where} has a finite validation loss; try a smaller learning rate")
-        fitted, kept, report = best
-        stitch.load_state_dict(fitted.state_dict())
+        best = Best(found[0][0])
+        for look, _, _ in found:
+            best.add(look)
+        kept, report = next((fit, report) for look, fit, report in found if look is best.kept)
+        stitch.load_state_dict(best.kept.state)
         stitch.eval()
         return replace(report, steps=steps, kept=report.kept or str(kept))
 
@@ -91,15 +93,17 @@ class BestOf(Fit):
         return "BestOf()" if self == BestOf() else f"BestOf(fits=({', '.join(map(str, self.fits))}))"
 
 
-def _validate(problem: Problem, stitch: nn.Module, device: torch.device) -> tuple[float, float]:
-    """Return the share of validation images that the stitched network names wrong, and its mean loss in nats."""
+def _validate(problem: Problem, stitch: nn.Module, device: torch.device) -> Look:
+    """Say what the validation data says of a stitch."""
     side = problem.validation
     stitch.eval()
-    wrong = total = 0.0
+    losses, wrong = [], []
     with torch.no_grad():
         for chosen in torch.arange(len(side.labels)).split(CHUNK):  # type: ignore[no-untyped-call]
-            outputs = problem.suffix(stitch(side.activations[chosen].to(device)))
-            labels = side.labels[chosen].to(device)
-            total += float(nn.functional.cross_entropy(outputs, labels, reduction="sum"))
-            wrong += float((outputs.argmax(1) != labels).sum())
-    return wrong / len(side.labels), total / len(side.labels)
+            outputs, labels = (
+                problem.suffix(stitch(side.activations[chosen].to(device))),
+                side.labels[chosen].to(device),
+            )
+            losses.append(nn.functional.cross_entropy(outputs, labels, reduction="none").double())
+            wrong.append(outputs.argmax(1) != labels)
+    return Look(stitch.state_dict(), torch.cat(wrong), float(torch.cat(losses).mean()))

@@ -12,9 +12,10 @@ bansal2021, section 2, defines the penalty by the smallest task loss over the fa
   1992, *Acceleration of Stochastic Approximation by Averaging*). That needs no schedule that knows its end: the rate is
   constant at first and then falls by the root of the steps, and after ``FIRST``, twice, four times … as many steps the
   average is looked at on the validation data. A few steps at each of several rates tell which to take.
-- The average with the fewest wrong validation images is kept, the closed form included; of equals the one with the
-  lowest loss. The loss is descended on and the error chosen by, because where a receiver cannot name a class, a lower
-  loss can go with a higher error.
+- Of the averages, and the closed form, those are as good as the one with the fewest wrong validation images whose
+  error chance alone would not tell from it; of them the one with the lowest loss is kept. The loss is descended on and
+  the error chosen by, because where a receiver cannot name a class, a lower loss can go with a higher error. Fitted to
+  shuffled pairs all are equally wrong, and the loss leaves what a constant does.
 
 A doubling of the work is idle if it gained less than the tolerance, or no more than chance would (the paired deviation
 over validation images), and did not lower the least loss by ``STILL``. A rate is done with after ``IDLE`` of them in a
@@ -293,7 +294,7 @@ def _solve_convex(problem: Problem, bare: _Bare, maps: list[AffineMap], head: co
 
 
 @dataclass(frozen=True, eq=False)
-class _Look:
+class Look:
     """What validation says of parameters: which images are named wrong, and the mean loss in nats."""
 
     state: State
@@ -305,9 +306,28 @@ class _Look:
         """The share of wrong images."""
         return float(self.wrong.double().mean())
 
-    def is_better(self, other: "_Look") -> bool:
-        """Whether it names more images right, or as many at a lower loss."""
-        return (self.error, self.loss) < (other.error, other.loss)
+    def chance(self, other: "Look") -> float:
+        """Return what the images that are right in one and wrong in the other would add by chance to either's error."""
+        return float((self.wrong.double() - other.wrong.double()).std()) / math.sqrt(len(self.wrong))
+
+
+class Best:
+    """Of looks the one with the least loss whose error chance does not tell from the ``least``."""
+
+    def __init__(self, first: Look) -> None:
+        self.least = self.kept = first
+
+    def add(self, found: Look) -> None:
+        """Look at one more."""
+        if (found.error, found.loss) < (self.least.error, self.least.loss):
+            self.least = found
+        if not self._is_as_good(self.kept):
+            self.kept = self.least
+        if found.loss < self.kept.loss and self._is_as_good(found):
+            self.kept = found
+
+    def _is_as_good(self, look: Look) -> bool:
+        return look.error - self.least.error <= look.chance(self.least)
 
 
 class AveragedDescent:
@@ -359,9 +379,10 @@ class AveragedDescent:
 
     def _begin(self, tries: int) -> None:
         """Look at the start, and find a rate by so many tries of another, if any."""
-        self.best = self._look(self.coordinates.state())
-        self.curve.append(CurvePoint(0, math.nan, self.best.loss))
-        self.least_loss, self.rate = self.best.loss, RATE
+        start = self._look(self.coordinates.state())
+        self.best = Best(start)
+        self.curve.append(CurvePoint(0, math.nan, start.loss))
+        self.least_loss, self.rate = start.loss, RATE
         self.adam = self._adam(RATE)
         if tries > 0:
             self._find_rate(tries)
@@ -371,27 +392,25 @@ class AveragedDescent:
         average, fit_loss = self._average(ahead)
         found = self._look(average)
         self.curve.append(CurvePoint(self.steps, fit_loss, found.loss))
-        gain = self.best.error - found.error
-        # What the images that are right in one and wrong in the other would gain by chance, one way as the other.
-        chance = float((self.best.wrong.double() - found.wrong.double()).std()) / math.sqrt(self.held_out)
-        better = gain >= max(tolerance, chance) or self.least_loss - found.loss > STILL
+        gain = self.best.least.error - found.error
+        better = gain >= max(tolerance, found.chance(self.best.least)) or self.least_loss - found.loss > STILL
         self.gains.append(gain)
         self.least_loss, self.look = min(self.least_loss, found.loss), 2 * self.look
-        self.best = found if found.is_better(self.best) else self.best
+        self.best.add(found)
         return better
 
     def _lower_rate(self) -> None:
         """Go back to the best, to descend from there at a lower rate."""
-        self.coordinates.restore(self.best.state)
+        self.coordinates.restore(self.best.kept.state)
         self.rate, self.lowered = self.rate / LOWER, self.lowered + 1
         self.adam = self._adam(self.rate)
-        self.step, self.idle, self.look, self.least_loss = 0, 0, STEADY, self.best.loss
+        self.step, self.idle, self.look, self.least_loss = 0, 0, STEADY, self.best.kept.loss
 
     def _end(self, converged: bool) -> FitReport:
-        if not math.isfinite(self.best.loss):
+        if not math.isfinite(self.best.kept.loss):
             raise FitError(f"the validation loss of {self.problem.where} is not finite at any rate that was tried")
         here = self.coordinates.state()
-        self.coordinates.restore(self.best.state)
+        self.coordinates.restore(self.best.kept.state)
         self.coordinates.write()
         self.coordinates.restore(here)
         return FitReport(self.steps, converged, tuple(self.curve), gap=_extrapolate(self.gains))
@@ -399,28 +418,35 @@ class AveragedDescent:
     def _state(self) -> State:
         """Everything that a larger cap needs to go on, as tensors by name."""
         counts = [self.step, self.taken, self.steps, self.idle, self.lowered, self.look]
-        numbers = [*counts, self.rate, self.least_loss, self.best.loss]
+        looks = {"kept": self.best.kept, "least": self.best.least}
+        numbers = [*counts, self.rate, self.least_loss, *(look.loss for look in looks.values())]
         points = [(point.step, point.fit_loss, point.validation_loss) for point in self.curve]
         made = {
             "numbers": torch.tensor(numbers, dtype=torch.float64),
             "gains": torch.tensor(self.gains, dtype=torch.float64),
             "curve": torch.tensor(points, dtype=torch.float64),
-            "wrong": self.best.wrong,
         }
+        for which, look in looks.items():
+            made |= {f"{which}.{name}": tensor for name, tensor in look.state.items()} | {f"wrong {which}": look.wrong}
         for name, tensor in self.coordinates.free.items():
-            made |= {f"here.{name}": tensor, f"best.{name}": self.best.state[name]}
+            made[f"here.{name}"] = tensor
             made |= {f"{entry}.{name}": value for entry, value in self.adam.state.get(tensor, {}).items()}
         return {name: tensor.detach().cpu().clone() for name, tensor in made.items()}
 
     def _restore(self, state: State) -> None:
         """Go back to where another descent on the same problem ended."""
-        *counts, self.rate, self.least_loss, best = state["numbers"].tolist()
+        *counts, self.rate, self.least_loss, kept, least = state["numbers"].tolist()
         self.step, self.taken, self.steps, self.idle, self.lowered, self.look = map(int, counts)
         self.gains = state["gains"].tolist()
         self.curve = [CurvePoint(int(at), fit, held) for at, fit, held in state["curve"].tolist()]
-        kept = {name: state[f"best.{name}"].to(self.device) for name in self.coordinates.free}
-        self.best = _Look(kept, state["wrong"], best)
-        self.coordinates.restore({name: state[f"here.{name}"] for name in kept})
+
+        def restored(which: str, loss: float) -> Look:
+            tensors = {name: state[f"{which}.{name}"].to(self.device) for name in self.coordinates.free}
+            return Look(tensors, state[f"wrong {which}"], loss)
+
+        self.best = Best(restored("least", least))
+        self.best.kept = restored("kept", kept)
+        self.coordinates.restore({name: state[f"here.{name}"] for name in self.coordinates.free})
         self.adam = self._adam(self.rate)
         for name, tensor in self.coordinates.free.items():
             if f"step.{name}" in state:  # else the rate was lowered just now
@@ -487,14 +513,14 @@ class AveragedDescent:
         adam.step()
         return float(loss.detach())
 
-    def _look(self, state: State) -> _Look:
+    def _look(self, state: State) -> Look:
         """Look at parameters on the validation data, and come back to where the descent is."""
         here = self.coordinates.state()
         self.coordinates.restore(state)
         losses, wrong = self._losses(self.held_out)
         self.coordinates.restore(here)
         loss = float(losses.mean())
-        return _Look(state, wrong, loss if math.isfinite(loss) else math.inf)
+        return Look(state, wrong, loss) if math.isfinite(loss) else Look(state, torch.ones_like(wrong), math.inf)
 
     def _losses(self, most: int) -> tuple[Tensor, Tensor]:
         """Return the loss of every validation sample that is looked at, and whether its class is named wrong."""
