@@ -1,6 +1,7 @@
 """The Ray runner: the same bits as in one process, whoever dies; and words where there is no cluster."""
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -474,3 +475,52 @@ def test_whoever_stops_listening_stops_the_work(here, tmp_path):
     assert here.is_initialized(), "a cluster that was there stays"
     _wait_for(lambda: here.available_resources().get("CPU") == 2, 10)
     assert marked(path) == 3, "who waited for room is not begun"
+
+
+ALONE = """
+import os, sys, threading, time
+sys.path[:0] = [{tests!r}, {here!r}]
+import suture
+from suture.runs.progress import Silent
+from suture.runs.runners import Ray
+from suture.runs.store.store import Store
+from test_ray import Naps, plan
+
+class Kills(Silent):
+    begun = 0
+    def working_on(self, what, kind="trials", share=None):
+        self.begun += 1
+        if self.begun == 2:
+            threading.Thread(target=self.kill).start()
+    def kill(self):
+        from ray._private import worker
+        time.sleep(5)
+        print(time.time(), flush=True)
+        for process in worker._global_node.all_processes[{which!r}]:
+            process.process.kill()
+
+try:
+    suture.run(plan(fit=Naps()), store={store!r}, on=Ray(), progress=Kills(), command="suture curve A B")
+except suture.SutureError as error:
+    print(time.time(), type(error).__name__, error)
+print(Store({store!r}).failures())
+"""
+
+
+@dataclass(frozen=True)
+class Naps(Fit):
+    """Takes its time."""
+
+    def fit(self, problem, stitch):
+        time.sleep(600)
+
+
+@pytest.mark.parametrize("which", ["raylet", "gcs_server"])
+def test_a_run_whose_only_node_dies_ends_within_a_minute_and_says_how_to_go_on(tmp_path, which):
+    code = ALONE.format(tests=str(TESTS), here=str(Path(__file__).parent), store=str(tmp_path / "run"), which=which)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=150)
+    killed, said, failed = done.stdout.splitlines()
+    ended, kind, reason = said.split(" ", 2)
+    assert float(ended) - float(killed) < 60
+    assert (kind, failed) == ("RunnerError", "{}")
+    assert re.search(r"Ray.* trials are measured and kept in .*/run; go on with: suture curve A B$", reason)

@@ -40,6 +40,7 @@ from suture.runs.runners.transport import Packer, Payload, Unpacker
 POLL = 0.2  #: seconds between two looks at a queue that has nothing to give yet
 LOOK = 2.0  #: seconds between two looks at how large the cluster is
 AHEAD = 2  #: tasks handed out for each that can run, so that no worker waits for the next
+LOST = 30.0  #: seconds without a node for a trial, after which none is waited for; Ray itself would wait for ever
 PATIENCE = 3.0  #: seconds to wait for an answer at an address
 CLIENT_PORT = 10001  #: where a cluster listens for ray://
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0"  # of HTTP/2, which gRPC speaks, with empty settings
@@ -119,11 +120,15 @@ class Ray(Runner):
             do = ray.remote(_do)
             driver = ray.put(Driver(tuple(sys.path), _versions(), platform.node(), str(scratch.resolve()), self.disk))
             packer, parts = Packer(), dict[str, Any]()
-            window, looked = 0, -LOOK
+            window, looked, alive = 0, -LOOK, time.monotonic()
             try:
                 while running or not queue.exhausted:
                     if time.monotonic() - looked >= LOOK:  # the cluster may have grown, or shrunk
-                        window, looked = max(2, AHEAD * count_slots(ray, self.needed)), time.monotonic()
+                        looked = time.monotonic()
+                        slots = count_slots(ray, self.needed) if check_answers(ray) else 0
+                        window, alive = max(2, AHEAD * slots), looked if slots else alive
+                        if looked - alive > LOST:
+                            raise RunnerError(f"for {LOST:.0f} seconds the cluster of Ray has had no node for a trial")
                     while len(running) < window and (task := queue.take()) is not None:
                         try:
                             payload = packer.pack(task)
@@ -149,7 +154,7 @@ class Ray(Runner):
                     ray.cancel(ref, force=True)
 
     def _outcome(self, ray: Any, ref: Any, task: Task) -> Outcome:
-        """Return what a task gave. Raises ``RunnerError`` if its worker is not what it should be."""
+        """Return what a task gave. Raises ``RunnerError`` if its worker is not what it should be, or Ray has died."""
         try:
             outcome: Outcome = ray.get(ref)
             return outcome
@@ -158,6 +163,7 @@ class Ray(Runner):
         except ray.exceptions.RayTaskError as error:
             return task.lost(f"{type(error.cause).__name__}: {error.cause}")
         except ray.exceptions.RayError as error:
+            check_answers(ray)
             reason = str(error).strip().partition("\n")[0]
             return task.lost(f"its worker died, and again when it was retried {self.retries}×: {reason}")
 
@@ -320,6 +326,31 @@ def _init(ray: Any, address: str | None, retries: int) -> None:
     except Exception as error:
         where = f"cannot connect to the cluster of Ray at '{address}'" if address else "cannot start Ray here"
         raise RunnerError(f"{where}: {error}") from error
+
+
+def check_answers(ray: Any) -> bool:
+    """Return whether the head of the cluster can be reached, without which Ray says nothing of nodes.
+
+    Raises ``RunnerError`` if this machine's own part of Ray has died: Ray fails what it is asked for, and seconds later
+    ends this process without a word.
+    """
+    from ray._private import worker
+
+    node: Any = worker.global_worker.node
+    if node is None:  # ray://
+        return True
+    try:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(PATIENCE)
+            connection.connect(node.raylet_socket_name)
+    except OSError as error:
+        raise RunnerError(f"Ray has died on this machine ({error})") from error
+    try:
+        host, _, port = node.gcs_address.rpartition(":")
+        socket.create_connection((host.strip("[]"), int(port)), PATIENCE).close()
+    except OSError:
+        return False
+    return True
 
 
 def count_slots(ray: Any, needed: Mapping[str, float]) -> int:

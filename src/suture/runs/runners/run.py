@@ -94,8 +94,10 @@ def run(
     except KeyboardInterrupt:
         remedy = f"; {go_on}" if opened is not None else ""
         raise Interrupted(f"interrupted: {work.say_so_far()}{remedy}") from None
-    except OutputError as error:
-        raise OutputError(f"{error}. {work.say_so_far()}; {go_on}") from error
+    except (OutputError, RunnerError) as error:
+        if not work.running:  # nothing had begun
+            raise
+        raise type(error)(f"{error}. {work.say_so_far()}; {go_on}") from error
     finally:
         work.end()
     work.check_bases()
