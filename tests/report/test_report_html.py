@@ -11,14 +11,17 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import suture
 from reported import CONTROLS, CUTS, NASTY, STRIPS, curve_table, failing, matrix_table, on_curve, run_of, similarities
 from suture.common.errors import DataError, SutureError
+from suture.fits import LeastSquares
 from suture.measurement.tables.explain import say_curve
 from suture.report import arrange as arranged
 from suture.report.charts import Line, Measure
-from suture.report.html import compare_runs, render
+from suture.report.html import compare_runs, read, render
 from suture.report.html.plot import figure
 from suture.report.terminal import curve as screen
+from trained import few_digits, hybrid, hybrids, wrap
 
 pytest.importorskip("plotly", reason="no plotly: pip install 'suture[report]'")
 
@@ -232,6 +235,24 @@ def test_two_runs_are_compared_where_both_measured() -> None:
     assert difference.lines[0].value == pytest.approx(100 * (two - one))
     low = 100 * (two - one) - 100 * np.hypot(0.02, 0.03)  # MOVER of two like intervals
     assert difference.lines[0].low == pytest.approx(low)
+
+
+def test_runs_of_other_networks_of_one_name_are_compared_by_their_penalties(tmp_path: Path) -> None:
+    data = few_digits()
+    for name, nets in (("one", hybrids()), ("two", (wrap(hybrid(2), "A"), wrap(hybrid(1), "B")))):
+        plan = suture.curve(*nets, data=data, at=("embed", "hidden"), fit=LeastSquares(), controls=())
+        suture.run(plan, store=tmp_path / name, on=suture.Local(workers=1))
+    runs = read(tmp_path / "one"), read(tmp_path / "two")
+    ((chart,), said) = compare_runs.compare(*runs, ("one", "two"))
+    assert said[0].startswith("By their fingerprints the network A is another in the second run, under the same name")
+    penalty, difference, *_ = chart.measures
+    first, second = (run.table.loc[run.table["score"] == "accuracy", "penalty"].to_numpy(float) for run in runs)
+    assert (penalty.show, difference.show) == ("Penalty", "Difference")
+    assert penalty.lines[1].value == pytest.approx(second)
+    assert difference.lines[0].value == pytest.approx(first - second)
+    assert said[0] in Read(render(*runs)).text
+    ((same,), _) = compare_runs.compare(runs[0], runs[0], ("one", "one"))
+    assert same.measures[0].show == "Score"
 
 
 def test_two_matrices_are_compared_cell_by_cell() -> None:

@@ -162,7 +162,8 @@ def test_records_and_stitches_are_the_same_bit_for_bit(here, tmp_path):
     for task, outcome in alone.items():
         other = on_ray[task.key]
         assert other.tensors == outcome.tensors
-        assert outcome.record | {"seconds": 0} == other.record | {"seconds": 0}
+        read = {"seconds": 0, "activations": []}  # which were there already depends on what was measured before
+        assert outcome.record | read == other.record | read
 
 
 @pytest.mark.parametrize("budget", [0, 60_000, "1 MB"])

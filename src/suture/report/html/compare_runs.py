@@ -10,7 +10,7 @@ from suture.common.errors import DataError
 from suture.measurement.tables.curve import Curve, Estimates, arrange_pairs
 from suture.measurement.tables.explain import share_of, spread_words
 from suture.report.arrange import scores_of
-from suture.report.charts import SCORE, Chart, Line, Measure
+from suture.report.charts import PENALTY, SCORE, Chart, Line, Measure
 from suture.report.html.runs import Run
 
 DIFFERENCE = "Difference"
@@ -22,6 +22,7 @@ def compare(first: Run, second: Run, names: tuple[str, str]) -> tuple[list[Chart
 
     Raises ``DataError`` if there are none.
     """
+    others = _find_others(first, second)
     shared = [score for score in scores_of(first.table) if score in scores_of(second.table)]
     matched: dict[tuple[str, str], list[tuple[str, Curve, Curve]]] = {}
     for score in shared:
@@ -38,8 +39,24 @@ def compare(first: Run, second: Run, names: tuple[str, str]) -> tuple[list[Chart
             f"{first.path} and {second.path} have no seam and score in common; compare runs that stitched at the same "
             "cuts"
         )
-    said = [sentence for found in matched.values() for sentence in _said(*found[0], names)]
-    return [_chart(found, names) for found in matched.values()], said
+    said = [sentence for found in matched.values() for sentence in _said(*found[0], names, bool(others))]
+    charts = [_chart(found, names, bool(others)) for found in matched.values()]
+    return charts, [*([_say_others(others)] if others else []), *said]
+
+
+def _find_others(first: Run, second: Run) -> list[str]:
+    """Return the networks and images that have one name and are others in the second run."""
+    named = [name for name in first.fingerprints if name in second.fingerprints]
+    return [name for name in named if first.fingerprints[name] != second.fingerprints[name]]
+
+
+def _say_others(others: list[str]) -> str:
+    listed = " and ".join([", ".join(others[:-1]), others[-1]] if len(others) > 1 else others)
+    verb = "are others" if len(others) > 1 else "is another"
+    return (
+        f"By their fingerprints {listed} {verb} in the second run, under the same name: so penalties are compared, "
+        "each run's against its own receiver, and not scores."
+    )
 
 
 def _matched(first: tuple[Curve, ...], second: tuple[Curve, ...]) -> list[tuple[Curve, Curve]]:
@@ -50,7 +67,7 @@ def _matched(first: tuple[Curve, ...], second: tuple[Curve, ...]) -> list[tuple[
     return [(one, other) for one, other in found if set(one.seams) & set(other.seams)]
 
 
-def _chart(found: list[tuple[str, Curve, Curve]], names: tuple[str, str]) -> Chart:
+def _chart(found: list[tuple[str, Curve, Curve]], names: tuple[str, str], penalties: bool) -> Chart:
     """Return a matrix if the shared seams are one, else a curve."""
     _, one, other = found[0]
     rows = tuple(dict.fromkeys(start for start, _ in one.seams))
@@ -58,16 +75,22 @@ def _chart(found: list[tuple[str, Curve, Curve]], names: tuple[str, str]) -> Cha
     whole = len(rows) > 1 and len(one.seams) == len(rows) * len(columns)
     whose = str(one) if str(one) == str(other) else f"{one} and {other}"
     about = f"What both runs measured, {whose}: the stitched networks of each, and the second less the first."
+    if penalties:
+        about = f"What both runs measured, {whose}: the penalties of each, and by how much the second's are lower."
     seams = [(row, column) for row in rows for column in columns] if whole else list(one.seams)
     measures = tuple(
-        measure for score, *both in found for measure in _measures(score, both[0].at(seams), both[1].at(seams), names)
+        measure
+        for score, *both in found
+        for measure in _measures(score, both[0].at(seams), both[1].at(seams), names, penalties)
     )
     if whole:
         return Chart("matrix", whose, about, columns, measures, rows, ("receiver cut", "sender cut"))
     return Chart("curve", whose, about, one.labels, measures)
 
 
-def _measures(score: str, one: Curve, other: Curve, names: tuple[str, str]) -> list[Measure]:
+def _measures(score: str, one: Curve, other: Curve, names: tuple[str, str], penalties: bool) -> list[Measure]:
+    if penalties:
+        return _penalties(score, one, other, names)
     sign = 1.0 if one.rises else -1.0
     unit = "%" if one.percent else one.penalty_unit
     digits = 1 if one.percent else 3
@@ -94,23 +117,34 @@ def _measures(score: str, one: Curve, other: Curve, names: tuple[str, str]) -> l
     ]
 
 
+def _penalties(score: str, one: Curve, other: Curve, names: tuple[str, str]) -> list[Measure]:
+    digits, unit = 1 if one.percent else 3, one.penalty_unit
+    lines = tuple(_line(f"#{i}", names[i], pair.penalties(), 1.0) for i, pair in enumerate((one, other)))
+    ahead = _line("", f"{names[0]} less {names[1]}", one.penalties().less(other.penalties()), 1.0)
+    levels = {"no difference": 0.0}
+    return [
+        Measure(PENALTY, score, unit, digits, lines, signed=True, bright="low"),
+        Measure(DIFFERENCE, score, unit, digits, (ahead,), signed=True, levels=levels, bright="middle"),
+    ]
+
+
 def _line(kind: str, name: str, spread: Estimates, sign: float, hidden: bool = False) -> Line:
     low, high = (spread.low, spread.high) if sign > 0 else (-spread.high, -spread.low)
     return Line(kind, name, sign * spread.value, low, high, np.zeros(spread.value.shape, bool), hidden=hidden)
 
 
-def _said(score: str, one: Curve, other: Curve, names: tuple[str, str]) -> list[str]:
+def _said(score: str, one: Curve, other: Curve, names: tuple[str, str], penalties: bool) -> list[str]:
     """Say at which seams the second is certainly better or worse than the first, and the largest difference."""
-    ahead = other.scores().less(one.scores())
+    ahead = one.penalties().less(other.penalties()) if penalties else other.scores().less(one.scores())
     if not np.isfinite(ahead.value).any():
         return []
     most = int(np.nanargmax(np.abs(ahead.value)))
-    said = []
+    said, what = [], f"the penalty of {score}" if penalties else score
     for where, word in ((ahead.low > 0, "better"), (ahead.high < 0, "worse")):
         if where.any():
             said.append(f"{names[1]} is certainly {word} than {names[0]} at {share_of(one, where)}.")
     if not said:
-        said = [f"At none of {len(one.labels)} {one.many} are the two certainly different in {score}."]
+        said = [f"At none of {len(one.labels)} {one.many} are the two certainly different in {what}."]
     largest = spread_words(one, ahead, most, signed=True)
     place = one.labels[most]
-    return [*said, f"The largest difference in {score} is {largest}, at {place} (positive: {names[1]} is better)."]
+    return [*said, f"The largest difference in {what} is {largest}, at {place} (positive: {names[1]} is better)."]

@@ -1,7 +1,7 @@
 """What a report is made of: what is read from the folder of a run, or of the results of studies."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, final
 
@@ -24,7 +24,8 @@ class Run:
 
     ``table`` is of all that is measured or has failed; ``settings`` are what it was begun with; ``machines`` where it
     was measured, each once; ``notes`` what was done otherwise, with how often. ``results`` are studies with what they
-    measured. ``state`` is ``None`` for results without their store.
+    measured. ``fingerprints`` are those of networks and test images, by name. ``state`` is ``None`` for results without
+    their store.
     """
 
     path: Path
@@ -36,6 +37,7 @@ class Run:
     similarities: pd.DataFrame | None
     ranks: pd.DataFrame | None
     results: tuple[tuple[Study, Result], ...]
+    fingerprints: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     @property
     def command(self) -> str | None:
@@ -74,7 +76,20 @@ def read(folder: str | Path) -> Run:
         read_table(path / SIMILARITIES),
         read_table(path / COMPLEXITY),
         results,
+        _fingerprints(store, records),
     )
+
+
+def _fingerprints(store: Store, records: Mapping[str, Record]) -> dict[str, frozenset[str]]:
+    """Return the fingerprints of what was stitched and scored, by name; those of controls are of other things."""
+    found: dict[str, set[str]] = {}
+    for trial in store.plans.trials():
+        known = records.get(trial.key, {}).get("decided_by")
+        if known is not None and not trial.labels["control"]:
+            for role in ("sender", "receiver"):
+                found.setdefault(f"the network {trial.labels[role]}", set()).add(known[role])
+            found.setdefault(f"the images {trial.labels['score_data']}", set()).add(known["data"][-1])
+    return {name: frozenset(values) for name, values in found.items()}
 
 
 def _of_results(path: Path, results: tuple[tuple[Study, Result], ...]) -> Run:
