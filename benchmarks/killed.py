@@ -78,11 +78,11 @@ def drive(folder: Path) -> None:
     finished = Store.make(folder / "store").finished()
     original = Store.keep
 
-    def keep(self, kind, key, record, tensors):  # type: ignore[no-untyped-def]
+    def keep(self, kind, key, record, tensors, state=b""):  # type: ignore[no-untyped-def]
         if key in finished:
             with open(folder / "again", "a") as file:
                 print(key, file=file)
-        original(self, kind, key, record, tensors)
+        original(self, kind, key, record, tensors, state)
 
     Store.keep = keep  # type: ignore[method-assign]
     suture.run(plan(folder.parent), store=folder / "store", on=Local(workers=2), progress=Log(folder / "log"))

@@ -222,7 +222,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except BrokenPipeError:  # whoever read the results has gone, as `head` does
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 141
-        except Exception as error:
+        except BaseException as error:  # also a panic of a library in Rust, which is no Exception
             if arguments is not None or os.environ.get("SUTURE_DEBUG"):  # whoever calls this from Python sees it all
                 raise
             say(f"suture: {_fault(error)}")
@@ -258,7 +258,7 @@ def _refuse(message: str) -> int:
     return 2
 
 
-def _fault(error: Exception) -> str:
+def _fault(error: BaseException) -> str:
     """Return what is said of an error that nobody foresaw: what it is, and where in whose code."""
     places = traceback.extract_tb(error.__traceback__)
     at = f" at {places[-1].filename}:{places[-1].lineno}" if places else ""
