@@ -8,15 +8,18 @@ import copy
 from dataclasses import dataclass
 
 import pytest
+import timm
 import torch
+import torchvision
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
 from loops import each
 from models import images, scrambled, small, zoo_model
-from suture import Network
-from suture.common.errors import NetworkError, UntrainedError
+from suture import Data, Network, Samples, curve
+from suture.common.errors import LeftOut, NetworkError, UntrainedError
+from suture.core.network import untrained
 
 LAYERS = {
     "conv": lambda: nn.Conv2d(3, 3, 3, padding=1),
@@ -141,7 +144,7 @@ def network(model, **arguments):
 
 def test_a_parameter_that_no_module_resets_is_refused():
     message = (
-        r"Own cannot be made untrained: no module's reset_parameters\(\) reaches the parameters 'temperature'; "
+        r"Own cannot be made untrained: neither .* nor its library reaches the parameters 'temperature'; "
         r"give the network its factory, factory=lambda: Own\(…\)"
     )
     with pytest.raises(UntrainedError, match=message):
@@ -218,6 +221,140 @@ def test_a_tied_parameter_stays_tied():
 
     untrained = network(scrambled(Tied())).untrained(0)
     assert untrained._model.second.weight is untrained._model.first.weight
+
+
+def test_a_buffer_that_no_state_dict_has_is_a_constant():
+    """No training could have saved it: an angle's table, a mask of floats."""
+    model = scrambled(Own(parameter=False))
+    model.register_buffer("table", torch.rand(5), persistent=False)
+    assert torch.equal(network(model).untrained(0)._model.table, model.table)
+
+
+# ------------------------------------------------------------------------------------------ what the library draws
+
+
+def scrambled_saved(model):
+    """The model with noise on all that a training changes and a checkpoint holds."""
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for tensor in dict(model.state_dict()).values():
+            if tensor.is_floating_point():
+                tensor.add_(torch.randn(tensor.shape, generator=generator) / 50)
+    return model.eval()
+
+
+def timm_model(name, **arguments):
+    return lambda: timm.create_model(name, **arguments)
+
+
+def hf_model(name, **settings):
+    def make():
+        transformers = pytest.importorskip("transformers")
+        config = getattr(transformers, f"{name}Config")(**settings)
+        return next(
+            getattr(transformers, f"{name}{head}")(config)
+            for head in ("ForImageClassification", "ForSequenceClassification", "LMHeadModel", "ForCausalLM")
+            if hasattr(transformers, f"{name}{head}")
+        )
+
+    return make
+
+
+NARROW = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+
+#: Models with parameters that belong to no module that resets them, and some of these with what their builder leaves.
+LIBRARY = {
+    "a class token and positions": (timm_model("test_vit", num_classes=7), {"cls_token": 1e-6, "pos_embed": 0.02}),
+    "of a size of its own": (
+        timm_model("vit_tiny_patch16_224", img_size=32, patch_size=8, depth=2, num_classes=3),
+        {"pos_embed": 0.02, "head.weight": 0.02},
+    ),
+    "layer scales": (
+        timm_model("convnext_atto", num_classes=4),
+        {"stages.0.blocks.0.gamma": 0.0, "stem.0.weight": 0.02},
+    ),
+    "layer scales of another width": (
+        lambda: timm.models.convnext.ConvNeXt(depths=(1, 1, 1, 1), dims=(8, 16, 24, 32), num_classes=4),
+        {"stages.1.blocks.0.gamma": 0.0},
+    ),
+    "gates": (timm_model("convit_tiny", num_classes=5), {}),
+    "torchvision's class token": (
+        lambda: torchvision.models.VisionTransformer(32, 8, 1, 2, 16, 32, num_classes=3),
+        {"class_token": 0.0, "encoder.pos_embedding": 0.02},
+    ),
+    "in a wrapper": (lambda: nn.Sequential(nn.Identity(), timm.create_model("test_vit")), {"1.pos_embed": 0.02}),
+    "a transformer for images": (
+        hf_model("ViT", **NARROW, image_size=32, patch_size=4),
+        {"vit.embeddings.position_embeddings": 0.02, "classifier.bias": 0.0},
+    ),
+    "a language model": (
+        hf_model("GPT2", n_embd=16, n_layer=4, n_head=2, vocab_size=300, n_positions=64),
+        {"transformer.wte.weight": 0.02, "transformer.h.0.attn.c_proj.weight": 0.02 / 8**0.5},
+    ),
+    "tables of angles": (
+        hf_model("DistilBert", dim=32, n_layers=1, n_heads=2, hidden_dim=32, vocab_size=99, sinusoidal_pos_embds=True),
+        {"distilbert.embeddings.word_embeddings.weight": 0.02},
+    ),
+}
+
+
+@each(("make", "spread"), LIBRARY.values(), ids=LIBRARY)
+def test_what_no_module_resets_is_drawn_as_its_library_draws_it(make, spread):
+    trained = scrambled_saved(make())
+    one, other = copy.deepcopy(trained), copy.deepcopy(trained)
+    untrained.reset(one, 0)
+    untrained.reset(other, 1)
+    was, drawn, again = (model.state_dict() for model in (trained, one, other))
+    for name, tensor in drawn.items():
+        if tensor.is_floating_point():
+            assert not torch.equal(tensor, was[name]), f"{name} is trained"
+    for name, expected in spread.items():
+        assert drawn[name].std(correction=0) == pytest.approx(expected, rel=0.15, abs=1e-9), name
+        assert not expected or not torch.equal(drawn[name], again[name]), name
+
+
+def test_a_deterministic_table_is_as_it_was_built():
+    made = LIBRARY["tables of angles"][0]()
+    table = made.distilbert.embeddings.position_embeddings.weight.clone()
+    scrambled_saved(made)
+    untrained.reset(made, 3)
+    assert torch.equal(made.distilbert.embeddings.position_embeddings.weight, table)
+
+
+class Initialised(nn.Module):
+    """A model with the two initialisers that authors give their models beside PyTorch's."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner, self.scale = nn.Linear(192, 5), nn.Parameter(torch.ones(5))
+        self.init_weights()
+        self.apply(self._init_weights)
+
+    def init_weights(self):
+        nn.init.normal_(self.scale, std=0.5)
+
+    def _init_weights(self, module):
+        if isinstance(module, nn.Linear):
+            nn.init.zeros_(module.bias)
+
+    def forward(self, x):
+        return self.inner(x.flatten(1)) * self.scale
+
+
+def test_a_models_own_initialisers_are_called():
+    made = network(scrambled(Initialised())).untrained(0)
+    assert made._model.inner.bias.abs().max() == 0 < made._model.scale.std() < 2
+
+
+def test_a_control_that_cannot_be_made_is_left_out_with_its_reason():
+    trained = [network(scrambled(Own(), seed=seed), name=f"n{seed}") for seed in (1, 2)]
+    samples = [Samples(f"s{i}", images(20, 8, seed=i), torch.arange(20) % 5, tuple("abcde")) for i in range(3)]
+    with pytest.warns(LeftOut, match="is left out: Own cannot be made untrained") as said:
+        plan = curve(*trained, data=Data("d", *samples), at="inner.0")
+    assert {str(one.message).partition(" is")[0].removeprefix("the control ") for one in said} == {
+        *("untrained sender", "untrained receiver", "untrained both")
+    }
+    assert [trial.control for trial in plan] == ["", "itself", "shuffled pairs", "clustered noise"]
 
 
 # ------------------------------------------------------------------------------------- factories that do not serve

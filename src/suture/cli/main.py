@@ -44,7 +44,7 @@ from suture.cli import (
 from suture.cli.names import check_name, suggestion
 from suture.cli.options import Command
 from suture.cli.output import say
-from suture.common.errors import SutureError
+from suture.common.errors import LeftOut, SutureError
 
 # --- the commands -----------------------------------------------------------------------------------------------------
 
@@ -248,7 +248,9 @@ def _run(given: list[str]) -> int:
     chosen.line = shlex.join(["suture", *given])
     with warnings.catch_warnings():
         if not sys.warnoptions:
-            warnings.simplefilter("ignore")  # those of libraries; ours are errors
+            warnings.simplefilter("ignore")  # those of libraries
+            warnings.simplefilter("default", LeftOut)
+            warnings.showwarning = lambda message, *_, **__: say(f"suture: {in_options(str(message))}")
         code: int = chosen.chosen.run(chosen)
         return code
 

@@ -18,6 +18,8 @@ A message names the offender, what was allowed, and the remedy. The tree::
     ├── OutputError           a place that results cannot be written to
     ├── StoreError            a folder that is no store of this run
     └── RunnerError           a place where trials cannot run
+
+``LeftOut`` is a warning, and no error.
 """
 
 
@@ -83,3 +85,7 @@ class StoreError(SutureError):
 
 class RunnerError(SutureError):
     """A place where trials cannot run."""
+
+
+class LeftOut(UserWarning):
+    """A control that cannot be made and is left out of a plan, with the reason."""

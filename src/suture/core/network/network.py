@@ -35,7 +35,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
 from suture.common.devices import CPU, check_room, find_device, only_deterministic
-from suture.common.errors import CutError, DataError, FrozenError, NetworkError
+from suture.common.errors import CutError, DataError, FrozenError, NetworkError, UntrainedError
 from suture.common.hashing import identity, keyed_as, settings, stable_name
 from suture.common.seeds import digest, undisturbed
 from suture.core.network import untrained
@@ -287,6 +287,7 @@ class Network:
         self.stages = make_portable(model, stages)  #: such that they can be applied to a copy
         self.example = make_probes(example)  #: three raw images (3, C, H, W), or sequences of token ids (3, T)
         self._untrained: dict[int, Network] = {}
+        self._untrainable: UntrainedError | None = None  #: why there can be no such network, once it was tried
         self._elsewhere: dict[torch.device, Network] = {}
         place = _device_of(model) if device is None else find_device(device)
         with undisturbed(threads=None), torch.random.fork_rng([]), torch.inference_mode(False), torch.no_grad():
@@ -515,15 +516,21 @@ class Network:
 
         Raises ``UntrainedError`` if a trained tensor would survive and there is no factory.
         """
+        if self._untrainable is not None:
+            raise self._untrainable
         if seed not in self._untrained and self.device.type != "cpu":  # drawn on the processor, the same everywhere
             self._untrained[seed] = self.to(CPU).untrained(seed).to(self.device)
         if seed not in self._untrained:
             model = copying.deepcopy(self._model)
-            with undisturbed(threads=None):
-                if self.factory is None:
-                    kept = untrained.reset(model, seed, (*self.constants, *self._scratch))
-                else:
-                    model, kept = untrained.fresh(self.factory, self._model, seed, self.constants)
+            try:
+                with undisturbed(threads=None):
+                    if self.factory is None:
+                        kept = untrained.reset(model, seed, (*self.constants, *self._scratch))
+                    else:
+                        model, kept = untrained.fresh(self.factory, self._model, seed, self.constants)
+            except UntrainedError as error:
+                self._untrainable = error
+                raise
             self._untrained[seed] = Network(
                 model,
                 example=self.example,

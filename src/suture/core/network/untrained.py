@@ -2,14 +2,21 @@
 
 The untrained control means nothing if a trained tensor survives in it. So every tensor of the model is first
 overwritten with a mark that no initialiser writes; every module then resets what it owns; and whatever still carries
-the mark was reset by nobody. A parameter in that state needs the model's factory; so does a floating-point buffer,
-unless the user says that it is a constant. Integer and boolean buffers that nobody resets (index tables, masks) are
-constants.
+the mark was reset by nobody: a class token, a table of positions, a layer scale. For these the library's own
+initialiser is asked: the model's ``init_weights``, then a model of the same class as timm or torchvision builds it. A
+model of transformers is drawn from its config as a whole. What is left needs the model's factory, or, if it is a
+floating-point buffer or a plain attribute, the user's word that it is a constant. Constants are also the integer and
+boolean buffers that nobody resets (index tables, masks), and the buffers that no state dict has, because no training
+could have saved them.
 """
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+import functools
+import inspect
+import sys
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -30,15 +37,30 @@ def reset(model: nn.Module, seed: int, constants: Sequence[str] = ()) -> tuple[s
     originals = {name: tensor.detach().clone() for name, tensor in tensors.items()}
     for tensor in tensors.values():
         _mark(tensor)
+    parameters = dict(model.named_parameters())
+    fixed = {*constants, *_unsaved(model)}
+
+    def survivors() -> list[str]:
+        marked = (name for name, tensor in _tensors(model).items() if _marked(tensor))
+        return [name for name in marked if _is_survivor(name, parameters, originals[name], fixed)]
+
+    failed: list[str] = []
     with _seed_from(seed, model), torch.no_grad():
         for module in _children_first(model):
-            _reset_one(module)
+            _reset_one(module, failed)
+        for _, module in _outermost(model, _is_of_transformers):
+            _take(module, functools.partial(_from_config, module))
+        if survivors():
+            _initialise(model)
+        if left := survivors():
+            for path, module in _outermost(model, lambda module: bool(_names_at(type(module).__module__))):
+                _draw_like_library(path, module, left)
+    if left := survivors():
+        if failed:
+            raise UntrainedError(failed[0])
+        kind = "parameters" if any(name in parameters for name in left) else "buffers"
+        raise UntrainedError(_advice(model, f"reaches the {kind} {_name_some(left)}", constants=kind == "buffers"))
     kept = tuple(name for name, tensor in _tensors(model).items() if _marked(tensor))
-    parameters = dict(model.named_parameters())
-    survivors = [name for name in kept if _is_survivor(name, parameters, originals[name], constants)]
-    if survivors:
-        kind = "parameters" if any(name in parameters for name in survivors) else "buffers"
-        raise UntrainedError(_advice(model, f"reaches the {kind} {_name_some(survivors)}", constants=kind == "buffers"))
     for name in kept:
         _tensors(model)[name].copy_(originals[name])
     return kept
@@ -52,16 +74,117 @@ def _children_first(model: nn.Module) -> Iterator[nn.Module]:
     yield from (module for module in reversed(whole) if module in parents)
 
 
-def _reset_one(module: nn.Module) -> None:
+def _reset_one(module: nn.Module, failed: list[str]) -> None:
     for method in ("reset_parameters", "_reset_parameters"):
         if callable(getattr(module, method, None)):
             try:
                 getattr(module, method)()
             except Exception as error:
-                raise UntrainedError(
+                failed.append(
                     f"{type(module).__name__}.{method}() fails ({error}); give the network its factory, "
                     "factory=lambda: …, or leave out the untrained controls"
-                ) from error
+                )
+
+
+# --- the library's own initialisers -----------------------------------------------------------------------------------
+
+
+def _initialise(model: nn.Module) -> None:
+    """Call the initialisers that modules have beside ``reset_parameters``: ``init_weights``, ``_init_weights``."""
+    for module in _children_first(model):
+        for name in ("init_weights", "_init_weights"):
+            initialise = getattr(module, name, None)
+            if not callable(initialise) or _is_of_transformers(module):
+                continue
+            with suppress(Exception):  # whatever it does not draw is noticed
+                wanted = [p for p in inspect.signature(initialise).parameters.values() if p.default is p.empty]
+                if not wanted:
+                    initialise()
+                elif len(wanted) == 1 and wanted[0].kind is not wanted[0].VAR_POSITIONAL:
+                    module.apply(initialise)
+
+
+def _is_of_transformers(module: nn.Module) -> bool:
+    library = sys.modules.get("transformers.modeling_utils")
+    return library is not None and isinstance(module, library.PreTrainedModel)
+
+
+def _from_config(module: Any) -> nn.Module:
+    config = copy.deepcopy(module.config)
+    made: nn.Module = type(module)._from_config(config, attn_implementation=config._attn_implementation)
+    return made
+
+
+def _outermost(model: nn.Module, chosen: Callable[[nn.Module], bool]) -> Iterator[tuple[str, nn.Module]]:
+    """Yield the modules that are chosen, with their paths, and none within another."""
+    inside: set[nn.Module] = set()
+    for path, module in model.named_modules():
+        if module not in inside and chosen(module):
+            inside.update(module.modules())
+            yield path, module
+
+
+def _take(module: nn.Module, build: Callable[[], nn.Module]) -> None:
+    """Copy into a module of a model all that a new one of its kind holds under the same names, in the same shapes."""
+    try:
+        new = _tensors(build())
+    except Exception:  # a class with another constructor; what nobody resets is noticed
+        return
+    for name, tensor in _tensors(module).items():
+        if name in new and new[name].shape == tensor.shape:
+            tensor.copy_(new[name])
+
+
+@functools.cache
+def _names_at(home: str) -> tuple[Callable[[], nn.Module], ...]:
+    """Return what timm or torchvision builds, untrained, with the code of a module of theirs."""
+    if home.startswith("timm.models."):
+        import timm
+
+        names = [name for name in timm.list_models() if timm.model_entrypoint(name).__module__ == home]
+        return tuple(functools.partial(timm.create_model, name) for name in names)
+    if home.startswith("torchvision.models."):
+        from torchvision import models
+
+        builders = map(models.get_model_builder, models.list_models(module=models))
+        return tuple(build for build in builders if build.__module__ == home)
+    return ()
+
+
+def _draw_like_library(path: str, module: nn.Module, survivors: Sequence[str]) -> None:
+    """Draw the tensors of a module that nobody resets as the library draws those of the same name in its own models.
+
+    What has the same place and shape in a model of the library's is copied. Else the entries are drawn from those of
+    a namesake: a model of another width has the same initialisers.
+    """
+    within = f"{path}." if path else ""
+    wanted = {name.removeprefix(within): None for name in survivors if name.startswith(within)}
+    kinds = {name: _kind(module, name) for name in wanted}
+    own = (getattr(module, "pretrained_cfg", None) or {}).get("architecture")
+    for build in sorted(_names_at(type(module).__module__), key=lambda build: own not in getattr(build, "args", ())):
+        with torch.device("meta"):
+            outline = build()
+        if not set(kinds.values()) <= {_kind(outline, name) for name in _tensors(outline)}:
+            continue
+        drawn, again = build(), _tensors(build())
+        new = _tensors(drawn)
+        for name, tensor in _tensors(module).items():
+            if name in new and new[name].shape == tensor.shape:
+                tensor.copy_(new[name])
+            elif name in wanted:
+                same = next(other for other in new if _kind(drawn, other) == kinds[name])
+                if _is_constant(new[same]) or not torch.equal(new[same], again[same]):
+                    entries = new[same].flatten()
+                    tensor.copy_(entries[torch.randint(len(entries), tensor.shape)])
+        return
+
+
+def _kind(module: nn.Module, name: str) -> tuple[type, str]:
+    path, _, attribute = name.rpartition(".")
+    return type(module.get_submodule(path)), attribute
+
+
+# --- factories --------------------------------------------------------------------------------------------------------
 
 
 def fresh(
@@ -130,7 +253,18 @@ def _marked(tensor: Tensor) -> bool:
     return tensor.numel() > 0 and bool((tensor == (True if tensor.dtype == torch.bool else _INTEGER_MARK)).all())
 
 
-def _is_survivor(name: str, parameters: dict[str, nn.Parameter], original: Tensor, constants: Sequence[str]) -> bool:
+def _unsaved(model: nn.Module) -> set[str]:
+    """Return the names of the buffers that no state dict has."""
+    return {
+        f"{path}.{name}".lstrip(".")
+        for path, module in model.named_modules()
+        for name in module._non_persistent_buffers_set
+    }
+
+
+def _is_survivor(
+    name: str, parameters: Mapping[str, nn.Parameter], original: Tensor, constants: Collection[str]
+) -> bool:
     if name in parameters:
         return True
     return original.is_floating_point() and name not in constants and not _is_mask(original)
@@ -150,8 +284,9 @@ def _is_constant(tensor: Tensor) -> bool:
 def _advice(model: nn.Module, reached: str, constants: bool) -> str:
     named = ", or, if they hold constants, name them: constants=(…)" if constants else ""
     return (
-        f"{type(model).__name__} cannot be made untrained: no module's reset_parameters() {reached}; give the network "
-        f"its factory, factory=lambda: {type(model).__name__}(…){named}, or leave out the untrained controls"
+        f"{type(model).__name__} cannot be made untrained: neither a module's reset_parameters() nor its library "
+        f"{reached}; give the network its factory, factory=lambda: {type(model).__name__}(…){named}, or leave out the "
+        "untrained controls"
     )
 
 

@@ -5,13 +5,14 @@ only choose seams. What their trials have in common beside that is one ``Setting
 of one seam from it: for every seed the trial itself, then each of its controls.
 """
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import product
 from typing import overload
 
-from suture.common.errors import CutError, DataError, NetworkError, ShapeError
+from suture.common.errors import CutError, DataError, LeftOut, NetworkError, ShapeError, UntrainedError
 from suture.common.validation import check_kind, check_whole
 from suture.core.network.network import Cut, Network, shared_cuts
 from suture.core.stitched import At, Seam, check_networks
@@ -84,6 +85,7 @@ class Settings:
 def plan_seam(seam: Seam, data: Data, settings: Settings) -> Plan:
     """Plan one seam: for every seed the trial, followed by its controls.
 
+    A control whose network cannot be made untrained is left out, with a warning, ``LeftOut``, that has the reason.
     Raises ``ShapeError`` with the seam if a stitch cannot join it.
     """
     check_kind("data", data, Data, "data with a split to fit and one to score: load_data(…)")
@@ -104,7 +106,13 @@ def plan_seam(seam: Seam, data: Data, settings: Settings) -> Plan:
             )
             trials.append(trial)
             for make in settings.controls:
-                made, name = make(trial), getattr(make, "__name__", make)
+                name = str(getattr(make, "__name__", make))
+                try:
+                    made = make(trial)
+                except UntrainedError as error:
+                    control_name = name.replace("_", " ")
+                    warnings.warn(f"the control {control_name} is left out: {error}", LeftOut, stacklevel=3)
+                    continue
                 check_kind(
                     f"what the control {name} makes", made, Trial, "a function that returns the trial that it changes"
                 )
