@@ -324,11 +324,12 @@ def test_hooks_that_change_the_output_only_together_are_kept_together():
 
 def test_a_hook_that_acts_on_some_images_only_is_honoured_on_them():
     model = small()
-    model.relu.register_forward_hook(lambda m, given, out: out.clamp(max=100.0))
-    example, bright = images(2, 8), 1e4 * images(3, 8, seed=5)
+    model.relu.register_forward_hook(lambda m, given, out: out.clamp(max=0.375))
+    example, bright = 0.01 * images(2, 8), images(3, 8, seed=5)
     made = network(model, example=example)
     with torch.no_grad():
-        assert model.relu(model.conv(bright)).max() == 100.0, "or the hook has nothing to do"
+        assert model.relu(model.conv(bright)).max() == 0.375, "or the hook has nothing to do"
+        assert model.relu(model.conv(example)).max() < 0.375, "or it acts on all"
         assert torch.equal(made(bright), model(bright))
         assert torch.equal(made(example), model(example))
 
@@ -337,12 +338,13 @@ def test_a_hook_that_writes_to_what_it_is_given_on_some_images_only_is_honoured(
     model = small()
 
     def clip(module, given, out):
-        out.clamp_(max=100.0)
+        out.clamp_(max=0.375)
 
     model.conv.register_forward_hook(clip)
-    bright = 1e4 * images(3, 8, seed=5)
-    made = network(model)
+    bright = images(3, 8, seed=5)
+    made = network(model, example=0.01 * bright)
     with torch.no_grad():
+        assert model.conv(bright).max() == 0.375 > model.conv(0.01 * bright).max()
         assert torch.equal(made(bright), model(bright))
 
 

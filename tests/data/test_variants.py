@@ -225,11 +225,14 @@ def test_exactly_that_share_of_labels_is_drawn_from_all_classes(p: float) -> Non
 
 
 def _marked(data: Data) -> Data:
-    """Every label an eleventh class."""
-    return Data(
-        "toy",
-        *(replace(s, labels=torch.full_like(s.labels, 10), classes=(*CIFAR, "none")) for s in _roles(data)),
-    )
+    """Every label an eleventh class; but the first, because data of one class are refused."""
+
+    def label(samples: Samples) -> torch.Tensor:
+        labels = torch.full_like(samples.labels, 10)
+        labels[:1] = 0
+        return labels
+
+    return Data("toy", *(replace(s, labels=label(s), classes=(*CIFAR, "none")) for s in _roles(data)))
 
 
 def _roles(data: Data) -> list[Samples]:

@@ -172,7 +172,7 @@ def test_a_float_tensor_that_no_module_resets_is_refused_unless_it_is_a_named_co
     kept = made.untrained(0)
     assert torch.equal(getattr(kept._model, name), getattr(model, name))
     with pytest.raises(UntrainedError, match=name):
-        network(model, constants=("another",)).untrained(0)
+        network(model, constants=("mask",)).untrained(0)
 
 
 def test_index_tables_and_masks_are_constants():

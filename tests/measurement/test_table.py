@@ -65,6 +65,7 @@ PROMISED = [
     "device",
     "seconds",
     "error",
+    "warning",
 ]
 NUMBERS = [
     "sender_depth",

@@ -124,8 +124,11 @@ def hand_over(
     Says which files were written, and which trials failed. Returns the exit code: 1 if trials failed, else 0. A table
     without a column ``status`` has no trials.
     """
+    from suture.measurement.tables.table import say_warnings
     from suture.report.terminal import curve as screen
 
+    warned = say_warnings(table)
+    parts = [["\n".join(warned)], *parts] if warned else parts
     failed = table[table["status"] == "failed"]["trial"].nunique() if "status" in table else 0
     counted = {"failed": failed} if "status" in table else {}
     whole = {"rows": records(table), **(record or {}), "files": [str(file) for file in files], **counted}

@@ -18,3 +18,8 @@ def spell(thing: object) -> str:
 def say_count(count: int, what: str) -> str:
     """Return a number of things: ``1 trial``, ``1,564 trials``."""
     return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of what an error says, or its kind if it says nothing."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -36,6 +36,8 @@ SENDER, RECEIVER = "sender", "receiver"
 _CONVS: dict[int, type[Conv]] = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
 _ADD = {"add", "iadd", "add_"}
 _RELU = {"relu", "relu_", "ReLU"}
+_VIEW = {"view", "reshape", "_unsafe_view"}
+_SIZE = {"size", "sym_size", "getattr", "getitem"}
 _HEAD = {
     *("flatten", "dropout", "mean", "squeeze", "unsqueeze", "permute", "adaptive_avg_pool2d", "avg_pool2d"),
     *("Flatten", "Dropout", "AdaptiveAvgPool2d", "AvgPool2d", "Identity", "FastAdaptiveAvgPool", "Linear", "linear"),
@@ -356,7 +358,8 @@ class Fused(EvaluationOnly):
         """Compute the outputs."""
         layout = torch.channels_last if x.ndim == 4 else torch.preserve_format
         given = x.to(self.dtype, memory_format=layout)
-        out: Tensor = self.body(given.clone() if self.copies and given is x else given)
+        run = self.body.forward  # since a call of a graph prints a traceback if it fails, which here it may
+        out: Tensor = run(given.clone() if self.copies and given is x else given)
         return out.float()
 
 
@@ -433,7 +436,12 @@ class _Rewriting:
         self.shapes = _record_shapes(joint)
 
     def run(self) -> None:
-        """Fold the BatchNorms, then let sums and ReLUs write in place."""
+        """Let views be taken of tensors in any layout, fold the BatchNorms, let sums and ReLUs write in place."""
+        for node in list(self.graph.nodes):
+            self._free_view(node)
+        for node in reversed(list(self.graph.nodes)):
+            if operation(node) in _SIZE and not node.users:
+                self.graph.erase_node(node)
         for node in list(self.graph.nodes):
             self._fold_norm(node)
         for node in list(self.graph.nodes):
@@ -443,6 +451,19 @@ class _Rewriting:
     def _kind(self, node: fx.Node) -> str:
         module = self.joint.module_of(node)
         return operation(node) if module is None else type(module).__name__
+
+    def _free_view(self, node: fx.Node) -> None:
+        """Replace a view, which a tensor with its channels last does not allow; by flattening, if it does that."""
+        given = node.args[0] if node.args else None
+        if operation(node) not in _VIEW or given not in self.shapes or isinstance(node.args[1], torch.dtype):
+            return
+        before, after = self.shapes[given], self.shapes[node]  # type: ignore[index]
+        if len(after) == 2 and after[0] == before[0]:
+            node.op, node.target, node.args, node.kwargs = "call_function", torch.flatten, (given, 1), {}
+        elif node.op == "call_method":
+            node.target = "reshape"
+        else:
+            node.target = torch.reshape
 
     def _fold_norm(self, node: fx.Node) -> None:
         """Fold a BatchNorm into the layer that makes its input, if nothing else reads that."""

@@ -17,10 +17,10 @@ A network owns the way from raw images to its first layer (resizing, channels, n
 """
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import combinations
 from numbers import Real
 
 import torch
@@ -34,6 +34,10 @@ from suture.common.validation import check_whole
 SHARED = 0.1  #: of the test images, at most, may be among those trained on; real data sets repeat a few
 VALIDATED = 5_000  #: samples to validate on, if there are as many that are not fitted
 FEW = 50  #: with fewer test images than this somebody is trying out a program, and may use any
+MANY = 2**20  #: classes, at most; more come of a label that is none
+BEYOND = (
+    0.5  #: by which floats may leave [0, 1], as an attack makes them; normalised images, and 0..255, leave it further
+)
 
 Preprocessing = Callable[[Tensor], Tensor]
 
@@ -103,16 +107,21 @@ def check_images(name: str, images: Tensor) -> None:
             "sequences to one length rather than fill them up"
         )
     if images.is_floating_point():
-        low, high = (bound.item() for bound in torch.aminmax(images.detach()))
-        if not (low >= 0 and high <= 1):  # written so that NaN, which aminmax passes on, is refused too
-            raise DataError(
-                f"images of {name!r} range from {low:g} to {high:g}; floats must be finite and in [0, 1]: divide "
-                "0..255 by 255, and leave normalisation to the network, which owns its preprocessing"
-            )
+        check_range(f"images of {name!r}", images)
     elif not tokens and images.dtype != torch.uint8:
         raise DataError(
             f"images of {name!r} have dtype {images.dtype}; they must be uint8 in 0..255 or floats in "
             "[0, 1]: convert them with images.to(torch.uint8) or images / 255"
+        )
+
+
+def check_range(what: str, images: Tensor, beyond: float = 0.0) -> None:
+    """Raise ``DataError`` unless float images are finite and in [0, 1], or not further than ``beyond`` from it."""
+    low, high = (bound.item() for bound in torch.aminmax(images.detach()))
+    if not (low >= -beyond and high <= 1 + beyond):  # written so that NaN, which aminmax passes on, is refused too
+        raise DataError(
+            f"{what} range from {low:g} to {high:g}; floats must be finite and in [0, 1]: divide 0..255 by 255, and "
+            "leave normalisation to the network, which owns its preprocessing"
         )
 
 
@@ -158,26 +167,6 @@ def check_labels(name: str, labels: Tensor, count: int, classes: tuple[str, ...]
         )
 
 
-def check_apart(name: str, train: Tensor, test: Tensor) -> None:
-    """Raise ``DataError`` if more than ``SHARED`` of the test images are among those trained on."""
-    if train.shape[1:] != test.shape[1:] or train.dtype != test.dtype or len(test) < FEW:
-        return
-    known = set(_contents(train))
-    shared = sum(content in known for content in _contents(test))
-    if shared > SHARED * len(test):
-        raise DataError(
-            f"{shared:,} of the {len(test):,} test {things(test)} of {name!r} are among its training {things(test)}: "
-            f"what is fitted to one must not be scored on it; give test {things(test)} of their own"
-        )
-
-
-def _contents(images: Tensor) -> Iterator[int]:
-    """Yield a hash of each image."""
-    for part in torch.split(images.detach(), 1024):
-        content = part.cpu().contiguous().flatten(1).view(torch.uint8).numpy()
-        yield from (hash(image.tobytes()) for image in content)
-
-
 @keyed_as("Samples")
 @dataclass(frozen=True, eq=False)
 class Samples:
@@ -217,6 +206,15 @@ class Samples:
             return self.images[:1]
         highest, lowest = (int(part.argmax()) for part in (self.images.amax(1), -self.images.amin(1)))
         return self.images[[highest, lowest]]
+
+    @cached_property
+    def contents(self) -> tuple[bytes, ...]:
+        """A hash of each image, the same for the same pixels."""
+        found: list[bytes] = []
+        for part in torch.split(self.images.detach(), 1024):
+            content = part.cpu().contiguous().flatten(1).view(torch.uint8).numpy()
+            found += [hashlib.blake2b(image.data, digest_size=8).digest() for image in content]
+        return tuple(found)
 
     @property
     def paired_labels(self) -> Tensor:
@@ -282,8 +280,8 @@ class Data:
     """A data set in its three roles, of one image shape (C, H, W), or length of sequences, and the same classes.
 
     Samples to fit and to validate on lie in random order, as ``load_data`` and ``split`` bring them, because the first
-    few serve as a random sample of all. Raises ``DataError`` when the roles differ in shape or classes, or two
-    of them have one tensor of images.
+    few serve as a random sample of all. Raises ``DataError`` if the roles differ in shape or classes, or two of them
+    share images, if all that is fitted is of one class, and if no class of it is scored.
     """
 
     name: str
@@ -294,8 +292,9 @@ class Data:
     def __post_init__(self) -> None:
         for samples in (self.validation, self.score):
             self._check_like_fit(samples)
-        for one, other in combinations(("fit", "validation", "score"), 2):
-            self._check_apart(one, other)
+        self._check_apart("validation", self.fit)
+        self._check_apart("score", self.fit, self.validation)
+        self._check_classes()
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{len(getattr(self, role)):,} {role}" for role in ("fit", "validation", "score"))
@@ -332,9 +331,8 @@ class Data:
         The cut is a random permutation seeded by the training samples' fingerprint, so every trial shares it:
         its first ``validation_fraction`` is validation, the rest, in its random order, is fit. Test samples keep
         their order, unless the first few would all be of one class. Raises ``DataError`` when either
-        side of the cut would get fewer than 2 samples, or test images are among the training images.
+        side of the cut would get fewer than 2 samples, and what ``Data`` refuses.
         """
-        check_apart(name, train.images, test.images)
         count = round(validation_fraction * len(train)) if 0 < validation_fraction < 1 else 0
         if not 2 <= count <= len(train) - 2:
             raise DataError(
@@ -342,12 +340,14 @@ class Data:
                 "leaves fewer than 2 to fit or to validate on; give a fraction in (0, 1) that leaves both 2"
             )
         order = torch.randperm(len(train), generator=generator("validation", train.fingerprint))
-        return cls(
+        made = cls(
             name,
             fit=train.take(order[count:], f"{name}/fit"),
             validation=train.take(order[:count], f"{name}/validation"),
             score=replace(_mix_classes(test), name=f"{name}/score"),
         )
+        made._check_apart("score", made.fit, made.validation, may_repeat=False)
+        return made
 
     def limited(self, fit: int | None = None, score: int | None = None) -> "Data":
         """Keep the first ``fit`` and ``score`` samples, for quick runs; ``None`` keeps all.
@@ -375,13 +375,39 @@ class Data:
         )
         return Samples(f"{self.validation.name} and {more:,} not fitted", images, labels, self.classes)
 
-    def _check_apart(self, one: str, other: str) -> None:
-        """Raise ``DataError`` if two roles share one tensor of images; a few, for trying a program, may."""
-        images = getattr(self, one).images
-        if images is getattr(self, other).images and len(images) >= FEW:
+    def _check_apart(self, role: str, *others: Samples, may_repeat: bool = True) -> None:
+        """Raise ``DataError`` if more than ``SHARED`` of a role's images are among those of others; a few may be.
+
+        Data may be made of few images, as variants are: what repeats among the others ``may_repeat`` in the role.
+        """
+        asked: Samples = getattr(self, role)
+        if len(asked) < FEW:
+            return
+        known = Counter(content for other in others for content in other.contents)
+        shared = sum(content in known for content in asked.contents)
+        repeated = sum(count for count in known.values() if count > 1) / known.total() if may_repeat else 0.0
+        if shared > (SHARED + repeated) * len(asked):
+            what, names = things(asked.images), " or ".join(other.name for other in others)
             raise DataError(
-                f"{self.name!r} has the same images to {one} and to {other}; nothing may be fitted, or chosen, on what "
-                "it is scored on: give each role images of its own (Data.split cuts validation from training images)"
+                f"{shared:,} of the {len(asked):,} {what} of {asked.name!r} are also in {names}: nothing may be "
+                f"fitted, or chosen, on what it is scored on; give each role {what} of its own (Data.split cuts "
+                "validation from what is to fit)"
+            )
+
+    def _check_classes(self) -> None:
+        """Raise ``DataError`` if there is nothing to tell apart in the fit data, or none of it is scored."""
+        fitted, scored = (set(samples.labels.tolist()) for samples in (self.fit, self.score))
+        if len(self.score) < FEW:
+            return
+        if len(fitted) == 1 < len(self.classes):
+            raise DataError(
+                f"all {len(self.fit):,} samples to fit of {self.name!r} are of class {fitted.pop()}; give samples of "
+                "every class, in random order"
+            )
+        if not scored & (fitted | set(self.validation.labels.tolist())):
+            raise DataError(
+                f"no class that {self.name!r} scores ({_some(scored)}) is among those that it fits ({_some(fitted)}); "
+                "number the classes of both alike"
             )
 
     def _check_like_fit(self, samples: Samples) -> None:
@@ -418,8 +444,26 @@ def _mix_classes(samples: Samples) -> Samples:
 
 def number_classes(*labels: Tensor) -> tuple[str, ...]:
     """Return names for classes that have none: ``"0"`` to the highest label."""
-    highest = max((int(part.max()) for part in labels if len(part)), default=-1)
-    return tuple(map(str, range(highest + 1)))
+    return name_numbers(max((int(part.max()) for part in labels if len(part)), default=-1) + 1, "the highest label is")
+
+
+def name_numbers(count: int, because: str) -> tuple[str, ...]:
+    """Return the names of so many classes, ``"0"``, ``"1"``, …
+
+    Raises ``DataError`` if there are more than ``MANY``; ``because`` begins to say why there are so many.
+    """
+    if count > MANY:
+        raise DataError(
+            f"{because} {count - 1:,}, and at most {MANY:,} classes can be told apart; number them from 0: "
+            "labels.unique(return_inverse=True)[1]"
+        )
+    return tuple(map(str, range(count)))
+
+
+def _some(labels: Iterable[int]) -> str:
+    """Return a few labels in words."""
+    first, *more = sorted(labels)
+    return f"{first}" if not more else f"{first} … {more[-1]}"
 
 
 def tensor_digest(tensor: Tensor) -> str:
@@ -498,7 +542,12 @@ class Prepare(nn.Module):
         self.preprocess, self.dtype = preprocess, dtype
 
     def forward(self, images: Tensor) -> Tensor:
-        """Prepare images, or a copy of them if the preprocessing is the user's and might write to it."""
+        """Prepare images, or a copy of them if the preprocessing is the user's and might write to it.
+
+        Raises ``DataError`` for floats that are no raw images.
+        """
+        if images.is_floating_point():
+            check_range("the images that a network is given", images, BEYOND)
         given = as_given(images)
         if given is images and not isinstance(self.preprocess, Preprocess):
             given = images.clone()

@@ -29,7 +29,7 @@ from torch.utils.data import TensorDataset
 
 from suture.common.errors import DataError
 from suture.common.seeds import derive_seed
-from suture.data.samples import Data, Samples, check_brightness, number_classes
+from suture.data.samples import Data, Samples, check_brightness, name_numbers, number_classes
 from suture.data.variants import stack
 
 Array = Tensor | NDArray[Any]
@@ -127,7 +127,10 @@ def _name_classes(classes: Sequence[str] | int | None) -> tuple[str, ...] | None
         return None
     if isinstance(classes, str | bool) or not isinstance(classes, Iterable | SupportsIndex):
         raise DataError(f"classes={classes!r} names no classes; give names, classes=('cat', 'dog'), or their number")
-    names = tuple(map(str, classes if isinstance(classes, Iterable) else range(operator.index(classes))))
+    if isinstance(classes, Iterable):
+        names = tuple(map(str, classes))
+    else:
+        names = name_numbers(operator.index(classes), "the last of classes= would be")
     if len(set(names)) < max(len(names), 1):
         twice = next((name for name in names if names.count(name) > 1), None)
         raise DataError("classes is empty; name them all" if twice is None else f"two classes are called {twice!r}")

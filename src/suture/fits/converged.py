@@ -56,7 +56,7 @@ from suture.core.stitches.base import Shape
 from suture.fits import convex
 from suture.fits.base import CurvePoint, Fit, FitReport, Problem, Side, State
 from suture.fits.coordinates import Coordinates
-from suture.fits.descent import draw_batches
+from suture.fits.descent import differentiate, draw_batches
 from suture.fits.least_squares import accumulate_moments, solve_closed_form
 from suture.fits.suffix import choose_suffix
 
@@ -509,7 +509,7 @@ class AveragedDescent:
         outputs, labels = self._outputs(self.problem.fit, chosen)
         loss = nn.functional.cross_entropy(outputs, labels)
         adam.zero_grad(set_to_none=True)
-        torch.autograd.backward(loss, inputs=list(self.coordinates.free.values()))
+        differentiate(loss, list(self.coordinates.free.values()), self.problem.where)
         adam.step()
         return float(loss.detach())
 

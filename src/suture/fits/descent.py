@@ -23,7 +23,7 @@ what it gives.
 import copy
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, final
@@ -208,7 +208,7 @@ class _Descent:
         if not loss.isfinite():
             return math.nan
         optimiser.zero_grad(set_to_none=True)
-        torch.autograd.backward(loss, inputs=list(self.stitch.parameters()))
+        differentiate(loss, list(self.stitch.parameters()), self.problem.where)
         optimiser.step()
         return float(loss.detach())
 
@@ -220,6 +220,16 @@ class _Descent:
             self.best_state = copy.deepcopy(self.stitch.state_dict())
         else:
             self.checks_since_best += 1
+
+
+def differentiate(loss: Tensor, parameters: Sequence[Tensor], where: str) -> None:
+    """Put the gradient of a loss into a stitch's parameters. Raises ``FitError`` if the receiver lets none pass."""
+    if not loss.requires_grad:
+        raise FitError(
+            f"no gradient passes the receiver's layers {where}: they detach what they are given, or compute under "
+            "no_grad; leave that out of the model, stitch at a later cut, or fit by LeastSquares()"
+        )
+    torch.autograd.backward(loss, inputs=list(parameters))
 
 
 def draw_batches(n: int, batch: int, seed: int) -> Iterator[Tensor]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from suture.common.formatting import first_line
 from suture.common.processor import half_precision
 from suture.core.fused import Fused
 from suture.core.network.network import Frozen
@@ -60,21 +61,19 @@ def choose_suffix(own: nn.Module, fused: MakeFused | None, probe: Tensor) -> Cho
             made = fused(dtype)
             if made is None:
                 return Chosen(own)
-            off = _off(made, probe, wanted)
+            try:
+                off = float((made(probe) - wanted).square().mean().sqrt())
+            except Exception as error:  # a user's layer may refuse another memory layout or floating type
+                refused.append(f"does not run in {name_dtype(dtype)} ({first_line(error)})")
+                continue
             if off <= ALLOWED.get(dtype, ALLOWED_HALF) * unit:
                 return Chosen(made, _explain(refused, name_dtype(dtype)))
-            refused.append(f"in {name_dtype(dtype)} by {off / unit if unit else float('inf'):.2g}")
+            apart = off / unit if unit else float("inf")
+            refused.append(f"differs in {name_dtype(dtype)} by {apart:.2g} of what the outputs vary by")
     return Chosen(own, _explain(refused, "the receiver itself"))
-
-
-def _off(made: nn.Module, probe: Tensor, wanted: Tensor) -> float:
-    try:
-        return float((made(probe) - wanted).square().mean().sqrt())
-    except Exception:  # a user's layer may refuse another memory layout or floating type
-        return float("inf")
 
 
 def _explain(refused: list[str], instead: str) -> str:
     if not refused:
         return ""
-    return f"the fused suffix differs {' and '.join(refused)} of what the outputs vary by: fitted through {instead}"
+    return f"the fused suffix {' and '.join(refused)}: fitted through {instead}"

@@ -45,7 +45,7 @@ import re
 import sys
 import textwrap
 import warnings
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
@@ -243,14 +243,20 @@ _SAVE = "safetensors.torch.save_file(model.state_dict(), 'weights.safetensors')"
 def load_checkpoint(model: nn.Module, path: str | Path) -> None:
     """Fill every parameter and buffer of a model from a ``.safetensors``, ``.pt``, ``.pth`` or ``.bin`` file.
 
-    Raises ``CheckpointError`` when the file is absent, of another kind, damaged or unsafe to load, and when its names
-    or shapes are not exactly the model's.
+    Raises ``CheckpointError`` when the file is absent, of another kind, damaged or unsafe to load, and when its names,
+    its shapes, or the kinds of its numbers are not exactly the model's.
     """
     path = Path(path).expanduser()
     state = _state_dict(read_tensors(path), path)
     parallel = all(name.startswith(_PARALLEL) for name in state)
     if parallel and not all(name.startswith(_PARALLEL) for name in model.state_dict()):
         state = {name.removeprefix(_PARALLEL): value for name, value in state.items()}
+    for name, own in model.state_dict().items():
+        if isinstance(own, Tensor) and name in state and (found := _kind(state[name])) != (wanted := _kind(own)):
+            raise CheckpointError(
+                f"{path} has {name} in {found}, and {type(model).__name__} in {wanted}: loaded, they would be "
+                "other numbers; save the weights as the model has them"
+            )
     try:
         model.load_state_dict(state)
     except RuntimeError as error:  # which names whatever differs, a line each
@@ -259,6 +265,15 @@ def load_checkpoint(model: nn.Module, path: str | Path) -> None:
             f"{path} does not fit {type(model).__name__}: {_shorten(reason)}; build the model that the checkpoint was "
             "saved from, with its arguments (number of classes, width, channels)"
         ) from error
+
+
+def _kind(tensor: Tensor) -> str:
+    """Return what a tensor holds in words; between tensors of one kind numbers keep their values, to rounding."""
+    if tensor.is_quantized or tensor.layout != torch.strided:
+        return f"{tensor.dtype}, {'quantised' if tensor.is_quantized else str(tensor.layout)}".replace("torch.", "")
+    if tensor.is_complex() or tensor.dtype == torch.bool:
+        return str(tensor.dtype).removeprefix("torch.")
+    return "floating-point numbers" if tensor.is_floating_point() else "whole numbers"
 
 
 def read_tensors(path: Path) -> object:
@@ -330,6 +345,7 @@ class Built:
     factory: Callable[[], nn.Module]
     preprocess: Preprocess
     stages: Sequence[Stage] | None = None
+    accuracies: Mapping[str, float] | None = None  #: on the card, by the name of the data
 
     def network(self, example: Tensor) -> Network:
         """Cut it, by a few raw images ``(n, C, H, W)``. Raises what ``Network`` raises."""
@@ -341,6 +357,7 @@ class Built:
             factory=self.factory,
             stages=self.stages,
             copy=False,
+            expected_accuracy=self.accuracies,
         )
         network.source = self.source
         return network
@@ -365,7 +382,16 @@ def resolve(
         load_checkpoint(model, weights)
     text = source.text if checkpoint is None else f"{source.text}@{checkpoint}"
     factory = functools.partial(_build_untrained, source)
-    return Built(name or source.name, text, model, factory, replace(preprocess, **source.preprocess), stages)
+    preprocess = replace(preprocess, **source.preprocess)
+    return Built(name or source.name, text, model, factory, preprocess, stages, _read_accuracies(weights))
+
+
+def _read_accuracies(weights: str | Path | None) -> dict[str, float] | None:
+    """Return what the card beside trained weights says of their accuracy."""
+    folder = Path(weights or "").expanduser().parent
+    if weights is None or Path(weights).name != WEIGHTS or not is_artefact(folder):
+        return None
+    return {score["data"]["name"]: score["accuracy"]["value"] for score in read_card(folder).get("scores", ())}
 
 
 def load_network(

@@ -26,6 +26,7 @@ from suture.common.seeds import digest
 from suture.common.sizes import available_memory, in_words, physical_memory
 from suture.core.activations.disk_cache import ActivationFolder, NoRoomError
 from suture.core.fused import Fused, fuse_segments
+from suture.core.network.batches import check_rows
 from suture.core.network.network import Cut, Frozen, Network
 from suture.data import Samples
 from suture.data.noise import ClusteredNoise
@@ -178,6 +179,7 @@ class Activations:
         """Compute what is needed, a chunk at a time on a device; always the same bits."""
         network = need.network
         network.check_frozen()  # what is kept under a fingerprint must be that network's
+        network.look_at(need.samples.images)
         start, source = self._nearest(network, need)
         part = network.part(start, need.index)
         run: Callable[[Tensor], Tensor]
@@ -187,6 +189,7 @@ class Activations:
             run = partial(run_stepwise, part)
         for given in torch.split(source, CHUNK):
             out = run(given.to(network.device)).to(device)
+            check_rows(out, len(given), network.name)
             if not is_finite(out):
                 raise FitError(f"the activations {need.where} are not finite")
             yield out

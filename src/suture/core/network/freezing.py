@@ -16,6 +16,7 @@ Before that, a model shows on *probes*, three images of the example, that it can
 
 import copy as copying
 import functools
+import random
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
@@ -23,6 +24,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from types import FunctionType, MethodType
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -31,7 +33,7 @@ from torch.utils._pytree import tree_leaves
 
 from suture.common.errors import DataError, NetworkError
 from suture.common.hashing import globals_of, is_filled
-from suture.core.network.segments import have_same_bits
+from suture.core.network.segments import are_close, find_rounding, have_same_bits
 from suture.data.samples import are_token_ids
 
 _OWN = ("_parameters", "_buffers", "_modules")  # where a module keeps what is registered with it
@@ -144,7 +146,10 @@ def undo_writes(model: nn.Module) -> Iterator[set[str]]:
             written |= {f"{path}.{name}" if path else name for name in changed}
     for name, tensor in registered_tensors(model).items():
         if versions.get(name) != (id(tensor), tensor._version):
-            raise NetworkError(f"running {type(model).__name__} changes its own '{name}' even in evaluation mode")
+            raise NetworkError(
+                f"running {type(model).__name__} changes its own '{name}' even in evaluation mode; write to it only "
+                "in training, if self.training: …"
+            )
 
 
 # --- hooks ------------------------------------------------------------------------------------------------------------
@@ -322,8 +327,9 @@ def make_probes(example: Tensor) -> Tensor:
 def check_outputs(model: nn.Module, probes: Sequence[Tensor], name: str) -> Tensor:
     """Return the outputs for the probes; refuse those that are no row per image, not reproducible, or mix images."""
     batches = [probes[2], probes[2], *(probes[2][i : i + 1] for i in range(3))]
+    states: list[object] = []  # of the generators after each run, which stay if nothing is drawn
     try:
-        three, again, *alone = (model(batch.clone()) for batch in batches)
+        three, again, *alone = (_run_and_note(model, batch, states) for batch in batches)
     except Exception as error:
         shape, is_text = tuple(probes[0].shape[1:]), are_token_ids(probes[0])
         what = f"sequences of {shape[0]} token ids" if is_text else f"preprocessed images of shape {shape}"
@@ -331,13 +337,13 @@ def check_outputs(model: nn.Module, probes: Sequence[Tensor], name: str) -> Tens
         raise NetworkError(f"{name} does not run on {what}: {why}") from error
     for out, batch in zip((three, again, *alone), batches, strict=True):
         _check_rows(out, len(batch), name)
-    if not have_same_bits(three, again):
+    if not have_same_bits(three, again) or states[0] != states[1]:
         raise NetworkError(
             f"{name} is random in evaluation mode: the same images gave two outputs, because its forward pass draws "
             "numbers or changes something that it reads, such as a counter; leave that out in evaluation mode"
         )
     finite = bool(three.isfinite().all())  # if not, the cut where it begins will be named
-    if finite and not are_close(torch.cat(alone), three, 1e-2):
+    if finite and not are_close(torch.cat(alone), three, find_rounding(three)):
         why = _without_statistics(model)
         raise NetworkError(
             f"the output of {name} for one image depends on the other images of its batch{why and f': {why}'}"
@@ -346,18 +352,17 @@ def check_outputs(model: nn.Module, probes: Sequence[Tensor], name: str) -> Tens
     return outputs
 
 
+def _run_and_note(model: nn.Module, batch: Tensor, states: list[object]) -> Tensor:
+    out: Tensor = model(batch.clone())
+    of_numpy = [np.asarray(part).tolist() for part in np.random.get_state()]  # noqa: NPY002  # which a model may draw from
+    states.append((torch.get_rng_state().tolist(), random.getstate(), of_numpy))
+    return out
+
+
 def are_probabilities(outputs: Tensor) -> bool:
     """Whether rows are shares of several classes, which add up to 1; in 16 bits only within a hundredth."""
     whole = (outputs.sum(dim=1) - 1).abs() < 0.01
     return outputs.shape[1] > 1 and bool((whole & (outputs >= 0).all(dim=1)).all())
-
-
-def are_close(one: Tensor, other: Tensor, share: float) -> bool:
-    """Whether two tensors have one type and differ by no more than a share of the largest value."""
-    if one.shape != other.shape or one.dtype != other.dtype or not one.is_floating_point():
-        return torch.equal(one, other)
-    largest = float(other.nan_to_num(0.0, 0.0, 0.0).abs().max()) if other.numel() else 0.0
-    return torch.allclose(one, other, rtol=share, atol=share * largest, equal_nan=True)
 
 
 def _check_rows(out: object, n: int, name: str) -> None:

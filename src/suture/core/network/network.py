@@ -36,12 +36,13 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from suture.common.devices import CPU, check_room, find_device, only_deterministic
 from suture.common.errors import CutError, DataError, FrozenError, NetworkError, UntrainedError
+from suture.common.formatting import first_line
 from suture.common.hashing import identity, keyed_as, settings, stable_name
 from suture.common.seeds import digest, undisturbed
 from suture.core.network import untrained
+from suture.core.network.batches import LOOKED, check_batches, check_rows, check_sizes
 from suture.core.network.feature_axis import ENTERS, LEAVES
 from suture.core.network.freezing import (
-    are_close,
     are_probabilities,
     check_functions,
     check_model,
@@ -55,7 +56,7 @@ from suture.core.network.freezing import (
     registered_tensors,
     undo_writes,
 )
-from suture.core.network.segments import EvaluationOnly, Segment, have_same_bits
+from suture.core.network.segments import EvaluationOnly, Segment, are_close, have_same_bits
 from suture.core.network.tracing import Stage, Traced, make_portable, trace
 from suture.data.samples import Prepare, Preprocess, Preprocessing, are_token_ids
 
@@ -256,6 +257,8 @@ class Network:
             traced.
         copy: whether to copy the tensors of the model.
         device: where it computes, ``"cpu"``, ``"cuda"`` or ``"cuda:1"``; by default where the model is.
+        expected_accuracy: what it is known to reach, on any data or by the data's name; a trial warns if it is far
+            below. 0 says that it is meant to be weak.
         constants: names of floating-point buffers, or of plain tensor attributes, that are no result of training;
             with a ``factory`` also of parameters that it does not draw at random.
 
@@ -278,14 +281,17 @@ class Network:
         copy: bool = True,
         constants: Sequence[str] = (),
         device: str | torch.device | None = None,
+        expected_accuracy: float | Mapping[str, float] | None = None,
     ) -> None:
         check_model(model)
         self.name = name or type(model).__name__
         self.source: str | None = None  #: the model string that it was made of, if it was
         self.constants = tuple(constants)
+        self.expected_accuracy = _check_expected(expected_accuracy)
         self.factory = factory
         self.stages = make_portable(model, stages)  #: such that they can be applied to a copy
         self.example = make_probes(example)  #: three raw images (3, C, H, W), or sequences of token ids (3, T)
+        self._is_looked_at = False
         self._untrained: dict[int, Network] = {}
         self._untrainable: UntrainedError | None = None  #: why there can be no such network, once it was tried
         self._elsewhere: dict[torch.device, Network] = {}
@@ -293,6 +299,7 @@ class Network:
         with undisturbed(threads=None), torch.random.fork_rng([]), torch.inference_mode(False), torch.no_grad():
             # A copy is cut on the processor, whose bits tell for certain whether a cut is exact.
             self._model = copy_frozen(model, copy, self.name, CPU if copy else None)
+            self._check_constants()
             self.preprocess = _freeze_preprocess(preprocess, self.name)
             self._find_cuts()
         self.wrapped_digest = self.state_digest()  #: what ``state_digest`` gave when the network was made
@@ -312,8 +319,17 @@ class Network:
         check_functions(self._model, self.name)
         with undo_writes(self._model) as written:
             self._traced: Traced = trace(self._model, probes, self.stages)
+            check_sizes(self._model, Frozen(self._traced.segments), probes[2], self.name)
             self.cuts, self.outputs = measure_cuts(self._traced, self._model, probes[0], self.name)
         self._scratch = frozenset(written)
+
+    def _check_constants(self) -> None:
+        """Raise ``NetworkError`` for the name of a constant that no tensor has."""
+        known = registered_tensors(self._model) | plain_tensors(self._model)
+        for name in self.constants:
+            if name not in known:
+                near = ", ".join(difflib.get_close_matches(name, known, n=3, cutoff=0.0))
+                raise NetworkError(f"constants= names '{name}', which is no tensor of {self.name}; nearest: {near}")
 
     def _probes(self) -> list[Tensor]:
         """Make inputs of the model with batch sizes 1, 2 and 3 of the example."""
@@ -482,6 +498,23 @@ class Network:
                     f"{int(images.max())}: {error}; give it those of its own vocabulary"
                 ) from error
 
+    def expect_on(self, data: str) -> float | None:
+        """Return the accuracy that is expected on the samples of a name, those that were cut short included."""
+        expected = self.expected_accuracy
+        return expected.get(data.partition("[")[0]) if isinstance(expected, Mapping) else expected
+
+    def look_at(self, images: Tensor) -> None:
+        """Check, once, on the first of raw images that it gives what the user's model does in batches of any size.
+
+        Raises ``NetworkError`` if it does not.
+        """
+        if self._is_looked_at:
+            return
+        prepared = _prepared(self._prepare, images[: LOOKED[-1]], self)
+        with undo_writes(self._model):
+            check_batches(self._model, Frozen(self._traced.segments), prepared, LOOKED, self.name)
+        self._is_looked_at = True
+
     def part(self, start: int, end: int) -> Frozen:
         """Give what lies between two places, which are indices of cuts.
 
@@ -509,6 +542,7 @@ class Network:
         """Map raw images ``(n, C, H, W)`` to the output ``(n, outputs)``, without gradients."""
         with torch.no_grad():
             out: Tensor = self.whole()(images.to(self.device))
+        check_rows(out, len(images), self.name)
         return out
 
     def untrained(self, seed: int) -> "Network":
@@ -597,7 +631,7 @@ def _prove(own: Network, moved: Network) -> tuple[Tensor, Tensor]:
         outputs, *again = (moved(example) for _ in range(_RUNS))
     except (DataError, RuntimeError) as error:
         raise NetworkError(
-            f"{name} does not run on {device}: {_first_line(error)}; a function or a preprocessing may hold tensors "
+            f"{name} does not run on {device}: {first_line(error)}; a function or a preprocessing may hold tensors "
             "that are not moved with it: keep them as buffers of a module, or make them of the tensor that it is given"
         ) from error
     if not all(have_same_bits(outputs, other) for other in again):
@@ -628,14 +662,10 @@ def _find_unsteady(network: Network, x: Tensor) -> str:
                 with only_deterministic():
                     segment(x)
             except RuntimeError as error:
-                return f"{_first_line(error).partition(' does not have a deterministic')[0]} in the layers up to {end}"
+                return f"{first_line(error).partition(' does not have a deterministic')[0]} in the layers up to {end}"
             return f"an operation in the layers up to {end}"
         x = out
     return "an operation that only sometimes does"
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 _LIBRARIES = ("torch.", "torchvision.", "timm.")
@@ -662,6 +692,13 @@ def _functions(body: nn.Module) -> Iterator[Callable[..., Any]]:
     for node in body.graph.nodes if isinstance(body, fx.GraphModule) else ():
         if isinstance(node.target, FunctionType) and not node.target.__module__.startswith(_LIBRARIES):
             yield node.target
+
+
+def _check_expected(expected: float | Mapping[str, float] | None) -> float | Mapping[str, float] | None:
+    for value in expected.values() if isinstance(expected, Mapping) else () if expected is None else (expected,):
+        if not isinstance(value, int | float) or not 0 <= value <= 1:
+            raise NetworkError(f"expected_accuracy={value!r}: it is a fraction; give one from 0 to 1, such as 0.93")
+    return expected
 
 
 def _freeze_preprocess(preprocess: Preprocessing | None, name: str) -> Preprocessing:

@@ -23,6 +23,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from suture.common.errors import TracingError
+from suture.common.formatting import first_line
 from suture.common.hashing import keyed_as
 from suture.core.network.feature_axis import GraphError
 from suture.core.network.freezing import find_trained
@@ -77,7 +78,7 @@ def trace(model: nn.Module, probes: Sequence[Tensor], stages: Sequence[Stage] | 
                 before = {name: why for name, why in refused.items() if name != backend}
                 return _verify(backend, offer, probes, wanted, before)
         except Exception as error:  # a tracer may fail in any way on a model that it does not know
-            refused.setdefault(backend, _first_line(error))
+            refused.setdefault(backend, first_line(error)[:300])
     said = "; ".join(f"{backend}: {reason}" for backend, reason in refused.items())
     remedy = (
         "correct the stages: in their order they must be the whole forward pass"
@@ -120,10 +121,6 @@ def _trace_len(model: nn.Module) -> Iterator[None]:
             del space["len"]
 
 
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:300]
-
-
 @dataclass(frozen=True)
 class _Candidates:
     """What a backend offers: names of possible cuts, and how to build the segments between any choice of them."""
@@ -154,7 +151,7 @@ def _verify(
                 build_segments(offer.build([i]), probes, wanted)
                 keep.append(i)
             except Exception as error:
-                dropped[names[0]] = _first_line(error)
+                dropped[names[0]] = first_line(error)[:300]
         if not keep:
             raise
         segments = build_segments(offer.build(keep), probes, wanted)

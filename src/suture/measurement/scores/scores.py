@@ -143,7 +143,6 @@ class CrossEntropy(Score):
     name: ClassVar[str] = "loss"
     unit: ClassVar[str] = "nats"
     higher_is_better: ClassVar[bool] = False
-    coarse: ClassVar[bool] = True
 
     def per_sample(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return −log softmax(logits)[label] of each sample, computed in float64."""
@@ -342,6 +341,8 @@ def compute_values(
     ``outputs`` are those of the network for all samples; the network itself, from raw images to outputs, is made if
     a score needs it. Raises ``FitError`` if a score does not give a number for each sample, or one that it cannot be.
     """
+    if len(outputs) != len(samples):
+        raise FitError(f"{len(outputs)} rows of outputs cannot be the scores of {len(samples)} samples, {samples.name}")
     found = {}
     for score in scores:
         chosen = score.selects(samples.labels)

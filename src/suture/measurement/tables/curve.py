@@ -137,6 +137,12 @@ class Curve:
         """Return where the fit had not converged, of fits that can say so; elsewhere the value is an answer."""
         return not_converged(self.line(control)).to_numpy(bool)
 
+    def is_doubtful(self) -> Mask:
+        """Return where networks are not to be trusted, by the trial itself or by the receiver stitched to itself."""
+        lines = [self.line(kind) for kind in (PLAIN, "itself")]
+        said = [line["warning"].fillna("").to_numpy(str) != "" for line in lines if "warning" in line]
+        return np.asarray(np.any([np.zeros(len(self.seams), bool), *said], axis=0))
+
     def ahead_of(self, control: str) -> Estimates:
         """Return by how much the stitched network beats a control, in the unit of the penalty."""
         return self.scores().less(self.scores(control))

@@ -9,7 +9,8 @@ sections 4.1 and 4.2). Nor is a failure evidence of a difference, since a good e
 (section 2). What success is worth, the controls say: whatever a control does as well needs nothing of what it lacks.
 
 Conventions. A seam is *compatible* if the whole 95 % interval of its penalty is within the margin (3 pp, which
-bansal2021, table 1, calls close), not compatible if the whole interval is beyond it, and undecided otherwise. A control
+bansal2021, table 1, calls close), not compatible if the whole interval is beyond it, and undecided otherwise; it is not
+judged if one of its networks is not to be trusted (``scores.alone``). A control
 *does as well* if the stitched network is certainly not better than it by more than the margin; the stitched network is
 *beyond* it if it is certainly better by more; otherwise that is undecided. The interval of such a difference is put
 together from those of the two scores as though they were independent (MOVER: Zou & Donner 2008, equation 4); both are
@@ -35,7 +36,7 @@ from suture.measurement.indices import INDICES
 from suture.measurement.tables.by_depth import Mask, by_depth
 from suture.measurement.tables.curve import PLAIN, Curve, Estimates, arrange_pairs
 from suture.measurement.tables.matrix import Matrix
-from suture.measurement.tables.table import check_columns
+from suture.measurement.tables.table import check_columns, say_warnings
 
 MARGIN = 3.0  #: pp: how much worse a network may be and still count as doing as well
 ALIKE = 0.5  #: of the range of an index, from which on it calls two layers alike
@@ -149,7 +150,7 @@ def explain(
     margin = MARGIN if margin is None else margin
     if chance is not None and percent and not 0 <= chance <= 1:
         raise DataError(f"chance={chance:g}: '{score}' is a fraction; give one from 0 to 1, such as chance=0.1")
-    holds: list[str] = []
+    holds = say_warnings(table)
     denied: list[str] = []
     for pair in found:
         compatible = list(_compatible(pair, margin))
@@ -184,16 +185,23 @@ def explain(
 def _compatible(pair: Curve, margin: float) -> Iterator[tuple[str, str]]:
     """Say at how many seams the two are compatible, at how many not, and at how many it is undecided; then at which."""
     within, penalty, open_ = _number(margin, pair), pair.penalties(), pair.is_open()
+    known = ~pair.is_doubtful()
+    again = "; mend what the warning names, and measure again"
     for where, said, then in (
-        (penalty.within(margin), f"compatible, the whole 95 % interval of the penalty within {within},", ""),
-        (penalty.beyond(margin) & ~open_, f"not compatible by this stitch and fit, the penalty beyond {within},", ""),
+        (~known & np.isfinite(penalty.value), "not judged, since a network is not to be trusted,", again),
+        (penalty.within(margin) & known, f"compatible, the whole 95 % interval of the penalty within {within},", ""),
         (
-            penalty.beyond(margin) & open_,
+            penalty.beyond(margin) & ~open_ & known,
+            f"not compatible by this stitch and fit, the penalty beyond {within},",
+            "",
+        ),
+        (
+            penalty.beyond(margin) & open_ & known,
             f"not converged, so undecided, the penalty beyond {within} as yet,",
             "; fit for longer",
         ),
         (
-            penalty.across(margin),
+            penalty.across(margin) & known,
             f"undecided, the interval on both sides of {within},",
             "; score more samples, or measure more seeds",
         ),

@@ -36,18 +36,7 @@ class Described:
 
 def describe_trial(trial: Trial) -> Described:
     """Describe a trial by what its rows say of it, whatever it gives."""
-    labels = {
-        "study": trial.study,
-        **trial.seam.labels,
-        "stitch": str(trial.family),
-        "fit": str(trial.fit),
-        "control": trial.control,
-        "network_seed": trial.network_seed,
-        "seed": trial.seed,
-        "fit_data": trial.fit_data.name,
-        "score_data": trial.score_data.name,
-    }
-    return Described(trial.key, labels, tuple((score.name, score.unit) for score in trial.scores))
+    return Described(trial.key, trial.labels, tuple((score.name, score.unit) for score in trial.scores))
 
 
 def record(result: Measurement | Failure) -> Record:
@@ -64,7 +53,8 @@ def record(result: Measurement | Failure) -> Record:
         "start": result.start,
         "converged": result.converged,
         "gap": result.gap,
-        "notes": list(result.notes),
+        "alone": dict(result.alone),
+        "notes": [*(f"Warning: {said}" for said in result.warnings), *result.notes],
         "curve": [asdict(point) for point in result.curve],
     }
     return to_plain(made, "the record")  # type: ignore[no-any-return]

@@ -18,6 +18,7 @@ from suture.common.errors import DataError, OutputError
 from suture.common.sealed import SEAL, is_sound, seal
 from suture.common.validation import check_kind
 from suture.fits.recipes import claims_convergence
+from suture.measurement.scores.alone import find_doubts
 from suture.measurement.scores.intervals import t_interval
 from suture.measurement.tables.records import Described, Record, describe_trial, record
 from suture.measurement.trials.trial import Failure, Measurement
@@ -61,6 +62,7 @@ COLUMNS: dict[str, str] = {
     "device": "str",  # cpu or cuda
     "seconds": "float64",
     "error": "str",  # why a trial failed
+    "warning": "str",  # why the networks are not to be trusted, empty if they are
 }
 
 _IDENTITY = [
@@ -69,7 +71,12 @@ _IDENTITY = [
 ]
 _SETTINGS = ("stitch", "fit", "study", "fit_data", "score_data")  #: that tell measurements at one seam apart
 _SIDES = ("low", "high")
-_LATER: dict[str, str | float] = {"start": "", "gap": float("nan"), "device": ""}  #: what older tables lack: unknown
+_LATER: dict[str, str | float] = {
+    "start": "",
+    "gap": float("nan"),
+    "device": "",
+    "warning": "",
+}  #: what older tables lack: unknown
 
 OVER_NETWORKS = "t over network seeds"
 OVER_STITCHES = "t over stitch seeds and test samples"
@@ -93,8 +100,11 @@ def _rows(trial: Described, result: Record) -> list[Row]:
     common |= {"device": result.get("device", "")}
     scores = [common | {"score": name, "unit": unit} for name, unit in trial.scores]
     if result["status"] == "failed":
-        return [row | {"error": result["error"], "start": ""} for row in scores]
-    measured = {"error": ""} | {name: result[name] for name in ("representation_error", "steps", "converged")}
+        return [row | {"error": result["error"], "start": "", "warning": ""} for row in scores]
+    penalty = result["scores"].get("accuracy", {}).get("penalty")
+    doubts = find_doubts(trial.labels, result["alone"], penalty) if "alone" in result else []
+    measured = {"error": "", "warning": "; ".join(doubts)}
+    measured |= {name: result[name] for name in ("representation_error", "steps", "converged")}
     measured["start"], gap = result.get("start", ""), result.get("gap")  # records written before have neither
     gaps = {"accuracy": {"gap": gap}}  # it counts validation images, and says nothing of other scores
     return [
@@ -199,6 +209,12 @@ def rows_of(table: pd.DataFrame, score: str) -> pd.DataFrame:
     return rows
 
 
+def say_warnings(table: pd.DataFrame) -> list[str]:
+    """Say why networks are not to be trusted, a sentence for each reason; nothing if they are."""
+    told = table["warning"].fillna("") if "warning" in table else ()
+    return [f"Warning: {said}." for said in dict.fromkeys(said for text in told for said in text.split("; ") if said)]
+
+
 def check_single(rows: pd.DataFrame, place: list[str]) -> None:
     """Raise ``DataError``, naming the columns that differ, if rows agree in the columns of their ``place``."""
     twice = rows[rows.duplicated(place, keep=False)]
@@ -220,6 +236,7 @@ def _aggregate(group: pd.DataFrame) -> Row:
     shared = {
         "trial": "",
         "error": "",
+        "warning": "; ".join(dict.fromkeys(filter(None, group["warning"]))),
         "network_seed": None if several_networks else first["network_seed"],
         "seed": first["seed"] if group["seed"].nunique() == 1 else None,
         "n": first["n"],

@@ -10,7 +10,7 @@ How far the difference between two outputs of one image is off is measured on th
 eager suffix. Every image whose two largest outputs lie closer than ``SAFETY`` times the most that was seen is then
 computed by the fused suffix in float32 and, if that too leaves it in doubt, by the eager one: so the largest output
 is the right one. A precision in which too many images are that close is not used, and few images are computed eagerly
-to begin with. A score that needs more than the largest output and its rough size (``Score.coarse``) gets no lower
+to begin with. A score that needs more than the largest output (``Score.coarse``), such as a loss, gets no lower
 precision than float32.
 """
 
@@ -24,6 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from suture.common.errors import DeviceError, FitError, ShapeError
+from suture.common.formatting import first_line
 from suture.common.seeds import derive_seed, drawing, undisturbed
 from suture.core.activations.cache import CHUNK, Activations, run_stepwise
 from suture.core.fused import Fused, fuse_stitch, fuse_suffix
@@ -33,6 +34,7 @@ from suture.data import Samples
 from suture.fits import FitReport, Problem, Side
 from suture.fits.base import State
 from suture.fits.suffix import MakeFused, list_precisions, name_dtype
+from suture.measurement.scores.alone import look_at
 from suture.measurement.scores.scores import ScoreCard, compute_values, estimate_penalty, make_card, score_parent
 from suture.measurement.trials.trial import Failure, Measurement, Trial
 
@@ -198,11 +200,15 @@ def compute_outputs(
         made = fused(dtype) if dtype == torch.float32 or coarse else None
         if made is None:
             continue
-        apart, doubtful = _measure_doubt(made, given, exact)
+        try:
+            apart, doubtful = _measure_doubt(made, given, exact)
+        except Exception as error:  # a user's layer may refuse another memory layout or floating type
+            refused.append(f"the fused suffix does not run in {name_dtype(dtype)} ({first_line(error)})")
+            continue
         if doubtful <= DOUBTFUL:
             agreeing.append((dtype, made, apart))
         else:
-            refused.append(name_dtype(dtype))
+            refused.append(f"in {name_dtype(dtype)} too many predictions would be in doubt")
     found = torch.cat([exact, exact.new_zeros(len(rest), exact.shape[1])])
     for _, suffix, apart in agreeing:  # what one leaves in doubt is left to the next, which is more precise
         found[rest] = run(suffix, cheaply, rest)
@@ -210,17 +216,14 @@ def compute_outputs(
     if len(rest):
         found[rest] = run(own, represent, rest)
     through = name_dtype(agreeing[0][0]) if agreeing else "the receiver itself"
-    note = f"in {' and '.join(refused)} too many predictions would be in doubt: scored through {through}"
+    note = f"{' and '.join(refused)}: scored through {through}"
     return found, (note,) if refused else ()
 
 
 def _measure_doubt(made: Fused, given: Tensor, exact: Tensor) -> tuple[float, float]:
     """Return how far apart two outputs must lie for their order to be certain, and the share of images in doubt."""
-    try:
-        with torch.no_grad():
-            out = made(given).cpu()
-    except Exception:  # a user's layer may refuse another memory layout or floating type
-        return float("inf"), 1.0
+    with torch.no_grad():
+        out = made(given).cpu()
     off = out - exact
     apart = SAFETY * float((off.amax(1) - off.amin(1)).max())
     return apart, float((_margins(out) <= apart).float().mean()) if apart < float("inf") else 1.0
@@ -247,6 +250,7 @@ def score(trial: Trial, cache: Activations, stitch: nn.Module, report: FitReport
     receiver_values, receiver = score_parent(trial.receiver, data, scores, cache)
     values = compute_values(scores, logits, data, partial(Stitched, trial.seam, stitch, trial.family))
     sender = trial.scored_sender
+    networks = {"receiver": trial.receiver} | ({} if sender is None else {"sender": sender})
     return Measurement(
         trial=trial,
         sender=ScoreCard({}) if sender is None else score_parent(sender, data, scores, cache)[1],
@@ -267,6 +271,7 @@ def score(trial: Trial, cache: Activations, stitch: nn.Module, report: FitReport
         curve=report.curve,
         seconds=0.0,
         stitch=stitch,
+        alone=look_at({role: cache.outputs(one, data) for role, one in networks.items()}, data.labels),
         notes=(*cache.notes, *report.notes, *([f"kept {report.kept}"] if report.kept else []), *notes),
     )
 

@@ -16,7 +16,8 @@ Three hashes say what a trial is:
 So a trial gives the same bits alone or among others, in any order.
 """
 
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,7 @@ from suture.data.noise import ClusteredNoise
 from suture.fits import Converged, CurvePoint, Fit
 from suture.fits.base import State
 from suture.fits.recipes import claims_convergence
+from suture.measurement.scores.alone import find_doubts
 from suture.measurement.scores.intervals import Estimate
 from suture.measurement.scores.scores import Accuracy, CrossEntropy, Score, ScoreCard, check_scores
 
@@ -106,6 +108,25 @@ class Trial:
     def receiver_cut(self) -> str:
         """The name of the receiver's cut, or ``OUTPUT``."""
         return self.seam.receiver_cut
+
+    @property
+    def labels(self) -> dict[str, Any]:
+        """What its rows say of it, whatever it gives; and the accuracy that is expected of its networks."""
+        data = self.score_data.name
+        sides = {"sender": self.sender, "receiver": self.receiver}
+        known = {role: side.expect_on(data) for role, side in sides.items() if isinstance(side, Network)}
+        return {
+            "study": self.study,
+            **self.seam.labels,
+            "stitch": str(self.family),
+            "fit": str(self.fit),
+            "control": self.control,
+            "network_seed": self.network_seed,
+            "seed": self.seed,
+            "fit_data": self.fit_data.name,
+            "score_data": data,
+            **{f"{role}_expected": value for role, value in known.items() if value is not None},
+        }
 
     def to(self, device: str | torch.device) -> "Trial":
         """Return the same trial, under the same key, with its networks on a device.
@@ -218,6 +239,7 @@ class Measurement:
     ``representation_error`` is Σ‖stitch(sender) − receiver's own‖² / Σ‖receiver's own − its mean‖² over the first
     ``COMPARED`` score samples: 0 is a copy, 1 no better than the mean. ``gap`` estimates the share of validation images
     that further steps would set right, ``None`` if the fit has no estimate; ``start`` says where a descent began.
+    ``alone`` says how accurate sender and receiver are by themselves, and ``warnings`` why they are not to be trusted.
     ``seconds`` are of wall time. ``notes`` say what did not go as planned and may have changed the last bits: memory
     that ran out, a fused suffix that did not agree.
     """
@@ -234,6 +256,7 @@ class Measurement:
     seconds: float
     stitch: nn.Module
     notes: tuple[str, ...] = ()
+    alone: Mapping[str, Any] = field(default_factory=dict)
     gap: float | None = None
     start: str = ""
     controls: "tuple[Measurement | Failure, ...]" = ()
@@ -243,6 +266,12 @@ class Measurement:
     def penalty(self) -> Estimate | None:
         """The penalty of the first score."""
         return self.penalties[self.trial.scores[0].name]
+
+    @property
+    def warnings(self) -> list[str]:
+        """Why its networks are not to be trusted, a sentence each."""
+        accuracy = self.penalties.get("accuracy")
+        return find_doubts(self.trial.labels, self.alone, None if accuracy is None else asdict(accuracy))
 
     @cached_property
     def stitched(self) -> Stitched:
@@ -270,7 +299,11 @@ class Measurement:
 
     def __repr__(self) -> str:
         first = self.trial.scores[0].name
+        told = dict.fromkeys(
+            said for one in (self, *self.controls) if isinstance(one, Measurement) for said in one.warnings
+        )
         lines = [
+            *(f"Warning: {said}." for said in told),
             self.trial.where,
             f"  stitched {first}  {self.scores[first]}{self._bound}",
             f"  receiver {first}  {self.receiver[first]}",

@@ -16,6 +16,7 @@ from itertools import count
 from typing import Any
 
 from suture.common.errors import SutureError
+from suture.measurement.tables.table import say_warnings
 from suture.report import arrange
 from suture.report.charts import Chart
 from suture.report.html import compare_runs, studies, words
@@ -70,6 +71,7 @@ def _page_of_run(run: Run) -> Page:
             Section("What was not tried", _sentences(explained.missing)),
         ]
     verdict = list(filter(None, verdict)) or ["Nothing can be concluded: no trial gave a score with a penalty."]
+    verdict = [*say_warnings(run.table), *verdict]
     title = found.title or words.title(run.table)
     return Page(title, words.asked(run.table, found.asked), verdict, [*sections, _failures(run), *_appendix(run)])
 

@@ -307,6 +307,7 @@ ROADS = (
             "senders train for 3,000 steps, the receiver for 6,240: their penalties are of the shorter training too",
             f"{SAMPLED}, of the objects-and-animals network",
         ),
+        weak=("resnet18 100 % random labels",),
     ),
 )
 

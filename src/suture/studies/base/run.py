@@ -4,8 +4,10 @@ Everything that is there already is taken as it is, whichever study it was made 
 networks and seams had better share a store.
 """
 
+import copy
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 from typing import final
@@ -102,7 +104,7 @@ def run_study(
     """Run a study at a scale into a store. ``told`` hears what is computed beside trials; the rest is as in ``run``."""
     store = store if isinstance(store, Store) else Store.make(store)
     parts = study.plan(scale)
-    laters = [_label(part, study.id) for part in parts if isinstance(part, Deferred)]
+    laters = [_label(part, study) for part in parts if isinstance(part, Deferred)]
     beside = [part for part in parts if isinstance(part, Beside)]
     plan: list[Trial | Deferred | TrainingTask] = [*laters, *bases_of(beside)]
     table = run(
@@ -121,9 +123,16 @@ def run_study(
     return Result(study.id, scale.name, tables, _make_card(study, scale, tables, store, bases_of(parts)))
 
 
-def _label(part: Deferred, study: str) -> Deferred:
+def _label(part: Deferred, study: Study) -> Deferred:
+    def declare(network: Network) -> Network:
+        if not any(fnmatchcase(network.name, pattern) for pattern in study.weak):
+            return network
+        weak = copy.copy(network)
+        weak.expected_accuracy = 0
+        return weak
+
     def make(*networks: Network) -> list[Trial]:
-        return [replace(trial, study=study) for trial in part.make(*networks)]
+        return [replace(trial, study=study.id) for trial in part.make(*map(declare, networks))]
 
     return Deferred(part.bases, make)
 

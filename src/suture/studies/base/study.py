@@ -79,6 +79,7 @@ class Study:
     deviations: tuple[str, ...] = ()
     small: tuple[str, ...] = ()
     roles: Roles = Roles()  #: of the claims that say nothing else
+    weak: tuple[str, ...] = ()  #: patterns of the networks' names that are meant to be weak on its data
     needs: str = ""  #: what must be had to run it beyond MNIST and CIFAR-10, empty if nothing
     tables: tuple[str, ...] = field(default=(TRIALS,))  #: the kinds of its tables
 

@@ -184,6 +184,7 @@ STUDIES: tuple[Study, ...] = (
             _CONTROL,
         ),
         (_SAMPLE,),
+        weak=("stacked cnn *",),
     ),
     Study(
         "oxford-4.4-fig5",
@@ -244,6 +245,7 @@ STUDIES: tuple[Study, ...] = (
         ),
         ("one linear map from pool2 to the flattened vector",),
         ("the paper's recipe, cut to 10,000 steps (4 epochs of 10,000 images), with the first pair",),
+        weak=("stacked cnn *",),
     ),
     Study(
         "oxford-6.2",

@@ -144,6 +144,7 @@ _WITHOUT_DIGITS = Study(
     tell_small("at the first, the third and the last cut of the first pair"),
     tables=(TRIALS, NETWORKS),
     roles=PLAIN,
+    weak=("resnet18 grey",),
 )
 
 
@@ -256,6 +257,7 @@ _TO_ITSELF = Study(
     (POOLED, SHIFTS, "The very same network is on both sides; the paper does not say whether its two have one seed."),
     tell_small("at the first, the third and the last cut of the first Digit network"),
     roles=CORRELATED,
+    weak=("resnet18 *",),
 )
 
 

@@ -1,0 +1,112 @@
+"""A network that is fed wrongly is warned of first, and none of its seams is called compatible.
+
+Evidence. The receiver is a trained network whose normalisation is forgotten, so what is wrong is known, and so is that
+the very same network, fed rightly, is not.
+"""
+
+import re
+from functools import cache
+
+import pytest
+import torch
+from torch import nn
+
+from loops import each
+from suture import Network, Preprocess, controls, curve, explain, run, stitch
+from suture.common.errors import NetworkError
+from suture.fits import Quick
+from suture.measurement.scores.alone import find_doubts, look_at
+from suture.report.html import read, render
+from trained import digits
+
+RIGHT = Preprocess(mean=(0.3,), std=(0.35,))
+FORGOTTEN, BLIND = Preprocess(mean=(0.9,), std=(0.1,)), Preprocess(std=(1e6,))
+
+
+@cache
+def trained(seed: int) -> nn.Module:
+    """A small network that is right on about 95 % of the digits, if they are normalised."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        layers = nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 10)
+        model, data = nn.Sequential(nn.Flatten(), *layers), digits().training
+        adam, x = torch.optim.Adam(model.parameters(), 1e-2), RIGHT(data.images.float() / 255)
+        for _ in range(150):
+            adam.zero_grad()
+            nn.functional.cross_entropy(model(x), data.labels).backward()
+            adam.step()
+    return model.eval()
+
+
+def network(name: str, preprocess: Preprocess = RIGHT, expected: object = None) -> Network:
+    model, example = trained(ord(name)), digits().example
+    return Network(model, example=example, name=name, preprocess=preprocess, expected_accuracy=expected)
+
+
+def measured(b: Network, which: tuple = (controls.itself,)):
+    return run(curve(network("A"), b, data=digits(), at=["3"], fit=Quick(70), controls=which))
+
+
+@each(
+    ("preprocess", "expected", "said"),
+    [
+        (RIGHT, None, ""),
+        (RIGHT, 0.95, ""),
+        (RIGHT, {"digits/score": 0.95, "mnist/score": 1.0}, ""),
+        (FORGOTTEN, None, "stitched to itself, B is more than 5 pp better than alone: its preprocessing"),
+        (FORGOTTEN, 0.95, r"B alone is right on \d\d.\d% of the images, and 95.0% were expected: its preprocessing"),
+        (FORGOTTEN, {"digits/score": 0.95}, "and 95.0% were expected"),
+        (BLIND, None, r"B alone is right on \d+.\d% of the images, near chance \(10.\d%\): its preprocessing"),
+        (FORGOTTEN, 0, ""),
+        (BLIND, 0.0, ""),
+    ],
+)
+def test_a_warning_comes_first_and_no_such_seam_is_compatible(preprocess, expected, said):
+    table = measured(network("B", preprocess, expected))
+    told = explain(table)
+    warned = [line for line in told.holds if line.startswith("Warning: ")]
+    assert bool(warned) == bool(said)
+    if said:
+        assert any(re.search(said, line) for line in warned), warned
+        assert told.holds[: len(warned)] == tuple(warned)
+        assert "not judged, since a network is not to be trusted, at 1 of 1 cuts" in told.verdict
+    assert ("compatible" in told.verdict or "undecided" in told.verdict) != bool(said)
+
+
+def test_controls_do_not_warn():
+    table = measured(network("B"), controls.DEFAULT)
+    assert table["receiver_score"].min() < 0.2, "the untrained receiver is weak, as it is meant to be"
+    assert set(table["warning"]) == {""}
+
+
+def test_a_measurement_says_so_first_and_keeps_it_in_its_notes(tmp_path):
+    found = stitch(network("A"), network("B", BLIND), at="3", data=digits(), fit=Quick(0), controls=(controls.itself,))
+    assert repr(found).startswith("Warning: B alone is right on")
+    assert found.alone["sender"] > 0.9
+    plan = curve(network("A"), network("B", BLIND), data=digits(), at=["3"], fit=Quick(0), controls=())
+    run(plan, store=tmp_path / "s")
+    page = render(read(tmp_path / "s"))
+    assert page.index("Warning: B alone is right on") < page.index("What was measured")
+
+
+def test_near_chance_depends_on_the_classes():
+    """The commonest class is what guessing gets; a card is believed to five points and twice the standard error."""
+    labels = {"control": "", "sender": "A", "receiver": "B", "sender_cut": "x", "receiver_cut": "x"}
+    seen = look_at({"receiver": torch.eye(2).repeat(50, 1)}, torch.tensor([0, 1] * 50))
+    assert seen == {"receiver": 1.0, "chance": 0.5, "n": 100}
+    for right, chance, expected, warned in (
+        (0.52, 0.5, None, True),
+        (0.53, 0.5, None, False),
+        (0.14, 0.1, None, True),
+        (0.15, 0.1, None, False),
+        (0.84, 0.1, 0.9, True),
+        (0.85, 0.1, 0.9, False),
+    ):
+        alone = {"receiver": right, "chance": chance, "n": 10**6}
+        assert bool(find_doubts(labels | {"receiver_expected": expected}, alone, None)) == warned, right
+        assert not find_doubts(labels | {"receiver_expected": expected, "control": "untrained both"}, alone, None)
+
+
+def test_an_expected_accuracy_is_a_fraction():
+    with pytest.raises(NetworkError, match=r"from 0 to 1, such as 0\.93"):
+        network("B", expected=96.0)
