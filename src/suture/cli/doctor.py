@@ -30,7 +30,7 @@ DATA = {"mnist": "ylecun/mnist", "cifar10": "uoft-cs/cifar10"}  #: data of the e
 EXTRAS = (
     ("ray", "a cluster: --on ray", "pip install 'suture[ray]'"),
     ("plotly", "suture report", "pip install 'suture[report]'"),
-    ("transformers", "networks of Hugging Face's transformers", "pip install transformers"),
+    ("transformers", "networks of Hugging Face's transformers", "pip install 'suture[hf]'"),
     ("mkdocs", "building the documentation", "pip install 'suture[docs]'"),
     ("playwright", "tests of reports in a browser", "pip install playwright"),
 )

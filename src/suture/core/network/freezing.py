@@ -361,18 +361,20 @@ def _run_and_note(model: nn.Module, batch: Tensor, states: list[object]) -> Tens
 
 def are_probabilities(outputs: Tensor) -> bool:
     """Whether rows are shares of several classes, which add up to 1; in 16 bits only within a hundredth."""
+    if outputs.ndim != 2 or outputs.shape[1] < 2:
+        return False
     whole = (outputs.sum(dim=1) - 1).abs() < 0.01
-    return outputs.shape[1] > 1 and bool((whole & (outputs >= 0).all(dim=1)).all())
+    return bool((whole & (outputs >= 0).all(dim=1)).all())
 
 
 def _check_rows(out: object, n: int, name: str) -> None:
     got = f"a {type(out).__name__}"
     if isinstance(out, Tensor):
-        if out.ndim == 2 and len(out) == n and out.is_floating_point():
+        if out.ndim >= 2 and len(out) == n and out.is_floating_point():
             return
         got = f"{out.dtype} of shape {tuple(out.shape)}"
     raise NetworkError(
-        f"{name} must map n images to one tensor of floats (n, outputs), but a batch of {n} gave {got}; wrap it in a "
+        f"{name} must map n images to one tensor of floats (n, …), but a batch of {n} gave {got}; wrap it in a "
         "module that returns that tensor"
     )
 

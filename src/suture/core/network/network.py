@@ -41,6 +41,7 @@ from suture.common.hashing import identity, keyed_as, settings, stable_name
 from suture.common.seeds import digest, undisturbed
 from suture.core.network import untrained
 from suture.core.network.batches import LOOKED, check_batches, check_rows, check_sizes
+from suture.core.network.entrance import Entrance, entrance_of, name_input, name_output
 from suture.core.network.feature_axis import ENTERS, LEAVES
 from suture.core.network.freezing import (
     are_probabilities,
@@ -246,7 +247,8 @@ class Network:
     """A frozen model, cut wherever one tensor passes.
 
     Args:
-        model: any module that maps one batch of images, or of token ids, to one tensor ``(n, outputs)``.
+        model: any module that maps one batch of images, or of token ids, to one tensor ``(n, outputs)``; or a model of
+            transformers, as it is.
         example: a few raw images ``(n, C, H, W)``, ``uint8`` or floats in [0, 1], or sequences of token ids ``(n, T)``,
             ``int64``; used to find and verify the cuts.
         name: how tables and figures call it; by default the model's class.
@@ -261,6 +263,8 @@ class Network:
             below. 0 says that it is meant to be weak.
         constants: names of floating-point buffers, or of plain tensor attributes, that are no result of training;
             with a ``factory`` also of parameters that it does not draw at random.
+        output: which of its outputs counts, if it gives a mapping or a tuple; by default ``logits``, or else
+            ``last_hidden_state``.
 
     Raises:
         NetworkError: the model's weights or outputs are not finite or not reproducible (the message names where).
@@ -282,9 +286,10 @@ class Network:
         constants: Sequence[str] = (),
         device: str | torch.device | None = None,
         expected_accuracy: float | Mapping[str, float] | None = None,
+        output: str | int | None = None,
     ) -> None:
         check_model(model)
-        self.name = name or type(model).__name__
+        self.name = name or type(entrance_of(model).model).__name__
         self.source: str | None = None  #: the model string that it was made of, if it was
         self.constants = tuple(constants)
         self.expected_accuracy = _check_expected(expected_accuracy)
@@ -300,19 +305,23 @@ class Network:
             # A copy is cut on the processor, whose bits tell for certain whether a cut is exact.
             self._model = copy_frozen(model, copy, self.name, CPU if copy else None)
             self._check_constants()
+            self._model = name_input(self._model, self.example, self.name)
             self.preprocess = _freeze_preprocess(preprocess, self.name)
-            self._find_cuts()
+            self._find_cuts(output)
+            if isinstance(self._model, Entrance) and not isinstance(model, Entrance):  # whose names are those within it
+                self.constants = tuple(f"model.{name}" for name in self.constants)
         self.wrapped_digest = self.state_digest()  #: what ``state_digest`` gave when the network was made
         self.fingerprint = self._fingerprint()  #: SHA-256 over all that decides the output, when it was made
         if place != self.device:
             vars(self).update(vars(self.to(place)), _elsewhere={})
 
-    def _find_cuts(self) -> None:
+    def _find_cuts(self, output: str | int | None) -> None:
         """Check the frozen model on probes and cut it, leaving no trace in its attributes."""
         _check_weights(self._model, self.name)
         self.device = _device_of(self._model)
         with undo_writes(self._model):
             probes = self._probes()
+            self._model = name_output(self._model, probes[0], output, self.name)
             self._answers = check_outputs(self._model, probes, self.name)
         self.gives_probabilities = are_probabilities(self._answers)  #: as after a softmax; logits are wanted
         drop_idle_hooks(self._model, probes[2])
@@ -349,6 +358,11 @@ class Network:
             )
         self._seen = probes[2]
         return probes
+
+    @property
+    def output(self) -> str | int | None:
+        """Which output of the model counts, if it gives several: ``logits``, ``last_hidden_state`` …"""
+        return entrance_of(self._model).output
 
     @property
     def image_shape(self) -> tuple[int, ...]:
@@ -578,7 +592,8 @@ class Network:
         return self._untrained[seed]
 
     def __repr__(self) -> str:
-        return f"Network({self.name!r}, {len(self.cuts)} cuts by {self.backend}, {self.outputs} outputs)"
+        named = "" if self.output is None else f" of {self.output!r}"
+        return f"Network({self.name!r}, {len(self.cuts)} cuts by {self.backend}, {self.outputs} outputs{named})"
 
 
 Sides = tuple[tuple[Network, Cut], tuple[Network, Cut]]

@@ -25,6 +25,7 @@ from torch import Tensor, fx, nn
 from suture.common.errors import TracingError
 from suture.common.formatting import first_line
 from suture.common.hashing import keyed_as
+from suture.core.network.entrance import Entrance, entrance_of
 from suture.core.network.feature_axis import GraphError
 from suture.core.network.freezing import find_trained
 from suture.core.network.segments import CutGraph, Segment, build_segments, operation
@@ -59,16 +60,18 @@ def trace(model: nn.Module, probes: Sequence[Tensor], stages: Sequence[Stage] | 
 
     ``probes`` are inputs of the model with batch sizes 1, 2 and 3. Raises ``TracingError`` with what each backend said.
     """
+    entrance = entrance_of(model)
+    model = entrance.model
     backends: list[tuple[str, Callable[[], _Candidates]]] = (
         [("stages", lambda: _by_stages(model, stages))]
         if stages is not None
         else [
-            *(("torch.fx", functools.partial(_by_fx, model, probes, tracer)) for tracer in _tracers(model)),
-            ("torch.export", lambda: _by_export(model, probes)),
+            *(("torch.fx", functools.partial(_by_fx, entrance, probes, tracer)) for tracer in _tracers(model)),
+            ("torch.export", lambda: _by_export(entrance, probes)),
         ]
     )
     with torch.no_grad():
-        wanted = [model(probe.clone()) for probe in probes]
+        wanted = [entrance(probe.clone()) for probe in probes]
     refused: dict[str, str] = {}
     for backend, candidates in backends:
         try:
@@ -161,17 +164,6 @@ def _verify(
 # --- torch.fx ---------------------------------------------------------------------------------------------------------
 
 
-class _Entry(nn.Module):
-    """Calls the model with one tensor, so that its optional arguments keep their defaults and are not traced."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, x: Tensor) -> Any:
-        return self.model(x)
-
-
 class _Tracer(fx.Tracer):
     """Remembers which modules returned each node, innermost first, and the module that each node was computed in.
 
@@ -207,14 +199,13 @@ def _tracers(model: nn.Module) -> Iterator[_Tracer]:
         yield _Tracer(inside=False)
 
 
-def _by_fx(model: nn.Module, probes: Sequence[Tensor], tracer: _Tracer) -> _Candidates:
-    entry = _Entry(model)
-    graph = tracer.trace(entry)
-    module = fx.GraphModule(entry, graph)
+def _by_fx(entrance: Entrance, probes: Sequence[Tensor], tracer: _Tracer) -> _Candidates:
+    graph = tracer.trace(entrance)
+    module = fx.GraphModule(entrance, graph)
     copies = dict(zip(graph.nodes, module.graph.nodes, strict=True))
     returned = {copies[node]: paths for node, paths in tracer.returned_by.items()}
     scopes = {copies[node]: _innermost(node.meta.get("nn_module_stack")) for node in graph.nodes}
-    names = _name_nodes(module, model, returned, scopes)
+    names = _name_nodes(module, entrance.model, returned, scopes)
     return _candidates(CutGraph(module, names, (probes[1], probes[2])))
 
 
@@ -227,7 +218,7 @@ def _candidates(graph: CutGraph) -> _Candidates:
 
 
 def _innermost(stack: Mapping[str, Any] | None) -> str:
-    """Return the path of the module that a node was computed in: the last key of its stack, without the entry's own."""
+    """Return the path of the module that a node was computed in: the last key of its stack, without its own."""
     paths = [value[0] if isinstance(value, tuple) else key for key, value in (stack or OrderedDict()).items()]
     return _user_path(paths[-1]) if paths else ""
 
@@ -309,17 +300,17 @@ def looks_back_only(mask: Tensor, is_causal: bool | None) -> bool:
 # --- torch.export -----------------------------------------------------------------------------------------------------
 
 
-def _by_export(model: nn.Module, probes: Sequence[Tensor]) -> _Candidates:
+def _by_export(entrance: Entrance, probes: Sequence[Tensor]) -> _Candidates:
     from torch.export import Dim, export
 
-    program = export(_Entry(model), (probes[1],), dynamic_shapes={"x": {0: Dim.DYNAMIC}}, strict=False)
+    program = export(entrance, (probes[1],), dynamic_shapes={"x": {0: Dim.DYNAMIC}}, strict=False)
     module = program.module(check_guards=False)
     assert isinstance(module, fx.GraphModule)
     nodes = list(module.graph.nodes)
-    paths = dict(model.named_modules())
+    paths = dict(entrance.model.named_modules())
     inside = {node: _calls_around(node, paths) for node in nodes}
     scopes = {node: [*calls.values()][-1] for node, calls in inside.items() if calls}
-    names = _name_nodes(module, model, _returned_by(nodes, inside), scopes)
+    names = _name_nodes(module, entrance.model, _returned_by(nodes, inside), scopes)
     return _candidates(CutGraph(module, names, (probes[1], probes[2])))
 
 

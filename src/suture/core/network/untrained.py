@@ -13,7 +13,6 @@ could have saved them.
 import copy
 import functools
 import inspect
-import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -22,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from suture.common.errors import UntrainedError
+from suture.core.network.entrance import Entrance, entrance_of, is_of_transformers
 from suture.core.network.freezing import is_altered, plain_tensors, registered_tensors
 
 _INTEGER_MARK = 101
@@ -48,7 +48,7 @@ def reset(model: nn.Module, seed: int, constants: Sequence[str] = ()) -> tuple[s
     with _seed_from(seed, model), torch.no_grad():
         for module in _children_first(model):
             _reset_one(module, failed)
-        for _, module in _outermost(model, _is_of_transformers):
+        for _, module in _outermost(model, is_of_transformers):
             _take(module, functools.partial(_from_config, module))
         if survivors():
             _initialise(model)
@@ -94,7 +94,7 @@ def _initialise(model: nn.Module) -> None:
     for module in _children_first(model):
         for name in ("init_weights", "_init_weights"):
             initialise = getattr(module, name, None)
-            if not callable(initialise) or _is_of_transformers(module):
+            if not callable(initialise) or is_of_transformers(module):
                 continue
             with suppress(Exception):  # whatever it does not draw is noticed
                 wanted = [p for p in inspect.signature(initialise).parameters.values() if p.default is p.empty]
@@ -102,11 +102,6 @@ def _initialise(model: nn.Module) -> None:
                     initialise()
                 elif len(wanted) == 1 and wanted[0].kind is not wanted[0].VAR_POSITIONAL:
                     module.apply(initialise)
-
-
-def _is_of_transformers(module: nn.Module) -> bool:
-    library = sys.modules.get("transformers.modeling_utils")
-    return library is not None and isinstance(module, library.PreTrainedModel)
 
 
 def _from_config(module: Any) -> nn.Module:
@@ -220,6 +215,8 @@ def _build(factory: Callable[[], nn.Module], like: nn.Module, seed: int) -> nn.M
     """Return what the factory builds from a seed, with the types and on the device of the trained model."""
     with _seed_from(seed, like):
         model = copy.deepcopy(factory())
+    if isinstance(like, Entrance):
+        model = like.around(model)
     new, old = registered_tensors(model), registered_tensors(like)
     if {n: t.shape for n, t in new.items()} != {n: t.shape for n, t in old.items()}:
         differ = sorted(set(new) ^ set(old)) or [n for n in new if new[n].shape != old[n].shape]
@@ -282,10 +279,11 @@ def _is_constant(tensor: Tensor) -> bool:
 
 
 def _advice(model: nn.Module, reached: str, constants: bool) -> str:
+    kind = type(entrance_of(model).model).__name__
     named = ", or, if they hold constants, name them: constants=(…)" if constants else ""
     return (
-        f"{type(model).__name__} cannot be made untrained: neither a module's reset_parameters() nor its library "
-        f"{reached}; give the network its factory, factory=lambda: {type(model).__name__}(…){named}, or leave out the "
+        f"{kind} cannot be made untrained: neither a module's reset_parameters() nor its library "
+        f"{reached}; give the network its factory, factory=lambda: {kind}(…){named}, or leave out the "
         "untrained controls"
     )
 

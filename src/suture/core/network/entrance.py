@@ -1,0 +1,119 @@
+"""How a model is called, and which of its outputs counts.
+
+Everything above calls a model with one tensor and gets one. Where a model wants its input by name, or gives a mapping,
+as those of transformers do, an ``Entrance`` stands around it. This is the one place that knows how inputs go in.
+"""
+
+import inspect
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor, nn
+
+from suture.common.errors import NetworkError
+from suture.core.network.freezing import undo_writes
+from suture.data.samples import are_token_ids
+
+OUTPUTS = ("logits", "last_hidden_state")  #: of a mapping, which is taken, the first that it has
+_QUIET = {"use_cache": False, "return_dict": True, "output_attentions": False, "output_hidden_states": False}
+
+
+class Entrance(nn.Module):
+    """Calls ``model`` with one tensor, which it knows as ``input``, and gives its ``output`` of that name or place."""
+
+    def __init__(self, model: nn.Module, input: str | None = None, output: str | int | None = None) -> None:
+        super().__init__()
+        self.model, self.input, self.output = model, input, output
+
+    def around(self, model: nn.Module) -> "Entrance":
+        """Return the same entrance of another model."""
+        return Entrance(model, self.input, self.output)
+
+    def forward(self, x: Tensor) -> Any:
+        """Call the model."""
+        out = self.model(x) if self.input is None else self.model(**{self.input: x})
+        return out if self.output is None else out[self.output]
+
+
+def entrance_of(model: nn.Module) -> Entrance:
+    """Return the entrance of a model, which calls it as any model if it has none."""
+    return model if isinstance(model, Entrance) else Entrance(model)
+
+
+def is_of_transformers(module: nn.Module) -> bool:
+    """Whether a module is a model of transformers."""
+    library = sys.modules.get("transformers.modeling_utils")
+    return library is not None and isinstance(module, library.PreTrainedModel)
+
+
+def name_input(model: nn.Module, example: Tensor, name: str) -> nn.Module:
+    """Return a model of transformers behind an entrance that knows its input, its caches off; any other as it is.
+
+    Raises ``NetworkError`` if it takes no such samples.
+    """
+    if not is_of_transformers(model):
+        return model
+    takes = _parameters(model)
+    wanted = "input_ids" if are_token_ids(example) else "pixel_values"
+    if wanted not in takes:
+        given = "token ids" if wanted == "input_ids" else "images"
+        raise NetworkError(
+            f"{name} takes {getattr(model, 'main_input_name', takes[0])}, and the example has {given}; give it samples "
+            "of that kind, or the part of the model that reads these"
+        )
+    for module in model.modules():
+        if is_of_transformers(module):
+            _quieten(module.config)
+    return Entrance(model, wanted)
+
+
+def _quieten(config: Any) -> None:
+    for setting, value in _QUIET.items():
+        if getattr(config, setting, value) != value:
+            setattr(config, setting, value)
+
+
+def name_output(model: nn.Module, probe: Tensor, output: str | int | None, name: str) -> nn.Module:
+    """Return a model that gives one tensor: itself, or behind an entrance that takes it from a mapping or a tuple.
+
+    Raises ``NetworkError`` if it gives several and none is named, with their names.
+    """
+    entrance = entrance_of(model)
+    if entrance.output is not None:
+        return model
+    with undo_writes(model):
+        try:
+            out = model(probe.clone())
+        except Exception as error:
+            if not is_of_transformers(entrance.model):
+                return model  # what is wrong is said where its outputs are checked
+            raise NetworkError(
+                f"{name} does not run on {entrance.input} alone: {error}{_advise(entrance.model)}"
+            ) from error
+    if isinstance(out, Tensor):
+        return model
+    if not isinstance(out, Mapping | tuple | list):
+        return model
+    found = dict(out.items() if isinstance(out, Mapping) else enumerate(out))
+    tensors = {key: value for key, value in found.items() if isinstance(value, Tensor)}
+    chosen = output if output is not None else next((key for key in OUTPUTS if key in tensors), None)
+    if chosen not in tensors:
+        listed = ", ".join(f"{key!r} {tuple(value.shape)}" for key, value in tensors.items()) or "no tensor"
+        kind = "mapping" if isinstance(out, Mapping) else type(out).__name__
+        missed = "without logits" if output is None else f"without {output!r}"
+        raise NetworkError(f"the output of {name} is a {kind} {missed}: it has {listed}; name one of them, output=…")
+    return Entrance(entrance.model, entrance.input, chosen)
+
+
+def _advise(model: nn.Module) -> str:
+    takes = _parameters(model)
+    if "decoder_input_ids" in takes:
+        return "; it needs decoder ids beside its input: give its encoder, model.get_encoder()"
+    if {"input_ids", "pixel_values"} <= {*takes}:
+        return "; it reads images and text at once: give the tower of one, such as model.vision_model"
+    return ""
+
+
+def _parameters(model: nn.Module) -> list[str]:
+    return [*inspect.signature(model.forward).parameters]
