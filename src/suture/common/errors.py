@@ -59,6 +59,10 @@ class DataError(SutureError):
     """Data that cannot be measured on."""
 
 
+class NoClassesError(DataError):
+    """Data without classes, for what needs them."""
+
+
 class FitError(SutureError):
     """A fit that went wrong."""
 

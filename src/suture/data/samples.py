@@ -27,9 +27,10 @@ import torch
 from torch import Tensor, nn
 
 from suture.common.errors import DataError
-from suture.common.hashing import keyed_as
+from suture.common.hashing import identity, keyed_as
 from suture.common.seeds import digest, generator
-from suture.common.validation import check_whole
+from suture.common.validation import check_kind, check_whole
+from suture.data.tasks import Classification, OwnOutputs, Task
 
 SHARED = 0.1  #: of the test images, at most, may be among those trained on; real data sets repeat a few
 VALIDATED = 5_000  #: samples to validate on, if there are as many that are not fitted
@@ -141,30 +142,20 @@ def check_brightness(name: str, images: Tensor) -> None:
         )
 
 
-def check_labels(name: str, labels: Tensor, count: int, classes: tuple[str, ...]) -> None:
-    """Raise ``DataError`` unless there are ``count`` int64 labels, each an index into ``classes``."""
+def check_labels(name: str, labels: Tensor, count: int, classes: tuple[str, ...], task: Task) -> None:
+    """Raise ``DataError`` unless there are labels for so many samples, such as the task takes."""
     if not isinstance(labels, Tensor):
         what = "none" if labels is None else f"a {type(labels).__name__}"
         raise DataError(
             f"{name!r} is data without labels ({what} given); each image needs the index of its class: pass "
-            "labels as an int64 tensor (N,)"
+            "labels as an int64 tensor (N,), or task=OwnOutputs() to compare networks without labels"
         )
-    if labels.dtype != torch.int64:
-        raise DataError(
-            f"labels of {name!r} have dtype {labels.dtype}; they must be class indices of dtype torch.int64: "
-            "convert integers with labels.long()"
-        )
-    if labels.shape != (count,):
+    if len(labels.shape) == 0 or len(labels) != count:
         raise DataError(
             f"labels of {name!r} have shape {tuple(labels.shape)}; its {count} samples need labels of shape "
             f"({count},), one class index each"
         )
-    low, high = int(labels.min()), int(labels.max())
-    if low < 0 or high >= len(classes):
-        raise DataError(
-            f"labels of {name!r} range from {low} to {high}; its {len(classes)} classes allow 0 to "
-            f"{len(classes) - 1}: name every class in classes, and leave out samples without a label"
-        )
+    task.check(name, labels, classes)
 
 
 @keyed_as("Samples")
@@ -173,23 +164,28 @@ class Samples:
     """Labelled images under a name, each paired with itself unless told otherwise.
 
     ``images`` is (N, C, H, W), uint8 in 0..255 or floats in [0, 1], or token ids (N, T), int64 from 0, N at least 2;
-    ``labels`` is (N,) int64, indices into ``classes``; ``pairing`` is (N,) int64, for each sample the index of the one
-    whose label and receiver activation it is fitted to (``None``: itself). Raises ``DataError`` when any of this fails.
+    ``labels`` is (N,) int64, indices into ``classes``, or what another ``task`` takes; ``pairing`` is (N,) int64, for
+    each sample the index of the one whose label and receiver activation it is fitted to (``None``: itself). Raises
+    ``DataError`` when any of this fails.
     """
 
     name: str
     images: Tensor
     labels: Tensor
-    classes: tuple[str, ...]
+    classes: tuple[str, ...] = ()
     pairing: Tensor | None = None
+    task: Task = Classification()
 
     def __post_init__(self) -> None:
+        check_kind("task", self.task, Task, "a task such as Classification()")
         check_images(self.name, self.images)
-        check_labels(self.name, self.labels, len(self), self.classes)
+        if self.labels is None and isinstance(self.task, OwnOutputs):
+            object.__setattr__(self, "labels", torch.zeros(len(self.images), dtype=torch.int64))
+        check_labels(self.name, self.labels, len(self), self.classes, self.task)
 
     def __repr__(self) -> str:
         what = f"{len(self):,} {things(self.images)} of {sizes(self.images)}"
-        return f"Samples({self.name!r}, {what}, {len(self.classes)} classes)"
+        return f"Samples({self.name!r}, {what}, {_describe_task(self)})"
 
     def __len__(self) -> int:
         return len(self.images)
@@ -230,7 +226,8 @@ class Samples:
     def fingerprint(self) -> str:
         """SHA-256 over images, labels, classes and pairing, in hexadecimal; the name does not enter."""
         pairing = None if self.pairing is None else tensor_digest(self.pairing)
-        return digest(self.image_fingerprint, tensor_digest(self.labels), self.classes, pairing)
+        told = () if self.task == Classification() else (identity(self.task),)  # which came later
+        return digest(self.image_fingerprint, tensor_digest(self.labels), self.classes, pairing, *told)
 
     def take(self, indices: Tensor, name: str) -> "Samples":
         """Copy the samples at ``indices``, (M,) int64, in that order, under another name.
@@ -239,7 +236,7 @@ class Samples:
         """
         if self.pairing is not None:
             raise DataError(f"cannot take samples from {self.name!r}, its pairs are broken: take first, then shuffle")
-        return Samples(name, self.images[indices], self.labels[indices], self.classes)
+        return replace(self, name=name, images=self.images[indices], labels=self.labels[indices])
 
     def first(self, count: int) -> "Samples":
         """Return the first samples, the same object each time; if that is all of them, ``self``.
@@ -299,7 +296,7 @@ class Data:
     def __repr__(self) -> str:
         counts = ", ".join(f"{len(getattr(self, role)):,} {role}" for role in ("fit", "validation", "score"))
         what = f"{things(self.example)} of {sizes(self.example)}"
-        return f"Data({self.name!r}, {counts} {what}, {len(self.classes)} classes)"
+        return f"Data({self.name!r}, {counts} {what}, {_describe_task(self.fit)})"
 
     @property
     def example(self) -> Tensor:
@@ -317,7 +314,7 @@ class Data:
         parts = (self.fit, self.validation)
         images, labels = torch.cat([part.images for part in parts]), torch.cat([part.labels for part in parts])
         name = self.fit.name.removesuffix("/fit")
-        return Samples(f"{name}/training", images, labels, self.classes)
+        return replace(self.fit, name=f"{name}/training", images=images, labels=labels)
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -373,7 +370,8 @@ class Data:
         images, labels = (
             torch.cat([getattr(part, name) for part in (self.validation, added)]) for name in ("images", "labels")
         )
-        return Samples(f"{self.validation.name} and {more:,} not fitted", images, labels, self.classes)
+        name = f"{self.validation.name} and {more:,} not fitted"
+        return replace(self.validation, name=name, images=images, labels=labels)
 
     def _check_apart(self, role: str, *others: Samples, may_repeat: bool = True) -> None:
         """Raise ``DataError`` if more than ``SHARED`` of a role's images are among those of others; a few may be.
@@ -396,9 +394,9 @@ class Data:
 
     def _check_classes(self) -> None:
         """Raise ``DataError`` if there is nothing to tell apart in the fit data, or none of it is scored."""
-        fitted, scored = (set(samples.labels.tolist()) for samples in (self.fit, self.score))
-        if len(self.score) < FEW:
+        if len(self.score) < FEW or self.fit.task != Classification():
             return
+        fitted, scored = (set(samples.labels.tolist()) for samples in (self.fit, self.score))
         if len(fitted) == 1 < len(self.classes):
             raise DataError(
                 f"all {len(self.fit):,} samples to fit of {self.name!r} are of class {fitted.pop()}; give samples of "
@@ -425,6 +423,10 @@ class Data:
                 f"images of {samples.name!r} are {got} and those of {self.fit.name!r} {expected} (channels, "
                 "height, width); they must agree: resize them (load_data(…, size=…)) or repeat grey channels"
             )
+        if samples.task != self.fit.task:
+            raise DataError(
+                f"{samples.name!r} is for {samples.task}, and {self.fit.name!r} for {self.fit.task}; they must be alike"
+            )
         if samples.classes != self.fit.classes:
             raise DataError(
                 f"classes of {samples.name!r} are {samples.classes} and those of {self.fit.name!r} "
@@ -432,9 +434,16 @@ class Data:
             )
 
 
+def _describe_task(samples: Samples) -> str:
+    """Return the classes, or the task if it is another."""
+    return f"{len(samples.classes)} classes" if samples.task == Classification() else samples.task.name
+
+
 def _mix_classes(samples: Samples) -> Samples:
     """Shuffle samples that are sorted by class, because the first few of them would all be of one class."""
     labels = samples.labels
+    if samples.task != Classification():
+        return samples
     pieces = 1 + int((labels[1:] != labels[:-1]).sum())
     if not 1 < pieces == len(set(labels.tolist())) < len(labels):
         return samples

@@ -604,7 +604,7 @@ def _stack_role(above: Samples, below: Samples, name: str, channels: int) -> Sam
     for part in torch.split(torch.arange(len(lower)), _SCALED):
         for half, samples, indices in ((slice(size), above, partner[lower]), (slice(size, None), below, lower)):
             images[part, :, half] = _scale(samples.images[indices[part].to(samples.images.device)], size)
-    return Samples(name, images, below.labels[lower.to(below.labels.device)], below.classes)
+    return replace(below, name=name, images=images, labels=below.labels[lower.to(below.labels.device)])
 
 
 def _scale(images: Tensor, size: int) -> Tensor:

@@ -15,6 +15,7 @@ from suture.core.fused import Fused
 from suture.core.network.network import Frozen
 from suture.core.stitches import Stitch
 from suture.core.stitches.base import Shape
+from suture.data.tasks import Classification, Task
 
 State = dict[str, Tensor]
 """Parameters, or whatever else a fit needs to go on, by name."""
@@ -24,9 +25,9 @@ State = dict[str, Tensor]
 class Side:
     """One data role seen from the seam.
 
-    ``activations`` are the sender's at its cut, ``(n, *sender shape)``; ``labels`` are ``(n,)``; ``expected()`` gives
-    the receiver's own activations at its cut, ``(n, *receiver shape)``, of the first samples if the fit ``reads``
-    no more, and ``outputs()`` its own outputs ``(n, outputs)``, in the same order.
+    ``activations`` are the sender's at its cut, ``(n, *sender shape)``; ``labels`` are what the task takes for targets,
+    ``(n,)`` or ``(n, …)``; ``expected()`` gives the receiver's own activations at its cut, ``(n, *receiver shape)``, of
+    the first samples if the fit ``reads`` no more, and ``outputs()`` its own outputs ``(n, …)``, in the same order.
     """
 
     activations: Tensor
@@ -46,6 +47,7 @@ class Problem:
     seed: int
     where: str  #: in words, for messages
     fused: "Callable[[torch.dtype], Fused | None] | None" = None  #: makes the fused suffix, if there may be one
+    task: Task = Classification()  #: what outputs and labels mean
     begun: State | None = None  #: what the same fit, with less work allowed, left when it had not converged
 
 

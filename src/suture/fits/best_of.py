@@ -104,6 +104,6 @@ def _validate(problem: Problem, stitch: nn.Module, device: torch.device) -> Look
                 problem.suffix(stitch(side.activations[chosen].to(device))),
                 side.labels[chosen].to(device),
             )
-            losses.append(nn.functional.cross_entropy(outputs, labels, reduction="none").double())
-            wrong.append(outputs.argmax(1) != labels)
+            losses.append(problem.task.losses(outputs, labels).double())
+            wrong.append(problem.task.errors(outputs, labels))
     return Look(stitch.state_dict(), torch.cat(wrong), float(torch.cat(losses).mean()))

@@ -53,6 +53,7 @@ from suture.core.stitches import (
     UpsampledConv,
 )
 from suture.core.stitches.base import Shape
+from suture.data.tasks import Classification
 from suture.fits import convex
 from suture.fits.base import CurvePoint, Fit, FitReport, Problem, Side, State
 from suture.fits.coordinates import Coordinates
@@ -199,7 +200,7 @@ def _lower(problem: Problem, bare: "_Bare", maps: list[AffineMap], descend: Desc
         probe = bare.stitch(problem.fit.activations[:PROBED].to(device, copy=True))
     chosen = choose_suffix(problem.suffix, problem.fused, probe)
     notes = (chosen.note,) if chosen.note else ()
-    if chosen.only_head and _is_one_map(bare.family):
+    if chosen.only_head and _is_one_map(bare.family) and problem.task == Classification():
         head = convex.read_head(chosen.run, tuple(probe.shape[1:]), bare.parts[0], probe)
         if head is not None:
             return replace(_solve_convex(problem, bare, maps, head), notes=notes)
@@ -295,7 +296,7 @@ def _solve_convex(problem: Problem, bare: _Bare, maps: list[AffineMap], head: co
 
 @dataclass(frozen=True, eq=False)
 class Look:
-    """What validation says of parameters: which images are named wrong, and the mean loss in nats."""
+    """What validation says of parameters: which samples are wrong, or how wrong, and the mean loss."""
 
     state: State
     wrong: Tensor
@@ -303,7 +304,7 @@ class Look:
 
     @property
     def error(self) -> float:
-        """The share of wrong images."""
+        """The share of wrong samples, or their mean error."""
         return float(self.wrong.double().mean())
 
     def chance(self, other: "Look") -> float:
@@ -343,6 +344,7 @@ class AveragedDescent:
         self.coordinates = Coordinates(stitch, problem.fit.activations.to(self.device))
         self.batches = draw_batches(len(problem.fit.labels), batch, problem.seed)
         self.held_out = min(HELD_OUT, len(problem.validation.labels))
+        self.scale = problem.task.scale(problem.validation.labels)
         self.curve: list[CurvePoint] = []
         self.gains: list[float] = []
         self.step = self.taken = self.steps = self.idle = self.lowered = 0
@@ -393,7 +395,8 @@ class AveragedDescent:
         found = self._look(average)
         self.curve.append(CurvePoint(self.steps, fit_loss, found.loss))
         gain = self.best.least.error - found.error
-        better = gain >= max(tolerance, found.chance(self.best.least)) or self.least_loss - found.loss > STILL
+        least = max(tolerance * self.scale, found.chance(self.best.least))
+        better = gain >= least or self.least_loss - found.loss > STILL * self.scale
         self.gains.append(gain)
         self.least_loss, self.look = min(self.least_loss, found.loss), 2 * self.look
         self.best.add(found)
@@ -507,7 +510,7 @@ class AveragedDescent:
     def _step(self, adam: torch.optim.Adam, chosen: Tensor) -> float:
         """Take a step on a batch; return the loss before it."""
         outputs, labels = self._outputs(self.problem.fit, chosen)
-        loss = nn.functional.cross_entropy(outputs, labels)
+        loss = self.problem.task.loss(outputs, labels)
         adam.zero_grad(set_to_none=True)
         differentiate(loss, list(self.coordinates.free.values()), self.problem.where)
         adam.step()
@@ -520,17 +523,19 @@ class AveragedDescent:
         losses, wrong = self._losses(self.held_out)
         self.coordinates.restore(here)
         loss = float(losses.mean())
-        return Look(state, wrong, loss) if math.isfinite(loss) else Look(state, torch.ones_like(wrong), math.inf)
+        if math.isfinite(loss):
+            return Look(state, wrong, loss)
+        return Look(state, torch.full(wrong.shape, math.inf), math.inf)
 
     def _losses(self, most: int) -> tuple[Tensor, Tensor]:
-        """Return the loss of every validation sample that is looked at, and whether its class is named wrong."""
+        """Return the loss of every validation sample that is looked at, and how wrong it is."""
         chunks = torch.arange(min(most, self.held_out)).split(CHUNK)  # type: ignore[no-untyped-call]
-        losses, wrong = [], []
+        losses, wrong, task = [], [], self.problem.task
         with torch.no_grad():
             for chosen in chunks:
                 outputs, labels = self._outputs(self.problem.validation, chosen)
-                losses.append(nn.functional.cross_entropy(outputs, labels, reduction="none").double().cpu())
-                wrong.append((outputs.argmax(1) != labels).cpu())
+                losses.append(task.losses(outputs, labels).double().cpu())
+                wrong.append(task.errors(outputs, labels).cpu())
         return torch.cat(losses), torch.cat(wrong)
 
     def _outputs(self, side: Side, chosen: Tensor) -> tuple[Tensor, Tensor]:

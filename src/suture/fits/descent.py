@@ -38,6 +38,7 @@ from suture.common.seeds import generator
 from suture.common.validation import check_whole
 from suture.core.stitches import AffineStitch
 from suture.core.stitches.base import RawLayer, ScaleAndShift, Shape
+from suture.data.tasks import Classification, Task
 from suture.fits.base import CurvePoint, Fit, FitReport, Problem, Side
 from suture.fits.least_squares import LeastSquares
 from suture.fits.optimisers import Adam, Cosine, Optimiser, Schedule, set_rate
@@ -246,7 +247,11 @@ class Targets(ABC):
 
     @abstractmethod
     def of(self, side: Side) -> Tensor:
-        """Return class indices (n,), or probabilities (n, classes)."""
+        """Return what the task takes, or probabilities (n, classes)."""
+
+    def task(self, task: Task) -> Task:
+        """Return the task that the targets are for."""
+        return task
 
 
 @keyed_as("HardLabels")
@@ -280,12 +285,16 @@ class SoftLabels(Targets):
         """Return the probabilities (n, classes)."""
         return (side.outputs().float() / self.temperature).softmax(1)
 
+    def task(self, task: Task) -> Task:
+        """Return classification, whose loss takes probabilities as well as labels."""
+        return Classification()
+
 
 @keyed_as("TaskLoss")
 @final
 @dataclass(frozen=True)
 class TaskLoss(GradientDescent):
-    """Cross-entropy with the labels, or with ``SoftLabels`` of the receiver, in nats; by gradient descent.
+    """The task's loss with the labels, or cross-entropy with ``SoftLabels`` of the receiver; by gradient descent.
 
     The settings are those of ``GradientDescent``.
     """
@@ -293,12 +302,12 @@ class TaskLoss(GradientDescent):
     targets: Targets = HardLabels()
 
     def loss(self, problem: Problem, side: Side, device: torch.device) -> Loss:
-        """Return the mean cross-entropy of the stitched network's outputs."""
-        targets = self.targets.of(side)
+        """Return the mean loss of the stitched network's outputs."""
+        targets, task = self.targets.of(side), self.targets.task(problem.task)
 
         def of(represented: Tensor, chosen: Tensor) -> Tensor:
             logits: Tensor = problem.suffix(represented)
-            return nn.functional.cross_entropy(logits, targets[chosen].to(logits.device))
+            return task.loss(logits, targets[chosen].to(logits.device))
 
         return of
 

@@ -370,6 +370,11 @@ class Network:
         return tuple(self.example.shape[1:])
 
     @property
+    def output_shape(self) -> tuple[int, ...]:
+        """The shape of the outputs of one sample: ``(classes,)``, ``(T, vocabulary)`` …"""
+        return self.cuts.find(OUTPUT).shape
+
+    @property
     def dtype(self) -> torch.dtype:
         """The floating type of its first parameter; float32 if it has none."""
         return next((p.dtype for p in self._model.parameters() if p.is_floating_point()), torch.float32)

@@ -74,13 +74,18 @@ class Score(ABC):
         return False
 
     @property
+    def pooled(self) -> bool:
+        """Whether it is of all samples together, so that the value of one says only how it moves the whole."""
+        return False
+
+    @property
     def named_classes(self) -> tuple[int, ...]:
         """The classes that it names, by their labels."""
         return ()
 
     def selects(self, labels: Tensor) -> Tensor:
         """Return which samples are scored, as a bool mask (n,) for labels (n,); all, unless overridden."""
-        return torch.ones_like(labels, dtype=torch.bool)
+        return torch.ones(len(labels), dtype=torch.bool, device=labels.device)
 
     @abstractmethod
     def per_sample(self, logits: Tensor, labels: Tensor) -> Tensor:
@@ -334,12 +339,13 @@ def check_scores(
 
 
 def compute_values(
-    scores: Sequence[Score], outputs: Tensor, samples: Samples, network: Callable[[], nn.Module]
+    scores: Sequence[Score], outputs: Tensor, samples: Samples, network: Callable[[], nn.Module], targets: Tensor
 ) -> Values:
     """Return the value of every score for every sample it selects, by the score's name.
 
     ``outputs`` are those of the network for all samples; the network itself, from raw images to outputs, is made if
-    a score needs it. Raises ``FitError`` if a score does not give a number for each sample, or one that it cannot be.
+    a score needs it; ``targets`` are the labels, or what else the outputs are compared with. Raises ``FitError`` if a
+    score does not give a number for each sample, or one that it cannot be.
     """
     if len(outputs) != len(samples):
         raise FitError(f"{len(outputs)} rows of outputs cannot be the scores of {len(samples)} samples, {samples.name}")
@@ -349,7 +355,7 @@ def compute_values(
         if score.reads_network:
             found[score.name] = _score_network(score, network(), samples, chosen)
         else:
-            values = score.per_sample(outputs[chosen], samples.labels[chosen])
+            values = score.per_sample(outputs[chosen], targets[chosen])
             _check_count(score, values, int(chosen.sum()))
             _check_range(score, values, outputs[chosen])
             found[score.name] = values
@@ -374,10 +380,10 @@ def _check_count(score: Score, values: object, count: int) -> None:
 
 def _check_range(score: Score, values: Tensor, outputs: Tensor) -> None:
     finite = values.isfinite()
-    if lost := int((~finite & outputs.isfinite().all(1)).sum()):
+    if lost := int((~finite & outputs.isfinite().flatten(1).all(1)).sum()):
         raise FitError(f"'{score.name}' is not finite for {lost} samples whose outputs are; correct its per_sample")
     kept = values[finite]
-    if score.unit == "fraction" and len(kept) and not 0 <= kept.min() <= kept.max() <= 1:
+    if score.unit == "fraction" and not score.pooled and len(kept) and not 0 <= kept.min() <= kept.max() <= 1:
         raise FitError(
             f"'{score.name}' gave {kept.min():.4g} to {kept.max():.4g}; a fraction lies in [0, 1]: name another unit, "
             'for instance "raw"'
@@ -390,9 +396,9 @@ def make_card(scores: Sequence[Score], values: Values, *seed: str) -> ScoreCard:
 
 
 def score_parent(
-    network: Network, samples: Samples, scores: Sequence[Score], cache: Activations
+    network: Network, samples: Samples, scores: Sequence[Score], cache: Activations, targets: Tensor
 ) -> tuple[Values, ScoreCard]:
-    """Return a network's own values and scores.
+    """Return a network's own values and scores, beside the targets.
 
     They do not depend on the seam, and so are computed once for each store of activations.
     """
@@ -400,6 +406,6 @@ def score_parent(
     key = digest(network.fingerprint, network.device.type, samples.fingerprint, identity(list(scores)))
     known = _PARENTS.setdefault(cache, {})
     if key not in known or cache.notes:
-        values = compute_values(scores, outputs, samples, network.whole)
+        values = compute_values(scores, outputs, samples, network.whole, targets)
         known[key] = values, make_card(scores, values, key, "parent")
     return known[key]

@@ -59,6 +59,7 @@ COLUMNS: dict[str, str] = {
     "start": "str",  # of the descent: closed form, random; empty if unknown
     "converged": "boolean",
     "gap": "float64",  # in the unit, of the accuracy alone: what further steps would gain
+    "task": "str",  # what outputs and labels mean; empty if unknown, which is classification
     "device": "str",  # cpu or cuda
     "seconds": "float64",
     "error": "str",  # why a trial failed
@@ -74,6 +75,7 @@ _SIDES = ("low", "high")
 _LATER: dict[str, str | float] = {
     "start": "",
     "gap": float("nan"),
+    "task": "",
     "device": "",
     "warning": "",
 }  #: what older tables lack: unknown

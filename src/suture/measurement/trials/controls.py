@@ -32,10 +32,11 @@ appendix A (clustered noise), appendix C.5 (itself).
 from collections.abc import Callable
 from dataclasses import replace
 
-from suture.common.errors import UntrainedError
+from suture.common.errors import NoClassesError, UntrainedError
 from suture.common.seeds import derive_seed
 from suture.core.network.network import Network
 from suture.data.noise import SCALE, ClusteredNoise
+from suture.data.tasks import Classification
 from suture.measurement.trials.trial import Trial
 
 Control = Callable[[Trial], Trial]
@@ -77,8 +78,12 @@ def clustered_noise(trial: Trial, *, scale: float = SCALE) -> Trial:
     """Send noise around one random centre per class, of the shape of the receiver's cut.
 
     It is the same noise whatever the sender and its cut. Another ``scale`` is part of the control's name. Raises
-    ``DataError`` if there are no class labels, at least two classes among the fit data, to draw clusters for.
+    ``DataError`` if there are no class labels, at least two classes among the fit data, to draw clusters for:
+    ``NoClassesError`` if the task is another.
     """
+    if trial.task != Classification():
+        data, task = trial.fit_data.name, trial.task.name
+        raise NoClassesError(f"it needs a class for each sample, and the task of {data} is {task}")
     seed = derive_seed("clustered noise", trial.receiver.fingerprint, trial.receiver_cut, trial.seed)
     noise = ClusteredNoise(trial.seam.shapes[1], len(trial.fit_data.classes), scale, seed)
     return _send_from(trial, noise, "", "clustered noise" if scale == SCALE else f"clustered noise, scale {scale:g}")

@@ -31,6 +31,7 @@ from suture.core.fused import Fused, fuse_stitch, fuse_suffix
 from suture.core.network.network import Frozen, guard_frozen
 from suture.core.stitched import Stitched, match_dtype
 from suture.data import Samples
+from suture.data.tasks import Classification
 from suture.fits import FitReport, Problem, Side
 from suture.fits.base import State
 from suture.fits.suffix import MakeFused, list_precisions, name_dtype
@@ -126,6 +127,7 @@ def make_problem(trial: Trial, cache: Activations, stitch: nn.Module) -> Problem
         seed=derive_seed(trial.drawn_as, "fit"),
         where=trial.where,
         fused=None if exact else lru_cache(partial(fuse_suffix, trial.receiver, cut)),
+        task=trial.task,
     )
 
 
@@ -142,7 +144,8 @@ def _make_side(trial: Trial, cache: Activations, samples: Samples, stitch: nn.Mo
         return own if samples.pairing is None else own[samples.pairing]
 
     sent = cache.at(trial.sender, trial.sender_cut, samples)
-    return Side(match_dtype(sent, stitch), samples.paired_labels, expected, outputs)
+    targets = outputs() if trial.task.copies else samples.paired_labels
+    return Side(match_dtype(sent, stitch), targets, expected, outputs)
 
 
 # --- the outputs ------------------------------------------------------------------------------------------------------
@@ -162,6 +165,7 @@ def run_stitched(trial: Trial, cache: Activations, stitch: nn.Module, fused: Mak
         return _apply(trial, by, sent.contiguous(memory_format=torch.channels_last) if many else sent)
 
     suffix, coarse = trial.receiver.after(trial.receiver_cut), all(score.coarse for score in trial.scores)
+    fused = fused if trial.task == Classification() else None  # what is doubtful is known of classes alone
     found, notes = compute_outputs(suffix, fused, represent, len(given), coarse, partial(represent, by=cheap))
     if not found.isfinite().all():
         raise FitError(f"the outputs of the stitched network {trial.where} are not finite")
@@ -247,13 +251,14 @@ def score(trial: Trial, cache: Activations, stitch: nn.Module, report: FitReport
     given = cache.at(trial.sender, trial.sender_cut, data)[: len(compared)]
     own = cache.at(trial.receiver, trial.receiver_cut, compared).to(trial.receiver.device)
     error = representation_error(partial(_apply, trial, stitch), given, own)
-    receiver_values, receiver = score_parent(trial.receiver, data, scores, cache)
-    values = compute_values(scores, logits, data, partial(Stitched, trial.seam, stitch, trial.family))
+    targets = cache.outputs(trial.receiver, data) if trial.task.copies else data.labels
+    receiver_values, receiver = score_parent(trial.receiver, data, scores, cache, targets)
+    values = compute_values(scores, logits, data, partial(Stitched, trial.seam, stitch, trial.family), targets)
     sender = trial.scored_sender
     networks = {"receiver": trial.receiver} | ({} if sender is None else {"sender": sender})
     return Measurement(
         trial=trial,
-        sender=ScoreCard({}) if sender is None else score_parent(sender, data, scores, cache)[1],
+        sender=ScoreCard({}) if sender is None else score_parent(sender, data, scores, cache, targets)[1],
         receiver=receiver,
         scores=make_card(scores, values, trial.description, "stitched"),
         penalties={
@@ -271,7 +276,9 @@ def score(trial: Trial, cache: Activations, stitch: nn.Module, report: FitReport
         curve=report.curve,
         seconds=0.0,
         stitch=stitch,
-        alone=look_at({role: cache.outputs(one, data) for role, one in networks.items()}, data.labels),
+        alone={}
+        if trial.task != Classification()
+        else look_at({role: cache.outputs(one, data) for role, one in networks.items()}, data.labels),
         notes=(*cache.notes, *report.notes, *([f"kept {report.kept}"] if report.kept else []), *notes),
     )
 

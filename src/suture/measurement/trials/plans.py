@@ -12,14 +12,23 @@ from fnmatch import fnmatchcase
 from itertools import product
 from typing import overload
 
-from suture.common.errors import CutError, DataError, LeftOut, NetworkError, ShapeError, UntrainedError
+from suture.common.errors import (
+    CutError,
+    DataError,
+    LeftOut,
+    NetworkError,
+    NoClassesError,
+    ShapeError,
+    UntrainedError,
+)
 from suture.common.validation import check_kind, check_whole
 from suture.core.network.network import Cut, Network, shared_cuts
 from suture.core.stitched import At, Seam, check_networks
 from suture.core.stitches import Stitch
 from suture.data import Data
 from suture.fits import Converged, Fit
-from suture.measurement.scores.scores import Accuracy, CrossEntropy, Score
+from suture.measurement.scores.pooled import default_scores
+from suture.measurement.scores.scores import Score
 from suture.measurement.trials import controls as control
 from suture.measurement.trials.controls import Control
 from suture.measurement.trials.trial import Trial
@@ -28,8 +37,6 @@ Networks = Network | Sequence[Network]
 Patterns = str | Cut | Sequence[str | Cut]
 Which = Patterns | Mapping[str, Patterns]
 Scores = tuple[Score, ...]
-
-DEFAULT_SCORES: Scores = (Accuracy(), CrossEntropy())
 
 
 @dataclass(frozen=True)
@@ -63,21 +70,22 @@ class Plan(Sequence[Trial]):
 class Settings:
     """What the trials of a plan have in common beside networks, cuts and data.
 
-    ``stitch=None`` takes the family that the shapes at each seam suggest, ``fit=None`` is ``Converged()``. ``seeds`` is
+    ``stitch=None`` takes the family that the shapes at each seam suggest, ``fit=None`` is ``Converged()``,
+    ``scores=None`` are those of the data's task. ``seeds`` is
     how many (0, 1, …) or which. ``network_seed``, the seed of the networks' training, is a label for the table. Raises
     ``DataError`` if scores or controls are of the wrong kind.
     """
 
     stitch: Stitch | None = None
     fit: Fit | None = None
-    scores: Sequence[Score] = DEFAULT_SCORES
+    scores: Sequence[Score] | None = None
     controls: Sequence[Control] = control.DEFAULT
     seeds: int | Sequence[int] = 1
     network_seed: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("scores", "controls"):
-            check_kind(name, getattr(self, name), tuple | list, f"a tuple, {name}=(…,)")
+            check_kind(name, getattr(self, name) or (), tuple | list, f"a tuple, {name}=(…,)")
         for one in self.controls:
             check_kind("one of controls", one, Callable, "functions of a trial, such as controls.itself")
 
@@ -85,8 +93,8 @@ class Settings:
 def plan_seam(seam: Seam, data: Data, settings: Settings) -> Plan:
     """Plan one seam: for every seed the trial, followed by its controls.
 
-    A control whose network cannot be made untrained is left out, with a warning, ``LeftOut``, that has the reason.
-    Raises ``ShapeError`` with the seam if a stitch cannot join it.
+    A control that needs an untrained network, or classes, where there is none is left out, with a warning, ``LeftOut``,
+    that has the reason. Raises ``ShapeError`` with the seam if a stitch cannot join it.
     """
     check_kind("data", data, Data, "data with a split to fit and one to score: load_data(…)")
     fit = settings.fit if settings.fit is not None else Converged()
@@ -100,7 +108,7 @@ def plan_seam(seam: Seam, data: Data, settings: Settings) -> Plan:
                 data.score,
                 stitch=settings.stitch,
                 fit=fit,
-                scores=tuple(settings.scores),
+                scores=default_scores(data.fit.task) if settings.scores is None else tuple(settings.scores),
                 seed=seed,
                 network_seed=settings.network_seed,
             )
@@ -109,7 +117,7 @@ def plan_seam(seam: Seam, data: Data, settings: Settings) -> Plan:
                 name = str(getattr(make, "__name__", make))
                 try:
                     made = make(trial)
-                except UntrainedError as error:
+                except (UntrainedError, NoClassesError) as error:
                     control_name = name.replace("_", " ")
                     warnings.warn(f"the control {control_name} is left out: {error}", LeftOut, stacklevel=3)
                     continue
@@ -131,7 +139,7 @@ def curve(
     at: str | Cut | Sequence[At] | None = None,
     stitch: Stitch | None = None,
     fit: Fit | None = None,
-    scores: Sequence[Score] = DEFAULT_SCORES,
+    scores: Sequence[Score] | None = None,
     controls: Sequence[Control] = control.DEFAULT,
     seeds: int | Sequence[int] = 1,
     network_seed: int | None = None,
@@ -165,7 +173,7 @@ def matrix(
     receiver_cuts: Which | None = None,
     stitch: Stitch | None = None,
     fit: Fit | None = None,
-    scores: Sequence[Score] = DEFAULT_SCORES,
+    scores: Sequence[Score] | None = None,
     controls: Sequence[Control] = control.DEFAULT,
     seeds: int | Sequence[int] = 1,
     network_seed: int | None = None,

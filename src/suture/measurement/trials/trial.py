@@ -35,12 +35,14 @@ from suture.core.stitched import Seam, Stitched
 from suture.core.stitches import Stitch, stitch_for
 from suture.data import Samples
 from suture.data.noise import ClusteredNoise
+from suture.data.tasks import Classification, Task
 from suture.fits import Converged, CurvePoint, Fit
 from suture.fits.base import State
 from suture.fits.recipes import claims_convergence
 from suture.measurement.scores.alone import find_doubts
 from suture.measurement.scores.intervals import Estimate
-from suture.measurement.scores.scores import Accuracy, CrossEntropy, Score, ScoreCard, check_scores
+from suture.measurement.scores.pooled import default_scores
+from suture.measurement.scores.scores import Score, ScoreCard, check_scores
 
 VERSION = 8  #: of the measuring code; raise it with a change that may change a number, and every key changes
 COMPARED = 1024  #: score samples on which the representation error is taken, at most
@@ -65,7 +67,7 @@ class Trial:
     score_data: Samples
     stitch: Stitch | None = None
     fit: Fit = field(default_factory=Converged)
-    scores: tuple[Score, ...] = (Accuracy(), CrossEntropy())
+    scores: tuple[Score, ...] = None  # type: ignore[assignment]  # by default those of the data's task
     seed: int = 0
     control: str = ""
     study: str = ""
@@ -76,6 +78,8 @@ class Trial:
         check_kind("seam", self.seam, Seam, "a seam: Seam.at(sender, receiver, cut)", NetworkError)
         check_kind("stitch", self.stitch, Stitch | None, "a family of stitches such as Conv(), or None", ShapeError)
         check_kind("fit", self.fit, Fit, "a fit such as Converged()", FitError)
+        if self.scores is None:
+            object.__setattr__(self, "scores", default_scores(self.task))
         for score in self.scores:
             check_kind("one of scores", score, Score, "scores such as Accuracy()")
         object.__setattr__(self, "seed", check_whole("seed", self.seed))
@@ -98,6 +102,11 @@ class Trial:
     def receiver(self) -> Network:
         """The seam's receiver."""
         return self.seam.receiver
+
+    @property
+    def task(self) -> Task:
+        """What outputs and labels mean, by the data."""
+        return self.fit_data.task
 
     @property
     def sender_cut(self) -> str:
@@ -125,6 +134,7 @@ class Trial:
             "seed": self.seed,
             "fit_data": self.fit_data.name,
             "score_data": data,
+            "task": self.task.name,
             **{f"{role}_expected": value for role, value in known.items() if value is not None},
         }
 
@@ -169,6 +179,8 @@ class Trial:
         read = [self.select_read(samples) for samples in fitted if self.count_read(samples)]
         needs += [Need(receiver, samples, own) for samples in (*read, self.compared)]
         scored = [network for network in (receiver, self.scored_sender) if network is not None]
+        if self.task.copies:
+            needs += [Need(receiver, samples, len(receiver.cuts) + 1) for samples in fitted]
         needs += [Need(network, score, len(network.cuts) + 1) for network in scored]
         return tuple({need.key: need for need in needs}.values())
 
@@ -183,9 +195,10 @@ class Trial:
 
     @property
     def scored_sender(self) -> Network | None:
-        """The sender, if it has scores of its own: if it is a network with an output for every class."""
+        """The sender, if it has scores of its own: if it is a network whose outputs suit the labels."""
         sender = self.sender
-        return sender if isinstance(sender, Network) and sender.outputs == len(self.score_data.classes) else None
+        scored = isinstance(sender, Network) and not self.task.copies and not _misfit(sender, self.score_data)
+        return sender if scored else None  # type: ignore[return-value]
 
     @cached_property
     def compared(self) -> Samples:
@@ -351,8 +364,16 @@ def _explain_classes(samples: Samples, outputs: int) -> str:
     return remedy
 
 
+def _misfit(network: Network, samples: Samples) -> str:
+    """Say why the outputs of a network do not suit the labels; nothing if they do."""
+    return samples.task.check_outputs(network.output_shape, samples.labels, samples.classes)
+
+
 def _check_data(trial: Trial, samples: Samples) -> None:
-    if trial.receiver.outputs != len(samples.classes):
+    misfit = _misfit(trial.receiver, samples)
+    if misfit and samples.task != Classification():
+        raise DataError(f"{samples.name} does not suit the receiver {trial.receiver.name}: {misfit}")
+    if misfit:
         raise DataError(
             f"{samples.name} has {len(samples.classes)} classes, but the head of the receiver {trial.receiver.name} "
             f"has {trial.receiver.outputs} outputs; {_explain_classes(samples, trial.receiver.outputs)}"

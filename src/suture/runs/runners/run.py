@@ -29,7 +29,7 @@ from suture.measurement.tables.records import Described, Record, describe_trial
 from suture.measurement.tables.table import save, table_of
 from suture.measurement.trials.controls import DEFAULT, Control
 from suture.measurement.trials.measure import attempt, measure
-from suture.measurement.trials.plans import DEFAULT_SCORES, Settings, plan_seam
+from suture.measurement.trials.plans import Settings, plan_seam
 from suture.measurement.trials.trial import Measurement, Trial
 from suture.runs.progress import Progress, choose_bar
 from suture.runs.runners.local import Local
@@ -112,7 +112,7 @@ def stitch(
     data: Data,
     stitch: Stitch | None = None,
     fit: Fit | None = None,
-    scores: Sequence[Score] = DEFAULT_SCORES,
+    scores: Sequence[Score] | None = None,
     controls: Sequence[Control] = DEFAULT,
     seed: int = 0,
     device: str | None = None,

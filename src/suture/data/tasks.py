@@ -1,0 +1,353 @@
+"""What a network's outputs mean, what targets are, and which loss a stitch is fitted by.
+
+A task is a property of the data, ``Samples.task``. The targets of a sample are its ``labels``, whose first axis is the
+samples'. Everything below a measurement sees outputs and targets as tensors and asks the task for
+
+- ``losses``: the loss of every sample, in nats or the task's own unit, which is descended on;
+- ``errors``: how wrong every sample is, by which the best of several stitches is chosen;
+- ``positions``: how many predictions of a sample count, so that a long text weighs more than a short one.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal, final
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from suture.common.errors import DataError
+from suture.common.hashing import keyed_as
+
+IGNORED = -100  #: the label of a position that does not count, as in torch's ``cross_entropy``
+
+
+@keyed_as("Task")
+class Task(ABC):
+    """What outputs and targets mean. Tasks are frozen dataclasses; equal settings are equal tasks."""
+
+    name: ClassVar[str]  #: in tables
+    unit: ClassVar[str] = "sample"  #: what one independent sample is, over which intervals are taken
+    copies: ClassVar[bool] = False  #: whether targets are the receiver's own outputs, and no labels are read
+
+    @abstractmethod
+    def check(self, name: str, targets: Tensor, classes: Sequence[str]) -> None:
+        """Raise ``DataError`` unless these can be the targets of samples that are called ``name``."""
+
+    @abstractmethod
+    def check_outputs(self, shape: tuple[int, ...], targets: Tensor, classes: Sequence[str]) -> str:
+        """Say why outputs ``(n, *shape)`` do not suit the targets; nothing if they do."""
+
+    @abstractmethod
+    def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return the loss of every sample, the mean over its positions: ``(n,)``."""
+
+    def errors(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return how wrong every sample is, ``(n,)``; by default its loss."""
+        return self.losses(outputs, targets)
+
+    def positions(self, targets: Tensor) -> Tensor:
+        """Return how many predictions of every sample count, ``(n,)``."""
+        return torch.ones(len(targets), device=targets.device)
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return the mean loss of all positions, a scalar to descend on."""
+        counts = self.positions(targets).to(outputs.device)
+        return (self.losses(outputs, targets) * counts).sum() / counts.sum().clamp(min=1)
+
+    def scale(self, targets: Tensor) -> float:
+        """Return what an error counts as one, in the unit of ``errors``: to tell a small gain from a large one."""
+        return 1.0
+
+
+@keyed_as("Classification")
+@final
+@dataclass(frozen=True)
+class Classification(Task):
+    """One class per sample: outputs ``(n, classes)``, targets ``(n,)`` int64. Losses are cross-entropies in nats."""
+
+    name: ClassVar[str] = "classification"
+    unit: ClassVar[str] = "image"
+
+    def check(self, name: str, targets: Tensor, classes: Sequence[str]) -> None:
+        """Raise ``DataError`` unless every target is the index of a class."""
+        if targets.ndim != 1:
+            raise DataError(
+                f"labels of {name!r} have shape {tuple(targets.shape)}; one class index each is needed, or name what "
+                "they are: task=DenseClassification(), MultiLabel(), Regression() …"
+            )
+        _check_indices(name, targets, classes)
+
+    def check_outputs(self, shape: tuple[int, ...], targets: Tensor, classes: Sequence[str]) -> str:
+        """Say why outputs do not suit the targets."""
+        if len(shape) == 1 and shape[0] == len(classes):
+            return ""
+        return f"{len(classes)} classes need outputs (n, {len(classes)}), and these are {_batch(shape)}"
+
+    def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return the cross-entropy of every sample."""
+        return functional.cross_entropy(outputs, targets, reduction="none")
+
+    def errors(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return which samples have another class's output as their largest, bool ``(n,)``."""
+        return outputs.argmax(1) != targets
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return the mean cross-entropy."""
+        return functional.cross_entropy(outputs, targets)
+
+
+@keyed_as("DenseClassification")
+@final
+@dataclass(frozen=True)
+class DenseClassification(Task):
+    """A class per position: outputs ``(n, classes, …)`` or ``(n, …, classes)``, targets ``(n, …)`` int64.
+
+    Positions whose target is ``IGNORED`` do not count. Losses are cross-entropies in nats per position.
+    """
+
+    name: ClassVar[str] = "dense classification"
+    unit: ClassVar[str] = "image"
+
+    def check(self, name: str, targets: Tensor, classes: Sequence[str]) -> None:
+        """Raise ``DataError`` unless every target is the index of a class, or ignored."""
+        if targets.ndim < 2:
+            raise DataError(f"labels of {name!r} have shape {tuple(targets.shape)}; one for each position is needed")
+        _check_indices(name, targets, classes, ignored=True)
+        _check_some_count(name, targets)
+
+    def check_outputs(self, shape: tuple[int, ...], targets: Tensor, classes: Sequence[str]) -> str:
+        """Say why outputs do not suit the targets."""
+        places = tuple(targets.shape[1:])
+        if shape in ((len(classes), *places), (*places, len(classes))):
+            return ""
+        return (
+            f"labels {_batch(places)} of {len(classes)} classes need outputs {_batch((len(classes), *places))} or "
+            f"{_batch((*places, len(classes)))}, and these are {_batch(shape)}"
+        )
+
+    def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return the mean cross-entropy of every sample's positions."""
+        return _mean_of(_nats(by_position(outputs, targets), targets), targets)
+
+    def errors(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return the share of every sample's positions that are named wrong."""
+        return _mean_of((by_position(outputs, targets).argmax(1) != targets.flatten(1)).float(), targets)
+
+    def positions(self, targets: Tensor) -> Tensor:
+        """Return how many positions are not ignored."""
+        return count_positions(targets)
+
+
+@keyed_as("NextToken")
+@final
+@dataclass(frozen=True)
+class NextToken(Task):
+    """The next token of a text: outputs ``(n, T, vocabulary)``, targets ``(n, T)`` int64, which are the token ids.
+
+    The outputs at a position are compared with the target at the next. Targets of ``IGNORED`` (padding) do not count.
+    ``bytes_per_token``, if the tokens have a length in bytes, gives bits per byte. Losses are nats per token.
+    """
+
+    bytes_per_token: float | None = None
+
+    name: ClassVar[str] = "next token"
+    unit: ClassVar[str] = "document"
+
+    def check(self, name: str, targets: Tensor, classes: Sequence[str]) -> None:
+        """Raise ``DataError`` unless targets are token ids, or ignored, of at least two positions."""
+        if targets.ndim != 2 or targets.shape[1] < 2:
+            raise DataError(
+                f"targets of {name!r} have shape {tuple(targets.shape)}; they must be the token ids, (n, T) with T of "
+                "at least 2"
+            )
+        if targets.dtype != torch.int64 or int(targets[targets != IGNORED].min()) < 0:
+            raise DataError(f"targets of {name!r} must be token ids from 0, int64, or {IGNORED} where they are padding")
+        _check_some_count(name, targets[:, 1:])
+
+    def check_outputs(self, shape: tuple[int, ...], targets: Tensor, classes: Sequence[str]) -> str:
+        """Say why outputs do not suit the targets."""
+        length, highest = targets.shape[1], int(targets.max())
+        if len(shape) == 2 and shape[0] == length and shape[1] > highest:
+            return ""
+        return (
+            f"token ids (n, {length}) up to {highest} need outputs (n, {length}, vocabulary) with a vocabulary above "
+            f"that, and these are {_batch(shape)}"
+        )
+
+    def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return nats per token of every document."""
+        following = targets[:, 1:]
+        return _mean_of(_nats(outputs[:, :-1].transpose(1, 2), following), following)
+
+    def positions(self, targets: Tensor) -> Tensor:
+        """Return how many tokens are predicted."""
+        return count_positions(targets[:, 1:])
+
+
+@keyed_as("MultiLabel")
+@final
+@dataclass(frozen=True)
+class MultiLabel(Task):
+    """Any number of labels per sample: outputs ``(n, labels)``, targets ``(n, labels)`` of 0 and 1.
+
+    Losses are binary cross-entropies of the sigmoids, in nats per label.
+    """
+
+    name: ClassVar[str] = "multi-label"
+    unit: ClassVar[str] = "image"
+
+    def check(self, name: str, targets: Tensor, classes: Sequence[str]) -> None:
+        """Raise ``DataError`` unless targets are 0 or 1 for every class, and each class has both."""
+        if targets.ndim != 2 or targets.shape[1] != len(classes):
+            raise DataError(
+                f"labels of {name!r} have shape {tuple(targets.shape)}; {len(classes)} classes need (n, {len(classes)})"
+            )
+        if not bool(((targets == 0) | (targets == 1)).all()):
+            raise DataError(f"labels of {name!r} must be 0 or 1, one for each class")
+
+    def check_outputs(self, shape: tuple[int, ...], targets: Tensor, classes: Sequence[str]) -> str:
+        """Say why outputs do not suit the targets."""
+        if shape == tuple(targets.shape[1:]):
+            return ""
+        return f"{len(classes)} labels need outputs (n, {len(classes)}), and these are {_batch(shape)}"
+
+    def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return the mean binary cross-entropy of every sample's labels."""
+        wanted = targets.to(outputs.dtype)
+        return functional.binary_cross_entropy_with_logits(outputs, wanted, reduction="none").mean(1)
+
+
+@keyed_as("Regression")
+@final
+@dataclass(frozen=True)
+class Regression(Task):
+    """Numbers: outputs ``(n, k)``, targets ``(n, k)`` floats. Losses are mean squared errors."""
+
+    name: ClassVar[str] = "regression"
+
+    def check(self, name: str, targets: Tensor, classes: Sequence[str]) -> None:
+        """Raise ``DataError`` unless targets are finite floats that vary."""
+        if targets.ndim != 2 or not targets.is_floating_point() or not bool(targets.isfinite().all()):
+            raise DataError(f"targets of {name!r} are {_kind(targets)}; they must be finite floats (n, k)")
+        if float(targets.double().var(0, correction=0).min()) == 0:
+            raise DataError(f"a target of {name!r} is the same for all samples; leave it out")
+
+    def check_outputs(self, shape: tuple[int, ...], targets: Tensor, classes: Sequence[str]) -> str:
+        """Say why outputs do not suit the targets."""
+        wanted = tuple(targets.shape[1:])
+        return (
+            "" if shape == wanted else f"targets {_batch(wanted)} need as many outputs, and these are {_batch(shape)}"
+        )
+
+    def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return the mean squared error of every sample."""
+        return (outputs - targets.to(outputs.dtype)).square().mean(1)
+
+    def scale(self, targets: Tensor) -> float:
+        """Return the variance of the targets, so that an error of one is what their mean has."""
+        return float(targets.double().var(0, correction=0).mean())
+
+
+@keyed_as("OwnOutputs")
+@final
+@dataclass(frozen=True)
+class OwnOutputs(Task):
+    """The receiver's own outputs are the targets, and no label is used: for towers without a head, and unlabelled data.
+
+    ``meaning`` says what outputs are. ``"embeddings"``: the loss is 1 − cosine. ``"logits"`` ``(n, classes)``: the loss
+    is the divergence KL(receiver ‖ stitched) in nats, and a sample is wrong if the largest output is another's.
+    """
+
+    meaning: Literal["embeddings", "logits"] = "embeddings"
+
+    name: ClassVar[str] = "own outputs"
+    copies: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if self.meaning not in ("embeddings", "logits"):
+            raise DataError(f"OwnOutputs({self.meaning!r}): outputs are 'embeddings' or 'logits'")
+
+    def check(self, name: str, targets: Tensor, classes: Sequence[str]) -> None:
+        """Accept anything, because labels are not read."""
+
+    def check_outputs(self, shape: tuple[int, ...], targets: Tensor, classes: Sequence[str]) -> str:
+        """Say why outputs cannot be what is copied."""
+        if self.meaning == "logits" and len(shape) != 1:
+            return f"logits are (n, classes), and these are {_batch(shape)}"
+        return "" if math.prod(shape) > 1 else "one number has no direction to be compared"
+
+    def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return 1 − cosine of the two outputs of every sample, or how far they diverge in nats."""
+        if self.meaning == "embeddings":
+            return 1 - functional.cosine_similarity(outputs.flatten(1), targets.to(outputs.dtype).flatten(1), dim=1)
+        wanted = targets.to(outputs.dtype).log_softmax(1)
+        return (wanted.exp() * (wanted - outputs.log_softmax(1))).sum(1)
+
+    def errors(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return 1 − cosine, or which samples have another largest output than the receiver."""
+        if self.meaning == "embeddings":
+            return self.losses(outputs, targets)
+        return outputs.argmax(1) != targets.argmax(1)
+
+
+# --- positions --------------------------------------------------------------------------------------------------------
+
+
+def by_position(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Lay outputs ``(n, classes, …)`` or ``(n, …, classes)`` out as ``(n, classes, positions)``.
+
+    Where both would do, classes come first.
+    """
+    if outputs.shape[2:] == targets.shape[1:]:
+        return outputs.flatten(2)
+    return outputs.flatten(1, -2).transpose(1, 2)
+
+
+def count_positions(targets: Tensor) -> Tensor:
+    """Return how many targets of every sample are not ignored, ``(n,)``."""
+    return (targets.flatten(1) != IGNORED).sum(1).float()
+
+
+def _nats(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Return the cross-entropy at every position, 0 where it is ignored: ``(n, positions)``."""
+    return functional.cross_entropy(outputs, targets.flatten(1), reduction="none", ignore_index=IGNORED)
+
+
+def _mean_of(values: Tensor, targets: Tensor) -> Tensor:
+    """Return every sample's mean over positions ``(n, positions)`` that count; 0 if none does."""
+    counts = targets.flatten(1) != IGNORED
+    return (values * counts).sum(1) / counts.sum(1).clamp(min=1)
+
+
+# --- what is said of wrong targets ------------------------------------------------------------------------------------
+
+
+def _check_indices(name: str, targets: Tensor, classes: Sequence[str], ignored: bool = False) -> None:
+    if targets.dtype != torch.int64:
+        raise DataError(
+            f"labels of {name!r} have dtype {targets.dtype}; they must be class indices of dtype torch.int64: "
+            "convert integers with labels.long()"
+        )
+    known = targets[targets != IGNORED] if ignored else targets
+    low, high = (int(bound) for bound in torch.aminmax(known)) if known.numel() else (0, 0)
+    if low < 0 or high >= len(classes):
+        raise DataError(
+            f"labels of {name!r} range from {low} to {high}; its {len(classes)} classes allow 0 to "
+            f"{len(classes) - 1}: name every class in classes, and leave out samples without a label"
+        )
+
+
+def _check_some_count(name: str, targets: Tensor) -> None:
+    if bool((targets.flatten(1) == IGNORED).all(1).any()):
+        raise DataError(f"a sample of {name!r} has no position that counts; leave it out")
+
+
+def _kind(targets: Tensor) -> str:
+    return f"{targets.dtype} {tuple(targets.shape)}"
+
+
+def _batch(shape: Sequence[int]) -> str:
+    return f"(n, {', '.join(map(str, shape))})"

@@ -1,0 +1,337 @@
+"""The scores of tasks other than one class per sample, and which scores a task has by default.
+
+Many are no mean of a number per sample: nats per token weigh a long text more than a short one, and an average
+precision needs all samples at once. Such a score θ is a function of weights w, one for each sample, that does not
+change if all grow alike. Its value for a sample is taken to be
+
+    θ + n · ∂θ/∂wᵢ    at w = 1
+
+the infinitesimal jackknife (Efron & Tibshirani 1993, section 22; Jaeckel 1972). The mean of these values is θ itself
+(Euler), and their spread over the root of n is its standard error by the delta method. So intervals over samples, and
+paired differences, are those of any other score, and one independent sample is a document or an image, not a token or
+a pixel.
+"""
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from suture.common.hashing import keyed_as
+from suture.data.tasks import (
+    IGNORED,
+    Classification,
+    DenseClassification,
+    MultiLabel,
+    NextToken,
+    OwnOutputs,
+    Regression,
+    Task,
+    by_position,
+    count_positions,
+)
+from suture.measurement.scores.scores import Accuracy, CrossEntropy, Score
+
+CHUNK = 64  #: samples that are summarised at once, in float64
+
+
+@keyed_as("Pooled")
+class Pooled(Score):
+    """A score of all samples together: ``summarise`` each, ``combine`` the rows under weights."""
+
+    pooled: ClassVar[bool] = True
+
+    @abstractmethod
+    def summarise(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return what counts of every sample, ``(n, k)`` float64, from float64 outputs and targets."""
+
+    @abstractmethod
+    def combine(self, rows: Tensor, weights: Tensor) -> Tensor:
+        """Return the score, a scalar, of rows ``(n, k)`` with weights ``(n,)``, of which only ratios matter."""
+
+    def per_sample(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return values, ``(n,)`` float64, whose mean is the score and whose spread is its uncertainty."""
+        parts = zip(torch.split(logits, CHUNK), torch.split(labels, CHUNK), strict=True)
+        rows = torch.cat([self.summarise(outputs.double(), targets) for outputs, targets in parts])
+        with torch.enable_grad():
+            weights = torch.ones(len(rows), dtype=torch.float64, device=rows.device, requires_grad=True)
+            score = self.combine(rows, weights)
+            (slopes,) = torch.autograd.grad(score, weights)
+        return score.detach() + len(rows) * slopes
+
+
+def _share(rows: Tensor, weights: Tensor) -> Tensor:
+    """Return Σ w · first column / Σ w · second column."""
+    above, below = (weights @ rows).unbind()
+    return above / below
+
+
+# --- per position -----------------------------------------------------------------------------------------------------
+
+
+@keyed_as("PositionAccuracy")
+@final
+@dataclass(frozen=True)
+class PositionAccuracy(Pooled):
+    """The fraction of all positions whose class is named, of ``DenseClassification``."""
+
+    name: ClassVar[str] = "accuracy"
+    unit: ClassVar[str] = "fraction"
+    higher_is_better: ClassVar[bool] = True
+
+    def summarise(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return the numbers of right positions and of positions."""
+        right = (by_position(outputs, targets).argmax(1) == targets.flatten(1)).sum(1)
+        return torch.stack([right.double(), count_positions(targets).double()], 1)
+
+    def combine(self, rows: Tensor, weights: Tensor) -> Tensor:
+        """Return right positions over positions."""
+        return _share(rows, weights)
+
+
+@keyed_as("MeanIoU")
+@final
+@dataclass(frozen=True)
+class MeanIoU(Pooled):
+    """Intersection over union of what is named a class and what is one, over all samples; the mean over classes.
+
+    Classes that are neither named nor there do not count.
+    """
+
+    name: ClassVar[str] = "mIoU"
+    unit: ClassVar[str] = "fraction"
+    higher_is_better: ClassVar[bool] = True
+
+    def summarise(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return for every class the intersection, and after them the unions, in positions."""
+        laid = by_position(outputs, targets)
+        counted = (targets.flatten(1) != IGNORED)[:, None]
+        classes = torch.arange(laid.shape[1], device=laid.device)[:, None]
+        named, there = (laid.argmax(1)[:, None] == classes) & counted, targets.flatten(1)[:, None] == classes
+        return torch.cat([(named & there).sum(2), (named | there).sum(2)], 1).double()
+
+    def combine(self, rows: Tensor, weights: Tensor) -> Tensor:
+        """Return the mean over classes."""
+        both, either = (weights @ rows).chunk(2)
+        return (both[either > 0] / either[either > 0]).mean()
+
+
+@keyed_as("PositionLoss")
+@final
+@dataclass(frozen=True)
+class PositionLoss(Pooled):
+    """The cross-entropy of all positions that count, in nats per position or token."""
+
+    task: Task
+
+    name: ClassVar[str] = "loss"
+    unit: ClassVar[str] = "nats"
+    higher_is_better: ClassVar[bool] = False
+
+    def summarise(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return nats and positions."""
+        counts = self.task.positions(targets).double()
+        return torch.stack([self.task.losses(outputs, targets) * counts, counts], 1)
+
+    def combine(self, rows: Tensor, weights: Tensor) -> Tensor:
+        """Return nats over positions."""
+        return _share(rows, weights)
+
+
+@keyed_as("Perplexity")
+@final
+@dataclass(frozen=True)
+class Perplexity(Pooled):
+    """e to the nats per token: of how many tokens, equally likely, the next one is as hard to tell."""
+
+    task: NextToken = NextToken()
+
+    name: ClassVar[str] = "perplexity"
+    unit: ClassVar[str] = "raw"
+    higher_is_better: ClassVar[bool] = False
+
+    def summarise(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return nats and tokens."""
+        return PositionLoss(self.task).summarise(outputs, targets)
+
+    def combine(self, rows: Tensor, weights: Tensor) -> Tensor:
+        """Return e to their ratio."""
+        return _share(rows, weights).exp()
+
+
+@keyed_as("BitsPerByte")
+@final
+@dataclass(frozen=True)
+class BitsPerByte(Pooled):
+    """The cross-entropy in bits for each byte of text, which compares models of different tokens."""
+
+    task: NextToken
+
+    name: ClassVar[str] = "bits per byte"
+    unit: ClassVar[str] = "bits"
+    higher_is_better: ClassVar[bool] = False
+
+    def summarise(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return bits and bytes."""
+        nats, tokens = PositionLoss(self.task).summarise(outputs, targets).unbind(1)
+        assert self.task.bytes_per_token is not None
+        return torch.stack([nats / torch.log(nats.new_tensor(2.0)), tokens * self.task.bytes_per_token], 1)
+
+    def combine(self, rows: Tensor, weights: Tensor) -> Tensor:
+        """Return bits over bytes."""
+        return _share(rows, weights)
+
+
+# --- several labels, numbers ------------------------------------------------------------------------------------------
+
+
+@keyed_as("MeanAveragePrecision")
+@final
+@dataclass(frozen=True)
+class MeanAveragePrecision(Pooled):
+    """The mean over labels of the average precision: Σ (recallₖ − recallₖ₋₁) · precisionₖ, as scikit-learn defines it.
+
+    Samples of equal output share a threshold. Labels that no sample has do not count.
+    """
+
+    name: ClassVar[str] = "mAP"
+    unit: ClassVar[str] = "fraction"
+    higher_is_better: ClassVar[bool] = True
+
+    def summarise(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return outputs and targets, side by side."""
+        return torch.cat([outputs, targets.double()], 1)
+
+    def combine(self, rows: Tensor, weights: Tensor) -> Tensor:
+        """Return the mean over labels."""
+        outputs, targets = rows.chunk(2, 1)
+        found = [_average_precision(*each, weights) for each in zip(outputs.T, targets.T, strict=True) if each[1].any()]
+        return torch.stack(found).mean()
+
+
+def _average_precision(outputs: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
+    order = outputs.argsort(descending=True, stable=True)
+    outputs, hits, weights = outputs[order], (weights * targets)[order], weights[order]
+    last = torch.cat([outputs[1:] != outputs[:-1], outputs.new_ones(1, dtype=torch.bool)])  # of those at a threshold
+    above, of_all = hits.cumsum(0)[last], weights.cumsum(0)[last]
+    gained = torch.diff(above, prepend=above.new_zeros(1))
+    return (gained * above / of_all).sum() / hits.sum()
+
+
+@keyed_as("Explained")
+@final
+@dataclass(frozen=True)
+class Explained(Pooled):
+    """R²: the share of the targets' variance that the outputs explain, the mean over targets; below 0 if none."""
+
+    name: ClassVar[str] = "R²"
+    unit: ClassVar[str] = "raw"
+    higher_is_better: ClassVar[bool] = True
+
+    def summarise(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return squared errors and targets, side by side."""
+        return torch.cat([(outputs - targets.double()).square(), targets.double()], 1)
+
+    def combine(self, rows: Tensor, weights: Tensor) -> Tensor:
+        """Return the mean over targets."""
+        errors, targets = rows.chunk(2, 1)
+        mean = weights @ targets / weights.sum()
+        return (1 - weights @ errors / (weights @ (targets - mean).square())).mean()
+
+
+@keyed_as("SampleLoss")
+@final
+@dataclass(frozen=True)
+class SampleLoss(Score):
+    """The task's loss of every sample, in nats or its own unit."""
+
+    task: Task
+    name: str = "loss"
+    unit: str = "nats"
+
+    higher_is_better: ClassVar[bool] = False
+
+    def per_sample(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return the loss of each sample, computed in float64."""
+        return self.task.losses(logits.double(), labels)
+
+
+# --- the receiver's own outputs ---------------------------------------------------------------------------------------
+
+
+@keyed_as("Agreement")
+@final
+@dataclass(frozen=True)
+class Agreement(Score):
+    """The fraction of samples whose largest logit is the receiver's largest."""
+
+    name: ClassVar[str] = "agreement"
+    unit: ClassVar[str] = "fraction"
+    higher_is_better: ClassVar[bool] = True
+
+    def per_sample(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return 1 if both are largest at one class, else 0."""
+        return (logits.argmax(1) == labels.argmax(1)).double()
+
+
+@keyed_as("OutputCosine")
+@final
+@dataclass(frozen=True)
+class OutputCosine(Score):
+    """The cosine between an embedding and the receiver's own of the same sample."""
+
+    name: ClassVar[str] = "cosine"
+    unit: ClassVar[str] = "raw"
+    higher_is_better: ClassVar[bool] = True
+
+    def per_sample(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return the cosine of each sample."""
+        return functional.cosine_similarity(logits.double().flatten(1), labels.double().flatten(1), dim=1)
+
+
+@keyed_as("Recall")
+@final
+@dataclass(frozen=True)
+class Recall(Score):
+    """Recall at 1: the fraction of samples whose embedding is nearest, by cosine, to the receiver's own of that sample.
+
+    It is looked for among those of all samples that are scored, and so is lower the more there are. Where several are
+    equally near, a sample counts if its own is among them.
+    """
+
+    name: ClassVar[str] = "recall@1"
+    unit: ClassVar[str] = "fraction"
+    higher_is_better: ClassVar[bool] = True
+
+    def per_sample(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return 1 if the nearest is the sample's own, else 0."""
+        found, own = (functional.normalize(x.double().flatten(1), dim=1) for x in (logits, labels))
+        hits = []
+        for chosen in torch.arange(len(found)).split(CHUNK):  # type: ignore[no-untyped-call]
+            near = found[chosen] @ own.T
+            hits.append(near[torch.arange(len(chosen)), chosen] >= near.amax(1))
+        return torch.cat(hits).double()
+
+
+def default_scores(task: Task) -> tuple[Score, ...]:
+    """Return what is scored unless something else is named: the first is the one that penalties are drawn of."""
+    match task:
+        case Classification():
+            return Accuracy(), CrossEntropy()
+        case DenseClassification():
+            return PositionAccuracy(), PositionLoss(task), MeanIoU()
+        case NextToken():
+            bits = () if task.bytes_per_token is None else (BitsPerByte(task),)
+            return PositionLoss(task), Perplexity(task), *bits
+        case MultiLabel():
+            return MeanAveragePrecision(), SampleLoss(task)
+        case Regression():
+            return Explained(), SampleLoss(task, "mean squared error", "raw")
+        case OwnOutputs(meaning="logits"):
+            return Agreement(), SampleLoss(task, "divergence")
+        case OwnOutputs():
+            return OutputCosine(), Recall()
+    return (SampleLoss(task, unit="raw"),)

@@ -1,0 +1,229 @@
+"""The laws of stitching, for every task: planted answers, identity, shuffled pairs, and what is refused."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import suture
+from loops import each
+from suture import Network, Seam, Trial, controls, measure
+from suture.common.errors import DataError, LeftOut
+from suture.core.stitches import Identity
+from suture.data.samples import Data, Samples
+from suture.data.tasks import (
+    IGNORED,
+    DenseClassification,
+    MultiLabel,
+    NextToken,
+    OwnOutputs,
+    Regression,
+    Task,
+)
+from suture.fits import Converged
+
+WIDTH, VOCABULARY, SIDE = 6, 9, 5
+
+
+class Hidden(nn.Module):
+    """Features, then a head behind a nonlinearity; ``turn`` rotates the features and the head alike."""
+
+    def __init__(self, features: nn.Module, head: nn.Module) -> None:
+        super().__init__()
+        self.features, self.act, self.head = features, nn.Tanh(), head
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.act(self.features(x)))
+
+
+class Text(nn.Module):
+    """Every token sees the mean of those before it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.mix = nn.Embedding(VOCABULARY, WIDTH), nn.Linear(2 * WIDTH, WIDTH)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = 2 * self.embed(ids)
+        past = x.cumsum(1) / torch.arange(1, ids.shape[1] + 1)[:, None]
+        return self.mix(torch.cat([x, past], 2))
+
+
+def vectors(outputs: int) -> Hidden:
+    features = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(4 * (SIDE - 2) ** 2, WIDTH))
+    return Hidden(features, nn.Linear(WIDTH, outputs))
+
+
+@dataclass(frozen=True)
+class Case:
+    task: Task
+    model: Callable[[], Hidden]
+    targets: Callable[[Tensor], Tensor | None]  #: from outputs
+    classes: tuple[str, ...] = ()
+    worst: float = 0.0  #: of the first score, beyond which shuffled pairs have collapsed
+    ids: bool = False
+
+
+def sampled(outputs: Tensor) -> Tensor:
+    """Classes drawn as the outputs say, along dimension 1."""
+    p = (2 * outputs).softmax(1).movedim(1, -1)
+    drawn = torch.multinomial(p.flatten(0, -2), 1, generator=torch.Generator().manual_seed(0))
+    return drawn.view(p.shape[:-1])
+
+
+def some_ignored(targets: Tensor) -> Tensor:
+    return targets.masked_fill(torch.rand(targets.shape, generator=torch.Generator().manual_seed(1)) < 0.1, IGNORED)
+
+
+THREE = ("a", "b", "c")
+CASES = {
+    "dense": Case(
+        DenseClassification(),
+        lambda: Hidden(nn.Conv2d(1, WIDTH, 3, padding=1), nn.Conv2d(WIDTH, 3, 1)),
+        lambda out: some_ignored(sampled(out)),
+        THREE,
+        0.65,
+    ),
+    "next token": Case(NextToken(), lambda: Hidden(Text(), nn.Linear(WIDTH, VOCABULARY)), lambda out: None, ids=True),
+    "multi-label": Case(MultiLabel(), lambda: vectors(3), lambda out: (out > out.mean(0)).long(), THREE, 0.7),
+    "regression": Case(Regression(), lambda: vectors(2), lambda out: out, worst=0.2),
+    "embeddings": Case(OwnOutputs(), lambda: vectors(8), lambda out: None, worst=0.9),
+    "logits": Case(OwnOutputs("logits"), lambda: vectors(8), lambda out: None, worst=0.5),
+}
+
+
+def inputs(case: Case, n: int, seed: int) -> Tensor:
+    random = torch.Generator().manual_seed(seed)
+    if not case.ids:
+        return torch.rand((n, 1, SIDE, SIDE), generator=random)
+    steps = torch.randint(1, 3, (n, 8), generator=random)  # the next is one or two further on
+    return (torch.randint(VOCABULARY, (n, 1), generator=random) + steps.cumsum(1)) % VOCABULARY
+
+
+def turned(model: Hidden) -> Hidden:
+    """The same function with rotated features: the nonlinearity undoes the rotation first."""
+    last = [m for m in model.features.modules() if isinstance(m, nn.Linear | nn.Conv2d)][-1]
+    torch.manual_seed(7)
+    way = torch.linalg.qr(torch.randn(WIDTH, WIDTH))[0]
+    with torch.no_grad():
+        last.weight.copy_((way @ last.weight.flatten(1)).view_as(last.weight))
+        last.bias.copy_(way @ last.bias)
+    back: nn.Module = nn.Linear(WIDTH, WIDTH, bias=False)
+    if isinstance(last, nn.Conv2d):
+        back = nn.Conv2d(WIDTH, WIDTH, 1, bias=False)
+    with torch.no_grad():
+        back.weight.copy_(way.T.reshape(back.weight.shape))
+    return Hidden(model.features, nn.Sequential(back, nn.Tanh(), model.head)).eval()
+
+
+def made(case: Case, seed: int = 0) -> Hidden:
+    torch.manual_seed(seed)
+    model = case.model().eval()
+    with torch.no_grad():  # so that features and outputs tell samples apart
+        for layer in (*model.features.modules(), model.head):
+            if isinstance(layer, nn.Linear | nn.Conv2d):
+                layer.weight.mul_(3)
+        if not case.ids:  # no class is commoner than another
+            model.head.bias -= model(inputs(case, 100, 5)).transpose(0, 1).flatten(1).mean(1)
+    if case.ids:  # a model of the text, a little trained
+        ids, best = inputs(case, 300, 9), torch.optim.Adam(model.parameters(), 0.03)
+        for _ in range(60):
+            best.zero_grad()
+            case.task.loss(model(ids), ids).backward()
+            best.step()
+    return model
+
+
+def problem(name: str) -> tuple[Data, Network, Network]:
+    case = CASES[name]
+    model = made(case)
+    parts = {}
+    for i, (role, n) in enumerate((("fit", 300), ("validation", 150), ("score", 200))):
+        x = inputs(case, n, i)
+        with torch.no_grad():
+            labels = case.targets(model(x))
+        parts[role] = Samples(role, x, x if case.ids else labels, case.classes, task=case.task)
+    data = Data(name, **parts)
+    a = Network(model, example=data.example, name="A")
+    torch.manual_seed(0)
+    b = Network(turned(made(case)), example=data.example, name="B")
+    return data, a, b
+
+
+def trial(name: str, **settings: object) -> Trial:
+    data, a, b = problem(name)
+    cut = [name for name in a.cuts.names if name.startswith("features")][-1]
+    return Trial(Seam(a, b, cut, cut), data.fit, data.validation, data.score, fit=Converged(cap=2240), **settings)
+
+
+@each("name", CASES)
+def test_a_planted_rotation_is_found_and_shuffled_pairs_collapse(name):
+    planted = trial(name)
+    found, itself, shuffled = (
+        measure(each_) for each_ in (planted, controls.itself(planted), controls.shuffled_pairs(planted))
+    )
+    first = planted.scores[0]
+    percent = 100 if first.unit == "fraction" else 1
+    assert abs(float(found.penalty)) < 0.02 * percent, "a rotation is in the family"
+    assert abs(float(itself.penalty)) < 0.02 * percent
+    assert float(shuffled.penalty) > 0.05 * percent
+    if CASES[name].worst:
+        assert float(shuffled.scores[first.name]) < CASES[name].worst
+    assert found.trial.task == CASES[name].task
+
+
+@each("name", CASES)
+def test_the_identity_gives_the_receivers_own_scores(name):
+    data, a, _ = problem(name)
+    for cut in a.cuts:
+        one = Trial(Seam(a, a, cut, cut.name), data.fit, data.validation, data.score, stitch=Identity())
+        found = measure(one)
+        assert {k: v.value for k, v in found.scores.items()} == {k: v.value for k, v in found.receiver.items()}
+        assert all(penalty.value == 0 for penalty in found.penalties.values() if penalty is not None)
+
+
+def test_a_curve_of_a_text_has_all_controls_but_those_of_classes():
+    data, a, b = problem("next token")
+    with pytest.warns(LeftOut, match="clustered noise is left out: it needs a class for each sample"):
+        plan = suture.curve(a, b, data=data, at=["features.mix"], fit=Converged(cap=140))
+    table = suture.run(plan)
+    assert set(table["task"]) == {"next token"}
+    assert "clustered noise" not in set(table["control"])
+    assert {"", "itself", "untrained sender", "shuffled pairs"} <= set(table["control"])
+    assert list(dict.fromkeys(table["score"])) == ["loss", "perplexity"]
+
+
+@each(
+    ("labels", "task", "classes", "said"),
+    [
+        (torch.zeros(9, 4), MultiLabel(), THREE, "3 classes need"),
+        (torch.full((9, 3), 2), MultiLabel(), THREE, "must be 0 or 1"),
+        (torch.zeros(9, 2), Regression(), (), "is the same for all samples"),
+        (torch.zeros(9, 2, dtype=torch.int64), Regression(), (), "finite floats"),
+        (torch.zeros(9, dtype=torch.int64), DenseClassification(), THREE, "one for each position"),
+        (torch.full((9, 4), IGNORED), DenseClassification(), THREE, "no position that counts"),
+        (torch.full((9, 4), 3), DenseClassification(), THREE, "range from 3 to 3"),
+        (torch.zeros(9, 4), NextToken(), (), "token ids"),
+        (torch.zeros(9, 1, dtype=torch.int64), NextToken(), (), "at least 2"),
+        (torch.zeros(9, 4, dtype=torch.int64), None, THREE, "name what they are: task="),
+    ],
+)
+def test_targets_that_do_not_fit_the_task_are_refused(labels, task, classes, said):
+    with pytest.raises(DataError, match=said):
+        Samples("x", torch.rand(9, 1, 4, 4), labels, classes, **({} if task is None else {"task": task}))
+
+
+def test_outputs_that_do_not_fit_the_targets_are_refused():
+    for name, other in (("dense", "regression"), ("multi-label", "logits"), ("next token", None)):
+        data, _, _ = problem(name)
+        if other is None:
+            data = Data("short", *(
+                Samples(part.name, part.images, part.images.clamp(max=1) + VOCABULARY, task=NextToken())
+                for part in (data.fit, data.validation, data.score)
+            ))  # fmt: skip
+        _, a, b = problem(other or name)
+        cut = a.cuts[-1].name
+        with pytest.raises(DataError, match="need outputs"):
+            Trial(Seam(a, b, cut, cut), data.fit, data.validation, data.score)

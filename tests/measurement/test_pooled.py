@@ -1,0 +1,139 @@
+"""Scores of tasks beside scikit-learn's and plain sums, and intervals over documents that cover."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from sklearn import metrics
+from torch.nn import functional
+
+from loops import each
+from suture.data.tasks import IGNORED, DenseClassification, MultiLabel, NextToken, OwnOutputs, Regression
+from suture.measurement.scores import pooled
+from suture.measurement.scores.scores import estimate, estimate_penalty
+
+
+def drawn(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def texts(n: int = 40, length: int = 12, vocabulary: int = 7, seed: int = 0) -> torch.Tensor:
+    """Token ids of documents of several lengths, padded."""
+    random = torch.Generator().manual_seed(seed)
+    ids = torch.randint(vocabulary, (n, length), generator=random)
+    lengths = torch.randint(2, length + 1, (n, 1), generator=random)
+    return ids.masked_fill(torch.arange(length) >= lengths, IGNORED)
+
+
+def value(score, outputs, targets) -> float:
+    return float(score.per_sample(outputs, targets).mean())
+
+
+def test_nats_per_token_are_those_of_all_tokens_together():
+    targets, outputs = texts(), drawn(40, 12, 7)
+    flat = functional.cross_entropy(
+        outputs[:, :-1].flatten(0, 1).double(), targets[:, 1:].flatten(), ignore_index=IGNORED
+    )
+    task = NextToken(bytes_per_token=2.0)
+    loss, perplexity, bits = pooled.default_scores(task)
+    assert value(loss, outputs, targets) == pytest.approx(float(flat), rel=1e-12)
+    assert value(perplexity, outputs, targets) == pytest.approx(math.exp(flat), rel=1e-12)
+    assert value(bits, outputs, targets) == pytest.approx(float(flat) / math.log(2) / 2, rel=1e-12)
+    assert float(task.loss(outputs, targets)) == pytest.approx(float(flat), rel=1e-5)
+
+
+@each("layout", ["classes first", "classes last"])
+def test_dense_scores_are_scikit_learns(layout):
+    outputs = drawn(30, 4, 5, 6)
+    targets = torch.randint(4, (30, 5, 6), generator=torch.Generator().manual_seed(1))
+    targets[torch.rand(targets.shape, generator=torch.Generator().manual_seed(2)) < 0.2] = IGNORED
+    kept = targets != IGNORED
+    named = outputs.argmax(1)[kept].numpy()
+    accuracy, loss, iou = pooled.default_scores(DenseClassification())
+    given = outputs if layout == "classes first" else outputs.permute(0, 2, 3, 1)
+    truth = targets[kept].numpy()
+    assert value(accuracy, given, targets) == pytest.approx(metrics.accuracy_score(truth, named))
+    assert value(iou, given, targets) == pytest.approx(metrics.jaccard_score(truth, named, average="macro"))
+    flat = functional.cross_entropy(outputs.double(), targets, ignore_index=IGNORED)
+    assert value(loss, given, targets) == pytest.approx(float(flat), rel=1e-12)
+
+
+@each("ties", [False, True])
+def test_average_precision_is_scikit_learns(ties):
+    outputs = drawn(200, 3).round() if ties else drawn(200, 3)
+    targets = (drawn(200, 3, seed=1) + outputs > 1).long()
+    score, _ = pooled.default_scores(MultiLabel())
+    wanted = metrics.average_precision_score(targets.numpy(), outputs.numpy(), average="macro")
+    assert value(score, outputs, targets) == pytest.approx(wanted, rel=1e-12)
+
+
+def test_explained_variance_is_scikit_learns():
+    targets = drawn(150, 3).double() * torch.tensor([1.0, 5.0, 0.1])
+    outputs = targets + drawn(150, 3, seed=1)
+    score, squared = pooled.default_scores(Regression())
+    assert value(score, outputs, targets) == pytest.approx(metrics.r2_score(targets.numpy(), outputs.numpy()), rel=1e-9)
+    wanted = metrics.mean_squared_error(targets.numpy(), outputs.numpy())
+    assert value(squared, outputs, targets) == pytest.approx(wanted)
+
+
+def test_a_copy_of_the_receivers_outputs_is_perfect_and_a_shift_of_samples_is_not():
+    own = drawn(90, 16)
+    for task, wanted, unlike in (
+        (OwnOutputs(), (1, 1), (0.2, 0.1)),
+        (OwnOutputs("logits"), (1, 0), (0.2, None)),
+    ):
+        scores = pooled.default_scores(task)
+        assert [value(score, own, own) for score in scores] == pytest.approx(wanted, abs=1e-12)
+        found = [value(score, own.roll(1, 0), own) for score in scores]
+        assert all(most is None or score < most for score, most in zip(found, unlike, strict=True))
+    divergence = pooled.default_scores(OwnOutputs("logits"))[1]
+    p, q = own.double().softmax(1), own.double().roll(1, 0).softmax(1)
+    assert value(divergence, own.roll(1, 0), own) == pytest.approx(float((p * (p / q).log()).sum(1).mean()))
+
+
+@each(("score", "targets"), [(pooled.PositionLoss(NextToken()), texts(60)), (pooled.Perplexity(), texts(60))])
+def test_the_value_of_a_sample_is_how_it_moves_the_whole(score, targets):
+    """By leaving each out: the jackknife's values differ from the infinitesimal one's by the order of 1/n."""
+    outputs = drawn(60, 12, 7)
+    found = score.per_sample(outputs, targets)
+    whole = float(found.mean())
+    without = [value(score, outputs[torch.arange(60) != i], targets[torch.arange(60) != i]) for i in range(60)]
+    jackknife = np.array([60 * whole - 59 * one for one in without])
+    assert np.corrcoef(found.numpy(), jackknife)[0, 1] > 0.999
+    assert float(found.std()) == pytest.approx(jackknife.std(ddof=1), rel=0.05)
+
+
+def test_intervals_over_documents_cover():
+    """Documents differ in length and difficulty, and the longer is the harder: tokens are far from independent."""
+    rng = np.random.default_rng(0)
+    truth, covered, paired = 0.0, 0, 0
+    lengths = np.arange(2, 12)
+    truth = float((lengths * (1 + 0.1 * lengths)).sum() / lengths.sum())
+    task = NextToken()
+    repeats = 300
+    for i in range(repeats):
+        counts = rng.choice(lengths, 80)
+        nats = (1 + 0.1 * counts + rng.normal(0, 0.5, 80)) * counts
+        rows = torch.tensor(np.stack([nats, counts], 1))
+
+        class Given(pooled.Pooled):
+            name = unit = "nats"
+            higher_is_better = False
+
+            def summarise(self, outputs, targets):
+                return outputs
+
+            def combine(self, rows, weights):
+                return pooled.PositionLoss(task).combine(rows, weights)
+
+        given, labels = Given(), torch.zeros(80)
+        values = given.per_sample(rows, labels)
+        found = estimate(given, values, seed=i)
+        covered += found.low <= truth <= found.high
+        worse = rows.clone()
+        worse[:, 0] += 0.3 * rows[:, 1] + torch.tensor(rng.normal(0, 1, 80))
+        penalty = estimate_penalty(given, given.per_sample(worse, labels), values, seed=i)
+        paired += penalty.low <= 0.3 <= penalty.high
+    assert 0.91 <= covered / repeats <= 0.98
+    assert 0.91 <= paired / repeats <= 0.98
