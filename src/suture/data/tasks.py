@@ -219,6 +219,10 @@ class MultiLabel(Task):
         wanted = targets.to(outputs.dtype)
         return functional.binary_cross_entropy_with_logits(outputs, wanted, reduction="none").mean(1)
 
+    def errors(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return the share of every sample's labels that are named wrong."""
+        return ((outputs > 0) != (targets > 0)).float().mean(1)
+
 
 @keyed_as("Regression")
 @final
