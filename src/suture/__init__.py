@@ -18,7 +18,7 @@ if _typing.TYPE_CHECKING:  # imported when asked for, see below
     from suture.core.network.network import Cut, Network
     from suture.core.stitched import Seam, Stitched, can_fold
     from suture.core.stitches import stitch_for
-    from suture.data import Data, Samples, load_data, variants
+    from suture.data import Data, Samples, load_data, tasks, variants
     from suture.data.noise import ClusteredNoise
     from suture.data.samples import Preprocess
     from suture.fits import recipes
@@ -90,6 +90,7 @@ __all__ = [
     "stitch_for",
     "stitches",
     "summary",
+    "tasks",
     "traits",
     "variants",
     "zoo",

@@ -144,7 +144,7 @@ def problem(name: str) -> tuple[Data, Network, Network]:
         x = inputs(case, n, i)
         with torch.no_grad():
             labels = case.targets(model(x))
-        parts[role] = Samples(role, x, x if case.ids else labels, case.classes, task=case.task)
+        parts[role] = Samples(role, x, labels, case.classes, task=case.task)
     data = Data(name, **parts)
     a = Network(model, example=data.example, name="A")
     torch.manual_seed(0)

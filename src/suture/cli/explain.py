@@ -15,7 +15,7 @@ SIMILARITIES, COMPLEXITY = "similarities.parquet", "complexity.parquet"  #: of c
 @command(
     "explain",
     RUN,
-    option("--score", default="accuracy", help="which score of the table"),
+    option("--score", help="which score of the table; by default the accuracy, or the first"),
     option(
         "--margin",
         type=float,

@@ -65,7 +65,7 @@ def width() -> int:
     return shutil.get_terminal_size().columns
 
 
-def curve_parts(table: Any, score: str = "accuracy") -> Parts:
+def curve_parts(table: Any, score: str | None = None) -> Parts:
     """Return what is printed of a curve. Raises ``DataError`` if the table is none."""
     from suture.measurement.tables.curve import arrange_curve
     from suture.measurement.tables.explain import say_curve
@@ -75,7 +75,7 @@ def curve_parts(table: Any, score: str = "accuracy") -> Parts:
     return [[screen.curve_heading(shown)], [screen.curve_table(shown, width())], ["\n".join(say_curve(shown))]]
 
 
-def matrix_parts(table: Any, score: str = "accuracy") -> Parts:
+def matrix_parts(table: Any, score: str | None = None) -> Parts:
     """Return what is printed of matrices, with their summary by depth. Raises ``DataError`` if the table is none."""
     from suture.measurement.tables.explain import say_matrix
     from suture.measurement.tables.matrix import arrange_matrix

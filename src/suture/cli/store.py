@@ -76,19 +76,18 @@ def table(chosen: Namespace) -> int:
 
 def _parts(table: Any, command: str | None) -> output.Parts:
     """Return the table as the command that made it shows it; if it was made in Python, as what it can be read as."""
+    from suture.measurement.tables.table import main_score
     from suture.report.terminal import store as stores
 
-    scores = list(dict.fromkeys(table["score"]))
-    score = "accuracy" if "accuracy" in scores else scores[0]
     views = [output.curve_parts, output.matrix_parts]
     if command is not None and "matrix" in shlex.split(command)[1:2]:
         views.reverse()
     for view in views:
         try:
-            return view(table, score)
+            return view(table)
         except DataError:  # several curves, say
             continue
-    return [[stores.trials_table(table, score)]]
+    return [[stores.trials_table(table, main_score(table))]]
 
 
 @command("verify", RUN, JSON, examples=("suture verify runs/ab",))

@@ -30,7 +30,7 @@ from suture.common.errors import DataError
 from suture.common.hashing import identity, keyed_as
 from suture.common.seeds import digest, generator
 from suture.common.validation import check_kind, check_whole
-from suture.data.tasks import Classification, OwnOutputs, Task
+from suture.data.tasks import Classification, Task
 
 SHARED = 0.1  #: of the test images, at most, may be among those trained on; real data sets repeat a few
 VALIDATED = 5_000  #: samples to validate on, if there are as many that are not fitted
@@ -179,8 +179,8 @@ class Samples:
     def __post_init__(self) -> None:
         check_kind("task", self.task, Task, "a task such as Classification()")
         check_images(self.name, self.images)
-        if self.labels is None and isinstance(self.task, OwnOutputs):
-            object.__setattr__(self, "labels", torch.zeros(len(self.images), dtype=torch.int64))
+        if self.labels is None and self.task != Classification():
+            object.__setattr__(self, "labels", self.task.default_targets(self.images))
         check_labels(self.name, self.labels, len(self), self.classes, self.task)
 
     def __repr__(self) -> str:

@@ -30,6 +30,7 @@ from torch.utils.data import TensorDataset
 from suture.common.errors import DataError
 from suture.common.seeds import derive_seed
 from suture.data.samples import Data, Samples, check_brightness, name_numbers, number_classes
+from suture.data.tasks import Classification, Task
 from suture.data.variants import stack
 
 Array = Tensor | NDArray[Any]
@@ -61,6 +62,7 @@ def load_data(
     score_split: str | None = None,
     size: int | None = None,
     validation_fraction: float = 0.1,
+    task: Task | None = None,
 ) -> Data:
     """Load labelled images in their three roles: fit, validation (cut from the training data) and score.
 
@@ -79,20 +81,25 @@ def load_data(
     integers), or says how many there are (default ``"0"`` to the highest label). For the hub and folders: ``columns``
     names the image and the label column if types leave a choice, ``score_split`` the split to score on (default
     ``test``, else ``validation``), ``size`` the side in pixels to resize to while decoding (bilinear, not keeping the
-    aspect ratio).
+    aspect ratio). ``task`` says what the labels of tensors are if not one class per sample (``suture.tasks`` has what
+    each takes); they are then left as they are, and may be ``None`` if the task needs none.
 
     Samples to score keep their order, unless they are sorted by class, as in a folder of images: then they are
     shuffled, always in the same way. Raises ``DataError`` when the source cannot be found, reached or measured on.
     """
+    task = Classification() if task is None else task
     named = _name_classes(classes)
     path = os.fspath(source) if isinstance(source, str | os.PathLike) else ""
     if path.count("+") == 1 and not Path(path).expanduser().is_dir():
         upper, lower = (part.strip() for part in path.split("+"))
         if not upper or not lower:
             raise DataError(f"cannot load {path!r}: '+' joins two sources, such as 'mnist+cifar10'; name both")
+        _check_task("two sources", task)
         _refuse("two sources", classes=classes, columns=columns, score_split=score_split, size=size)
         above, below = (load_data(one, validation_fraction=validation_fraction) for one in (upper, lower))
         return stack(above, below, name)
+    if isinstance(source, str | os.PathLike):
+        _check_task(repr(path), task)
     match source:
         case str("digits"):
             _refuse("'digits'", classes=classes, columns=columns, score_split=score_split, size=size)
@@ -104,11 +111,18 @@ def load_data(
         case ((_, _), (_, _)):
             _refuse("tensors", columns=columns, score_split=score_split, size=size)
             name = name or "tensors"
-            pairs, class_names = _from_tensors(name, source, named)
+            pairs, class_names = _from_tensors(name, source, named, task)
         case _:
             raise DataError(f"cannot load data from {_in_words(source)}; {_SOURCES}")
-    train, test = (Samples(f"{name}/{part}", *pair, class_names) for part, pair in zip(_PARTS, pairs, strict=True))
+    train, test = (
+        Samples(f"{name}/{part}", *pair, class_names, task=task) for part, pair in zip(_PARTS, pairs, strict=True)
+    )
     return Data.split(name, train, test, validation_fraction)
+
+
+def _check_task(source: str, task: Task) -> None:
+    if task != Classification():
+        raise DataError(f"{source} has one class per sample; give data for {task} as tensors")
 
 
 def _in_words(source: object) -> str:
@@ -168,11 +182,19 @@ def _digits() -> tuple[_Pairs, tuple[str, ...]]:
 # --- tensors and arrays -----------------------------------------------------------------------------------------------
 
 
-def _from_tensors(name: str, given: TrainAndTest, classes: tuple[str, ...] | None) -> tuple[_Pairs, tuple[str, ...]]:
-    pairs = [
-        (_images(f"{name}/{part}", x), _labels(f"{name}/{part}", y)) for part, (x, y) in zip(_PARTS, given, strict=True)
+def _from_tensors(
+    name: str, given: TrainAndTest, classes: tuple[str, ...] | None, task: Task
+) -> tuple[_Pairs, tuple[str, ...]]:
+    names = [f"{name}/{part}" for part in _PARTS]
+    images = [_images(part, x) for part, (x, _) in zip(names, given, strict=True)]
+    if task == Classification():
+        labels = [_labels(part, y) for part, (_, y) in zip(names, given, strict=True)]
+        return list(zip(images, labels, strict=True)), classes or number_classes(*labels)
+    targets = [
+        task.default_targets(x) if y is None else _own(f"labels of {part!r}", y)
+        for part, x, (_, y) in zip(names, images, given, strict=True)
     ]
-    return pairs, classes or number_classes(*(labels for _, labels in pairs))
+    return list(zip(images, targets, strict=True)), classes or task.name_classes(targets)
 
 
 def _images(name: str, values: Array) -> Tensor:
@@ -203,8 +225,8 @@ def _labels(name: str, values: Array | None) -> Tensor:
     labels = _own(f"labels of {name!r}", values)
     if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
         raise DataError(
-            f"labels of {name!r} have dtype {labels.dtype}; they must be integers, class indices; "
-            "regression and several labels per image are not supported"
+            f"labels of {name!r} have dtype {labels.dtype}; they must be integers, class indices, or "
+            "name what they are: task=tasks.Regression(), task=tasks.MultiLabel() …"
         )
     return labels.long()
 

@@ -61,6 +61,14 @@ class Task(ABC):
         """Return what an error counts as one, in the unit of ``errors``: to tell a small gain from a large one."""
         return 1.0
 
+    def default_targets(self, inputs: Tensor) -> Tensor:
+        """Return the targets of inputs that came without. Raises ``DataError`` if there can be none."""
+        raise DataError(f"{self} needs labels, and there are none; give them beside the inputs")
+
+    def name_classes(self, targets: Sequence[Tensor]) -> tuple[str, ...]:
+        """Return names for the classes of targets, of training and test data, if the task has classes."""
+        return ()
+
 
 @keyed_as("Classification")
 @final
@@ -118,6 +126,10 @@ class DenseClassification(Task):
         _check_indices(name, targets, classes, ignored=True)
         _check_some_count(name, targets)
 
+    def name_classes(self, targets: Sequence[Tensor]) -> tuple[str, ...]:
+        """Return ``"0"`` to the highest target."""
+        return tuple(map(str, range(max(int(part.max()) for part in targets) + 1)))
+
     def check_outputs(self, shape: tuple[int, ...], targets: Tensor, classes: Sequence[str]) -> str:
         """Say why outputs do not suit the targets."""
         places = tuple(targets.shape[1:])
@@ -167,6 +179,10 @@ class NextToken(Task):
             raise DataError(f"targets of {name!r} must be token ids from 0, int64, or {IGNORED} where they are padding")
         _check_some_count(name, targets[:, 1:])
 
+    def default_targets(self, inputs: Tensor) -> Tensor:
+        """Return the token ids themselves."""
+        return inputs
+
     def check_outputs(self, shape: tuple[int, ...], targets: Tensor, classes: Sequence[str]) -> str:
         """Say why outputs do not suit the targets."""
         length, highest = targets.shape[1], int(targets.max())
@@ -207,6 +223,10 @@ class MultiLabel(Task):
             )
         if not bool(((targets == 0) | (targets == 1)).all()):
             raise DataError(f"labels of {name!r} must be 0 or 1, one for each class")
+
+    def name_classes(self, targets: Sequence[Tensor]) -> tuple[str, ...]:
+        """Return ``"0"``, ``"1"`` … for every column."""
+        return tuple(map(str, range(targets[0].shape[-1])))
 
     def check_outputs(self, shape: tuple[int, ...], targets: Tensor, classes: Sequence[str]) -> str:
         """Say why outputs do not suit the targets."""
@@ -276,6 +296,10 @@ class OwnOutputs(Task):
 
     def check(self, name: str, targets: Tensor, classes: Sequence[str]) -> None:
         """Accept anything, because labels are not read."""
+
+    def default_targets(self, inputs: Tensor) -> Tensor:
+        """Return zeros, which are not read."""
+        return torch.zeros(len(inputs), dtype=torch.int64)
 
     def check_outputs(self, shape: tuple[int, ...], targets: Tensor, classes: Sequence[str]) -> str:
         """Say why outputs cannot be what is copied."""

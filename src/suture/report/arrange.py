@@ -24,7 +24,7 @@ from suture.measurement.tables.matrix import (
     scale_of,
 )
 from suture.measurement.tables.onset import Onset, onset
-from suture.measurement.tables.table import not_converged, rows_of, summary
+from suture.measurement.tables.table import main_score, not_converged, rows_of, summary
 from suture.report.charts import PENALTY, SCORE, SIMILARITY, Bright, Chart, Line, Measure
 from suture.report.style import SERIES, name_of, place_of
 
@@ -34,8 +34,8 @@ _DIGITS = 2  #: of an index of similarity
 
 
 def scores_of(table: pd.DataFrame) -> list[str]:
-    """Return the scores of a table, accuracy first if it is one."""
-    return sorted(dict.fromkeys(map(str, table["score"])), key=lambda score: score != "accuracy")
+    """Return the scores of a table, the main one first."""
+    return sorted(dict.fromkeys(map(str, table["score"])), key=lambda score: score != main_score(table))
 
 
 # --- what a table can be read as --------------------------------------------------------------------------------------

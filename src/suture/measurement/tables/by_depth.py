@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from suture.common.errors import DataError
 from suture.core.network.network import OUTPUT
-from suture.measurement.tables.table import check_columns, not_converged, rows_of
+from suture.measurement.tables.table import check_columns, main_score, not_converged, rows_of
 
 BY_SHAPE = "by shape"  #: the stitch of a matrix whose shapes decide the family
 POOLED = "all"  #: the sender and the receiver of a row over several pairs of networks
@@ -37,7 +37,7 @@ Numbers = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 
-def cells(table: pd.DataFrame, score: str = "accuracy", told_apart: Sequence[str] = _MATRIX) -> pd.DataFrame:
+def cells(table: pd.DataFrame, score: str | None = None, told_apart: Sequence[str] = _MATRIX) -> pd.DataFrame:
     """Average a table over its seeds: a row per matrix, sender cut and receiver cut, in the table's order.
 
     Columns: what tells matrices apart (with ``stitch``, see above, named among those that ``told_apart`` says), the
@@ -46,7 +46,7 @@ def cells(table: pd.DataFrame, score: str = "accuracy", told_apart: Sequence[str
     the score, or mixes stitches so that no matrix can be made of them.
     """
     check_columns(table, ("score", "status", "network_seed", *_PLACE))
-    rows = rows_of(table, score).reset_index(drop=True)
+    rows = rows_of(table, score or main_score(table)).reset_index(drop=True)
     rows = rows.assign(stitch=_families(rows, told_apart), failures=(rows["status"] == "failed").astype("int64"))
     rows["unfinished"] = not_converged(rows).astype("int64")
     places = [*_MATRIX, *_PLACE]
@@ -61,7 +61,7 @@ def cells(table: pd.DataFrame, score: str = "accuracy", told_apart: Sequence[str
 
 
 def by_depth(
-    table: pd.DataFrame, score: str = "accuracy", *, near: float | None = None, pooled: bool = False
+    table: pd.DataFrame, score: str | None = None, *, near: float | None = None, pooled: bool = False
 ) -> pd.DataFrame:
     """Summarise every matrix of a table by the depths of its cuts: a tidy table, one row per matrix.
 
@@ -90,7 +90,7 @@ def by_depth(
     return summary.assign(sender=POOLED, receiver=POOLED)[[*_MATRIX, *means]] if pooled else summary
 
 
-def profiles(table: pd.DataFrame, score: str = "accuracy") -> pd.DataFrame:
+def profiles(table: pd.DataFrame, score: str | None = None) -> pd.DataFrame:
     """Average every matrix of a table along its rows and its columns: a tidy table, one row per matrix, role and cut.
 
     ``role`` is whose cut it is: the mean of a ``sender``'s cut is over all receiver cuts (a row of the matrix), that of

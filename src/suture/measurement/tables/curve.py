@@ -14,7 +14,15 @@ import pandas as pd
 
 from suture.common.errors import DataError
 from suture.measurement.tables.by_depth import Mask, Numbers, ends_at_output
-from suture.measurement.tables.table import OVER_SAMPLES, check_columns, check_single, not_converged, rows_of, summary
+from suture.measurement.tables.table import (
+    OVER_SAMPLES,
+    check_columns,
+    check_single,
+    main_score,
+    not_converged,
+    rows_of,
+    summary,
+)
 
 PLAIN = ""  #: the control of the trial itself
 NOISE = "clustered noise"
@@ -189,11 +197,12 @@ def over_words(interval: str, n: int, seeds: int) -> str:
 # --- one curve --------------------------------------------------------------------------------------------------------
 
 
-def arrange_curve(table: pd.DataFrame, score: str = "accuracy") -> Curve:
+def arrange_curve(table: pd.DataFrame, score: str | None = None) -> Curve:
     """Arrange a table along the cuts of its receiver; a baseline without one lies if the trial itself does.
 
     Raises ``DataError`` if the table lacks the score, or holds more than one sender, receiver or setting.
     """
+    score = score or main_score(table)
     rows = _beside(rows_of(table, score)).sort_values("receiver_depth", kind="stable")
     across = rows[~without_sender(rows)]
     first = _one_pair(rows if across.empty else across)

@@ -36,7 +36,7 @@ from suture.measurement.indices import INDICES
 from suture.measurement.tables.by_depth import Mask, by_depth
 from suture.measurement.tables.curve import PLAIN, Curve, Estimates, arrange_pairs
 from suture.measurement.tables.matrix import Matrix
-from suture.measurement.tables.table import check_columns, say_warnings
+from suture.measurement.tables.table import check_columns, main_score, say_warnings
 
 MARGIN = 3.0  #: pp: how much worse a network may be and still count as doing as well
 ALIKE = 0.5  #: of the range of an index, from which on it calls two layers alike
@@ -126,7 +126,7 @@ def explain(
     similarities: pd.DataFrame | None = None,
     ranks: pd.DataFrame | None = None,
     *,
-    score: str = "accuracy",
+    score: str | None = None,
     margin: float | None = None,
     chance: float | None = None,
 ) -> Explanation:
@@ -140,6 +140,7 @@ def explain(
     Raises ``DataError`` if a table is none, holds no such score or several measurements of one seam, if a margin
     is needed or is below 0, and if a chance is no fraction and the score is one.
     """
+    score = score or main_score(table)
     found = arrange_pairs(table, score)
     unit, percent = found[0].penalty_unit, found[0].percent
     if margin is None and not percent:

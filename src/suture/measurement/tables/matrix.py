@@ -14,7 +14,7 @@ from suture.measurement.compare import check_similarities
 from suture.measurement.indices import INDICES
 from suture.measurement.tables.by_depth import Mask, Numbers, at_least_as_deep, cells, ends_at_output
 from suture.measurement.tables.curve import PLAIN, more_is_better, without_sender
-from suture.measurement.tables.table import check_single
+from suture.measurement.tables.table import check_single, main_score
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,12 +97,13 @@ def staircase(sender: Block, receiver: Block) -> tuple[list[int], list[int]]:
     return x, y
 
 
-def arrange_matrix(table: pd.DataFrame, score: str = "accuracy") -> Matrix:
+def arrange_matrix(table: pd.DataFrame, score: str | None = None) -> Matrix:
     """Arrange a table as matrices; baselines that end at no cut of the receiver have no place in one.
 
     Raises ``DataError`` if the table lacks the score, or holds several measurements of a seam and a control that
     differ in more than their seeds.
     """
+    score = score or main_score(table)
     held = cells(table, score)
     ended = ends_at_output(held)
     held = held if ended.all() else held[~ended]

@@ -202,6 +202,13 @@ def not_converged(rows: pd.DataFrame) -> "pd.Series[bool]":
     return judged & ~rows["converged"].astype("boolean").fillna(True).astype(bool)
 
 
+def main_score(table: pd.DataFrame) -> str:
+    """Return the score that is shown if none is named: the accuracy, or the first of the table."""
+    check_columns(table, ("score",))
+    held = list(dict.fromkeys(map(str, table["score"])))
+    return "accuracy" if "accuracy" in held or not held else held[0]
+
+
 def rows_of(table: pd.DataFrame, score: str) -> pd.DataFrame:
     """Return the rows of a score. Raises ``DataError`` with the scores of the table if it is none of them."""
     rows = table[table["score"] == score]

@@ -27,6 +27,7 @@ from suture.measurement.compare import check_similarities
 from suture.measurement.scores.traits import Trait
 from suture.measurement.tables.curve import PLAIN
 from suture.measurement.tables.onset import CONVEYED, Onset, Way, onset
+from suture.measurement.tables.table import main_score
 from suture.report import arrange
 from suture.report.charts import OPEN, SIMILARITY, Chart, Line, Measure
 from suture.report.style import SERIES, shortened
@@ -65,12 +66,13 @@ Entries = list[tuple[Artist, str]]
 # --- figures ----------------------------------------------------------------------------------------------------------
 
 
-def curve(table: pd.DataFrame, score: str = "accuracy") -> Figure:
+def curve(table: pd.DataFrame, score: str | None = None) -> Figure:
     """Draw a score of the stitched network at every cut, with its controls, its parents and 95 % intervals.
 
     Below it, if the score has one, its penalty in pp or in the score's unit. ``table`` holds one sender and one
     receiver, any seeds. Raises ``DataError`` if it holds none of that score, or more than one curve.
     """
+    score = score or main_score(table)
     chart = arrange.curve(table, scores=[score])
     scored, *costs = chart.measures
     if not any(np.isfinite(line.value).any() for line in scored.lines):
@@ -87,14 +89,14 @@ def curve(table: pd.DataFrame, score: str = "accuracy") -> Figure:
     return figure
 
 
-def beside(table: pd.DataFrame, similarities: pd.DataFrame, score: str = "accuracy") -> Figure:
+def beside(table: pd.DataFrame, similarities: pd.DataFrame, score: str | None = None) -> Figure:
     """Draw a stitched curve with its controls, and below it, at the same cuts, what the indices say.
 
     ``table`` holds one sender and one receiver. Bands are 95 % intervals; indices have none. Raises ``DataError`` if
     one of the two is no such table, or no seam of the curve was compared.
     """
     check_similarities(similarities)
-    chart = arrange.curve(table, similarities, [score])
+    chart = arrange.curve(table, similarities, [score or main_score(table)])
     indices = [measure for measure in chart.measures if measure.show == SIMILARITY]
     if not indices:
         raise DataError(

@@ -122,7 +122,7 @@ def slot(axes: Axes) -> tuple[float, float]:
 # --- all kinds of trial -----------------------------------------------------------------------------------------------
 
 
-def matrix(table: pd.DataFrame, score: str = "accuracy") -> Figure:
+def matrix(table: pd.DataFrame, score: str | None = None) -> Figure:
     """Draw a score of every sender cut × every receiver cut, a panel for the trials and for each control.
 
     The top row and the left column are next to the input. The white line parts the cells whose sender cut is at least
@@ -136,7 +136,7 @@ def matrix(table: pd.DataFrame, score: str = "accuracy") -> Figure:
         kinds = " and ".join(shown.strips)
         raise DataError(f"the table has no sender cut × receiver cut to draw, only {kinds}; draw a curve of it")
     if not any(np.isfinite(part).any() for part in (*shown.panels.values(), *shown.strips.values())):
-        raise DataError(f"the table has no measurement of '{score}' to draw: every trial failed")
+        raise DataError(f"the table has no measurement of '{shown.score}' to draw: every trial failed")
     down, across = shown.plain.shape
     per_row = min(3, len(shown.panels))
     width = WIDTH + (WIDEST - WIDTH) * min(max(across - 10, 0), 20) / 20
