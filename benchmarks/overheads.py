@@ -22,7 +22,7 @@ from suture.core.activations.cache import Activations
 from suture.core.network.network import Network
 from suture.fits import LeastSquares, TaskLoss
 from suture.measurement.trials.plans import Plan
-from suture.runs.runners import Local, Outcome, Queue, Runner, Task
+from suture.runs.runners import Job, Local, Outcome, Queue, Runner
 from suture.runs.runners.tasks import Measuring
 from suture.runs.store.inspect import status, verify
 from suture.runs.store.store import TRIALS, Store
@@ -79,7 +79,7 @@ def _ms(seconds: list[float]) -> float:
 
 
 @dataclass(frozen=True, eq=False)
-class Nothing(Task):
+class Nothing(Job):
     """A task without work."""
 
     number: int
@@ -102,7 +102,7 @@ class Tasks(Queue):
     def __init__(self, count: int) -> None:
         self.tasks = [Nothing(i) for i in range(count)]
 
-    def take(self) -> Task | None:
+    def take(self) -> Job | None:
         return self.tasks.pop() if self.tasks else None
 
     @property

@@ -19,7 +19,7 @@ from suture.core.activations.cache import Activations
 from suture.fits import Fit, FitReport, LeastSquares, TaskLoss
 from suture.measurement.trials import controls
 from suture.runs.progress import Silent
-from suture.runs.runners import Interrupted, Local, Outcome, Runner, Task, TrainingTask
+from suture.runs.runners import Interrupted, Job, Local, Outcome, Runner, TrainingTask
 from trained import few_digits, hybrids
 
 
@@ -191,7 +191,7 @@ def test_parts_of_a_sequence_are_done_one_after_another_and_other_things_beside_
 
 
 @dataclass(frozen=True, eq=False)
-class Naps(Task):
+class Naps(Job):
     number: int
 
     kind: ClassVar[str] = "trials"

@@ -24,7 +24,7 @@ from suture.common.errors import RunnerError
 from suture.fits import Fit, LeastSquares, TaskLoss
 from suture.measurement.trials import controls
 from suture.measurement.trials.plans import Plan
-from suture.runs.runners import Local, Outcome, Queue, Ray, Task
+from suture.runs.runners import Job, Local, Outcome, Queue, Ray
 from suture.runs.runners import ray as cluster
 from suture.runs.runners.tasks import Measuring
 from trained import few_digits, hybrid, hybrids, wrap
@@ -133,7 +133,7 @@ def outcomes(trials: list[Trial] | Plan, on: Ray | None = None) -> dict[str, Out
 class Given:
     """A queue of tasks."""
 
-    def __init__(self, *tasks: Task) -> None:
+    def __init__(self, *tasks: Job) -> None:
         self.tasks = deque(tasks)
 
     def take(self):
@@ -218,7 +218,7 @@ def test_what_cannot_be_sent_fails_and_stops_nobody(here):
 
 
 @dataclass(frozen=True, eq=False)
-class Says(Task):
+class Says(Job):
     """A task that says where it ran."""
 
     what: str

@@ -262,10 +262,10 @@ class SampleLoss(Score):
 # --- the receiver's own outputs ---------------------------------------------------------------------------------------
 
 
-@keyed_as("Agreement")
+@keyed_as("OutputAgreement")
 @final
 @dataclass(frozen=True)
-class Agreement(Score):
+class OutputAgreement(Score):
     """The fraction of samples whose largest logit is the receiver's largest."""
 
     name: ClassVar[str] = "agreement"
@@ -331,7 +331,7 @@ def default_scores(task: Task) -> tuple[Score, ...]:
         case Regression():
             return Explained(), SampleLoss(task, "mean squared error", "raw")
         case OwnOutputs(meaning="logits"):
-            return Agreement(), SampleLoss(task, "divergence")
+            return OutputAgreement(), SampleLoss(task, "divergence")
         case OwnOutputs():
             return OutputCosine(), Recall()
     return (SampleLoss(task, unit="raw"),)

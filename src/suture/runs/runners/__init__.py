@@ -5,13 +5,14 @@ from suture.runs.runners.faulty import Faulty
 from suture.runs.runners.local import Local
 from suture.runs.runners.ray import Ray
 from suture.runs.runners.run import Interrupted, run, stitch
-from suture.runs.runners.tasks import Deferred, Outcome, Queue, Runner, Task, TrainingTask
+from suture.runs.runners.tasks import Deferred, Job, Outcome, Queue, Runner, TrainingTask
 
 __all__ = [
     "Bar",
     "Deferred",
     "Faulty",
     "Interrupted",
+    "Job",
     "Lines",
     "Local",
     "Outcome",
@@ -20,7 +21,6 @@ __all__ = [
     "Ray",
     "Runner",
     "Silent",
-    "Task",
     "TrainingTask",
     "run",
     "stitch",

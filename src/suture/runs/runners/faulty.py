@@ -15,7 +15,7 @@ from typing import final
 from suture.common.errors import RunnerError
 from suture.common.seeds import derive_seed
 from suture.core.activations.cache import Activations
-from suture.runs.runners.tasks import Outcomes, Queue, Runner, Task
+from suture.runs.runners.tasks import Job, Outcomes, Queue, Runner
 
 FAILED = "failed on purpose, by Faulty"
 
@@ -40,7 +40,7 @@ class Faulty(Runner):
 
     def run(self, queue: Queue, scratch: Path) -> Outcomes:
         """Do the tasks, out of order."""
-        order, given, taken = random.Random(self.seed), 0, list[Task]()
+        order, given, taken = random.Random(self.seed), 0, list[Job]()
         while taken or not queue.exhausted:
             while (task := queue.take()) is not None:
                 taken.append(task)
@@ -53,6 +53,6 @@ class Faulty(Runner):
             yield task, task.lost(FAILED) if self.fails(task) else task.run(Activations())
             given += 1
 
-    def fails(self, task: Task) -> bool:
+    def fails(self, task: Job) -> bool:
         """Whether a task is one of those that fail."""
         return derive_seed("unruly", self.seed, task.key) / 2**63 < self.failing

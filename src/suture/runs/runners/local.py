@@ -33,7 +33,7 @@ from suture.core.activations.cache import Activations
 from suture.core.activations.disk_cache import ActivationFolder
 from suture.measurement.trials.trial import Trial
 from suture.runs.forecast import check_device_memory, estimate_memory
-from suture.runs.runners.tasks import Outcome, Outcomes, Queue, Runner, Task
+from suture.runs.runners.tasks import Job, Outcome, Outcomes, Queue, Runner
 from suture.runs.runners.transport import Packer, Payload, Unpacker
 
 WORTH_WORKERS = 20.0  #: seconds of work left, from which starting processes (a few seconds each) pays
@@ -154,7 +154,7 @@ def disk_budget(asked: int | str | None, folder: Path) -> int:
     return parse_size(asked) if asked is not None else min(free_disk(folder) // 2, 50 * 10**9)
 
 
-def _can_be_sent(task: Task, packer: Packer) -> bool:
+def _can_be_sent(task: Job, packer: Packer) -> bool:
     try:
         for part in packer.pack(task).parts:
             packer.part(part)
@@ -168,7 +168,7 @@ class _Worker:
 
     def __init__(self, settings: list[object], packer: Packer) -> None:
         self.settings, self.packer = settings, packer
-        self.task: Task | None = None
+        self.task: Job | None = None
         self._start()
 
     def _start(self) -> None:
@@ -186,7 +186,7 @@ class _Worker:
         theirs.close()
         self.ready = False
 
-    def begin(self, task: Task, retries: int) -> None:
+    def begin(self, task: Job, retries: int) -> None:
         """Hand it a task, now or once it has started."""
         self.payload = self.packer.pack(task)
         self.task, self.retries = task, retries
@@ -271,7 +271,7 @@ def work(pipe: int, parent: int, scratch: str, ram: int, disk: int) -> None:
             except Exception as error:  # a module that is not here, weights that are others
                 driver.send(("refused", f"{type(error).__name__}: {error}"))
                 continue
-            assert isinstance(task, Task)
+            assert isinstance(task, Job)
             driver.send(task.run(activations))
 
 

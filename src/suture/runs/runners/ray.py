@@ -34,7 +34,7 @@ from suture.core.activations.disk_cache import ActivationFolder
 from suture.core.saving import suture_version
 from suture.measurement.trials.trial import VERSION, Trial
 from suture.runs.runners.local import disk_budget
-from suture.runs.runners.tasks import Outcome, Outcomes, Queue, Runner, Task
+from suture.runs.runners.tasks import Job, Outcome, Outcomes, Queue, Runner
 from suture.runs.runners.transport import Packer, Payload, Unpacker
 
 POLL = 0.2  #: seconds between two looks at a queue that has nothing to give yet
@@ -113,7 +113,7 @@ class Ray(Runner):
         Raises ``RunnerError`` if there is no cluster, if none of its nodes has what a trial takes, or if a node has
         other versions than this machine.
         """
-        running: dict[Any, Task] = {}
+        running: dict[Any, Job] = {}
         with connect(self.address, self.retries) as ray:
             check_resources(ray, self.needed)
             options = {"num_cpus": self.cpus_per_trial, "num_gpus": self.gpus_per_trial, "max_retries": self.retries}
@@ -153,7 +153,7 @@ class Ray(Runner):
                 for ref in running if ray.is_initialized() else ():
                     ray.cancel(ref, force=True)
 
-    def _outcome(self, ray: Any, ref: Any, task: Task) -> Outcome:
+    def _outcome(self, ray: Any, ref: Any, task: Job) -> Outcome:
         """Return what a task gave. Raises ``RunnerError`` if its worker is not what it should be, or Ray has died."""
         try:
             outcome: Outcome = ray.get(ref)
@@ -216,7 +216,7 @@ def _do(payload: Payload, parts: Mapping[str, Any], driver: Driver) -> Outcome:
     _parts.clear()
     _parts.update(parts)
     task = _unpacker.unpack(payload)
-    assert isinstance(task, Task)
+    assert isinstance(task, Job)
     at_home = platform.node() == driver.host and os.path.isdir(driver.scratch)
     node: Any = worker.global_worker.node
     session = Path(node.get_session_dir_path())

@@ -33,7 +33,7 @@ from suture.measurement.trials.plans import Settings, plan_seam
 from suture.measurement.trials.trial import Measurement, Trial
 from suture.runs.progress import Progress, choose_bar
 from suture.runs.runners.local import Local
-from suture.runs.runners.tasks import Deferred, Measuring, Outcome, Runner, Task, TrainingTask
+from suture.runs.runners.tasks import Deferred, Job, Measuring, Outcome, Runner, TrainingTask
 from suture.runs.store.store import NETWORKS, TABLE, TRIALS, Locks, Store, settings_of
 
 Item = Trial | Deferred | TrainingTask
@@ -183,8 +183,8 @@ class Work:
         self.deeper: dict[str, str] = {}  # the key of the trial that goes on with another, by the key of that one
         self.states: dict[str, bytes] = {}  # of fits that can go on, by key, if there is no store
         self.failed: list[str] = []  # which networks could not be trained, and why
-        self.todo: dict[str, Task] = {}  # by key, trainings first, because much waits for them
-        self.running: dict[str, Task] = {}
+        self.todo: dict[str, Job] = {}  # by key, trainings first, because much waits for them
+        self.running: dict[str, Job] = {}
         # The rows of the table, a list for each item of the plan; trials that are not planned yet stand for theirs.
         self.rows: list[list[Described] | Deferred] = [
             [describe_trial(item)] if isinstance(item, Trial) else item
@@ -224,7 +224,7 @@ class Work:
 
     # --- the queue ----------------------------------------------------------------------------------------------------
 
-    def take(self) -> Task | None:
+    def take(self) -> Job | None:
         """Take a task that may begin now, and that no other process works on; ``None`` if there is none."""
         while (task := next(filter(self._claim, self.todo.values()), None)) is not None:
             done_elsewhere = self._take_stored(task)  # since we looked
@@ -246,7 +246,7 @@ class Work:
             return task
         return None
 
-    def _claim(self, task: Task) -> bool:
+    def _claim(self, task: Job) -> bool:
         """Take the lock of a task, if it may begin; say whether it is ours."""
         sequence = task.sequence if isinstance(task, TrainingTask) else None
         busy = (other.sequence for other in self.running.values() if isinstance(other, TrainingTask))
@@ -254,13 +254,13 @@ class Work:
             return False
         return self.locks is None or self.locks.take(task.key)
 
-    def _release(self, task: Task) -> None:
+    def _release(self, task: Job) -> None:
         """Give back the lock of a task that is done, and tell ``shown``."""
         if self.locks is not None:
             self.locks.give_back(task.key)
         self.shown.done(task.where, self.records.get(task.key, {}).get("error"), task.kind)
 
-    def _can_start(self, task: Task) -> bool:
+    def _can_start(self, task: Job) -> bool:
         return not isinstance(task, TrainingTask) or all(base.key in self.weights for base in task.bases)
 
     @property
@@ -276,7 +276,7 @@ class Work:
 
     # --- what is known ------------------------------------------------------------------------------------------------
 
-    def keep(self, task: Task, outcome: Outcome) -> None:
+    def keep(self, task: Job, outcome: Outcome) -> None:
         """Keep an outcome, on the disk if there is a store."""
         del self.running[task.key]
         if self.store is not None:
@@ -288,7 +288,7 @@ class Work:
         self._learn(task, outcome.record, outcome.tensors)
         self._release(task)
 
-    def _take_stored(self, task: Task) -> bool:
+    def _take_stored(self, task: Job) -> bool:
         """Take over a result that is in the store; say whether there is one."""
         if self.store is None:
             return False
@@ -300,7 +300,7 @@ class Work:
             self._learn(task, failed)
         return failed is not None
 
-    def _learn(self, task: Task, record: Record, tensors: bytes | None = None) -> None:
+    def _learn(self, task: Job, record: Record, tensors: bytes | None = None) -> None:
         """Take in a result; its tensors are read from the store if they are needed and not given."""
         if not isinstance(task, TrainingTask):
             self.records[task.key] = record

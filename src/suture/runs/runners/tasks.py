@@ -41,7 +41,7 @@ class Outcome:
         return bool(self.record["status"] == "failed")
 
 
-class Task(ABC):
+class Job(ABC):
     """A piece of work. It can be sent to another process, and gives the same bits in any."""
 
     kind: ClassVar[str]  #: what it makes, as the folder of its outcome is called
@@ -65,11 +65,11 @@ class Task(ABC):
     def run(self, activations: Activations) -> Outcome:
         """Do it, with one thread, and return its outcome. A failure is an outcome too: no ``Exception`` leaves it."""
 
-    def on(self, device: str) -> "Task":
+    def on(self, device: str) -> "Job":
         """Return the same task, under the same key, to be done on a device; one that needs none stays as it is."""
         return self
 
-    def for_worker(self, number: int) -> "Task":
+    def for_worker(self, number: int) -> "Job":
         """Return the task as the worker of a number, 0 …, is to do it: with a GPU of its own, if it is for any."""
         if self.device != "cuda" or (count := count_devices("cuda")) < 2:
             return self
@@ -82,7 +82,7 @@ class Task(ABC):
 
 @final
 @dataclass(frozen=True, eq=False)
-class Measuring(Task):
+class Measuring(Job):
     """Measure a trial; on a device, if one is given, else where its networks are.
 
     ``begun`` is the state of the same trial with less work allowed, as its outcome has it.
@@ -132,7 +132,7 @@ class Measuring(Task):
         return Outcome(record(Failure(self.trial, reason, "", 0.0)))
 
 
-class TrainingTask(Task):
+class TrainingTask(Job):
     """The training of a network."""
 
     kind: ClassVar[str] = NETWORKS
@@ -174,7 +174,7 @@ class Deferred:
 class Queue(Protocol):
     """What is to be done."""
 
-    def take(self) -> Task | None:
+    def take(self) -> Job | None:
         """Take a task that may begin now; ``None`` if there is none."""
 
     @property
@@ -186,7 +186,7 @@ class Queue(Protocol):
         """How many tasks are known of that were not yet taken."""
 
 
-Outcomes = Generator[tuple[Task, Outcome], None, None]
+Outcomes = Generator[tuple[Job, Outcome], None, None]
 
 
 class Runner(ABC):
