@@ -181,6 +181,7 @@ def check_package(name: str) -> None:
 SENDING = "suture.runs.runners.transport"  #: speaks pickle with workers, never with files
 OPTIONAL = {
     "ray": "suture.runs.runners.ray",
+    "transformers": "suture.zoo.published",
     "plotly": "suture.report.html.",
     "jinja2": "suture.report.html.",
     "markupsafe": "suture.report.html.",

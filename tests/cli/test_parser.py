@@ -6,6 +6,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from argparse import Namespace
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import suture
 from suture.cli.main import GROUPS, Parser, in_options, main, parser
 from suture.cli.measuring import controls_of
 from suture.cli.names import NAMES, make, make_all, split_names
+from suture.cli.options import sources_of
 from suture.common.errors import SutureError
 from suture.core.stitches import FAMILIES, Conv
 from suture.data.variants import VARIANTS
@@ -26,7 +28,7 @@ from suture.measurement import complexity, indices
 from suture.measurement.trials import baselines, controls
 from suture.studies import STUDIES
 from suture.studies.base.scale import SCALES
-from suture.zoo import NETWORKS
+from suture.zoo import NETWORKS, parse_source
 from suture.zoo.recipes import RECIPES
 
 Run = Callable[[str], tuple[int, str, str]]
@@ -323,3 +325,20 @@ def test_the_other_shells_have_scripts(run: Run) -> None:
     for shell in ("zsh", "fish"):
         code, script, _ = run(f"completion {shell}")
         assert (code, "suture" in script) == (0, True), shell
+
+
+def test_preprocessing_is_that_of_all_networks_but_those_that_say_their_own() -> None:
+    texts = ["timm:resnet18,num_classes=2@w.pt", "zoo:resnet,preprocess.size=64"]
+    chosen = Namespace(line="suture curve", preprocess="size=32,mean=(0.1,0.2,0.3)", trust=False)
+    one, other = sources_of(chosen, texts).values()
+    assert (one.preprocess, one.checkpoint) == ({"size": 32, "mean": (0.1, 0.2, 0.3)}, "w.pt")
+    assert other.preprocess == {"size": 64, "mean": (0.1, 0.2, 0.3)}
+    assert parse_source(one.text) == one
+    for wrong, said in (
+        ("size", "--preprocess size has the argument 'size'; write key=value"),
+        ("side=3", "unexpected"),
+    ):
+        with pytest.raises(SutureError, match=said):
+            sources_of(Namespace(line="suture curve", preprocess=wrong, trust=False), texts)
+    commands = ("curve", "matrix", "plan curve", "localise", "compare", "complexity", "cuts")
+    assert all("--preprocess" in ALL[command].format_help() for command in commands)

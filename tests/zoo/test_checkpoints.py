@@ -45,8 +45,13 @@ class Mark:
         return os.mkdir, (str(self.marker),)
 
 
-@pytest.mark.parametrize("suffix", [".safetensors", ".pt", ".pth", ".bin"])
-@pytest.mark.parametrize("names", [dict, parallel], ids=["bare names", "module. before each"])
+def twice_wrapped(state: dict) -> dict:
+    """Lightning's names of a model that was compiled."""
+    return {f"model._orig_mod.{name}": value for name, value in state.items()}
+
+
+@pytest.mark.parametrize("suffix", [".safetensors", ".pt", ".pth", ".th", ".ckpt", ".bin"])
+@pytest.mark.parametrize("names", [dict, parallel, twice_wrapped])
 def test_a_checkpoint_brings_every_parameter_and_buffer(tmp_path, suffix, names):
     source, path = trained(), tmp_path / f"weights{suffix}"
     (save_file if suffix == ".safetensors" else torch.save)(names(source.state_dict()), path)
@@ -55,13 +60,23 @@ def test_a_checkpoint_brings_every_parameter_and_buffer(tmp_path, suffix, names)
     assert equal(model, source)
 
 
-@pytest.mark.parametrize("wrapper", ["state_dict", "model"])
+@pytest.mark.parametrize("wrapper", ["state_dict", "model", "model_state_dict"])
 def test_a_state_dict_may_lie_in_what_a_training_script_saved(tmp_path, wrapper):
     source, path = trained(), tmp_path / "weights.pt"
     torch.save({"epoch": 3, wrapper: parallel(source.state_dict()), "optimizer": {"lr": 0.1}}, path)
     model = network()
     load_checkpoint(model, path)
     assert equal(model, source)
+
+
+@pytest.mark.parametrize("suffix", [".safetensors", ".pt"])
+def test_a_checkpoint_may_lack_the_count_of_batches(tmp_path, suffix):
+    source, path = trained(), tmp_path / f"weights{suffix}"
+    state = {name: value for name, value in source.state_dict().items() if not name.endswith("num_batches_tracked")}
+    (save_file if suffix == ".safetensors" else torch.save)(state, path)
+    model = network()
+    load_checkpoint(model, path)
+    assert all(torch.equal(model.state_dict()[name], value) for name, value in state.items())
 
 
 def test_a_model_whose_own_names_begin_with_module_keeps_them(tmp_path):
@@ -170,7 +185,7 @@ def test_content_that_is_no_state_dict_is_refused(tmp_path, content, message):
         ("absent.pt", "no checkpoint .*absent.pt; give the path of a file"),
         (
             "weights.onnx",
-            r"suffix '\.onnx'; a checkpoint ends in \.safetensors, \.pt, \.pth, \.bin; save it by",
+            r"suffix '\.onnx'; a checkpoint ends in \.safetensors, \.pt, \.pth, \.th, \.ckpt, \.bin; save it by",
         ),
         ("weights", r"suffix ''; a checkpoint ends in"),
     ],

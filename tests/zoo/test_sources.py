@@ -1,5 +1,6 @@
 import pickle
 import re
+import shutil
 import socket
 import sys
 from dataclasses import replace
@@ -8,13 +9,15 @@ import pytest
 import timm
 import torch
 import torchvision
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
+from timm.data import create_transform, resolve_data_config
 from torch import nn
+from torchvision.transforms.functional import pil_to_tensor, to_pil_image
 
 from suture.common.errors import CheckpointError, NetworkError, SourceError
 from suture.data.samples import Preprocess
 from suture.zoo import NETWORKS, Source, convnet, load_network, parse_source, resolve
-from suture.zoo.models import EXAMPLES, image_shape
+from suture.zoo.models import EXAMPLES, check_trusted, image_shape, is_random
 from suture.zoo.networks import preprocess_of
 
 SMALL = "timm:mobilenetv3_small_050"
@@ -442,8 +445,12 @@ def test_timms_pretrained_weights_bring_their_preprocessing_but_the_factory_is_u
     built = resolve(f"{SMALL},pretrained=True,{overlay}")
     assert torch.equal(built.model.conv_stem.weight, published.conv_stem.weight)
     assert not torch.equal(built.factory().conv_stem.weight, published.conv_stem.weight)
-    assert built.preprocess == Preprocess(224, 3, IMAGENET_MEAN, IMAGENET_STD)
-    assert resolve(f"{SMALL},pretrained=True,{overlay},preprocess.size=64").preprocess.size == 64
+    pictures, on_pictures = pil_images(), create_transform(**resolve_data_config(model=published))
+    wanted = torch.stack([on_pictures(picture) for picture in pictures])
+    assert (built.preprocess(as_tensor(pictures)) - wanted).abs().max() < OF_ONE_STEP
+    assert resolve(f"{SMALL},pretrained=True,{overlay},preprocess.size=64").preprocess == Preprocess(
+        64, 3, IMAGENET_MEAN, IMAGENET_STD
+    )
     assert resolve(f"{SMALL},pretrained=False,{overlay}").preprocess == Preprocess()
 
 
@@ -456,4 +463,130 @@ def test_torchvisions_pretrained_weights_bring_their_preprocessing_but_the_facto
     assert not torch.equal(built.factory().features[0].weight, model.features[0].weight)
     assert built.preprocess == Preprocess(32, 3, IMAGENET_MEAN, IMAGENET_STD)
     again = resolve("torchvision:squeezenet1_1,weights=SqueezeNet1_1_Weights.IMAGENET1K_V1")
-    assert again.preprocess == Preprocess(224, 3, IMAGENET_MEAN, IMAGENET_STD)
+    on_pictures = torchvision.models.SqueezeNet1_1_Weights.IMAGENET1K_V1.transforms()
+    pictures = pil_images()
+    wanted = torch.stack([on_pictures(picture) for picture in pictures])
+    assert (again.preprocess(as_tensor(pictures)) - wanted).abs().max() < OF_ONE_STEP
+    assert pickle.loads(pickle.dumps(again.preprocess)) == again.preprocess  # noqa: S301, our own bytes
+
+
+OF_ONE_STEP = 4 / 255 / 0.225  #: libraries resize pictures in whole steps of 1/255 and tensors without
+
+
+def pil_images():
+    """Smooth pictures, wider than high, so that resizing and cropping matter."""
+    y, x = torch.meshgrid(torch.linspace(0, 1, 260), torch.linspace(0, 1, 300), indexing="ij")
+    waves = [torch.stack([(3 * x + k).sin(), (4 * y - k).cos(), (x + y + k).sin()]) for k in (0, 1)]
+    return [to_pil_image(((wave + 1) / 2 * 255).round().to(torch.uint8)) for wave in waves]
+
+
+def as_tensor(pictures):
+    return torch.stack([pil_to_tensor(picture) for picture in pictures]).float() / 255
+
+
+# --- Hugging Face -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def hub_folder(tmp_path_factory):
+    transformers = pytest.importorskip("transformers")
+    folder = tmp_path_factory.mktemp("hub") / "tiny-vit"
+    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+    config = transformers.ViTConfig(**sizes, image_size=16, patch_size=8, num_labels=3)
+    model = transformers.ViTForImageClassification(config)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) / 10)
+    model.save_pretrained(folder)
+    transformers.ViTImageProcessor(size={"height": 16, "width": 16}, image_mean=[0.1, 0.2, 0.3]).save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.usefixtures("offline")
+def test_a_folder_in_the_hubs_layout_is_a_network_with_its_own_preprocessing(hub_folder):
+    transformers = pytest.importorskip("transformers")
+    model = transformers.ViTForImageClassification.from_pretrained(hub_folder).eval()
+    pictures = pil_images()
+    network = load_network(f"hf:{hub_folder}", example=as_tensor(pictures))
+    assert network.name == "tiny-vit"
+    assert network.output == "logits"
+    wanted = transformers.AutoImageProcessor.from_pretrained(hub_folder)(pictures, return_tensors="pt")
+    assert (network.preprocess(as_tensor(pictures)) - wanted["pixel_values"]).abs().max() < OF_ONE_STEP
+    with torch.no_grad():
+        prepared = network.preprocess(as_tensor(pictures))
+        assert torch.equal(network(as_tensor(pictures)), model(prepared).logits)
+    untrained = network.untrained(0)
+    name = "vit.layers.0"
+    assert untrained.cuts.names == network.cuts.names
+    assert not torch.equal(untrained.upto(name)(as_tensor(pictures)), network.upto(name)(as_tensor(pictures)))
+    assert image_shape(parse_source(f"hf:{hub_folder}")) == (3, 16, 16)
+
+
+@pytest.mark.usefixtures("offline")
+def test_the_hub_gives_safetensors_alone_and_no_code(hub_folder, tmp_path):
+    folder = shutil.copytree(hub_folder, tmp_path / "pickled")
+    weights = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    torch.save(weights, folder / "pytorch_model.bin")
+    with pytest.raises(SourceError, match=r"model\.safetensors"):
+        resolve(f"hf:{folder}")
+    built = resolve(f"hf:{folder},pretrained=False")
+    assert built.preprocess == Preprocess()
+    assert is_random(parse_source(f"hf:{folder},pretrained=False"))
+    with pytest.raises(SourceError, match="has no nonsense"):
+        resolve(f"hf:{hub_folder},nonsense=3")
+
+
+def test_the_revision_is_part_of_the_source(hub_folder, monkeypatch):
+    transformers = pytest.importorskip("transformers")
+    asked = []
+    original = transformers.AutoConfig.from_pretrained
+
+    def pinned(name, *, revision, **settings):
+        asked.append(revision)
+        config, unused = original(name, **settings)
+        config._commit_hash = "c0ffee"
+        return config, unused
+
+    monkeypatch.setattr(transformers.AutoConfig, "from_pretrained", pinned)
+    built = resolve(f"hf:{hub_folder}")
+    assert built.source == f"hf:{hub_folder},revision=c0ffee"
+    assert resolve(f"hf:{hub_folder},revision=v1").source == built.source
+    built.factory()
+    assert asked == ["main", "v1", "c0ffee"]
+
+
+# --- modules, and files with siblings ---------------------------------------------------------------------------------
+
+
+def test_files_import_their_siblings_each_its_own(tmp_path):
+    for folder, width in (("one", 1), ("two", 2)):
+        path = tmp_path / folder / "model.py"
+        path.parent.mkdir()
+        (path.parent / "widths_beside.py").write_text(f"width = {width}")
+        path.write_text(
+            "from torch import nn\nfrom widths_beside import width\n"
+            "def make():\n    import widths_beside\n    return nn.Linear(width, widths_beside.width)"
+        )
+        built = resolve(f"{path}:make")
+        assert (built.model.in_features, built.model.out_features) == (width, width)
+
+
+def test_a_module_that_can_be_imported_builds_by_its_factory(tmp_path, monkeypatch):
+    (tmp_path / "some_package").mkdir()
+    (tmp_path / "some_package" / "models.py").write_text(
+        "from torch import nn\nfrom . import widths\ndef make(width=2): return nn.Linear(width, widths.out)"
+    )
+    (tmp_path / "some_package" / "widths.py").write_text("out = 5")
+    monkeypatch.syspath_prepend(tmp_path)
+    built = resolve("some_package.models:make,width=7")
+    assert (built.model.in_features, built.model.out_features) == (7, 5)
+    assert not is_random(parse_source("some_package.models:make"))
+    with pytest.raises(SourceError, match=r"no callable 'mak'; its callables: 'make'"):
+        resolve("some_package.models:mak")
+    with pytest.raises(SourceError, match=r"importing no_package.models raised ModuleNotFoundError"):
+        resolve("no_package.models:make")
+    text = "some_package.models:make"
+    with pytest.raises(SourceError, match=r"would run the module some_package.models, .* or say trust=True"):
+        check_trusted("folder", parse_source(text))
+    assert check_trusted("folder", parse_source(text), {text}).kind == "module"

@@ -10,6 +10,7 @@ from suture.cli.options import (
     CUTS,
     DEVICE,
     JSON,
+    PREPROCESS,
     TRUST,
     at_least,
     check_device,
@@ -49,6 +50,7 @@ from suture.cli.options import (
     option("--beside", metavar="RUN", help="folder of a run that stitched the same networks"),
     DEVICE,
     out_option(f"folder for {SIMILARITIES} and its figure (.png, .pdf, .svg); for those of --beside, too"),
+    PREPROCESS,
     TRUST,
     JSON,
     examples=(

@@ -11,6 +11,7 @@ from suture.cli.options import (
     DEVICE,
     JSON,
     MODEL,
+    PREPROCESS,
     TRUST,
     at_least,
     check_device,
@@ -54,6 +55,7 @@ def measures_of(text: str) -> tuple[Any, ...]:
     ),
     DEVICE,
     out_option(pictures("complexity", COMPLEXITY)),
+    PREPROCESS,
     TRUST,
     JSON,
     examples=(

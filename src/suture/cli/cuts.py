@@ -3,7 +3,7 @@
 from argparse import ArgumentTypeError, Namespace
 
 from suture.cli import output
-from suture.cli.options import JSON, TRUST, command, model_option, option, sources_of
+from suture.cli.options import JSON, PREPROCESS, TRUST, command, model_option, option, sources_of
 
 
 def shape(text: str) -> tuple[int, ...]:
@@ -22,6 +22,7 @@ def shape(text: str) -> tuple[int, ...]:
     model_option("model", metavar="MODEL"),
     option("--shape", type=shape, help="of one raw image, such as 3x224x224, or a number of tokens"),
     option("--dropped", action="store_true", help="also say which tensors are no cuts, and why"),
+    PREPROCESS,
     TRUST,
     JSON,
     examples=(

@@ -4,6 +4,7 @@ Nothing that takes long to import is imported before a command needs it, so that
 quick.
 """
 
+import re
 import shlex
 from argparse import ArgumentTypeError, Namespace
 from collections.abc import Callable, Iterable, Sequence
@@ -13,6 +14,7 @@ from typing import Any, final
 
 from suture.cli.names import DATA, NAMES, SCALES, NameOption, make_all
 from suture.cli.output import say
+from suture.common.calls import read_settings
 from suture.common.errors import SutureError
 from suture.common.sizes import parse_size
 
@@ -129,8 +131,8 @@ def patterns_of(text: str | None) -> tuple[str, ...] | None:
 # --- options ----------------------------------------------------------------------------------------------------------
 
 MODEL = (
-    "timm:NAME, torchvision:NAME, zoo:NAME or path/to/file.py:FACTORY, then arguments (,key=value) and trained "
-    "weights (@file.safetensors); or the folder of a network that suture train made"
+    "timm:NAME, torchvision:NAME, zoo:NAME, hf:NAME, package.module:FACTORY or path/to/file.py:FACTORY, then arguments "
+    "(,key=value) and trained weights (@file.safetensors); or the folder of a network that suture train made"
 )
 CUTS = "names or patterns, such as layer*,fc"
 JSON = option("--json", action="store_true", help="print JSON instead of a table")
@@ -145,6 +147,11 @@ DEVICE = option(
 RUN = option("folder", metavar="FOLDER", help="of a run: what its command was given as --out")
 DATA_FOLDER = option("--data", metavar="FOLDER", help="that has mnist and cifar10; by default they come from the hub")
 TRUST = option("--trust", action="store_true", help="run the Python files that folders and --config name")
+PREPROCESS = option(
+    "--preprocess",
+    metavar="SETTINGS",
+    help="of all networks but those whose string says its own: mean=(0.5,0.5,0.5),std=0.25,size=32,channels=3",
+)
 CONFIG = (
     option("--config", metavar="FILE", help="a YAML file of these settings"),
     option("--print_config", action="store_true", help="print the settings as YAML, for --config, and exit"),
@@ -173,7 +180,7 @@ RUNNING = (
 
 def model_option(*names: str, help: str = MODEL, **settings: Any) -> Option:
     """Return an argument that names a model."""
-    words = (*(f"zoo:{name}" for name in NAMES["network"]), "timm:", "torchvision:")
+    words = (*(f"zoo:{name}" for name in NAMES["network"]), "timm:", "torchvision:", "hf:")
     return option(*names, help=help, words=words, **settings)
 
 
@@ -228,11 +235,20 @@ def sources_of(chosen: Namespace, texts: Iterable[str]) -> dict[str, Any]:
 
     Raises ``SourceError`` if one would run a Python file that the command line does not name, without ``--trust``.
     """
-    from suture.zoo.models import check_trusted, parse_source
+    from suture.zoo.models import check_trusted, parse_source, with_settings
 
     words = [word.partition("=")[2] if word.startswith("--") else word for word in shlex.split(chosen.line)]
-    named = {Path(word.partition(".py:")[0] + ".py").expanduser().resolve() for word in words if ".py:" in word}
+    named: set[Path | str] = {
+        Path(word.partition(".py:")[0] + ".py").expanduser().resolve() for word in words if ".py:" in word
+    }
+    named |= {re.split("[,@]", word)[0] for word in words}  # modules
     sources = {text: parse_source(text, trust=True) for text in texts}
+    if text := vars(chosen).get("preprocess"):
+        try:
+            given = {f"preprocess.{key}": value for key, value in read_settings(text).items()}
+        except SutureError as error:
+            raise SutureError(f"--preprocess {text} {error}") from error
+        sources = {text: with_settings(source, given) for text, source in sources.items()}
     return sources if chosen.trust else {text: check_trusted(text, sources[text], named) for text in sources}
 
 

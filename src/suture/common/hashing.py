@@ -43,7 +43,17 @@ def settings(module: nn.Module) -> dict[str, object]:
 
 
 _REGISTERED = ("_parameters", "_buffers", "_modules")
-_LIBRARIES = sys.stdlib_module_names | {"suture", "torch", "torchvision", "timm", "numpy", "scipy", "sklearn", "pandas"}
+_LIBRARIES = sys.stdlib_module_names | {
+    "suture",
+    "torch",
+    "torchvision",
+    "timm",
+    "transformers",
+    "numpy",
+    "scipy",
+    "sklearn",
+    "pandas",
+}
 _READS_GLOBAL = ("LOAD_GLOBAL", "LOAD_NAME")
 _DOCUMENTED = 0x4000000  # flag of code with a docstring, from Python 3.13 on
 _NO_NUMBER = {  # methods that decide no result; those of dataclasses are written by dataclasses

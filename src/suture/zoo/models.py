@@ -8,7 +8,9 @@ its preprocessing and its trained weights::
     timm:resnet18,num_classes=10@b.safetensors      timm's registry, pretrained tags included
     torchvision:vgg19_bn,num_classes=10             torchvision's classification models
     zoo:resnet,width=16,blocks=(1,1,1)              the networks of ``suture.zoo``
+    hf:NAME,revision=main                           a model of Hugging Face's hub, or of a folder in its layout
     path/to/file.py:factory,width=8@weights.pt      a callable in a Python file of the user's
+    package.module:factory                          a callable in a module that can be imported
     path/to/folder                                  a network that ``suture train`` made, or a store has
 
 Values are Python literals, else strings. Commas and ``@`` inside brackets or quotes belong to the value;
@@ -22,30 +24,33 @@ A folder has ``card.json``, ``model.safetensors`` and ``done``; it stands for th
 The project's own networks come with the preprocessing that ``suture.zoo.networks`` names for them, those of a
 file with what its factory returns, all others with none; the string has the last word.
 
-Nothing is downloaded unless asked for, by ``pretrained=True`` (timm) or ``weights=DEFAULT`` (torchvision).
-Only then does their preprocessing start from what those weights were published with (size, mean and standard
-deviation; the whole image is resized, nothing is cropped). Weights that bring arguments of their own
+Nothing is downloaded unless asked for, by ``pretrained=True`` (timm), ``weights=DEFAULT`` (torchvision) or ``hf:``,
+which takes safetensors only, runs no code of the hub, and notes the revision in the network's source. Only then is the
+preprocessing that of the library for those weights (``zoo.published``), unless the string sets a field of it: then the
+whole image is resized, and nothing cropped. Weights that bring arguments of their own
 (``image_size``, ``aux_logits``) want them named in the source, so that an untrained copy has the same architecture.
 
-A file is run when it is resolved, as importing would run it; one that only a folder's card names is not, unless the
-folder is to be trusted. Its factory returns an untrained ``nn.Module``,
+A file or a module is run when it is resolved, and may import its siblings; one that only a folder's card names is not,
+unless the folder is to be trusted. Its factory returns an untrained ``nn.Module``,
 alone, with its ``Preprocess``, or with that and its stages, if it cannot be traced.
 
 Weights are loaded without running anything their file says. A checkpoint is a state dict: safetensors, or
 what ``torch.save`` wrote, read with ``weights_only=True``. In the latter it may be bare or lie under
-``"state_dict"`` or ``"model"``, as training scripts leave it. The ``module.`` that ``DataParallel`` puts
-before every name is taken off.
+``"state_dict"``, ``"model"`` and the like, as training scripts leave it. What stands before every name is taken off:
+``module.`` of ``DataParallel``, ``_orig_mod.`` of ``torch.compile``, ``model.`` of Lightning.
 """
 
 import difflib
 import functools
+import importlib
 import inspect
 import pickle
 import re
 import sys
 import textwrap
 import warnings
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
@@ -70,20 +75,25 @@ from suture.runs.store.files import read as read_json
 from suture.runs.store.store import FILES, find_damage
 from suture.runs.store.store import NETWORKS as TRAINED
 from suture.zoo.networks import NETWORKS, images_of, preprocess_of
+from suture.zoo.published import Published, import_transformers, load_from_hub, of_timm, of_torchvision, of_transformers
 
 EXAMPLES = {
     "timm": "timm:resnet18,num_classes=10",
     "torchvision": "torchvision:vgg19_bn,num_classes=10",
     "zoo": "zoo:resnet,width=16,blocks=(1,1,1)",
+    "hf": "hf:google/vit-base-patch16-224",
     "file": "path/to/file.py:factory,width=8@weights.safetensors",
+    "module": "package.module:factory,width=8@weights.safetensors",
 }
 """Every kind of source, with an example."""
 
 CARD, WEIGHTS = FILES[TRAINED]
 
-_HEAD = re.compile(r"(?P<kind>timm|torchvision|zoo):(?P<name>[^,@]+)|(?P<file>.+?\.py:[^,@]+)")
+_HEAD = re.compile(
+    r"(?P<kind>timm|torchvision|zoo|hf):(?P<name>[^,@]+)|(?P<file>.+?\.py:[^,@]+)|(?P<module>\w+(\.\w+)+:\w+)"
+)
 _PREPROCESS = "preprocess."
-_PRETRAINED = {"timm": "pretrained", "torchvision": "weights"}
+_PRETRAINED = {"timm": "pretrained", "torchvision": "weights", "hf": "pretrained"}
 _REFUSED = {
     ("timm", "checkpoint_path"): "name the checkpoint after an '@', which loads it strictly",
     ("torchvision", "pretrained"): "ask for pretrained weights with weights=DEFAULT",
@@ -116,10 +126,15 @@ class Source:
         return Path(self.name.rpartition(":")[0]).expanduser() if self.kind == "file" else None
 
     @property
+    def runs_code(self) -> bool:
+        """Whether code of the user's is run to build it."""
+        return self.kind in ("file", "module")
+
+    @property
     def called(self) -> str:
         """A short name: that on the card of a trained network, else of its weights' file, else of the model."""
         if self.checkpoint is None:
-            return self.name
+            return Path(self.name).name if self.kind == "hf" else self.name
         path = Path(self.checkpoint).expanduser()
         if path.name == WEIGHTS and is_artefact(path.parent):
             return read_card(path.parent).get("name") or path.parent.resolve().name
@@ -149,7 +164,7 @@ def parse_source(text: str, *, trust: bool = False) -> Source:
     if rest[at:] == "@":
         raise SourceError(f"{text!r} names no checkpoint after its '@'; write a path there, or leave the '@' out")
     values = {key: literal(value) for key, value in given.items()}
-    kind = head["kind"] or "file"
+    kind = head["kind"] or ("file" if head["file"] else "module")
     for key in values:
         if (kind, key) in _REFUSED:
             raise SourceError(f"{text!r} gives {kind} the argument {key!r}; {_REFUSED[kind, key]}")
@@ -164,8 +179,28 @@ def parse_source(text: str, *, trust: bool = False) -> Source:
         raise SourceError(f"{text!r}: {error}; preprocessing has size, channels, mean and std") from error
     except DataError as error:
         raise SourceError(f"{text!r}: {error}") from error
-    name = (head["name"] or head["file"]).strip()
+    name = (head["name"] or head["file"] or head["module"]).strip()
+    if kind == "hf":
+        values.setdefault("pretrained", rest[at:] == "")
     return Source(text, kind, name, values, rest[at + 1 :] or None, preprocess)
+
+
+def with_settings(source: Source, settings: Mapping[str, str]) -> Source:
+    """Return the source with further settings in its string, such as ``preprocess.size``, unless it has them."""
+    own = {*source.arguments, *(f"{_PREPROCESS}{key}" for key in source.preprocess)}
+    at = next((i for i, sign in outside(source.text) if sign == "@"), len(source.text))
+    written = "".join(f",{key}={value}" for key, value in settings.items() if key not in own)
+    return parse_source(source.text[:at] + written + source.text[at:])
+
+
+def _pin(source: Source, model: nn.Module) -> Source:
+    """Return the source with the revision of the hub that its model is of."""
+    commit = getattr(getattr(model, "config", None), "_commit_hash", None)
+    if source.kind != "hf" or commit is None or source.arguments.get("revision") == commit:
+        return source
+    named = f",revision={source.arguments.get('revision')}"
+    text = source.text.replace(named, "", 1)
+    return with_settings(parse_source(text), {"revision": commit})
 
 
 def _guess_meant(text: str) -> str:
@@ -189,16 +224,18 @@ def _read_folder(folder: str) -> Source:
     return replace(parse_source(text), text=f"{text}@{weights}", checkpoint=weights)
 
 
-def check_trusted(text: str, source: Source, named: Collection[Path] = ()) -> Source:
-    """Return the source of a model string. Raises ``SourceError`` if it would run a file that is not among those named.
+def check_trusted(text: str, source: Source, named: Collection[Path | str] = ()) -> Source:
+    """Return the source of a model string. Raises ``SourceError`` if it would run code that is not among that named.
 
     Nobody expects a folder, or a file of settings, to run code.
     """
-    if source.file is None or source.file.resolve() in named:
+    code = source.name if source.file is None else source.file.resolve()
+    if not source.runs_code or code in named:
         return source
+    what = f"the module {source.name.partition(':')[0]}" if source.file is None else f"the Python file {source.file}"
     raise SourceError(
-        f"{text} would run the Python file {source.file}, which the command or call itself does not name; read that "
-        f"file, and then name it: {source.text}, or say trust=True"
+        f"{text} would run {what}, which the command or call itself does not name; read it, "
+        f"and then name it: {source.text}, or say trust=True"
     )
 
 
@@ -234,27 +271,29 @@ def read_card(folder: str | Path) -> Record:
 
 # --- weights ----------------------------------------------------------------------------------------------------------
 
-_PICKLED = (".pt", ".pth", ".bin")
-_WRAPPERS = ("state_dict", "model")
-_PARALLEL = "module."
+_PICKLED = (".pt", ".pth", ".th", ".ckpt", ".bin")
+_WRAPPERS = ("state_dict", "model", "model_state_dict")
+_COUNT = "num_batches_tracked"  # of BatchNorm, which old checkpoints lack, and which no output depends on
 _SAVE = "safetensors.torch.save_file(model.state_dict(), 'weights.safetensors')"
 
 
 def load_checkpoint(model: nn.Module, path: str | Path) -> None:
-    """Fill every parameter and buffer of a model from a ``.safetensors``, ``.pt``, ``.pth`` or ``.bin`` file.
+    """Fill every parameter and buffer of a model from a ``.safetensors`` file, or a ``.pt``, ``.pth``, ``.ckpt`` ….
 
     Raises ``CheckpointError`` when the file is absent, of another kind, damaged or unsafe to load, and when its names,
     its shapes, or the kinds of its numbers are not exactly the model's.
     """
     path = Path(path).expanduser()
     state = _state_dict(read_tensors(path), path)
-    parallel = all(name.startswith(_PARALLEL) for name in state)
-    if parallel and not all(name.startswith(_PARALLEL) for name in model.state_dict()):
-        state = {name.removeprefix(_PARALLEL): value for name, value in state.items()}
-    for name, own in model.state_dict().items():
-        if isinstance(own, Tensor) and name in state and (found := _kind(state[name])) != (wanted := _kind(own)):
+    wanted, stripped = model.state_dict(), state
+    while not stripped.keys() & wanted.keys() and (prefix := _shared_prefix(stripped)):
+        stripped = {name.removeprefix(prefix): value for name, value in stripped.items()}
+    state = stripped if stripped.keys() & wanted.keys() else state
+    state |= {name: own for name, own in wanted.items() if name.endswith(_COUNT) and name not in state}
+    for name, own in wanted.items():
+        if isinstance(own, Tensor) and name in state and (found := _kind(state[name])) != (kind := _kind(own)):
             raise CheckpointError(
-                f"{path} has {name} in {found}, and {type(model).__name__} in {wanted}: loaded, they would be "
+                f"{path} has {name} in {found}, and {type(model).__name__} in {kind}: loaded, they would be "
                 "other numbers; save the weights as the model has them"
             )
     try:
@@ -265,6 +304,12 @@ def load_checkpoint(model: nn.Module, path: str | Path) -> None:
             f"{path} does not fit {type(model).__name__}: {_shorten(reason)}; build the model that the checkpoint was "
             "saved from, with its arguments (number of classes, width, channels)"
         ) from error
+
+
+def _shared_prefix(names: Collection[str]) -> str:
+    """Return what stands before the first dot of all names; empty if that differs, or there are none."""
+    first = {name.partition(".")[0] if "." in name else "" for name in names}
+    return f"{first.pop()}." if len(first) == 1 and "" not in first else ""
 
 
 def _kind(tensor: Tensor) -> str:
@@ -343,7 +388,7 @@ class Built:
     source: str
     model: nn.Module
     factory: Callable[[], nn.Module]
-    preprocess: Preprocess
+    preprocess: Preprocess | Published
     stages: Sequence[Stage] | None = None
     accuracies: Mapping[str, float] | None = None  #: on the card, by the name of the data
 
@@ -380,10 +425,14 @@ def resolve(
     weights = source.checkpoint if checkpoint is None else checkpoint
     if weights is not None:
         load_checkpoint(model, weights)
+    source = _pin(source, model)
     text = source.text if checkpoint is None else f"{source.text}@{checkpoint}"
     factory = functools.partial(_build_untrained, source)
-    preprocess = replace(preprocess, **source.preprocess)
-    return Built(name or source.name, text, model, factory, preprocess, stages, _read_accuracies(weights))
+    if source.preprocess:
+        plain = preprocess.plain() if isinstance(preprocess, Published) else preprocess
+        preprocess = replace(plain, **source.preprocess)
+    name = name or (source.called if source.kind == "hf" else source.name)
+    return Built(name, text, model, factory, preprocess, stages, _read_accuracies(weights))
 
 
 def _read_accuracies(weights: str | Path | None) -> dict[str, float] | None:
@@ -405,11 +454,11 @@ def load_network(
 ) -> Network:
     """Make a network of what a model string names, with its weights and its preprocessing.
 
-    ``source`` is ``timm:…``, ``torchvision:…``, ``zoo:…``, ``path/to/file.py:factory`` or the folder of a trained
-    network, see ``zoo.models``; ``checkpoint`` a file of weights (safetensors, or a ``.pt`` that is loaded with
-    ``weights_only``); ``example`` a few raw images ``(n, C, H, W)``; ``device`` where it computes, by default on the
-    processor. A folder that names a Python file, which would be run, is refused without ``trust``. Raises
-    ``SourceError``, ``CheckpointError``, and what ``Network`` raises.
+    ``source`` is ``timm:…``, ``torchvision:…``, ``zoo:…``, ``hf:…``, ``path/to/file.py:factory``,
+    ``package.module:factory`` or the folder of a trained network, see ``zoo.models``; ``checkpoint`` a file of weights
+    (safetensors, or a ``.pt`` that is loaded with ``weights_only``); ``example`` a few raw images ``(n, C, H, W)``;
+    ``device`` where it computes, by default on the processor. A folder that names a Python file, which would be run, is
+    refused without ``trust``. Raises ``SourceError``, ``CheckpointError``, and what ``Network`` raises.
     """
     network = resolve(source, checkpoint, name=name, trust=trust).network(example)
     return network if device is None else network.to(device)
@@ -432,13 +481,13 @@ def load_stitched(
         if network is not None or (made_of := saved.made_of(role)) is None:
             continue
         source = parse_source(made_of[0], trust=True)
-        if source.file is None and source.checkpoint is not None:
+        if not source.runs_code and source.checkpoint is not None:
             example = torch.randint(0, 256, (4, *made_of[1]), dtype=torch.uint8, generator=generator("example"))
             given[role] = load_network(source, example=example, name=saved.description[role]["name"])
     return Stitched.load(folder, given["sender"], given["receiver"], stitch)
 
 
-def _build(source: Source) -> tuple[nn.Module, Preprocess, Sequence[Stage] | None]:
+def _build(source: Source) -> tuple[nn.Module, Preprocess | Published, Sequence[Stage] | None]:
     factory = _FACTORIES[source.kind](source)
     try:
         made = factory(**source.arguments)
@@ -465,6 +514,7 @@ def _build(source: Source) -> tuple[nn.Module, Preprocess, Sequence[Stage] | Non
 def _build_untrained(source: Source) -> nn.Module:
     asking = _PRETRAINED.get(source.kind)
     arguments = {key: value for key, value in source.arguments.items() if key != asking}
+    arguments |= {"pretrained": False} if source.kind == "hf" else {}
     return _build(replace(source, arguments=arguments))[0]
 
 
@@ -497,10 +547,30 @@ def _find_zoo(source: Source) -> Callable[..., object]:
     return NETWORKS[source.name]
 
 
+def _find_on_hub(source: Source) -> Callable[..., object]:
+    return functools.partial(load_from_hub, str(Path(source.name).expanduser()))
+
+
+def _find_in_module(source: Source) -> Callable[..., object]:
+    path, _, name = source.name.partition(":")
+    if str(Path.cwd()) not in sys.path:  # where a program's own folder would be
+        sys.path.append(str(Path.cwd()))
+    try:
+        module = importlib.import_module(path)
+    except (Exception, SystemExit) as error:  # a module may raise anything
+        reason = f"{type(error).__name__}: {error}"
+        raise SourceError(f"{source.text!r}: importing {path} raised {reason}; install it, or correct it") from error
+    return _find_callable(module, name, path, source)
+
+
 def _find_in_file(source: Source) -> Callable[..., object]:
     path, _, name = source.name.rpartition(":")
     assert source.file is not None
     module = _import_file(source.file, source)
+    return _find_callable(module, name, path, source)
+
+
+def _find_callable(module: ModuleType, name: str, path: str, source: Source) -> Callable[..., object]:
     factory = getattr(module, name, None)
     if isinstance(factory, nn.Module):
         made = f"{name} is a {type(factory).__name__} that is made already, and no function that makes one"
@@ -513,7 +583,14 @@ def _find_in_file(source: Source) -> Callable[..., object]:
     raise SourceError(f"{source.text!r}: {path} has no callable {name!r}; its callables: {_list(callables)}")
 
 
-_FACTORIES = {"timm": _find_timm, "torchvision": _find_torchvision, "zoo": _find_zoo, "file": _find_in_file}
+_FACTORIES = {
+    "timm": _find_timm,
+    "torchvision": _find_torchvision,
+    "zoo": _find_zoo,
+    "hf": _find_on_hub,
+    "file": _find_in_file,
+    "module": _find_in_module,
+}
 
 
 def _check_name(source: Source, names: Collection[str], listing: str) -> None:
@@ -532,7 +609,8 @@ def _import_file(path: Path, source: Source) -> ModuleType:
         module = sys.modules[name] = ModuleType(name)
         module.__file__ = str(path)
         try:
-            exec(compile(code, path, "exec"), module.__dict__)  # not imported: stale bytecode might stand in
+            with _beside(path.resolve().parent):
+                exec(compile(code, path, "exec"), module.__dict__)  # not imported: stale bytecode might stand in
         except (Exception, SystemExit) as error:  # a file may raise anything
             del sys.modules[name]
             reason = f"{type(error).__name__}: {error}"
@@ -540,22 +618,37 @@ def _import_file(path: Path, source: Source) -> ModuleType:
     return sys.modules[name]
 
 
-def _wanted(model: nn.Module, source: Source) -> Preprocess:
+_folders: list[Path] = []  # of files that were run
+
+
+@contextmanager
+def _beside(folder: Path) -> Iterator[None]:
+    """Let what runs import the modules in a folder, and not those of the same names beside files that ran before."""
+    for name, module in list(sys.modules.items()):
+        elsewhere = Path(getattr(module, "__file__", None) or "").parent in [one for one in _folders if one != folder]
+        if elsewhere and (folder / f"{name}.py").is_file():
+            del sys.modules[name]
+    _folders.append(folder)
+    before = list(sys.path)
+    sys.path.insert(0, str(folder))
+    importlib.invalidate_caches()
+    try:
+        yield
+    finally:  # what functions import later is still found, but stands before nothing else
+        sys.path[:] = [*before, *([] if str(folder) in before else [str(folder)])]
+
+
+def _wanted(model: nn.Module, source: Source) -> Preprocess | Published:
     """Return what pretrained weights were published with, or a network of the project wants; else the identity."""
     if source.kind == "zoo":
         return preprocess_of(source.name, source.arguments)
     if not asks_for_weights(source):
         return Preprocess()
     if source.kind == "timm":
-        config = cast(dict[str, Any], model.pretrained_cfg)
-        size = source.arguments.get("img_size", config["input_size"][-1])
-        channels = source.arguments.get("in_chans", config["input_size"][0])
-        return Preprocess(size, channels, tuple(config["mean"]), tuple(config["std"]))
-    import torchvision
-
-    weights = torchvision.models.get_model_weights(source.name).verify(source.arguments["weights"])
-    images = weights.transforms()
-    return Preprocess(images.crop_size[0], 3, tuple(images.mean), tuple(images.std))
+        return of_timm(model, source.arguments)
+    if source.kind == "hf":
+        return of_transformers(source.name, source.arguments.get("revision"))
+    return of_torchvision(source.name, source.arguments["weights"])
 
 
 def _list(names: Collection[str]) -> str:
@@ -578,7 +671,7 @@ def tell_names_apart(sources: Sequence[Source]) -> list[str]:
 
 def is_random(source: Source) -> bool:
     """Return whether no trained weights are named; a file's factory may load its own, so it counts as trained."""
-    return source.kind != "file" and source.checkpoint is None and not asks_for_weights(source)
+    return not source.runs_code and source.checkpoint is None and not asks_for_weights(source)
 
 
 def image_shape(source: Source) -> tuple[int, int, int]:
@@ -599,6 +692,12 @@ def image_shape(source: Source) -> tuple[int, int, int]:
         case "torchvision", name:
             side = given.get("image_size", 299 if name == "inception_v3" else 224)
             return 3, side, side
+        case "hf", name:
+            config = import_transformers().AutoConfig.from_pretrained(str(Path(name).expanduser()))
+            side = getattr(config, "image_size", None)
+            if side is not None:
+                height, width = side if isinstance(side, list | tuple) else (side, side)
+                return getattr(config, "num_channels", 3), height, width
         case "zoo", name if name in NETWORKS:
             shape = images_of(name, given)
             if shape is not None:

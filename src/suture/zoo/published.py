@@ -1,0 +1,140 @@
+"""What libraries publish: models of Hugging Face's hub, and the preprocessing that weights were published with.
+
+A ``Published`` preprocessing is the library's own code (``create_transform`` of timm, ``weights.transforms()`` of
+torchvision, the image processor of transformers), applied to a batch of float images instead of one picture of PIL.
+"""
+
+import functools
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from suture.common.errors import SourceError
+from suture.common.hashing import keyed_as
+from suture.data.samples import Preprocess, check_pictures
+
+
+@keyed_as("Published")
+@dataclass(frozen=True)
+class Published:
+    """The preprocessing of a library for its own weights; ``settings`` are those of its transform, in JSON."""
+
+    library: str
+    settings: str
+
+    @classmethod
+    def of(cls, library: str, settings: Mapping[str, Any]) -> Self:
+        """Return the preprocessing with these settings."""
+        return cls(library, json.dumps(settings, sort_keys=True, default=str))
+
+    def __call__(self, images: Tensor) -> Tensor:
+        """Map float images ``(N, C, H, W)`` to what the weights were trained on; a grey image is repeated."""
+        check_pictures(f"the preprocessing of {self.library}", images)
+        channels = self.plain().channels or 1
+        coloured = images.expand(-1, channels, -1, -1) if images.shape[1] == 1 else images
+        prepared: Tensor = _transform(self.library, self.settings)(coloured)
+        return prepared
+
+    def plain(self) -> Preprocess:
+        """Return its size, mean and standard deviation: the whole image is resized, nothing is cropped."""
+        given = json.loads(self.settings)
+        mean, std = (tuple(given.get(key) or given.get(f"image_{key}") or default) for key, default in _UNCHANGED)
+        return Preprocess(_side(given), len(mean) if len(mean) > 1 else None, mean, std)
+
+
+_UNCHANGED = (("mean", (0.0,)), ("std", (1.0,)))
+
+
+def _side(given: Mapping[str, Any]) -> int | None:
+    """Return the side of the images that settings lead to."""
+    size = given.get("input_size") or given.get("crop_size") or given.get("size")
+    if isinstance(size, dict):
+        size = size.get("height") or size.get("shortest_edge")
+    return size[-1] if isinstance(size, list) else size
+
+
+@functools.cache
+def _transform(library: str, settings: str) -> Callable[[Tensor], Any]:
+    given = json.loads(settings)
+    if library == "timm":
+        from timm.data.transforms_factory import create_transform
+
+        return create_transform(**given)  # type: ignore[no-any-return]
+    if library == "torchvision":
+        from torchvision.transforms import InterpolationMode
+        from torchvision.transforms._presets import ImageClassification
+
+        return ImageClassification(  # type: ignore[no-any-return]
+            **given | {"interpolation": InterpolationMode(given["interpolation"])}
+        )
+    transformers = import_transformers()
+    processor = getattr(transformers, given["image_processor_type"])(**given)
+    return lambda images: processor(list(images), return_tensors="pt", do_rescale=False)["pixel_values"]
+
+
+def of_timm(model: nn.Module, arguments: Mapping[str, Any]) -> Published:
+    """Return timm's preprocessing for the pretrained weights of a model."""
+    from timm.data.config import resolve_data_config
+
+    return Published.of("timm", resolve_data_config(dict(arguments), model=model))  # type: ignore[no-untyped-call]
+
+
+def of_torchvision(name: str, weights: object) -> Published:
+    """Return torchvision's preprocessing for weights of a model."""
+    from torchvision.models import get_model_weights
+
+    transforms = get_model_weights(name).verify(weights).transforms()
+    keys = ("crop_size", "resize_size", "mean", "std", "interpolation", "antialias")
+    settings = {key: getattr(transforms, key) for key in keys}
+    one = {key: value[0] for key, value in settings.items() if key.endswith("_size")}
+    return Published.of("torchvision", settings | one | {"interpolation": settings["interpolation"].value})
+
+
+# --- the hub of Hugging Face ------------------------------------------------------------------------------------------
+
+
+def import_transformers() -> Any:
+    """Return transformers. Raises ``SourceError`` if it is not installed."""
+    try:
+        import transformers
+    except ImportError as error:
+        raise SourceError(f"transformers is not installed ({error}); install it: pip install 'suture[hf]'") from error
+    return transformers
+
+
+def of_transformers(name: str, revision: str | None) -> Published | Preprocess:
+    """Return the preprocessing that a model on the hub comes with: none, if it has no image processor."""
+    try:
+        processor = import_transformers().AutoImageProcessor.from_pretrained(
+            name, revision=revision or "main", trust_remote_code=False
+        )
+    except (OSError, ValueError):
+        return Preprocess()
+    return Published.of("transformers", processor.to_dict() | {"image_processor_type": type(processor).__name__})
+
+
+def load_from_hub(name: str, revision: str | None = None, pretrained: bool = True, **settings: Any) -> nn.Module:
+    """Load a model of transformers from the hub, or from a folder in its layout, with the class that its config names.
+
+    Weights are safetensors, and no code of the hub is run. ``settings`` change the config; ``pretrained=False`` builds
+    the model with random weights.
+    """
+    transformers = import_transformers()
+    at = {"revision": revision or "main", "trust_remote_code": False}
+    config, unused = transformers.AutoConfig.from_pretrained(name, **at, **settings, return_unused_kwargs=True)
+    unused = {key: value for key, value in unused.items() if key not in at}
+    if unused:
+        raise TypeError(f"the config of {name} has no {', '.join(unused)}")
+    kind = getattr(transformers, next(iter(config.architectures or ()), ""), transformers.AutoModel)
+    if pretrained:
+        model = kind.from_pretrained(name, config=config, use_safetensors=True, **at)
+    else:
+        dtype = config.dtype or torch.float32
+        make = kind.from_config if kind is transformers.AutoModel else kind._from_config
+        model = make(config, dtype=dtype)
+    made: nn.Module = model.eval()
+    return made
