@@ -389,7 +389,7 @@ def test_a_model_that_changes_its_own_buffers_is_refused():
             self.calls += 1
             return self.inner(x)
 
-    with pytest.raises(NetworkError, match="running Counter changes its own 'calls' even in evaluation mode"):
+    with pytest.raises(NetworkError, match="running the model changes its own 'calls' even in evaluation mode"):
         network(Counter().eval())
 
 

@@ -523,6 +523,21 @@ def test_a_folder_in_the_hubs_layout_is_a_network_with_its_own_preprocessing(hub
 
 
 @pytest.mark.usefixtures("offline")
+def test_a_table_of_angles_that_a_librarys_factory_makes_is_no_trained_weight(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    sizes = {"dim": 16, "n_layers": 1, "n_heads": 2, "hidden_dim": 16, "vocab_size": 9, "max_position_embeddings": 12}
+    config = transformers.DistilBertConfig(**sizes, sinusoidal_pos_embds=True)
+    model = transformers.DistilBertForSequenceClassification(config)
+    model.save_pretrained(tmp_path)
+    network = load_network(f"hf:{tmp_path}", example=torch.randint(0, 9, (3, 12)))
+    untrained, embeddings = network.untrained(0)._model.model, model.distilbert.embeddings
+    assert torch.equal(
+        untrained.distilbert.embeddings.position_embeddings.weight, embeddings.position_embeddings.weight
+    )
+    assert not torch.equal(untrained.distilbert.embeddings.word_embeddings.weight, embeddings.word_embeddings.weight)
+
+
+@pytest.mark.usefixtures("offline")
 def test_the_hub_gives_safetensors_alone_and_no_code(hub_folder, tmp_path):
     folder = shutil.copytree(hub_folder, tmp_path / "pickled")
     weights = load_file(folder / "model.safetensors")

@@ -391,6 +391,7 @@ class Built:
     preprocess: Preprocess | Published
     stages: Sequence[Stage] | None = None
     accuracies: Mapping[str, float] | None = None  #: on the card, by the name of the data
+    is_from_library: bool = False  #: whether no code of the user's made it
 
     def network(self, example: Tensor) -> Network:
         """Cut it, by a few raw images ``(n, C, H, W)``. Raises what ``Network`` raises."""
@@ -404,7 +405,7 @@ class Built:
             copy=False,
             expected_accuracy=self.accuracies,
         )
-        network.source = self.source
+        network.source, network.is_from_library = self.source, self.is_from_library
         return network
 
 
@@ -432,7 +433,7 @@ def resolve(
         plain = preprocess.plain() if isinstance(preprocess, Published) else preprocess
         preprocess = replace(plain, **source.preprocess)
     name = name or (source.called if source.kind == "hf" else source.name)
-    return Built(name, text, model, factory, preprocess, stages, _read_accuracies(weights))
+    return Built(name, text, model, factory, preprocess, stages, _read_accuracies(weights), not source.runs_code)
 
 
 def _read_accuracies(weights: str | Path | None) -> dict[str, float] | None:

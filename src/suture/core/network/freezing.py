@@ -147,7 +147,7 @@ def undo_writes(model: nn.Module) -> Iterator[set[str]]:
     for name, tensor in registered_tensors(model).items():
         if versions.get(name) != (id(tensor), tensor._version):
             raise NetworkError(
-                f"running {type(model).__name__} changes its own '{name}' even in evaluation mode; write to it only "
+                f"running the model changes its own '{name}' even in evaluation mode; write to it only "
                 "in training, if self.training: …"
             )
 

@@ -58,7 +58,7 @@ from suture.core.network.freezing import (
     undo_writes,
 )
 from suture.core.network.segments import EvaluationOnly, Segment, are_close, have_same_bits
-from suture.core.network.tracing import Stage, Traced, make_portable, trace
+from suture.core.network.tracing import Stage, Traced, make_portable, silence, trace
 from suture.data.samples import Prepare, Preprocess, Preprocessing, are_token_ids
 
 OUTPUT = "output"
@@ -291,6 +291,7 @@ class Network:
         check_model(model)
         self.name = name or type(entrance_of(model).model).__name__
         self.source: str | None = None  #: the model string that it was made of, if it was
+        self.is_from_library = False  #: whether its factory is a library's, which has no trained weights
         self.constants = tuple(constants)
         self.expected_accuracy = _check_expected(expected_accuracy)
         self.factory = factory
@@ -328,7 +329,8 @@ class Network:
         check_functions(self._model, self.name)
         with undo_writes(self._model) as written:
             self._traced: Traced = trace(self._model, probes, self.stages)
-            check_sizes(self._model, Frozen(self._traced.segments), probes[2], self.name)
+            with silence():
+                check_sizes(self._model, Frozen(self._traced.segments), probes[2], self.name)
             self.cuts, self.outputs = measure_cuts(self._traced, self._model, probes[0], self.name)
         self._scratch = frozenset(written)
 
@@ -580,7 +582,9 @@ class Network:
                     if self.factory is None:
                         kept = untrained.reset(model, seed, (*self.constants, *self._scratch))
                     else:
-                        model, kept = untrained.fresh(self.factory, self._model, seed, self.constants)
+                        model, kept = untrained.fresh(
+                            self.factory, self._model, seed, self.constants, self.is_from_library
+                        )
             except UntrainedError as error:
                 self._untrainable = error
                 raise

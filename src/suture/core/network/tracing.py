@@ -75,7 +75,7 @@ def trace(model: nn.Module, probes: Sequence[Tensor], stages: Sequence[Stage] | 
     refused: dict[str, str] = {}
     for backend, candidates in backends:
         try:
-            with _silence():
+            with silence():
                 with _trace_len(model):
                     offer = candidates()
                 before = {name: why for name, why in refused.items() if name != backend}
@@ -93,7 +93,7 @@ def trace(model: nn.Module, probes: Sequence[Tensor], stages: Sequence[Stage] | 
 
 
 @contextlib.contextmanager
-def _silence() -> Iterator[None]:
+def silence() -> Iterator[None]:
     """Keep from the screen what tracers print, log and warn of; why they failed is in their error."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)

@@ -183,20 +183,21 @@ def _kind(module: nn.Module, name: str) -> tuple[type, str]:
 
 
 def fresh(
-    factory: Callable[[], nn.Module], like: nn.Module, seed: int, constants: Sequence[str] = ()
+    factory: Callable[[], nn.Module], like: nn.Module, seed: int, constants: Sequence[str] = (), trusted: bool = False
 ) -> tuple[nn.Module, tuple[str, ...]]:
     """Build the model by its factory; also give the names of the tensors that are as before, which are constants.
 
     Raises ``UntrainedError`` if the factory builds another architecture, or one without the hooks that the trained
     model has, which are a part of it; and if it gives parameters that are not named in
-    ``constants`` and yet the same from another seed: trained ones, or a factory that seeds itself.
+    ``constants`` and yet the same from another seed: trained ones, or a factory that seeds itself. A factory that is
+    ``trusted`` has no trained ones, only tables of angles and the like.
     """
     model, another = (_build(factory, like, s) for s in (seed, seed + 1))
     new, old = registered_tensors(model), registered_tensors(like)
     trained = dict(like.named_parameters())
     fixed = [n for n, t in registered_tensors(another).items() if n in trained and torch.equal(t, new[n])]
     survivors = [n for n in fixed if n not in constants and not _is_constant(new[n])]
-    if survivors:
+    if survivors and not trusted:
         raise UntrainedError(
             f"the factory gives the same parameters from every seed ({_name_some(survivors)}), as if trained; it must "
             "build the model at random, for instance with pretrained=False; name those that are no result of training: "
