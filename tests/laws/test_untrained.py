@@ -357,6 +357,28 @@ def test_a_control_that_cannot_be_made_is_left_out_with_its_reason():
     assert [trial.control for trial in plan] == ["", "itself", "shuffled pairs", "clustered noise"]
 
 
+class Unready(nn.Module):
+    """A model whose author starts it where its outputs are not finite, or so small that they are rounding."""
+
+    def __init__(self, start):
+        super().__init__()
+        self.inner, self.scale, self.start = nn.Linear(192, 5), nn.Parameter(torch.ones(5)), start
+
+    def reset_parameters(self):
+        nn.init.constant_(self.scale, self.start)
+
+    def forward(self, x):
+        return self.inner(x.flatten(1)) * self.scale
+
+
+def test_an_untrained_network_that_is_none_is_refused_as_such():
+    refused = network(Unready(float("inf")))
+    for _ in range(2):
+        with pytest.raises(UntrainedError, match=r"untrained, the scale of Unready is not finite"):
+            refused.untrained(0)
+    assert network(Unready(1e-41)).untrained(0)(images(2, 8)).abs().max() < 1e-38
+
+
 # ------------------------------------------------------------------------------------- factories that do not serve
 
 

@@ -585,19 +585,22 @@ class Network:
                         model, kept = untrained.fresh(
                             self.factory, self._model, seed, self.constants, self.is_from_library
                         )
+                self._untrained[seed] = Network(
+                    model,
+                    example=self.example,
+                    name=self.name,
+                    preprocess=self.preprocess,
+                    factory=self.factory,
+                    stages=self.stages,
+                    copy=False,
+                    constants=kept,
+                )
             except UntrainedError as error:
                 self._untrainable = error
                 raise
-            self._untrained[seed] = Network(
-                model,
-                example=self.example,
-                name=self.name,
-                preprocess=self.preprocess,
-                factory=self.factory,
-                stages=self.stages,
-                copy=False,
-                constants=kept,
-            )
+            except NetworkError as error:  # as one whose untrained outputs are not finite
+                self._untrainable = UntrainedError(f"untrained, {error}")
+                raise self._untrainable from error
         return self._untrained[seed]
 
     def __repr__(self) -> str:

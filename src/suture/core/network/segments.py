@@ -338,11 +338,15 @@ def have_same_bits(a: Tensor, b: Tensor) -> bool:
 
 
 def are_close(one: Tensor, other: Tensor, share: float) -> bool:
-    """Whether two tensors have one type and differ by no more than a share of the largest value."""
+    """Whether two tensors have one type and differ by no more than a share of the largest value.
+
+    What is too small for a normal number is zero, as outputs of deep untrained networks are.
+    """
     if one.shape != other.shape or one.dtype != other.dtype or not one.is_floating_point():
         return torch.equal(one, other)
     largest = float(other.nan_to_num(0.0, 0.0, 0.0).abs().max()) if other.numel() else 0.0
-    return torch.allclose(one, other, rtol=share, atol=share * largest, equal_nan=True)
+    tiny = torch.finfo(one.dtype).tiny
+    return torch.allclose(one, other, rtol=share, atol=max(share * largest, tiny), equal_nan=True)
 
 
 def find_rounding(out: Tensor) -> float:
