@@ -30,6 +30,7 @@ import pandas as pd
 from suture.common.errors import DataError
 from suture.common.formatting import say_count
 from suture.common.validation import check_kind
+from suture.data.tasks import Classification
 from suture.fits.recipes import claims_convergence
 from suture.measurement.compare import check_similarities
 from suture.measurement.indices import INDICES
@@ -379,7 +380,10 @@ def _index(pair: Curve, similarities: pd.DataFrame | None, margin: float) -> Ite
 
 def _untried(found: tuple[Curve, ...]) -> Iterator[str]:
     """Name the controls that were not run, or not everywhere."""
+    tasks = set(found[0].table["task"]) if "task" in found[0].table else set()
     for control, ruled_out in _RULED_OUT.items():
+        if control == "clustered noise" and not tasks <= {"", Classification.name}:
+            continue  # there is no noise of a class where there are no classes
         lacking = [(pair, int((~np.isfinite(pair.scores(control).value)).sum())) for pair in found]
         if all(count == len(pair.seams) for pair, count in lacking):
             yield f"{control}: would rule out {ruled_out}"
