@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 from matplotlib.collections import EllipseCollection
+from matplotlib.text import Text
 from rich.console import Console
 
 from reported import curve_table, matrix_table, on_curve, on_matrix, run_of
@@ -80,3 +81,13 @@ def test_seeds_that_had_not_converged_mark_their_mean() -> None:
     seeds[1] = unfinished(seeds[1])
     chart = arrange.curve(pd.concat(seeds, ignore_index=True))
     assert np.flatnonzero(chart.measures[0].lines[0].is_open).tolist() == [0, 2]
+
+
+def test_what_was_quick_says_so() -> None:
+    for table, draw in ((curve_table(), figures.curve), (matrix_table(), heatmaps.matrix)):
+        for fit, said in (("Quick()", True), ("Converged()", False)):
+            drawn = draw(table.assign(fit=fit))
+            written = " ".join(text.get_text() for text in drawn.findobj(Text))
+            assert ("fitted by Quick()" in written) == said
+    page = render(run_of(curve_table().assign(fit="Quick()")))
+    assert "fitted by Quick()." in page

@@ -24,7 +24,7 @@ from suture.measurement.tables.matrix import (
     scale_of,
 )
 from suture.measurement.tables.onset import Onset, onset
-from suture.measurement.tables.table import main_score, not_converged, rows_of, summary
+from suture.measurement.tables.table import main_score, not_converged, rows_of, say_quick, summary
 from suture.report.charts import PENALTY, SCORE, SIMILARITY, Bright, Chart, Line, Measure
 from suture.report.style import SERIES, name_of, place_of
 
@@ -145,8 +145,12 @@ def curve(table: pd.DataFrame, similarities: pd.DataFrame | None = None, scores:
         seams = [((first.sender, start), (first.receiver, end)) for start, end in first.seams]
         measures += _indices(similarities, seams, plain)
     parents_ = ", ".join(f"{role} {getattr(first, role)}" for role in ("sender", "receiver") if getattr(first, role))
-    about = f"What the stitched network reaches at every cut, from input to output ({parents_})."
+    about = f"What the stitched network reaches at every cut, from input to output ({parents_}){_quick(table)}."
     return Chart("curve", f"{plain} along the cuts", about, first.labels, tuple(measures))
+
+
+def _quick(table: pd.DataFrame) -> str:
+    return f", {said}" if (said := say_quick(table)) else ""
 
 
 def _score_and_penalty(
@@ -201,7 +205,8 @@ def matrix(table: pd.DataFrame, similarities: pd.DataFrame | None = None) -> Cha
     return Chart(
         "matrix",
         f"{first.title}: sender cuts × receiver cuts",
-        f"Rows are the cuts of the sender, columns those of the receiver, from input to output ({first.title}).",
+        f"Rows are the cuts of the sender, columns those of the receiver, from input to output "
+        f"({first.title}){_quick(table)}.",
         receivers,
         tuple(measures),
         senders,

@@ -202,6 +202,13 @@ def not_converged(rows: pd.DataFrame) -> "pd.Series[bool]":
     return judged & ~rows["converged"].astype("boolean").fillna(True).astype(bool)
 
 
+def say_quick(table: pd.DataFrame) -> str:
+    """Return which quick fits a table has, for what shows it; empty if none."""
+    fits = [str(fit) for fit in table["fit"].dropna().unique()] if "fit" in table else []
+    quick = sorted(fit for fit in fits if fit.startswith("Quick("))
+    return f"fitted by {' and '.join(quick)}" if quick else ""
+
+
 def main_score(table: pd.DataFrame) -> str:
     """Return the score that is shown if none is named: the accuracy, or the first of the table."""
     check_columns(table, ("score",))

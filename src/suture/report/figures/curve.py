@@ -27,7 +27,7 @@ from suture.measurement.compare import check_similarities
 from suture.measurement.scores.traits import Trait
 from suture.measurement.tables.curve import PLAIN
 from suture.measurement.tables.onset import CONVEYED, Onset, Way, onset
-from suture.measurement.tables.table import main_score
+from suture.measurement.tables.table import main_score, say_quick
 from suture.report import arrange
 from suture.report.charts import OPEN, SIMILARITY, Chart, Line, Measure
 from suture.report.style import SERIES, shortened
@@ -84,7 +84,7 @@ def curve(table: pd.DataFrame, score: str | None = None) -> Figure:
             lines = tuple(line for line in cost.lines if line.kind in (PLAIN, "itself"))
             draw_lines(axes[1], replace(cost, lines=lines))
             axes[1].set_ylabel("penalty" + f" ({cost.unit})" * bool(cost.unit))
-        legend_above(figure, entries, WIDTH, _bands(scored))
+        legend_above(figure, entries, WIDTH, _bands(scored, table))
         fit_height(figure, axes, 2.4 + 1.0 * len(costs))
     return figure
 
@@ -113,7 +113,7 @@ def beside(table: pd.DataFrame, similarities: pd.DataFrame, score: str | None = 
     with styled():
         figure, axes = _page(chart, 2, [2.4, 1.5])
         entries = [*draw_lines(axes[0], chart.measures[0]), *say_hollow(chart)]
-        legend_above(figure, entries, WIDTH, _bands(chart.measures[0]))
+        legend_above(figure, entries, WIDTH, _bands(chart.measures[0], table))
         entries = draw_lines(axes[1], Measure(SIMILARITY, "index", "", 2, lines, span=span))
         legend_above(axes[1], entries, WIDTH)
         fit_height(figure, axes, 3.9)
@@ -208,8 +208,9 @@ def _page(chart: Chart, panels: int, heights: list[float]) -> tuple[Figure, Sequ
     return figure, axes
 
 
-def _bands(measure: Measure) -> str:
-    return f"bands: 95 % intervals over {measure.over}" if measure.over else ""
+def _bands(measure: Measure, table: pd.DataFrame) -> str:
+    bands = f"bands: 95 % intervals over {measure.over}" if measure.over else ""
+    return "; ".join(filter(None, [bands, say_quick(table)]))
 
 
 def fit_height(figure: Figure, axes: Sequence[Axes], inches: float) -> None:

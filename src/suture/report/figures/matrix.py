@@ -27,6 +27,7 @@ from suture.common.errors import DataError
 from suture.measurement.tables.by_depth import Mask, Numbers
 from suture.measurement.tables.curve import PLAIN
 from suture.measurement.tables.matrix import Block, Matrix, arrange_matrix, staircase
+from suture.measurement.tables.table import say_quick
 from suture.report import arrange
 from suture.report.charts import OPEN, SIMILARITY, Chart
 from suture.report.figures.curve import SMALLEST, WIDEST, WIDTH, styled
@@ -143,7 +144,7 @@ def matrix(table: pd.DataFrame, score: str | None = None) -> Figure:
     height, panel = 8.0, ((width - 1.6) / per_row - 0.4, 2.0)
     with styled():
         for _ in range(2):
-            page = _Page(shown, per_row, (width, height), panel)
+            page = _Page(shown, per_row, (width, height), panel, say_quick(table))
             page.figure.draw_without_rendering()
             wide, tall = slot(page.panels[0])
             cell = min(_CELL, wide / across)
@@ -158,7 +159,9 @@ def matrix(table: pd.DataFrame, score: str | None = None) -> Figure:
 class _Page:
     """A page of panels; ``numbers`` write those of the cells, once the page is laid out."""
 
-    def __init__(self, shown: Matrix, per_row: int, size: tuple[float, float], panel: tuple[float, float]) -> None:
+    def __init__(
+        self, shown: Matrix, per_row: int, size: tuple[float, float], panel: tuple[float, float], quick: str
+    ) -> None:
         self.shown = shown
         self.panel_size = panel
         self.cell = panel[0] / shown.plain.shape[1], panel[1] / shown.plain.shape[0]
@@ -179,7 +182,8 @@ class _Page:
         bar.outline.set_visible(False)
         bar.ax.tick_params(length=2, pad=1.5)
         unit = "%" if shown.percent else shown.unit
-        bar.set_label(f"test {shown.score}" + (f" ({unit})" if unit != "raw" else ""), parse_math=False)
+        label = f"test {shown.score}" + (f" ({unit})" if unit != "raw" else "")
+        bar.set_label("; ".join(filter(None, [label, quick])), parse_math=False)
         self._legend()
 
     def _written(self, value: float) -> str:
