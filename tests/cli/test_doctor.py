@@ -14,6 +14,7 @@ import torch
 import suture
 from suture.cli import doctor
 from suture.cli.doctor import Check, examine
+from suture.common.sealed import from_json, to_json
 from suture.data.sources import ALIASES
 from suture.measurement.trials.trial import VERSION
 
@@ -114,14 +115,13 @@ def test_folders_of_runs_are_sound_damaged_of_another_version_or_none(run: Comma
     (check,) = found(examine(runs=["ab"]), "runs").values()
     assert (check.state, check.found.endswith("0 failed; sound")) == ("ok", True)
     label = tmp_path / "ab" / "suture.json"
-    kept = label.read_text()
     for place in (tmp_path / "ab" / "trials").glob("*/measurement.json"):  # as an older version wrote them
-        place.write_text(place.read_text().replace(f'"measuring": {VERSION}', '"measuring": 1'))
+        place.write_text(to_json(from_json(place.read_bytes()) | {"measuring": 1}))
         done = place.parent / "done"
         lines = [text for text in done.read_text().splitlines() if not text.endswith("measurement.json")]
         lines.insert(0, f"{hashlib.sha256(place.read_bytes()).hexdigest()}  measurement.json")
         done.write_text("".join(f"{text}\n" for text in lines))
-    label.write_text(kept.replace(f'"measuring": {VERSION}', '"measuring": 1'))
+    label.write_text(to_json(from_json(label.read_bytes()) | {"measuring": 1}))
     (check,) = found(examine(runs=["ab"]), "runs").values()
     assert check.state == "optional"
     assert f"by version 1 of the measuring code, now {VERSION}" in check.found

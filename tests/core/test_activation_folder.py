@@ -335,12 +335,16 @@ def test_what_is_not_finite_leaves_nothing_behind(folder):
 
 def test_what_the_user_s_code_raises_is_not_the_disk_s(folder):
     class Reads(nn.Module):
+        fails = False
+
         def forward(self, x):
-            if len(x) > 3:
+            if Reads.fails:
                 raise FileNotFoundError(errno.ENOENT, "No such file", "weights")
             return x.flatten(1)
 
     own = Network(nn.Sequential(Reads(), nn.Linear(16, 3)), example=samples().example[:3], name="R", stages="01")
+    own.look_at(samples().images)
+    Reads.fails = True
     with pytest.raises(FileNotFoundError, match="weights"):
         Activations(disk=folder).at(own, own.cuts[0], samples())
     assert files(folder) == []
@@ -353,9 +357,10 @@ class Held(nn.Module):
     """A layer whose second chunk waits for a sign."""
 
     begun, go = threading.Event(), threading.Event()
+    waits = False
 
     def forward(self, x: Tensor) -> Tensor:
-        if 3 < len(x) < CHUNK:
+        if Held.waits and len(x) < CHUNK:
             Held.begun.set()
             assert Held.go.wait(30)
         passes["held"] += len(x) > 3
@@ -365,12 +370,15 @@ class Held(nn.Module):
 def test_who_wants_a_later_cut_waits_for_the_earlier_one_that_is_being_computed(folder):
     Held.begun.clear()
     Held.go.clear()
+    Held.waits = False
     own = Network(
         nn.Sequential(Held(), nn.Linear(16, 16), nn.Linear(16, 3)),
         example=samples().example[:3],
         name="H",
         stages="012",
     )
+    own.look_at(samples().images)
+    Held.waits = True
     passes.clear()
     got = {}
 

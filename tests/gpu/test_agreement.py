@@ -90,10 +90,10 @@ pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not is_there(), reason=f"there
 
 @cache
 def data() -> Data:
-    """The digits, with all to score, since here nothing hangs on what was seen before."""
+    """The digits, with as many mirrored ones to score as there are: enough for what only many images take."""
     known, new = digits().training, digits().score
     every = Samples(
-        "every digit", torch.cat([known.images, new.images]), torch.cat([known.labels, new.labels]), new.classes
+        "every digit", torch.cat([known.images, new.images]).flip(3), torch.cat([known.labels, new.labels]), new.classes
     )
     return replace(digits(), score=every)
 

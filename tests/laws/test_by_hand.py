@@ -27,7 +27,7 @@ def test_suture_gives_the_numbers_of_the_page(capsys: pytest.CaptureFixture[str]
 
     images, labels, classes = page["images"], page["labels"], tuple("0123456789")
     fit, score = (Samples(name, images[page[name]], labels[page[name]], classes) for name in ("fit", "score"))
-    data = Data("digits", fit, replace(score.first(100), images=score.images[:100].clone()), score)
+    data = Data("digits", fit, replace(score.first(100), images=score.images[:100].flip(3)), score)
     a, b, c = (Network(page[n], example=data.example, name=n) for n in ("sender", "receiver", "untrained"))
     by_closed_form = fits.LeastSquares(ridges=(1e-4,), rescale=False)
     by_descent = fits.TaskLoss(

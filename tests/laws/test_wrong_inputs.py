@@ -132,7 +132,7 @@ NETWORKS: dict[str, tuple[Callable[[], object], type[SutureError], str]] = {
     "nan in a weight": (lambda: network(_with(small(), "conv.weight", float("nan"))), NetworkError, "module 'conv'"),
     "inf in a weight": (lambda: network(_with(small(), "head.bias", float("inf"))), NetworkError, "module 'head'"),
     "two outputs": (lambda: network(wrap(lambda m, out: (out, out))), NetworkError, "tuple"),
-    "a dictionary": (lambda: network(wrap(lambda m, out: {"logits": out})), NetworkError, "dict"),
+    "a dictionary without logits": (lambda: network(wrap(lambda m, out: {"scores": out})), NetworkError, "scores"),
     "classes": (lambda: network(wrap(lambda m, out: out.argmax(1))), NetworkError, "torch.int64"),
     "one number": (lambda: network(wrap(lambda m, out: out.mean())), NetworkError, "torch.float32 of shape ()"),
     "rows lost": (lambda: network(wrap(lambda m, out: out[:2])), NetworkError, "a batch of 3"),

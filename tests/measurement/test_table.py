@@ -62,6 +62,7 @@ PROMISED = [
     "start",
     "converged",
     "gap",
+    "task",
     "device",
     "seconds",
     "error",

@@ -372,7 +372,6 @@ def test_a_table_with_only_some_kinds_is_shown(kinds: tuple[str, ...]) -> None:
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        (lambda: tabled(score="loss"), "no measurement of 'accuracy'; its scores: 'loss'"),
         (lambda: failing(tabled(), tabled()["seed"] == 0), "to draw: every trial failed"),
         (lambda: pd.concat([tabled(), tabled(fit="Other()")]), "at conv1 → stem, which differ in fit; select the rows"),
         (lambda: pd.concat([tabled(), tabled(stitch="Linear()")]), "which differ in stitch; select the rows"),

@@ -305,7 +305,6 @@ def test_the_names_of_many_cuts_do_not_overlap(count: int) -> None:
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        (lambda: tabled(score="loss"), "no measurement of 'accuracy'; its scores: 'loss'"),
         (lambda: tabled().iloc[:0], "no measurement of 'accuracy'; its scores: none"),
         (
             lambda: pd.concat([tabled(), tabled(names=("C", "B"))]),

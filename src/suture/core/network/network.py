@@ -374,7 +374,7 @@ class Network:
     @property
     def output_shape(self) -> tuple[int, ...]:
         """The shape of the outputs of one sample: ``(classes,)``, ``(T, vocabulary)`` …"""
-        return self.cuts.find(OUTPUT).shape
+        return self.cuts.place(len(self.cuts) + 1).shape
 
     @property
     def dtype(self) -> torch.dtype:
