@@ -523,8 +523,8 @@ def test_a_tuple_of_other_things_is_named_by_what_is_in_it():
     images, labels = torch.rand(60, 1, 2, 2), torch.arange(60) % 3
     with pytest.raises(DataError, match="cannot load data from a tuple of Tensor, Tensor; possible sources"):
         load_data((images, labels))
-    with pytest.raises(DataError, match=r"of a TensorDataset give its \.tensors"):
-        load_data((TensorDataset(images, labels), TensorDataset(images, labels)))
+    with pytest.raises(DataError, match="from a list of TensorDataset, Tensor, TensorDataset; possible"):
+        load_data([TensorDataset(images, labels), images, TensorDataset(images, labels)])
 
 
 def test_images_of_sixteen_bits_are_refused_in_words():

@@ -291,6 +291,7 @@ def _terminations() -> Iterator[list[int]]:
 _OPTIONS = {
     "at=[(sender cut, receiver cut)]": "--at SENDER_CUT:RECEIVER_CUT",
     "size=… resizes": "--size PIXELS resizes",
+    ": split=0.2": ": --split 0.2",
     "use Unchanged()": "choose a recipe that leaves samples as they are, such as digits",
     "samples_as='flattened'": "--samples-as flattened",
     "(Relabelled(…, everywhere=True)), or leave out on=": "(relabelled,…,everywhere=True), or none",
@@ -301,7 +302,7 @@ _OPTIONS = {
     "--controls itself,shuffled-pairs,clustered-noise",
 } | {
     f" {name}={after}": f" --{name}{after or ' '}"
-    for name in ("chance", "size", "classes", "margin", "stitch")
+    for name in ("chance", "size", "split", "classes", "margin", "stitch")
     for after in (";", " ", "")
 }
 

@@ -47,7 +47,7 @@ def measuring(written: str) -> tuple[Option, ...]:
         option("--stitch", type=NameOption("stitch"), metavar="FAMILY", help=_FAMILY),
         option("--fit", type=NameOption("fit"), default="converged", help=_FITS),
         option("--controls", type=CONTROLS, default="all", help=_CONTROLS),
-        option("--seeds", type=at_least(1), default=1, metavar="N", help="how many seeds of the stitch"),
+        option("--seeds", type=at_least(1, 1000), default=1, metavar="N", help="how many seeds of the stitch"),
         option("--fit-samples", type=at_least(2), metavar="N", help="fit on the first N images only"),
         option("--score-samples", type=at_least(2), metavar="N", help="score on the first N images only"),
         out_option(f"{written}, and for all that is measured"),

@@ -74,17 +74,27 @@ def command(name: str, *options: Option, examples: Sequence[str]) -> Callable[[C
 # --- types ------------------------------------------------------------------------------------------------------------
 
 
-def at_least(least: int) -> Callable[[str], int]:
-    """Return the type of a whole number from ``least``."""
+def at_least(least: int, most: int | None = None) -> Callable[[str], int]:
+    """Return the type of a whole number from ``least``, up to ``most`` if there is a bound to what is meant."""
 
     def read(text: str) -> int:
         if not text.removeprefix("-").isdecimal():
             raise ArgumentTypeError(f"expected a whole number, got {text}")
         if int(text) < least:
             raise ArgumentTypeError(f"{text}: give at least {least}")
+        if most is not None and int(text) > most:
+            raise ArgumentTypeError(f"{text}: give at most {most:,}")
         return int(text)
 
     return read
+
+
+def share_or_number(text: str) -> float:
+    """Return a share, such as 0.2, as a float, or a number of samples as an int."""
+    try:
+        return int(text) if text.isdecimal() else float(text)
+    except ValueError:
+        raise ArgumentTypeError(f"{text}: give a share such as 0.2, or a number of samples") from None
 
 
 def numbers_from(least: int) -> Callable[[str], tuple[int, ...]]:
@@ -191,12 +201,14 @@ def data_options(name: str = "--data", **settings: Any) -> tuple[Option, ...]:
         "relabelled,label=truck,to=ship"
     )
     classes = "how many classes there are, if labels are numbers; by default as many as the highest label says"
+    split = "the share (0.2) or number of samples to score, cut from data that have no test samples"
     known = f"{', '.join(DATA)}, a Hugging Face hub id or a local folder"
     return (
         option(name, help=known, words=DATA, **settings),
         option("--variant", type=NameOption("variant"), nargs="+", metavar="VARIANT", help=variants),
         option("--size", type=at_least(1), metavar="PIXELS", help="resize the images to this side"),
-        option("--classes", type=at_least(1), metavar="N", help=classes),
+        option("--classes", type=at_least(1, 2**20), metavar="N", help=classes),
+        option("--split", type=share_or_number, metavar="SHARE", help=split),
     )
 
 
@@ -225,7 +237,7 @@ def load(chosen: Namespace) -> Any:
     from suture.data.variants import vary
 
     variants = make_all("variant", chosen.variant)
-    found = vary(load_data(chosen.data, size=chosen.size, classes=chosen.classes), *variants)
+    found = vary(load_data(chosen.data, size=chosen.size, classes=chosen.classes, split=chosen.split), *variants)
     given = vars(chosen)
     return found.limited(fit=given.get("fit_samples"), score=given.get("score_samples"))
 

@@ -9,6 +9,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
+from mmap import mmap
 from typing import Any
 
 SEAL = {"sealed": f"sha256:{'0' * 64}"}  #: the entry, before ``seal`` fills it
@@ -24,13 +25,14 @@ def seal(content: bytes) -> bytes:
     return bytes(sealed)
 
 
-def is_sound(content: bytes) -> bool:
+def is_sound(content: bytes | mmap) -> bool:
     """Return whether the content of a file is what was sealed, or was never sealed."""
     found = _FOUND.search(content)
     if found is None:
-        return b"sealed" not in content and b"sha256:" not in content
+        return content.find(b"sealed") < 0 and content.find(b"sha256:") < 0
     sha = hashlib.sha256(content[: found.start(1)] + b"0" * 64)
-    sha.update(memoryview(content)[found.end(1) :])
+    with memoryview(content) as view, view[found.end(1) :] as rest:
+        sha.update(rest)
     return sha.hexdigest().encode() == found[1]
 
 

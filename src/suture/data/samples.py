@@ -28,6 +28,7 @@ from torch import Tensor, nn
 
 from suture.common.errors import DataError
 from suture.common.hashing import identity, keyed_as
+from suture.common.mapped import join, pieces, take
 from suture.common.seeds import digest, generator
 from suture.common.validation import check_kind, check_whole
 from suture.data.tasks import Classification, Task
@@ -118,7 +119,8 @@ def check_images(name: str, images: Tensor) -> None:
 
 def check_range(what: str, images: Tensor, beyond: float = 0.0) -> None:
     """Raise ``DataError`` unless float images are finite and in [0, 1], or not further than ``beyond`` from it."""
-    low, high = (bound.item() for bound in torch.aminmax(images.detach()))
+    bounds = torch.stack([torch.stack(torch.aminmax(part)) for part in pieces(images, 1024)])
+    low, high = (bound.item() for bound in torch.aminmax(bounds))
     if not (low >= -beyond and high <= 1 + beyond):  # written so that NaN, which aminmax passes on, is refused too
         raise DataError(
             f"{what} range from {low:g} to {high:g}; floats must be finite and in [0, 1]: divide 0..255 by 255, and "
@@ -129,7 +131,7 @@ def check_range(what: str, images: Tensor, beyond: float = 0.0) -> None:
 def check_brightness(name: str, images: Tensor) -> None:
     """Raise ``DataError`` for images that would be all but black, because they were meant for another range."""
     told = images.dtype == torch.uint8 or images.is_floating_point()
-    brightest = float(images.max()) if told and images.numel() else 0.0
+    brightest = max(float(part.max()) for part in pieces(images)) if told and images.numel() else 0.0
     if images.dtype == torch.uint8 and brightest == 1:
         raise DataError(
             f"images of {name!r} are uint8 and hold 0 and 1 alone; uint8 is read as 0..255, so they would be all but "
@@ -165,8 +167,9 @@ class Samples:
 
     ``images`` is (N, C, H, W), uint8 in 0..255 or floats in [0, 1], or token ids (N, T), int64 from 0, N at least 2;
     ``labels`` is (N,) int64, indices into ``classes``, or what another ``task`` takes; ``pairing`` is (N,) int64, for
-    each sample the index of the one whose label and receiver activation it is fitted to (``None``: itself). Raises
-    ``DataError`` when any of this fails.
+    each sample the index of the one whose label and receiver activation it is fitted to (``None``: itself).
+    ``transforms`` says in words what the images went through before they came here. Raises ``DataError`` when any of
+    this fails.
     """
 
     name: str
@@ -175,6 +178,7 @@ class Samples:
     classes: tuple[str, ...] = ()
     pairing: Tensor | None = None
     task: Task = Classification()
+    transforms: str = ""
 
     def __post_init__(self) -> None:
         check_kind("task", self.task, Task, "a task such as Classification()")
@@ -193,7 +197,7 @@ class Samples:
     @property
     def example(self) -> Tensor:
         """The first images, at most 4: on which a network is probed."""
-        return self.images[:4]
+        return self.images[:4].clone()
 
     @cached_property
     def extremes(self) -> Tensor:
@@ -207,7 +211,7 @@ class Samples:
     def contents(self) -> tuple[bytes, ...]:
         """A hash of each image, the same for the same pixels."""
         found: list[bytes] = []
-        for part in torch.split(self.images.detach(), 1024):
+        for part in pieces(self.images):
             content = part.cpu().contiguous().flatten(1).view(torch.uint8).numpy()
             found += [hashlib.blake2b(image.data, digest_size=8).digest() for image in content]
         return tuple(found)
@@ -236,7 +240,12 @@ class Samples:
         """
         if self.pairing is not None:
             raise DataError(f"cannot take samples from {self.name!r}, its pairs are broken: take first, then shuffle")
-        return replace(self, name=name, images=self.images[indices], labels=self.labels[indices])
+        return replace(self, name=name, images=take(self.images, indices), labels=self.labels[indices])
+
+    def followed_by(self, others: "Samples", name: str) -> "Samples":
+        """Copy these samples and others behind them, under another name."""
+        images, labels = join(self.images, others.images), torch.cat([self.labels, others.labels])
+        return replace(self, name=name, images=images, labels=labels)
 
     def first(self, count: int) -> "Samples":
         """Return the first samples, the same object each time; if that is all of them, ``self``.
@@ -249,7 +258,12 @@ class Samples:
         if count == len(self):
             return self
         if ("first", count) not in self._made:
-            self._made["first", count] = self.take(torch.arange(count), f"{self.name}[:{count}]")
+            if self.pairing is not None:
+                raise DataError(
+                    f"cannot take samples from {self.name!r}, its pairs are broken: take first, then shuffle"
+                )
+            images, labels = self.images[:count], self.labels[:count].clone()
+            self._made["first", count] = replace(self, name=f"{self.name}[:{count}]", images=images, labels=labels)
         return self._made["first", count]
 
     def shuffled(self, seed: int) -> "Samples":
@@ -311,10 +325,7 @@ class Data:
         """
         if self.fit.pairing is not None or self.validation.pairing is not None:
             raise DataError(f"cannot join fit and validation of {self.name!r}, their pairs are broken: join first")
-        parts = (self.fit, self.validation)
-        images, labels = torch.cat([part.images for part in parts]), torch.cat([part.labels for part in parts])
-        name = self.fit.name.removesuffix("/fit")
-        return replace(self.fit, name=f"{name}/training", images=images, labels=labels)
+        return self.fit.followed_by(self.validation, f"{self.fit.name.removesuffix('/fit')}/training")
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -367,11 +378,7 @@ class Data:
         if more <= 0:
             return self.validation
         added = self.fit.take(torch.arange(fitted, fitted + more), self.validation.name)
-        images, labels = (
-            torch.cat([getattr(part, name) for part in (self.validation, added)]) for name in ("images", "labels")
-        )
-        name = f"{self.validation.name} and {more:,} not fitted"
-        return replace(self.validation, name=name, images=images, labels=labels)
+        return self.validation.followed_by(added, f"{self.validation.name} and {more:,} not fitted")
 
     def _check_apart(self, role: str, *others: Samples, may_repeat: bool = True) -> None:
         """Raise ``DataError`` if more than ``SHARED`` of a role's images are among those of others; a few may be.
@@ -435,8 +442,9 @@ class Data:
 
 
 def _describe_task(samples: Samples) -> str:
-    """Return the classes, or the task if it is another."""
-    return f"{len(samples.classes)} classes" if samples.task == Classification() else samples.task.name
+    """Return the classes, or the task if it is another, and what the images went through."""
+    task = f"{len(samples.classes)} classes" if samples.task == Classification() else samples.task.name
+    return f"{task}, through {samples.transforms}" if samples.transforms else task
 
 
 def _mix_classes(samples: Samples) -> Samples:
@@ -478,7 +486,7 @@ def _some(labels: Iterable[int]) -> str:
 def tensor_digest(tensor: Tensor) -> str:
     """Return a SHA-256 over dtype, shape and values; what is not contiguous is copied a part at a time."""
     content = hashlib.sha256(repr((tensor.dtype, tuple(tensor.shape))).encode())
-    for part in torch.split(tensor.detach(), 1024):
+    for part in pieces(tensor):
         content.update(part.cpu().contiguous().flatten().view(torch.uint8).numpy().data)
     return content.hexdigest()
 

@@ -1,88 +1,77 @@
-"""Load whatever the user names as ``Data``: the embedded digits, hub ids, folders, tensors; images raw, decoded once.
+"""Load whatever the user names as ``Data``: tensors, datasets, loaders, folders, hub ids; images raw, decoded once.
 
-Nothing is ever unpickled: tensors and arrays come as such, everything else is downloaded and parsed by ``datasets``.
-Its columns are found by type (``Image``, ``ClassLabel``), its splits by name (``train``; ``test``, else
-``validation``). Data without images may have sequences of token ids, a column of lists of integers (``input_ids`` if
-there are several).
-
-Images are decoded here, from the stored bytes, into one tensor. Pixels come out as the file says: 8 bits a channel,
-grey if every image is grey, else RGB (alpha is dropped, palettes are looked up). A rotation noted in a photograph's
-EXIF is applied, as ``datasets`` does.
+Nothing is ever unpickled: tensors and arrays come as such, the datasets of torch as they give their samples
+(``reading``), and everything else is downloaded and parsed by ``datasets`` (``hub``). Large data lie in mapped files
+(``common.mapped``), once as they are read and once in their roles.
 """
 
 import operator
 import os
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from difflib import get_close_matches
-from io import BytesIO
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, SupportsIndex
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image, ImageOps
 from torch import Tensor
-from torch.utils.data import TensorDataset
 
 from suture.common.errors import DataError
-from suture.common.seeds import derive_seed
+from suture.common.mapped import ROWS, empty, fill, pieces
+from suture.common.seeds import derive_seed, generator
+from suture.data import hub
+from suture.data.hub import SOURCES
+from suture.data.reading import Columns, Whole, is_dataset, name_of, read_dataset
 from suture.data.samples import Data, Samples, check_brightness, name_numbers, number_classes
-from suture.data.tasks import Classification, Task
+from suture.data.tasks import Classification, DenseClassification, Regression, Task
 from suture.data.variants import stack
 
 Array = Tensor | NDArray[Any]
-TrainAndTest = tuple[tuple[Array, Array], tuple[Array, Array]]
+Pair = tuple[Array, Array | None]
+TrainAndTest = tuple[Pair, Pair]
 
-ALIASES = {"mnist": "ylecun/mnist", "cifar10": "uoft-cs/cifar10"}  #: data sets with a name, and where the hub has them
-
-_SOURCES = (
-    "possible sources: 'digits', 'mnist', 'cifar10', a Hugging Face hub id ('owner/name'), a local folder, "
-    "or tensors ((train images, train labels), (test images, test labels))"
-)
-_HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*")
-_LABEL_NAMES = ("label", "labels", "fine_label", "target", "class")
-_TOKENS_NAME = "input_ids"
-_SCORE_SPLITS = ("test", "validation", "valid")
-_BATCH = 1000  #: encoded images read at a time, so that never all of them are in memory beside the decoded
 _PARTS = ("train", "test")  #: the samples that a source gives, before validation is cut from the first
 _DIGITS_SCORED = 597  #: of 1,797, so that 1,200 are left to fit and validate on
-_GREY_MODES = ("1", "LA", "La")  #: PIL's modes of grey images besides "L"
-_DEEP_MODES = ("I", "F")  #: the first letter of PIL's modes of more than 8 bits: "I", "I;16", "F", …
 
 
 def load_data(
-    source: str | os.PathLike[str] | TrainAndTest = "digits",
+    source: Any = "digits",
     *,
     name: str | None = None,
     classes: Sequence[str] | int | None = None,
-    columns: tuple[str, str] | None = None,
+    columns: Columns | None = None,
     score_split: str | None = None,
+    split: float | None = None,
     size: int | None = None,
     validation_fraction: float = 0.1,
     task: Task | None = None,
 ) -> Data:
-    """Load labelled images in their three roles: fit, validation (cut from the training data) and score.
+    """Load samples in their three roles: fit, validation (cut from the training data) and score.
 
     ``source`` is one of
 
     - ``"digits"``: scikit-learn's 1,797 handwritten digits, 8×8 grey, embedded; 597, stratified, are score;
-    - ``"mnist"``, ``"cifar10"``, or the id of any image-classification data set on the Hugging Face hub;
+    - ``"mnist"``, ``"cifar10"``, or the id of any data set of images or token ids on the Hugging Face hub;
     - a local folder that ``datasets`` reads (parquet, a folder of images for each class); it wins over an id;
     - two of these joined by ``+``: the images of the first above those of the second (``"mnist+cifar10"``; see
       ``variants.stack``); a folder of that very name wins;
+    - a ``DatasetDict``, or a pair ``(train, test)`` of a ``datasets.Dataset``, a torch ``Dataset`` or a ``DataLoader``,
+      whose transforms are then part of the data;
     - tensors or arrays ``((train images, train labels), (test images, test labels))``: images (N, C, H, W) or
       (N, H, W), uint8 in 0..255 or floats in [0, 1] (brought to float32), or sequences of token ids (N, T), integers
       of more than a byte, from 0; labels (N,) integers, for a language model the tokens that come next. All copied.
 
+    ``split`` takes one set of samples for the pair, or ``train`` of a folder or a hub id, and cuts from it the share
+    (0.2) or the number (1000) to score on, drawn at random by a seed of its content.
+
     ``name`` replaces the source's own; ``classes`` names the classes if the source does not (tensors, columns of
-    integers), or says how many there are (default ``"0"`` to the highest label). For the hub and folders: ``columns``
-    names the image and the label column if types leave a choice, ``score_split`` the split to score on (default
-    ``test``, else ``validation``), ``size`` the side in pixels to resize to while decoding (bilinear, not keeping the
-    aspect ratio). ``task`` says what the labels of tensors are if not one class per sample (``suture.tasks`` has what
-    each takes); they are then left as they are, and may be ``None`` if the task needs none.
+    integers), or says how many there are (default ``"0"`` to the highest label). ``columns`` names the image and the
+    label column, or entry of samples that are mappings, if types and names leave a choice; ``score_split`` is the split
+    of a folder, hub id or ``DatasetDict`` to score on (default ``test``, else ``validation``); ``size`` the side in
+    pixels to resize encoded images to while decoding (bilinear, not keeping the aspect ratio). ``task`` says what
+    labels are if not one class per sample (``suture.tasks`` has what each takes); they may be ``None`` if it needs
+    none.
 
     Samples to score keep their order, unless they are sorted by class, as in a folder of images: then they are
     shuffled, always in the same way. Raises ``DataError`` when the source cannot be found, reached or measured on.
@@ -95,44 +84,153 @@ def load_data(
         if not upper or not lower:
             raise DataError(f"cannot load {path!r}: '+' joins two sources, such as 'mnist+cifar10'; name both")
         _check_task("two sources", task)
-        _refuse("two sources", classes=classes, columns=columns, score_split=score_split, size=size)
+        _refuse("two sources", classes=classes, columns=columns, score_split=score_split, split=split, size=size)
         above, below = (load_data(one, validation_fraction=validation_fraction) for one in (upper, lower))
         return stack(above, below, name)
-    if isinstance(source, str | os.PathLike):
-        _check_task(repr(path), task)
-    match source:
-        case str("digits"):
-            _refuse("'digits'", classes=classes, columns=columns, score_split=score_split, size=size)
-            name = name or "digits"
-            pairs, class_names = _digits()
-        case str() | os.PathLike():
-            name = name or Path(path).expanduser().resolve().name
-            pairs, class_names = _from_hub(path, name, named, columns, score_split, size)
-        case ((_, _), (_, _)):
-            _refuse("tensors", columns=columns, score_split=score_split, size=size)
-            name = name or "tensors"
-            pairs, class_names = _from_tensors(name, source, named, task)
-        case _:
-            raise DataError(f"cannot load data from {_in_words(source)}; {_SOURCES}")
-    train, test = (
-        Samples(f"{name}/{part}", *pair, class_names, task=task) for part, pair in zip(_PARTS, pairs, strict=True)
-    )
+    if split is not None and score_split is not None:
+        raise DataError(f"split={split:g} and score_split={score_split!r} both say what is scored; give one of them")
+    if hub.is_of_datasets(source) and isinstance(source, dict):  # streams too are of one
+        name = name or next((name_of(part) for part in source.values()), "data")
+        wholes = _read_splits(name, source, columns, score_split, split, size, task)
+    elif path == "digits":
+        _check_task("'digits'", task)
+        _refuse("'digits'", classes=classes, columns=columns, score_split=score_split, split=split, size=size)
+        name, wholes = name or "digits", _digits()
+    elif isinstance(source, str | os.PathLike):
+        name = name or Path(path).expanduser().resolve().name
+        found = hub.load_splits(path)
+        wholes = _read_splits(name, found, columns, score_split, split, size, task)
+    else:
+        _refuse("what is no folder, hub id or DatasetDict", score_split=score_split)
+        name, wholes = _read_pair(source, name, columns, split, size, task)
+    class_names = _find_classes(name, wholes, named, task)
+    parts = [
+        Samples(f"{name}/{part}", whole.images, whole.labels, class_names, task=task, transforms=whole.transforms)  # type: ignore[arg-type]
+        for part, whole in zip(_PARTS, wholes, strict=False)
+    ]
+    del wholes  # the files of large data are removed with their tensors
+    train, test = parts if split is None else _cut(parts.pop(), split, name)
     return Data.split(name, train, test, validation_fraction)
+
+
+def _read_splits(
+    name: str,
+    splits: Any,
+    columns: Columns | None,
+    score_split: str | None,
+    split: float | None,
+    size: int | None,
+    task: Task,
+) -> list[Whole]:
+    """Read the splits that ``datasets`` has, through their transforms if they have some."""
+    keys = hub.choose_splits(name, splits, score_split, split is not None)
+    if any(hub.has_transform(splits[key]) for key in keys):
+        return [_with_targets(_read(splits[key], f"{name}/{key}", columns, size, task), task) for key in keys]
+    return [_with_targets(whole, task) for whole in hub.read_splits(name, splits, keys, columns, size, task)]
+
+
+def _read_pair(
+    source: Any, name: str | None, columns: Columns | None, split: float | None, size: int | None, task: Task
+) -> tuple[str, list[Whole]]:
+    """Read ``(train, test)``, or one set of samples that is to be cut; return their name, too."""
+    wanted = "(train, test), or one with split=0.2, the share to score"
+    if is_dataset(source) or (split is not None and _are_arrays(source) and isinstance(source[0], Tensor | np.ndarray)):
+        if split is None:
+            raise DataError(f"cannot load data from {_in_words(source)} alone; give {wanted}")
+        given = [source]
+    elif (
+        isinstance(source, tuple | list)
+        and len(source) == 2
+        and all(is_dataset(one) or _are_arrays(one) for one in source)
+    ):
+        if split is not None:
+            raise DataError(
+                f"split={split:g} cuts one set of samples, and there are two; give one, or leave out split="
+            )
+        given = list(source)
+    else:
+        raise DataError(f"cannot load data from {_in_words(source)}; {SOURCES}")
+    if _are_arrays(given[0]):
+        _refuse("tensors", columns=columns, size=size)
+    name = name or ("tensors" if _are_arrays(given[0]) else name_of(given[0]))
+    names = [f"{name}/{part}" for part in _PARTS]
+    plain = all(hub.is_of_datasets(one) and not hub.has_transform(one) for one in given)
+    if plain:
+        splits = dict(zip(_PARTS, given, strict=False))
+        wholes = hub.read_splits(name, splits, list(splits), columns, size, task)
+    else:
+        wholes = [_read(one, part, columns, size, task) for one, part in zip(given, names, strict=False)]
+    return name, [_with_targets(whole, task) for whole in wholes]
+
+
+def _read(given: Any, name: str, columns: Columns | None, size: int | None, task: Task) -> Whole:
+    """Read one set of samples."""
+    if not _are_arrays(given):
+        whole = read_dataset(given, name, columns, size, task.labelled)
+        return replace(whole, labels=_labels(name, whole.labels)) if task == Classification() else whole
+    images, labels = _images(name, given[0]), given[1]
+    if task == Classification():
+        return Whole(images, _labels(name, labels))
+    return Whole(images, None if labels is None else _own(f"labels of {name!r}", labels))
+
+
+def _are_arrays(given: Any) -> bool:
+    """Return whether these are meant as images and labels."""
+    return isinstance(given, tuple | list) and len(given) == 2 and not is_dataset(given[0])
+
+
+def _with_targets(whole: Whole, task: Task) -> Whole:
+    """Return the samples with labels of the type that the task takes, or those it makes of inputs without."""
+    labels = whole.labels
+    if labels is None:
+        return replace(whole, labels=task.default_targets(whole.images))
+    if isinstance(task, Regression):
+        labels = labels if labels.is_floating_point() else labels.float()
+        labels = labels[:, None] if labels.ndim == 1 else labels
+    elif isinstance(task, DenseClassification) and not labels.is_floating_point():
+        labels = labels.long()
+    return replace(whole, labels=labels)
+
+
+def _find_classes(name: str, wholes: Sequence[Whole], named: tuple[str, ...] | None, task: Task) -> tuple[str, ...]:
+    """Return the names of the classes: those of the source, else those given, else numbers."""
+    own = {whole.classes for whole in wholes if whole.classes}
+    if len(own) > 1:
+        first, second = (", ".join(map(repr, names[:20])) for names in sorted(own)[:2])
+        raise DataError(f"the two parts of {name!r} have other classes: {first}, and {second}; give both the same")
+    if own and named is not None:
+        raise DataError(f"{name!r} names its own classes: {', '.join(map(repr, next(iter(own))))}; leave out classes=")
+    labels = [whole.labels for whole in wholes if whole.labels is not None]
+    if task == Classification():
+        return named or (own.pop() if own else number_classes(*labels))
+    return named or (own.pop() if own else task.name_classes(labels))
+
+
+def _cut(samples: Samples, split: float, name: str) -> tuple[Samples, Samples]:
+    """Cut samples into those to train on and those to score, at random, always in the same way."""
+    is_share = isinstance(split, float) and 0 < split < 1
+    count = round(split * len(samples)) if is_share else split
+    if isinstance(split, bool) or count != int(count) or not 2 <= count <= len(samples) - 4:
+        raise DataError(
+            f"split={split!r} of {len(samples):,} samples of {name!r}: give the share to score, such as 0.2, or how "
+            f"many, 2 to {len(samples) - 4:,}"
+        )
+    order = torch.randperm(len(samples), generator=generator("split", samples.fingerprint))
+    ends = (order[int(count) :], order[: int(count)])
+    train, test = (samples.take(part, f"{name}/{which}") for part, which in zip(ends, _PARTS, strict=True))
+    return train, test
 
 
 def _check_task(source: str, task: Task) -> None:
     if task != Classification():
-        raise DataError(f"{source} has one class per sample; give data for {task} as tensors")
+        raise DataError(f"{source} has one class per sample; give other data for {task}")
 
 
 def _in_words(source: object) -> str:
     """Return what was given instead of data."""
     if not isinstance(source, tuple | list):
         return f"a {type(source).__name__}"
-    said = f"a {type(source).__name__} of {', '.join(type(one).__name__ for one in source) or 'nothing'}"
-    if any(isinstance(one, TensorDataset) for one in source):
-        return f"{said} (of a TensorDataset give its .tensors)"
-    return said
+    return f"a {type(source).__name__} of {', '.join(type(one).__name__ for one in source) or 'nothing'}"
 
 
 def _name_classes(classes: Sequence[str] | int | None) -> tuple[str, ...] | None:
@@ -158,11 +256,7 @@ def _refuse(source: str, **options: object) -> None:
         raise DataError(f"load_data of {source} takes no {', '.join(given)}; leave it out")
 
 
-_Pairs = list[tuple[Tensor, Tensor]]
-"""Images and labels to fit and validate on, and to score."""
-
-
-def _digits() -> tuple[_Pairs, tuple[str, ...]]:
+def _digits() -> list[Whole]:
     """Return the embedded digits, scaled from 0..16 to 0..255 without loss, always cut at the same place."""
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
@@ -176,25 +270,10 @@ def _digits() -> tuple[_Pairs, tuple[str, ...]]:
         stratify=digits.target,
         random_state=derive_seed("digits") % 2**32,
     )
-    return [(images[part], labels[part]) for part in map(torch.from_numpy, parts)], number_classes(labels)
+    return [Whole(images[part], labels[part]) for part in map(torch.from_numpy, parts)]
 
 
 # --- tensors and arrays -----------------------------------------------------------------------------------------------
-
-
-def _from_tensors(
-    name: str, given: TrainAndTest, classes: tuple[str, ...] | None, task: Task
-) -> tuple[_Pairs, tuple[str, ...]]:
-    names = [f"{name}/{part}" for part in _PARTS]
-    images = [_images(part, x) for part, (x, _) in zip(names, given, strict=True)]
-    if task == Classification():
-        labels = [_labels(part, y) for part, (_, y) in zip(names, given, strict=True)]
-        return list(zip(images, labels, strict=True)), classes or number_classes(*labels)
-    targets = [
-        task.default_targets(x) if y is None else _own(f"labels of {part!r}", y)
-        for part, x, (_, y) in zip(names, images, given, strict=True)
-    ]
-    return list(zip(images, targets, strict=True)), classes or task.name_classes(targets)
 
 
 def _images(name: str, values: Array) -> Tensor:
@@ -234,203 +313,12 @@ def _labels(name: str, values: Array | None) -> Tensor:
 def _own(what: str, values: Array) -> Tensor:
     """Return a copy on the CPU, which nobody else can change."""
     if isinstance(values, Tensor):
-        return values.detach().cpu().clone()
+        values = values.detach()
+        return fill(empty(values.shape, values.dtype), pieces(values)) if values.ndim else values.cpu().clone()
     if not isinstance(values, np.ndarray) or values.dtype.kind not in "uifb":
         got = f"array of {values.dtype}" if isinstance(values, np.ndarray) else type(values).__name__
         raise DataError(f"{what} are of type {got}; they must be a torch tensor or a numpy array of numbers")
-    return torch.from_numpy(np.array(values, values.dtype.newbyteorder("="), order="C"))
-
-
-# --- what ``datasets`` reads ------------------------------------------------------------------------------------------
-
-
-def _from_hub(
-    source: str,
-    name: str,
-    classes: tuple[str, ...] | None,
-    columns: tuple[str, str] | None,
-    score_split: str | None,
-    size: int | None,
-) -> tuple[_Pairs, tuple[str, ...]]:
-    """Load what a hub id or a local folder has; a folder wins over a hub id."""
-    splits = _load_splits(source)
-    keys = ("train", _score_split(source, list(splits), score_split))
-    features = splits["train"].features
-    image_column, label_column = _choose_columns(source, features, columns)
-    tokens = _is_tokens(features[image_column])
-    if tokens and size is not None:
-        raise DataError(f"{source!r} has token ids, which have no size in pixels; leave out size=")
-    labels = [_read_labels(source, splits, key, label_column) for key in keys]
-    names = getattr(features[label_column], "names", None)
-    if names is not None and classes is not None:
-        raise DataError(f"{source!r} names its own classes: {_quote(names)}; leave out classes=")
-    class_names = classes or tuple(names or number_classes(*labels))
-    images = []
-    for key in keys:
-        stored, part = splits[key].select_columns(image_column).with_format("arrow"), f"{name}/{key}"
-        images.append(_read_tokens(stored, part) if tokens else _read_images(stored, part, size))
-    return list(zip(images, labels, strict=True)), class_names
-
-
-def _load_splits(source: str) -> Any:
-    """Return the ``DatasetDict`` of the source, its labels and encoded images still in Arrow's memory map."""
-    import datasets
-
-    folder = Path(source).expanduser()
-    if source and folder.is_dir():
-        place = str(folder.resolve())
-    else:
-        place = ALIASES.get(source, source)
-        if not _HUB_ID.fullmatch(place):
-            near = get_close_matches(source, ("digits", *ALIASES), 1)
-            meant = f"; did you mean {near[0]!r}?" if near else ""
-            raise DataError(f"no data {source!r}: neither a folder that exists nor a hub id; {_SOURCES}{meant}")
-    try:
-        with _quiet_bars():
-            return datasets.load_dataset(place)
-    except Exception as error:  # the hub's client raises what its many libraries raise
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise DataError(f"cannot load {source!r} ({reason}); {_SOURCES}") from error
-
-
-@contextmanager
-def _quiet_bars() -> Iterator[None]:
-    """Hide the progress bars of ``datasets``, and leave its global setting as it was."""
-    import datasets
-
-    user_decided = datasets.config.HF_DATASETS_DISABLE_PROGRESS_BARS is not None
-    if user_decided or datasets.are_progress_bars_disabled():
-        yield
-        return
-    datasets.disable_progress_bars()
-    try:
-        yield
-    finally:
-        datasets.enable_progress_bars()
-
-
-def _score_split(source: str, splits: list[str], asked: str | None) -> str:
-    if "train" not in splits:
-        raise DataError(f"{source!r} has no split 'train' to fit on; its splits: {_quote(splits)}")
-    valid = [split for split in splits if split != "train"]
-    wanted = _SCORE_SPLITS if asked is None else (asked,)
-    found = next((split for split in wanted if split in valid), None)
-    if found is None:
-        remedy = f"name one with score_split=…: {_quote(valid)}" if valid else "give it one besides 'train'"
-        raise DataError(f"{source!r} has no split {' or '.join(map(repr, wanted))} to score on; {remedy}")
-    return found
-
-
-def _choose_columns(source: str, features: Mapping[str, Any], asked: tuple[str, str] | None) -> tuple[str, str]:
-    """Return the column of images or token ids and the label column, by type; if types leave a choice, as asked."""
-    import datasets
-
-    images = [column for column, feature in features.items() if isinstance(feature, datasets.Image)]
-    tokens = [column for column, feature in features.items() if _is_tokens(feature)]
-    images = images or [column for column in tokens if column == _TOKENS_NAME] or tokens
-    named = [column for column, feature in features.items() if isinstance(feature, datasets.ClassLabel)]
-    integers = [column for column, feature in features.items() if _is_integer(feature)]
-    labels = named or [column for column in integers if column in _LABEL_NAMES]
-    if asked is not None:
-        images = [column for column in images + tokens if column == asked[0]][:1]
-        labels = [column for column in named + integers if column == asked[1]]
-    if len(images) == len(labels) == 1:
-        return images[0], labels[0]
-    listing = ", ".join(f"{column!r} ({type(feature).__name__})" for column, feature in features.items())
-    raise DataError(
-        f"{source!r} needs one image column (found: {_quote(images)}) and one label column (found: "
-        f"{_quote(labels) if labels else 'none, data without labels'}); its columns: {listing}; name an Image (or "
-        "lists of token ids) and a ClassLabel or integer column with columns=(image, label)"
-    )
-
-
-def _is_integer(feature: Any) -> bool:
-    from datasets import Value
-
-    return isinstance(feature, Value) and feature.dtype.startswith(("int", "uint"))
-
-
-def _is_tokens(feature: Any) -> bool:
-    from datasets import LargeList, List
-
-    listed = isinstance(feature, List | LargeList)
-    return listed and _is_integer(feature.feature) and feature.feature.dtype != "uint8"  # those may be pixels
-
-
-def _read_labels(source: str, splits: Any, key: str, column: str) -> Tensor:
-    """Return the labels of a split, (N,) int64."""
-    stored = splits[key].select_columns(column).with_format("arrow")[:].column(0)
-    labels = np.array(stored.drop_null().to_numpy(), np.int64)
-    if stored.null_count or (labels < 0).any():
-        raise DataError(
-            f"split {key!r} of {source!r} has samples without labels (null or -1); remove them, or score on "
-            f"a split with labels by score_split=…; its splits: {_quote(list(splits))}"
-        )
-    return torch.from_numpy(labels)
-
-
-def _read_tokens(split: Any, name: str) -> Tensor:
-    """Return the token ids of a split, (N, T) int64."""
-    stored = split[:].column(0).combine_chunks()
-    if stored.null_count:
-        raise DataError(f"{name!r} has {stored.null_count} samples without a sequence (null); remove their rows")
-    lengths = stored.value_lengths().to_numpy(zero_copy_only=False)
-    odd = np.flatnonzero(lengths != lengths[:1])
-    if len(odd):
-        raise DataError(
-            f"sequence {odd[0]} of {name!r} has {lengths[odd[0]]} tokens, those before it {lengths[0]}; cut all to "
-            "one length"
-        )
-    ids = stored.flatten()
-    if ids.null_count:
-        raise DataError(f"sequences of {name!r} have tokens without an id (null); remove them")
-    return torch.from_numpy(np.array(ids.to_numpy(), np.int64).reshape(len(lengths), -1))
-
-
-def _read_images(split: Any, name: str, size: int | None) -> Tensor:
-    """Return the images of a split, decoded, (N, C, H, W) uint8; C = 1 if all are grey, else 3."""
-    if size is not None and size < 1:
-        raise DataError(f"size={size} of {name!r} is no size to resize images to; give a side of 1 pixel or more")
-    pixels = np.empty((0, 0, 0, 0), np.uint8)
-    rows = (row for batch in split.iter(batch_size=_BATCH) for row in batch.column(0).to_pylist())
-    for index, row in enumerate(rows):
-        image = _decode(row, f"image {index} of {name!r}", size)
-        if index == 0:
-            pixels = np.empty((len(split), *image.shape), np.uint8)
-        if image.shape[1:] != pixels.shape[2:]:
-            now, before = (f"{of.shape[-1]}×{of.shape[-2]}" for of in (image, pixels))
-            raise DataError(
-                f"image {index} of {name!r} is {now} pixels, those before it {before}; all "
-                "must have one size: size=… resizes them to size × size"
-            )
-        if len(image) > pixels.shape[1]:
-            pixels = np.repeat(pixels, len(image), axis=1)
-        pixels[index] = image
-    return torch.from_numpy(pixels)
-
-
-def _decode(row: Mapping[str, Any] | None, what: str, size: int | None) -> NDArray[np.uint8]:
-    """Return one image, of which ``datasets`` has the bytes or the path, as (C, H, W)."""
-    encoded = row and (row["bytes"] or row["path"])
-    if not encoded:
-        raise DataError(f"{what} is missing; every sample needs an image: remove its row from the data")
-    try:
-        with Image.open(BytesIO(encoded) if isinstance(encoded, bytes) else encoded) as image:
-            if image.mode.startswith(_DEEP_MODES):
-                raise DataError(
-                    f"{what} has mode {image.mode!r}, more than 8 bits a channel; convert it to 8 bits, or pass "
-                    "float tensors in [0, 1] instead"
-                )
-            shown: Image.Image = ImageOps.exif_transpose(image) if "exif" in image.info else image
-            if shown.mode not in ("L", "RGB"):
-                shown = shown.convert("L" if shown.mode in _GREY_MODES else "RGB")
-            if size is not None:
-                shown = shown.resize((size, size), Image.Resampling.BILINEAR)
-            pixels = np.asarray(shown)
-    except (OSError, SyntaxError, ValueError) as error:
-        raise DataError(f"{what} cannot be decoded ({error}); replace it or remove its row") from error
-    return pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
-
-
-def _quote(names: Sequence[str]) -> str:
-    return ", ".join(map(repr, names)) or "none"
+    native, starts = values.dtype.newbyteorder("="), range(0, len(values) if values.ndim else 0, ROWS)
+    first = torch.from_numpy(np.array(values if not values.ndim else values[:0], native, order="C"))
+    rows = (torch.from_numpy(np.array(values[start : start + ROWS], native, order="C")) for start in starts)
+    return fill(empty(values.shape, first.dtype), rows) if values.ndim else first

@@ -30,6 +30,7 @@ class Task(ABC):
 
     name: ClassVar[str]  #: in tables
     unit: ClassVar[str] = "sample"  #: what one independent sample is, over which intervals are taken
+    labelled: ClassVar[bool] = True  #: whether there is nothing to learn from inputs that come without labels
     copies: ClassVar[bool] = False  #: whether targets are the receiver's own outputs, and no labels are read
 
     @abstractmethod
@@ -166,6 +167,7 @@ class NextToken(Task):
     bytes_per_token: float | None = None
 
     name: ClassVar[str] = "next token"
+    labelled: ClassVar[bool] = False
     unit: ClassVar[str] = "document"
 
     def check(self, name: str, targets: Tensor, classes: Sequence[str]) -> None:
@@ -288,6 +290,7 @@ class OwnOutputs(Task):
     meaning: Literal["embeddings", "logits"] = "embeddings"
 
     name: ClassVar[str] = "own outputs"
+    labelled: ClassVar[bool] = False
     copies: ClassVar[bool] = True
 
     def __post_init__(self) -> None:

@@ -20,6 +20,7 @@ from torch import nn
 
 from suture.common.devices import free_memory
 from suture.common.errors import DataError, DeviceError, RunnerError
+from suture.common.mapped import is_mapped
 from suture.common.sizes import cores, in_words
 from suture.common.validation import check_kind
 from suture.core.activations.cache import CHUNK
@@ -172,7 +173,7 @@ def estimate_memory(trials: Sequence[Trial], disk: int | None = None) -> Memory:
     """Return what trials hold in RAM; ``disk`` is the budget for activations: what alone exceeds it is held in RAM."""
     networks = {network.fingerprint: network for trial in trials for network in trial.seam.networks}
     process = PROCESS + sum(_weight(network.whole()) for network in networks.values())
-    driver = process + sum(samples.images.nbytes for samples in _samples_of(trials))
+    driver = process + sum(s.images.nbytes for s in _samples_of(trials) if not is_mapped(s.images))
     peaks = [_peak(trial, disk) for trial in trials]
     if not peaks:
         return Memory(driver, process)

@@ -310,11 +310,16 @@ def _init_kaiming(module: nn.Module) -> None:
             nn.init.zeros_(module.bias)
 
 
+_DEEPEST = 1_000  #: layers, or blocks, of any network; cutting takes longer than linear in them
+
+
 def _require(network: str, least: int = 1, **values: object) -> None:
     """Refuse arguments that are no whole numbers of at least ``least``, by ``NetworkError``."""
     for key, value in values.items():
         if type(value) is not int or value < least:
             raise NetworkError(f"{network} cannot have {key}={value!r}; give a whole number of at least {least}")
+        if key in ("depth", "dense", "blocks") and value > _DEEPEST:
+            raise NetworkError(f"{network} cannot have {key}={value:,}; give at most {_DEEPEST:,}")
 
 
 def _require_each(network: str, key: str, values: object, such_as: tuple[int, ...], least: int = 1) -> None:

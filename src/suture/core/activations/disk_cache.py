@@ -15,7 +15,6 @@ process that has it mapped keeps it.
 """
 
 import hashlib
-import json
 import os
 import platform
 import time
@@ -35,12 +34,11 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from suture.common.atomic import draft, publish
+from suture.common.mapped import header
 from suture.common.processor import processor
 from suture.common.seeds import digest
 
 SUFFIX, _LOCK = ".activations.safetensors", ".activations.lock"  # the user may keep other files in the folder
-_TYPES = {torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
-_ALIGNED = 64  #: bytes; torch's own tensors begin at such addresses, and the bits of a product may depend on it
 SHORT = 16  #: letters of a file's name, which is its key, by which trials say what they read
 _POLL = 0.01  #: seconds between two looks at a lock that is taken
 
@@ -96,11 +94,11 @@ class ActivationFolder:
             content = _begin_hash(path, shape, dtype)
             with draft(path) as temporary:
                 with _refusals(self.path):
-                    header = _header(shape, dtype, content.hexdigest())
-                    if not self._take_room(temporary, len(header) + prod(shape) * dtype.itemsize):
+                    begin = header("activations", shape, dtype, sha256=content.hexdigest())
+                    if not self._take_room(temporary, len(begin) + prod(shape) * dtype.itemsize):
                         return None
                 with open(temporary, "r+b") as file:
-                    file.seek(len(header))
+                    file.seek(len(begin))
                     for chunk in chain([first], chunks):  # what the network raises here is not the folder's
                         data = chunk.contiguous().view(-1).view(torch.uint8).numpy().data
                         content.update(data)
@@ -108,7 +106,7 @@ class ActivationFolder:
                             file.write(data)
                             file.flush()
                     file.seek(0)
-                    file.write(_header(shape, dtype, content.hexdigest()))
+                    file.write(header("activations", shape, dtype, sha256=content.hexdigest()))
                 with _refusals(self.path):
                     publish(temporary, path)
             _SOUND.add(_state(path))
@@ -224,16 +222,6 @@ def _refusals(folder: Path) -> Iterator[None]:
     except (OSError, NotImplementedError) as error:
         reason = error.strerror if isinstance(error, OSError) else None
         raise NoRoomError(f"{folder} cannot be written to ({reason or error})") from error
-
-
-def _header(shape: tuple[int, ...], dtype: torch.dtype, content: str) -> bytes:
-    """Return the header of a safetensors file, with a hash of its content; its length does not depend on the hash."""
-    if dtype not in _TYPES:
-        raise NotImplementedError(f"tensors of {dtype} cannot be written to a file")
-    tensor = {"dtype": _TYPES[dtype], "shape": shape, "data_offsets": [0, prod(shape) * dtype.itemsize]}
-    text = json.dumps({"__metadata__": {"sha256": content}, "activations": tensor}).encode()
-    text += b" " * (-(8 + len(text)) % _ALIGNED)
-    return len(text).to_bytes(8, "little") + text
 
 
 def _oldest_first(paths: Iterable[Path]) -> list[tuple[int, int, Path]]:

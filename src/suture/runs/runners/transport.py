@@ -31,7 +31,7 @@ from torch.nn.utils import parametrize
 from suture.common.atomic import whole as written_whole
 from suture.common.errors import DataError, NetworkError, RunnerError
 from suture.common.hashing import identity
-from suture.common.sealed import SEAL, seal
+from suture.common.mapped import load_mapped, save_sealed
 from suture.common.seeds import digest
 from suture.core.network.feature_axis import ENTERS, LEAVES
 from suture.core.network.network import Network
@@ -156,13 +156,12 @@ def _pack_network(network: Network) -> bytes:
 
 
 def _pack_images(samples: Samples, folder: Path | None) -> bytes:
-    images = {"images": samples.images.detach().cpu().contiguous()}
     if folder is None:
-        return pickle.dumps(safetensors.torch.save(images))
+        return pickle.dumps(safetensors.torch.save({"images": samples.images.detach().cpu().contiguous()}))
     path = folder.resolve() / f"{samples.image_fingerprint}.safetensors"
     if not _holds(path):
         with written_whole(path) as temporary:
-            temporary.write_bytes(seal(safetensors.torch.save(images, SEAL)))
+            save_sealed(temporary, "images", samples.images)
     return pickle.dumps(path)
 
 
@@ -170,13 +169,12 @@ def _holds(path: Path) -> bool:
     """Whether a file has the images that its name says."""
     try:
         return path.exists() and _load_images(path) is not None
-    except (DataError, OSError, KeyError, safetensors.SafetensorError):
+    except (DataError, OSError, ValueError, LookupError, OverflowError, RuntimeError, TypeError):
         return False
 
 
 def _load_images(part: Any) -> Tensor:
-    loaded = safetensors.torch.load(part) if isinstance(part, bytes) else safetensors.torch.load_file(part)
-    images: Tensor = loaded["images"]
+    images: Tensor = safetensors.torch.load(part)["images"] if isinstance(part, bytes) else load_mapped(part, "images")
     if isinstance(part, Path) and tensor_digest(images) != part.stem:  # the fingerprint is its name
         raise DataError(f"{part} is damaged; begin the run again, which writes it anew")
     return images
@@ -244,7 +242,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
                 return _find_operation, (*obj._schema.name.split("::"), obj._overloadname)
             case Samples():
                 kept = vars(obj) | {"fingerprint": obj.fingerprint, "image_fingerprint": obj.image_fingerprint}
-                kept.pop("_made", None)
+                for name in ("_made", "contents", "extremes"):  # the last is a view, and would bring all images
+                    kept.pop(name, None)
                 return _make_bare, (type(obj),), kept, None, None, _fill
             case ClusteredNoise():
                 return ClusteredNoise, (obj.shape, obj.classes, obj.scale, obj.seed)

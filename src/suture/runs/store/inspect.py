@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Any
 
@@ -209,7 +210,9 @@ def _check_sealed(path: Path) -> Iterator[Finding]:
 
 
 def _check_tensors(file: Path) -> None:
-    if not is_sound(file.read_bytes()):
+    with open(file, "rb") as opened, mmap(opened.fileno(), 0, access=ACCESS_READ) as content:
+        sound = is_sound(content)
+    if not sound:
         raise ValueError("its hash is another")
 
 
