@@ -119,6 +119,13 @@ def test_what_cannot_be_called_or_chosen_is_refused(build, example, said):
         Network(build().eval(), example=example)
 
 
+def test_flops_are_counted_where_code_relies_on_the_layout_of_another_kernel():
+    kinds = ("Data2VecVision", "Beit")  # one architecture, written twice
+    networks = [Network(make(kind, "ForImageClassification", **GRID), example=IMAGES) for kind in kinds]
+    one, other = (network.cuts.find("output").flops for network in networks)
+    assert one == pytest.approx(other, rel=0.01)
+
+
 def test_an_encoder_of_a_pair_is_a_network():
     model = make("T5", "ForConditionalGeneration", d_model=8, d_kv=4, d_ff=8, num_layers=2, num_heads=2, vocab_size=99)
     network = Network(model.get_encoder(), example=IDS)

@@ -21,7 +21,7 @@ import difflib
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from types import FunctionType
@@ -32,7 +32,7 @@ from torch import Tensor, fx, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 
 from suture.common.devices import CPU, check_room, find_device, only_deterministic
 from suture.common.errors import CutError, DataError, FrozenError, NetworkError, UntrainedError
@@ -182,9 +182,8 @@ def measure_cuts(traced: Traced, model: nn.Module, probe: Tensor, name: str) -> 
     x, flops = probe, 0
     read = _ParametersRead(model.parameters())
     for i, segment in enumerate(traced.segments):
-        with attention_as_products(), FlopCounterMode(display=False) as counter, read:
-            x = segment(x)
-        flops += counter.get_total_flops()
+        x, counted = _count_flops(segment, x, read)
+        flops += counted
         cut, *aliases = traced.names[i] if i < len(traced.names) else (OUTPUT,)
         if not x.isfinite().all():
             raise NetworkError(f"the activations at '{cut}' in {name} are not finite")
@@ -192,6 +191,23 @@ def measure_cuts(traced: Traced, model: nn.Module, probe: Tensor, name: str) -> 
         cuts.append(Cut(cut, i + 1, len(traced.names), shape, read.total, flops, tuple(aliases)))
     *inside, end = cuts
     return Cuts(inside, traced.dropped, name, end), x.shape[1]
+
+
+#: What torch does not count: the two products of the processor's own kernel of attention.
+_OF_KERNELS = {
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: lambda q, k, v, *_, **__: sdpa_flop_count(q, k, v)  # type: ignore[no-untyped-call]
+}
+
+
+def _count_flops(segment: Segment, x: Tensor, read: TorchDispatchMode) -> tuple[Tensor, int]:
+    """Return what a segment gives, and its FLOPs; with attention as plain products, unless its code needs another."""
+    for kernel in (attention_as_products(), nullcontext()):
+        try:
+            with kernel, FlopCounterMode(display=False, custom_mapping=_OF_KERNELS) as counter, read:
+                return segment(x), counter.get_total_flops()
+        except RuntimeError as error:  # a view of what products lay out otherwise in memory
+            failed = error
+    raise failed
 
 
 @contextmanager
