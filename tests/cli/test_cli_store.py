@@ -27,7 +27,7 @@ from suture.measurement.trials.controls import itself
 from suture.report.terminal.store import broken
 from suture.runs.runners import Local, Ray
 from suture.runs.store.inspect import status
-from suture.runs.store.store import Store
+from suture.runs.store.store import Locks, Store
 
 SMALL = f"{QUICK},pool --fit-samples 300 --score-samples 200"
 LINE = f"{SMALL} --controls itself,untrained-sender --out out"  # six trials
@@ -275,6 +275,26 @@ def test_a_table_that_cannot_be_kept_is_still_shown(run: Run, copy: Path) -> Non
     assert "Worst penalty" in text
     assert "suture: the table is shown, not kept: cannot write " in err
     assert "wrote" not in err
+
+
+# What may be lost
+
+
+def test_what_a_stopped_run_left_is_removed_and_nothing_else(run: Run, copy: Path) -> None:
+    before = status(copy)
+    for name, size in (("a.activations.safetensors", 3000), (f"{'0' * 64}.safetensors", 500), ("mine.safetensors", 7)):
+        (copy / "activations" / name).write_bytes(b"0" * size)
+    said = "3.5 kB {} in " + f"{copy}: 2 files of activations\n"
+    assert run("clean out --dry-run") == (0, said.format("would be freed"), "")
+    lock = Locks(copy / "locks")
+    lock.take("a trial")
+    assert run("clean out")[0] == 2
+    assert "a run is at work in" in run("clean out")[2]
+    lock.give_all_back()
+    assert run("clean out") == (0, said.format("freed"), "")
+    assert run("clean out --json")[1].find('"bytes": 0') > 0
+    assert [path.name for path in (copy / "activations").iterdir()] == ["mine.safetensors"]
+    assert status(copy).result_bytes == before.result_bytes
 
 
 # Whether it is sound

@@ -12,10 +12,11 @@ from models import seeded
 from suture import Network, Samples, measure
 from suture.common.errors import FitError
 from suture.common.sizes import available_memory, physical_memory
+from suture.core.activations import cache
 from suture.core.activations.cache import CHUNK, MANY, Activations, Need, is_finite, run_stepwise
 from suture.data import Data
 from suture.data.noise import ClusteredNoise
-from suture.fits import LeastSquares
+from suture.fits import BestOf, LeastSquares, MatchActivations, Quick, TaskLoss
 from suture.measurement.trials import controls
 from suture.measurement.trials.plans import curve
 from trained import convnets, digits, few_digits, hybrids, tensor_bits
@@ -336,3 +337,51 @@ def test_what_is_finite_has_a_sum_that_need_not_be():
     for wrong in (torch.inf, -torch.inf, torch.nan):
         assert not is_finite(torch.tensor([1.0, wrong]))
     assert not is_finite(torch.tensor([torch.inf, -torch.inf]))
+
+
+def test_what_is_too_large_to_keep_is_computed_row_by_row(monkeypatch):
+    data, (a, _) = few_digits(), convnets()
+    fit, cut = data.fit, a.cuts[1]
+    whole = Activations().at(a, cut, fit)
+    assert Activations().rows(a, cut, fit) is not None
+    monkeypatch.setattr(cache, "RECOMPUTED", whole.nbytes - 1)
+    kept = Activations()
+    rows = kept.rows(a, cut, fit)
+    assert isinstance(rows, cache.Recomputed)
+    assert (rows.shape, rows.ndim, rows.dtype, len(rows)) == (whole.shape, whole.ndim, whole.dtype, len(whole))
+    chosen = torch.randperm(len(fit))[:70]
+    for ours, theirs in (
+        (rows[chosen], whole[chosen]),
+        (rows[3:20], whole[3:20]),
+        (rows[:], whole),
+        (rows.narrow(0, 5, 40)[torch.tensor([7, 0])], whole[[12, 5]]),
+        (torch.cat([*rows.split(100)]), whole),
+        (rows.to(torch.float64)[:3], whole[:3].double()),
+    ):
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
+    assert torch.equal(rows[chosen], Activations().rows(a, cut, fit)[chosen])
+    assert not kept._kept
+
+
+def test_trials_of_recomputed_activations_say_the_same_to_rounding(monkeypatch):
+    data, (a, b) = few_digits(), convnets()
+    wants = [controls.itself, controls.shuffled_pairs, controls.clustered_noise]
+    for fit in (Quick(steps=70), LeastSquares(), TaskLoss(steps=40, batch=32), BestOf(), MatchActivations(steps=20)):
+        plan = curve(a, b, data=data, at="stage1", fit=fit, controls=wants)
+        kept = [measure(trial) for trial in plan]
+        with monkeypatch.context() as patched:
+            patched.setattr(cache, "RECOMPUTED", 0)
+            again = [measure(trial) for trial in plan]
+        for before, after in zip(kept, again, strict=True):
+            assert abs(before.scores["accuracy"].value - after.scores["accuracy"].value) <= 0.02, str(fit)
+            assert before.representation_error == pytest.approx(after.representation_error, rel=0.02), str(fit)
+
+
+def test_recomputed_activations_too_large_for_memory_are_refused(monkeypatch):
+    data, (a, _) = few_digits(), convnets()
+    monkeypatch.setattr(cache, "RECOMPUTED", 0)
+    rows = Activations().rows(a, a.cuts[0], data.fit)
+    monkeypatch.setattr(cache, "available_memory", lambda: 1000)
+    assert len(rows[:CHUNK]) == CHUNK
+    with pytest.raises(FitError, match="out of memory"):
+        rows[:]

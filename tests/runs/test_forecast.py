@@ -9,6 +9,7 @@ from torch import nn
 
 import suture
 from suture.common.errors import DataError, RunnerError
+from suture.core.activations import cache as activations_cache
 from suture.core.stitches import Stitch
 from suture.core.stitches.base import Shape
 from suture.fits import BestOf, Converged, Fit, LeastSquares, Random, TaskLoss
@@ -89,9 +90,15 @@ def test_the_activations_are_those_that_measuring_asks_for(monkeypatch: pytest.M
     kept = {need.key: need.nbytes for trial in plan() for need in trial.needs}
     assert forecasted().activations == sum(kept.values())
     assert forecasted().disk > forecasted().activations
-    bounded = forecast(plan(), workers=1, disk=50_000)
+    others = forecasted().disk - forecasted().activations
+    bounded = forecast(plan(), workers=1, disk=1_000_000)
     assert bounded.activations == forecasted().activations
-    assert bounded.disk == forecasted().disk - forecasted().activations + 50_000
+    assert bounded.disk == others + 1_000_000
+    held = max(sum(need.nbytes for need in trial.needs) for trial in plan())
+    assert forecast(plan(), workers=3, disk=max(kept.values())).disk == others + 3 * held  # what runs, keeps its files
+    monkeypatch.setattr(activations_cache, "RECOMPUTED", max(kept.values()) - 1)
+    largest = sum(size for size in kept.values() if size == max(kept.values()))
+    assert (forecasted().recomputed, forecasted().disk) == (largest, others + sum(kept.values()) - largest)
 
 
 def test_the_best_of_several_holds_what_its_fits_do() -> None:

@@ -22,6 +22,7 @@ from suture.fits import LeastSquares
 from suture.measurement.trials import controls
 from suture.runs.progress import Silent
 from suture.runs.runners import Deferred, Faulty, Interrupted, Local
+from suture.runs.runners.run import Work
 from suture.runs.runners.transport import Packer
 from suture.runs.store.files import text
 from suture.runs.store.inspect import status, verify
@@ -51,7 +52,9 @@ def plan() -> list[suture.Trial | Deferred]:
 def kept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, pd.DataFrame]:
     """A store of all that ``plan`` gives, and its table."""
     folder = tmp_path_factory.mktemp("kept") / "run"
-    return folder, run(plan(), store=folder, on=HERE, command="suture curve A B --out 'a folder'")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Work, "clean", lambda work: None)  # as a run leaves it that was stopped
+        return folder, run(plan(), store=folder, on=HERE, command="suture curve A B --out 'a folder'")
 
 
 @pytest.fixture
@@ -257,6 +260,18 @@ def test_the_status_of_a_run_that_is_over(folder: Path) -> None:
     assert found.result_bytes + found.activation_bytes + locks == kept
     cached = [path for path in (folder / "activations").rglob("*") if path.is_file()]
     assert found.activation_bytes == sum(path.stat().st_size for path in cached) > 100_000
+
+
+def test_a_run_that_is_over_keeps_no_activations(kept: tuple[Path, pd.DataFrame], folder: Path) -> None:
+    others = Locks(folder / "locks")
+    others.take("another's")
+    run(plan(), store=folder, on=HERE)
+    assert status(folder).activation_bytes > 100_000
+    others.give_all_back()
+    results = status(folder).result_bytes
+    again = run(plan(), store=folder, on=HERE)
+    assert (status(folder).activation_bytes, status(folder).result_bytes) == (0, results)
+    assert_frame_equal(again, kept[1])
 
 
 def test_the_status_of_a_run_that_was_stopped_and_goes_on_elsewhere(tmp_path: Path) -> None:

@@ -60,7 +60,15 @@ GROUPS: dict[str, tuple[Command, ...]] = {
         measuring.plan,
     ),
     "networks and data": (cuts.cuts, train.train, zoo.zoo, data.data),
-    "looking at a run": (store.status, store.table, explain.explain, report.report, export.export, store.verify),
+    "looking at a run": (
+        store.status,
+        store.table,
+        explain.explain,
+        report.report,
+        export.export,
+        store.verify,
+        store.clean,
+    ),
     "experiments of the papers": (studies.studies, studies.run, studies.claims),
     "this installation": (doctor.doctor, completion.completion),
 }

@@ -90,6 +90,36 @@ def _parts(table: Any, command: str | None) -> output.Parts:
     return [[stores.trials_table(table, main_score(table))]]
 
 
+@command(
+    "clean",
+    RUN,
+    option("--dry-run", action="store_true", help="only say what would be removed"),
+    JSON,
+    examples=("suture clean runs/ab --dry-run", "suture clean runs/ab"),
+)
+def clean(chosen: Namespace) -> int:
+    """Remove the activations that a stopped run left.
+
+    Remove the cached activations, and the images that workers shared, from the folder of a run. Results stay, and a run
+    that goes on computes again what it needs. A run that ends has removed them itself.
+    """
+    from suture.common.errors import StoreError
+    from suture.common.sizes import in_words
+    from suture.runs.store.store import Locks, Store
+
+    store = Store(chosen.folder)
+    found = store.find_removable()
+    if not chosen.dry_run and found:
+        if Locks(store.path / "locks").others():
+            raise StoreError(f"a run is at work in {store.path}; clean it when that has ended")
+        store.clean()
+    size = sum(found.values())
+    record = {"path": str(store.path), "files": len(found), "bytes": size, "removed": not chosen.dry_run}
+    done = "would be freed" if chosen.dry_run else "freed"
+    output.answer(chosen, record, f"{in_words(size)} {done} in {store.path}: {len(found)} files of activations")
+    return 0
+
+
 @command("verify", RUN, JSON, examples=("suture verify runs/ab",))
 def verify(chosen: Namespace) -> int:
     """Check that what the run in a folder has kept is sound.

@@ -25,7 +25,8 @@ State = dict[str, Tensor]
 class Side:
     """One data role seen from the seam.
 
-    ``activations`` are the sender's at its cut, ``(n, *sender shape)``; ``labels`` are what the task takes for targets,
+    ``activations`` are the sender's at its cut, ``(n, *sender shape)``, or what stands for them if they are too large
+    to be kept (``core.activations.cache.Recomputed``): take rows; ``labels`` are what the task takes for targets,
     ``(n,)`` or ``(n, …)``; ``expected()`` gives the receiver's own activations at its cut, ``(n, *receiver shape)``, of
     the first samples if the fit ``reads`` no more, and ``outputs()`` its own outputs ``(n, …)``, in the same order.
     """

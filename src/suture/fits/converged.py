@@ -277,7 +277,8 @@ def _some_moments(side: Side, part: Part) -> Moments:
     x, expected = side.activations, side.expected()
     rows, features = part.reads(x[:1]).shape
     some = count_sufficient(tuple(expected.shape[1:]), rows, features)
-    made = accumulate_moments(x[:some], expected[:some].to(x.device), part, torch.float32)
+    x, expected = (rows.narrow(0, 0, min(some, len(rows))) for rows in (x, expected))
+    made = accumulate_moments(x, expected, part, torch.float32)
     return Moments(*(getattr(made, each.name).cpu() for each in fields(made)))
 
 

@@ -331,7 +331,7 @@ class MatchActivations(GradientDescent):
     def loss(self, problem: Problem, side: Side, device: torch.device) -> Loss:
         """Return the mean squared error of what the stitch gives."""
         expected = side.expected()
-        unit = float(problem.fit.expected().float().var(0, correction=0).mean()) or 1.0
+        unit = float(problem.fit.expected()[:].float().var(0, correction=0).mean()) or 1.0
 
         def of(represented: Tensor, chosen: Tensor) -> Tensor:
             return (represented - expected[chosen].to(represented)).square().mean() / unit
@@ -423,7 +423,7 @@ def run_watched(stitch: nn.Module, layers: Iterable[nn.Module], activations: Ten
     stitch.eval()
     try:
         with torch.no_grad():
-            for part in torch.split(activations, CHUNK):
+            for part in activations.split(CHUNK):  # type: ignore[no-untyped-call]
                 stitch(part.to(device, copy=True))  # a copy, since a stitch may write into what it is given
     finally:
         for handle in handles:

@@ -42,7 +42,8 @@ def accumulate_moments(x: Tensor, y: Tensor, part: Part, dtype: torch.dtype = to
     They are computed where ``x`` is. Rows are shifted by the means of the first chunk, so that large means do not cost
     digits. ``dtype`` is the type of the products within a chunk.
     """
-    x, y = x[: part.most], y[: part.most].to(x.device)
+    most = min(len(x), len(y), part.most or len(x))
+    x, y = x.narrow(0, 0, most), y.narrow(0, 0, most).to(x.device)
     first, expected = part.reads(x[:1]), part.gives(y[:1])
     if len(first) != len(expected):
         raise FitError("the sender's and the receiver's activations have different numbers of rows")
@@ -160,7 +161,7 @@ def _imitate(stitch: nn.Module, side: Side, device: torch.device, seed: int) -> 
     The noise, too small to matter elsewhere, says what the stitch does in directions in which the activations do not
     vary: fewer samples than features, dead units.
     """
-    random, sent = generator("narrower", seed), side.activations
+    random, sent = generator("narrower", seed), side.activations[:]  # which brings it into memory
     count = min(2 * min(sent[0].numel(), FEATURES), max(64, _NOISE // sent[0].numel()))
     noise = torch.randn((count, *sent.shape[1:]), generator=random).to(sent)
     noise = sent.mean(0) + 1e-3 * sent.std(correction=0) * noise

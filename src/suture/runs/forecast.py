@@ -24,6 +24,7 @@ from suture.common.mapped import is_mapped
 from suture.common.sizes import cores, in_words
 from suture.common.validation import check_kind
 from suture.core.activations.cache import CHUNK
+from suture.core.activations.disk_cache import disk_budget
 from suture.core.stitches import Layers, Probe, Stitch
 from suture.core.stitches.base import Shape, width
 from suture.data import Samples
@@ -83,9 +84,12 @@ class Forecast:
 
     ``trials`` are the rows planned, ``distinct`` those that differ in what they measure, ``done`` those of them that
     the store has. ``networks`` and ``images`` count what the trials that are left use. ``activations`` are those of all
-    trials that are left, ``disk`` what lies on the disk of them at once, with images, stitches and records.
+    trials that are left, ``recomputed`` those of them that are too large to be kept and are computed as they are read,
+    ``disk`` what lies on the disk at once: activations up to the budget, or what running trials hold if that is more,
+    with images, stitches and records.
     ``cpu_seconds`` are those that the trials left take if each takes as long as the mean of those in the store, and
-    ``None`` if the store has none. ``ram_budget`` and ``disk_budget`` are what was allowed, if it was said.
+    ``None`` if the store has none. ``ram_budget`` is what was allowed, if it was said, ``disk_budget`` what activations
+    may take.
     """
 
     trials: int
@@ -97,9 +101,10 @@ class Forecast:
     memory: Memory
     activations: int
     disk: int
+    disk_budget: int
+    recomputed: int = 0
     cpu_seconds: float | None = None
     ram_budget: int | None = None
-    disk_budget: int | None = None
 
     @property
     def left(self) -> int:
@@ -129,8 +134,8 @@ def forecast(
     """Say what a plan takes; nothing is measured.
 
     What the ``store`` has need not be measured again, nor what failed there, unless ``retry``. ``ram`` and ``disk`` are
-    budgets in bytes. There are never more workers than trials, or than fit into ``ram``; ``None`` takes as many as
-    there are cores.
+    budgets in bytes, that of the disk by default what a run takes here. There are never more workers than trials, or
+    than fit into ``ram``; ``None`` takes as many as there are cores.
 
     Raises ``DataError`` for a plan without trials, ``RunnerError`` if ``workers`` is below 1 or not even one fits.
     """
@@ -148,24 +153,30 @@ def forecast(
     took = [float(kept.record(TRIALS, key)["seconds"]) for key in measured] if kept is not None else []
     memory = estimate_memory(left, disk)
     wanted = max(1, min(workers if workers is not None else cores(), len(left)))
-    activations = sum({need.key: need.nbytes for trial in left for need in trial.needs}.values())
+    needs = {need.key: need for trial in left for need in trial.needs}.values()
+    recomputed = sum(need.nbytes for need in needs if need.is_recomputed)
+    activations = sum(need.nbytes for need in needs)
+    allowed = disk if disk is not None else disk_budget(None, Path() if kept is None else kept.path)
     images = _samples_of(left)
     written = sum(samples.images.nbytes for samples in images) + sum(
         _weigh_stitch(trial.family, *trial.seam.shapes) + RECORD for trial in left
     )
+    running = wanted if ram is None or not left else min(wanted, memory.fits_in(ram))
+    held = running * max((_held_on_disk(trial, allowed) for trial in left), default=0)
     return Forecast(
         trials=len(trials),
         distinct=len(distinct),
         done=len(distinct) - len(left),
         networks=len({network.fingerprint for trial in left for network in trial.seam.networks}),
         images=sum(map(len, images)),
-        workers=wanted if ram is None or not left else min(wanted, memory.fits_in(ram)),
+        workers=running,
         memory=memory,
         activations=activations,
-        disk=(activations if disk is None else min(activations, disk)) + written,
+        disk=min(activations - recomputed, max(allowed, held)) + written,
+        recomputed=recomputed,
         cpu_seconds=len(left) * fmean(took) if took else None,
         ram_budget=ram,
-        disk_budget=disk,
+        disk_budget=allowed,
     )
 
 
@@ -213,7 +224,8 @@ def _peak(trial: Trial, disk: int | None) -> int:
     held = _weigh_stitch(family, *shapes) * _COPIES
     if fast or len(trial.score_data) >= LEAST:
         held += _FUSED * _weight(receiver.after(trial.receiver_cut))
-    held += sum(need.nbytes for need in trial.needs if disk is not None and need.nbytes > disk)
+    kept = (need.nbytes for need in trial.needs if not need.is_recomputed)
+    held += sum(nbytes for nbytes in kept if disk is not None and nbytes > disk)
     # The receiver's activations of images in another order are copied.
     shuffled = (samples for samples in (trial.fit_data, trial.validation_data) if samples.pairing is not None)
     held += 4 * received * sum(trial.count_read(samples) for samples in shuffled)
@@ -236,6 +248,11 @@ def _peak(trial: Trial, disk: int | None) -> int:
     elif fast and all(prod(other.shape) == width(cut.shape) for other in later):
         convex = 8 * 3 * width(shapes[0]) * (fitted + held_out)
     return held + max(step, images * (4 * _LIVE * widest + error), 8 * 2 * rows, convex)
+
+
+def _held_on_disk(trial: Trial, budget: int) -> int:
+    """Return the bytes of the files that a trial holds while it runs: those stay on the disk, whatever is removed."""
+    return sum(need.nbytes for need in trial.needs if not need.is_recomputed and need.nbytes <= budget)
 
 
 def _nested(fit: Fit) -> Iterator[Fit]:

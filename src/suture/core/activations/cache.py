@@ -7,21 +7,28 @@ on which cuts were asked for before. What a caller changed in place is given to 
 Activations of a network on a GPU stay there, up to ``SHARE`` of its memory; the others lie in this machine's memory or
 in mapped files, as those of the processor do, and go to the GPU a batch at a time.
 
+What is larger than ``RECOMPUTED`` is kept nowhere: a fit gets a stand-in, ``Recomputed``, that runs the prefix for the
+rows it is asked for. So large cuts are the first ones, whose prefix costs little beside the suffix that a fit runs too.
+Which activations these are depends on their size alone, so that the bits of a trial do not depend on the machine.
+
 If there are many images, each segment of a network between two cuts runs in its fused version (``core.fused``, in
 float32), if that agrees with the segment itself on the first chunk, to rounding.
 """
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property, partial
 from math import prod
+from typing import cast
 
 import torch
 from torch import Tensor
 
 from suture.common.devices import CPU, free_memory
 from suture.common.errors import FitError
+from suture.common.mapped import pieces, take
 from suture.common.seeds import digest
 from suture.common.sizes import available_memory, in_words, physical_memory
 from suture.core.activations.disk_cache import ActivationFolder, NoRoomError
@@ -34,6 +41,7 @@ from suture.data.noise import ClusteredNoise
 CHUNK = 256  #: images per forward pass; fixed, since the bits of a result may depend on it
 PAGE = 4096  #: bytes; what is smaller is not worth a file
 SHARE = 0.5  #: of a GPU's memory that is free or holds activations; the fit needs the rest
+RECOMPUTED = 12 * 2**30  #: bytes; the largest that ResNet-18 has on CIFAR-10 (45,000 images: 11.8 GB) are still kept
 VERSION = 2  #: of the code that computes activations; a change that may change a bit changes it
 MANY = 1024  #: images from which on fused segments are worth being compared
 ROUNDING = 1e-4  #: the root mean square of what a fused segment may be off by, relative to the segment's output
@@ -65,6 +73,11 @@ class Need:
     def nbytes(self) -> int:
         """The size in bytes, in the floating type of the network's parameters."""
         return prod(self.shape) * self.network.dtype.itemsize
+
+    @property
+    def is_recomputed(self) -> bool:
+        """Whether they are too large to be kept, if what asks for them takes rows."""
+        return self.nbytes > RECOMPUTED
 
     @property
     def where(self) -> str:
@@ -111,6 +124,17 @@ class Activations:
             with torch.inference_mode(False), torch.no_grad():
                 return network.activations(samples)
         return self.get(Need(network, samples, network.cuts.find(cut).index))
+
+    def rows(self, network: Network | ClusteredNoise, cut: str | Cut, samples: Samples) -> Tensor:
+        """Give the same to who takes a few rows at a time: what is too large to be kept is computed row by row.
+
+        What is given then stands for a tensor: it has its shape, ``[rows]``, ``narrow``, ``split`` and ``to``.
+        """
+        if isinstance(network, Network):
+            need = Need(network, samples, network.cuts.find(cut).index)
+            if need.is_recomputed:
+                return cast(Tensor, Recomputed(need))
+        return self.at(network, cut, samples)
 
     def outputs(self, network: Network, samples: Samples) -> Tensor:
         """Give the network's own outputs, ``(n, outputs)`` on the CPU."""
@@ -181,18 +205,9 @@ class Activations:
         network.check_frozen()  # what is kept under a fingerprint must be that network's
         network.look_at(need.samples.images)
         start, source = self._nearest(network, need)
-        part = network.part(start, need.index)
-        run: Callable[[Tensor], Tensor]
-        if len(source) >= MANY and part.segments:
-            run = _FusedPart(part, fuse_segments(network, start, need.index))
-        else:
-            run = partial(run_stepwise, part)
-        for given in torch.split(source, CHUNK):
-            out = run(given.to(network.device)).to(device)
-            check_rows(out, len(given), network.name)
-            if not is_finite(out):
-                raise FitError(f"the activations {need.where} are not finite")
-            yield out
+        run = _make_run(need, start, len(source) >= MANY)
+        for given in pieces(source, CHUNK):
+            yield run(given).to(device)
 
     def _nearest(self, network: Network, need: Need) -> tuple[int, Tensor]:
         """Find the nearest earlier cut whose activations are here, or being computed, and these; else 0 and the images.
@@ -212,6 +227,84 @@ class Activations:
     def _forget_changed(self) -> None:
         for key in [key for key, kept in self._kept.items() if kept.tensor._version != kept.version]:
             del self._kept[key]
+
+
+def _make_run(need: Need, start: int, many: bool) -> Callable[[Tensor], Tensor]:
+    """Return what computes rows of the activations, on the network's device, from those at an earlier place."""
+    network, part = need.network, need.network.part(start, need.index)
+    fused = many and bool(part.segments)
+    compute = _FusedPart(part, fuse_segments(network, start, need.index)) if fused else partial(run_stepwise, part)
+
+    def run(given: Tensor) -> Tensor:
+        out = compute(given.to(network.device))
+        check_rows(out, len(given), network.name)
+        if not is_finite(out):
+            raise FitError(f"the activations {need.where} are not finite")
+        return out
+
+    return run
+
+
+class Recomputed:
+    """Stands for activations that are kept nowhere: rows of them are computed from the images when they are asked for.
+
+    ``rows`` are the samples that are left of all, by their numbers.
+    """
+
+    def __init__(self, need: Need) -> None:
+        network, images = need.network, need.samples.images
+        network.check_frozen()
+        network.look_at(images)
+        self.need, self.numbers = need, torch.arange(len(images))
+        self._run = _make_run(need, 0, len(images) >= MANY)
+        with torch.inference_mode(False), torch.no_grad():
+            first = self._run(images[:CHUNK])  # on which fused segments are compared, whatever is asked for first
+        self.dtype, self.device = first.dtype, first.device
+
+    @property
+    def shape(self) -> torch.Size:
+        """The shape of the tensor that this stands for."""
+        return torch.Size((len(self), *self.need.shape[1:]))
+
+    @property
+    def ndim(self) -> int:
+        """How many dimensions that has."""
+        return len(self.shape)
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __getitem__(self, rows: slice | Tensor) -> Tensor:
+        chosen = self.numbers[rows if isinstance(rows, slice) else rows.cpu()]
+        if len(chosen) > CHUNK:
+            needed = len(chosen) * prod(self.shape[1:]) * self.dtype.itemsize
+            _check_memory(needed, len(chosen), self.need.where)
+        with torch.inference_mode(False), torch.no_grad():
+            parts = [self._run(take(self.need.samples.images, some)) for some in torch.split(chosen, CHUNK)]
+            return torch.cat([part.to(self.device, self.dtype) for part in parts])
+
+    def narrow(self, dim: int, start: int, length: int) -> "Recomputed":
+        """Return the same for some of the rows; ``dim`` is 0."""
+        made = copy(self)
+        made.numbers = self.numbers.narrow(dim, start, length)
+        return made
+
+    def split(self, rows: int) -> "Iterator[Tensor]":
+        """Yield so many rows at a time."""
+        return (self[start : start + rows] for start in range(0, len(self), rows))
+
+    def to(self, where: torch.device | torch.dtype) -> "Recomputed":
+        """Return the same in another floating type, or on another device."""
+        made = copy(self)
+        if isinstance(where, torch.dtype):
+            made.dtype = where
+        else:
+            made.device = torch.device(where)
+        return made
+
+    def cpu(self) -> "Recomputed":
+        """Return the same on the processor."""
+        return self.to(CPU)
 
 
 def _check_memory(needed: int, samples: int, where: str) -> None:

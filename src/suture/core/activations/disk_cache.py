@@ -37,10 +37,16 @@ from suture.common.atomic import draft, publish
 from suture.common.mapped import header
 from suture.common.processor import processor
 from suture.common.seeds import digest
+from suture.common.sizes import free_disk, parse_size
 
 SUFFIX, _LOCK = ".activations.safetensors", ".activations.lock"  # the user may keep other files in the folder
 SHORT = 16  #: letters of a file's name, which is its key, by which trials say what they read
 _POLL = 0.01  #: seconds between two looks at a lock that is taken
+
+
+def disk_budget(asked: int | str | None, folder: Path) -> int:
+    """Return the bytes that activations may take in a folder: by default half of what is free, at most 50 GB."""
+    return parse_size(asked) if asked is not None else min(free_disk(folder) // 2, 50 * 10**9)
 
 
 class NoRoomError(Exception):

@@ -135,7 +135,7 @@ def _make_side(trial: Trial, cache: Activations, samples: Samples, stitch: nn.Mo
     """One data role seen from the seam; with broken pairs, labels and receiver are those of other samples."""
 
     def expected() -> Tensor:
-        own = cache.at(trial.receiver, trial.receiver_cut, trial.select_read(samples))
+        own = cache.rows(trial.receiver, trial.receiver_cut, trial.select_read(samples))
         pairing = samples.pairing
         return match_dtype(own if pairing is None else own[pairing[: trial.count_read(samples)]], stitch)
 
@@ -143,7 +143,7 @@ def _make_side(trial: Trial, cache: Activations, samples: Samples, stitch: nn.Mo
         own = cache.outputs(trial.receiver, samples)
         return own if samples.pairing is None else own[samples.pairing]
 
-    sent = cache.at(trial.sender, trial.sender_cut, samples)
+    sent = cache.rows(trial.sender, trial.sender_cut, samples)
     targets = outputs() if trial.task.copies else samples.paired_labels
     return Side(match_dtype(sent, stitch), targets, expected, outputs)
 
@@ -156,7 +156,7 @@ def run_stitched(trial: Trial, cache: Activations, stitch: nn.Module, fused: Mak
 
     Raises ``FitError`` if they are not finite.
     """
-    given = cache.at(trial.sender, trial.sender_cut, trial.score_data)
+    given = cache.rows(trial.sender, trial.sender_cut, trial.score_data)
     many = len(given) >= LEAST and given.ndim == 4
     cheap = fuse_stitch(stitch) if many else stitch
 
@@ -248,7 +248,7 @@ def score(trial: Trial, cache: Activations, stitch: nn.Module, report: FitReport
     """Score the outputs of a fitted stitch beside its parents; the measurement's ``seconds`` are still 0."""
     logits, notes = outputs
     data, scores, compared = trial.score_data, trial.scores, trial.compared
-    given = cache.at(trial.sender, trial.sender_cut, data)[: len(compared)]
+    given = cache.rows(trial.sender, trial.sender_cut, data).narrow(0, 0, len(compared))
     own = cache.at(trial.receiver, trial.receiver_cut, compared).to(trial.receiver.device)
     error = representation_error(partial(_apply, trial, stitch), given, own)
     targets = cache.outputs(trial.receiver, data) if trial.task.copies else data.labels

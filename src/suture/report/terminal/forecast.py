@@ -42,17 +42,17 @@ def _lines(forecast: Forecast) -> list[tuple[str, str, str]]:
         lines.append(("time left", "unknown", "the run says it after its first trials"))
     else:
         lines.append(("time left", f"about {clock(forecast.seconds)}", "if trials take as long as those measured"))
-    computed_again = forecast.disk_budget is not None and forecast.activations > forecast.disk_budget
+    computed = "each computed once"
+    if forecast.recomputed:
+        computed = f"{in_words(forecast.recomputed)} of them computed as they are read, at cuts too large to keep"
+    elif forecast.activations > forecast.disk_budget:
+        computed = "more than the budget: some are computed again"
     return [
         *lines,
         ("RAM", in_words(forecast.ram), _within(forecast.ram_budget)),
         ("largest trial", in_words(memory.peak), memory.largest),
         ("disk", in_words(forecast.disk), _within(forecast.disk_budget, "for activations")),
-        (
-            "activations",
-            in_words(forecast.activations),
-            "more than the budget: some are computed again" if computed_again else "each computed once",
-        ),
+        ("activations", in_words(forecast.activations), computed),
     ]
 
 

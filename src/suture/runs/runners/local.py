@@ -27,10 +27,10 @@ import torch
 
 from suture.common.devices import CPU, count_devices, find_device
 from suture.common.errors import RunnerError
-from suture.common.sizes import cores, free_disk, parse_size, physical_memory
+from suture.common.sizes import cores, parse_size, physical_memory
 from suture.common.validation import check_whole
 from suture.core.activations.cache import Activations
-from suture.core.activations.disk_cache import ActivationFolder
+from suture.core.activations.disk_cache import ActivationFolder, disk_budget
 from suture.measurement.trials.trial import Trial
 from suture.runs.forecast import check_device_memory, estimate_memory
 from suture.runs.runners.tasks import Job, Outcome, Outcomes, Queue, Runner
@@ -147,11 +147,6 @@ class Local(Runner):
         finally:
             for worker in workers:
                 worker.kill()
-
-
-def disk_budget(asked: int | str | None, folder: Path) -> int:
-    """Return the bytes that activations may take in a folder."""
-    return parse_size(asked) if asked is not None else min(free_disk(folder) // 2, 50 * 10**9)
 
 
 def _can_be_sent(task: Job, packer: Packer) -> bool:

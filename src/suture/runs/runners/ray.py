@@ -30,10 +30,9 @@ from suture.common.devices import parse_device
 from suture.common.errors import RunnerError, SutureError
 from suture.common.sizes import cores, parse_size
 from suture.core.activations.cache import Activations
-from suture.core.activations.disk_cache import ActivationFolder
+from suture.core.activations.disk_cache import ActivationFolder, disk_budget
 from suture.core.saving import suture_version
 from suture.measurement.trials.trial import VERSION, Trial
-from suture.runs.runners.local import disk_budget
 from suture.runs.runners.tasks import Job, Outcome, Outcomes, Queue, Runner
 from suture.runs.runners.transport import Packer, Payload, Unpacker
 

@@ -62,7 +62,8 @@ def run(
     that was stopped continues, and several processes may share the work of one store. ``on`` says where trials run:
     ``Local()`` by default, or ``Ray()``; the scores are the same, bit for bit. ``device`` is ``"cpu"``, ``"cuda"`` or
     ``"cuda:1"``, by default where the networks are; on a GPU scores differ a little (docs/runs.md says how much), and
-    the table's column ``device`` tells, but the keys are the same. A trial that fails is recorded
+    the table's column ``device`` tells, but the keys are the same. Activations are removed from the store when the run
+    is over; they stay if it was stopped. A trial that fails is recorded
     (``status`` is ``failed``, ``error`` says why), does not stop the others, and is measured again only with ``retry``.
     ``extend`` lets a store take trials of another plan than its own. ``until_converged`` goes on, four and sixteen
     times as far as its cap, with every fit that reached it: such a trial has the key of the larger cap and gives what
@@ -101,6 +102,7 @@ def run(
     finally:
         work.end()
     work.check_bases()
+    work.clean()
     return work.table()
 
 
@@ -408,6 +410,11 @@ class Work:
             self.locks.give_all_back()
             with suppress(SutureError, OSError):  # the results themselves are kept
                 save(self.store.table(self.records), self.store.path / TABLE)
+
+    def clean(self) -> None:
+        """Remove the activations of a run that is over, unless another process goes on in its store."""
+        if self.store is not None and self.locks is not None and not self.locks.others():
+            self.store.clean()
 
     def say_so_far(self) -> str:
         """How much is done, in words."""

@@ -25,6 +25,7 @@ on; if not, a trial may be measured twice, and the first result stays.
 import hashlib
 import json
 import os
+import re
 import shutil
 import time
 import uuid
@@ -42,7 +43,7 @@ from suture.common.errors import StoreError
 from suture.common.sealed import from_json, to_json
 from suture.common.seeds import digest
 from suture.common.validation import check_kind
-from suture.core.activations.disk_cache import SHORT, ActivationFolder
+from suture.core.activations.disk_cache import SHORT, SUFFIX, ActivationFolder
 from suture.core.network.network import Network
 from suture.data import Samples
 from suture.data.noise import ClusteredNoise
@@ -58,6 +59,7 @@ TRIALS, NETWORKS = "trials", "networks"
 #: own.
 FILES = {TRIALS: ("measurement.json", "stitch.safetensors"), NETWORKS: ("card.json", "model.safetensors")}
 ASIDE = {"curve": "curve.json", "stitched": "stitched.json"}
+_REMOVABLE = re.compile(rf".*{re.escape(SUFFIX)}|[0-9a-f]{{64}}\.safetensors")
 _LONG = 3600.0  #: seconds without a change, after which nobody is still writing a folder
 
 
@@ -228,6 +230,21 @@ class Store:
             records[key] = self.record(TRIALS, key)
         records = self.failures() | records
         return table_of((trial, records[trial.key]) for trial in trials if trial.key in records)
+
+    # --- what may be lost ---------------------------------------------------------------------------------------------
+
+    def find_removable(self) -> dict[Path, int]:
+        """The files of activations, and of images that workers share, with their bytes: a run makes them again."""
+        found = (path for path in self.activations.glob("*.safetensors") if _REMOVABLE.fullmatch(path.name))
+        return {path: path.stat().st_size for path in found}
+
+    def clean(self) -> int:
+        """Remove these files, and return how many bytes they took. Another process that reads one keeps it."""
+        before = self.find_removable()
+        ActivationFolder(self.activations, 0).clear()
+        for path in before:
+            path.unlink(missing_ok=True)
+        return sum(before.values())
 
     # --- keeping it ---------------------------------------------------------------------------------------------------
 
