@@ -22,6 +22,7 @@ from suture.core.network.segments import are_close, find_rounding
 
 SIZES = (7, 1000)  #: of batches whose operations are compared: few, and more than any chunk
 LOOKED = (1, 7, 257)  #: of batches whose outputs are compared: below and above a chunk of 256
+COMPUTED = 2**24  #: numbers in such a batch, at most; a thousand images of 224 pixels would take minutes and gigabytes
 _COPIES = ("clone", "_to_copy", "copy", "_unsafe_view", "_reshape_alias", "lift_fresh")
 _REMEDY = (
     "let its forward pass treat batches of every size alike: no branch on the number of images, no loop over parts of "
@@ -42,7 +43,8 @@ def check_sizes(model: Function, cut: Function, probe: Tensor, name: str) -> Non
         if own is None:
             check_batches(model, cut, batch, (len(probe), min(size, LOOKED[-1])), name)
         elif own["rows"] != size or own != _count_operations(cut, batch):
-            check_batches(model, cut, batch, (len(probe), size), name)
+            room = max(LOOKED[-1], COMPUTED // probe[0].numel())
+            check_batches(model, cut, batch, (len(probe), min(size, room)), name)
 
 
 def check_batches(model: Function, cut: Function, images: Tensor, sizes: Sequence[int], name: str) -> None:

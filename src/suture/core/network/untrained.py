@@ -33,6 +33,7 @@ def reset(model: nn.Module, seed: int, constants: Sequence[str] = ()) -> tuple[s
     Raises ``UntrainedError`` naming the parameters, or the floating-point buffers and plain tensor attributes not named
     in ``constants``, that no module's ``reset_parameters`` reaches.
     """
+    model.train().eval()  # on which libraries clear what they cached of the weights
     tensors = _tensors(model)
     originals = {name: tensor.detach().clone() for name, tensor in tensors.items()}
     for tensor in tensors.values():
