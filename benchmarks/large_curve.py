@@ -9,10 +9,12 @@ removed and still mapped. Its stitches are closed forms: what is asked of the di
 """
 
 import argparse
+import os
 import sys
 import tempfile
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -57,12 +59,11 @@ class Watched(threading.Thread):
     def run(self) -> None:
         while not self.over.wait(0.02):
             sizes = {}
-            for path in self.folder.rglob("*"):
-                try:
-                    found = path.stat()
-                except FileNotFoundError:
-                    continue
-                sizes[found.st_ino] = found.st_blocks * 512
+            for folder, _, names in os.walk(self.folder):  # which passes over what is gone meanwhile
+                for name in names:
+                    with suppress(FileNotFoundError):
+                        found = os.stat(os.path.join(folder, name))
+                        sizes[found.st_ino] = found.st_blocks * 512
             for line in Path("/proc/self/maps").read_text().splitlines():
                 parts = line.split()
                 if str(self.folder) in line:
