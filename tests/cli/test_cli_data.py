@@ -57,3 +57,10 @@ def test_a_folder_that_cannot_be_written_to(run: Run, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     code, _, err = run("data digits --out file")
     assert (code, "cannot write to file: " in err) == (2, True)
+
+
+def test_a_file_is_no_data(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "card.json").write_text("{}")
+    for line in ("data a/card.json", "curve zoo:mlp zoo:mlp --data a/card.json"):
+        assert "a/card.json is a file; give the folder of a data set" in run(line)[2]

@@ -116,6 +116,13 @@ def named_path(text: str) -> str:
     return text
 
 
+def data_source(text: str) -> str:
+    """Return the text, which may name anything but a file: an id of the hub may look like one."""
+    if Path(text).expanduser().is_file():
+        raise ArgumentTypeError(f"{text} is a file; give the folder of a data set, or an id of the hub")
+    return text
+
+
 def device_name(text: str) -> str:
     """Return the text, which must name a device, whether it is there or not."""
     kind, _, number = text.partition(":")
@@ -204,7 +211,7 @@ def data_options(name: str = "--data", **settings: Any) -> tuple[Option, ...]:
     split = "the share (0.2) or number of samples to score, cut from data that have no test samples"
     known = f"{', '.join(DATA)}, a Hugging Face hub id or a local folder"
     return (
-        option(name, help=known, words=DATA, **settings),
+        option(name, type=data_source, help=known, words=DATA, **settings),
         option("--variant", type=NameOption("variant"), nargs="+", metavar="VARIANT", help=variants),
         option("--size", type=at_least(1), metavar="PIXELS", help="resize the images to this side"),
         option("--classes", type=at_least(1, 2**20), metavar="N", help=classes),
