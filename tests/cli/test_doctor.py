@@ -15,7 +15,7 @@ import suture
 from suture.cli import doctor
 from suture.cli.doctor import Check, examine
 from suture.common.sealed import from_json, to_json
-from suture.data.sources import ALIASES
+from suture.data.hub import ALIASES
 from suture.measurement.trials.trial import VERSION
 
 Command = Callable[[str], tuple[int, str, str]]
