@@ -134,6 +134,8 @@ def test_explain_as_json(run: Run, measured: str) -> None:
     content = json.loads(out)
     assert set(content) == {"verdict", "holds", "not_concluded", "missing"}
     assert content["holds"][0].startswith("Warning: a alone is right on ")
+    code, _, err = run(f"explain {measured} --margin -1")
+    assert (code, "a penalty that counts as none is at least 0" in err) == (2, True)
 
 
 def test_localise_says_where_a_trait_lies(run: Run) -> None:

@@ -424,6 +424,7 @@ def test_retraining_hides_a_sender_that_has_seen_nothing():
     stitched, gap = (measure(t).penalty for t in (random, retrained(random, fit=SHORT)))
     assert stitched.value > 20
     assert gap.value < stitched.value / 2
+    assert gap.high < stitched.low
 
 
 # --- in the table -----------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ A message names the offender, what was allowed, and the remedy. The tree::
     ├── CutError              a cut that a network does not have
     ├── ShapeError            two tensors that no stitch joins
     ├── DataError             data that cannot be measured on
+    │   └── NoClassesError    data without classes, for what needs them
     ├── FitError              a fit that went wrong (a loss that is not finite)
     ├── FrozenError           a frozen network that changed during a trial
     ├── FoldError             a stitch that no neighbouring layer can take

@@ -35,7 +35,8 @@ _DIGITS = 2  #: of an index of similarity
 
 def scores_of(table: pd.DataFrame) -> list[str]:
     """Return the scores of a table, the main one first."""
-    return sorted(dict.fromkeys(map(str, table["score"])), key=lambda score: score != main_score(table))
+    first = main_score(table)
+    return sorted(dict.fromkeys(map(str, table["score"])), key=lambda score: score != first)
 
 
 # --- what a table can be read as --------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ paired differences, are those of any other score, and one independent sample is 
 a pixel.
 """
 
+import math
 from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, final
@@ -119,22 +120,29 @@ class MeanIoU(Pooled):
         return (both[either > 0] / either[either > 0]).mean()
 
 
-@keyed_as("PositionLoss")
-@final
-@dataclass(frozen=True)
-class PositionLoss(Pooled):
-    """The cross-entropy of all positions that count, in nats per position or token."""
+@keyed_as("OfPositions")
+class _OfPositions(Pooled):
+    """A score made of the nats of all positions that count."""
 
     task: Task
-
-    name: ClassVar[str] = "loss"
-    unit: ClassVar[str] = "nats"
     higher_is_better: ClassVar[bool] = False
 
     def summarise(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return nats and positions."""
         counts = self.task.positions(targets).double()
         return torch.stack([self.task.losses(outputs, targets) * counts, counts], 1)
+
+
+@keyed_as("PositionLoss")
+@final
+@dataclass(frozen=True)
+class PositionLoss(_OfPositions):
+    """The cross-entropy of all positions that count, in nats per position or token."""
+
+    task: Task
+
+    name: ClassVar[str] = "loss"
+    unit: ClassVar[str] = "nats"
 
     def combine(self, rows: Tensor, weights: Tensor) -> Tensor:
         """Return nats over positions."""
@@ -144,45 +152,34 @@ class PositionLoss(Pooled):
 @keyed_as("Perplexity")
 @final
 @dataclass(frozen=True)
-class Perplexity(Pooled):
+class Perplexity(_OfPositions):
     """e to the nats per token: of how many tokens, equally likely, the next one is as hard to tell."""
 
     task: NextToken = NextToken()
 
     name: ClassVar[str] = "perplexity"
     unit: ClassVar[str] = "raw"
-    higher_is_better: ClassVar[bool] = False
-
-    def summarise(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Return nats and tokens."""
-        return PositionLoss(self.task).summarise(outputs, targets)
 
     def combine(self, rows: Tensor, weights: Tensor) -> Tensor:
-        """Return e to their ratio."""
+        """Return e to the nats over tokens."""
         return _share(rows, weights).exp()
 
 
 @keyed_as("BitsPerByte")
 @final
 @dataclass(frozen=True)
-class BitsPerByte(Pooled):
+class BitsPerByte(_OfPositions):
     """The cross-entropy in bits for each byte of text, which compares models of different tokens."""
 
     task: NextToken
 
     name: ClassVar[str] = "bits per byte"
     unit: ClassVar[str] = "bits"
-    higher_is_better: ClassVar[bool] = False
-
-    def summarise(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Return bits and bytes."""
-        nats, tokens = PositionLoss(self.task).summarise(outputs, targets).unbind(1)
-        assert self.task.bytes_per_token is not None
-        return torch.stack([nats / torch.log(nats.new_tensor(2.0)), tokens * self.task.bytes_per_token], 1)
 
     def combine(self, rows: Tensor, weights: Tensor) -> Tensor:
         """Return bits over bytes."""
-        return _share(rows, weights)
+        assert self.task.bytes_per_token is not None
+        return _share(rows, weights) / (math.log(2) * self.task.bytes_per_token)
 
 
 # --- several labels, numbers ------------------------------------------------------------------------------------------
