@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from suture.common.errors import CutError, NetworkError
 from suture.common.validation import check_kind
-from suture.core.folding import Fold, fold, fold_of
+from suture.core.folding import Fold, fold, fold_of, read_feature_map
 from suture.core.network.network import OUTPUT, Cut, Network, Sides
 from suture.core.saving import ROLES, read, rebuild, write
 from suture.core.stitches import Stitch
@@ -159,6 +159,15 @@ class Stitched(nn.Module):
         layer takes the stitch. Raises ``FoldError``, with the reason, if it does not. bansal2021, section 4.
         """
         return fold(self.seam.sides, self.stitch)
+
+    def carry(self, direction: Tensor) -> Tensor:
+        """Return what directions of the sender's features ``(…, features)`` are in the receiver's.
+
+        The stitch maps features by ``W·x + b``, and so a step along ``v`` in the sender to one along ``W·v``: a
+        steering vector is added behind the receiver's cut. Raises ``FoldError`` if the stitch is no such map.
+        """
+        weight = read_feature_map(self.stitch, *self.seam.shapes).weight
+        return (direction.cpu().double() @ weight.T).to(direction)
 
     def save(self, folder: str | Path, record: Mapping[str, object] | None = None) -> Path:
         """Write the stitch and what it joins to a folder, as safetensors and JSON; return the folder.

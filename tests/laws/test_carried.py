@@ -1,0 +1,75 @@
+"""What is read or steered in one network is read or steered in another through the stitch between them."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import suture
+from suture import fits, tasks
+from suture.common.errors import FoldError
+
+VOCABULARY, WIDTH, LENGTH = 11, 6, 8
+
+
+class Text(nn.Module):
+    """Every token sees the mean of those before it; features are turned by ``q`` behind ``body``, and back."""
+
+    def __init__(self, q: Tensor | None = None) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        embed, mix, head = nn.Embedding(VOCABULARY, WIDTH), nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, VOCABULARY)
+        if q is not None:
+            with torch.no_grad():
+                mix.weight.copy_(q @ mix.weight)
+                mix.bias.copy_(q @ mix.bias)
+                head.weight.copy_(head.weight @ q.T)
+        self.embed, self.body, self.head = embed, mix, head
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = self.embed(ids)
+        return self.head(self.body(x + x.cumsum(1) / torch.arange(1, ids.shape[1] + 1)[:, None]))
+
+
+def rotation(seed: int) -> Tensor:
+    return torch.linalg.qr(torch.randn(WIDTH, WIDTH, generator=torch.Generator().manual_seed(seed)))[0]
+
+
+def joined() -> suture.Stitched:
+    """The closed form between a network and its rotated copy."""
+    texts = torch.randint(VOCABULARY, (90, LENGTH), generator=torch.Generator().manual_seed(1))
+    data = suture.load_data(((texts[:60], None), (texts[60:], None)), name="ids", task=tasks.NextToken())
+    a, b = (
+        suture.Network(Text(q), example=data.example, name=name) for name, q in (("A", None), ("turned", rotation(0)))
+    )
+    made = suture.stitch(a, b, at="body", data=data, fit=fits.LeastSquares(), controls=())
+    assert made.stitched is not None
+    return made.stitched
+
+
+def test_a_rotated_copy_is_steered_and_read_as_its_original():
+    stitched = joined()
+    a, b = stitched.seam.sender, stitched.seam.receiver
+    direction = torch.randn(2, WIDTH, generator=torch.Generator().manual_seed(2))
+    carried = stitched.carry(direction)
+    torch.testing.assert_close(carried, direction @ rotation(0).T, rtol=0, atol=1e-4)
+
+    texts = torch.randint(VOCABULARY, (5, LENGTH))
+    steered = a.after("body")(a.upto("body")(texts) + direction[0])
+    torch.testing.assert_close(b.after("body")(b.upto("body")(texts) + carried[0]), steered, rtol=0, atol=1e-4)
+    astray = rotation(3) @ direction[0]  # as long, and carried by a map of nothing
+    assert (b.after("body")(b.upto("body")(texts) + astray) - steered).abs().max() > 0.1
+
+    probe = torch.randn(WIDTH)  # of the copy
+    read = b.upto("body")(texts) @ probe
+    torch.testing.assert_close(stitched.stitch(stitched.prefix(texts)) @ probe, read, rtol=0, atol=1e-4)
+    assert (stitched.prefix(texts) @ rotation(3).T @ probe - read).abs().max() > 0.1
+
+
+def test_a_stitch_that_is_no_map_of_features_carries_nothing():
+    class Bent(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x.tanh()
+
+    stitched = joined()
+    with pytest.raises(FoldError, match="same matrix"):
+        suture.Stitched(stitched.seam, Bent()).carry(torch.ones(WIDTH))
