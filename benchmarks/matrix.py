@@ -26,8 +26,8 @@ import suture
 from benchmarks.machine import measure_peaks, spending
 from benchmarks.operations import fitted_flops, plain_flops, shared_flops
 from benchmarks.plain_loop import Plain, measure_plain
-from suture.cli.names import make
 from suture.common.errors import DataError, SutureError
+from suture.common.names import make
 from suture.common.processor import processor
 from suture.common.seeds import undisturbed
 from suture.common.sizes import free_disk, in_words

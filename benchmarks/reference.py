@@ -49,7 +49,7 @@ from torch.func import functional_call
 
 import suture
 from suture import recipes, variants
-from suture.cli.names import make
+from suture.common.names import make
 from suture.core.activations.cache import Activations
 from suture.fits import LeastSquares
 from suture.fits.base import Problem, Side

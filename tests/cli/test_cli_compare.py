@@ -14,8 +14,8 @@ from suture import load_data
 from suture.cli.complexity import measures_of
 from suture.cli.localise import EXAMPLES, read_trait
 from suture.cli.main import main
-from suture.cli.names import make_all, split_names
 from suture.common.errors import DataError, SutureError
+from suture.common.names import make_all, split_names
 from suture.data.variants import Covered, Relabelled
 from suture.measurement import complexity, indices
 from suture.measurement.compare import COLUMNS

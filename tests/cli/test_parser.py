@@ -16,10 +16,10 @@ import yaml
 
 import suture
 from suture.cli.main import GROUPS, Parser, in_options, main, parser
-from suture.cli.measuring import controls_of
-from suture.cli.names import NAMES, make, make_all, split_names
+from suture.measurement.trials.plans import name_controls
 from suture.cli.options import sources_of
 from suture.common.errors import SutureError
+from suture.common.names import NAMES, make, make_all, split_names
 from suture.core.stitches import FAMILIES, Conv
 from suture.data.variants import VARIANTS
 from suture.fits import TaskLoss
@@ -197,9 +197,9 @@ def test_settings_are_those_of_the_object() -> None:
 
 
 def test_baselines_are_named_beside_controls() -> None:
-    assert controls_of("all,linear-probe") == (*controls.DEFAULT, baselines.linear_probe)
-    assert controls_of("plugged-in,itself,itself") == (baselines.plugged, controls.itself)
-    assert controls_of("none") == ()
+    assert name_controls("all,linear-probe") == (*controls.DEFAULT, baselines.linear_probe)
+    assert name_controls("plugged-in,itself,itself") == (baselines.plugged, controls.itself)
+    assert name_controls("none") == ()
 
 
 # Files of settings

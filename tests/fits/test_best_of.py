@@ -11,9 +11,9 @@ from torch import nn
 from loops import each
 from problems import SOME, built, named, planted, problem, real, side, state, validated
 from suture import Seam, Trial, measure
-from suture.cli.names import make
 from suture.common.errors import FitError
 from suture.common.hashing import identity
+from suture.common.names import make
 from suture.core.stitches import Conv, Identity, Linear
 from suture.fits import (
     BestOf,

@@ -17,11 +17,11 @@ from suture import Plan, Samples, curve
 from suture.common.errors import CutError, DataError, FitError, NetworkError, RunnerError, ShapeError, SutureError
 from suture.core.stitches import Conv, Linear, LowRank
 from suture.data import Data
-from suture.fits import Converged, Fit, LeastSquares, TaskLoss
+from suture.fits import Converged, Fit, LeastSquares, TaskLoss, recipes
 from suture.measurement.indices import linear_cka
 from suture.measurement.scores import traits
 from suture.measurement.scores.scores import Accuracy, CrossEntropy
-from suture.measurement.trials import controls
+from suture.measurement.trials import baselines, controls
 from suture.measurement.trials.plans import matrix
 from suture.measurement.trials.trial import Failure
 from trained import Hybrid, digits, few_digits, hybrids, wrap
@@ -390,14 +390,18 @@ def test_what_the_plain_trial_raises_is_raised():
 @each(
     ("settings", "error", "said"),
     [
-        ({"fit": "converged"}, FitError, r"fit='converged' is a str; give a fit such as Converged\(\)"),
+        ({"fit": "convergd"}, SutureError, r"no fit 'convergd'; did you mean converged\?"),
+        ({"fit": "quick:many"}, SutureError, r"fit='quick:many': steps=many is no int"),
+        ({"fit": 3}, FitError, r"fit=3 is a int; give a fit such as Converged\(\)"),
         ({"fit": Converged}, FitError, r"fit is the class Converged; make one of it, Converged\(…\)"),
         ({"stitch": Conv}, ShapeError, r"stitch is the class Conv; make one of it"),
-        ({"stitch": "conv"}, ShapeError, r"stitch='conv' is a str; give a family of stitches"),
+        ({"stitch": "conv:2"}, ShapeError, r"Conv\(kernel=2\): a kernel that keeps the size is odd"),
+        ({"stitch": "identity:1"}, SutureError, r"stitch='identity:1': identity has no setting"),
         ({"scores": (Accuracy,)}, DataError, r"one of scores is the class Accuracy; make one of it"),
         ({"scores": Accuracy()}, DataError, r"scores=Accuracy\(.*\) is a Accuracy; give a tuple"),
-        ({"controls": "all"}, DataError, r"controls='all' is a str; give a tuple"),
-        ({"controls": ("itself",)}, DataError, r"one of controls='itself' is a str; give functions of a trial"),
+        ({"controls": 3}, DataError, r"controls=3 is a int; give a tuple"),
+        ({"controls": "none,itself"}, SutureError, r"controls='none,itself': 'none' stands alone"),
+        ({"controls": (3,)}, DataError, r"one of controls=3 is a int; give functions of a trial"),
         ({"data": "digits"}, DataError, r"data='digits' is a str; give data"),
         ({"seeds": 2.5}, DataError, r"seeds=2.5 is no whole number"),
         ({"seeds": [0.5]}, DataError, r"one of seeds=0.5 is no whole number"),
@@ -409,6 +413,22 @@ def test_settings_of_the_wrong_kind_are_refused(no_work, settings, error, said):
     a, b = hybrids()
     with pytest.raises(error, match=said):
         curve(a, b, **({"data": few_digits()} | settings))
+
+
+def test_what_the_command_line_names_is_named_in_python_too():
+    a, b = hybrids()
+    ours = curve(
+        a, b, data=few_digits(), fit="bansal2021,steps=40", stitch="low-rank:2", controls="itself,linear-probe"
+    )
+    fit = replace(recipes.bansal2021, steps=40)
+    same = curve(
+        a, b, data=few_digits(), fit=fit, stitch=LowRank(2), controls=(controls.itself, baselines.linear_probe)
+    )
+    assert [trial.key for trial in ours] == [trial.key for trial in same]
+    none = curve(a, b, data=few_digits(), controls="none")
+    assert {trial.control for trial in none} == {""}
+    every = curve(a, b, data=few_digits(), controls=("all",))
+    assert [trial.key for trial in every] == [trial.key for trial in curve(a, b, data=few_digits())]
 
 
 @each("at", [["relu", "relu"], 2, ("relu", "relu", "relu"), ("relu", 2)], ids=str)

@@ -5,13 +5,13 @@ from typing import Any
 
 from suture.cli import output
 from suture.cli.explain import SIMILARITIES, table_of
-from suture.cli.names import NAMES, NameOption, make_all, split_names
 from suture.cli.options import (
     CUTS,
     DEVICE,
     JSON,
     PREPROCESS,
     TRUST,
+    NameOption,
     at_least,
     check_device,
     command,
@@ -22,6 +22,7 @@ from suture.cli.options import (
     out_option,
     patterns_of,
 )
+from suture.common.names import NAMES, make_all, split_names
 
 
 @command(

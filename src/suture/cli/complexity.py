@@ -6,13 +6,13 @@ from typing import Any
 
 from suture.cli import output
 from suture.cli.explain import COMPLEXITY
-from suture.cli.names import NAMES, NameOption, make, split_names
 from suture.cli.options import (
     DEVICE,
     JSON,
     MODEL,
     PREPROCESS,
     TRUST,
+    NameOption,
     at_least,
     check_device,
     command,
@@ -24,6 +24,7 @@ from suture.cli.options import (
     pictures,
 )
 from suture.common.errors import CheckpointError, DataError, SutureError
+from suture.common.names import NAMES, make, split_names
 
 _STITCHED = ("", "itself")  #: the controls whose networks can be made again: those that are trained
 _SIDES = ("sender", "receiver")

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from suture.cli import output
 from suture.cli.measuring import measure, measuring, seams_of, settings_of
-from suture.cli.names import NameOption, check_name, make, make_all
-from suture.cli.options import command, load_with_networks, model_option, option, pictures
+from suture.cli.options import NameOption, command, load_with_networks, model_option, option, pictures
 from suture.common.errors import DataError, SutureError
+from suture.common.names import check_name, make, make_all
 
 if TYPE_CHECKING:
     from suture.data import Data

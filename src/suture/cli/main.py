@@ -41,10 +41,10 @@ from suture.cli import (
     train,
     zoo,
 )
-from suture.cli.names import check_name, suggestion
 from suture.cli.options import Command
 from suture.cli.output import say
 from suture.common.errors import LeftOut, SutureError
+from suture.common.names import check_name, suggestion
 
 # --- the commands -----------------------------------------------------------------------------------------------------
 

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 from suture.cli import output
-from suture.cli.names import NameOption, make
 from suture.cli.options import (
     CONFIG,
     CUTS,
@@ -15,6 +14,7 @@ from suture.cli.options import (
     TRUST,
     UNTIL_CONVERGED,
     Command,
+    NameOption,
     Option,
     at_least,
     command,
@@ -28,6 +28,7 @@ from suture.cli.options import (
     runner_of,
 )
 from suture.common.errors import SutureError
+from suture.common.names import make
 from suture.common.sizes import parse_size
 
 CONTROLS = NameOption("control", also=("all", "none"), many=True)
@@ -63,26 +64,15 @@ def measuring(written: str) -> tuple[Option, ...]:
 
 def settings_of(chosen: Namespace) -> dict[str, Any]:
     """Return how to measure: what a plan takes beside networks, cuts and data."""
+    from suture.measurement.trials.plans import name_controls
+
     runner_of(chosen)  # refused before anything is loaded
     return {
         "stitch": make("stitch", chosen.stitch) if chosen.stitch is not None else None,
         "fit": make("fit", chosen.fit),
-        "controls": controls_of(chosen.controls),
+        "controls": name_controls(chosen.controls, f"--controls {chosen.controls}"),
         "seeds": chosen.seeds,
     }
-
-
-def controls_of(text: str) -> tuple[Any, ...]:
-    """Return the controls and baselines that a text names. Raises ``SutureError``."""
-    from suture.measurement.trials.controls import DEFAULT
-
-    names = list(dict.fromkeys(name.strip() for name in text.split(",")))
-    if names == ["none"]:
-        return ()
-    if "none" in names:
-        raise SutureError(f"--controls {text}: 'none' stands alone; leave it out, or give nothing else")
-    found = [DEFAULT if name == "all" else (make("control", name),) for name in names]
-    return tuple(dict.fromkeys(control for group in found for control in group))
 
 
 def seams_of(text: str | None, sides: str) -> list[Any] | None:

@@ -12,11 +12,36 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
-from suture.cli.names import DATA, NAMES, SCALES, NameOption, make_all
 from suture.cli.output import say
 from suture.common.calls import read_settings
 from suture.common.errors import SutureError
+from suture.common.names import DATA, NAMES, SCALES, check_name, make_all, split_names
 from suture.common.sizes import parse_size
+
+
+@final
+@dataclass(frozen=True)
+class NameOption:
+    """The type of an option whose value is a name of this kind, or ``many`` of them between commas.
+
+    argparse calls it to check the value, argcomplete to complete it. ``also`` are words with a meaning of their own.
+    """
+
+    kind: str
+    also: tuple[str, ...] = ()
+    many: bool = False
+
+    def __call__(self, text: str) -> str:
+        """Return the text. Raises ``SutureError`` if a name in it is not of this kind."""
+        for part in split_names(text) if self.many else [text]:
+            check_name(self.kind, re.split("[,:]", part)[0].strip(), (*self.also, *NAMES[self.kind]))
+        return text
+
+    def complete(self, prefix: str, **_: object) -> list[str]:
+        """Return what a value that begins like this may become."""
+        before, comma, last = prefix.rpartition(",") if self.many else ("", "", prefix)
+        names = [name for name in (*self.also, *NAMES[self.kind]) if name not in before.split(",")]
+        return [f"{before}{comma}{name}" for name in names if name.startswith(last)]
 
 
 @final

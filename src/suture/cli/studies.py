@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from suture.cli import output
-from suture.cli.names import NAMES
 from suture.cli.options import (
     CONFIG,
     DATA_FOLDER,
@@ -25,6 +24,7 @@ from suture.cli.options import (
 from suture.cli.output import say
 from suture.common.errors import DataError, RunnerError, SutureError
 from suture.common.formatting import say_count
+from suture.common.names import NAMES
 
 NETWORKS = "networks.parquet"  #: beside the tables of studies, what suture zoo table wrote of the networks
 RESULTS = "results/small"  #: the folder of what was measured, within the project

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any, final
 
 from suture.cli import output
-from suture.cli.names import NameOption, make
 from suture.cli.options import (
     CONFIG,
     DEVICE,
     JSON,
     MODEL,
     TRUST,
+    NameOption,
     at_least,
     check_device,
     command,
@@ -34,6 +34,7 @@ from suture.cli.options import (
 from suture.cli.output import say
 from suture.common.errors import CheckpointError, OutputError, SourceError, StoreError, SutureError
 from suture.common.formatting import say_count
+from suture.common.names import make
 
 PROGRESS = "progress"  #: the folder, in that of the network, which training goes on from
 

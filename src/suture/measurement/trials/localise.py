@@ -41,10 +41,10 @@ def localise(
     data: Data,
     fit_data: Data | None = None,
     at: str | Cut | Sequence[At] | None = None,
-    stitch: Stitch | None = None,
-    fit: Fit | None = None,
+    stitch: Stitch | str | None = None,
+    fit: Fit | str | None = None,
     scores: Sequence[Score] = BESIDE,
-    controls: Sequence[Control] | None = None,
+    controls: Sequence[Control | str] | str | None = None,
     seeds: int | Sequence[int] = 1,
     network_seed: int | None = None,
 ) -> Plan:

@@ -19,8 +19,10 @@ from suture.common.errors import (
     NetworkError,
     NoClassesError,
     ShapeError,
+    SutureError,
     UntrainedError,
 )
+from suture.common.names import named, split_names
 from suture.common.validation import check_kind, check_whole
 from suture.core.network.network import Cut, Network, shared_cuts
 from suture.core.stitched import At, Seam, check_networks
@@ -83,11 +85,43 @@ class Settings:
     seeds: int | Sequence[int] = 1
     network_seed: int | None = None
 
+    @classmethod
+    def of(
+        cls,
+        stitch: Stitch | str | None,
+        fit: Fit | str | None,
+        scores: Sequence[Score] | None,
+        controls: Sequence[Control | str] | str,
+        seeds: int | Sequence[int],
+        network_seed: int | None = None,
+    ) -> "Settings":
+        """Return settings some of which are named as on the command line: ``"conv:3"``, ``"bansal2021,steps=4000"``.
+
+        Controls may be named together, ``"all,linear-probe"`` or ``"none"``.
+        """
+        return cls(named("stitch", stitch), named("fit", fit), scores, name_controls(controls), seeds, network_seed)
+
     def __post_init__(self) -> None:
         for name in ("scores", "controls"):
             check_kind(name, getattr(self, name) or (), tuple | list, f"a tuple, {name}=(…,)")
         for one in self.controls:
             check_kind("one of controls", one, Callable, "functions of a trial, such as controls.itself")
+
+
+def name_controls(given: Sequence[Control | str] | str, where: str = "") -> tuple[Control, ...]:
+    """Return the controls that a text, or some texts, name; ``where`` they were given is said in errors.
+
+    Raises ``SutureError`` for a name that there is not, and for ``none`` beside others.
+    """
+    check_kind("controls", given, str | tuple | list, "a tuple, controls=(…,)")
+    words: Sequence[Control | str] = split_names(given) if isinstance(given, str) else given
+    where = where or f"controls={given!r}"
+    if list(words) == ["none"]:
+        return ()
+    if "none" in words:
+        raise SutureError(f"{where}: 'none' stands alone; leave it out, or give nothing else")
+    groups = [control.DEFAULT if word == "all" else (named("control", word, where),) for word in words]
+    return tuple(dict.fromkeys(one for group in groups for one in group))
 
 
 def plan_seam(seam: Seam, data: Data, settings: Settings) -> Plan:
@@ -137,10 +171,10 @@ def curve(
     *,
     data: Data,
     at: str | Cut | Sequence[At] | None = None,
-    stitch: Stitch | None = None,
-    fit: Fit | None = None,
+    stitch: Stitch | str | None = None,
+    fit: Fit | str | None = None,
     scores: Sequence[Score] | None = None,
-    controls: Sequence[Control] = control.DEFAULT,
+    controls: Sequence[Control | str] | str = control.DEFAULT,
     seeds: int | Sequence[int] = 1,
     network_seed: int | None = None,
 ) -> Plan:
@@ -150,7 +184,7 @@ def curve(
     of such names. The other keywords are those of ``Settings``. Raises ``CutError`` if they share none, or none is
     named, and ``NetworkError`` if two different networks have one name.
     """
-    settings = Settings(stitch, fit, scores, controls, seeds, network_seed)
+    settings = Settings.of(stitch, fit, scores, controls, seeds, network_seed)
     check_networks(sender, receiver)
     if at is None and not isinstance(sender, Network):
         raise CutError("noise has no cuts; name those of the receiver: at=[('', receiver cut), …]")
@@ -171,10 +205,10 @@ def matrix(
     cuts: Which | None = None,
     sender_cuts: Which | None = None,
     receiver_cuts: Which | None = None,
-    stitch: Stitch | None = None,
-    fit: Fit | None = None,
+    stitch: Stitch | str | None = None,
+    fit: Fit | str | None = None,
     scores: Sequence[Score] | None = None,
-    controls: Sequence[Control] = control.DEFAULT,
+    controls: Sequence[Control | str] | str = control.DEFAULT,
     seeds: int | Sequence[int] = 1,
     network_seed: int | None = None,
 ) -> Plan:
@@ -189,7 +223,7 @@ def matrix(
     Raises ``NetworkError`` if two networks have one name, ``CutError`` if a network has no cut that is asked for, or a
     pattern matches nothing, ``ShapeError`` with the seam if a stitch cannot join it.
     """
-    settings = Settings(stitch, fit, scores, controls, seeds, network_seed)
+    settings = Settings.of(stitch, fit, scores, controls, seeds, network_seed)
     sending = _list_networks(senders)
     receiving = _list_networks(receivers) if receivers is not None else sending
     starts, ends = cuts_of_roles(sending, receiving, cuts, sender_cuts, receiver_cuts)

@@ -112,10 +112,10 @@ def stitch(
     *,
     at: At,
     data: Data,
-    stitch: Stitch | None = None,
-    fit: Fit | None = None,
+    stitch: Stitch | str | None = None,
+    fit: Fit | str | None = None,
     scores: Sequence[Score] | None = None,
-    controls: Sequence[Control] = DEFAULT,
+    controls: Sequence[Control | str] | str = DEFAULT,
     seed: int = 0,
     device: str | None = None,
 ) -> Measurement:
@@ -125,7 +125,7 @@ def stitch(
     settings are those of ``curve``. Raises what the plain trial raises; a control that fails is a ``Failure`` among the
     controls.
     """
-    settings = Settings(stitch, fit, scores, controls, seeds=(seed,))
+    settings = Settings.of(stitch, fit, scores, controls, seeds=(seed,))
     if device is not None:
         check_networks(sender, receiver)
         sender, receiver = sender.to(device), receiver.to(device)

@@ -1,16 +1,16 @@
-"""What the names on the command line stand for: ``name → "module:object"``, or ``"module:REGISTRY:name"``.
+"""What names stand for, on the command line and in Python: ``name → "module:object"``, or ``"module:REGISTRY:name"``.
 
 Nothing is imported before it is made, so that help, refusals and completion need not wait for torch. A name may have
 settings behind it (``conv,kernel=3``, ``bansal2021,steps=4000``, ``relabelled,label=truck,to=ship``): the fields of its
-dataclass that are plain values.
+dataclass that are plain values. ``conv:3`` gives the first of them.
 """
 
 from collections.abc import Collection
-from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
+from dataclasses import MISSING, fields, is_dataclass, replace
 from difflib import get_close_matches
 from importlib import import_module
 from types import NoneType
-from typing import Any, Literal, final, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from suture.common.calls import literal, read_settings, split_at_commas
 from suture.common.errors import SutureError
@@ -98,31 +98,6 @@ def check_name(what: str, name: str, names: Collection[str]) -> None:
         raise SutureError(f"no {what} '{name}'; {suggestion(name, names)}valid {plural}: {', '.join(names)}")
 
 
-@final
-@dataclass(frozen=True)
-class NameOption:
-    """The type of an option whose value is a name of this kind, or ``many`` of them between commas.
-
-    argparse calls it to check the value, argcomplete to complete it. ``also`` are words with a meaning of their own.
-    """
-
-    kind: str
-    also: tuple[str, ...] = ()
-    many: bool = False
-
-    def __call__(self, text: str) -> str:
-        """Return the text. Raises ``SutureError`` if a name in it is not of this kind."""
-        for part in split_names(text) if self.many else [text]:
-            check_name(self.kind, part.partition(",")[0].strip(), (*self.also, *NAMES[self.kind]))
-        return text
-
-    def complete(self, prefix: str, **_: object) -> list[str]:
-        """Return what a value that begins like this may become."""
-        before, comma, last = prefix.rpartition(",") if self.many else ("", "", prefix)
-        names = [name for name in (*self.also, *NAMES[self.kind]) if name not in before.split(",")]
-        return [f"{before}{comma}{name}" for name in names if name.startswith(last)]
-
-
 def split_names(text: str) -> list[str]:
     """Return the names between the commas of a text, each once, with the settings (``key=value``) behind it."""
     parts: list[str] = []
@@ -134,20 +109,25 @@ def split_names(text: str) -> list[str]:
     return list(dict.fromkeys(parts))
 
 
-def make(kind: str, text: str) -> Any:
-    """Return what a text names, with its settings: ``conv,kernel=3`` is ``Conv(kernel=3)``.
+def make(kind: str, text: str, where: str = "") -> Any:
+    """Return what a text names, with its settings: ``conv,kernel=3`` is ``Conv(kernel=3)``, and so is ``conv:3``.
+
+    ``where`` it was given is said in errors, by default the option of the command line.
 
     Raises ``SutureError`` for a name, a setting or a value that there is not, and whatever the object itself raises.
     """
     name, _, written = (part.strip() for part in text.partition(","))
+    name, _, first = name.partition(":")
     check_name(kind, name, NAMES[kind])
     module, attribute, *key = NAMES[kind][name].split(":")
     found = getattr(import_module(module), attribute)
     found = found[key[0]] if key else found
-    if not written and not isinstance(found, type):
+    if not written and not first and not isinstance(found, type):
         return found
     of = found if isinstance(found, type) else type(found)
-    where = f"--{_CALLED.get(kind, kind)} {text}"
+    where = where or f"--{_CALLED.get(kind, kind)} {text}"
+    if first:
+        written = ",".join(filter(None, [f"{_first_setting(where, name, of)}={first}", written]))
     given = _settings(where, name, written, of)
     if not isinstance(found, type):
         return replace(found, **given)
@@ -155,6 +135,13 @@ def make(kind: str, text: str) -> Any:
         if field.default is MISSING and field.default_factory is MISSING and field.name not in given:
             raise SutureError(f"{where}: {name} needs its {field.name}; write {name},{field.name}=…")
     return found(**given)
+
+
+def _first_setting(where: str, name: str, of: type) -> str:
+    for field in fields(of) if is_dataclass(of) else ():
+        if field.init:
+            return field.name
+    raise SutureError(f"{where}: {name} has no setting")
 
 
 _CALLED = {"index": "by", "measure": "by"}  #: the options that do not bear the name of their kind
@@ -186,3 +173,8 @@ def _settings(where: str, name: str, written: str, of: type) -> dict[str, Any]:
 def make_all(kind: str, texts: Collection[str] | None) -> tuple[Any, ...]:
     """Return what the texts name, in their order."""
     return tuple(make(kind, text) for text in texts or ())
+
+
+def named(kind: str, given: Any, where: str = "") -> Any:
+    """Return what is named, if ``given`` is a text, else itself. Raises ``SutureError`` as ``make`` does."""
+    return make(kind, given, where or f"{kind}={given!r}") if isinstance(given, str) else given
