@@ -16,7 +16,6 @@ import yaml
 
 import suture
 from suture.cli.main import GROUPS, Parser, in_options, main, parser
-from suture.measurement.trials.plans import name_controls
 from suture.cli.options import sources_of
 from suture.common.errors import SutureError
 from suture.common.names import NAMES, make, make_all, split_names
@@ -26,6 +25,7 @@ from suture.fits import TaskLoss
 from suture.fits.recipes import RECIPES as FIT_RECIPES
 from suture.measurement import complexity, indices
 from suture.measurement.trials import baselines, controls
+from suture.measurement.trials.plans import name_controls
 from suture.studies import STUDIES
 from suture.studies.base.scale import SCALES
 from suture.zoo import NETWORKS, parse_source

@@ -107,7 +107,14 @@ def band_of(figure: Figure, kind: str, panel: int = 0) -> dict[float, tuple[floa
     return {x: (points[points[:, 0] == x, 1].min(), points[points[:, 0] == x, 1].max()) for x in set(points[:, 0])}
 
 
-def legend_of(figure: Figure) -> list[str]:
+def names_of(figure: Figure, panel: int = 0) -> dict[str, str]:
+    """The names beside the lines of a panel, from the top, with their colours."""
+    named = sorted(figure.axes[panel].texts, key=lambda text: -text.xy[1])
+    return {text.get_text(): text.get_color() for text in named}
+
+
+def marks_of(figure: Figure) -> list[str]:
+    """What the figure says that its marks mean."""
     return [text.get_text() for text in figure.legends[0].get_texts()]
 
 
@@ -140,7 +147,7 @@ def test_every_kind_of_trial_has_a_line_and_a_band(seeds: int) -> None:
 def test_the_penalty_has_its_own_panel_with_a_zero() -> None:
     table = tabled()
     figure = figures.curve(table)
-    upper, lower = figure.axes
+    upper, lower, _ = figure.axes
     assert (upper.get_ylabel(), lower.get_ylabel()) == ("test accuracy (%)", "penalty (pp)")
     for kind in ("", "itself"):
         rows = table[table["control"] == kind]
@@ -160,17 +167,27 @@ def test_the_parents_are_lines_across() -> None:
 
 def test_a_sender_without_a_score_of_its_own_has_no_line() -> None:
     figure = figures.curve(tabled(sender_score=None))
-    assert "A alone (sender)" not in legend_of(figure)
-    assert "B alone (receiver)" in legend_of(figure)
+    assert "A alone (sender)" not in names_of(figure)
+    assert "B alone (receiver)" in names_of(figure)
 
 
-def test_the_legend_names_every_line_once_the_plain_one_first() -> None:
-    figure = figures.curve(tabled())
-    names = ["A → B", "receiver to itself", *CONTROLS[1:], "B alone (receiver)", "A alone (sender)"]
-    assert legend_of(figure) == names
-    colours = [handle.get_color() for handle in figure.legends[0].legend_handles]
-    expected = [*(style.LOOK[kind][0] for kind in ("", *CONTROLS)), "black", "black"]
-    assert all(same_color(one, other) for one, other in zip(colours, expected, strict=True))
+def test_every_line_is_named_in_its_colour_where_it_ends_and_no_two_names_overlap() -> None:
+    table = tabled()
+    figure = figures.curve(table)
+    called = {"A → B": "", "receiver to itself": "itself"} | {kind: kind for kind in CONTROLS[1:]}
+    named = names_of(figure)
+    assert {*named} == {*called, "B alone (receiver)", "A alone (sender)"}
+    assert all(same_color(named[name], style.LOOK[kind][0]) for name, kind in called.items())
+    ends = table[table["receiver_cut"] == CUTS[-1]].set_index("control")["stitched"]
+    ends = {name: ends[kind] for name, kind in called.items()} | {"B alone (receiver)": 0.95, "A alone (sender)": 0.93}
+    assert list(named) == sorted(ends, key=lambda name: -ends[name])
+    figure.draw_without_rendering()
+    boxes = [text.get_window_extent() for text in figure.axes[0].texts]
+    middles = np.sort([(box.y0 + box.y1) / 2 for box in boxes])
+    assert np.diff(middles).min() >= 7 * figure.dpi / 72
+    box = figure.axes[0].get_window_extent()
+    assert box.y0 - 1 <= middles.min()
+    assert middles.max() <= box.y1 + 1
 
 
 @pytest.mark.parametrize(
@@ -179,7 +196,7 @@ def test_the_legend_names_every_line_once_the_plain_one_first() -> None:
 )
 def test_the_figure_says_what_its_bands_are(seeds: int, networks: int, said: str) -> None:
     figure = figures.curve(tabled(seeds=seeds, networks=networks))
-    assert figure.legends[0].get_title().get_text() == f"bands: 95 % intervals over {said}"
+    assert figure.axes[0].get_title("left").startswith(f"bands: 95 % intervals over {said}; ")
 
 
 def test_several_seeds_have_the_t_interval() -> None:
@@ -203,7 +220,7 @@ def test_missing_intervals_leave_out_the_band_but_not_the_line() -> None:
     figure = figures.curve(tabled(**bounds))
     assert np.isfinite(line_of(figure, "").get_ydata()).all()
     assert not any(len(path.vertices) for c in figure.axes[0].collections for path in c.get_paths())
-    assert figure.legends[0].get_title().get_text() == ""
+    assert "bands" not in figure.axes[0].get_title("left")
     seen(figure)
 
 
@@ -259,7 +276,7 @@ def test_a_score_without_a_penalty_has_one_panel() -> None:
 
 def test_a_control_of_the_users_own_has_a_look() -> None:
     figure = figures.curve(tabled(controls=("noise",)))
-    assert legend_of(figure)[1] == "noise"
+    assert same_color(names_of(figure)["noise"], style.look_of("noise")[0])
     assert len(figure.axes[0].lines) == 4
 
 
@@ -278,9 +295,11 @@ def test_long_names_stay_inside_the_figure() -> None:
     names = ("resnet18_cifar10_seed0_epoch200_lr0.1_wd5e-4", "resnet18_cifar10_seed1_epoch200_lr0.1_wd5e-4")
     figure = figures.curve(tabled(names=names))
     figure.draw_without_rendering()
-    box, page = figure.legends[0].get_window_extent(), figure.bbox
-    assert page.x0 <= box.x0 < box.x1 <= page.x1
-    assert box.y1 <= page.y1
+    page = figure.bbox
+    for text in (figure._suptitle, *figure.axes[0].texts):
+        box = text.get_window_extent()
+        assert page.x0 <= box.x0 < box.x1 <= page.x1
+        assert box.y1 <= page.y1
     assert figure.axes[0].get_window_extent().height > 1.5 * figure.dpi
 
 

@@ -1,6 +1,7 @@
 """How kinds of trial, lines and names look, in figures to print, on the page and in tables for the terminal."""
 
 from suture.measurement.tables.curve import PLAIN
+from suture.measurement.tables.verdicts import Verdict
 
 #: Colour (Okabe & Ito's, which the colour-blind tell apart), marker and order of every kind of trial.
 LOOK = {
@@ -21,6 +22,16 @@ SERIES = (
 OTHERS = (("#56B4E9", "P"), ("#000000", "*"), ("#8C6D31", "<"), ("#5254A3", ">"))
 
 
+MARKS = {
+    "works": ("#0072B2", "o", False),
+    "explained": ("#000000", "o", False),
+    "fails": ("#D55E00", "X", False),
+    "undecided": ("#777777", "$?$", False),
+    "not converged": ("#777777", "o", True),
+    "not judged": ("#777777", "$!$", False),
+}  #: colour, marker and whether it is hollow, of every kind of verdict; what a control explains looks like it
+
+
 def place_of(kind: str) -> int:
     """Return the place of a kind of trial among all kinds; a user's own come last."""
     return list(LOOK).index(kind) if kind in LOOK else len(LOOK)
@@ -29,6 +40,18 @@ def place_of(kind: str) -> int:
 def look_of(kind: str) -> tuple[str, str]:
     """Return the colour and the marker of a kind of trial; a user's own kind has the same ones every time."""
     return LOOK[kind] if kind in LOOK else OTHERS[sum(map(ord, kind)) % len(OTHERS)]
+
+
+def mark_of(verdict: Verdict) -> tuple[str, str, bool]:
+    """Return the colour and the marker of a verdict, and whether it is hollow."""
+    return (*look_of(verdict.control), False) if verdict.control else MARKS[verdict.kind]
+
+
+def say_mark(verdict: Verdict) -> str:
+    """Return what the mark of a verdict means."""
+    if verdict.control:
+        return f"works, but {verdict.control} does as well"
+    return {"works": "works, and no control as well"}.get(verdict.kind, verdict.kind)
 
 
 def name_of(kind: str, plain: str) -> str:

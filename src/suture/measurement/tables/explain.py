@@ -38,8 +38,8 @@ from suture.measurement.tables.by_depth import Mask, by_depth
 from suture.measurement.tables.curve import PLAIN, Curve, Estimates, arrange_pairs
 from suture.measurement.tables.matrix import Matrix
 from suture.measurement.tables.table import check_columns, main_score, say_warnings
+from suture.measurement.tables.verdicts import MARGIN
 
-MARGIN = 3.0  #: pp: how much worse a network may be and still count as doing as well
 ALIKE = 0.5  #: of the range of an index, from which on it calls two layers alike
 APART = 0.1  #: of a receiver's own numerical rank, by which another must differ
 _MOST = 6  #: places that a sentence names

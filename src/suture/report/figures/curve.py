@@ -25,11 +25,13 @@ from suture.common.errors import DataError, OutputError
 from suture.core.network.network import Network
 from suture.measurement.compare import check_similarities
 from suture.measurement.scores.traits import Trait
-from suture.measurement.tables.curve import PLAIN
+from suture.measurement.tables.curve import PLAIN, arrange_curve
 from suture.measurement.tables.onset import CONVEYED, Onset, Way, onset
 from suture.measurement.tables.table import main_score, say_quick
+from suture.measurement.tables.verdicts import MARGIN, judge, say_verdict
 from suture.report import arrange
 from suture.report.charts import OPEN, SIMILARITY, Chart, Line, Measure
+from suture.report.figures.verdict import head, name_lines, name_marks, strip
 from suture.report.style import SERIES, shortened
 
 STYLE: dict[str, Any] = {
@@ -66,27 +68,58 @@ Entries = list[tuple[Artist, str]]
 # --- figures ----------------------------------------------------------------------------------------------------------
 
 
-def curve(table: pd.DataFrame, score: str | None = None) -> Figure:
+def curve(table: pd.DataFrame, score: str | None = None, margin: float | None = None) -> Figure:
     """Draw a score of the stitched network at every cut, with its controls, its parents and 95 % intervals.
 
-    Below it, if the score has one, its penalty in pp or in the score's unit. ``table`` holds one sender and one
-    receiver, any seeds. Raises ``DataError`` if it holds none of that score, or more than one curve.
+    Above it stands the verdict, below it, if the score has one, its penalty in pp or in the score's unit, and a mark
+    for each cut. ``table`` holds one sender and one receiver, any seeds; ``margin`` is a penalty that counts as none,
+    3 pp if the score is a fraction. Raises ``DataError`` if it holds none of that score, or more than one curve.
     """
     score = score or main_score(table)
     chart = arrange.curve(table, scores=[score])
     scored, *costs = chart.measures
     if not any(np.isfinite(line.value).any() for line in scored.lines):
         raise DataError(f"the table has no measurement of '{score}' to draw: every trial failed")
+    shown = arrange_curve(table, score)
+    margin = MARGIN if margin is None and shown.percent else margin
+    verdicts = judge(shown, margin) if costs and margin is not None else ()
+    said = say_verdict(shown, margin) if verdicts and margin is not None else chart.title
     with styled():
-        figure, axes = _page(chart, 1 + len(costs), [2.4, 1])
-        entries = [*draw_lines(axes[0], scored), *say_hollow(chart)]
+        figure, axes = _page(chart, 1 + len(costs) + bool(verdicts), [2.4, 1, 0.14])
+        draw_lines(axes[0], scored)
         for cost in costs:
             lines = tuple(line for line in cost.lines if line.kind in (PLAIN, "itself"))
             draw_lines(axes[1], replace(cost, lines=lines))
             axes[1].set_ylabel("penalty" + f" ({cost.unit})" * bool(cost.unit))
-        legend_above(figure, entries, WIDTH, _bands(scored, table))
-        fit_height(figure, axes, 2.4 + 1.0 * len(costs))
+            if margin is not None:
+                axes[1].axhspan(0, margin, color="0.5", alpha=0.12, linewidth=0, zorder=0)
+        if verdicts:
+            strip(axes[-1], verdicts)
+        name_marks(figure, verdicts, say_hollow(chart))
+        head(figure, said, _measured(scored, table))
+        fit_height(figure, axes, 2.4 + 1.0 * len(costs) + 0.14 * bool(verdicts))
+        name_lines(axes[0], _names(scored))
+        if costs and margin is not None:
+            name_lines(axes[1], [(margin / 2, f"within {margin:g} {costs[0].unit}".strip(), "0.45", False)])
     return figure
+
+
+def _names(measure: Measure) -> list[tuple[float, str, str, bool]]:
+    """Return the height at which each line of a measure ends, its name, its colour, and whether it is the main one."""
+    ends = [
+        (float(line.value[np.isfinite(line.value)][-1]), line.name, line.look(i)[0], line.kind == PLAIN)
+        for i, line in enumerate(measure.lines)
+        if line.has_values
+    ]
+    return [*ends, *((value, name, "black", False) for name, value, _ in measure.across)]
+
+
+def _measured(measure: Measure, table: pd.DataFrame) -> str:
+    """Say how it was measured: over what the intervals are, by which stitch and fit."""
+    plain = table[table["control"] == PLAIN]
+    ways = (f"{' or '.join(map(str, plain[name].unique()))}" for name in ("stitch", "fit"))
+    bands = f"bands: 95 % intervals over {measure.over}; " if measure.over else ""
+    return bands + ", fitted by ".join(ways)
 
 
 def beside(table: pd.DataFrame, similarities: pd.DataFrame, score: str | None = None) -> Figure:
@@ -267,8 +300,8 @@ def _line(axes: Axes, line: Line, number: int) -> Artist:
         marker=marker,
         linestyle=dashes,
         markersize=(4 if main else 3.2 if certain or line.is_group else 2.6) if len(line.value) <= 30 else 2.4,
-        linewidth=1.8 if main else 1.4 if line.is_group else 1.0 if certain else 0.8,
-        alpha=1.0 if main or certain or line.is_group else 0.6,
+        linewidth=2.2 if main else 1.4 if line.is_group else 0.9,
+        alpha=1.0 if main or line.is_group else 0.75,
         zorder=4 if main else 3,
     )
     hollow = line.is_open[places]
