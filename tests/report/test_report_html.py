@@ -15,7 +15,9 @@ import suture
 from reported import CONTROLS, CUTS, NASTY, STRIPS, curve_table, failing, matrix_table, on_curve, run_of, similarities
 from suture.common.errors import DataError, SutureError
 from suture.fits import LeastSquares
+from suture.measurement.tables.curve import arrange_pairs
 from suture.measurement.tables.explain import say_curve
+from suture.measurement.tables.verdicts import judge, say_verdict
 from suture.report import arrange as arranged
 from suture.report.charts import Line, Measure
 from suture.report.html import compare_runs, read, render
@@ -149,7 +151,12 @@ def test_the_tables_say_what_the_screen_says(curve: str) -> None:
 def test_the_verdict_and_what_must_not_be_concluded_are_those_of_explain(curve: str) -> None:
     said = Read(curve).text
     explained = __import__("suture").explain(curve_table(), similarities())
-    assert re.search(r"A → B: .* at \d of 4 cuts\.", said)
+    (pair,) = arrange_pairs(curve_table(), "accuracy")
+    assert f"{say_verdict(pair)}." in said
+    marks = re.search(r'<table class="strip">.*?</table>', curve, re.DOTALL)
+    assert marks is not None
+    kinds = re.findall(r'title="(.*?): (.*?)"', marks[0])
+    assert kinds == [(cut, one.said) for cut, one in zip(pair.cuts, judge(pair), strict=True)]
     for sentence in (*explained.holds, *explained.not_concluded, *explained.missing):
         assert " ".join(sentence.split()) in said
     assert on_curve(say_curve, curve_table())[0] in said

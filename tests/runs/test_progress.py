@@ -4,6 +4,7 @@ import io
 import sys
 import threading
 from collections.abc import Sequence
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
@@ -257,3 +258,13 @@ def test_a_bar_is_for_terminals(
     for name, value in settings.items():
         monkeypatch.setenv(name, value)
     assert type(progress.choose_progress()) is kind
+
+
+def test_a_notebook_has_lines_and_a_program_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    assert type(progress.choose_bar()) is Silent
+    shell = SimpleNamespace(kernel=None)
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
+    assert type(progress.choose_bar()) is Silent
+    shell.kernel = object()
+    assert type(progress.choose_bar()) is Lines

@@ -151,6 +151,17 @@ class Stitched(nn.Module):
         out: Tensor = self.suffix(self.stitch(match_dtype(self.prefix(images), self.stitch).contiguous()))
         return out
 
+    def extra_repr(self) -> str:
+        """Name the three parts by their cuts."""
+        (sender, sent), (receiver, received) = self.seam.sides
+        return "\n".join(
+            [
+                f"prefix: {sender.name} up to {sent.name}, {'×'.join(map(str, sent.shape))}",
+                f"stitch: {self.family if self.family is not None else type(self.stitch).__name__}",
+                f"suffix: {receiver.name} after {received.name}, {'×'.join(map(str, received.shape))}",
+            ]
+        )
+
     def folded(self) -> nn.Module:
         """Return the same network with its stitch folded into a neighbouring layer: a plain module without a stitch.
 

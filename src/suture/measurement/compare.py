@@ -25,6 +25,7 @@ from suture.core.stitched import check_one_device
 from suture.data import Data, Samples
 from suture.measurement.indices import Index, Layer, SamplesAs, linear_cka
 from suture.measurement.indices.base import MOST, check_choice, positions
+from suture.measurement.tables.shown import Shown
 from suture.measurement.tables.table import check_columns
 from suture.measurement.trials.plans import Which, cuts_of_roles, tell_networks_apart
 
@@ -116,7 +117,7 @@ def compare(
                 for start, line in zip(sides[0][1], values.tolist(), strict=True)
                 for end, value in zip(sides[1][1], line, strict=True)
             ]
-    return pd.DataFrame(rows, columns=list(COLUMNS)).astype(COLUMNS)
+    return Shown(pd.DataFrame(rows, columns=list(COLUMNS)).astype(COLUMNS))
 
 
 def beside(table: pd.DataFrame, similarities: pd.DataFrame) -> pd.DataFrame:

@@ -47,13 +47,6 @@ def mark_of(verdict: Verdict) -> tuple[str, str, bool]:
     return (*look_of(verdict.control), False) if verdict.control else MARKS[verdict.kind]
 
 
-def say_mark(verdict: Verdict) -> str:
-    """Return what the mark of a verdict means."""
-    if verdict.control:
-        return f"works, but {verdict.control} does as well"
-    return {"works": "works, and no control as well"}.get(verdict.kind, verdict.kind)
-
-
 def name_of(kind: str, plain: str) -> str:
     """Return what a kind of trial is called in legends and tables; the trial itself is called ``plain``."""
     return {PLAIN: plain, "itself": "receiver to itself"}.get(kind, kind)

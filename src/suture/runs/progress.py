@@ -296,9 +296,15 @@ def choose_progress() -> Progress:
 
 
 def choose_bar() -> Progress:
-    """Return a bar if standard error is a terminal, else silence: a program that did not ask for lines expects none."""
+    """Return a bar on a terminal, lines in a notebook, else silence: a program that did not ask for lines expects none."""
     found = choose_progress()
-    return found if isinstance(found, Bar) else Silent()
+    return found if isinstance(found, Bar) or _in_notebook() else Silent()
+
+
+def _in_notebook() -> bool:
+    """Whether cells are run here: the shell of IPython has a kernel."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return getattr(shell, "kernel", None) is not None
 
 
 def _say_failure(what: str, error: str) -> str:

@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
+from html import escape
 from types import FunctionType
 from typing import Any
 
@@ -38,6 +39,7 @@ from suture.common.devices import CPU, check_room, find_device, only_determinist
 from suture.common.errors import CutError, DataError, FrozenError, NetworkError, UntrainedError
 from suture.common.formatting import first_line
 from suture.common.hashing import identity, keyed_as, settings, stable_name
+from suture.common.html import to_html
 from suture.common.seeds import digest, undisturbed
 from suture.core.network import untrained
 from suture.core.network.batches import LOOKED, check_batches, check_rows, check_sizes
@@ -147,6 +149,12 @@ class Cuts(Sequence[Cut]):
 
     def __len__(self) -> int:
         return len(self._cuts)
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (cut.name, "×".join(map(str, cut.shape)), f"{cut.parameters:,}", f"{cut.flops:,}") for cut in self._cuts
+        ]
+        return to_html(("cut", "shape", "parameters", "FLOPs"), rows, f"{len(self)} cuts of {self._network}")
 
     def __repr__(self) -> str:
         width = max([len(cut.name) for cut in self._cuts], default=3)
@@ -618,6 +626,9 @@ class Network:
                 self._untrainable = UntrainedError(f"untrained, {error}")
                 raise self._untrainable from error
         return self._untrained[seed]
+
+    def _repr_html_(self) -> str:
+        return f"<p><code>{escape(repr(self))}</code></p>{self.cuts._repr_html_()}"
 
     def __repr__(self) -> str:
         named = "" if self.output is None else f" of {self.output!r}"

@@ -37,6 +37,13 @@ class Verdict:
     kind: Kind
     control: str = ""
 
+    @property
+    def said(self) -> str:
+        """What it means, in words."""
+        if self.control:
+            return f"works, but {self.control} does as well".replace("pairs does", "pairs do")
+        return {"works": "works, and no control as well"}.get(self.kind, self.kind)
+
 
 def judge(pair: Curve, margin: float = MARGIN) -> tuple[Verdict, ...]:
     """Judge every seam of a pair; ``margin`` is in the unit of the penalty."""

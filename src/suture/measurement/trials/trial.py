@@ -27,6 +27,7 @@ from torch import nn
 
 from suture.common.errors import DataError, FitError, NetworkError, ShapeError
 from suture.common.hashing import identity
+from suture.common.html import to_html
 from suture.common.seeds import digest
 from suture.common.validation import check_kind, check_whole
 from suture.core.activations.cache import Need
@@ -325,6 +326,20 @@ class Measurement:
         ]
         lines += [f"  control: {control.summary}" for control in self.controls]
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        def row(name: str, one: "Measurement | Failure") -> tuple[str, ...]:
+            if isinstance(one, Failure):
+                return (name, f"failed: {one.error}", "", "")
+            first = one.trial.scores[0].name
+            said = f"{one.scores[first]}{one._bound}"
+            return (name, said, str(one.receiver[first]), "–" if one.penalty is None else str(one.penalty))
+
+        rows = [row("stitched", self), *(row(one.trial.control, one) for one in self.controls)]
+        said = [f"Warning: {warning}." for warning in self.warnings]
+        below = f"{self.trial.family} by {self.trial.fit}, representation error {self.representation_error:.3f}"
+        headings = ("", self.trial.scores[0].name, "its receiver alone", "penalty")
+        return to_html(headings, rows, " ".join([*said, self.trial.where]), below)
 
     @property
     def summary(self) -> str:

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from io import BytesIO
 from itertools import cycle
 from pathlib import Path
 from textwrap import fill
@@ -63,6 +64,16 @@ _LETTER = 4.4  #: points: the width of a letter of a name, on average
 _LETTERS = 50  #: after which the name of a line is broken in the legend
 
 Entries = list[tuple[Artist, str]]
+
+
+class Picture(Figure):
+    """A figure that a notebook shows, whatever has been imported."""
+
+    def _repr_png_(self) -> bytes:
+        drawn = BytesIO()
+        with styled():
+            self.savefig(drawn, format="png", dpi=150)
+        return drawn.getvalue()
 
 
 # --- figures ----------------------------------------------------------------------------------------------------------
@@ -207,7 +218,7 @@ def complexity(table: pd.DataFrame) -> Figure:
     columns = min(3, len(chart.measures))
     rows = -(-len(chart.measures) // columns)
     with styled():
-        figure = Figure(figsize=(WIDTH, 6), layout="constrained")
+        figure = Picture(figsize=(WIDTH, 6), layout="constrained")
         panels = figure.subplots(rows, columns, squeeze=False, sharex=True)
         entries: dict[str, Artist] = {}
         for axes, measure in zip(panels.flat, chart.measures, strict=False):
@@ -234,7 +245,7 @@ def _page(chart: Chart, panels: int, heights: list[float]) -> tuple[Figure, Sequ
     """Return a figure with panels below each other, the cuts named below the last; wider if there are many."""
     crowd = min(max(len(chart.columns) - 20, 0), 40) / 40
     width = WIDTH + (WIDEST - WIDTH) * crowd
-    figure = Figure(figsize=(width, 8), layout="constrained")
+    figure = Picture(figsize=(width, 8), layout="constrained")
     axes = list(figure.subplots(panels, 1, sharex=True, squeeze=False, height_ratios=heights[:panels])[:, 0])
     name_cuts(axes[-1], chart.columns, width)
     axes[-1].set_xlabel(chart.axes[0], parse_math=False)

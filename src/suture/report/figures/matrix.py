@@ -30,7 +30,7 @@ from suture.measurement.tables.matrix import Block, Matrix, arrange_matrix, stai
 from suture.measurement.tables.table import say_quick
 from suture.report import arrange
 from suture.report.charts import OPEN, SIMILARITY, Chart
-from suture.report.figures.curve import SMALLEST, WIDEST, WIDTH, styled
+from suture.report.figures.curve import SMALLEST, WIDEST, WIDTH, Picture, styled
 from suture.report.style import name_of, place_of, shortened
 
 COLOURS = "viridis"
@@ -169,7 +169,7 @@ class _Page:
         values = shown.values()
         norm = Normalize(0, 100) if shown.percent else Normalize(values.min(), values.max())
         self.colours = ScalarMappable(norm, mpl.colormaps[COLOURS])
-        self.figure = Figure(figsize=size, layout="constrained")
+        self.figure = Picture(figsize=size, layout="constrained")
         self.numbers: list[Callable[[], None]] = []
         kinds = sorted(shown.panels, key=place_of)
         grid = self.figure.subplots(ceil(len(kinds) / per_row), per_row, squeeze=False)
@@ -348,7 +348,7 @@ def similarities(found: pd.DataFrame) -> Figure:
     per_row = min(3, len(chart.measures))
     with styled():
         width = min(WIDTH, 1.6 + per_row * (0.55 + 0.3 * len(chart.columns)))
-        figure = Figure(figsize=(width, guess_height(chart, per_row, width)), layout="constrained")
+        figure = Picture(figsize=(width, guess_height(chart, per_row, width)), layout="constrained")
         maps = Maps(figure, chart, per_row)
         for _ in range(2):  # bars take more width on a taller page
             figure.draw_without_rendering()

@@ -17,7 +17,7 @@ from torch.nn.functional import pad
 from suture.common.errors import DataError
 from suture.data import Data, Samples
 from suture.data.samples import check_pictures
-from suture.report.figures.curve import KINDS, WIDTH, fit_height, save, styled
+from suture.report.figures.curve import KINDS, WIDTH, Picture, fit_height, save, styled
 from suture.report.style import shortened
 
 ROLES = ("fit", "validation", "score")
@@ -68,7 +68,7 @@ def sample_grid(shown: Data | Sequence[tuple[str, Data]], *, rows: int = 2, role
     drawn = [(title, samples, *_mosaic(samples, rows)) for title, data in datas for samples in [getattr(data, role)]]
     heights = [WIDTH * pixels.shape[0] / pixels.shape[1] for _, _, pixels, _ in drawn]
     with styled():
-        figure = Figure(figsize=(WIDTH, sum(heights) + len(drawn)), layout="constrained")
+        figure = Picture(figsize=(WIDTH, sum(heights) + len(drawn)), layout="constrained")
         panels = figure.subplots(len(drawn), 1, squeeze=False, height_ratios=heights)[:, 0]
         before: tuple[str, ...] = ()
         for axes, (title, samples, pixels, empty) in zip(panels, drawn, strict=True):

@@ -16,7 +16,7 @@ from matplotlib.ticker import EngFormatter
 
 from suture.common.errors import DataError
 from suture.report.charts import OPEN, THRESHOLD, Chart, Measure
-from suture.report.figures.curve import WIDEST, WIDTH, draw_lines, legend_above, name_cuts, styled
+from suture.report.figures.curve import WIDEST, WIDTH, Picture, draw_lines, legend_above, name_cuts, styled
 from suture.report.figures.matrix import Maps, guess_height, slot
 from suture.report.panels import NOT_MEASURED, arrange_panel
 from suture.report.style import shortened
@@ -44,7 +44,7 @@ def figure(study: Study, tables: Tables) -> Figure:
     ]
     with styled():
         for _ in range(2):
-            page = Figure(figsize=(width, sum(heights)), layout="constrained")
+            page = Picture(figsize=(width, sum(heights)), layout="constrained")
             parts = page.subfigures(len(rows), 1, height_ratios=heights, squeeze=False)[:, 0]
             filled = [_fill(part, row, width) for part, row in zip(parts, rows, strict=True)]
             if said := _said(charts):

@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 from scipy.optimize import isotonic_regression
 
 from suture.measurement.tables.verdicts import Verdict
-from suture.report.style import MARKS, mark_of, say_mark, shortened
+from suture.report.style import MARKS, mark_of, shortened
 
 _LETTERS = 82  #: of a line of a verdict
 _LONGEST = 36  #: letters of the name of a line, after which its middle is left out
@@ -48,7 +48,7 @@ def name_marks(figure: Figure, verdicts: Sequence[Verdict], others: Sequence[tup
         colour, marker, hollow = mark_of(verdict)
         look: dict[str, Any] = {"marker": marker, "markersize": 5, "linestyle": "none"}
         handle = Line2D([], [], color=colour, markerfacecolor="white" if hollow else colour, **look)
-        entries.insert(0, (handle, say_mark(verdict)))
+        entries.insert(0, (handle, verdict.said))
     if entries:
         handles, names = zip(*entries, strict=True)
         how: dict[str, Any] = {"handletextpad": 0.1, "columnspacing": 1.2, "fontsize": _NAME}

@@ -44,6 +44,8 @@ class Page:
     asked: str
     verdict: Sequence[str]
     sections: Sequence[Section]
+    strip: words.Strip | None = None  #: with it the verdict is the title, and the first chart stands beside
+    chart: Chart | None = None
 
 
 def render(run: Run, other: Run | None = None) -> str:
@@ -59,10 +61,17 @@ def render(run: Run, other: Run | None = None) -> str:
 def _page_of_run(run: Run) -> Page:
     found = arrange.evidence(run.table, run.similarities)
     explained = words.explained(run)
-    verdict = [*([explained.verdict] if explained is not None and not found.title else []), *found.said]
+    sentence, strip = words.judged(run.table) if not found.title else ("", None)
+    verdict = [
+        *([explained.verdict] if explained is not None and not found.title and strip is None else []),
+        *found.said,
+    ]
+    front, *rest = found.charts if strip is not None else (None, *found.charts)
     sections = [
         Section("", [("note", note) for note in (words.state(run), *found.rest) if note]),
-        Section("What was measured", [("figure", chart) for chart in found.charts], "figures"),
+        Section(
+            "What was measured" if front is None else "Further figures", [("figure", one) for one in rest], "figures"
+        ),
     ]
     if explained is not None:
         sections += [
@@ -72,8 +81,9 @@ def _page_of_run(run: Run) -> Page:
         ]
     verdict = list(filter(None, verdict)) or ["Nothing can be concluded: no trial gave a score with a penalty."]
     verdict = [*say_warnings(run.table), *verdict]
-    title = found.title or words.title(run.table)
-    return Page(title, words.asked(run.table, found.asked), verdict, [*sections, _failures(run), *_appendix(run)])
+    title = found.title or (f"{sentence}." if sentence else words.title(run.table))
+    sections = [*sections, _failures(run), *_appendix(run)]
+    return Page(title, words.asked(run.table, found.asked), verdict, sections, strip, front)
 
 
 def _page_of_studies(run: Run) -> Page:
@@ -113,7 +123,7 @@ def _appendix(run: Run, of: str = "", cost: bool = True) -> list[Section]:
     known |= words.seeds(run.table) if len(run.table) else {}
     names = ("sender", "receiver", "fit data", "score data")
     known["Fingerprints"] = [f"{name}: {', '.join(run.settings[name])}" for name in names if run.settings.get(name)]
-    known["Folder"] = [str(run.path)]
+    known["Folder"] = [str(run.path)] if run.machines or run.state is not None else []  # a table has none
     known["Last change"] = [f"{run.state.last_change:%Y-%m-%d %H:%M %Z}"] if run.state is not None else []
     return [
         Section(f"Cost{of}", _facts(words.cost(run.table)) if cost else []),
@@ -170,6 +180,7 @@ def _fill(page: Page) -> str:
         ) from error
     own = files("suture.report.html")
     charts = [content for section in page.sections for kind, content in section.blocks if kind == "figure"]
+    charts = [*([page.chart] if page.chart is not None else []), *charts]
 
     numbers = count(1)
 
@@ -187,6 +198,7 @@ def _fill(page: Page) -> str:
         shown = {"views": [view["name"] for view in meta["views"]], "legend": meta["legend"], "titled": len(charts) > 1}
         return {"chart": chart, "number": number, "plot": Markup(plot), **shown}
 
+    front = drawn(page.chart) if page.chart is not None else None
     sections = [
         replace(
             section,
@@ -206,6 +218,8 @@ def _fill(page: Page) -> str:
         title=page.title,
         asked=page.asked,
         verdict=page.verdict,
+        strip=page.strip,
+        front=front,
         sections=sections,
         style=Markup((own / "report.css").read_text(encoding="utf-8")),
         plotly=Markup(_in_script(get_plotlyjs())) if charts else "",

@@ -53,7 +53,8 @@ _LONGEST = 24  #: letters of a cut's name on an axis
 _MOST_NAMES = 40  #: names on an axis; of more cuts every second or third is named
 _WRAP = 46  #: letters of a line of a label
 _FULL_LABELS = 400  #: places up to which the label of each names all kinds of trial: labels are most of a page's bytes
-_ROW, _STRIP = 30, 22  #: pixels: the height of a row of a matrix, and of a control below it
+_ROW, _STRIP = 30, 22  #: pixels: the height of a row of a matrix of many, and of a control below it
+_TALL, _FEW = 44, 10  #: pixels: the height of a row of a matrix of few, and how many these are
 _FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', 'DejaVu Sans', sans-serif"
 _DIVERGING = [[0, "#D55E00"], [0.5, "#f4f4f0"], [1, "#0072B2"]]
 
@@ -136,7 +137,13 @@ def _names(names: tuple[str, ...]) -> dict[str, Any]:
     return {"tickmode": "array", "tickvals": list(range(0, len(names), step)), "ticktext": shown}
 
 
-def _shades(colour: str) -> list[str]:
+def glyph_of(marker: str, hollow: bool = False) -> str:
+    """Return the letter that looks like a marker of the printed figures."""
+    return "○" if hollow else _SYMBOLS[marker][1] if marker in _SYMBOLS else marker.strip("$")
+
+
+def shades_of(colour: str) -> list[str]:
+    """Return what a colour of the printed figures is on a light and on a dark page."""
     return [colour, _DARK.get(colour, colour)]
 
 
@@ -232,7 +239,7 @@ def _level(chart: Chart, name: str, x: float, dashed: bool) -> dict[str, Any]:
 def _line(chart: Chart, measure: Measure, line: Line, number: int) -> Traces:
     """Return a line, and behind it a band of its intervals: an outline for each run of neighbouring places."""
     colour, sign, dashes = line.look(number)
-    shades, (marker, glyph) = _shades(colour), _SYMBOLS[sign]
+    shades, (marker, glyph) = shades_of(colour), _SYMBOLS[sign]
     main = number == 0 or line.is_group
     meta = {"name": line.name, "hidden": line.hidden}
     places = np.flatnonzero(np.isfinite(line.low) & np.isfinite(line.value))
@@ -254,7 +261,8 @@ def _line(chart: Chart, measure: Measure, line: Line, number: int) -> Traces:
         "y": _plain(line.value),
         "hovertext": [_label(chart, measure, line, i) for i in range(len(chart.columns))],
         "hoverinfo": "text",
-        "line": {"color": shades[0], "width": 2.2 if main else 1.3, "dash": "solid" if dashes == "-" else "dash"},
+        "zorder": int(main),
+        "line": {"color": shades[0], "width": 3 if main else 1.2, "dash": "solid" if dashes == "-" else "dash"},
         "marker": {"color": shades[0], "symbol": symbols, "size": 4 if len(chart.columns) > 30 else 7 if main else 6},
         "meta": {**meta, "glyph": glyph, "colours": {"line.color": shades, "marker.color": shades}},
     }
@@ -262,7 +270,7 @@ def _line(chart: Chart, measure: Measure, line: Line, number: int) -> Traces:
 
 
 def _bars(chart: Chart, measure: Measure, line: Line) -> dict[str, Any]:
-    shades = [_shades(colour) for colour, *_ in line.looks]
+    shades = [shades_of(colour) for colour, *_ in line.looks]
     known = np.isfinite(line.low)
     spread = {
         "type": "data",
@@ -295,7 +303,9 @@ def _matrix_views(chart: Chart) -> Iterator[View]:
     for measure in chart.measures:
         colours = _colours(measure)
         strips = measure.strips
-        inner = len(chart.rows) * _ROW + len(strips) * _STRIP + 10 * bool(strips)
+        inner = (
+            len(chart.rows) * (_TALL if len(chart.rows) <= _FEW else _ROW) + len(strips) * _STRIP + 10 * bool(strips)
+        )
         longest = min(max(map(len, chart.columns)), _LONGEST)
         room = 6.4 * longest if 7 * longest * len(chart.columns) > 300 else 0  # for names that stand upright
         bottom = len(strips) * _STRIP / inner

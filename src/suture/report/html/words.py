@@ -1,18 +1,42 @@
 """What a report says of a run in words: what was asked, the verdict, what it cost, and how to repeat it."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import pandas as pd
 
 from suture.common.errors import DataError
 from suture.common.formatting import say_count
+from suture.measurement.tables.curve import arrange_pairs
 from suture.measurement.tables.explain import Explanation, explain
 from suture.measurement.tables.records import Record
-from suture.measurement.tables.table import not_converged
+from suture.measurement.tables.table import main_score, not_converged
+from suture.measurement.tables.verdicts import judge, say_verdict
 from suture.report.arrange import scores_of
+from suture.report.html.plot import glyph_of, shades_of
 from suture.report.html.runs import Run
+from suture.report.style import mark_of
 from suture.report.terminal.curve import one_line
 from suture.runs.progress import clock
+
+
+@dataclass(frozen=True)
+class Mark:
+    """What stands for the verdict on some seams: a letter, its colours on a light and on a dark page, and its words."""
+
+    glyph: str
+    light: str
+    dark: str
+    said: str
+
+
+@dataclass(frozen=True)
+class Strip:
+    """The verdicts on a pair of networks: rows of marks with what they are of, and what each mark means, and where."""
+
+    rows: tuple[tuple[str, tuple[tuple[str, Mark], ...]], ...]
+    meaning: tuple[tuple[Mark, str], ...]
+
 
 Facts = dict[str, list[str]]  #: names, and what is known of each
 
@@ -62,6 +86,34 @@ def settings(table: pd.DataFrame) -> Facts:
         "Scores": [_listed(scores_of(table), 12)],
         "Controls": [_listed([control for control in _held(table, "control") if control], 20) or "none"],
     }
+
+
+def judged(table: pd.DataFrame) -> tuple[str, Strip | None]:
+    """Return the verdict on the only pair of networks of a table, and its strip; nothing of any other table.
+
+    The strip has a row of marks, or, if several sender cuts lead to one receiver cut, a row for each sender cut.
+    """
+    try:
+        (pair,) = arrange_pairs(table, main_score(table))
+    except (DataError, ValueError):
+        return "", None
+    if not pair.percent:
+        return "", None
+    verdicts, labels = judge(pair), pair.labels
+    marks = []
+    for one in verdicts:
+        colour, sign, hollow = mark_of(one)
+        light, dark = shades_of(colour)
+        marks.append(Mark(glyph_of(sign, hollow), light, dark, one.said))
+    rows: dict[str, list[tuple[str, Mark]]] = {}
+    several = len({*pair.cuts}) < len(pair.seams)
+    for (start, _), label, mark in zip(pair.seams, labels, marks, strict=True):
+        rows.setdefault(start if several else "", []).append((label, mark))
+    where: dict[Mark, list[str]] = {}
+    for label, mark in zip(labels, marks, strict=True):
+        where.setdefault(mark, []).append(label)
+    meaning = tuple((mark, _listed(places, 4)) for mark, places in where.items())
+    return say_verdict(pair), Strip(tuple((name, tuple(held)) for name, held in rows.items()), meaning)
 
 
 def explained(run: Run) -> Explanation | None:

@@ -26,6 +26,7 @@ from suture.data import Data
 from suture.fits import Fit
 from suture.measurement.scores.scores import Score
 from suture.measurement.tables.records import Described, Record, describe_trial
+from suture.measurement.tables.shown import Shown
 from suture.measurement.tables.table import save, table_of
 from suture.measurement.trials.controls import DEFAULT, Control
 from suture.measurement.trials.measure import attempt, measure
@@ -68,8 +69,8 @@ def run(
     ``extend`` lets a store take trials of another plan than its own. ``until_converged`` goes on, four and sixteen
     times as far as its cap, with every fit that reached it: such a trial has the key of the larger cap and gives what
     one does that ran that far at once, and its row takes the place of the other's. ``command`` is how a shell would
-    continue the run, for people who find the folder. ``progress`` hears how far it is: on a terminal a bar by default,
-    else nothing; ``runners.Lines()`` writes lines, in a notebook too, and ``runners.Silent()`` is silent.
+    continue the run, for people who find the folder. ``progress`` hears how far it is: a bar on a terminal and
+    lines in a notebook by default, else nothing; ``runners.Lines()`` writes lines, ``runners.Silent()`` nothing.
 
     Raises ``DataError`` if the plan has no trial, ``StoreError`` if the folder is another run's, ``OutputError``
     if it cannot be written to, ``RunnerError`` if trials cannot run, ``DeviceError`` if the device is not there or too
@@ -103,7 +104,7 @@ def run(
         work.end()
     work.check_bases()
     work.clean()
-    return work.table()
+    return Shown(work.table())
 
 
 def stitch(

@@ -1,0 +1,77 @@
+"""Tables as a notebook shows them: the verdict first, then a row a cut; every other way of looking is pandas's own."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from suture.common.errors import DataError
+from suture.common.html import to_html
+from suture.measurement.tables.curve import Curve, arrange_pairs
+from suture.measurement.tables.table import main_score, say_warnings
+from suture.measurement.tables.verdicts import judge, say_verdict
+
+_MOST = 6  #: pairs of networks that are shown
+
+
+class Shown(pd.DataFrame):
+    """A ``DataFrame`` that a notebook shows in short; what is made of it is an ordinary one again."""
+
+    @property
+    def _constructor(self) -> Callable[..., pd.DataFrame]:
+        return pd.DataFrame
+
+    def _repr_html_(self) -> str:
+        try:
+            parts = list(_measured(self) if "stitched" in self else _compared(self))
+        except (DataError, KeyError):
+            return str(pd.DataFrame(self)._repr_html_())  # type: ignore[operator]
+        return "".join(parts)
+
+
+def _measured(table: pd.DataFrame) -> Iterator[str]:
+    """Yield what is shown of each pair of networks."""
+    for line in say_warnings(table):
+        yield to_html((line,), ())
+    pairs = arrange_pairs(table, main_score(table))
+    for pair in pairs[:_MOST]:
+        yield _pair(pair)
+    more = len(pairs) - _MOST
+    if more > 0:
+        yield f"<p>and {more} more pairs of networks</p>"
+
+
+def _pair(pair: Curve) -> str:
+    scale, digits, unit = (100.0, 1, "%") if pair.percent else (1.0, 3, pair.unit.replace("raw", ""))
+    verdicts = judge(pair) if pair.percent else ()
+    headings = [_one(pair), f"stitched {unit}".strip(), f"penalty {pair.penalty_unit}".strip(), *pair.controls]
+    lines = [pair.plain, *(pair.line(kind) for kind in pair.controls)]
+    rows = []
+    for i, label in enumerate(pair.labels):
+        stitched, *controls = (_number(scale * line["stitched"].iloc[i], digits) for line in lines)
+        row = [label, stitched, _number(pair.penalties().value[i], digits), *controls]
+        verdict = [verdicts[i].said] if verdicts else []
+        rows.append([*row, *verdict])
+    above = say_verdict(pair) if verdicts else f"{pair}: {pair.score}"
+    own = _number(scale * pair.parent("receiver"), digits)
+    below = f"{pair.receiver} alone: {own} {unit}. The table has the intervals; suture.explain(table) says more."
+    return to_html([*headings, *(["verdict"] if verdicts else [])], rows, above, below)
+
+
+def _one(pair: Curve) -> str:
+    return pair.many.removesuffix("s")
+
+
+def _number(value: Any, digits: int) -> str:
+    return f"{value:.{digits}f}" if np.isfinite(value) else "–"
+
+
+def _compared(table: pd.DataFrame) -> Iterator[str]:
+    """Yield each index of a table of ``compare`` as a matrix of sender cuts × receiver cuts."""
+    for (sender, receiver, index), rows in table.groupby(["sender", "receiver", "index"], sort=False):
+        laid = rows.pivot(index="sender_cut", columns="receiver_cut", values="value")
+        laid = laid.loc[list(dict.fromkeys(rows["sender_cut"])), list(dict.fromkeys(rows["receiver_cut"]))]
+        cells = [[_number(value, 2) for value in values] for values in laid.to_numpy()]
+        lines = [[str(cut), *values] for cut, values in zip(laid.index, cells, strict=True)]
+        yield to_html(["sender ↓ receiver →", *map(str, laid.columns)], lines, f"{index} of {sender} and {receiver}")
