@@ -296,7 +296,7 @@ def choose_progress() -> Progress:
 
 
 def choose_bar() -> Progress:
-    """Return a bar on a terminal, lines in a notebook, else silence: a program that did not ask for lines expects none."""
+    """Return a bar on a terminal, lines in a notebook, else silence: a program that did not ask expects none."""
     found = choose_progress()
     return found if isinstance(found, Bar) or _in_notebook() else Silent()
 

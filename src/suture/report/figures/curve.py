@@ -107,7 +107,8 @@ def curve(table: pd.DataFrame, score: str | None = None, margin: float | None = 
         if verdicts:
             strip(axes[-1], verdicts)
         name_marks(figure, verdicts, say_hollow(chart))
-        head(figure, said, _measured(scored, table))
+        head(figure, said)
+        axes[0].set_title(_measured(scored, table), loc="left", size=7, color="0.35", pad=5, parse_math=False)
         fit_height(figure, axes, 2.4 + 1.0 * len(costs) + 0.14 * bool(verdicts))
         name_lines(axes[0], _names(scored))
         if costs and margin is not None:

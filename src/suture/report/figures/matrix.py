@@ -25,13 +25,15 @@ from matplotlib.transforms import ScaledTranslation, blended_transform_factory
 
 from suture.common.errors import DataError
 from suture.measurement.tables.by_depth import Mask, Numbers
-from suture.measurement.tables.curve import PLAIN
+from suture.measurement.tables.curve import PLAIN, arrange_pairs
 from suture.measurement.tables.matrix import Block, Matrix, arrange_matrix, staircase
 from suture.measurement.tables.table import say_quick
+from suture.measurement.tables.verdicts import Verdict, judge, say_verdict
 from suture.report import arrange
 from suture.report.charts import OPEN, SIMILARITY, Chart
 from suture.report.figures.curve import SMALLEST, WIDEST, WIDTH, Picture, styled
-from suture.report.style import name_of, place_of, shortened
+from suture.report.figures.verdict import head, mark_entries
+from suture.report.style import mark_of, name_of, place_of, shortened
 
 COLOURS = "viridis"
 MISSING: dict[str, Any] = {"facecolor": "#EEEEEE", "edgecolor": "#AAAAAA", "hatch": "////", "linewidth": 0}
@@ -39,7 +41,8 @@ FAILED: dict[str, Any] = {"facecolor": "#FFFFFF", "edgecolor": "#D55E00", "hatch
 _MOST_CELLS = 10_000  #: of a panel that is drawn as shapes; larger ones are drawn as pixels, which open faster
 _RING = 0.14  #: the width of the ring in a cell that had not converged, in the cell's width
 _GAP, _STRIP = 0.04, 0.14  #: inches: between a panel and its strips, and their width
-_CELL, _TALLEST, _NARROWEST = 0.34, 3.4, 0.9  #: inches: the largest cell, the tallest panel and the narrowest one
+_CELL, _TALLEST, _NARROWEST = 0.42, 3.4, 0.9  #: inches: the largest cell, the tallest panel and the narrowest one
+_VERDICT = "verdict"  #: the panel of marks
 _LETTER = 0.57  #: the width of a letter of a name, in its size
 _LONGEST = 24  #: letters of a name, after which its middle is left out
 _NETWORK = 6.0  #: points: the names of networks
@@ -138,29 +141,55 @@ def matrix(table: pd.DataFrame, score: str | None = None) -> Figure:
         raise DataError(f"the table has no sender cut × receiver cut to draw, only {kinds}; draw a curve of it")
     if not any(np.isfinite(part).any() for part in (*shown.panels.values(), *shown.strips.values())):
         raise DataError(f"the table has no measurement of '{shown.score}' to draw: every trial failed")
+    judged, said = _judge(shown)
     down, across = shown.plain.shape
-    per_row = min(3, len(shown.panels))
+    per_row = min(3, len(shown.panels) + bool(judged))
     width = WIDTH + (WIDEST - WIDTH) * min(max(across - 10, 0), 20) / 20
     height, panel = 8.0, ((width - 1.6) / per_row - 0.4, 2.0)
     with styled():
         for _ in range(2):
-            page = _Page(shown, per_row, (width, height), panel, say_quick(table))
+            page = _Page(shown, per_row, (width, height), panel, say_quick(table), judged, said)
             page.figure.draw_without_rendering()
             wide, tall = slot(page.panels[0])
             cell = min(_CELL, wide / across)
             panel = max(across * cell, _NARROWEST), down * max(min(cell, _TALLEST / down), min(0.14, 0.7 / down))
             width += per_row * (panel[0] - wide)
-            height += ceil(len(shown.panels) / per_row) * (panel[1] - tall)
+            height += ceil((len(shown.panels) + bool(judged)) / per_row) * (panel[1] - tall)
         for write in page.numbers:
             write()
     return page.figure
+
+
+_Judged = dict[tuple[int, int], Verdict]  #: by row and column
+
+
+def _judge(shown: Matrix) -> tuple[_Judged, str]:
+    """Return the verdict on every cell that has one, none if the score is no fraction; and that on a single pair."""
+    found: _Judged = {}
+    try:
+        pairs = arrange_pairs(shown.table, shown.score) if shown.percent else ()
+    except DataError:
+        return found, ""
+    senders = {(block.name, cut): block.start + i for block in shown.senders for i, cut in enumerate(block.cuts)}
+    receivers = {(block.name, cut): block.start + i for block in shown.receivers for i, cut in enumerate(block.cuts)}
+    for pair in pairs:
+        for (start, end), verdict in zip(pair.seams, judge(pair), strict=True):
+            found[senders[pair.sender, start], receivers[pair.receiver, end]] = verdict
+    return found, say_verdict(pairs[0]) if len(pairs) == 1 else ""
 
 
 class _Page:
     """A page of panels; ``numbers`` write those of the cells, once the page is laid out."""
 
     def __init__(
-        self, shown: Matrix, per_row: int, size: tuple[float, float], panel: tuple[float, float], quick: str
+        self,
+        shown: Matrix,
+        per_row: int,
+        size: tuple[float, float],
+        panel: tuple[float, float],
+        quick: str,
+        judged: _Judged,
+        said: str,
     ) -> None:
         self.shown = shown
         self.panel_size = panel
@@ -171,13 +200,18 @@ class _Page:
         self.colours = ScalarMappable(norm, mpl.colormaps[COLOURS])
         self.figure = Picture(figsize=size, layout="constrained")
         self.numbers: list[Callable[[], None]] = []
+        self.judged = judged
+        if said:
+            head(self.figure, said)
         kinds = sorted(shown.panels, key=place_of)
+        kinds[1:1] = [_VERDICT] if judged else []
         grid = self.figure.subplots(ceil(len(kinds) / per_row), per_row, squeeze=False)
         self.panels: list[Axes] = list(grid.flat[: len(kinds)])
         for axes in grid.flat[len(kinds) :]:
             axes.set_visible(False)
         for i, (axes, kind) in enumerate(zip(self.panels, kinds, strict=True)):
-            self._panel(axes, kind, leftmost=i % per_row == 0, lowest=i + per_row >= len(kinds), first=i == 0)
+            draw = self._verdicts if kind == _VERDICT else partial(self._panel, kind=kind, first=i == 0)
+            draw(axes, leftmost=i % per_row == 0, lowest=i + per_row >= len(kinds))
         bar = self.figure.colorbar(self.colours, ax=list(grid.flat), aspect=25 * len(grid), pad=0.02)
         bar.outline.set_visible(False)
         bar.ax.tick_params(length=2, pad=1.5)
@@ -188,6 +222,25 @@ class _Page:
 
     def _written(self, value: float) -> str:
         return f"{value:.{0 if self.shown.percent else 2}f}"
+
+    def _verdicts(self, axes: Axes, leftmost: bool, lowest: bool) -> None:
+        """Draw a mark for the verdict on every cell."""
+        down, across = self.shown.plain.shape
+        axes.set(xlim=(0, across), ylim=(down, 0), xticks=[], yticks=[], facecolor="#F4F4F2")
+        axes.tick_params(length=0, pad=1.5)
+        for spine in axes.spines.values():
+            spine.set_visible(False)
+        size = min(6.5, 72 * 0.62 * min(self.cell))
+        for (row, column), verdict in self.judged.items():
+            colour, marker, hollow = mark_of(verdict)
+            look: dict[str, Any] = {"marker": marker, "markersize": size, "linestyle": "none", "color": colour}
+            axes.plot([column + 0.5], [row + 0.5], markerfacecolor="white" if hollow else colour, **look)
+        self._part(axes, self.shown.senders, self.shown.receivers)
+        axes.set_title("verdict on each cell", size=7.5, pad=3)
+        if leftmost:
+            self._name(axes, self.shown.senders, upright=True)
+        if lowest:
+            self._name(axes, self.shown.receivers, upright=False)
 
     def _panel(self, axes: Axes, kind: str, leftmost: bool, lowest: bool, first: bool) -> None:
         shown, (wide, tall) = self.shown, self.panel_size
@@ -317,6 +370,7 @@ class _Page:
         if any((self.shown.open[kind] & np.isfinite(values)).any() for kind, values in held.items()):
             ring: dict[str, Any] = {"marker": "o", "markersize": 3, "markerfacecolor": "none", "color": "#666666"}
             entries.append((Line2D([], [], linestyle="none", markeredgewidth=0.5, **ring), OPEN))
+        entries += mark_entries(list(self.judged.values()))
         handles, texts = zip(*entries, strict=True)
         columns = 1 if self.figure.get_figwidth() < 5.5 else min(len(entries), 2)
         self.figure.legend(handles, texts, loc="outside lower left", ncols=columns, fontsize=6.5, borderaxespad=0.3)

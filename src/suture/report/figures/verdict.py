@@ -14,16 +14,15 @@ from scipy.optimize import isotonic_regression
 from suture.measurement.tables.verdicts import Verdict
 from suture.report.style import MARKS, mark_of, shortened
 
-_LETTERS = 82  #: of a line of a verdict
+_LETTERS = 12.4  #: of a verdict, in an inch of its line
 _LONGEST = 36  #: letters of the name of a line, after which its middle is left out
 _TITLE, _NAME, _HEIGHT = 9.0, 7.0, 1.25  #: points: a verdict, the name of a line; the height of a line, in its size
 
 
-def head(figure: Figure, verdict: str, measured: str) -> None:
-    """Write the verdict above a figure, and below it how it was measured, from the left edge."""
-    lines = fill(verdict, _LETTERS)
+def head(figure: Figure, verdict: str) -> None:
+    """Write the verdict above a figure, from its left edge."""
+    lines = fill(verdict, int(_LETTERS * figure.get_figwidth()))
     figure.suptitle(lines, x=0.01, ha="left", size=_TITLE, weight="bold", parse_math=False)
-    figure.axes[0].set_title(measured, loc="left", size=_NAME, color="0.35", pad=5, parse_math=False)
 
 
 def strip(axes: Axes, verdicts: Sequence[Verdict]) -> None:
@@ -40,15 +39,20 @@ def strip(axes: Axes, verdicts: Sequence[Verdict]) -> None:
     axes.tick_params(axis="x", length=0)
 
 
-def name_marks(figure: Figure, verdicts: Sequence[Verdict], others: Sequence[tuple[Artist, str]]) -> None:
-    """Say below a figure what the marks of its verdicts mean, those that it has, and what ``others`` do."""
-    entries = list(others)
-    there = [one for one in dict.fromkeys(verdicts) if not (others and one.kind == "not converged")]
-    for verdict in sorted(there, key=lambda one: list(MARKS).index(one.kind), reverse=True):
+def mark_entries(verdicts: Sequence[Verdict]) -> list[tuple[Artist, str]]:
+    """Return what a legend says of the marks of verdicts, each once."""
+    entries: list[tuple[Artist, str]] = []
+    for verdict in sorted(dict.fromkeys(verdicts), key=lambda one: list(MARKS).index(one.kind)):
         colour, marker, hollow = mark_of(verdict)
         look: dict[str, Any] = {"marker": marker, "markersize": 5, "linestyle": "none"}
         handle = Line2D([], [], color=colour, markerfacecolor="white" if hollow else colour, **look)
-        entries.insert(0, (handle, verdict.said))
+        entries.append((handle, verdict.said))
+    return entries
+
+
+def name_marks(figure: Figure, verdicts: Sequence[Verdict], others: Sequence[tuple[Artist, str]]) -> None:
+    """Say below a figure what the marks of its verdicts mean, those that it has, and what ``others`` do."""
+    entries = [*mark_entries([one for one in verdicts if not (others and one.kind == "not converged")]), *others]
     if entries:
         handles, names = zip(*entries, strict=True)
         how: dict[str, Any] = {"handletextpad": 0.1, "columnspacing": 1.2, "fontsize": _NAME}
