@@ -524,3 +524,18 @@ def test_a_reader_that_goes_away_ends_the_command_quietly(
         monkeypatch.setattr(sys, "stdout", Closed())
         assert main(["cuts", NET]) == 141
         assert os.path.samestat(os.fstat(pipe.fileno()), os.stat(os.devnull))  # where the rest goes at exit
+
+
+def test_one_seam_is_stitched_saved_and_loaded(run: Run) -> None:
+    line = f"stitch {A} {B} --data digits --fit-samples 100 --fit least-squares --controls itself"
+    code, out, _ = run(f"{line} --at flatten --out joined --json")
+    assert code == 0
+    joined, score = suture.load_stitched("joined"), suture.load_data("digits").score
+    right = (joined(score.images).argmax(1) == score.labels).double().mean()
+    assert json.loads(out)["scores"]["accuracy"]["value"] == pytest.approx(float(right))
+    code, out, _ = run(f"{line} --at flatten:flatten")
+    assert code == 0
+    assert "control: itself" in out
+    code, _, err = run(f"{line} --at flatten,pool")
+    assert code == 2
+    assert "a stitch joins at one cut; suture curve measures several" in err

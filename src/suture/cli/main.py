@@ -52,6 +52,7 @@ from suture.common.names import check_name, suggestion
 GROUPS: dict[str, tuple[Command, ...]] = {
     "measuring": (
         demo.demo,
+        measuring.stitch,
         measuring.curve,
         measuring.matrix,
         localise.localise,

@@ -8,6 +8,7 @@ from suture.cli import output
 from suture.cli.options import (
     CONFIG,
     CUTS,
+    DEVICE,
     JSON,
     PREPROCESS,
     RUNNING,
@@ -17,6 +18,7 @@ from suture.cli.options import (
     NameOption,
     Option,
     at_least,
+    check_device,
     command,
     data_options,
     load_with_networks,
@@ -41,16 +43,21 @@ _CONTROLS = "all, none, or names separated by commas; baselines too, such as all
 _EXTEND = "let the folder --out take the trials of another plan than its own"
 
 
+_HOW = (
+    *data_options(required=True),
+    option("--stitch", type=NameOption("stitch"), metavar="FAMILY", help=_FAMILY),
+    option("--fit", type=NameOption("fit"), default="converged", help=_FITS),
+    option("--controls", type=CONTROLS, default="all", help=_CONTROLS),
+    option("--fit-samples", type=at_least(2), metavar="N", help="fit on the first N images only"),
+    option("--score-samples", type=at_least(2), metavar="N", help="score on the first N images only"),
+)  #: what is measured, and how
+
+
 def measuring(written: str) -> tuple[Option, ...]:
     """Return the options of every command that measures stitches; ``written`` says what the folder is for."""
     return (
-        *data_options(required=True),
-        option("--stitch", type=NameOption("stitch"), metavar="FAMILY", help=_FAMILY),
-        option("--fit", type=NameOption("fit"), default="converged", help=_FITS),
-        option("--controls", type=CONTROLS, default="all", help=_CONTROLS),
+        *_HOW,
         option("--seeds", type=at_least(1, 1000), default=1, metavar="N", help="how many seeds of the stitch"),
-        option("--fit-samples", type=at_least(2), metavar="N", help="fit on the first N images only"),
-        option("--score-samples", type=at_least(2), metavar="N", help="score on the first N images only"),
         out_option(f"{written}, and for all that is measured"),
         *RUNNING,
         option("--extend", action="store_true", help=_EXTEND),
@@ -64,14 +71,17 @@ def measuring(written: str) -> tuple[Option, ...]:
 
 def settings_of(chosen: Namespace) -> dict[str, Any]:
     """Return how to measure: what a plan takes beside networks, cuts and data."""
+    runner_of(chosen)  # refused before anything is loaded
+    return {**_named(chosen), "seeds": chosen.seeds}
+
+
+def _named(chosen: Namespace) -> dict[str, Any]:
     from suture.measurement.trials.plans import name_controls
 
-    runner_of(chosen)  # refused before anything is loaded
     return {
         "stitch": make("stitch", chosen.stitch) if chosen.stitch is not None else None,
         "fit": make("fit", chosen.fit),
         "controls": name_controls(chosen.controls, f"--controls {chosen.controls}"),
-        "seeds": chosen.seeds,
     }
 
 
@@ -106,6 +116,45 @@ def measure(chosen: Namespace, trials: Any, what: str, on: Any) -> tuple[Any, Pa
         command=chosen.line,
     )
     return table, store.path if store is not None else None
+
+
+# --- stitch -----------------------------------------------------------------------------------------------------------
+
+
+@command(
+    "stitch",
+    model_option("sender", metavar="SENDER"),
+    model_option("receiver", metavar="RECEIVER", help="likewise"),
+    option(
+        "--at", required=True, metavar="CUTS", help="one cut of both, or SENDER_CUT:RECEIVER_CUT if the names differ"
+    ),
+    *_HOW,
+    option("--seed", type=at_least(0), default=0, metavar="N", help="of the stitch"),
+    out_option("for the stitched network, which suture.load_stitched loads"),
+    DEVICE,
+    PREPROCESS,
+    TRUST,
+    JSON,
+    examples=("suture stitch zoo:resnet@a.pt zoo:resnet@b.pt --at layer2.0 --data cifar10",),
+)
+def stitch(chosen: Namespace) -> int:
+    """Stitch one network to another at one cut.
+
+    Fit one stitch, with its controls, and print what the stitched network scores, and its penalty.
+    """
+    from suture.runs.runners import stitch
+
+    settings, (seam, *more) = _named(chosen), seams_of(chosen.at, "SENDER_CUT:RECEIVER_CUT") or [""]
+    if more:
+        raise SutureError(f"--at {chosen.at}: a stitch joins at one cut; suture curve measures several")
+    device = check_device(chosen.device)
+    found, networks = load_with_networks(chosen, [chosen.sender, chosen.receiver])
+    ends = networks[chosen.sender], networks[chosen.receiver]
+    measured = stitch(*ends, at=seam, data=found, seed=chosen.seed, device=device, **settings)
+    files = [measured.save(chosen.out)] if chosen.out is not None else []
+    output.answer(chosen, {**measured.record, "files": [str(file) for file in files]}, str(measured))
+    output.say_wrote(files)
+    return 0
 
 
 # --- curve ------------------------------------------------------------------------------------------------------------

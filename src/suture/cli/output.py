@@ -72,7 +72,22 @@ def curve_parts(table: Any, score: str | None = None) -> Parts:
     from suture.report.terminal import curve as screen
 
     shown = arrange_curve(table, score)
-    return [[screen.curve_heading(shown)], [screen.curve_table(shown, width())], ["\n".join(say_curve(shown))]]
+    said = ["\n".join(say_curve(shown))]
+    return [*_verdict(table, score), [screen.curve_heading(shown)], [screen.curve_table(shown, width())], said]
+
+
+def _verdict(table: Any, score: str | None) -> Parts:
+    """Return the verdict on a single pair of networks, if the score is a fraction."""
+    from suture.common.errors import DataError
+    from suture.measurement.tables.curve import arrange_pairs
+    from suture.measurement.tables.table import main_score
+    from suture.measurement.tables.verdicts import say_verdict
+
+    try:
+        pairs = arrange_pairs(table, score or main_score(table))
+    except DataError:
+        return []
+    return [[f"{say_verdict(pairs[0])}."]] if len(pairs) == 1 and pairs[0].percent else []
 
 
 def matrix_parts(table: Any, score: str | None = None) -> Parts:
@@ -83,6 +98,7 @@ def matrix_parts(table: Any, score: str | None = None) -> Parts:
 
     shown = arrange_matrix(table, score)
     return [
+        *_verdict(table, score),
         [grids.matrix_heading(shown)],
         grids.matrix_tables(shown, width()),
         grids.depth_tables(shown, width()),
@@ -134,6 +150,8 @@ def hand_over(
     whole = {"rows": records(table), **(record or {}), "files": [str(file) for file in files], **counted}
     answer(chosen, whole, *[line for part in parts if any(part) for line in ("", *part)][1:])
     say_wrote(files)
+    if not chosen.json and files and "table.parquet" in {file.name for file in files}:
+        say(f"what holds, and what must not be concluded: suture explain {files[0].parent}")
     if failed:
         reasons = "; ".join(screen.failures(table))
         say(f"suture: {failed} of {table['trial'].nunique()} trials failed: {reasons}")

@@ -92,10 +92,10 @@ def suggestion(name: str, names: Collection[str], sign: str = "") -> str:
 
 
 def check_name(what: str, name: str, names: Collection[str]) -> None:
-    """Raise ``SutureError`` with the nearest of the names, and all of them, if this is none of them."""
+    """Raise ``SutureError`` with the nearest of the names, or else all of them, if this is none of them."""
     if name not in names:
-        plural = _PLURALS.get(what, f"{what}s")
-        raise SutureError(f"no {what} '{name}'; {suggestion(name, names)}valid {plural}: {', '.join(names)}")
+        every = f"valid {_PLURALS.get(what, f'{what}s')}: {', '.join(names)}"
+        raise SutureError(f"no {what} '{name}'; {suggestion(name, names).strip() or every}")
 
 
 def split_names(text: str) -> list[str]:
