@@ -86,6 +86,7 @@ def bits(measurement: Measurement) -> dict[str, str]:
     values |= {f"stitch {name}": tensor_bits(tensor) for name, tensor in measurement.stitch.state_dict().items()}
     values["fit"] = repr((measurement.steps, measurement.converged, measurement.curve))
     values["representation error"] = repr(measurement.representation_error)
+    values["apart"] = repr(measurement.apart)
     return values
 
 

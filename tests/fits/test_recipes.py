@@ -19,7 +19,7 @@ from suture.common.errors import FitError
 from suture.common.hashing import identity
 from suture.common.seeds import generator
 from suture.core.stitches import Conv
-from suture.fits import Fit, GradientDescent, LeastSquares, Problem, Quick, Random, TaskLoss, recipes
+from suture.fits import Fit, GradientDescent, LeastSquares, MatchPenultimate, Problem, Quick, Random, TaskLoss, recipes
 from suture.fits import base as problem
 from suture.fits.recipes import (
     RECIPES,
@@ -194,6 +194,26 @@ def test_csiszarik2021():
     assert by_epoch == pytest.approx([1e-3] * 10 + [1e-4] * 10 + [1e-5] * 10)
 
 
+def test_athanasiadis2025():
+    """Its authors' configs/…/low_resolution/resnet18/…/cifar/FuLA.yaml: optimizer adam, lr 0.001, wd 1e-4, lr_decay
+    0.1, epochs 30, batch 128, init_transform pinv; and train_stithching.py: steps at 1/3 and 2/3 of the epochs.
+    """
+    fit = recipes.athanasiadis2025
+    assert (fit.start.rescale, fit.start.ridges) == (False, (1e-8,))
+    assert fit.optimiser == Adam(lr=1e-3, betas=(0.9, 0.999), weight_decay=1e-4)
+    assert (fit.batch, fit.steps) == (128, 30 * 390)
+    by_epoch = [fit.optimiser.lr * fit.schedule.factor(390 * epoch, fit.steps) for epoch in range(30)]
+    assert by_epoch == pytest.approx([1e-3] * 10 + [1e-4] * 10 + [1e-5] * 10)
+
+
+def test_mai2026():
+    """Abstract: "a simple feature-matching loss at the target model's penultimate layer", then the task's."""
+    fit = recipes.mai2026
+    assert isinstance(fit, TaskLoss)
+    assert isinstance(fit.start, MatchPenultimate)
+    assert fit.start.start == Random()
+
+
 @each("name", RECIPES)
 def test_nothing_of_ours_is_in_a_published_fit(name):
     fit = RECIPES[name]
@@ -211,6 +231,8 @@ PLAIN = {
     "smith2024-noise": (lambda p: torch.optim.SGD(p, momentum=0.9, weight_decay=1e-2), lambda s: 1e-4),
     "smith2024-vgg": (lambda p: torch.optim.SGD(p, momentum=0.9, weight_decay=1e-4), lambda s: 1e-2),
     "csiszarik2021": (lambda p: torch.optim.Adam(p), lambda s: 1e-3 * 0.1 ** (s // 2)),
+    "athanasiadis2025": (lambda p: torch.optim.Adam(p, weight_decay=1e-4), lambda s: 1e-3 * 0.1 ** (s // 2)),
+    "mai2026": (lambda p: torch.optim.Adam(p), lambda s: 1e-3 * (1 + math.cos(math.pi * s / 6)) / 2),
 }
 """Every published fit of six steps as torch's optimiser, and its learning rate at a step."""
 
@@ -223,15 +245,30 @@ def drawn(p: Problem, batch: int) -> Iterator[Tensor]:
         yield from (order[at : at + batch] for at in range(0, n - batch + 1, batch))
 
 
+def hints(suffix: nn.Module, represented: Tensor, own: Tensor) -> Tensor:
+    """The mean relative distance at the cut and behind each layer but the last: of hybrids, from the maps on."""
+    seen: list[list[Tensor]] = []
+    for x in (represented, own):
+        seen.append([x])
+        for segment in suffix.segments:
+            seen[-1].append(segment(seen[-1][-1]))
+    pairs = list(zip(*seen, strict=True))[:-1]
+    return sum(torch.dist(a, b) / b.norm() for a, b in pairs) / len(pairs)
+
+
 @each("name", RECIPES)
 def test_a_published_fit_is_a_plain_loop(name):
     fit = RECIPES[name]
     assert isinstance(fit, GradientDescent)
     p, stitch = real("conv", Conv(), fit=600)
     by_hand = copy.deepcopy(stitch)
-    replace(fit, steps=6).fit(p, stitch)
+    short = replace(fit, steps=6)
+    if name == "mai2026":
+        short = replace(short, start=replace(fit.start, steps=6))
+        short.start.fit(p, by_hand)
+    short.fit(p, stitch)
 
-    if name == "csiszarik2021":
+    if name in ("csiszarik2021", "athanasiadis2025"):
         LeastSquares(ridges=(1e-8,), rescale=False).fit(p, by_hand)
     make, rate = PLAIN[name]
     optimiser = make(by_hand.parameters())
@@ -242,6 +279,8 @@ def test_a_published_fit_is_a_plain_loop(name):
         represented = by_hand(p.fit.activations[chosen])
         if name == "hernandez2022-copy":
             loss = (represented - expected[chosen]).square().mean() / expected.var(0, correction=0).mean()
+        elif name == "athanasiadis2025":
+            loss = hints(p.suffix, represented, expected[chosen])
         else:
             loss = nn.functional.cross_entropy(p.suffix(represented), p.fit.labels[chosen])
         optimiser.zero_grad()

@@ -145,7 +145,7 @@ def test_an_untrained_network_is_the_same_at_every_cut_and_another_for_every_see
 
 def test_untrained_parts_do_worse():
     """At a late cut the sender has done the work: who never learnt it cannot be stitched up."""
-    trial = plain("hidden", fit=TaskLoss(steps=150))
+    trial = plain("hidden", fit=TaskLoss(steps=200))
     trained = measure(trial).scores.accuracy
     for control in (controls.untrained_sender, controls.untrained_both):
         assert measure(control(trial)).scores.accuracy.high < trained.low
@@ -349,3 +349,23 @@ def test_controls_are_on_by_default_and_follow_their_trial():
     plan = curve(a, b, at="hidden", data=few_digits(), seeds=2)
     six = ["itself", "untrained sender", "untrained receiver", "untrained both", "shuffled pairs", "clustered noise"]
     assert [(t.seed, t.control) for t in plan] == [(seed, name) for seed in (0, 1) for name in ("", *six)]
+
+
+def test_invariance_aware_images_look_to_the_sender_as_the_datas_own_do() -> None:
+    trial = plain("drop")
+    few = replace(trial, fit_data=trial.fit_data.first(40))
+    made = controls.invariance_aware(few, steps=200)
+    prefix = trial.sender.upto(trial.sender_cut)
+    with torch.no_grad():
+        wanted, got = prefix(few.fit_data.images), prefix(made.fit_data.images)
+        noise = prefix(torch.rand(few.fit_data.images.shape, generator=torch.Generator().manual_seed(0)))
+    assert float((got - wanted).norm()) < 0.3 * float((noise - wanted).norm())
+    apart = (made.fit_data.images.float() - few.fit_data.images.float()).abs().mean()
+    assert float(apart) > 0.1 * float(few.fit_data.images.float().std()), "and yet they are others"
+    assert torch.equal(made.fit_data.labels, few.fit_data.labels)
+    assert (made.validation_data, made.score_data) == (few.validation_data, few.score_data)
+    assert made.control == "invariance aware"
+    assert made.key != few.key
+    assert controls.invariance_aware(few, steps=200).fit_data is made.fit_data
+    with pytest.raises(DataError, match="noise as those of"):
+        controls.invariance_aware(controls.clustered_noise(few))

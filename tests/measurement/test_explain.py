@@ -394,3 +394,22 @@ def test_what_is_unknown_is_not_called_unconverged():
     old = table((0.5, 0.5), fit="Converged()").drop(columns=["start", "gap"])
     assert one(explain(old).holds, "not compatible")
     none(explain(old).holds, "not converged")
+
+
+def apart(low: float, high: float) -> dict[str, float]:
+    ends = (("", low), ("_low", low), ("_high", high))
+    return {f"apart_{name}{end}": at for name in ("mahalanobis", "knn") for end, at in ends}
+
+
+def test_what_works_on_activations_that_the_receiver_never_saw_is_denied():
+    words = "B sees at its cut what it saw in training"
+    far = table((0.94, 0.5), {}, **apart(0.97, 0.99))
+    denied = explain(far).not_concluded
+    assert "at 1 of 2 cuts where they are compatible" in one(denied, words)
+    assert "nearest neighbours one 0.97 and 0.97" in one(denied, words)
+    said = "At 1 of 2 cuts it works within 3 pp, but on activations that are told apart from the receiver's own."
+    assert said in say_curve(arrange_pairs(far, "accuracy")[0])
+    for ends, told in (((0.74, 0.99), False), ((0.76, 0.8), True), ((0.01, 0.2), True), ((0.01, 0.3), False)):
+        found = table((0.94, 0.945), {}, **apart(*ends))
+        assert any(words in line for line in explain(found).not_concluded) == told, ends
+    none(explain(table((0.94, 0.945), {})).not_concluded, words)

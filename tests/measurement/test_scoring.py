@@ -15,7 +15,7 @@ from suture.data import Samples
 from suture.fits import LeastSquares
 from suture.fits import suffix as suffixes
 from suture.measurement.scores.scores import Accuracy, CrossEntropy, Score
-from suture.measurement.trials.measure import LEAST, compute_outputs, representation_error
+from suture.measurement.trials.measure import LEAST, compare_activations, compute_outputs
 from trained import bits, convnets, digits
 
 OWN = Frozen([nn.Identity()])
@@ -225,4 +225,4 @@ def test_the_representation_error_does_not_overflow_where_the_receivers_numbers_
     sent = (own.double() + 100 * torch.randn(300, 5, generator=torch.Generator().manual_seed(1))).to(dtype)
     a, b = sent.double(), own.double()
     wanted = float((a - b).square().sum() / (b - b.mean(0)).square().sum())
-    assert representation_error(lambda given: given, sent, own) == pytest.approx(wanted, rel=1e-4)
+    assert compare_activations(lambda given: given, sent, own)[0] == pytest.approx(wanted, rel=1e-4)

@@ -34,10 +34,15 @@ NAMES: dict[str, dict[str, str]] = {
         "identity linear conv low-rank orthogonal permutation diagonal strided-conv upsampled-conv conv-linear "
         "full-linear maps-to-tokens tokens-to-maps tokens-to-tokens",
     ),
-    "fit": _classes("suture.fits", "converged quick task-loss least-squares match-activations random best-of")
+    "fit": _classes(
+        "suture.fits",
+        "converged quick task-loss least-squares match-activations random best-of functional-latent-alignment "
+        "match-penultimate relative-representations",
+    )
     | _in(
         "suture.fits.recipes:RECIPES",
-        "bansal2021 hernandez2022 hernandez2022-copy oxford2025 smith2024 smith2024-noise smith2024-vgg csiszarik2021",
+        "bansal2021 hernandez2022 hernandez2022-copy oxford2025 smith2024 smith2024-noise smith2024-vgg csiszarik2021 "
+        "athanasiadis2025 mai2026",
     ),
     "variant": _in(
         "suture.data.variants:VARIANTS",
@@ -46,7 +51,7 @@ NAMES: dict[str, dict[str, str]] = {
     ),
     "control": _functions(
         "suture.measurement.trials.controls",
-        "itself untrained-sender untrained-receiver untrained-both shuffled-pairs clustered-noise",
+        "itself untrained-sender untrained-receiver untrained-both shuffled-pairs clustered-noise invariance-aware",
     )
     | _functions("suture.measurement.trials.baselines", "linear-probe fine-tuned retrained")
     | {"plugged-in": "suture.measurement.trials.baselines:plugged"},

@@ -5,6 +5,7 @@ from suture.fits.best_of import BestOf
 from suture.fits.converged import Converged, Quick
 from suture.fits.convex import Logistic
 from suture.fits.descent import GradientDescent, HardLabels, MatchActivations, Random, SoftLabels, Targets, TaskLoss
+from suture.fits.downstream import FunctionalLatentAlignment, MatchPenultimate, RelativeRepresentations
 from suture.fits.least_squares import LeastSquares, Narrower
 
 __all__ = [
@@ -13,15 +14,18 @@ __all__ = [
     "CurvePoint",
     "Fit",
     "FitReport",
+    "FunctionalLatentAlignment",
     "GradientDescent",
     "HardLabels",
     "LeastSquares",
     "Logistic",
     "MatchActivations",
+    "MatchPenultimate",
     "Narrower",
     "Problem",
     "Quick",
     "Random",
+    "RelativeRepresentations",
     "Side",
     "SoftLabels",
     "Targets",

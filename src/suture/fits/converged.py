@@ -200,7 +200,7 @@ def _lower(problem: Problem, bare: "_Bare", maps: list[AffineMap], descend: Desc
         probe = bare.stitch(problem.fit.activations[:PROBED].to(device, copy=True))
     chosen = choose_suffix(problem.suffix, problem.fused, probe)
     notes = (chosen.note,) if chosen.note else ()
-    if chosen.only_head and _is_one_map(bare.family) and problem.task == Classification():
+    if chosen.only_head and is_one_map(bare.family) and problem.task == Classification():
         head = convex.read_head(chosen.run, tuple(probe.shape[1:]), bare.parts[0], probe)
         if head is not None:
             return replace(_solve_convex(problem, bare, maps, head), notes=notes)
@@ -244,7 +244,7 @@ def _without_batchnorms(problem: Problem, stitch: nn.Module) -> _Bare:
     return _Bare(bare, other, bare.parts(other, sent), parts)
 
 
-def _is_one_map(family: Stitch) -> bool:
+def is_one_map(family: Stitch) -> bool:
     """Whether its stitches are one map of rows, which may be any."""
     single = isinstance(family, Conv) and family.kernel == 1
     return single or isinstance(family, Linear | StridedConv | UpsampledConv)

@@ -12,7 +12,16 @@ from dataclasses import replace
 from typing import TypeVar
 
 from suture.common.errors import FitError
-from suture.fits import Fit, GradientDescent, LeastSquares, MatchActivations, Random, TaskLoss
+from suture.fits import (
+    Fit,
+    FunctionalLatentAlignment,
+    GradientDescent,
+    LeastSquares,
+    MatchActivations,
+    MatchPenultimate,
+    Random,
+    TaskLoss,
+)
 from suture.fits.base import PUBLISHED
 from suture.fits.optimisers import SGD, Adam, AdamW, Constant, Cosine, OneCycle, Optimiser, Schedule, Steps, set_rate
 
@@ -27,11 +36,13 @@ __all__ = [
     "Optimiser",
     "Schedule",
     "Steps",
+    "athanasiadis2025",
     "bansal2021",
     "csiszarik2021",
     "for_epochs",
     "hernandez2022",
     "hernandez2022_copy",
+    "mai2026",
     "oxford2025",
     "set_rate",
     "smith2024",
@@ -41,7 +52,9 @@ __all__ = [
 
 _D = TypeVar("_D", bound=GradientDescent)
 
-_NEVER = re.compile(r"^(LeastSquares|Random|Quick)\(|\bQuick\(|^Fast\(steps=0\b|patience=None")  #: fits that never know
+_NEVER = re.compile(
+    r"^(LeastSquares|Random|Quick|RelativeRepresentations)\(|\bQuick\(|^Fast\(steps=0\b|patience=None"
+)  #: fits that never know
 
 _CIFAR10, _MNIST = 50_000, 60_000  # training images
 
@@ -124,6 +137,46 @@ csiszarik2021 = for_epochs(
 authors' code, ``renyi-ai/drfrankenstein``, with its start ``ps_inv``; it augments. That the pseudo-inverse is a ridge
 regression with next to no ridge is ours. Their stitch has no BatchNorm: ``Conv(batchnorm=False)``."""
 
+athanasiadis2025 = for_epochs(
+    FunctionalLatentAlignment(
+        start=csiszarik2021.start,
+        optimiser=Adam(lr=1e-3, weight_decay=1e-4),
+        schedule=Steps((1 / 3, 2 / 3), 0.1),
+        batch=128,
+        patience=None,
+        retries=0,
+        standardise=False,
+    ),
+    30,
+    _CIFAR10,
+)
+"""Athanasiadis, Karmush & Felsberg 2025, arXiv:2505.20142, functional latent alignment. The settings are those of the
+authors' code for CIFAR-10, ``athaioan/invariance-aware-stitching``; it starts from the pseudo-inverse of 500 images,
+where this takes all, and its hints are the ends of blocks. Their stitch has no BatchNorm: ``Conv(batchnorm=False)``.
+Fitted on images that the sender cannot tell apart (``controls.invariance_aware``) it is the second version of the
+paper, which asks for forward and backward compatibility."""
+
+mai2026 = for_epochs(
+    replace(
+        _PLAIN,
+        start=for_epochs(
+            MatchPenultimate(
+                optimiser=Adam(lr=1e-3), schedule=Cosine(), batch=128, patience=None, retries=0, standardise=False
+            ),
+            10,
+            _CIFAR10,
+        ),
+        optimiser=Adam(lr=1e-3),
+        schedule=Cosine(),
+        batch=128,
+    ),
+    10,
+    _CIFAR10,
+)
+"""Mai et al. 2026, arXiv:2603.12433: the receiver's penultimate features, then the task's loss. Its losses and their
+order are the paper's, as its abstract and others' notes have them. Optimiser, schedule, batch and epochs are ours: the
+text with its settings was not at hand, and there is no code. Its stitch is a network of two layers; here it is any."""
+
 RECIPES: dict[str, Fit] = {
     "bansal2021": bansal2021,
     "hernandez2022": hernandez2022,
@@ -133,6 +186,8 @@ RECIPES: dict[str, Fit] = {
     "smith2024-noise": smith2024_noise,
     "smith2024-vgg": smith2024_vgg,
     "csiszarik2021": csiszarik2021,
+    "athanasiadis2025": athanasiadis2025,
+    "mai2026": mai2026,
 }
 """Every published fit, by its name."""
 

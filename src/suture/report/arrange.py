@@ -24,7 +24,7 @@ from suture.measurement.tables.matrix import (
     scale_of,
 )
 from suture.measurement.tables.onset import Onset, onset
-from suture.measurement.tables.table import main_score, not_converged, rows_of, say_quick, summary
+from suture.measurement.tables.table import main_score, not_converged, rows_of, say_quick, summary, works_apart
 from suture.report.charts import PENALTY, SCORE, SIMILARITY, Bright, Chart, Line, Measure
 from suture.report.style import SERIES, name_of, place_of
 
@@ -131,7 +131,8 @@ def curve(table: pd.DataFrame, similarities: pd.DataFrame | None = None, scores:
         rows = of.lines[kind].reindex(list(first.cuts))
         value, low, high = (rows[f"{column}{end}"].to_numpy(float) * scale for end in ("", "_low", "_high"))
         failed = np.array([(kind, cut) in of.failed for cut in first.cuts], bool)
-        return Line(kind, name_of(kind, plain), value, low, high, failed, open=not_converged(rows).to_numpy(bool))
+        open_, apart = not_converged(rows).to_numpy(bool), works_apart(rows).to_numpy(bool)
+        return Line(kind, name_of(kind, plain), value, low, high, failed, open=open_, apart=apart)
 
     measures: list[Measure] = []
     for of in shown:
@@ -244,8 +245,9 @@ def _of_matrix(shown: Matrix, table: pd.DataFrame) -> Iterator[Measure]:
             return lay_cells(rows, column + end, shown.senders, shown.receivers).ravel() * scale
 
         failed = shown.failed[kind].ravel()
-        open_ = shown.open[kind].ravel()
-        return Line(kind, name_of(kind, _TRAINED), laid(""), laid("_low"), laid("_high"), failed, strip, open=open_)
+        marks = shown.open[kind].ravel(), shown.apart[kind].ravel()
+        ends = laid(""), laid("_low"), laid("_high")
+        return Line(kind, name_of(kind, _TRAINED), *ends, failed, strip, open=marks[0], apart=marks[1])
 
     return _score_and_penalty(shown, [*shown.panels, *shown.strips], over, line)
 

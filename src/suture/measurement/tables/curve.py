@@ -22,6 +22,7 @@ from suture.measurement.tables.table import (
     not_converged,
     rows_of,
     summary,
+    works_apart,
 )
 
 PLAIN = ""  #: the control of the trial itself
@@ -144,6 +145,10 @@ class Curve:
     def is_open(self, control: str = PLAIN) -> Mask:
         """Return where the fit had not converged, of fits that can say so; elsewhere the value is an answer."""
         return not_converged(self.line(control)).to_numpy(bool)
+
+    def is_apart(self, control: str = PLAIN) -> Mask:
+        """Return where the stitch works, but on what the receiver never saw in training."""
+        return works_apart(self.line(control)).to_numpy(bool)
 
     def is_doubtful(self) -> Mask:
         """Return where networks are not to be trusted, by the trial itself or by the receiver stitched to itself."""

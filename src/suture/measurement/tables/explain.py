@@ -34,10 +34,11 @@ from suture.data.tasks import Classification
 from suture.fits.recipes import claims_convergence
 from suture.measurement.compare import check_similarities
 from suture.measurement.indices import INDICES
+from suture.measurement.scores.in_distribution import MEASURES
 from suture.measurement.tables.by_depth import Mask, by_depth
 from suture.measurement.tables.curve import PLAIN, Curve, Estimates, arrange_pairs
 from suture.measurement.tables.matrix import Matrix
-from suture.measurement.tables.table import check_columns, main_score, say_warnings
+from suture.measurement.tables.table import check_columns, main_score, say_warnings, told_from_own
 from suture.measurement.tables.verdicts import MARGIN
 
 ALIKE = 0.5  #: of the range of an index, from which on it calls two layers alike
@@ -158,7 +159,8 @@ def explain(
         compatible = list(_compatible(pair, margin))
         holds += [*(f"{short}: {rest}." for short, rest in compatible), *_beyond(pair, margin)]
         holds += [f"{pair}: {one}" for one in say_open(pair.is_open(), pair.many)]
-        denied += [*_overrated(pair, found, margin), *_as_well(pair, margin), *_shuffled(pair, chance, margin)]
+        denied += [*_overrated(pair, found, margin), *_apart(pair, margin), *_as_well(pair, margin)]
+        denied += _shuffled(pair, chance, margin)
         denied += [*_rank(pair, ranks, margin), *_index(pair, similarities, margin)]
     rows = table[table["score"] == score]
     if rows.loc[rows["control"] == PLAIN, "network_seed"].nunique() <= 1:
@@ -273,6 +275,19 @@ def _overrated(pair: Curve, found: tuple[Curve, ...], margin: float) -> Iterator
     ):
         if where.any():
             yield f"{pair}: {claim.format(receiver, receiver)}, the penalty {_numbers(pair, where, own)}."
+
+
+def _apart(pair: Curve, margin: float) -> Iterator[str]:
+    """Say where a stitch works, but sends the receiver what it never saw in training."""
+    where = pair.penalties().within(margin) & told_from_own(pair.plain).to_numpy(bool)
+    if where.any():
+        far, near = (pair.plain[f"apart_{name}"].to_numpy(float) for name in MEASURES)
+        yield (
+            f"{pair}: that {pair.receiver} sees at its cut what it saw in training, at {share_of(pair, where)} where "
+            f"they are compatible: what the stitch gives is told apart from {pair.receiver}'s own activations, the "
+            f"AUROC by Mahalanobis and nearest neighbours "
+            f"{_listed(pair, where, lambda i: f'{far[i]:.2f} and {near[i]:.2f}')} (Balogh & Jelasity 2024)."
+        )
 
 
 def _as_well(pair: Curve, margin: float) -> Iterator[str]:
@@ -405,7 +420,7 @@ def say_curve(shown: Curve, places: bool = True) -> list[str]:
         return []
     worst = int(np.nanargmax(penalty.value))
     said = [f"Worst penalty: {spread_words(shown, penalty, worst, signed=True)} at {shown.labels[worst]}."]
-    said += say_open(shown.is_open(), shown.many)
+    said += [*say_open(shown.is_open(), shown.many), *say_apart(shown.is_apart(), shown.many)]
     if shown.percent:
         said += _say_controls([shown], "cuts", lambda pair, i: pair.labels[i], places)
     return said
@@ -441,7 +456,8 @@ def say_matrix(shown: Matrix, places: bool = True) -> list[str]:
         [cut if shown.single else f"{block.name} {cut}" for block in side for cut in block.cuts]
         for side in (shown.senders, shown.receivers)
     ]
-    said += say_open(shown.open[PLAIN][np.isfinite(shown.plain)], "seams")
+    held = np.isfinite(shown.plain)
+    said += [*say_open(shown.open[PLAIN][held], "seams"), *say_apart(shown.apart[PLAIN][held], "seams")]
     labels, values = [f"{row} → {column}" for row in named[0] for column in named[1]], shown.plain.ravel()
     least, most = int(np.nanargmin(values)), int(np.nanargmax(values))
     said.append(f"Lowest: {value(values[least])} at {labels[least]}; highest: {value(values[most])} at {labels[most]}.")
@@ -531,6 +547,14 @@ def say_open(where: Mask, many: str) -> list[str]:
     which = f"The {many.removesuffix('s')}" if one else f"{count} of {len(where)} {many}"
     bounds = "its penalty is an upper bound" if count == 1 else "their penalties are upper bounds"
     return [f"{which} had not converged; {bounds}."]
+
+
+def say_apart(where: Mask, many: str) -> list[str]:
+    """Say at how many places a stitch works on what the receiver never saw in training; nothing if at none."""
+    count = int(where.sum())
+    which = f"{count} of {len(where)} {many}" if len(where) > 1 else f"the {many.removesuffix('s')}"
+    told = "activations that are told apart from the receiver's own"
+    return [f"At {which} it works within {MARGIN:g} pp, but on {told}."] if count else []
 
 
 # --- in words ---------------------------------------------------------------------------------------------------------

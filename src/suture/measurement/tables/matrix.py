@@ -49,6 +49,7 @@ class Matrix:
     strips: dict[str, Numbers]  #: by control: (receiver cuts,)
     failed: dict[str, Mask]  #: by control, shaped as its panel or strip: where a trial failed
     open: dict[str, Mask]  #: by control, likewise: where a fit had not converged, of those that can say so
+    apart: dict[str, Mask]  #: by control, likewise: where a stitch works on what the receiver never saw
     parents: dict[str, tuple[Numbers, Numbers]]  #: by control with a panel: senders alone and receivers alone
     rises: bool  #: whether more of the score is better
     table: pd.DataFrame  #: that it was arranged from
@@ -114,10 +115,11 @@ def arrange_matrix(table: pd.DataFrame, score: str | None = None) -> Matrix:
     receivers = _blocks(pd.concat([held, apart]), "receiver")
     panels = {kind: held[held["control"] == kind] for kind in sorted(dict.fromkeys(held["control"]), key=bool)}
     strips = {kind: apart[apart["control"] == kind] for kind in dict.fromkeys(apart["control"])}
-    failed = {kind: lay_cells(rows, "failed", senders, receivers) > 0 for kind, rows in panels.items()}
-    failed |= {kind: lay_strip(rows, "failed", receivers) > 0 for kind, rows in strips.items()}
-    open_ = {kind: lay_cells(rows, "open", senders, receivers) > 0 for kind, rows in panels.items()}
-    open_ |= {kind: lay_strip(rows, "open", receivers) > 0 for kind, rows in strips.items()}
+    failed, open_, beyond = (
+        {kind: lay_cells(rows, counted, senders, receivers) > 0 for kind, rows in panels.items()}
+        | {kind: lay_strip(rows, counted, receivers) > 0 for kind, rows in strips.items()}
+        for counted in ("failed", "open", "apart")
+    )
     return Matrix(
         score=score,
         unit=str(pd.concat([held, apart])["unit"].iloc[0]),
@@ -127,6 +129,7 @@ def arrange_matrix(table: pd.DataFrame, score: str | None = None) -> Matrix:
         strips={kind: lay_strip(rows, "stitched", receivers) for kind, rows in strips.items()},
         failed=failed,
         open=open_,
+        apart=beyond,
         parents={
             kind: (_alone(rows, "sender", senders), _alone(rows, "receiver", receivers))
             for kind, rows in panels.items()
@@ -193,7 +196,7 @@ def arrange_similarities(similarities: pd.DataFrame) -> dict[str, Matrix]:
         failed = {PLAIN: np.zeros(values.shape, bool)}
         panels = {PLAIN: values}
         made[str(name)] = Matrix(
-            str(name), "raw", senders, receivers, panels, {}, failed, failed, {}, rises=True, table=similarities
+            str(name), "raw", senders, receivers, panels, {}, failed, failed, failed, {}, rises=True, table=similarities
         )
     return made
 

@@ -49,6 +49,7 @@ def record(result: Measurement | Failure) -> Record:
     made = begun | {
         "scores": {score.name: _estimates(result, score.name) for score in result.trial.scores},
         "representation_error": result.representation_error,
+        "apart": {name: {"value": e.value, "low": e.low, "high": e.high} for name, e in result.apart.items()},
         "steps": result.steps,
         "start": result.start,
         "converged": result.converged,

@@ -19,6 +19,7 @@ from suture.common.sealed import SEAL, is_sound, seal
 from suture.common.validation import check_kind
 from suture.fits.recipes import claims_convergence
 from suture.measurement.scores.alone import find_doubts
+from suture.measurement.scores.in_distribution import APART, MEASURES
 from suture.measurement.scores.intervals import t_interval
 from suture.measurement.tables.records import Described, Record, describe_trial, record
 from suture.measurement.trials.trial import Failure, Measurement
@@ -54,6 +55,12 @@ COLUMNS: dict[str, str] = {
     "penalty_low": "float64",
     "penalty_high": "float64",
     "representation_error": "float64",  # relative squared error to the receiver's own activations
+    "apart_mahalanobis": "float64",  # AUROC by which stitched activations are told from the receiver's own: 0.5 not
+    "apart_mahalanobis_low": "float64",
+    "apart_mahalanobis_high": "float64",
+    "apart_knn": "float64",  # likewise, by the distance to the nearest of the receiver's own
+    "apart_knn_low": "float64",
+    "apart_knn_high": "float64",
     "n": "Int64",  # samples scored
     "steps": "Int64",
     "start": "str",  # of the descent: closed form, random; empty if unknown
@@ -72,7 +79,9 @@ _IDENTITY = [
 ]
 _SETTINGS = ("stitch", "fit", "study", "fit_data", "score_data")  #: that tell measurements at one seam apart
 _SIDES = ("low", "high")
+_APART = [f"apart_{name}{end}" for name in MEASURES for end in ("", "_low", "_high")]
 _LATER: dict[str, str | float] = {
+    **dict.fromkeys(_APART, float("nan")),
     "start": "",
     "gap": float("nan"),
     "task": "",
@@ -80,10 +89,15 @@ _LATER: dict[str, str | float] = {
     "warning": "",
 }  #: what older tables lack: unknown
 
+MARGIN = 3.0  #: pp: how much worse a network may be and still count as doing as well
+
 OVER_NETWORKS = "t over network seeds"
 OVER_STITCHES = "t over stitch seeds and test samples"
 OVER_SAMPLES = "test samples"
-_AVERAGED = ["stitched", "sender_score", "receiver_score", "penalty", "representation_error", "steps", "gap", "seconds"]
+_AVERAGED = [
+    *("stitched", "sender_score", "receiver_score", "penalty", "representation_error", *_APART),
+    *("steps", "gap", "seconds"),
+]
 
 
 def to_table(results: Iterable[Measurement | Failure]) -> pd.DataFrame:
@@ -107,6 +121,8 @@ def _rows(trial: Described, result: Record) -> list[Row]:
     doubts = find_doubts(trial.labels, result["alone"], penalty) if "alone" in result else []
     measured = {"error": "", "warning": "; ".join(doubts)}
     measured |= {name: result[name] for name in ("representation_error", "steps", "converged")}
+    for name, found in result.get("apart", {}).items():
+        measured |= {f"apart_{name}{end and '_'}{end}": found[end or "value"] for end in ("", *_SIDES)}
     measured["start"], gap = result.get("start", ""), result.get("gap")  # records written before have neither
     gaps = {"accuracy": {"gap": gap}}  # it counts validation images, and says nothing of other scores
     return [
@@ -150,7 +166,7 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
     if "interval" in table:
         raise DataError("this table is a summary already; give the table as it was measured, a row per trial and score")
     table = table.reset_index(drop=True)
-    _check_told_apart(table)
+    _check_told_from_own(table)
     types = {**COLUMNS, "steps": "float64", "seeds": "Int64", "interval": "str"}
     repeated = table.duplicated(_IDENTITY, keep=False)
     # Rows without another seed are most of a large table, and stay as they are, all at once.
@@ -162,7 +178,7 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([alone[list(types)].astype(types), several]).sort_index().reset_index(drop=True)
 
 
-def _check_told_apart(table: pd.DataFrame) -> None:
+def _check_told_from_own(table: pd.DataFrame) -> None:
     seeds = [*_IDENTITY, "network_seed", "seed"]
     trials = table[table["trial"] != ""].drop_duplicates([*seeds, "trial"])
     twice = trials[trials.duplicated(seeds)]
@@ -200,6 +216,24 @@ def not_converged(rows: pd.DataFrame) -> "pd.Series[bool]":
         return pd.Series(False, index=rows.index)
     judged = rows["fit"].isin([fit for fit in rows["fit"].dropna().unique() if claims_convergence(fit)])
     return judged & ~rows["converged"].astype("boolean").fillna(True).astype(bool)
+
+
+def told_from_own(rows: pd.DataFrame) -> "pd.Series[bool]":
+    """Return where what the stitch gives is certainly told from the receiver's own activations, by either measure."""
+    if not {*_APART} <= {*rows}:
+        return pd.Series(False, index=rows.index)
+    ends = rows[_APART].astype("float64")
+    either = pd.Series(False, index=rows.index)
+    for name in MEASURES:
+        either |= (ends[f"apart_{name}_low"] > APART) | (ends[f"apart_{name}_high"] < 1 - APART)
+    return either
+
+
+def works_apart(rows: pd.DataFrame) -> "pd.Series[bool]":
+    """Return where a stitch works, the whole interval of its penalty within ``MARGIN`` pp, and is ``told_from_own``."""
+    if not {"penalty_high", "unit"} <= {*rows}:
+        return pd.Series(False, index=rows.index)
+    return (rows["unit"] == "fraction") & (rows["penalty_high"].astype("float64") <= MARGIN) & told_from_own(rows)
 
 
 def say_quick(table: pd.DataFrame) -> str:

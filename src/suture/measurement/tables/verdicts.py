@@ -15,8 +15,8 @@ import numpy as np
 
 from suture.common.formatting import say_count
 from suture.measurement.tables.curve import NOISE, Curve
+from suture.measurement.tables.table import MARGIN
 
-MARGIN = 3.0  #: pp: how much worse a network may be and still count as doing as well
 Kind = Literal["works", "explained", "fails", "undecided", "not converged", "not judged"]
 #: Controls that success may be owed to, the most telling first; "itself" is none, for it has the receiver's layers.
 EXPLAINING = (

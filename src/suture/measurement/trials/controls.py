@@ -25,17 +25,27 @@ Clustered noise represents nothing but the class, and yet most receivers can be 
 (smith2024: "full compatibility"). A seam at which it does as well as the sender shows that the receiver's suffix and a
 trained stitch need the class and no more, and says nothing about what the sender represents.
 
+``invariance_aware`` is none of the usual ones, and costs hundreds of passes through the sender. It asks for more than a
+stitch that works: that receiver and sender agree also on images which the sender cannot tell from the data's own, made
+of noise until they look the same to it. Whatever these lack, the sender does without. A penalty far above the trial's
+own says that the receiver reads what the sender does not represent (Athanasiadis et al. 2026, arXiv:2505.20142v2).
+
 bansal2021, section 2 (untrained sender); hernandez2022 (untrained sender, receiver, both); smith2024, section 4.2 and
 appendix A (clustered noise), appendix C.5 (itself).
 """
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import lru_cache
 
-from suture.common.errors import NoClassesError, UntrainedError
-from suture.common.seeds import derive_seed
+import torch
+
+from suture.common.errors import DataError, NoClassesError, UntrainedError
+from suture.common.seeds import derive_seed, generator, undisturbed
 from suture.core.network.network import Network
+from suture.data import Samples
 from suture.data.noise import SCALE, ClusteredNoise
+from suture.data.samples import are_token_ids, as_floats
 from suture.data.tasks import Classification
 from suture.measurement.trials.trial import Trial
 
@@ -88,6 +98,38 @@ def clustered_noise(trial: Trial, *, scale: float = SCALE) -> Trial:
     noise = ClusteredNoise(trial.seam.shapes[1], len(trial.fit_data.classes), scale, seed)
     return _send_from(trial, noise, "", "clustered noise" if scale == SCALE else f"clustered noise, scale {scale:g}")
 
+
+def invariance_aware(trial: Trial, *, steps: int = 200) -> Trial:
+    """Fit the stitch on images that the sender represents as it does the trial's own; validate and score on these.
+
+    Each begins as uniform noise and goes ``steps`` times by 1/255 along the signs of the gradient of ‖f(x′) − f(x)‖,
+    where f is the sender up to its cut: identically represented inputs, with the settings of the authors' code for
+    CIFAR-10. Labels stay. Raises ``DataError`` if the sender is noise, the data are token ids, or pairs are broken.
+    """
+    fit, sender = trial.fit_data, trial.sender
+    if isinstance(sender, ClusteredNoise) or are_token_ids(fit.images) or fit.pairing is not None:
+        raise DataError(f"no images look to {sender.name or 'noise'} as those of {fit.name} do; leave the control out")
+    return replace(trial, fit_data=_look_alike(sender, trial.sender_cut, fit, steps), control="invariance aware")
+
+
+@lru_cache(maxsize=4)  # for other seeds and fits at the same cut
+def _look_alike(network: Network, cut: str, samples: Samples, steps: int) -> Samples:
+    """Return images that a network represents at a cut as it does these, under their labels."""
+    prefix, made = network.upto(cut), []
+    random = generator("identically represented", network.fingerprint, cut, samples.image_fingerprint)
+    with undisturbed(), torch.enable_grad():
+        for part in samples.images.split(_CHUNK):  # type: ignore[no-untyped-call]
+            wanted = prefix(as_floats(part).to(network.device)).detach()
+            x = torch.rand(part.shape, generator=random).to(network.device)
+            for _ in range(steps):
+                x.requires_grad_()
+                (gradient,) = torch.autograd.grad((prefix(x) - wanted).norm(), x)
+                x = (x.detach() - gradient.sign() / 255).clamp(0, 1)
+            made.append(x.detach().cpu() if part.is_floating_point() else (255 * x.detach()).round().byte().cpu())
+    return replace(samples, name=f"{samples.name} as {network.name} sees it", images=torch.cat(made))
+
+
+_CHUNK = 256  #: images at once; fixed, because bits depend on it
 
 DEFAULT: tuple[Control, ...] = (
     itself,

@@ -36,6 +36,8 @@ from suture.fits import FitReport, Problem, Side
 from suture.fits.base import State
 from suture.fits.suffix import MakeFused, list_precisions, name_dtype
 from suture.measurement.scores.alone import look_at
+from suture.measurement.scores.in_distribution import REFERENCE, pool, tell_apart
+from suture.measurement.scores.intervals import Estimate
 from suture.measurement.scores.scores import ScoreCard, compute_values, estimate_penalty, make_card, score_parent
 from suture.measurement.trials.trial import Failure, Measurement, Trial
 
@@ -250,7 +252,7 @@ def score(trial: Trial, cache: Activations, stitch: nn.Module, report: FitReport
     data, scores, compared = trial.score_data, trial.scores, trial.compared
     given = cache.rows(trial.sender, trial.sender_cut, data).narrow(0, 0, len(compared))
     own = cache.at(trial.receiver, trial.receiver_cut, compared).to(trial.receiver.device)
-    error = representation_error(partial(_apply, trial, stitch), given, own)
+    error, stitched_features, own_features = compare_activations(partial(_apply, trial, stitch), given, own)
     targets = cache.outputs(trial.receiver, data) if trial.task.copies else data.labels
     receiver_values, receiver = score_parent(trial.receiver, data, scores, cache, targets)
     values = compute_values(scores, logits, data, partial(Stitched, trial.seam, stitch, trial.family), targets)
@@ -268,6 +270,7 @@ def score(trial: Trial, cache: Activations, stitch: nn.Module, report: FitReport
             for s in scores
         },
         representation_error=error,
+        apart=_tell_apart(trial, cache, own_features, stitched_features),
         steps=report.steps,
         converged=report.converged,
         gap=report.gap,
@@ -283,21 +286,38 @@ def score(trial: Trial, cache: Activations, stitch: nn.Module, report: FitReport
     )
 
 
-def representation_error(represent: Callable[[Tensor], Tensor], given: Tensor, own: Tensor) -> float:
-    """Return Σ‖represent(given) − own‖² / Σ‖own − its mean‖², not a number if the receiver's own do not vary.
+def compare_activations(
+    represent: Callable[[Tensor], Tensor], given: Tensor, own: Tensor
+) -> tuple[float, Tensor, Tensor]:
+    """Return the representation error, and the features of what was represented and of the receiver's own.
 
+    The error is Σ‖represent(given) − own‖² / Σ‖own − its mean‖², not a number if the receiver's own do not vary.
     ``given`` are the sender's activations, ``own`` the receiver's, of the same samples.
     """
     total = sum(part.sum(0, dtype=torch.float64) for part in torch.split(own, CHUNK))
     wide = torch.promote_types(own.dtype, torch.float32)  # a square of float16 numbers may overflow
     mean = (torch.as_tensor(total) / len(own)).to(own.device, wide)
     off = spread = 0.0
+    features: list[tuple[Tensor, Tensor]] = []
     for start in range(0, len(given), CHUNK):
         expected = own[start : start + CHUNK].to(wide)
         sent = represent(given[start : start + CHUNK].clone()).to(wide)
         off += float((sent - expected).square().sum(dtype=torch.float64))
         spread += float((expected - mean).square().sum(dtype=torch.float64))
-    return off / spread if spread > 0 else float("nan")
+        features.append((pool(sent), pool(expected)))
+    stitched, receiving = (torch.cat(side) for side in zip(*features, strict=True))
+    return off / spread if spread > 0 else float("nan"), stitched, receiving
+
+
+def _tell_apart(trial: Trial, cache: Activations, own: Tensor, stitched: Tensor) -> dict[str, Estimate]:
+    """Return by how much the stitched features are told apart from the receiver's own; nothing behind its layers."""
+    cut = trial.receiver.cuts.find(trial.receiver_cut)
+    if cut.is_output:
+        return {}
+    reference = cache.rows(trial.receiver, cut, trial.reference)
+    parts = reference.narrow(0, 0, min(REFERENCE, len(reference))).split(CHUNK)  # type: ignore[no-untyped-call]
+    wide = torch.promote_types(own.dtype, torch.float32)
+    return tell_apart(torch.cat([pool(part.to(wide)) for part in parts]), own, stitched)
 
 
 def _apply(trial: Trial, stitch: nn.Module, given: Tensor) -> Tensor:

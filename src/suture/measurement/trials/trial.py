@@ -41,6 +41,7 @@ from suture.fits import Converged, CurvePoint, Fit
 from suture.fits.base import State
 from suture.fits.recipes import claims_convergence
 from suture.measurement.scores.alone import find_doubts
+from suture.measurement.scores.in_distribution import REFERENCE
 from suture.measurement.scores.intervals import Estimate
 from suture.measurement.scores.pooled import default_scores
 from suture.measurement.scores.scores import Score, ScoreCard, check_scores
@@ -178,7 +179,8 @@ class Trial:
         if isinstance(sender, Network):
             needs += [Need(sender, samples, sender.cuts.find(self.sender_cut).index) for samples in (*fitted, score)]
         read = [self.select_read(samples) for samples in fitted if self.count_read(samples)]
-        needs += [Need(receiver, samples, own) for samples in (*read, self.compared)]
+        judged = (self.reference,) if own <= len(receiver.cuts) else ()
+        needs += [Need(receiver, samples, own) for samples in (*read, self.compared, *judged)]
         scored = [network for network in (receiver, self.scored_sender) if network is not None]
         if self.task.copies:
             needs += [Need(receiver, samples, len(receiver.cuts) + 1) for samples in fitted]
@@ -206,6 +208,18 @@ class Trial:
         """The score samples on which the representation error is taken: the first ``COMPARED``."""
         score = self.score_data
         return score if len(score) <= COMPARED else score.first(COMPARED)
+
+    @cached_property
+    def reference(self) -> Samples:
+        """The training samples on whose first ``REFERENCE`` the receiver shows what is in distribution at its cut.
+
+        They are of the validation data, or of the fit data if those are fewer; as many as the fit reads anyway.
+        """
+        samples = self.validation_data if len(self.validation_data) >= REFERENCE else self.fit_data
+        count = min(REFERENCE, len(samples))
+        if self.count_read(samples) >= count:
+            return self.select_read(samples)
+        return replace(samples, pairing=None).first(count)
 
     @cached_property
     def fit_description(self) -> str:
@@ -251,8 +265,10 @@ class Measurement:
     empty if its head does not match the classes, or it is noise. ``penalties`` are in pp if the unit is a fraction,
     else in the unit itself; positive is worse, and ``None`` stands for scores that are neither good nor bad.
     ``representation_error`` is Σ‖stitch(sender) − receiver's own‖² / Σ‖receiver's own − its mean‖² over the first
-    ``COMPARED`` score samples: 0 is a copy, 1 no better than the mean. ``gap`` estimates the share of validation images
-    that further steps would set right, ``None`` if the fit has no estimate; ``start`` says where a descent began.
+    ``COMPARED`` score samples: 0 is a copy, 1 no better than the mean. ``apart`` is by how much, as an AUROC, what the
+    stitch gives is told apart from the receiver's own on the same samples (``scores.in_distribution``). ``gap``
+    estimates the share of validation images that further steps would set right, ``None`` if the fit has no estimate;
+    ``start`` says where a descent began.
     ``alone`` says how accurate sender and receiver are by themselves, and ``warnings`` why they are not to be trusted.
     ``seconds`` are of wall time. ``notes`` say what did not go as planned and may have changed the last bits: memory
     that ran out, a fused suffix that did not agree.
@@ -271,6 +287,7 @@ class Measurement:
     stitch: nn.Module
     notes: tuple[str, ...] = ()
     alone: Mapping[str, Any] = field(default_factory=dict)
+    apart: Mapping[str, Estimate] = field(default_factory=dict)
     gap: float | None = None
     start: str = ""
     controls: "tuple[Measurement | Failure, ...]" = ()

@@ -31,7 +31,7 @@ from suture.measurement.tables.onset import CONVEYED, Onset, Way, onset
 from suture.measurement.tables.table import main_score, say_quick
 from suture.measurement.tables.verdicts import MARGIN, judge, say_verdict
 from suture.report import arrange
-from suture.report.charts import OPEN, SIMILARITY, Chart, Line, Measure
+from suture.report.charts import APART, OPEN, SIMILARITY, Chart, Line, Measure
 from suture.report.figures.verdict import head, name_lines, name_marks, strip
 from suture.report.style import SERIES, shortened
 
@@ -62,6 +62,9 @@ SMALLEST = 4.5  #: points: the smallest letters
 FEW = 5  #: seeds that are drawn one by one
 _LETTER = 4.4  #: points: the width of a letter of a name, on average
 _LETTERS = 50  #: after which the name of a line is broken in the legend
+
+#: What marks a stitch that works on what the receiver never saw in training.
+CROSS: dict[str, Any] = {"marker": "x", "markersize": 4.5, "markeredgewidth": 0.8, "color": "black"}
 
 Entries = list[tuple[Artist, str]]
 
@@ -106,7 +109,7 @@ def curve(table: pd.DataFrame, score: str | None = None, margin: float | None = 
                 axes[1].axhspan(0, margin, color="0.5", alpha=0.12, linewidth=0, zorder=0)
         if verdicts:
             strip(axes[-1], verdicts)
-        name_marks(figure, verdicts, say_hollow(chart))
+        name_marks(figure, verdicts, say_marks(chart))
         head(figure, said)
         axes[0].set_title(_measured(scored, table), loc="left", size=7, color="0.35", pad=5, parse_math=False)
         fit_height(figure, axes, 2.4 + 1.0 * len(costs) + 0.14 * bool(verdicts))
@@ -157,7 +160,7 @@ def beside(table: pd.DataFrame, similarities: pd.DataFrame, score: str | None = 
     span = (min(0.0, float(np.nanmin(every))) - 0.03, max(1.0, float(np.nanmax(every))) + 0.03)
     with styled():
         figure, axes = _page(chart, 2, [2.4, 1.5])
-        entries = [*draw_lines(axes[0], chart.measures[0]), *say_hollow(chart)]
+        entries = [*draw_lines(axes[0], chart.measures[0]), *say_marks(chart)]
         legend_above(figure, entries, WIDTH, _bands(chart.measures[0], table))
         entries = draw_lines(axes[1], Measure(SIMILARITY, "index", "", 2, lines, span=span))
         legend_above(axes[1], entries, WIDTH)
@@ -189,7 +192,7 @@ def localisation(
         figure.supylabel(chart.measures[0].label, size=8, parse_math=False)
         over = "bands: 95 % intervals over test samples or seeds"
         named = [(artist, name) for name, artist in (mains | others).items()]
-        legend_above(figure, [*named, *say_hollow(chart)], WIDTH, over)
+        legend_above(figure, [*named, *say_marks(chart)], WIDTH, over)
         fit_height(figure, axes, 2.7)
     return figure, found
 
@@ -328,15 +331,23 @@ def _line(axes: Axes, line: Line, number: int) -> Artist:
             linestyle="none",
             zorder=drawn.get_zorder() + 0.5,
         )
+    crossed = line.is_apart[places]
+    if crossed.any():
+        over = drawn.get_zorder() + 0.6
+        axes.plot(places[crossed], value[crossed], linestyle="none", zorder=over, **CROSS)
     return drawn
 
 
-def say_hollow(chart: Chart) -> Entries:
-    """Return what the legend says of hollow points, if there are any."""
-    if not any(line.is_open.any() for measure in chart.measures for line in measure.lines):
-        return []
+def say_marks(chart: Chart) -> Entries:
+    """Return what the legend says of hollow points and of crosses, if there are any."""
+    lines = [line for measure in chart.measures for line in measure.lines]
     point: dict[str, Any] = {"marker": "o", "markersize": 4, "markerfacecolor": "white", "color": "#666666"}
-    return [(Line2D([], [], linestyle="none", **point), OPEN)]
+    entries: Entries = []
+    if any(line.is_open.any() for line in lines):
+        entries.append((Line2D([], [], linestyle="none", **point), OPEN))
+    if any(line.is_apart.any() for line in lines):
+        entries.append((Line2D([], [], linestyle="none", **CROSS), APART))
+    return entries
 
 
 def name_cuts(axes: Axes, cuts: Sequence[str], inches: float) -> None:

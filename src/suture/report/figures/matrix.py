@@ -16,7 +16,7 @@ import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
-from matplotlib.collections import EllipseCollection
+from matplotlib.collections import EllipseCollection, LineCollection
 from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -30,8 +30,8 @@ from suture.measurement.tables.matrix import Block, Matrix, arrange_matrix, stai
 from suture.measurement.tables.table import say_quick
 from suture.measurement.tables.verdicts import Verdict, judge, say_verdict
 from suture.report import arrange
-from suture.report.charts import OPEN, SIMILARITY, Chart
-from suture.report.figures.curve import SMALLEST, WIDEST, WIDTH, Picture, styled
+from suture.report.charts import APART, OPEN, SIMILARITY, Chart
+from suture.report.figures.curve import CROSS, SMALLEST, WIDEST, WIDTH, Picture, styled
 from suture.report.figures.verdict import head, mark_entries
 from suture.report.style import mark_of, name_of, place_of, shortened
 
@@ -53,9 +53,17 @@ _DIAGONAL: dict[str, Any] = {"color": "white", "solid_joinstyle": "miter"}
 
 
 def draw_cells(
-    axes: Axes, values: Numbers, colours: ScalarMappable, failed: Mask | None = None, open_: Mask | None = None
+    axes: Axes,
+    values: Numbers,
+    colours: ScalarMappable,
+    failed: Mask | None = None,
+    open_: Mask | None = None,
+    apart: Mask | None = None,
 ) -> None:
-    """Draw cells, the first row on top; what is missing or failed is hatched, what had not converged has a ring."""
+    """Draw cells, the first row on top; what is missing or failed is hatched.
+
+    What had not converged has a ring at the upper right, what works but is told apart a cross at the upper left.
+    """
     rows, columns = values.shape
     axes.pcolormesh(
         np.ma.masked_invalid(values),
@@ -84,6 +92,15 @@ def draw_cells(
                 linewidth=0.4,
             )
         )
+    crosses = np.argwhere(np.isfinite(values) & (apart if apart is not None else False)).tolist()
+    side = _RING / 2
+    strokes = [
+        [(j + 0.14 - side, i + 0.16 - turn * side), (j + 0.14 + side, i + 0.16 + turn * side)]
+        for i, j in crosses
+        for turn in (-1, 1)
+    ]
+    inks = [_ink_on(colours, float(values[i, j])) for i, j in crosses for _ in (0, 1)]
+    axes.add_collection(LineCollection(strokes, colors=inks, linewidths=0.4), autolim=False)
 
 
 def write_cells(axes: Axes, values: Numbers, colours: ScalarMappable, written: Callable[[float], str]) -> None:
@@ -244,7 +261,7 @@ class _Page:
 
     def _panel(self, axes: Axes, kind: str, leftmost: bool, lowest: bool, first: bool) -> None:
         shown, (wide, tall) = self.shown, self.panel_size
-        self._cells(axes, shown.panels[kind], shown.failed[kind], shown.open[kind])
+        self._cells(axes, kind, shown.panels[kind])
         self._part(axes, shown.senders, shown.receivers)
         title = kind if kind != PLAIN else "trained networks" if not shown.single else shown.title
         axes.set_title(shortened(title, int((wide + 0.35) * 72 / (7.5 * _LETTER))), size=7.5, pad=3, parse_math=False)
@@ -261,7 +278,7 @@ class _Page:
         strips = [(strip, f"{shortened(side, 14)} alone")]
         for i, control in enumerate(sorted(shown.strips, key=place_of) if first else (), 2):
             strip = self._strip(axes, i, upright=False)
-            self._cells(strip, shown.strips[control][None], shown.failed[control][None], shown.open[control][None])
+            self._cells(strip, control, shown.strips[control][None])
             self._part(strip, (), shown.receivers)
             strips.append((strip, shortened(name_of(control, ""), 22)))
         if leftmost:
@@ -281,8 +298,9 @@ class _Page:
         down = blended_transform_factory(axes.transAxes, inches)
         return axes.inset_axes((0, -i * (_GAP + _STRIP), 1, _STRIP), transform=down)
 
-    def _cells(self, axes: Axes, values: Numbers, failed: Mask, open_: Mask) -> None:
-        draw_cells(axes, self.scale * values, self.colours, failed, open_)
+    def _cells(self, axes: Axes, kind: str, values: Numbers) -> None:
+        marks = (held[kind].reshape(values.shape) for held in (self.shown.failed, self.shown.open, self.shown.apart))
+        draw_cells(axes, self.scale * values, self.colours, *marks)
         self.numbers.append(partial(write_cells, axes, self.scale * values, self.colours, self._written))
 
     def _part(self, axes: Axes, senders: Sequence[Block], receivers: Sequence[Block]) -> None:
@@ -370,6 +388,8 @@ class _Page:
         if any((self.shown.open[kind] & np.isfinite(values)).any() for kind, values in held.items()):
             ring: dict[str, Any] = {"marker": "o", "markersize": 3, "markerfacecolor": "none", "color": "#666666"}
             entries.append((Line2D([], [], linestyle="none", markeredgewidth=0.5, **ring), OPEN))
+        if any((self.shown.apart[kind] & np.isfinite(values)).any() for kind, values in held.items()):
+            entries.append((Line2D([], [], linestyle="none", **CROSS), APART))
         entries += mark_entries(list(self.judged.values()))
         handles, texts = zip(*entries, strict=True)
         columns = 1 if self.figure.get_figwidth() < 5.5 else min(len(entries), 2)
@@ -440,7 +460,8 @@ class Maps:
             axes.set_title(
                 shortened(measure.of if own else line.name, 60), size=7.5, pad=3, wrap=True, parse_math=False
             )
-            self._map(axes, maps[i], line.is_open.reshape(maps[i].shape), colours, chart)
+            marks = [mask.reshape(maps[i].shape) for mask in (line.is_open, line.is_apart)]
+            self._map(axes, maps[i], marks, colours, chart)
             first, last = i % per_row == 0, i + per_row >= len(shown)
             if first:
                 axes.set_ylabel(f"{chart.axes[1]} (input at the top)", size=6.5, parse_math=False)
@@ -458,7 +479,7 @@ class Maps:
             bar.outline.set_visible(False)
             bar.ax.tick_params(length=2, pad=1.5, labelsize=6.5)
 
-    def _map(self, axes: Axes, values: Numbers, open_: Mask, colours: ScalarMappable, chart: Chart) -> None:
+    def _map(self, axes: Axes, values: Numbers, marks: list[Mask], colours: ScalarMappable, chart: Chart) -> None:
         """Draw a heat map of the cuts that it has among those of all."""
         there = np.isfinite(values)
         if not there.any():
@@ -467,7 +488,7 @@ class Maps:
             return
         down, across = there.any(1), there.any(0)
         values = values[down][:, across]
-        draw_cells(axes, values, colours, open_=open_[down][:, across])
+        draw_cells(axes, values, colours, None, *(mask[down][:, across] for mask in marks))
         axes.set_box_aspect(min(max(values.shape[0] / values.shape[1], 0.25), 2.0))
         rows, columns = (
             [shortened(name, _LONGEST) for name in np.array(names)[kept]]

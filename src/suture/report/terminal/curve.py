@@ -16,7 +16,7 @@ from suture.core.network.network import Cuts
 from suture.measurement.complexity.table import MEASURE, name_measure, split_complexity
 from suture.measurement.tables.curve import PLAIN, Curve
 from suture.measurement.tables.onset import Onset, Way
-from suture.report.charts import OPEN
+from suture.report.charts import APART, OPEN
 
 FAILED = "failed"
 
@@ -25,7 +25,7 @@ def curve_table(shown: Curve, width: int = 80) -> Table:
     """Show a row per cut: the stitched network's score, its penalty with a 95 % interval, and every control's score.
 
     ``width`` is that of the screen, in characters. A value that some seeds failed to give has a ``*``, and one
-    whose fit had not converged a ``°``.
+    whose fit had not converged a ``°``; one that works, but is told apart, a ``†``.
     """
     for headings in _HEADINGS:
         made = _curve_table(shown, headings, narrow=bool(headings))
@@ -83,16 +83,17 @@ def lay_out(headings: Iterable[str], rows: Iterable[Iterable[object]], narrow: b
 
 def _scores(shown: Curve, kind: str) -> list[str]:
     values = shown.lines[kind]["stitched"] if kind in shown.lines else shown.plain["stitched"]
+    marks = zip(shown.cuts, values, shown.is_open(kind), shown.is_apart(kind), strict=True)
     return [
-        _score(value, (kind, cut) in shown.failed, shown.percent, bool(open_))
-        for cut, value, open_ in zip(shown.cuts, values, shown.is_open(kind), strict=True)
+        _score(value, (kind, cut) in shown.failed, shown.percent, "°" * bool(open_) + "†" * bool(apart))
+        for cut, value, open_, apart in marks
     ]
 
 
-def _score(value: float, failed: bool, percent: bool, open_: bool) -> str:
+def _score(value: float, failed: bool, percent: bool, marks: str) -> str:
     if pd.isna(value):
         return FAILED if failed else ""
-    return written(value, percent) + "°" * open_ + "*" * failed
+    return written(value, percent) + marks + "*" * failed
 
 
 def _penalties(shown: Curve) -> list[str]:
@@ -131,6 +132,8 @@ def curve_heading(shown: Curve) -> str:
     ]
     if any("°" in cell for kind in shown.lines for cell in _scores(shown, kind)):
         lines.append(f"° {OPEN}")
+    if any("†" in cell for kind in shown.lines for cell in _scores(shown, kind)):
+        lines.append(f"† {APART}")
     if any("*" in cell for kind in shown.lines for cell in _scores(shown, kind)):
         lines.append("* some seeds failed; this is the mean of the others")
     return "\n".join(lines)

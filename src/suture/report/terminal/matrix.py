@@ -11,7 +11,7 @@ from suture.measurement.compare import check_similarities
 from suture.measurement.tables.by_depth import Mask, Numbers, by_depth
 from suture.measurement.tables.curve import PLAIN
 from suture.measurement.tables.matrix import Block, Matrix, arrange_similarities, say_distance
-from suture.report.charts import OPEN
+from suture.report.charts import APART, OPEN
 from suture.report.style import name_of, place_of
 from suture.report.terminal.curve import natural_width, new_table, written
 
@@ -40,7 +40,8 @@ def matrix_heading(shown: Matrix) -> str:
             (failed & np.isfinite(_held(shown, kind))).any() for kind, failed in shown.failed.items()
         ),
     }
-    marks[f"° {OPEN}"] = any((held & np.isfinite(_held(shown, kind))).any() for kind, held in shown.open.items())
+    for mark, masks in ((f"° {OPEN}", shown.open), (f"† {APART}", shown.apart)):
+        marks[mark] = any((held & np.isfinite(_held(shown, kind))).any() for kind, held in masks.items())
     lines += [mark for mark, used_here in marks.items() if used_here]
     return "\n".join(lines)
 
@@ -119,31 +120,29 @@ def _cells(shown: Matrix, sender: Block, receiver: Block, headings: Sequence[str
     for heading in headings[part]:
         made.add_column(Text(heading), justify="right", no_wrap=True)
 
-    def line(values: Numbers, failed: Mask, open_: Mask) -> list[Text]:
-        marked = zip(values, failed, open_, strict=True)
-        return [Text(_cell(value, bool(bad), bool(early), shown, digits)) for value, bad, early in marked]
+    def line(values: Numbers, *masks: Mask) -> list[Text]:
+        return [Text(_cell(value, marks, shown, digits)) for value, *marks in zip(values, *masks, strict=True)]
 
     places = range(receiver.start, receiver.stop)[part]
-    block = (
-        shown.plain[sender.places][:, places],
-        shown.failed.get(PLAIN, np.isnan(shown.plain))[sender.places][:, places],
-        shown.open.get(PLAIN, np.zeros(shown.plain.shape, bool))[sender.places][:, places],
-    )
+    none = np.zeros(shown.plain.shape, bool)
+    masks = (shown.failed.get(PLAIN, ~none), shown.open.get(PLAIN, none), shown.apart.get(PLAIN, none))
+    block = (held[sender.places][:, places] for held in (shown.plain, *masks))
     for cut, *row in zip(sender.cuts, *block, strict=True):
         made.add_row(Text(cut), *line(*row))
     for i, (kind, strip) in enumerate(sorted(shown.strips.items(), key=lambda item: place_of(item[0]))):
         if not i:
             made.add_section()
-        marks = shown.failed[kind][places], shown.open[kind][places]
+        marks = (held[kind][places] for held in (shown.failed, shown.open, shown.apart))
         made.add_row(Text(name_of(kind, "")), *line(strip[places], *marks), style="dim")
     return made
 
 
-def _cell(value: float, failed: bool, open_: bool, shown: Matrix, digits: int) -> str:
+def _cell(value: float, marks: Sequence[bool], shown: Matrix, digits: int) -> str:
+    failed, open_, apart = map(bool, marks)
     if np.isnan(value):
         return "×" if failed else ""
     number = f"{100 * value:.{digits}f}" if shown.percent else f"{value:.{digits + 1}f}"
-    return number + "°" * open_ + "*" * failed
+    return number + "°" * open_ + "†" * apart + "*" * failed
 
 
 def _depth_table(title: str, names: Sequence[str], rows: pd.DataFrame, shown: Matrix, width: int) -> Table:

@@ -1,0 +1,275 @@
+"""The fits of the last years beside the default, and how much of what works is in distribution.
+
+    python -m benchmarks.recent_fits run DATA FOLDER     measures what is missing; the store is FOLDER
+    python -m benchmarks.recent_fits collect FOLDER      writes results/recent_fits/{fits,triangle,noise}.parquet
+    python -m benchmarks.recent_fits tables              the tables of docs/in-distribution.md, as Markdown
+    python -m benchmarks.recent_fits figure              its figure, docs/images/in-distribution.png, pdf and svg
+    python -m benchmarks.recent_fits cost DATA           the share of a trial that the AUROC costs, interleaved
+
+``DATA`` is a folder with ``cifar10/`` and ``mnist/`` in the hub's parquet layout; the networks are those of
+``results/networks``. Stitches are fitted on the first 2,000 images to fit, validated on 1,024 and scored on 1,000, so
+that all takes half an hour of one core; the published fits take 10 epochs of these, 150 steps of 128, instead of
+theirs of 50,000, except where they say otherwise. One thread; a run goes on where it was stopped.
+
+- ``fits``: 24 seams, each by every fit; none is of the reference table. At four also functional latent alignment on
+  images that the sender cannot tell from the data's own, its successor's forward and backward match.
+- ``triangle``: hernandez2022's matrix of block cuts, resnet18-10 → resnet18-11, by ``Quick``.
+- ``noise``: clustered noise in the sender's place (smith2024), and each receiver's own trial beside it, by ``Quick``.
+"""
+
+import argparse
+import statistics
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pandas as pd
+import torch
+
+import suture
+from benchmarks.reference import kind_of, load_data, load_network
+from suture import controls, recipes
+from suture.core.stitches import Conv
+from suture.fits import Converged, Fit, LeastSquares, MatchPenultimate, Quick, RelativeRepresentations
+from suture.measurement.scores import in_distribution
+from suture.measurement.tables.table import load, save, works_apart
+from suture.measurement.trials import measure as measuring
+from suture.measurement.trials.plans import Settings, plan_seam
+from suture.report.figures import curve as figures
+from suture.report.figures import matrix as heatmaps
+from suture.runs.runners import Lines
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "results" / "recent_fits"
+FIGURE = ROOT / "docs" / "images" / "in-distribution"
+FIT, VALIDATION, SCORE, EPOCHS = 2_000, 1_024, 1_000, 10
+
+_PENULTIMATE = recipes.mai2026.start
+assert isinstance(_PENULTIMATE, MatchPenultimate)
+_FULA = recipes.for_epochs(recipes.athanasiadis2025, EPOCHS, FIT)
+_MATCH = recipes.for_epochs(_PENULTIMATE, EPOCHS, FIT)
+FITS: dict[str, Fit] = {
+    "Converged (default)": Converged(),
+    "LeastSquares": LeastSquares(),
+    "RelativeRepresentations": RelativeRepresentations(),
+    "FunctionalLatentAlignment": _FULA,
+    "MatchPenultimate": _MATCH,
+    "MatchPenultimate, then TaskLoss": replace(recipes.for_epochs(recipes.mai2026, EPOCHS, FIT), start=_MATCH),
+}
+AWARE = "FunctionalLatentAlignment, invariance aware"
+#: Pairs of networks, sender cut and receiver cut; one name is both.
+SEAMS: dict[tuple[str, str], str] = {
+    ("mlp-10", "mlp-11"): "block2.relu block4.relu block6.relu block8.relu block1.relu block3.relu block5.relu "
+    "block7.relu block6.relu:block3.relu block3.relu:block6.relu block8.relu:block7.relu block2.relu:block1.relu",
+    ("cnn-10", "cnn-11"): "conv1_relu pool1 conv2_relu pool2 flatten fc1_relu pool2:pool1 fc1_relu:flatten",
+    ("resnet18-10", "resnet18-11"): "layer4.1 layer4.0 layer3.1 layer3.1:layer3.0",
+}
+AWARE_CUTS = 4  #: of the first pair
+BLOCKS = tuple(f"layer{stage}.{block}" for stage in (1, 2, 3, 4) for block in (1, 0))  #: the ends of stages first
+NOISE = {
+    "mlp-11": ("block2.relu", "block5.relu", "block8.relu"),
+    "cnn-11": ("pool1", "pool2", "fc1_relu"),
+    "resnet18-11": ("layer4.1", "layer3.1", "layer2.1", "layer1.1"),
+}
+
+
+@cache
+def _load(data: Path, name: str) -> tuple[suture.Data, suture.Network]:
+    images = load_data(data, kind_of(name)).limited(fit=FIT, score=SCORE)
+    images = replace(images, validation=images.validation.first(VALIDATION))
+    return images, load_network(name, images.example)
+
+
+def _seams(data: Path, pair: tuple[str, str], cuts: str) -> Iterator[tuple[suture.Seam, suture.Data]]:
+    images, sender = _load(data, pair[0])
+    for at in cuts.split():
+        start, _, end = at.partition(":")
+        yield suture.Seam(sender, _load(data, pair[1])[1], start, end or start), images
+
+
+def plan_fits(data: Path, kinds: str = "mlp cnn resnet18") -> Iterator[suture.Trial]:
+    """Yield every seam of some kinds of networks by every fit."""
+    for pair, cuts in SEAMS.items():
+        for seam, images in _seams(data, pair, cuts) if pair[0].split("-")[0] in kinds.split() else ():
+            family = suture.stitch_for(*seam.shapes)
+            family = replace(family, batchnorm=False) if isinstance(family, Conv) else family  # as in the papers
+            for fit in FITS.values():
+                yield from plan_seam(seam, images, Settings(stitch=family, fit=fit, controls=()))
+
+
+def plan_aware(data: Path) -> Iterator[suture.Trial]:
+    """Yield the first seams by functional latent alignment on images that the sender cannot tell from the data's."""
+    pair, cuts = next(iter(SEAMS.items()))
+    for seam, images in _seams(data, pair, " ".join(cuts.split()[:AWARE_CUTS])):
+        (trial,) = plan_seam(seam, images, Settings(fit=_FULA, controls=()))
+        yield controls.invariance_aware(trial)
+
+
+def plan_triangle(data: Path) -> Iterator[suture.Trial]:
+    """Yield the matrix of block cuts, the ends of stages first."""
+    images, sender = _load(data, "resnet18-10")
+    receiver = _load(data, "resnet18-11")[1]
+    pairs = [(a, b) for a in range(8) for b in range(8)]
+    for a, b in sorted(pairs, key=lambda at: (at[0] % 2 + at[1] % 2, at)):
+        yield from plan_seam(
+            suture.Seam(sender, receiver, BLOCKS[a], BLOCKS[b]), images, Settings(fit=Quick(), controls=())
+        )
+
+
+def plan_noise(data: Path) -> Iterator[suture.Trial]:
+    """Yield every receiver cut with noise, and with the other network of its kind, in the sender's place."""
+    for name, cuts in NOISE.items():
+        images, receiver = _load(data, name)
+        sender = _load(data, name.replace("-11", "-10"))[1]
+        for cut in cuts:
+            settings = Settings(fit=Quick(), controls=(controls.clustered_noise,))
+            yield from plan_seam(suture.Seam(sender, receiver, cut, cut), images, settings)
+
+
+def run(data: Path, folder: Path) -> None:
+    """Measure what is missing, what costs least first."""
+    triangle = list(plan_triangle(data))
+    for name, trials in (
+        ("fits", plan_fits(data, "mlp cnn")),
+        ("noise", plan_noise(data)),
+        ("triangle", triangle[:16]),
+        ("fits", plan_fits(data, "resnet18")),
+        ("fits", plan_aware(data)),
+        ("triangle", triangle),
+    ):
+        one = suture.Local(workers=1)
+        suture.run(list(trials), store=folder / name, on=one, extend=True, progress=Lines())
+        _collect(folder, name)
+
+
+def _collect(folder: Path, name: str) -> None:
+    save(suture.Store(folder / name).table(), RESULTS / f"{name}.parquet")
+
+
+# --- what is shown ----------------------------------------------------------------------------------------------------
+
+
+def _accuracy(name: str) -> pd.DataFrame:
+    table = load(RESULTS / f"{name}.parquet")
+    return table[(table["score"] == "accuracy") & (table["status"] == "ok")]
+
+
+def _named(table: pd.DataFrame) -> pd.DataFrame:
+    names = {str(fit): name for name, fit in FITS.items()}
+    return table.assign(
+        by=[AWARE if kind else names[fit] for fit, kind in zip(table["fit"], table["control"], strict=True)]
+    )
+
+
+def tables() -> Iterator[str]:
+    """Yield the lines of the tables."""
+    table = _named(_accuracy("fits"))
+    kinds = {
+        "all": table,
+        **{kind: table[table["receiver"].str.startswith(kind)] for kind in ("resnet18", "mlp", "cnn")},
+    }
+    yield "| fit | seams | penalty, pp | representation error | AUROC, Mahalanobis | AUROC, k-NN | works | of them apart | CPU s |"
+    yield "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"
+    for kind, held in kinds.items():
+        for by in [*FITS, AWARE]:
+            rows = held[held["by"] == by]
+            if len(rows):
+                yield _row(by if kind == "all" else f"{by}, {kind}", rows)
+    yield ""
+    yield "| triangle | seams | penalty, pp | AUROC, Mahalanobis | AUROC, k-NN | works | of them apart |"
+    yield "| --- | --- | --- | --- | --- | --- | --- |"
+    held = _accuracy("triangle")
+    late = held["sender_depth"] > held["receiver_depth"] + 1e-9
+    early = held["sender_depth"] < held["receiver_depth"] - 1e-9
+    for name, rows in (
+        ("late → early", held[late]),
+        ("the same cut", held[~late & ~early]),
+        ("early → late", held[early]),
+    ):
+        yield _row(name, rows, short=True)
+    yield ""
+    yield "| receiver | sender | cuts | penalty, pp | AUROC, Mahalanobis | AUROC, k-NN | works | of them apart |"
+    yield "| --- | --- | --- | --- | --- | --- | --- | --- |"
+    held = _accuracy("noise")
+    for receiver, rows in held.groupby("receiver", sort=False):
+        for kind in ("clustered noise", ""):
+            yield _row(f"{receiver} | {kind or 'the other network'}", rows[rows["control"] == kind], short=True)
+
+
+def _row(name: str, rows: pd.DataFrame, short: bool = False) -> str:
+    works = rows["penalty_high"] <= 3
+    middle = {column: rows[column].median() for column in ("penalty", "representation_error", "seconds")}
+    apart = [
+        f"{rows[f'apart_{one}'].median():.2f} ({rows[f'apart_{one}'].min():.2f} … {rows[f'apart_{one}'].max():.2f})"
+        for one in in_distribution.MEASURES
+    ]
+    cells = [name, len(rows), f"{middle['penalty']:.1f}"]
+    cells += [] if short else [f"{middle['representation_error']:.2f}"]
+    cells += [*apart, int(works.sum()), int((works & works_apart(rows)).sum())]
+    cells += [] if short else [f"{middle['seconds']:.1f}"]
+    return f"| {' | '.join(map(str, cells))} |"
+
+
+def figure() -> None:
+    """Draw the triangle: accuracy with what is apart crossed, and the AUROC."""
+    table = load(RESULTS / "triangle.parquet")
+    figures.save(heatmaps.matrix(table[table["score"] == "accuracy"]), FIGURE)
+
+
+# --- what it costs ----------------------------------------------------------------------------------------------------
+
+
+def cost(data: Path, repeats: int = 3) -> None:
+    """Print the share of a trial's processor time that the AUROC takes, each trial alone, several times in turns."""
+    spent: list[float] = []
+    plain = measuring._tell_apart
+
+    def timed(*given: object) -> object:
+        began = time.process_time()
+        found = plain(*given)  # type: ignore[arg-type]
+        spent.append(time.process_time() - began)
+        return found
+
+    measuring._tell_apart = timed  # type: ignore[assignment]
+    torch.set_num_threads(1)
+    for pair, cut in (
+        (("mlp-10", "mlp-11"), "block5.relu"),
+        (("cnn-10", "cnn-11"), "fc1_relu"),
+        (("resnet18-10", "resnet18-11"), "layer3.1"),
+    ):
+        ((seam, images),) = _seams(data, pair, cut)
+        shares: dict[str, list[float]] = {}
+        for _ in range(repeats):
+            for fit in (Converged(), Quick(), LeastSquares()):
+                (trial,) = plan_seam(seam, images, Settings(fit=fit, controls=()))
+                began = time.process_time()
+                measuring.measure(trial)
+                whole = time.process_time() - began
+                shares.setdefault(str(fit), []).append(100 * spent[-1] / whole)
+        said = ", ".join(f"{fit} {statistics.median(found):.2f} %" for fit, found in shares.items())
+        print(f"{seam}: {said} of a trial; {1000 * statistics.median(spent):.0f} ms", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("run", "collect", "tables", "figure", "cost"))
+    parser.add_argument("paths", nargs="*", type=Path)
+    given = parser.parse_args()
+    if given.what == "run":
+        torch.set_num_threads(1)
+        run(*given.paths)
+    elif given.what == "collect":
+        for name in ("fits", "noise", "triangle"):
+            _collect(given.paths[0], name)
+    elif given.what == "tables":
+        print("\n".join(tables()))
+    elif given.what == "figure":
+        figure()
+    else:
+        cost(*given.paths)
+
+
+if __name__ == "__main__":
+    main()
