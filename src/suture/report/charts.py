@@ -17,7 +17,7 @@ from suture.report.style import SERIES, look_of
 SCORE, PENALTY, SIMILARITY = "Score", "Penalty", "Similarity"  #: what a measure shows
 Bright = Literal["high", "low", "middle"]  #: which end of a scale is bright
 OPEN = "not converged: the penalty is an upper bound"  #: what a hollow point, a ring in a cell and a ° mean
-APART = "works on activations that the receiver never had"  #: what a cross on a point and a † mean
+APART = "works on activations the receiver never had"  #: what a cross on a point and a † mean
 THRESHOLD = "threshold"  #: the level that a claim names
 
 

@@ -93,14 +93,15 @@ def draw_cells(
             )
         )
     crosses = np.argwhere(np.isfinite(values) & (apart if apart is not None else False)).tolist()
-    side = _RING / 2
-    strokes = [
-        [(j + 0.14 - side, i + 0.16 - turn * side), (j + 0.14 + side, i + 0.16 + turn * side)]
-        for i, j in crosses
-        for turn in (-1, 1)
-    ]
-    inks = [_ink_on(colours, float(values[i, j])) for i, j in crosses for _ in (0, 1)]
-    axes.add_collection(LineCollection(strokes, colors=inks, linewidths=0.4), autolim=False)
+    if crosses:
+        side = _RING / 2
+        strokes = [
+            [(j + 0.14 - side, i + 0.16 - turn * side), (j + 0.14 + side, i + 0.16 + turn * side)]
+            for i, j in crosses
+            for turn in (-1, 1)
+        ]
+        inks = [_ink_on(colours, float(values[i, j])) for i, j in crosses for _ in (0, 1)]
+        axes.add_collection(LineCollection(strokes, colors=inks, linewidths=0.4), autolim=False)
 
 
 def write_cells(axes: Axes, values: Numbers, colours: ScalarMappable, written: Callable[[float], str]) -> None:
