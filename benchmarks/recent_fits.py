@@ -33,8 +33,8 @@ from benchmarks.reference import kind_of, load_data, load_network
 from suture import controls, recipes
 from suture.core.stitches import Conv
 from suture.fits import Converged, Fit, LeastSquares, MatchPenultimate, Quick, RelativeRepresentations
-from suture.measurement.scores import in_distribution
-from suture.measurement.tables.table import load, save, works_apart
+from suture.measurement.scores.in_distribution import MEASURES
+from suture.measurement.tables.table import MARGIN, load, save, works_apart
 from suture.measurement.trials import measure as measuring
 from suture.measurement.trials.plans import Settings, plan_seam
 from suture.report.figures import curve as figures
@@ -163,53 +163,48 @@ def _named(table: pd.DataFrame) -> pd.DataFrame:
     )
 
 
+_HEADS = ("seams", "penalty, pp", "AUROC, Mahalanobis", "AUROC, k-NN", "works", "of them apart")
+
+
 def tables() -> Iterator[str]:
-    """Yield the lines of the tables."""
+    """Yield the lines of the tables: medians over seams, and the least and the largest AUROC."""
     table = _named(_accuracy("fits"))
-    kinds = {
-        "all": table,
-        **{kind: table[table["receiver"].str.startswith(kind)] for kind in ("resnet18", "mlp", "cnn")},
-    }
-    yield "| fit | seams | penalty, pp | representation error | AUROC, Mahalanobis | AUROC, k-NN | works | of them apart | CPU s |"
-    yield "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"
-    for kind, held in kinds.items():
+    yield from _heading("fit", *_HEADS, "representation error", "s")
+    for kind in ("", "mlp", "cnn", "resnet18"):
+        held = table[table["receiver"].str.startswith(kind)]
         for by in [*FITS, AWARE]:
             rows = held[held["by"] == by]
             if len(rows):
-                yield _row(by if kind == "all" else f"{by}, {kind}", rows)
+                middle = rows[["representation_error", "seconds"]].median()
+                name = f"{by}, {kind}" if kind else by
+                yield _line(name, *_cells(rows), f"{middle.iloc[0]:.2f}", f"{middle.iloc[1]:.1f}")
     yield ""
-    yield "| triangle | seams | penalty, pp | AUROC, Mahalanobis | AUROC, k-NN | works | of them apart |"
-    yield "| --- | --- | --- | --- | --- | --- | --- |"
+    yield from _heading("triangle", *_HEADS)
     held = _accuracy("triangle")
-    late = held["sender_depth"] > held["receiver_depth"] + 1e-9
-    early = held["sender_depth"] < held["receiver_depth"] - 1e-9
-    for name, rows in (
-        ("late → early", held[late]),
-        ("the same cut", held[~late & ~early]),
-        ("early → late", held[early]),
-    ):
-        yield _row(name, rows, short=True)
+    ahead = (held["sender_depth"] - held["receiver_depth"]).round(9)
+    for name, where in (("late → early", ahead > 0), ("the same cut", ahead == 0), ("early → late", ahead < 0)):
+        yield _line(name, *_cells(held[where]))
     yield ""
-    yield "| receiver | sender | cuts | penalty, pp | AUROC, Mahalanobis | AUROC, k-NN | works | of them apart |"
-    yield "| --- | --- | --- | --- | --- | --- | --- | --- |"
-    held = _accuracy("noise")
-    for receiver, rows in held.groupby("receiver", sort=False):
-        for kind in ("clustered noise", ""):
-            yield _row(f"{receiver} | {kind or 'the other network'}", rows[rows["control"] == kind], short=True)
+    yield from _heading("receiver", "sender", *_HEADS)
+    for receiver, held in _accuracy("noise").groupby("receiver", sort=False):
+        for control, sender in (("clustered noise", "clustered noise"), ("", "the other network")):
+            yield _line(receiver, sender, *_cells(held[held["control"] == control]))
 
 
-def _row(name: str, rows: pd.DataFrame, short: bool = False) -> str:
-    works = rows["penalty_high"] <= 3
-    middle = {column: rows[column].median() for column in ("penalty", "representation_error", "seconds")}
-    apart = [
-        f"{rows[f'apart_{one}'].median():.2f} ({rows[f'apart_{one}'].min():.2f} … {rows[f'apart_{one}'].max():.2f})"
-        for one in in_distribution.MEASURES
-    ]
-    cells = [name, len(rows), f"{middle['penalty']:.1f}"]
-    cells += [] if short else [f"{middle['representation_error']:.2f}"]
-    cells += [*apart, int(works.sum()), int((works & works_apart(rows)).sum())]
-    cells += [] if short else [f"{middle['seconds']:.1f}"]
+def _heading(*names: str) -> Iterator[str]:
+    yield _line(*names)
+    yield _line(*["---"] * len(names))
+
+
+def _line(*cells: object) -> str:
     return f"| {' | '.join(map(str, cells))} |"
+
+
+def _cells(rows: pd.DataFrame) -> list[str]:
+    works, apart = rows["penalty_high"] <= MARGIN, works_apart(rows)
+    spread = [rows[f"apart_{name}"].agg(["median", "min", "max"]) for name in MEASURES]
+    aurocs = [f"{middle:.2f} ({least:.2f} … {most:.2f})" for middle, least, most in spread]
+    return [str(len(rows)), f"{rows['penalty'].median():.1f}", *aurocs, str(works.sum()), str(apart.sum())]
 
 
 def figure() -> None:

@@ -51,7 +51,7 @@ NAMES: dict[str, dict[str, str]] = {
     ),
     "control": _functions(
         "suture.measurement.trials.controls",
-        "itself untrained-sender untrained-receiver untrained-both shuffled-pairs clustered-noise invariance-aware",
+        "itself untrained-sender untrained-receiver untrained-both shuffled-pairs clustered-noise",
     )
     | _functions("suture.measurement.trials.baselines", "linear-probe fine-tuned retrained")
     | {"plugged-in": "suture.measurement.trials.baselines:plugged"},

@@ -38,8 +38,7 @@ from suture.measurement.scores.in_distribution import MEASURES
 from suture.measurement.tables.by_depth import Mask, by_depth
 from suture.measurement.tables.curve import PLAIN, Curve, Estimates, arrange_pairs
 from suture.measurement.tables.matrix import Matrix
-from suture.measurement.tables.table import check_columns, main_score, say_warnings, told_from_own
-from suture.measurement.tables.verdicts import MARGIN
+from suture.measurement.tables.table import MARGIN, check_columns, main_score, say_warnings, told_from_own
 
 ALIKE = 0.5  #: of the range of an index, from which on it calls two layers alike
 APART = 0.1  #: of a receiver's own numerical rank, by which another must differ

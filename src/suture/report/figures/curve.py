@@ -28,8 +28,8 @@ from suture.measurement.compare import check_similarities
 from suture.measurement.scores.traits import Trait
 from suture.measurement.tables.curve import PLAIN, arrange_curve
 from suture.measurement.tables.onset import CONVEYED, Onset, Way, onset
-from suture.measurement.tables.table import main_score, say_quick
-from suture.measurement.tables.verdicts import MARGIN, judge, say_verdict
+from suture.measurement.tables.table import MARGIN, main_score, say_quick
+from suture.measurement.tables.verdicts import judge, say_verdict
 from suture.report import arrange
 from suture.report.charts import APART, OPEN, SIMILARITY, Chart, Line, Measure
 from suture.report.figures.verdict import head, name_lines, name_marks, strip
