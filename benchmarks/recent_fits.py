@@ -62,9 +62,10 @@ AWARE = "FunctionalLatentAlignment, invariance aware"
 #: Pairs of networks, sender cut and receiver cut; one name is both.
 SEAMS: dict[tuple[str, str], str] = {
     ("mlp-10", "mlp-11"): "block2.relu block4.relu block6.relu block8.relu block1.relu block3.relu block5.relu "
-    "block7.relu block6.relu:block3.relu block3.relu:block6.relu block8.relu:block7.relu block2.relu:block1.relu",
-    ("cnn-10", "cnn-11"): "conv1_relu pool1 conv2_relu pool2 flatten fc1_relu pool2:pool1 fc1_relu:flatten",
-    ("resnet18-10", "resnet18-11"): "layer4.1 layer4.0 layer3.1 layer3.1:layer3.0",
+    "block7.relu block6.relu:block3.relu block3.relu:block6.relu block8.relu:block7.relu block2.relu:block1.relu "
+    "block5.relu:block2.relu block2.relu:block5.relu block7.relu:block5.relu block4.relu:block6.relu",
+    ("cnn-10", "cnn-11"): "fc1_relu flatten pool2 pool2:flatten",
+    ("resnet18-10", "resnet18-11"): "layer4.1 layer4.0 layer3.1 layer4.0:layer3.1",
 }
 AWARE_CUTS = 4  #: of the first pair
 BLOCKS = tuple(f"layer{stage}.{block}" for stage in (1, 2, 3, 4) for block in (1, 0))  #: the ends of stages first
