@@ -176,6 +176,8 @@ def split_everywhere(model: nn.Module, network: Network, x: Tensor) -> None:
             passed = network.upto(cut)(x)
             kept = passed.clone()
             assert passed.shape == (len(x), *cut.shape), cut.name
-            assert torch.equal(network.after(cut)(passed), whole), f"{cut.name} at batch {len(x)}"
+            assert torch.equal(network.after(cut)(passed, network.inputs_after(cut, x)), whole), (
+                f"{cut.name} at batch {len(x)}"
+            )
             assert torch.equal(passed, kept), f"the suffix wrote to the tensor at {cut.name}"
     assert torch.equal(x, given), "the images were written to"

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from suture.core.network.network import Frozen
+from suture.core.network.segments import Segment
 from suture.core.stitches import (
     Conv,
     ConvLinear,
@@ -95,7 +96,7 @@ def side(activations: Tensor, labels: Tensor, own: Tensor | None = None, outputs
 
 
 def problem(fit: Side, validation: Side, family: Stitch, suffix: nn.Module, seed: int = 0) -> Problem:
-    return Problem(family, Frozen([suffix.requires_grad_(False)]), fit, validation, seed, "A → B at middle")
+    return Problem(family, Frozen([Segment(suffix.requires_grad_(False))]), fit, validation, seed, "A → B at middle")
 
 
 def matching(family: Stitch, x: Tensor, y: Tensor, held: int = 0) -> Problem:

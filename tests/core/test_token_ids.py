@@ -101,6 +101,18 @@ class Padded(nn.Module):
         return (self.two(h) * there).mean(1)
 
 
+class Reading(nn.Module):
+    """A later layer looks at which tokens there are once more."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens, self.again = nn.Embedding(VOCABULARY, WIDTH), nn.Embedding(VOCABULARY, VOCABULARY)
+        self.one, self.two = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, VOCABULARY)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return (self.two(self.one(self.tokens(ids))) + self.again(ids)).mean(1).tanh()
+
+
 def sequences(n: int, seed: int = 0) -> Tensor:
     return torch.randint(VOCABULARY, (n, LENGTH), generator=torch.Generator().manual_seed(seed))
 
@@ -227,14 +239,18 @@ def test_an_encoder_of_which_the_layers_are_not_all_is_left_whole():
     ids = sequences(3).clamp(min=1)
     ids[:, 4:] = 0
     network = Network(padded, example=ids)
-    assert (network.backend, network.cuts.names) == ("torch.fx", ("encoder", "mean"))
+    assert (network.backend, network.cuts.names) == ("torch.fx", ("tokens", "encoder", "mean"))
     split_everywhere(padded, network, ids)
 
 
-def test_what_every_layer_looks_at_jumps_over_the_cuts():
-    network = Network(Padded(), example=sequences(4))
-    assert network.cuts.names == ("mul_2",)
-    assert network.cuts.dropped["one"] == "a path from 'unsqueeze' jumps over it"
+def test_where_tokens_are_goes_past_a_cut_and_which_they_are_does_not():
+    padded = scrambled(Padded()).eval()
+    network = Network(padded, example=sequences(4))
+    assert {"tokens", "one", "tanh", "two"} <= set(network.cuts.names)
+    split_everywhere(padded, network, sequences(9))
+    network = Network(scrambled(Reading()).eval(), example=sequences(4))
+    assert network.cuts.names == ("add", "mean")
+    assert network.cuts.dropped["one"] == "a path from the input jumps over it"
 
 
 def test_masks_may_hold_minus_infinity_and_nothing_else_that_is_not_finite():
@@ -327,13 +343,17 @@ IDS, LABELS = sequences(40), torch.arange(40) % 3
 @each(
     ("train_ids", "test_ids", "said"),
     [
-        (IDS - 1, IDS, "token ids of 'tensors/train' begin at -1; .* cut sequences to one length"),
+        (IDS - 1, IDS, "token ids of 'tensors/train' begin at -1; .* give an attention_mask that is 0 there"),
         (IDS.byte(), IDS.byte(), r"bytes of shape \(40, 6\), which may be flat images or token ids; reshape images"),
         (IDS.to(torch.complex64), IDS, r"are torch\.complex64 of shape \(40, 6\)"),
         (IDS[:, :0], IDS[:, :0], "the sequences of 'tensors/train' are empty; give each at least one token"),
         (IDS, torch.rand(40, 1, 2, 3), "'tensors/score' has images, and 'tensors/fit' sequences; they must be alike"),
         (IDS.float(), IDS.float(), r"are torch.float32 of shape \(40, 6\); .* token ids as \(N, T\) int64"),
-        (IDS, IDS[:, :5], "sequences of .* are 5 tokens long and those of .* 6 tokens; cut them to one length"),
+        (
+            IDS,
+            IDS[:, :5],
+            "sequences of .* are 5 tokens long and those of .* 6 tokens; cut them to one length, or fill them up",
+        ),
         (torch.cat([IDS, IDS]), torch.cat([IDS, IDS]), "80 of the 80 sequences of .* are also in"),
     ],
 )
@@ -395,11 +415,11 @@ def test_sequences_are_read_from_files(folder):
         load_data(folder, size=8)
 
 
-def test_files_of_sequences_of_several_lengths_are_refused(folder):
+def test_files_of_sequences_whose_masks_have_another_length_are_refused(folder):
     table = pd.read_parquet(folder / "train.parquet")
     table.at[7, "input_ids"] = [1, 2]
     table.to_parquet(folder / "train.parquet")
-    with pytest.raises(DataError, match="sequence 7 of 'text/train' has 2 tokens, those before it 6; cut all to one"):
+    with pytest.raises(DataError, match="'attention_mask' of sequence 7 of 'text/train' has another length than 'inp"):
         load_data(folder)
 
 

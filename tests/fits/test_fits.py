@@ -16,6 +16,7 @@ from loops import each
 from problems import affine, planted, real, state, validation_loss
 from suture.common.errors import FitError
 from suture.core.network.network import Frozen
+from suture.core.network.segments import Segment
 from suture.core.stitches import Conv, Identity
 from suture.fits import Fit, FitReport, LeastSquares, Random, TaskLoss
 from suture.fits.recipes import SGD, Adam, Constant, Cosine, OneCycle
@@ -253,7 +254,7 @@ def test_a_loss_that_is_not_finite_names_the_seam(patience):
 def test_a_last_step_that_diverges_is_noticed_too(patience):
     """After it there is a loss on the validation data only."""
     p, stitch, _ = planted()
-    p = replace(p, suffix=Frozen([Overflowing()]))
+    p = replace(p, suffix=Frozen([Segment(Overflowing())]))
     recipe = TaskLoss(start=Huge(), optimiser=SGD(1e-3), steps=1, patience=patience, standardise=False)
     with pytest.raises(FitError, match="A → B at middle is not finite"):
         recipe.fit(p, stitch)
@@ -271,7 +272,7 @@ def test_a_rate_that_makes_the_loss_infinite_is_tried_again_at_a_tenth():
     kept, reports = [], []
     for recipe in (TaskLoss(optimiser=SGD(100.0), retries=1), TaskLoss(optimiser=SGD(10.0))):
         p, stitch, _ = planted()
-        p = replace(p, suffix=Frozen([Bounded()]))
+        p = replace(p, suffix=Frozen([Segment(Bounded())]))
         short = replace(recipe, start=Random(), schedule=Constant(), steps=30, check=10)
         reports.append(short.fit(p, stitch))
         kept.append(state(stitch))

@@ -11,6 +11,7 @@ from loops import each
 from suture import Seam, Trial, measure
 from suture.core.activations.cache import CHUNK, run_stepwise
 from suture.core.network.network import Frozen
+from suture.core.network.segments import Segment
 from suture.data import Samples
 from suture.fits import LeastSquares
 from suture.fits import suffix as suffixes
@@ -18,7 +19,7 @@ from suture.measurement.scores.scores import Accuracy, CrossEntropy, Score
 from suture.measurement.trials.measure import LEAST, compare_activations, compute_outputs
 from trained import bits, convnets, digits
 
-OWN = Frozen([nn.Identity()])
+OWN = Frozen([Segment(nn.Identity())])
 COUNT = LEAST + 300
 
 

@@ -37,11 +37,11 @@ def data(chosen: Namespace) -> int:
     counts = label_statistics(found)
     record = {
         "data": found.name,
-        "shape": tuple(found.example.shape[1:]),
+        "shape": tuple(found.fit.images.shape[1:]),
         "counts": {role: {str(name): int(n) for name, n in row.items()} for role, row in counts.iterrows()},
         "files": [str(file) for file in files],
     }
-    what = f"{found.name}: {things(found.example)} of {sizes(found.example)}, {len(found.classes)} classes"
+    what = f"{found.name}: {things(found.fit.images)} of {sizes(found.fit.images)}, {len(found.classes)} classes"
     output.answer(chosen, record, what, "", labels_table(counts))
     output.say_wrote(files)
     return 0

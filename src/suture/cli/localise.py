@@ -136,7 +136,7 @@ def _half(text: str, side: str, data: "Data") -> Any:
     from suture.data.samples import check_pictures
     from suture.data.variants import Covered
 
-    check_pictures(f"trait {text}: blackout", data.example)
+    check_pictures(f"trait {text}: blackout", data.fit.images)
     height, width = data.fit.images.shape[2:]
     down, across = (-(-height // 2), width) if side in ("top", "bottom") else (height, -(-width // 2))
     return Covered(height - down if side == "bottom" else 0, width - across if side == "right" else 0, down, across)

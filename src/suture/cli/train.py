@@ -213,13 +213,13 @@ def _check_fits(base: Any, data: Any) -> None:
 
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         built = resolve(base.source)
-        base.recipe.augment(data.example, torch.Generator().manual_seed(0))
+        base.recipe.augment(data.fit.images[:4], torch.Generator().manual_seed(0))
         try:
-            given = built.model.eval()(built.preprocess(as_given(data.example)))
+            given = built.model.eval()(built.preprocess(as_given(data.fit.images[:4])))
         except Exception as error:  # a model may raise anything
             reason = str(error) if isinstance(error, SutureError) else f"{type(error).__name__}: {error}"
             raise SourceError(
-                f"{base.source} cannot take the {things(data.example)} of {data.name}, {sizes(data.example)}: "
+                f"{base.source} cannot take the {things(data.fit.images)} of {data.name}, {sizes(data.fit.images)}: "
                 f"{reason}; change its arguments, or the data by --size or --variant"
             ) from error
     if given.ndim != 2 or given.shape[1] < len(data.classes):

@@ -22,7 +22,7 @@ from torch import Tensor, fx, nn
 
 from suture.common.errors import FoldError
 from suture.common.hashing import keyed_as
-from suture.core.network.feature_axis import ENTERS, LEAVES, own_shape
+from suture.core.network.feature_axis import ENTERS, LEAVES, own_shape, reads_inputs
 from suture.core.network.network import Cut, Frozen, Network
 from suture.core.network.segments import EvaluationOnly, PassingTensor, Recorder, Segment, operation
 from suture.core.network.tracing import FunctionStage
@@ -155,6 +155,8 @@ class Joint:
         return x
 
     def _graph(self, x: fx.Node, body: fx.GraphModule, side: str, first: bool) -> fx.Node:
+        if reads_inputs(body):
+            raise FoldError("a layer reads masks or positions beside the tensor that passes")
         copies: dict[fx.Node, Any] = {}
         if not first and LEAVES in x.meta:
             x = self._own(x)

@@ -20,6 +20,7 @@ from suture.core.folding import Fold, fold, fold_of, read_feature_map
 from suture.core.network.network import OUTPUT, Cut, Network, Sides
 from suture.core.saving import ROLES, read, rebuild, write
 from suture.core.stitches import Stitch
+from suture.data.inputs import join_inputs
 from suture.data.noise import ClusteredNoise
 
 At = str | Cut | tuple[str | Cut, str | Cut]
@@ -146,9 +147,12 @@ class Stitched(nn.Module):
         self.stitch = stitch
         self.suffix = receiver.after(received)
 
-    def forward(self, images: Tensor) -> Tensor:
-        """Map raw images to the receiver's outputs ``(n, outputs)``."""
-        out: Tensor = self.suffix(self.stitch(match_dtype(self.prefix(images), self.stitch).contiguous()))
+    def forward(self, images: "Tensor | Mapping[str, Tensor]") -> Tensor:
+        """Map raw images, or what else both networks take, to the receiver's outputs ``(n, outputs)``."""
+        _, (receiver, received) = self.seam.sides
+        images, _ = join_inputs(images)
+        represented = self.stitch(match_dtype(self.prefix(images), self.stitch).contiguous())
+        out: Tensor = self.suffix(represented, receiver.inputs_after(received, images))
         return out
 
     def extra_repr(self) -> str:

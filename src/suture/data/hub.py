@@ -2,7 +2,8 @@
 
 Nothing is ever unpickled. Columns are found by type (``Image``, ``ClassLabel``), splits by name (``train``; ``test``,
 else ``validation``). Data without images may have sequences of token ids, a column of lists of integers (``input_ids``
-if there are several).
+if there are several), with their mask, token types and positions in columns beside it. Lengths may differ: shorter
+sequences are filled up and masked.
 
 Images are decoded here, from the stored bytes, into one tensor. Pixels come out as the file says: 8 bits a channel,
 grey if every image is grey, else RGB (alpha is dropped, palettes are looked up). A rotation noted in a photograph's
@@ -21,11 +22,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image
-from torch import Tensor
+from torch import Tensor, nn
 
 from suture.common.errors import DataError
+from suture.data.inputs import SIDES, Inputs, fill_up, join_inputs
 from suture.data.reading import Columns, Pixels, Whole, read_mask, read_picture
-from suture.data.tasks import Classification, MultiLabel, Task
+from suture.data.tasks import IGNORED, Classification, MultiLabel, Task
 
 ALIASES = {"mnist": "ylecun/mnist", "cifar10": "uoft-cs/cifar10"}  #: data sets with a name, and where the hub has them
 SOURCES = (
@@ -140,11 +142,16 @@ def read_splits(
     names = getattr(feature, "names", None) or getattr(getattr(feature, "feature", None), "names", None) or ()
     images = []
     for key in keys:
-        if tokens and "attention_mask" in features:
-            _check_whole(splits[key], f"{source}/{key}")
-        stored, part = splits[key].select_columns(image_column).with_format("arrow"), f"{source}/{key}"
-        images.append(_read_tokens(stored, part) if tokens else _read_images(stored, part, size))
-    return [Whole(image, label, tuple(names)) for image, label in zip(images, labels, strict=True)]
+        part = f"{source}/{key}"
+        if tokens:
+            beside = [column for column in SIDES if column in features and column != image_column]
+            images.append(_read_tokens(splits[key], [image_column, *beside], part))
+        else:
+            stored = splits[key].select_columns(image_column).with_format("arrow")
+            images.append((_read_images(stored, part, size), ()))
+    return [
+        Whole(image, label, tuple(names), inputs=inputs) for (image, inputs), label in zip(images, labels, strict=True)
+    ]
 
 
 def _choose_columns(source: str, features: Mapping[str, Any], asked: Columns | None, task: Task) -> Columns:
@@ -223,36 +230,32 @@ def _read_targets(source: str, values: Sequence[Any], feature: Any, task: Task) 
             row[indices] = 1
         return marked
     try:
+        if len(set(map(len, values if isinstance(values[0], list) else ()))) > 1:  # of tokens
+            return nn.utils.rnn.pad_sequence([torch.as_tensor(row) for row in values], True, IGNORED)
         return torch.as_tensor(values)
     except (TypeError, ValueError) as error:
         raise DataError(f"labels of {source!r} are no numbers of one shape for every sample ({error})") from error
 
 
-def _check_whole(split: Any, name: str) -> None:
-    """Raise ``DataError`` for sequences that are filled up, because a network would read what is no text."""
-    import pyarrow.compute as pc
-
-    masks = split.select_columns("attention_mask").with_format("arrow")[:].column(0)
-    if pc.min(pc.list_flatten(masks)).as_py() == 0:
-        raise DataError(f"sequences of {name!r} are filled up (attention_mask has zeros); cut all to one length")
-
-
-def _read_tokens(split: Any, name: str) -> Tensor:
-    """Return the token ids of a split, (N, T) int64."""
-    stored = split[:].column(0).combine_chunks()
-    if stored.null_count:
-        raise DataError(f"{name!r} has {stored.null_count} samples without a sequence (null); remove their rows")
-    lengths = stored.value_lengths().to_numpy(zero_copy_only=False)
-    odd = np.flatnonzero(lengths != lengths[:1])
-    if len(odd):
-        raise DataError(
-            f"sequence {odd[0]} of {name!r} has {lengths[odd[0]]} tokens, those before it {lengths[0]}; cut all to "
-            "one length"
-        )
-    ids = stored.flatten()
-    if ids.null_count:
-        raise DataError(f"sequences of {name!r} have tokens without an id (null); remove them")
-    return torch.from_numpy(np.array(ids.to_numpy(), np.int64).reshape(len(lengths), -1))
+def _read_tokens(split: Any, columns: Sequence[str], name: str) -> tuple[Tensor, Inputs]:
+    """Return the token ids of a split, (N, T) int64, or with what the other columns have, (N, columns, T)."""
+    flat, lengths = dict[str, Tensor](), torch.empty(0)
+    for column in columns:
+        stored = split.select_columns(column).with_format("arrow")[:].column(0).combine_chunks()
+        if stored.null_count:
+            raise DataError(f"{name!r} has {stored.null_count} samples without a sequence (null); remove their rows")
+        found = torch.from_numpy(np.array(stored.value_lengths().to_numpy(zero_copy_only=False), np.int64))
+        lengths = lengths if flat else found
+        odd = (found != lengths).nonzero()
+        if len(odd):
+            raise DataError(f"{column!r} of sequence {int(odd[0])} of {name!r} has another length than {columns[0]!r}")
+        numbers = stored.flatten()
+        if numbers.null_count:
+            raise DataError(f"sequences of {name!r} have tokens without an id (null); remove them")
+        flat[column] = torch.from_numpy(np.array(numbers.to_numpy(), np.int64))
+    if not len(lengths):
+        return torch.empty((0, 0), dtype=torch.int64), ()
+    return join_inputs(fill_up(flat, lengths))
 
 
 def _read_images(split: Any, name: str, size: int | None) -> Tensor:

@@ -2,8 +2,9 @@
 
 A ``DataLoader`` is read in the order of its dataset, whatever its sampler draws, by its own workers and ``collate_fn``;
 of a sampler over some ``indices`` these are read. Samples are pairs ``(image, label)``, or mappings with an entry for
-each. Images are tensors, arrays or PIL's; floats that are 8-bit pixels divided by 255, as ``ToTensor`` makes them, are
-kept as bytes: the same images, to rounding, in a quarter of the space.
+each; token ids may have their mask, token types and positions beside them, and any length. Images are tensors, arrays
+or PIL's; floats that are 8-bit pixels divided by 255, as ``ToTensor`` makes them, are kept as bytes: the same images,
+to rounding, in a quarter of the space.
 
 The transforms of a dataset are part of the data. They must give the same each time, because every network is fed the
 same images: a few samples are read twice.
@@ -19,12 +20,15 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 from torch import Tensor
+from torch.nn import functional
 from torch.utils.data import DataLoader, IterableDataset, Subset, default_collate
 
 from suture.common.errors import DataError
 from suture.common.mapped import empty, fill, pieces
 from suture.common.seeds import without_addresses
+from suture.data.inputs import CONTENT, SIDES, Input, Inputs, fill_up, join_inputs
 from suture.data.samples import check_brightness, check_range
+from suture.data.tasks import IGNORED
 
 IMAGE_KEYS = ("image", "img", "images", "pixel_values", "input_ids", "inputs", "x")
 LABEL_KEYS = ("label", "labels", "fine_label", "target", "targets", "class", "y")
@@ -41,12 +45,16 @@ Columns = tuple[str, str | None]
 
 @dataclass(frozen=True)
 class Whole:
-    """All samples of a source: images (N, C, H, W) or token ids (N, T), labels, and names of classes if it has them."""
+    """All samples of a source: images (N, C, H, W) or token ids (N, T), labels, and names of classes if it has them.
+
+    Token ids with their masks and such are (N, columns, T), and ``inputs`` says what the columns are.
+    """
 
     images: Tensor
     labels: Tensor | None
     classes: tuple[str, ...] = ()
     transforms: str = ""
+    inputs: Inputs = ()
 
 
 class Pixels:
@@ -61,7 +69,7 @@ class Pixels:
         self.done = 0
 
     def add(self, images: Tensor) -> None:
-        """Take in images (n, C, H, W), uint8 in 0..255 or floats in [0, 1], or token ids (n, T).
+        """Take in images (n, C, H, W), uint8 in 0..255 or floats in [0, 1].
 
         Raises ``DataError`` for any other, and if they are not like those before.
         """
@@ -69,24 +77,25 @@ class Pixels:
         if not self.done:
             self.images = empty((self.count, *images.shape[1:]), images.dtype)
         before, now = self.images.shape[1:], images.shape[1:]
-        if before[1:] != now[1:] or (len(now) == 1 and before != now):
-            raise DataError(self._ragged(before, now))
+        if before[1:] != now[1:]:
+            sizes = ["×".join(map(str, reversed(of[1:]))) for of in (now, before)]
+            raise DataError(
+                f"image {self.done} of {self.name!r} is {sizes[0]} pixels, those before it {sizes[1]}; {self.remedy}"
+            )
         if {before[0], now[0]} not in ({1, 3}, {before[0]}):
             raise DataError(
                 f"image {self.done} of {self.name!r} has {now[0]} channels, those before it {before[0]}; give all as "
                 "many"
             )
         channels, dtype = max(before[0], now[0]), torch.promote_types(self.images.dtype, images.dtype)
-        if len(now) == 3 and (channels, dtype) != (before[0], self.images.dtype):
+        if (channels, dtype) != (before[0], self.images.dtype):
             known = (_widen(part, channels, dtype) for part in pieces(self.images[: self.done]))
             self.images = fill(empty((self.count, channels, *now[1:]), dtype), known)
-        fill(self.images[self.done :], [_widen(images, channels, dtype) if len(now) == 3 else images])
+        fill(self.images[self.done :], [_widen(images, channels, dtype)])
         self.done += len(images)
 
     def _check(self, images: Tensor) -> Tensor:
         kind = f"{images.dtype} of shape {tuple(images.shape[1:])}"
-        if images.ndim == 2 and not images.is_floating_point() and images.dtype not in (torch.uint8, torch.bool):
-            return images.long()
         if images.ndim == 3:
             images = images.unsqueeze(1)
         if images.ndim != 4 or not (images.dtype == torch.uint8 or images.is_floating_point()):
@@ -106,15 +115,6 @@ class Pixels:
         scaled = images * 255
         pixels = scaled.round()
         return pixels.to(torch.uint8) if float((scaled - pixels).abs().max()) <= _ROUNDING else images
-
-    def _ragged(self, before: Sequence[int], now: Sequence[int]) -> str:
-        if len(before) == len(now) == 1:
-            return (
-                f"sequence {self.done} of {self.name!r} has {now[0]} tokens, those before it {before[0]}; cut all to "
-                "one length"
-            )
-        sizes = ["×".join(map(str, reversed(of[1:]))) for of in (now, before)]
-        return f"image {self.done} of {self.name!r} is {sizes[0]} pixels, those before it {sizes[1]}; {self.remedy}"
 
 
 def _widen(images: Tensor, channels: int, dtype: torch.dtype) -> Tensor:
@@ -186,17 +186,23 @@ def read_dataset(given: Any, name: str, columns: Columns | None, size: int | Non
         raise DataError(f"{name!r} has no samples; give it some")
     transforms = describe_transforms(dataset, collate if own else None)
 
+    names: dict[str, None] = {}  # of several inputs
+
     def parse(batch: Any, numbers: Sequence[int]) -> tuple[list[Tensor], list[Tensor]]:
         if not own:
             images, targets = [], []
             for i, item in zip(numbers, batch, strict=True):
                 image, label = _pair(item, f"sample {i} of {name!r}", columns)
-                images.append(_image(image, f"image {i} of {name!r}", size)[None])
+                images.append(_inputs(image, f"image {i} of {name!r}", size)[None])
+                names.update(dict.fromkeys(image if isinstance(image, Mapping) else ()))
                 target = _label(label, f"sample {i} of {name!r}", size, labelled)
                 targets += [] if target is None else [target[None]]
             return images, targets
         what = f"a batch of {name!r}"
         image, label = _pair(batch, what, columns)
+        if isinstance(image, Mapping):
+            names.update(dict.fromkeys(image))
+            image = torch.stack([torch.as_tensor(column).long() for column in image.values()], 1)
         target = _label(label, what, size, labelled)
         for part in (image, target):
             if part is not None and (not isinstance(part, Tensor) or len(part) != len(numbers)):
@@ -226,17 +232,39 @@ def read_dataset(given: Any, name: str, columns: Columns | None, size: int | Non
         generator=torch.Generator(),  # else it would draw from the program's own
     )
     remedy = "all must have one size: size=… resizes PIL's images, or put a Resize((side, side)) into its transforms"
-    pixels, labels, done = Pixels(name, len(order), remedy), list[Tensor](), 0
+    pixels, tokens, labels, done = Pixels(name, len(order), remedy), list[Tensor](), list[Tensor](), 0
     for batch in again:
         numbers = order[done : done + (again.batch_size or _BATCH)]
         images, targets = parse(batch, numbers)
         for part in images:
-            pixels.add(part)
+            if names or _is_tokens(part):
+                tokens.append(part)
+            else:
+                pixels.add(part)
         labels += targets
         done += len(numbers)
-    if pixels.images.ndim == 4:
+    if pixels.done:
         check_brightness(name, pixels.images)
-    return Whole(pixels.images, _join(labels, name) if labels else None, _classes(dataset), transforms)
+    found, inputs = _join_tokens(tokens, list(names), name, own) if tokens else (pixels.images, ())
+    return Whole(found, _join(labels, name) if labels else None, _classes(dataset), transforms, inputs)
+
+
+def _is_tokens(part: Tensor) -> bool:
+    return part.ndim == 2 and not part.is_floating_point() and part.dtype not in (torch.uint8, torch.bool)
+
+
+def _join_tokens(parts: Sequence[Tensor], names: Sequence[str], name: str, are_batches: bool) -> tuple[Tensor, Inputs]:
+    """Return token ids (n, T), or with what is beside them (n, columns, T), of all parts, filled up to one length."""
+    parts = [part if part.ndim == 3 else part[:, None] for part in parts]
+    names = names or [CONTENT[0]]
+    lengths = torch.cat([torch.full((len(part),), part.shape[-1]) for part in parts])
+    if are_batches and len(set(lengths.tolist())) > 1 and not any(Input(one).is_mask for one in names):
+        raise DataError(
+            f"batches of {name!r} are filled up to {int(lengths.min())} and to {int(lengths.max())} tokens, and there "
+            "is no mask that says which count; let the collate_fn give an attention_mask"
+        )
+    flat = {one: torch.cat([part[:, i].flatten() for part in parts]) for i, one in enumerate(names)}
+    return join_inputs(fill_up(flat, lengths))
 
 
 def _check_steady(read: Callable[[Sequence[int]], list[list[Tensor]]], few: Sequence[int], name: str, how: str) -> None:
@@ -254,6 +282,8 @@ def _check_steady(read: Callable[[Sequence[int]], list[list[Tensor]]], few: Sequ
 
 def _pair(item: Any, what: str, columns: Columns | None) -> tuple[Any, Any]:
     """Return the image and the label of a sample, or of a batch; ``None`` if it has no label."""
+    if isinstance(item, tuple | list) and len(item) == 2 and isinstance(item[0], Mapping):
+        item, columns = {**item[0], LABEL_KEYS[0]: item[1]}, columns and (columns[0], LABEL_KEYS[0])
     if isinstance(item, Mapping):
         asked = columns or (None, None)
         image, label = (_choose(item, what, *one) for one in zip(asked, (IMAGE_KEYS, LABEL_KEYS), strict=True))
@@ -262,10 +292,8 @@ def _pair(item: Any, what: str, columns: Columns | None) -> tuple[Any, Any]:
                 f"{what} has {', '.join(map(repr, item)) or 'nothing'}, and no image that is known by its name "
                 f"({', '.join(IMAGE_KEYS)}); name the entries: columns=(image, label)"
             )
-        mask = item.get("attention_mask")
-        if mask is not None and not bool((torch.as_tensor(mask) == 1).all()):
-            raise DataError(f"{what} is filled up (attention_mask has zeros); cut all to one length")
-        return item[image], None if label is None else item[label]
+        beside = {key: item[key] for key in SIDES if key in item}
+        return {image: item[image], **beside} if beside else item[image], None if label is None else item[label]
     if not isinstance(item, tuple | list):
         return item, None
     if len(item) == 1:
@@ -285,6 +313,17 @@ def _choose(item: Mapping[str, Any], what: str, asked: str | None, known: Sequen
     if len(found) > 1:
         raise DataError(f"{what} has {' and '.join(map(repr, found))}; choose: columns=(image, label)")
     return found[0] if found else None
+
+
+def _inputs(image: Any, what: str, size: int | None) -> Tensor:
+    """Return the image of a sample, or its token ids (T,), or with what is beside them (columns, T)."""
+    if not isinstance(image, Mapping):
+        return _image(image, what, size)
+    parts = {key: _image(one, f"{key} of {what}", size) for key, one in image.items()}
+    lengths = {key: tuple(part.shape) for key, part in parts.items()}
+    if len(set(lengths.values())) > 1:
+        raise DataError(f"the inputs of {what} differ in length: {lengths}; give each token one of each")
+    return torch.stack([part.long() for part in parts.values()])
 
 
 def _image(image: Any, what: str, size: int | None) -> Tensor:
@@ -322,6 +361,9 @@ def _label(label: Any, what: str, size: int | None, labelled: bool) -> Tensor | 
 
 def _join(labels: list[Tensor], name: str) -> Tensor:
     shapes = {tuple(label.shape[1:]) for label in labels}
+    if len(shapes) > 1 and all(label.ndim == 2 and not label.is_floating_point() for label in labels):  # of tokens
+        longest = max(label.shape[1] for label in labels)
+        return torch.cat([functional.pad(label, (0, longest - label.shape[1]), value=IGNORED) for label in labels])
     if len(shapes) > 1:
         raise DataError(
             f"labels of {name!r} have different shapes, such as {' and '.join(map(str, sorted(shapes)[:2]))}"

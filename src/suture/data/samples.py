@@ -3,11 +3,13 @@
 *fit* trains a stitch, *validation* (cut from the same training data) decides when to stop and what to keep,
 *score* is only ever scored on. Images are raw, ``(N, C, H, W)``, uint8 in 0..255 or floats in [0, 1]: every
 network brings its own preprocessing, so two networks are fed the same images, each prepared as it was trained.
-``images`` may also be sequences of token ids, ``(N, T)`` int64, all of one length; what is said of images then
-holds for them.
+``images`` may also be sequences of token ids, ``(N, T)`` int64, all of one length, or with their masks and such
+``(N, columns, T)`` (``data.inputs``); what is said of images then holds for them.
 
 A sample is *paired* with the one that its label and the receiver's activation are taken from: itself, except
-in the control that breaks the pairs, where the sender sees one image and the stitch is fitted to another.
+in the control that breaks the pairs, where the sender sees one image and the stitch is fitted to another. Masks and
+positions that the receiver reads are then that other's, as all that it is given but the stitch: what it can do
+by these alone is not owed to the sender. In closed form only those positions pair that both samples have.
 
 Data is identified by its fingerprint, a SHA-256 over its content; the name is for people and does not enter. Leave
 tensors unchanged once they are here: a fingerprint is taken once.
@@ -18,7 +20,7 @@ A network owns the way from raw images to its first layer (resizing, channels, n
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from numbers import Real
@@ -31,6 +33,7 @@ from suture.common.hashing import identity, keyed_as
 from suture.common.mapped import join, pieces, take
 from suture.common.seeds import digest, generator
 from suture.common.validation import check_kind, check_whole
+from suture.data.inputs import Inputs, content_of, counted, join_inputs, part_inputs
 from suture.data.tasks import Classification, Task
 
 SHARED = 0.1  #: of the test images, at most, may be among those trained on; real data sets repeat a few
@@ -45,8 +48,11 @@ Preprocessing = Callable[[Tensor], Tensor]
 
 
 def are_token_ids(raw: Tensor) -> bool:
-    """Return whether a network is fed sequences of token ids, ``(N, T)`` int64, rather than images."""
-    return raw.ndim == 2 and raw.dtype == torch.int64
+    """Return whether a network is fed sequences of token ids, ``(N, T)`` int64, rather than images.
+
+    With their masks and such they are ``(N, columns, T)``.
+    """
+    return raw.ndim in (2, 3) and raw.dtype == torch.int64
 
 
 def things(raw: Tensor) -> str:
@@ -56,8 +62,7 @@ def things(raw: Tensor) -> str:
 
 def sizes(raw: Tensor) -> str:
     """Return how large each sample is: ``3×32×32`` of images, ``64 tokens`` of sequences."""
-    shape = "×".join(map(str, raw.shape[1:]))
-    return f"{shape} tokens" if are_token_ids(raw) else shape
+    return f"{raw.shape[-1]} tokens" if are_token_ids(raw) else "×".join(map(str, raw.shape[1:]))
 
 
 def check_pictures(what: str, raw: Tensor, instead: str = "leave it out") -> None:
@@ -85,15 +90,16 @@ def as_floats(images: Tensor) -> Tensor:
     return images.float() / 255
 
 
-def check_images(name: str, images: Tensor) -> None:
+def check_images(name: str, images: Tensor, inputs: Inputs = ()) -> None:
     """Raise ``DataError`` unless there are two or more raw images, or sequences of token ids.
 
-    Images are (N, C, H, W), uint8 or floats in [0, 1]; token ids are (N, T), int64, from 0.
+    Images are (N, C, H, W), uint8 or floats in [0, 1]; token ids are (N, T), int64, from 0, or with their masks and
+    such (N, columns, T), a column for each of ``inputs``.
     """
     if not isinstance(images, Tensor):
         raise DataError(f"images of {name!r} are a {type(images).__name__}; they must be a torch tensor (N, C, H, W)")
-    tokens = are_token_ids(images)
-    if tokens and not images.shape[1]:
+    tokens = are_token_ids(images) and tuple(images.shape[1:-1]) == ((len(inputs),) if inputs else ())
+    if tokens and not images.shape[-1]:
         raise DataError(f"the sequences of {name!r} are empty; give each at least one token")
     if not (images.ndim == 4 or tokens) or 0 in images.shape[1:]:
         raise DataError(
@@ -103,10 +109,13 @@ def check_images(name: str, images: Tensor) -> None:
     if len(images) < 2:
         count = f"{len(images)} sample{'' if len(images) == 1 else 's'}"
         raise DataError(f"{name!r} has {count}; at least 2 are needed: give it more data")
-    if tokens and int(images.min()) < 0:
+    there = counted(images, inputs) if tokens else None
+    if there is not None and not bool(there.any(1).all()):
+        raise DataError(f"a sequence of {name!r} is masked throughout; leave it out")
+    if tokens and (lowest := int((content_of(images) if there is None else content_of(images)[there]).min())) < 0:
         raise DataError(
-            f"token ids of {name!r} begin at {int(images.min())}; they are rows of an embedding and begin at 0: cut "
-            "sequences to one length rather than fill them up"
+            f"token ids of {name!r} begin at {lowest}; they are rows of an embedding and begin at 0: where sequences "
+            "are filled up, give an attention_mask that is 0 there"
         )
     if images.is_floating_point():
         check_range(f"images of {name!r}", images)
@@ -168,8 +177,9 @@ class Samples:
     ``images`` is (N, C, H, W), uint8 in 0..255 or floats in [0, 1], or token ids (N, T), int64 from 0, N at least 2;
     ``labels`` is (N,) int64, indices into ``classes``, or what another ``task`` takes; ``pairing`` is (N,) int64, for
     each sample the index of the one whose label and receiver activation it is fitted to (``None``: itself).
-    ``transforms`` says in words what the images went through before they came here. Raises ``DataError`` when any of
-    this fails.
+    ``transforms`` says in words what the images went through before they came here. A mapping of inputs, such as a
+    tokeniser's ``input_ids`` and ``attention_mask``, may be given for ``images``; these are then ``(N, columns, T)``,
+    and ``inputs`` says what the columns are. Raises ``DataError`` when any of this fails.
     """
 
     name: str
@@ -179,12 +189,18 @@ class Samples:
     pairing: Tensor | None = None
     task: Task = Classification()
     transforms: str = ""
+    inputs: Inputs = ()
 
     def __post_init__(self) -> None:
         check_kind("task", self.task, Task, "a task such as Classification()")
-        check_images(self.name, self.images)
+        if isinstance(self.images, Mapping):
+            for name, value in zip(("images", "inputs"), join_inputs(self.images), strict=True):
+                object.__setattr__(self, name, value)
+        check_images(self.name, self.images, self.inputs)
         if self.labels is None and self.task != Classification():
-            object.__setattr__(self, "labels", self.task.default_targets(self.images))
+            object.__setattr__(self, "labels", self.task.default_targets(content_of(self.images)))
+        if self.counted is not None and isinstance(self.labels, Tensor):
+            object.__setattr__(self, "labels", self.task.ignore(self.labels, self.counted))
         check_labels(self.name, self.labels, len(self), self.classes, self.task)
 
     def __repr__(self) -> str:
@@ -195,16 +211,22 @@ class Samples:
         return len(self.images)
 
     @property
-    def example(self) -> Tensor:
-        """The first images, at most 4: on which a network is probed."""
-        return self.images[:4].clone()
+    def example(self) -> "Tensor | dict[str, Tensor]":
+        """The first images, at most 4, on which a network is probed; a mapping if there are several inputs."""
+        return part_inputs(self.images[:4].clone(), self.inputs)
+
+    @cached_property
+    def counted(self) -> Tensor | None:
+        """Which positions of sequences count, bool (N, T); ``None`` if all do."""
+        return counted(self.images, self.inputs) if self.inputs else None
 
     @cached_property
     def extremes(self) -> Tensor:
         """Samples that show whether a network takes all: the first image, or sequences with the extreme token ids."""
         if not are_token_ids(self.images):
             return self.images[:1]
-        highest, lowest = (int(part.argmax()) for part in (self.images.amax(1), -self.images.amin(1)))
+        ids = content_of(self.images)
+        highest, lowest = (int(part.argmax()) for part in (ids.amax(1), -ids.amin(1)))
         return self.images[[highest, lowest]]
 
     @cached_property
@@ -231,6 +253,7 @@ class Samples:
         """SHA-256 over images, labels, classes and pairing, in hexadecimal; the name does not enter."""
         pairing = None if self.pairing is None else tensor_digest(self.pairing)
         told = () if self.task == Classification() else (identity(self.task),)  # which came later
+        told = (*told, identity(self.inputs)) if self.inputs else told
         return digest(self.image_fingerprint, tensor_digest(self.labels), self.classes, pairing, *told)
 
     def take(self, indices: Tensor, name: str) -> "Samples":
@@ -309,12 +332,12 @@ class Data:
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{len(getattr(self, role)):,} {role}" for role in ("fit", "validation", "score"))
-        what = f"{things(self.example)} of {sizes(self.example)}"
+        what = f"{things(self.fit.images)} of {sizes(self.fit.images)}"
         return f"Data({self.name!r}, {counts} {what}, {_describe_task(self.fit)})"
 
     @property
-    def example(self) -> Tensor:
-        """The first raw images of the fit data, at most 4."""
+    def example(self) -> "Tensor | dict[str, Tensor]":
+        """The first raw images of the fit data, at most 4; a mapping if there are several inputs."""
         return self.fit.example
 
     @cached_property
@@ -417,13 +440,17 @@ class Data:
 
     def _check_like_fit(self, samples: Samples) -> None:
         expected, got = tuple(self.fit.images.shape[1:]), tuple(samples.images.shape[1:])
-        if are_token_ids(samples.images) != are_token_ids(self.example):
-            what, those = things(samples.images), things(self.example)
+        ours = self.fit.images
+        if are_token_ids(samples.images) != are_token_ids(ours):
+            what, those = things(samples.images), things(ours)
             raise DataError(f"{samples.name!r} has {what}, and {self.fit.name!r} {those}; they must be alike")
-        if got != expected and are_token_ids(self.example):
+        if samples.inputs != self.fit.inputs:
+            names = [", ".join(one.name for one in part.inputs) or "one input" for part in (samples, self.fit)]
+            raise DataError(f"{samples.name!r} has {names[0]}, and {self.fit.name!r} {names[1]}; they must be alike")
+        if got != expected and are_token_ids(ours):
             raise DataError(
                 f"sequences of {samples.name!r} are {sizes(samples.images)} long and those of {self.fit.name!r} "
-                f"{sizes(self.example)}; cut them to one length"
+                f"{sizes(ours)}; cut them to one length, or fill them up with an attention_mask"
             )
         if got != expected:
             raise DataError(

@@ -7,7 +7,7 @@ Nothing is ever unpickled: tensors and arrays come as such, the datasets of torc
 
 import operator
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, SupportsIndex
@@ -16,15 +16,17 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import functional
 
 from suture.common.errors import DataError
 from suture.common.mapped import ROWS, empty, fill, pieces
 from suture.common.seeds import derive_seed, generator
 from suture.data import hub
 from suture.data.hub import SOURCES
+from suture.data.inputs import content_of, join_inputs, lengthen, says_nothing
 from suture.data.reading import Columns, Whole, is_dataset, name_of, read_dataset
-from suture.data.samples import Data, Samples, check_brightness, name_numbers, number_classes
-from suture.data.tasks import Classification, DenseClassification, Regression, Task
+from suture.data.samples import Data, Samples, are_token_ids, check_brightness, name_numbers, number_classes
+from suture.data.tasks import IGNORED, Classification, DenseClassification, NextToken, Regression, Task
 from suture.data.variants import stack
 
 Array = Tensor | NDArray[Any]
@@ -60,7 +62,10 @@ def load_data(
       whose transforms are then part of the data;
     - tensors or arrays ``((train images, train labels), (test images, test labels))``: images (N, C, H, W) or
       (N, H, W), uint8 in 0..255 or floats in [0, 1] (brought to float32), or sequences of token ids (N, T), integers
-      of more than a byte, from 0; labels (N,) integers, for a language model the tokens that come next. All copied.
+      of more than a byte, from 0, or a mapping of these with their ``attention_mask`` and such; labels (N,) integers,
+      for a language model the tokens that come next. All copied.
+
+    Samples of text in datasets may have any length: they are filled up and masked, and what is masked counts nowhere.
 
     ``split`` takes one set of samples for the pair, or ``train`` of a folder or a hub id, and cuts from it the share
     (0.2) or the number (1000) to score on, drawn at random by a seed of its content.
@@ -104,8 +109,18 @@ def load_data(
         _refuse("what is no folder, hub id or DatasetDict", score_split=score_split)
         name, wholes = _read_pair(source, name, columns, split, size, task)
     class_names = _find_classes(name, wholes, named, task)
+    if not _are_arrays(source[0] if isinstance(source, tuple | list) else source):
+        wholes = _level(wholes, task)
     parts = [
-        Samples(f"{name}/{part}", whole.images, whole.labels, class_names, task=task, transforms=whole.transforms)  # type: ignore[arg-type]
+        Samples(
+            f"{name}/{part}",
+            whole.images,
+            whole.labels,  # type: ignore[arg-type]
+            class_names,
+            task=task,
+            transforms=whole.transforms,
+            inputs=whole.inputs,
+        )
         for part, whole in zip(_PARTS, wholes, strict=False)
     ]
     del wholes  # the files of large data are removed with their tensors
@@ -168,10 +183,37 @@ def _read(given: Any, name: str, columns: Columns | None, size: int | None, task
     if not _are_arrays(given):
         whole = read_dataset(given, name, columns, size, task.labelled)
         return replace(whole, labels=_labels(name, whole.labels)) if task == Classification() else whole
-    images, labels = _images(name, given[0]), given[1]
+    found, labels = given
+    if isinstance(found, Mapping):
+        images, inputs = join_inputs({key: _own(f"{key} of {name!r}", value) for key, value in found.items()})
+    else:
+        images, inputs = found, ()
+    images = images if inputs else _images(name, images)
     if task == Classification():
-        return Whole(images, _labels(name, labels))
-    return Whole(images, None if labels is None else _own(f"labels of {name!r}", labels))
+        return Whole(images, _labels(name, labels), inputs=inputs)
+    return Whole(images, None if labels is None else _own(f"labels of {name!r}", labels), inputs=inputs)
+
+
+def _level(wholes: Sequence[Whole], task: Task) -> list[Whole]:
+    """Return the parts with sequences filled up to one length and with the same columns, those that say something."""
+    longest = max(whole.images.shape[-1] for whole in wholes)
+    names = [whole.inputs[0].name for whole in wholes if whole.inputs]
+    found = []
+    for whole in wholes:
+        images, inputs, labels = whole.images, whole.inputs, whole.labels
+        short = longest - images.shape[-1]
+        if are_token_ids(images) and (short or bool(names) != bool(inputs)):
+            images, inputs = lengthen(images, inputs, longest, *names[:1])
+            if isinstance(task, DenseClassification | NextToken) and labels is not None:
+                labels = functional.pad(labels, (0, short), value=IGNORED)
+        found.append(replace(whole, images=images, inputs=inputs, labels=labels))
+    inputs = found[0].inputs
+    told = [i for i, one in enumerate(inputs) if not all(says_nothing(one, part.images[:, i]) for part in found)]
+    if len(told) == len(inputs) or any(part.inputs != inputs for part in found):
+        return found
+    columns = told[0] if len(told) == 1 else told
+    kept = tuple(inputs[i] for i in told) if len(told) > 1 else ()
+    return [replace(part, images=part.images[:, columns].contiguous(), inputs=kept) for part in found]
 
 
 def _are_arrays(given: Any) -> bool:
@@ -183,7 +225,7 @@ def _with_targets(whole: Whole, task: Task) -> Whole:
     """Return the samples with labels of the type that the task takes, or those it makes of inputs without."""
     labels = whole.labels
     if labels is None:
-        return replace(whole, labels=task.default_targets(whole.images))
+        return replace(whole, labels=task.default_targets(content_of(whole.images)))
     if isinstance(task, Regression):
         labels = labels if labels.is_floating_point() else labels.float()
         labels = labels[:, None] if labels.ndim == 1 else labels

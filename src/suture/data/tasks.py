@@ -66,6 +66,10 @@ class Task(ABC):
         """Return the targets of inputs that came without. Raises ``DataError`` if there can be none."""
         raise DataError(f"{self} needs labels, and there are none; give them beside the inputs")
 
+    def ignore(self, targets: Tensor, counted: Tensor) -> Tensor:
+        """Return targets that do not count where a mask, bool ``(n, T)``, says so, if each position has one."""
+        return targets
+
     def name_classes(self, targets: Sequence[Tensor]) -> tuple[str, ...]:
         """Return names for the classes of targets, of training and test data, if the task has classes."""
         return ()
@@ -127,6 +131,10 @@ class DenseClassification(Task):
         _check_indices(name, targets, classes, ignored=True)
         _check_some_count(name, targets)
 
+    def ignore(self, targets: Tensor, counted: Tensor) -> Tensor:
+        """Return the targets, ``IGNORED`` where nothing counts."""
+        return ignore_masked(targets, counted)
+
     def name_classes(self, targets: Sequence[Tensor]) -> tuple[str, ...]:
         """Return ``"0"`` to the highest target."""
         return tuple(map(str, range(max(int(part.max()) for part in targets) + 1)))
@@ -181,9 +189,13 @@ class NextToken(Task):
             raise DataError(f"targets of {name!r} must be token ids from 0, int64, or {IGNORED} where they are padding")
         _check_some_count(name, targets[:, 1:])
 
+    def ignore(self, targets: Tensor, counted: Tensor) -> Tensor:
+        """Return the targets, ``IGNORED`` where nothing counts."""
+        return ignore_masked(targets, counted)
+
     def default_targets(self, inputs: Tensor) -> Tensor:
-        """Return the token ids themselves."""
-        return inputs
+        """Return the token ids themselves, ``IGNORED`` where they are padding."""
+        return inputs.masked_fill(inputs < 0, IGNORED) if int(inputs.min()) < 0 else inputs
 
     def check_outputs(self, shape: tuple[int, ...], targets: Tensor, classes: Sequence[str]) -> str:
         """Say why outputs do not suit the targets."""
@@ -283,8 +295,9 @@ class Regression(Task):
 class OwnOutputs(Task):
     """The receiver's own outputs are the targets, and no label is used: for towers without a head, and unlabelled data.
 
-    ``meaning`` says what outputs are. ``"embeddings"``: the loss is 1 − cosine. ``"logits"`` ``(n, classes)``: the loss
-    is the divergence KL(receiver ‖ stitched) in nats, and a sample is wrong if the largest output is another's.
+    ``meaning`` says what outputs are. ``"embeddings"``: the loss is 1 − cosine, over the positions that a mask leaves.
+    ``"logits"`` ``(n, classes)``: the loss is the divergence KL(receiver ‖ stitched) in nats, and a sample is wrong if
+    the largest output is another's.
     """
 
     meaning: Literal["embeddings", "logits"] = "embeddings"
@@ -300,6 +313,10 @@ class OwnOutputs(Task):
     def check(self, name: str, targets: Tensor, classes: Sequence[str]) -> None:
         """Accept anything, because labels are not read."""
 
+    def ignore(self, targets: Tensor, counted: Tensor) -> Tensor:
+        """Return the outputs, ``IGNORED`` at positions that do not count."""
+        return ignore_masked(targets, counted)
+
     def default_targets(self, inputs: Tensor) -> Tensor:
         """Return zeros, which are not read."""
         return torch.zeros(len(inputs), dtype=torch.int64)
@@ -313,7 +330,9 @@ class OwnOutputs(Task):
     def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return 1 − cosine of the two outputs of every sample, or how far they diverge in nats."""
         if self.meaning == "embeddings":
-            return 1 - functional.cosine_similarity(outputs.flatten(1), targets.to(outputs.dtype).flatten(1), dim=1)
+            ignored, targets = targets == IGNORED, targets.to(outputs.dtype)
+            one, other = (part.masked_fill(ignored, 0).flatten(1) for part in (outputs, targets))
+            return 1 - functional.cosine_similarity(one, other, dim=1)
         wanted = targets.to(outputs.dtype).log_softmax(1)
         return (wanted.exp() * (wanted - outputs.log_softmax(1))).sum(1)
 
@@ -340,6 +359,13 @@ def by_position(outputs: Tensor, targets: Tensor) -> Tensor:
 def count_positions(targets: Tensor) -> Tensor:
     """Return how many targets of every sample are not ignored, ``(n,)``."""
     return (targets.flatten(1) != IGNORED).sum(1).float()
+
+
+def ignore_masked(targets: Tensor, counted: Tensor) -> Tensor:
+    """Return targets ``(n, T, …)``, ``IGNORED`` where a mask ``(n, T)`` leaves them out; others as they are."""
+    if targets.shape[:2] != counted.shape:
+        return targets
+    return targets.masked_fill(~counted.reshape(*counted.shape, *[1] * (targets.ndim - 2)), IGNORED)
 
 
 def _nats(outputs: Tensor, targets: Tensor) -> Tensor:

@@ -563,7 +563,7 @@ def stack(upper: Data, lower: Data, name: str | None = None) -> Data:
     images are not square, channels cannot be joined, or a role has no two samples in common.
     """
     for data in (upper, lower):
-        check_pictures("putting one above another", data.example)
+        check_pictures("putting one above another", data.fit.images)
     height, width = lower.fit.images.shape[2:]
     if height != width:
         raise DataError(

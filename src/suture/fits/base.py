@@ -29,12 +29,22 @@ class Side:
     to be kept (``core.activations.cache.Recomputed``): take rows; ``labels`` are what the task takes for targets,
     ``(n,)`` or ``(n, …)``; ``expected()`` gives the receiver's own activations at its cut, ``(n, *receiver shape)``, of
     the first samples if the fit ``reads`` no more, and ``outputs()`` its own outputs ``(n, …)``, in the same order.
+    ``inputs`` are what the suffix reads of the samples beside the tensor that passes, such as masks; ``counted`` says
+    which tokens count, bool ``(n, T)``, if the seam joins tokens to tokens and not all do.
     """
 
     activations: Tensor
     labels: Tensor
     expected: Callable[[], Tensor]
     outputs: Callable[[], Tensor]
+    inputs: Tensor | None = None
+    counted: Tensor | None = None
+
+    def run(self, suffix: nn.Module, represented: Tensor, chosen: Tensor) -> Tensor:
+        """Return what a suffix gives for chosen samples, which a stitch has represented."""
+        given = (represented,) if self.inputs is None else (represented, self.inputs[chosen].to(represented.device))
+        out: Tensor = suffix(*given)
+        return out
 
 
 @dataclass(frozen=True, eq=False)

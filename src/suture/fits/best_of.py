@@ -101,7 +101,7 @@ def _validate(problem: Problem, stitch: nn.Module, device: torch.device) -> Look
     with torch.no_grad():
         for chosen in torch.arange(len(side.labels)).split(CHUNK):  # type: ignore[no-untyped-call]
             outputs, labels = (
-                problem.suffix(stitch(side.activations[chosen].to(device))),
+                side.run(problem.suffix, stitch(side.activations[chosen].to(device)), chosen),
                 side.labels[chosen].to(device),
             )
             losses.append(problem.task.losses(outputs, labels).double())

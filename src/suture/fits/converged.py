@@ -278,7 +278,7 @@ def _some_moments(side: Side, part: Part) -> Moments:
     rows, features = part.reads(x[:1]).shape
     some = count_sufficient(tuple(expected.shape[1:]), rows, features)
     x, expected = (rows.narrow(0, 0, min(some, len(rows))) for rows in (x, expected))
-    made = accumulate_moments(x, expected, part, torch.float32)
+    made = accumulate_moments(x, expected, part, torch.float32, side.counted)
     return Moments(*(getattr(made, each.name).cpu() for each in fields(made)))
 
 
@@ -544,7 +544,7 @@ class AveragedDescent:
         sent = side.activations[chosen].to(self.device)
         if sent.ndim == 4:
             sent = sent.contiguous(memory_format=torch.channels_last)
-        return self.suffix(self.coordinates(sent)), side.labels[chosen].to(self.device)
+        return side.run(self.suffix, self.coordinates(sent), chosen), side.labels[chosen].to(self.device)
 
 
 class _Sum:

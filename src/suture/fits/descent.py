@@ -306,7 +306,7 @@ class TaskLoss(GradientDescent):
         targets, task = self.targets.of(side), self.targets.task(problem.task)
 
         def of(represented: Tensor, chosen: Tensor) -> Tensor:
-            logits: Tensor = problem.suffix(represented)
+            logits = side.run(problem.suffix, represented, chosen)
             return task.loss(logits, targets[chosen].to(logits.device))
 
         return of
@@ -331,10 +331,12 @@ class MatchActivations(GradientDescent):
     def loss(self, problem: Problem, side: Side, device: torch.device) -> Loss:
         """Return the mean squared error of what the stitch gives."""
         expected = side.expected()
-        unit = float(problem.fit.expected()[:].float().var(0, correction=0).mean()) or 1.0
+        own, there = problem.fit.expected()[:], problem.fit.counted
+        unit = float((own if there is None else own[there]).float().var(0, correction=0).mean()) or 1.0
 
         def of(represented: Tensor, chosen: Tensor) -> Tensor:
-            return (represented - expected[chosen].to(represented)).square().mean() / unit
+            off = (represented - expected[chosen].to(represented)).square()
+            return (off if side.counted is None else off[side.counted[chosen]]).mean() / unit
 
         return of
 

@@ -36,11 +36,14 @@ _ROOM = 2**25  #: numbers in the rows of one step; of larger rows a step takes f
 _NOISE = 2**24  #: numbers in all the noise by which ``Narrower`` teaches
 
 
-def accumulate_moments(x: Tensor, y: Tensor, part: Part, dtype: torch.dtype = torch.float64) -> Moments:
+def accumulate_moments(
+    x: Tensor, y: Tensor, part: Part, dtype: torch.dtype = torch.float64, counted: Tensor | None = None
+) -> Moments:
     """Accumulate the moments of the rows of two activation tensors ``(n, …)`` in one pass, in float64, on the CPU.
 
     They are computed where ``x`` is. Rows are shifted by the means of the first chunk, so that large means do not cost
-    digits. ``dtype`` is the type of the products within a chunk.
+    digits. ``dtype`` is the type of the products within a chunk. If rows are tokens, only those that are ``counted``,
+    bool ``(n, T)``, are taken.
     """
     most = min(len(x), len(y), part.most or len(x))
     x, y = x.narrow(0, 0, most), y.narrow(0, 0, most).to(x.device)
@@ -48,13 +51,18 @@ def accumulate_moments(x: Tensor, y: Tensor, part: Part, dtype: torch.dtype = to
     if len(first) != len(expected):
         raise FitError("the sender's and the receiver's activations have different numbers of rows")
     chunk = max(1, min(CHUNK, _ROOM // max(first.numel(), expected.numel())))
-    shift_x = part.reads(x[:chunk]).to(dtype).mean(0)
-    shift_y = part.gives(y[:chunk]).to(dtype).mean(0)
+
+    def select(rows: Tensor, start: int) -> Tensor:
+        there = None if counted is None else counted[start : start + chunk].flatten().to(rows.device)
+        return rows if there is None or len(there) != len(rows) else rows[there]
+
+    shift_x = select(part.reads(x[:chunk]), 0).to(dtype).mean(0)
+    shift_y = select(part.gives(y[:chunk]), 0).to(dtype).mean(0)
     sums: list[Tensor] = []
     count = many = 0
     for start in range(0, len(x), chunk):
-        a = part.reads(x[start : start + chunk]).to(dtype) - shift_x
-        b = part.gives(y[start : start + chunk]).to(dtype) - shift_y
+        a = select(part.reads(x[start : start + chunk]), start).to(dtype) - shift_x
+        b = select(part.gives(y[start : start + chunk]), start).to(dtype) - shift_y
         each = b if part.each is None else part.each(y[start : start + chunk]).to(dtype) - shift_y
         new = [total.double() for total in (a.sum(0), b.sum(0), a.T @ a, a.T @ b, each.square().sum(0))]
         sums = [old + more for old, more in zip(sums, new, strict=True)] if sums else new
@@ -98,7 +106,7 @@ class LeastSquares(Fit):
             raise FitError(f"LeastSquares has no closed form for {family}; use TaskLoss(start=Random())")
         for part in family.parts(stitch, problem.fit.activations):
             known, held_out = (
-                accumulate_moments(side.activations, side.expected(), part)
+                accumulate_moments(side.activations, side.expected(), part, counted=side.counted)
                 for side in (problem.fit, problem.validation)
             )
             part.load(solve_closed_form(family, known, held_out, self.ridges, self.rescale))
@@ -168,4 +176,4 @@ def _imitate(stitch: nn.Module, side: Side, device: torch.device, seed: int) -> 
     activations = torch.cat([sent, noise])[torch.randperm(len(sent) + count, generator=random)]
     with torch.no_grad():
         given = torch.cat([stitch(part.to(device)).cpu() for part in torch.split(activations, CHUNK)])
-    return replace(side, activations=activations, expected=lambda: given)
+    return replace(side, activations=activations, expected=lambda: given, counted=None)

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property, partial
+from itertools import repeat
 from math import prod
 from typing import cast
 
@@ -206,8 +207,10 @@ class Activations:
         network.look_at(need.samples.images)
         start, source = self._nearest(network, need)
         run = _make_run(need, start, len(source) >= MANY)
-        for given in pieces(source, CHUNK):
-            yield run(given).to(device)
+        inputs = network.inputs_from(start, need.samples.images)
+        beside = repeat(None) if inputs is None else pieces(inputs, CHUNK)
+        for given, read in zip(pieces(source, CHUNK), beside, strict=False):
+            yield run(given, read).to(device)
 
     def _nearest(self, network: Network, need: Need) -> tuple[int, Tensor]:
         """Find the nearest earlier cut whose activations are here, or being computed, and these; else 0 and the images.
@@ -229,14 +232,17 @@ class Activations:
             del self._kept[key]
 
 
-def _make_run(need: Need, start: int, many: bool) -> Callable[[Tensor], Tensor]:
-    """Return what computes rows of the activations, on the network's device, from those at an earlier place."""
+def _make_run(need: Need, start: int, many: bool) -> Callable[[Tensor, Tensor | None], Tensor]:
+    """Return what computes rows of the activations, on the network's device, from those at an earlier place.
+
+    Beside these it is given what the layers read of the inputs of these samples, if any do.
+    """
     network, part = need.network, need.network.part(start, need.index)
     fused = many and bool(part.segments)
     compute = _FusedPart(part, fuse_segments(network, start, need.index)) if fused else partial(run_stepwise, part)
 
-    def run(given: Tensor) -> Tensor:
-        out = compute(given.to(network.device))
+    def run(given: Tensor, inputs: Tensor | None) -> Tensor:
+        out = compute(given.to(network.device), None if inputs is None else inputs.to(network.device))
         check_rows(out, len(given), network.name)
         if not is_finite(out):
             raise FitError(f"the activations {need.where} are not finite")
@@ -258,7 +264,7 @@ class Recomputed:
         self.need, self.numbers = need, torch.arange(len(images))
         self._run = _make_run(need, 0, len(images) >= MANY)
         with torch.inference_mode(False), torch.no_grad():
-            first = self._run(images[:CHUNK])  # on which fused segments are compared, whatever is asked for first
+            first = self._run(images[:CHUNK], None)  # on which fused segments are compared, whatever is asked for first
         self.dtype, self.device = first.dtype, first.device
 
     @property
@@ -280,7 +286,7 @@ class Recomputed:
             needed = len(chosen) * prod(self.shape[1:]) * self.dtype.itemsize
             _check_memory(needed, len(chosen), self.need.where)
         with torch.inference_mode(False), torch.no_grad():
-            parts = [self._run(take(self.need.samples.images, some)) for some in torch.split(chosen, CHUNK)]
+            parts = [self._run(take(self.need.samples.images, some), None) for some in torch.split(chosen, CHUNK)]
             return torch.cat([part.to(self.device, self.dtype) for part in parts])
 
     def narrow(self, dim: int, start: int, length: int) -> "Recomputed":
@@ -317,15 +323,16 @@ def _check_memory(needed: int, samples: int, where: str) -> None:
         )
 
 
-def run_stepwise(part: Frozen, x: Tensor) -> Tensor:
+def run_stepwise(part: Frozen, x: Tensor, inputs: Tensor | None = None) -> Tensor:
     """Run part of a network with the images and the tensor at every cut laid out in one way.
 
     The bits of a product may depend on the layout of its operands; this way they do not depend on where a pass began.
     """
     x = _lay_out(x)
-    x = x if part.prepare is None else _lay_out(part.prepare(x))
+    if part.prepare is not None:
+        x = inputs = _lay_out(part.prepare(x))
     for segment in part.segments:
-        x = _lay_out(segment(x))
+        x = _lay_out(segment(x, inputs))
     return x
 
 
@@ -346,13 +353,15 @@ class _FusedPart:
         self.part, self.segments = part, segments
         self.is_compared = False
 
-    def __call__(self, x: Tensor) -> Tensor:
+    def __call__(self, x: Tensor, inputs: Tensor | None = None) -> Tensor:
         """Map a chunk; the first one is what the segments are compared on."""
-        x = self._channels_last(x if self.part.prepare is None else self.part.prepare(_lay_out(x)))
+        x = x if self.part.prepare is None else self.part.prepare(_lay_out(x))
+        inputs = x if self.part.prepare is not None else inputs
+        x = self._channels_last(x)
         for i, (own, fused) in enumerate(zip(self.part.segments, self.segments, strict=True)):
             out = None if fused is None else self._try(fused, x)
             if not self.is_compared or out is None:
-                exact = own(_lay_out(x))
+                exact = own(_lay_out(x), inputs)
                 if out is None or not self._agree(out, exact):
                     out, self.segments[i] = exact, None
             x = self._channels_last(out)

@@ -1,7 +1,8 @@
 """How a model is called, and which of its outputs counts.
 
-Everything above calls a model with one tensor and gets one. Where a model wants its input by name, or gives a mapping,
-as those of transformers do, an ``Entrance`` stands around it. This is the one place that knows how inputs go in.
+Everything above calls a model with one tensor and gets one. Where a model wants its input by name, or several, or gives
+a mapping, as those of transformers do, an ``Entrance`` stands around it. This is the one place that knows how inputs go
+in. Of several a model gets those that its ``forward`` names.
 """
 
 import inspect
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 
 from suture.common.errors import NetworkError
 from suture.core.network.freezing import undo_writes
+from suture.data.inputs import Inputs
 from suture.data.samples import are_token_ids
 
 OUTPUTS = ("logits", "last_hidden_state")  #: of a mapping, which is taken, the first that it has
@@ -20,19 +22,47 @@ _QUIET = {"use_cache": False, "return_dict": True, "output_attentions": False, "
 
 
 class Entrance(nn.Module):
-    """Calls ``model`` with one tensor, which it knows as ``input``, and gives its ``output`` of that name or place."""
+    """Calls ``model`` with one tensor, which it knows as ``input``, and gives its ``output`` of that name or place.
 
-    def __init__(self, model: nn.Module, input: str | None = None, output: str | int | None = None) -> None:
+    The tensor may have several ``inputs`` for columns; for padding without a token id the model is given ``padding``.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        input: str | None = None,
+        output: str | int | None = None,
+        inputs: Inputs = (),
+        padding: int = 0,
+    ) -> None:
         super().__init__()
-        self.model, self.input, self.output = model, input, output
+        self.model, self.input, self.output, self.inputs, self.padding = model, input, output, inputs, padding
+        names = _parameters(model) if inputs else []
+        self._taken = [(i, one) for i, one in enumerate(inputs) if one.name in names]
 
-    def around(self, model: nn.Module) -> "Entrance":
-        """Return the same entrance of another model."""
-        return Entrance(model, self.input, self.output)
+    def around(self, model: nn.Module, output: str | int | None = None) -> "Entrance":
+        """Return the same entrance of another model, or of another output."""
+        return Entrance(model, self.input, self.output if output is None else output, self.inputs, self.padding)
+
+    @property
+    def sides(self) -> tuple[int, ...]:
+        """The columns that say where tokens are, never which."""
+        return tuple(i for i, one in self._taken if one.is_side)
+
+    @property
+    def masks(self) -> bool:
+        """Whether the model is given a mask."""
+        return any(one.is_mask for _, one in self._taken)
 
     def forward(self, x: Tensor) -> Any:
         """Call the model."""
-        out = self.model(x) if self.input is None else self.model(**{self.input: x})
+        if self.inputs:
+            given = {one.name: x.select(1, i).to(one.dtype) for i, one in self._taken}
+            ids = given[self.inputs[0].name]
+            given[self.inputs[0].name] = ids.masked_fill(ids < 0, self.padding)
+            out = self.model(**given)
+        else:
+            out = self.model(x) if self.input is None else self.model(**{self.input: x})
         return out if self.output is None else out[self.output]
 
 
@@ -47,14 +77,21 @@ def is_of_transformers(module: nn.Module) -> bool:
     return library is not None and isinstance(module, library.PreTrainedModel)
 
 
-def name_input(model: nn.Module, example: Tensor, name: str) -> nn.Module:
-    """Return a model of transformers behind an entrance that knows its input, its caches off; any other as it is.
+def name_input(model: nn.Module, example: Tensor, inputs: Inputs, name: str) -> nn.Module:
+    """Return a model of transformers, or of several inputs, behind an entrance that knows these; any other as it is.
 
-    Raises ``NetworkError`` if it takes no such samples.
+    The caches of one of transformers are turned off. Raises ``NetworkError`` if it takes no such samples.
     """
-    if not is_of_transformers(model):
+    if isinstance(model, Entrance) or not (inputs or is_of_transformers(model)):
         return model
     takes = _parameters(model)
+    if inputs and inputs[0].name not in takes:
+        raise NetworkError(
+            f"{name} takes {', '.join(takes)}, and the example has {', '.join(one.name for one in inputs)}; name its "
+            "entries as the model does, the token ids first"
+        )
+    if not is_of_transformers(model):
+        return Entrance(model, inputs=inputs)
     wanted = "input_ids" if are_token_ids(example) else "pixel_values"
     if wanted not in takes:
         given = "token ids" if wanted == "input_ids" else "images"
@@ -65,7 +102,9 @@ def name_input(model: nn.Module, example: Tensor, name: str) -> nn.Module:
     for module in model.modules():
         if is_of_transformers(module):
             _quieten(module.config)
-    return Entrance(model, wanted)
+    config: Any = model.config
+    padding = getattr(config.get_text_config(), "pad_token_id", None)
+    return Entrance(model, wanted, inputs=inputs, padding=padding or 0)
 
 
 def _quieten(config: Any) -> None:
@@ -88,9 +127,8 @@ def name_output(model: nn.Module, probe: Tensor, output: str | int | None, name:
         except Exception as error:
             if not is_of_transformers(entrance.model):
                 return model  # what is wrong is said where its outputs are checked
-            raise NetworkError(
-                f"{name} does not run on {entrance.input} alone: {error}{_advise(entrance.model)}"
-            ) from error
+            given = " and ".join(one.name for _, one in entrance._taken) or f"{entrance.input} alone"
+            raise NetworkError(f"{name} does not run on {given}: {error}{_advise(entrance.model)}") from error
     if isinstance(out, Tensor):
         return model
     if not isinstance(out, Mapping | tuple | list):
@@ -103,7 +141,7 @@ def name_output(model: nn.Module, probe: Tensor, output: str | int | None, name:
         kind = "mapping" if isinstance(out, Mapping) else type(out).__name__
         missed = "without logits" if output is None else f"without {output!r}"
         raise NetworkError(f"the output of {name} is a {kind} {missed}: it has {listed}; name one of them, output=…")
-    return Entrance(entrance.model, entrance.input, chosen)
+    return entrance.around(entrance.model, chosen)
 
 
 def _advise(model: nn.Module) -> str:

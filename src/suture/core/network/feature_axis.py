@@ -13,6 +13,7 @@ or a network mixes both dimensions as MLP-Mixer does, the shape decides.
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import takewhile
 from typing import Any
 
 import torch
@@ -196,16 +197,28 @@ def _kept(before: Sequence[int], after: Sequence[int]) -> Iterator[tuple[int, in
             yield ends[products, size], j
 
 
+def reads_inputs(body: nn.Module) -> bool:
+    """Whether what lies between two cuts reads the inputs of its samples beside the tensor that passes."""
+    nodes = body.graph.nodes if isinstance(body, fx.GraphModule) else ()
+    return len(list(takewhile(lambda node: node.op == "placeholder", nodes))) > 1
+
+
+def call_body(body: nn.Module, x: Tensor, inputs: Tensor | None) -> Tensor:
+    """Call what lies between two cuts, with the inputs of the samples if it reads them."""
+    out: Tensor = body(x, inputs) if reads_inputs(body) else body(x)
+    return out
+
+
 def features_at(bodies: Sequence[nn.Module], x: Tensor) -> list[tuple[set[int], int]]:
     """Return, for every tensor between consecutive bodies, the dimensions that hold features, and how many it has.
 
     Raises ``GraphError`` if no tensor passes.
     """
-    dimensions, passing = _Dimensions(), []
+    dimensions, passing, inputs = _Dimensions(), [], x
     with torch.no_grad(), _Watch(dimensions):
         dimensions.of(x)
         for body in bodies:
-            x = body(x.clone())
+            x = call_body(body, x.clone(), inputs)
             if not isinstance(x, Tensor):
                 raise GraphError(f"it is a {type(x).__name__}, not one tensor")
             passing.append(x)

@@ -34,6 +34,7 @@ from torch.utils._pytree import tree_leaves
 from suture.common.errors import DataError, NetworkError
 from suture.common.hashing import globals_of, is_filled
 from suture.core.network.segments import are_close, find_rounding, have_same_bits
+from suture.data.inputs import Inputs, counted
 from suture.data.samples import are_token_ids
 
 _OWN = ("_parameters", "_buffers", "_modules")  # where a module keeps what is registered with it
@@ -310,8 +311,11 @@ def check_model(model: object) -> None:
     raise NetworkError(f"the model is a {type(model).__name__}; {remedy}")
 
 
-def make_probes(example: Tensor) -> Tensor:
-    """Take three raw images, or sequences of token ids, from the example; if it has fewer, repeat them shifted."""
+def make_probes(example: Tensor, inputs: Inputs = ()) -> Tensor:
+    """Take three raw images, or sequences of token ids, from the example; if it has fewer, repeat them shifted.
+
+    If all positions of sequences with a mask count, a few are masked, because models compute with no mask if they can.
+    """
     is_tensor = isinstance(example, Tensor)
     if not is_tensor or not (example.ndim == 4 or are_token_ids(example)) or len(example) == 0:
         got = f"{example.dtype} of shape {tuple(example.shape)}" if is_tensor else f"a {type(example).__name__}"
@@ -321,7 +325,11 @@ def make_probes(example: Tensor) -> Tensor:
         )
     if example.is_floating_point() and not example.isfinite().all():
         raise DataError("the example has values that are not finite; give raw images, such as data.example")
-    return torch.stack([example[i % len(example)].roll(i // len(example), dims=-1) for i in range(3)])
+    probes = torch.stack([example[i % len(example)].roll(i // len(example), dims=-1) for i in range(3)])
+    for i, one in enumerate(inputs):
+        if one.is_mask and counted(probes, inputs) is None:
+            probes[:, i, -1] = 1 - probes[:, i, -1]
+    return probes
 
 
 def check_outputs(model: nn.Module, probes: Sequence[Tensor], name: str) -> Tensor:
@@ -332,7 +340,7 @@ def check_outputs(model: nn.Module, probes: Sequence[Tensor], name: str) -> Tens
         three, again, *alone = (_run_and_note(model, batch, states) for batch in batches)
     except Exception as error:
         shape, is_text = tuple(probes[0].shape[1:]), are_token_ids(probes[0])
-        what = f"sequences of {shape[0]} token ids" if is_text else f"preprocessed images of shape {shape}"
+        what = f"sequences of {shape[-1]} token ids" if is_text else f"preprocessed images of shape {shape}"
         why = (_without_statistics(model) if _BATCH_OF_ONE in str(error) else "") or str(error)
         raise NetworkError(f"{name} does not run on {what}: {why}") from error
     for out, batch in zip((three, again, *alone), batches, strict=True):

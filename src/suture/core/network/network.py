@@ -61,7 +61,8 @@ from suture.core.network.freezing import (
 )
 from suture.core.network.segments import EvaluationOnly, Segment, are_close, have_same_bits
 from suture.core.network.tracing import Stage, Traced, make_portable, silence, trace
-from suture.data.samples import Prepare, Preprocess, Preprocessing, are_token_ids
+from suture.data.inputs import content_of, join_inputs, part_inputs
+from suture.data.samples import Prepare, Preprocess, Preprocessing, Samples, are_token_ids
 
 OUTPUT = "output"
 """Where all layers of a network end: no cut, but a seam may lead there if it needs none of the layers."""
@@ -190,7 +191,7 @@ def measure_cuts(traced: Traced, model: nn.Module, probe: Tensor, name: str) -> 
     x, flops = probe, 0
     read = _ParametersRead(model.parameters())
     for i, segment in enumerate(traced.segments):
-        x, counted = _count_flops(segment, x, read)
+        x, counted = _count_flops(segment, x, probe, read)
         flops += counted
         cut, *aliases = traced.names[i] if i < len(traced.names) else (OUTPUT,)
         if not x.isfinite().all():
@@ -207,12 +208,12 @@ _OF_KERNELS = {
 }
 
 
-def _count_flops(segment: Segment, x: Tensor, read: TorchDispatchMode) -> tuple[Tensor, int]:
+def _count_flops(segment: Segment, x: Tensor, inputs: Tensor, read: TorchDispatchMode) -> tuple[Tensor, int]:
     """Return what a segment gives, and its FLOPs; with attention as plain products, unless its code needs another."""
     for kernel in (attention_as_products(), nullcontext()):
         try:
             with kernel, FlopCounterMode(display=False, custom_mapping=_OF_KERNELS) as counter, read:
-                return segment(x), counter.get_total_flops()
+                return segment(x, inputs), counter.get_total_flops()
         except RuntimeError as error:  # a view of what products lay out otherwise in memory
             failed = error
     raise failed
@@ -259,12 +260,17 @@ class Frozen(EvaluationOnly):
         self.segments = nn.ModuleList(segments)
         nn.Module.train(self, False)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Map raw images, or the tensor at a cut, to the tensor at a later cut or to the output."""
-        x = x if self.prepare is None else self.prepare(x)
+    def forward(self, x: "Tensor | Mapping[str, Tensor]", inputs: Tensor | None = None) -> Tensor:
+        """Map raw images, or the tensor at a cut, to the tensor at a later cut or to the output.
+
+        From a cut on, ``inputs`` are what the layers read beside the tensor, if any (``Network.inputs_after``).
+        """
+        out, _ = join_inputs(x)
+        if self.prepare is not None:
+            out = inputs = self.prepare(out)
         for segment in self.segments:
-            x = segment(x)
-        return x
+            out = segment(out, inputs)
+        return out
 
 
 class Network:
@@ -274,7 +280,8 @@ class Network:
         model: any module that maps one batch of images, or of token ids, to one tensor ``(n, outputs)``; or a model of
             transformers, as it is.
         example: a few raw images ``(n, C, H, W)``, ``uint8`` or floats in [0, 1], or sequences of token ids ``(n, T)``,
-            ``int64``; used to find and verify the cuts.
+            ``int64``, or a mapping of these with their masks and positions by name, such as a tokeniser gives; used to
+            find and verify the cuts.
         name: how tables and figures call it; by default the model's class.
         preprocess: what brings float images in [0, 1] to the model's input; a part of every prefix.
         factory: builds the same architecture without trained weights; needed for untrained controls only where a
@@ -301,7 +308,7 @@ class Network:
         self,
         model: nn.Module,
         *,
-        example: Tensor,
+        example: Tensor | Mapping[str, Tensor],
         name: str | None = None,
         preprocess: Preprocessing | None = None,
         factory: Callable[[], nn.Module] | None = None,
@@ -320,7 +327,8 @@ class Network:
         self.expected_accuracy = _check_expected(expected_accuracy)
         self.factory = factory
         self.stages = make_portable(model, stages)  #: such that they can be applied to a copy
-        self.example = make_probes(example)  #: three raw images (3, C, H, W), or sequences of token ids (3, T)
+        joined, self.inputs = join_inputs(example)  #: what its columns are, if it has several inputs
+        self.example = make_probes(joined, self.inputs)  #: three images (3, C, H, W), or sequences (3, [columns,] T)
         self._is_looked_at = False
         self._untrained: dict[int, Network] = {}
         self._untrainable: UntrainedError | None = None  #: why there can be no such network, once it was tried
@@ -330,7 +338,7 @@ class Network:
             # A copy is cut on the processor, whose bits tell for certain whether a cut is exact.
             self._model = copy_frozen(model, copy, self.name, CPU if copy else None)
             self._check_constants()
-            self._model = name_input(self._model, self.example, self.name)
+            self._model = name_input(self._model, self.example, self.inputs, self.name)
             self.preprocess = _freeze_preprocess(preprocess, self.name)
             self._find_cuts(output)
             if isinstance(self._model, Entrance) and not isinstance(model, Entrance):  # whose names are those within it
@@ -354,7 +362,7 @@ class Network:
         with undo_writes(self._model) as written:
             self._traced: Traced = trace(self._model, probes, self.stages)
             with silence():
-                check_sizes(self._model, Frozen(self._traced.segments), probes[2], self.name)
+                check_sizes(self._model, self._run_prepared, probes[2], self.name)
             self.cuts, self.outputs = measure_cuts(self._traced, self._model, probes[0], self.name)
         self._scratch = frozenset(written)
 
@@ -512,6 +520,20 @@ class Network:
             state |= {f"piece {i} {name}": tensor for name, tensor in found if id(tensor) not in known}
         return state
 
+    def check_samples(self, samples: Samples) -> None:
+        """Raise ``DataError`` if samples have other inputs than the network was cut for, or do not become these."""
+        if samples.inputs != self.inputs:
+            has, takes = (", ".join(one.name for one in part) or "one input" for part in (samples.inputs, self.inputs))
+            raise DataError(
+                f"{samples.name} has {has}, and {self.name} was made with {takes}; make it with example=data.example"
+            )
+        if samples.counted is not None and not entrance_of(self._model).masks:
+            raise DataError(
+                f"sequences of {samples.name} are filled up, and {self.name} takes no mask, so it would read what they "
+                "are filled up with; name the mask as its forward does, or cut all sequences to one length"
+            )
+        self.check_images(samples.extremes, samples.name)
+
     def check_images(self, images: Tensor, name: str) -> None:
         """Raise ``DataError`` if raw images, or token ids, do not become what the network was cut for.
 
@@ -533,14 +555,15 @@ class Network:
                 f"{self.input_shape}; make it with example=data.example, or let its preprocessing resize"
             )
         if are_token_ids(images):
-            extremes = [int(images.amax(1).argmax()), int(images.amin(1).argmin())]
+            ids = content_of(images)
+            extremes = [int(ids.amax(1).argmax()), int(ids.amin(1).argmin())]
             try:
                 with undisturbed(threads=None):
                     self(images[extremes])
             except (IndexError, RuntimeError) as error:
                 raise DataError(
-                    f"{self.name} does not take sequences of {name}, whose token ids are {int(images.min())} to "
-                    f"{int(images.max())}: {error}; give it those of its own vocabulary"
+                    f"{self.name} does not take sequences of {name}, whose token ids are {int(ids.min())} to "
+                    f"{int(ids.max())}: {error}; give it those of its own vocabulary"
                 ) from error
 
     def expect_on(self, data: str) -> float | None:
@@ -557,7 +580,7 @@ class Network:
             return
         prepared = _prepared(self._prepare, images[: LOOKED[-1]], self)
         with undo_writes(self._model):
-            check_batches(self._model, Frozen(self._traced.segments), prepared, LOOKED, self.name)
+            check_batches(self._model, self._run_prepared, prepared, LOOKED, self.name)
         self._is_looked_at = True
 
     def part(self, start: int, end: int) -> Frozen:
@@ -579,12 +602,31 @@ class Network:
         """Give what lies between two cuts: the tensor at ``start`` to the tensor at the later cut ``end``."""
         return self.part(self.cuts.find(start).index, self.cuts.find(end).index)
 
+    def inputs_after(self, cut: str | Cut, images: "Tensor | Mapping[str, Tensor]") -> Tensor | None:
+        """Return what the suffix reads of raw samples beside the tensor at the cut, such as masks; ``None`` if nothing.
+
+        Suffix and samples are this network's: ``after(cut)(tensor, inputs_after(cut, batch))``.
+        """
+        return self.inputs_from(self.cuts.find(cut).index, join_inputs(images)[0])
+
+    def inputs_from(self, start: int, images: Tensor) -> Tensor | None:
+        """Return the same for the index of a cut."""
+        if not start or not any(segment.reads_inputs for segment in self._traced.segments[start:]):
+            return None
+        return _prepared(self._prepare, images, self)
+
+    def _run_prepared(self, x: Tensor) -> Tensor:
+        """Map what the preprocessing gives to the output."""
+        out: Tensor = Frozen(self._traced.segments)(x, x)
+        return out
+
     def whole(self) -> Frozen:
         """Give all of it: raw images ``(n, C, H, W)`` to the output ``(n, outputs)``."""
         return self.part(0, len(self.cuts) + 1)
 
-    def __call__(self, images: Tensor) -> Tensor:
-        """Map raw images ``(n, C, H, W)`` to the output ``(n, outputs)``, without gradients."""
+    def __call__(self, images: "Tensor | Mapping[str, Tensor]") -> Tensor:
+        """Map raw images ``(n, C, H, W)``, or what else it takes, to the output ``(n, outputs)``, without gradients."""
+        images, _ = join_inputs(images)
         with torch.no_grad():
             out: Tensor = self.whole()(images.to(self.device))
         check_rows(out, len(images), self.name)
@@ -611,7 +653,7 @@ class Network:
                         )
                 self._untrained[seed] = Network(
                     model,
-                    example=self.example,
+                    example=part_inputs(self.example, self.inputs),
                     name=self.name,
                     preprocess=self.preprocess,
                     factory=self.factory,
@@ -708,13 +750,14 @@ _RUNS = 4  #: in which a network must give the same bits
 
 def _find_unsteady(network: Network, x: Tensor) -> str:
     """Say which operation of a network gives other bits each time: by torch's own list, else by the cuts around it."""
+    inputs = x
     for i, segment in enumerate(network._traced.segments):
-        out, *again = (segment(x) for _ in range(_RUNS))
+        out, *again = (segment(x, inputs) for _ in range(_RUNS))
         if not all(have_same_bits(out, other) for other in again):
             end = f"'{network.cuts.place(i + 1).name}'"
             try:
                 with only_deterministic():
-                    segment(x)
+                    segment(x, inputs)
             except RuntimeError as error:
                 return f"{first_line(error).partition(' does not have a deterministic')[0]} in the layers up to {end}"
             return f"an operation in the layers up to {end}"

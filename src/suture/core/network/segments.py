@@ -11,16 +11,20 @@ In a traced graph, ``CutGraph`` finds where one tensor passes. Its nodes are of 
 - *static*: what follows from sizes, flags and devices alone. Never stored across a cut, but computed from the
   sizes on the other side; the size of a tensor that lies before the cut is the same at every batch size, or
   proportional to the batch that passes, as two runs at different batch sizes tell;
-- *free*: tensors that depend on no data (parameters, masks, a class token expanded to the batch); computed where used.
+- *free*: tensors that depend on no data (parameters, masks, a class token expanded to the batch); computed where used;
+- *aside*: what follows from the inputs but says nothing of their content. That is what is made of masks, positions and
+  token types, with whatever parameters, and which token ids are equal to a number or above it, by which models find
+  padding and the last token. It is computed again from the inputs on the other side of a cut, so a segment may read the
+  inputs of its samples beside the tensor that passes. What else is made of token ids is data, and so is all that
+  is made of images, such as the image that a residual adds.
 
-Side inputs such as position ids and class tokens are static or free and therefore no bypass. A data node is a cut when
-no other data node before it is read after it. Segments keep every operation in its order, so that in-place operations
-stay where they were.
+Static, free and aside nodes are therefore no bypass. A data node is a cut when no other data node before it is read
+after it. Segments keep every operation in its order, so that in-place operations stay where they were.
 """
 
 import inspect
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Self
 
@@ -28,8 +32,9 @@ import torch
 from torch import Tensor, fx, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
+from suture.common.errors import NetworkError
 from suture.common.hashing import keyed_as
-from suture.core.network.feature_axis import GraphError, bring_to_shape
+from suture.core.network.feature_axis import GraphError, bring_to_shape, call_body, reads_inputs
 from suture.data.samples import are_token_ids
 
 Names = Mapping[fx.Node, tuple[str, ...]]
@@ -50,29 +55,37 @@ class Recorder(fx.Interpreter):
 
 
 class PassingTensor:
-    """The shape of a tensor that passed, and whether it holds floats."""
+    """The shape of a tensor that passed, and whether it holds floats, or truths."""
 
     def __init__(self, tensor: Tensor) -> None:
         self.shape = tuple(tensor.shape)
         self.floating = tensor.is_floating_point()
+        self.is_bool = tensor.dtype == torch.bool
 
 
 class CutGraph:
     """A traced network, ready to be cut.
 
-    ``probes`` are two inputs of different batch sizes. Raises ``GraphError`` if the network does not return exactly
-    one tensor that depends on its input.
+    ``probes`` are two inputs of different batch sizes; ``sides`` the columns of several inputs, ``(n, columns, T)``,
+    that are aside. Raises ``GraphError`` if the network does not return exactly one tensor that depends on its input.
     """
 
-    def __init__(self, module: fx.GraphModule, names: Names, probes: tuple[Tensor, Tensor]) -> None:
-        self.module, self.names = module, names
+    def __init__(
+        self,
+        module: fx.GraphModule,
+        names: Names,
+        probes: tuple[Tensor, Tensor],
+        sides: Container[int] = (),
+    ) -> None:
+        self.module, self.names, self.sides = module, names, sides
         self.nodes = list(module.graph.nodes)
         self.seen = [self._record(probe) for probe in probes]
         self.input = next(node for node in self.nodes if node.op == "placeholder")
         self.result = self._result()
-        live, depending = self._live_nodes(), self._find_depending({self.input} | self._find_written())
+        live, (depending, aside) = self._live_nodes(), self._find_depending({self.input} | self._find_written())
         self.data = [node for node in depending if node in live]
         self.unread = set(depending) - live  #: nodes of which at most the size is read
+        self.recomputed = aside | self._find_sources(aside)  #: what may be computed of the inputs behind a cut
         if self.result not in self.data:
             raise GraphError("its output does not depend on its input")
         self.dropped: dict[str, str] = {}
@@ -106,18 +119,57 @@ class CutGraph:
     def _holds_tensor(self, node: fx.Node) -> bool:
         return any(isinstance(leaf, PassingTensor) for leaf in tree_leaves(self.seen[0][node]))
 
-    def _find_depending(self, sources: set[fx.Node]) -> dict[fx.Node, None]:
-        """Return the sources and what depends on their values, in order."""
+    def _find_depending(self, sources: set[fx.Node]) -> tuple[dict[fx.Node, None], set[fx.Node]]:
+        """Return the sources and what depends on their values, in order; and what is aside."""
         found: dict[fx.Node, None] = {}
+        aside: set[fx.Node] = set()
+        whole: set[fx.Node] = set()  # of found, what is made of integers alone
         for node in self.nodes[:-1]:
-            if node in sources or (any(read in found for read in node.all_input_nodes) and not self._is_size(node)):
+            read = [other for other in node.all_input_nodes if other in found]
+            if node in sources:
                 found[node] = None
+                whole |= {node} if node is self.input and not self._is(node, "floating") else set()
+            elif self._is_size(node):
+                continue
+            elif read:
+                is_whole = whole.issuperset(read) and not self._is(node, "floating")
+                if (is_whole and self._is(node, "is_bool")) or self._is_side(node):
+                    aside.add(node)
+                    continue
+                found[node] = None
+                whole |= {node} if is_whole else set()
+            elif not aside.isdisjoint(node.all_input_nodes):
+                aside.add(node)
+        return found, aside
+
+    def _is(self, node: fx.Node, kind: str) -> bool:
+        """Whether a node gives a tensor of a kind."""
+        return any(getattr(leaf, kind, False) for leaf in tree_leaves(self.seen[0][node]))
+
+    def _is_side(self, node: fx.Node) -> bool:
+        """Whether a node takes a column that is aside from several inputs, as an ``Entrance`` does."""
+        return operation(node) == "select" and node.args[:2] == (self.input, 1) and node.args[2] in self.sides
+
+    def _find_sources(self, nodes: set[fx.Node]) -> set[fx.Node]:
+        """Return the data that nodes are made of, back to the input."""
+        found: set[fx.Node] = set()
+        todo, data = list(nodes), set(self.data) | self.unread
+        while todo:
+            new = {read for read in todo.pop().all_input_nodes if read in data} - found
+            found |= new
+            todo += new
         return found
 
     def _find_written(self) -> set[fx.Node]:
         """Return tensors made without the input that something is written into later, and what they were made of."""
-        made_of_input = self._find_depending({self.input})
+        made_of_input, _ = self._find_depending({self.input})
         writers = [node for node in self.nodes if _may_mutate(node, self.module)]
+        if not self._is(self.input, "floating"):  # tables of positions are made by adding to what nobody else reads
+            writers = [
+                one
+                for one in writers
+                if any(read in made_of_input for read in one.all_input_nodes) or len(one.all_input_nodes[0].users) > 1
+            ]
         todo = [node for writer in writers for node in writer.all_input_nodes[:1]]
         written: set[fx.Node] = set()
         while todo:
@@ -207,7 +259,12 @@ class _SegmentBuilder:
     def _copy(self, node: fx.Node) -> Any:
         """Return what stands for a node of the source in this segment."""
         if node not in self.copies:
-            if any(read in self.passing and read not in self.copies for read in node.all_input_nodes):
+            if node is self.source.input and node in self.source.recomputed:
+                with self.graph.inserting_after(self.input):
+                    self.copies[node] = self.graph.placeholder("inputs")
+            elif node in self.source.recomputed:
+                self.copies[node] = self.graph.node_copy(node, self._copy)
+            elif any(read in self.passing and read not in self.copies for read in node.all_input_nodes):
                 small, large = (seen[node] for seen in self.source.seen)
                 self.copies[node] = self._derive(small, large, node)
             else:
@@ -308,13 +365,26 @@ class Segment(EvaluationOnly):
         self.body, self.copies, self.dtype, self.order, self.fixed = body, copies, dtype, order, fixed
         nn.Module.train(self, False)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Map the tensor at one cut to the tensor at the next."""
+    @property
+    def reads_inputs(self) -> bool:
+        """Whether it reads the inputs of its samples beside what passes."""
+        return reads_inputs(self.body)
+
+    def forward(self, x: Tensor, inputs: Tensor | None = None) -> Tensor:
+        """Map the tensor at one cut to the tensor at the next; ``inputs`` are those of the same samples.
+
+        Raises ``NetworkError`` if they are read and were not given.
+        """
         given = x if self.dtype is None else x.to(self.dtype)
         if self.order is not None and (self.fixed or given.is_contiguous()):
             given = _in_order(given, self.order)
-        out: Tensor = self.body(given.clone() if self.copies else given)
-        return out
+        given = given.clone() if self.copies else given
+        if inputs is None and self.reads_inputs:
+            raise NetworkError(
+                "these layers read masks or positions beside the tensor that passes; give those of the same samples: "
+                "suffix(x, network.inputs_after(cut, batch))"
+            )
+        return call_body(self.body, given, inputs)
 
 
 def _order(x: Tensor) -> tuple[int, ...] | None:
@@ -374,9 +444,10 @@ def build_segments(
 
 
 def _run(segments: Sequence[Segment], x: Tensor) -> Tensor:
+    inputs = x
     for segment in segments:
         before = x._version
-        x, given = segment(x), x
+        x, given = segment(x, inputs), x
         if given._version != before:
             raise GraphError("an operation in place reaches back through it")
     return x
@@ -385,14 +456,14 @@ def _run(segments: Sequence[Segment], x: Tensor) -> Tensor:
 def _protect(bodies: Sequence[nn.Module], x: Tensor) -> tuple[Segment, ...]:
     """Make segments that copy their input if they would change it, and bring it to a layout that they can take."""
     segments: list[Segment] = []
-    batch = len(x)
+    batch, inputs = len(x), x
     for body in bodies:
         if segments or not are_token_ids(x):
             _check_passes(x, batch, "it" if segments else "its input")
-        own, *others = [_writes(body, layout) for layout in _vary_layout(x[:1])]
+        own, *others = [_writes(body, layout, inputs[:1]) for layout in _vary_layout(x[:1])]
         dtype = x.dtype if segments else None
         segments.append(Segment(body, own is not False, dtype, _order(x), fixed=any(other != own for other in others)))
-        x = segments[-1](x)
+        x = segments[-1](x, inputs)
     return tuple(segments)
 
 
@@ -412,11 +483,11 @@ def _vary_layout(x: Tensor) -> Iterator[Tensor]:
         yield x.movedim(1, last).contiguous().movedim(last, 1).clone()
 
 
-def _writes(body: nn.Module, given: Tensor) -> bool | None:
+def _writes(body: nn.Module, given: Tensor, inputs: Tensor) -> bool | None:
     """Whether a body writes to what it is given; ``None`` if it fails on it."""
     before = given._version
     try:
-        Segment(body)(given)
+        Segment(body)(given, inputs)
     except Exception:
         return None
     return given._version != before

@@ -206,7 +206,7 @@ def _by_fx(entrance: Entrance, probes: Sequence[Tensor], tracer: _Tracer) -> _Ca
     returned = {copies[node]: paths for node, paths in tracer.returned_by.items()}
     scopes = {copies[node]: _innermost(node.meta.get("nn_module_stack")) for node in graph.nodes}
     names = _name_nodes(module, entrance.model, returned, scopes)
-    return _candidates(CutGraph(module, names, (probes[1], probes[2])))
+    return _candidates(CutGraph(module, names, (probes[1], probes[2]), entrance.sides))
 
 
 def _candidates(graph: CutGraph) -> _Candidates:
@@ -311,7 +311,7 @@ def _by_export(entrance: Entrance, probes: Sequence[Tensor]) -> _Candidates:
     inside = {node: _calls_around(node, paths) for node in nodes}
     scopes = {node: [*calls.values()][-1] for node, calls in inside.items() if calls}
     names = _name_nodes(module, entrance.model, _returned_by(nodes, inside), scopes)
-    return _candidates(CutGraph(module, names, (probes[1], probes[2])))
+    return _candidates(CutGraph(module, names, (probes[1], probes[2]), entrance.sides))
 
 
 def _calls_around(node: fx.Node, paths: Container[str]) -> dict[str, str]:

@@ -194,6 +194,11 @@ class Joined(nn.Module):
 
     def __init__(self, stitched: Stitched) -> None:
         super().__init__()
+        if any(segment.reads_inputs for segment in stitched.suffix.segments):
+            raise NetworkError(
+                f"the layers of {stitched.seam} after the cut read masks or positions of their samples, and complexity "
+                "is taken of what maps one tensor; take it at a later cut"
+            )
         self.prefix = copy_frozen(stitched.prefix, True, "the prefix")
         self.stitch = copy_frozen(stitched.stitch, True, "the stitch")
         self.suffix = copy_frozen(stitched.suffix, True, "the suffix")

@@ -41,8 +41,14 @@ _CONSTANT = 1e-6  #: of the largest deviation, below which a feature counts as c
 _Z = 1.959963984540054
 
 
-def pool(activations: Tensor) -> Tensor:
-    """Return the features ``(n, features)``: means over the positions of maps ``(n, C, H, W)`` and over tokens."""
+def pool(activations: Tensor, counted: Tensor | None = None) -> Tensor:
+    """Return the features ``(n, features)``: means over the positions of maps ``(n, C, H, W)`` and over tokens.
+
+    Of tokens those that are ``counted``, bool ``(n, T)``.
+    """
+    if counted is not None:
+        there = counted.unsqueeze(2).to(activations.device)
+        return (activations * there).sum(1) / there.sum(1)
     if activations.ndim == 4:
         return activations.mean((2, 3))
     return activations.flatten(1, -2).mean(1) if activations.ndim > 2 else activations

@@ -19,6 +19,7 @@ import traceback
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache, partial
+from itertools import repeat
 
 import torch
 from torch import Tensor, nn
@@ -121,14 +122,15 @@ def make_problem(trial: Trial, cache: Activations, stitch: nn.Module) -> Problem
     # Where no layer follows there is nothing to fuse, and through a stitch without parameters, such as ``Identity``, a
     # receiver stitched to itself must give the receiver's own bits.
     exact = cut.is_output or next(stitch.parameters(), None) is None
+    fit = _make_side(trial, cache, trial.fit_data, stitch)
     return Problem(
         family=trial.family,
         suffix=trial.receiver.after(trial.receiver_cut),
-        fit=_make_side(trial, cache, trial.fit_data, stitch),
+        fit=fit,
         validation=_make_side(trial, cache, trial.validation_data, stitch),
         seed=derive_seed(trial.drawn_as, "fit"),
         where=trial.where,
-        fused=None if exact else lru_cache(partial(fuse_suffix, trial.receiver, cut)),
+        fused=None if exact or fit.inputs is not None else lru_cache(partial(fuse_suffix, trial.receiver, cut)),
         task=trial.task,
     )
 
@@ -142,12 +144,33 @@ def _make_side(trial: Trial, cache: Activations, samples: Samples, stitch: nn.Mo
         return match_dtype(own if pairing is None else own[pairing[: trial.count_read(samples)]], stitch)
 
     def outputs() -> Tensor:
-        own = cache.outputs(trial.receiver, samples)
+        own = _own_outputs(trial, cache, samples)
         return own if samples.pairing is None else own[samples.pairing]
 
     sent = cache.rows(trial.sender, trial.sender_cut, samples)
     targets = outputs() if trial.task.copies else samples.paired_labels
-    return Side(match_dtype(sent, stitch), targets, expected, outputs)
+    inputs, counted = trial.receiver.inputs_from(_index(trial), samples.images), _count(trial, samples)
+    if samples.pairing is not None:
+        inputs = None if inputs is None else inputs[samples.pairing]
+        counted = None if counted is None else counted & counted[samples.pairing]
+    return Side(match_dtype(sent, stitch), targets, expected, outputs, inputs, counted)
+
+
+def _index(trial: Trial) -> int:
+    return trial.receiver.cuts.find(trial.receiver_cut).index
+
+
+def _count(trial: Trial, samples: Samples) -> Tensor | None:
+    """Return which tokens of samples count at the seam, if it joins tokens to tokens and not all do."""
+    length = samples.images.shape[-1:]
+    is_tokens = all(len(shape) == 2 and shape[:1] == length for shape in trial.seam.shapes)
+    return samples.counted if is_tokens else None
+
+
+def _own_outputs(trial: Trial, cache: Activations, samples: Samples) -> Tensor:
+    """Return the receiver's own outputs; they do not count where a mask says so, if that means something."""
+    own = cache.outputs(trial.receiver, samples)
+    return own if samples.counted is None else trial.task.ignore(own, samples.counted)
 
 
 # --- the outputs ------------------------------------------------------------------------------------------------------
@@ -168,7 +191,8 @@ def run_stitched(trial: Trial, cache: Activations, stitch: nn.Module, fused: Mak
 
     suffix, coarse = trial.receiver.after(trial.receiver_cut), all(score.coarse for score in trial.scores)
     fused = fused if trial.task == Classification() else None  # what is doubtful is known of classes alone
-    found, notes = compute_outputs(suffix, fused, represent, len(given), coarse, partial(represent, by=cheap))
+    inputs = trial.receiver.inputs_from(_index(trial), trial.score_data.images)
+    found, notes = compute_outputs(suffix, fused, represent, len(given), coarse, partial(represent, by=cheap), inputs)
     if not found.isfinite().all():
         raise FitError(f"the outputs of the stitched network {trial.where} are not finite")
     return found, notes
@@ -181,17 +205,19 @@ def compute_outputs(
     count: int,
     coarse: bool,
     cheaply: Represent | None = None,
+    inputs: Tensor | None = None,
 ) -> Outputs:
     """Compute the outputs ``(count, outputs)`` of the suffix on the CPU, and say in words if no fused one would do.
 
     ``coarse`` allows lower precision than float32. ``cheaply`` is a cheaper way to what the stitch makes, if any; its
-    error is measured together with the fused suffix's.
+    error is measured together with the fused suffix's. ``inputs`` are what the suffix reads beside, which none does
+    that is fused.
     """
 
     def run(suffix: Frozen | Fused, by: Represent, chosen: Tensor) -> Tensor:
         with torch.no_grad():
-            given = (by(part) for part in torch.split(chosen, CHUNK))
-            outputs = (run_stepwise(suffix, x) if isinstance(suffix, Frozen) else suffix(x) for x in given)
+            given = ((by(part), None if inputs is None else inputs[part]) for part in torch.split(chosen, CHUNK))
+            outputs = (run_stepwise(suffix, *x) if isinstance(suffix, Frozen) else suffix(x[0]) for x in given)
             return torch.cat([out.cpu() for out in outputs])
 
     everything = torch.arange(count)
@@ -252,8 +278,9 @@ def score(trial: Trial, cache: Activations, stitch: nn.Module, report: FitReport
     data, scores, compared = trial.score_data, trial.scores, trial.compared
     given = cache.rows(trial.sender, trial.sender_cut, data).narrow(0, 0, len(compared))
     own = cache.at(trial.receiver, trial.receiver_cut, compared).to(trial.receiver.device)
-    error, stitched_features, own_features = compare_activations(partial(_apply, trial, stitch), given, own)
-    targets = cache.outputs(trial.receiver, data) if trial.task.copies else data.labels
+    counted = _count(trial, compared)
+    error, stitched_features, own_features = compare_activations(partial(_apply, trial, stitch), given, own, counted)
+    targets = _own_outputs(trial, cache, data) if trial.task.copies else data.labels
     receiver_values, receiver = score_parent(trial.receiver, data, scores, cache, targets)
     values = compute_values(scores, logits, data, partial(Stitched, trial.seam, stitch, trial.family), targets)
     sender = trial.scored_sender
@@ -287,24 +314,32 @@ def score(trial: Trial, cache: Activations, stitch: nn.Module, report: FitReport
 
 
 def compare_activations(
-    represent: Callable[[Tensor], Tensor], given: Tensor, own: Tensor
+    represent: Callable[[Tensor], Tensor], given: Tensor, own: Tensor, counted: Tensor | None = None
 ) -> tuple[float, Tensor, Tensor]:
     """Return the representation error, and the features of what was represented and of the receiver's own.
 
     The error is Σ‖represent(given) − own‖² / Σ‖own − its mean‖², not a number if the receiver's own do not vary.
-    ``given`` are the sender's activations, ``own`` the receiver's, of the same samples.
+    ``given`` are the sender's activations, ``own`` the receiver's, of the same samples; of tokens those that are
+    ``counted``, bool ``(n, T)``, with one mean for all places.
     """
-    total = sum(part.sum(0, dtype=torch.float64) for part in torch.split(own, CHUNK))
+
+    def select(part: Tensor, start: int) -> Tensor:
+        return part if counted is None else part[counted[start : start + CHUNK].to(part.device)]
+
+    starts, count = range(0, len(given), CHUNK), len(own) if counted is None else int(counted.sum())
+    total = sum(select(own[start : start + CHUNK], start).sum(0, dtype=torch.float64) for start in starts)
     wide = torch.promote_types(own.dtype, torch.float32)  # a square of float16 numbers may overflow
-    mean = (torch.as_tensor(total) / len(own)).to(own.device, wide)
+    mean = (torch.as_tensor(total) / count).to(own.device, wide)
     off = spread = 0.0
     features: list[tuple[Tensor, Tensor]] = []
-    for start in range(0, len(given), CHUNK):
+    for start in starts:
+        there = None if counted is None else counted[start : start + CHUNK]
         expected = own[start : start + CHUNK].to(wide)
         sent = represent(given[start : start + CHUNK].clone()).to(wide)
+        features.append((pool(sent, there), pool(expected, there)))
+        sent, expected = select(sent, start), select(expected, start)
         off += float((sent - expected).square().sum(dtype=torch.float64))
         spread += float((expected - mean).square().sum(dtype=torch.float64))
-        features.append((pool(sent), pool(expected)))
     stitched, receiving = (torch.cat(side) for side in zip(*features, strict=True))
     return off / spread if spread > 0 else float("nan"), stitched, receiving
 
@@ -314,10 +349,12 @@ def _tell_apart(trial: Trial, cache: Activations, own: Tensor, stitched: Tensor)
     cut = trial.receiver.cuts.find(trial.receiver_cut)
     if cut.is_output:
         return {}
-    reference = cache.rows(trial.receiver, cut, trial.reference)
+    reference, counted = cache.rows(trial.receiver, cut, trial.reference), _count(trial, trial.reference)
     parts = reference.narrow(0, 0, min(REFERENCE, len(reference))).split(CHUNK)  # type: ignore[no-untyped-call]
     wide = torch.promote_types(own.dtype, torch.float32)
-    return tell_apart(torch.cat([pool(part.to(wide)) for part in parts]), own, stitched)
+    masks = repeat(None) if counted is None else counted.split(CHUNK)  # type: ignore[no-untyped-call]
+    features = [pool(part.to(wide), there) for part, there in zip(parts, masks, strict=False)]
+    return tell_apart(torch.cat(features), own, stitched)
 
 
 def _apply(trial: Trial, stitch: nn.Module, given: Tensor) -> Tensor:

@@ -411,7 +411,7 @@ def _check_data(trial: Trial, samples: Samples) -> None:
             f"has {trial.receiver.outputs} outputs; {_explain_classes(samples, trial.receiver.outputs)}"
         )
     for network in trial.seam.networks:
-        network.check_images(samples.extremes, samples.name)
+        network.check_samples(samples)
         if network.gives_probabilities and network.outputs == len(samples.classes):
             raise NetworkError(
                 f"the outputs of {network.name} are probabilities, of which fits and losses would take a softmax once "

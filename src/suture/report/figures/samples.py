@@ -59,7 +59,7 @@ def sample_grid(shown: Data | Sequence[tuple[str, Data]], *, rows: int = 2, role
     """
     datas = [(shown.name, shown)] if isinstance(shown, Data) else list(shown)
     for _, data in datas:
-        check_pictures("a drawing of samples", data.example)
+        check_pictures("a drawing of samples", data.fit.images)
     if not datas or rows < 1 or role not in ROLES:
         raise DataError(
             f"nothing to draw of {len(datas)} data sets in {rows} rows, role '{role}'; give at least one of each, and "

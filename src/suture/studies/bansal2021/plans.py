@@ -161,7 +161,7 @@ def plan_imagenet(scale: Scale) -> list[Part]:
 
     def plan(name: str, number: int, *trained: Network) -> list[Trial]:
         both = (name, pretrained.SUPERVISED)
-        a, b = trained or (pretrained.load_resnet50(one, files[one], data.example) for one in both)
+        a, b = trained or (pretrained.load_resnet50(one, files[one], data.fit.images[:4]) for one in both)
         runs = [FitAtSeams(scale.fit, at, (controls.untrained_sender,) if number == 0 else ())]
         runs += [FitAtSeams(PUBLISHED, at)] if scale.name == PAPER else []
         return plan_runs(a, b, number, data, runs, ACCURACY)
