@@ -3,17 +3,23 @@
 Evidence: the user's own model called by hand; the same texts one by one without padding; answers planted in weights.
 """
 
+import datasets
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader
 
 import suture
 from loops import each
 from models import scrambled
-from suture import Network, load_data
-from suture.common.errors import NetworkError
-from suture.core.stitches import Linear
-from suture.fits import LeastSquares
+from suture import Network, indices, load_data
+from suture.common.errors import DataError, NetworkError
+from suture.core.activations.cache import Activations
+from suture.core.stitches import Identity, Linear
+from suture.data.inputs import PADDING
+from suture.data.tasks import IGNORED, DenseClassification, NextToken, OwnOutputs
+from suture.fits import Converged, LeastSquares
+from suture.measurement.trials import controls
 
 VOCABULARY, LENGTH, WIDTH, CLASSES = 24, 9, 16, 5
 PAD = VOCABULARY - 1
@@ -51,9 +57,13 @@ def texts(n: int, seed: int, side: str = "right") -> dict[str, Tensor]:
 
 
 def words(seed: int, pooled: bool = True) -> Words:
+    """A model that says each class about as often as the others."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        return scrambled(Words(pooled), seed).eval()
+        model = scrambled(Words(pooled), seed).eval()
+    with torch.no_grad():
+        model.head.bias -= model(**texts(400, 9)).flatten(0, -2).mean(0)
+    return model
 
 
 def labelled(model: nn.Module, n: int = 600) -> suture.Data:
@@ -182,17 +192,218 @@ def data() -> suture.Data:
     return labelled(words(0))
 
 
-def test_a_planted_rotation_is_recovered_from_the_words_that_count(data):
-    turn = torch.linalg.qr(torch.randn(WIDTH, WIDTH, generator=torch.Generator().manual_seed(3))).Q
-    turned = words(0)
+def turned(by: Tensor) -> Words:
+    """The same model with its embedding turned, and led back behind the cut; but not that of padding."""
+    model = words(0)
     with torch.no_grad():
-        turned.tokens.weight.copy_(turned.tokens.weight @ turn.T)
-        turned.first.weight.copy_(turned.first.weight @ turn.T)
-        turned.tokens.weight[PAD] += 10  # which the rotation does not lead back
-    a, b = (Network(m, example=data.example, name=name) for m, name in ((turned, "A"), (words(0), "B")))
+        model.tokens.weight.copy_(model.tokens.weight @ by.T)
+        model.first.weight.copy_(model.first.weight @ by.T)
+        model.tokens.weight[PAD] += 10
+    return model
+
+
+TURN = torch.linalg.qr(torch.randn(WIDTH, WIDTH, generator=torch.Generator().manual_seed(3))).Q
+
+
+def test_a_planted_rotation_is_recovered_from_the_words_that_count(data):
+    a, b = (Network(m, example=data.example, name=name) for m, name in ((turned(TURN), "A"), (words(0), "B")))
     exactly = LeastSquares(ridges=(1e-12,), rescale=False)
     found = suture.stitch(a, b, at="tokens", data=data, stitch=Linear(), fit=exactly)
-    assert torch.allclose(found.stitch.weight, turn.T, atol=1e-4)
+    assert torch.allclose(found.stitch.weight, TURN.T, atol=1e-4)
     assert found.representation_error < 1e-9
     assert found.stitched.seam.sender is a
     assert torch.equal(found.stitched(texts(9, 5)).argmax(1), words(0)(**texts(9, 5)).argmax(1))
+
+
+def test_the_identity_gives_the_receivers_own_score_and_shuffled_pairs_collapse(data):
+    own = Network(words(0), example=data.example, name="A")
+    seam = suture.Seam.at(own, own, "add_1")
+    roles = (data.fit, data.validation, data.score)
+    same = suture.measure(suture.Trial(seam, *roles, Identity()))
+    assert [same.scores[name].value for name in same.scores] == [same.receiver[name].value for name in same.scores]
+    assert same.representation_error == 0
+    sender = Network(turned(TURN), example=data.example, name="B")
+    trial = suture.Trial(suture.Seam.at(sender, own, "tokens"), *roles, Linear(), Converged(cap=560))
+    plain, shuffled = suture.measure(trial), suture.measure(controls.shuffled_pairs(trial))
+    commonest = float(data.score.labels.bincount().max()) / len(data.score)
+    assert commonest < 0.5 < 0.98 < plain.scores.accuracy.value
+    assert shuffled.scores.accuracy.value < commonest + 0.05
+
+
+def test_least_squares_on_padded_texts_is_that_on_the_texts_one_by_one(data):
+    a, b = (Network(words(seed), example=data.example) for seed in (5, 0))
+    seam = suture.Seam.at(a, b, "add_1")
+    trial = suture.Trial(seam, data.fit, data.validation, data.score, Linear(), LeastSquares(ridges=(1e-6,)))
+    alone = [[], []]
+    for row in data.fit.images:
+        there = row[1] == 1
+        text = {"x": row[None, 0, there], "mask": torch.ones(1, int(there.sum()), dtype=torch.long)}
+        for model, rows in zip((words(5), words(0)), alone, strict=True):
+            model.layers[1].register_forward_pre_hook(lambda _, given, rows=rows: rows.append(given[0][0]))
+            with torch.no_grad():
+                model(**text)
+    x, y = (torch.cat(rows).double() for rows in alone)
+    mean_x, mean_y = x.mean(0), y.mean(0)
+    cov = (x - mean_x).T @ (x - mean_x) / len(x)
+    ridge = 1e-6 * cov.diagonal().mean() * torch.eye(WIDTH)
+    weight = torch.linalg.solve(cov + ridge, (x - mean_x).T @ (y - mean_y) / len(x)).T
+    scale = y.std(0, correction=0) / ((x - mean_x) @ weight.T).std(0, correction=0)
+    found = suture.measure(trial).stitch
+    assert torch.allclose(found.weight.double(), weight * scale[:, None], atol=1e-4)
+
+
+def test_a_text_scores_the_same_padded_and_alone():
+    model = words(0, pooled=False)
+    batch = texts(40, 3)
+    found = load_data((({**batch}, None), (texts(30, 4), None)), task=NextToken(), name="texts").score
+    network = Network(model, example=batch)
+    losses = NextToken().losses(network({"x": found.images[:, 0], "mask": found.images[:, 1]}), found.labels)
+    for row, loss in zip(found.images, losses, strict=True):
+        text = row[None, 0, row[1] == 1]
+        with torch.no_grad():
+            alone = nn.functional.cross_entropy(model(text)[0, :-1], text[0, 1:])
+        assert torch.allclose(loss, alone, atol=1e-5)
+
+
+def test_what_is_masked_changes_no_target_no_index_and_no_distance(data):
+    network = Network(words(0, pooled=False), example=data.example, name="A")
+    other = Network(words(5, pooled=False), example=data.example, name="B")
+    there = data.score.counted
+    own = Activations().at(network, "add_1", data.score)
+    noisy = own + 100 * torch.randn(own.shape) * ~there[..., None]
+    task = OwnOutputs()
+    losses = [task.losses(one, task.ignore(own, there)) for one in (own, noisy)]
+    assert torch.equal(*losses)
+    assert float(losses[0].abs().max()) < 1e-5
+    labels = torch.zeros_like(data.score.images[:, 0])
+    assert torch.equal(DenseClassification().ignore(labels, there) == IGNORED, ~there)
+    table = suture.compare(network, other, data=data, cuts=["add_1"], samples_as="pixels", by=indices.linear_cka)
+    x, y = (Activations().at(one, "add_1", data.score)[there].double() for one in (network, other))
+    x, y = x - x.mean(0), y - y.mean(0)
+    wanted = (x.T @ y).square().sum() / ((x.T @ x).norm() * (y.T @ y).norm())
+    assert table["value"].item() == pytest.approx(float(wanted), abs=1e-6)
+
+
+# --- data -------------------------------------------------------------------------------------------------------------
+
+ROWS = {
+    "input_ids": [[1, 2, 3], [4, 5], [6, 7, 8, 9], [3, 2]] * 10,
+    "label": [0, 1, 0, 1] * 10,
+}
+
+
+def test_texts_of_any_length_are_filled_up_and_masked():
+    ragged = datasets.Dataset.from_dict(ROWS)
+    masked = ragged.map(lambda row: {"attention_mask": [1] * len(row["input_ids"]), "token_type_ids": [0] * 9})
+    masked = masked.map(lambda row: {"token_type_ids": row["token_type_ids"][: len(row["input_ids"])]})
+    listed = [(torch.tensor(ids), label) for ids, label in zip(*ROWS.values(), strict=True)]
+    for source in (
+        datasets.DatasetDict(train=ragged, test=masked),
+        (ragged, masked.with_transform(lambda rows: rows)),
+        (Listed(listed), ragged),
+        (DataLoader(Listed(listed), 7, collate_fn=collate), masked),
+    ):
+        found = load_data(source, name="texts", classes=2)
+        assert [one.name for one in found.fit.inputs] == ["input_ids", "attention_mask"]
+        ids, mask = found.score.images.unbind(1)
+        assert torch.equal(mask.sum(1), torch.tensor([len(row) for row in ROWS["input_ids"]]))
+        assert [row[there == 1].tolist() for row, there in zip(ids, mask, strict=True)] == ROWS["input_ids"]
+        assert bool((ids[mask == 0] == PADDING).all())
+        assert list(found.example) == ["input_ids", "attention_mask"]
+
+
+class Listed(torch.utils.data.Dataset):
+    def __init__(self, rows: list[object]) -> None:
+        self.rows = rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, i: int) -> object:
+        return self.rows[i]
+
+
+def collate(rows: list[tuple[Tensor, int]], masked: bool = True) -> dict[str, Tensor]:
+    """Fill up a batch, each to its own length, as collators of transformers do."""
+    ids = nn.utils.rnn.pad_sequence([row[0] for row in rows], batch_first=True, padding_value=PADDING)
+    mask = {"attention_mask": (ids != PADDING).long()} if masked else {}
+    return {"input_ids": ids, **mask, "labels": torch.tensor([row[1] for row in rows])}
+
+
+def test_the_padding_of_a_model_stands_where_texts_were_filled_up():
+    model = of_transformers("RobertaForSequenceClassification")
+    model.config.pad_token_id = model.roberta.embeddings.padding_idx
+    data = load_data(datasets.Dataset.from_dict(ROWS), split=8, classes=2)
+    network = Network(model, example=data.example)
+    ids, mask = data.score.images.unbind(1)
+    with torch.no_grad():
+        wanted = model(input_ids=ids.where(mask == 1, model.config.pad_token_id), attention_mask=mask).logits
+    assert torch.allclose(network(data.score.images), wanted, atol=1e-6)
+
+
+def test_labels_of_tokens_are_filled_up_with_what_does_not_count():
+    rows = {"input_ids": ROWS["input_ids"], "labels": [[i % 2 for i in ids] for ids in ROWS["input_ids"]]}
+    listed = [{"input_ids": ids, "labels": labels} for ids, labels in zip(*rows.values(), strict=True)]
+    for source in (datasets.Dataset.from_dict(rows), Listed(listed)):
+        found = load_data(source, split=20, task=DenseClassification()).training
+        assert torch.equal(found.labels == IGNORED, found.images[:, 1] == 0)
+
+
+def test_inputs_that_say_too_little_are_refused():
+    model, data = words(0), labelled(words(0), 60)
+    listed = [(torch.tensor(ids), label) for ids, label in zip(*ROWS.values(), strict=True)]
+    with pytest.raises(DataError, match="filled up to 3 and to 4 tokens, and there is no mask"):
+        load_data(DataLoader(Listed(listed), 2, collate_fn=lambda rows: collate(rows, False)), split=20)
+    with pytest.raises(DataError, match=r"each must be integers \(n, T\), all of one shape, and 'mask' is torch.fl"):
+        Network(model, example=texts(4, 0) | {"mask": torch.rand(4, LENGTH)})
+    with pytest.raises(DataError, match=r"'pixel_values' is torch\.float32"):
+        Network(model, example={"pixel_values": torch.rand(4, 3, 8, 8), "input_ids": torch.ones(4, 8)})
+    with pytest.raises(NetworkError, match="takes x, mask, and the example has input_ids, attention_mask; name its"):
+        Network(model, example=encoded("right"))
+    blind = Network(nn.Sequential(nn.Embedding(VOCABULARY, WIDTH), Head()), example=texts(4, 0)["x"], name="B")
+    with pytest.raises(DataError, match="texts/fit has x, mask, and B was made with one input; make it with example"):
+        suture.stitch(blind, blind, at="0", data=data)
+    with pytest.raises(DataError, match="a sequence of 'texts' is masked throughout"):
+        suture.data.samples.Samples(
+            "texts",
+            {"x": torch.ones(3, 4).long(), "mask": torch.zeros(3, 4).long()},
+            torch.arange(3),
+            ("a", "b", "c"),
+        )
+
+
+class Head(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(WIDTH, CLASSES)
+
+    def forward(self, h: Tensor) -> Tensor:
+        return self.linear(h).mean(1)
+
+
+def test_a_network_that_takes_no_mask_is_fed_no_padding():
+    class Unmasked(Words):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x)
+
+    data = labelled(words(0), 60)
+    network = Network(scrambled(Unmasked()).eval(), example=data.example, name="U")
+    with pytest.raises(DataError, match="sequences of texts/fit are filled up, and U takes no mask"):
+        suture.stitch(network, network, at="tokens", data=data)
+
+
+def test_networks_of_two_tokenisers_are_refused():
+    ids = encoded("right")
+    small, large = (of_transformers("BertModel"), of_transformers("LlamaForCausalLM"))
+    large.resize_token_embeddings(120)
+    a, b = (Network(model, example=ids, name=name) for model, name in ((small, "A"), (large, "B")))
+    cuts = ("encoder.layer.0", "model.layers.0")
+    with pytest.raises(NetworkError, match="A reads texts by a table of 99 tokens, and B by a table of 120 tokens"):
+        suture.Seam.at(a, b, cuts)
+    for name, refused in (("one", False), ("other", True)):
+        pair = [Network(m, example=ids, name=n, tokenizer=t) for m, n, t in ((small, "A", "one"), (large, "B", name))]
+        if refused:
+            with pytest.raises(NetworkError, match="by a tokeniser one, and B by a tokeniser other"):
+                suture.Seam.at(*pair, cuts)
+        else:
+            suture.Seam.at(*pair, cuts)

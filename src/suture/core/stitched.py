@@ -32,8 +32,8 @@ class Seam:
     """Two networks and where each is cut.
 
     The cuts are names; an alias, or a ``Cut``, is replaced by the name. That of clustered noise is empty. Raises
-    ``NetworkError`` if sender or receiver is no network, or they are on two devices, and ``CutError`` for an unknown
-    cut.
+    ``NetworkError`` if sender or receiver is no network, they are on two devices or have two tokenisers, and
+    ``CutError`` for an unknown cut.
     """
 
     sender: Network | ClusteredNoise
@@ -44,6 +44,7 @@ class Seam:
     def __post_init__(self) -> None:
         check_networks(self.sender, self.receiver)
         check_one_device(self.sender, self.receiver)
+        check_one_tokenizer(self.sender, self.receiver)
         object.__setattr__(self, "sender_cut", _sender_cut(self.sender, self.sender_cut))
         object.__setattr__(self, "receiver_cut", self.receiver.cuts.find(self.receiver_cut).name)
 
@@ -115,6 +116,23 @@ def check_one_device(sender: Network | ClusteredNoise, receiver: Network) -> Non
         raise NetworkError(
             f"{sender.name} is on {sender.device} and {receiver.name} on {receiver.device}; put both on one device: "
             f"network.to('{receiver.device}')"
+        )
+
+
+def check_one_tokenizer(sender: Network | ClusteredNoise, receiver: Network) -> None:
+    """Raise ``NetworkError`` if two networks read texts in other tokens, as far as that is known."""
+    if not isinstance(sender, Network):
+        return
+    named, tables = ((sender.tokenizer, receiver.tokenizer), (sender.vocabulary, receiver.vocabulary))
+    if named[0] == named[1] is not None:
+        return
+    what, told = (named, "tokeniser {}") if None not in named else (tables, "table of {:,} tokens")
+    if None not in what and what[0] != what[1]:
+        one, other = (told.format(each) for each in what)
+        raise NetworkError(
+            f"{sender.name} reads texts by a {one}, and {receiver.name} by a {other}: their tokens are no pairs, and "
+            "stitches are token by token; give networks of one tokeniser, or name it if they share it and a table has "
+            "unused rows: Network(…, tokenizer='…')"
         )
 
 

@@ -195,7 +195,11 @@ def _read(given: Any, name: str, columns: Columns | None, size: int | None, task
 
 
 def _level(wholes: Sequence[Whole], task: Task) -> list[Whole]:
-    """Return the parts with sequences filled up to one length and with the same columns, those that say something."""
+    """Return the parts without columns that say nothing, sequences filled up to one length, with a mask if any has."""
+    told = {
+        one.name for whole in wholes for i, one in enumerate(whole.inputs) if not says_nothing(one, whole.images[:, i])
+    }
+    wholes = [_keep(whole, [i for i, one in enumerate(whole.inputs) if one.name in told]) for whole in wholes]
     longest = max(whole.images.shape[-1] for whole in wholes)
     names = [whole.inputs[0].name for whole in wholes if whole.inputs]
     found = []
@@ -207,13 +211,16 @@ def _level(wholes: Sequence[Whole], task: Task) -> list[Whole]:
             if isinstance(task, DenseClassification | NextToken) and labels is not None:
                 labels = functional.pad(labels, (0, short), value=IGNORED)
         found.append(replace(whole, images=images, inputs=inputs, labels=labels))
-    inputs = found[0].inputs
-    told = [i for i, one in enumerate(inputs) if not all(says_nothing(one, part.images[:, i]) for part in found)]
-    if len(told) == len(inputs) or any(part.inputs != inputs for part in found):
-        return found
-    columns = told[0] if len(told) == 1 else told
-    kept = tuple(inputs[i] for i in told) if len(told) > 1 else ()
-    return [replace(part, images=part.images[:, columns].contiguous(), inputs=kept) for part in found]
+    return found
+
+
+def _keep(whole: Whole, columns: list[int]) -> Whole:
+    """Return samples with these columns alone; with the first alone they have but one input."""
+    if len(columns) == len(whole.inputs):
+        return whole
+    if columns == [0]:
+        return replace(whole, images=whole.images[:, 0].contiguous(), inputs=())
+    return replace(whole, images=whole.images[:, columns], inputs=tuple(whole.inputs[i] for i in columns))
 
 
 def _are_arrays(given: Any) -> bool:

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 
 import pandas as pd
 import torch
+from torch import Tensor
 
 from suture.common.devices import CPU, free_memory
 from suture.common.errors import DataError
@@ -199,7 +200,9 @@ def _layers(
 ) -> tuple[list[Layer], list[Layer]]:
     """Return the layers of both sides, one object for what is the same activations, each to keep things if they fit."""
     places = {(network.fingerprint, cut.index): (network, cut) for network, cuts in sides for cut in cuts}
-    tensors = {key: activations.at(*place, samples) for key, place in places.items()}
+    tensors = {
+        key: _fill_masked(activations.at(*place, samples), samples.counted, samples_as) for key, place in places.items()
+    }
     sizes = [len(samples) * positions(cut.shape, samples_as) for _, cuts in sides for cut in cuts]
     kept = sum(16 * n**2 for n in sizes if n <= MOST)
     devices = {tensor.device for tensor in tensors.values()}
@@ -209,6 +212,15 @@ def _layers(
     made = {key: Layer(_name(*place), tensors[key], samples_as, {} if share else None) for key, place in places.items()}
     (a, starts), (b, ends) = sides
     return [made[a.fingerprint, cut.index] for cut in starts], [made[b.fingerprint, cut.index] for cut in ends]
+
+
+def _fill_masked(x: Tensor, counted: Tensor | None, samples_as: SamplesAs) -> Tensor:
+    """Return tokens, those that do not count at the mean of those that do: what is centred is then 0 there."""
+    if counted is None or x.ndim != 3 or x.shape[:2] != counted.shape:
+        return x
+    there, over = counted.unsqueeze(2).to(x.device), (0, 1) if samples_as == "pixels" else (0,)
+    mean = (x * there).sum(over, keepdim=True, dtype=torch.float64) / there.sum(over, keepdim=True).clamp(min=1)
+    return torch.where(there, x, mean.to(x.dtype))
 
 
 def _name(network: Network, cut: Cut) -> str:

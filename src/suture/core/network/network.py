@@ -43,7 +43,7 @@ from suture.common.html import to_html
 from suture.common.seeds import digest, undisturbed
 from suture.core.network import untrained
 from suture.core.network.batches import LOOKED, check_batches, check_rows, check_sizes
-from suture.core.network.entrance import Entrance, entrance_of, name_input, name_output
+from suture.core.network.entrance import Entrance, entrance_of, is_of_transformers, name_input, name_output
 from suture.core.network.feature_axis import ENTERS, LEAVES
 from suture.core.network.freezing import (
     are_probabilities,
@@ -296,6 +296,8 @@ class Network:
             with a ``factory`` also of parameters that it does not draw at random.
         output: which of its outputs counts, if it gives a mapping or a tuple; by default ``logits``, or else
             ``last_hidden_state``.
+        tokenizer: the tokeniser of its texts, or its name. Networks whose tables of tokens differ in size are stitched
+            only if they name the same one.
 
     Raises:
         NetworkError: the model's weights or outputs are not finite or not reproducible (the message names where).
@@ -318,8 +320,10 @@ class Network:
         device: str | torch.device | None = None,
         expected_accuracy: float | Mapping[str, float] | None = None,
         output: str | int | None = None,
+        tokenizer: object = None,
     ) -> None:
         check_model(model)
+        self.tokenizer = _name_tokenizer(tokenizer)
         self.name = name or type(entrance_of(model).model).__name__
         self.source: str | None = None  #: the model string that it was made of, if it was
         self.is_from_library = False  #: whether its factory is a library's, which has no trained weights
@@ -397,6 +401,13 @@ class Network:
     def output(self) -> str | int | None:
         """Which output of the model counts, if it gives several: ``logits``, ``last_hidden_state`` …"""
         return entrance_of(self._model).output
+
+    @property
+    def vocabulary(self) -> int | None:
+        """How many tokens a model of transformers has a table for; ``None`` if that is not known."""
+        model = entrance_of(self._model).model
+        of_text = is_of_transformers(model) and are_token_ids(self.example)
+        return getattr(model.config.get_text_config(), "vocab_size", None) if of_text else None  # type: ignore[operator,union-attr]
 
     @property
     def image_shape(self) -> tuple[int, ...]:
@@ -660,6 +671,7 @@ class Network:
                     stages=self.stages,
                     copy=False,
                     constants=kept,
+                    tokenizer=self.tokenizer,
                 )
             except UntrainedError as error:
                 self._untrainable = error
@@ -814,6 +826,13 @@ def _dtype_for(model: nn.Module, probe: Tensor) -> torch.dtype | None:
     except Exception:
         return dtypes.pop()
     return None
+
+
+def _name_tokenizer(tokenizer: Any) -> str | None:
+    """Return the name of a tokeniser; of one itself, a hash of its tokens."""
+    if tokenizer is None or isinstance(tokenizer, str):
+        return tokenizer
+    return digest(sorted(tokenizer.get_vocab().items()))[:12]
 
 
 def _check_weights(model: nn.Module, name: str) -> None:

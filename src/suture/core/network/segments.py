@@ -133,7 +133,7 @@ class CutGraph:
                 continue
             elif read:
                 is_whole = whole.issuperset(read) and not self._is(node, "floating")
-                if (is_whole and self._is(node, "is_bool")) or self._is_side(node):
+                if (is_whole and (self._is(node, "is_bool") or operation(node) in _LIKE)) or self._is_side(node):
                     aside.add(node)
                     continue
                 found[node] = None
@@ -291,6 +291,9 @@ _METADATA = {
     *("is_contiguous", "is_floating_point", "is_complex", "get_device", "sym_size", "sym_numel", "sym_stride"),
 }
 """Operations that read what does not depend on a tensor's values, unless they give a tensor."""
+
+_LIKE = {"ones_like", "zeros_like", "full_like", "new_ones", "new_zeros", "new_full"}
+"""Operations that give a tensor that depends on the size of another alone."""
 
 
 def operation(node: fx.Node) -> str:
