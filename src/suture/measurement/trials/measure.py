@@ -350,9 +350,10 @@ def _tell_apart(trial: Trial, cache: Activations, own: Tensor, stitched: Tensor)
     if cut.is_output:
         return {}
     reference, counted = cache.rows(trial.receiver, cut, trial.reference), _count(trial, trial.reference)
-    parts = reference.narrow(0, 0, min(REFERENCE, len(reference))).split(CHUNK)  # type: ignore[no-untyped-call]
+    most = min(REFERENCE, len(reference))
+    parts = reference.narrow(0, 0, most).split(CHUNK)  # type: ignore[no-untyped-call]
     wide = torch.promote_types(own.dtype, torch.float32)
-    masks = repeat(None) if counted is None else counted.split(CHUNK)  # type: ignore[no-untyped-call]
+    masks = repeat(None) if counted is None else counted[:most].split(CHUNK)  # type: ignore[no-untyped-call]
     features = [pool(part.to(wide), there) for part, there in zip(parts, masks, strict=False)]
     return tell_apart(torch.cat(features), own, stitched)
 
