@@ -352,7 +352,7 @@ def test_no_verdict_rests_on_a_fit_that_had_not_converged_but_is_counted():
     planted = table((0.5, 0.5), LOW | {"untrained sender": 0.5}, fit="Converged()", converged=True)
     plain = planted["control"] == ""
     settled = explain(planted)
-    assert "not compatible" in settled.verdict
+    assert settled.verdict == "A does not stand in for B at any cut: least penalty 45.0 pp (one)."
     assert one(settled.not_concluded, "an untrained sender does as well")
     planted.loc[plain & (planted["receiver_cut"] == "one"), "converged"] = False
     said = explain(planted)

@@ -12,7 +12,7 @@ from reported import NASTY, curve_table, failing, matrix_table, similarities
 from suture.common.errors import DataError, SutureError
 from suture.fits import LeastSquares
 from suture.measurement.tables.curve import arrange_pairs
-from suture.measurement.tables.shown import Shown
+from suture.measurement.tables.in_short import in_short
 from suture.measurement.tables.verdicts import say_verdict
 from suture.report.show import plot, report
 from trained import few_digits, hybrids
@@ -66,31 +66,31 @@ def test_a_run_is_shown_by_its_folder_its_store_and_its_table(tmp_path: Path) ->
 
 def test_a_notebook_shows_the_verdict_first_and_every_name_escaped() -> None:
     names = (NASTY[0], NASTY[2])
-    shown = Shown(curve_table(names))._repr_html_()
+    said = in_short(curve_table(names))._repr_html_()
     (pair,) = arrange_pairs(curve_table(names), "accuracy")
-    assert shown.startswith("<p><b>")
-    assert "&lt;img src=x onerror=alert(1)&gt;" in shown
-    assert not re.search(r"<(?!/?(p|b|table|tr|th|td)\b)", shown)
+    assert said.startswith("<p><b>")
+    assert "&lt;img src=x onerror=alert(1)&gt;" in said
+    assert not re.search(r"<(?!/?(p|b|table|tr|th|td)\b)", said)
     for value in 100 * pair.plain["stitched"]:
-        assert f">{value:.1f}<" in shown
+        assert f">{value:.1f}<" in said
 
 
 def test_a_notebook_shows_indices_as_matrices_and_what_else_there_is_as_pandas_does() -> None:
     alike = similarities()
-    shown = Shown(alike)._repr_html_()
-    assert shown.count("<table>") == alike["index"].nunique()
-    assert all(f">{value:.2f}<" in shown for value in alike["value"])
+    said = in_short(alike)._repr_html_()
+    assert said.count("<table>") == alike["index"].nunique()
+    assert all(f">{value:.2f}<" in said for value in alike["value"])
     nothing = failing(curve_table(), curve_table()["control"] == "")
-    assert "dataframe" in Shown(nothing)._repr_html_()
+    assert "dataframe" in in_short(nothing)._repr_html_()
 
 
 def test_networks_cuts_and_measurements_show_themselves() -> None:
     a, b = hybrids()
     assert all(f">{name}<" in a._repr_html_() for name in a.cuts.names)
     measured = suture.stitch(a, b, at="embed", data=few_digits(), fit="least-squares", controls="itself")
-    shown = measured._repr_html_()
-    assert "itself" in shown
-    assert str(measured.penalty) in shown
+    said = measured._repr_html_()
+    assert "itself" in said
+    assert str(measured.penalty) in said
     said = repr(measured.stitched)
     assert "prefix: A up to embed" in said
     assert "suffix: B after embed" in said

@@ -26,7 +26,7 @@ from suture.core.stitched import check_one_device
 from suture.data import Data, Samples
 from suture.measurement.indices import Index, Layer, SamplesAs, linear_cka
 from suture.measurement.indices.base import MOST, check_choice, positions
-from suture.measurement.tables.shown import Shown
+from suture.measurement.tables.in_short import in_short
 from suture.measurement.tables.table import check_columns
 from suture.measurement.trials.plans import Which, cuts_of_roles, tell_networks_apart
 
@@ -118,7 +118,7 @@ def compare(
                 for start, line in zip(sides[0][1], values.tolist(), strict=True)
                 for end, value in zip(sides[1][1], line, strict=True)
             ]
-    return Shown(pd.DataFrame(rows, columns=list(COLUMNS)).astype(COLUMNS))
+    return in_short(pd.DataFrame(rows, columns=list(COLUMNS)).astype(COLUMNS))
 
 
 def beside(table: pd.DataFrame, similarities: pd.DataFrame) -> pd.DataFrame:

@@ -39,6 +39,7 @@ from suture.measurement.tables.by_depth import Mask, by_depth
 from suture.measurement.tables.curve import PLAIN, Curve, Estimates, arrange_pairs
 from suture.measurement.tables.matrix import Matrix
 from suture.measurement.tables.table import MARGIN, check_columns, main_score, say_warnings, told_from_own
+from suture.measurement.tables.verdicts import say_verdict
 
 ALIKE = 0.5  #: of the range of an index, from which on it calls two layers alike
 APART = 0.1  #: of a receiver's own numerical rank, by which another must differ
@@ -104,8 +105,8 @@ _RANK = (
 class Explanation:
     """What a table says: what ``holds``, what is ``not_concluded`` from it, and what is ``missing`` to conclude more.
 
-    A sentence each; ``str`` is all of them as a text. The ``verdict`` on a single pair says in one sentence at how
-    many seams it is compatible, or not, or undecided.
+    A sentence each; ``str`` is all of them as a text. The ``verdict`` on a single pair is one sentence: where the
+    sender stands in for the receiver, and where controls do as well.
     """
 
     holds: tuple[str, ...]
@@ -176,7 +177,7 @@ def explain(
         *([_RANK] if ranks is None else []),
         *([f"{failed} trial{'s' * (failed > 1)} failed, and of them nothing is said"] if failed else []),
     ]
-    verdict = f"{compatible[0][0]}." if len(found) == 1 and compatible else ""
+    verdict = f"{say_verdict(found[0], margin)}." if len(found) == 1 and compatible else ""
     if verdict and (penalties := say_open(found[0].is_open(), found[0].many)):
         verdict = " ".join([verdict, *penalties])
     return Explanation(tuple(holds), tuple(denied), tuple(missing), verdict)

@@ -44,6 +44,7 @@ class Page:
     asked: str
     verdict: Sequence[str]
     sections: Sequence[Section]
+    warned: Sequence[str] = ()
     strip: words.Strip | None = None  #: with it the verdict is the title, and the first chart stands beside
     chart: Chart | None = None
 
@@ -80,10 +81,11 @@ def _page_of_run(run: Run) -> Page:
             Section("What was not tried", _sentences(explained.missing)),
         ]
     verdict = list(filter(None, verdict)) or ["Nothing can be concluded: no trial gave a score with a penalty."]
-    verdict = [*say_warnings(run.table), *verdict]
+    warned = say_warnings(run.table)
+    verdict = verdict if strip is not None else [*warned, *verdict]
     title = found.title or (f"{sentence}." if sentence else words.title(run.table))
     sections = [*sections, _failures(run), *_appendix(run)]
-    return Page(title, words.asked(run.table, found.asked), verdict, sections, strip, front)
+    return Page(title, words.asked(run.table, found.asked), verdict, sections, warned, strip, front)
 
 
 def _page_of_studies(run: Run) -> Page:
@@ -218,6 +220,7 @@ def _fill(page: Page) -> str:
         title=page.title,
         asked=page.asked,
         verdict=page.verdict,
+        warned=page.warned,
         strip=page.strip,
         front=front,
         sections=sections,

@@ -25,8 +25,8 @@ from suture.core.stitches import Stitch
 from suture.data import Data
 from suture.fits import Fit
 from suture.measurement.scores.scores import Score
+from suture.measurement.tables.in_short import in_short
 from suture.measurement.tables.records import Described, Record, describe_trial
-from suture.measurement.tables.shown import Shown
 from suture.measurement.tables.table import save, table_of
 from suture.measurement.trials.controls import DEFAULT, Control
 from suture.measurement.trials.measure import attempt, measure
@@ -104,7 +104,7 @@ def run(
         work.end()
     work.check_bases()
     work.clean()
-    return Shown(work.table())
+    return in_short(work.table())
 
 
 def stitch(

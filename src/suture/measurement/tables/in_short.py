@@ -1,6 +1,7 @@
 """Tables as a notebook shows them: the verdict first, then a row a cut; every other way of looking is pandas's own."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,19 +16,17 @@ from suture.measurement.tables.verdicts import judge, say_verdict
 _MOST = 6  #: pairs of networks that are shown
 
 
-class Shown(pd.DataFrame):
-    """A ``DataFrame`` that a notebook shows in short; what is made of it is an ordinary one again."""
+def in_short(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the same table, which a notebook shows in short from now on; what is made of it is shown by pandas."""
+    object.__setattr__(table, "_repr_html_", partial(_say, table))
+    return table
 
-    @property
-    def _constructor(self) -> Callable[..., pd.DataFrame]:
-        return pd.DataFrame
 
-    def _repr_html_(self) -> str:
-        try:
-            parts = list(_measured(self) if "stitched" in self else _compared(self))
-        except (DataError, KeyError):
-            return str(pd.DataFrame(self)._repr_html_())  # type: ignore[operator]
-        return "".join(parts)
+def _say(table: pd.DataFrame) -> str:
+    try:
+        return "".join(_measured(table) if "stitched" in table else _compared(table))
+    except (DataError, KeyError):
+        return str(pd.DataFrame._repr_html_(table))  # type: ignore[attr-defined]
 
 
 def _measured(table: pd.DataFrame) -> Iterator[str]:
