@@ -20,7 +20,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -244,7 +244,9 @@ ACROSS = {
     "depth": ((A, DEEP), (DEEP, A)),
     "family": ((A, LLAMA), (LLAMA, A), (B, LLAMA_TOO)),
 }
+TABLES = "curve", "matrix", "across"
 DESCENT = fits.Converged(cap=280, batch=4)
+LONGER = fits.Converged(cap=1120, batch=4)
 LEAST = fits.LeastSquares()
 QUICK = fits.Quick(steps=35, batch=4)
 MARGIN = 0.05  #: nats per byte that a compatible network may cost
@@ -271,7 +273,7 @@ def plan(what: str) -> suture.Plan:
     if what == "curve":
         settings: dict[str, Any] = {"data": load(), "at": blocks(A)}
         least = suture.curve(network(A), network(B), **settings, fit=LEAST, controls=())
-        return suture.curve(network(A), network(B), **settings, fit=DESCENT) + least
+        return suture.curve(network(A), network(B), **settings, fit=LONGER) + least
     if what == "matrix":
         return suture.matrix(network(A), network(B), data=load(), cuts=blocks(A), fit=QUICK)
     planned = suture.Plan(())
@@ -523,26 +525,26 @@ def descended(table: pd.DataFrame) -> pd.DataFrame:
     return table[table["fit"] != str(LEAST)]
 
 
-def tell(row: pd.Series, what: str = "penalty", places: int = 3) -> str:
+def tell(row: pd.Series, what: str = "value") -> str:
     """Write a number with its interval."""
-    low, high = (row[f"{what}_{end}"] if what == "penalty" else row[end] for end in ("low", "high"))
-    sign = "+" if what == "penalty" else ""
-    return f"{row[what]:{sign}.{places}f} [{low:.{places}f}, {high:.{places}f}]"
+    low, high = ("low", "high") if what == "value" else (f"{what}_low", f"{what}_high")
+    return f"{row[what]:.3f} [{row[low]:.3f}, {row[high]:.3f}]"
 
 
-def rows_of_seams(table: pd.DataFrame, label: Callable[[Any], str]) -> Iterator[str]:
-    """Write a row for each seam: its penalty by the task loss, by least squares, and those of its controls."""
-    kinds = [kind for kind in SHOWN if kind in set(table["control"])]
-    heads = ["", "task loss", "least squares", *(kind for kind in kinds if kind)]
-    yield from (f"| {' | '.join(heads)} |", f"| {' | '.join(['---'] * len(heads))} |")
-    for _, seam in table.groupby(["sender", "receiver", "sender_cut"], sort=False):
-        by_kind = descended(seam).set_index("control")
-        least = seam[seam["fit"] == str(LEAST)].iloc[0]
-        told = [label(least), tell(by_kind.loc[""]), tell(least), *(tell(by_kind.loc[kind]) for kind in kinds if kind)]
-        yield f"| {' | '.join(told)} |"
+def rows_of_seams(seams: Iterable[tuple[str, pd.DataFrame]]) -> Iterator[str]:
+    """Write a row for each seam: penalties by the task loss and by least squares, and the nats of the controls."""
+    seams = list(seams)
+    kinds = [kind for kind in CONTROLS if kind in set(seams[0][1]["control"])]
+    yield f"| | penalty | by least squares | {' | '.join(kinds)} |"
+    yield f"| {' | '.join(['---'] * (3 + len(kinds)))} |"
+    for label, seam in seams:
+        found = descended(seam).set_index("control")
+        told = [tell(found.loc[""], "penalty"), tell(seam[seam["fit"] == str(LEAST)].iloc[0], "penalty")]
+        told += [f"{found.loc[kind, 'stitched']:.3f}" for kind in kinds]
+        yield f"| {label} | {' | '.join(told)} |"
 
 
-SHOWN = ("", "itself", "untrained sender", "untrained receiver", "untrained both", "shuffled pairs")
+CONTROLS = ("itself", "untrained sender", "untrained receiver", "untrained both", "shuffled pairs")
 
 
 PAGE_TEXT = """# Language models
@@ -578,8 +580,8 @@ print(suture.explain(suture.run(suture.curve(a, b, data=data, at="transformer.h.
 
 ![Nats per byte and penalty behind every block of one GPT-2 stitched into another, with controls](images/kjv-curve.png)
 
-The penalty in nats per byte, by the default fit with a cap of 280 steps of 4 windows, and by least squares to the
-receiver's activations alone:
+The penalty in nats per byte, by the default fit (`{fit_of_curve}`) and by least squares to the receiver's activations
+alone; and the nats per byte of the controls:
 
 {curve}
 
@@ -587,13 +589,13 @@ receiver's activations alone:
 
 ![Nats per byte of every block stitched into every block, with controls](images/kjv-matrix.png)
 
-Means of the nats per byte over the seams, by 35 steps of the default fit:
+Means of the nats per byte over the seams, by `{fit_of_matrix}`:
 
 {matrix}
 
 ## Other seeds, widths, depths and families
 
-Penalties at half the depth:
+The same at half the depth, by `{fit_of_across}`:
 
 {across}
 
@@ -632,7 +634,7 @@ def say_networks() -> Iterator[str]:
 
 def say_curve() -> Iterator[str]:
     table = read("curve")
-    yield from rows_of_seams(table, lambda row: f"`{row['sender_cut']}`")
+    yield from rows_of_seams((f"`{cut}`", seam) for cut, seam in table.groupby("receiver_cut"))
     yield ""
     yield f"`suture.explain(table, margin={MARGIN})` says:"
     yield ""
@@ -650,9 +652,11 @@ def say_matrix() -> Iterator[str]:
 
 
 def say_across() -> Iterator[str]:
-    table, kind_of = read("across"), {pair: kind for kind, pairs in ACROSS.items() for pair in pairs}
+    table = read("across")
     yield from rows_of_seams(
-        table, lambda row: f"{kind_of[row['sender'], row['receiver']]}: `{row['sender']}` → `{row['receiver']}`"
+        (f"{kind}: `{sender}` → `{receiver}`", table[(table["sender"] == sender) & (table["receiver"] == receiver)])
+        for kind, pairs in ACROSS.items()
+        for sender, receiver in pairs
     )
 
 
@@ -663,13 +667,14 @@ def say_carried(kind: str, ways: tuple[str, ...], heads: str) -> Iterator[str]:
     )
     yield from (f"| {heads} | {' | '.join(ways)} |", f"| --- | {' | '.join(['---'] * len(ways))} |")
     for (owner, reader, what), found in rows.groupby(["owner", "reader", "what"], sort=False):
-        told = [tell(found[found["by"] == way].iloc[0], "value") for way in ways]
+        told = [tell(found[found["by"] == way].iloc[0]) for way in ways]
         yield f"| `{owner}`, `{reader}`: {what} | {' | '.join(told)} |"
 
 
 def page() -> str:
     """Return docs/language-models.md, made of the cards and tables; what is between them is in ``PAGE_TEXT``."""
-    parts = {
+    parts: dict[str, Callable[[], Iterable[str]]] = {
+        **{f"fit_of_{what}": lambda what=what: [descended(read(what))["fit"].iloc[0]] for what in TABLES},
         "networks": say_networks,
         "curve": say_curve,
         "matrix": say_matrix,
@@ -733,7 +738,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="what", required=True)
     commands.add_parser("train")
-    for what in ("curve", "matrix", "across"):
+    for what in TABLES:
         commands.add_parser(what).add_argument("--store", type=Path, default=Path("runs/language"))
     commands.add_parser("carry")
     commands.add_parser("figures").add_argument("folder", type=Path)
