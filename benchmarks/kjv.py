@@ -22,7 +22,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -313,25 +313,24 @@ def is_new(names: list[str]) -> Tensor:
     return torch.tensor([order.index(name) >= order.index(NEW) for name in names])
 
 
-def mark_testaments(role: str) -> Tensor:
-    """Label every byte but the first few ``SEEN``: 1 in the New Testament, 0 in the Old; others are −1."""
-    labels = is_new(list(windows(role))).long()[:, None].repeat(1, LENGTH)
-    labels[:, :SEEN] = -1
-    return labels
+def mark_words(role: str, pattern: str, first: int, last: int) -> Tensor:
+    """Label the letters of words amid sentences, from ``first`` to ``last`` before the end: 1 if a word is like this.
 
-
-def mark_names(role: str) -> Tensor:
-    """Label every small letter that is no word's first two: 1 in a word with a capital amid a sentence, else 0."""
+    Other bytes are −1, and so are the first few ``SEEN``.
+    """
     labels = torch.full((len(windows(role)), LENGTH), -1)
     for row, window in enumerate(windows(role).values()):
         text = bytes(window.tolist()).decode("ascii")
-        for found in re.finditer(r"(?<=[a-z] )[A-Z]?[a-z]+", text):
-            labels[row, found.start() + 2 : found.end()] = int(text[found.start()].isupper())
+        for word in re.finditer(r"(?<=[a-z] )[A-Z]?[a-z]+(?=[^A-Za-z])", text):
+            labels[row, word.start() + first : word.end() - last] = int(re.fullmatch(pattern, word[0]) is not None)
     labels[:, :SEEN] = -1
     return labels
 
 
-PROBES: dict[str, Callable[[str], Tensor]] = {"testament": mark_testaments, "name": mark_names}
+PROBES: dict[str, Callable[[str], Tensor]] = {
+    "name": lambda role: mark_words(role, "[A-Z].*", 2, 0),  # told once the capital is two letters past
+    "ending": lambda role: mark_words(role, ".*eth", 2, 3),  # told before the ending is there
+}
 
 
 @dataclass(frozen=True)
@@ -420,65 +419,95 @@ def carry_probes(owner: str, reader: str, joined: dict[str, suture.Stitched]) ->
             }
 
 
-def direction_of(net: suture.Network) -> Tensor:
-    """Return the mean activation in the New Testament less that in the Old, of windows to fit."""
-    found, new = activations_of(net, "fit")[:, SEEN:].mean(1), is_new(list(windows("fit")))
-    return found[new].mean(0) - found[~new].mean(0)
+def before_names(texts: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the blanks amid sentences that a capital follows, and those that a small letter follows."""
+    blank = (texts == ord(" ")) & (torch.arange(LENGTH) >= SEEN)
+    amid, following = texts.roll(1, 1) >= ord("a"), texts.roll(-1, 1)
+    blank[:, -1] = False
+    return blank & amid & _is_capital(following), blank & amid & (following >= ord("a"))
 
 
-def likelier(net: suture.Network, steps: list[Tensor], texts: Tensor, counted: Tensor) -> Tensor:
-    """Return by how many nats steps at the middle cut make the counted bytes of every text likelier, (steps, texts)."""
+def _is_capital(bytes_: Tensor) -> Tensor:
+    return (bytes_ >= ord("A")) & (bytes_ <= ord("Z"))
+
+
+def direction_of(net: suture.Network, what: str) -> Tensor:
+    """Return a difference of mean activations at the middle cut, of windows to fit."""
+    found = activations_of(net, "fit")
+    if what == "testament":
+        new = is_new(list(windows("fit")))
+        return found[new, SEEN:].flatten(0, 1).mean(0) - found[~new, SEEN:].flatten(0, 1).mean(0)
+    names, others = before_names(load().fit.images)
+    return found[names].mean(0) - found[others].mean(0)
+
+
+def read_steps(net: suture.Network, steps: list[Tensor], texts: Tensor, read: Callable[..., Tensor]) -> Tensor:
+    """Return what steps at the middle cut add to a reading of ``(logits, texts)`` of every text: ``(steps, texts)``."""
     prefix, suffix = net.upto(middle(net.name)), net.after(middle(net.name))
-
-    def score(sent: Tensor, batch: Tensor, which: Tensor) -> Tensor:
-        losses = functional.cross_entropy(suffix(sent)[:, :-1].transpose(1, 2), batch[:, 1:], reduction="none")
-        return -(losses * which[:, 1:]).sum(1)
-
     found = []
     with torch.no_grad():
-        for batch, which in zip(texts.split(60), counted.split(60), strict=True):
+        for batch in texts.split(60):
             sent = prefix(batch)
-            plain = score(sent, batch, which)
-            found.append(torch.stack([score(sent + step, batch, which) - plain for step in steps]))
+            plain = read(suffix(sent), batch)
+            found.append(torch.stack([read(suffix(sent + step), batch) - plain for step in steps]))
     return torch.cat(found, 1)
 
 
-def write_in(texts: Tensor, word: str) -> tuple[Tensor, Tensor]:
-    """Write a word behind the last blank that leaves room in every text; return the texts, and where it stands."""
-    written, counted = texts.clone(), torch.zeros_like(texts)
-    for row, text in enumerate(texts):
-        begin = int((text[: LENGTH - 16] == ord(" ")).nonzero()[-1]) + 1
-        written[row, begin : begin + len(word)], counted[row, begin : begin + len(word)] = ids(word), 1
-    return written, counted
+def read_names(logits: Tensor, texts: Tensor) -> Tensor:
+    """Return the mean log-odds, behind the blanks amid the sentences of each text, that a capital comes."""
+    every = torch.arange(logits.shape[-1])
+    odds = logits[..., _is_capital(every)].logsumexp(-1) - logits[..., every >= ord("a")].logsumexp(-1)
+    blanks = torch.stack(before_names(texts)).any(0)
+    return (odds * blanks).sum(1) / blanks.sum(1).clamp(min=1)
+
+
+def read_word(logits: Tensor, texts: Tensor, word: str) -> Tensor:
+    """Return the log-probability of a word that ``write_in`` wrote into each text."""
+    chances = logits[:, :-1].log_softmax(-1).gather(2, texts[:, 1:, None])[..., 0]
+    begin = _room(texts)[:, None] - 1
+    return chances.gather(1, begin + torch.arange(len(word))).sum(1)
+
+
+def write_in(texts: Tensor, word: str) -> Tensor:
+    """Write a word behind the last blank that leaves room for one, into each text."""
+    written = texts.clone()
+    places = _room(texts)[:, None] + torch.arange(len(word))
+    return written.scatter_(1, places, ids(word).expand(len(texts), -1))
+
+
+def _room(texts: Tensor) -> Tensor:
+    blanks = (texts[:, : LENGTH - 16] == ord(" ")).long()
+    return (blanks * torch.arange(LENGTH - 16)).argmax(1) + 1
+
+
+def read_words(net: suture.Network, steps: list[Tensor], texts: Tensor) -> Tensor:
+    """Return what steps add to the log-odds of one of ``WORDS`` against the other."""
+    more, less = (read_steps(net, steps, write_in(texts, word), partial(read_word, word=word)) for word in WORDS)
+    return more - less
+
+
+DIRECTIONS: dict[str, Callable[[suture.Network, list[Tensor], Tensor], Tensor]] = {
+    "names": partial(read_steps, read=read_names),
+    "testament": read_words,
+}
 
 
 def carry_directions(owner: str, reader: str, joined: dict[str, suture.Stitched]) -> Iterator[dict[str, Any]]:
-    """Score what the direction of ``owner`` does in ``reader``, carried by stitches, and what bounds it."""
-    own, other = (network(name) for name in (owner, reader))
-    direction, best = direction_of(own), direction_of(other)
-    drawn = torch.Generator().manual_seed(5)
-    ways = {"own": [best]} | {fit: [stitched.carry(direction)] for fit, stitched in joined.items()}
-    ways["random map"] = [torch.randn(len(best), len(direction), generator=drawn) @ direction for _ in range(RANDOM)]
-    steps = [
-        strength * best.norm() * each / each.norm() for way in ways.values() for each in way for strength in STRENGTHS
-    ]
-    texts, new = load().score.images, is_new(list(windows("score")))
-    counted = (torch.arange(LENGTH) >= SEEN).long().expand(len(texts), -1)
-    per_byte = likelier(other, steps, texts, counted) / (LENGTH - SEEN)
-    toward, away = (likelier(other, steps, *write_in(texts, word)) for word in WORDS)
-    drawn_documents = draw_documents(len(texts)).float()
-    there, elsewhere = drawn_documents * new, drawn_documents * ~new
-    values = {
-        "texts": there @ per_byte.T / there.sum(1, keepdim=True)
-        - elsewhere @ per_byte.T / elsewhere.sum(1, keepdim=True),
-        "words": drawn_documents @ (toward - away).T / len(texts),
-    }
-    begin = 0
-    for by, way in ways.items():
-        end = begin + len(way) * len(STRENGTHS)
-        for what, found in values.items():
-            each = found[:, begin:end].unflatten(1, (len(way), len(STRENGTHS)))
-            for strength, spread in zip(STRENGTHS, each.mean(1).T, strict=True):
+    """Score what directions of ``owner`` do in ``reader``, carried by stitches, and what bounds them."""
+    other, texts = network(reader), load().score.images
+    weights = draw_documents(len(texts)).float()
+    for what, read in DIRECTIONS.items():
+        direction, best = direction_of(network(owner), what), direction_of(other, what)
+        drawn = torch.Generator().manual_seed(5)
+        ways = {"own": [best]} | {fit: [stitched.carry(direction)] for fit, stitched in joined.items()}
+        ways["random map"] = [
+            torch.randn(len(best), len(direction), generator=drawn) @ direction for _ in range(RANDOM)
+        ]
+        for by, way in ways.items():
+            steps = [strength * best.norm() * each / each.norm() for each in way for strength in STRENGTHS]
+            effects = (weights @ read(other, steps, texts).T / len(texts)).unflatten(1, (len(way), len(STRENGTHS)))
+            for strength, each in zip(STRENGTHS, effects.unbind(2), strict=True):
+                spread = each.mean(1)
                 yield {
                     "what": what,
                     "by": by,
@@ -486,9 +515,10 @@ def carry_directions(owner: str, reader: str, joined: dict[str, suture.Stitched]
                     "value": spread[0].item(),
                     "low": spread[1:].quantile(0.025).item(),
                     "high": spread[1:].quantile(0.975).item(),
+                    "lowest_map": each[0].min().item() if by == "random map" else None,
+                    "highest_map": each[0].max().item() if by == "random map" else None,
                     "cosine": functional.cosine_similarity(way[0], best, dim=0).item() if len(way) == 1 else None,
                 }
-        begin = end
 
 
 def carry() -> None:
@@ -602,16 +632,19 @@ The same at half the depth, by `{fit_of_across}`:
 ## A probe and a direction, carried
 
 What people want of a second model is that what was found in the first is there too. Two linear probes were trained on
-the activations of one network, the *owner*, behind its second block: whether the text is of the New Testament, and
-whether the word that is being spelled is a name (a capital amid a sentence; small letters from the third on count).
-Another network, the *reader*, is stitched into the owner, and the probe reads what comes. Area under the ROC curve:
+the activations of one network, the *owner*, behind half of its blocks. They say of a letter whether its word, amid a
+sentence, is a *name* (began with a capital, which is two letters past or more), and whether its word will have the
+*ending* -eth, before that is there. Another network, the *reader*, is stitched into the owner, and the owner's probe
+reads what comes. Beside it, a probe trained on the reader itself, the same by least squares alone, and the mean over
+five random maps of the reader's activations that have the owner's means and deviations. Area under the ROC curve:
 
 {probes}
 
-The other way round, a direction: the owner's mean activation in the New Testament less that in the Old, carried by the
-stitch into the reader (`stitched.carry`), and added there at every byte. It should make chapters of the New Testament
-likelier than those of the Old (*texts*, nats per byte), and a context be followed by "Jesus" rather than "LORD"
-(*words*, nats). All steps have one length, four times that of the reader's own direction:
+The other way round, directions: differences of the owner's mean activations, carried into the reader by the stitch
+(`stitched.carry`) and added there at every byte. *names* is blanks that a capital follows less those that a small
+letter follows, and is scored by the log-odds of a capital behind blanks amid sentences. *testament* is the New
+Testament less the Old, and is scored by the log-odds of "Jesus" against "LORD" behind a context. Nats, by steps four
+times as long as the reader's own direction, all of one length:
 
 {directions}
 
@@ -692,12 +725,12 @@ def draw_carried() -> Figure:
     readers = list(dict.fromkeys(rows["reader"]))
     marks, colours = dict(zip(readers, "os^", strict=True)), dict(zip(WAYS, ("black", "C0", "C1", "0.6"), strict=True))
     titles = {
-        "testament": "probe: New Testament",
-        "name": "probe: a name",
-        "texts": "step: New over Old Testament",
-        "words": f"step: “{WORDS[0]}” over “{WORDS[1]}”",
+        "name": "probe: in a name",
+        "ending": "probe: will end in -eth",
+        "names": "step: a capital comes",
+        "testament": f"step: “{WORDS[0]}” over “{WORDS[1]}”",
     }
-    units = ("area under the ROC curve", "", "nats per byte", "nats")
+    units = ("area under the ROC curve", "", "log-odds (nats)", "")
     with curves.styled():
         figure, axes = pyplot.subplots(1, 4, figsize=(7.2, 2.5), layout="constrained")
         for panel, unit, (what, title) in zip(axes, units, titles.items(), strict=True):

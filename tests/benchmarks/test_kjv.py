@@ -9,7 +9,7 @@ from sklearn.metrics import roc_auc_score
 
 from benchmarks import kjv
 
-VERSE = "And it came to pass, that Saul went up with the people of Israel to the river, and he said, Behold. "
+VERSE = "And it came to pass, that Saul went up with the people of Israel to the river, and he walketh, Behold. "
 
 
 @pytest.fixture
@@ -46,17 +46,20 @@ def test_no_chapter_has_two_roles_and_each_gives_a_window_of_its_own(small):
             assert len(window) == kjv.LENGTH
 
 
-def test_a_name_is_a_capital_amid_a_sentence(small):
-    labels, windows = kjv.mark_names("score"), kjv.windows("score")
-    for marked, window in zip(labels, windows.values(), strict=True):
+def test_a_name_is_a_capital_amid_a_sentence_and_an_ending_is_told_before_it_is_there(small):
+    for row, window in enumerate(kjv.windows("score").values()):
         text = bytes(window.tolist()).decode()
-        for word, expected in (("Saul", 1), ("Israel", 1), ("people", 0), ("Behold", -1)):
-            for begin in range(kjv.SEEN, len(text) - len(word)):
-                if text[begin - 2 : begin + len(word)].endswith(word) and text[begin - 1] == " ":
-                    assert marked[begin : begin + 2].eq(-1).all()
-                    assert marked[begin + 2 : begin + len(word)].eq(expected).all()
-    new = [name.startswith("Mat") for name in windows]
-    assert (kjv.mark_testaments("score")[:, -1] == torch.tensor(new).long()).all()
+        found = {name: mark("score")[row] for name, mark in kjv.PROBES.items()}
+        for word, name, ending in (("Israel", 1, 0), ("people", 0, 0), ("walketh", 0, 1), ("Behold", -1, -1)):
+            begin = text.find(f" {word}", kjv.SEEN) + 1
+            if begin:
+                assert found["name"][begin : begin + 2].tolist() == [-1, -1]
+                assert set(found["name"][begin + 2 : begin + len(word)].tolist()) == {name}
+                assert set(found["ending"][begin + 2 : begin + len(word) - 3].tolist()) == {ending}
+                assert set(found["ending"][begin + len(word) - 3 : begin + len(word)].tolist()) == {-1}
+        names, others = (each[row].nonzero()[:, 0].tolist() for each in kjv.before_names(kjv.load().score.images))
+        assert all(text[place] == " " and text[place + 1].islower() and text[place - 1].islower() for place in others)
+        assert names == [at for at in range(kjv.SEEN, 127) if text[at : at + 2] in (" S", " I") and text[at - 1] != ","]
 
 
 def test_the_area_is_that_of_scikit_learn_and_documents_weigh_by_how_often_they_are_drawn():
@@ -74,18 +77,23 @@ def test_a_step_does_what_a_hook_in_the_model_does(small):
     torch.manual_seed(0)
     model = kjv.MODELS[0].build().eval()
     network = kjv.suture.Network(model, example=kjv.load().example, name=kjv.MODELS[0].name)
-    texts, where = kjv.write_in(kjv.load().score.images, "Jesus")
-    assert {bytes(text[at.bool()].tolist()) for text, at in zip(texts, where, strict=True)} == {b"Jesus"}
-    step = torch.randn(32)
-    told = []
+    texts = kjv.write_in(kjv.load().score.images, "Jesus")
+    begins = [bytes(text.tolist()).rindex(b" Jesus") + 1 for text in texts]
+    step, told = torch.randn(32), []
     with torch.no_grad():
         for moved in (0 * step, step):
             hook = model.transformer.h[0].register_forward_hook(lambda _module, _given, out, moved=moved: out + moved)
-            chances = model(texts).logits.log_softmax(-1)[:, :-1].gather(2, texts[:, 1:, None])[..., 0]
-            told.append((chances * where[:, 1:]).sum(1))
+            chances = model(texts).logits.log_softmax(-1)
+            told.append(
+                [
+                    sum(chance[at + i - 1, byte] for i, byte in enumerate(b"Jesus"))
+                    for chance, at in zip(chances, begins, strict=True)
+                ]
+            )
             hook.remove()
-    found = kjv.likelier(network, [0 * step, step], texts, where)
-    torch.testing.assert_close(found, torch.stack([0 * told[0], told[1] - told[0]]), rtol=0, atol=1e-4)
+    more = kjv.read_steps(network, [0 * step, step], texts, lambda logits, batch: kjv.read_word(logits, batch, "Jesus"))
+    torch.testing.assert_close(more[1], torch.tensor(told[1]) - torch.tensor(told[0]), rtol=0, atol=1e-4)
+    assert more[0].abs().max() == 0
 
 
 @pytest.mark.slow
