@@ -96,6 +96,10 @@ def test_a_step_does_what_a_hook_in_the_model_does(small):
     assert more[0].abs().max() == 0
 
 
+def test_the_page_is_made_of_the_tables():
+    assert kjv.page() == kjv.PAGE.read_text(encoding="utf-8")
+
+
 @pytest.mark.slow
 def test_networks_are_trained_and_probes_and_directions_carried(small, monkeypatch):
     monkeypatch.setattr(kjv, "FITS", {"task loss": kjv.fits.Quick(steps=2, batch=2), "least squares": kjv.LEAST})
