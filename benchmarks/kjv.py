@@ -614,6 +614,10 @@ alone; and the nats per byte of the controls:
 
 {curve}
 
+Another seed's blocks cost little, least behind the last, where an untrained sender costs most, a whole nat and more.
+Fitted to the receiver's activations alone, the same maps cost about twice as much. A receiver stitched to itself gains
+a little, because a stitch is trained, too. The cap was reached everywhere, so penalties are upper bounds.
+
 ## Every block into every block
 
 ![Nats per byte of every block stitched into every block, with controls](images/kjv-matrix.png)
@@ -647,6 +651,12 @@ Testament less the Old, and is scored by the log-odds of "Jesus" against "LORD" 
 times as long as the reader's own direction, all of one length:
 
 {directions}
+
+A name is read by the owner's probe in all three readers nearly as well as by one of their own, and far above any
+random map. The direction of names does as much there as the reader's own, or more. What is weak is not carried, or in
+part: the ending, which the owner's probe itself hardly tells, is near what random maps give, and in the wider network
+so is what the direction of the testaments does. Least squares alone carries about as well as the task loss, although
+its penalty is higher.
 
 ![Probes and directions of one network, carried to another](images/kjv-carried.png)
 
@@ -717,7 +727,9 @@ def page() -> str:
         "probes": lambda: say_carried("probe", ("in its owner", *WAYS), "owner, reader: property"),
         "directions": lambda: say_carried("direction", WAYS, "from, in: effect"),
     }
-    return re.sub(r"\{(\w+)\}", lambda found: "\n".join(parts[found[1]]()), PAGE_TEXT)
+    text = re.split(r"(?m)^(?=## )", PAGE_TEXT)
+    measured = [part for part in text if "{across}" not in part or (FOLDER / "across.parquet").exists()]
+    return re.sub(r"\{(\w+)\}", lambda found: "\n".join(parts[found[1]]()), "".join(measured))
 
 
 def draw_carried() -> Figure:
