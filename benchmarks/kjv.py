@@ -609,8 +609,8 @@ print(suture.explain(suture.run(suture.curve(a, b, data=data, at="transformer.h.
 
 ![Nats per byte and penalty behind every block of one GPT-2 stitched into another, with controls](images/kjv-curve.png)
 
-The penalty in nats per byte, by the default fit (`{fit_of_curve}`) and by least squares to the receiver's activations
-alone; and the nats per byte of the controls:
+The penalty in nats per byte, by the default fit (`{fit_of_curve}`) and by least squares to the
+receiver's activations alone; and the nats per byte of the controls:
 
 {curve}
 
@@ -622,7 +622,7 @@ a little, because a stitch is trained, too. The cap was reached everywhere, so p
 
 ![Nats per byte of every block stitched into every block, with controls](images/kjv-matrix.png)
 
-Means of the nats per byte over the seams, by `{fit_of_matrix}`:
+Means of the nats per byte over the seams, in closed form (`{fit_of_matrix}`):
 
 {matrix}
 
@@ -691,7 +691,8 @@ def say_matrix() -> Iterator[str]:
     columns = {"all": "mean", "late → early": "late_to_early", "early → late": "early_to_late", "near": "near"}
     yield from (f"| | {' | '.join(columns)} |", f"| --- | {' | '.join(['---'] * len(columns))} |")
     for _, row in depth.iterrows():
-        yield f"| {row['control'] or 'trained'} | {' | '.join(f'{row[column]:.3f}' for column in columns.values())} |"
+        told = (f"{row[column]:.3f}" if row[column] == row[column] else "" for column in columns.values())
+        yield f"| {row['control'] or 'trained'} | {' | '.join(told)} |"
 
 
 def say_across() -> Iterator[str]:
@@ -728,8 +729,8 @@ def page() -> str:
         "directions": lambda: say_carried("direction", WAYS, "from, in: effect"),
     }
     text = re.split(r"(?m)^(?=## )", PAGE_TEXT)
-    measured = [part for part in text if "{across}" not in part or (FOLDER / "across.parquet").exists()]
-    return re.sub(r"\{(\w+)\}", lambda found: "\n".join(parts[found[1]]()), "".join(measured))
+    shown = [part for part in text if "{across}" not in part or (FOLDER / "across.parquet").exists()]
+    return re.sub(r"\{(\w+)\}", lambda found: "\n".join(parts[found[1]]()), "".join(shown))
 
 
 def draw_carried() -> Figure:
