@@ -93,6 +93,7 @@ def similarities(names: tuple[str, str] = ("A", "B"), cuts: Sequence[str] = CUTS
         {"sender": names[0], "receiver": names[1], "sender_cut": start, "receiver_cut": end, "index": index}
         | {"sender_depth": i / len(cuts), "receiver_depth": j / len(cuts), "value": round(random.random(), 4)}
         | {"samples_as": "flattened", "score_data": "d/score", "n": 400}
+        | {"direction": "distance" if index == "procrustes_angle" else "similarity"}
         for index in ("linear_cka", "procrustes_angle")
         for (i, start), (j, end) in product(enumerate(cuts, 1), repeat=2)
     ]

@@ -62,17 +62,17 @@ def measured(run: Run) -> str:
 
 
 def test_compare_writes_a_table_and_a_figure_and_prints_a_grid(run: Run) -> None:
-    by = "--by linear_cka,procrustes_angle --at pool,flatten --samples 40"
+    by = "--by linear_cka,procrustes_angle --at pool,flatten --samples 40 --permutations 19"
     code, out, err = run(f"compare {A} {B} --data digits {by} --out c")
     assert code == 0
     assert "a → b: rows are sender cuts, columns receiver cuts" in out
     assert "on 40 images of digits/score[:40]; an image is a sample" in out
-    assert "procrustes_angle (distance: 0 is alike)" in out
+    assert "procrustes_angle, calibrated" in out
     assert max(map(len, out.splitlines())) <= 80
     found = pd.read_parquet("c/similarities.parquet")
     assert list(found) == list(COLUMNS)
     assert len(found) == 2 * 4
-    for value in found["value"]:
+    for value in found["calibrated"]:
         assert f"{value:.2f}" in out
     assert all(f"wrote c/similarities.{kind}" in err for kind in ("parquet", "png", "pdf", "svg"))
 

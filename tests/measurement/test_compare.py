@@ -15,7 +15,7 @@ from suture.core.activations.cache import Activations
 from suture.core.activations.disk_cache import ActivationFolder
 from suture.fits import LeastSquares
 from suture.measurement import indices
-from suture.measurement.compare import COLUMNS, SEAM, beside, compare
+from suture.measurement.compare import CALIBRATED, COLUMNS, SEAM, beside, compare
 from suture.measurement.tables.table import to_table
 from suture.measurement.trials.measure import measure
 from suture.measurement.trials.plans import curve
@@ -32,7 +32,7 @@ def value(table: pd.DataFrame, sender_cut: str, receiver_cut: str, index: str) -
 def test_all_pairs_of_cuts_by_every_index() -> None:
     a, b = hybrids()
     before = [state_bits(network._model) for network in (a, b)]
-    table = compare(a, b, data=digits(), by=BY, samples=200)
+    table = compare(a, b, data=digits(), by=BY, permutations=0, samples=200)
     assert list(table.columns) == list(COLUMNS)
     assert {name: str(dtype) for name, dtype in table.dtypes.items()} == COLUMNS
     assert len(table) == 2 * len(a.cuts) * len(b.cuts)
@@ -56,10 +56,11 @@ def test_all_pairs_of_cuts_by_every_index() -> None:
 def test_the_same_bits_alone_among_others_and_by_a_cache() -> None:
     a, b = hybrids()
     by = [indices.mutual_knn, indices.mean_cca, indices.rsa_pearson]
-    every = compare(a, b, data=few_digits(), by=by)
-    again = compare(a, b, data=few_digits(), by=by, activations=Activations())
+    common = {"data": few_digits(), "sender_cuts": "relu", "permutations": 19}
+    every = compare(a, b, by=by, **common)
+    again = compare(a, b, by=by, activations=Activations(), **common)
     pd.testing.assert_frame_equal(every, again, check_exact=True)
-    alone = compare(a, b, data=few_digits(), by=indices.mean_cca, sender_cuts="relu", receiver_cuts="hidden")
+    alone = compare(a, b, by=indices.mean_cca, receiver_cuts="hidden", **common)
     assert len(alone) == 1
     assert alone["value"].item() == value(every, "relu", "hidden", "mean_cca")
 
@@ -69,24 +70,24 @@ def test_a_network_is_itself_and_its_layers_are_computed_once() -> None:
     cache = Activations()
     asked = []
     cache.at = lambda network, cut, samples: (asked.append(cut.name), Activations.at(cache, network, cut, samples))[1]
-    table = compare(a, a, data=few_digits(), by=BY, activations=cache)
+    table = compare(a, a, data=few_digits(), by=BY, permutations=0, activations=cache)
     assert sorted(asked) == sorted(a.cuts.names)
     same = table[table.sender_cut == table.receiver_cut]
     np.testing.assert_allclose(same["value"], 1, atol=1e-6)
     twin = Network(hybrid(0), example=digits().example, name="A")
-    assert compare(a, twin, data=few_digits(), by=BY)["value"].tolist() == table["value"].tolist()
+    assert compare(a, twin, data=few_digits(), by=BY, permutations=0)["value"].tolist() == table["value"].tolist()
 
 
 def test_pixels_compare_what_has_as_many_positions_and_leave_the_rest_empty() -> None:
     a, b = hybrids()
-    table = compare(a, b, data=few_digits(), by=BY, samples=100, samples_as="pixels")
+    table = compare(a, b, data=few_digits(), by=BY, permutations=0, samples=100, samples_as="pixels")
     sizes = {cut.name: (cut.shape[0] if len(cut.shape) == 2 else cut.shape[1:]) for cut in a.cuts}
     for row in table.itertuples():
         count = [np.prod(sizes[name]) for name in (row.sender_cut, row.receiver_cut)]
         assert np.isnan(row.value) == (count[0] != count[1])
     samples, cache = few_digits().limited(score=100).score, Activations()
     maps = [cache.at(network, "relu", samples).permute(0, 2, 3, 1).reshape(-1, 8) for network in (a, b)]
-    assert value(table, "relu", "relu", "linear_cka") == pytest.approx(indices.linear_cka(*maps), abs=1e-6)
+    assert value(table, "relu", "relu", "linear_cka") == pytest.approx(indices.linear_cka(*maps), abs=3e-6)
     assert set(table.n) == {100}
 
 
@@ -102,10 +103,48 @@ def test_patterns_choose_cuts_of_both_or_of_each() -> None:
 def test_networks_of_other_seeds_are_more_alike_the_nearer_their_depths() -> None:
     """Kornblith et al. 2019: CKA finds the corresponding layers of networks trained from other seeds."""
     a, b = convnets()
-    table = compare(a, b, data=digits(), samples=None)
+    table = compare(a, b, data=digits(), by=indices.linear_cka, samples=None, permutations=0)
     apart = (table.sender_depth - table.receiver_depth).abs()
     near, far = (table["value"][chosen].mean() for chosen in (apart < 0.2, apart > 0.6))
     assert near > 0.8 > far + 0.1
+
+
+# --- chance -----------------------------------------------------------------------------------------------------------
+
+
+def test_debiased_cka_is_the_default_and_every_value_comes_with_its_chance() -> None:
+    a, b = hybrids()
+    table = compare(a, b, data=few_digits())
+    assert set(table["index"]) == {"linear_cka(debiased=True)"}
+    assert set(table["direction"]) == {"similarity"}
+    assert (table["chance"].abs() < 0.02).all()
+    np.testing.assert_allclose(table["calibrated"], (table["value"] - table["chance"]) / (1 - table["chance"]))
+    assert ((table["low"] <= table["calibrated"]) & (table["calibrated"] <= table["high"])).all()
+    assert (table["p"] < 0.01).all()
+    plain = compare(a, b, data=few_digits(), permutations=0)
+    np.testing.assert_allclose(plain["value"], table["value"], rtol=0, atol=1e-6)
+    assert plain[list(CALIBRATED)].isna().all(axis=None)
+
+
+def test_all_sizes_of_maps_are_one_family() -> None:
+    """By pixels, images are permuted and pixels stay together; p counts all pairs that can be compared."""
+    a, b = hybrids()
+    by = indices.LinearCKA(debiased=True)
+    table = compare(a, b, data=few_digits(), by=by, samples=60, samples_as="pixels")
+    compared = table.dropna(subset="value")
+    assert 0 < len(compared) < len(table)
+    assert compared["calibrated"].notna().all()
+    assert table[table["value"].isna()]["p"].isna().all()
+
+
+def test_a_distance_is_calibrated_as_a_similarity_is() -> None:
+    a, b = hybrids()
+    by = [indices.procrustes_angle, indices.procrustes]
+    table = compare(a, b, data=few_digits(), by=by, sender_cuts="hidden", receiver_cuts="hidden", permutations=19)
+    angle, similarity = table.iloc[0], table.iloc[1]
+    assert (angle["direction"], similarity["direction"]) == ("distance", "similarity")
+    assert angle["calibrated"] == pytest.approx(1 - angle["value"] / angle["chance"])
+    assert angle["p"] == similarity["p"] == 1 / 20
 
 
 # --- beside -----------------------------------------------------------------------------------------------------------
@@ -116,7 +155,7 @@ def test_similarities_stand_beside_the_measurements_of_their_seams() -> None:
     plan = curve(a, b, at=["relu", "hidden"], data=few_digits(), fit=LeastSquares())
     measured = to_table(measure(trial) for trial in plan)
     measured = measured.sample(frac=1, random_state=0)
-    similar = compare(a, b, data=few_digits(), by=[*BY, indices.LinearCKA(debiased=True)])
+    similar = compare(a, b, data=few_digits(), by=[*BY, indices.LinearCKA(debiased=True)], permutations=0)
     joined = beside(measured, similar)
     assert list(joined.columns) == [*measured.columns, "linear_cka", "procrustes", "linear_cka(debiased=True)"]
     pd.testing.assert_frame_equal(joined[measured.columns], measured)
@@ -125,7 +164,7 @@ def test_similarities_stand_beside_the_measurements_of_their_seams() -> None:
             assert row.procrustes == value(similar, row.sender_cut, row.receiver_cut, "procrustes")
         else:
             assert np.isnan(row.procrustes), row.control
-    own = beside(measured, pd.concat([similar, compare(b, b, data=few_digits(), by=BY)]))
+    own = beside(measured, pd.concat([similar, compare(b, b, data=few_digits(), by=BY, permutations=0)]))
     np.testing.assert_allclose(own[own.control == "itself"]["linear_cka"], 1, atol=1e-6)
     assert own[own.control == "untrained sender"]["linear_cka"].isna().all()
     assert len(beside(suture.summary(measured), similar)) == len(suture.summary(measured))
@@ -133,13 +172,18 @@ def test_similarities_stand_beside_the_measurements_of_their_seams() -> None:
 
 def test_tables_that_do_not_fit_are_refused() -> None:
     a, b = hybrids()
-    similar = compare(a, b, data=few_digits(), cuts="relu")
+    similar = compare(a, b, data=few_digits(), by=indices.linear_cka, cuts="relu", permutations=0)
     measured = to_table([])
     with pytest.raises(DataError, match="no table of measurements: it has no column 'trial'"):
         beside(similar, similar)
     with pytest.raises(DataError, match="no table of similarities: it has no column 'index'"):
         beside(measured, measured)
-    both = pd.concat([similar, compare(a, b, data=few_digits(), cuts="relu", samples_as="pixels")])
+    both = pd.concat(
+        [
+            similar,
+            compare(a, b, data=few_digits(), by=indices.linear_cka, cuts="relu", samples_as="pixels", permutations=0),
+        ]
+    )
     with pytest.raises(DataError, match=r"several values of linear_cka at one seam, A → B at relu → relu; keep one"):
         beside(measured, both)
     with pytest.raises(DataError, match="column 'linear_cka' already"):
@@ -158,6 +202,7 @@ def test_tables_that_do_not_fit_are_refused() -> None:
         ({"by": [indices.rbf_cka], "samples_as": "pixels", "samples": None}, DataError, "'conv' has .* samples of 8"),
         ({"by": [indices.RBFCKA(debiased=True)], "samples": 3}, DataError, "give 4 or more"),
         ({"samples": 1}, DataError, "1"),
+        ({"permutations": 10}, DataError, "permutations=10: give 19 or more"),
         ({"samples_as": "rows"}, DataError, "samples_as='rows'"),
         ({"cuts": "layer9"}, CutError, "layer9"),
     ],
@@ -194,7 +239,7 @@ def test_it_computes_with_one_thread(monkeypatch) -> None:
     )
     torch.set_num_threads(2)
     try:
-        compare(a, b, data=few_digits(), cuts="relu")
+        compare(a, b, data=few_digits(), by=indices.linear_cka, cuts="relu", permutations=0)
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(1)

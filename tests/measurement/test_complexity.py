@@ -5,6 +5,7 @@ import struct
 import warnings
 import zlib
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -250,11 +251,34 @@ def test_more_images_than_a_chunk_are_averaged_once():
 
 def test_the_mean_sharpness_of_a_quadratic():
     """``E ½ε²gᵀAg = ½ε² tr A``, with variance ``½ε⁴ ‖A‖² / draws``."""
-    a, epsilon, draws = psd(30), 0.1, 400
-    found = MeanSharpness(epsilon, draws)(quadratic(a), nothing())
-    error = epsilon**2 * float(a.norm()) * (0.5 / draws) ** 0.5
-    assert abs(found - epsilon**2 * float(a.trace()) / 2) < 4 * error
-    assert MeanSharpness(epsilon, draws, seed=1)(quadratic(a), nothing()) != found
+    a, epsilon, pairs = psd(30), 0.1, 400
+    measure = MeanSharpness(epsilon, 2 * pairs, tolerance=1e-9)
+    found, error = measure.estimate(Subject(quadratic(a), nothing()))
+    exact = epsilon**2 * float(a.norm()) * (0.5 / pairs) ** 0.5
+    assert abs(found - epsilon**2 * float(a.trace()) / 2) < 4 * exact
+    assert error == pytest.approx(exact, rel=0.2)
+    assert MeanSharpness(epsilon, seed=1)(quadratic(a), nothing()) != found
+
+
+def test_a_slope_does_not_drown_the_mean_sharpness():
+    """``f = 1 + bᵀw + ½‖w‖²`` rises by ½ε²P on average; one draw is off by ε‖b‖, ten thousand times as much."""
+    b, epsilon = 100 * normal(50), 1e-3
+    module = Loss(lambda w: 40 + b @ w + w @ w / 2, torch.zeros(50))
+    for seed in range(3):
+        found, error = MeanSharpness(epsilon, seed=seed).estimate(Subject(module, nothing()))
+        assert found == pytest.approx(epsilon**2 * 50 / 2, rel=0.2)
+        assert error <= 0.05 * found
+
+
+@each("measure", [MeanSharpness(1e-2), HessianTrace()])
+def test_draws_go_on_until_seeds_agree(measure):
+    """The error that is told is the spread over seeds."""
+    module = quadratic(psd(120, seed=3))
+    found, errors = zip(
+        *(replace(measure, seed=seed).estimate(Subject(module, nothing())) for seed in range(20)), strict=True
+    )
+    assert np.std(found, ddof=1) == pytest.approx(np.mean(errors), rel=0.6)
+    assert np.std(found, ddof=1) < 0.08 * np.mean(found)
 
 
 def test_the_noise_relative_to_a_tensor_moves_it_by_so_much_of_its_norm():

@@ -221,7 +221,7 @@ def test_another_rank(sent, own, said):
     none(explain(table((0.5, 0.5)), ranks=ranks(sent, own)).not_concluded, words)
 
 
-def similarities(index, values):
+def similarities(index, values, half=0.05, calibrated=True):
     rows = [
         {name: "" for name, dtype in COMPARED.items() if dtype == "str"}
         | {
@@ -230,26 +230,33 @@ def similarities(index, values):
             "sender_cut": cut,
             "receiver_cut": cut,
             "index": index,
-            "value": value,
+            "value": 0.99,
             "n": 9,
         }
+        | ({"calibrated": value, "low": value - half, "high": value + half} if calibrated else {})
         for cut, value in zip(CUTS, values, strict=True)
     ]
     return pd.DataFrame(rows, columns=list(COMPARED)).astype(COMPARED)
 
 
-@each(
-    ("index", "alike", "unlike"),
-    [("linear_cka", 0.9, 0.2), ("procrustes_angle", 0.2, 1.4), ("rbf_cka(bandwidth=0.2)", 0.6, 0.4), ("own", 0.9, 0.1)],
-)
-def test_an_index_that_disagrees(index, alike, unlike):
+def test_an_index_that_disagrees():
+    """Whatever the value: here it is 0.99 everywhere, and the index may be a distance of the user's."""
     found = table((0.94, 0.5))  # the first is compatible, the second is not
-    agree = explain(found, similarities(index, (alike, unlike)))
-    none(agree.not_concluded, "the reverse")
-    denied = explain(found, similarities(index, (unlike, alike))).not_concluded
-    assert f"by {index} (one {unlike:.2f}) it is" in one(denied, "that A and B are alike, where they are compatible")
-    assert f"by {index} (two {alike:.2f}) it is" in one(denied, "that A and B differ, where they are not")
-    none(explain(found, similarities(index, (np.nan, np.nan))).not_concluded, "the reverse")
+    alike, unlike = 0.9, 0.02
+    none(explain(found, similarities("own", (alike, unlike))).not_concluded, "the reverse")
+    denied = explain(found, similarities("own", (unlike, alike))).not_concluded
+    assert f"by own, calibrated (one {unlike:.2f}) it is" in one(
+        denied, "that A and B are alike, where they are compat"
+    )
+    assert f"by own, calibrated (two {alike:.2f}) it is" in one(denied, "that A and B differ, where they are not")
+    for nothing in (similarities("own", (np.nan, np.nan)), similarities("own", (0.3, 0.7), half=0.3)):
+        none(explain(found, nothing).not_concluded, "the reverse")
+
+
+def test_of_an_index_without_its_chance_level_nothing_is_said():
+    said = explain(table((0.94, 0.5)), similarities("linear_cka", (0.1, 0.9), calibrated=False))
+    none(said.not_concluded, "the reverse")
+    assert "its chance level would say" in one(said.missing, "linear_cka")
 
 
 def test_one_training_each_says_nothing_of_others():

@@ -28,6 +28,7 @@ def compared(cuts=CUTS, names=("A", "B"), **values: Any) -> pd.DataFrame:
         | {"sender": names[0], "receiver": names[1], "sender_cut": start, "receiver_cut": end}
         | {"sender_depth": (i + 1) / len(cuts), "receiver_depth": (j + 1) / len(cuts)}
         | {"index": index, "value": matrix[i][j], "samples_as": "flattened", "score_data": "d/score", "n": 50}
+        | {"direction": "distance" if index.endswith("angle") else "similarity"}
         for index, matrix in values.items()
         for i, start in enumerate(cuts)
         for j, end in enumerate(cuts)
@@ -48,6 +49,18 @@ def test_heat_maps_show_every_value_from_the_input_on() -> None:
     assert {"linear_cka", "procrustes_angle (distance: 0 is alike)", *CUTS} <= set(seen(figure))
     bright = [mesh.cmap(mesh.norm(value))[:3] for mesh, value in zip(meshes, (1.0, 0.0), strict=True)]
     assert same_color(*bright)  # alike has one colour, whether it is 1 or 0
+
+
+def test_calibrated_values_are_shown_if_there_are_any() -> None:
+    """A distance is one no more: 1 is alike, as of any other index."""
+    found = compared(procrustes_angle=square(1)).assign(calibrated=square(2).ravel())
+    figure = heatmaps.similarities(found)
+    (mesh, *_) = [mesh for axes in figure.axes for mesh in axes.collections if isinstance(mesh, QuadMesh)]
+    np.testing.assert_allclose(np.asarray(mesh.get_array()).ravel(), found["calibrated"])
+    assert "procrustes_angle, calibrated" in seen(figure)
+    assert mesh.norm.vmax == 1
+    assert sum(mesh.cmap(mesh.norm(1.0))[:3]) > sum(mesh.cmap(mesh.norm(0.0))[:3])
+    assert grids.similarity_tables(found, 100)[0] == "procrustes_angle, calibrated"
 
 
 def test_layers_that_were_not_compared_are_hatched() -> None:
@@ -132,7 +145,14 @@ def measured(**lines: list[float]) -> pd.DataFrame:
                 {"control": "" if kind in ("plain", "alone") else kind, "sender": "B" if kind != "plain" else "A"}
                 | {"receiver": "B", "sender_cut": cut, "receiver_cut": cut}
                 | dict.fromkeys(("sender_depth", "receiver_depth"), (i + 1) / 5 if cut else None)
-                | {"measure": "gradient norm", "value": value, "unit": "nats", "normalised": True, "settings": ""}
+                | {
+                    "measure": "gradient norm",
+                    "value": value,
+                    "error": np.nan,
+                    "unit": "nats",
+                    "normalised": True,
+                    "settings": "",
+                }
                 | {"samples_as": "", "n": 9, "data": "d"}
             )
     return pd.DataFrame(held).astype(MEASURED | {"sender_depth": "float64", "receiver_depth": "float64"})

@@ -33,7 +33,7 @@ from suture.common.names import NAMES, make_all, split_names
     option(
         "--by",
         type=NameOption("index", also=("all",), many=True),
-        default="linear_cka",
+        default="linear_cka,debiased=True",
         metavar="INDICES",
         help=f"all, or some of {', '.join(NAMES['index'])}; with settings as in rbf_cka,bandwidth=0.2",
     ),
@@ -43,10 +43,18 @@ from suture.common.names import NAMES, make_all, split_names
     option("--samples", type=at_least(2), default=2000, metavar="N", help="compare on the first N test images"),
     option(
         "--samples-as",
-        choices=("flattened", "pixels"),
+        choices=("flattened", "pixels", "mean", "first", "last"),
         default="flattened",
         metavar="HOW",
-        help="flattened (an image is a sample) or pixels (every position of a map and every token is one)",
+        help="flattened (an image is a sample), mean, first or last (likewise, by the mean over positions, or the "
+        "first or last token), or pixels (every position of a map and every token is one)",
+    ),
+    option(
+        "--permutations",
+        type=at_least(0),
+        default=199,
+        metavar="N",
+        help="how many, at least, say what each index is by chance; 0 for none, which is quicker",
     ),
     option("--beside", metavar="RUN", help="folder of a run that stitched the same networks"),
     DEVICE,
@@ -78,6 +86,7 @@ def compare(chosen: Namespace) -> int:
     folder = folder_to_write(chosen.out) if chosen.out is not None else None
     data, networks = load_with_networks(chosen, [chosen.first, chosen.second])
     settings: dict[str, Any] = {"by": by, "samples": chosen.samples, "samples_as": chosen.samples_as, "device": device}
+    settings["permutations"] = chosen.permutations
     settings |= {name: patterns_of(vars(chosen)[name]) for name in ("cuts", "sender_cuts", "receiver_cuts")}
     found = compare(networks[chosen.first], networks[chosen.second], data=data, **settings)
     files = []

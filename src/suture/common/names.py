@@ -57,8 +57,8 @@ NAMES: dict[str, dict[str, str]] = {
     | {"plugged-in": "suture.measurement.trials.baselines:plugged"},
     "index": _in(
         "suture.measurement.indices:INDICES",
-        "linear_cka rbf_cka mean_cca svcca pwcca procrustes procrustes_angle rsa_pearson rsa_spearman mutual_knn cknna "
-        "linear_regression",
+        "linear_cka minibatch_cka rbf_cka mean_cca svcca pwcca procrustes procrustes_angle rsa_pearson rsa_spearman "
+        "mutual_knn cknna linear_regression",
     ),
     "measure": _classes(
         "suture.measurement.complexity",

@@ -5,6 +5,9 @@ other (bansal2021, section 3). ``compare`` gives a tidy table, a row for each se
 ``beside`` puts its values into a table of measurements, a column for each index. The column names are a promise; see
 ``COLUMNS``.
 
+Many indices are high between layers that have nothing in common. So each is *calibrated*: what it is by chance is told
+by permuting images (``measurement/indices/calibration``), and ``explain`` and heat maps speak of the calibrated value.
+
 Indices are computed on the first images of the score data, from cached activations. Each layer is prepared once an
 index, and what indices have in common (products of all samples, a basis) once for all, if memory allows.
 """
@@ -24,14 +27,15 @@ from suture.core.activations.cache import Activations, Need
 from suture.core.network.network import Cut, Network
 from suture.core.stitched import check_one_device
 from suture.data import Data, Samples
-from suture.measurement.indices import Index, Layer, SamplesAs, linear_cka
+from suture.measurement.indices import Index, Layer, LinearCKA, SamplesAs
 from suture.measurement.indices.base import MOST, check_choice, positions
+from suture.measurement.indices.calibration import PERMUTATIONS, Null, calibrate
 from suture.measurement.tables.in_short import in_short
 from suture.measurement.tables.table import check_columns
 from suture.measurement.trials.plans import Which, cuts_of_roles, tell_networks_apart
 
 SAMPLES = 2000  #: images that layers are compared on if no number is given, or all that there are
-DEFAULT: tuple[Index, ...] = (linear_cka,)
+DEFAULT: tuple[Index, ...] = (LinearCKA(debiased=True),)
 ROOM = 0.7  #: of the memory, that activations may take; indices compute in the rest
 KEPT = 0.2  #: of the memory, for what indices have in common; less than ROOM leaves
 
@@ -45,11 +49,20 @@ COLUMNS: dict[str, str] = {
     "receiver_depth": "float64",
     "index": "str",  # its name, with the settings that are not the default
     "value": "float64",  # empty if layers have other numbers of positions
-    "samples_as": "str",  # flattened, pixels
+    "samples_as": "str",  # flattened, pixels, mean, first, last
     "score_data": "str",
     "n": "Int64",  # images
+    "chance": "float64",  # the mean of the value over permutations; this and what follows is empty without any
+    "calibrated": "float64",  # (value - chance) / (best - chance): 0 by chance, 1 for layers that are the same
+    "p": "float64",  # family-wise, over all pairs of this index in the table
+    "low": "float64",  # 95 % interval of the calibrated value over images
+    "high": "float64",
+    "direction": "str",  # similarity: a higher value is more alike; distance: a lower one
 }
+#: The columns that say what chance gives, and what is left.
+CALIBRATED = ("chance", "calibrated", "p", "low", "high")
 SEAM = ["sender", "receiver", "sender_cut", "receiver_cut"]
+_FEWEST = 19
 #: Controls whose sender and receiver are the trained networks that their names say.
 _TRAINED = ("", "itself", "shuffled pairs")
 
@@ -67,6 +80,7 @@ def compare(
     receiver_cuts: Which | None = None,
     samples: int | None = SAMPLES,
     samples_as: SamplesAs = "flattened",
+    permutations: int = PERMUTATIONS,
     activations: Activations | None = None,
     device: str | None = None,
 ) -> pd.DataFrame:
@@ -74,14 +88,16 @@ def compare(
 
     ``cuts``, ``sender_cuts`` and ``receiver_cuts`` choose as in ``plans.matrix``. Compared on the first ``samples``
     images of the score data, all there are for ``None``. ``samples_as`` says whether an image is a sample
-    (``flattened``) or every position and token (``pixels``); layers that then have other numbers of samples are not
-    compared, and the value is empty. ``activations`` is a cache to take activations from and leave them in, ``device``
-    where all is computed: by default where the networks are.
+    (``flattened``; ``mean``, ``first``, ``last`` of its positions or tokens) or every position and token (``pixels``);
+    layers that then have other numbers of samples are not compared, and the value is empty. ``permutations`` is how
+    many calibrate an index at least, 0 for none: sums over pairs of images take little time for them, any other index
+    its own time for each. ``activations`` is a cache to take activations from and leave them in, ``device`` where all
+    is computed: by default where the networks are.
 
-    Raises, before anything is computed, ``DataError`` for indices of one name, for too few or too many
-    images for an index, and for activations that memory cannot hold, ``NetworkError`` if two networks have one name,
-    or are on two devices, ``DeviceError`` if the device is not there or has no room, and ``CutError`` if a network has
-    no cut that is asked for.
+    Raises, before anything is computed, ``DataError`` for indices of one name, for 1 to 18 permutations, with which no
+    p is 0.05, for too few or too many images for an index, and for activations that memory cannot hold,
+    ``NetworkError`` if two networks have one name, or are on two devices, ``DeviceError`` if the device is not there or
+    has no room, and ``CutError`` if a network has no cut that is asked for.
     """
     tell_networks_apart([a, b])
     if device is not None:
@@ -90,6 +106,8 @@ def compare(
     check_kind("data", data, Data, "data with a split to score: load_data(…)")
     methods = _methods(by)
     check_choice("samples_as", samples_as, SamplesAs)
+    if permutations and permutations < _FEWEST:
+        raise DataError(f"permutations={permutations}: give {_FEWEST} or more, below which no p is 0.05, or 0 for none")
     sides = _sides(a, b, cuts, sender_cuts, receiver_cuts)
     of = data.limited(score=min(samples, len(data.score)) if samples is not None else None).score
     blocks = list(_comparable(sides, samples_as))
@@ -107,16 +125,26 @@ def compare(
     with undisturbed():
         layers = _layers(sides, of, samples_as, activations, share=len(methods) > 1)
         for method in methods:
-            values = torch.full((len(sides[0][1]), len(sides[1][1])), torch.nan, dtype=torch.float64)
+            found = {"value": torch.full((len(sides[0][1]), len(sides[1][1])), torch.nan, dtype=torch.float64)}
+            found |= {name: found["value"].clone() for name in CALIBRATED}
+            nulls = []
             for _, down, across in blocks:
-                found = method.pairs([layers[0][i] for i in down], [layers[1][j] for j in across])
-                values[torch.tensor(down).unsqueeze(1), torch.tensor(across)] = found
+                parts, at = ([layers[0][i] for i in down], [layers[1][j] for j in across]), _places(down, across)
+                if permutations:
+                    nulls.append(method.null(*parts, permutations))
+                found["value"][at] = nulls[-1].values if permutations else method.pairs(*parts)
+            for name, values in _calibrate(method, nulls).items():
+                for (_, down, across), part in zip(blocks, values, strict=True):
+                    found[name][_places(down, across)] = part
+            told = {"samples_as": samples_as, "score_data": of.name, "n": len(of)}
+            told["direction"] = "distance" if method.distance else "similarity"
             rows += [
                 {"sender": a.name, "receiver": b.name, "sender_cut": start.name, "receiver_cut": end.name}
-                | {"sender_depth": start.depth, "receiver_depth": end.depth, "index": method.name, "value": value}
-                | {"samples_as": samples_as, "score_data": of.name, "n": len(of)}
-                for start, line in zip(sides[0][1], values.tolist(), strict=True)
-                for end, value in zip(sides[1][1], line, strict=True)
+                | {"sender_depth": start.depth, "receiver_depth": end.depth, "index": method.name}
+                | {name: float(values[i, j]) for name, values in found.items()}
+                | told
+                for i, start in enumerate(sides[0][1])
+                for j, end in enumerate(sides[1][1])
             ]
     return in_short(pd.DataFrame(rows, columns=list(COLUMNS)).astype(COLUMNS))
 
@@ -165,6 +193,30 @@ def _methods(by: Index | Sequence[Index]) -> tuple[Index, ...]:
         if method.name in (other.name for other in methods[:place]):
             raise DataError(f"'{method.name}' is given twice; leave it out, or give it other settings")
     return methods
+
+
+def _places(down: list[int], across: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.tensor(down).unsqueeze(1), torch.tensor(across)
+
+
+def _calibrate(method: Index, nulls: list[Null]) -> dict[str, list[torch.Tensor]]:
+    """Return each calibrated column for each block of layers; all blocks are one family."""
+    if not nulls:
+        return {}
+    shapes = [null.values.shape for null in nulls]
+    every = Null(
+        torch.cat([null.values.flatten() for null in nulls]).unsqueeze(0),
+        torch.cat([null.permuted.flatten(1) for null in nulls], 1).unsqueeze(1),
+        torch.cat([null.errors.flatten() for null in nulls]).unsqueeze(0),
+        nulls[0].freedom,
+    )
+    best = method.bounds[0] if method.distance else method.bounds[1]
+    found = calibrate(every, best, method.distance)
+    sizes = [shape.numel() for shape in shapes]
+    return {
+        name: [part.reshape(shape) for part, shape in zip(getattr(found, name).split(sizes, 1), shapes, strict=True)]
+        for name in CALIBRATED
+    }
 
 
 def _sides(

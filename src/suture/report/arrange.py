@@ -20,8 +20,7 @@ from suture.measurement.tables.matrix import (
     lay_cells,
     lay_strip,
     places_of,
-    say_distance,
-    scale_of,
+    show_of,
 )
 from suture.measurement.tables.onset import Onset, onset
 from suture.measurement.tables.table import main_score, not_converged, rows_of, say_quick, summary, works_apart
@@ -175,17 +174,21 @@ Ends = tuple[tuple[str, str], tuple[str, str]]  #: the sender and its cut, the r
 
 
 def _indices(found: pd.DataFrame, seams: Iterable[Ends], name: str) -> Iterator[Measure]:
-    """Return the values of each index at these ends of seams, if it has any there."""
+    """Return what each index says at these ends of seams, if anything: calibrated values, or else plain ones."""
     places = pd.MultiIndex.from_tuples([(*sender, *receiver) for sender, receiver in seams])
     for index, rows in found.groupby("index", sort=False):
-        values = rows.set_index(["sender", "sender_cut", "receiver", "receiver_cut"])["value"]
-        laid = values.reindex(places).to_numpy(float)
+        held = rows.set_index(["sender", "sender_cut", "receiver", "receiver_cut"]).reindex(places)
+        shown = show_of(rows)
+        laid, low, high = (held[column].to_numpy(float) for column in (shown.column, "low", "high"))
         if np.isfinite(laid).any():
-            low, high, distance = scale_of(str(index), laid)
-            span = (low, high) if np.isfinite(high) else None
-            bright: Bright = "low" if distance else "high"
-            of, lines = f"{index}{say_distance(str(index))}", (Line.of(PLAIN, name, laid),)
-            yield Measure(SIMILARITY, of, "", _DIGITS, lines, bright=bright, span=span)
+            known = shown.column == "calibrated"
+            never = np.zeros(laid.shape, bool)
+            line = Line(PLAIN, name, laid, low, high, never) if known else Line.of(PLAIN, name, laid)
+            bright: Bright = "low" if shown.distance else "high"
+            over = "95 % over images" if known else ""
+            yield Measure(
+                SIMILARITY, f"{index}{shown.words}", "", _DIGITS, (line,), bright=bright, span=shown.span, over=over
+            )
 
 
 # --- matrices ---------------------------------------------------------------------------------------------------------

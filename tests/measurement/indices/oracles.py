@@ -163,6 +163,7 @@ def cknna(x: Array, y: Array, k: int = 10) -> float:
 ORACLES: dict[str, Callable[[Array, Array], float]] = {
     "linear_cka": linear_cka,
     "linear_cka(debiased=True)": linear_cka_debiased,
+    "minibatch_cka": linear_cka_debiased,  # of fewer images than a batch
     "rbf_cka": rbf_cka,
     "rbf_cka(bandwidth=0.2)": lambda x, y: rbf_cka(x, y, 0.2),
     "rbf_cka(debiased=True)": rbf_cka_debiased,

@@ -1,5 +1,7 @@
 """What every index promises: the same tests for all, and what is not promised must fail."""
 
+from dataclasses import replace
+from fractions import Fraction
 from math import pi
 
 import numpy as np
@@ -7,12 +9,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.spatial.distance import jensenshannon
 from variants import BY_NAME, VARIANTS, layers, seeded
 
 from loops import each
 from suture.common.errors import DataError
 from suture.measurement import indices
-from suture.measurement.indices import base, bases
+from suture.measurement.indices import base, bases, grams
 from suture.measurement.indices.base import Layer
 
 every = each("method", VARIANTS)
@@ -33,6 +36,17 @@ def changes(p: int) -> dict:
 
 def itself(method: indices.Index) -> float:
     return 0.0 if method.distance else 1.0
+
+
+def exact_neighbours(x: torch.Tensor, k: int) -> list[set[int]]:
+    """The k nearest others by cosine, in whole numbers: cos² is compared as a fraction, all cosines being positive."""
+    rows = [[int(v) for v in row] for row in x.tolist()]
+    dots = [[sum(a * b for a, b in zip(r, s, strict=True)) for s in rows] for r in rows]
+    found = []
+    for i, line in enumerate(dots):
+        near = {j: Fraction(line[j] ** 2, dots[j][j]) for j in range(len(rows)) if j != i}
+        found.append(set(sorted(near, key=near.__getitem__, reverse=True)[:k]))
+    return found
 
 
 # --- laws -------------------------------------------------------------------------------------------------------------
@@ -91,6 +105,7 @@ def test_it_keeps_its_bounds(n, p, q, seed):
 def test_a_layer_is_like_itself(method, n, p):
     if p == 1 and method.name.startswith(("rsa_pearson", "rsa_spearman", "mutual_knn", "cknna")):
         return  # one feature has no correlations, and no angles; see below
+    n = max(n, method.least)
     x = layers(n, p, 9)[0]
     assert method(x, x.clone()) == pytest.approx(itself(method), abs=1e-7)
 
@@ -154,7 +169,7 @@ def test_features_that_do_not_vary_do_no_harm(method):
 @each("p", [1, 2, 3, 50])
 def test_few_samples_give_a_number(method, n, p):
     if n < method.least:
-        with pytest.raises(DataError, match=r"does not exist: give 4 or more"):
+        with pytest.raises(DataError, match=rf"does not exist: give {method.least} or more"):
             method(seeded(n, p), seeded(n, 3, seed=1))
         return
     low, high = method.bounds
@@ -164,7 +179,7 @@ def test_few_samples_give_a_number(method, n, p):
 
 def test_two_samples_are_always_alike_but_where_that_has_no_meaning():
     x, y = seeded(2, 5), seeded(2, 3, seed=1)
-    values = {name: method(x, y) for name, method in indices.INDICES.items()}
+    values = {name: method(x, y) for name, method in indices.INDICES.items() if method.least == 2}
     assert values.pop("rsa_pearson") == values.pop("rsa_spearman") == 0
     assert values.pop("procrustes_angle") == pytest.approx(0, abs=1e-7)
     assert list(values.values()) == pytest.approx([1] * len(values))
@@ -174,7 +189,7 @@ def test_of_one_feature_samples_have_neither_correlations_nor_angles():
     x, y = seeded(30, 1).abs(), seeded(30, 4)
     assert [indices.INDICES[name](x, x) for name in ("rsa_pearson", "rsa_spearman", "mutual_knn", "cknna")] == [0] * 4
     assert indices.rsa_pearson(x, x, dissimilarity="euclidean") == pytest.approx(1)
-    assert indices.mutual_knn(x, x, nearest="euclidean") == 1
+    assert indices.mutual_knn(x, x, nearest="euclidean") == pytest.approx(1)
     assert indices.mutual_knn(x, y) == 0
 
 
@@ -241,10 +256,28 @@ def test_rbf_tends_to_linear_for_wide_kernels():
         assert far < 1e-7 < near < 0.01
 
 
-def test_all_neighbours_are_common_and_few_are_by_chance():
+def test_neighbours_are_common_by_chance_and_if_they_are_all_others_there_is_no_index():
     x, y = seeded(200, 5), seeded(200, 5, seed=1)
-    assert indices.mutual_knn(x, y, k=199) == indices.mutual_knn(x, y, k=1000) == 1
     assert indices.mutual_knn(x, y) == pytest.approx(10 / 199, abs=0.02)
+    assert indices.mutual_knn(x, y, k=198) < 1
+    with pytest.raises(DataError, match=r"k=199.* of 200 samples does not exist: give 201 or more"):
+        indices.mutual_knn(x, y, k=199)
+
+
+def test_an_offset_and_a_far_sample_hide_no_neighbours():
+    """In exact arithmetic: integers, of which no step here rounds."""
+    x = (seeded(60, 12) * 64).round()
+    for method in (indices.cknna, indices.mutual_knn, indices.rsa_pearson):
+        assert method(x + 1e5, x + 1e5) == pytest.approx(1), method.name
+    moved = x + 1e5
+    wanted = exact_neighbours(moved, 10)
+    near = grams.gram(Layer("x", moved)).unlike_directions()
+    assert [set(row) for row in grams._neighbours(near, 10).nonzero()[:, 1].reshape(60, 10).tolist()] == wanted
+    far = x.clone()
+    far[7] *= 1e6
+    others = torch.arange(60) != 7
+    held, alone = (grams._neighbours(grams.gram(Layer("x", of)).squared_distances(), 10) for of in (far, far[others]))
+    assert torch.equal(held[others][:, others], alone)
 
 
 # --- samples ----------------------------------------------------------------------------------------------------------
@@ -252,12 +285,36 @@ def test_all_neighbours_are_common_and_few_are_by_chance():
 
 @every
 def test_pixels_and_tokens_are_samples_where_that_is_asked(method):
-    maps, tokens = (of.float() for of in (seeded(8, 5, 3, 4), seeded(8, 12, 7, seed=1) + 1))
+    maps, tokens = (of.float() for of in (seeded(14, 5, 3, 4), seeded(14, 12, 7, seed=1) + 1))
     tokens = tokens + 0.5 * maps.flatten(2).transpose(1, 2)[..., :1]
     rows = maps.permute(0, 2, 3, 1).reshape(-1, 5), tokens.reshape(-1, 7)
+    method = replace(method, batch=1000) if isinstance(method, indices.MinibatchCKA) else method
     got = method(maps, tokens, samples_as="pixels")
     assert got == pytest.approx(method(*rows), abs=1e-9)
-    assert abs(method(maps, tokens) - got) > 0.01
+    assert abs(method(maps, tokens) - got) > 0.005
+
+
+def test_maps_and_tokens_are_pooled_where_that_is_asked():
+    maps, tokens = seeded(40, 5, 3, 4), seeded(40, 12, 7, seed=1)
+    x = seeded(40, 6, seed=2)
+    cka = indices.linear_cka
+    assert cka(maps, x, samples_as="mean") == pytest.approx(cka(maps.mean((2, 3)), x), abs=1e-12)
+    for how, rows in (("mean", tokens.mean(1)), ("first", tokens[:, 0]), ("last", tokens[:, -1])):
+        assert cka(tokens, x, samples_as=how) == pytest.approx(cka(rows, x), abs=1e-12)
+    with pytest.raises(DataError, match="has no tokens: give samples_as='mean'"):
+        cka(maps, x, samples_as="first")
+
+
+def test_outputs_disagree_by_class_and_diverge_by_probability():
+    """By scipy, whose distance is the root of the divergence."""
+    a, b = seeded(50, 4).float(), seeded(50, 4, seed=1).float()
+    p, q = (of.double().softmax(1).numpy() for of in (a, b))
+    assert indices.disagreement(a, b) == pytest.approx(np.mean(p.argmax(1) != q.argmax(1)))
+    wanted = np.mean([jensenshannon(r, s, base=2) ** 2 for r, s in zip(p, q, strict=True)])
+    assert indices.jensen_shannon(a, b) == pytest.approx(wanted, abs=1e-12)
+    assert indices.jensen_shannon(a, a) == indices.disagreement(a, 3 * a + 1) == 0
+    with pytest.raises(DataError, match="outputs of 4 and 3 classes"):
+        indices.disagreement(a, b[:, :3])
 
 
 @every
@@ -286,7 +343,7 @@ def test_products_of_all_samples_are_taken_once_a_layer(monkeypatch):
     monkeypatch.setattr(base.Layer, "columns", lambda self, *given: (seen.append(self.name), real(self, *given))[1])
     xs = [Layer(str(p), layers(40, p, 9, seed=p)[0], kept={}) for p in (45, 60)]
     for method in VARIANTS:
-        if not method.name.startswith("linear_cka"):
+        if not method.name.startswith(("linear_cka", "minibatch_cka")):
             method.pairs(xs, xs)
     assert sorted(seen) == ["45", "60"]
 

@@ -15,6 +15,7 @@ Losses, gradients and their sums are kept in float64, activations in the network
 one thread.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
@@ -58,6 +59,10 @@ class Complexity(ABC):
     @abstractmethod
     def of(self, subject: "Subject") -> float:
         """Measure a network that has been prepared."""
+
+    def estimate(self, subject: "Subject") -> tuple[float, float]:
+        """Return the number and its standard error, nan if it is not estimated by random draws."""
+        return self.of(subject), math.nan
 
     def check(self, subject: "Subject") -> None:
         """Raise ``DataError``, before anything is computed, if it is taken after a stitch and there is none."""

@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from inspect import signature
 from math import isfinite
+from statistics import fmean, stdev
 from typing import Any, ClassVar, final
 
 import numpy as np
@@ -36,6 +37,7 @@ from suture.common.seeds import generator
 from suture.core.network.network import attention_as_products
 from suture.measurement.complexity.base import Complexity, Subject, Tensors, slopes
 
+_PAIRS = 10  #: of draws, the fewest from which a standard error is believed
 _LENGTH = 10  #: radii; of 0.3 to 10 and no bound, what was nearest to the maximum of real networks after 10 steps
 _TWICE = 64  #: images differentiated twice at a time, since two backward passes are held in memory
 _LEVEL = 9  #: of gzip, fixed
@@ -90,14 +92,17 @@ class MeanSharpness(Complexity):
     """The mean rise of the loss under Gaussian noise on every parameter, in nats (oxford2025, appendix 1).
 
     The standard deviation is ``epsilon``; normalised ``epsilon · ‖w‖ / √numel(w)`` in tensor w, which so moves by about
-    ``epsilon`` of its norm. ``draws`` perturbations, derived from ``seed``; each is tried on all samples (the paper
-    draws another for each batch). May be below 0. Raises ``DataError`` for settings that are not above 0.
+    ``epsilon`` of its norm. Perturbations are tried on all samples (the paper draws another for each batch), each with
+    its opposite, since the slope, which is many times the rise, cancels in the mean of the two. There are ``draws`` at
+    most, derived from ``seed``, and no more once the standard error is ``tolerance`` of the mean. May be below 0.
+    Raises ``DataError`` for settings that are not above 0.
     """
 
     epsilon: float = 1e-3
-    draws: int = 10
+    draws: int = 400
     seed: int = 0
     normalised: bool = False
+    tolerance: float = 0.05
 
     name: ClassVar[str] = "mean sharpness"
 
@@ -106,11 +111,22 @@ class MeanSharpness(Complexity):
 
     def of(self, subject: Subject) -> float:
         """Return the mean over the draws of ``L(θ + ε·noise) − L(θ)``."""
+        return self.estimate(subject)[0]
+
+    def estimate(self, subject: Subject) -> tuple[float, float]:
+        """Return the mean and its standard error, over pairs of opposite draws."""
         units = {name: self.epsilon * unit for name, unit in subject.units(self.normalised).items()}
         if self.normalised:
             units = {name: unit / max(subject.theta[name].numel(), 1) ** 0.5 for name, unit in units.items()}
-        noise = (subject.gaussian(self.seed, draw) for draw in range(self.draws))
-        return sum(subject.loss(subject.move(each, units)) - subject.base for each in noise) / self.draws
+
+        def rise(pair: int) -> float:
+            noise = subject.gaussian(self.seed, pair)
+            ends = (
+                subject.loss(subject.move(noise, {n: sign * unit for n, unit in units.items()})) for sign in (1, -1)
+            )
+            return sum(ends) / 2 - subject.base
+
+        return _mean_until(rise, _PAIRS, self.draws // 2, self.tolerance)
 
 
 @keyed_as("WorstSharpness")
@@ -169,6 +185,19 @@ class WorstSharpness(Complexity):
         return {name: part * scale for name, part in step.items()}
 
 
+def _mean_until(
+    draw: Callable[[int], float], least: int, most: int, tolerance: float, known: float = 0.0
+) -> tuple[float, float]:
+    """Return ``known`` plus the mean of draws, as many as make its standard error small beside it, and that error."""
+    drawn: list[float] = []
+    while True:
+        drawn.append(draw(len(drawn)))
+        if len(drawn) >= max(2, least):
+            found, error = known + fmean(drawn), stdev(drawn) / len(drawn) ** 0.5
+            if error <= tolerance * abs(found) or len(drawn) >= most:
+                return found, error
+
+
 # --- curvature --------------------------------------------------------------------------------------------------------
 
 
@@ -219,16 +248,19 @@ class TopEigenvalue(Complexity):
 @final
 @dataclass(frozen=True)
 class HessianTrace(Complexity):
-    """The trace of the Hessian, estimated by Hutch++ from ``products`` products with random signs.
+    """The trace of the Hessian, estimated by Hutch++ from ``products`` products with random signs, or more.
 
     A third of them finds the directions in which H is large, where the trace is taken exactly; the rest of it is
-    Hutchinson's estimate (Meyer et al. 2021, algorithm 1). It is unbiased, and exact if H has no more directions than
-    a third of the products. Raises ``DataError`` for fewer than 3 products.
+    Hutchinson's estimate (Meyer et al. 2021, algorithm 1), which goes on until the standard error is ``tolerance`` of
+    the trace, or there are ``most`` products. It is unbiased, and exact if H has no more directions than a third of the
+    products. Raises ``DataError`` for fewer than 3 products.
     """
 
     products: int = 30
     seed: int = 0
     normalised: bool = False
+    tolerance: float = 0.05
+    most: int = 400
 
     name: ClassVar[str] = "hessian trace"
 
@@ -238,13 +270,25 @@ class HessianTrace(Complexity):
 
     def of(self, subject: Subject) -> float:
         """Return the trace, or its estimate."""
+        return self.estimate(subject)[0]
+
+    def estimate(self, subject: Subject) -> tuple[float, float]:
+        """Return the estimate and the standard error of what is not exact in it."""
         product, size, third = hessian(subject, self.normalised), subject.dimensions, self.products // 3
         random = generator("hessian trace", self.seed)
-        signs = torch.randint(0, 2, (2, third, size), generator=random).double() * 2 - 1
-        basis, _ = torch.linalg.qr(torch.stack([product(v) for v in signs[0]], 1))
+
+        def draw() -> Tensor:
+            return torch.randint(0, 2, (size,), generator=random).double() * 2 - 1
+
+        basis, _ = torch.linalg.qr(torch.stack([product(draw()) for _ in range(third)], 1))
         exactly = sum(float(q @ product(q)) for q in basis.T)
-        rest = signs[1].T - basis @ (basis.T @ signs[1].T)
-        return exactly + sum(float(v @ product(v)) for v in rest.T) / third
+
+        def rest(_: int) -> float:
+            signs = draw()
+            signs -= basis @ (basis.T @ signs)
+            return float(signs @ product(signs))
+
+        return _mean_until(rest, third, self.most - 2 * third, self.tolerance, exactly)
 
 
 def hessian(subject: Subject, normalised: bool = False) -> Product:

@@ -21,6 +21,7 @@ from suture.measurement.tables.table import check_columns
 COLUMNS = {
     "measure": "str",
     "value": "float64",
+    "error": "float64",  # standard error of the value, empty if it is not estimated by random draws
     "unit": "str",  # nats, bits, raw
     "normalised": "bool",
     "samples_as": "str",  # flattened, pixels; empty if no maps become samples
@@ -67,9 +68,11 @@ def complexity(
 
 def _row(measure: Complexity, subject: Subject) -> dict[str, object]:
     used = measure.uses_samples
+    value, error = measure.estimate(subject)
     return {
         "measure": measure.name,
-        "value": measure.of(subject),
+        "value": value,
+        "error": error,
         "unit": measure.unit,
         "normalised": measure.normalised,
         "samples_as": measure.samples_as,

@@ -15,8 +15,9 @@ from suture.measurement.indices.bases import (
     pwcca,
     svcca,
 )
-from suture.measurement.indices.cka import RBFCKA, LinearCKA, linear_cka, rbf_cka
+from suture.measurement.indices.cka import RBFCKA, LinearCKA, MinibatchCKA, linear_cka, minibatch_cka, rbf_cka
 from suture.measurement.indices.grams import CKNNA, RSA, MutualKNN, cknna, mutual_knn, rsa_pearson, rsa_spearman
+from suture.measurement.indices.outputs import Disagreement, JensenShannon, disagreement, jensen_shannon
 from suture.measurement.indices.registry import INDICES
 
 __all__ = [
@@ -27,20 +28,26 @@ __all__ = [
     "RIGID",
     "RSA",
     "SVCCA",
+    "Disagreement",
     "Index",
+    "JensenShannon",
     "Layer",
     "LinearCKA",
     "LinearRegression",
     "MeanCCA",
+    "MinibatchCKA",
     "MutualKNN",
     "PreparedIndex",
     "Procrustes",
     "ProcrustesAngle",
     "SamplesAs",
     "cknna",
+    "disagreement",
+    "jensen_shannon",
     "linear_cka",
     "linear_regression",
     "mean_cca",
+    "minibatch_cka",
     "mutual_knn",
     "procrustes",
     "procrustes_angle",

@@ -11,8 +11,9 @@ What is added up is float64 (but for the products of linear CKA), on the device 
 
 Activations are read as a matrix, samples × features. ``flattened``: an image is a sample, and every value of its tensor
 a feature. ``pixels``: every position of a map, or every token, is a sample, and its channels are the features (images ×
-positions samples); two layers can then be compared only if they have as many positions. Nothing is copied but the rows
-that are asked for.
+positions samples); two layers can then be compared only if they have as many positions. ``mean``, ``first`` and
+``last``: an image is a sample, and its features are the mean over positions of a map or over tokens, or the first token
+(the class token of most transformers), or the last (of causal ones). Nothing is copied but the rows that are asked for.
 
 *Invariances* are changes of the features of either layer, or of both, under which the value does not change:
 
@@ -39,8 +40,9 @@ from torch import Tensor
 from suture.common.errors import DataError
 from suture.common.hashing import keyed_as
 from suture.common.validation import check_kind
+from suture.measurement.indices.calibration import GROUPS, PERMUTATIONS, Null, random_orders
 
-SamplesAs = Literal["flattened", "pixels"]
+SamplesAs = Literal["flattened", "pixels", "mean", "first", "last"]
 Transform = Literal["permutation", "orthogonal", "scaling", "translation", "stretching", "linear"]
 Transforms = frozenset[Transform]
 
@@ -48,7 +50,7 @@ RIGID: Transforms = frozenset({"permutation", "orthogonal", "scaling", "translat
 MEMORY = 2**30  #: bytes that prepared layers may take, two of them at least
 MOST = 10_000  #: samples of which an index holds all pairs: 800 MB a matrix
 FEATURES = 2048  #: that are centred at a time
-SAMPLES = 256  #: likewise, if rows are taken: sums over few samples are exact; both fixed, as bits depend on them
+SAMPLES = 1024  #: likewise, if rows are taken; both fixed, as bits depend on them. 256 took 1.5 times as long
 _SAFE = 30  #: powers of two that values may be from 1: their products' products then fit into float32
 _LARGEST = 120  #: powers of two by which values are scaled; a float32 holds no more
 
@@ -61,7 +63,7 @@ Prepared = TypeVar("Prepared")
 
 def positions(shape: Sequence[int], samples_as: SamplesAs) -> int:
     """Return how many samples an image gives if its activations are of this shape, without the batch."""
-    if samples_as == "flattened":
+    if samples_as != "pixels":
         return 1
     return shape[0] if len(shape) == 2 else prod(shape[1:])
 
@@ -94,8 +96,20 @@ class Layer:
             raise DataError(f"{self.name} is of {x.dtype}: give activations in a floating type")
         if x.ndim < 2 or x.numel() == 0 or self.samples < 2:
             raise DataError(f"{self.name} is {tuple(x.shape)}: give two samples or more, each with a feature or more")
+        object.__setattr__(self, "activations", self._pooled(x))
         if not all(map(isfinite, self._range)):
             raise DataError(f"{self.name} is not finite everywhere: an index of it would mean nothing; leave it out")
+
+    def _pooled(self, x: Tensor) -> Tensor:
+        """Return one vector an image if that is asked for, what is one as it is."""
+        if self.samples_as in ("flattened", "pixels") or x.ndim == 2:
+            return x
+        if self.samples_as == "mean":
+            wide = torch.promote_types(x.dtype, torch.float32)
+            return x.mean(1, dtype=wide) if x.ndim == 3 else x.flatten(2).mean(2, dtype=wide)
+        if x.ndim != 3:
+            raise DataError(f"{self.name} is {tuple(x.shape)}, which has no tokens: give samples_as='mean'")
+        return x[:, 0 if self.samples_as == "first" else -1]
 
     def once(self, key: object, compute: Callable[[], Kept]) -> Kept:
         """Return what is computed of this layer, kept under a key if anything is."""
@@ -105,6 +119,15 @@ class Layer:
             self.kept[key] = compute()
         found: Kept = self.kept[key]
         return found
+
+    def taken(self, images: Tensor) -> "Layer":
+        """Return the layer on some of its images, in this order."""
+        return replace(self, activations=self.activations[images.to(self.activations.device)], kept=None)
+
+    @property
+    def images(self) -> int:
+        """How many images there are."""
+        return len(self.activations)
 
     @property
     def positions(self) -> int:
@@ -151,8 +174,8 @@ class Layer:
         for rows in self._rows(dtype):
             yield rows.to(dtype) - mean.to(dtype)
 
-    def _rows(self, dtype: torch.dtype) -> Iterator[Tensor]:
-        images = self.rows_at_a_time // self.positions
+    def _rows(self, dtype: torch.dtype, most: int | None = None) -> Iterator[Tensor]:
+        images = max(1, most // self.positions) if most is not None else self.rows_at_a_time // self.positions
         for start in range(0, len(self.activations), images):
             yield self._scale(self.matrix(slice(start, start + images)), dtype)
 
@@ -164,7 +187,10 @@ class Layer:
     @property
     def norm(self) -> float:
         """The root of the sum of all squares, in the scale of ``columns`` in float64."""
-        return float(torch.stack([rows.double().square().sum() for rows in self._rows(torch.float64)]).sum().sqrt())
+        sums = [
+            rows.double().square().sum() for rows in self._rows(torch.float64, 256)
+        ]  # of features there may be many
+        return float(torch.stack(sums).sum().sqrt())
 
     def _scale(self, x: Tensor, dtype: torch.dtype) -> Tensor:
         """Return the values; if they are very small or large, scaled, and in ``dtype``."""
@@ -190,7 +216,7 @@ def same_samples(of: Sequence[Layer]) -> int:
     """Return how many samples all layers have. Raises ``DataError`` naming the first layer that has another number."""
     for layer in of:
         if layer.samples != of[0].samples:
-            remedy = "" if layer.samples_as == "flattened" else "; layers of other sizes can be compared as 'flattened'"
+            remedy = "" if layer.samples_as != "pixels" else "; layers of other sizes can be compared as 'flattened'"
             raise DataError(
                 f"{layer.name} has {layer.samples:,} samples and {of[0].name} {of[0].samples:,}: give the activations "
                 f"of the same images, in the same order{remedy}"
@@ -273,11 +299,42 @@ class Index(ABC):
 
     def pairs(self, rows: Sequence[Layer], columns: Sequence[Layer]) -> Tensor:
         """Compare all rows with all columns, as ``all`` does."""
+        self._check_layers(rows, columns)
+        with torch.no_grad():
+            return self._pairs(rows, columns)
+
+    def null(self, rows: Sequence[Layer], columns: Sequence[Layer], permutations: int = PERMUTATIONS) -> Null:
+        """Compare all rows with all columns, also with the columns' images permuted, and estimate standard errors.
+
+        ``permutations`` is how many there are at least. Raises ``DataError`` as ``all`` does.
+        """
+        self._check_layers(rows, columns)
+        with torch.no_grad():
+            return self._null(rows, columns, permutations)
+
+    def _check_layers(self, rows: Sequence[Layer], columns: Sequence[Layer]) -> None:
         same_samples([*rows, *columns])
         for layer in (*rows, *columns):
             self.check(layer.name, layer.samples, layer.features)
-        with torch.no_grad():
-            return self._pairs(rows, columns)
+
+    def _null(self, rows: Sequence[Layer], columns: Sequence[Layer], permutations: int) -> Null:
+        """Compute everything anew for each permutation, and without each group of images."""
+        orders = random_orders(rows[0].images, permutations)
+        permuted = [self._pairs(rows, [layer.taken(order) for layer in columns]) for order in orders]
+        return Null(self._pairs(rows, columns), torch.stack(permuted), self._errors(rows, columns), GROUPS - 1)
+
+    def _errors(self, rows: Sequence[Layer], columns: Sequence[Layer]) -> Tensor:
+        """Return standard errors by the jackknife of groups of images; nan if there are too few."""
+        images = rows[0].images
+        groups = random_orders(images, 1)[0].tensor_split(GROUPS)
+        if images < GROUPS or (images - len(groups[0])) * rows[0].positions < self.least:
+            return torch.full((len(rows), len(columns)), torch.nan, dtype=torch.float64)
+        without = []
+        for group in groups:
+            kept = torch.ones(images, dtype=torch.bool).index_fill(0, group, False).nonzero().flatten()
+            parts = {id(layer): layer.taken(kept) for layer in (*rows, *columns)}
+            without.append(self._pairs(*([parts[id(layer)] for layer in side] for side in (rows, columns))))
+        return ((GROUPS - 1) * torch.stack(without).var(0, correction=0)).sqrt()
 
     @abstractmethod
     def _pairs(self, rows: Sequence[Layer], columns: Sequence[Layer]) -> Tensor:
@@ -306,6 +363,22 @@ class PreparedIndex(Index, Generic[Prepared]):
                 for j in group:
                     values[i, j] = self.between(mine, prepared[id(columns[j])])
         return values
+
+    def reorder(self, prepared: Prepared, layer: Layer, order: Tensor) -> Prepared:
+        """Return what ``prepare`` gives of the layer's images in another order, by default by preparing them."""
+        return self.prepare(layer.taken(order))
+
+    def _null(self, rows: Sequence[Layer], columns: Sequence[Layer], permutations: int) -> Null:
+        orders = random_orders(rows[0].images, permutations)
+        values = torch.zeros(1 + permutations, len(rows), len(columns), dtype=torch.float64)
+        ours = [self.prepare(layer) for layer in rows]
+        for j, column in enumerate(columns):
+            theirs = self.prepare(column)
+            for k in range(1 + permutations):
+                other = self.reorder(theirs, column, orders[k - 1]) if k else theirs
+                for i, mine in enumerate(ours):
+                    values[k, i, j] = self.between(mine, other)
+        return Null(values[0], values[1:], self._errors(rows, columns), GROUPS - 1)
 
     def _groups(self, columns: Sequence[Layer]) -> Iterator[list[int]]:
         """Yield the places of layers, in groups that fit into memory when prepared, of at least one each."""

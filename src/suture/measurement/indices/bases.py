@@ -38,6 +38,7 @@ take SVCCA, whose directions are fewer. CCA is biased upwards long before that.
 from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import acos, pi
 
 import torch
@@ -56,12 +57,13 @@ _SMALLEST = 1e-10
 
 @dataclass(frozen=True, eq=False)
 class Basis:
-    """Directions of a layer of n samples and p features, in float64; r is its rank. One of the two maps is there."""
+    """Directions of a layer of n samples and p features, in float64; r is its rank. ``left`` or ``map`` is there."""
 
     layer: Layer
     scales: Tensor  #: (r,): the singular values, from large to small
     left: Tensor | None = None  #: (n, r): the directions over samples
     map: Tensor | None = None  #: (p, r): what makes them of the centred features
+    order: Tensor | None = None  #: (images,): in which they are met, if it is another
 
     @property
     def rank(self) -> int:
@@ -85,6 +87,11 @@ class Basis:
         elif self.map is not None:
             for rows in self.layer.centred_rows(torch.float64):
                 yield rows @ self.map
+
+    @cached_property
+    def dense(self) -> Tensor:
+        """The directions of all samples in their own order, ``(n, r)``."""
+        return self.left if self.left is not None else torch.cat(list(self.rows()))
 
     def loads(self, mixed: Tensor) -> Tensor:
         """Return how strongly features go along mixed directions ``(r, c)``: Σⱼ |⟨uᶜ, xⱼ⟩| over all j, ``(c,)``."""
@@ -126,6 +133,10 @@ def _rank(layer: Layer, scales: Tensor, smallest: float) -> int:
 
 def cross(x: Basis, y: Basis) -> Tensor:
     """Return the inner products of the directions of two layers, ``(rank of x, rank of y)``."""
+    if y.order is not None:
+        images = y.dense.reshape(-1, y.layer.positions, y.rank)
+        permuted: Tensor = x.dense.T @ images[y.order.to(images.device)].flatten(0, 1)
+        return permuted
     products = x.scales.new_zeros(x.rank, y.rank)
     for a, b in zip(x.rows(), y.rows(), strict=True):
         products.addmm_(a.T, b)
@@ -139,6 +150,10 @@ class OfBases(PreparedIndex[Basis]):
     def prepare(self, layer: Layer) -> Basis:
         """Return its directions."""
         return basis(layer)
+
+    def reorder(self, prepared: Basis, layer: Layer, order: Tensor) -> Basis:
+        """Return its directions, met in another order."""
+        return replace(prepared, order=order, left=prepared.dense)
 
     def between(self, x: Basis, y: Basis) -> float:
         """Compare two layers; one that does not vary is like nothing."""
@@ -223,13 +238,10 @@ class Procrustes(OfBases):
     called = "procrustes"
 
     def similarity(self, x: Basis, y: Basis) -> Tensor | float:
-        """Return the nuclear norm of XᵀY, both of length 1; the angle, if that is asked for too, takes it from here."""
-        return x.layer.once(("procrustes", y.layer), lambda: _nuclear_norm(x, y))
-
-
-def _nuclear_norm(x: Basis, y: Basis) -> float:
-    a, b = (of.scales / torch.linalg.vector_norm(of.scales) for of in (x, y))
-    return float(torch.linalg.svdvals(a.unsqueeze(1) * cross(x, y) * b).sum())
+        """Return the nuclear norm of XᵀY, both of length 1."""
+        a, b = (of.scales / torch.linalg.vector_norm(of.scales) for of in (x, y))
+        norm: Tensor = torch.linalg.svdvals(a.unsqueeze(1) * cross(x, y) * b).sum()
+        return norm
 
 
 @keyed_as("ProcrustesAngle")

@@ -37,8 +37,9 @@ from torch import Tensor
 
 from suture.common.errors import DataError
 from suture.common.hashing import keyed_as
-from suture.measurement.indices.base import Index, Layer
-from suture.measurement.indices.grams import ROWS, OfVectors, add_products, gram, off_diagonal, unit_vector
+from suture.measurement.indices.base import MOST, Index, Layer
+from suture.measurement.indices.calibration import Null
+from suture.measurement.indices.grams import ROWS, OfPairs, add_products, gram, mirror, of_length_1, off_diagonal
 
 MEMORY = 2**30  #: bytes that the rows of Grams may take
 _ENTRIES = 2**16  #: of every Gram that are put into float64 at a time
@@ -60,13 +61,17 @@ class _Debiasable(Index):
         """4 if it is debiased."""
         return 4 if self.debiased else 2
 
+    def _centred(self, kernel: Tensor) -> Tensor:
+        """Return a kernel, or several, centred so that inner products are HSIC, of length 1."""
+        return of_length_1(_centre_unbiased(kernel) if self.debiased else _centre(kernel), kernel)
+
 
 # --- linear -----------------------------------------------------------------------------------------------------------
 
 
 @keyed_as("LinearCKA")
 @dataclass(frozen=True)
-class LinearCKA(_Debiasable):
+class LinearCKA(_Debiasable, OfPairs):
     """Linear CKA, in [0, 1]; ``debiased`` in [-1, 1], of 4 samples or more. Kornblith et al. 2019, eq. 4."""
 
     called = "linear_cka"
@@ -75,7 +80,21 @@ class LinearCKA(_Debiasable):
 
     def check(self, name: str, samples: int, features: int) -> None:
         """Raise ``DataError`` for too few samples; there are never too many."""
-        super().check(name, samples, features=1)
+        super().check(name, min(samples, MOST), features)
+
+    def prepare(self, layer: Layer) -> Tensor:
+        """Return the centred Gram matrix, of length 1."""
+        dtype = torch.float64 if layer.activations.dtype == torch.float64 else torch.float32
+        products = torch.zeros(layer.samples, layer.samples, dtype=dtype, device=layer.activations.device)
+        for features, _ in layer.columns(dtype):
+            add_products(products, features)
+        return self._centred(mirror(products).double())
+
+    def _null(self, rows: Sequence[Layer], columns: Sequence[Layer], permutations: int) -> Null:
+        if rows[0].samples <= MOST:
+            return super()._null(rows, columns, permutations)
+        values = self._pairs(rows, columns)  # whose Gram matrices no memory holds
+        return Null(values, torch.full((2, *values.shape), torch.nan), torch.full_like(values, torch.nan), 1)
 
     def _pairs(self, rows: Sequence[Layer], columns: Sequence[Layer]) -> Tensor:
         distinct: dict[int, Layer] = {}
@@ -165,7 +184,7 @@ def _by_features(every: list[Layer], rows: list[int], columns: list[int], dtype:
 
 @keyed_as("RBFCKA")
 @dataclass(frozen=True)
-class RBFCKA(_Debiasable, OfVectors):
+class RBFCKA(_Debiasable, OfPairs):
     """CKA with a Gaussian kernel, in [0, 1]; ``debiased`` in [-1, 1], of 4 samples or more.
 
     ``bandwidth`` is σ in units of the median distance; Kornblith et al. 2019 use 0.2 to 0.8.
@@ -181,30 +200,73 @@ class RBFCKA(_Debiasable, OfVectors):
             raise DataError(f"bandwidth={self.bandwidth}: give a positive share of the median distance, such as 0.5")
 
     def prepare(self, layer: Layer) -> Tensor:
-        """Return the centred kernel as a vector of length 1."""
+        """Return the centred kernel, of length 1."""
         squares = gram(layer).squared_distances()
         ordered = off_diagonal(squares).sqrt().sort().values
         median = float(ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
         width = self.bandwidth * median
         kernel = torch.expm1(-squares / (2 * width**2)) if width else -(squares > 0).double()  # less 1: as centred
-        return unit_vector(_centre_unbiased(kernel) if self.debiased else _centre(kernel), kernel)
+        return self._centred(kernel)
 
 
 def _centre(kernel: Tensor) -> Tensor:
-    means = kernel.mean(0)
-    return kernel - means.unsqueeze(0) - means.unsqueeze(1) + means.mean()
+    means = kernel.mean(-1, keepdim=True)
+    return kernel - means - means.mT + means.mean(-2, keepdim=True)
 
 
 def _centre_unbiased(kernel: Tensor) -> Tensor:
-    """Centre a kernel so that inner products are n (n - 3) times unbiased HSIC; its diagonal is 0 before and after.
+    """Centre a kernel so that inner products are n (n - 3) times unbiased HSIC; without their diagonals.
 
     Székely & Rizzo 2014, definition 2.
     """
-    n = len(kernel)
-    sums = kernel.sum(0) / (n - 2)
-    centred = kernel - sums.unsqueeze(0) - sums.unsqueeze(1) + sums.sum() / (n - 1)
-    return centred.fill_diagonal_(0)
+    n = kernel.shape[-1]
+    kernel = kernel - torch.diag_embed(kernel.diagonal(dim1=-2, dim2=-1))
+    sums = kernel.sum(-1, keepdim=True) / (n - 2)
+    centred = kernel - sums - sums.mT + sums.sum(-2, keepdim=True) / (n - 1)
+    return centred - torch.diag_embed(centred.diagonal(dim1=-2, dim2=-1))
+
+
+# --- of batches -------------------------------------------------------------------------------------------------------
+
+
+@keyed_as("MinibatchCKA")
+@dataclass(frozen=True)
+class MinibatchCKA(_Debiasable, OfPairs):
+    """Linear CKA of batches of images, debiased in [-1, 1]: the mean HSIC over batches, for any number of samples.
+
+    Each of the three products is estimated without bias in every batch, so the size of a batch, at most ``batch``
+    images, makes it less exact and not larger (Nguyen et al. 2021, section 3.1 and eq. 4). Batches are of equal size;
+    the few last images that this leaves over are not used. It takes ``2 · batch / n`` of the products of linear CKA.
+    """
+
+    called = "minibatch_cka"
+    pairwise = False
+
+    batch: int = 100
+    debiased: bool = True
+
+    def __post_init__(self) -> None:
+        if self.batch < 4:
+            raise DataError(f"batch={self.batch}: give the images of a batch, 4 or more")
+
+    def check(self, name: str, samples: int, features: int) -> None:
+        """Raise ``DataError`` for too few samples; there are never too many."""
+        super().check(name, min(samples, MOST), features)
+
+    def prepare(self, layer: Layer) -> Tensor:
+        """Return the centred Gram matrices of all batches, ``(batches, samples, samples)``, together of length 1."""
+        dtype = torch.float64 if layer.activations.dtype == torch.float64 else torch.float32
+        size = layer.images // -(-layer.images // self.batch)
+        rows = (layer.taken(part) for part in torch.arange(layer.images // size * size).split(size))
+        grams = []
+        for part in rows:
+            gram_ = torch.zeros(part.samples, part.samples, dtype=dtype, device=layer.activations.device)
+            for features, _ in part.columns(dtype):
+                gram_.addmm_(features, features.T)
+            grams.append(gram_)
+        return self._centred(torch.stack(grams).double())
 
 
 linear_cka = LinearCKA()
 rbf_cka = RBFCKA()
+minibatch_cka = MinibatchCKA()

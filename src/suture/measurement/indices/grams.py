@@ -30,8 +30,9 @@ most, where it is always 1. Among others that are equally near, the first in the
 that find all samples equally near are like nothing; two samples are always neighbours.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -39,9 +40,10 @@ from torch import Tensor
 from suture.common.errors import DataError
 from suture.common.hashing import keyed_as
 from suture.measurement.indices.base import RIGID, Layer, PreparedIndex, Transforms, check_choice
+from suture.measurement.indices.calibration import Null, correlate, influence_errors
 
 ROWS = 256  #: that are computed by one product; fixed, since bits may depend on it
-ROUNDING = 2.0**-36  #: relative to the largest; values that differ by less are the same, and what is less is 0
+ROUNDING = 2.0**-36  #: relative to a value, by which another is the same; and to all, below which what is left is 0
 
 Correlation = Literal["pearson", "spearman"]
 Dissimilarity = Literal["correlation", "euclidean"]
@@ -73,22 +75,27 @@ class Gram:
         largest = own.unsqueeze(0) + own.unsqueeze(1)
         return _above(largest - 2 * self.products, self._eps * largest).fill_diagonal_(0)
 
-    def cosines(self) -> Tensor:
-        """Return the cosine of every two samples, ``(n, n)``; 0 if one of them is 0."""
-        means = self.sums / self.features + self.centre
-        return _normalise(
-            self._within_samples() + self.features * torch.outer(means, means), self._bound_rounding(means)
-        )
+    def unlike_directions(self, within_samples: bool = False) -> Tensor:
+        """Return 1 less the cosine of every two samples, ``(n, n)``; 1 if one of them is 0.
 
-    def correlations(self) -> Tensor:
-        """Return Pearson's correlation over features of every two samples, ``(n, n)``; 0 if one does not vary."""
-        means = self.sums / self.features + self.centre
-        return _normalise(self._within_samples(), self._bound_rounding(means))
-
-    def _within_samples(self) -> Tensor:
-        """Return the inner products of samples whose own mean over features is taken out."""
-        shifted = self.products - torch.outer(self.sums, self.sums) / self.features
-        return shifted + self.along.unsqueeze(0) + self.along.unsqueeze(1) + self.spread
+        ``within_samples`` takes the mean over features out of each first, which makes it 1 less Pearson's correlation.
+        From distances, ‖x - y‖² - (‖x‖ - ‖y‖)² over 2 ‖x‖ ‖y‖, which loses nothing where all samples point one way.
+        """
+        own, means = self.products.diagonal(), self.sums / self.features + self.centre
+        largest, unlike = own.unsqueeze(1) + own, self.squared_distances()
+        shifts, squares = self.along, self.spread
+        if within_samples:
+            own = own - self.sums**2 / self.features
+            unlike = unlike - (self.sums.unsqueeze(1) - self.sums) ** 2 / self.features
+        else:
+            shifts, squares = shifts + self.centre * self.sums, squares + self.features * self.centre**2
+        moved = own + 2 * shifts
+        lengths = torch.where(moved + squares > self._bound_rounding(means), moved + squares, 0).sqrt()
+        both, together = lengths.unsqueeze(1) * lengths, lengths.unsqueeze(1) + lengths
+        longer = (moved.unsqueeze(1) - moved) / together
+        rounding = largest + 2 * longer.abs() * (moved.abs().unsqueeze(1) + moved.abs()) / together
+        unlike = _above(unlike - longer**2, self._eps * rounding) / (2 * both)
+        return torch.where(both > 0, unlike.clamp(max=2), 1.0).fill_diagonal_(0)
 
     def _bound_rounding(self, means: Tensor) -> Tensor:
         """Return how much of a sample's squared length may be mere rounding."""
@@ -106,6 +113,12 @@ def add_products(to: Tensor, factors: Tensor) -> None:
         to[start : start + ROWS, start:].addmm_(factors[start : min(start + ROWS, len(to))], factors[start:].T)
 
 
+def mirror(upper: Tensor) -> Tensor:
+    """Return the symmetric matrix of which this is the upper half; what lies below does not count."""
+    upper = upper.triu()
+    return upper + upper.triu(1).T
+
+
 def gram(layer: Layer) -> Gram:
     """Compute the inner products of a layer's samples, or give those that it keeps."""
     return layer.once("gram", lambda: _compute(layer))
@@ -120,8 +133,7 @@ def _compute(layer: Layer) -> Gram:
         sums += columns.sum(1)
         along += columns @ mean
         means.append(mean)
-    products = products.triu()
-    products += products.triu(1).T
+    products = mirror(products)
     mean = torch.cat(means)
     same = bool((mean == mean[0]).all())
     centre = mean[0] if same else mean.mean()
@@ -135,39 +147,56 @@ def off_diagonal(pairs: Tensor) -> Tensor:
 
 
 def round_equal(values: Tensor) -> Tensor:
-    """Return the values, those that differ by rounding alone made the same."""
-    unit = float(values.abs().max()) * ROUNDING if values.numel() else 0.0
-    return torch.round(values / unit) if unit else values
+    """Return the values, those that differ by rounding alone made the same, each by its own size."""
+    mantissa, exponent = torch.frexp(values)
+    return torch.ldexp((mantissa / ROUNDING).round() * ROUNDING, exponent)
 
 
-def unit_vector(values: Tensor, whole: Tensor | None = None) -> Tensor:
-    """Return values as one vector of length 1; all 0 if they are mere rounding beside ``whole``."""
-    vector = values.flatten()
-    length = torch.linalg.vector_norm(vector)
+def of_length_1(values: Tensor, whole: Tensor | None = None) -> Tensor:
+    """Return values scaled to length 1; all 0 if they are mere rounding beside ``whole``."""
+    length = torch.linalg.vector_norm(values)
     beside = torch.linalg.vector_norm(whole) if whole is not None else length
-    return vector / length if length > ROUNDING * beside else torch.zeros_like(vector)
+    return values / length if length > ROUNDING * beside else torch.zeros_like(values)
 
 
 def _above(values: Tensor, least: Tensor) -> Tensor:
     return torch.where(values > least, values, 0)
 
 
-def _normalise(products: Tensor, least: Tensor) -> Tensor:
-    own = products.diagonal()
-    scale = torch.where(own > least, own, torch.inf).rsqrt()
-    return (products * scale.unsqueeze(0) * scale.unsqueeze(1)).clamp(-1, 1)
-
-
 @keyed_as("OfVectors")
-class OfVectors(PreparedIndex[Tensor]):
-    """An index that makes a vector of length 1 of all pairs of samples, and compares two by their inner product."""
+class OfPairs(PreparedIndex[Tensor]):
+    """An index that makes a matrix of length 1 of all pairs of samples, and compares two by their inner product.
+
+    It may be of several blocks of samples, ``(blocks, samples, samples)``.
+    """
 
     pairwise = True
+    directed: ClassVar[bool] = False  #: whether a pair of samples counts in both directions by itself
 
     def between(self, x: Tensor, y: Tensor) -> float:
-        """Return the inner product, which is the cosine of two vectors."""
+        """Return the inner product, which is the cosine of two matrices."""
         low, high = self.bounds
-        return min(high, max(low, float(x @ y)))
+        return min(high, max(low, float(x.flatten() @ y.flatten())))
+
+    def _null(self, rows: Sequence[Layer], columns: Sequence[Layer], permutations: int) -> Null:
+        """Permuting images permutes rows and columns of a matrix, which needs to be prepared but once."""
+        parts, errors = [], torch.zeros(len(rows), len(columns), dtype=torch.float64)
+        values = torch.zeros_like(errors)
+        for across in self._groups(columns):
+            theirs = {id(columns[j]): self.prepare(columns[j]) for j in across}
+            for down in self._groups(rows):
+                ours = [theirs[id(rows[i])] if id(rows[i]) in theirs else self.prepare(rows[i]) for i in down]
+                sides = ours, [theirs[id(columns[j])] for j in across]
+                at = torch.tensor(down).unsqueeze(1), torch.tensor(across)
+                values[at] = torch.tensor([[self.between(x, y) for y in sides[1]] for x in ours], dtype=torch.float64)
+                samples = rows[0].positions, self.directed
+                permuted = correlate(*sides, permutations, *samples)[1:]
+                parts.append((down, across, permuted))
+                errors[at] = influence_errors(*sides, values[at], *samples)
+        every = torch.zeros(len(parts[0][2]), *values.shape, dtype=torch.float64)
+        for down, across, permuted in parts:
+            every[:, torch.tensor(down).unsqueeze(1), torch.tensor(across)] = permuted
+        return Null(values, every, errors, rows[0].images - 1)
 
 
 # --- RSA --------------------------------------------------------------------------------------------------------------
@@ -175,7 +204,7 @@ class OfVectors(PreparedIndex[Tensor]):
 
 @keyed_as("RSA")
 @dataclass(frozen=True)
-class RSA(OfVectors):
+class RSA(OfPairs):
     """The correlation of two layers' dissimilarities of samples, in [-1, 1]; 1 means the same order, or proportion."""
 
     called = "rsa"
@@ -200,13 +229,15 @@ class RSA(OfVectors):
         return RIGID if self.dissimilarity == "euclidean" else RIGID - {"orthogonal", "translation"}
 
     def prepare(self, layer: Layer) -> Tensor:
-        """Return the dissimilarities, or their ranks, as a vector of mean 0 and length 1."""
+        """Return the dissimilarities, or their ranks, as a symmetric matrix of mean 0 and length 1."""
         of = gram(layer)
-        unlike = of.squared_distances().sqrt() if self.dissimilarity == "euclidean" else 1 - of.correlations()
+        unlike = of.squared_distances().sqrt() if self.dissimilarity == "euclidean" else of.unlike_directions(True)
         values = off_diagonal(unlike)
         if self.correlation == "spearman":
             values = _ranks(round_equal(values))
-        return unit_vector(values - values.mean(), values)
+        upper = torch.zeros_like(unlike)
+        upper[torch.ones_like(unlike, dtype=torch.bool).triu(1)] = of_length_1(values - values.mean(), values) / 2**0.5
+        return upper + upper.T
 
 
 def _ranks(values: Tensor) -> Tensor:
@@ -229,14 +260,14 @@ def _check_k(k: int) -> None:
 
 @keyed_as("MutualKNN")
 @dataclass(frozen=True)
-class MutualKNN(PreparedIndex[Tensor]):
-    """The share of ``k`` nearest neighbours that two layers have in common, in [0, 1].
+class MutualKNN(OfPairs):
+    """The share of ``k`` nearest neighbours that two layers have in common, in [0, 1], of k + 2 samples or more.
 
     ``nearest`` is by ``cosine``, as in the paper, or by ``euclidean`` distance, which shifts do not change.
     """
 
     called = "mutual_knn"
-    pairwise = True
+    directed = True
 
     k: int = 10
     nearest: Nearness = "cosine"
@@ -246,26 +277,29 @@ class MutualKNN(PreparedIndex[Tensor]):
         check_choice("nearest", self.nearest, Nearness)
 
     @property
+    def least(self) -> int:
+        """Two more than neighbours, since all others are always common."""
+        return self.k + 2
+
+    @property
     def invariances(self) -> Transforms:
         """Rotations and scaling; by distance, shifts too."""
         return RIGID if self.nearest == "euclidean" else RIGID - {"translation"}
 
     def prepare(self, layer: Layer) -> Tensor:
-        """Return whether the second sample is a neighbour of the first, ``(n, n)``."""
+        """Return whether the second sample is a neighbour of the first, ``(n, n)``, of length 1."""
         of = gram(layer)
-        return _neighbours(of, of.cosines() if self.nearest == "cosine" else -of.squared_distances(), self.k)
-
-    def between(self, x: Tensor, y: Tensor) -> float:
-        """Return the share that both have."""
-        return float((x & y).sum()) / (len(x) * min(self.k, len(x) - 1))
+        unlike = of.unlike_directions() if self.nearest == "cosine" else of.squared_distances()
+        return of_length_1(_neighbours(unlike, self.k).double())
 
 
 @keyed_as("CKNNA")
 @dataclass(frozen=True)
-class CKNNA(OfVectors):
+class CKNNA(OfPairs):
     """Kernel alignment on ``k`` mutual nearest neighbours, in [-1, 1]; nearly always in [0, 1]."""
 
     called = "cknna"
+    directed = True
     invariances = RIGID - {"translation"}
     bounds = (-1.0, 1.0)
 
@@ -276,21 +310,20 @@ class CKNNA(OfVectors):
 
     def prepare(self, layer: Layer) -> Tensor:
         """Return the centred kernel where samples are neighbours, else 0: of two, pairs count that are so in both."""
-        of = gram(layer)
-        kernel = of.cosines()
-        centred = kernel - kernel.mean(1, keepdim=True)
-        return unit_vector(torch.where(_neighbours(of, kernel, self.k), centred, 0), kernel)
+        unlike = gram(layer).unlike_directions()
+        centred = unlike.mean(1, keepdim=True) - unlike
+        return of_length_1(torch.where(_neighbours(unlike, self.k), centred, 0), unlike)
 
 
-def _neighbours(of: Gram, nearness: Tensor, k: int) -> Tensor:
-    """Return the k nearest others of each sample, ``(n, n)`` bool; none if all pairs are equally near."""
-    n = len(nearness)
-    near = round_equal(nearness)
-    chosen = torch.zeros_like(near, dtype=torch.bool)
-    pairs = off_diagonal(near)
-    if of.constant or (n > 2 and bool((pairs == pairs[0]).all())):
+def _neighbours(unlike: Tensor, k: int) -> Tensor:
+    """Return the k nearest others of each sample, ``(n, n)`` bool; none if all pairs are equally far."""
+    n = len(unlike)
+    chosen = torch.zeros_like(unlike, dtype=torch.bool)
+    far = round_equal(unlike)
+    pairs = off_diagonal(far)
+    if not pairs.any() or (n > 2 and bool((pairs == pairs[0]).all())):
         return chosen
-    order = near.fill_diagonal_(-torch.inf).sort(dim=1, descending=True, stable=True).indices
+    order = far.fill_diagonal_(torch.inf).sort(dim=1, stable=True).indices
     return chosen.scatter_(1, order[:, : min(k, n - 1)], True)
 
 

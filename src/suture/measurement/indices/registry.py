@@ -2,13 +2,13 @@
 
 from suture.measurement.indices.base import Index
 from suture.measurement.indices.bases import linear_regression, mean_cca, procrustes, procrustes_angle, pwcca, svcca
-from suture.measurement.indices.cka import linear_cka, rbf_cka
+from suture.measurement.indices.cka import linear_cka, minibatch_cka, rbf_cka
 from suture.measurement.indices.grams import cknna, mutual_knn, rsa_pearson, rsa_spearman
 
 INDICES: dict[str, Index] = {
     index.name: index
     for index in (
-        *(linear_cka, rbf_cka, mean_cca, svcca, pwcca, procrustes, procrustes_angle),
+        *(linear_cka, minibatch_cka, rbf_cka, mean_cca, svcca, pwcca, procrustes, procrustes_angle),
         *(rsa_pearson, rsa_spearman, mutual_knn, cknna, linear_regression),
     )
 }

@@ -33,7 +33,6 @@ from suture.common.validation import check_kind
 from suture.data.tasks import Classification
 from suture.fits.recipes import claims_convergence
 from suture.measurement.compare import check_similarities
-from suture.measurement.indices import INDICES
 from suture.measurement.scores.in_distribution import MEASURES
 from suture.measurement.tables.by_depth import Mask, by_depth
 from suture.measurement.tables.curve import PLAIN, Curve, Estimates, arrange_pairs
@@ -41,7 +40,7 @@ from suture.measurement.tables.matrix import Matrix
 from suture.measurement.tables.table import MARGIN, check_columns, main_score, say_warnings, told_from_own
 from suture.measurement.tables.verdicts import say_verdict
 
-ALIKE = 0.5  #: of the range of an index, from which on it calls two layers alike
+ALIKE = 0.5  #: of the way of an index from chance to the same layers, from which on it calls two layers alike
 APART = 0.1  #: of a receiver's own numerical rank, by which another must differ
 _MOST = 6  #: places that a sentence names
 _SEAM = ["sender_cut", "receiver_cut"]
@@ -173,7 +172,7 @@ def explain(
     failed = rows.loc[rows["status"] == "failed", "trial"].nunique()
     missing = [
         *_untried(found),
-        *([_SIMILARITY] if similarities is None else []),
+        *([_SIMILARITY] if similarities is None else _not_calibrated(similarities)),
         *([_RANK] if ranks is None else []),
         *([f"{failed} trial{'s' * (failed > 1)} failed, and of them nothing is said"] if failed else []),
     ]
@@ -368,8 +367,8 @@ def _rank(pair: Curve, ranks: pd.DataFrame | None, margin: float) -> Iterator[st
 def _index(pair: Curve, similarities: pd.DataFrame | None, margin: float) -> Iterator[str]:
     """Say where an index calls compatible layers unlike, or layers that are not compatible alike.
 
-    Alike is ``ALIKE`` of the range or more, from 0 (like nothing) to the bound that the same layers have. Indices that
-    are not in the registry count as similarities in [0, 1].
+    Alike is a calibrated value whose interval is above ``ALIKE``, unlike one whose interval is below. Of an index that
+    was not calibrated nothing is said.
     """
     if similarities is None:
         return
@@ -378,19 +377,25 @@ def _index(pair: Curve, similarities: pd.DataFrame | None, margin: float) -> Ite
     said: dict[str, list[str]] = {"are alike, where they are compatible": [], "differ, where they are not": []}
     rows = similarities[(similarities["sender"] == pair.sender) & (similarities["receiver"] == pair.receiver)]
     for name, held in rows.groupby("index", sort=False):
-        values = held.set_index(_SEAM)["value"].reindex(pd.MultiIndex.from_tuples(pair.seams)).to_numpy(float)
-        index = INDICES.get(str(name).partition("(")[0])
-        share = values / (index.bounds[1] if index is not None else 1.0)
-        alike = np.asarray((1 - share if index is not None and index.distance else share) >= ALIKE)
-        wrong = penalty.within(margin) & ~alike, penalty.beyond(margin) & ~pair.is_open() & alike
+        columns = held.set_index(_SEAM)[["calibrated", "low", "high"]]
+        laid = columns.reindex(pd.MultiIndex.from_tuples(pair.seams)).to_numpy(float)
+        values, low, high = (laid[:, i] for i in range(3))
+        unlike, alike = np.isfinite(high) & (high < ALIKE), np.isfinite(low) & (low > ALIKE)
+        wrong = penalty.within(margin) & unlike, penalty.beyond(margin) & ~pair.is_open() & alike
         for claim, where in zip(said, wrong, strict=True):
-            where &= np.isfinite(values)
             if where.any():
                 listed = _listed(pair, where, lambda i, shown=values: f"{shown[i]:.2f}")  # type: ignore[misc]
-                said[claim].append(f"{name} ({listed})")
+                said[claim].append(f"{name}, calibrated ({listed})")
     for claim, names in said.items():
         if names:
             yield f"{pair}: that {pair.sender} and {pair.receiver} {claim}: by {', '.join(names)} it is the reverse."
+
+
+def _not_calibrated(similarities: pd.DataFrame) -> Iterator[str]:
+    """Name the indices that were compared with no chance level."""
+    for name, held in similarities.groupby("index", sort=False):
+        if held["calibrated"].isna().all():
+            yield f"{name}: its chance level would say what is left of it (suture.compare with permutations)"
 
 
 def _untried(found: tuple[Curve, ...]) -> Iterator[str]:

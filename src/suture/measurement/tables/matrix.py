@@ -11,7 +11,6 @@ import pandas as pd
 
 from suture.common.errors import DataError
 from suture.measurement.compare import check_similarities
-from suture.measurement.indices import INDICES
 from suture.measurement.tables.by_depth import Mask, Numbers, at_least_as_deep, cells, ends_at_output
 from suture.measurement.tables.curve import PLAIN, more_is_better, without_sender
 from suture.measurement.tables.table import check_single, main_score
@@ -191,24 +190,32 @@ def arrange_similarities(similarities: pd.DataFrame) -> dict[str, Matrix]:
             raise DataError(f"the table has {', '.join(names)} as {role}; select the rows of one")
     senders, receivers = _blocks(similarities, "sender"), _blocks(similarities, "receiver")
     made = {}
-    for name, held in similarities.groupby("index", sort=False):
-        values = lay_cells(held, "value", senders, receivers)
+    for index, held in similarities.groupby("index", sort=False):
+        shown = show_of(held)
+        values = lay_cells(held, shown.column, senders, receivers)
         failed = {PLAIN: np.zeros(values.shape, bool)}
         panels = {PLAIN: values}
-        made[str(name)] = Matrix(
-            str(name), "raw", senders, receivers, panels, {}, failed, failed, failed, {}, rises=True, table=similarities
+        name = f"{index}{shown.words}"
+        made[name] = Matrix(
+            name, "raw", senders, receivers, panels, {}, failed, failed, failed, {}, rises=True, table=similarities
         )
     return made
 
 
-def scale_of(name: str, values: Numbers) -> tuple[float, float, bool]:
-    """Return the ends of the colours of an index, and whether it is a distance."""
-    index = INDICES.get(name.partition("(")[0])
-    there = values[np.isfinite(values)]
-    low = min(0.0, float(there.min())) if len(there) else 0.0
-    return low, index.bounds[1] if index is not None else 1.0, bool(index is not None and index.distance)
+@dataclass(frozen=True)
+class IndexLook:
+    """How an index is shown: the column, what to add to its name, the ends of its colours, whether low is alike."""
+
+    column: str
+    words: str
+    span: tuple[float, float]
+    distance: bool
 
 
-def say_distance(name: str) -> str:
-    """Return what to add to an index's name if it is a distance."""
-    return " (distance: 0 is alike)" if scale_of(name, np.array([]))[2] else ""
+def show_of(rows: pd.DataFrame) -> IndexLook:
+    """Say how the rows of an index are shown: calibrated, or its values if it was not."""
+    column = "calibrated" if rows["calibrated"].notna().any() else "value"
+    distance = column == "value" and bool((rows["direction"] == "distance").any())
+    words = ", calibrated" if column == "calibrated" else " (distance: 0 is alike)" if distance else ""
+    low, high = rows[column].min(), rows[column].max()
+    return IndexLook(column, words, (min(0.0, float(low)), float(high) if distance else 1.0), distance)

@@ -140,8 +140,8 @@ def _measured(measure: Measure, table: pd.DataFrame) -> str:
 def beside(table: pd.DataFrame, similarities: pd.DataFrame, score: str | None = None) -> Figure:
     """Draw a stitched curve with its controls, and below it, at the same cuts, what the indices say.
 
-    ``table`` holds one sender and one receiver. Bands are 95 % intervals; indices have none. Raises ``DataError`` if
-    one of the two is no such table, or no seam of the curve was compared.
+    ``table`` holds one sender and one receiver. Bands are 95 % intervals; indices are calibrated if the table
+    says so. Raises ``DataError`` if one of the two is no such table, or no seam of the curve was compared.
     """
     check_similarities(similarities)
     chart = arrange.curve(table, similarities, [score or main_score(table)])

@@ -416,8 +416,9 @@ def _fitting(room: float, size: float, *texts: str) -> str:
 def similarities(found: pd.DataFrame) -> Figure:
     """Draw every index of a table of ``compare`` as a heat map.
 
-    Each has the scale of its bounds, turned round for a distance, so that bright is alike. Layers that were not
-    compared are hatched. Raises ``DataError`` if the table is none, or has several networks.
+    Calibrated values, 0 by chance and 1 for layers that are the same, or plain ones if the table has no others, with
+    the scale turned round for a distance, so that bright is alike. Layers that were not compared are hatched. Raises
+    ``DataError`` if the table is none, or has several networks.
     """
     chart = arrange.similarity(found)
     per_row = min(3, len(chart.measures))

@@ -10,7 +10,7 @@ from rich.text import Text
 from suture.measurement.compare import check_similarities
 from suture.measurement.tables.by_depth import Mask, Numbers, by_depth
 from suture.measurement.tables.curve import PLAIN
-from suture.measurement.tables.matrix import Block, Matrix, arrange_similarities, say_distance
+from suture.measurement.tables.matrix import Block, Matrix, arrange_similarities
 from suture.report.charts import APART, OPEN
 from suture.report.style import name_of, place_of
 from suture.report.terminal.curve import natural_width, new_table, written
@@ -188,7 +188,9 @@ def similarity_heading(similarities: pd.DataFrame) -> str:
     """Say what similarities are shown, and on how many images. Raises ``DataError`` if the table is none."""
     check_similarities(similarities)
     first = similarities.iloc[0]
-    means = "an image is a sample" if first["samples_as"] == "flattened" else "a position of a map is a sample"
+    how = {"pixels": "a position of a map is a sample", "mean": "an image is a sample, its mean over positions"}
+    how |= {end: f"an image is a sample, its {end} token" for end in ("first", "last")}
+    means = how.get(str(first["samples_as"]), "an image is a sample")
     return (
         f"{first['sender']} → {first['receiver']}: rows are sender cuts, columns receiver cuts\n"
         f"on {first['n']:,} images of {first['score_data']}; {means}"
@@ -201,5 +203,5 @@ def similarity_tables(similarities: pd.DataFrame, width: int = 80) -> list[Table
     for name, shown in arrange_similarities(similarities).items():
         drawn = fitting_tables(shown, shown.senders[0], shown.receivers[0], width)
         cells = f"{shown.plain.shape[0]} × {shown.plain.shape[1]} cells have no room on a screen of {width} columns"
-        parts += [*([""] if parts else []), name + say_distance(name), *(drawn or [f"{cells}; the figure shows them"])]
+        parts += [*([""] if parts else []), name, *(drawn or [f"{cells}; the figure shows them"])]
     return parts

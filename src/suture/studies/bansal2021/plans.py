@@ -22,6 +22,7 @@ from suture.fits import Random as FromRandom
 from suture.fits.optimisers import Adam, Cosine
 from suture.fits.recipes import bansal2021 as PUBLISHED
 from suture.measurement.compare import compare
+from suture.measurement.indices import linear_cka
 from suture.measurement.trials import baselines, controls
 from suture.measurement.trials.controls import Control
 from suture.measurement.trials.trial import Trial
@@ -334,8 +335,9 @@ def _plan_changed(scale: Scale, data: Data, number: int, a: Network, b: Network)
 
 def _compare_changed(data: Data, number: int, stitched: Made, a: Network, b: Network) -> pd.DataFrame:
     a, b = tell_apart(a, b)
+    settings: dict[str, Any] = {"data": data, "by": linear_cka, "samples": _COMPARED, "permutations": 0}
     rows = [
-        compare(sender, b, data=data, sender_cuts=(start,), receiver_cuts=(end,), samples=_COMPARED)
+        compare(sender, b, sender_cuts=(start,), receiver_cuts=(end,), **settings)
         for sender, start, end in _change_sender(a, data)
     ]
     return pd.concat(rows, ignore_index=True).assign(network_seed=number)

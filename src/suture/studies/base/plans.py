@@ -240,7 +240,7 @@ def plan_similarities(
             a, b = tell_apart(a, b)
             if untrained:
                 a = rename(untrain(a), f"untrained {a.name}")
-            rows = compare(a, b, data=data, by=tuple(by), cuts=tuple(cuts))
+            rows = compare(a, b, data=data, by=tuple(by), cuts=tuple(cuts), permutations=0)
             equal = rows["sender_cut"] == rows["receiver_cut"]
             return rows[equal].assign(network_seed=number).reset_index(drop=True)
 
