@@ -257,7 +257,7 @@ class MinibatchCKA(_Debiasable, OfPairs):
         """Return the centred Gram matrices of all batches, ``(batches, samples, samples)``, together of length 1."""
         dtype = torch.float64 if layer.activations.dtype == torch.float64 else torch.float32
         size = layer.images // -(-layer.images // self.batch)
-        rows = (layer.taken(part) for part in torch.arange(layer.images // size * size).split(size))
+        rows = (layer.taken(part) for part in torch.split(torch.arange(layer.images // size * size), size))
         grams = []
         for part in rows:
             gram_ = torch.zeros(part.samples, part.samples, dtype=dtype, device=layer.activations.device)

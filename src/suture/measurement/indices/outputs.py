@@ -63,15 +63,17 @@ class JensenShannon(OfOutputs):
 
     def prepare(self, layer: Layer) -> Tensor:
         """Return the probabilities."""
-        return layer.matrix().double().softmax(1)
+        probabilities: Tensor = layer.matrix().double().softmax(1)
+        return probabilities
 
     def apart(self, x: Tensor, y: Tensor) -> Tensor:
         """Return the divergence of each sample."""
-        return (_entropy((x + y) / 2) - (_entropy(x) + _entropy(y)) / 2) / log(2)
+        return _entropy((x + y) / 2) - (_entropy(x) + _entropy(y)) / 2
 
 
 def _entropy(p: Tensor) -> Tensor:
-    return -torch.special.xlogy(p, p).sum(1)
+    bits: Tensor = -torch.special.xlogy(p, p).sum(1) / log(2)
+    return bits
 
 
 disagreement = Disagreement()

@@ -67,10 +67,12 @@ def _number(value: Any, digits: int) -> str:
 
 
 def _compared(table: pd.DataFrame) -> Iterator[str]:
-    """Yield each index of a table of ``compare`` as a matrix of sender cuts × receiver cuts."""
+    """Yield each index of a table of ``compare``, calibrated if it was, as a matrix of sender cuts × receiver cuts."""
     for (sender, receiver, index), rows in table.groupby(["sender", "receiver", "index"], sort=False):
-        laid = rows.pivot(index="sender_cut", columns="receiver_cut", values="value")
+        known = bool(rows["calibrated"].notna().any())
+        laid = rows.pivot(index="sender_cut", columns="receiver_cut", values="calibrated" if known else "value")
         laid = laid.loc[list(dict.fromkeys(rows["sender_cut"])), list(dict.fromkeys(rows["receiver_cut"]))]
         cells = [[_number(value, 2) for value in values] for values in laid.to_numpy()]
         lines = [[str(cut), *values] for cut, values in zip(laid.index, cells, strict=True)]
-        yield to_html(["sender ↓ receiver →", *map(str, laid.columns)], lines, f"{index} of {sender} and {receiver}")
+        title = f"{index}{', calibrated,' * known} of {sender} and {receiver}"
+        yield to_html(["sender ↓ receiver →", *map(str, laid.columns)], lines, title)
