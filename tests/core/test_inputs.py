@@ -20,6 +20,7 @@ from suture.data.inputs import PADDING
 from suture.data.tasks import IGNORED, DenseClassification, NextToken, OwnOutputs
 from suture.fits import Converged, LeastSquares
 from suture.measurement.trials import controls
+from suture.measurement.trials.measure import make_problem
 
 VOCABULARY, LENGTH, WIDTH, CLASSES = 24, 9, 16, 5
 PAD = VOCABULARY - 1
@@ -282,6 +283,21 @@ def test_what_is_masked_changes_no_target_no_index_and_no_distance(data):
     x, y = x - x.mean(0), y - y.mean(0)
     wanted = (x.T @ y).square().sum() / ((x.T @ x).norm() * (y.T @ y).norm())
     assert table["value"].item() == pytest.approx(float(wanted), abs=1e-6)
+
+
+def test_a_suffix_reads_the_masks_of_the_samples_that_are_chosen(data):
+    network = Network(words(0), example=data.example, name="A")
+    side = make_problem(trial_at(network, "tokens", data.fit.shuffled(0), data), Activations(), nn.Linear(1, 1)).fit
+    chosen = torch.tensor([7, 2])
+    passed = network.upto("tokens")(data.fit.images[chosen])
+    partners = data.fit.images[data.fit.shuffled(0).pairing[chosen]]
+    wanted = network.after("tokens")(passed, partners)
+    assert torch.equal(side.run(network.after("tokens"), passed, chosen), wanted)
+    assert torch.equal(side.counted[chosen], data.fit.counted[chosen] & (partners[:, 1] == 1))
+
+
+def trial_at(network: Network, cut: str, fit: suture.data.samples.Samples, data: suture.Data) -> suture.Trial:
+    return suture.Trial(suture.Seam.at(network, network, cut), fit, data.validation, data.score, Linear())
 
 
 # --- data -------------------------------------------------------------------------------------------------------------
