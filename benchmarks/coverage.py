@@ -191,6 +191,8 @@ def try_model(build: Callable[[], Made]) -> dict[str, Any]:
         return row | {"seconds": round(time.perf_counter() - began, 1), "error": str(error)}
     row |= {"cuts": len(network.cuts), "how": network.backend, "seconds": round(time.perf_counter() - began, 1)}
     row |= {"input": "×".join(map(str, network.image_shape)), "output": network.output}
+    if examples[-1].dtype == torch.int64:
+        row["masked"] = _count_masked(model, examples[-1])
     try:
         untrained = network.untrained(0)
     except suture.errors.SutureError as error:
@@ -203,6 +205,16 @@ def try_model(build: Callable[[], Made]) -> dict[str, Any]:
         n for n, t in saved.items() if t.is_floating_point() and t.numel() > 1 and n in new and torch.equal(new[n], t)
     ]
     return row | {"untrained": f"keeps {', '.join(kept)}" if kept else "drawn"}
+
+
+def _count_masked(model: nn.Module, ids: Tensor) -> int | str:
+    """Return the number of cuts if the ends of two texts are masked, or why there are none."""
+    mask = torch.ones_like(ids)
+    mask[1, -3:], mask[2, -9:] = 0, 0
+    try:
+        return len(suture.Network(model, example={"input_ids": ids, "attention_mask": mask}).cuts)
+    except suture.errors.SutureError as error:
+        return str(error)
 
 
 def _first_that_runs(model: nn.Module, examples: list[Tensor]) -> suture.Network:
@@ -247,6 +259,7 @@ Which networks can be cut and made untrained as their libraries build them: no w
 `python benchmarks/coverage.py results/coverage.jsonl docs/coverage.md` with timm {timm}, torchvision {torchvision} and
 transformers {transformers}, from random weights; those of transformers are small where their config has one size. *How*
 says what found the cuts, *output* which one counts if there are several, *seconds* how long it took on one core.
+*With a mask* says how many cuts a model of text has if it is given an `attention_mask` with padding.
 *Untrained* says whether each tensor that a checkpoint holds was drawn anew by the library's own initialisers.
 """
 
@@ -259,11 +272,15 @@ def page(rows: list[dict[str, Any]]) -> str:
         good = [row for row in those if "cuts" in row]
         drawn = sum(row["untrained"] == "drawn" for row in good)
         text += f"\n## {library}\n\n{len(good)} of {len(those)} are cut, {drawn} of them made untrained.\n\n"
-        text += "| model | parameters | input | cuts | how | output | seconds | untrained |\n"
-        text += "| --- | ---: | --- | ---: | --- | --- | ---: | --- |\n"
+        text += "| model | parameters | input | cuts | with a mask | how | output | seconds | untrained |\n"
+        text += "| --- | ---: | --- | ---: | ---: | --- | --- | ---: | --- |\n"
         for row in good:
             untrained = "yes" if row["untrained"] == "drawn" else "no"
-            cells = [row["model"], f"{row['parameters']:,}", row["input"], row["cuts"], row["how"], row["output"] or ""]
+            masked = (
+                row.get("masked", "") if isinstance(row.get("masked", ""), int) else "none" if "masked" in row else ""
+            )
+            cells = [row["model"], f"{row['parameters']:,}", row["input"], row["cuts"], masked]
+            cells += [row["how"], row["output"] or ""]
             text += f"| {' | '.join(map(str, cells))} | {row['seconds']} | {untrained} |\n"
         bad = [(row["model"], row.get("error") or row["untrained"]) for row in those]
         bad = [(model, why) for model, why in bad if why != "drawn"]
@@ -282,6 +299,7 @@ def main() -> int:
     given = parser.parse_args()
     lines = given.rows.read_text(encoding="utf-8").splitlines() if given.rows.exists() else []
     done = {(row["library"], row["model"]): row for row in map(json.loads, lines)}
+    done = {key: row for key, row in done.items() if row.get("input") != str(TOKENS) or "masked" in row}
     if given.again:
         done = {key: row for key, row in done.items() if row.get("untrained") == "drawn"}
     rows = []
