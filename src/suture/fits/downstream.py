@@ -131,7 +131,7 @@ class RelativeRepresentations(Fit):
         if not (isinstance(family, AffineStitch) and is_one_map(family)):
             raise FitError(f"RelativeRepresentations makes one map of rows, which {family} is not; use Conv or Linear")
         (part,) = family.parts(stitch, side.activations)
-        known = accumulate_moments(side.activations, side.expected(), part)
+        known = accumulate_moments(side.activations, side.expected(), part, counted=side.counted)
         chosen = torch.randperm(len(side.labels), generator=generator("anchors", problem.seed))[: self.anchors]
         sent, own = (rows[chosen] for rows in (side.activations, side.expected()))
         rows = part.reads(sent).cpu().double(), part.gives(own.to(sent.device)).cpu().double()
