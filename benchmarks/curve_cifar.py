@@ -23,7 +23,7 @@ import suture
 from suture.common.seeds import undisturbed
 from suture.core.activations.cache import Activations
 from suture.measurement.trials.plans import curve
-from suture.report.figures import curve as figures
+from suture.reports.figures import curve as figures
 
 EPOCHS, BATCH = 5, 128
 

@@ -39,8 +39,8 @@ import suture
 from suture import controls, fits, tasks
 from suture.measurement.tables import table as tables
 from suture.measurement.tables.by_depth import by_depth
-from suture.report.figures import curve as curves
-from suture.report.figures import matrix as heatmaps
+from suture.reports.figures import curve as curves
+from suture.reports.figures import matrix as heatmaps
 from suture.runs.runners import Lines, Local
 
 FOLDER = Path(__file__).parents[1] / "results" / "language"

@@ -20,8 +20,8 @@ import suture
 from suture.fits import TaskLoss
 from suture.measurement.tables import table
 from suture.measurement.tables.by_depth import by_depth
-from suture.report.figures import curve as figures
-from suture.report.figures import matrix as heatmaps
+from suture.reports.figures import curve as figures
+from suture.reports.figures import matrix as heatmaps
 from suture.runs.runners import Lines, Local
 
 NETWORKS = {"resnet1111": "RN1111", "resnet2222": "RN2222", "vit": "ViT"}

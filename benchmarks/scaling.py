@@ -49,7 +49,7 @@ from suture.fits import Converged, Quick, converged
 from suture.measurement.trials import measure as measuring
 from suture.measurement.trials.plans import curve
 from suture.measurement.trials.trial import Trial
-from suture.report.figures import curve as figures
+from suture.reports.figures import curve as figures
 
 BLOCKS = tuple(f"layer{stage}.{block}" for stage in (1, 2, 3, 4) for block in (0, 1))
 LATIN = {0: 4, 1: 1, 2: 6, 3: 7, 4: 2, 5: 5, 6: 0, 7: 3}  #: sender's block → receiver's, one in every row and column

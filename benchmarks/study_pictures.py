@@ -6,8 +6,8 @@ python benchmarks/study_pictures.py results/small docs/images/studies [ID …]
 import argparse
 from pathlib import Path
 
-from suture.report.figures import curve as figures
-from suture.report.figures.study import figure
+from suture.reports.figures import curve as figures
+from suture.reports.figures.study import figure
 from suture.studies import STUDIES, load_result
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from suture.data.variants import (
     stack,
     vary,
 )
-from suture.report.figures.samples import draw_samples
+from suture.reports.figures.samples import draw_samples
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)

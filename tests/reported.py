@@ -12,7 +12,7 @@ from suture.measurement.compare import COLUMNS as SIMILARITY
 from suture.measurement.tables.curve import arrange_curve
 from suture.measurement.tables.matrix import arrange_matrix
 from suture.measurement.tables.table import COLUMNS
-from suture.report.html import Run
+from suture.reports.html import Run
 
 CONTROLS = ("untrained sender", "untrained receiver", "untrained both", "shuffled pairs")
 STRIPS = ("itself", "clustered noise")

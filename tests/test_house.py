@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "suture"
 
 #: The folders are the layers: each imports only from those before it, and from itself.
-FOLDERS = ("common", "data", "core", "fits", "measurement", "runs", "zoo", "studies", "report", "cli")
+FOLDERS = ("common", "data", "core", "fits", "measurement", "runs", "zoo", "studies", "reports", "cli")
 INSTALLED_AS = {"pillow": "PIL", "pyyaml": "yaml", "scikit-learn": "sklearn"}
 FORBIDDEN = {"ray", "transformers", "tests", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
 
@@ -182,9 +182,9 @@ SENDING = "suture.runs.runners.transport"  #: speaks pickle with workers, never 
 OPTIONAL = {
     "ray": "suture.runs.runners.ray",
     "transformers": "suture.zoo.published",
-    "plotly": "suture.report.html.",
-    "jinja2": "suture.report.html.",
-    "markupsafe": "suture.report.html.",
+    "plotly": "suture.reports.html.",
+    "jinja2": "suture.reports.html.",
+    "markupsafe": "suture.reports.html.",
 }  #: extras, and who may import them
 
 

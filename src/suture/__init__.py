@@ -35,6 +35,7 @@ if _typing.TYPE_CHECKING:  # imported when asked for, see below
     from suture.measurement.trials.measure import measure
     from suture.measurement.trials.plans import Plan, curve, matrix
     from suture.measurement.trials.trial import Failure, Measurement, Trial
+    from suture.reports.show import plot, report
     from suture.runs.forecast import Forecast, forecast
     from suture.runs.runners import Local, Ray, run, stitch
     from suture.runs.store.store import Store
@@ -82,8 +83,10 @@ __all__ = [
     "matrix",
     "measure",
     "onset",
+    "plot",
     "profiles",
     "recipes",
+    "report",
     "run",
     "scores",
     "stitch",

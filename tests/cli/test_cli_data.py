@@ -7,7 +7,7 @@ from pathlib import Path
 
 from suture.data import load_data
 from suture.data.variants import Relabelled, Subset, vary
-from suture.report.figures.samples import label_statistics
+from suture.reports.figures.samples import label_statistics
 
 Run = Callable[..., tuple[int, str, str]]
 

@@ -24,7 +24,7 @@ from suture.fits import LeastSquares
 from suture.measurement.tables import table as tables
 from suture.measurement.trials import measure as measuring
 from suture.measurement.trials.controls import itself
-from suture.report.terminal.store import broken
+from suture.reports.terminal.store import broken
 from suture.runs.runners import Local, Ray
 from suture.runs.store.inspect import status
 from suture.runs.store.store import Locks, Store
@@ -41,7 +41,7 @@ def run(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: p
         shutil.copy(folder / f"{name}.safetensors", tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setattr("suture.report.figures.curve.save", lambda figure, path: [])  # they take longer than all else
+    monkeypatch.setattr("suture.reports.figures.curve.save", lambda figure, path: [])  # they take longer than all else
 
     def command(line: str) -> tuple[int, str, str]:
         code = main(line.split())

@@ -20,7 +20,7 @@ from suture.cli.main import main, parser
 from suture.cli.train import TrainingMeter, change
 from suture.common.errors import CheckpointError, SourceError
 from suture.fits import optimisers
-from suture.report.terminal.networks import recipes_table
+from suture.reports.terminal.networks import recipes_table
 from suture.zoo import BaseModel, convnet, training
 from suture.zoo.models import parse_source, read_card, tell_names_apart
 from suture.zoo.recipes import DIGITS, RECIPES

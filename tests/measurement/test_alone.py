@@ -16,7 +16,7 @@ from suture import Network, Preprocess, controls, curve, explain, run, stitch
 from suture.common.errors import NetworkError
 from suture.fits import Quick
 from suture.measurement.scores.alone import find_doubts, look_at
-from suture.report.html import read, render
+from suture.reports.html import read, render
 from trained import digits
 
 RIGHT = Preprocess(mean=(0.3,), std=(0.35,))

@@ -16,7 +16,7 @@ from suture.fits import BestOf, Converged, Fit, LeastSquares, Random, TaskLoss
 from suture.measurement.trials import controls
 from suture.measurement.trials.controls import clustered_noise, shuffled_pairs
 from suture.measurement.trials.plans import Plan, curve
-from suture.report.terminal.forecast import forecast_table, record
+from suture.reports.terminal.forecast import forecast_table, record
 from suture.runs.forecast import PROCESS, Forecast, Memory, estimate_memory, forecast
 from suture.runs.runners import Local
 from suture.runs.store.store import TRIALS, Store

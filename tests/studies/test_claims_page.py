@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 
 from suture.common.errors import DataError
-from suture.report.pages import claims as claims_page
-from suture.report.pages.claims import TITLES, page, paper_page, threshold
+from suture.reports.pages import claims as claims_page
+from suture.reports.pages.claims import TITLES, page, paper_page, threshold
 from suture.studies import STUDIES, Claim, Result, Study, Where
 from suture.studies.base.quantities import Mean
 from suture.studies.base.study import PAPERS

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from suture.common.errors import DataError, SutureError
-from suture.report.figures.study import figure
+from suture.reports.figures.study import figure
 from suture.runs.runners import Local
 from suture.runs.store.store import Store
 from suture.studies import STUDIES, Result, Scale, run_study, scale_named, study_named

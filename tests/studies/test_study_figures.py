@@ -15,12 +15,12 @@ from matplotlib.figure import Figure
 
 from suture.common.errors import DataError
 from suture.measurement.tables.table import COLUMNS
-from suture.report import style
-from suture.report.figures import curve as figures
-from suture.report.figures.study import figure
-from suture.report.html.plot import figure as figure_of
-from suture.report.panels import arrange_panel
-from suture.report.terminal.studies import number, written
+from suture.reports import style
+from suture.reports.figures import curve as figures
+from suture.reports.figures.study import figure
+from suture.reports.html.plot import figure as figure_of
+from suture.reports.panels import arrange_panel
+from suture.reports.terminal.studies import number, written
 from suture.studies import Figure as Read
 from suture.studies import Panel, Study, Where
 

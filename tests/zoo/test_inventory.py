@@ -18,8 +18,8 @@ from suture.common.errors import DataError
 from suture.data import Data, Samples, load_data
 from suture.data.variants import Relabelled, Without
 from suture.measurement.tables.table import save
-from suture.report.pages import zoo as zoo_page
-from suture.report.terminal.ledger import ledger_text, network_rows, record
+from suture.reports.pages import zoo as zoo_page
+from suture.reports.terminal.ledger import ledger_text, network_rows, record
 from suture.runs.store.store import NETWORKS, Store
 from suture.studies import ledger
 from suture.studies.ledger import LEDGER, Entry, inventory

@@ -75,9 +75,9 @@ def compare(chosen: Namespace) -> int:
     """
     from suture.measurement.compare import beside, compare
     from suture.measurement.tables import table as tables
-    from suture.report.figures import curve as figures
-    from suture.report.figures import matrix as heatmaps
-    from suture.report.terminal import matrix as grids
+    from suture.reports.figures import curve as figures
+    from suture.reports.figures import matrix as heatmaps
+    from suture.reports.terminal import matrix as grids
     from suture.runs.store.files import folder_to_write
 
     by = make_all("index", NAMES["index"] if chosen.by == "all" else split_names(chosen.by))

@@ -73,8 +73,8 @@ def complexity(chosen: Namespace) -> int:
     import pandas as pd
 
     from suture.measurement.tables import table as tables
-    from suture.report.figures import curve as figures
-    from suture.report.terminal import curve as screen
+    from suture.reports.figures import curve as figures
+    from suture.reports.terminal import curve as screen
     from suture.runs.store.files import folder_to_write
     from suture.runs.store.store import LABEL
 

@@ -39,7 +39,7 @@ def cuts(chosen: Namespace) -> int:
     """
     import torch
 
-    from suture.report.terminal.curve import cuts_table, dropped_table
+    from suture.reports.terminal.curve import cuts_table, dropped_table
     from suture.zoo.models import image_shape, resolve
 
     source = sources_of(chosen, [chosen.model])[chosen.model]

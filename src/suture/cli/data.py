@@ -24,8 +24,8 @@ def data(chosen: Namespace) -> int:
     class.
     """
     from suture.data.samples import sizes, things
-    from suture.report.figures.samples import draw_samples, label_statistics
-    from suture.report.terminal.networks import labels_table
+    from suture.reports.figures.samples import draw_samples, label_statistics
+    from suture.reports.terminal.networks import labels_table
     from suture.runs.store.files import folder_to_write, writing_to
 
     found = load(chosen)

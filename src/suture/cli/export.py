@@ -26,7 +26,7 @@ def export(chosen: Namespace) -> int:
 
     Write the tables of a run for pandas, polars, R and the like.
     """
-    from suture.report.export import read_tables, write_tables
+    from suture.reports.export import read_tables, write_tables
 
     path = Path(chosen.folder).expanduser()
     written = write_tables(read_tables(path), chosen.to, chosen.out or (path if path.is_dir() else path.parent))

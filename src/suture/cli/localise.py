@@ -67,8 +67,8 @@ def localise(chosen: Namespace) -> int:
     """
     from suture.data.variants import vary
     from suture.measurement.trials.localise import localise
-    from suture.report.figures import curve as figures
-    from suture.report.terminal import curve as screen
+    from suture.reports.figures import curve as figures
+    from suture.reports.terminal import curve as screen
 
     trait, fit_variants = read_trait(chosen.trait), make_all("variant", chosen.fit_variant)
     settings, seams = settings_of(chosen), seams_of(chosen.at, "CARRIER_CUT:REFERENCE_CUT")

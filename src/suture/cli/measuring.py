@@ -252,7 +252,7 @@ def plan_matrix(chosen: Namespace) -> tuple[Any, str, Any]:
 
 def forecast(chosen: Namespace) -> int:
     """Say what a command will cost, measure nothing, and return the exit code."""
-    from suture.report.terminal.forecast import forecast_table, record
+    from suture.reports.terminal.forecast import forecast_table, record
     from suture.runs.forecast import forecast
     from suture.runs.store import store as stores
     from suture.runs.store.files import writing_to

@@ -69,7 +69,7 @@ def curve_parts(table: Any, score: str | None = None) -> Parts:
     """Return what is printed of a curve. Raises ``DataError`` if the table is none."""
     from suture.measurement.tables.curve import arrange_curve
     from suture.measurement.tables.explain import say_curve
-    from suture.report.terminal import curve as screen
+    from suture.reports.terminal import curve as screen
 
     shown = arrange_curve(table, score)
     said = ["\n".join(say_curve(shown))]
@@ -94,7 +94,7 @@ def matrix_parts(table: Any, score: str | None = None) -> Parts:
     """Return what is printed of matrices, with their summary by depth. Raises ``DataError`` if the table is none."""
     from suture.measurement.tables.explain import say_matrix
     from suture.measurement.tables.matrix import arrange_matrix
-    from suture.report.terminal import matrix as grids
+    from suture.reports.terminal import matrix as grids
 
     shown = arrange_matrix(table, score)
     return [
@@ -108,7 +108,7 @@ def matrix_parts(table: Any, score: str | None = None) -> Parts:
 
 def finish_curve(chosen: Namespace, table: Any, folder: Path | None) -> int:
     """Print the table of a curve, draw its figure, say what failed, and return the exit code."""
-    from suture.report.figures import curve as figures
+    from suture.reports.figures import curve as figures
 
     files = [] if folder is None else [folder / "table.parquet"]
     if folder is not None and (table["status"] == "ok").any():
@@ -120,8 +120,8 @@ def finish_matrix(chosen: Namespace, table: Any, folder: Path | None) -> int:
     """Print matrices and their summary by depth, draw their figure, say what failed, and return the exit code."""
     from suture.measurement.tables import table as tables
     from suture.measurement.tables.by_depth import by_depth
-    from suture.report.figures import curve as figures
-    from suture.report.figures import matrix as heatmaps
+    from suture.reports.figures import curve as figures
+    from suture.reports.figures import matrix as heatmaps
 
     summary = by_depth(table)
     files = []
@@ -141,7 +141,7 @@ def hand_over(
     without a column ``status`` has no trials.
     """
     from suture.measurement.tables.table import say_warnings
-    from suture.report.terminal import curve as screen
+    from suture.reports.terminal import curve as screen
 
     warned = say_warnings(table)
     parts = [["\n".join(warned)], *parts] if warned else parts

@@ -36,7 +36,7 @@ def report(chosen: Namespace) -> int:
     their claims. Of two folders, write a comparison of what both measured.
     """
     from suture.common.sizes import in_words
-    from suture.report.html import of_study, only, read, render
+    from suture.reports.html import of_study, only, read, render
     from suture.runs.store.files import write_page
 
     if len(chosen.folders) > 2:

@@ -19,7 +19,7 @@ def status(chosen: Namespace) -> int:
     on the disk, and the command to go on. The exit code is 0 if all is measured, 1 if some trials failed, 3 if some are
     not measured yet.
     """
-    from suture.report.terminal import store as stores
+    from suture.reports.terminal import store as stores
     from suture.runs.store import inspect as inspection
 
     found = inspection.status(chosen.folder)
@@ -49,7 +49,7 @@ def table(chosen: Namespace) -> int:
     """
     from suture.common.atomic import whole
     from suture.measurement.tables import table as tables
-    from suture.report.terminal import store as stores
+    from suture.reports.terminal import store as stores
     from suture.runs.store import inspect as inspection
     from suture.runs.store.files import writing_to
     from suture.runs.store.store import TABLE, Store
@@ -77,7 +77,7 @@ def table(chosen: Namespace) -> int:
 def _parts(table: Any, command: str | None) -> output.Parts:
     """Return the table as the command that made it shows it; if it was made in Python, as what it can be read as."""
     from suture.measurement.tables.table import main_score
-    from suture.report.terminal import store as stores
+    from suture.reports.terminal import store as stores
 
     views = [output.curve_parts, output.matrix_parts]
     if command is not None and "matrix" in shlex.split(command)[1:2]:
@@ -127,7 +127,7 @@ def verify(chosen: Namespace) -> int:
     Read all that the run in a folder has kept, compare it with the checksums written beside it, and say what is damaged
     and what to do. The exit code is 0 if all is sound, 1 if something is damaged.
     """
-    from suture.report.terminal import store as stores
+    from suture.reports.terminal import store as stores
     from suture.runs.store import inspect as inspection
     from suture.runs.store.store import NETWORKS, TRIALS, Store
 

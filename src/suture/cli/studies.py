@@ -114,10 +114,10 @@ def run(chosen: Namespace) -> int:
     write tables, a card and a figure for each. What is in the folder --out already is not done again, and what was
     stopped goes on, so experiments which share networks should share a folder.
     """
-    from suture.report.figures import curve as figures
-    from suture.report.figures.study import figure
-    from suture.report.terminal import studies as words
-    from suture.report.terminal.curve import failures
+    from suture.reports.figures import curve as figures
+    from suture.reports.figures.study import figure
+    from suture.reports.terminal import studies as words
+    from suture.reports.terminal.curve import failures
     from suture.runs.progress import choose_progress
     from suture.runs.runners import Interrupted
     from suture.runs.store.files import folder_to_write
@@ -218,7 +218,7 @@ def studies(chosen: Namespace) -> int:
     List the papers' experiments. With --scale, say what each takes at that scale: networks, data, trials, claims and
     time. Nothing is trained, measured or loaded for that.
     """
-    from suture.report.terminal import studies as words
+    from suture.reports.terminal import studies as words
     from suture.studies import load_result, scale_named
     from suture.studies.base.count import Networks, count
 
@@ -271,7 +271,7 @@ def claims(chosen: Namespace) -> int:
     --page and --papers, write the pages that say so. With --check, write nothing; the exit code is 1 if a page is not
     what the tables give.
     """
-    from suture.report.terminal import studies as words
+    from suture.reports.terminal import studies as words
     from suture.runs.store.files import write_page
     from suture.studies import STUDIES, load_result
 
@@ -305,7 +305,7 @@ def claims(chosen: Namespace) -> int:
 
 def _pages(chosen: Namespace, results: dict[str, Any]) -> dict[Path, str]:
     """Return the pages that are asked for, as the results give them."""
-    from suture.report.pages.claims import page, paper_page
+    from suture.reports.pages.claims import page, paper_page
     from suture.studies import STUDIES
     from suture.studies.base.study import PAPERS
     from suture.studies.ledger import inventory

@@ -94,7 +94,7 @@ def train(chosen: Namespace) -> int:
     test data. It trains on all training images, validation among them. A training that was stopped goes on from there,
     bit for bit, when the same command is given again.
     """
-    from suture.report.terminal.networks import card_parts
+    from suture.reports.terminal.networks import card_parts
     from suture.runs.store.files import folder_to_write
     from suture.runs.store.store import LABEL, Locks
     from suture.zoo.base_model import keep

@@ -36,7 +36,7 @@ def networks(chosen: Namespace) -> int:
     List every network that zoo:NAME names, with its arguments, the images that it takes, how it normalises them, and
     its parameters at the sizes of this project's experiments and of the papers.
     """
-    from suture.report.terminal import ledger as words
+    from suture.reports.terminal import ledger as words
     from suture.studies.ledger import LEDGER
 
     rows = words.network_rows(LEDGER)
@@ -47,7 +47,7 @@ def networks(chosen: Namespace) -> int:
 @command("zoo recipes", JSON, examples=("suture zoo recipes",))
 def recipes(chosen: Namespace) -> int:
     """List every recipe of training."""
-    from suture.report.terminal.networks import recipes_table
+    from suture.reports.terminal.networks import recipes_table
     from suture.zoo.recipes import RECIPES
 
     record = {name: {"recipe": str(recipe)} for name, recipe in RECIPES.items()}
@@ -68,7 +68,7 @@ def plan(chosen: Namespace) -> int:
     List every base network that the experiments need at small scale, each trained once and shared: for which
     experiments, from how many seeds, how long it trains on two cores and what it takes on the disk. Nothing is trained.
     """
-    from suture.report.terminal import ledger as words
+    from suture.reports.terminal import ledger as words
 
     entries = _entries(chosen.only)
     said = words.ledger_text(entries, output.width()), "", words.total_words(entries, chosen.workers)
@@ -95,7 +95,7 @@ def train(chosen: Namespace) -> int:
     Train the base networks of the experiments into the folder of a run. What is there is not trained again, and what
     was stopped goes on.
     """
-    from suture.report.terminal.ledger import reached_table
+    from suture.reports.terminal.ledger import reached_table
     from suture.runs.progress import choose_progress
     from suture.runs.runners import run
     from suture.runs.store.store import NETWORKS, Store
@@ -147,8 +147,8 @@ def table(chosen: Namespace) -> int:
     them. The table alone is enough to write the page again.
     """
     from suture.measurement.tables.table import save
-    from suture.report.pages.zoo import page
-    from suture.report.terminal.ledger import inventory_table
+    from suture.reports.pages.zoo import page
+    from suture.reports.terminal.ledger import inventory_table
     from suture.runs.store.files import write_page
     from suture.runs.store.store import Store
     from suture.studies.ledger import LEDGER, inventory

@@ -1,0 +1,414 @@
+"""Figures along the cuts, in one style: readable in print, in grey and by the colour-blind (Okabe & Ito's palette).
+
+Whatever a user's matplotlib is set to, the figures look the same, and names come out as they are written. How tall a
+page must be is measured: it is laid out once, and grows or shrinks until its axes have the height that they shall have.
+"""
+
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from io import BytesIO
+from itertools import cycle
+from pathlib import Path
+from textwrap import fill
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from suture.common.errors import DataError, OutputError
+from suture.core.network.network import Network
+from suture.measurement.compare import check_similarities
+from suture.measurement.scores.traits import Trait
+from suture.measurement.tables.curve import PLAIN, arrange_curve
+from suture.measurement.tables.onset import CONVEYED, Onset, Way, onset
+from suture.measurement.tables.table import MARGIN, main_score, say_quick
+from suture.measurement.tables.verdicts import judge, say_verdict
+from suture.reports import arrange
+from suture.reports.charts import APART, OPEN, SIMILARITY, Chart, Line, Measure
+from suture.reports.figures.verdict import head, name_lines, name_marks, strip
+from suture.reports.style import SERIES, shortened
+
+STYLE: dict[str, Any] = {
+    "font.family": "sans-serif",  # of which matplotlib brings DejaVu Sans; a viewer of SVG may need another
+    "font.size": 8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.7,
+    "axes.labelsize": 8,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "xtick.major.width": 0.7,
+    "ytick.major.width": 0.7,
+    "legend.fontsize": 7.5,
+    "legend.frameon": False,
+    "pdf.fonttype": 42,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "suture",
+    "hatch.linewidth": 0.4,
+}
+
+KINDS = ("png", "pdf", "svg")  #: of the files of a figure
+_TIMELESS: dict[str, dict[str, None]] = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}}
+WIDTH = 6.6  #: inches: a page of text
+WIDEST = 10.0  #: inches: a page on its side
+SMALLEST = 4.5  #: points: the smallest letters
+FEW = 5  #: seeds that are drawn one by one
+_LETTER = 4.4  #: points: the width of a letter of a name, on average
+_LETTERS = 50  #: after which the name of a line is broken in the legend
+
+#: What marks a stitch that works on what the receiver never saw in training.
+CROSS: dict[str, Any] = {"marker": "x", "markersize": 4.5, "markeredgewidth": 0.8, "color": "black"}
+
+Entries = list[tuple[Artist, str]]
+
+
+class Picture(Figure):
+    """A figure that a notebook shows, whatever has been imported."""
+
+    def _repr_png_(self) -> bytes:
+        drawn = BytesIO()
+        with styled():
+            self.savefig(drawn, format="png", dpi=150)
+        return drawn.getvalue()
+
+
+# --- figures ----------------------------------------------------------------------------------------------------------
+
+
+def curve(table: pd.DataFrame, score: str | None = None, margin: float | None = None) -> Figure:
+    """Draw a score of the stitched network at every cut, with its controls, its parents and 95 % intervals.
+
+    Above it stands the verdict, below it, if the score has one, its penalty in pp or in the score's unit, and a mark
+    for each cut. ``table`` holds one sender and one receiver, any seeds; ``margin`` is a penalty that counts as none,
+    3 pp if the score is a fraction. Raises ``DataError`` if it holds none of that score, or more than one curve.
+    """
+    score = score or main_score(table)
+    chart = arrange.curve(table, scores=[score])
+    scored, *costs = chart.measures
+    if not any(np.isfinite(line.value).any() for line in scored.lines):
+        raise DataError(f"the table has no measurement of '{score}' to draw: every trial failed")
+    shown = arrange_curve(table, score)
+    margin = MARGIN if margin is None and shown.percent else margin
+    verdicts = judge(shown, margin) if costs and margin is not None else ()
+    said = say_verdict(shown, margin) if verdicts and margin is not None else chart.title
+    with styled():
+        figure, axes = _page(chart, 1 + len(costs) + bool(verdicts), [2.4, 1, 0.14])
+        draw_lines(axes[0], scored)
+        for cost in costs:
+            lines = tuple(line for line in cost.lines if line.kind in (PLAIN, "itself"))
+            draw_lines(axes[1], replace(cost, lines=lines))
+            axes[1].set_ylabel("penalty" + f" ({cost.unit})" * bool(cost.unit))
+            if margin is not None:
+                axes[1].axhspan(0, margin, color="0.5", alpha=0.12, linewidth=0, zorder=0)
+        if verdicts:
+            strip(axes[-1], verdicts)
+        name_marks(figure, verdicts, say_marks(chart))
+        head(figure, said)
+        axes[0].set_title(_measured(scored, table), loc="left", size=7, color="0.35", pad=5, parse_math=False)
+        fit_height(figure, axes, 2.4 + 1.0 * len(costs) + 0.14 * bool(verdicts))
+        name_lines(axes[0], _names(scored))
+        if costs and margin is not None:
+            name_lines(axes[1], [(margin / 2, f"within {margin:g} {costs[0].unit}".strip(), "0.45", False)])
+    return figure
+
+
+def _names(measure: Measure) -> list[tuple[float, str, str, bool]]:
+    """Return the height at which each line of a measure ends, its name, its colour, and whether it is the main one."""
+    ends = [
+        (float(line.value[np.isfinite(line.value)][-1]), line.name, line.look(i)[0], line.kind == PLAIN)
+        for i, line in enumerate(measure.lines)
+        if line.has_values
+    ]
+    return [*ends, *((value, name, "black", False) for name, value, _ in measure.across)]
+
+
+def _measured(measure: Measure, table: pd.DataFrame) -> str:
+    """Say how it was measured: over what the intervals are, by which stitch and fit."""
+    plain = table[table["control"] == PLAIN]
+    ways = (f"{' or '.join(map(str, plain[name].unique()))}" for name in ("stitch", "fit"))
+    bands = f"bands: 95 % intervals over {measure.over}; " if measure.over else ""
+    return bands + ", fitted by ".join(ways)
+
+
+def beside(table: pd.DataFrame, similarities: pd.DataFrame, score: str | None = None) -> Figure:
+    """Draw a stitched curve with its controls, and below it, at the same cuts, what the indices say.
+
+    ``table`` holds one sender and one receiver. Bands are 95 % intervals; indices are calibrated if the table
+    says so. Raises ``DataError`` if one of the two is no such table, or no seam of the curve was compared.
+    """
+    check_similarities(similarities)
+    chart = arrange.curve(table, similarities, [score or main_score(table)])
+    indices = [measure for measure in chart.measures if measure.show == SIMILARITY]
+    if not indices:
+        raise DataError(
+            f"no seam of {chart.measures[0].lines[0].name} in the table was compared; compare these networks, at the "
+            "same cuts"
+        )
+    dashes = ("-", "--", "-.", ":")
+    lines = tuple(
+        replace(measure.lines[0], kind=f"#{i}", name=measure.of, looks=((*look, dashes[i % 4]),))
+        for i, (measure, look) in enumerate(zip(indices, cycle(SERIES), strict=False))
+    )
+    every = np.concatenate([line.value for line in lines])
+    span = (min(0.0, float(np.nanmin(every))) - 0.03, max(1.0, float(np.nanmax(every))) + 0.03)
+    with styled():
+        figure, axes = _page(chart, 2, [2.4, 1.5])
+        entries = [*draw_lines(axes[0], chart.measures[0]), *say_marks(chart)]
+        legend_above(figure, entries, WIDTH, _bands(chart.measures[0], table))
+        entries = draw_lines(axes[1], Measure(SIMILARITY, "index", "", 2, lines, span=span))
+        legend_above(axes[1], entries, WIDTH)
+        fit_height(figure, axes, 3.9)
+    return figure
+
+
+def localisation(
+    table: pd.DataFrame, trait: Trait | str, carrier: Network | str, reference: Network | str
+) -> tuple[Figure, Onset]:
+    """Draw what every cut conveys of a trait in both directions, with 95 % intervals; return its onset too.
+
+    0 % is the reference network itself, 100 % the carrier; controls are thin; the first cut that conveys the trait has
+    a ring, and the place of the trait is marked behind. Raises ``DataError`` as ``onset`` does.
+    """
+    found = onset(table, trait, carrier, reference)
+    chart = arrange.localisation(table, found)
+    with styled():
+        figure, axes = _page(chart, 2, [1, 1])
+        mains: dict[str, Artist] = {}
+        others: dict[str, Artist] = {}
+        for panel, measure, way in zip(axes, chart.measures, (found.sending, found.receiving), strict=True):
+            (main, name), *rest = [*draw_lines(panel, measure), *_mark(panel, chart, way)]
+            mains[name] = main
+            others |= {name: artist for artist, name in rest}
+            panel.axhline(100 * CONVEYED, color="0.6", linewidth=0.6, linestyle=":", zorder=1)
+            panel.set_ylabel("")
+            panel.set_title(f"{measure.show}: {way.verdict}", size=8, loc="left", parse_math=False)
+        figure.supylabel(chart.measures[0].label, size=8, parse_math=False)
+        over = "bands: 95 % intervals over test samples or seeds"
+        named = [(artist, name) for name, artist in (mains | others).items()]
+        legend_above(figure, [*named, *say_marks(chart)], WIDTH, over)
+        fit_height(figure, axes, 2.7)
+    return figure, found
+
+
+def _mark(axes: Axes, chart: Chart, way: Way) -> Entries:
+    """Mark the onset, and between which cuts the trait lies."""
+    if way.onset is None or way.between is None:
+        return []
+    i, place = way.cuts.index(way.onset), chart.columns.index(way.onset)
+    ring: dict[str, Any] = {"marker": "o", "markersize": 9, "markerfacecolor": "none", "linestyle": "none", "zorder": 5}
+    (drawn,) = axes.plot([place], [100 * way.shares[i]], color="black", **ring)
+    marks: Entries = [(drawn, "first cut that conveys it")]
+    axes.set_xlim(-0.5, len(chart.columns) - 0.5)
+    if way.verdict == "localised":
+        first, last = (chart.columns.index(end) if end in chart.columns else None for end in way.between)
+        left, right = -0.5 if first is None else first, len(chart.columns) - 0.5 if last is None else last
+        marks.append((axes.axvspan(left, right, color="#F0E442", alpha=0.45, linewidth=0, zorder=0), "where it lies"))
+    return marks
+
+
+def complexity(table: pd.DataFrame) -> Figure:
+    """Draw every measure at every cut, a panel each, controls beside the stitched networks, parents as lines across.
+
+    ``table`` is what ``arrange.complexity`` takes. Raises ``DataError`` as it does.
+    """
+    chart = arrange.complexity(table)
+    columns = min(3, len(chart.measures))
+    rows = -(-len(chart.measures) // columns)
+    with styled():
+        figure = Picture(figsize=(WIDTH, 6), layout="constrained")
+        panels = figure.subplots(rows, columns, squeeze=False, sharex=True)
+        entries: dict[str, Artist] = {}
+        for axes, measure in zip(panels.flat, chart.measures, strict=False):
+            entries |= {name: artist for artist, name in draw_lines(axes, measure)}
+            title = measure.of
+            title = title.replace(", ", ",\n", 1) if len(title) > 34 else title
+            axes.set_title(title, size=6.5, pad=3, parse_math=False)
+            axes.set_ylabel("")
+            axes.ticklabel_format(axis="y", style="sci", scilimits=(-3, 4), useMathText=False)
+            axes.yaxis.get_offset_text().set_fontsize(6)
+            name_cuts(axes, chart.columns, WIDTH / columns)
+            axes.set_xlabel("")
+        for axes in panels.flat[len(chart.measures) :]:
+            axes.set_visible(False)
+        for axes in panels.flat[max(0, len(chart.measures) - columns) : len(chart.measures)]:
+            axes.tick_params(labelbottom=True)
+        figure.supxlabel("cut (input → output)", size=8)
+        legend_above(figure, [(artist, name) for name, artist in entries.items()], WIDTH)
+        fit_height(figure, list(panels[:, 0]), 0.85 * rows)
+    return figure
+
+
+def _page(chart: Chart, panels: int, heights: list[float]) -> tuple[Figure, Sequence[Axes]]:
+    """Return a figure with panels below each other, the cuts named below the last; wider if there are many."""
+    crowd = min(max(len(chart.columns) - 20, 0), 40) / 40
+    width = WIDTH + (WIDEST - WIDTH) * crowd
+    figure = Picture(figsize=(width, 8), layout="constrained")
+    axes = list(figure.subplots(panels, 1, sharex=True, squeeze=False, height_ratios=heights[:panels])[:, 0])
+    name_cuts(axes[-1], chart.columns, width)
+    axes[-1].set_xlabel(chart.axes[0], parse_math=False)
+    return figure, axes
+
+
+def _bands(measure: Measure, table: pd.DataFrame) -> str:
+    bands = f"bands: 95 % intervals over {measure.over}" if measure.over else ""
+    return "; ".join(filter(None, [bands, say_quick(table)]))
+
+
+def fit_height(figure: Figure, axes: Sequence[Axes], inches: float) -> None:
+    """Make the page as tall as it must be for axes below each other to be so tall together."""
+    figure.draw_without_rendering()
+    tall = sum(one.get_window_extent().height for one in axes) / figure.dpi
+    figure.set_figheight(figure.get_figheight() + inches - tall)
+    figure.align_ylabels()
+
+
+# --- lines, names and legends -----------------------------------------------------------------------------------------
+
+
+def draw_lines(axes: Axes, measure: Measure) -> Entries:
+    """Draw every line of a measure with its band, and its levels across; return what the legend says of each."""
+    entries: Entries = [(_line(axes, line, i), line.name) for i, line in enumerate(measure.lines)]
+    for name, value, dashed in measure.across:
+        level = axes.axhline(value, color="black", linewidth=0.8, linestyle=(0, (4, 2)) if dashed else "-", zorder=1)
+        entries.append((level, name))
+    if measure.signed and 0 not in measure.levels.values():
+        axes.axhline(0, color="black", linewidth=0.8, zorder=1)
+    axes.set_ylabel(measure.label, parse_math=False)
+    if measure.span is not None:
+        axes.set_ylim(measure.span)
+    axes.margins(x=0.02)
+    axes.grid(axis="y", linewidth=0.4, alpha=0.5)
+    axes.set_axisbelow(True)
+    return entries
+
+
+def _line(axes: Axes, line: Line, number: int) -> Artist:
+    """Draw one line with its band; where a trial failed there is a gap."""
+    colour, marker, dashes = line.look(number)
+    main, certain = line.kind == PLAIN, np.isfinite(line.low).any()
+    places = np.arange(len(line.value))
+    if line.is_group:  # it has its own cuts among those of all groups
+        places = places[np.isfinite(line.value)]
+        if not len(places):
+            return Line2D([], [], linestyle="none")
+    value, low, high = line.value[places], line.low[places], line.high[places]
+    axes.fill_between(places, low, high, color=colour, alpha=0.25 if main else 0.15, linewidth=0, zorder=2)
+    there = np.isfinite(low)
+    lone = there & ~np.append(False, there[:-1]) & ~np.append(there[1:], False)  # a band needs a neighbour to be seen
+    if lone.any():
+        axes.vlines(places[lone], low[lone], high[lone], color=colour, alpha=0.6, linewidth=1.5, zorder=2)
+    if line.seeds is not None and 1 < len(line.seeds) <= FEW:
+        dots: dict[str, Any] = {"marker": ".", "markersize": 3.4, "linestyle": "none", "markeredgewidth": 0}
+        at = np.broadcast_to(np.arange(len(line.value)), line.seeds.shape)
+        axes.plot(at.ravel(), line.seeds.ravel(), color=colour, alpha=0.6, zorder=3, **dots)
+    (drawn,) = axes.plot(
+        places,
+        value,
+        color=colour,
+        marker=marker,
+        linestyle=dashes,
+        markersize=(4 if main else 3.2 if certain or line.is_group else 2.6) if len(line.value) <= 30 else 2.4,
+        linewidth=2.2 if main else 1.4 if line.is_group else 0.9,
+        alpha=1.0 if main or line.is_group else 0.75,
+        zorder=4 if main else 3,
+    )
+    hollow = line.is_open[places]
+    if hollow.any():
+        axes.plot(
+            places[hollow],
+            value[hollow],
+            color=colour,
+            marker="X" if marker == "x" else marker,  # a cross of lines has nothing to be hollow
+            markerfacecolor="white",
+            markersize=drawn.get_markersize() + 1.5 * (marker == "x"),
+            linestyle="none",
+            zorder=drawn.get_zorder() + 0.5,
+        )
+    crossed = line.is_apart[places]
+    if crossed.any():
+        over = drawn.get_zorder() + 0.6
+        axes.plot(places[crossed], value[crossed], linestyle="none", zorder=over, **CROSS)
+    return drawn
+
+
+def say_marks(chart: Chart) -> Entries:
+    """Return what the legend says of hollow points and of crosses, if there are any."""
+    lines = [line for measure in chart.measures for line in measure.lines]
+    point: dict[str, Any] = {"marker": "o", "markersize": 4, "markerfacecolor": "white", "color": "#666666"}
+    entries: Entries = []
+    if any(line.is_open.any() for line in lines):
+        entries.append((Line2D([], [], linestyle="none", **point), OPEN))
+    if any(line.is_apart.any() for line in lines):
+        entries.append((Line2D([], [], linestyle="none", **CROSS), APART))
+    return entries
+
+
+def name_cuts(axes: Axes, cuts: Sequence[str], inches: float) -> None:
+    """Name the cuts below axes so wide, as flat and as large as there is room; of very many, every second or third."""
+    room = 72 * 0.88 * inches / max(len(cuts), 1)  # points
+    step = int(np.ceil(SMALLEST / room))
+    names = [shortened(name) for name in cuts[::step]]
+    flat, steep = max(map(len, names), default=0) * _LETTER < room, room * step < 14
+    axes.set_xticks(
+        range(0, len(cuts), step),
+        names,
+        rotation=0 if flat else 90 if steep else 40,
+        ha="center" if flat or steep else "right",
+        va="center" if not (flat or steep) else "top",
+        rotation_mode="default" if flat or steep else "anchor",
+        fontsize=min(7.0, max(SMALLEST, 0.85 * room * step)) if steep else 7.0,
+        parse_math=False,
+    )
+
+
+def legend_above(where: Any, entries: Entries, inches: float, title: str = "", **how: Any) -> None:
+    """Name lines above a figure, or axes, so wide, in as many columns as their names leave room for."""
+    names = [fill(name, _LETTERS) for _, name in entries]
+    longest = max(len(line) for name in names for line in name.splitlines())
+    columns = min(max(1, int(72 * inches // (_LETTER * longest + 36))), 4)
+    on_axes: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0, 1), "borderaxespad": 0.3, "borderpad": 0.1}
+    made = where.legend(
+        [artist for artist, _ in entries],
+        [str(i) for i in range(len(entries))],  # set below: a name may begin with an underscore
+        **(on_axes if isinstance(where, Axes) else {"loc": "outside upper center"}),
+        ncols=columns,
+        title=title or None,
+        **{"title_fontsize": 7, "columnspacing": 1.6, **how},
+    )
+    for text, name in zip(made.get_texts(), names, strict=True):
+        text.set_parse_math(False)
+        text.set_text(name)
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+def save(figure: Figure, stem: str | Path) -> list[Path]:
+    """Write a figure as PNG (200 dpi), PDF and SVG beside each other, text as text. Raises ``OutputError``."""
+    paths = [Path(f"{stem}.{kind}") for kind in KINDS]
+    try:
+        for path in paths:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with styled():
+                figure.savefig(path, dpi=200, metadata=_TIMELESS.get(path.suffix))
+    except OSError as error:
+        raise OutputError(f"cannot write {path}: {error.strerror or error}; name another folder") from error
+    return paths
+
+
+@contextmanager
+def styled() -> Iterator[None]:
+    """Draw in the style, whatever the user's settings; a glyph that the font lacks is drawn as a box."""
+    kept: dict[Any, Any] = {
+        k: v for k, v in mpl.rcParamsDefault.items() if not k.startswith(("backend", "interactive"))
+    }
+    with warnings.catch_warnings(), mpl.rc_context(kept | STYLE):
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        yield

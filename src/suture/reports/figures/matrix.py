@@ -1,0 +1,523 @@
+"""Heat maps: rows are sender cuts, from the input at the top, columns receiver cuts, from the input at the left.
+
+The style is that of ``curve``; the colours are viridis, uniform to the eye, in grey and for the colour-blind. A page is
+laid out twice: first to measure how much room names and bars leave, then with cells as large as that allows.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import product
+from math import ceil
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.collections import EllipseCollection, LineCollection
+from matplotlib.colors import LogNorm, Normalize
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch, Rectangle
+from matplotlib.transforms import ScaledTranslation, blended_transform_factory
+
+from suture.common.errors import DataError
+from suture.measurement.tables.by_depth import Mask, Numbers
+from suture.measurement.tables.curve import PLAIN, arrange_pairs
+from suture.measurement.tables.matrix import Block, Matrix, arrange_matrix, staircase
+from suture.measurement.tables.table import say_quick
+from suture.measurement.tables.verdicts import Verdict, judge, say_verdict
+from suture.reports import arrange
+from suture.reports.charts import APART, OPEN, SIMILARITY, Chart
+from suture.reports.figures.curve import CROSS, SMALLEST, WIDEST, WIDTH, Picture, styled
+from suture.reports.figures.verdict import head, mark_entries
+from suture.reports.style import mark_of, name_of, place_of, shortened
+
+COLOURS = "viridis"
+MISSING: dict[str, Any] = {"facecolor": "#EEEEEE", "edgecolor": "#AAAAAA", "hatch": "////", "linewidth": 0}
+FAILED: dict[str, Any] = {"facecolor": "#FFFFFF", "edgecolor": "#D55E00", "hatch": "xxxx", "linewidth": 0}
+_MOST_CELLS = 10_000  #: of a panel that is drawn as shapes; larger ones are drawn as pixels, which open faster
+_RING = 0.14  #: the width of the ring in a cell that had not converged, in the cell's width
+_GAP, _STRIP = 0.04, 0.14  #: inches: between a panel and its strips, and their width
+_CELL, _TALLEST, _NARROWEST = 0.42, 3.4, 0.9  #: inches: the largest cell, the tallest panel and the narrowest one
+_VERDICT = "verdict"  #: the panel of marks
+_LETTER = 0.57  #: the width of a letter of a name, in its size
+_LONGEST = 24  #: letters of a name, after which its middle is left out
+_NETWORK = 6.0  #: points: the names of networks
+_DIAGONAL: dict[str, Any] = {"color": "white", "solid_joinstyle": "miter"}
+
+
+# --- cells ------------------------------------------------------------------------------------------------------------
+
+
+def draw_cells(
+    axes: Axes,
+    values: Numbers,
+    colours: ScalarMappable,
+    failed: Mask | None = None,
+    open_: Mask | None = None,
+    apart: Mask | None = None,
+) -> None:
+    """Draw cells, the first row on top; what is missing or failed is hatched.
+
+    What had not converged has a ring at the upper right, what works but is told apart a cross at the upper left.
+    """
+    rows, columns = values.shape
+    axes.pcolormesh(
+        np.ma.masked_invalid(values),
+        cmap=colours.get_cmap(),
+        norm=colours.norm,  # type: ignore[arg-type]  # the stubs of matplotlib name a base class here
+        edgecolors="face",
+        linewidth=0.1,  # without it, viewers of PDF show white hairlines between cells
+        rasterized=values.size > _MOST_CELLS,
+    )
+    axes.set(xlim=(0, columns), ylim=(rows, 0), xticks=[], yticks=[])
+    axes.tick_params(length=0, pad=1.5)
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+    for i, j in np.argwhere(np.isnan(values)):
+        axes.add_patch(Rectangle((j, i), 1, 1, **(FAILED if failed is not None and failed[i, j] else MISSING)))
+    rings = np.argwhere(np.isfinite(values) & (open_ if open_ is not None else False))
+    if len(rings):
+        axes.add_collection(
+            EllipseCollection(
+                *([_RING] * len(rings), [_RING] * len(rings), [0.0] * len(rings)),
+                units="x",  # of a cell's width, round whatever its height
+                offsets=[(j + 0.86, i + 0.16) for i, j in rings.tolist()],
+                offset_transform=axes.transData,
+                facecolor="none",
+                edgecolor=[_ink_on(colours, float(values[i, j])) for i, j in rings],
+                linewidth=0.4,
+            )
+        )
+    crosses = np.argwhere(np.isfinite(values) & (apart if apart is not None else False)).tolist()
+    if crosses:
+        side = _RING / 2
+        strokes = [
+            [(j + 0.14 - side, i + 0.16 - turn * side), (j + 0.14 + side, i + 0.16 + turn * side)]
+            for i, j in crosses
+            for turn in (-1, 1)
+        ]
+        inks = [_ink_on(colours, float(values[i, j])) for i, j in crosses for _ in (0, 1)]
+        axes.add_collection(LineCollection(strokes, colors=inks, linewidths=0.4), autolim=False)
+
+
+def write_cells(axes: Axes, values: Numbers, colours: ScalarMappable, written: Callable[[float], str]) -> None:
+    """Write the values into their cells if they have room, what is longer than most in smaller letters.
+
+    The axes must have been laid out.
+    """
+    box, point = axes.get_window_extent(), 72 / axes.get_figure(root=True).dpi  # type: ignore[union-attr]
+    width, height = point * box.width / values.shape[1], point * box.height / values.shape[0]
+    texts = {(i, j): written(float(values[i, j])) for i, j in np.argwhere(np.isfinite(values)).tolist()}
+    lengths = sorted(map(len, texts.values())) or [1]
+
+    def size(letters: int) -> float:
+        return float(min(6.5, 0.75 * height, 1.3 * width / max(letters, 2)))
+
+    if size(lengths[len(lengths) // 2]) < SMALLEST or size(lengths[-1]) < 0.7 * SMALLEST:
+        return
+    for (i, j), text in texts.items():
+        ink = _ink_on(colours, float(values[i, j]))
+        _text(axes, j + 0.5, i + 0.5, text, size(len(text)), ink)
+
+
+def _text(axes: Axes, x: float, y: float, text: str, size: float, ink: str, **how: Any) -> None:
+    axes.text(x, y, text, size=size, color=ink, ha="center", va="center_baseline", in_layout=False, **how)
+
+
+def _ink_on(colours: ScalarMappable, value: float) -> str:
+    """Return black or white, whichever contrasts more with the colour of a value."""
+    colour: Numbers = np.asarray(colours.to_rgba(np.array([value])))[0, :3]
+    return "black" if float(colour**2.2 @ [0.2126, 0.7152, 0.0722]) > 0.18 else "white"  # luminance, as WCAG has it
+
+
+def slot(axes: Axes) -> tuple[float, float]:
+    """Return the inches that the layout leaves axes, across and down."""
+    part, place = axes.figure, axes.get_position(original=True)
+    inches = part.bbox.width / part.dpi, part.bbox.height / part.dpi
+    return place.width * inches[0], place.height * inches[1]
+
+
+# --- all kinds of trial -----------------------------------------------------------------------------------------------
+
+
+def matrix(table: pd.DataFrame, score: str | None = None) -> Figure:
+    """Draw a score of every sender cut × every receiver cut, a panel for the trials and for each control.
+
+    The top row and the left column are next to the input. The white line parts the cells whose sender cut is at least
+    as deep as the receiver's (lower left) from the others; faint lines part the stages of a network, wide ones
+    networks. Beside each panel its networks alone, and below the first the controls with one value per receiver cut.
+    All have one scale: 0–100 % for fractions, else from the least to the most. Several seeds are averaged. Raises
+    ``DataError`` if the table holds none of that score, or more than one matrix.
+    """
+    shown = arrange_matrix(table, score)
+    if not shown.panels:
+        kinds = " and ".join(shown.strips)
+        raise DataError(f"the table has no sender cut × receiver cut to draw, only {kinds}; draw a curve of it")
+    if not any(np.isfinite(part).any() for part in (*shown.panels.values(), *shown.strips.values())):
+        raise DataError(f"the table has no measurement of '{shown.score}' to draw: every trial failed")
+    judged, said = _judge(shown)
+    down, across = shown.plain.shape
+    per_row = min(3, len(shown.panels) + bool(judged))
+    width = WIDTH + (WIDEST - WIDTH) * min(max(across - 10, 0), 20) / 20
+    height, panel = 8.0, ((width - 1.6) / per_row - 0.4, 2.0)
+    with styled():
+        for _ in range(2):
+            page = _Page(shown, per_row, (width, height), panel, say_quick(table), judged, said)
+            page.figure.draw_without_rendering()
+            wide, tall = slot(page.panels[0])
+            cell = min(_CELL, wide / across)
+            panel = max(across * cell, _NARROWEST), down * max(min(cell, _TALLEST / down), min(0.14, 0.7 / down))
+            width += per_row * (panel[0] - wide)
+            height += ceil((len(shown.panels) + bool(judged)) / per_row) * (panel[1] - tall)
+        for write in page.numbers:
+            write()
+    return page.figure
+
+
+_Judged = dict[tuple[int, int], Verdict]  #: by row and column
+
+
+def _judge(shown: Matrix) -> tuple[_Judged, str]:
+    """Return the verdict on every cell that has one, none if the score is no fraction; and that on a single pair."""
+    found: _Judged = {}
+    try:
+        pairs = arrange_pairs(shown.table, shown.score) if shown.percent else ()
+    except DataError:
+        return found, ""
+    senders = {(block.name, cut): block.start + i for block in shown.senders for i, cut in enumerate(block.cuts)}
+    receivers = {(block.name, cut): block.start + i for block in shown.receivers for i, cut in enumerate(block.cuts)}
+    for pair in pairs:
+        for (start, end), verdict in zip(pair.seams, judge(pair), strict=True):
+            found[senders[pair.sender, start], receivers[pair.receiver, end]] = verdict
+    return found, say_verdict(pairs[0]) if len(pairs) == 1 else ""
+
+
+class _Page:
+    """A page of panels; ``numbers`` write those of the cells, once the page is laid out."""
+
+    def __init__(
+        self,
+        shown: Matrix,
+        per_row: int,
+        size: tuple[float, float],
+        panel: tuple[float, float],
+        quick: str,
+        judged: _Judged,
+        said: str,
+    ) -> None:
+        self.shown = shown
+        self.panel_size = panel
+        self.cell = panel[0] / shown.plain.shape[1], panel[1] / shown.plain.shape[0]
+        self.scale = 100.0 if shown.percent else 1.0
+        values = shown.values()
+        norm = Normalize(0, 100) if shown.percent else Normalize(values.min(), values.max())
+        self.colours = ScalarMappable(norm, mpl.colormaps[COLOURS])
+        self.figure = Picture(figsize=size, layout="constrained")
+        self.numbers: list[Callable[[], None]] = []
+        self.judged = judged
+        if said:
+            head(self.figure, said)
+        kinds = sorted(shown.panels, key=place_of)
+        kinds[1:1] = [_VERDICT] if judged else []
+        grid = self.figure.subplots(ceil(len(kinds) / per_row), per_row, squeeze=False)
+        self.panels: list[Axes] = list(grid.flat[: len(kinds)])
+        for axes in grid.flat[len(kinds) :]:
+            axes.set_visible(False)
+        for i, (axes, kind) in enumerate(zip(self.panels, kinds, strict=True)):
+            draw = self._verdicts if kind == _VERDICT else partial(self._panel, kind=kind, first=i == 0)
+            draw(axes, leftmost=i % per_row == 0, lowest=i + per_row >= len(kinds))
+        bar = self.figure.colorbar(self.colours, ax=list(grid.flat), aspect=25 * len(grid), pad=0.02)
+        bar.outline.set_visible(False)
+        bar.ax.tick_params(length=2, pad=1.5)
+        unit = "%" if shown.percent else shown.unit
+        label = f"test {shown.score}" + (f" ({unit})" if unit != "raw" else "")
+        bar.set_label("; ".join(filter(None, [label, quick])), parse_math=False)
+        self._legend()
+
+    def _written(self, value: float) -> str:
+        return f"{value:.{0 if self.shown.percent else 2}f}"
+
+    def _verdicts(self, axes: Axes, leftmost: bool, lowest: bool) -> None:
+        """Draw a mark for the verdict on every cell."""
+        down, across = self.shown.plain.shape
+        axes.set(xlim=(0, across), ylim=(down, 0), xticks=[], yticks=[], facecolor="#F4F4F2")
+        axes.tick_params(length=0, pad=1.5)
+        for spine in axes.spines.values():
+            spine.set_visible(False)
+        size = min(6.5, 72 * 0.62 * min(self.cell))
+        for (row, column), verdict in self.judged.items():
+            colour, marker, hollow = mark_of(verdict)
+            look: dict[str, Any] = {"marker": marker, "markersize": size, "linestyle": "none", "color": colour}
+            axes.plot([column + 0.5], [row + 0.5], markerfacecolor="white" if hollow else colour, **look)
+        self._part(axes, self.shown.senders, self.shown.receivers)
+        axes.set_title("verdict on each cell", size=7.5, pad=3)
+        if leftmost:
+            self._name(axes, self.shown.senders, upright=True)
+        if lowest:
+            self._name(axes, self.shown.receivers, upright=False)
+
+    def _panel(self, axes: Axes, kind: str, leftmost: bool, lowest: bool, first: bool) -> None:
+        shown, (wide, tall) = self.shown, self.panel_size
+        self._cells(axes, kind, shown.panels[kind])
+        self._part(axes, shown.senders, shown.receivers)
+        title = kind if kind != PLAIN else "trained networks" if not shown.single else shown.title
+        axes.set_title(shortened(title, int((wide + 0.35) * 72 / (7.5 * _LETTER))), size=7.5, pad=3, parse_math=False)
+        senders, receivers = shown.parents[kind]
+        beside = self._strip(axes, 1, upright=True)
+        self._alone(beside, shown.senders, senders, upright=True)
+        side = shown.senders[0].name if shown.single else "sender"
+        beside.yaxis.set_label_position("right")
+        alone = _fitting(tall, 5.5, f"{shortened(side, 14)} alone", "alone")
+        beside.set_ylabel(alone, size=5.5, labelpad=2, parse_math=False)
+        strip = self._strip(axes, 1, upright=False)
+        self._alone(strip, shown.receivers, receivers, upright=False)
+        side = shown.receivers[0].name if shown.single else "receiver"
+        strips = [(strip, f"{shortened(side, 14)} alone")]
+        for i, control in enumerate(sorted(shown.strips, key=place_of) if first else (), 2):
+            strip = self._strip(axes, i, upright=False)
+            self._cells(strip, control, shown.strips[control][None])
+            self._part(strip, (), shown.receivers)
+            strips.append((strip, shortened(name_of(control, ""), 22)))
+        if leftmost:
+            self._name(axes, shown.senders, upright=True)
+            for part, name in strips:
+                part.set_yticks([0.5], [name], fontsize=5.5, parse_math=False)
+        if lowest:
+            self._name(strip, shown.receivers, upright=False)
+
+    def _strip(self, axes: Axes, i: int, upright: bool) -> Axes:
+        """Return the ``i``-th strip right of a panel, or below it, whose width is in inches, its length the panel's."""
+        corner = ScaledTranslation(1 if upright else 0, 0, axes.transAxes)  # type: ignore[arg-type]
+        inches = self.figure.dpi_scale_trans + corner
+        if upright:
+            across = blended_transform_factory(inches, axes.transAxes)
+            return axes.inset_axes((_GAP, 0, _STRIP, 1), transform=across)
+        down = blended_transform_factory(axes.transAxes, inches)
+        return axes.inset_axes((0, -i * (_GAP + _STRIP), 1, _STRIP), transform=down)
+
+    def _cells(self, axes: Axes, kind: str, values: Numbers) -> None:
+        marks = (held[kind].reshape(values.shape) for held in (self.shown.failed, self.shown.open, self.shown.apart))
+        draw_cells(axes, self.scale * values, self.colours, *marks)
+        self.numbers.append(partial(write_cells, axes, self.scale * values, self.colours, self._written))
+
+    def _part(self, axes: Axes, senders: Sequence[Block], receivers: Sequence[Block]) -> None:
+        """Part networks, their stages, and the cells on and below the diagonal of depth from those above it."""
+        for blocks, line, cell in (
+            (receivers, axes.axvline, 72 * self.cell[0]),
+            (senders, axes.axhline, 72 * self.cell[1]),
+        ):
+            for block in blocks:
+                for place in _stages(block) if cell > 4 else ():
+                    line(place, color="white", linewidth=0.35, alpha=0.8)
+                if block.start:
+                    line(block.start, color="white", linewidth=min(max(0.25 * cell, 0.8), 2.0))
+        for sender, receiver in product(senders, receivers):
+            thick = min(max(7.2 * self.cell[0], 0.35), 0.9)
+            axes.add_line(Line2D(*staircase(sender, receiver), linewidth=thick, **_DIAGONAL))
+
+    def _alone(self, axes: Axes, blocks: tuple[Block, ...], values: Numbers, upright: bool) -> None:
+        """Draw a strip of networks alone: along the rows if it is upright, else along the columns."""
+        cells = np.repeat(self.scale * values, [len(block.cuts) for block in blocks])
+        draw_cells(axes, cells[:, None] if upright else cells[None], self.colours)
+        for block, value in zip(blocks, self.scale * values, strict=True):
+            if block.start:
+                (axes.axhline if upright else axes.axvline)(block.start, color="white", linewidth=0.8)
+            text = self._written(value)
+            size = min(5.5, 72 * self.cell[upright] * len(block.cuts) * 0.9 / (len(text) * 0.64))
+            if np.isfinite(value) and size >= SMALLEST:
+                middle = (block.start + block.stop) / 2
+                x, y = (0.5, middle) if upright else (middle, 0.5)
+                turned = 90 * (upright and len(text) > 2)
+                _text(axes, x, y, text, size, _ink_on(self.colours, value), rotation=turned)
+
+    def _name(self, axes: Axes, blocks: tuple[Block, ...], upright: bool) -> None:
+        """Name the cuts and, if there are several, the networks, left of the rows or below the columns."""
+        role, side = ("sender", "top") if upright else ("receiver", "left")
+        cell, axis = self.cell[upright], axes.yaxis if upright else axes.xaxis
+        size, step = min(6.5, max(SMALLEST, 61 * cell)), ceil(SMALLEST / (72 * cell))
+        cuts = [(block.start + i + 0.5, name) for block in blocks for i, name in enumerate(block.cuts)]
+        named = cuts[::step] if step == 1 or self.shown.single else []
+        names = [shortened(name, _LONGEST) for _, name in named]
+        axis.set_ticks([place for place, _ in named], names, fontsize=size, parse_math=False)
+        axis.set_tick_params(rotation=0 if upright else 90)
+        pad = 3.0
+        if not self.shown.single:
+            letters = [72 * cell * len(block.cuts) / (_NETWORK * _LETTER) for block in blocks]
+            fit = all(len(block.name) <= room for block, room in zip(blocks, letters, strict=True))
+            along = fit or (upright and bool(named))
+            room = max(map(len, names), default=0) * size * _LETTER + 5  # points
+            texts = [
+                shortened(block.name, max(4, int(letter)) if along else _LONGEST)
+                for block, letter in zip(blocks, letters, strict=True)
+            ]
+            for block, text in zip(blocks, texts, strict=True):
+                middle = (block.start + block.stop) / 2
+                axes.annotate(
+                    text,
+                    (0, middle) if upright else (middle, 0),
+                    (-room, 0) if upright else (0, -room),
+                    axes.get_yaxis_transform() if upright else axes.get_xaxis_transform(),
+                    "offset points",
+                    rotation=90 if along == upright else 0,
+                    ha="right" if upright else "center",
+                    va="center" if upright else "top",
+                    size=_NETWORK,
+                    annotation_clip=False,
+                    parse_math=False,
+                )
+            pad += 15 if along else 10 + max(map(len, texts)) * _NETWORK * _LETTER
+        what = f"{role} {shortened(blocks[0].name, 28)}" if self.shown.single else f"{role} cut"
+        texts = [f"{what} (input at the {side})", f"{role} (input at the {side})", role]
+        axis.set_label_text(_fitting(self.panel_size[upright] + 0.4, 7.0, *texts), size=7, parse_math=False)
+        axis.labelpad = pad
+
+    def _legend(self) -> None:
+        """Say what lines and hatches mean."""
+        entries: list[tuple[Artist, str]] = []
+        step = Line2D([], [], color="#666666", linewidth=1.0)
+        entries.append((step, "below the line: sender cut at least as deep as receiver cut (late → early)"))
+        empty = [(np.isnan(v), self.shown.failed[k]) for k, v in (self.shown.panels | self.shown.strips).items()]
+        if any((gone & ~failed).any() for gone, failed in empty):
+            entries.append((Patch(**MISSING), "not measured"))
+        if any((gone & failed).any() for gone, failed in empty):
+            entries.append((Patch(**FAILED), "failed"))
+        held = self.shown.panels | self.shown.strips
+        if any((self.shown.open[kind] & np.isfinite(values)).any() for kind, values in held.items()):
+            ring: dict[str, Any] = {"marker": "o", "markersize": 3, "markerfacecolor": "none", "color": "#666666"}
+            entries.append((Line2D([], [], linestyle="none", markeredgewidth=0.5, **ring), OPEN))
+        if any((self.shown.apart[kind] & np.isfinite(values)).any() for kind, values in held.items()):
+            entries.append((Line2D([], [], linestyle="none", **CROSS), APART))
+        entries += mark_entries(list(self.judged.values()))
+        handles, texts = zip(*entries, strict=True)
+        columns = 1 if self.figure.get_figwidth() < 5.5 else min(len(entries), 2)
+        self.figure.legend(handles, texts, loc="outside lower left", ncols=columns, fontsize=6.5, borderaxespad=0.3)
+
+
+def _stages(block: Block) -> Iterator[int]:
+    """Yield where a stage of a network ends: the first part of the cuts' names changes, and one side has several."""
+    stages = [name.partition(".")[0] for name in block.cuts]
+    for i in range(1, len(stages)):
+        if stages[i - 1] != stages[i] and max(stages.count(stages[i - 1]), stages.count(stages[i])) > 1:
+            yield block.start + i
+
+
+def _fitting(room: float, size: float, *texts: str) -> str:
+    """Return the first of the texts that fits into ``room`` inches, else the last."""
+    return next((text for text in texts if len(text) * size * _LETTER / 72 <= room), texts[-1])
+
+
+# --- charts of matrices -----------------------------------------------------------------------------------------------
+
+
+def similarities(found: pd.DataFrame) -> Figure:
+    """Draw every index of a table of ``compare`` as a heat map.
+
+    Calibrated values, 0 by chance and 1 for layers that are the same, or plain ones if the table has no others, with
+    the scale turned round for a distance, so that bright is alike. Layers that were not compared are hatched. Raises
+    ``DataError`` if the table is none, or has several networks.
+    """
+    chart = arrange.similarity(found)
+    per_row = min(3, len(chart.measures))
+    with styled():
+        width = min(WIDTH, 1.6 + per_row * (0.55 + 0.3 * len(chart.columns)))
+        figure = Picture(figsize=(width, guess_height(chart, per_row, width)), layout="constrained")
+        maps = Maps(figure, chart, per_row)
+        for _ in range(2):  # bars take more width on a taller page
+            figure.draw_without_rendering()
+            figure.set_figheight(figure.get_figheight() + maps.missing_height())
+        figure.draw_without_rendering()
+        maps.write()
+    return figure
+
+
+def guess_height(chart: Chart, per_row: int, width: float) -> float:
+    """Return about the inches that heat maps take, before they are laid out."""
+    count = sum(len(measure.panels) for measure in chart.measures)
+    return ceil(count / per_row) * (
+        0.65 * width / per_row * min(len(chart.rows) / max(len(chart.columns), 1), 2.0) + 0.9
+    )
+
+
+class Maps:
+    """Every measure and line of a chart as a heat map; measures have scales of their own, lines of one share it."""
+
+    def __init__(self, part: Any, chart: Chart, per_row: int) -> None:
+        shown = [(measure, line) for measure in chart.measures for line in measure.panels]
+        own = chart.measures[0].show == SIMILARITY
+        grid = part.subplots(ceil(len(shown) / per_row), per_row, squeeze=False)
+        self.rows, self.per_row = grid.shape
+        self.drawn: list[tuple[Axes, Numbers, ScalarMappable]] = []
+        maps = [line.value.reshape(len(chart.rows), len(chart.columns)) for _, line in shown]
+        shared = all(there.any(1).all() and there.any(0).all() for there in map(np.isfinite, maps))
+        for axes in grid.flat[len(shown) :]:
+            axes.set_visible(False)
+        for i, (axes, (measure, line)) in enumerate(zip(grid.flat, shown, strict=False)):
+            low, high, powers = measure.scale()
+            norm = LogNorm(low, high) if powers else Normalize(low, high)
+            colours = ScalarMappable(norm, COLOURS + "_r" * (measure.bright == "low"))
+            axes.set_title(
+                shortened(measure.of if own else line.name, 60), size=7.5, pad=3, wrap=True, parse_math=False
+            )
+            marks = [mask.reshape(maps[i].shape) for mask in (line.is_open, line.is_apart)]
+            self._map(axes, maps[i], marks, colours, chart)
+            first, last = i % per_row == 0, i + per_row >= len(shown)
+            if first:
+                axes.set_ylabel(f"{chart.axes[1]} (input at the top)", size=6.5, parse_math=False)
+            if last:
+                axes.set_xlabel(f"{chart.axes[0]} (input at the left)", size=6.5, parse_math=False)
+            if shared:  # maps of the same cuts name them at the left and below, and are larger for it
+                axes.tick_params(labelleft=first, labelbottom=last)
+            if own:
+                bar = part.colorbar(colours, cax=axes.inset_axes((1.04, 0, 0.05, 1)))
+            elif i == len(shown) - 1:
+                bar = part.colorbar(colours, ax=list(grid.flat), pad=0.02, shrink=0.9, aspect=22 * self.rows)
+                bar.set_label(measure.label, size=7.5, parse_math=False)
+            else:
+                continue
+            bar.outline.set_visible(False)
+            bar.ax.tick_params(length=2, pad=1.5, labelsize=6.5)
+
+    def _map(self, axes: Axes, values: Numbers, marks: list[Mask], colours: ScalarMappable, chart: Chart) -> None:
+        """Draw a heat map of the cuts that it has among those of all."""
+        there = np.isfinite(values)
+        if not there.any():
+            axes.set(xticks=[], yticks=[], facecolor=MISSING["facecolor"])
+            axes.text(0.5, 0.5, "not measured", transform=axes.transAxes, ha="center", va="center", color="0.4", size=7)
+            return
+        down, across = there.any(1), there.any(0)
+        values = values[down][:, across]
+        draw_cells(axes, values, colours, None, *(mask[down][:, across] for mask in marks))
+        axes.set_box_aspect(min(max(values.shape[0] / values.shape[1], 0.25), 2.0))
+        rows, columns = (
+            [shortened(name, _LONGEST) for name in np.array(names)[kept]]
+            for names, kept in ((chart.rows, down), (chart.columns, across))
+        )
+        size = min(6.5, max(SMALLEST, 0.85 * 72 * 5 / (self.per_row * len(columns))))
+        axes.set_xticks(np.arange(len(columns)) + 0.5, columns, rotation=90, fontsize=size, parse_math=False)
+        axes.set_yticks(np.arange(len(rows)) + 0.5, rows, fontsize=size, parse_math=False)
+        for sender, receiver in product(chart.senders, chart.receivers):
+            ends = (
+                Block("", tuple(names), block.depths[kept], 0)
+                for names, block, kept in ((rows, sender, down), (columns, receiver, across))
+            )
+            x, y = staircase(*ends)
+            axes.plot(x[:-1], y[:-1], linewidth=1.0, **_DIAGONAL)
+        self.drawn.append((axes, values, colours))
+
+    def missing_height(self) -> float:
+        """Return the inches that the page lacks, or has too many, for cells that are square, once it is laid out."""
+        lacking = [
+            min(slot(axes)[0] * values.shape[0] / values.shape[1], _TALLEST) - slot(axes)[1]
+            for axes, values, _ in self.drawn
+        ]
+        return float(self.rows * max(lacking, default=0.0))
+
+    def write(self) -> None:
+        """Write the numbers into the cells, once the page is laid out."""
+        for axes, values, colours in self.drawn:
+            percent = colours.get_clim() == (0, 100)
+            write_cells(axes, values, colours, lambda x, short=percent: f"{x:.{0 if short or abs(x) >= 100 else 2}f}")  # type: ignore[misc]

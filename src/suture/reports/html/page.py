@@ -1,0 +1,250 @@
+"""The report: one self-contained HTML page of a run, of studies, or of two runs compared.
+
+Nothing is fetched: style, script and numbers are inside, and a Content-Security-Policy forbids the rest. The template
+escapes whatever it is given. Every figure has tables behind it with the same numbers, so the page reads without a
+mouse, without eyes and without scripts.
+"""
+
+import base64
+import hashlib
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib.resources import files
+from itertools import count
+from typing import Any
+
+from suture.common.errors import SutureError
+from suture.measurement.tables.table import say_warnings
+from suture.reports import arrange
+from suture.reports.charts import Chart
+from suture.reports.html import compare_runs, studies, words
+from suture.reports.html.plot import figure, visible
+from suture.reports.html.runs import Run
+from suture.reports.terminal.store import broken
+
+Block = tuple[str, Any]  #: a kind of block of the template, and what it shows
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the page under a heading."""
+
+    title: str
+    blocks: Sequence[Block]
+    id: str = ""
+
+
+@dataclass(frozen=True)
+class Page:
+    """What a page says, from the top down."""
+
+    title: str
+    asked: str
+    verdict: Sequence[str]
+    sections: Sequence[Section]
+    warned: Sequence[str] = ()
+    strip: words.Strip | None = None  #: with it the verdict is the title, and the first chart stands beside
+    chart: Chart | None = None
+
+
+def render(run: Run, other: Run | None = None) -> str:
+    """Return the page of a run, or of two runs compared. Raises ``DataError`` if two have nothing in common."""
+    if other is not None:
+        return _fill(_page_of_two(run, other))
+    return _fill(_page_of_studies(run) if run.results else _page_of_run(run))
+
+
+# --- what a page says -------------------------------------------------------------------------------------------------
+
+
+def _page_of_run(run: Run) -> Page:
+    found = arrange.evidence(run.table, run.similarities)
+    explained = words.explained(run)
+    sentence, strip = words.judged(run.table) if not found.title else ("", None)
+    verdict = [
+        *([explained.verdict] if explained is not None and not found.title and strip is None else []),
+        *found.said,
+    ]
+    front, *rest = found.charts if strip is not None else (None, *found.charts)
+    sections = [
+        Section("", [("note", note) for note in (words.state(run), *found.rest) if note]),
+        Section(
+            "What was measured" if front is None else "Further figures", [("figure", one) for one in rest], "figures"
+        ),
+    ]
+    if explained is not None:
+        sections += [
+            Section("What holds", _sentences(explained.holds)),
+            Section("What must not be concluded", _sentences(explained.not_concluded)),
+            Section("What was not tried", _sentences(explained.missing)),
+        ]
+    verdict = list(filter(None, verdict)) or ["Nothing can be concluded: no trial gave a score with a penalty."]
+    warned = say_warnings(run.table)
+    verdict = verdict if strip is not None else [*warned, *verdict]
+    title = found.title or (f"{sentence}." if sentence else words.title(run.table))
+    sections = [*sections, _failures(run), *_appendix(run)]
+    return Page(title, words.asked(run.table, found.asked), verdict, sections, warned, strip, front)
+
+
+def _page_of_studies(run: Run) -> Page:
+    several = len(run.results) > 1
+    sections = [Section(*studies.section(study, result, several)) for study, result in run.results]
+    study, result = run.results[0]
+    title = f"{len(run.results)} studies" if several else study.title
+    asked = f"{study.question} ({study.paper}, {study.source}; {study.id})"
+    asked = f"What {', '.join(study.id for study, _ in run.results)} measured." if several else asked
+    cost = Section("Cost", [] if several else _facts(studies.card(result)))
+    verdict = studies.verdict(run.results)
+    return Page(title, asked, verdict, [*sections, _failures(run), cost, *_appendix(run, cost=several)])
+
+
+def _page_of_two(first: Run, second: Run) -> Page:
+    same = first.name == second.name
+    names = (str(first.path), str(second.path)) if same else (first.name, second.name)
+    charts, said = compare_runs.compare(first, second, names)
+    asked = "Two runs at the seams that both measured."
+    asked += "".join(f" {name}: {words.asked(run.table)}" for name, run in zip(names, (first, second), strict=True))
+    ours, theirs = words.settings(first.table), words.settings(second.table)
+    apart = [(name, ", ".join(ours[name]), ", ".join(theirs[name])) for name in ours if ours[name] != theirs[name]]
+    alike = ("text", "Networks, stitches, fits, data and controls go by the same names in both.")
+    table = ("table", studies.words_table("What differs, by what the tables say", ("", *names), apart))
+    sections = [
+        Section("What both measured", [("figure", chart) for chart in charts], "figures"),
+        Section("What differs between the two", [table if apart else alike]),
+    ]
+    for run, name in ((first, names[0]), (second, names[1])):
+        sections += [_failures(run, f" in {name}"), *_appendix(run, of=f" of {name}")]
+    return Page(f"{names[0]} and {names[1]} compared", asked, said, sections)
+
+
+def _appendix(run: Run, of: str = "", cost: bool = True) -> list[Section]:
+    """Say what it cost, where it was measured, and how to repeat it."""
+    known = dict(words.settings(run.table) if len(run.table) and not run.results else {})
+    known |= words.seeds(run.table) if len(run.table) else {}
+    names = ("sender", "receiver", "fit data", "score data")
+    known["Fingerprints"] = [f"{name}: {', '.join(run.settings[name])}" for name in names if run.settings.get(name)]
+    known["Folder"] = [str(run.path)] if run.machines or run.state is not None else []  # a table has none
+    known["Last change"] = [f"{run.state.last_change:%Y-%m-%d %H:%M %Z}"] if run.state is not None else []
+    return [
+        Section(f"Cost{of}", _facts(words.cost(run.table)) if cost else []),
+        Section(f"Versions and machine{of}", _facts(words.machines(run.machines))),
+        Section(f"Notes of the trials{of}", _sentences([f"{note} ({times} ×)" for note, times in run.notes.items()])),
+        Section(f"How to repeat it{of}", [*_repeat(run), *_facts(known)]),
+    ]
+
+
+def _repeat(run: Run) -> list[Block]:
+    if run.command is not None:
+        return [("command", broken(shlex.split(run.command)))]
+    if run.state is None:
+        return [("command", f"suture run {study.id} --scale {made.scale} --out FOLDER") for study, made in run.results]
+    said = (
+        "The run was started from Python: the folder knows what was measured, but not the code. Run the same plan "
+        "again, and nothing is measured twice:"
+    )
+    return [("text", said), ("command", f"suture.run(plan, store={str(run.path)!r})")]
+
+
+def _failures(run: Run, of: str = "") -> Section:
+    failed = list(words.failures(run.table)) if len(run.table) else []
+    if not failed:
+        return Section("", [])
+    many = f"{len(failed):,} of {run.table['trial'].nunique():,} trials failed; their places are empty."
+    table = studies.words_table("Every trial that failed, and why", ("Seam", "Control", "Seed", "Error"), failed)
+    return Section(f"What failed{of}", [("note", many), ("table", table)])
+
+
+def _sentences(said: Sequence[str]) -> list[Block]:
+    return [("sentences", said)] if said else []
+
+
+def _facts(known: Mapping[str, Sequence[str]]) -> list[Block]:
+    held = {name: [value for value in values if value] for name, values in known.items()}
+    held = {name: values for name, values in held.items() if values}
+    return [("facts", held)] if held else []
+
+
+# --- the document -----------------------------------------------------------------------------------------------------
+
+
+def _fill(page: Page) -> str:
+    """Fill the template: figures are numbered and drawn, and only the scripts that are there may run."""
+    try:
+        from jinja2 import Environment, StrictUndefined
+        from markupsafe import Markup
+        from plotly.io import to_html
+        from plotly.offline import get_plotlyjs
+    except ImportError as error:
+        raise SutureError(
+            f"a report needs plotly and jinja2, and one is not installed ({error}): pip install 'suture[report]'"
+        ) from error
+    own = files("suture.reports.html")
+    charts = [content for section in page.sections for kind, content in section.blocks if kind == "figure"]
+    charts = [*([page.chart] if page.chart is not None else []), *charts]
+
+    numbers = count(1)
+
+    def drawn(chart: Chart) -> dict[str, Any]:
+        made, number = figure(chart), next(numbers)
+        plot = to_html(
+            made,
+            config={"displayModeBar": False, "responsive": True},
+            include_plotlyjs=False,
+            full_html=False,
+            validate=False,
+            div_id=f"plot-{number}",
+        )
+        meta = made["layout"]["meta"]
+        shown = {"views": [view["name"] for view in meta["views"]], "legend": meta["legend"], "titled": len(charts) > 1}
+        return {"chart": chart, "number": number, "plot": Markup(plot), **shown}
+
+    front = drawn(page.chart) if page.chart is not None else None
+    sections = [
+        replace(
+            section,
+            blocks=[(kind, drawn(one) if kind == "figure" else one) for kind, one in section.blocks],
+        )
+        for section in page.sections
+        if section.blocks
+    ]
+    environment = Environment(
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=lambda value: value if isinstance(value, Markup) else visible(value),
+    )
+    html = environment.from_string((own / "page.html").read_text(encoding="utf-8")).render(
+        title=page.title,
+        asked=page.asked,
+        verdict=page.verdict,
+        warned=page.warned,
+        strip=page.strip,
+        front=front,
+        sections=sections,
+        style=Markup((own / "report.css").read_text(encoding="utf-8")),
+        plotly=Markup(_in_script(get_plotlyjs())) if charts else "",
+        script=Markup((own / "report.js").read_text(encoding="utf-8")),
+        policy=Markup(_POLICY),
+    )
+    hashes = " ".join(map(_hash, re.findall(r"<script[^>]*>(.*?)</script>", html, re.DOTALL)))
+    return html.lstrip().replace(_POLICY, _POLICY.replace("SCRIPTS", hashes or "'none'"))
+
+
+#: Plotly sets styles as it draws, so these are allowed; of scripts only those that are in the page.
+_POLICY = (
+    "default-src 'none'; script-src SCRIPTS; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; "
+    "form-action 'none'"
+)
+
+
+def _in_script(script: str) -> str:
+    """Return a script in which no tag ends, with the line ends that a browser hashes."""
+    return script.replace("</script", "<\\/script").replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _hash(script: str) -> str:
+    digest = hashlib.sha256(script.encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"

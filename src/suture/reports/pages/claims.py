@@ -1,0 +1,310 @@
+"""Pages about the claims: ``docs/claims.md``, and the filled-in places of ``docs/papers/*.md``; of results alone.
+
+What a study asks, shows and claims is written by program between two marks of a paper's page,
+``<!-- study: ID -->`` and ``<!-- end -->``; all else on it is written by hand and stays. The same results give the same
+pages, to the letter.
+"""
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+import pandas as pd
+
+from suture.common.errors import DataError
+from suture.reports.terminal.studies import written
+from suture.runs.progress import clock
+from suture.studies.base.claims import MARGIN, NOT_MEASURED, REPORTED, Claim, Decided, Verdict, verdict_of
+from suture.studies.base.quantities import FEWEST, TRIALS
+from suture.studies.base.run import Result
+from suture.studies.base.study import Study
+from suture.studies.ledger import LEDGER
+
+COMMAND = "suture claims --page docs/claims.md --papers docs/papers"
+TITLES = {
+    "bansal2021": "Bansal, Nakkiran & Barak 2021, *Revisiting Model Stitching to Compare Neural Representations*",
+    "hernandez2022": "Hernandez, Dangovski & Lu 2022, *Exploring Neural Network Modularity Using Model Stitching*",
+    "oxford2025": "Oxford 2025, *Model stitching to investigate the location of simplicity bias in neural networks*",
+    "smith2024": "Smith & Marcu 2024, *Comparing Apples and Oranges: is Stitching Similarity a Load of Spheres?*",
+}
+"""The papers, by module, in the order of the page."""
+
+Results = Mapping[str, Result | None]
+_VERDICTS: tuple[Verdict, ...] = ("reproduced", "not reproduced", "undecided", REPORTED, NOT_MEASURED)
+_WORDS = {"reproduced": "**reproduced**", "not reproduced": "**not reproduced**", REPORTED: "report"}
+_BLOCK = re.compile(r"(<!-- study: (\S+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+_MINUS = re.compile(r"(?<![\w.])-(?=\d)")
+_HEADS = ("claim", "where in the paper", "the paper's value", "our value", "threshold", "verdict")
+
+RULES = f"""\
+Every claim is one quantity with one threshold, and a program decides it.
+
+- **The unit is a pair of trained networks** (a *network seed*). Whatever a claim says of several cuts or images is
+  first made one number of each pair; the figure is the mean of these numbers, with a 95 % t interval over them. Fewer
+  than {FEWEST} pairs give no interval, however many test images there are, and so decide nothing. Ratios of standard
+  deviations have an F interval, differences counted in standard deviations one by the noncentral t. Where networks of
+  several shapes meet each other (hernandez-2, -2d), the interval is over senders and receivers,
+  and *units* are senders or pairs of both groups that are compared.
+- **Reproduced**: the whole interval lies on the claimed side of the threshold. **Not reproduced**: the whole of it lies
+  on the other side. **Undecided**: it straddles the threshold, or there are too few pairs.
+- **"At every cut"** is a statement about the worst cut: the worst cut of each pair is what enters the interval.
+  Noise makes a worst cut worse, so this is strict with *reproduced*, and *not reproduced* is safe only far from the
+  threshold.
+- **"No worse than", "at least the baseline" and "= 1.0"** have a margin of {MARGIN} percentage points in the claim's
+  favour.
+- **†** marks a threshold that is ours, since the paper gives no exact one.
+- A **report** has no threshold and no verdict; its figure is shown.
+- An experiment has the verdict of its worst claim: not reproduced before undecided before reproduced.
+- Most pairs go round in a circle of seeds, so a network is in two of them, and pairs are not wholly independent:
+  intervals may be somewhat too narrow. Networks of one name and seed were trained more than once, on processors that
+  round otherwise: within an experiment they are the same, between two they may differ ([by how much](zoo.md)).
+- *All alike*: every pair gave the same number, mostly an exact 0, so that there is no interval to be had; the verdict
+  is that of the number, which other networks may not give.
+- Intervals of accuracies and shares are not cut at 0 and 100 %, those of correlations are at −1 and 1.
+- **Not run** is an experiment without a table; **not measured** a claim of which the table has nothing, or trials that
+  failed.
+
+The *penalty* is the stitched network's test error minus the receiver's own, in percentage points (pp), so positive is
+worse. The *sender* gives the first layers, the *receiver* the last."""
+
+
+def page(
+    results: Results,
+    studies: Sequence[Study],
+    drawn: Collection[str] = (),
+    networks: pd.DataFrame | None = None,
+) -> str:
+    """Write the page about all claims.
+
+    ``results`` are by study, ``None`` if a study was not run; ``drawn`` are the studies that have a picture;
+    ``networks`` is the table of trained networks, for the time that they took.
+    """
+    decided = {study.id: _decided(study, results) for study in studies}
+    parts = [
+        "# The papers' claims",
+        f"Made by `{COMMAND}`; do not edit by hand. Four papers about model stitching, their experiments run again at "
+        "small scale: real MNIST and CIFAR-10, smaller networks and shorter training ([networks](zoo.md)). An "
+        "experiment's page says what it asks, how it was run, and what to take from it.",
+        "## How a verdict is made",
+        RULES,
+        "## In short",
+        _short(studies, decided),
+        _took(results, networks),
+        _versions(results),
+    ]
+    for paper, title in TITLES.items():
+        own = [study for study in studies if study.paper == paper]
+        if own:
+            parts += [f"## {title}", f"[The page of this paper](papers/{paper}.md)", *_paper(own, decided, drawn)]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def paper_page(template: str, results: Results, studies: Sequence[Study], drawn: Collection[str] = ()) -> str:
+    """Fill the marked places of a paper's page; what is between their marks is replaced, all else stays.
+
+    Raises ``DataError`` for a mark that names no study, and if a study of the same paper has no mark or several.
+    """
+    known = {study.id: study for study in studies}
+    named = [match.group(2) for match in _BLOCK.finditer(template)]
+    for name in named:
+        if name not in known:
+            raise DataError(f"the page has a place for '{name}', which is no study; the studies are {', '.join(known)}")
+    papers = {known[name].paper for name in named}
+    wanted = [study.id for study in studies if study.paper in papers]
+    if wrong := sorted(set(wanted) - set(named)) + sorted(name for name in set(named) if named.count(name) > 1):
+        raise DataError(
+            f"the page needs one place for each study of its paper, and has none or several for {', '.join(wrong)}; "
+            "write '<!-- study: ID -->' and '<!-- end -->' on lines of their own"
+        )
+
+    def filled(match: re.Match[str]) -> str:
+        study = known[match.group(2)]
+        return match.group(1) + "\n" + _block(study, results, study.id in drawn) + "\n\n" + match.group(4)
+
+    return _BLOCK.sub(filled, template)
+
+
+def _decided(study: Study, results: Results) -> tuple[Decided, ...] | None:
+    result = results.get(study.id)
+    return None if result is None else result.decide(study)
+
+
+# --- in short ---------------------------------------------------------------------------------------------------------
+
+
+def _short(studies: Sequence[Study], decided: Mapping[str, tuple[Decided, ...] | None]) -> str:
+    """Say how many experiments were run, and what became of them, by paper."""
+    heads = ["paper", "experiments", "run", *(_plain(verdict) for verdict in _VERDICTS), "not run"]
+    lines = []
+    for paper in dict.fromkeys([*TITLES, *(study.paper for study in studies)]):
+        own = [decided[study.id] for study in studies if study.paper == paper]
+        if own:
+            lines.append([f"[{paper}](papers/{paper}.md)", *map(str, _counts(own))])
+    total = _counts([decided[study.id] for study in studies])
+    lines.append(["all", *map(str, total)])
+    claims = [one for made in decided.values() for one in made or ()]
+    of = [
+        f"{sum(one.verdict == verdict for one in claims)} {_plain(verdict)}{'s' * (verdict == REPORTED)}"
+        for verdict in _VERDICTS
+    ]
+    said = f"Of {total[0]} experiments {total[1]} were run. Their {len(claims)} claims: {', '.join(of)}."
+    return said + "\n\n" + grid(heads, lines, right=range(1, len(heads)))
+
+
+def _counts(decided: Sequence[tuple[Decided, ...] | None]) -> list[int]:
+    there = [verdict_of(made) for made in decided if made is not None]
+    return [len(decided), len(there), *(there.count(verdict) for verdict in _VERDICTS), len(decided) - len(there)]
+
+
+def _plain(verdict: str) -> str:
+    return "report" if verdict == REPORTED else verdict
+
+
+def _took(results: Results, networks: pd.DataFrame | None) -> str:
+    """Say what all that took, each trial and each network counted once."""
+    tables = [made.tables[TRIALS] for made in results.values() if made is not None and TRIALS in made.tables]
+    if not tables:
+        return ""
+    once = pd.concat([table[["trial", "seconds", "status"]] for table in tables]).drop_duplicates("trial")
+    said = f"{len(once):,} trials, {clock(float(once['seconds'].sum()))} of one thread"
+    failed = int((once["status"] == "failed").sum())
+    said += f", of which {failed} failed" if failed else ""
+    said += "; what experiments have in common is measured, and counted, once."
+    if networks is not None:
+        own = networks[networks["own"].astype(bool) & networks["until"].isna()]
+        own = own.sort_values("device", key=lambda devices: devices != "cpu", kind="stable").drop_duplicates("key")
+        kinds = [
+            f"{len(rows)} on {'a GPU' if device == 'cuda' else 'one core'} in {clock(float(rows['seconds'].sum()))}"
+            for device, rows in own.groupby("device", sort=True)
+        ]
+        said += f" {len(own)} networks were trained, each counted once wherever it was: {' and '.join(kinds)}."
+    return said
+
+
+def _versions(results: Results) -> str:
+    """Say by which versions of the measuring code it was all measured; nothing if there was one."""
+    by: dict[int, list[str]] = {}
+    for name, made in results.items():
+        if made is not None and "version" in made.card:  # cards of before have none
+            by.setdefault(made.card["version"], []).append(name)
+    if len(by) < 2:
+        return ""
+    newest = max(by)
+    older = {version: names for version, names in sorted(by.items()) if version != newest}
+    said = ", ".join(f"{len(names)} by version {version}" for version, names in older.items())
+    return (
+        f"Of the experiments, {said} of the measuring code, and {', '.join(sorted(by[newest]))} by version {newest}; "
+        "what a version changed is in [the page on fits](fits.md#versions)."
+    )
+
+
+# --- a paper on the page of all ---------------------------------------------------------------------------------------
+
+
+def _paper(
+    studies: Sequence[Study], decided: Mapping[str, tuple[Decided, ...] | None], drawn: Collection[str]
+) -> Iterator[str]:
+    lines = []
+    for study in studies:
+        link = f"[{study.id}](papers/{study.paper}.md#{study.id})"
+        made = decided[study.id]
+        shown = [_line(one) for one in made] if made is not None else [_unmeasured(claim) for claim in study.claims]
+        lines += [[link if i == 0 else "", *line] for i, line in enumerate(shown)]
+    yield grid(["experiment", *_HEADS], lines)
+    yield "### What differs from the paper"
+    yield "\n".join(
+        f"- **{study.id}** ({study.title}): {' '.join(_differs(study)) or 'nothing of its own.'}{_seen(study, drawn)}"
+        for study in studies
+    )
+
+
+def _differs(study: Study) -> list[str]:
+    """Say what differs from the paper, in sentences."""
+    needs = [f"needs {study.needs}"] if study.needs else []
+    said = [*needs, *study.deviations, *study.small, *_networks(study)]
+    return [f"{part[:1].upper()}{part[1:].rstrip('.')}." for part in said]
+
+
+def _networks(study: Study) -> list[str]:
+    """Say what differs of the networks that it asks for, of those of the ledger."""
+    said = dict.fromkeys(entry.deviation for entry in LEDGER if study.id in entry.experiments and entry.deviation)
+    return [f"networks: {' / '.join(said)}"] if said else []
+
+
+def _seen(study: Study, drawn: Collection[str]) -> str:
+    return f" [Figure](images/studies/{study.id}.png)." if study.id in drawn else ""
+
+
+# --- a study on its paper's page --------------------------------------------------------------------------------------
+
+
+def _block(study: Study, results: Results, drawn: bool) -> str:
+    made = _decided(study, results)
+    parts = [f"**Question.** {study.question}"]
+    if drawn:
+        parts.append(f"![{study.id}: {study.title}](../images/studies/{study.id}.png)")
+    if made is None:
+        parts.append(f"**Not run** at small scale{f': it needs {study.needs}' if study.needs else ''}.")
+    lines = [_line(one) for one in made] if made is not None else [_unmeasured(claim) for claim in study.claims]
+    parts += [grid(_HEADS, lines), _roles(study.claims)]
+    if any(claim.ours for claim in study.claims):
+        parts.append("† Our threshold: the paper gives no exact one.")
+    if differs := _differs(study):
+        parts.append("**What differs from the paper.**\n\n" + "\n".join(f"- {part}" for part in differs))
+    return "\n\n".join(part for part in parts if part)
+
+
+def _roles(claims: Iterable[Claim]) -> str:
+    """Say which data fitted, scored and gave the baseline, once if all claims have the same."""
+    roles = dict.fromkeys(claim.roles for claim in claims)
+    said = [f"fitted on {one.fitted}; scored on {one.scored}; baseline: {one.baseline}" for one in roles]
+    if not said:
+        return ""
+    return "**Data.** Stitches are " + ". For other claims of this experiment: ".join(said) + "."
+
+
+# --- one claim --------------------------------------------------------------------------------------------------------
+
+
+def _line(one: Decided) -> list[str]:
+    claim = one.claim
+    verdict = _WORDS.get(one.verdict, one.verdict)
+    return [claim.statement, claim.source, claim.paper, _ours(one), threshold(claim), verdict]
+
+
+def _unmeasured(claim: Claim) -> list[str]:
+    return [claim.statement, claim.source, claim.paper, _by(claim).strip(), threshold(claim), "not run"]
+
+
+def _ours(one: Decided) -> str:
+    """Return the figure as ``1.4 pp [0.9, 1.9], 5 seeds``, and by which fit if that is not the default one."""
+    if one.figure is None:
+        return ""
+    unit = one.claim.unit if one.claim.unit != "ρ" else ""
+    seeds = f"{one.figure.seeds} {one.figure.unit}{'' if one.figure.seeds == 1 else 's'}"
+    return f"{_MINUS.sub('−', written(one.figure, unit))}, {seeds}{_by(one.claim)}"
+
+
+def _by(claim: Claim) -> str:
+    """Say by which fit, if that is not the default one; empty if nothing is fitted."""
+    return "" if claim.fit in ("default", "") else f" (fit: {claim.fit})"
+
+
+def threshold(claim: Claim) -> str:
+    """Return the threshold as ``≤ 3 pp``, with its margin, and with † if it is ours; empty for a report."""
+    if claim.threshold is None:
+        return ""
+    unit = _unit(claim)
+    margin = f" (margin {claim.margin:g})" if claim.margin else ""
+    return f"{claim.direction} {_MINUS.sub('−', f'{claim.threshold:g}')}{unit}{margin}{'†' if claim.ours else ''}"
+
+
+def _unit(claim: Claim) -> str:
+    """Return the unit after a number; correlations have none."""
+    return f" {claim.unit}" if claim.unit not in ("", "ρ") else ""
+
+
+def grid(heads: Sequence[str], rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> str:
+    """Return a table in Markdown."""
+    rules = ["---:" if place in right else "---" for place in range(len(heads))]
+    lines = [[cell.replace("|", "\\|") for cell in line] for line in (heads, rules, *rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -1,0 +1,158 @@
+"""The panels of a study's figure as charts: means over the seeds of the networks, with their range.
+
+Fractions are in per cent. A group of which nothing was measured has no values, and its name says so.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+import pandas as pd
+
+from suture.common.errors import DataError
+from suture.measurement.tables.by_depth import Mask, Numbers
+from suture.measurement.tables.matrix import Block
+from suture.measurement.tables.table import not_converged
+from suture.reports.charts import THRESHOLD, Chart, Line, Measure
+from suture.reports.style import LOOK, SERIES
+from suture.studies.base.quantities import PERCENT, Tables, Where, average_cells
+from suture.studies.base.study import Panel
+
+NOT_MEASURED = "not measured"
+
+
+def arrange_panel(panel: Panel, tables: Tables) -> Chart:
+    """Arrange a panel as a curve, as bars, or as a matrix for each group of rows."""
+    found = [_measured(where, panel.column, tables) for _, where in panel.lines]
+    groups = [average_cells(rows, panel.column) if len(rows) else rows for rows in found]
+    names = tuple(
+        name if len(rows) else f"{name}: {NOT_MEASURED}" for (name, _), rows in zip(panel.lines, found, strict=True)
+    )
+    percent = panel.column in PERCENT and any("unit" in rows and rows["unit"].eq("fraction").any() for rows in found)
+    cost = panel.column.startswith("penalty")
+    of, _, unit = panel.label.rstrip("])").replace("(", "[").partition("[")
+    of, unit = of.strip(), unit.strip() or ("%" if percent else "pp" if cost else "")
+    title = panel.title or of
+    lines: Iterable[Line]
+    senders: tuple[Block, ...] = ()
+    receivers: tuple[Block, ...] = ()
+    looks = _looks(panel)
+    match panel.kind:
+        case "bars":
+            bars = [rows.groupby("network_seed")["value"].mean() if len(rows) else _NONE for rows in groups]
+            open_ = np.array([not_converged(rows).any() for rows in found], bool)
+            lines = [_line(0, title, pd.concat(bars, axis=1).T, looks, open_)]
+            columns, axes = names, ("", "")
+        case "lines":
+            columns = _cuts(groups, panel.along).cuts
+            axes = (f"cut of the {panel.along.partition('_')[0]} (input → output)", "")
+            places = pd.Index(columns, name=panel.along)
+            lines = _lines(names, groups, places, looks, found)
+        case "map":
+            down, across = _cuts(groups, "sender_cut"), _cuts(groups, "receiver_cut")
+            senders, receivers = (down,), (across,)
+            columns, axes = across.cuts, ("receiver cut", "sender cut")
+            places = pd.MultiIndex.from_product([down.cuts, columns], names=["sender_cut", "receiver_cut"])
+            lines = _lines(names, groups, places, looks, found)
+    levels = dict(_own_scores(names, found)) if panel.baseline else {}
+    levels |= {THRESHOLD: panel.level} if panel.level is not None else {}
+    measure = Measure(
+        show=of,
+        of=of,
+        unit=unit,
+        digits=1 if unit in ("%", "pp") else 3,
+        lines=tuple(lines),
+        signed=cost,
+        levels=levels,
+        span=(0.0, 100.0) if percent and senders else None,
+        bright="low" if cost else "high",
+        over="pairs of networks (their range)",
+    )
+    return Chart(
+        kind={"lines": "curve", "bars": "bars", "map": "matrix"}[panel.kind],  # type: ignore[arg-type]
+        title=title,
+        about=f"{title}: means over pairs of networks, with the range of the pairs.",
+        columns=columns,
+        measures=(measure,),
+        rows=senders[0].cuts if senders else (),
+        axes=axes,
+        senders=senders,
+        receivers=receivers,
+    )
+
+
+_NONE: "pd.Series[float]" = pd.Series(dtype="float64")
+
+
+def _measured(where: Where, column: str, tables: Tables) -> pd.DataFrame:
+    """Return the rows of a group that have a value; none if nothing was measured."""
+    try:
+        rows = where.select_measured(tables)
+    except DataError:
+        return pd.DataFrame()
+    return rows[rows[column].notna()] if column in rows else pd.DataFrame()
+
+
+def _cuts(groups: Sequence[pd.DataFrame], column: str) -> Block:
+    """Return the cuts of all groups, from input to output; a network alone has none."""
+    rows = pd.concat([pd.DataFrame({column: [], column.replace("cut", "depth"): []}), *groups])
+    depths = rows[rows[column].fillna("") != ""].groupby(column)[column.replace("cut", "depth")].mean()
+    depths = depths.sort_values(kind="stable")
+    return Block("", tuple(map(str, depths.index)), depths.to_numpy(float), 0)
+
+
+def _lines(
+    names: Sequence[str],
+    groups: Sequence[pd.DataFrame],
+    places: pd.Index,
+    looks: Sequence[tuple[str, str, str]],
+    found: Sequence[pd.DataFrame],
+) -> Iterator[Line]:
+    keys = list(places.names)
+    for number, (name, rows, look, measured) in enumerate(zip(names, groups, looks, found, strict=True)):
+        if len(rows):
+            of_seeds = rows.groupby(["network_seed", *keys])["value"].mean().unstack("network_seed").reindex(places)
+        else:
+            of_seeds = pd.DataFrame(index=places, columns=[0], dtype="float64")
+        open_ = pd.Series(False, index=places)
+        if len(measured):
+            early = not_converged(measured).groupby([measured[key] for key in keys]).any()
+            open_ = early.reindex(places, fill_value=False)
+        yield _line(number, name, of_seeds, [look], np.asarray(open_, bool))
+
+
+def _line(number: int, name: str, of_seeds: pd.DataFrame, looks: Sequence[tuple[str, str, str]], open_: Mask) -> Line:
+    """Return a line of the means over seeds, which are the columns, with their range where there are several."""
+    value, low, high = (getattr(of_seeds, how)(axis=1).to_numpy(float) for how in ("mean", "min", "max"))
+    several = high > low
+    low, high = np.where(several, low, np.nan), np.where(several, high, np.nan)
+    seeds: Numbers = of_seeds.to_numpy(float).T
+    return Line(
+        f"#{number}", name, value, low, high, np.zeros(value.shape, bool), looks=tuple(looks), seeds=seeds, open=open_
+    )
+
+
+def _own_scores(names: Sequence[str], found: Sequence[pd.DataFrame]) -> Iterator[tuple[str, float]]:
+    """Yield the receivers' own scores, one for all groups whose receivers score the same."""
+    scored = [rows[rows["receiver_score"].notna()] if "receiver_score" in rows else rows[:0] for rows in found]
+    own = {
+        round(float(average_cells(rows, "receiver_score").groupby("network_seed")["value"].mean().mean()), 9): name
+        for name, rows in zip(names, scored, strict=True)
+        if len(rows)
+    }
+    for score, name in own.items():
+        yield "receiver alone" if len(own) == 1 else f"receiver alone ({name})", score
+
+
+def _looks(panel: Panel) -> list[tuple[str, str, str]]:
+    """Return the look of each group: that of a control that is there once, else the next free one."""
+    controls = [where.control for _, where in panel.lines]
+    own = {control for control in controls if control and control in LOOK and controls.count(control) == 1}
+    taken = {LOOK[control][0] for control in own}
+    free = [look for look in SERIES if look[0] not in taken]
+    made: list[tuple[str, str, str]] = []
+    number = 0
+    for control in controls:
+        colour, marker = LOOK[control] if control in own else free[number % len(free)]
+        made.append((colour, marker, "-" if control in own or number < len(free) else "--"))
+        number += control not in own
+    return made

@@ -1,0 +1,78 @@
+"""Figures and reports from Python: ``suture.plot`` and ``suture.reports`` choose what suits a table."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from suture.common.errors import DataError, SutureError
+from suture.common.validation import check_kind
+from suture.reports.export import read_tables
+from suture.reports.html import Run, read, render
+from suture.runs.store.files import write_page
+from suture.runs.store.store import Store
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Source = pd.DataFrame | Store | str | Path  #: a table, or where a run keeps its own
+_SOURCE = "a table, a Store, or the folder of a run"
+
+
+def plot(
+    source: Source, similarities: pd.DataFrame | None = None, *, score: str | None = None, margin: float | None = None
+) -> "Figure":
+    """Draw a table as what it is: a curve, a matrix, similarity indices or complexity; return the figure.
+
+    ``source`` is a table of ``run``, ``compare`` or ``complexity``, or the folder of a run. With ``similarities`` a
+    curve has what these say below it. ``score`` is the accuracy, or the first, unless it is named; ``margin`` a penalty
+    that counts as none, for the verdict: 3 pp if the score is a fraction. ``figure.savefig("ab.pdf")`` writes it.
+    Raises ``DataError`` if nothing suits the table.
+    """
+    from suture.reports.figures import curve as curves
+    from suture.reports.figures import matrix as matrices
+
+    table = _table(source)
+    if "index" in table and "stitched" not in table:
+        return matrices.similarities(table)
+    if "measure" in table:
+        return curves.complexity(table)
+    if similarities is not None:
+        return curves.beside(table, similarities, score)
+    plain = table[table["control"] == ""] if "control" in table else table
+    if {"sender_cut", "receiver_cut"} <= {*plain} and plain.drop_duplicates(["sender_cut", "receiver_cut"])[
+        "receiver_cut"
+    ].duplicated().any():
+        return matrices.matrix(table, score)
+    return curves.curve(table, score, margin)
+
+
+def report(source: Source, file: str | Path = "report.html", other: Source | None = None) -> Path:
+    """Write what was measured as one HTML page that needs no network; return its path.
+
+    ``source`` is a table of ``run``, or the folder of a run, of which the page says more: versions, cost, how to repeat
+    it. With an ``other`` the two are compared. Raises ``DataError`` if nothing is measured, ``OutputError`` if the
+    file cannot be written.
+    """
+    path = Path(file).expanduser()
+    if path.is_dir():
+        raise SutureError(f"{path} is a folder; name a file, such as {path / 'report.html'}")
+    runs = [_run(one, name) for one, name in ((source, path.stem), (other, "other")) if one is not None]
+    return write_page(path, render(*runs))
+
+
+def _table(source: Source) -> pd.DataFrame:
+    check_kind("what is shown", source, pd.DataFrame | Store | str | Path, _SOURCE)
+    if isinstance(source, pd.DataFrame):
+        return source
+    tables = read_tables(source.path if isinstance(source, Store) else source)
+    return tables["table"] if "table" in tables else next(iter(tables.values()))
+
+
+def _run(source: Source, name: str) -> Run:
+    check_kind("what is reported", source, pd.DataFrame | Store | str | Path, _SOURCE)
+    if not isinstance(source, pd.DataFrame):
+        return read(source.path if isinstance(source, Store) else source)
+    if source.empty:
+        raise DataError("the table has no row; nothing was measured")
+    return Run(Path(name), source, None, {}, (), {}, None, None, ())

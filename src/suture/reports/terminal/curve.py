@@ -1,0 +1,223 @@
+"""Tables and sentences for the terminal. Names come out as they are written, whatever they contain."""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from suture.core.network.network import Cuts
+from suture.measurement.complexity.table import MEASURE, name_measure, split_complexity
+from suture.measurement.tables.curve import PLAIN, Curve
+from suture.measurement.tables.onset import Onset, Way
+from suture.reports.charts import APART, OPEN
+
+FAILED = "failed"
+
+
+def curve_table(shown: Curve, width: int = 80) -> Table:
+    """Show a row per cut: the stitched network's score, its penalty with a 95 % interval, and every control's score.
+
+    ``width`` is that of the screen, in characters. A value that some seeds failed to give has a ``*``, and one
+    whose fit had not converged a ``°``; one that works, but is told apart, a ``†``.
+    """
+    for headings in _HEADINGS:
+        made = _curve_table(shown, headings, narrow=bool(headings))
+        if natural_width(made) <= width:
+            break
+    return made
+
+
+def natural_width(table: Table) -> int:
+    """Return the characters that a table takes if it may; for a terminal called dumb, rich would answer 80."""
+    return Console(width=10_000, force_terminal=False).measure(table).maximum
+
+
+_SHORT = {"receiver": "recei-\nver", "shuffled": "shuf-\nfled", "clustered": "clus-\ntered", " ": "\n"}
+#: How headings are broken over lines, ever narrower.
+_HEADINGS: tuple[dict[str, str], ...] = (
+    {},
+    {"untrained": "un-\ntrained", " ": "\n"},
+    _SHORT | {"untrained": "un-\ntrained"},
+    _SHORT | {"untrained": "un-\ntrai-\nned", "sender": "sen-\nder", "itself": "it-\nself"},
+)
+
+
+def _curve_table(shown: Curve, headings: dict[str, str], narrow: bool) -> Table:
+    """Build the table; in a narrow one the names of the cuts are folded if they must be."""
+    made = new_table(narrow)
+    made.add_column("cut", overflow="fold", no_wrap=not narrow)
+    made.add_column("stitched", justify="right", no_wrap=True)
+    made.add_column("penalty", justify="right", no_wrap=True)
+    for heading in shown.controls:
+        for word, instead in headings.items():
+            heading = heading.replace(word, instead)
+        made.add_column(Text(heading), justify="right", style="dim", no_wrap=True)
+    columns = [_scores(shown, PLAIN), _penalties(shown), *(_scores(shown, kind) for kind in shown.controls)]
+    for label, *values in zip(shown.labels, *columns, strict=True):
+        made.add_row(*map(Text, (label, *values)))
+    return made
+
+
+def new_table(narrow: bool) -> Table:
+    """Make an empty table in the style of all tables."""
+    return Table(box=box.SIMPLE_HEAD, padding=(0, 0) if narrow else (0, 1), pad_edge=False, show_edge=False)
+
+
+def lay_out(headings: Iterable[str], rows: Iterable[Iterable[object]], narrow: bool = False) -> Table:
+    """Make a table of rows. Headings that begin with ``>`` are of numbers, those with ``=`` of names never broken."""
+    made = new_table(narrow)
+    for heading in headings:
+        side: Literal["left", "right"] = "right" if heading[0] == ">" else "left"
+        made.add_column(Text(heading.lstrip(">=")), justify=side, overflow="fold", no_wrap=heading[0] in ">=")
+    for row in rows:
+        made.add_row(*(cell if isinstance(cell, Text) else Text(str(cell)) for cell in row))
+    return made
+
+
+def _scores(shown: Curve, kind: str) -> list[str]:
+    values = shown.lines[kind]["stitched"] if kind in shown.lines else shown.plain["stitched"]
+    marks = zip(shown.cuts, values, shown.is_open(kind), shown.is_apart(kind), strict=True)
+    return [
+        _score(value, (kind, cut) in shown.failed, shown.percent, "°" * bool(open_) + "†" * bool(apart))
+        for cut, value, open_, apart in marks
+    ]
+
+
+def _score(value: float, failed: bool, percent: bool, marks: str) -> str:
+    if pd.isna(value):
+        return FAILED if failed else ""
+    return written(value, percent) + marks + "*" * failed
+
+
+def _penalties(shown: Curve) -> list[str]:
+    """``+1.2 [-0.3, 2.8]``, with the brackets of all cuts below one another."""
+    digits = 1 if shown.percent else 3
+    bounds = [
+        [f"{bound:z.{digits}f}" for bound in pair]
+        for pair in shown.plain[["penalty_low", "penalty_high"]].to_numpy(float)
+    ]
+    low, high = (max(len(pair[side]) for pair in bounds) for side in (0, 1))
+    return [
+        "" if pd.isna(value) else f"{value:+z.{digits}f} [{pair[0]:>{low}}, {pair[1]:>{high}}]"
+        for value, pair in zip(shown.plain["penalty"], bounds, strict=True)
+    ]
+
+
+def written(value: float, percent: bool) -> str:
+    """Return a score as it is shown: in per cent with one decimal, else with three."""
+    return f"{100 * value:.1f}" if percent else f"{value:.3f}"
+
+
+def curve_heading(shown: Curve) -> str:
+    """Say what the table of a curve shows, in which units."""
+    parents = " and ".join(
+        f"{getattr(shown, role)} alone {written(shown.parent(role), shown.percent)}"
+        for role in ("sender", "receiver")
+        if np.isfinite(shown.parent(role))
+    )
+    units = "in %, penalties in pp" if shown.percent else f"in {shown.unit}" if shown.unit != "raw" else "(no unit)"
+    over = f", with 95 % intervals over {shown.intervals}" if shown.intervals else ""
+    rows = shown.table[(shown.table["score"] == shown.score) & (shown.table["control"] == PLAIN)]
+    used = (rows if len(rows) else shown.table).iloc[0]
+    lines = [
+        f"{shown.sender} → {shown.receiver}: test {shown.score} {units}{over}",
+        "; ".join(filter(None, [parents, f"scored on {used['score_data']}", f"fitted by {used['fit']}"])),
+    ]
+    if any("°" in cell for kind in shown.lines for cell in _scores(shown, kind)):
+        lines.append(f"° {OPEN}")
+    if any("†" in cell for kind in shown.lines for cell in _scores(shown, kind)):
+        lines.append(f"† {APART}")
+    if any("*" in cell for kind in shown.lines for cell in _scores(shown, kind)):
+        lines.append("* some seeds failed; this is the mean of the others")
+    return "\n".join(lines)
+
+
+def cuts_table(cuts: Cuts) -> Table:
+    """Show a row per cut: name, shape, depth, and parameters and FLOPs up to it."""
+    rows = (
+        (
+            cut.index,
+            cut.name,
+            "×".join(map(str, cut.shape)),
+            f"{cut.depth:.2f}",
+            f"{cut.parameters:,}",
+            f"{cut.flops / 1e6:,.1f}",
+        )
+        for cut in cuts
+    )
+    return lay_out((">#", "cut", ">shape", ">depth", ">parameters", ">MFLOPs"), rows)
+
+
+def dropped_table(cuts: Cuts) -> Table:
+    """Show a row per tensor that is no cut, and why."""
+    return lay_out(("no cut", "because"), cuts.dropped.items())
+
+
+def one_line(text: str) -> str:
+    """Return a text without its line breaks, for messages."""
+    return re.sub(r"\s+", " ", text).strip()
+
+
+def failures(table: pd.DataFrame, most: int = 3) -> Sequence[str]:
+    """Return the reasons of failed trials, each once, the most frequent first."""
+    failed = table[table["status"] == "failed"].drop_duplicates("trial")
+    counts = failed["error"].value_counts()
+    return [f"{count} × {one_line(str(reason))}" for reason, count in counts.head(most).items()]
+
+
+# --- complexity, and where a trait lies -------------------------------------------------------------------------------
+
+
+def complexity_table(table: pd.DataFrame) -> Table:
+    """Show a row per measure, a column per cut of the receiver, or per network if none is stitched."""
+    rows, alone = split_complexity(table)
+    shown = rows[rows["control"] == PLAIN] if len(rows) else alone
+    shown = shown.assign(column=shown["receiver_cut"] if len(rows) else shown["sender"])
+    columns = list(dict.fromkeys(shown.sort_values("receiver_depth", kind="stable")["column"]))
+    rows_ = []
+    for _, held in shown.groupby(MEASURE, sort=False):
+        means = held.groupby("column")["value"].mean()
+        rows_.append((name_measure(held), *(f"{means[name]:.4g}" if name in means else "" for name in columns)))
+    return lay_out(("measure", *(f">{name}" for name in columns)), rows_)
+
+
+def trait_heading(found: Onset) -> str:
+    """Say what the table of shares shows."""
+    return (
+        f"{found.trait}: what the stitched network conveys of the difference between {found.carrier} (100 %) and "
+        f"{found.reference} (0 %),\nin %, with 95 % intervals; ← is the first cut that conveys half of it"
+    )
+
+
+def trait_record(found: Onset) -> dict[str, Any]:
+    """Return an onset as plain values."""
+    between = list(found.between) if found.between is not None else None
+    made: dict[str, Any] = {"trait": found.trait, "verdict": found.verdict, "between": between}
+    made["levels"] = {found.carrier: found.levels[0], found.reference: found.levels[1]}
+    return made | {"sending": asdict(found.sending), "receiving": asdict(found.receiving)}
+
+
+def trait_table(found: Onset) -> Table:
+    """Show a row per cut of the carrier: what it conveys of the trait each way, in %, with 95 % intervals."""
+    ways = (found.sending, found.receiving)
+    cuts = dict.fromkeys((*found.sending.cuts, *found.receiving.cuts))
+    headings = ("cut", *(f">{' → '.join(found.ends(way))}" for way in ways))
+    return lay_out(headings, ((cut, *(_share(way, cut) for way in ways)) for cut in cuts))
+
+
+def _share(way: Way, cut: str) -> str:
+    if cut not in way.cuts:
+        return ""
+    i = way.cuts.index(cut)
+    value, low, high = (100 * part[i] for part in (way.shares, way.low, way.high))
+    if not np.isfinite(value):
+        return ""
+    mark = " ←" if cut == way.onset else "  "
+    return f"{value:.0f} [{low:.0f}, {high:.0f}]{mark}"

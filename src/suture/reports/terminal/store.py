@@ -1,0 +1,130 @@
+"""What a person wants to know of a store, for the terminal: how far its run is, and what is damaged."""
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from rich.table import Table
+
+from suture.common.formatting import say_count
+from suture.common.sizes import in_words
+from suture.reports.terminal.curve import FAILED, lay_out, one_line, written
+from suture.runs.store.inspect import Finding, Status
+
+_ERRORS = 5  #: distinct messages of failed trials that are shown
+_PATHS = 8  #: paths with one and the same problem that are shown
+
+
+def status_text(status: Status, width: int = 80) -> str:
+    """Say how far a run is, what it takes on the disk, what failed, and how to go on.
+
+    ``width`` is that of the screen, in characters; a command longer than that is broken as a shell reads it.
+    """
+    parts = [f"{status.path}: {_how_far(status)}"]
+    if status.networks:
+        failed = f", {status.networks_failed} failed" if status.networks_failed else ""
+        later = "" if status.complete or status.missing else "; trials that wait for them are planned then"
+        parts.append(f"{status.networks_done} of {say_count(status.networks, 'base network')} trained{failed}{later}")
+    parts.append(
+        f"{in_words(status.result_bytes)} of results, {in_words(status.activation_bytes)} of cached activations; last "
+        f"change {status.last_change:%Y-%m-%d %H:%M}"
+    )
+    if status.errors:
+        most = sorted(status.errors.items(), key=lambda item: -item[1])
+        parts += ["", *(f"failed: {count} × {one_line(error)}" for error, count in most[:_ERRORS])]
+        if len(most) > _ERRORS:
+            parts.append(f"and {say_count(len(most) - _ERRORS, 'other message')}; --json has them all")
+    further = going_on(status, width)
+    return "\n".join([*parts, *(["", further] if further else [])])
+
+
+def _how_far(status: Status) -> str:
+    said = (
+        f"{status.measured} of {say_count(status.planned, 'trial')} measured" if status.planned else "no trials planned"
+    )
+    if status.failed:
+        said += f", {status.failed} failed"
+    if status.missing:
+        said += f", {status.missing} missing"
+    return said + (f"; {status.running} being worked on now" if status.running else "")
+
+
+def going_on(status: Status, width: int = 80) -> str:
+    """Say how to go on with a run: with what is missing, else with what failed; empty if there is nothing."""
+    failed = status.failed + status.networks_failed
+    planned = status.planned or status.networks
+    if not planned or (status.complete and not failed):
+        return ""
+    if status.command is None:
+        retry = ", retry=True" if status.complete else ""
+        what = "measure again what failed" if status.complete else "go on"
+        return f"to {what}, run the same plan again: suture.run(plan, store={str(status.path)!r}{retry})"
+    words = shlex.split(status.command)
+    if status.complete:
+        words += ["--retry"] if "--retry" not in words else []
+        return f"to measure again what failed:\n{broken(words, width)}"
+    return f"to go on:\n{broken(words, width)}"
+
+
+def on_one_line(status: Status) -> str:
+    """Say how to go on with a run that is not complete, for messages."""
+    return f"go on with: {status.command}" if status.command is not None else going_on(status)
+
+
+def broken(words: Sequence[str], width: int = 80) -> str:
+    """Write a command in lines of at most ``width`` characters, where its words allow, as a shell reads it."""
+    lines = [""]
+    for word in map(shlex.quote, words):
+        if lines[-1].strip() and len(lines[-1]) + len(word) + 3 > width:
+            lines[-1] += " \\"
+            lines.append("   ")
+        lines[-1] += f" {word}" if lines[-1] else word
+    return "\n".join(lines)
+
+
+def status_record(status: Status) -> dict[str, Any]:
+    """Return a status as plain values."""
+    made = asdict(status) | {"path": str(status.path), "last_change": status.last_change.isoformat("T", "seconds")}
+    return made | {"errors": dict(status.errors), "complete": status.complete}
+
+
+def findings_text(findings: Sequence[Finding], folder: Path) -> str:
+    """Say what is damaged, and what to do: a paragraph per kind of damage, with the first of its places."""
+    kinds: dict[tuple[str, str], list[Finding]] = {}
+    for finding in findings:
+        kinds.setdefault((finding.problem, finding.remedy), []).append(finding)
+    return "\n\n".join(_paragraph(places, folder) for places in kinds.values())
+
+
+def _paragraph(places: Sequence[Finding], folder: Path) -> str:
+    first = places[0]
+    paths = []
+    for finding in places[:_PATHS]:
+        others = f" and {len(finding.trials) - 1} more" if len(finding.trials) > 1 else ""
+        readers = f": {finding.trials[0]}{others}" if finding.trials else ""
+        paths.append(f"{finding.path.relative_to(folder)}{readers}")
+    more = len(places) - len(paths)
+    paths += [f"and {more} more; --json names them all"] if more else []
+    return "\n".join([*paths, f"  {first.problem}", f"  remedy: {first.remedy}"])
+
+
+def finding_record(finding: Finding) -> dict[str, Any]:
+    """Return a finding as plain values."""
+    return asdict(finding) | {"path": str(finding.path)}
+
+
+def trials_table(table: pd.DataFrame, score: str) -> Table:
+    """Show a row per trial: for tables that are neither one curve nor one matrix."""
+    rows = table[table["score"] == score]
+    cells = []
+    for _, row in rows.iterrows():
+        percent = row["unit"] == "fraction"
+        sender = f"{row['sender']} {row['sender_cut']}" if row["sender"] else "noise"
+        value = written(row["stitched"], percent) if row["status"] == "ok" else FAILED
+        penalty = "" if pd.isna(row["penalty"]) else f"{row['penalty']:+.{1 if percent else 3}f}"
+        seam = f"{sender} → {row['receiver']} {row['receiver_cut']}"
+        cells.append((seam, row["control"], row["seed"], value, penalty))
+    return lay_out(("seam", "control", ">seed", ">stitched", ">penalty"), cells, narrow=True)

@@ -1,0 +1,185 @@
+"""Figures of similarity, traits and complexity, against the tables that they show."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.collections import QuadMesh
+from matplotlib.colors import same_color
+from test_onsets import IN_THREE, rows, table
+from test_report import CUTS, seen, tabled
+
+from suture.common.errors import DataError
+from suture.measurement.compare import COLUMNS as COMPARED
+from suture.measurement.complexity import COLUMNS as MEASURED
+from suture.reports import style
+from suture.reports.charts import OPEN
+from suture.reports.figures import curve as curves
+from suture.reports.figures import matrix as heatmaps
+from suture.reports.terminal import curve as screen
+from suture.reports.terminal import matrix as grids
+
+
+def compared(cuts=CUTS, names=("A", "B"), **values: Any) -> pd.DataFrame:
+    """Values of indices, (cuts, cuts) each, as ``compare`` gives them."""
+    held = [
+        {name: "" for name, dtype in COMPARED.items() if dtype == "str"}
+        | {"sender": names[0], "receiver": names[1], "sender_cut": start, "receiver_cut": end}
+        | {"sender_depth": (i + 1) / len(cuts), "receiver_depth": (j + 1) / len(cuts)}
+        | {"index": index, "value": matrix[i][j], "samples_as": "flattened", "score_data": "d/score", "n": 50}
+        | {"direction": "distance" if index.endswith("angle") else "similarity"}
+        for index, matrix in values.items()
+        for i, start in enumerate(cuts)
+        for j, end in enumerate(cuts)
+    ]
+    return pd.DataFrame(held, columns=list(COMPARED)).astype(COMPARED)
+
+
+def square(seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).random((len(CUTS), len(CUTS)))
+
+
+def test_heat_maps_show_every_value_from_the_input_on() -> None:
+    values = {"linear_cka": square(0), "procrustes_angle": square(1)}
+    figure = heatmaps.similarities(compared(**values))
+    meshes = [mesh for axes in figure.axes for mesh in axes.collections if isinstance(mesh, QuadMesh)][:2]
+    for mesh, matrix in zip(meshes, values.values(), strict=True):
+        np.testing.assert_allclose(np.asarray(mesh.get_array()).reshape(matrix.shape), matrix)
+    assert {"linear_cka", "procrustes_angle (distance: 0 is alike)", *CUTS} <= set(seen(figure))
+    bright = [mesh.cmap(mesh.norm(value))[:3] for mesh, value in zip(meshes, (1.0, 0.0), strict=True)]
+    assert same_color(*bright)  # alike has one colour, whether it is 1 or 0
+
+
+def test_calibrated_values_are_shown_if_there_are_any() -> None:
+    """A distance is one no more: 1 is alike, as of any other index."""
+    found = compared(procrustes_angle=square(1)).assign(calibrated=square(2).ravel())
+    figure = heatmaps.similarities(found)
+    (mesh, *_) = [mesh for axes in figure.axes for mesh in axes.collections if isinstance(mesh, QuadMesh)]
+    np.testing.assert_allclose(np.asarray(mesh.get_array()).ravel(), found["calibrated"])
+    assert "procrustes_angle, calibrated" in seen(figure)
+    assert mesh.norm.vmax == 1
+    assert sum(mesh.cmap(mesh.norm(1.0))[:3]) > sum(mesh.cmap(mesh.norm(0.0))[:3])
+    assert grids.similarity_tables(found, 100)[0] == "procrustes_angle, calibrated"
+
+
+def test_layers_that_were_not_compared_are_hatched() -> None:
+    matrix = square(0)
+    matrix[1, 2] = np.nan
+    figure = heatmaps.similarities(compared(linear_cka=matrix))
+    (patch,) = figure.axes[0].patches
+    assert patch.get_xy() == (2, 1)
+
+
+def test_indices_lie_at_the_cuts_of_the_curve() -> None:
+    matrix = square(0)
+    figure = curves.beside(tabled(), compared(linear_cka=matrix))
+    np.testing.assert_allclose(figure.axes[1].lines[0].get_ydata(), np.diag(matrix))
+    assert "linear_cka" in seen(figure)
+    assert "A → B" in seen(figure)
+
+
+def test_the_curve_beside_indices_says_what_hollow_points_are() -> None:
+    similarities = compared(linear_cka=square(0))
+    assert OPEN not in seen(curves.beside(tabled().assign(fit="Converged()", converged=True), similarities))
+    assert OPEN in seen(curves.beside(tabled().assign(fit="Converged()", converged=False), similarities))
+
+
+def test_the_grid_on_the_screen_has_the_values() -> None:
+    matrix = square(0)
+    parts = grids.similarity_tables(compared(linear_cka=matrix), 100)
+    assert parts[0] == "linear_cka"
+    assert [next(iter(column.cells)).plain for column in parts[1].columns[1:]] == [f"{v:.2f}" for v in matrix[0]]
+    assert "have no room on a screen of 9 columns" in grids.similarity_tables(compared(linear_cka=matrix), 9)[1]
+
+
+def test_wrong_tables_of_similarity_are_refused() -> None:
+    found = compared(linear_cka=square(0))
+    with pytest.raises(DataError, match="no table of similarities: it has no column 'index'"):
+        heatmaps.similarities(found.drop(columns="index"))
+    with pytest.raises(DataError, match="it has no row"):
+        heatmaps.similarities(found[:0])
+    with pytest.raises(DataError, match="several values of"):
+        heatmaps.similarities(pd.concat([found, found]))
+    with pytest.raises(DataError, match="the table has A, C as sender"):
+        heatmaps.similarities(pd.concat([found, compared(names=("C", "B"), rbf_cka=square(0))]))
+    with pytest.raises(DataError, match="no seam of A → B in the table was compared"):
+        curves.beside(tabled(), compared(names=("C", "D"), linear_cka=square(0)))
+
+
+def test_a_localisation_shows_shares_onset_and_place() -> None:
+    control = rows("A", "B", [0.3] * 4, 0.1, control="untrained sender")
+    itself = rows("B", "B", [0.1, 0.1, 0.2, 0.1], 0.1, control="itself")
+    made = table(rows("A", "B", IN_THREE[0], 0.1), rows("B", "A", IN_THREE[1], 0.9), control, itself)
+    figure, found = curves.localisation(made, "t", "A", "B")
+    assert found.between == ("two", "three")
+    for axes, (colour, marker), shares, first in zip(
+        figure.axes, (("#0072B2", "o"), ("#D55E00", "v")), ([0, 0, 100, 100], [100, 100, 0, 0]), (2, 1), strict=True
+    ):
+        (line,) = (one for one in axes.lines if one.get_marker() == marker and same_color(one.get_color(), colour))
+        np.testing.assert_allclose(line.get_ydata(), shares, atol=1e-9)
+        (ring,) = (one for one in axes.lines if one.get_markerfacecolor() == "none")
+        assert list(ring.get_xdata()) == [first]
+        (place,) = axes.patches
+        assert (place.get_x(), place.get_width()) == (1, 1)
+    controls = {one.get_marker(): one.get_ydata() for one in figure.axes[0].lines}
+    np.testing.assert_allclose(controls["v"], [25] * 4)
+    np.testing.assert_allclose(controls["<"], [0, 0, 12.5, 0], atol=1e-9)
+    assert {"A → B: localised", "B → A: localised", "B → B", "where it lies"} <= set(seen(figure))
+    unfinished = made.assign(fit="Converged()", converged=False)
+    assert OPEN in seen(curves.localisation(unfinished, "t", "A", "B")[0])
+    assert OPEN not in seen(figure)
+    cells = [list(column.cells) for column in screen.trait_table(found).columns]
+    assert [cell.plain for cell in cells[1]] == ["0 [-6, 6]  ", "0 [-6, 6]  ", "100 [94, 106] ←", "100 [94, 106]  "]
+    record = screen.trait_record(found)
+    assert (record["verdict"], record["between"]) == ("localised", ["two", "three"])
+
+
+def measured(**lines: list[float]) -> pd.DataFrame:
+    """Rows of complexity: by control (``plain`` for none), a value for each cut; ``alone`` is the receiver's own."""
+    held = []
+    for kind, values in lines.items():
+        for i, value in enumerate(values):
+            cut = "" if kind == "alone" else CUTS[i]
+            held.append(
+                {"control": "" if kind in ("plain", "alone") else kind, "sender": "B" if kind != "plain" else "A"}
+                | {"receiver": "B", "sender_cut": cut, "receiver_cut": cut}
+                | dict.fromkeys(("sender_depth", "receiver_depth"), (i + 1) / 5 if cut else None)
+                | {
+                    "measure": "gradient norm",
+                    "value": value,
+                    "error": np.nan,
+                    "unit": "nats",
+                    "normalised": True,
+                    "settings": "",
+                }
+                | {"samples_as": "", "n": 9, "data": "d"}
+            )
+    return pd.DataFrame(held).astype(MEASURED | {"sender_depth": "float64", "receiver_depth": "float64"})
+
+
+def test_complexity_along_a_curve() -> None:
+    figure = curves.complexity(measured(plain=[1, 2, 3, 4, 5], itself=[2, 2, 2, 2, 2], alone=[7]))
+    plain, itself, alone = figure.axes[0].lines
+    assert list(plain.get_ydata()) == [1, 2, 3, 4, 5]
+    assert same_color(plain.get_color(), style.LOOK[""][0])
+    assert list(itself.get_ydata()) == [2] * 5
+    assert list(alone.get_ydata()) == [7, 7]
+    assert {"gradient norm, normalised (nats)", "A → B", "receiver to itself", "B alone (receiver)"} <= set(
+        seen(figure)
+    )
+    made = screen.complexity_table(measured(plain=[1, 2, 3, 4, 5]))
+    assert [next(iter(column.cells)).plain for column in made.columns] == [
+        "gradient norm, normalised (nats)",
+        *("1", "2", "3", "4", "5"),
+    ]
+    assert [column.header.plain for column in screen.complexity_table(measured(alone=[7])).columns[1:]] == ["B"]
+
+
+def test_wrong_tables_of_complexity_are_refused() -> None:
+    with pytest.raises(DataError, match="it has no column 'measure'"):
+        curves.complexity(measured(plain=[1]).drop(columns="measure"))
+    with pytest.raises(DataError, match="only networks alone or controls"):
+        curves.complexity(measured(itself=[1]))
+    with pytest.raises(DataError, match="a curve has one sender, and the table has A, C"):
+        curves.complexity(pd.concat([measured(plain=[1]), measured(plain=[1]).assign(sender="C")]))

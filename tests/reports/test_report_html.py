@@ -1,0 +1,297 @@
+"""The report as HTML: what it says against the table that it is of, and that it keeps to itself."""
+
+import base64
+import hashlib
+import re
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import suture
+from reported import CONTROLS, CUTS, NASTY, STRIPS, curve_table, failing, matrix_table, on_curve, run_of, similarities
+from suture.common.errors import DataError, SutureError
+from suture.fits import LeastSquares
+from suture.measurement.tables.curve import arrange_pairs
+from suture.measurement.tables.explain import say_curve
+from suture.measurement.tables.verdicts import judge, say_verdict
+from suture.reports import arrange as arranged
+from suture.reports.charts import Line, Measure
+from suture.reports.html import compare_runs, read, render
+from suture.reports.html.plot import figure
+from suture.reports.terminal import curve as screen
+from trained import few_digits, hybrid, hybrids, wrap
+
+pytest.importorskip("plotly", reason="no plotly: pip install 'suture[report]'")
+
+
+class Read(HTMLParser):
+    """What a page holds: its tags with their attributes, and its text outside scripts and styles."""
+
+    def __init__(self, content: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.said: list[str] = []
+        self.open = ""
+        self.feed(content)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        self.open = tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open not in ("script", "style"):
+            self.said.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.said).split())
+
+
+@pytest.fixture(scope="module")
+def curve() -> str:
+    return render(run_of(curve_table(), similarities()))
+
+
+@pytest.fixture(scope="module")
+def matrix() -> str:
+    return render(run_of(matrix_table(), similarities()))
+
+
+def line(measure: Measure, kind: str) -> Line:
+    (found,) = (one for one in measure.lines if one.kind == kind)
+    return found
+
+
+def test_a_curve_is_charted_as_it_was_measured() -> None:
+    table = curve_table()
+    score, penalty = arranged.curve(table).measures
+    assert [score.show, score.of, score.unit] == ["Score", "accuracy", "%"]
+    assert [penalty.show, penalty.unit] == ["Penalty", "pp"]
+    assert [one.kind for one in score.lines] == ["", "itself", *CONTROLS, "clustered noise"]
+    for shown, column, scale in ((score, "stitched", 100), (penalty, "penalty", 1)):
+        for one in shown.lines:
+            rows = table[table["control"] == one.kind]
+            for values, end in ((one.value, ""), (one.low, "_low"), (one.high, "_high")):
+                assert values == pytest.approx(scale * rows[f"{column}{end}"].to_numpy())
+    assert score.levels == pytest.approx({"B alone (receiver)": 95.0, "A alone (sender)": 93.0})
+
+
+def test_a_matrix_is_charted_as_it_was_measured() -> None:
+    table = matrix_table()
+    chart = arranged.matrix(table)
+    for shown, column, scale in zip(chart.measures, ("stitched", "penalty"), (100, 1), strict=True):
+        for one in shown.lines:
+            rows = table[table["control"] == one.kind]  # in the order of the cells
+            assert one.value == pytest.approx(scale * rows[column].to_numpy())
+            assert one.low == pytest.approx(scale * rows[f"{column}_low"].to_numpy())
+            assert one.strip == (one.kind in STRIPS)
+    assert chart.rows == chart.columns == CUTS
+
+
+def test_indices_lie_at_their_seams() -> None:
+    alike = similarities()
+    charts = [arranged.curve(curve_table(), alike), arranged.matrix(matrix_table(), alike), arranged.similarity(alike)]
+    for index in ("linear_cka", "procrustes_angle"):
+        rows = alike[alike["index"] == index]
+        here = rows[rows["sender_cut"] == rows["receiver_cut"]]["value"]
+        along, whole, of_all = (
+            next(m for m in chart.measures if m.show == "Similarity" and m.of.startswith(index)) for chart in charts
+        )
+        assert along.lines[0].value == pytest.approx(here.to_numpy())
+        for measure in (whole, of_all):
+            assert measure.lines[0].value == pytest.approx(rows["value"].to_numpy())
+        assert along.bright == ("low" if index == "procrustes_angle" else "high")
+
+
+def test_what_is_drawn_is_what_is_charted() -> None:
+    """A view for each measure of a curve; for each measure and kind of trial of a matrix; nothing else shows."""
+    for chart, count in ((arranged.curve(curve_table()), 2), (arranged.matrix(matrix_table()), 2 * 5)):
+        drawn = figure(chart)
+        views = drawn["layout"]["meta"]["views"]
+        assert len(views) == count
+        assert {trace["meta"]["view"] for trace in drawn["data"] if trace["visible"]} == {0}
+        for measure in chart.measures:
+            for number, view in enumerate(views):
+                traces = [trace for trace in drawn["data"] if trace["meta"]["view"] == number]
+                if chart.kind == "curve" and view["name"] == measure.label:
+                    shown = {trace["meta"]["name"]: trace["y"] for trace in traces if "marker" in trace}
+                    assert shown == {one.name: pytest.approx(one.value) for one in measure.lines}
+                for one in measure.panels if chart.kind == "matrix" else ():
+                    if view["name"] == f"{measure.label}, {one.name}":
+                        cells = [trace for trace in traces if trace["type"] == "heatmap" and trace["yaxis"] == "y"]
+                        parts = [np.array(trace["z"], float).ravel() for trace in cells]
+                        assert (np.isnan(parts[0]) != np.isnan(parts[1])).all()
+                        assert np.nansum(parts, axis=0) == pytest.approx(one.value)
+
+
+def test_a_few_cells_that_dwarf_all_leave_the_others_their_colours() -> None:
+    table = matrix_table(score="loss", unit="nats")
+    table.loc[table["control"] == "", "stitched"] = [0.1, 0.2, 0.4, *[0.3] * 12, 90.0]
+    drawn = figure(arranged.matrix(table))
+    scale = drawn["layout"]["coloraxis"]
+    assert [scale["cmin"], scale["colorbar"]["ticktext"]] == [pytest.approx(-1), ["0.1", "1", "10"]]
+    cells = [np.array(trace["z"], float) for trace in drawn["data"][:2]]
+    assert np.nansum(cells, axis=0)[3, 3] == pytest.approx(np.log10(90))
+    assert "90.000 nats" in drawn["data"][0]["hovertext"][3][3]
+
+
+def test_the_tables_say_what_the_screen_says(curve: str) -> None:
+    cells = set(re.findall(r"<td>([^< ]+)", curve))
+    table = curve_table()
+    for value in table["stitched"]:
+        assert screen.written(value, percent=True) in cells
+    for value in table["penalty"]:
+        assert f"{value:+.1f}" in cells
+
+
+def test_the_verdict_and_what_must_not_be_concluded_are_those_of_explain(curve: str) -> None:
+    said = Read(curve).text
+    explained = __import__("suture").explain(curve_table(), similarities())
+    (pair,) = arrange_pairs(curve_table(), "accuracy")
+    assert f"{say_verdict(pair)}." in said
+    marks = re.search(r'<table class="strip">.*?</table>', curve, re.DOTALL)
+    assert marks is not None
+    kinds = re.findall(r'title="(.*?): (.*?)"', marks[0])
+    assert kinds == [(cut, one.said) for cut, one in zip(pair.cuts, judge(pair), strict=True)]
+    for sentence in (*explained.holds, *explained.not_concluded, *explained.missing):
+        assert " ".join(sentence.split()) in said
+    assert on_curve(say_curve, curve_table())[0] in said
+
+
+def test_cost_versions_and_how_to_repeat_it_are_told(curve: str) -> None:
+    said = Read(curve).text
+    assert "28, none failed" in said
+    assert "(35.0 seconds)" in said  # 28 × 1.25
+    assert "Steps of fits 196" in said  # 28 × 7
+    for word in ("2.14", "x86_64", "d/fit", "d/score", "Converged()", "Conv()"):
+        assert word in said
+
+
+def test_failures_are_shown_with_their_reasons() -> None:
+    table = curve_table()
+    which = (table["control"] == "shuffled pairs") & (table["receiver_cut"] == CUTS[1])
+    content = render(run_of(failing(table, which, "FitError: <b>nan</b>")))
+    assert "1 of 28 trials failed" in Read(content).text
+    assert "FitError: &lt;b&gt;nan&lt;/b&gt;" in content
+    assert "<td>failed</td>" in content
+    shuffled = line(arranged.curve(failing(table, which)).measures[0], "shuffled pairs")
+    assert shuffled.failed.tolist() == [False, True, False, False]
+    assert np.isnan(shuffled.value[1])
+
+
+def test_where_all_failed_it_still_says_so() -> None:
+    table = curve_table()
+    content = render(run_of(failing(table, table["status"] == "ok")))
+    assert "Nothing can be concluded" in Read(content).text
+    assert "28 of 28 trials failed" in Read(content).text
+
+
+def test_no_name_becomes_a_tag_a_script_or_a_turn() -> None:
+    names = (NASTY[0], NASTY[2])
+    for make in (curve_table, matrix_table):
+        plain = render(run_of(make(), similarities()))
+        content = render(run_of(make(names, NASTY), similarities(names, NASTY)))
+        kinds = [
+            [tag for tag, _ in Read(page_).tags if tag in ("img", "script", "b", "i", "a")]
+            for page_ in (plain, content)
+        ]
+        assert kinds[0] == kinds[1]
+        assert not any(name.startswith("on") for _, attributes in Read(content).tags for name in attributes)
+        assert "\u202e" not in content
+        assert "⟨U+202E⟩turned" in content
+        for text in (NASTY[0], NASTY[2]):  # nor in what plotly reads, which knows some tags
+            assert text not in content
+
+
+def test_the_page_keeps_to_itself(curve: str) -> None:
+    read = Read(curve)
+    policy = next(a["content"] for tag, a in read.tags if a.get("http-equiv") == "Content-Security-Policy")
+    assert policy is not None
+    assert "default-src 'none'" in policy
+    assert "unsafe-eval" not in policy
+    scripts = re.findall(r"<script[^>]*>(.*?)</script>", curve, re.DOTALL)
+    assert len(scripts) == 2 + 2  # plotly, this page's own, and a figure each
+    for script in scripts:
+        digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+        assert f"'sha256-{digest}'" in policy
+    assert [a for _, a in read.tags if "src" in a or (a.get("href") or "#")[0] not in "#d"] == []
+
+
+def test_two_runs_are_compared_where_both_measured() -> None:
+    first, second = curve_table(), curve_table(cuts=CUTS[1:], fit="LeastSquares()")
+    second[["stitched", "stitched_low", "stitched_high"]] -= 0.05
+    runs = (run_of(first, name="one"), run_of(second, name="two"))
+    said = Read(render(*runs)).text
+    assert "one and two compared" in said
+    assert "Converged() LeastSquares()" in said
+    ((chart,), _) = compare_runs.compare(*runs, ("one", "two"))
+    score, difference = chart.measures
+    assert chart.columns == CUTS[1:]
+    one, two = (
+        np.array(
+            [table[(table["control"] == "") & (table["receiver_cut"] == cut)]["stitched"].iloc[0] for cut in CUTS[1:]]
+        )
+        for table in (first, second)
+    )
+    assert [held.name for held in score.lines[:2]] == ["one", "two"]
+    assert score.lines[1].value == pytest.approx(100 * two)
+    assert difference.lines[0].value == pytest.approx(100 * (two - one))
+    low = 100 * (two - one) - 100 * np.hypot(0.02, 0.03)  # MOVER of two like intervals
+    assert difference.lines[0].low == pytest.approx(low)
+
+
+def test_runs_of_other_networks_of_one_name_are_compared_by_their_penalties(tmp_path: Path) -> None:
+    data = few_digits()
+    for name, nets in (("one", hybrids()), ("two", (wrap(hybrid(2), "A"), wrap(hybrid(1), "B")))):
+        plan = suture.curve(*nets, data=data, at=("embed", "hidden"), fit=LeastSquares(), controls=())
+        suture.run(plan, store=tmp_path / name, on=suture.Local(workers=1))
+    runs = read(tmp_path / "one"), read(tmp_path / "two")
+    ((chart,), said) = compare_runs.compare(*runs, ("one", "two"))
+    assert said[0].startswith("By their fingerprints the network A is another in the second run, under the same name")
+    penalty, difference, *_ = chart.measures
+    first, second = (run.table.loc[run.table["score"] == "accuracy", "penalty"].to_numpy(float) for run in runs)
+    assert (penalty.show, difference.show) == ("Penalty", "Difference")
+    assert penalty.lines[1].value == pytest.approx(second)
+    assert difference.lines[0].value == pytest.approx(first - second)
+    assert said[0] in Read(render(*runs)).text
+    ((same,), _) = compare_runs.compare(runs[0], runs[0], ("one", "one"))
+    assert same.measures[0].show == "Score"
+
+
+def test_two_matrices_are_compared_cell_by_cell() -> None:
+    runs = (run_of(matrix_table(), name="one"), run_of(matrix_table(), name="two"))
+    ((chart,), _) = compare_runs.compare(*runs, ("one", "two"))
+    assert chart.kind == "matrix"
+    assert chart.measures[1].lines[0].value.tolist() == [0.0] * 16
+    assert "At none of 16 seams are the two certainly different in accuracy." in Read(render(*runs)).text
+
+
+def test_runs_without_a_seam_in_common_are_refused() -> None:
+    with pytest.raises(DataError, match="no seam and score in common"):
+        render(run_of(curve_table()), run_of(curve_table(cuts=("other",))))
+
+
+def test_several_curves_and_what_is_neither(tmp_path: Path) -> None:
+    both = pd.concat([curve_table(), curve_table(("B", "A"))], ignore_index=True)
+    assert [chart.kind for chart in arranged.evidence(both).charts] == ["curve", "curve"]
+    odd = pd.concat([curve_table(), curve_table(fit="LeastSquares()")], ignore_index=True)
+    assert "neither one curve nor one matrix" in Read(render(run_of(odd))).text
+
+
+def test_other_units_and_scores_are_drawn_as_they_are() -> None:
+    table = curve_table(score="loss", unit="nats")
+    chart = arranged.curve(table)
+    assert [measure.unit for measure in chart.measures] == ["nats", "nats"]
+    assert chart.measures[0].lines[0].value == pytest.approx(list(table[table["control"] == ""]["stitched"]))
+
+
+def test_without_plotly_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("plotly.offline", "jinja2"):
+        with monkeypatch.context() as patch:
+            patch.setitem(sys.modules, name, None)
+            with pytest.raises(SutureError, match=r"pip install 'suture\[report\]'"):
+                render(run_of(curve_table()))
