@@ -100,8 +100,8 @@ def find_networks(folder: Path, blocks: Sequence[int]) -> list[tuple[str, Path]]
     for place in (ROOT / "results" / "networks", folder / "networks"):
         for card in sorted(place.glob("*.json")):
             made = json.loads(card.read_text(encoding="utf-8"))
-            source, data = made["source"], made["data"]["name"]
-            if source.startswith(begins) and "stem" not in source and data == "cifar10/training":
+            source = made.get("source", "")  # language models have none
+            if source.startswith(begins) and "stem" not in source and made["data"]["name"] == "cifar10/training":
                 found.append((source, card.with_suffix(".safetensors")))
     return sorted(found, key=lambda each: -width_of(each[0]))
 

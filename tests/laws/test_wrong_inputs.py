@@ -310,8 +310,8 @@ TRIALS: dict[str, tuple[Callable[[], object], type[SutureError], str]] = {
     "shuffled scores": (lambda: trial(score_data=data().score.shuffled(0)), DataError, "broken"),
     "a control that is none": (
         lambda: curve(network(name="A"), network(small(1), name="B"), data=data(), controls=("x",)),
-        DataError,
-        "one of controls",
+        SutureError,
+        "no control 'x'",
     ),
     "no seeds": (
         lambda: curve(network(name="A"), network(small(1), name="B"), data=data(), seeds=0),

@@ -15,7 +15,7 @@ def test_the_programs_of_the_page_run(capsys) -> None:
     for block in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL):
         exec(block, names)
     assert "What must not be concluded" in capsys.readouterr().out
-    assert {"linear_cka", "procrustes"} <= set(suture.beside(names["table"], names["similarities"]))
+    assert {"linear_cka(debiased=True)", "mutual_knn"} <= set(suture.beside(names["table"], names["similarities"]))
 
 
 def test_every_index_has_a_line_with_its_bounds() -> None:
