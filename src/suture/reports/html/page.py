@@ -47,6 +47,7 @@ class Page:
     warned: Sequence[str] = ()
     strip: words.Strip | None = None  #: with it the verdict is the title, and the first chart stands beside
     chart: Chart | None = None
+    tab: str = ""  #: what it is called for short, if not by its title
 
 
 def render(run: Run, other: Run | None = None) -> str:
@@ -85,7 +86,16 @@ def _page_of_run(run: Run) -> Page:
     verdict = verdict if strip is not None else [*warned, *verdict]
     title = found.title or (f"{sentence}." if sentence else words.title(run.table))
     sections = [*sections, _failures(run), *_appendix(run)]
-    return Page(title, words.asked(run.table, found.asked), verdict, sections, warned, strip, front)
+    return Page(
+        title,
+        words.asked(run.table, found.asked),
+        verdict,
+        sections,
+        warned,
+        strip,
+        front,
+        words.title(run.table) if strip else "",
+    )
 
 
 def _page_of_studies(run: Run) -> Page:
@@ -200,7 +210,7 @@ def _fill(page: Page) -> str:
         shown = {"views": [view["name"] for view in meta["views"]], "legend": meta["legend"], "titled": len(charts) > 1}
         return {"chart": chart, "number": number, "plot": Markup(plot), **shown}
 
-    front = drawn(page.chart) if page.chart is not None else None
+    front = drawn(page.chart) | {"titled": False} if page.chart is not None else None
     sections = [
         replace(
             section,
@@ -218,6 +228,7 @@ def _fill(page: Page) -> str:
     )
     html = environment.from_string((own / "page.html").read_text(encoding="utf-8")).render(
         title=page.title,
+        tab=page.tab or page.title,
         asked=page.asked,
         verdict=page.verdict,
         warned=page.warned,
