@@ -434,7 +434,7 @@ def training(folder: Path, make: MakeStage, device: str, tiny: bool) -> None:
     stage = make({"data": data.training.fingerprint})
     scale = scale_named("tiny" if tiny else "small", None if tiny else lambda name: data)
     cards = [json.loads(path.read_text(encoding="utf-8")) for path in (ROOT / "results" / "networks").glob("*.json")]
-    kept = {(card["source"], card["recipe"], card["data"]["name"], card["seed"]) for card in cards}
+    kept = {(card["source"], card["recipe"], card["data"]["name"], card["seed"]) for card in cards if "source" in card}
     entries = [each for each in LEDGER if each.data == "cifar10" and each.start is None and each.until is None]
     wanted = {
         as_path(f"{entry.name} {seed}"): replace(scale.base(entry.name, seed), device=device)
