@@ -1,4 +1,4 @@
-"""Figures and reports from Python: ``suture.plot`` and ``suture.reports`` choose what suits a table."""
+"""Figures and reports from Python: ``suture.plot`` and ``suture.report`` choose what suits a table."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING

@@ -98,9 +98,14 @@ class Curve:
         return tuple(end if start in (end, "") else f"{start} → {end}" for start, end in self.seams)
 
     @property
+    def one(self) -> str:
+        """What one of its places is called."""
+        return "cut" if all(start == end for start, end in self.seams) else "seam"
+
+    @property
     def many(self) -> str:
         """What its places are called."""
-        return "cuts" if all(start == end for start, end in self.seams) else "seams"
+        return f"{self.one}s"
 
     @property
     def percent(self) -> bool:

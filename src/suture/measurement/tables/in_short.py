@@ -44,7 +44,7 @@ def _measured(table: pd.DataFrame) -> Iterator[str]:
 def _pair(pair: Curve) -> str:
     scale, digits, unit = (100.0, 1, "%") if pair.percent else (1.0, 3, pair.unit.replace("raw", ""))
     verdicts = judge(pair) if pair.percent else ()
-    headings = [_one(pair), f"stitched {unit}".strip(), f"penalty {pair.penalty_unit}".strip(), *pair.controls]
+    headings = [pair.one, f"stitched {unit}".strip(), f"penalty {pair.penalty_unit}".strip(), *pair.controls]
     lines = [pair.plain, *(pair.line(kind) for kind in pair.controls)]
     rows = []
     for i, label in enumerate(pair.labels):
@@ -56,10 +56,6 @@ def _pair(pair: Curve) -> str:
     own = _number(scale * pair.parent("receiver"), digits)
     below = f"{pair.receiver} alone: {own} {unit}. The table has the intervals; suture.explain(table) says more."
     return to_html([*headings, *(["verdict"] if verdicts else [])], rows, above, below)
-
-
-def _one(pair: Curve) -> str:
-    return pair.many.removesuffix("s")
 
 
 def _number(value: Any, digits: int) -> str:

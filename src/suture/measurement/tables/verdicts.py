@@ -82,14 +82,14 @@ def say_verdict(pair: Curve, margin: float = MARGIN) -> str:
         least = int(np.nanargmin(penalty))
         said = "does not stand in" if set(rest) == {"fails"} else "is not shown to stand in"
         end = f"least penalty {_size(pair, least)} ({names[least]})"
-        return f"{pair.sender} {said} for {pair.receiver} at any {_one(pair)}{unsettled}: {end}"
+        return f"{pair.sender} {said} for {pair.receiver} at any {pair.one}{unsettled}: {end}"
     bad = [name for i, name in enumerate(names) if i not in good]
     if not bad:
-        where = f"at every {_one(pair)}" if len(names) > 1 else f"at {names[0]}"
+        where = f"at every {pair.one}" if len(names) > 1 else f"at {names[0]}"
     elif set(rest) == {"fails"} and len(bad) <= _FEW < len(good):
         where = f"everywhere but at {' and '.join(bad)}"
     else:
-        where = f"at {len(good)} of {say_count(len(names), _one(pair))}"
+        where = f"at {len(good)} of {say_count(len(names), pair.one)}"
     controls = [_who(control) for control, _ in Counter(one.control for one in verdicts if one.control).most_common()]
     explained = sum(one.kind == "explained" for one in verdicts)
     of_them = "" if explained == len(good) else f"at {explained} of them "
@@ -98,10 +98,6 @@ def say_verdict(pair: Curve, margin: float = MARGIN) -> str:
     worst = int(np.nanargmax(penalty))
     end = f"worst penalty {_size(pair, worst)}" + (f" ({names[worst]})" if len(names) > 1 else "")
     return f"{pair.sender} stands in for {pair.receiver} {where}{but}{unsettled}: {end}"
-
-
-def _one(pair: Curve) -> str:
-    return pair.many.removesuffix("s")
 
 
 def _who(control: str) -> str:
