@@ -10,7 +10,8 @@
 to contain 5 %; and tables of 3 × 3 such layers, of which 5 % may have a pair with p ≤ 0.05. ``links`` plants one link
 among them. ``coverage`` is the share of 95 % intervals that hold the mean value of the index over fresh samples.
 ``cost`` times all pairs of two networks of 20 layers on 2,000 samples, with calibration and without, in turns.
-``peer`` compares p with calibrated-similarity's (from PyPI), given the same permutations. One thread; a row an index.
+``peer`` compares p with calibrated-similarity's (from PyPI), given the same permutations. One thread; an index that
+``--out`` has already is not measured again.
 """
 
 import argparse
@@ -157,17 +158,18 @@ def main() -> None:
         "coverage": lambda index: of_coverage(index, given.pairs or 400),
         "cost": lambda index: of_cost(index, given.repeats, given.features),
     }
-    rows: list[dict[str, Any]] = []
+    table = pd.read_csv(given.out) if given.out is not None and given.out.exists() else pd.DataFrame(columns=["index"])
     with undisturbed():
         if given.what == "peer":
             peer()
             return
-        for name in given.by:
-            rows += [{"index": name, **row} for row in ways[given.what](BY[name])]
-            print(pd.DataFrame(rows).to_string(index=False), flush=True)
+        for name in (name for name in given.by if name not in set(table["index"])):
+            rows = pd.DataFrame([{"index": name, **row} for row in ways[given.what](BY[name])]).round(4)
+            print(rows.to_string(index=False), flush=True)
+            table = pd.concat([table, rows]) if len(table) else rows
             if given.out is not None:
                 given.out.parent.mkdir(parents=True, exist_ok=True)
-                pd.DataFrame(rows).round(4).to_csv(given.out, index=False)
+                table.to_csv(given.out, index=False)
 
 
 if __name__ == "__main__":

@@ -58,7 +58,7 @@ NAMES: dict[str, dict[str, str]] = {
     "index": _in(
         "suture.measurement.indices:INDICES",
         "linear_cka minibatch_cka rbf_cka mean_cca svcca pwcca procrustes procrustes_angle rsa_pearson rsa_spearman "
-        "mutual_knn cknna linear_regression",
+        "mutual_knn cknna cknna_unbiased linear_regression linear_predictivity",
     ),
     "measure": _classes(
         "suture.measurement.complexity",

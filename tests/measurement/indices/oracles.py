@@ -3,6 +3,7 @@
 Nothing here imports suture.
 """
 
+import hashlib
 import warnings
 from collections.abc import Callable
 from math import acos
@@ -15,7 +16,7 @@ import scipy.stats
 import torch
 from scipy.spatial.distance import pdist, squareform
 from sklearn.decomposition import PCA
-from sklearn.linear_model import LinearRegression
+from sklearn.linear_model import LinearRegression, Ridge
 from sklearn.metrics import r2_score
 from sklearn.neighbors import NearestNeighbors
 
@@ -109,6 +110,27 @@ def linear_regression(x: Array, y: Array) -> float:
     return float(r2_score(y, fitted, multioutput="variance_weighted" if y.shape[1] > 1 else "uniform_average"))
 
 
+def parts(n: int, folds: int = 5) -> list[Array]:
+    """The images that are held out in turn: a random order, from a seed that their number gives."""
+    seed = int(hashlib.sha256(repr(("folds", n)).encode()).hexdigest()[:16], 16) >> 1
+    return np.array_split(torch.randperm(n, generator=torch.Generator().manual_seed(seed)).numpy(), folds)
+
+
+def linear_predictivity(x: Array, y: Array) -> float:
+    """By scikit-learn's ridge regression, each penalty's generalised cross-validation by the hat matrix itself."""
+    predicted = np.empty_like(y)
+    for held in parts(len(x)):
+        a, b = np.delete(x, held, 0), np.delete(y, held, 0)
+        of_penalty = []
+        for power in np.arange(-6, 2.5, 0.5):
+            ridge = Ridge(10**power * np.mean(np.sum(centred(a) ** 2, 1)), solver="svd")
+            hat = ridge.fit(a, np.eye(len(a))).predict(a)
+            error = np.sum((b - hat @ b) ** 2) / (len(a) - np.trace(hat)) ** 2
+            of_penalty.append((error, ridge.fit(a, b).predict(x[held]).reshape(len(held), -1)))
+        predicted[held] = min(of_penalty, key=lambda of: of[0])[1]
+    return float(r2_score(y, predicted, multioutput="variance_weighted" if y.shape[1] > 1 else "uniform_average"))
+
+
 # --- dissimilarities and neighbours -----------------------------------------------------------------------------------
 
 
@@ -159,6 +181,25 @@ def cknna(x: Array, y: Array, k: int = 10) -> float:
     return across / np.sqrt(align(x, near_x, x, near_x) * align(y, near_y, y, near_y))
 
 
+def cknna_unbiased(x: Array, y: Array, k: int = 10) -> float:
+    """As ``metrics.py`` of minyoungg/platonic-rep does it, without the 1e-6 of its denominator."""
+    x, y = (of / np.linalg.norm(of, axis=1, keepdims=True) for of in (x, y))
+    n = len(x)
+
+    def nearest(kernel: Array) -> Array:
+        others = np.where(np.eye(n), -np.inf, kernel)
+        return others >= np.sort(others, 1)[:, -k, None]
+
+    def align(a: Array, b: Array) -> float:
+        both = nearest(a) & nearest(b)
+        a, b = both * a, both * b
+        whole = a.sum() * b.sum() / ((n - 1) * (n - 2)) - 2 * (a @ b).sum() / (n - 2)
+        return float(((a * b.T).sum() + whole) / (n * (n - 3)))
+
+    a, b = x @ x.T, y @ y.T
+    return align(a, b) / np.sqrt(align(a, a) * align(b, b))
+
+
 #: By the name of the index.
 ORACLES: dict[str, Callable[[Array, Array], float]] = {
     "linear_cka": linear_cka,
@@ -182,5 +223,8 @@ ORACLES: dict[str, Callable[[Array, Array], float]] = {
     "mutual_knn(nearest='euclidean')": lambda x, y: mutual_knn(x, y, metric="euclidean"),
     "cknna": cknna,
     "cknna(k=4)": lambda x, y: cknna(x, y, 4),
+    "cknna_unbiased": cknna_unbiased,
     "linear_regression": linear_regression,
+    "linear_predictivity": linear_predictivity,
+    "linear_predictivity(reverse=True)": lambda x, y: linear_predictivity(y, x),
 }

@@ -16,6 +16,7 @@ VARIANTS = [
     indices.MutualKNN(k=3),
     indices.MutualKNN(nearest="euclidean"),
     indices.CKNNA(k=4),
+    indices.LinearPredictivity(reverse=True),
 ]
 BY_NAME = {index.name: index for index in VARIANTS}
 

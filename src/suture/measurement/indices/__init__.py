@@ -16,8 +16,19 @@ from suture.measurement.indices.bases import (
     svcca,
 )
 from suture.measurement.indices.cka import RBFCKA, LinearCKA, MinibatchCKA, linear_cka, minibatch_cka, rbf_cka
-from suture.measurement.indices.grams import CKNNA, RSA, MutualKNN, cknna, mutual_knn, rsa_pearson, rsa_spearman
+from suture.measurement.indices.grams import (
+    CKNNA,
+    RSA,
+    MutualKNN,
+    UnbiasedCKNNA,
+    cknna,
+    cknna_unbiased,
+    mutual_knn,
+    rsa_pearson,
+    rsa_spearman,
+)
 from suture.measurement.indices.outputs import Disagreement, JensenShannon, disagreement, jensen_shannon
+from suture.measurement.indices.predictivity import LinearPredictivity, linear_predictivity
 from suture.measurement.indices.registry import INDICES
 
 __all__ = [
@@ -33,6 +44,7 @@ __all__ = [
     "JensenShannon",
     "Layer",
     "LinearCKA",
+    "LinearPredictivity",
     "LinearRegression",
     "MeanCCA",
     "MinibatchCKA",
@@ -41,10 +53,13 @@ __all__ = [
     "Procrustes",
     "ProcrustesAngle",
     "SamplesAs",
+    "UnbiasedCKNNA",
     "cknna",
+    "cknna_unbiased",
     "disagreement",
     "jensen_shannon",
     "linear_cka",
+    "linear_predictivity",
     "linear_regression",
     "mean_cca",
     "minibatch_cka",

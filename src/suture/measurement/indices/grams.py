@@ -22,8 +22,11 @@ the k others that are nearest to it, by the inner product of features scaled to 
 - *mutual k-nearest neighbours* is the mean over i of |𝒮ₓ(i) ∩ 𝒮ᵧ(i)| / k;
 - *CKNNA* is CKA that looks at neighbours alone: Align(K, L) / √(Align(K, K) Align(L, L)) with
   Align(K, L) = Σᵢⱼ α(i, j) (Kᵢⱼ - K̄ᵢ)(Lᵢⱼ - L̄ᵢ), where K̄ᵢ is the mean of row i of the kernel K, and α(i, j) is 1
-  where j ≠ i is a neighbour of i in both layers, else 0. (The authors' code puts an unbiased estimate of HSIC in its
-  place; this is the formula of the paper.)
+  where j ≠ i is a neighbour of i in both layers, else 0.
+- *CKNNA, unbiased*, as the authors' code computes it (``metrics.py`` of minyoungg/platonic-rep): Align is the unbiased
+  estimate of HSIC (Song et al. 2012, eq. 5) of α ∘ K and α ∘ L, which are not symmetric. Its first term counts only
+  pairs that are neighbours both ways, and the order of the layers matters a little. The 10⁻⁶ that the code adds to the
+  denominator is left out.
 
 By chance k-nearest neighbours agree in k / (n - 1) on average, so the value says little unless k ≪ n; k is n - 1 at
 most, where it is always 1. Among others that are equally near, the first in the order of the samples are taken. Layers
@@ -31,7 +34,7 @@ that find all samples equally near are like nothing; two samples are always neig
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import torch
@@ -315,6 +318,71 @@ class CKNNA(OfPairs):
         return of_length_1(torch.where(_neighbours(unlike, self.k), centred, 0), unlike)
 
 
+@dataclass(frozen=True, eq=False)
+class Near:
+    """The cosines of n samples, and which are neighbours, met in an order."""
+
+    kernel: Tensor  #: (n, n), in the samples' own order
+    chosen: Tensor  #: (n, n) bool, likewise
+    order: Tensor  #: (n,): the samples as they are met
+
+    def pairs(self) -> Tensor:
+        """Return the places of all neighbours as they are met, ``(2, pairs)``."""
+        found: Tensor = self.order.argsort()[self.chosen.nonzero().T]
+        return found
+
+    def align(self, other: "Near") -> float:
+        """Return the unbiased estimate of HSIC on common neighbours, times n (n - 3)."""
+        n, (i, j) = len(self.order), other.pairs()
+        here, there = (of.order for of in (self, other))
+        i, j = (at[self.chosen[here[i], here[j]]] for at in (i, j))
+        both = self.chosen[here[j], here[i]] & other.chosen[there[j], there[i]]
+        ours, theirs = self.kernel[here[i], here[j]], other.kernel[there[i], there[j]]
+        through = (ours.new_zeros(n).index_add(0, at, of) for at, of in ((j, ours), (i, theirs)))
+        sums = ours.sum() * theirs.sum() / ((n - 1) * (n - 2)) - 2 / (n - 2) * torch.dot(*through)
+        return float((ours * theirs)[both].sum() + sums)
+
+
+@keyed_as("UnbiasedCKNNA")
+@dataclass(frozen=True)
+class UnbiasedCKNNA(PreparedIndex[tuple[Near, float]]):
+    """Kernel alignment on ``k`` mutual nearest neighbours by the authors' code, in [-1, 1]."""
+
+    called = "cknna_unbiased"
+    symmetric = False
+    pairwise = True
+    invariances = RIGID - {"translation"}
+    bounds = (-1.0, 1.0)
+
+    k: int = 10
+
+    def __post_init__(self) -> None:
+        if self.k < 2:
+            raise DataError(f"k={self.k}: give the number of neighbours, 2 or more")
+
+    @property
+    def least(self) -> int:
+        """One more than neighbours, 4 at least."""
+        return max(4, self.k + 1)
+
+    def prepare(self, layer: Layer) -> tuple[Near, float]:
+        """Return the neighbours, and what they align with themselves; 0 if that is not above 0."""
+        unlike = gram(layer).unlike_directions()
+        near = Near(1 - unlike, _neighbours(unlike, self.k), torch.arange(len(unlike), device=unlike.device))
+        own = near.align(near)
+        return near, own if own > ROUNDING * self.k * len(unlike) else 0.0
+
+    def reorder(self, prepared: tuple[Near, float], layer: Layer, order: Tensor) -> tuple[Near, float]:
+        """Return the same, met in another order."""
+        near, own = prepared
+        samples = torch.arange(layer.samples).reshape(-1, layer.positions)[order].flatten()
+        return replace(near, order=samples.to(near.order.device)), own
+
+    def between(self, x: tuple[Near, float], y: tuple[Near, float]) -> float:
+        """Compare two layers; one that does not vary is like nothing."""
+        return min(1.0, max(-1.0, x[0].align(y[0]) / (x[1] * y[1]) ** 0.5)) if x[1] and y[1] else 0.0
+
+
 def _neighbours(unlike: Tensor, k: int) -> Tensor:
     """Return the k nearest others of each sample, ``(n, n)`` bool; none if all pairs are equally far."""
     n = len(unlike)
@@ -331,3 +399,4 @@ rsa_pearson = RSA()
 rsa_spearman = RSA("spearman")
 mutual_knn = MutualKNN()
 cknna = CKNNA()
+cknna_unbiased = UnbiasedCKNNA()
