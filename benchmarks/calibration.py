@@ -59,7 +59,7 @@ def linked(seed: object, samples: int, strength: float) -> tuple[Layer, Layer]:
 
 
 def calibrated(index: indices.Index, null: Null) -> Any:
-    return calibrate(null, index.bounds[0] if index.distance else index.bounds[1], index.distance)
+    return calibrate(null, index.best, index.distance)
 
 
 def of_null(index: indices.Index, pairs: int) -> Iterator[dict[str, Any]]:
@@ -97,8 +97,7 @@ def of_coverage(index: indices.Index, pairs: int) -> Iterator[dict[str, Any]]:
         held = 0
         for null in nulls:
             found, chance = calibrated(index, null), float(null.permuted.mean())
-            best = index.bounds[0] if index.distance else index.bounds[1]
-            held += float(found.low) <= (mean - chance) / (best - chance) <= float(found.high)
+            held += float(found.low) <= (mean - chance) / (index.best - chance) <= float(found.high)
         told = {"samples": samples, "strength": strength, "of": pairs, "mean": mean, "spread": spread}
         yield told | {"error": float(errors.square().mean().sqrt()), "covered": held / pairs}
 

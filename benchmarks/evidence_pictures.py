@@ -14,7 +14,7 @@ from pathlib import Path
 from suture.cli.main import main as suture
 
 CUTS = "stage1.relu,stage2.conv,stage2.relu,stage3.relu,stage3.pool,flatten"
-BESIDE = "linear_cka,svcca,procrustes,procrustes_angle,mutual_knn,linear_regression"
+BESIDE = "linear_cka,debiased=True,svcca,procrustes,procrustes_angle,mutual_knn,linear_predictivity"
 SOME = "--data digits --fit-samples 400 --score-samples 300"
 
 

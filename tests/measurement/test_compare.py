@@ -78,13 +78,15 @@ def test_a_network_is_itself_and_its_layers_are_computed_once() -> None:
     assert compare(a, twin, data=few_digits(), by=BY, permutations=0)["value"].tolist() == table["value"].tolist()
 
 
-def test_pixels_compare_what_has_as_many_positions_and_leave_the_rest_empty() -> None:
+def test_pixels_compare_maps_of_all_sizes_and_what_has_as_many_positions_and_leave_the_rest_empty() -> None:
     a, b = hybrids()
     table = compare(a, b, data=few_digits(), by=BY, permutations=0, samples=100, samples_as="pixels")
     sizes = {cut.name: (cut.shape[0] if len(cut.shape) == 2 else cut.shape[1:]) for cut in a.cuts}
     for row in table.itertuples():
-        count = [np.prod(sizes[name]) for name in (row.sender_cut, row.receiver_cut)]
-        assert np.isnan(row.value) == (count[0] != count[1])
+        size = [sizes[name] for name in (row.sender_cut, row.receiver_cut)]
+        assert np.isnan(row.value) == (
+            np.prod(size[0]) != np.prod(size[1]) and not all(np.ndim(of) and len(of) for of in size)
+        )
     samples, cache = few_digits().limited(score=100).score, Activations()
     maps = [cache.at(network, "relu", samples).permute(0, 2, 3, 1).reshape(-1, 8) for network in (a, b)]
     assert value(table, "relu", "relu", "linear_cka") == pytest.approx(indices.linear_cka(*maps), abs=3e-6)

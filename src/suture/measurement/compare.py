@@ -12,7 +12,8 @@ Indices are computed on the first images of the score data, from cached activati
 index, and what indices have in common (products of all samples, a basis) once for all, if memory allows.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from math import prod
 
 import pandas as pd
 import torch
@@ -28,8 +29,8 @@ from suture.core.network.network import Cut, Network
 from suture.core.stitched import check_one_device
 from suture.data import Data, Samples
 from suture.measurement.indices import Index, Layer, LinearCKA, SamplesAs
-from suture.measurement.indices.base import MOST, check_choice, positions
-from suture.measurement.indices.calibration import PERMUTATIONS, Null, calibrate
+from suture.measurement.indices.base import MOST, check_choice, comparable, positions
+from suture.measurement.indices.calibration import PERMUTATIONS, calibrate
 from suture.measurement.tables.in_short import in_short
 from suture.measurement.tables.table import check_columns
 from suture.measurement.trials.plans import Which, cuts_of_roles, tell_networks_apart
@@ -88,11 +89,11 @@ def compare(
 
     ``cuts``, ``sender_cuts`` and ``receiver_cuts`` choose as in ``plans.matrix``. Compared on the first ``samples``
     images of the score data, all there are for ``None``. ``samples_as`` says whether an image is a sample
-    (``flattened``; ``mean``, ``first``, ``last`` of its positions or tokens) or every position and token (``pixels``);
-    layers that then have other numbers of samples are not compared, and the value is empty. ``permutations`` is how
-    many calibrate an index at least, 0 for none: sums over pairs of images take little time for them, any other index
-    its own time for each. ``activations`` is a cache to take activations from and leave them in, ``device`` where all
-    is computed: by default where the networks are.
+    (``flattened``; ``mean``, ``first``, ``last`` of its positions or tokens) or every position and token (``pixels``):
+    maps of unequal size are then pooled to the smaller, and other layers of unequal numbers of positions are not
+    compared: the value is empty. ``permutations`` is how many calibrate an index at least, 0 for none: sums over pairs
+    of images take little time for them, any other index its own time for each. ``activations`` is a cache to take
+    activations from and leave them in, ``device`` where all is computed: by default where the networks are.
 
     Raises, before anything is computed, ``DataError`` for indices of one name, for 1 to 18 permutations, with which no
     p is 0.05, for too few or too many images for an index, and for activations that memory cannot hold,
@@ -110,13 +111,14 @@ def compare(
         raise DataError(f"permutations={permutations}: give {_FEWEST} or more, below which no p is 0.05, or 0 for none")
     sides = _sides(a, b, cuts, sender_cuts, receiver_cuts)
     of = data.limited(score=min(samples, len(data.score)) if samples is not None else None).score
-    blocks = list(_comparable(sides, samples_as))
-    for method in methods:
-        for count, *places in blocks:
-            for (network, side), chosen in zip(sides, places, strict=True):
-                for cut in (side[i] for i in chosen):
-                    features = torch.Size(cut.shape).numel() // count
-                    method.check(_name(network, cut), len(of) * count, features)
+    ours, theirs = ([cut.shape for cut in cuts] for _, cuts in sides)
+    for down, across, size in comparable(ours, theirs, samples_as):
+        for (network, side), chosen in zip(sides, (down, across), strict=True):
+            for cut in (side[i] for i in chosen):
+                shape = cut.shape if size is None else (cut.shape[0], *size)
+                count = positions(shape, samples_as)
+                for method in methods:
+                    method.check(_name(network, cut), len(of) * count, prod(shape) // count)
     if activations is None:
         activations = Activations(ram=physical_memory())
     if activations.disk is None:
@@ -125,17 +127,12 @@ def compare(
     with undisturbed():
         layers = _layers(sides, of, samples_as, activations, share=len(methods) > 1)
         for method in methods:
-            found = {"value": torch.full((len(sides[0][1]), len(sides[1][1])), torch.nan, dtype=torch.float64)}
-            found |= {name: found["value"].clone() for name in CALIBRATED}
-            nulls = []
-            for _, down, across in blocks:
-                parts, at = ([layers[0][i] for i in down], [layers[1][j] for j in across]), _places(down, across)
-                if permutations:
-                    nulls.append(method.null(*parts, permutations))
-                found["value"][at] = nulls[-1].values if permutations else method.pairs(*parts)
-            for name, values in _calibrate(method, nulls).items():
-                for (_, down, across), part in zip(blocks, values, strict=True):
-                    found[name][_places(down, across)] = part
+            if permutations:
+                null = method.null(*layers, permutations)
+                found = {"value": null.values} | vars(calibrate(null, method.best, method.distance))
+            else:
+                found = {"value": method.pairs(*layers)}
+                found |= dict.fromkeys(CALIBRATED, torch.full_like(found["value"], torch.nan))
             told = {"samples_as": samples_as, "score_data": of.name, "n": len(of)}
             told["direction"] = "distance" if method.distance else "similarity"
             rows += [
@@ -195,45 +192,12 @@ def _methods(by: Index | Sequence[Index]) -> tuple[Index, ...]:
     return methods
 
 
-def _places(down: list[int], across: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
-    return torch.tensor(down).unsqueeze(1), torch.tensor(across)
-
-
-def _calibrate(method: Index, nulls: list[Null]) -> dict[str, list[torch.Tensor]]:
-    """Return each calibrated column for each block of layers; all blocks are one family."""
-    if not nulls:
-        return {}
-    shapes = [null.values.shape for null in nulls]
-    every = Null(
-        torch.cat([null.values.flatten() for null in nulls]).unsqueeze(0),
-        torch.cat([null.permuted.flatten(1) for null in nulls], 1).unsqueeze(1),
-        torch.cat([null.errors.flatten() for null in nulls]).unsqueeze(0),
-        nulls[0].freedom,
-    )
-    best = method.bounds[0] if method.distance else method.bounds[1]
-    found = calibrate(every, best, method.distance)
-    sizes = [shape.numel() for shape in shapes]
-    return {
-        name: [part.reshape(shape) for part, shape in zip(getattr(found, name).split(sizes, 1), shapes, strict=True)]
-        for name in CALIBRATED
-    }
-
-
 def _sides(
     a: Network, b: Network, cuts: Which | None, sender_cuts: Which | None, receiver_cuts: Which | None
 ) -> tuple[_Side, _Side]:
     """Return the two networks, each with its chosen cuts."""
     starts, ends = cuts_of_roles([a], [b], cuts, sender_cuts, receiver_cuts)
     return (a, [a.cuts.find(name) for name in starts[a.name]]), (b, [b.cuts.find(name) for name in ends[b.name]])
-
-
-def _comparable(sides: tuple[_Side, _Side], samples_as: SamplesAs) -> Iterator[tuple[int, list[int], list[int]]]:
-    """Yield how many samples an image may have, and the places of the cuts of each side if it has."""
-    found = [[positions(cut.shape, samples_as) for cut in cuts] for _, cuts in sides]
-    for count in dict.fromkeys(found[0]):
-        rows, columns = ([i for i, other in enumerate(side) if other == count] for side in found)
-        if columns:
-            yield count, rows, columns
 
 
 def _check_room(sides: tuple[_Side, _Side], samples: Samples) -> None:

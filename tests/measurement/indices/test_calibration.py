@@ -15,10 +15,6 @@ from suture.measurement.indices.grams import OfPairs
 DEBIASED = indices.LinearCKA(debiased=True)
 
 
-def best(method: indices.Index) -> float:
-    return method.bounds[0] if method.distance else method.bounds[1]
-
-
 def as_layers(*tensors: torch.Tensor, **settings) -> list[Layer]:
     return [Layer(str(i), x, **settings) for i, x in enumerate(tensors)]
 
@@ -83,7 +79,7 @@ def test_images_are_permuted_and_their_positions_stay_together():
 def test_layers_that_share_nothing_are_at_chance_and_linked_ones_are_found(method):
     x, y = layers(60, 12, 9)
     nothing = [seeded(60, 12, seed=20 + i) for i in range(3)]
-    found = calibrate(method.null(as_layers(x, *nothing[:2]), as_layers(y, nothing[2])), best(method), method.distance)
+    found = calibrate(method.null(as_layers(x, *nothing[:2]), as_layers(y, nothing[2])), method.best, method.distance)
     assert float(found.p[0, 0]) == pytest.approx(found.p.min())
     assert float(found.p[0, 0]) <= 0.05
     assert float(found.calibrated[0, 0]) > 0.05
@@ -93,7 +89,7 @@ def test_layers_that_share_nothing_are_at_chance_and_linked_ones_are_found(metho
     assert (found.calibrated[others].abs() < 0.2).all()
     assert (found.low <= found.calibrated).all()
     assert (found.calibrated <= found.high).all()
-    itself = calibrate(method.null(as_layers(x), as_layers(x)), best(method), method.distance)
+    itself = calibrate(method.null(as_layers(x), as_layers(x)), method.best, method.distance)
     assert float(itself.calibrated) == pytest.approx(1, abs=1e-6)
 
 

@@ -338,6 +338,33 @@ def test_maps_and_tokens_are_pooled_where_that_is_asked():
         cka(maps, x, samples_as="first")
 
 
+@each(("large", "small"), [((8, 6), (4, 3)), ((4, 4), (1, 1)), ((6, 4), (4, 6)), ((5, 5), (3, 3))])
+def test_maps_of_unequal_size_are_pooled_to_the_smaller(large, small):
+    """Window by window: from the floor of i H / h to the ceiling of (i + 1) H / h."""
+    x, y = seeded(30, 5, *large), seeded(30, 4, *small, seed=1)
+    x[:, 0] += 3 * y.mean((1, 2, 3))[:, None, None]
+    size = [min(of) for of in zip(large, small, strict=True)]
+
+    def pooled(maps):
+        rows = []
+        for image in maps:
+            for i, j in np.ndindex(*size):
+                at = [
+                    slice(k * of // to, -(-(k + 1) * of // to))
+                    for k, of, to in zip((i, j), maps.shape[2:], size, strict=True)
+                ]
+                rows.append(image[:, at[0], at[1]].mean((1, 2)))
+        return torch.stack(rows)
+
+    for method in (indices.LinearCKA(debiased=True), indices.procrustes, indices.rsa_pearson):
+        for a, b in ((x, y), (y, x)):
+            got = method(a, b, samples_as="pixels")
+            assert got == pytest.approx(method(pooled(a), pooled(b)), abs=1e-9), method.name
+        tokens = seeded(30, 7, 3, seed=2)
+        with pytest.raises(DataError, match="as 'flattened'"):
+            method(x, tokens, samples_as="pixels")
+
+
 def test_outputs_disagree_by_class_and_diverge_by_probability():
     """By scipy, whose distance is the root of the divergence."""
     a, b = seeded(50, 4).float(), seeded(50, 4, seed=1).float()

@@ -11,9 +11,12 @@ What is added up is float64 (but for the products of linear CKA), on the device 
 
 Activations are read as a matrix, samples × features. ``flattened``: an image is a sample, and every value of its tensor
 a feature. ``pixels``: every position of a map, or every token, is a sample, and its channels are the features (images ×
-positions samples); two layers can then be compared only if they have as many positions. ``mean``, ``first`` and
-``last``: an image is a sample, and its features are the mean over positions of a map or over tokens, or the first token
-(the class token of most transformers), or the last (of causal ones). Nothing is copied but the rows that are asked for.
+positions samples). Two maps of unequal size are then pooled to the smaller height and width by adaptive averages, as
+ReSi does it (Klabunde et al. 2025; ``align_spatial_dimensions`` of their code), because interpolating to the larger
+would make samples that say nothing new; other layers are compared only if they have as many positions. ``mean``,
+``first`` and ``last``: an image is a sample, and its features are the mean over positions of a map or over tokens, or
+the first token (the class token of most transformers), or the last (of causal ones). Nothing is copied but what is
+pooled and the rows that are asked for.
 
 *Invariances* are changes of the features of either layer, or of both, under which the value does not change:
 
@@ -31,11 +34,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from itertools import product
 from math import frexp, isfinite, prod
 from typing import Any, ClassVar, Generic, Literal, TypeVar, get_args
 
 import torch
 from torch import Tensor
+from torch.nn.functional import adaptive_avg_pool2d
 
 from suture.common.errors import DataError
 from suture.common.hashing import keyed_as
@@ -68,6 +73,27 @@ def positions(shape: Sequence[int], samples_as: SamplesAs) -> int:
     return shape[0] if len(shape) == 2 else prod(shape[1:])
 
 
+def comparable(
+    rows: Sequence[Sequence[int]], columns: Sequence[Sequence[int]], samples_as: SamplesAs
+) -> Iterator[tuple[list[int], list[int], tuple[int, int] | None]]:
+    """Yield places of rows and columns that can be compared, and the size to which their maps are to be pooled.
+
+    By shapes without the batch; the size is ``None`` if they stay.
+    """
+    grids = [
+        [tuple(of[1:]) if samples_as == "pixels" and len(of) == 3 else (positions(of, samples_as),) for of in side]
+        for side in (rows, columns)
+    ]
+    for one, other in product(*map(dict.fromkeys, grids)):
+        down, across = (
+            [i for i, grid in enumerate(side) if grid == of] for side, of in zip(grids, (one, other), strict=True)
+        )
+        if one == other or (prod(one) == prod(other) and min(len(one), len(other)) == 1):
+            yield down, across, None
+        elif len(one) == len(other) == 2:
+            yield down, across, (min(one[0], other[0]), min(one[1], other[1]))
+
+
 def check_choice(name: str, value: str, choices: Any) -> None:
     """Raise ``DataError`` unless a setting is one of the words of a ``Literal``."""
     if value not in get_args(choices):
@@ -96,12 +122,12 @@ class Layer:
             raise DataError(f"{self.name} is of {x.dtype}: give activations in a floating type")
         if x.ndim < 2 or x.numel() == 0 or self.samples < 2:
             raise DataError(f"{self.name} is {tuple(x.shape)}: give two samples or more, each with a feature or more")
-        object.__setattr__(self, "activations", self._pooled(x))
+        object.__setattr__(self, "activations", self._reduced(x))
         if not all(map(isfinite, self._range)):
             raise DataError(f"{self.name} is not finite everywhere: an index of it would mean nothing; leave it out")
 
-    def _pooled(self, x: Tensor) -> Tensor:
-        """Return one vector an image if that is asked for, what is one as it is."""
+    def _reduced(self, x: Tensor) -> Tensor:
+        """Return one vector an image if that is asked for; what is one stays."""
         if self.samples_as in ("flattened", "pixels") or x.ndim == 2:
             return x
         if self.samples_as == "mean":
@@ -123,6 +149,14 @@ class Layer:
     def taken(self, images: Tensor) -> "Layer":
         """Return the layer on some of its images, in this order."""
         return replace(self, activations=self.activations[images.to(self.activations.device)], kept=None)
+
+    def pooled(self, size: tuple[int, int] | None) -> "Layer":
+        """Return the layer with its maps pooled to a height and width, ``None`` for as they are."""
+        x = self.activations
+        if size is None or x.shape[2:] == size:
+            return self
+        pooled = adaptive_avg_pool2d(x.to(torch.promote_types(x.dtype, torch.float32)), size)
+        return replace(self, activations=pooled, kept=None if self.kept is None else {})
 
     @property
     def images(self) -> int:
@@ -254,6 +288,11 @@ class Index(ABC):
         return 0.0, 1.0
 
     @property
+    def best(self) -> float:
+        """The value of two layers that are the same."""
+        return self.bounds[0] if self.distance else self.bounds[1]
+
+    @property
     def least(self) -> int:
         """The fewest samples that it can compare."""
         return 2
@@ -295,27 +334,48 @@ class Index(ABC):
         """
         index = replace(self, **settings) if settings else self
         rows = layers(xs, "xs", samples_as)
-        return index.pairs(rows, rows if ys is None else layers(ys, "ys", samples_as))
+        columns = rows if ys is None else layers(ys, "ys", samples_as)
+        if not all(layer.activations.ndim == 4 for layer in (*rows, *columns)):
+            same_samples([*rows, *columns])
+        return index.pairs(rows, columns)
 
     def pairs(self, rows: Sequence[Layer], columns: Sequence[Layer]) -> Tensor:
-        """Compare all rows with all columns, as ``all`` does."""
-        self._check_layers(rows, columns)
+        """Compare all rows with all columns, as ``all`` does; nan where that cannot be."""
+        values = torch.full((len(rows), len(columns)), torch.nan, dtype=torch.float64)
         with torch.no_grad():
-            return self._pairs(rows, columns)
+            for at, ours, theirs in self._blocks(rows, columns):
+                values[at] = self._pairs(ours, theirs)
+        return values
 
     def null(self, rows: Sequence[Layer], columns: Sequence[Layer], permutations: int = PERMUTATIONS) -> Null:
         """Compare all rows with all columns, also with the columns' images permuted, and estimate standard errors.
 
-        ``permutations`` is how many there are at least. Raises ``DataError`` as ``all`` does.
+        ``permutations`` is how many there are at least. What cannot be compared is nan.
         """
-        self._check_layers(rows, columns)
         with torch.no_grad():
-            return self._null(rows, columns, permutations)
+            parts = [(at, self._null(ours, theirs, permutations)) for at, ours, theirs in self._blocks(rows, columns)]
+        count = max((len(part.permuted) for _, part in parts), default=1)
+        freedom = max((part.freedom for _, part in parts), default=1)
+        every = torch.full((2 + count, len(rows), len(columns)), torch.nan, dtype=torch.float64)
+        for (down, across), part in parts:
+            every[0, down, across], every[1, down, across] = part.values, part.errors
+            every[2:, down, across] = part.permuted
+        return Null(every[0], every[2:], every[1], freedom)
 
-    def _check_layers(self, rows: Sequence[Layer], columns: Sequence[Layer]) -> None:
-        same_samples([*rows, *columns])
-        for layer in (*rows, *columns):
-            self.check(layer.name, layer.samples, layer.features)
+    def _blocks(
+        self, rows: Sequence[Layer], columns: Sequence[Layer]
+    ) -> Iterator[tuple[Any, list[Layer], list[Layer]]]:
+        """Yield the places of layers that can be compared at once, and both sides there."""
+        ours, theirs = ([layer.activations.shape[1:] for layer in side] for side in (rows, columns))
+        for down, across, size in comparable(ours, theirs, rows[0].samples_as):
+            made = {
+                id(layer): layer.pooled(size) for layer in (*(rows[i] for i in down), *(columns[j] for j in across))
+            }
+            sides = [made[id(rows[i])] for i in down], [made[id(columns[j])] for j in across]
+            same_samples([*sides[0], *sides[1]])
+            for layer in made.values():
+                self.check(layer.name, layer.samples, layer.features)
+            yield (torch.tensor(down).unsqueeze(1), torch.tensor(across)), *sides
 
     def _null(self, rows: Sequence[Layer], columns: Sequence[Layer], permutations: int) -> Null:
         """Compute everything anew for each permutation, and without each group of images."""

@@ -94,7 +94,7 @@ class LinearCKA(_Debiasable, OfPairs):
         if rows[0].samples <= MOST:
             return super()._null(rows, columns, permutations)
         values = self._pairs(rows, columns)  # whose Gram matrices no memory holds
-        return Null(values, torch.full((2, *values.shape), torch.nan), torch.full_like(values, torch.nan), 1)
+        return Null(values, torch.full((1, *values.shape), torch.nan), torch.full_like(values, torch.nan), 1)
 
     def _pairs(self, rows: Sequence[Layer], columns: Sequence[Layer]) -> Tensor:
         distinct: dict[int, Layer] = {}
