@@ -29,6 +29,7 @@ if _typing.TYPE_CHECKING:  # imported when asked for, see below
     from suture.measurement.tables.by_depth import by_depth, profiles
     from suture.measurement.tables.explain import explain
     from suture.measurement.tables.onset import onset
+    from suture.measurement.tables.over_networks import over_networks
     from suture.measurement.tables.table import summary
     from suture.measurement.trials import baselines, controls
     from suture.measurement.trials.localise import localise
@@ -83,6 +84,7 @@ __all__ = [
     "matrix",
     "measure",
     "onset",
+    "over_networks",
     "plot",
     "profiles",
     "recipes",

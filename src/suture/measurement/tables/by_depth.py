@@ -153,11 +153,11 @@ def _near(held: pd.DataFrame, distance: float | None) -> "pd.Series[bool]":
     reach = pd.Series(0.0 if distance is None else distance, index=held.index)
     if distance is None:
         for _, matrix in held.groupby(_MATRIX, sort=False, dropna=False):
-            reach[matrix.index] = max(_step(matrix["sender_depth"]), _step(matrix["receiver_depth"]))
+            reach[matrix.index] = max(step_of(matrix["sender_depth"]), step_of(matrix["receiver_depth"]))
     return (held["sender_depth"] - held["receiver_depth"]).abs() <= reach + EXACT
 
 
-def _step(depths: "pd.Series[float]") -> float:
+def step_of(depths: "pd.Series[float]") -> float:
     """Return the median distance between neighbouring cuts; 0 if there is only one."""
     between = np.diff(np.unique(depths.dropna().to_numpy(float)))
     return float(np.median(between)) if len(between) else 0.0
