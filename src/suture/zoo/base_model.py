@@ -23,7 +23,7 @@ from typing import Any, ClassVar, final
 import torch
 from filelock import FileLock
 from safetensors.torch import load as from_bytes
-from torch import nn
+from torch import Tensor, nn
 
 from suture.common.atomic import whole
 from suture.common.errors import DataError, FitError, SourceError
@@ -53,8 +53,9 @@ class BaseModel(TrainingTask):
     ``source`` is a model string without weights, ``samples`` what it is trained on, ``seed`` decides initialisation,
     order and augmentation. It begins with the weights of ``start``, another base model or the content of a safetensors
     file, as far as ``parts`` say, which also say what trains; ``until`` ends it after that epoch of its recipe. The
-    card says how it does on ``scored_on``. ``name``, ``scored_on`` and ``device`` are no part of the key. Raises
-    ``SourceError`` if the string names no model, or one with weights.
+    card says how it does on ``scored_on``. ``rounded`` weights are numbers of 16 bits, so that what is kept so small is
+    what was measured. ``name``, ``scored_on`` and ``device`` are no part of the key. Raises ``SourceError`` if the
+    string names no model, or one with weights.
     """
 
     source: str
@@ -68,6 +69,7 @@ class BaseModel(TrainingTask):
     scored_on: tuple[Samples, ...] = ()
     device: str = "cpu"
     weights: bytes = b""  #: of ``start``, once it is trained
+    rounded: bool = False
 
     kind: ClassVar[str] = NETWORKS
 
@@ -104,6 +106,10 @@ class BaseModel(TrainingTask):
         }
 
     @property
+    def _rounding(self) -> list[str]:
+        return ["rounded to 16 bits"] if self.rounded else []
+
+    @property
     def start_key(self) -> str | None:
         """A hash of what it starts from."""
         if isinstance(self.start, bytes):
@@ -113,7 +119,7 @@ class BaseModel(TrainingTask):
     @cached_property
     def key(self) -> str:
         """A hash of everything that can change the weights."""
-        return digest([hashed for _, hashed in self._training.values()], self.until)[:20]
+        return digest([hashed for _, hashed in self._training.values()], self.until, *self._rounding)[:20]
 
     @property
     def where(self) -> str:
@@ -133,7 +139,7 @@ class BaseModel(TrainingTask):
     @cached_property
     def sequence(self) -> str:
         """The training, of which this may be one epoch of several."""
-        return f"{replace(self, until=None).key}-{self.device.replace(':', '-')}"
+        return f"{replace(self, until=None, rounded=False).key}-{self.device.replace(':', '-')}"
 
     def run(self, activations: Activations) -> Outcome:
         """Train it: the card, and the weights. What was begun before and killed goes on."""
@@ -192,6 +198,8 @@ class BaseModel(TrainingTask):
         precision = "bfloat16" if training.bfloat16 else "float32"
         identified = self._training | {"device": (f"{self.device}, {precision}",) * 2}
         model = training.run(Checkpoints(folder, identified) if folder is not None else None, until=self.until)
+        if self.rounded:
+            model.load_state_dict(round_weights(model.state_dict()))
         if precision == "float32" and training.device.type == "cuda" and torch.backends.cudnn.allow_tf32:
             precision = "float32, convolutions in TF32"  # which a GPU takes for float32 unless told otherwise
         progress = training.progress
@@ -230,6 +238,7 @@ class BaseModel(TrainingTask):
             "start": self.start_key,
             "parts": str(self.parts),
             "until": self.until,
+            "rounded": self.rounded,
             "seconds": seconds,
             "device": self.device,
             "threads": 1,
@@ -250,6 +259,14 @@ class BaseModel(TrainingTask):
             factory=built.factory,
             copy=False,
         )
+
+
+def round_weights(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return tensors with numbers that 16 bits hold. Raises ``FitError`` if one is too large for that."""
+    made = {name: own.half().to(own.dtype) if own.is_floating_point() else own for name, own in tensors.items()}
+    if wrong := [name for name, own in made.items() if own.is_floating_point() and not own.isfinite().all()]:
+        raise FitError(f"'{wrong[0]}' has numbers that 16 bits do not hold; train without rounded=True")
+    return made
 
 
 def keep(folder: Path, outcome: Outcome) -> None:

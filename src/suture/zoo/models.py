@@ -12,6 +12,7 @@ its preprocessing and its trained weights::
     path/to/file.py:factory,width=8@weights.pt      a callable in a Python file of the user's
     package.module:factory                          a callable in a module that can be imported
     path/to/folder                                  a network that ``suture train`` made, or a store has
+    ledger:resnet18@10                              a network of the papers' experiments, by its name and seed
 
 Values are Python literals, else strings. Commas and ``@`` inside brackets or quotes belong to the value;
 what follows the first ``@`` outside them is the path of the checkpoint. Keys that begin with
@@ -20,6 +21,9 @@ keeps them apart from every factory's arguments.
 
 A folder has ``card.json``, ``model.safetensors`` and ``done``; it stands for the source on its card, with its weights.
 ``done`` has the SHA-256 of the others and is written last: without it the training is not over.
+
+Networks of the ledger lie in ``results/networks`` of Suture's repository, 16-bit weights beside their cards, and are no
+part of what is installed; they are found from the root of the repository, or in the one that the package is run from.
 
 The project's own networks come with the preprocessing that ``suture.zoo.networks`` names for them, those of a
 file with what its factory returns, all others with none; the string has the last word.
@@ -88,6 +92,7 @@ EXAMPLES = {
 """Every kind of source, with an example."""
 
 CARD, WEIGHTS = FILES[TRAINED]
+LEDGER, KEPT = "ledger:", Path("results/networks")
 
 _HEAD = re.compile(
     r"(?P<kind>timm|torchvision|zoo|hf):(?P<name>[^,@]+)|(?P<file>.+?\.py:[^,@]+)|(?P<module>\w+(\.\w+)+:\w+)"
@@ -150,6 +155,10 @@ def parse_source(text: str, *, trust: bool = False) -> Source:
     if is_artefact(text):
         source = _read_folder(text)
         return source if trust else check_trusted(text, source)
+    if text.startswith(LEDGER):
+        card, weights = find_kept(text)
+        source = parse_source(str(card["source"]))
+        return replace(source, text=f"{source.text}@{weights}", checkpoint=str(weights))
     head = _HEAD.match(text)
     if head is None:
         examples = ", ".join(f"{example!r} ({kind})" for kind, example in EXAMPLES.items())
@@ -183,6 +192,23 @@ def parse_source(text: str, *, trust: bool = False) -> Source:
     if kind == "hf":
         values.setdefault("pretrained", rest[at:] == "")
     return Source(text, kind, name, values, rest[at + 1 :] or None, preprocess)
+
+
+def find_kept(text: str) -> tuple[Record, Path]:
+    """Return the card and the weights of a network of the ledger. Raises ``SourceError`` if there is none."""
+    folders = [root / KEPT for root in (Path.cwd(), Path(__file__).parents[3])]
+    folder = next((one for one in folders if one.is_dir()), None)
+    if folder is None:
+        raise SourceError(
+            f"{text}: no folder {KEPT} here; it is in Suture's repository and not in what is installed: clone it, and "
+            "run this from its root"
+        )
+    name = "-".join(text.removeprefix(LEDGER).split("@"))
+    kept = sorted(path.stem for path in folder.glob("*.safetensors"))
+    if name not in kept:
+        strings = [f"{LEDGER}{'@'.join(stem.rsplit('-', 1))}" for stem in kept]
+        raise SourceError(f"{text}: {folder} has no such network; it has {', '.join(strings) or 'none'}")
+    return read_json(folder / f"{name}.json"), folder / f"{name}.safetensors"
 
 
 def with_settings(source: Source, settings: Mapping[str, str]) -> Source:
@@ -438,10 +464,14 @@ def resolve(
 
 def _read_accuracies(weights: str | Path | None) -> dict[str, float] | None:
     """Return what the card beside trained weights says of their accuracy."""
-    folder = Path(weights or "").expanduser().parent
-    if weights is None or Path(weights).name != WEIGHTS or not is_artefact(folder):
+    path = Path(weights or "").expanduser()
+    if path.name == WEIGHTS and is_artefact(path.parent):
+        card = read_card(path.parent)
+    elif path.parent.parts[-2:] == KEPT.parts and path.with_suffix(".json").is_file():
+        card = read_json(path.with_suffix(".json"))
+    else:
         return None
-    return {score["data"]["name"]: score["accuracy"]["value"] for score in read_card(folder).get("scores", ())}
+    return {score["data"]["name"]: score["accuracy"]["value"] for score in card.get("scores", ())}
 
 
 def load_network(

@@ -8,15 +8,20 @@ from suture.studies.ledger.entries import LEDGER
 from suture.studies.ledger.entry import Entry
 from suture.zoo.base_model import BaseModel
 
+Prepared = dict[tuple[str, tuple[Variant, ...]], tuple[Samples, Samples]]
+"""What to train and to score on, by the name of the data and its variants."""
 
-def make_models(entries: Sequence[Entry], load: Callable[[str], Data], device: str = "cpu") -> list[BaseModel]:
+
+def make_models(
+    entries: Sequence[Entry], load: Callable[[str], Data], device: str = "cpu", prepared: Prepared | None = None
+) -> list[BaseModel]:
     """Return the base models of some entries, each with all its seeds; ``load`` gives the data by name.
 
-    Those that an entry starts from come with it.
+    Those that an entry starts from come with it. Data that were ``prepared`` in another call are not made again.
     """
     by_name = {entry.name: entry for entry in LEDGER}
     loaded: dict[str, Data] = {}
-    prepared: dict[object, tuple[Samples, Samples]] = {}
+    prepared = {} if prepared is None else prepared
 
     def samples(entry: Entry, variants: tuple[Variant, ...]) -> tuple[Samples, Samples]:
         """Return what to train and to score on, and drop the rest of a variant, which takes as much memory again."""
@@ -41,6 +46,7 @@ def make_models(entries: Sequence[Entry], load: Callable[[str], Data], device: s
             until=entry.until,
             scored_on=(score, *others),
             device=device,
+            rounded=True,
         )
 
     return [model(entry, seed) for entry in entries for seed in entry.seeds]
