@@ -1,0 +1,171 @@
+"""Run the papers' experiments for some hours of one core, from where it stopped: networks, trials, tables and figures.
+
+    nice -n 19 python benchmarks/ledger.py DATA STORE --hours 10
+    python benchmarks/ledger.py DATA STORE --list
+
+In the order of ``ORDER``, by ``suture run --until-converged`` at small scale. Networks of ``results/networks`` are
+taken from there, others are trained, and what took more than ten minutes is kept there, while all is below 100 MB:
+16-bit weights, which are those that were measured, beside their card. ``results/took.json`` says what each took.
+"""
+
+import argparse
+import json
+import os
+import shlex
+import signal
+import sys
+from collections.abc import Iterable
+from contextlib import redirect_stdout
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load as from_bytes
+from safetensors.torch import load_file, save_file
+from safetensors.torch import save as to_bytes
+
+from suture.cli.main import main as suture
+from suture.cli.studies import loader_of
+from suture.common.sealed import SEAL
+from suture.measurement.tables.table import save
+from suture.measurement.trials.trial import VERSION as MEASURED_BY
+from suture.runs.store.store import NETWORKS, Store
+from suture.studies import STUDIES, load_result, scale_named
+from suture.studies.base.scale import Scale
+from suture.studies.base.study import bases_of
+from suture.studies.ledger import LEDGER
+from suture.studies.ledger.inventory import gather, join
+from suture.studies.ledger.inventory import load as load_networks
+from suture.zoo.base_model import VERSION, BaseModel
+from suture.zoo.models import KEPT
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS, TOOK, FIGURES = ROOT / "results/small", ROOT / "results/took.json", ROOT / "docs/images/studies"
+WORTH, ROOM = 600.0, 100e6  #: seconds of one core, bytes in all
+PAGES = (
+    "claims --page docs/claims.md --papers docs/papers",
+    "zoo table results/small/networks.parquet --page docs/zoo.md",
+)
+ORDER = (
+    *("smith-4.1", "smith-1c", "smith-4.2", "smith-4.2-noise", "smith-C1", "smith-C5"),
+    *("oxford-control", "oxford-4.3b", "oxford-4.1-mlp", "oxford-4.1-cnn", "oxford-4.2", "oxford-4.3a"),
+    *("oxford-4.4-fig5", "oxford-6.1", "oxford-6.2"),
+    *("bansal-2A", "bansal-2A-random", "bansal-5", "bansal-2A-disjoint", "bansal-3A", "bansal-4", "bansal-probe"),
+    *("bansal-invariance", "bansal-fold", "bansal-2C", "bansal-3B"),
+    *("hernandez-2", "hernandez-2d", "hernandez-3", "hernandez-random-both", "hernandez-random-receiver"),
+    *("hernandez-random-sender", "hernandez-copy"),
+    *("bansal-9", "bansal-3C", "bansal-7", "oxford-4.4-fig6", "smith-C2"),
+)
+"""What needs a GPU is not in it: bansal-2B, -6 and -8, and paper scale."""
+
+
+def list_networks(study: str, scale: Scale) -> list[BaseModel]:
+    """Return the networks of a study, each once, and before each those that it starts from."""
+    bases = [base for base in bases_of(STUDIES[study].plan(scale)) if isinstance(base, BaseModel)]
+    return list({one.key: one for base in bases for one in (*base.bases, base)}.values())
+
+
+def path_of(base: BaseModel) -> Path:
+    """Return where the weights of a network are kept."""
+    until = "" if base.until is None else f"-until-{base.until}"
+    return ROOT / KEPT / f"{base.name.replace(' ', '-')}{until}-{base.seed}.safetensors"
+
+
+def find_kept(base: BaseModel) -> tuple[Path, dict[str, Any]] | None:
+    """Return the weights and the card of a network that is kept, by whichever name; the card says that it is this."""
+    wanted = {"training": VERSION, "source": base.source, "recipe": str(base.recipe), "seed": base.seed}
+    wanted |= {"until": base.until, "start": base.start_key, "parts": str(base.parts)}
+    for path in sorted((ROOT / KEPT).glob("*.json")):
+        card = json.loads(path.read_text())
+        if wanted.items() <= card.items() and card["data"]["fingerprint"] == base.samples.fingerprint:
+            return path.with_suffix(".safetensors"), card
+    return None
+
+
+def take_kept(base: BaseModel, store: Store) -> str:
+    """Put a network that is kept into the store; return its name, or nothing if there was none to put."""
+    if store.has(NETWORKS, base.key) or (kept := find_kept(base)) is None:
+        return ""
+    path, card = kept
+    weights = {name: own.float() if own.is_floating_point() else own for name, own in load_file(path).items()}
+    card = {name: value for name, value in card.items() if name not in SEAL}
+    store.keep(NETWORKS, base.key, card | {"network": base.key, "name": base.name, "rounded": True}, to_bytes(weights))
+    return path.stem
+
+
+def keep(base: BaseModel, store: Store) -> str:
+    """Keep a network that took long; return what was done, or why not."""
+    if not store.has(NETWORKS, base.key):
+        return ""
+    card, path = store.record(NETWORKS, base.key), path_of(base)
+    if card["processor_seconds"] < WORTH or find_kept(base):
+        return ""
+    if path.exists():
+        return f"{path.name} is not kept: it is another network's"
+    weights = from_bytes(store.tensors(NETWORKS, base.key))
+    half = {name: own.half() if own.is_floating_point() else own.clone() for name, own in weights.items()}
+    size = sum(own.numel() * own.element_size() for own in half.values())
+    if size + sum(one.stat().st_size for one in path.parent.rglob("*")) > ROOM:
+        return f"{path.name} is not kept: {KEPT} would be larger than {ROOM / 1e6:g} MB"
+    kept = {name: value for name, value in card.items() if name not in ("made_in", *SEAL)}
+    kept["machine"] = {name: value for name, value in card["machine"].items() if name != "host"}
+    save_file(half, path)
+    path.with_suffix(".json").write_text(json.dumps(kept, indent=1) + "\n")
+    return f"kept {path.name}"
+
+
+def settle(study: str, networks: Iterable[BaseModel], store: Store) -> None:
+    """Keep the networks of a study, and write what all took and what it says."""
+    for base in networks:
+        if said := keep(base, store):
+            print(said, flush=True)
+    if store.finished(NETWORKS):
+        path = RESULTS / "networks.parquet"
+        tables = [load_networks(path)] if path.is_file() else []
+        save(join([*tables, gather(store, LEDGER)], LEDGER), path)
+    found = load_result(RESULTS, study)
+    if found is not None and found.card.get("version") == MEASURED_BY:
+        took = json.loads(TOOK.read_text()) if TOOK.is_file() else {}
+        names = ("version", "trials", "failed", "seconds", "networks", "training_seconds")
+        TOOK.write_text(json.dumps(took | {study: {name: found.card[name] for name in names}}, indent=1) + "\n")
+    with redirect_stdout(StringIO()):
+        for command in PAGES:
+            suture(shlex.split(command))
+
+
+def main() -> int:
+    """Run what there is time for; return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path, help="a folder with cifar10/ and mnist/")
+    parser.add_argument("store", type=Path)
+    parser.add_argument("--hours", type=float, default=1000.0)
+    parser.add_argument("--only", nargs="*", default=[], metavar="ID")
+    parser.add_argument("--list", action="store_true", help="say how many networks are kept or in the store")
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    data, store = given.data.resolve(), Store.make(given.store.resolve())
+    os.chdir(ROOT)
+    signal.signal(signal.SIGALRM, signal.default_int_handler)  # it stops as at the keyboard, and goes on from there
+    signal.setitimer(signal.ITIMER_REAL, 3600 * given.hours)
+    for study in given.only or ORDER:
+        networks = list_networks(study, scale_named("small", loader_of(str(data))))
+        if given.list:
+            there = [store.has(NETWORKS, base.key) or find_kept(base) is not None for base in networks]
+            print(f"{study:28} {sum(there)} of {len(there)} networks", flush=True)
+            continue
+        for base in networks:
+            if name := take_kept(base, store):
+                print(f"taken: {name}", flush=True)
+        folders = ["--out", str(store.path), "--results", str(RESULTS), "--figures", str(FIGURES), "--data", str(data)]
+        code = suture(["run", study, "--scale", "small", *folders, "--until-converged"])
+        settle(study, networks, store)
+        if code == 130:  # interrupted, by the clock or at the keyboard
+            return 0
+        if code:
+            print(f"{study} ended with {code}", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
