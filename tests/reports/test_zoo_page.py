@@ -8,7 +8,7 @@ from suture.data import load_data
 from suture.reports.pages.zoo import page
 from suture.reports.terminal.ledger import record
 from suture.studies.ledger import LEDGER, make_models
-from suture.studies.ledger.inventory import load
+from suture.studies.ledger.inventory import join, load
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "results" / "small"
@@ -16,7 +16,7 @@ RESULTS = ROOT / "results" / "small"
 
 def test_the_page_is_what_the_table_gives() -> None:
     throughput = (RESULTS / "throughput.txt").read_text(encoding="utf-8").splitlines()
-    made = page(load(RESULTS / "networks.parquet"), LEDGER, throughput)
+    made = page(join([load(RESULTS / "networks.parquet")], LEDGER), LEDGER, throughput)
     assert (ROOT / "docs" / "zoo.md").read_text(encoding="utf-8") == made
 
 

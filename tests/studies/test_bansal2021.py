@@ -17,7 +17,7 @@ from suture.studies.bansal2021.folds import compare_outputs, fold_at_each_cut
 from suture.studies.bansal2021.invariance import CHANGED, COORDINATES, WEIGHT, apply_change, draw_gaussian
 from suture.studies.bansal2021.plans import R18, SIMCLR, pair_unlike_seeds
 from suture.studies.base.plans import measure_accuracy
-from suture.studies.base.quantities import Agreement, AtBest, Gap, Jointly, Moves, RunOfCuts, Where
+from suture.studies.base.quantities import Agreement, AtCuts, RunOfCuts, Where
 from suture.studies.base.scale import scale_named, stand_in
 from suture.zoo import mlp, resnet, resnet50
 
@@ -53,17 +53,10 @@ TABLE = table(
 @pytest.mark.parametrize(
     ("quantity", "values"),
     [
-        (Gap(read("A", "P")), [5, -11]),
-        (Gap(read("A", "P"), largest=True), [40, 40]),
-        (Gap(read("A", "P"), times=0.5), [40, 29]),
-        (Moves(read("A", "Q")), [4, 0]),
-        (Moves(read("A", "P", "Q")), [40, 40]),
-        (Jointly(read("A", "P")), [75, 69]),
         (Agreement(read("A", "P")), [-0.5, -1]),
         (RunOfCuts(read("A", column="penalty"), most=10), [2, 2]),
         (RunOfCuts(read("A", column="penalty"), most=20, last=True), [3, 0]),
         (RunOfCuts((("sender_score", Where(sender="A")), *read("A")), most=5), [1, 1]),
-        (AtBest("penalty", Where(sender="P")), [30, 30]),
     ],
     ids=str,
 )
@@ -71,23 +64,17 @@ def test_what_is_read_cut_by_cut(quantity, values):
     assert quantity.read(TABLE).tolist() == pytest.approx(values)
 
 
-def test_the_best_cut_is_chosen_by_the_other_pairs_alone():
-    noise = table(("A", [(90, 80, 80), (80, 90, 80), (80, 80, 90)]))
-    best = AtBest("penalty", Where(sender="A")).read(noise)
-    assert (best == 10).all()  # the least of each is 0, and means nothing
-    with pytest.raises(DataError, match="one pair"):
-        AtBest("penalty", Where(sender="A")).read(table(("A", [(90, 80, 80)])))
-
-
 def test_a_cut_that_one_condition_lacks_does_not_count():
-    lacks = table(("A", [(90, 80, 70)]), ("P", [(90, 75, 10)]), ("Q", [(90, 80, float("nan"))]))
-    assert Moves(read("A", "P", "Q")).read(lacks).tolist() == pytest.approx([5])
-    assert Jointly(read("A", "P", "Q")).read(lacks).tolist() == pytest.approx([90])
+    lacks = table(("A", [(90, 80, 70)]), ("P", [(90, 75, float("nan"))]))
+    first, second = read("A", "P")
+    assert AtCuts(*first, minus=second).read(lacks).loc[0].to_dict() == pytest.approx({"one": 0, "two": 5})
 
 
 def test_several_sender_cuts_of_one_receiver_cut_are_averaged():
     two = pd.concat([TABLE["trials"], TABLE["trials"].assign(sender_cut="another", stitched=0.2)])
-    assert Gap(read("A", "P"), largest=True).read({"trials": two}).tolist() == pytest.approx([20, 20])
+    first, second = read("A", "P")
+    found = AtCuts(*first, minus=second).read({"trials": two})
+    assert found.loc[0].to_dict() == pytest.approx({"one": 20, "two": 2.5, "three": 5})
 
 
 def test_agreement_with_what_never_moves_is_none_and_ends_at_minus_1():
@@ -103,7 +90,7 @@ def test_conditions_without_a_cut_in_common_are_refused():
     moved = TABLE["trials"].copy()
     moved.loc[moved["sender"] == "P", "receiver_cut"] += "'"
     with pytest.raises(DataError, match="no cut has all"):
-        Gap(read("A", "P")).read({"trials": moved})
+        Agreement(read("A", "P")).read({"trials": moved})
 
 
 # --- invariance -------------------------------------------------------------------------------------------------------
@@ -278,8 +265,8 @@ def test_at_the_papers_scale_every_seam_is_fitted_by_the_papers_recipe_too():
 
 def test_networks_that_began_otherwise_meet_in_a_circle_and_a_single_one_meets_every_other():
     small, paper = (scale_named(name, stand_in) for name in ("small", "paper"))
-    assert pair_unlike_seeds(small, SIMCLR, R18) == [(0, 1), (0, 2)]
-    assert pair_unlike_seeds(small, R18, SIMCLR) == [(1, 0), (2, 0)]
+    assert pair_unlike_seeds(small, SIMCLR, R18) == [(10, other) for other in (11, 12, 13, 14)]
+    assert pair_unlike_seeds(small, R18, SIMCLR) == [(other, 10) for other in (11, 12, 13, 14)]
     for senders, receivers in ((SIMCLR, R18), (R18, SIMCLR)):
         found = pair_unlike_seeds(paper, senders, receivers)
         assert len(found) >= 3, "or there would be no interval"

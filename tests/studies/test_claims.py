@@ -1,23 +1,26 @@
 """Verdicts: a truth table, and what has none."""
 
 import math
+from statistics import NormalDist
 from typing import Literal
 
+import pandas as pd
 import pytest
 
 from suture.common.errors import DataError
+from suture.measurement.trials.trial import VERSION
 from suture.studies import Claim, Result, Study, Where, verdict_of
-from suture.studies.base.claims import MARGIN, Decided, Verdict
-from suture.studies.base.quantities import Figure, Mean, Quantity, Tables
+from suture.studies.base.claims import MARGIN, STITCHES, Decided, Verdict, count_networks, decide_all
+from suture.studies.base.quantities import TRIALS, Figure, Mean, Quantity, Tables
 
 
 class Planted(Quantity):
     """A figure that is given."""
 
     def __init__(self, low: float, high: float, seeds: int = 5) -> None:
-        self.planted = Figure((low + high) / 2, low, high, seeds)
+        self.planted = Figure((low + high) / 2, low, high, seeds, seeds)
 
-    def estimate(self, tables: Tables) -> Figure:
+    def estimate(self, tables: Tables, level: float = 0.95) -> Figure:
         return self.planted
 
 
@@ -108,6 +111,78 @@ def test_the_worst_claim_counts() -> None:
 
 def test_tiny_is_refused() -> None:
     study = Study("bansal-2A", "", "", "", lambda scale: [], (Claim("it is so", "section 1", Planted(0, 1), "≤", 2.0),))
-    assert [one.verdict for one in Result("bansal-2A", "small", {}, {}).decide(study)] == ["reproduced"]
+    card = {"version": VERSION}
+    assert [one.verdict for one in Result("bansal-2A", "small", {}, card).decide(study)] == ["reproduced"]
     with pytest.raises(DataError, match="tiny scale, of which no verdict is computed"):
-        Result("bansal-2A", "tiny", {}, {}).decide(study)
+        Result("bansal-2A", "tiny", {}, card).decide(study)
+
+
+def test_four_networks_are_too_few_unless_a_claim_says_otherwise() -> None:
+    for enough, said in ((5, "undecided"), (4, "reproduced")):
+        claim = Claim("it is so", "section 1", Planted(0.0, 0.5, seeds=4), "≤", 3.0, enough=enough)
+        assert claim.decide({}).verdict == said
+
+
+def rows(near: float, stitches: int = STITCHES, converged: bool = True) -> pd.DataFrame:
+    """Penalties of five networks at one cut, near to a threshold of 3."""
+    shared = {"status": "ok", "score": "accuracy", "unit": "fraction", "control": "", "published": False}
+    shared |= {"sender": "A", "receiver": "B", "sender_cut": "a", "receiver_cut": "a", "fit_data": "f"}
+    shared |= {"stitch": "Conv()", "fit": "Converged()", "converged": converged}
+    return pd.DataFrame(
+        [
+            shared | {"network_seed": network, "seed": seed, "penalty": near + network / 100}
+            for network in range(5)
+            for seed in range(stitches)
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        (rows(1.5), "reproduced"),
+        (rows(4.5), "not reproduced"),
+        (rows(1.5, stitches=2), "undecided"),
+        (rows(4.5, stitches=2), "undecided"),
+        (rows(1.5, converged=False), "undecided"),
+        (rows(0.5, stitches=1, converged=False), "reproduced"),
+        (rows(5.5, stitches=1, converged=False), "not reproduced"),
+    ],
+)
+def test_within_2_pp_fits_must_have_converged_with_three_stitches(table: pd.DataFrame, said: Verdict) -> None:
+    assert Claim("it is so", "section 1", Mean("penalty"), "≤", 3.0).decide({TRIALS: table}).verdict == said
+
+
+class Normal(Quantity):
+    """A mean and its error, of so many networks that t is normal."""
+
+    def __init__(self, value: float, error: float = 1.0) -> None:
+        self.value, self.error = value, error
+
+    def estimate(self, tables: Tables, level: float = 0.95) -> Figure:
+        half = NormalDist().inv_cdf((1 + level) / 2) * self.error
+        return Figure(self.value, self.value - half, self.value + half, 999, 999, level)
+
+
+@pytest.mark.parametrize(
+    ("values", "decided"),
+    [
+        ((-2.0,), "r"),  # beyond 1.96
+        ((-2.0, 0.0), "uu"),  # two claims: 2.24
+        ((-2.3, -2.0), "rr"),  # the first beyond 2.24, so the second is alone: 1.96
+        ((-2.0, -2.0, 2.6), "uun"),  # 2.39, then 2.24
+        ((-9.0, -2.3, -2.0), "rrr"),
+    ],
+)
+def test_claims_share_their_error_by_holms_method(values: tuple[float, ...], decided: str) -> None:
+    claims = [Claim("it is so", "section 1", Normal(value), "≤", 0.0, unit="") for value in values]
+    reports = [Claim("a report", "section 1", Normal(9.0)), Claim("too few", "section 1", Planted(1, 2, 3), "≤", 0.0)]
+    found = decide_all([*claims, *reports], {})
+    assert "".join(one.verdict[0] for one in found[: len(values)]) == decided
+    assert [one.verdict for one in found[len(values) :]] == ["reported", "undecided"]
+
+
+@pytest.mark.parametrize(("distance", "networks"), [(1.0, 10), (2.0, 5), (0.5, 34), (0.01, 0)])
+def test_the_networks_that_would_decide_have_power(distance: float, networks: int) -> None:
+    """10, 5 and 34: the sample sizes of a two-sided t test at 5 % with power 0.8, of printed tables."""
+    assert count_networks(distance) == networks

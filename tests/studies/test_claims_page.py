@@ -8,14 +8,16 @@ import pandas as pd
 import pytest
 
 from suture.common.errors import DataError
+from suture.measurement.trials.trial import VERSION
 from suture.reports.pages import claims as claims_page
 from suture.reports.pages.claims import TITLES, page, paper_page, threshold
 from suture.studies import STUDIES, Claim, Result, Study, Where
+from suture.studies.base.claims import STITCHES
 from suture.studies.base.quantities import Mean
 from suture.studies.base.study import PAPERS
 
 ROOT = Path(__file__).parents[2]
-CLAIM = Claim("penalty ≤ 3 pp", "section 4", Mean("penalty"), "≤", 3.0, paper="at most 3 pp")
+CLAIM = Claim("penalty ≤ 3 pp", "section 4", Mean("penalty"), "≤", 3.0, paper="at most 3 pp", enough=3)
 TEMPLATE = "# By hand\n\n## bansal-x: One\n\n<!-- study: bansal-x -->\n<!-- end -->\n\nAfter, by hand.\n"
 
 
@@ -23,14 +25,18 @@ def study(*claims: Claim, name: str = "bansal-x", needs: str = "") -> Study:
     return Study(name, "A title", "Is it so?", "section 4", lambda scale: [], claims, (), ("it differs",), needs=needs)
 
 
-def result(*penalties: float, name: str = "bansal-x", trial: str = "t", scale: str = "small") -> Result:
-    """A trial for each pair of networks, of 100 s."""
+def result(
+    *penalties: float, name: str = "bansal-x", trial: str = "t", scale: str = "small", version: int = VERSION
+) -> Result:
+    """A trial for each pair of networks, of 100 s, with three stitches."""
     rows = [
         {"status": "ok", "score": "accuracy", "published": False, "control": "", "unit": "fraction", "penalty": value}
         | {"network_seed": i, "trial": f"{trial}{i}", "seconds": 100.0, "sender": "A", "receiver": "B"}
+        | {"sender_cut": "a", "receiver_cut": "a", "fit_data": "f", "stitch": "Conv()", "seed": seed}
         for i, value in enumerate(penalties)
+        for seed in range(STITCHES)
     ]
-    return Result(name, scale, {"trials": pd.DataFrame(rows)}, {"tables": ["trials"]})
+    return Result(name, scale, {"trials": pd.DataFrame(rows)}, {"tables": ["trials"], "version": version})
 
 
 def cells(text: str, start: str) -> list[str]:
@@ -45,11 +51,11 @@ def cells(text: str, start: str) -> list[str]:
 @pytest.mark.parametrize(
     ("penalties", "ours", "verdict"),
     [
-        ((1.0, 1.2, 1.4), "1.20 pp [0.70, 1.70], 3 seeds", "**reproduced**"),
-        ((4.9, 5.0, 5.1), "5.00 pp [4.75, 5.25], 3 seeds", "**not reproduced**"),
-        ((2.0, 3.0, 4.0), "3.00 pp [0.52, 5.48], 3 seeds", "undecided"),
-        ((1.0, 1.2), "1.10 pp, 2 seeds", "undecided"),
-        ((-1.0, -1.2, -1.4), "−1.20 pp [−1.70, −0.70], 3 seeds", "**reproduced**"),
+        ((1.0, 1.2, 1.4), "1.20 pp [0.70, 1.70], 3 pairs; 9 fits converged", "**reproduced**"),
+        ((4.9, 5.0, 5.1), "5.00 pp [4.75, 5.25], 3 pairs; 9 fits converged", "**not reproduced**"),
+        ((2.0, 3.0, 4.0), "3.00 pp [0.52, 5.48], 3 pairs; 9 fits converged", "undecided: more than 100 networks"),
+        ((1.0, 1.2), "1.10 pp, 2 pairs; 6 fits converged", "undecided: 3 networks decide, at least"),
+        ((-1.0, -1.2, -1.4), "−1.20 pp [−1.70, −0.70], 3 pairs; 9 fits converged", "**reproduced**"),
     ],
 )
 def test_a_claim_has_its_figure_interval_seeds_and_verdict(
@@ -71,7 +77,11 @@ def test_thresholds_say_whose_they_are_and_their_margin() -> None:
 def test_a_report_is_no_verdict_and_another_fit_is_named() -> None:
     shown = Claim("a report", "section 4", Mean("penalty"), fit="published")
     made = page({"bansal-x": result(1.0, 1.0, 1.0)}, [study(shown)])
-    assert cells(made, "a report")[4:] == ["1.00 pp (all alike), 3 seeds (fit: published)", "", "report"]
+    assert cells(made, "a report")[4:] == [
+        "1.00 pp (all alike), 3 pairs; 9 fits converged (fit: published)",
+        "",
+        "report",
+    ]
 
 
 def test_what_has_no_figure_is_not_measured() -> None:
@@ -194,7 +204,21 @@ def test_every_paper_has_a_title() -> None:
 def test_versions_are_told_where_there_are_several():
     old, new, none = result(1.0, name="old"), result(1.0, name="new"), result(1.0, name="none")
     old.card["version"], new.card["version"] = 1, 2
+    del none.card["version"]  # as in cards of before
     assert claims_page._versions({"old": old, "none": none}) == ""
     assert "1 by version 1 of the measuring code, and new by version 2" in claims_page._versions(
         {"old": old, "new": new, "none": none}
     )
+
+
+def test_a_figure_of_another_version_is_shown_and_decides_nothing() -> None:
+    old = result(1.0, 1.2, 1.4, version=VERSION - 1)
+    line = cells(page({"bansal-x": old}, [study(CLAIM)]), CLAIM.statement)
+    assert line[4].startswith("1.20 pp")
+    assert line[-1] == f"not measured with this version; the figure is of version {VERSION - 1}"
+
+
+def test_a_reading_is_marked_and_said_with_its_reason() -> None:
+    made = paper_page(TEMPLATE, {"bansal-x": None}, [study(replace(CLAIM, reading="the old one was too strict"))])
+    assert f"| {CLAIM.statement} ‡ |" in made
+    assert "- The old one was too strict.\n" in made

@@ -23,11 +23,17 @@ from suture.zoo.models import parse_source, resolve
 
 LINE = ("pool1", "pool2", "fc1_relu", "fc2_relu", "fc3_relu")
 NAMES = {TRUE: "cifar10/fit[:9]", ALTERED: "cifar10 automobile as cat/fit[:9]", PAIRED: "mnist+cifar10/fit[:9]"}
-SEEDS = range(3)
+SEEDS = range(5)
+
+
+@pytest.fixture(autouse=True)
+def _decided_on_one_stitch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let planted figures decide however near they are to their thresholds, which test_claims is about."""
+    monkeypatch.setattr("suture.studies.base.claims.NEAR", 0.0)
 
 
 def trials(values: Sequence[float], cuts: Sequence[str] = LINE, **columns: object) -> pd.DataFrame:
-    """Rows of some cuts, of fractions, the same for three pairs but for a thousandth."""
+    """Rows of some cuts, of fractions, the same for five networks but for a thousandth."""
     fixed: dict[str, object] = {
         "status": "ok",
         "score": "accuracy",
@@ -158,26 +164,20 @@ def cars(clean: float, blind: float, others: float = 0.52, labels: str = ALTERED
         (cars(0.02, 0.01), ["reproduced"] * 4),
         (cars(0.02, 0.3), ["reproduced", "reproduced", "not reproduced", "reproduced"]),
         (cars(0.02, 0.01, others=0.45), ["reproduced", "not reproduced"] * 2),
-        (cars(0.049, 0.01), ["undecided", *["reproduced"] * 3]),
+        (cars(0.048, 0.01), ["undecided", *["reproduced"] * 3]),
     ],
 )
-def test_cars_are_not_known_either_way(table: pd.DataFrame, said: list[str]) -> None:
-    made = claims.claim_inherited("mlp", ALTERED, recovered=False)
-    assert verdicts(made, table, cars(0.9, 0.9, 0.1, labels=TRUE)) == said
+def test_cars_are_not_known_either_way_by_either_labels(table: pd.DataFrame, said: list[str]) -> None:
+    made = claims.claim_inherited("mlp", recovered=False)
+    worst = ["not reproduced"] * 4
+    assert verdicts(made, table, cars(0.9, 0.9, 0.1, labels=TRUE)) == said + worst
 
 
-def test_the_other_labels_are_reports() -> None:
-    made = claims.claim_inherited("mlp", ALTERED, recovered=False)
-    found = [claim.decide({TRIALS: pd.concat([cars(0.0, 0.0), cars(0.9, 0.8, labels=TRUE)])}) for claim in made]
-    reports = [one for one in found if one.verdict == "reported"]
-    assert [round(one.figure.value) for one in reports if one.figure] == [90, 80]
-    assert all("true labels" in one.claim.statement for one in reports)
-
-
-@pytest.mark.parametrize(("blind", "said"), [(0.4, "reproduced"), (0.3, "not reproduced"), (0.35, "undecided")])
+@pytest.mark.parametrize(("blind", "said"), [(0.4, "reproduced"), (0.3, "not reproduced"), (0.348, "undecided")])
 def test_cars_come_back_where_half_of_the_receivers_do(blind: float, said: str) -> None:
-    made = claims.claim_inherited("mlp", TRUE, recovered=True, cut="flatten")
+    made = claims.claim_inherited("mlp", recovered=True, cut="flatten")
     assert verdicts(made, cars(0.01, blind, labels=TRUE), cars(0.9, 0.0, labels=TRUE, cut="pool2")) == [
+        *["not measured"] * 2,
         "reproduced",
         said,
     ]
@@ -201,20 +201,17 @@ def test_trucks_jump_behind_their_layer(values: list[float], said: list[str]) ->
     assert verdicts(claims.claim_located("fc2", "2b"), trucks(values), beside) == said
 
 
-def test_fc1_which_learns_no_trucks_is_a_report() -> None:
-    assert all(claim.threshold is None for claim in claims.claim_located("fc1", "2a"))
-
-
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ([0.0, 0.1, 0.2, 0.3, 0.4], "reproduced"),
-        ([0.1, 0.0, 0.2, 0.3, 0.4], "reproduced"),
-        ([0.4, 0.3, 0.2, 0.1, 0.0], "not reproduced"),
+        ([0.0, 0.1, 0.2, 0.3, 0.4], ["reproduced", "reproduced"]),
+        ([0.1, 0.0, 0.2, 0.3, 0.4], ["reproduced", "reproduced"]),
+        ([0.0, 0.01, 0.02, 0.03, 0.4], ["reproduced", "not reproduced"]),
+        ([0.4, 0.3, 0.2, 0.1, 0.05], ["not reproduced", "reproduced"]),
     ],
 )
-def test_trucks_rise_with_the_senders_layers(values: list[float], said: str) -> None:
-    assert verdicts(claims.claim_steadily(), trucks(values, "cnn")) == [said]
+def test_trucks_rise_with_the_senders_layers_by_no_single_step(values: list[float], said: list[str]) -> None:
+    assert verdicts(claims.claim_steadily(), trucks(values, "cnn")) == said
 
 
 def sided(side: str, values: Sequence[float], wide: float) -> pd.DataFrame:
@@ -241,7 +238,7 @@ def test_the_four_accuracies_of_robustness_are_read_apart() -> None:
     both = trials([0.98], ["flatten"], sender=DIGITS, fit_data=NAMES[PAIRED], score_data="mnist+cifar10/score")
     tables = {TRIALS: pd.concat([both, sided("cifar10", [0.1] * 4, 0.82), sided("mnist", [0.1] * 4, 0.42)])}
     found = [claim.decide(tables) for claim in claims.claim_robust()]
-    assert [round(one.figure.value, 1) for one in found[:3] if one.figure] == [98.1, 82.1, 42.1]
+    assert [round(one.figure.value, 1) for one in found[:3] if one.figure] == [98.2, 82.2, 42.2]
     assert {one.verdict for one in found} == {"reported", "not measured"}
 
 
@@ -263,7 +260,7 @@ def test_a_network_that_calls_everything_a_car_has_learned_nothing_of_cars() -> 
     cars = trials([1.0, 0.0, 0.1, 0.1, 0.1], score=ON_CARS, **control)
     every = trials([0.1, 0.1, 0.12, 0.1, 0.1], **control)
     found = decided(claims.claim_controlled(), cars, every)
-    assert found[next(words for words in found if "cars, CNN" in words)] == ("reproduced", pytest.approx(10.1))
+    assert found[next(words for words in found if "cars, CNN" in words)] == ("reproduced", pytest.approx(10.2))
 
 
 def complexity(values: Sequence[float], cuts: Sequence[str], measure: str, sender: str, receiver: str) -> pd.DataFrame:
@@ -275,10 +272,15 @@ def complexity(values: Sequence[float], cuts: Sequence[str], measure: str, sende
 
 def test_complexity_falls_along_the_four_cuts_by_the_first_step() -> None:
     four = [f"layer{stage}.1" for stage in range(1, 5)]
-    tables = [complexity([5, 2, 1.5, 1.6], four, measure, SIMPLE, COMPLEX) for measure in (BATCHES, "mean sharpness")]
-    tables.append(complexity([1, 2, 4, 8], four, "gzip size", SIMPLE, COMPLEX))
+    measures = {BATCHES: ([5, 2, 1.5, 1.6], 1), "mean sharpness": ([5, 4, 3, 2], 1), "gzip size": ([4, 3, 2, 1], 9)}
+    tables = [complexity(values, four, measure, SIMPLE, COMPLEX) for measure, (values, _) in measures.items()]
+    for measure, (_, simple) in measures.items():
+        for name, own in ((SIMPLE, simple), (COMPLEX, 6)):
+            alone = complexity([own], [""], measure, name, name)
+            tables.append(alone.assign(sender_depth=float("nan"), receiver_depth=float("nan")))
     found = decided(simplicity.claim_simplified(), *tables, kind=COMPLEXITIES)
-    assert [verdict for verdict, _ in found.values()] == ["reproduced", "reproduced", "not reproduced", "reproduced"]
+    # Of the gradient norm the last step rises; of the gzip size the simple network is not the simpler one.
+    assert [verdict for verdict, _ in found.values()] == ["not reproduced", "reproduced", "not measured", "reproduced"]
     assert list(found.values())[-1][1] == pytest.approx(2.5 / 3.5)
 
 

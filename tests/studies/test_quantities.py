@@ -13,14 +13,16 @@ from suture.common.errors import DataError
 from suture.studies.base.claims import Claim
 from suture.studies.base.quantities import (
     TRIALS,
-    AtBest,
+    AtCuts,
     Difference,
+    Extreme,
     Figure,
-    Greatest,
     Mean,
     PerUnit,
+    Provided,
     Ratio,
     RunOfCuts,
+    Share,
     Slope,
     Spread,
     Trend,
@@ -28,6 +30,8 @@ from suture.studies.base.quantities import (
     Worst,
     average_cells,
     average_units,
+    figure_of,
+    number_pair,
 )
 
 CUTS = ("a", "b", "c")
@@ -74,7 +78,7 @@ def of(quantity: PerUnit, *tables: pd.DataFrame) -> dict[int, float]:
 
 def test_a_correlation_ends_at_1_and_at_minus_1() -> None:
     for cut, ends in (((0.7, 1.1), (0.7, 1.0)), ((-1.2, -0.6), (-1.0, -0.6)), ((-0.5, 0.7), (-0.5, 0.7))):
-        figure = Figure(sum(cut) / 2, *cut, 3).clip(-1, 1)
+        figure = Figure(sum(cut) / 2, *cut, 3, 3).clip(-1, 1)
         assert (figure.low, figure.high) == ends
 
 
@@ -89,12 +93,6 @@ def test_a_range_of_depths_has_its_ends_however_these_were_reckoned() -> None:
 def test_the_mean_over_stitch_seeds_is_taken_and_not_their_median() -> None:
     table = pd.concat([trials({0: (penalty,) * 3}, seed=seed) for seed, penalty in enumerate((0.0, 0.0, 9.0))])
     assert of(Mean("penalty"), table) == {0: 3.0}
-
-
-def test_what_lacks_a_seed_is_not_the_greatest_there() -> None:
-    table = trials()
-    table.loc[table["network_seed"] == 2, "receiver"] = "another"
-    assert set(of(Greatest((Mean("penalty"), Mean("penalty", Where(receiver="B")))), table)) == {0, 1}
 
 
 def test_a_divisor_may_be_below_0() -> None:
@@ -116,8 +114,6 @@ def test_a_divisor_may_be_below_0() -> None:
         (Trend("penalty", along="sender_depth"), {0: 1.0, 1: -1.0, 2: 0.0}),
         (Slope("penalty"), {0: 5.0, 1: -2.0, 2: 0.0}),
         (Difference(Worst("penalty"), Mean("penalty")), {0: 3.0, 1: 1.0, 2: 0.0}),
-        (Greatest((Mean("penalty"), Slope("penalty"))), {0: 5.0, 1: 2.0, 2: 0.0}),
-        (Greatest((Mean("penalty"), Slope("penalty")), least=True), {0: 3.0, 1: -2.0, 2: 0.0}),
     ],
     ids=str,
 )
@@ -134,7 +130,7 @@ def test_a_seed_whose_divisor_is_0_has_no_ratio() -> None:
     table = trials({0: (1.0, -1.0, 0.0), 1: (3.0, 1.0, 2.0), 2: (-1.0, 1.0, 0.0)})
     ratio = Ratio(Worst("penalty"), Mean("penalty"))
     assert ratio.estimate({"trials": table}).value == 1.5
-    assert ratio.estimate({"trials": table}).seeds == 1
+    assert ratio.estimate({"trials": table}).pairs == 1
     with pytest.raises(DataError, match="divided by is 0"):
         ratio.estimate({"trials": trials({0: (1.0, -1.0, 0.0)})})
 
@@ -154,7 +150,7 @@ def test_a_difference_is_of_the_seeds_that_both_have() -> None:
     first, second = Mean("penalty", Where(sender="A")), Mean("penalty", Where(sender="C"))
     other = trials({1: (0.0, 0.0, 3.0), 7: (0.0, 0.0, 0.0)}, sender="C")
     found = Difference(first, second).estimate({"trials": pd.concat([trials(), other])})
-    assert (found.value, found.seeds) == (1.0, 1)
+    assert (found.value, found.pairs) == (1.0, 1)
 
 
 TELLING = "sender receiver sender_cut receiver_cut control fit_data score_data index measure"
@@ -182,15 +178,6 @@ def test_cuts_in_a_row_lie_from_input_to_output_whatever_the_order_of_the_rows()
     mixed = table.sort_values("receiver_cut", key=lambda cuts: cuts.map({"a": 0, "c": 1, "b": 2}), kind="stable")
     for rows_ in (table, mixed):
         assert set(RunOfCuts((("penalty", Where()),), most=1.0).read({TRIALS: rows_})) == {1.0}
-
-
-def test_no_pair_chooses_its_own_cut_where_the_others_have_none() -> None:
-    table = trials({0: (1.0, 2.0, -9.0), 1: (1.0, 2.0, 0.0), 2: (1.0, 2.0, 0.0)})
-    alone = table[(table["receiver_cut"] != "c") | (table["network_seed"] == 0)]
-    assert list(AtBest("penalty").read({TRIALS: alone})) == [1.0, 1.0, 1.0]
-    nothing = table[table["receiver_cut"] == table["network_seed"].map(dict(enumerate(CUTS)))]
-    with pytest.raises(DataError, match="no cut in common"):
-        AtBest("penalty").read({TRIALS: nothing})
 
 
 # Which rows
@@ -245,12 +232,12 @@ def test_a_trial_that_failed_may_be_the_worst_cut() -> None:
     table = trials({0: (1.0, 1.0, 30.0), 1: (1.0, 1.1, 31.0), 2: (0.9, 1.0, 29.0)})
     lost = table["network_seed"].eq(1) & table["receiver_cut"].eq("c")
     table.loc[lost, "status"] = "failed"
-    claim = Claim("at every cut", "s", Worst("penalty"), "≤", 3.0)
+    claim = Claim("at every cut", "s", Extreme((AtCuts("penalty"),)), "≤", 3.0, unit="", enough=3)
     decided = claim.decide({TRIALS: table})
     assert (decided.verdict, decided.figure) == ("not measured", None)
     assert "1 of 9 trials failed" in decided.reason
     assert len(Where().select_measured({TRIALS: table})) == 8  # to be drawn
-    early = Claim("at the first cuts", "s", Worst("penalty", Where(receiver_cut="a|b")), "≤", 3.0)
+    early = Claim("", "s", Extreme((AtCuts("penalty", Where(receiver_cut="a|b")),)), "≤", 3.0, unit="", enough=3)
     assert early.decide({TRIALS: table}).verdict == "reproduced"
 
 
@@ -274,7 +261,7 @@ def test_what_is_not_there_is_said() -> None:
 
 @given(st.lists(st.floats(-100, 100), min_size=3, max_size=9))
 def test_the_interval_is_students(values: list[float]) -> None:
-    found = average_units(pd.Series(values)).figure()
+    found = figure_of(average_units(pd.Series(values)), 0.95)
     assert found.value == pytest.approx(np.mean(values))
     if np.std(values) > 1e-9:
         low, high = stats.ttest_1samp(values, 0.0).confidence_interval(0.95)
@@ -283,9 +270,9 @@ def test_the_interval_is_students(values: list[float]) -> None:
 
 
 def test_the_interval_by_hand() -> None:
-    found = average_units(pd.Series([1.0, 2.0, 3.0])).figure()
+    found = figure_of(average_units(pd.Series([1.0, 2.0, 3.0])), 0.95)
     half = 4.302652729911275 * 1 / math.sqrt(3)  # t of 0.975 with 2 degrees of freedom, from a printed table
-    assert (found.value, found.low, found.high, found.seeds) == (
+    assert (found.value, found.low, found.high, found.networks) == (
         2.0,
         pytest.approx(2 - half),
         pytest.approx(2 + half),
@@ -295,9 +282,95 @@ def test_the_interval_by_hand() -> None:
 
 @pytest.mark.parametrize("values", [[1.0], [1.0, 1.0], [1.0, 1.0, math.nan]])
 def test_fewer_than_three_seeds_decide_nothing(values: list[float]) -> None:
-    found = average_units(pd.Series(values)).figure()
+    found = figure_of(average_units(pd.Series(values)), 0.95)
     assert (found.value, found.decides) == (1.0, False)
 
 
 def test_many_cuts_of_one_pair_are_one_seed() -> None:
     assert not Mean("penalty").estimate({"trials": trials({0: (1.0, 2.0, 3.0)})}).decides
+
+
+# Every cut, or some
+
+
+def t_of(level: float, freedom: int) -> float:
+    return float(stats.t.ppf(level, freedom))
+
+
+VALUES = {0: (1.0, 5.0, 2.0), 1: (2.0, 4.0, 2.5), 2: (3.0, 6.0, 1.5)}
+
+
+def test_the_extreme_is_of_means_and_its_ends_hold_for_all_cuts() -> None:
+    """Means are 2, 5 and 2, with errors of 1/√3, 1/√3 and 0.5/√3; three cuts share the lower end's 2.5 %."""
+    found = Extreme((AtCuts("penalty"),)).estimate({TRIALS: trials(VALUES)})
+    assert found.value == pytest.approx(5)
+    assert found.high == pytest.approx(5 + t_of(0.975, 2) / math.sqrt(3))
+    assert found.low == pytest.approx(
+        max(5 - t_of(1 - 0.025 / 3, 2) / math.sqrt(3), 2 - 0.5 * t_of(1 - 0.025 / 3, 2) / math.sqrt(3))
+    )
+    least = Extreme((AtCuts("penalty"),), smallest=True).estimate({TRIALS: trials(VALUES)})
+    assert least.value == pytest.approx(2)
+    assert least.low == pytest.approx(2 - t_of(0.975, 2) / math.sqrt(3))
+    assert least.high == pytest.approx(2 + 0.5 * t_of(1 - 0.025 / 3, 2) / math.sqrt(3))
+
+
+def test_either_way_counts_a_mean_by_its_size() -> None:
+    table = trials({0: (-3.0, 1.0, 0.0), 1: (-4.0, 1.0, 0.0), 2: (-5.0, 1.0, 0.0)})
+    found = Extreme((AtCuts("penalty"),), either=True).estimate({TRIALS: table})
+    assert found.value == pytest.approx(4)
+    assert found.high == pytest.approx(4 + t_of(0.975, 2) / math.sqrt(3))
+    assert found.low == pytest.approx(max(1, 4 - t_of(1 - 0.025 / 6, 2) / math.sqrt(3)))
+
+
+@pytest.mark.parametrize(
+    ("part", "read"),
+    [
+        (AtCuts("penalty", Where(sender="A"), minus=("penalty", Where(sender="C"))), [0.0, 1.0, 5.0]),
+        (AtCuts("penalty", Where(sender="A"), minus=("penalty", Where(sender="C")), times=3.0), [-2.0, -1.0, 3.0]),
+        (AtCuts("penalty", Where(sender="A"), least=("penalty", Where(sender="C"))), [1.0, 1.0, 1.0]),
+        (AtCuts("penalty", Where(sender="A"), minus=Mean("penalty", Where(sender="A"))), [-2.0, -1.0, 3.0]),
+        (AtCuts("penalty", Where(sender="A"), steps=True, times=0.5), [1.0 - 3.0, 4.0 - 3.0]),
+    ],
+    ids=str,
+)
+def test_what_is_read_at_single_cuts(part: AtCuts, read: list[float]) -> None:
+    table = pd.concat([trials({0: (1.0, 2.0, 6.0)}), trials({0: (1.0, 1.0, 1.0)}, sender="C")], ignore_index=True)
+    assert part.read({TRIALS: table}).loc[0].tolist() == pytest.approx(read)
+
+
+def test_the_share_of_pairs_is_exact_for_as_many_cases_as_networks() -> None:
+    """Of five networks in all ordered pairs one fails with whatever it receives: 16 of 20 pairs are as 4 of 5."""
+    pairs = [(a, b) for a in range(1, 6) for b in range(1, 6) if a != b]
+    table = trials({number_pair(a, b): (0.0, 0.0, 9.0 if b == 3 else 1.0) for a, b in pairs})
+    found = Share(AtCuts("penalty"), 3.0).estimate({TRIALS: table})
+    exact = stats.binomtest(4, 5).proportion_ci(method="exact")
+    assert (found.value, found.pairs, found.networks) == (80.0, 20, 5)
+    assert (found.low, found.high) == pytest.approx((100 * exact.low, 100 * exact.high))
+
+
+def test_what_presupposes_something_is_not_measured_without_it() -> None:
+    less, more = Mean("penalty", Where(receiver_cut="a")), Mean("penalty", Where(receiver_cut="c"))
+    tables = {TRIALS: trials(VALUES)}
+    wrong = more.estimate(tables).value < less.estimate(tables).value
+    assert not wrong
+    assert Provided(Mean("penalty"), less, Mean("penalty", Where(receiver_cut="b"))).estimate(
+        tables
+    ).value == pytest.approx(3)
+    with pytest.raises(DataError, match="nothing to measure"):
+        Provided(Mean("penalty"), Mean("penalty", Where(receiver_cut="b")), less).estimate(tables)
+
+
+# Pairs of networks
+
+
+def test_a_pairs_number_says_its_networks_and_their_kinds() -> None:
+    assert (number_pair(10, 11), number_pair(10, 11, alike=False)) == (10011, 10511)
+    for seeds in ((0, 3), (3, 500)):
+        with pytest.raises(DataError, match="from 1 to 499"):
+            number_pair(*seeds)
+
+
+def test_the_best_stitch_by_validation_counts() -> None:
+    losses = {0: 0.3, 1: 0.1, 2: 0.2}
+    stitches = [trials({0: (float(seed),) * 3}, seed=seed, validation_loss=loss) for seed, loss in losses.items()]
+    assert of(Mean("penalty"), *stitches) == {0: 1.0}

@@ -22,6 +22,7 @@ from suture.runs.store.store import NETWORKS, TRIALS, Store
 from suture.studies import Claim, Result, Scale, Study, load_result, run_study, scale_named
 from suture.studies.base.plans import plan_curves
 from suture.studies.base.quantities import Mean
+from suture.studies.base.scale import stand_in
 from suture.studies.base.study import Beside, Made, Part
 
 CUTS = ("block3.relu", "block6.relu")
@@ -79,8 +80,8 @@ def test_the_table_has_a_row_for_each_trial(tiny: Scale, tmp_path: Path) -> None
     assert set(table["study"]) == {"oxford-9"}
     assert set(table["status"]) == {"ok"}
     assert set(zip(table["receiver_cut"], table["control"], table["network_seed"], strict=True)) == {
-        *((cut, "", pair) for cut in CUTS for pair in (0, 1)),
-        *((cut, "itself", 0) for cut in CUTS),
+        *((cut, "", pair) for cut in CUTS for pair in (10_011, 11_010)),
+        *((cut, "itself", 10_011) for cut in CUTS),
     }
     card = result.card
     assert (card["trials"], card["failed"], card["networks"], card["tables"]) == (6, 0, 2, ["trials"])
@@ -251,3 +252,22 @@ def test_what_is_not_there_and_what_is_damaged(tmp_path: Path) -> None:
     (tmp_path / "oxford-9.json").write_text("{")
     with pytest.raises(DataError, match="is damaged"):
         load_result(tmp_path, "oxford-9")
+
+
+def test_what_is_near_its_threshold_is_stitched_three_times(tmp_path: Path) -> None:
+    scale, store = Scale("small", stand_in), Store.make(tmp_path)
+
+    def run_with(threshold: float) -> pd.DataFrame:
+        def plan(scale: Scale) -> list[Part]:
+            return [*plan_curves(scale, "mlp", "mlp", scale.data("cifar10"), cuts=CUTS[:1], seeds=[(10, 11)])]
+
+        claim = Claim("it is small", "section 1", Mean("penalty"), "≤", threshold)
+        result = run_study(Study("oxford-9", "t", "q", "s", plan, (claim,)), scale, store, on=Local(workers=1))
+        assert result.card["of"] == {"mlp": [10, 11]}
+        return result.tables["trials"]
+
+    far = run_with(1000.0)
+    near = run_with(float(far["penalty"].iloc[0]) + 1.9)
+    assert (list(far["seed"]), list(near["seed"])) == ([0], [0, 1, 2])
+    assert near["validation_loss"].notna().all()
+    assert near["validation_loss"].nunique() > 1

@@ -13,7 +13,6 @@ from suture.studies import Scale, scale_named
 from suture.studies.base.plans import pair_seeds
 from suture.studies.base.scale import (
     EPOCHS,
-    FEW,
     MANY,
     PAPER,
     SCALES,
@@ -76,43 +75,47 @@ def test_epochs_on_the_way_are_those_of_their_names_in_the_paper() -> None:
 
 def test_small_scale_is_the_ledger(tiny: Scale) -> None:
     small = Scale("small", lambda name: stand_in(name).limited())
-    (made,) = make_models([replace(find_entry("mlp"), seeds=(1,))], stand_in)
-    assert small.base("mlp", 1).key == made.key
+    (made,) = make_models([replace(find_entry("mlp"), seeds=(11,))], stand_in)
+    assert small.base("mlp", 11).key == made.key
     assert all(scale_entry(known, SMALL) is known for known in LEDGER)
-    assert small.base("mlp", 1) is small.base("mlp", 1)
-    assert tiny.base("mlp", 1).key != made.key
+    assert small.base("mlp", 11) is small.base("mlp", 11)
+    assert tiny.base("mlp", 11).key != made.key
 
 
 def test_what_a_network_starts_from_is_of_the_same_scale(tiny: Scale) -> None:
-    base = tiny.base("resnet18 freeze B.4", 1)
+    base = tiny.base("resnet18 freeze B.4", 11)
     assert base.start is not None
-    assert base.start.key == tiny.base("resnet18 5000 samples", 1).key
+    assert base.start.key == tiny.base("resnet18 5000 samples", 11).key
 
 
 def test_seeds() -> None:
     small, tiny = (scale_named(name, stand_in) for name in ("small", "tiny"))
-    assert small.seeds("cnn") == (0, 1, 2, 3, 4)
-    assert small.seeds("cnn", "resnet18") == (0, 1, 2)
+    assert small.seeds("cnn") == (10, 11, 12, 13, 14)
+    assert small.seeds("cnn", "resnet18 w2") == (10, 11, 12)
     assert small.seeds("cnn no trucks B", "cnn") == ()
-    assert tiny.seeds("cnn no trucks B") == (5, 6)
+    assert tiny.seeds("cnn no trucks B") == (15, 16)
+
+
+def test_no_network_that_decides_was_seen_before_the_readings_were_chosen() -> None:
+    assert all(seed >= 10 for known in LEDGER for seed in known.seeds)
 
 
 def test_the_papers_scale_has_seeds_enough_for_an_interval() -> None:
     small, paper = (scale_named(name, stand_in) for name in ("small", "paper"))
-    assert (small.seeds("resnet18 w2"), paper.seeds("resnet18 w2")) == ((0, 1), (0, 1, 2))
-    assert paper.seeds("cnn") == (0, 1, 2, 3, 4)
+    assert (small.seeds("resnet18 w2"), paper.seeds("resnet18 w2")) == ((10, 11, 12), (10, 11, 12, 13, 14))
+    assert paper.seeds("cnn") == (10, 11, 12, 13, 14)
 
 
 @pytest.mark.parametrize(
     ("sender", "receiver", "joined"),
     [
-        ("resnet18", "resnet18", [(0, 1), (1, 2), (2, 0)]),
-        ("resnet18 w0.25", "resnet18 w2", [(0, 1), (1, 0)]),
-        ("resnet18 w2", "resnet18 w0.25", [(0, 1), (1, 2)]),
-        ("resnet18", "resnet34", [(0, 0)]),
+        ("resnet18 w2", "resnet18 w2", [(10, 11), (10, 12), (11, 10), (11, 12), (12, 10), (12, 11)]),
+        ("resnet18 w0.25", "resnet18 w2", [(10, 11), (11, 12), (12, 10)]),
+        ("resnet18 w2", "resnet18 w0.25", [(10, 11), (11, 12), (12, 13)]),
+        ("resnet18", "resnet34", [(10, 10)]),
     ],
 )
-def test_no_network_is_twice_on_one_side_of_the_pairs(
+def test_networks_of_one_kind_meet_each_other_and_those_of_two_kinds_one(
     sender: str, receiver: str, joined: list[tuple[int, int]]
 ) -> None:
     assert pair_seeds(scale_named("small", stand_in), sender, receiver) == joined
@@ -172,7 +175,7 @@ def test_data_is_loaded_once() -> None:
 
     small = Scale("small", load)
     assert small.data("mnist", Half(0)) is small.data("mnist", Half(0))
-    small.base("mnist cnn", 0), small.base("mnist cnn", 1)
+    small.base("mnist cnn", 10), small.base("mnist cnn", 11)
     assert asked == ["mnist"]
 
 
@@ -188,8 +191,8 @@ def test_the_default_fit(name: Name) -> None:
 def test_a_published_fit_is_the_papers_for_fewer_epochs(recipe: recipes.TaskLoss) -> None:
     small, paper = Scale("small", stand_in), Scale("paper", stand_in)
     assert paper.published(recipe) is recipe
-    for few, (samples, _) in ((False, MANY), (True, FEW)):
-        fit = small.published(recipe, few=few)
-        assert fit.steps == EPOCHS * (samples // recipe.batch)
-        assert replace(fit, steps=recipe.steps, check=recipe.check) == recipe
+    fit = small.published(recipe)
+    assert fit.steps == EPOCHS * (MANY[0] // recipe.batch)
+    assert replace(fit, steps=recipe.steps, check=recipe.check) == recipe
+    assert small.published(recipe, whole=True) is recipe
     assert scale_named("tiny").published(recipe).steps == 2

@@ -367,4 +367,4 @@ def test_numbers_have_the_digits_that_tell_something(value: float, said: str) ->
 def test_a_figure_and_its_interval_have_the_same_digits(
     value: float, low: float, high: float, unit: str, said: str
 ) -> None:
-    assert written(Read(value, low, high, 3), unit) == said
+    assert written(Read(value, low, high, 3, 3), unit) == said

@@ -2,12 +2,14 @@
 
 from suture.studies.base.claims import Claim, Decided, Roles, verdict_of
 from suture.studies.base.quantities import (
+    AtCuts,
     Difference,
+    Extreme,
     Figure,
-    Greatest,
     Mean,
     Quantity,
     Ratio,
+    Share,
     Slope,
     Spread,
     Trend,
@@ -22,12 +24,13 @@ from suture.studies.registry import STUDIES, study_named
 __all__ = [
     "SCALES",
     "STUDIES",
+    "AtCuts",
     "Beside",
     "Claim",
     "Decided",
     "Difference",
+    "Extreme",
     "Figure",
-    "Greatest",
     "Mean",
     "Panel",
     "Quantity",
@@ -35,6 +38,7 @@ __all__ = [
     "Result",
     "Roles",
     "Scale",
+    "Share",
     "Slope",
     "Spread",
     "Study",

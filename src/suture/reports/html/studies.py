@@ -71,16 +71,17 @@ def _row(decided: Decided, tiny: bool) -> tuple[str, ...]:
     bound += ", this project's threshold" if claim.ours else ""
     measured = decided.reason if figure is None else f"{number(figure.value)} {claim.unit}"
     where = f"{claim.statement} ({claim.source})"
-    return (where, measured.strip(), _interval(figure), bound.strip(), claim.paper, "" if tiny else decided.verdict)
+    return (where, measured.strip(), _interval(figure), bound.strip(), claim.paper, "" if tiny else decided.said)
 
 
 def _interval(figure: Figure | None) -> str:
     if figure is None:
         return ""
-    pairs = say_count(figure.seeds, "pair" if figure.unit == "seed" else figure.unit)
     if figure.all_alike:
-        return f"none: all alike ({pairs})"
-    return f"{number(figure.low)} to {number(figure.high)} ({pairs})" if figure.decides else f"none of {pairs}"
+        return f"none: all alike ({figure.units})"
+    if not figure.decides:
+        return f"none of {figure.units}"
+    return f"{number(figure.low)} to {number(figure.high)} ({figure.units})"
 
 
 def card(result: Result) -> dict[str, list[str]]:

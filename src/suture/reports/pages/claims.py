@@ -11,10 +11,24 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 import pandas as pd
 
 from suture.common.errors import DataError
+from suture.measurement.tables.over_networks import LEAST
 from suture.reports.terminal.studies import written
 from suture.runs.progress import clock
-from suture.studies.base.claims import MARGIN, NOT_MEASURED, REPORTED, Claim, Decided, Verdict, verdict_of
-from suture.studies.base.quantities import FEWEST, TRIALS
+from suture.studies.base.claims import (
+    ENOUGH,
+    MARGIN,
+    NEAR,
+    NOT_MEASURED,
+    POWER,
+    READ_SINCE,
+    REPORTED,
+    STITCHES,
+    Claim,
+    Decided,
+    Verdict,
+    verdict_of,
+)
+from suture.studies.base.quantities import TRIALS
 from suture.studies.base.run import Result
 from suture.studies.base.study import Study
 from suture.studies.ledger import LEDGER
@@ -38,30 +52,39 @@ _HEADS = ("claim", "where in the paper", "the paper's value", "our value", "thre
 RULES = f"""\
 Every claim is one quantity with one threshold, and a program decides it.
 
-- **The unit is a pair of trained networks** (a *network seed*). Whatever a claim says of several cuts or images is
-  first made one number of each pair; the figure is the mean of these numbers, with a 95 % t interval over them. Fewer
-  than {FEWEST} pairs give no interval, however many test images there are, and so decide nothing. Ratios of standard
-  deviations have an F interval, differences counted in standard deviations one by the noncentral t. Where networks of
-  several shapes meet each other (hernandez-2, -2d), the interval is over senders and receivers,
-  and *units* are senders or pairs of both groups that are compared.
+- **The unit is a trained network**, and not a pair of them: five networks in all ordered pairs are five units. Whatever
+  a claim says of several cuts or images is first made one number of each pair; the figure is the mean of these numbers.
+  Its 95 % interval is the jackknife's over networks (without each network in turn, and every pair that it is in).
+  Groups of pairs that have no network in common are units themselves. Fewer than {ENOUGH} units decide nothing, however
+  many test images there are ({LEAST} where the paper has {LEAST}). Ratios of standard deviations have an F interval,
+  differences counted in standard deviations one by the noncentral t.
 - **Reproduced**: the whole interval lies on the claimed side of the threshold. **Not reproduced**: the whole of it lies
-  on the other side. **Undecided**: it straddles the threshold, or there are too few pairs.
-- **"At every cut"** is a statement about the worst cut: the worst cut of each pair is what enters the interval.
-  Noise makes a worst cut worse, so this is strict with *reproduced*, and *not reproduced* is safe only far from the
-  threshold.
+  on the other side. **Undecided**: it straddles the threshold, or there are too few networks; then the page says how
+  many would decide it in {POWER:.0%} of cases, if they differ as those that were measured do.
+- **"At every cut"** is a statement about the cut whose mean is worst: reproduced if the interval of every cut lies on
+  the claimed side, not reproduced if that of some cut, corrected for their number (Bonferroni), lies on the other.
+  **"At some cut"** is the same of the best.
+- **Equivalence** ("either way") is shown by two one-sided tests at every cut.
+- **Several claims of one experiment** share the 5 % by Holm's method: where an interval is not one of 95 %, it says so.
+- A figure **within {NEAR:g} pp** of its threshold decides only if all fits that it reads had converged and each seam
+  has {STITCHES} stitches, of which the one with the least validation loss counts.
 - **"No worse than", "at least the baseline" and "= 1.0"** have a margin of {MARGIN} percentage points in the claim's
   favour.
+- **The share of pairs** of which something holds has an exact interval, for as many cases as there are networks
+  (Clopper & Pearson; Korn & Graubard). It is a report beside the mean: five networks of five give 48 to 100 %.
 - **†** marks a threshold that is ours, since the paper gives no exact one.
+- **‡** marks a sentence that is read otherwise than in the first ledger; why is said on its paper's page, and the old
+  reading is a report beside it. These readings were chosen on {READ_SINCE}, after the first ledger's networks had been
+  seen, and before any trial of the networks that decide them, whose seeds begin at 10.
 - A **report** has no threshold and no verdict; its figure is shown.
 - An experiment has the verdict of its worst claim: not reproduced before undecided before reproduced.
-- Most pairs go round in a circle of seeds, so a network is in two of them, and pairs are not wholly independent:
-  intervals may be somewhat too narrow. Networks of one name and seed were trained more than once, on processors that
-  round otherwise: within an experiment they are the same, between two they may differ ([by how much](zoo.md)).
 - *All alike*: every pair gave the same number, mostly an exact 0, so that there is no interval to be had; the verdict
   is that of the number, which other networks may not give.
-- Intervals of accuracies and shares are not cut at 0 and 100 %, those of correlations are at −1 and 1.
+- Intervals of accuracies are not cut at 0 and 100 %, those of correlations are at −1 and 1.
 - **Not run** is an experiment without a table; **not measured** a claim of which the table has nothing, or trials that
-  failed.
+  failed, or figures of another version of the measuring code, which are shown and decide nothing.
+
+What these rules get wrong was simulated, by `python benchmarks/decisions.py`: [rates](evidence.md#error-rates).
 
 The *penalty* is the stitched network's test error minus the receiver's own, in percentage points (pp), so positive is
 worse. The *sender* gives the first layers, the *receiver* the last."""
@@ -221,7 +244,11 @@ def _differs(study: Study) -> list[str]:
     """Say what differs from the paper, in sentences."""
     needs = [f"needs {study.needs}"] if study.needs else []
     said = [*needs, *study.deviations, *study.small, *_networks(study)]
-    return [f"{part[:1].upper()}{part[1:].rstrip('.')}." for part in said]
+    return list(map(_sentence, said))
+
+
+def _sentence(words: str) -> str:
+    return f"{words[:1].upper()}{words[1:].rstrip('.')}."
 
 
 def _networks(study: Study) -> list[str]:
@@ -245,9 +272,11 @@ def _block(study: Study, results: Results, drawn: bool) -> str:
     if made is None:
         parts.append(f"**Not run** at small scale{f': it needs {study.needs}' if study.needs else ''}.")
     lines = [_line(one) for one in made] if made is not None else [_unmeasured(claim) for claim in study.claims]
-    parts += [grid(_HEADS, lines), _roles(study.claims)]
+    parts += [grid(_HEADS, lines), _roles(study.claims), _of_networks(results[study.id])]
     if any(claim.ours for claim in study.claims):
         parts.append("† Our threshold: the paper gives no exact one.")
+    if readings := dict.fromkeys(claim.reading for claim in study.claims if claim.reading):
+        parts.append("**‡ Read otherwise than before.**\n\n" + "\n".join(f"- {_sentence(part)}" for part in readings))
     if differs := _differs(study):
         parts.append("**What differs from the paper.**\n\n" + "\n".join(f"- {part}" for part in differs))
     return "\n\n".join(part for part in parts if part)
@@ -267,21 +296,32 @@ def _roles(claims: Iterable[Claim]) -> str:
 
 def _line(one: Decided) -> list[str]:
     claim = one.claim
-    verdict = _WORDS.get(one.verdict, one.verdict)
-    return [claim.statement, claim.source, claim.paper, _ours(one), threshold(claim), verdict]
+    verdict = _WORDS.get(one.verdict, one.said)
+    return [_statement(claim), claim.source, claim.paper, _ours(one), threshold(claim), verdict]
 
 
 def _unmeasured(claim: Claim) -> list[str]:
-    return [claim.statement, claim.source, claim.paper, _by(claim).strip(), threshold(claim), "not run"]
+    return [_statement(claim), claim.source, claim.paper, _by(claim).strip(), threshold(claim), "not run"]
+
+
+def _statement(claim: Claim) -> str:
+    return f"{claim.statement}{' ‡' * bool(claim.reading)}"
+
+
+def _of_networks(result: Result | None) -> str:
+    """Say of which networks the figures are, by their names and seeds; cards of before do not know."""
+    of = {} if result is None else result.card.get("of", {})
+    said = [f"{name} {', '.join(map(str, seeds))}" for name, seeds in of.items()]
+    return f"**Networks** (seeds). {'; '.join(said)}." if said else ""
 
 
 def _ours(one: Decided) -> str:
-    """Return the figure as ``1.4 pp [0.9, 1.9], 5 seeds``, and by which fit if that is not the default one."""
+    """Return the figure as ``1.4 pp [0.9, 1.9], 5 pairs``, its fits, and by which fit if that is not the default."""
     if one.figure is None:
         return ""
     unit = one.claim.unit if one.claim.unit != "ρ" else ""
-    seeds = f"{one.figure.seeds} {one.figure.unit}{'' if one.figure.seeds == 1 else 's'}"
-    return f"{_MINUS.sub('−', written(one.figure, unit))}, {seeds}{_by(one.claim)}"
+    fits = f"; {one.fits}" if one.fits else ""
+    return f"{_MINUS.sub('−', written(one.figure, unit))}, {one.figure.units}{fits}{_by(one.claim)}"
 
 
 def _by(claim: Claim) -> str:

@@ -180,7 +180,7 @@ def decided_table(decided: Iterable[Decided]) -> Table:
         )
         for one in decided
     )
-    made = lay_out(("claim", ">figure [95 %]", "=unit", "=threshold", "=verdict"), rows)
+    made = lay_out(("claim", ">figure [interval]", "=unit", "=threshold", "=verdict"), rows)
     made.columns[0].min_width = 20
     return made
 
@@ -212,7 +212,9 @@ def decided_record(one: Decided) -> Record:
         "value": None if figure is None else figure.value,
         "low": figure.low if figure is not None and known else None,
         "high": figure.high if figure is not None and known else None,
-        "seeds": 0 if figure is None else figure.seeds,
+        "pairs": 0 if figure is None else figure.pairs,
+        "networks": 0 if figure is None else figure.networks,
+        "level": None if figure is None or not known else figure.level,
         "verdict": one.verdict,
         "reason": one.reason,
     }
@@ -220,7 +222,7 @@ def decided_record(one: Decided) -> Record:
 
 def claim_record(claim: Claim) -> Record:
     """Return a claim as plain values."""
-    names = ("statement", "source", "paper", "direction", "threshold", "margin", "unit", "ours", "fit")
+    names = ("statement", "source", "paper", "direction", "threshold", "margin", "unit", "ours", "fit", "reading")
     return {name: getattr(claim, name) for name in names}
 
 

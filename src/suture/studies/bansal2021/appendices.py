@@ -23,11 +23,11 @@ from suture.studies.base.quantities import (
     FOLDS,
     NETWORKS,
     TRIALS,
-    AtBest,
+    AtCuts,
+    Condition,
     Difference,
-    Gap,
+    Extreme,
     Mean,
-    Moves,
     Quantity,
     Ratio,
     RunOfCuts,
@@ -44,14 +44,19 @@ _4 = Study(
     "appendix B.1, figure 4",
     plans.plan_kernels,
     (
-        Claim(
-            "test error moves by at most 1 pp over kernels of 1, 3, 5, 7 and 9, at every cut",
-            "appendix B.1",
-            Moves(tuple(("penalty", where) for _, where in _KERNELS)),
-            "≤",
-            1.0,
-            ours=True,
-            paper="“minimal impact”",
+        *(
+            Claim(
+                f"a stitch of {words} differs from 1×1 by at most 1 pp of test error at every cut, either way",
+                "appendix B.1",
+                Extreme((AtCuts("penalty", where, minus=("penalty", _KERNELS[0][1])),), either=True),
+                "≤",
+                1.0,
+                ours=True,
+                paper="“minimal impact”",
+                reading="each kernel is shown to be equivalent to 1×1 by two one-sided tests; the range over five "
+                "kernels grew with their number",
+            )
+            for words, where in _KERNELS[1:]
         ),
     ),
     (draw_lines(*_KERNELS),),
@@ -68,7 +73,16 @@ _LEAST: tuple[tuple[str, Where, Direction, float, str], ...] = (
     ("training time: CKA of epochs 80 and 160 ≥ 0.8 at every cut", _TIME_CKA, "≥", 0.8, "“similar”"),
 )
 _OF_CKA = tuple(
-    Claim(words, "appendix B.2.3", Worst("value", where, True), direction, limit, unit="", ours=True, paper=paper)
+    Claim(
+        words,
+        "appendix B.2.3",
+        Extreme((AtCuts("value", where),), True),
+        direction,
+        limit,
+        unit="",
+        ours=True,
+        paper=paper,
+    )
     for words, where, direction, limit, paper in _LEAST
 )
 _7 = Study(
@@ -80,10 +94,9 @@ _7 = Study(
     (
         *_OF_CKA[:3],
         Claim(
-            "and yet the stitch 25,000 → 5,000 improves the receiver: the penalty is below 0 at some cut, chosen for "
-            "each pair by the others",
+            "and yet the stitch 25,000 → 5,000 improves the receiver: the penalty is below 0 at some cut",
             "appendix B.2.3",
-            AtBest("penalty", _IMPROVES),
+            Extreme((AtCuts("penalty", _IMPROVES),), smallest=True),
             "<",
             0.0,
             paper="“a negative stitching penalty”",
@@ -129,7 +142,7 @@ _8 = Study(
             "of an untrained sender, fine-tuning's gap minus half the stitching penalty is < 0 at every middle and "
             "late cut",
             "appendix B.3",
-            Gap(_GAPS, by="sender_cut", largest=True, times=0.5),
+            Extreme((AtCuts(*_GAPS[0], minus=_GAPS[1], times=0.5, by="sender_cut"),)),
             "<",
             0.0,
             ours=True,
@@ -247,7 +260,10 @@ _PROBES = Study(
         Claim(
             "at every cut of the first third the probe is at least 10 pp below the stitched network",
             "section 2",
-            Gap((_STITCH, ("stitched", replace(_PROBE, sender_cut="layer1.?"))), by="sender_cut"),
+            Extreme(
+                (AtCuts(*_STITCH, minus=("stitched", replace(_PROBE, sender_cut="layer1.?")), by="sender_cut"),),
+                smallest=True,
+            ),
             "≥",
             10.0,
             ours=True,
@@ -273,17 +289,30 @@ _NOISY, _MOVED = f"{R18} with Gaussian coordinates", f"{R18} with moved pixels"
 _SENDERS = {R18: "as it is", _NOISY: "with Gaussian coordinates", _MOVED: "with moved pixels"}
 _CKA = {name: ("value", CKA(sender=name)) for name in _SENDERS}
 _OURS = {name: ("stitched", Where(sender=name)) for name in _SENDERS}
-_ARGUED: tuple[tuple[str, Quantity, Direction, float, str], ...] = (
-    ("1000 Gaussian coordinates lower CKA by at least 0.1 at every cut", Gap((_CKA[R18], _CKA[_NOISY])), "≥", 0.1, ""),
-    ("and move the stitched accuracy by at most 1 pp at every cut", Moves((_OURS[R18], _OURS[_NOISY])), "≤", 1.0, "pp"),
+
+
+def _compare(of: dict[str, Condition], first: str, second: str, **settings: bool) -> Extreme:
+    return Extreme((AtCuts(*of[first], minus=of[second]),), **settings)
+
+
+_COSTS = "as argued: a 1×1 stitch cannot move pixels, so it does worse; by how much section 3 does not say"
+_ARGUED: tuple[tuple[str, Quantity, Direction, float, str, str], ...] = (
+    (
+        "1000 Gaussian coordinates lower CKA by at least 0.1 at every cut",
+        *(_compare(_CKA, R18, _NOISY, smallest=True), "≥", 0.1, "", ""),
+    ),
+    (
+        "and move the stitched accuracy by at most 1 pp at every cut, either way",
+        *(_compare(_OURS, R18, _NOISY, either=True), "≤", 1.0, "pp", ""),
+    ),
     (
         "moved pixels leave CKA of flattened maps unchanged: it differs by at most 1e-6 at every cut",
-        Moves((_CKA[R18], _CKA[_MOVED])),
-        "≤",
-        1e-6,
-        "",
+        *(_compare(_CKA, R18, _MOVED, either=True), "≤", 1e-6, "", ""),
     ),
-    ("and cost the 1×1 stitch at least 10 pp at every cut", Gap((_OURS[R18], _OURS[_MOVED])), "≥", 10.0, "pp"),
+    (
+        "and make the 1×1 stitch worse at every cut",
+        *(_compare(_OURS, R18, _MOVED, smallest=True), ">", 0.0, "pp", _COSTS),
+    ),
 )
 _INVARIANCE = Study(
     "bansal-invariance",
@@ -293,8 +322,18 @@ _INVARIANCE = Study(
     plans.plan_invariance,
     (
         *(
-            Claim(statement, "section 3", quantity, direction, limit, unit=unit, ours=True, paper="argued, not run")
-            for statement, quantity, direction, limit, unit in _ARGUED
+            Claim(
+                statement,
+                "section 3",
+                quantity,
+                direction,
+                limit,
+                unit=unit,
+                ours=limit != 0,
+                paper="argued, not run",
+                reading=reading,
+            )
+            for statement, quantity, direction, limit, unit, reading in _ARGUED
         ),
     ),
     (
@@ -328,6 +367,7 @@ _FOLDS = Study(
                 unit="",
                 ours=True,
                 fit="random stitches",
+                enough=3,
                 paper="“can be folded into the adjacent model”",
             )
             for name in FOLDED
@@ -342,6 +382,7 @@ _FOLDS = Study(
             unit="",
             ours=True,
             fit="random stitches",
+            enough=3,
         ),
         *(
             Claim(

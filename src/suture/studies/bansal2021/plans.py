@@ -37,6 +37,7 @@ from suture.studies.base.plans import (
     FitAtSeams,
     Pair,
     join_at,
+    pair_in_circle,
     pair_seeds,
     plan_accuracy,
     plan_curves,
@@ -44,7 +45,7 @@ from suture.studies.base.plans import (
     plan_similarities,
     tell_apart,
 )
-from suture.studies.base.quantities import SIMILARITIES
+from suture.studies.base.quantities import SIMILARITIES, number_pair
 from suture.studies.base.scale import PAPER, SMALL, TINY, Scale
 from suture.studies.base.study import Beside, Made, Part
 from suture.zoo.base_model import BaseModel
@@ -62,6 +63,7 @@ SIMCLR = "simclr classifier"
 FOLDED = ("myrtle", "vgg19 digit", "mlp", R18)
 STAGE_ENDS = ("layer1.1", "layer2.1", "layer3.1")
 _STAGES, _TOKENS = r"stages\.\d+(\.blocks\.\d+)?", r"blocks\.\d+"
+_READ = 10_000  #: training images that a network's memory is tried on
 _COMPARED = 1_000  #: images that bansal-invariance compares layers on
 
 
@@ -82,7 +84,7 @@ def find_blocks(pattern: str, first: int = 0, every: int = 1) -> Callable[[Netwo
 
 def pair_few_seeds(scale: Scale, sender: str, receiver: str) -> list[Pair]:
     """Return the pairs of two networks; at tiny scale the first alone."""
-    return pair_seeds(scale, sender, receiver, 1 if scale.name == TINY else None)
+    return pair_seeds(scale, sender, receiver)[: 1 if scale.name == TINY else None]
 
 
 def pair_unlike_seeds(scale: Scale, sender: str, receiver: str) -> list[Pair]:
@@ -97,24 +99,23 @@ def pair_unlike_seeds(scale: Scale, sender: str, receiver: str) -> list[Pair]:
 
 
 def plan_connectivity(scale: Scale) -> list[Part]:
-    """bansal-2A: pairs of each architecture, at every cut between blocks."""
+    """bansal-2A: pairs of each architecture, at every cut between blocks; at small scale without the largest."""
     data = data_of(scale)
-    sixth = find_blocks(_STAGES, 5, 6) if scale.name == SMALL else find_blocks(_STAGES)
-    deep = scale.data("cifar10", few=True) if scale.name == SMALL else data
-    return [
-        *plan_curves(scale, R18, R18, data, controls=controls.DEFAULT, published=scale.published(PUBLISHED)),
+    made: list[Part] = [
+        *_plan_alike(scale, R18, data, BLOCKS, controls=controls.DEFAULT, published=scale.published(PUBLISHED)),
         *_plan_alike(scale, "resnet18 w0.5", data, BLOCKS),
-        *_plan_alike(scale, "resnet18 w2", data, BLOCKS),
         *_plan_alike(scale, "myrtle", data, ("stage?",)),
-        *_plan_alike(scale, "vit", data, find_blocks(_TOKENS)),
-        *_plan_alike(scale, "resnet164", deep, sixth),
     ]
+    if scale.name != SMALL:
+        made += _plan_alike(scale, "resnet18 w2", data, BLOCKS)
+        made += _plan_alike(scale, "vit", data, find_blocks(_TOKENS))
+        made += _plan_alike(scale, "resnet164", data, find_blocks(_STAGES))
+    return made
 
 
-def _plan_alike(scale: Scale, name: str, data: Data, cuts: Cuts) -> list[Deferred]:
-    return plan_curves(
-        scale, name, name, data, cuts=cuts, seeds=pair_few_seeds(scale, name, name), published=paper_fit_of(scale)
-    )
+def _plan_alike(scale: Scale, name: str, data: Data, cuts: Cuts, **settings: Any) -> list[Deferred]:
+    settings = {"published": paper_fit_of(scale), "seeds": pair_few_seeds(scale, name, name)} | settings
+    return plan_curves(scale, name, name, data, cuts=cuts, **settings)
 
 
 def plan_disjoint(scale: Scale) -> list[Part]:
@@ -125,19 +126,23 @@ def plan_disjoint(scale: Scale) -> list[Part]:
 
 def plan_untrained(scale: Scale) -> list[Part]:
     """bansal-2A-random."""
-    also = (controls.untrained_sender,)
-    return [*plan_curves(scale, R18, R18, data_of(scale), also=also, published=paper_fit_of(scale))]
+    settings: dict[str, Any] = {"also": (controls.untrained_sender,), "published": paper_fit_of(scale)}
+    pairs = pair_in_circle(scale, R18)
+    return [*plan_curves(scale, R18, R18, data_of(scale), seeds=pairs, alike=False, **settings)]
 
 
 def plan_untrained_cka(scale: Scale) -> list[Part]:
     """bansal-5."""
-    return [*plan_untrained(scale), *plan_similarities(scale, R18, R18, data_of(scale), untrained=True)]
+    return [
+        *plan_untrained(scale),
+        *plan_similarities(scale, R18, R18, data_of(scale), untrained=True, seeds=pair_in_circle(scale, R18)),
+    ]
 
 
 def plan_kernels(scale: Scale) -> list[Part]:
     """bansal-4."""
     cuts = {PAPER: BLOCKS, TINY: STAGE_ENDS[-1:]}.get(scale.name, STAGE_ENDS)
-    settings: dict[str, Any] = {"cuts": cuts, "published": paper_fit_of(scale)}
+    settings: dict[str, Any] = {"cuts": cuts, "published": paper_fit_of(scale), "seeds": pair_in_circle(scale, R18)}
     return [p for k in KERNELS for p in plan_curves(scale, R18, R18, data_of(scale), stitch=Conv(kernel=k), **settings)]
 
 
@@ -174,14 +179,14 @@ def plan_imagenet(scale: Scale) -> list[Part]:
 
 
 def plan_simclr(scale: Scale) -> list[Part]:
-    """bansal-6: both directions, and two supervised networks beside them."""
+    """bansal-6: both directions, and beside them a supervised sender of the same seeds into the same receivers."""
     data, there, back = data_of(scale), pair_unlike_seeds(scale, SIMCLR, R18), pair_unlike_seeds(scale, R18, SIMCLR)
     return [
-        *plan_curves(scale, SIMCLR, R18, data, seeds=there, published=scale.published(PUBLISHED)),
+        *plan_curves(scale, SIMCLR, R18, data, seeds=there, alike=True, published=scale.published(PUBLISHED)),
         *plan_curves(scale, R18, SIMCLR, data, seeds=back),
-        *plan_curves(scale, R18, R18, data),
+        *plan_curves(scale, R18, R18, data, seeds=there),
         *plan_similarities(scale, SIMCLR, R18, data, seeds=there),
-        *plan_similarities(scale, R18, R18, data),
+        *plan_similarities(scale, R18, R18, data, seeds=there),
     ]
 
 
@@ -197,9 +202,17 @@ def _plan_senders(
 
 
 def plan_labels(scale: Scale) -> list[Part]:
-    """bansal-3A."""
+    """bansal-3A, with a sender of as many steps on right labels, and what the one without any right label memorised."""
     senders = [f"{R18} {kind}" for kind in LABELS]
-    return _plan_senders(scale, senders, R18, data_of(scale), senders[0])
+    noisy = [scale.base(senders[-1], seed) for seed in scale.seeds(senders[-1])]
+    return [
+        *_plan_senders(scale, senders, R18, data_of(scale), senders[0]),
+        *plan_curves(scale, SAME, R18, data_of(scale), names=(SAME, R18)),
+        *(
+            plan_accuracy(f"{one.name}, {one.seed}", one, one.samples.first(min(_READ, len(one.samples))), one.seed)
+            for one in noisy
+        ),
+    ]
 
 
 # --- section 6 --------------------------------------------------------------------------------------------------------
@@ -300,7 +313,12 @@ def plan_freezing(scale: Scale) -> list[Part]:
 def plan_probes(scale: Scale) -> list[Part]:
     """bansal-probe."""
     return [
-        *plan_curves(scale, R18, R18, data_of(scale), also=(baselines.linear_probe,), published=paper_fit_of(scale))
+        *plan_curves(
+            *(scale, R18, R18, data_of(scale)),
+            also=(baselines.linear_probe,),
+            published=paper_fit_of(scale),
+            seeds=pair_in_circle(scale, R18),
+        )
     ]
 
 
@@ -308,7 +326,8 @@ def plan_invariance(scale: Scale) -> list[Part]:
     """bansal-invariance: the sender as it is, and changed in two ways, at three cuts."""
     data = data_of(scale)
     parts: list[Part] = []
-    for number, (start, end) in enumerate(pair_seeds(scale, R18, R18)):
+    for start, end in pair_in_circle(scale, R18):
+        number = number_pair(start, end)
         bases = (scale.base(R18, start), scale.base(R18, end))
         parts.append(Deferred(bases, partial(_plan_changed, scale, data, number)))
         settings = (STAGE_ENDS, _COMPARED, data.fit, data.score)

@@ -2,18 +2,34 @@
 
 A claim is data: a quantity, a direction, a threshold. It is *reproduced* if the whole interval of the measured
 figure lies on the claimed side of the threshold, *not reproduced* if the whole of it lies on the other, and
-*undecided* if the interval straddles the threshold, or if the seeds are too few for one. A *report* has no
-threshold and no verdict: its figures are shown.
+*undecided* if the interval straddles the threshold, or if the networks are fewer than ``ENOUGH``. A *report* has no
+threshold and no verdict: its figures are shown. Each verdict is wrong in at most 2.5 % of cases if what is claimed lies
+exactly on the threshold (benchmarks/decisions.py); the claims of one experiment share that by Holm's method.
+
+A figure in percentage points that is less than ``NEAR`` from its threshold decides if every fit that it reads had
+converged and every seam was stitched ``STITCHES`` times, of which the best by validation counts.
 
 "No worse than", "≥ the baseline" and "= 1.0" carry a margin of ``MARGIN`` percentage points in the claim's favour.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Literal, final
 
-from suture.common.errors import DataError
-from suture.studies.base.quantities import Figure, Quantity, Tables
+import numpy as np
+import pandas as pd
+from scipy import stats
 
+from suture.common.errors import DataError
+from suture.common.formatting import say_count
+from suture.measurement.tables.over_networks import LEAST
+from suture.measurement.tables.table import not_converged
+from suture.studies.base.quantities import LEVEL, TRIALS, Figure, Quantity, Tables, Where, rows_read
+
+ENOUGH = 5  #: networks on each side, or pairs without a network in common
+NEAR, STITCHES = 2.0, 3
+READ_SINCE = "2026-11-23"  #: the readings that claims give a reason for
+POWER, MOST = 0.8, 100  #: of a test that would decide, and the networks that are thought of
 MARGIN = 0.3  #: percentage points
 ROUNDING = 1e-9  #: figures that differ by less are equal
 
@@ -43,7 +59,8 @@ class Claim:
 
     ``source`` is where in the paper; ``paper`` the paper's own figure in words, empty if its text gives none;
     ``ours`` says that the threshold is this project's. ``unit`` is that of figure and threshold. ``fit`` is the fit
-    that the quantity is read of, in words.
+    that the quantity is read of, in words. ``enough`` networks decide it. ``reading`` says why a sentence of the paper
+    is read so, and since when, if it was read otherwise before.
     """
 
     statement: str
@@ -57,6 +74,8 @@ class Claim:
     paper: str = ""
     fit: str = "default"
     roles: Roles = Roles()
+    enough: int = ENOUGH
+    reading: str = ""
 
     def __post_init__(self) -> None:
         if (self.threshold is None) != (self.direction == ""):
@@ -69,19 +88,33 @@ class Claim:
             return None
         return self.threshold + self.margin if self.direction in "≤<" else self.threshold - self.margin
 
-    def decide(self, tables: Tables) -> "Decided":
+    def decide(self, tables: Tables, level: float = LEVEL) -> "Decided":
         """Read the figure and decide. What was not measured has no figure and no verdict."""
         try:
-            figure = self.quantity.estimate(tables)
+            figure = self.quantity.estimate(tables, level)
         except (DataError, KeyError) as error:
             return Decided(self, None, NOT_MEASURED, str(error))
-        return Decided(self, figure, self._verdict(figure))
+        read = [where.select(tables) for where in self.fitted_rows()]
+        count, open_ = (sum(counted) for counted in zip((0, 0), *map(_count_fits, read), strict=True))
+        fits = (
+            f"{open_} of {count} fits not converged"
+            if open_
+            else f"{say_count(count, 'fit')} converged"
+            if count
+            else ""
+        )
+        verdict, reason = self._verdict(figure), ""
+        if verdict in (REPRODUCED, NOT_REPRODUCED) and self.is_near(figure):
+            reason = self._doubt(open_, read)
+        elif verdict == UNDECIDED:
+            reason = self._say_wanted(figure)
+        return Decided(self, figure, UNDECIDED if reason else verdict, reason, fits)
 
     def _verdict(self, figure: Figure) -> Verdict:
         bound = self.bound
         if bound is None:
             return REPORTED
-        if not figure.decides:
+        if not figure.decides or figure.networks < self.enough:
             return UNDECIDED
         below = self.direction in "≤<"
         low, high, limit = (figure.low, figure.high, bound) if below else (-figure.high, -figure.low, -bound)
@@ -90,16 +123,100 @@ class Claim:
             return REPRODUCED
         return NOT_REPRODUCED if low > limit + touching else UNDECIDED
 
+    def is_near(self, figure: Figure) -> bool:
+        """Return whether a figure in percentage points is so near to the threshold that fits and stitches matter."""
+        return self.bound is not None and self.unit in ("pp", "%") and abs(figure.value - self.bound) < NEAR
+
+    def fitted_rows(self) -> list[Where]:
+        """Return which rows of trials by the default fit the figure is read of."""
+        return [where for where in rows_read(self.quantity) if where.table == TRIALS and where.fit == "default"]
+
+    def _doubt(self, open_: int, read: Sequence[pd.DataFrame]) -> str:
+        """Say why a figure near the threshold does not decide; nothing if it does."""
+        if open_:
+            return f"less than {NEAR:g} {self.unit} from the threshold, and not every fit had converged"
+        cells = ["network_seed", "sender", "receiver", "sender_cut", "receiver_cut", "fit_data", "stitch", "control"]
+        if any((rows.groupby(cells, dropna=False)["seed"].nunique() < STITCHES).any() for rows in read):
+            return f"less than {NEAR:g} {self.unit} from the threshold, and not every seam has {STITCHES} stitches"
+        return ""
+
+    def _say_wanted(self, figure: Figure) -> str:
+        """Say how many networks would decide it, if they differ as those that were measured do."""
+        bound = self.bound
+        if bound is None or not figure.decides or figure.all_alike:
+            return f"{self.enough} networks decide, at least"
+        half = (figure.high - figure.low) / 2
+        spread = half / stats.t.ppf((1 + figure.level) / 2, figure.networks - 1) * figure.networks**0.5
+        wanted = count_networks(abs(figure.value - bound) / spread, figure.level)
+        return f"about {max(wanted, self.enough)} networks would decide it" if wanted else f"more than {MOST} networks"
+
+
+def formerly(claim: Claim, quantity: Quantity, statement: str) -> Claim:
+    """Return the report of how a claim was read before."""
+    return replace(claim, statement=f"as read before: {statement}", quantity=quantity, direction="", threshold=None,
+                   margin=0.0, ours=False, reading="")  # fmt: skip
+
+
+def count_networks(distance: float, level: float = LEVEL) -> int:
+    """Return how many networks decide, in ``POWER`` of cases, what lies so many standard deviations from a threshold.
+
+    The power of the t test, by the noncentral t; 0 if more than ``MOST`` are needed.
+    """
+    n = np.arange(LEAST, MOST + 1)
+    power = stats.nct.sf(stats.t.ppf((1 + level) / 2, n - 1), n - 1, distance * np.sqrt(n))
+    enough = n[power >= POWER]
+    return int(enough[0]) if len(enough) else 0
+
+
+def _count_fits(rows: pd.DataFrame) -> tuple[int, int]:
+    """Return how many fits rows are of, and how many of them had not converged."""
+    return len(rows), int(not_converged(rows).sum())
+
+
+def decide_all(claims: Sequence[Claim], tables: Tables) -> "tuple[Decided, ...]":
+    """Decide the claims of one experiment, which share 5 % by Holm's method (1979).
+
+    As long as k are left, those are decided whose intervals at 1 - 5 % / k are. Reports, and what has too few networks
+    to be decided, take no share. The interval of a figure is the one that decided, or did not.
+    """
+    made = [claim.decide(tables) for claim in claims]
+    left = [i for i, one in enumerate(made) if one.is_test]
+    while left:
+        for i in left:
+            made[i] = claims[i].decide(tables, 1 - (1 - LEVEL) / len(left))
+        open_ = [i for i in left if made[i].verdict == UNDECIDED]
+        if len(open_) == len(left):
+            break
+        left = open_
+    return tuple(made)
+
 
 @final
 @dataclass(frozen=True)
 class Decided:
-    """A claim with what was measured, and the verdict; ``reason`` says why there is no figure."""
+    """A claim with what was measured, and the verdict.
+
+    ``reason`` says why there is none, or what would decide it; ``fits`` how many the figure reads had converged.
+    """
 
     claim: Claim
     figure: Figure | None
     verdict: Verdict
     reason: str = ""
+    fits: str = ""
+
+    @property
+    def said(self) -> str:
+        """The verdict, and what would decide what is undecided, or of which version a figure without verdict is."""
+        if self.figure is None or not self.reason:
+            return self.verdict
+        return f"{self.verdict}{' ' if self.verdict == NOT_MEASURED else ': '}{self.reason}"
+
+    @property
+    def is_test(self) -> bool:
+        """Whether enough was measured to decide it."""
+        enough = self.figure is not None and self.figure.decides and self.figure.networks >= self.claim.enough
+        return enough and self.claim.threshold is not None
 
 
 def verdict_of(decided: "tuple[Decided, ...]") -> Verdict:

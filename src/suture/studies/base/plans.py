@@ -1,13 +1,14 @@
 """What studies are made of: curves of the ledger's networks, and what is computed beside them.
 
 A *pair* is a seed of the sender's network and one of the receiver's. Networks of one architecture and seed begin with
-the same weights, so those of two seeds are joined: seed *i* to the next one, round in a circle. The pair's number is
-the ``network_seed`` of its rows, over which intervals are taken.
+the same weights, so those of two seeds are joined. The pair's number (``number_pair``) is the ``network_seed`` of its
+rows.
 """
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import permutations
 from typing import final
 
 import pandas as pd
@@ -28,7 +29,7 @@ from suture.measurement.trials.controls import Control
 from suture.measurement.trials.plans import Scores, Settings, cuts_of, plan_seam
 from suture.measurement.trials.trial import Trial
 from suture.runs.runners import Deferred, TrainingTask
-from suture.studies.base.quantities import COMPLEXITIES, NETWORKS, SIMILARITIES
+from suture.studies.base.quantities import COMPLEXITIES, NETWORKS, SIMILARITIES, number_pair
 from suture.studies.base.scale import PAPER, TINY, Scale
 from suture.studies.base.study import Beside, Made
 
@@ -38,17 +39,26 @@ CHUNK = 256  #: images at a time
 Pair = tuple[int, int]
 
 
-def pair_seeds(scale: Scale, sender: str, receiver: str, most: int | None = None) -> list[Pair]:
-    """Pair the seeds of two networks, round in a circle: no network twice on one side, and at most ``most`` pairs.
+def pair_seeds(scale: Scale, sender: str, receiver: str) -> list[Pair]:
+    """Pair the seeds of two networks: of one kind all ordered pairs, of two kinds pairs without a network in common.
 
-    The network with fewer seeds thus says how many pairs there are, so that an interval over pairs is one over as many
-    networks on either side.
+    Networks of two kinds are joined seed *i* to the next one, round in a circle.
     """
-    starts, ends = scale.seeds(sender), scale.seeds(receiver)
+    if sender == receiver:
+        return list(permutations(scale.seeds(sender), 2))
+    return pair_in_circle(scale, sender, receiver)
+
+
+def pair_in_circle(scale: Scale, sender: str, receiver: str = "") -> list[Pair]:
+    """Pair each seed with the next one, round in a circle: no network twice on one side.
+
+    Five networks of one kind make five pairs, which are independent only if one side of them is untrained: else each
+    network is in two of them, and the interval over networks is a third too wide or more.
+    """
+    starts, ends = scale.seeds(sender), scale.seeds(receiver or sender)
     if len(ends) == 1:
         return [(starts[0], ends[0])]
-    joined = [(seed, ends[(i + 1) % len(ends)]) for i, seed in enumerate(starts)]
-    return joined[: min(len(starts), len(ends))][:most]
+    return [(seed, ends[(i + 1) % len(ends)]) for i, seed in enumerate(starts)][: len(ends)]
 
 
 def rename(network: Network, name: str) -> Network:
@@ -182,12 +192,16 @@ def plan_curves(
     scores: Scores = ACCURACY,
     seeds: Sequence[Pair] | None = None,
     names: tuple[str, str] | None = None,
+    alike: bool | None = None,
+    every: bool = False,
 ) -> list[Deferred]:
     """Plan curves of all pairs of two networks, at some cuts.
 
     ``controls`` go with the first pair, ``also`` with every pair; with ``only`` they take the place of the plain
     trials. The ``published`` fit takes the seams numbered in ``sample``, of the first pair, plain; at the paper's scale
-    it takes every seam of every pair, with the controls of ``also``. ``names`` are what sender and receiver are called.
+    it takes every seam of every pair, with the controls of ``also``, and with ``every`` those of every pair. ``names``
+    are what sender and receiver are called; they are ``alike``, so that one network may be both, if they have one name
+    in the ledger, unless told otherwise.
     """
     seams = join_at(scale, cuts, stitch)
     whole = scale.name == PAPER
@@ -196,9 +210,10 @@ def plan_curves(
         return [one for i, one in enumerate(seams(a, b)) if whole or i in sample]
 
     made = []
-    for number, (start, end) in enumerate(seeds if seeds is not None else pair_seeds(scale, sender, receiver)):
-        runs = [FitAtSeams(scale.fit, seams, (*also, *(controls if number == 0 else ())), only)]
-        if published is not None and (whole or number == 0):
+    for place, (start, end) in enumerate(seeds if seeds is not None else pair_seeds(scale, sender, receiver)):
+        number = number_pair(start, end, alike if alike is not None else sender == receiver or start == end)
+        runs = [FitAtSeams(scale.fit, seams, (*also, *(controls if place == 0 else ())), only)]
+        if published is not None and (whole or every or place == 0):
             runs.append(FitAtSeams(published, pick, also if whole or only else (), only))
         bases = (scale.base(sender, start), scale.base(receiver, end))
         made.append(plan_pair(number, bases, data, runs, scores, names))
@@ -234,7 +249,8 @@ def plan_similarities(
 ) -> list[Beside]:
     """Compare the same pairs at equal cuts by an index; ``untrained`` takes the sender before its training."""
     made = []
-    for number, (start, end) in enumerate(seeds if seeds is not None else pair_seeds(scale, sender, receiver)):
+    for start, end in seeds if seeds is not None else pair_seeds(scale, sender, receiver):
+        number = number_pair(start, end, not untrained and (sender == receiver or start == end))
 
         def make(stitched: Made, a: Network, b: Network, number: int = number) -> pd.DataFrame:
             a, b = tell_apart(a, b)

@@ -1,26 +1,23 @@
-"""What a claim is about: one number for each seed, read from a study's tables, and its interval over seeds.
+"""What a claim is about: a number read from a study's tables, and its interval over networks.
 
 Four steps lead from a table to a figure. ``Where`` selects rows. ``average_cells`` makes a number of each cell: a seam
-of two networks, averaged over stitch seeds. A quantity makes one number of the cells of each seed of the networks
-(``PerUnit.read``). Their mean, with its variance and degrees of freedom (``Average``), gives a ``Figure``, which has a
-95 % t interval. The seed is the unit, since the cuts and the test images of one pair of networks are not independent:
-whatever a claim says of several cuts is first made one number of each pair. "At every cut" is a statement about the
-worst cut, so it is the worst cut of each pair that is taken (``Worst``), and its interval is simultaneous over cuts by
-construction. It is a strict reading: noise makes the worst of many cuts look worse than any one of them is.
+of two networks, with the best of its stitch seeds. A quantity makes one number of the cells of each pair of networks
+(``PerUnit.read``). Their mean has an interval over networks (``tables.over_networks``), which gives a ``Figure``.
 
-Fewer than ``FEWEST`` seeds have no interval, whatever the number of test images: they decide nothing.
+What is said of several cuts is either made one number of each pair first (``Mean``, ``Trend`` …), or it is a
+statement about an extreme: "at every cut" is one about the worst cut, "at some cut" one about the best. The worst cut
+of a pair is worse by chance alone, so ``Extreme`` takes the means at single cuts instead, with an interval that holds
+for all cuts together.
 
-Some quantities read all cells of a seed together (``Mean``, ``Worst``, ``Trend`` …). Others go cut by cut: those of one
-column see its values in the order of the cuts (``Step``, ``Peak`` …); those of several *conditions* compare them at the
-same cut first (``Gap``, ``Moves`` …), because a difference of two means says nothing of single cuts. ``contrasts`` has
-the quantities that compare groups of units.
+A pair has one number, ``network_seed``, which says what networks it has (``number_pair``). Fewer than ``LEAST``
+networks have no interval, whatever the number of test images.
 
 Fractions (accuracies) are read in per cent, penalties are in percentage points, all else is in its own unit.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
 from fnmatch import fnmatchcase
 from math import isclose, isfinite
 from typing import ClassVar, Literal, final
@@ -30,13 +27,16 @@ import pandas as pd
 from scipy import stats
 
 from suture.common.errors import DataError
+from suture.common.formatting import say_count
 from suture.measurement.tables.by_depth import EXACT
+from suture.measurement.tables.over_networks import Average, average_over_networks
 
-FEWEST = 3  #: seeds that an interval needs
 LEVEL = 0.95
+_SIDE, _OTHER = 1_000, 500
 TRIALS, SIMILARITIES, COMPLEXITIES, NETWORKS, FOLDS = "trials", "similarities", "complexities", "networks", "folds"
 
 DIVISOR_IS_0 = "what it is divided by is 0"  #: why a ratio has no figure
+NOTHING_THERE = "so there is nothing to measure"  #: why what presupposes something has none
 
 Tables = Mapping[str, pd.DataFrame]
 """What a study measured: tables by kind, each with a column ``network_seed``."""
@@ -46,19 +46,38 @@ PERCENT = ("stitched", "stitched_low", "stitched_high", "sender_score", "receive
 _CELL = ("sender", "receiver", "sender_cut", "receiver_cut", "control", "fit_data", "score_data", "index", "measure")
 
 
+def number_pair(sender: int, receiver: int, alike: bool = True) -> int:
+    """Return the number of a pair by the seeds of its networks; ``alike`` if both are of one kind.
+
+    It is 1000 × the sender's + the receiver's, plus 500 for a receiver of another kind than the sender's, so that
+    networks of two kinds with one seed are told apart. A network alone is the pair of its seed with itself.
+    """
+    if not (0 < sender < _OTHER and 0 < receiver < _OTHER):
+        raise DataError(f"seeds {sender} and {receiver}: networks of a pair have seeds from 1 to {_OTHER - 1}")
+    return _SIDE * sender + receiver + (0 if alike else _OTHER)
+
+
+def average_units(values: "pd.Series[float]") -> Average:
+    """Return the mean of a number per pair, with its variance over networks; numbers below 1000 are networks alone.
+
+    Raises ``DataError`` if there is none.
+    """
+    there = values.dropna().astype("float64")
+    pairs = [divmod(int(number), _SIDE) if int(number) >= _SIDE else (int(number),) * 2 for number in there.index]
+    return average_over_networks(there.to_numpy(), [a for a, _ in pairs], [b for _, b in pairs])
+
+
 @final
 @dataclass(frozen=True)
 class Figure:
-    """A mean over ``seeds`` with its interval; ``low`` and ``high`` are nan if the seeds are too few for one.
-
-    ``unit`` says what they are if the mean is of something else.
-    """
+    """A mean over ``pairs`` of ``networks`` with its interval at ``level``; the ends are nan if those are too few."""
 
     value: float
     low: float
     high: float
-    seeds: int
-    unit: str = "seed"
+    pairs: int
+    networks: int
+    level: float = LEVEL
 
     @property
     def decides(self) -> bool:
@@ -70,36 +89,21 @@ class Figure:
         """Whether all gave the same number, so that its interval is that number."""
         return self.decides and isclose(self.low, self.high, rel_tol=1e-9, abs_tol=1e-12)
 
+    @property
+    def units(self) -> str:
+        """Of how many pairs and networks it is, and at which level its interval if that is not ``LEVEL``."""
+        said = say_count(self.pairs, "pair") + (f" of {self.networks} networks" if self.networks != self.pairs else "")
+        return said if self.level == LEVEL or not self.decides else f"{said}, at {100 * self.level:.3g} %"
+
     def clip(self, low: float, high: float) -> "Figure":
         """Return the same figure with its interval cut to what the number can be."""
         return replace(self, low=max(self.low, low), high=min(self.high, high))
 
 
-@final
-@dataclass(frozen=True)
-class Average:
-    """A mean, its variance and the degrees of freedom of that variance; nan if the units are too few."""
-
-    value: float
-    variance: float
-    freedom: float
-    units: int
-
-    def figure(self, unit: str = "seed") -> Figure:
-        """Return the mean and its t interval."""
-        half = 0.0 if self.variance == 0 else float(stats.t.ppf((1 + LEVEL) / 2, self.freedom) * np.sqrt(self.variance))
-        return Figure(self.value, self.value - half, self.value + half, self.units, unit)
-
-
-def average_units(values: "pd.Series[float]") -> Average:
-    """Return the mean of a number per unit, taken to be independent. Raises ``DataError`` if there is none."""
-    there = values.dropna().astype("float64")
-    if there.empty:
-        raise DataError("there is no measurement to read this from")
-    n, mean = len(there), float(there.mean())
-    if n < FEWEST:
-        return Average(mean, float("nan"), float("nan"), n)
-    return Average(mean, float(there.var(ddof=1)) / n, n - 1, n)
+def figure_of(average: Average, level: float) -> Figure:
+    """Return a mean with its t interval."""
+    reach = average.reach(level)
+    return Figure(average.value, average.value - reach, average.value + reach, average.pairs, average.networks, level)
 
 
 @final
@@ -180,16 +184,29 @@ def _match(pattern: str) -> Callable[[str], bool]:
 
 
 def average_cells(rows: pd.DataFrame, column: str) -> pd.DataFrame:
-    """Return a row per seed and cell, with its ``value``, and the depths if there are any.
+    """Return a row per pair and cell, with its ``value``, and the depths if there are any.
 
-    Stitch seeds are averaged.
+    Of several stitch seeds it is the one with the least validation loss, if the rows have that, else their mean.
     """
     values = rows[column].astype("float64")
     if column in PERCENT and "unit" in rows:
         values = values.where(rows["unit"] != "fraction", 100 * values)
     keys = ["network_seed", *(name for name in _CELL if name in rows)]
     depths = [name for name in ("sender_depth", "receiver_depth") if name in rows]
-    return rows.assign(value=values).groupby(keys, dropna=False, sort=False)[["value", *depths]].mean().reset_index()
+    return (
+        keep_best(rows.assign(value=values))
+        .groupby(keys, dropna=False, sort=False)[["value", *depths]]
+        .mean()
+        .reset_index()
+    )
+
+
+def keep_best(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return of each cell the stitch seed with the least validation loss; all rows if that is not known."""
+    if "validation_loss" not in rows or rows["validation_loss"].isna().all():
+        return rows
+    keys = ["network_seed", *(name for name in (*_CELL, "fit", "stitch", "score") if name in rows)]
+    return rows.sort_values("validation_loss", kind="stable").drop_duplicates(keys).sort_index()
 
 
 Condition = tuple[str, Where]
@@ -217,27 +234,132 @@ class Quantity(ABC):
     """What can be estimated from a study's tables."""
 
     @abstractmethod
-    def estimate(self, tables: Tables) -> Figure:
-        """Return the figure. Raises ``DataError`` if the tables lack what it needs."""
+    def estimate(self, tables: Tables, level: float = LEVEL) -> Figure:
+        """Return the figure with its interval at a level. Raises ``DataError`` if the tables lack what it needs."""
+
+
+def rows_read(quantity: object) -> Iterator[Where]:
+    """Yield which rows a quantity reads."""
+    if isinstance(quantity, Where):
+        yield quantity
+    elif is_dataclass(quantity):
+        yield from (where for own in fields(quantity) for where in rows_read(getattr(quantity, own.name)))
+    elif isinstance(quantity, tuple):
+        yield from (where for one in quantity for where in rows_read(one))
 
 
 class PerUnit(Quantity):
-    """One number for each unit, by default for each seed, and their mean."""
+    """One number for each pair of networks, and their mean."""
 
-    unit: ClassVar[str] = "seed"
     limits: ClassVar[tuple[float, float]] = (float("-inf"), float("inf"))
 
     @abstractmethod
     def read(self, tables: Tables) -> "pd.Series[float]":
-        """Return the numbers, by unit. Raises ``DataError`` if the tables lack what it needs."""
+        """Return the numbers, by pair. Raises ``DataError`` if the tables lack what it needs."""
 
-    def average(self, tables: Tables) -> Average:
-        """Return their mean and its variance."""
-        return average_units(self.read(tables))
+    def estimate(self, tables: Tables, level: float = LEVEL) -> Figure:
+        """Return their mean and its interval over networks."""
+        return figure_of(average_units(self.read(tables)), level).clip(*self.limits)
 
-    def estimate(self, tables: Tables) -> Figure:
-        """Return their mean and its interval over units."""
-        return self.average(tables).figure(self.unit).clip(*self.limits)
+
+# --- every cut, or some -----------------------------------------------------------------------------------------------
+
+
+@final
+@dataclass(frozen=True)
+class AtCuts:
+    """The values of a ``column`` at single cuts: a row per pair of networks, and a column per cut.
+
+    With ``minus``, ``times`` as much of that condition at the same cut of the ``by`` network is taken off, or of a
+    quantity of the pair; with ``least``, the smaller one of two conditions counts. With ``steps`` it is what each cut
+    has beyond the one before it, less ``times`` what the last one has.
+    """
+
+    column: str
+    where: Where = Where()
+    minus: "Condition | PerUnit | None" = None
+    times: float = 1.0
+    least: "Condition | None" = None
+    steps: bool = False
+    by: Literal["sender_cut", "receiver_cut"] = "receiver_cut"
+
+    def read(self, tables: Tables) -> pd.DataFrame:
+        """Return the values, by pair and cut."""
+        own: Condition = (self.column, self.where)
+        if isinstance(self.minus, PerUnit):
+            return self._all(tables).sub(self.times * self.minus.read(tables), axis=0)
+        other = self.minus or self.least
+        if other is not None:
+            both = join_by_cut(tables, (own, other), self.by)
+            return (both.min(axis=1) if self.least else both[0] - self.times * both[1]).unstack(self.by)
+        if self.steps:
+            line = join_by_cut(tables, (own,), self.by)[0].unstack(self.by, sort=False)
+            return line.diff(axis=1).iloc[:, 1:].sub(self.times * line.iloc[:, -1], axis=0)
+        return self._all(tables)
+
+    def _all(self, tables: Tables) -> pd.DataFrame:
+        cells = average_cells(self.where.select(tables), self.column)
+        return cells.pivot_table(values="value", index="network_seed", columns=["sender_cut", "receiver_cut"])
+
+
+@final
+@dataclass(frozen=True)
+class Extreme(Quantity):
+    """The largest of several means over pairs, or the ``smallest``: at single cuts, or of single quantities.
+
+    What is claimed of all is decided by it, and what is claimed of some by the other extreme. For the largest mean the
+    upper end is the largest of the means' own upper ends, and the lower end the largest of their lower ends after a
+    Bonferroni correction: so a claim that all are small is accepted by intersection-union and refused by
+    union-intersection, at 2.5 % either way (Berger 1982). With ``either`` means count by their size, whichever their
+    sign: two one-sided tests (Schuirmann 1987). Studentised maxima with estimated correlations refuse falsely in up to
+    7 % of cases for so few networks (benchmarks/decisions.py), so they are not used.
+    """
+
+    parts: tuple[AtCuts | PerUnit, ...]
+    smallest: bool = False
+    either: bool = False
+
+    def estimate(self, tables: Tables, level: float = LEVEL) -> Figure:
+        """Return the extreme mean with its simultaneous interval."""
+        read = [part.read(tables) for part in self.parts]
+        columns = [
+            own for part in read for _, own in (part.items() if isinstance(part, pd.DataFrame) else [("", part)])
+        ]
+        sign = -1.0 if self.smallest else 1.0
+        signs = (1.0, -1.0) if self.either else (sign,)
+        means = [average_units(one * own) for own in columns for one in signs]
+        low = max(mean.value - mean.reach(level, len(means)) for mean in means)
+        high = max(mean.value + mean.reach(level) for mean in means)
+        if any(np.isnan(mean.variance) for mean in means):  # max() may pass over nan
+            low = high = float("nan")
+        value, pairs, networks = (pick(getattr(m, name) for m in means) for pick, name in _OF_MEANS)
+        ends = (-high, -low) if self.smallest else (low, high)
+        return Figure(sign * value, *ends, int(pairs), int(networks), level)
+
+
+_OF_MEANS = ((max, "value"), (min, "pairs"), (min, "networks"))
+
+
+@final
+@dataclass(frozen=True)
+class Share(Quantity):
+    """The share of pairs, in per cent, whose values are all at most ``most``, with an exact interval.
+
+    Clopper & Pearson's, for as many independent cases as there are networks (Korn & Graubard 1998), since pairs of one
+    network succeed and fail together.
+    """
+
+    cuts: AtCuts
+    most: float
+
+    def estimate(self, tables: Tables, level: float = LEVEL) -> Figure:
+        """Return the share, and its interval."""
+        holds = (self.cuts.read(tables).dropna() <= self.most).all(axis=1).astype("float64")
+        found = average_units(holds)
+        n, x = found.networks, found.networks * found.value
+        low = float(stats.beta.ppf((1 - level) / 2, x, n - x + 1)) if x > 0 else 0.0
+        high = float(stats.beta.ppf((1 + level) / 2, x + 1, n - x)) if x < n else 1.0
+        return Figure(100 * found.value, 100 * low, 100 * high, found.pairs, n, level)
 
 
 # --- all cells of a seed together -------------------------------------------------------------------------------------
@@ -271,7 +393,7 @@ class Mean(_OfCells):
 @final
 @dataclass(frozen=True)
 class Worst(_OfCells):
-    """The largest over the rows, or the ``smallest``: what "at every cut" is decided by."""
+    """The largest over the rows, or the ``smallest``, of what has no noise; else it is ``Extreme`` that is fair."""
 
     smallest: bool = False
 
@@ -391,32 +513,6 @@ class FirstStep(_AlongCuts):
         return (float(steps.iloc[0]) - float(steps.iloc[1:].max())) / span if span > 0 else 0.0
 
 
-@final
-@dataclass(frozen=True)
-class AtBest(PerUnit):
-    """The value of each seed at the receiver's cut where it is least in the other seeds.
-
-    "At some cut" would else be the least of many noisy values, which is below zero wherever they are about zero.
-    """
-
-    column: str
-    where: Where = Where()
-
-    def read(self, tables: Tables) -> "pd.Series[float]":
-        """Return the values, by seed.
-
-        Raises ``DataError`` for fewer than two seeds, and if they have no cut in common.
-        """
-        values = join_by_cut(tables, ((self.column, self.where),), "receiver_cut")[0].unstack("network_seed")
-        if values.shape[1] < 2:
-            raise DataError("there is one pair of networks; a cut is chosen by the others")
-        values = values.dropna()
-        if values.empty:
-            raise DataError("the pairs of networks have no cut in common, by which others could choose")
-        places = {seed: values.drop(columns=seed).mean(axis=1).to_numpy().argmin() for seed in values.columns}
-        return pd.Series({seed: float(values[seed].iloc[place]) for seed, place in places.items()})
-
-
 # --- several conditions at the same cuts ------------------------------------------------------------------------------
 
 
@@ -434,37 +530,6 @@ class _AtCuts(PerUnit):
     @abstractmethod
     def _one(self, cuts: pd.DataFrame) -> float:
         """Return the number of one seed: a row per cut, from input to output, and a column per condition."""
-
-
-@final
-@dataclass(frozen=True)
-class Gap(_AtCuts):
-    """The first condition minus ``times`` the second: the smallest over cuts, or the ``largest``."""
-
-    largest: bool = False
-    times: float = 1.0
-
-    def _one(self, cuts: pd.DataFrame) -> float:
-        gaps = cuts[0] - self.times * cuts[1]
-        return float(gaps.max() if self.largest else gaps.min())
-
-
-@final
-@dataclass(frozen=True)
-class Moves(_AtCuts):
-    """How far apart the conditions are at a cut, the largest less the smallest, at the cut where that is most."""
-
-    def _one(self, cuts: pd.DataFrame) -> float:
-        return float((cuts.max(axis=1) - cuts.min(axis=1)).max())
-
-
-@final
-@dataclass(frozen=True)
-class Jointly(_AtCuts):
-    """The smallest of the conditions at a cut, at the cut where that is largest: how far all hold together."""
-
-    def _one(self, cuts: pd.DataFrame) -> float:
-        return float(cuts.min(axis=1).max())
 
 
 @final
@@ -500,20 +565,20 @@ class RunOfCuts(_AtCuts):
 @final
 @dataclass(frozen=True)
 class Difference(PerUnit):
-    """One quantity minus another, seed by seed."""
+    """One quantity minus another, seed by pair."""
 
     first: PerUnit
     second: PerUnit
 
     def read(self, tables: Tables) -> "pd.Series[float]":
-        """Return the differences, by seed."""
+        """Return the differences, by pair."""
         return self.first.read(tables) - self.second.read(tables)
 
 
 @final
 @dataclass(frozen=True)
 class Ratio(PerUnit):
-    """One quantity divided by another, seed by seed.
+    """One quantity divided by another, seed by pair.
 
     A seed whose divisor is 0 has none; with ``share``, the share of what is not there is 0.
     """
@@ -534,13 +599,16 @@ class Ratio(PerUnit):
 
 @final
 @dataclass(frozen=True)
-class Greatest(PerUnit):
-    """The greatest of several quantities, seed by seed; with ``least``, the smallest."""
+class Provided(Quantity):
+    """A quantity that means something only if the mean of one other is below that of a second."""
 
-    quantities: tuple[PerUnit, ...]
-    least: bool = False
+    quantity: Quantity
+    less: PerUnit
+    more: PerUnit
 
-    def read(self, tables: Tables) -> "pd.Series[float]":
-        """Return the greatest, or the smallest, by seed."""
-        together = pd.concat([quantity.read(tables) for quantity in self.quantities], axis=1).dropna()
-        return together.min(axis=1) if self.least else together.max(axis=1)
+    def estimate(self, tables: Tables, level: float = LEVEL) -> Figure:
+        """Return its figure. Raises ``DataError`` if the condition does not hold."""
+        less, more = (average_units(part.read(tables)).value for part in (self.less, self.more))
+        if not less < more:
+            raise DataError(f"what should be below {more:g} is {less:g}, {NOTHING_THERE}")
+        return self.quantity.estimate(tables, level)

@@ -5,10 +5,13 @@ networks and seams had better share a store.
 """
 
 import copy
+import json
 from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import partial
+from math import nan
 from pathlib import Path
 from typing import final
 
@@ -26,14 +29,18 @@ from suture.measurement.trials.trial import VERSION, Trial
 from suture.runs.progress import Progress
 from suture.runs.runners import Deferred, Runner, TrainingTask, run
 from suture.runs.store.files import read, text, write, writing_to
-from suture.runs.store.store import NETWORKS, TRIALS, Store
-from suture.studies.base.claims import Decided
+from suture.runs.store.store import ASIDE, NETWORKS, TRIALS, Store
+from suture.studies.base.claims import NOT_MEASURED, STITCHES, Decided, decide_all
 from suture.studies.base.quantities import TRIALS as MEASURED
 from suture.studies.base.quantities import Tables
 from suture.studies.base.scale import TINY, Scale
 from suture.studies.base.study import Beside, Study, bases_of
+from suture.zoo.base_model import BaseModel
 
 BESIDE = "beside"  #: the store's folder of what is computed beside trials
+_TOLD = ("sender", "receiver", "sender_cut", "receiver_cut", "stitch", "fit", "control", "network_seed", "fit_data",
+         "score_data", "seed")  # fmt: skip
+Labels = tuple[object, ...]
 _OF_BASELINES = ("linear probe", "fine-tuned", "retrained", "plugged in")
 
 
@@ -53,7 +60,13 @@ class Result:
         if self.scale == TINY:
             raise DataError(f"{study.id} was run at tiny scale, of which no verdict is computed; run it at small")
         if study not in self._decided:  # the screen and two pages ask for the same verdicts
-            self._decided[study] = tuple(claim.decide(self.tables) for claim in study.claims)
+            made = decide_all(study.claims, self.tables)
+            if (version := self.card.get("version")) != VERSION:
+                reason = f"with this version; the figure is of version {version}"
+                made = tuple(
+                    one if one.figure is None else replace(one, verdict=NOT_MEASURED, reason=reason) for one in made
+                )
+            self._decided[study] = made
         return self._decided[study]
 
     def save(self, folder: str | Path) -> list[Path]:
@@ -101,29 +114,50 @@ def run_study(
     until_converged: bool = False,
     command: str | None = None,
 ) -> Result:
-    """Run a study at a scale into a store. ``told`` hears what is computed beside trials; the rest is as in ``run``."""
+    """Run a study at a scale into a store. ``told`` hears what is computed beside trials; the rest is as in ``run``.
+
+    The seams of a claim whose figure is near its threshold are stitched again, ``STITCHES`` times in all.
+    """
     store = store if isinstance(store, Store) else Store.make(store)
     parts = study.plan(scale)
-    laters = [_label(part, study) for part in parts if isinstance(part, Deferred)]
     beside = [part for part in parts if isinstance(part, Beside)]
-    plan: list[Trial | Deferred | TrainingTask] = [*laters, *bases_of(beside)]
-    table = run(
-        plan,
-        store=store,
-        on=on,
-        device=device,
-        progress=progress,
-        retry=retry,
-        extend=True,
-        until_converged=until_converged,
-        command=command,
-    )
-    tables = {MEASURED: _mark_published(table, scale)} if laters else {}
-    tables |= _compute_beside(study, beside, store, told, device)
+
+    def measure(near: Collection[Labels]) -> pd.DataFrame:
+        laters = [_label(part, study, near) for part in parts if isinstance(part, Deferred)]
+        plan: list[Trial | Deferred | TrainingTask] = [*laters, *bases_of(beside)]
+        table = run(
+            plan,
+            store=store,
+            on=on,
+            device=device,
+            progress=progress,
+            retry=retry,
+            extend=True,
+            until_converged=until_converged,
+            command=command,
+        )
+        return _complete(table, scale, store) if laters else table
+
+    table = measure(())
+    beside_tables = _compute_beside(study, beside, store, told, device)
+    if scale.name != TINY and (near := _find_near(study, {MEASURED: table} | beside_tables)):
+        table = measure(near)
+    tables = ({MEASURED: table} if len(table) else {}) | beside_tables
     return Result(study.id, scale.name, tables, _make_card(study, scale, tables, store, bases_of(parts)))
 
 
-def _label(part: Deferred, study: Study) -> Deferred:
+def _find_near(study: Study, tables: Tables) -> set[Labels]:
+    """Return what tells the trials that decide something near its threshold."""
+    found: set[Labels] = set()
+    for claim in study.claims:
+        with suppress(DataError, KeyError):  # what is not measured yet
+            if claim.is_near(claim.quantity.estimate(tables)):
+                rows = (where.select(tables)[list(_TOLD)] for where in claim.fitted_rows())
+                found |= {labels for one in rows for labels in one.itertuples(index=False, name=None)}
+    return found
+
+
+def _label(part: Deferred, study: Study, near: Collection[Labels]) -> Deferred:
     def declare(network: Network) -> Network:
         if not any(fnmatchcase(network.name, pattern) for pattern in study.weak):
             return network
@@ -132,15 +166,26 @@ def _label(part: Deferred, study: Study) -> Deferred:
         return weak
 
     def make(*networks: Network) -> list[Trial]:
-        return [replace(trial, study=study.id) for trial in part.make(*map(declare, networks))]
+        planned = [replace(trial, study=study.id) for trial in part.make(*map(declare, networks))]
+        again = [trial for trial in planned if tuple(trial.labels[name] for name in _TOLD) in near]
+        return planned + [replace(trial, seed=seed) for trial in again for seed in range(1, STITCHES) if not trial.seed]
 
     return Deferred(part.bases, make)
 
 
-def _mark_published(table: pd.DataFrame, scale: Scale) -> pd.DataFrame:
-    """Return the table with a column that tells the papers' fits from the default one, and from those of baselines."""
+def _complete(table: pd.DataFrame, scale: Scale, store: Store) -> pd.DataFrame:
+    """Add what tells the papers' fits from the default one and from those of baselines, and the validation losses.
+
+    ``validation_loss`` is the least on the curve of the fit, in nats: nan if it has none.
+    """
     of_baseline = table["control"].str.contains("|".join(_OF_BASELINES))
-    return table.assign(published=(table["fit"] != str(scale.fit)) & ~of_baseline)
+    curves = {
+        key: json.loads((store.path / TRIALS / key / ASIDE["curve"]).read_text(encoding="utf-8"))
+        for key in table.loc[table["status"] == "ok", "trial"].unique()
+    }
+    losses = {key: min((at["validation_loss"] for at in curve), default=nan) for key, curve in curves.items()}
+    published = (table["fit"] != str(scale.fit)) & ~of_baseline
+    return table.assign(published=published, validation_loss=table["trial"].map(losses).astype("float64"))
 
 
 # --- beside the trials ------------------------------------------------------------------------------------------------
@@ -206,6 +251,15 @@ def _load_stitched(store: Store, trials: Collection[str], trial: Trial) -> Stitc
 # --- the card ---------------------------------------------------------------------------------------------------------
 
 
+def _name_networks(bases: Iterable[TrainingTask]) -> dict[str, list[int]]:
+    """Return the seeds of the networks by name."""
+    found: dict[str, list[int]] = {}
+    for base in bases:
+        if isinstance(base, BaseModel):
+            found.setdefault(base.name, []).append(base.seed)
+    return {name: sorted(seeds) for name, seeds in found.items()}
+
+
 def _make_card(study: Study, scale: Scale, tables: Tables, store: Store, bases: tuple[TrainingTask, ...]) -> Record:
     """Return versions, counts and times: seconds of one thread, of each trial and network once."""
     cards = [store.record(NETWORKS, base.key) for base in bases]
@@ -220,6 +274,7 @@ def _make_card(study: Study, scale: Scale, tables: Tables, store: Store, bases: 
         "failed": 0 if once is None else int((once["status"] == "failed").sum()),
         "seconds": 0.0 if once is None else float(once["seconds"].sum()),
         "networks": len(cards),
+        "of": _name_networks(bases),
         "training_seconds": float(sum(card["seconds"] for card in cards)),
         "machine": describe_machine(),
     }

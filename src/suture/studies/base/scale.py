@@ -18,8 +18,9 @@ from suture.data import Data, Samples, load_data
 from suture.data.variants import Subset, Variant, stack, vary
 from suture.fits import Converged, Fit, GradientDescent, Quick
 from suture.fits.recipes import for_epochs
-from suture.studies.base.quantities import FEWEST
+from suture.studies.base.claims import ENOUGH
 from suture.studies.ledger import LEDGER, Entry, make_models
+from suture.studies.ledger.models import Prepared
 from suture.zoo.base_model import BaseModel
 
 TINY, SMALL, PAPER = "tiny", "small", "paper"
@@ -44,8 +45,6 @@ _SOURCES = {
     ),
     "zoo:resnet,blocks=(2,2,2,2),width=32": ("zoo:resnet,blocks=(2,2,2,2),width=6", "blocks=(2,2,2,2),width=128"),
     "zoo:resnet,blocks=(1,1,1,1),width=16": ("zoo:resnet,blocks=(1,1,1,1),width=4", "blocks=(1,1,1,1),width=64"),
-    "zoo:resnet,blocks=(1,1,2,2),width=16": ("zoo:resnet,blocks=(1,1,2,2),width=4", "blocks=(1,1,2,2),width=64"),
-    "zoo:resnet,blocks=(2,2,1,1),width=16": ("zoo:resnet,blocks=(2,2,1,1),width=4", "blocks=(2,2,1,1),width=64"),
     "zoo:resnet,blocks=(3,4,6,3),width=16": ("zoo:resnet,blocks=(3,2,2,2),width=4", "blocks=(3,4,6,3),width=64"),
     "zoo:resnet,blocks=(2,2,2,2),width=32,stem=7x7": (
         "zoo:resnet,blocks=(2,2,2,2),width=4,stem=7x7",
@@ -85,6 +84,7 @@ class Scale:
     load: Load
     _bases: dict[tuple[str, int], BaseModel] = field(default_factory=dict, repr=False)
     _data: dict[str | tuple[str, tuple[Variant, ...], bool], Data] = field(default_factory=dict, repr=False)
+    _prepared: Prepared = field(default_factory=dict, repr=False)
 
     @property
     def stands_in(self) -> bool:
@@ -101,22 +101,20 @@ class Scale:
         """The default fit."""
         return Quick(steps=2) if self.name == TINY else Converged()
 
-    def published(self, recipe: _D, few: bool = False) -> _D:
-        """Return a paper's recipe, in as many steps as the scale has; ``few`` for what ``data(…, few=True)`` gives."""
+    def published(self, recipe: _D, whole: bool = False) -> _D:
+        """Return a paper's recipe, in as many steps as the scale has; ``whole`` is all of them but at tiny scale."""
         if self.name == TINY:
             return replace(recipe, steps=2, check=2, batch=16)
-        if self.name == SMALL:
-            return for_epochs(recipe, EPOCHS, (FEW if few else MANY)[0])
-        return recipe
+        return for_epochs(recipe, EPOCHS, MANY[0]) if self.name == SMALL and not whole else recipe
 
     def seeds(self, *names: str) -> tuple[int, ...]:
         """Return the seeds that the networks of all these names have; the first two at tiny scale.
 
-        At the paper's scale there are at least as many as an interval needs, which papers do not always have.
+        At the paper's scale there are at least as many as a claim needs, which papers do not always have.
         """
         held = [find_entry(name).seeds for name in names]
         if self.name == PAPER:
-            held = [seeds if len(seeds) >= FEWEST else tuple(range(FEWEST)) for seeds in held]
+            held = [seeds if len(seeds) >= ENOUGH else tuple(range(seeds[0], seeds[0] + ENOUGH)) for seeds in held]
         both = [seed for seed in held[0] if all(seed in other for other in held)]
         return tuple(both[: 2 if self.name == TINY else None])
 
@@ -126,7 +124,8 @@ class Scale:
         if key not in self._bases:
             wanted = scale_entry(find_entry(name), self.name)
             variants = _shrink_subsets(wanted.variants, self.stands_in)
-            (made,) = make_models([replace(wanted, variants=variants, start=None, seeds=(seed,))], self.whole)
+            alone = replace(wanted, variants=variants, start=None, seeds=(seed,))
+            (made,) = make_models([alone], self.whole, prepared=self._prepared)
             if wanted.start is not None:
                 made = replace(made, start=self.base(wanted.start, seed))
             self._bases[key] = _shorten(made) if self.name == TINY else made

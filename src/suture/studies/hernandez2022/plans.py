@@ -1,11 +1,11 @@
 """What the studies of hernandez2022 measure: every sender cut into every receiver cut, of pairs of networks.
 
-The unit of an interval, ``network_seed``, is the number of the pair.
+A network's number in pairs is 20 × the place of its shape + its seed.
 """
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import product
+from itertools import permutations, product
 
 from suture.core.network.network import Network
 from suture.core.stitches import Conv, Stitch, stitch_for
@@ -13,19 +13,20 @@ from suture.data import Data
 from suture.fits import LeastSquares, recipes
 from suture.measurement.trials.controls import Control
 from suture.runs.runners import Deferred, TrainingTask
-from suture.studies.base.plans import BLOCKS, FitAtSeams, Joined, Joining, Pair, find_cuts, pair_seeds, plan_pair
+from suture.studies.base.plans import BLOCKS, FitAtSeams, Joined, Joining, Pair, find_cuts, pair_in_circle, plan_pair
+from suture.studies.base.quantities import number_pair
 from suture.studies.base.scale import PAPER, SMALL, TINY, Scale
 from suture.studies.base.study import Part
 
 STAGE_ENDS = ("layer1", "layer2", "layer3", "layer4")
 Shape = tuple[int, int, int, int]
-SHAPES: tuple[Shape, ...] = ((2, 2, 2, 2), (1, 1, 1, 1), (1, 1, 2, 2), (2, 2, 1, 1))
-"""At tiny and small scale. For the published fit each sends to the next one."""
-
-
-def pair_in_circle(shapes: Sequence[Shape] = SHAPES) -> Sequence[tuple[Shape, Shape]]:
-    """Pair each shape with the one that it sends to if the published fit is a sample."""
-    return tuple(zip(shapes, (*shapes[1:], shapes[0]), strict=True))
+SHAPES: tuple[Shape, ...] = ((2, 2, 2, 2), (1, 1, 1, 1))
+"""At tiny and small scale."""
+EVERY: tuple[Shape, ...] = (
+    *SHAPES,
+    *((a, b, c, d) for a, b, c, d in product((1, 2), repeat=4) if len({a, b, c, d}) > 1),
+)
+"""The 16 shapes of the paper."""
 
 
 def _cross(scale: Scale, cuts: tuple[str, ...] = BLOCKS) -> Joining:
@@ -70,7 +71,7 @@ def _plan_matrix(
     runs = [FitAtSeams(scale.fit, _cross(scale, cuts), only, bool(only))]
     if published:
         ends = _cross(scale, BLOCKS if scale.name == PAPER else STAGE_ENDS)
-        runs.append(FitAtSeams(scale.published(recipes.hernandez2022, few=True), ends, only, bool(only)))
+        runs.append(FitAtSeams(scale.published(recipes.hernandez2022, whole=True), ends, only, bool(only)))
     return plan_pair(number, bases, _data_of(scale), runs)
 
 
@@ -96,77 +97,96 @@ def name_of(shape: Shape) -> str:
 
 
 def _shapes_of(scale: Scale) -> Sequence[Shape]:
-    if scale.name == TINY:
-        return SHAPES[:2]
-    return SHAPES if scale.name == SMALL else [(a, b, c, d) for a, b, c, d in product((1, 2), repeat=4)]
+    return EVERY if scale.name == PAPER else SHAPES
 
 
-def _plan_across(scale: Scale, equal: bool, published: bool) -> list[Part]:
-    """Plan all ordered pairs of shapes, a seed of one into the other seed of the other. Units come from 0 on.
+def _plan_pair(
+    scale: Scale,
+    sender: tuple[Shape, int],
+    receiver: tuple[Shape, int],
+    published: bool,
+    cuts: tuple[str, ...] = BLOCKS,
+) -> Deferred:
+    """Plan the matrix of two networks, each given by its shape and its seed."""
+    start, end = (20 * EVERY.index(shape) + seed for shape, seed in (sender, receiver))
+    bases = (_network_of(scale, *sender), _network_of(scale, *receiver))
+    return _plan_matrix(scale, number_pair(start, end), bases, published, cuts)
 
-    Below the paper's scale the published fit is run for a circle of the shapes alone.
+
+def plan_triangles(scale: Scale, published: bool = True) -> list[Part]:
+    """Plan all ordered pairs of unequal shapes: of each two networks of two shapes both directions, and no others.
+
+    So the networks fall into as many groups as there are seeds. At the paper's scale the 256 pairs have two networks of
+    each shape, and equal shapes are among them. Below it, the ``published`` fit is run one way.
     """
+    pairs = pair_in_circle(scale, *map(name_of, SHAPES))[: None if scale.name == SMALL else 1]
     made: list[Part] = []
-    for a, b in product(_shapes_of(scale), repeat=2):
-        if equal or a != b:
-            bases = (_network_of(scale, a, 0), _network_of(scale, b, 1))
-            sampled = scale.name == PAPER or (a, b) in pair_in_circle()
-            made.append(_plan_matrix(scale, len(made), bases, published and sampled))
+    for (place, a), (other, b) in product(enumerate(_shapes_of(scale)), repeat=2):
+        if place == other and scale.name != PAPER:
+            continue
+        for first, second in pairs:
+            start, end = (first, second) if place <= other else (second, first)
+            both = published and (scale.name == PAPER or place < other)
+            made.append(_plan_pair(scale, (a, start), (b, end), both))
     return made
 
 
-def plan_triangles(scale: Scale) -> list[Part]:
-    """Plan all pairs of shapes; equal ones only at the paper's scale, whose 256 pairs include them."""
-    return _plan_across(scale, scale.name == PAPER, published=True)
-
-
 def plan_diagonals(scale: Scale) -> list[Part]:
-    """Plan equal shapes in both directions, after the unequal ones, which the store of hernandez-2 already has."""
-    published = scale.name == PAPER
-    made = _plan_across(scale, equal=False, published=published)
-    for shape, (start, end) in product(_shapes_of(scale), ((0, 1), (1, 0))[: 1 if scale.name == TINY else 2]):
-        bases = (_network_of(scale, shape, start), _network_of(scale, shape, end))
-        made.append(_plan_matrix(scale, len(made), bases, published))
+    """Plan equal shapes, all ordered pairs of their networks, beside the unequal ones of hernandez-2."""
+    cuts = STAGE_ENDS if scale.name == SMALL else BLOCKS
+    made = plan_triangles(scale, published=scale.name == PAPER)
+    for shape in _shapes_of(scale):
+        for start, end in permutations(scale.seeds(name_of(SHAPES[0]))[: 2 if scale.name == PAPER else None], 2):
+            made.append(_plan_pair(scale, (shape, start), (shape, end), scale.name == PAPER, cuts))
     return made
 
 
 def _plan_resnets(
-    scale: Scale, sender: str, receiver: str, pairs: Sequence[Pair], only: tuple[Control, ...] = ()
+    scale: Scale,
+    sender: str,
+    receiver: str,
+    pairs: Sequence[Pair],
+    only: tuple[Control, ...] = (),
+    alike: bool = True,
 ) -> list[Part]:
-    """Plan ResNet-18s and -34s, cut at small scale behind the first block and the last of each stage."""
+    """Plan ResNet-18s and -34s, cut at small scale behind the first block and the last of each stage.
+
+    They are not ``alike`` if a control makes one of two ResNet-18s another network.
+    """
     cuts = ("layer1.0", *STAGE_ENDS) if scale.name == SMALL else BLOCKS
     made: list[Part] = []
-    for number, (start, end) in enumerate(pairs):
+    for place, (start, end) in enumerate(pairs):
         bases = (scale.base(sender, start), scale.base(receiver, end))
-        made.append(_plan_matrix(scale, number, bases, scale.name == PAPER or number == 0, cuts, only))
+        number = number_pair(start, end, alike and sender == receiver)
+        made.append(_plan_matrix(scale, number, bases, scale.name == PAPER or place == 0, cuts, only))
     return made
-
-
-def _pair_few_seeds(scale: Scale) -> list[Pair]:
-    return pair_seeds(scale, "resnet18", "resnet18", 1 if scale.name == TINY else None)
 
 
 def plan_larger(scale: Scale) -> list[Part]:
     """Plan ResNet-18 ↔ ResNet-18 and ↔ ResNet-34, of unequal seeds, so that none begin with the same weights."""
-    made = _plan_resnets(scale, "resnet18", "resnet18", _pair_few_seeds(scale))
+    made = _plan_resnets(scale, "resnet18", "resnet18", pair_in_circle(scale, "resnet18"))
     for sender, receiver in (("resnet18", "resnet34"), ("resnet34", "resnet18")):
         pairs = [pair for pair in product(scale.seeds(sender), scale.seeds(receiver)) if pair[0] != pair[1]]
         made += _plan_resnets(scale, sender, receiver, pairs)
     return made
 
 
-def plan_untrained(scale: Scale, control: Control) -> list[Part]:
-    """Plan ResNet-18 → ResNet-18 with a control in place of every trial."""
-    return _plan_resnets(scale, "resnet18", "resnet18", _pair_few_seeds(scale), (control,))
+def plan_untrained(scale: Scale, control: Control, trained: bool = False) -> list[Part]:
+    """Plan ResNet-18 → ResNet-18 with a control in place of every trial; with ``trained``, the trials beside it."""
+    pairs = pair_in_circle(scale, "resnet18")
+    made = _plan_resnets(scale, "resnet18", "resnet18", pairs, (control,), alike=trained)
+    return made + (_plan_resnets(scale, "resnet18", "resnet18", pairs) if trained else [])
 
 
 def plan_copies(scale: Scale) -> list[Part]:
     """Plan stitches that are trained on the task, and to copy, by the default and the published fits."""
-    published = [scale.published(recipe, few=True) for recipe in (recipes.hernandez2022, recipes.hernandez2022_copy)]
+    published = [scale.published(recipe, whole=True) for recipe in (recipes.hernandez2022, recipes.hernandez2022_copy)]
     closest = LeastSquares(rescale=False)  # rescaled to the receiver's spread it is no longer the least error
     seams = _cross(scale, BLOCKS if scale.name == PAPER else STAGE_ENDS)
     runs = [FitAtSeams(fit, seams) for fit in (scale.fit, *published, closest)]
     return [
-        plan_pair(number, (scale.base("resnet18", start), scale.base("resnet18", end)), _data_of(scale), runs)
-        for number, (start, end) in enumerate(pair_seeds(scale, "resnet18", "resnet18"))
+        plan_pair(
+            number_pair(start, end), (scale.base("resnet18", start), scale.base("resnet18", end)), _data_of(scale), runs
+        )
+        for start, end in pair_in_circle(scale, "resnet18")
     ]

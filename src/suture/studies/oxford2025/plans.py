@@ -27,7 +27,7 @@ from suture.measurement.trials.controls import Control, untrained_both
 from suture.measurement.trials.plans import Scores
 from suture.measurement.trials.trial import Trial
 from suture.runs.runners import Deferred
-from suture.studies.base.plans import ACCURACY, Joined, plan_complexities, plan_curves
+from suture.studies.base.plans import ACCURACY, Joined, Pair, pair_in_circle, plan_complexities, plan_curves
 from suture.studies.base.quantities import COMPLEXITIES
 from suture.studies.base.scale import SMALL, TINY, Scale
 from suture.studies.base.study import Beside, Made, Part
@@ -48,6 +48,7 @@ HIGH: Joined = (BETWEEN, FullLinear())
 BLOCKS: tuple[Joined, ...] = tuple((f"layer{stage}.{block}", None) for stage in range(1, 5) for block in range(2))
 
 BATCHES = "gradient norm, batches of 4"
+DRAWS = 2_500  #: of noise, about as many as the paper's
 BY: tuple[Complexity, ...] = (GradientNorm(), GradientNorm(batch=4), MeanSharpness(), GzipSize())
 
 
@@ -60,14 +61,22 @@ def plan_seams(
     scores: Scores = ACCURACY,
     sample: Sequence[int] = (),
     instead: tuple[Control, ...] = (),
+    every: bool = False,
+    seeds: Sequence[Pair] | None = None,
 ) -> list[Deferred]:
     """Plan seams, each with its own stitch, of all pairs of two networks.
 
-    The paper's recipe fits those numbered in ``sample`` of the first pair, at the paper's scale all of all pairs.
-    Controls that are given come ``instead`` of the plain trials.
+    The paper's recipe, at its full length, fits those numbered in ``sample`` of the first pair, with ``every`` of every
+    pair, at the paper's scale all of all pairs. Controls that are given come ``instead`` of the plain trials.
     """
-    published = scale.published(PUBLISHED)
-    settings: dict[str, Any] = {"scores": scores, "also": instead, "only": bool(instead)}
+    published = scale.published(PUBLISHED, whole=True)
+    settings: dict[str, Any] = {
+        "scores": scores,
+        "also": instead,
+        "only": bool(instead),
+        "every": every,
+        "seeds": seeds,
+    }
     return plan_curves(scale, sender, receiver, data, cuts=seams, published=published, sample=sample, **settings)
 
 
@@ -113,14 +122,15 @@ def sides_of(scale: Scale, decorrelated: bool = False) -> tuple[Data, Data, Data
 
 
 def plan_distributed(scale: Scale) -> list[Part]:
-    """Plan 4.3b: a network of digits into one of pictures, scored on either side."""
+    """Plan 4.3b: a network of digits into one of pictures, scored on either side; pictures into pictures beside it."""
     parts = list[Part]()
     for decorrelated in (False, True):
         for data in sides_of(scale, decorrelated):
             sample = () if decorrelated else range(len(STACKED))
             seams = (*STACKED, HIGH) if not decorrelated else STACKED
-            parts += plan_seams(scale, DIGITS, PICTURES, data, seams, sample=sample)
-    return parts
+            parts += plan_seams(scale, DIGITS, PICTURES, data, seams, sample=sample, every=True)
+    alike = pair_in_circle(scale, PICTURES)
+    return parts + plan_seams(scale, PICTURES, PICTURES, sides_of(scale)[2], STACKED, seeds=alike)
 
 
 def plan_robust(scale: Scale) -> list[Part]:
@@ -137,7 +147,9 @@ def _most_samples(scale: Scale, small: int) -> int:
 
 def plan_dominated(scale: Scale) -> list[Part]:
     """Plan figure 5: the complexity of the stitched networks of 4.3b, and of the two that they are made of."""
-    data, by = sides_of(scale)[0], (*BY, WorstSharpness())
+    data = sides_of(scale)[0]
+    draws = 2 if scale.name == TINY else DRAWS
+    by = (*BY[:2], MeanSharpness(draws=draws), *BY[3:], WorstSharpness())
     laters = plan_seams(scale, DIGITS, PICTURES, data, (*STACKED, HIGH))
     return [*laters, *_measure_each(scale, laters, data, by, _most_samples(scale, 1_000))]
 
@@ -201,8 +213,9 @@ def plan_controlled(scale: Scale) -> list[Part]:
     middle: tuple[Joined, ...] = (("block5.relu", None),)
     line, stacked = (*LINE, DENSE), (*STACKED, HIGH)
     parts = list[Part]()
-    parts += plan_seams(scale, "mlp", "mlp cars as cats", data, middle, scores, (0,), untrained)
-    parts += plan_seams(scale, "cnn", "cnn no trucks B", data, line, scores, range(len(line)), untrained)
+    settings: dict[str, Any] = {"instead": untrained, "every": True}
+    parts += plan_seams(scale, "mlp", "mlp cars as cats", data, middle, scores, (0,), **settings)
+    parts += plan_seams(scale, "cnn", "cnn no trucks B", data, line, scores, range(len(line)), **settings)
     for side in sides_of(scale)[1:]:
-        parts += plan_seams(scale, DIGITS, PICTURES, side, stacked, sample=range(len(STACKED)), instead=untrained)
+        parts += plan_seams(scale, DIGITS, PICTURES, side, stacked, sample=range(len(STACKED)), **settings)
     return parts

@@ -21,6 +21,7 @@ from suture.studies.base.plans import (
     plan_curves,
     plan_pair,
 )
+from suture.studies.base.quantities import number_pair
 from suture.studies.base.scale import PAPER, TINY, Scale
 from suture.studies.base.study import Part
 
@@ -67,9 +68,9 @@ def _plan_published(
         scale.data("mnist", on),
         cuts=cuts,
         controls=controls,
-        published=scale.published(recipes.smith2024),
+        published=scale.published(recipes.smith2024, whole=True),
         sample=range(0, len(cuts), 2),
-        seeds=pair_seeds(scale, sender, receiver, 1 if scale.name == TINY else None),
+        seeds=pair_seeds(scale, sender, receiver)[: 1 if scale.name == TINY else None],
     )
 
 
@@ -94,10 +95,11 @@ def _keep_default_fit(scale: Scale, part: Deferred, *networks: Network) -> list[
 
 def plan_without_digits(scale: Scale) -> list[Part]:
     """Plan Colour-only networks into grey ones, on plain colours, and score the grey ones on grey digits."""
-    of_digits = scale.data("mnist", Grey3()).score
-    made: list[Part] = list(_plan_published(scale, "resnet18 colour-only", "resnet18 grey", ColourOnly()))
-    receivers = [part.bases[1] for part in made]
-    return made + [plan_accuracy(f"receiver {i}", one, of_digits, i) for i, one in enumerate(receivers)]
+    of_digits, grey = scale.data("mnist", Grey3()).score, "resnet18 grey"
+    made: list[Part] = list(_plan_published(scale, "resnet18 colour-only", grey, ColourOnly()))
+    for start, end in pair_seeds(scale, "resnet18 colour-only", grey)[: 1 if scale.name == TINY else None]:
+        made.append(plan_accuracy(f"receiver {end}", scale.base(grey, end), of_digits, number_pair(start, end, False)))
+    return made
 
 
 def plan_reversed(scale: Scale) -> list[Part]:
@@ -111,7 +113,7 @@ def plan_to_itself(scale: Scale) -> list[Part]:
     """Plan each kind of network stitched to itself, on Correlated."""
     made: list[Part] = []
     for kind in COLOURS:
-        published = scale.published(recipes.smith2024) if kind == "digit" else None
+        published = scale.published(recipes.smith2024, whole=True) if kind == "digit" else None
         made += _plan_alone(scale, f"resnet18 {kind}", Correlated(), (itself,), published)
     return made
 
@@ -119,7 +121,7 @@ def plan_to_itself(scale: Scale) -> list[Part]:
 def plan_noise(scale: Scale) -> list[Part]:
     """Plan clustered noise of three scales into the Digit network, labelled as Correlated is."""
     controls: tuple[Control, ...] = (clustered_noise, *(partial(clustered_noise, scale=size) for size in SCALES))
-    return list(_plan_alone(scale, DIGIT, Correlated(), controls, scale.published(recipes.smith2024_noise)))
+    return list(_plan_alone(scale, DIGIT, Correlated(), controls, scale.published(recipes.smith2024_noise, whole=True)))
 
 
 def _plan_alone(
@@ -129,7 +131,7 @@ def _plan_alone(
     data, made = scale.data("mnist", on), list[Deferred]()
     for seed in scale.seeds(name):
         runs = [FitAtSeams(scale.fit, join_at(scale, CUTS), controls, only=True)]
-        if published is not None and (seed == 0 or scale.name == PAPER):
+        if published is not None and (seed == scale.seeds(name)[0] or scale.name == PAPER):
             sample = CUTS if scale.name == PAPER else CUTS[::2]
             runs.append(FitAtSeams(published, join_at(scale, sample), controls, only=True))
         made.append(plan_pair(seed, (scale.base(name, seed),), data, runs))
