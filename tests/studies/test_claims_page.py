@@ -11,7 +11,7 @@ from suture.common.errors import DataError
 from suture.measurement.trials.trial import VERSION
 from suture.reports.pages import claims as claims_page
 from suture.reports.pages.claims import TITLES, page, paper_page, threshold
-from suture.studies import STUDIES, Claim, Result, Study, Where
+from suture.studies import STUDIES, Claim, Result, Study, Where, load_result
 from suture.studies.base.claims import STITCHES
 from suture.studies.base.quantities import Mean
 from suture.studies.base.study import PAPERS
@@ -49,20 +49,27 @@ def cells(text: str, start: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("penalties", "ours", "verdict"),
+    ("penalties", "ours", "share", "fits", "verdict"),
     [
-        ((1.0, 1.2, 1.4), "1.20 pp [0.70, 1.70], 3 pairs; 9 fits converged", "**reproduced**"),
-        ((4.9, 5.0, 5.1), "5.00 pp [4.75, 5.25], 3 pairs; 9 fits converged", "**not reproduced**"),
-        ((2.0, 3.0, 4.0), "3.00 pp [0.52, 5.48], 3 pairs; 9 fits converged", "undecided: more than 100 networks"),
-        ((1.0, 1.2), "1.10 pp, 2 pairs; 6 fits converged", "undecided: 3 networks decide, at least"),
-        ((-1.0, -1.2, -1.4), "−1.20 pp [−1.70, −0.70], 3 pairs; 9 fits converged", "**reproduced**"),
+        ((1.0, 1.2, 1.4), "1.20 pp [0.70, 1.70], 3 pairs", "100.0 % [29.2, 100.0]", 9, "**reproduced**"),
+        ((4.9, 5.0, 5.1), "5.00 pp [4.75, 5.25], 3 pairs", "0.0 % [0.0, 70.8]", 9, "**not reproduced**"),
+        (
+            (2.0, 3.0, 4.0),
+            "3.00 pp [0.52, 5.48], 3 pairs",
+            "66.7 % [9.4, 99.2]",
+            9,
+            "undecided: more than 100 networks",
+        ),
+        ((1.0, 1.2), "1.10 pp, 2 pairs", "100.0 % [15.8, 100.0]", 6, "undecided: 3 networks decide, at least"),
+        ((-1.0, -1.2, -1.4), "−1.20 pp [−1.70, −0.70], 3 pairs", "100.0 % [29.2, 100.0]", 9, "**reproduced**"),
     ],
 )
 def test_a_claim_has_its_figure_interval_seeds_and_verdict(
-    penalties: tuple[float, ...], ours: str, verdict: str
+    penalties: tuple[float, ...], ours: str, share: str, fits: int, verdict: str
 ) -> None:
-    """Intervals by hand: 4.303 × s / √3, with s = 0.2, 0.1 and 1."""
+    """Intervals by hand: 4.303 × s / √3, with s = 0.2, 0.1 and 1; shares from a table of Clopper & Pearson's."""
     made = page({"bansal-x": result(*penalties)}, [study(CLAIM)])
+    ours = f"{ours}; holds of {share} of pairs; {fits} fits converged"
     assert cells(made, CLAIM.statement)[1:] == [CLAIM.statement, "section 4", "at most 3 pp", ours, "≤ 3 pp", verdict]
 
 
@@ -222,3 +229,19 @@ def test_a_reading_is_marked_and_said_with_its_reason() -> None:
     made = paper_page(TEMPLATE, {"bansal-x": None}, [study(replace(CLAIM, reading="the old one was too strict"))])
     assert f"| {CLAIM.statement} ‡ |" in made
     assert "- The old one was too strict.\n" in made
+
+
+def test_what_this_version_did_not_measure_keeps_its_older_figure(tmp_path: Path) -> None:
+    """The results of two runs, the second of which left a network out, and went over the first in the same folder."""
+    of_vit = Claim("of the ViT", "section 4", Mean("penalty", Where(sender="ViT")), "≤", 3.0, enough=3)
+    for sender, version, penalties in (("ViT", VERSION - 1, (1.0, 1.2, 1.4)), ("A", VERSION, (2.0, 2.2, 2.4))):
+        made = result(*penalties, version=version)
+        made.card["scale"] = made.scale
+        made.tables["trials"].loc[:, "sender"] = sender
+        made.save(tmp_path)
+    found = load_result(tmp_path, "bansal-x")
+    assert found is not None
+    text = page({"bansal-x": found}, [study(replace(CLAIM, quantity=Mean("penalty", Where(sender="A"))), of_vit)])
+    assert cells(text, CLAIM.statement)[-1] == "**reproduced**"
+    assert cells(text, "of the ViT")[4].startswith("1.20 pp")
+    assert cells(text, "of the ViT")[-1] == f"not measured with this version; the figure is of version {VERSION - 1}"

@@ -22,7 +22,6 @@ from suture.studies.base.quantities import (
     Provided,
     Ratio,
     RunOfCuts,
-    Share,
     Slope,
     Spread,
     Trend,
@@ -342,10 +341,30 @@ def test_the_share_of_pairs_is_exact_for_as_many_cases_as_networks() -> None:
     """Of five networks in all ordered pairs one fails with whatever it receives: 16 of 20 pairs are as 4 of 5."""
     pairs = [(a, b) for a in range(1, 6) for b in range(1, 6) if a != b]
     table = trials({number_pair(a, b): (0.0, 0.0, 9.0 if b == 3 else 1.0) for a, b in pairs})
-    found = Share(AtCuts("penalty"), 3.0).estimate({TRIALS: table})
+    claim = Claim("at every cut", "s", Extreme((AtCuts("penalty"),)), "≤", 3.0, unit="")
+    found = claim.decide({TRIALS: table}).share
+    assert found is not None
     exact = stats.binomtest(4, 5).proportion_ci(method="exact")
     assert (found.value, found.pairs, found.networks) == (80.0, 20, 5)
     assert (found.low, found.high) == pytest.approx((100 * exact.low, 100 * exact.high))
+
+
+@pytest.mark.parametrize(
+    ("quantity", "direction", "share"),
+    [
+        (Extreme((AtCuts("penalty"),)), "≤", 2 / 3),  # at every cut: worst ones are 6, 3 and 0
+        (Extreme((AtCuts("penalty"),), smallest=True), "≤", 1.0),  # at some cut
+        (Extreme((AtCuts("penalty"),), smallest=True), ">", 0.0),  # at every cut
+        (Extreme((Mean("penalty"), Worst("penalty", smallest=True))), "≤", 1.0),
+        (Extreme((Difference(Worst("penalty", smallest=True), Worst("penalty")),), either=True), "≤", 2 / 3),
+    ],
+    ids=str,
+)
+def test_of_each_pair_by_itself_its_own_extreme_counts(quantity: Extreme, direction: str, share: float) -> None:
+    claim = Claim("", "s", quantity, direction, 3.0, unit="", enough=3)  # type: ignore[arg-type]
+    found = claim.decide({TRIALS: trials()}).share
+    assert found is not None
+    assert found.value == pytest.approx(100 * share)
 
 
 def test_what_presupposes_something_is_not_measured_without_it() -> None:

@@ -1,4 +1,4 @@
-"""The panels of a study's figure as charts: means over the seeds of the networks, with their range.
+"""The panels of a study's figure as charts: means over pairs of networks, with the intervals that decide claims.
 
 Fractions are in per cent. A group of which nothing was measured has no values, and its name says so.
 """
@@ -14,7 +14,7 @@ from suture.measurement.tables.matrix import Block
 from suture.measurement.tables.table import not_converged
 from suture.reports.charts import THRESHOLD, Chart, Line, Measure
 from suture.reports.style import LOOK, SERIES
-from suture.studies.base.quantities import PERCENT, Tables, Where, average_cells
+from suture.studies.base.quantities import LEVEL, PERCENT, Tables, Where, average_cells, average_units, figure_of
 from suture.studies.base.study import Panel
 
 NOT_MEASURED = "not measured"
@@ -65,12 +65,12 @@ def arrange_panel(panel: Panel, tables: Tables) -> Chart:
         levels=levels,
         span=(0.0, 100.0) if percent and senders else None,
         bright="low" if cost else "high",
-        over="pairs of networks (their range)",
+        over="pairs of networks (95 % interval over networks)",
     )
     return Chart(
         kind={"lines": "curve", "bars": "bars", "map": "matrix"}[panel.kind],  # type: ignore[arg-type]
         title=title,
-        about=f"{title}: means over pairs of networks, with the range of the pairs.",
+        about=f"{title}: means over pairs of networks, with 95 % intervals over networks.",
         columns=columns,
         measures=(measure,),
         rows=senders[0].cuts if senders else (),
@@ -121,10 +121,9 @@ def _lines(
 
 
 def _line(number: int, name: str, of_seeds: pd.DataFrame, looks: Sequence[tuple[str, str, str]], open_: Mask) -> Line:
-    """Return a line of the means over seeds, which are the columns, with their range where there are several."""
-    value, low, high = (getattr(of_seeds, how)(axis=1).to_numpy(float) for how in ("mean", "min", "max"))
-    several = high > low
-    low, high = np.where(several, low, np.nan), np.where(several, high, np.nan)
+    """Return a line of the means over pairs, which are the columns, with 95 % intervals over networks."""
+    made = [figure_of(average_units(row), LEVEL) if row.notna().any() else None for _, row in of_seeds.iterrows()]
+    value, low, high = np.array([(f.value, f.low, f.high) if f else (np.nan,) * 3 for f in made]).reshape(-1, 3).T
     seeds: Numbers = of_seeds.to_numpy(float).T
     return Line(
         f"#{number}", name, value, low, high, np.zeros(value.shape, bool), looks=tuple(looks), seeds=seeds, open=open_

@@ -1,7 +1,7 @@
 """Figures of studies: the panels that a study asks for, drawn from its tables in the style of ``curve``.
 
-The unit is the network seed: lines, bars and cells are means over the seeds of the networks, bands are the range of the
-seeds, and faint dots are the seeds themselves if they are few. Rows that were not measured are named as such.
+Lines, bars and cells are means over pairs of networks, bands are the 95 % intervals over networks by which claims are
+decided, and faint dots are the pairs themselves if they are few. Rows that were not measured are named as such.
 """
 
 from collections.abc import Iterator, Sequence
@@ -68,18 +68,18 @@ def _titled(chart: Chart, title: str) -> Chart:
 
 
 def _said(charts: Sequence[Chart]) -> str:
-    """Say what lines and bands are, and of how many network seeds."""
+    """Say what lines and bands are, and of how many pairs."""
     lines = [line for chart in charts for measure in chart.measures for line in measure.lines]
     counts = sorted({int(np.isfinite(line.seeds).any(1).sum()) for line in lines if line.seeds is not None} - {0})
     if not counts:
         return ""
     several = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else f"{counts[0]}"
     kinds = {chart.kind for chart in charts}
-    said = ["of one network seed" if counts[-1] == 1 else f"means over {several} network seeds"]
+    said = ["of one pair" if counts[-1] == 1 else f"means over {several} pairs"]
     if kinds & {"curve", "bars"} and counts[-1] > 1:
         said.append("dots: each of them")
     if "curve" in kinds and counts[-1] > 1:
-        said.append("bands: their range, no interval")
+        said.append("bands: 95 % intervals over networks")
     if any(line.is_open.any() for line in lines):
         said.append(f"hollow, or a ring: {OPEN}")
     if "matrix" in kinds:

@@ -70,8 +70,9 @@ Every claim is one quantity with one threshold, and a program decides it.
   has {STITCHES} stitches, of which the one with the least validation loss counts.
 - **"No worse than", "at least the baseline" and "= 1.0"** have a margin of {MARGIN} percentage points in the claim's
   favour.
-- **The share of pairs** of which something holds has an exact interval, for as many cases as there are networks
-  (Clopper & Pearson; Korn & Graubard). It is a report beside the mean: five networks of five give 48 to 100 %.
+- **The share of pairs** of which a claim holds by themselves stands beside the mean, with an exact interval, for as
+  many cases as there are networks (Clopper & Pearson; Korn & Graubard). Five networks of five give 48 to 100 %: what
+  one network in six does, five of them do not show in 40 % of cases, and *reproduced* does not exclude it.
 - **†** marks a threshold that is ours, since the paper gives no exact one.
 - **‡** marks a sentence that is read otherwise than in the first ledger; why is said on its paper's page, and the old
   reading is a report beside it. These readings were chosen on {READ_SINCE}, after the first ledger's networks had been
@@ -316,12 +317,13 @@ def _of_networks(result: Result | None) -> str:
 
 
 def _ours(one: Decided) -> str:
-    """Return the figure as ``1.4 pp [0.9, 1.9], 5 pairs``, its fits, and by which fit if that is not the default."""
+    """Return the figure as ``1.4 pp [0.9, 1.9], 5 pairs``, with its share of pairs and its fits."""
     if one.figure is None:
         return ""
     unit = one.claim.unit if one.claim.unit != "ρ" else ""
     fits = f"; {one.fits}" if one.fits else ""
-    return f"{_MINUS.sub('−', written(one.figure, unit))}, {one.figure.units}{fits}{_by(one.claim)}"
+    share = f"; holds of {written(one.share, '%')} of pairs" if one.share is not None and one.share.pairs > 1 else ""
+    return f"{_MINUS.sub('−', written(one.figure, unit))}, {one.figure.units}{share}{fits}{_by(one.claim)}"
 
 
 def _by(claim: Claim) -> str:

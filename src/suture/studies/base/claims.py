@@ -24,7 +24,7 @@ from suture.common.errors import DataError
 from suture.common.formatting import say_count
 from suture.measurement.tables.over_networks import LEAST
 from suture.measurement.tables.table import not_converged
-from suture.studies.base.quantities import LEVEL, TRIALS, Figure, Quantity, Tables, Where, rows_read
+from suture.studies.base.quantities import LEVEL, TRIALS, Figure, Quantity, Tables, Where, rows_read, share_of
 
 ENOUGH = 5  #: networks on each side, or pairs without a network in common
 NEAR, STITCHES = 2.0, 3
@@ -108,20 +108,26 @@ class Claim:
             reason = self._doubt(open_, read)
         elif verdict == UNDECIDED:
             reason = self._say_wanted(figure)
-        return Decided(self, figure, UNDECIDED if reason else verdict, reason, fits)
+        return Decided(self, figure, UNDECIDED if reason else verdict, reason, fits, self._share(tables))
 
     def _verdict(self, figure: Figure) -> Verdict:
-        bound = self.bound
-        if bound is None:
+        if self.bound is None:
             return REPORTED
         if not figure.decides or figure.networks < self.enough:
             return UNDECIDED
-        below = self.direction in "≤<"
-        low, high, limit = (figure.low, figure.high, bound) if below else (-figure.high, -figure.low, -bound)
-        touching = -ROUNDING if self.direction in "<>" else ROUNDING
-        if high <= limit + touching:
-            return REPRODUCED
-        return NOT_REPRODUCED if low > limit + touching else UNDECIDED
+        ends = self.holds(figure.low), self.holds(figure.high)
+        return REPRODUCED if all(ends) else UNDECIDED if any(ends) else NOT_REPRODUCED
+
+    def holds(self, value: float) -> bool:
+        """Return whether a number is on the claimed side of the threshold."""
+        assert self.bound is not None
+        beyond = value - self.bound if self.direction in "≤<" else self.bound - value
+        return beyond <= (-ROUNDING if self.direction in "<>" else ROUNDING)
+
+    def _share(self, tables: Tables) -> Figure | None:
+        """Return of how many pairs by themselves it holds; none if it is a report, or no statement about pairs."""
+        numbers = None if self.bound is None else self.quantity.of_pairs(tables)
+        return None if numbers is None else share_of(numbers.dropna().map(self.holds))
 
     def is_near(self, figure: Figure) -> bool:
         """Return whether a figure in percentage points is so near to the threshold that fits and stitches matter."""
@@ -196,7 +202,8 @@ def decide_all(claims: Sequence[Claim], tables: Tables) -> "tuple[Decided, ...]"
 class Decided:
     """A claim with what was measured, and the verdict.
 
-    ``reason`` says why there is none, or what would decide it; ``fits`` how many the figure reads had converged.
+    ``reason`` says why there is none, or what would decide it; ``fits`` how many the figure reads had converged;
+    ``share`` of how many pairs by themselves the claim holds, in per cent.
     """
 
     claim: Claim
@@ -204,6 +211,7 @@ class Decided:
     verdict: Verdict
     reason: str = ""
     fits: str = ""
+    share: Figure | None = None
 
     @property
     def said(self) -> str:

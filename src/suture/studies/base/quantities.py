@@ -100,6 +100,19 @@ class Figure:
         return replace(self, low=max(self.low, low), high=min(self.high, high))
 
 
+def share_of(holds: "pd.Series[bool]", level: float = LEVEL) -> Figure:
+    """Return the share of pairs of which something holds, in per cent, with an exact interval.
+
+    Clopper & Pearson's, for as many independent cases as there are networks (Korn & Graubard 1998), since pairs of one
+    network succeed and fail together.
+    """
+    found = average_units(holds.astype("float64"))
+    n, x = found.networks, found.networks * found.value
+    low = float(stats.beta.ppf((1 - level) / 2, x, n - x + 1)) if x > 0 else 0.0
+    high = float(stats.beta.ppf((1 + level) / 2, x + 1, n - x)) if x < n else 1.0
+    return Figure(100 * found.value, 100 * low, 100 * high, found.pairs, n, level)
+
+
 def figure_of(average: Average, level: float) -> Figure:
     """Return a mean with its t interval."""
     reach = average.reach(level)
@@ -237,6 +250,10 @@ class Quantity(ABC):
     def estimate(self, tables: Tables, level: float = LEVEL) -> Figure:
         """Return the figure with its interval at a level. Raises ``DataError`` if the tables lack what it needs."""
 
+    def of_pairs(self, tables: Tables) -> "pd.Series[float] | None":
+        """Return the number of each pair by itself; none if it is not one of pairs."""
+        return None
+
 
 def rows_read(quantity: object) -> Iterator[Where]:
     """Yield which rows a quantity reads."""
@@ -260,6 +277,10 @@ class PerUnit(Quantity):
     def estimate(self, tables: Tables, level: float = LEVEL) -> Figure:
         """Return their mean and its interval over networks."""
         return figure_of(average_units(self.read(tables)), level).clip(*self.limits)
+
+    def of_pairs(self, tables: Tables) -> "pd.Series[float]":
+        """Return the numbers."""
+        return self.read(tables)
 
 
 # --- every cut, or some -----------------------------------------------------------------------------------------------
@@ -312,7 +333,7 @@ class Extreme(Quantity):
     Bonferroni correction: so a claim that all are small is accepted by intersection-union and refused by
     union-intersection, at 2.5 % either way (Berger 1982). With ``either`` means count by their size, whichever their
     sign: two one-sided tests (Schuirmann 1987). Studentised maxima with estimated correlations refuse falsely in up to
-    7 % of cases for so few networks (benchmarks/decisions.py), so they are not used.
+    5 % of cases for three to five networks (benchmarks/decisions.py), so they are not used.
     """
 
     parts: tuple[AtCuts | PerUnit, ...]
@@ -321,10 +342,7 @@ class Extreme(Quantity):
 
     def estimate(self, tables: Tables, level: float = LEVEL) -> Figure:
         """Return the extreme mean with its simultaneous interval."""
-        read = [part.read(tables) for part in self.parts]
-        columns = [
-            own for part in read for _, own in (part.items() if isinstance(part, pd.DataFrame) else [("", part)])
-        ]
+        columns = [own for _, own in self._read(tables).items()]
         sign = -1.0 if self.smallest else 1.0
         signs = (1.0, -1.0) if self.either else (sign,)
         means = [average_units(one * own) for own in columns for one in signs]
@@ -336,30 +354,18 @@ class Extreme(Quantity):
         ends = (-high, -low) if self.smallest else (low, high)
         return Figure(sign * value, *ends, int(pairs), int(networks), level)
 
+    def of_pairs(self, tables: Tables) -> "pd.Series[float]":
+        """Return each pair's own extreme."""
+        every = self._read(tables).dropna()
+        return every.abs().max(axis=1) if self.either else every.min(axis=1) if self.smallest else every.max(axis=1)
+
+    def _read(self, tables: Tables) -> pd.DataFrame:
+        """Return a row per pair, and a column per cut or quantity."""
+        read = [pd.DataFrame(part.read(tables)) for part in self.parts]
+        return pd.concat([own for part in read for _, own in part.items()], axis=1, ignore_index=True)
+
 
 _OF_MEANS = ((max, "value"), (min, "pairs"), (min, "networks"))
-
-
-@final
-@dataclass(frozen=True)
-class Share(Quantity):
-    """The share of pairs, in per cent, whose values are all at most ``most``, with an exact interval.
-
-    Clopper & Pearson's, for as many independent cases as there are networks (Korn & Graubard 1998), since pairs of one
-    network succeed and fail together.
-    """
-
-    cuts: AtCuts
-    most: float
-
-    def estimate(self, tables: Tables, level: float = LEVEL) -> Figure:
-        """Return the share, and its interval."""
-        holds = (self.cuts.read(tables).dropna() <= self.most).all(axis=1).astype("float64")
-        found = average_units(holds)
-        n, x = found.networks, found.networks * found.value
-        low = float(stats.beta.ppf((1 - level) / 2, x, n - x + 1)) if x > 0 else 0.0
-        high = float(stats.beta.ppf((1 + level) / 2, x + 1, n - x)) if x < n else 1.0
-        return Figure(100 * found.value, 100 * low, 100 * high, found.pairs, n, level)
 
 
 # --- all cells of a seed together -------------------------------------------------------------------------------------
@@ -612,3 +618,7 @@ class Provided(Quantity):
         if not less < more:
             raise DataError(f"what should be below {more:g} is {less:g}, {NOTHING_THERE}")
         return self.quantity.estimate(tables, level)
+
+    def of_pairs(self, tables: Tables) -> "pd.Series[float] | None":
+        """Return the numbers of its quantity."""
+        return self.quantity.of_pairs(tables)

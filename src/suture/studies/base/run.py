@@ -38,6 +38,7 @@ from suture.studies.base.study import Beside, Study, bases_of
 from suture.zoo.base_model import BaseModel
 
 BESIDE = "beside"  #: the store's folder of what is computed beside trials
+BEFORE = "before"  #: the folder of results of an older version
 _TOLD = ("sender", "receiver", "sender_cut", "receiver_cut", "stitch", "fit", "control", "network_seed", "fit_data",
          "score_data", "seed")  # fmt: skip
 Labels = tuple[object, ...]
@@ -53,6 +54,7 @@ class Result:
     scale: str
     tables: Tables
     card: Record
+    before: "Result | None" = None  #: of another version, for claims of which this run measured nothing
     _decided: dict[Study, tuple[Decided, ...]] = field(default_factory=dict, init=False, repr=False)
 
     def decide(self, study: Study) -> tuple[Decided, ...]:
@@ -66,12 +68,20 @@ class Result:
                 made = tuple(
                     one if one.figure is None else replace(one, verdict=NOT_MEASURED, reason=reason) for one in made
                 )
+            elif self.before is not None:
+                made = tuple(b if a.figure is None else a for a, b in zip(made, self.before.decide(study), strict=True))
             self._decided[study] = made
         return self._decided[study]
 
     def save(self, folder: str | Path) -> list[Path]:
-        """Write the tables and the card to a folder, as ``ID.KIND.parquet`` and ``ID.json``."""
+        """Write the tables and the card to a folder, as ``ID.KIND.parquet`` and ``ID.json``.
+
+        Those of another version that are there move to its folder ``before``, unless there are older ones in it.
+        """
         folder = Path(folder).expanduser()
+        old = load_result(folder, self.study)
+        if old is not None and old.before is None and old.card.get("version") != self.card.get("version"):
+            old.save(folder / BEFORE)
         written = [save(table, folder / f"{self.study}.{kind}.parquet") for kind, table in self.tables.items()]
         with writing_to(folder):
             write(folder / f"{self.study}.json", text(self.card))
@@ -98,7 +108,7 @@ def load_result(folder: str | Path, study: str) -> Result | None:
         if table is None:
             raise DataError(f"{file} is missing, which {path.name} names; run the study again")
         tables[kind] = table
-    return Result(study, card["scale"], tables, card)
+    return Result(study, card["scale"], tables, card, load_result(folder / BEFORE, study))
 
 
 def run_study(
