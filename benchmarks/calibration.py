@@ -8,7 +8,7 @@
 
 ``null`` calibrates pairs of layers that share nothing: the share of p ≤ 0.05 and its 99.9 % binomial interval, which is
 to contain 5 %; and tables of 3 × 3 such layers, of which 5 % may have a pair with p ≤ 0.05. ``links`` plants one link
-among them. ``coverage`` is the share of 95 % intervals that hold the mean value of the index over fresh samples.
+among them. What is no sum over pairs of images has 59 permutations there, of which 5 % are a whole number, too. ``coverage`` is the share of 95 % intervals that hold the mean value of the index over fresh samples.
 ``cost`` times all pairs of two networks of 20 layers on 2,000 samples, with calibration and without, in turns.
 ``peer`` compares p with calibrated-similarity's (from PyPI), given the same permutations. One thread; an index that
 ``--out`` has already is not measured again.
@@ -62,14 +62,18 @@ def calibrated(index: indices.Index, null: Null) -> Any:
     return calibrate(null, index.best, index.distance)
 
 
+def permutations(index: indices.Index) -> int:
+    return 199 if isinstance(index, OfPairs) else 59
+
+
 def of_null(index: indices.Index, pairs: int) -> Iterator[dict[str, Any]]:
     single = family = 0
     for k in range(pairs):
         x, y = (layer(name, SAMPLES, width, seed=k) for name, width in zip("xy", WIDTHS, strict=True))
-        single += float(calibrated(index, index.null([x], [y])).p) <= 0.05
+        single += float(calibrated(index, index.null([x], [y], permutations(index))).p) <= 0.05
         if k < pairs // 10:
             xs, ys = ([layer(f"{of}{i}", SAMPLES, 8 + 6 * i, seed=k) for i in range(3)] for of in "xy")
-            family += bool((calibrated(index, index.null(xs, ys)).p <= 0.05).any())
+            family += bool((calibrated(index, index.null(xs, ys, permutations(index))).p <= 0.05).any())
     for what, count, of in (("pairs", single, pairs), ("tables of 9", family, pairs // 10)):
         low, high = beta.ppf([0.0005, 0.9995], [count or 1e-9, count + 1], [of - count + 1, of - count])
         yield {"what": what, "of": of, "positive": count / of, "low": low, "high": high, "holds": low <= 0.05 <= high}
@@ -81,7 +85,7 @@ def of_links(index: indices.Index, pairs: int) -> Iterator[dict[str, Any]]:
         for k in range(pairs):
             x, y = linked(k, SAMPLES, strength)
             others = [layer(f"other{i}", SAMPLES, 12, seed=k) for i in range(4)]
-            p = calibrated(index, index.null([x, *others[:2]], [y, *others[2:]])).p
+            p = calibrated(index, index.null([x, *others[:2]], [y, *others[2:]], permutations(index))).p
             found += float(p[0, 0]) <= 0.05
             p[0, 0] = 1
             elsewhere += bool((p <= 0.05).any())
