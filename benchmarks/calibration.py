@@ -8,10 +8,11 @@
 
 ``null`` calibrates pairs of layers that share nothing: the share of p ≤ 0.05 and its 99.9 % binomial interval, which is
 to contain 5 %; and tables of 3 × 3 such layers, of which 5 % may have a pair with p ≤ 0.05. ``links`` plants one link
-among them. What is no sum over pairs of images has 59 permutations there, of which 5 % are a whole number, too. ``coverage`` is the share of 95 % intervals that hold the mean value of the index over fresh samples.
-``cost`` times all pairs of two networks of 20 layers on 2,000 samples, with calibration and without, in turns.
-``peer`` compares p with calibrated-similarity's (from PyPI), given the same permutations. One thread; an index that
-``--out`` has already is not measured again.
+among them. What is no sum over pairs of images has 59 permutations there, of which 5 % are a whole number, too.
+``coverage`` is the share of 95 % intervals that hold the mean value of the index over fresh samples. ``cost`` times all
+pairs of two networks of 20 layers on 2,000 samples, with calibration and without, in turns. ``peer`` compares p with
+calibrated-similarity's (from PyPI), given the same permutations. One thread; an index that ``--out`` has already is not
+measured again.
 """
 
 import argparse

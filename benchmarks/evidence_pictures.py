@@ -15,6 +15,7 @@ from suture.cli.main import main as suture
 
 CUTS = "stage1.relu,stage2.conv,stage2.relu,stage3.relu,stage3.pool,flatten"
 BESIDE = "linear_cka,debiased=True,svcca,procrustes,procrustes_angle,mutual_knn,linear_predictivity"
+FEW = "--samples 200 --permutations 19"
 SOME = "--data digits --fit-samples 400 --score-samples 300"
 
 
@@ -26,8 +27,8 @@ def commands(folder: Path) -> list[str]:
         f"train digits {conv} --out {c}",
         f"train digits {conv} --seed 1 --out {d}",
         f"curve {c} {d} {SOME} --at {CUTS} --out {folder}/cd",
-        f"compare {c} {d} --data digits --by all --samples 200 --out {folder}/grid",
-        f"compare {c} {d} --data digits --by {BESIDE} --samples 200 --beside {folder}/cd --out {folder}/cd",
+        f"compare {c} {d} --data digits --by all {FEW} --out {folder}/grid",
+        f"compare {c} {d} --data digits --by {BESIDE} {FEW} --at {CUTS} --beside {folder}/cd --out {folder}/cd",
         f"complexity {folder}/cd --data digits --samples 100 --out {folder}/cd",
         f"train digits {mlp} --out {plain}",
         f"train digits {mlp} --variant relabelled,label=0,to=1 --start {plain} --trained block3 --out {odd}",

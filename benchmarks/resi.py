@@ -13,9 +13,10 @@ the last before the output, on 1,000 test images that are the same for all group
 - ``augmented``: images as they are, moved by up to 4 pixels, or covered in their upper half.
 - ``layers``: of every five networks' layers i < j < k, j is more like i (and like k) than i and k are like each other.
 
-The score of a group test is the area under the precision-recall curve of all pairs of networks, those of one group being
-the positives (``sklearn.metrics.average_precision_score``; 0.29 by chance); of ``layers`` the share of triples that hold
-(0.5). An index whose order matters is the mean of both. Distances count backwards. Ranks are over indices, ties shared.
+The score of a group test is the area under the precision-recall curve of all pairs of networks, those of one group
+being the positives (``sklearn.metrics.average_precision_score``; 0.29 by chance); of ``layers`` the share of triples
+that hold (0.5). An index whose order matters is the mean of both. Distances count backwards. Ranks are over indices,
+ties shared.
 """
 
 import argparse
@@ -31,6 +32,7 @@ from torch import Tensor, nn
 import suture
 from suture import variants, zoo
 from suture.data.variants import vary
+from suture.fits.optimisers import SGD
 from suture.measurement import indices
 from suture.zoo.training import CropFlip, Recipe, train
 

@@ -2,7 +2,7 @@
 
 An index compares what two layers say of the same images and trains nothing; a stitch asks what one is worth to the
 other (bansal2021, section 3). ``compare`` gives a tidy table, a row for each sender cut, receiver cut and index;
-``beside`` puts its values into a table of measurements, a column for each index. The column names are a promise; see
+``beside`` puts them into a table of measurements, a column for each index. The column names are a promise; see
 ``COLUMNS``.
 
 Many indices are high between layers that have nothing in common. So each is *calibrated*: what it is by chance is told
@@ -149,8 +149,9 @@ def compare(
 def beside(table: pd.DataFrame, similarities: pd.DataFrame) -> pd.DataFrame:
     """Put similarities beside measurements of the same seams: the table, with a column for each index.
 
-    Empty if a seam was not compared, and for controls whose networks are not the trained ones. Raises ``DataError``
-    if one of the two is no such table, if a seam has two values of an index, or if a column is there already.
+    Of an index that was calibrated, the calibrated values. Empty if a seam was not compared, and for controls whose
+    networks are not the trained ones. Raises ``DataError`` if one of the two is no such table, if a seam has two values
+    of an index, or if a column is there already.
     """
     check_columns(table)
     check_similarities(similarities)
@@ -158,7 +159,9 @@ def beside(table: pd.DataFrame, similarities: pd.DataFrame) -> pd.DataFrame:
     there = [name for name in names if name in table]
     if there:
         raise DataError(f"the table has a column {there[0]!r} already; give the table as it was measured")
-    wide = similarities.pivot(index=SEAM, columns="index", values="value")[names].reset_index()
+    known = similarities.groupby("index")["calibrated"].transform("count") > 0
+    shown = similarities.assign(value=similarities["calibrated"].where(known, similarities["value"]))
+    wide = shown.pivot(index=SEAM, columns="index", values="value")[names].reset_index()
     joined = table.merge(wide, how="left", on=SEAM)
     joined.index = table.index
     joined[names] = joined[names].where(joined["control"].isin(_TRAINED))

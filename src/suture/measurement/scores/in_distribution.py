@@ -95,7 +95,7 @@ def mahalanobis(reference: Tensor, queries: Tensor) -> Floats:
 def to_neighbours(reference: Tensor, queries: Tensor) -> Floats:
     """Return the squared distance ``(m,)`` of each row to the ``NEIGHBOURS``-th nearest row of the reference."""
     nearest = min(NEIGHBOURS, len(reference)) - 1
-    squares = reference.square().sum(1) - 2 * queries @ reference.T
+    squares = torch.addmm(reference.square().sum(1), queries, reference.T, alpha=-2)
     found = np.partition(squares.numpy(), nearest, axis=1)[:, nearest] + queries.square().sum(1).numpy()
     return np.asarray(found, np.float64)
 
