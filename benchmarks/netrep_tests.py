@@ -4,8 +4,8 @@
 
 ``FOLDER`` is netrep's source (github.com/ahwillia/netrep, Williams et al. 2021), with ``netrep/`` and ``tests/``. Of
 its ``LinearMetric``, ``alpha=1`` is the Procrustes angle and ``alpha=0`` the arc cosine of mean CCA. Where a test asks
-for what Suture does not have (other alphas, permutations of features), it is skipped. Suture centres the columns always,
-so the three tests of principal angles of uncentred ones fail, and no other may: the exit code says so.
+for what Suture does not have (other alphas, permutations of features), it is skipped. Suture always centres columns, so
+the three tests of principal angles of uncentred ones fail, and no other may: the exit code says so.
 """
 
 import sys

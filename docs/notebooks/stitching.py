@@ -197,7 +197,7 @@ for name, (sender, cut) in seams.items():
 pd.DataFrame(found).transpose()
 
 # %% [markdown]
-# **What it shows.** CKA compares all that varies, in proportion to how much it varies, and falls from 0.81 to 0.17.
+# **What it shows.** CKA compares all that varies, in proportion to how much it varies, and falls from 0.81 to 0.16.
 # Stitching asks what the receiver can use, and that costs little more, if anything. Neither is wrong: they answer
 # different questions.
 #

@@ -230,10 +230,14 @@ def told_from_own(rows: pd.DataFrame) -> "pd.Series[bool]":
 
 
 def works_apart(rows: pd.DataFrame) -> "pd.Series[bool]":
-    """Return where a stitch works, the whole interval of its penalty within ``MARGIN`` pp, and is ``told_from_own``."""
-    if not {"penalty_high", "unit"} <= {*rows}:
+    """Return where a stitch works, the whole interval of its penalty within ``MARGIN`` pp, and is ``told_from_own``.
+
+    Not into an untrained receiver, which never had activations to be told from.
+    """
+    if not {"penalty_high", "unit", "control"} <= {*rows}:
         return pd.Series(False, index=rows.index)
-    return (rows["unit"] == "fraction") & (rows["penalty_high"].astype("float64") <= MARGIN) & told_from_own(rows)
+    works = (rows["unit"] == "fraction") & (rows["penalty_high"].astype("float64") <= MARGIN)
+    return works & ~rows["control"].isin(("untrained receiver", "untrained both")) & told_from_own(rows)
 
 
 def say_quick(table: pd.DataFrame) -> str:

@@ -151,9 +151,12 @@ def beside(table: pd.DataFrame, similarities: pd.DataFrame, score: str | None = 
             f"no seam of {chart.measures[0].lines[0].name} in the table was compared; compare these networks, at the "
             "same cuts"
         )
-    dashes = ("-", "--", "-.", ":")
+    dashes, words = ("-", "--", "-.", ":"), ", calibrated"
+    known = all(measure.of.endswith(words) for measure in indices)
     lines = tuple(
-        replace(measure.lines[0], kind=f"#{i}", name=measure.of, looks=((*look, dashes[i % 4]),))
+        replace(
+            measure.lines[0], kind=f"#{i}", name=measure.of.removesuffix(words * known), looks=((*look, dashes[i % 4]),)
+        )
         for i, (measure, look) in enumerate(zip(indices, cycle(SERIES), strict=False))
     )
     every = np.concatenate([line.value for line in lines])
@@ -162,7 +165,7 @@ def beside(table: pd.DataFrame, similarities: pd.DataFrame, score: str | None = 
         figure, axes = _page(chart, 2, [2.4, 1.5])
         entries = [*draw_lines(axes[0], chart.measures[0]), *say_marks(chart)]
         legend_above(figure, entries, WIDTH, _bands(chart.measures[0], table))
-        entries = draw_lines(axes[1], Measure(SIMILARITY, "index", "", 2, lines, span=span))
+        entries = draw_lines(axes[1], Measure(SIMILARITY, f"index{words * known}", "", 2, lines, span=span))
         legend_above(axes[1], entries, WIDTH)
         fit_height(figure, axes, 3.9)
     return figure
