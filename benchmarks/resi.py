@@ -21,6 +21,7 @@ ties shared.
 
 import argparse
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 
@@ -38,7 +39,7 @@ from suture.zoo.training import CropFlip, Recipe, train
 
 RESULTS = Path(__file__).parents[1] / "results" / "resi.csv"
 SEEDS, FIT, SCORE = 5, 3_000, 1_000
-RECIPE = Recipe(epochs=20)
+RECIPE = Recipe(epochs=20, optimiser=SGD(lr=0.02, nesterov=True, weight_decay=5e-4))
 BY = (*indices.INDICES.values(), indices.LinearCKA(debiased=True), indices.RBFCKA(debiased=True))
 #: By test: each group's change of the data, and whether its images are moved; the last gives the images to compare on.
 GROUPS: dict[str, tuple[tuple[tuple[variants.Variant, ...], bool], ...]] = {
@@ -64,7 +65,7 @@ def of_test(data: suture.Data, test: str) -> tuple[list[list[Tensor]], list[int]
     for group, (changes, moved) in enumerate(GROUPS[test]):
         changed = vary(data, *changes)
         inputs = changed.example[0].numel()
-        recipe = RECIPE if not moved else Recipe(epochs=20, augment=CropFlip(4, flip=False))
+        recipe = RECIPE if not moved else replace(RECIPE, augment=CropFlip(4, flip=False))
         for seed in range(SEEDS):
             model = train(lambda inputs=inputs: zoo.mlp(64, 4, inputs=inputs), changed.fit, recipe, seed)
             made.append(layers_of(model, images, changed.example, slice(None)))
