@@ -140,6 +140,7 @@ def main() -> int:
     parser.add_argument("data", type=Path, help="a folder with cifar10/ and mnist/")
     parser.add_argument("store", type=Path)
     parser.add_argument("--hours", type=float, default=1000.0)
+    parser.add_argument("--workers", default="1", help="cores that work at a time")
     parser.add_argument("--only", nargs="*", default=[], metavar="ID")
     parser.add_argument("--list", action="store_true", help="say how many networks are kept or in the store")
     given = parser.parse_args()
@@ -158,7 +159,7 @@ def main() -> int:
             if name := take_kept(base, store):
                 print(f"taken: {name}", flush=True)
         folders = ["--out", str(store.path), "--results", str(RESULTS), "--figures", str(FIGURES), "--data", str(data)]
-        code = suture(["run", study, "--scale", "small", *folders, "--until-converged"])
+        code = suture(["run", study, "--scale", "small", *folders, "--until-converged", "--workers", given.workers])
         settle(study, networks, store)
         if code == 130:  # interrupted, by the clock or at the keyboard
             return 0

@@ -70,7 +70,7 @@ NAMES: dict[str, dict[str, str]] = {
         "suture.zoo.recipes:RECIPES",
         "bansal2021 bansal2021-myrtle bansal2021-vit oxford2025 oxford2025-simple oxford2025-complex smith2024 "
         "smith2024-vgg simclr linear digits fast fast-steps fast-vit fast-mnist stepped simclr-small oxford-small "
-        "oxford-small-mlp simple-small complex-small smith-vgg-small smith-vgg-slow",
+        "oxford-small-mlp oxford-small-retrained simple-small complex-small smith-vgg-small smith-vgg-slow",
     ),
     "network": _in("suture.zoo:NETWORKS", "cnn convnet mlp myrtle resnet resnet164 resnet50 vgg19 vit"),
     "study": _in(

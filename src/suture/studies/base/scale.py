@@ -64,6 +64,7 @@ _RECIPES = {
     "simclr-small": "simclr",
     "oxford-small": "oxford2025",
     "oxford-small-mlp": "oxford2025",
+    "oxford-small-retrained": "oxford2025",
     "simple-small": "oxford2025-simple",
     "complex-small": "oxford2025-complex",
     "smith-vgg-small": "smith2024-vgg",

@@ -137,7 +137,7 @@ _OTHER_RATES = {
     ("zoo:resnet,blocks=(2,2,2,2),width=16", "simclr-small", False): 260.0,
     ("zoo:resnet,blocks=(2,2,2,2),width=16", "linear", True): 2100.0,
     ("zoo:resnet,blocks=(2,2,2,2),width=16", "fast-steps", True): 660.0,
-    ("zoo:cnn,dense=4", "oxford-small", True): 7800.0,
+    ("zoo:cnn,dense=4", "oxford-small-retrained", True): 7800.0,
     ("zoo:resnet,blocks=(2,2,2,2),width=32,stem=7x7", "smith2024", False): 1330.0,
 }
 
