@@ -292,7 +292,7 @@ def test_a_wrong_command_would_be_seen() -> None:
 
 
 def anchors(path: Path) -> set[str]:
-    """The anchors of a page's headings, as mkdocs and others make them."""
+    """The anchors of a page's headings, as sites make them."""
     text = re.sub(r"^```.*?^```$", "", path.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
     titles = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
     named = set(re.findall(r'<a id="([^"]+)">', text))
@@ -334,12 +334,19 @@ def test_every_picture_is_shown_somewhere() -> None:
 
 @pytest.mark.docs
 def test_the_site_builds_without_a_warning_and_asks_nobody(tmp_path: Path) -> None:
-    pytest.importorskip("material", reason="the extra `docs` is not installed")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    built = {page: page.read_text(encoding="utf-8") for page in (tmp_path / "site").rglob("*.html")}
+    pytest.importorskip("zensical", reason="the extra `docs` is not installed")
+    shutil.copytree(ROOT / "docs", tmp_path / "docs")
+    shutil.copy(ROOT / "mkdocs.yml", tmp_path)
+    (tmp_path / "src").symlink_to(ROOT / "src")
+    command = [sys.executable, "-m", "zensical", "build", "--strict"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    built = {page: page.read_text(encoding="utf-8") for page in (tmp_path / "build" / "site").rglob("*.html")}
     assert len(built) > 20
+    assert (
+        "Revisiting model stitching"
+        in (tmp_path / "build" / "site" / "notebooks" / "stitching" / "index.html").read_text()
+    )
     loaded = (
         r"<(?:script|img|iframe)[^>]* src=\"?(https?:|//)|<link[^>]* rel=\"?stylesheet\"?[^>]* href=\"?(https?:|//)"
     )

@@ -1,29 +1,36 @@
-"""Notebooks as pages of the site: their text, programs and outputs, as they were executed. Read by ``mkdocs.yml``."""
+"""Notebooks on the site: a line ``[[FILE.ipynb]]`` of a page becomes its text, programs and outputs, as executed.
 
+A Python-Markdown extension, which ``mkdocs.yml`` names.
+"""
+
+import re
 from pathlib import Path
 from typing import Any
 
 import nbformat
-from mkdocs.config.defaults import MkDocsConfig
-from mkdocs.structure.files import File, Files
+from markdown import Extension, Markdown
+from markdown.preprocessors import Preprocessor
+
+HERE = Path(__file__).parent
 
 
-def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add a page for every notebook."""
-    for notebook in [file for file in files if file.src_uri.endswith(".ipynb")]:
-        content = as_page(Path(notebook.abs_src_path or ""))
-        files.append(File.generated(config, notebook.src_uri.replace(".ipynb", ".md"), content=content))
-    return files
+class _Notebooks(Preprocessor):
+    def run(self, lines: list[str]) -> list[str]:
+        """Replace the lines that name a notebook."""
+        return re.sub(r"^\[\[(\w+\.ipynb)\]\]$", _as_page, "\n".join(lines), flags=re.MULTILINE).split("\n")
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Have links to a notebook lead to its page."""
-    return markdown.replace(".ipynb)", ".md)")
+class Notebooks(Extension):
+    """Show notebooks before anything else reads the page, so that their headings and programs are the page's own."""
+
+    def extendMarkdown(self, md: Markdown) -> None:  # noqa: N802 - Markdown calls it
+        """Register with Markdown."""
+        md.preprocessors.register(_Notebooks(md), "notebooks", 100)
 
 
-def as_page(path: Path) -> str:
-    """A notebook in Markdown."""
-    return "\n\n".join(part for cell in nbformat.read(path, as_version=4).cells for part in _parts(cell)) + "\n"
+def _as_page(found: re.Match[str]) -> str:
+    cells = nbformat.read(HERE / found[1], as_version=4).cells
+    return "\n\n".join(part for cell in cells for part in _parts(cell))
 
 
 def _parts(cell: Any) -> list[str]:

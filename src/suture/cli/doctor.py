@@ -31,7 +31,7 @@ EXTRAS = (
     ("ray", "a cluster: --on ray", "pip install 'suture[ray]'"),
     ("plotly", "suture report", "pip install 'suture[report]'"),
     ("transformers", "networks of Hugging Face's transformers", "pip install 'suture[hf]'"),
-    ("mkdocs", "building the documentation", "pip install 'suture[docs]'"),
+    ("zensical", "building the documentation", "pip install 'suture[docs]'"),
     ("playwright", "tests of reports in a browser", "pip install playwright"),
 )
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
