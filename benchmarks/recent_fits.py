@@ -92,7 +92,7 @@ def plan_fits(data: Path, kinds: str = "mlp cnn resnet18") -> Iterator[suture.Tr
     """Yield every seam of some kinds of networks by every fit."""
     for pair, cuts in SEAMS.items():
         for seam, images in _seams(data, pair, cuts) if pair[0].split("-")[0] in kinds.split() else ():
-            family = suture.stitch_for(*seam.shapes)
+            family = suture.stitches.stitch_for(*seam.shapes)
             family = replace(family, batchnorm=False) if isinstance(family, Conv) else family  # as in the papers
             for fit in FITS.values():
                 yield from plan_seam(seam, images, Settings(stitch=family, fit=fit, controls=()))

@@ -204,7 +204,7 @@ class Task:
             for network, cut in ((self.sender, seam["sender_cut"]), (self.receiver, seam["receiver_cut"]))
         ]
         self.shapes = shapes
-        self.family = suture.stitch_for(*shapes)
+        self.family = suture.stitches.stitch_for(*shapes)
         self.given = {role: self.run(self.prefix, getattr(self.data, role)) for role in ("fit", "validation", "score")}
         self.labels = {role: getattr(self.data, role).labels for role in ("fit", "validation", "score")}
 

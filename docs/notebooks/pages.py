@@ -23,7 +23,7 @@ class _Notebooks(Preprocessor):
 class Notebooks(Extension):
     """Show notebooks before anything else reads the page, so that their headings and programs are the page's own."""
 
-    def extendMarkdown(self, md: Markdown) -> None:  # noqa: N802 - Markdown calls it
+    def extendMarkdown(self, md: Markdown) -> None:
         """Register with Markdown."""
         md.preprocessors.register(_Notebooks(md), "notebooks", 100)
 

@@ -15,17 +15,14 @@ if _typing.TYPE_CHECKING:  # imported when asked for, see below
     from suture.common.errors import SutureError
     from suture.core import stitches
     from suture.core.folding import foldable_cuts
-    from suture.core.network.network import Cut, Network
+    from suture.core.network.network import Network
     from suture.core.stitched import Seam, Stitched, can_fold
-    from suture.core.stitches import stitch_for
     from suture.data import Data, Samples, load_data, tasks, variants
-    from suture.data.noise import ClusteredNoise
     from suture.data.samples import Preprocess
     from suture.fits import recipes
     from suture.measurement import complexity, indices
     from suture.measurement.compare import beside, compare
     from suture.measurement.scores import scores, traits
-    from suture.measurement.scores.traits import Trait
     from suture.measurement.tables.by_depth import by_depth, profiles
     from suture.measurement.tables.explain import explain
     from suture.measurement.tables.onset import onset
@@ -35,9 +32,9 @@ if _typing.TYPE_CHECKING:  # imported when asked for, see below
     from suture.measurement.trials.localise import localise
     from suture.measurement.trials.measure import measure
     from suture.measurement.trials.plans import Plan, curve, matrix
-    from suture.measurement.trials.trial import Failure, Measurement, Trial
+    from suture.measurement.trials.trial import Measurement, Trial
     from suture.reports.show import plot, report
-    from suture.runs.forecast import Forecast, forecast
+    from suture.runs.forecast import forecast
     from suture.runs.runners import Local, Ray, run, stitch
     from suture.runs.store.store import Store
     from suture.zoo import load_network, load_stitched
@@ -45,11 +42,7 @@ if _typing.TYPE_CHECKING:  # imported when asked for, see below
 __version__ = "0.1.0"
 
 __all__ = [
-    "ClusteredNoise",
-    "Cut",
     "Data",
-    "Failure",
-    "Forecast",
     "Local",
     "Measurement",
     "Network",
@@ -61,7 +54,6 @@ __all__ = [
     "Stitched",
     "Store",
     "SutureError",
-    "Trait",
     "Trial",
     "baselines",
     "beside",
@@ -92,7 +84,6 @@ __all__ = [
     "run",
     "scores",
     "stitch",
-    "stitch_for",
     "stitches",
     "summary",
     "tasks",

@@ -89,7 +89,7 @@ def test_compare_beside_a_run(run: Run, measured: str) -> None:
         "beside.svg",
     ]
     joined = pd.read_parquet(f"{measured}/beside.parquet")
-    values = {(row["sender_cut"], row["receiver_cut"]): row["value"] for row in content["rows"]}
+    values = {(row["sender_cut"], row["receiver_cut"]): row["calibrated"] for row in content["rows"]}
     plain = joined[joined["control"] == ""]
     assert [values[cut, cut] for cut in plain["receiver_cut"]] == pytest.approx(list(plain["linear_cka"]))
 

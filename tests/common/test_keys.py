@@ -30,10 +30,11 @@ from torch import nn
 import suture
 from loops import each
 from models import images, seeded, small, trial_of
-from suture import ClusteredNoise, Network, Samples, Trial, measure
+from suture import Network, Samples, Trial, measure
 from suture.common.hashing import identity, keyed_as, registered_name
 from suture.common.seeds import digest
 from suture.core.stitches import Conv, LowRank, Orthogonal, Stitch
+from suture.data.noise import ClusteredNoise
 from suture.data.samples import Preprocess
 from suture.data.variants import Variant
 from suture.fits import Fit, LeastSquares, MatchActivations, Random, TaskLoss

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from loops import each
-from suture import Network, load_data, stitch, stitch_for
-from suture.core.stitches import Conv, Linear, Permutation
+from suture import Network, load_data, stitch
+from suture.core.stitches import Conv, Linear, Permutation, stitch_for
 from suture.fits import LeastSquares
 
 POSITIONS, CLASSES, FEATURES = 12, 3, 6

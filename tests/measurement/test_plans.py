@@ -17,6 +17,7 @@ from suture import Plan, Samples, curve
 from suture.common.errors import CutError, DataError, FitError, NetworkError, RunnerError, ShapeError, SutureError
 from suture.core.stitches import Conv, Linear, LowRank
 from suture.data import Data
+from suture.data.noise import ClusteredNoise
 from suture.fits import Converged, Fit, LeastSquares, TaskLoss, recipes
 from suture.measurement.indices import linear_cka
 from suture.measurement.scores import traits
@@ -521,7 +522,7 @@ def test_what_is_of_the_wrong_kind_is_named_with_what_to_give(no_work, call):
 
 def test_a_curve_of_what_has_no_cuts_is_refused_before_it_looks_for_any():
     _, b = hybrids()
-    noise = suture.ClusteredNoise((24,), 10, seed=4)
+    noise = ClusteredNoise((24,), 10, seed=4)
     with pytest.raises(CutError, match="noise has no cuts; name those of the receiver"):
         curve(noise, b, data=few_digits())
     with pytest.raises(NetworkError, match=r"the sender=Hybrid.* is a Hybrid; give a network"):

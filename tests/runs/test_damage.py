@@ -30,7 +30,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(Work, "clean", lambda work: None)  # as a run leaves it that was stopped
             assert main(CURVE.split()) == 0
-        assert main(["compare", "a", "b", "--data", "digits", "--samples", "50", "--cuts", "pool", "--out", "run"]) == 0
+        assert main(["compare", "a", "b", "--data", "digits", "--samples", "50", "--at", "pool", "--out", "run"]) == 0
         assert main(["verify", "run"]) == 0
     return folder
 

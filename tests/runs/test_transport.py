@@ -18,9 +18,10 @@ from torch.nn.utils.parametrizations import weight_norm
 
 import suture
 from models import Small, images, made_of, seeded, small, zoo_network
-from suture import ClusteredNoise, Measurement, Network, Samples, Seam, Trial, load_network, measure
+from suture import Measurement, Network, Samples, Seam, Trial, load_network, measure
 from suture.common.errors import NetworkError, RunnerError
 from suture.core.fused import fuse_suffix
+from suture.data.noise import ClusteredNoise
 from suture.fits import Fit, LeastSquares, Random, TaskLoss
 from suture.measurement.scores.scores import Accuracy, Score
 from suture.runs.runners.transport import Packer, Unpacker

@@ -15,12 +15,12 @@ from suture.cli.options import (
     at_least,
     check_device,
     command,
+    cuts_of,
     data_options,
     load_with_networks,
     model_option,
     option,
     out_option,
-    patterns_of,
 )
 from suture.common.names import NAMES, make_all, split_names
 
@@ -37,9 +37,7 @@ from suture.common.names import NAMES, make_all, split_names
         metavar="INDICES",
         help=f"all, or some of {', '.join(NAMES['index'])}; with settings as in rbf_cka,bandwidth=0.2",
     ),
-    option("--cuts", "--at", metavar="CUTS", help=CUTS),
-    option("--sender-cuts", "--sender-at", metavar="CUTS", help="likewise, of the sender only"),
-    option("--receiver-cuts", "--receiver-at", metavar="CUTS", help="likewise, of the receiver only"),
+    *CUTS,
     option("--samples", type=at_least(2), default=2000, metavar="N", help="compare on the first N test images"),
     option(
         "--samples-as",
@@ -86,8 +84,7 @@ def compare(chosen: Namespace) -> int:
     folder = folder_to_write(chosen.out) if chosen.out is not None else None
     data, networks = load_with_networks(chosen, [chosen.first, chosen.second])
     settings: dict[str, Any] = {"by": by, "samples": chosen.samples, "samples_as": chosen.samples_as, "device": device}
-    settings["permutations"] = chosen.permutations
-    settings |= {name: patterns_of(vars(chosen)[name]) for name in ("cuts", "sender_cuts", "receiver_cuts")}
+    settings |= {"permutations": chosen.permutations, **cuts_of(chosen)}
     found = compare(networks[chosen.first], networks[chosen.second], data=data, **settings)
     files = []
     if folder is not None:

@@ -20,12 +20,12 @@ from suture.cli.options import (
     at_least,
     check_device,
     command,
+    cuts_of,
     data_options,
     load_with_networks,
     model_option,
     option,
     out_option,
-    patterns_of,
     pictures,
     runner_of,
 )
@@ -208,9 +208,7 @@ def plan_curve(chosen: Namespace) -> tuple[Any, str, Any]:
     "matrix",
     model_option("senders", nargs="+", metavar="SENDER"),
     model_option("--into", nargs="+", metavar="RECEIVER", help="likewise; by default the senders"),
-    option("--at", metavar="CUTS", help=f"{CUTS}; by default all cuts"),
-    option("--sender-at", metavar="CUTS", help="likewise, of the senders only"),
-    option("--receiver-at", metavar="CUTS", help="likewise, of the receivers only"),
+    *CUTS,
     *measuring(pictures("matrix", "table.parquet", "depth.parquet")),
     examples=(
         "suture matrix zoo:resnet@a.pt zoo:resnet@b.pt --data cifar10 --out grid",
@@ -241,8 +239,7 @@ def plan_matrix(chosen: Namespace) -> tuple[Any, str, Any]:
     into = chosen.into if chosen.into is not None else chosen.senders
     found, networks = load_with_networks(chosen, [*chosen.senders, *into])
     senders, receivers = ([networks[text] for text in dict.fromkeys(side)] for side in (chosen.senders, into))
-    cuts = {"cuts": chosen.at, "sender_cuts": chosen.sender_at, "receiver_cuts": chosen.receiver_at}
-    settings |= {side: patterns_of(text) for side, text in cuts.items()}
+    settings |= cuts_of(chosen)
     trials = matrix(senders, receivers, data=found, **settings)
     return trials, " → ".join(", ".join(one.name for one in side) for side in (senders, receivers)), found
 

@@ -170,13 +170,23 @@ def patterns_of(text: str | None) -> tuple[str, ...] | None:
     return None if text is None else tuple(pattern.strip() for pattern in text.split(","))
 
 
+def cuts_of(chosen: Namespace) -> dict[str, tuple[str, ...] | None]:
+    """Return the cuts that the options of ``CUTS`` chose, as matrices and comparisons take them."""
+    cuts = {"cuts": chosen.at, "sender_cuts": chosen.sender_at, "receiver_cuts": chosen.receiver_at}
+    return {side: patterns_of(text) for side, text in cuts.items()}
+
+
 # --- options ----------------------------------------------------------------------------------------------------------
 
 MODEL = (
     "timm:NAME, torchvision:NAME, zoo:NAME, hf:NAME, package.module:FACTORY or path/to/file.py:FACTORY, then arguments "
     "(,key=value) and trained weights (@file.safetensors); or the folder of a network that suture train made"
 )
-CUTS = "names or patterns, such as layer*,fc"
+CUTS = (
+    option("--at", metavar="CUTS", help="names or patterns, such as layer*,fc; by default all cuts"),
+    option("--sender-at", metavar="CUTS", help="likewise, of senders only"),
+    option("--receiver-at", metavar="CUTS", help="likewise, of receivers only"),
+)  #: every sender cut × every receiver cut
 JSON = option("--json", action="store_true", help="print JSON instead of a table")
 DEVICE = option(
     "--device",
