@@ -316,7 +316,7 @@ def _pages(chosen: Namespace, results: dict[str, Any]) -> dict[Path, str]:
     if chosen.page is not None:
         networks = Path(chosen.results).expanduser() / NETWORKS
         table = inventory.load(networks) if networks.is_file() else None
-        made[Path(chosen.page).expanduser()] = page(results, every, drawn, table)
+        made[Path(chosen.page).expanduser()] = page(results, every, table)
     for paper in PAPERS.values() if chosen.papers is not None else ():
         path = Path(chosen.papers).expanduser() / f"{paper}.md"
         try:

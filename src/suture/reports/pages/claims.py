@@ -6,7 +6,7 @@ pages, to the letter.
 """
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import pandas as pd
 
@@ -91,26 +91,19 @@ The *penalty* is the stitched network's test error minus the receiver's own, in 
 worse. The *sender* gives the first layers, the *receiver* the last."""
 
 
-def page(
-    results: Results,
-    studies: Sequence[Study],
-    drawn: Collection[str] = (),
-    networks: pd.DataFrame | None = None,
-) -> str:
+def page(results: Results, studies: Sequence[Study], networks: pd.DataFrame | None = None) -> str:
     """Write the page about all claims.
 
-    ``results`` are by study, ``None`` if a study was not run; ``drawn`` are the studies that have a picture;
-    ``networks`` is the table of trained networks, for the time that they took.
+    ``results`` are by study, ``None`` if a study was not run; ``networks`` is the table of trained networks, for the
+    time that they took.
     """
     decided = {study.id: _decided(study, results) for study in studies}
     parts = [
         "# The papers' claims",
         f"Made by `{COMMAND}`; do not edit by hand. Four papers about model stitching, their experiments run again at "
-        "small scale: real MNIST and CIFAR-10, smaller networks and shorter training ([networks](zoo.md)). An "
-        "experiment's page says what it asks, how it was run, and what to take from it.",
-        "## How a verdict is made",
-        RULES,
-        "## In short",
+        "small scale: real MNIST and CIFAR-10, smaller networks and shorter training ([networks](zoo.md)). Each "
+        "experiment is shown by the claim that decides it; its own place has all its claims, what it asks, its figure, "
+        "and what differs from the paper.",
         _short(studies, decided),
         _took(results, networks),
         _versions(results),
@@ -118,7 +111,8 @@ def page(
     for paper, title in TITLES.items():
         own = [study for study in studies if study.paper == paper]
         if own:
-            parts += [f"## {title}", f"[The page of this paper](papers/{paper}.md)", *_paper(own, decided, drawn)]
+            parts += [f"## {title}", _paper(own, decided)]
+    parts += ["## How a verdict is made", RULES]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -224,21 +218,19 @@ def _versions(results: Results) -> str:
 # --- a paper on the page of all ---------------------------------------------------------------------------------------
 
 
-def _paper(
-    studies: Sequence[Study], decided: Mapping[str, tuple[Decided, ...] | None], drawn: Collection[str]
-) -> Iterator[str]:
+def _paper(studies: Sequence[Study], decided: Mapping[str, tuple[Decided, ...] | None]) -> str:
+    """Return a line for each experiment: its verdict, and the claim that decides it."""
     lines = []
     for study in studies:
         link = f"[{study.id}](papers/{study.paper}.md#{study.id})"
         made = decided[study.id]
-        shown = [_line(one) for one in made] if made is not None else [_unmeasured(claim) for claim in study.claims]
-        lines += [[link if i == 0 else "", *line] for i, line in enumerate(shown)]
-    yield grid(["experiment", *_HEADS], lines)
-    yield "### What differs from the paper"
-    yield "\n".join(
-        f"- **{study.id}** ({study.title}): {' '.join(_differs(study)) or 'nothing of its own.'}{_seen(study, drawn)}"
-        for study in studies
-    )
+        if made is None:
+            lines.append([link, study.title, "", "", "", "not run"])
+            continue
+        verdict = verdict_of(made)
+        one = next((one for one in made if one.verdict == verdict), made[0])
+        lines.append([link, study.title, _statement(one.claim), _ours(one), threshold(one.claim), _line(one)[-1]])
+    return grid(["experiment", "", "the claim that decides", "our value", "threshold", "verdict"], lines)
 
 
 def _differs(study: Study) -> list[str]:
@@ -256,10 +248,6 @@ def _networks(study: Study) -> list[str]:
     """Say what differs of the networks that it asks for, of those of the ledger."""
     said = dict.fromkeys(entry.deviation for entry in LEDGER if study.id in entry.experiments and entry.deviation)
     return [f"networks: {' / '.join(said)}"] if said else []
-
-
-def _seen(study: Study, drawn: Collection[str]) -> str:
-    return f" [Figure](images/studies/{study.id}.png)." if study.id in drawn else ""
 
 
 # --- a study on its paper's page --------------------------------------------------------------------------------------
