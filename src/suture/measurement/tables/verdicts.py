@@ -41,7 +41,7 @@ class Verdict:
     def said(self) -> str:
         """What it means, in words."""
         if self.control:
-            return f"works, but {self.control} does as well".replace("pairs does", "pairs do")
+            return f"works, but {_who(self.control)} does as well"
         return {"works": "works, and no control as well"}.get(self.kind, self.kind)
 
 

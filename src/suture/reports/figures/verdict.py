@@ -15,6 +15,7 @@ from suture.measurement.tables.verdicts import Verdict
 from suture.reports.style import MARKS, mark_of, shortened
 
 _LETTERS = 12.4  #: of a verdict, in an inch of its line
+_LETTER = 3.7  #: points: the width of a letter of a name
 _LONGEST = 36  #: letters of the name of a line, after which its middle is left out
 _TITLE, _NAME, _HEIGHT = 9.0, 7.0, 1.25  #: points: a verdict, the name of a line; the height of a line, in its size
 
@@ -55,8 +56,9 @@ def name_marks(figure: Figure, verdicts: Sequence[Verdict], others: Sequence[tup
     entries = [*mark_entries([one for one in verdicts if not (others and one.kind == "not converged")]), *others]
     if entries:
         handles, names = zip(*entries, strict=True)
+        columns = int(72 * figure.get_figwidth() // (_LETTER * max(map(len, names)) + 24))
         how: dict[str, Any] = {"handletextpad": 0.1, "columnspacing": 1.2, "fontsize": _NAME}
-        figure.legend(handles, names, loc="outside lower left", ncols=min(len(entries), 3), **how)
+        figure.legend(handles, names, loc="outside lower left", ncols=min(max(columns, 1), len(entries)), **how)
 
 
 def name_lines(axes: Axes, named: Sequence[tuple[float, str, str, bool]]) -> None:
