@@ -368,7 +368,7 @@ class UnbiasedCKNNA(PreparedIndex[tuple[Near, float]]):
     def prepare(self, layer: Layer) -> tuple[Near, float]:
         """Return the neighbours, and what they align with themselves; 0 if that is not above 0."""
         unlike = gram(layer).unlike_directions()
-        near = Near(1 - unlike, _neighbours(unlike, self.k), torch.arange(len(unlike), device=unlike.device))
+        near = Near(1 - unlike, _neighbours(unlike, self.k), torch.arange(len(unlike)).to(unlike.device))
         own = near.align(near)
         return near, own if own > ROUNDING * self.k * len(unlike) else 0.0
 
