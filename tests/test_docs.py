@@ -60,6 +60,8 @@ IN_SMALL = {
     "docs/families.md": START + TWO.replace("(1, 1, 1)", "(1, 2, 2)") + f"v = {VIT}\n",
     "docs/fits.md": START + TWO,
     "docs/folding.md": START + TWO.replace("(1, 1, 1)", "(2, 2)"),
+    "docs/gallery.md": "import suture\nfrom suture.data import load_data\n"
+    + "suture.load_data = lambda name: load_data(name).limited(fit=120)\n",
     "docs/matrix.md": START + TWO.replace("(1, 1, 1)", "(1,)") + f"c = {VIT}\n".replace("depth=6", "depth=1"),
     "docs/runs.md": START + TWO + "plan = suture.curve(a, b, data=data)\n",
     "docs/training.md": START,

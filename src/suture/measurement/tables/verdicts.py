@@ -101,9 +101,12 @@ def say_verdict(pair: Curve, margin: float = MARGIN) -> str:
 
 
 def _who(control: str) -> str:
-    return {"linear probe": "a linear probe", "shuffled pairs": "a stitch of shuffled pairs"}.get(
-        control, control if control == NOISE else f"an {control}"
-    )
+    said = {
+        "linear probe": "a linear probe",
+        "shuffled pairs": "a stitch of shuffled pairs",
+        "untrained both": "a pair of untrained networks",
+    }
+    return said.get(control, control if control == NOISE else f"an {control}")
 
 
 def _size(pair: Curve, i: int) -> str:
