@@ -29,6 +29,7 @@ from benchmarks import __main__ as benchmarks
 from benchmarks import gpu
 from suture.cli.main import Parser, main, parser
 from suture.common.errors import SutureError
+from suture.common.names import make
 from suture.core.network.network import shared_cuts
 from suture.fits import Converged, Quick
 from suture.measurement.trials.plans import Plan, curve, matrix
@@ -122,12 +123,13 @@ def in_small(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
         cuts = at if at is not None else [shared_cuts(a.cuts, b.cuts)[i] for i in (1, -2)]
         return curve(a, b, at=cuts, **fewer(settings))
 
-    def small_matrix(networks: Any, *, cuts: Any = None, **settings: Any) -> Plan:
-        chosen = cuts if cuts is not None else {one.name: one.cuts.names[1] for one in networks}
-        return matrix(networks, cuts=chosen, **fewer(settings))
+    def small_matrix(senders: Any, *receivers: Any, cuts: Any = None, **settings: Any) -> Plan:
+        chosen = cuts if cuts is not None else {one.name: one.cuts.names[1] for one in senders}
+        return matrix(senders, *receivers, cuts=chosen, **fewer(settings))
 
     def fewer(settings: dict[str, Any]) -> dict[str, Any]:
-        return settings | {"seeds": 1, "fit": shortened(settings.get("fit") or Converged())}
+        fit = settings.get("fit") or Converged()
+        return settings | {"seeds": 1, "fit": shortened(make("fit", fit) if isinstance(fit, str) else fit)}
 
     def small_stitch(*networks: Any, fit: Any = None, **settings: Any) -> Any:
         return stitch(*networks, fit=shortened(fit or Converged()), **({"controls": ()} | settings))
