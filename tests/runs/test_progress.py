@@ -6,11 +6,14 @@ import threading
 from collections.abc import Sequence
 from types import SimpleNamespace
 
+import pandas as pd
 import pytest
 from rich.console import Console
+from rich.text import Text
 
+from suture.common.errors import DataError
 from suture.runs import progress
-from suture.runs.progress import Bar, Lines, Silent
+from suture.runs.progress import Bar, Lines, Live, Silent
 
 GOOD = None
 SEAM = "A → B at [red]x (itself)"
@@ -243,6 +246,49 @@ def test_a_bar_leaves_failures_on_the_screen_and_itself_not() -> None:
     follow(bar, Clock(), [0], [BAD])
     assert "failed: A → B at [red]x (itself): FitError: the loss is not [b]finite" in stream.getvalue()
     assert stream.getvalue().endswith("\x1b[1A\x1b[2K")
+
+
+def test_a_live_table_stands_under_its_bar_and_is_drawn_twice_a_second_at_most(clock: Clock) -> None:
+    stream = io.StringIO()
+    live = Live(
+        Console(file=stream, force_terminal=True, width=80, no_color=True), lambda table: Text(f"{len(table)} rows")
+    )
+    live.begin(3, 0)
+    drawn = []
+    for rows in (1, 2, 3, 4):
+        live.known(lambda rows=rows: drawn.append(rows) or pd.DataFrame(index=range(rows)))
+        clock.now += 0.3
+    live.bar.refresh()
+    last = stream.getvalue()
+    live.end()
+    assert drawn == [1, 3]
+    assert last.rindex("0/3") < last.rindex("3 rows")
+
+
+def test_a_live_table_waits_until_there_is_enough_for_one(clock: Clock) -> None:
+    def refuse(_: pd.DataFrame) -> str:
+        raise DataError("controls alone")
+
+    live = Live(Console(file=io.StringIO(), force_terminal=True), refuse)
+    live.begin(1, 0)
+    live.known(pd.DataFrame)
+    live.end()
+    assert live.bar.beneath is None
+
+
+def test_drafts_are_work_but_no_trial_is_done(clock: Clock) -> None:
+    stream = io.StringIO()
+    lines = Lines(stream)
+    lines.begin(2, 0)
+    for _ in range(2):
+        lines.working_on(SEAM)
+        clock.now += 5
+        lines.drafted(SEAM)
+    lines.working_on(SEAM)
+    clock.now += 10
+    lines.done(SEAM, GOOD)
+    lines.end()
+    assert stream.getvalue().splitlines()[-1] == "1/2 trials, 20 s gone, about 10 s left"
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import io
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
@@ -537,3 +538,44 @@ def test_going_on_that_was_interrupted_goes_on(tmp_path, monkeypatch):
     assert len(Store(tmp_path / "ab").finished()) == 4
     at_once = run(trials, on=Local(workers=1), until_converged=True)
     assert_frame_equal(timeless(deep), timeless(at_once))
+
+
+# --- a first picture --------------------------------------------------------------------------------------------------
+
+
+class Watching(Silent):
+    """Somebody who looks at the table after every outcome."""
+
+    draws = True
+
+    def __init__(self) -> None:
+        self.seen: list[pd.DataFrame] = []
+
+    def known(self, table: Callable[[], pd.DataFrame]) -> None:
+        self.seen.append(table())
+
+
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_who_watches_sees_every_trial_in_short_first_and_gets_the_same_numbers(tmp_path, workers):
+    trials = plan(fit=Converged(cap=2240), at=("conv", "embed", "hidden"), controls=("itself",), scores=(Accuracy(),))
+    watching = Watching()
+    watched = run(trials, store=tmp_path / "ab", on=Local(workers=workers), progress=watching)
+    assert_frame_equal(timeless(watched), timeless(run(trials, on=Local(workers=1))))
+    assert_frame_equal(timeless(run(trials, store=tmp_path / "ab")), timeless(watched))
+    assert len(Store(tmp_path / "ab").finished()) == len(watched)
+    complete = next(table for table in watching.seen if len(table) == len(trials))
+    drafts = complete["converged"].eq(False)
+    assert drafts.any()
+    assert (complete["steps"] <= watched["steps"]).all()
+    assert (complete["seconds"][drafts] < watched["seconds"][drafts]).all()
+
+
+def test_what_was_only_drafted_is_not_in_the_store(tmp_path, monkeypatch):
+    monkeypatch.setattr(converged, "DRAFT", 140)
+    go_on = converged.AveragedDescent._go_on
+    monkeypatch.setattr(converged.AveragedDescent, "_go_on", lambda *given: go_on(*given) or True)
+    trials = plan(fit=Converged(cap=280), at=("conv", "embed"), controls=())
+    with pytest.raises(Interrupted, match=r"^interrupted: 0 of 2 trials are measured"):
+        run(trials, store=tmp_path / "ab", on=Faulty(stops_after=1), progress=Watching())
+    done = run(trials, store=tmp_path / "ab")
+    assert_frame_equal(timeless(done), timeless(run(trials, on=Local(workers=1))))

@@ -96,8 +96,11 @@ def seams_of(text: str | None, sides: str) -> list[Any] | None:
     return [seam if len(seam) == 2 else seam[0] for seam in seams]
 
 
-def measure(chosen: Namespace, trials: Any, what: str, on: Any) -> tuple[Any, Path | None]:
-    """Say ``what`` is measured ``on`` which data, and measure it; return the table, and the folder if there is one."""
+def measure(chosen: Namespace, trials: Any, what: str, on: Any, draw: Any = None) -> tuple[Any, Path | None]:
+    """Say ``what`` is measured ``on`` which data, and measure it; return the table, and the folder if there is one.
+
+    ``draw`` draws on a terminal what is known so far.
+    """
     from suture.runs.progress import choose_progress
     from suture.runs.runners import run
     from suture.runs.store.store import Store
@@ -109,7 +112,7 @@ def measure(chosen: Namespace, trials: Any, what: str, on: Any) -> tuple[Any, Pa
         store=store,
         on=runner_of(chosen),
         device=chosen.device,
-        progress=choose_progress(),
+        progress=choose_progress(draw),
         retry=chosen.retry,
         extend=chosen.extend,
         until_converged=chosen.until_converged,
@@ -181,7 +184,10 @@ def curve(chosen: Namespace) -> int:
     Stitch the sender's first layers to the receiver's last layers at every cut that both share, each with its controls,
     and print the stitched network's test accuracy and its penalty, with 95 % intervals.
     """
-    return output.finish_curve(chosen, *measure(chosen, *plan_curve(chosen)))
+    from suture.reports.terminal.curve import live_table
+
+    planned = plan_curve(chosen)
+    return output.finish_curve(chosen, *measure(chosen, *planned, lambda table: live_table(table, output.width())))
 
 
 def plan_curve(chosen: Namespace) -> tuple[Any, str, Any]:

@@ -125,6 +125,10 @@ class Fit(ABC):
         """Return the same fit with more work allowed, which goes on where this one ended; ``None`` if there is none."""
         return None
 
+    def draft(self) -> "Fit | None":
+        """Return the same fit with little work allowed, from whose end this one goes on; ``None`` if there is none."""
+        return None
+
     @abstractmethod
     def fit(self, problem: Problem, stitch: nn.Module) -> FitReport:
         """Set the parameters and buffers of the stitch in place; leave everything else bit for bit as it was."""

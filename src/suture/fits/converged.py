@@ -68,6 +68,7 @@ RIDGES = (1e-5, 1e-3, 1e-1)  #: candidates, relative to the mean variance of the
 PROBED = 256  #: samples on which suffixes are compared
 FIRST = 70  #: steps before the first look, which doubles
 CAP = 8960  #: steps, ``FIRST`` doubled seven times
+DRAFT = 4 * FIRST  #: steps of a first picture
 DEEPER = 4  #: times as large is the next cap
 DEEPEST = 16 * CAP  #: steps of the largest
 TOLERANCE = 0.001  #: the share of the validation images that a doubling of the work must gain
@@ -130,6 +131,10 @@ class Converged(Fit):
     def deepened(self) -> Fit | None:
         """Return the same with ``DEEPER`` times the cap; ``None`` beyond ``DEEPEST``."""
         return replace(self, cap=DEEPER * self.cap) if DEEPER * self.cap <= DEEPEST else None
+
+    def draft(self) -> Fit | None:
+        """Return the same with a cap of ``DRAFT``; ``None`` if that is no less."""
+        return replace(self, cap=DRAFT) if self.cap > DRAFT else None
 
     def fit(self, problem: Problem, stitch: nn.Module) -> FitReport:
         """Fit the stitch in place and leave it in evaluation mode."""

@@ -5,19 +5,23 @@ long the running ones will take at the rate they show. What is left of both, in 
 work is done in a second, which is more than one second's if several workers or processes share a store.
 """
 
+import math
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from statistics import fmean
-from typing import NamedTuple, TextIO
+from typing import ClassVar, NamedTuple, TextIO
 
-from rich.console import Console
+import pandas as pd
+from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, Task
 from rich.progress import Progress as RichBar
 from rich.table import Column
 from rich.text import Text
 
+from suture.common.errors import DataError
 from suture.runs.store.store import NETWORKS, TRIALS
 
 LOOKED = 10.0  #: seconds between two looks at how far one task is
@@ -28,6 +32,8 @@ Share = Callable[[], float | None]  #: how much of a task is done, from 0 to 1, 
 
 class Progress:
     """Is told how work proceeds; subclasses show it, and this class shows nothing."""
+
+    draws: ClassVar[bool] = False  #: whether it shows the table, so that a first picture of every trial is worth it
 
     def begin(self, total: int, done: int, networks: int = 0, trained: int = 0) -> None:
         """Begin with ``total`` pieces of work, of which ``done`` are known already.
@@ -43,6 +49,12 @@ class Progress:
 
     def done(self, what: str, error: str | None, kind: str = TRIALS) -> None:
         """Note that ``what`` is done, or has failed with an ``error``."""
+
+    def drafted(self, what: str) -> None:
+        """Note that there is a first picture of ``what``, which will be gone on with."""
+
+    def known(self, table: Callable[[], pd.DataFrame]) -> None:
+        """Note that more is known; ``table()`` makes the table of it, drafts among its rows."""
 
     def end(self) -> None:
         """Note that all work has ended."""
@@ -107,6 +119,7 @@ class _Shown(Progress):
         self._to_do = {TRIALS: total - done - (networks - trained), NETWORKS: networks - trained}
         self._took: dict[str, list[float]] = {kind: [] for kind in self._to_do}  # seconds of those finished here
         self._elsewhere = dict.fromkeys(self._to_do, 0)  # how many other processes have finished
+        self._drafting = 0.0  # seconds that drafts took
         self.running.clear()
 
     def begin(self, total: int, done: int, networks: int = 0, trained: int = 0) -> None:
@@ -126,12 +139,23 @@ class _Shown(Progress):
         """Count it: as done here, if it began here, else by another process."""
         self.finished += 1
         self._to_do[kind] -= 1
-        task = next((task for task in self.running if (task.what, task.kind) == (what, kind)), None)
+        task = self._end(what, kind)
         if task is None:
             self._elsewhere[kind] += 1
         else:
             self._took[kind].append(task.gone)
+
+    def drafted(self, what: str) -> None:
+        """Count the time it took as work, but no trial as done."""
+        task = self._end(what, TRIALS)
+        self._drafting += task.gone if task is not None else 0.0
+
+    def _end(self, what: str, kind: str) -> Running | None:
+        """Take a task from those that are running here, if it is one of them."""
+        task = next((task for task in self.running if (task.what, task.kind) == (what, kind)), None)
+        if task is not None:
             self.running.remove(task)
+        return task
 
     @property
     def gone(self) -> float:
@@ -146,7 +170,7 @@ class _Shown(Progress):
             told = [task.gone + left for task in running if task.kind == kind and (left := task.left) is not None]
             if took or told:
                 means[kind] = fmean([*took, *told])
-        worked = sum(map(sum, self._took.values())) + sum(task.gone for task in running)
+        worked = self._drafting + sum(map(sum, self._took.values())) + sum(task.gone for task in running)
         worked += sum(self._elsewhere[kind] * mean for kind, mean in means.items())
         rest = 0.0  # seconds of work
         for kind, mean in means.items():
@@ -240,7 +264,7 @@ class Bar(_Shown):
         super().__init__()
         self.console = console
         columns = BarColumn(bar_width=16), MofNCompleteColumn(), _Said(self.time_left), _Said(self._say_doing)
-        self.bar = RichBar(*columns, console=console, transient=True)
+        self.bar = _Above(*columns, console=console, transient=True)
         self.task = self.bar.add_task("", total=None)
 
     def begin(self, total: int, done: int, networks: int = 0, trained: int = 0) -> None:
@@ -277,6 +301,18 @@ class Bar(_Shown):
         return what if len(what) <= room else f"{what[: room - 1]}…"
 
 
+class _Above(RichBar):
+    """A bar above something else; above, because what has no room on the screen is cut off at its end."""
+
+    beneath: RenderableType | None = None
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        """Give the bar, and what is beneath it."""
+        yield from super().get_renderables()
+        if self.beneath is not None:
+            yield self.beneath
+
+
 class _Said(ProgressColumn):
     """A column of a bar that says what a function gives."""
 
@@ -289,10 +325,31 @@ class _Said(ProgressColumn):
         return Text(self.say())
 
 
-def choose_progress() -> Progress:
-    """Return a bar if standard error is a terminal, else plain lines."""
+class Live(Bar):
+    """A bar, and beneath it what is known so far, as ``draw`` draws it: first pictures first, which then settle."""
+
+    draws = True
+
+    def __init__(self, console: Console, draw: Callable[[pd.DataFrame], RenderableType], every: float = 0.5) -> None:
+        super().__init__(console)
+        self.draw, self.every = draw, every
+        self._last = -math.inf
+
+    def known(self, table: Callable[[], pd.DataFrame]) -> None:
+        """Draw it again, unless it was drawn just now or is not enough to draw."""
+        if time.monotonic() - self._last < self.every:
+            return
+        with suppress(DataError):
+            self.bar.beneath = self.draw(table())
+        self._last = time.monotonic()
+
+
+def choose_progress(draw: Callable[[pd.DataFrame], RenderableType] | None = None) -> Progress:
+    """Return a bar if standard error is a terminal, with what ``draw`` draws of the table; else plain lines."""
     console = Console(stderr=True)
-    return Bar(console) if sys.stderr.isatty() and not console.is_dumb_terminal else Lines()
+    if not sys.stderr.isatty() or console.is_dumb_terminal:
+        return Lines()
+    return Bar(console) if draw is None else Live(console, draw)
 
 
 def choose_bar() -> Progress:

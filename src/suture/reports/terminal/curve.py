@@ -8,17 +8,18 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 from rich import box
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from suture.core.network.network import Cuts
 from suture.measurement.complexity.table import MEASURE, name_measure, split_complexity
-from suture.measurement.tables.curve import PLAIN, Curve
+from suture.measurement.tables.curve import PLAIN, Curve, arrange_curve
 from suture.measurement.tables.onset import Onset, Way
 from suture.reports.charts import APART, OPEN
 
 FAILED = "failed"
+LIVE = "° not converged so far: it goes on to its cap"
 
 
 def curve_table(shown: Curve, width: int = 80) -> Table:
@@ -32,6 +33,14 @@ def curve_table(shown: Curve, width: int = 80) -> Table:
         if natural_width(made) <= width:
             break
     return made
+
+
+def live_table(table: pd.DataFrame, width: int) -> RenderableType:
+    """Show what is known so far of a curve. Raises ``DataError`` if that is not enough for a table."""
+    shown = arrange_curve(table)
+    goes_on = any(shown.is_open(kind).any() for kind in shown.lines)
+    legend = ("", Text(LIVE, style="dim")) if goes_on else ()
+    return Group("", curve_table(shown, width), *legend)
 
 
 def natural_width(table: Table) -> int:

@@ -34,6 +34,7 @@ class Outcome:
     record: dict[str, Any]
     tensors: bytes = b""
     state: bytes = b""  #: what a fit that has not converged needs to go on, as safetensors has it
+    is_draft: bool = False  #: whether the task itself is still to be done, from this state on
 
     @property
     def failed(self) -> bool:
@@ -85,12 +86,14 @@ class Job(ABC):
 class Measuring(Job):
     """Measure a trial; on a device, if one is given, else where its networks are.
 
-    ``begun`` is the state of the same trial with less work allowed, as its outcome has it.
+    ``begun`` is the state of the same trial with less work allowed, as its outcome has it. A ``draft`` ends early; if
+    its fit has converged by then, it is the measurement itself.
     """
 
     trial: Trial
     device: str | None = None
     begun: bytes = b""
+    draft: bool = False
 
     kind: ClassVar[str] = TRIALS
 
@@ -111,7 +114,10 @@ class Measuring(Job):
         except Exception as error:  # a user's model may raise anything on another device
             return Outcome(record(describe_failure(self.trial, error, 0.0)))
         activations.mapped.clear()
-        result = attempt(trial, activations, load(self.begun) if self.begun else None)
+        brief = trial.fit.draft() if self.draft else None
+        allowed = replace(trial, fit=brief) if brief is not None else trial
+        result = attempt(allowed, activations, load(self.begun) if self.begun else None)
+        result = replace(result, trial=trial)
         if isinstance(result, Failure):
             return Outcome(record(result))
         try:
@@ -119,7 +125,8 @@ class Measuring(Job):
             state = save(result.state) if result.state is not None else b""
             read = {"activations": sorted(key[:SHORT] for key in activations.mapped)}
             more = {"stitched": joined} if joined is not None else {}
-            return Outcome(record(result) | read | more, tensors, state)
+            is_draft = brief is not None and result.converged is False
+            return Outcome(record(result) | read | more, tensors, state, is_draft)
         except Exception as error:  # a user's stitch or score may hold anything
             return Outcome(record(describe_failure(trial, error, result.seconds)))
 
