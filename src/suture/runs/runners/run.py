@@ -151,6 +151,10 @@ def _check_plan(plan: Iterable[Item]) -> list[Item]:
     return items
 
 
+def _is_control(task: Job) -> bool:
+    return isinstance(task, Measuring) and bool(task.trial.control)
+
+
 @contextmanager
 def _scratch(store: Store | None) -> Iterator[Path]:
     """A folder for what may be lost: the store's, or one that is removed afterwards."""
@@ -214,6 +218,8 @@ class Work:
                 del self.todo[base.key]
         self._add_trials(trials)
         self._plan_deferred()
+        if shown.draws:  # who watches sees the pairs first, then their controls
+            self.todo = dict(sorted(self.todo.items(), key=lambda item: _is_control(item[1])))
         self.shown, total, networks = shown, len(self.trials) + len(self.bases), len(self.bases)
         shown.begin(total, total - len(self.todo), networks, networks - len(self._find_trainings()))
 
