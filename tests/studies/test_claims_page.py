@@ -128,6 +128,15 @@ def test_an_experiment_is_shown_by_the_claim_that_decides_it() -> None:
     assert cells(page({"bansal-x": result(1.0, 1.2, 1.4)}, [study(lax)]), "[bansal-x](")[-1] == "**reproduced**"
 
 
+def test_on_its_papers_page_an_experiment_opens_with_its_verdict_and_folds_its_tables() -> None:
+    other = replace(CLAIM, statement="penalty ≤ 9 pp", threshold=9.0)
+    made = paper_page(TEMPLATE, {"bansal-x": result(4.9, 5.0, 5.1)}, [study(other, CLAIM)])
+    before, folded = made.split("<details")
+    assert "**Verdict: not reproduced.** What decides: penalty ≤ 3 pp: 5.00 pp [4.64, 5.36]" in before
+    assert "All 2 claims" in folded
+    assert folded.index("penalty ≤ 9 pp") < folded.index("It differs") < folded.index("</details>")
+
+
 def test_trials_that_studies_share_are_counted_once() -> None:
     results = {"bansal-a": result(1.0, 1.0, 1.0), "bansal-b": result(1.0, 1.0, 1.0, 1.0)}
     made = page(results, [study(CLAIM, name="bansal-a"), study(CLAIM, name="bansal-b")])

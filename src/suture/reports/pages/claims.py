@@ -227,10 +227,15 @@ def _paper(studies: Sequence[Study], decided: Mapping[str, tuple[Decided, ...] |
         if made is None:
             lines.append([link, study.title, "", "", "", "not run"])
             continue
-        verdict = verdict_of(made)
-        one = next((one for one in made if one.verdict == verdict), made[0])
+        one = decisive(made)
         lines.append([link, study.title, _statement(one.claim), _ours(one), threshold(one.claim), _line(one)[-1]])
     return grid(["experiment", "", "the claim that decides", "our value", "threshold", "verdict"], lines)
+
+
+def decisive(made: Sequence[Decided]) -> Decided:
+    """Return the claim that decides an experiment: the first with its verdict."""
+    verdict = verdict_of(made)
+    return next((one for one in made if one.verdict == verdict), made[0])
 
 
 def _differs(study: Study) -> list[str]:
@@ -255,20 +260,27 @@ def _networks(study: Study) -> list[str]:
 
 def _block(study: Study, results: Results, drawn: bool) -> str:
     made = _decided(study, results)
-    parts = [f"**Question.** {study.question}"]
+    shown = [f"**Question.** {study.question}"]
     if drawn:
-        parts.append(f"![{study.id}: {study.title}](../images/studies/{study.id}.png)")
+        shown.append(f"![{study.id}: {study.title}](../images/studies/{study.id}.png)")
     if made is None:
-        parts.append(f"**Not run** at small scale{f': it needs {study.needs}' if study.needs else ''}.")
+        shown.append(f"**Not run** at small scale{f': it needs {study.needs}' if study.needs else ''}.")
+    else:
+        one = decisive(made)
+        said = f"{_statement(one.claim)}: {_ours(one) or 'no figure'} (threshold {threshold(one.claim) or 'none'})"
+        shown.append(f"**Verdict: {_line(one)[-1].strip('*')}.** What decides: {said}.")
     lines = [_line(one) for one in made] if made is not None else [_unmeasured(claim) for claim in study.claims]
-    parts += [grid(_HEADS, lines), _roles(study.claims), _of_networks(results[study.id])]
+    parts = [grid(_HEADS, lines), _roles(study.claims), _of_networks(results[study.id])]
     if any(claim.ours for claim in study.claims):
         parts.append("† Our threshold: the paper gives no exact one.")
     if readings := dict.fromkeys(claim.reading for claim in study.claims if claim.reading):
         parts.append("**‡ Read otherwise than before.**\n\n" + "\n".join(f"- {_sentence(part)}" for part in readings))
     if differs := _differs(study):
         parts.append("**What differs from the paper.**\n\n" + "\n".join(f"- {part}" for part in differs))
-    return "\n\n".join(part for part in parts if part)
+    many = f"All {len(lines)} claims" if len(lines) > 1 else "The claim"
+    summary = f"<summary>{many}, the data, and what differs from the paper</summary>"
+    folded = ['<details markdown="1">\n' + summary, *parts, "</details>"]
+    return "\n\n".join(part for part in [*shown, *folded] if part)
 
 
 def _roles(claims: Iterable[Claim]) -> str:
