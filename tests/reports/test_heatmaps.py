@@ -236,6 +236,18 @@ def test_a_line_parts_the_triangles() -> None:
     assert (corners[0].tolist(), corners[-1].tolist()) == ([0, 0], [3, 6])
 
 
+def test_the_means_of_both_halves_are_written_and_drawn() -> None:
+    table = tabled()
+    figure = heatmaps.matrix(table)
+    (axes,) = [axes for axes in figure.axes if axes.get_title() == "mean by depth"]
+    plain = table[table["control"] == ""]
+    late = plain["sender_depth"] >= plain["receiver_depth"] - 1e-9
+    means = [100 * plain.loc[half, "stitched"].mean() for half in (late, ~late)]
+    drawn_at = [float(line.get_xdata()[0]) for line in axes.lines if len(line.get_xdata()) == 1]
+    np.testing.assert_allclose(drawn_at[:2], means)
+    assert {f"{mean:.0f}" for mean in means} <= {text.get_text() for text in axes.texts}
+
+
 def test_stages_are_parted_where_there_are_any() -> None:
     """conv1 | relu are no stages; layer1.0, layer1.1 are one."""
     axes = panel(heatmaps.matrix(tabled(receivers={"B": RESNET})), "A → B")
@@ -273,8 +285,8 @@ def test_what_failed_and_what_was_not_measured_is_hatched() -> None:
     assert patches["untrained sender"] == {(j, 5, "////") for j in range(3)}
     assert np.isnan(strips_of(figure)[0]).tolist() == [True, False, False]
     (legend,) = figure.legends
-    assert [text.get_text() for text in legend.get_texts()][1:] == ["not measured", "failed"]
-    assert [text.get_text()[:14] for text in heatmaps.matrix(table).legends[0].get_texts()] == ["below the line"]
+    assert [text.get_text() for text in legend.get_texts()][3:] == ["not measured", "failed"]
+    assert [text.get_text()[:14] for text in heatmaps.matrix(table).legends[0].get_texts()][::3] == ["below the line"]
 
 
 def test_cuts_run_from_input_to_output_whatever_the_order_of_the_rows() -> None:
@@ -352,7 +364,7 @@ def test_names_come_out_as_they_are_written() -> None:
 def test_controls_of_the_users_own_have_a_panel_and_come_last() -> None:
     figure = heatmaps.matrix(tabled(kinds=("mine", "untrained sender", "")))
     titles = [axes.get_title() for axes in figure.axes if axes.get_title()]
-    assert titles == ["A → B", "untrained sender", "mine"]
+    assert titles == ["A → B", "untrained sender", "mine", "mean by depth"]
 
 
 @pytest.mark.parametrize("kinds", [("",), ("clustered noise", "itself"), ("untrained sender", "itself")], ids=str)

@@ -1,6 +1,5 @@
 """The ledger's networks that the repository keeps, by their model strings."""
 
-import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +10,7 @@ from safetensors.torch import load, load_file
 
 import suture
 from suture.common.errors import FitError, SourceError
+from suture.runs.store.files import read
 from suture.zoo.base_model import BaseModel, round_weights
 from suture.zoo.models import KEPT, find_kept, parse_source, resolve
 from suture.zoo.training import Recipe
@@ -33,11 +33,11 @@ def test_a_kept_network_is_the_one_of_its_card_and_its_weights(monkeypatch: pyte
     assert network.expected_accuracy == {card["scores"][0]["data"]["name"]: card["scores"][0]["accuracy"]["value"]}
 
 
-def test_every_kept_network_has_a_card_of_its_seed() -> None:
+def test_every_kept_network_has_a_card_of_its_seed_that_can_be_read() -> None:
     kept = sorted((ROOT / KEPT).glob("*.safetensors"))
     assert sum(path.stat().st_size for path in kept) < 100e6
     for path in kept:
-        card = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
+        card = read(path.with_suffix(".json"))  # refuses one whose seal is not its own
         assert card["seed"] == int(path.stem.rsplit("-", 1)[1]), path.name
 
 

@@ -24,7 +24,7 @@ from matplotlib.patches import Patch, Rectangle
 from matplotlib.transforms import ScaledTranslation, blended_transform_factory
 
 from suture.common.errors import DataError
-from suture.measurement.tables.by_depth import Mask, Numbers
+from suture.measurement.tables.by_depth import Mask, Numbers, by_depth
 from suture.measurement.tables.curve import PLAIN, arrange_pairs
 from suture.measurement.tables.matrix import Block, Matrix, arrange_matrix, staircase
 from suture.measurement.tables.table import say_quick
@@ -42,7 +42,12 @@ _MOST_CELLS = 10_000  #: of a panel that is drawn as shapes; larger ones are dra
 _RING = 0.14  #: the width of the ring in a cell that had not converged, in the cell's width
 _GAP, _STRIP = 0.04, 0.14  #: inches: between a panel and its strips, and their width
 _CELL, _TALLEST, _NARROWEST = 0.42, 3.4, 0.9  #: inches: the largest cell, the tallest panel and the narrowest one
-_VERDICT = "verdict"  #: the panel of marks
+_LINE = 0.3  #: inches: a line of means by depth
+_VERDICT, _DEPTH = "verdict", "depth"  #: the panel of marks, and that of means by depth
+_LATE, _EARLY = (
+    [(-1, 1), (1, -1), (-1, -1)],
+    [(-1, 1), (1, -1), (1, 1)],
+)  #: marks: the half of a matrix that is averaged
 _LETTER = 0.57  #: the width of a letter of a name, in its size
 _LONGEST = 24  #: letters of a name, after which its middle is left out
 _NETWORK = 6.0  #: points: the names of networks
@@ -150,6 +155,7 @@ def matrix(table: pd.DataFrame, score: str | None = None) -> Figure:
     The top row and the left column are next to the input. The white line parts the cells whose sender cut is at least
     as deep as the receiver's (lower left) from the others; faint lines part the stages of a network, wide ones
     networks. Beside each panel its networks alone, and below the first the controls with one value per receiver cut.
+    A last panel has the means of the cells below and above the white line (``by_depth``).
     All have one scale: 0–100 % for fractions, else from the least to the most. Several seeds are averaged. Raises
     ``DataError`` if the table holds none of that score, or more than one matrix.
     """
@@ -160,25 +166,36 @@ def matrix(table: pd.DataFrame, score: str | None = None) -> Figure:
     if not any(np.isfinite(part).any() for part in (*shown.panels.values(), *shown.strips.values())):
         raise DataError(f"the table has no measurement of '{shown.score}' to draw: every trial failed")
     judged, said = _judge(shown)
+    means = _means_by_depth(shown)
     down, across = shown.plain.shape
-    per_row = min(3, len(shown.panels) + bool(judged))
+    count = len(shown.panels) + bool(judged) + bool(means)
+    per_row = 2 if count == 4 else min(3, count)
     width = WIDTH + (WIDEST - WIDTH) * min(max(across - 10, 0), 20) / 20
     height, panel = 8.0, ((width - 1.6) / per_row - 0.4, 2.0)
     with styled():
         for _ in range(2):
-            page = _Page(shown, per_row, (width, height), panel, say_quick(table), judged, said)
+            page = _Page(shown, per_row, (width, height), panel, say_quick(table), judged, means, said)
             page.figure.draw_without_rendering()
             wide, tall = slot(page.panels[0])
             cell = min(_CELL, wide / across)
             panel = max(across * cell, _NARROWEST), down * max(min(cell, _TALLEST / down), min(0.14, 0.7 / down))
             width += per_row * (panel[0] - wide)
-            height += ceil((len(shown.panels) + bool(judged)) / per_row) * (panel[1] - tall)
+            height += ceil(count / per_row) * (panel[1] - tall)
         for write in page.numbers:
             write()
     return page.figure
 
 
 _Judged = dict[tuple[int, int], Verdict]  #: by row and column
+_Means = dict[str, tuple[float, float]]  #: late to early, and early to late, by kind of trial
+
+
+def _means_by_depth(shown: Matrix) -> _Means:
+    """Return the means of the two halves of every panel that has both."""
+    summary = by_depth(shown.table, shown.score, pooled=True).set_index("control")
+    halves = summary.loc[[kind for kind in shown.panels if kind in summary.index], ["late_to_early", "early_to_late"]]
+    found = {str(kind): (float(late), float(early)) for kind, late, early in halves.itertuples()}
+    return {kind: pair for kind, pair in found.items() if np.isfinite(pair).all()}
 
 
 def _judge(shown: Matrix) -> tuple[_Judged, str]:
@@ -207,6 +224,7 @@ class _Page:
         panel: tuple[float, float],
         quick: str,
         judged: _Judged,
+        means: _Means,
         said: str,
     ) -> None:
         self.shown = shown
@@ -218,18 +236,22 @@ class _Page:
         self.colours = ScalarMappable(norm, mpl.colormaps[COLOURS])
         self.figure = Picture(figsize=size, layout="constrained")
         self.numbers: list[Callable[[], None]] = []
-        self.judged = judged
+        self.judged, self.means = judged, means
         if said:
             head(self.figure, said)
         kinds = sorted(shown.panels, key=place_of)
         kinds[1:1] = [_VERDICT] if judged else []
+        kinds += [_DEPTH] if means else []
         grid = self.figure.subplots(ceil(len(kinds) / per_row), per_row, squeeze=False)
         self.panels: list[Axes] = list(grid.flat[: len(kinds)])
         for axes in grid.flat[len(kinds) :]:
             axes.set_visible(False)
         for i, (axes, kind) in enumerate(zip(self.panels, kinds, strict=True)):
+            if kind == _DEPTH:
+                self._draw_means(axes)
+                continue
             draw = self._verdicts if kind == _VERDICT else partial(self._panel, kind=kind, first=i == 0)
-            draw(axes, leftmost=i % per_row == 0, lowest=i + per_row >= len(kinds))
+            draw(axes, leftmost=i % per_row == 0, lowest=i + per_row >= len(kinds) - bool(means))
         bar = self.figure.colorbar(self.colours, ax=list(grid.flat), aspect=25 * len(grid), pad=0.02)
         bar.outline.set_visible(False)
         bar.ax.tick_params(length=2, pad=1.5)
@@ -259,6 +281,26 @@ class _Page:
             self._name(axes, self.shown.senders, upright=True)
         if lowest:
             self._name(axes, self.shown.receivers, upright=False)
+
+    def _draw_means(self, axes: Axes) -> None:
+        """Draw the means of both halves of every panel, a line for each."""
+        rows, (least, most) = sorted(self.means, key=place_of), self.colours.get_clim()
+        axes.set_axis_off()
+        axes.set_title("mean by depth", size=7.5, pad=3)
+        axes.set(
+            xticks=[], yticks=[], xlim=(least, most), ylim=(max(self.panel_size[1] / _LINE, len(rows)) - 0.5, -0.5)
+        )
+        for i, kind in enumerate(rows):
+            colour, halves = "#222222" if kind == PLAIN else "#777777", self.means[kind]
+            how: dict[str, Any] = {"size": 5.5, "color": colour, "va": "center_baseline", "in_layout": False}
+            axes.plot([least, most], [i + 0.2] * 2, color="#DDDDDD", linewidth=0.6)
+            for mean, mark in zip(halves, (_LATE, _EARLY), strict=True):
+                at, greater = self.scale * mean, mean >= max(halves)
+                axes.plot([at], [i + 0.2], linestyle="none", **_half(mark, colour))
+                offset, side = ((4, 0), "left") if greater else ((-4, 0), "right")
+                text = self._written(at)
+                axes.annotate(text, (at, i + 0.2), offset, textcoords="offset points", ha=side, **how)
+            axes.text(least, i - 0.18, "trained networks" if kind == PLAIN else kind, parse_math=False, **how)
 
     def _panel(self, axes: Axes, kind: str, leftmost: bool, lowest: bool, first: bool) -> None:
         shown, (wide, tall) = self.shown, self.panel_size
@@ -380,6 +422,10 @@ class _Page:
         entries: list[tuple[Artist, str]] = []
         step = Line2D([], [], color="#666666", linewidth=1.0)
         entries.append((step, "below the line: sender cut at least as deep as receiver cut (late → early)"))
+        for mark, half in ((_LATE, "below"), (_EARLY, "above")) if self.means else ():
+            entries.append(
+                (Line2D([], [], linestyle="none", **_half(mark, "#222222")), f"mean of the cells {half} the line")
+            )
         empty = [(np.isnan(v), self.shown.failed[k]) for k, v in (self.shown.panels | self.shown.strips).items()]
         if any((gone & ~failed).any() for gone, failed in empty):
             entries.append((Patch(**MISSING), "not measured"))
@@ -395,6 +441,10 @@ class _Page:
         handles, texts = zip(*entries, strict=True)
         columns = 1 if self.figure.get_figwidth() < 5.5 else min(len(entries), 2)
         self.figure.legend(handles, texts, loc="outside lower left", ncols=columns, fontsize=6.5, borderaxespad=0.3)
+
+
+def _half(mark: list[tuple[int, int]], colour: str) -> dict[str, Any]:
+    return {"marker": mark, "markersize": 5.5, "color": colour, "markeredgewidth": 0}
 
 
 def _stages(block: Block) -> Iterator[int]:

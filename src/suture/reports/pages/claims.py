@@ -232,7 +232,7 @@ def _paper(studies: Sequence[Study], decided: Mapping[str, tuple[Decided, ...] |
     return grid(["experiment", "", "the claim that decides", "our value", "threshold", "verdict"], lines)
 
 
-def decisive(made: Sequence[Decided]) -> Decided:
+def decisive(made: tuple[Decided, ...]) -> Decided:
     """Return the claim that decides an experiment: the first with its verdict."""
     verdict = verdict_of(made)
     return next((one for one in made if one.verdict == verdict), made[0])
