@@ -50,7 +50,7 @@ PAGES = (
 ORDER = (
     *("smith-4.1", "smith-1c", "smith-4.2", "smith-4.2-noise", "smith-C1", "smith-C5"),
     *("oxford-control", "oxford-4.3b", "oxford-4.1-mlp", "oxford-4.1-cnn", "oxford-4.2", "oxford-4.3a"),
-    *("oxford-4.4-fig5", "oxford-6.1", "oxford-6.2"),
+    *("oxford-alone", "oxford-4.4-fig5", "oxford-6.1", "oxford-6.2"),
     *("bansal-2A", "bansal-2A-random", "bansal-5", "bansal-2A-disjoint", "bansal-3A", "bansal-4", "bansal-probe"),
     *("bansal-invariance", "bansal-fold", "bansal-2C", "bansal-3B"),
     *("hernandez-2", "hernandez-2d", "hernandez-3", "hernandez-random-both", "hernandez-random-receiver"),

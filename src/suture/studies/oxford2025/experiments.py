@@ -28,6 +28,7 @@ from functools import partial
 from suture.studies.base.quantities import COMPLEXITIES, NETWORKS, TRIALS, Where
 from suture.studies.base.study import Panel, Study
 from suture.studies.oxford2025 import claims, plans, simplicity, specialists
+from suture.studies.oxford2025.alone import ALONE
 from suture.studies.oxford2025.claims import (
     ALTERED,
     LOOSE,
@@ -312,4 +313,5 @@ STUDIES: tuple[Study, ...] = (
         ),
         (f"{_WHOLE}, but not for the stitch from Pool2 to the flattened vector of MNIST-CIFAR",),
     ),
+    ALONE,
 )
