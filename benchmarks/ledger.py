@@ -54,7 +54,7 @@ ORDER = (
     *("bansal-2A", "bansal-2A-random", "bansal-5", "bansal-2A-disjoint", "bansal-3A", "bansal-4", "bansal-probe"),
     *("bansal-invariance", "bansal-fold", "bansal-2C", "bansal-3B"),
     *("hernandez-2", "hernandez-2d", "hernandez-3", "hernandez-random-both", "hernandez-random-receiver"),
-    *("hernandez-random-sender", "hernandez-copy"),
+    *("hernandez-random-sender", "hernandez-copy", "hernandez-triangle"),
     *("bansal-9", "bansal-3C", "bansal-7", "oxford-4.4-fig6", "smith-C2"),
 )
 """What needs a GPU is not in it: bansal-2B, -6 and -8, and paper scale."""

@@ -78,9 +78,9 @@ NAMES: dict[str, dict[str, str]] = {
         "bansal-2A bansal-2A-disjoint bansal-2A-random bansal-2B bansal-2C bansal-3A bansal-3B bansal-3C bansal-4 "
         "bansal-5 bansal-6 bansal-7 bansal-8 bansal-9 bansal-probe bansal-invariance bansal-fold hernandez-2 "
         "hernandez-2d hernandez-3 hernandez-random-both hernandez-random-receiver hernandez-random-sender "
-        "hernandez-copy oxford-4.1-mlp oxford-4.1-cnn oxford-4.2 oxford-4.3a oxford-4.3b oxford-4.4-fig5 "
-        "oxford-4.4-fig6 oxford-6.1 oxford-6.2 oxford-control oxford-alone smith-4.1 smith-1c smith-4.2 "
-        "smith-4.2-noise smith-C1 smith-C5 smith-C2",
+        "hernandez-copy hernandez-triangle oxford-4.1-mlp oxford-4.1-cnn oxford-4.2 oxford-4.3a oxford-4.3b "
+        "oxford-4.4-fig5 oxford-4.4-fig6 oxford-6.1 oxford-6.2 oxford-control oxford-alone smith-4.1 smith-1c "
+        "smith-4.2 smith-4.2-noise smith-C1 smith-C5 smith-C2",
     ),
 }  #: by kind; tests/cli/test_parser.py holds them equal to what there is
 

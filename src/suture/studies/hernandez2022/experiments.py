@@ -37,6 +37,7 @@ from suture.studies.hernandez2022.plans import (
     plan_triangles,
     plan_untrained,
 )
+from suture.studies.hernandez2022.triangle import TRIANGLE
 
 _ALWAYS = (
     "Cuts are behind the basic blocks; the paper does not name its layers.",
@@ -397,4 +398,5 @@ STUDIES: tuple[Study, ...] = (
         ),
         (_FEW, "Cuts are the ends of the stages (4 × 4); published fits have their full 780 steps."),
     ),
+    TRIANGLE,
 )

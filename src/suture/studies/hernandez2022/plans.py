@@ -29,7 +29,7 @@ EVERY: tuple[Shape, ...] = (
 """The 16 shapes of the paper."""
 
 
-def _cross(scale: Scale, cuts: tuple[str, ...] = BLOCKS) -> Joining:
+def cross(scale: Scale, cuts: tuple[str, ...] = BLOCKS) -> Joining:
     """Return what joins every cut of the sender to every cut of the receiver."""
 
     def find(a: Network, b: Network) -> list[Joined]:
@@ -68,14 +68,15 @@ def _plan_matrix(
 
     The ``published`` fit is the authors' recipe, between the ends of the stages below the paper's scale.
     """
-    runs = [FitAtSeams(scale.fit, _cross(scale, cuts), only, bool(only))]
+    runs = [FitAtSeams(scale.fit, cross(scale, cuts), only, bool(only))]
     if published:
-        ends = _cross(scale, BLOCKS if scale.name == PAPER else STAGE_ENDS)
+        ends = cross(scale, BLOCKS if scale.name == PAPER else STAGE_ENDS)
         runs.append(FitAtSeams(scale.published(recipes.hernandez2022, whole=True), ends, only, bool(only)))
-    return plan_pair(number, bases, _data_of(scale), runs)
+    return plan_pair(number, bases, data_of(scale), runs)
 
 
-def _data_of(scale: Scale) -> Data:
+def data_of(scale: Scale) -> Data:
+    """Return what fits and scores the cells of a matrix."""
     return scale.data("cifar10", few=True)
 
 
@@ -182,11 +183,11 @@ def plan_copies(scale: Scale) -> list[Part]:
     """Plan stitches that are trained on the task, and to copy, by the default and the published fits."""
     published = [scale.published(recipe, whole=True) for recipe in (recipes.hernandez2022, recipes.hernandez2022_copy)]
     closest = LeastSquares(rescale=False)  # rescaled to the receiver's spread it is no longer the least error
-    seams = _cross(scale, BLOCKS if scale.name == PAPER else STAGE_ENDS)
+    seams = cross(scale, BLOCKS if scale.name == PAPER else STAGE_ENDS)
     runs = [FitAtSeams(fit, seams) for fit in (scale.fit, *published, closest)]
     return [
         plan_pair(
-            number_pair(start, end), (scale.base("resnet18", start), scale.base("resnet18", end)), _data_of(scale), runs
+            number_pair(start, end), (scale.base("resnet18", start), scale.base("resnet18", end)), data_of(scale), runs
         )
         for start, end in pair_in_circle(scale, "resnet18")
     ]

@@ -1,0 +1,92 @@
+"""Whose is the triangle? The finding of sections 1.5 and 2, by fits that ask a stitch for something else.
+
+hernandez2022 reads from its triangles that late layers of one network can stand in for early ones of another, and not
+the other way round. Its stitches lower the task loss, which a late layer serves by naming the class, whatever the
+receiver expects. So the same cells are fitted by what looks at the receiver's representation instead: at the cut
+(least squares, the exact minimum of the error that its copying descends on), at every cut behind it (functional latent
+alignment), and before the head (penultimate match). What of the triangle is left is the networks', the rest the loss's.
+"""
+
+from suture.fits import Fit, FunctionalLatentAlignment, LeastSquares, MatchPenultimate, recipes
+from suture.studies.base.claims import Claim, Roles
+from suture.studies.base.contrasts import ByDepth
+from suture.studies.base.plans import BLOCKS, FitAtSeams, pair_in_circle, plan_pair
+from suture.studies.base.quantities import Difference, Mean, Where, number_pair
+from suture.studies.base.scale import SMALL, Scale
+from suture.studies.base.study import Panel, Part, Study
+from suture.studies.hernandez2022.plans import STAGE_ENDS, cross, data_of
+
+STEPS = 2_000  #: of the descents on the receiver's representation, at most; they stop where validation says so
+_ROLES = Roles("training images of CIFAR-10", "test images of CIFAR-10", "none: accuracies are compared")
+_TASK = "task loss, by the default fit"
+_FITS: tuple[tuple[str, str, Where], ...] = (
+    (_TASK, "default", Where()),
+    ("task loss, by the authors' 780 steps", "hernandez2022", Where(fit="TaskLoss*|hernandez2022")),
+    ("least squares at the cut", "least squares", Where(fit="LeastSquares*")),
+    ("alignment at all cuts behind", "functional latent alignment", Where(fit="FunctionalLatentAlignment*")),
+    ("match before the head", "penultimate match", Where(fit="MatchPenultimate*")),
+)
+
+
+def plan_triangle(scale: Scale) -> list[Part]:
+    """Plan the ends of the stages of ResNet-18s into one another, by every fit."""
+    descents = FunctionalLatentAlignment(steps=STEPS), MatchPenultimate(start=LeastSquares(), steps=STEPS)
+    fits: tuple[Fit, ...] = (
+        scale.fit,
+        scale.published(recipes.hernandez2022, whole=True),
+        LeastSquares(rescale=False),
+        *(scale.published(fit, whole=True) for fit in descents),
+    )
+    runs = [FitAtSeams(fit, cross(scale, STAGE_ENDS if scale.name == SMALL else BLOCKS)) for fit in fits]
+    return [
+        plan_pair(
+            number_pair(start, end), (scale.base("resnet18", start), scale.base("resnet18", end)), data_of(scale), runs
+        )
+        for start, end in pair_in_circle(scale, "resnet18")
+    ]
+
+
+def claim_triangle() -> tuple[Claim, ...]:
+    """Return the claims: is the triangle larger, and the diagonal less, by the task loss than by each other fit?"""
+    made = list[Claim]()
+    for words, fit, where in _FITS:
+        deeper, near = ByDepth("difference", where, ties=False), ByDepth("near_difference", where, lower=True)
+        made += [
+            _claim(f"mean accuracy by {words}", Mean("stitched", where), fit, unit="%"),
+            _claim(f"mean accuracy late to early, above early to late, without equal depths, by {words}", deeper, fit),
+            _claim(f"within one cut of the diagonal, above the rest of the lower triangle, by {words}", near, fit),
+        ]
+    task = _FITS[0][2]
+    for words, fit, where in _FITS[2:]:
+        larger = Difference(ByDepth("difference", task, ties=False), ByDepth("difference", where, ties=False))
+        nearer = Difference(ByDepth("near_difference", where, lower=True), ByDepth("near_difference", task, lower=True))
+        made += [
+            _claim(f"late to early above early to late is more by {_TASK}, than by {words}", larger, fit, decided=True),
+            _claim(f"the diagonal above the lower triangle is less by {_TASK}, than by {words}", nearer, fit, True),
+        ]
+    return tuple(made)
+
+
+def _claim(
+    statement: str, quantity: Mean | ByDepth | Difference, fit: str, decided: bool = False, unit: str = "pp"
+) -> Claim:
+    if not decided:
+        return Claim(statement, "sections 1.5 and 2", quantity, unit=unit, fit=fit, roles=_ROLES)
+    return Claim(statement, "sections 1.5 and 2", quantity, ">", 0.0, unit=unit, fit=fit, roles=_ROLES)
+
+
+TRIANGLE = Study(
+    "hernandez-triangle",
+    "Whose is the triangle?",
+    "Is it the networks or the task loss that lets late layers stand in for early ones, and not the other way round?",
+    "sections 1.5 and 2",
+    plan_triangle,
+    claim_triangle(),
+    (Panel("map", "stitched", "accuracy", tuple((words, where) for words, _, where in _FITS)),),
+    (
+        "A question of ours about the paper's finding; its networks, cells and stitches are the paper's.",
+        "Least squares is the exact minimum of the error that the paper's copying descends on.",
+        f"Functional latent alignment and penultimate match begin at least squares and take at most {STEPS:,} steps.",
+    ),
+    ("Cuts are the ends of the stages (4 × 4).", "Stitches are fitted and scored on 5,000 images each."),
+)
