@@ -130,7 +130,8 @@ def curve(table: pd.DataFrame, similarities: pd.DataFrame | None = None, scores:
         rows = of.lines[kind].reindex(list(first.cuts))
         value, low, high = (rows[f"{column}{end}"].to_numpy(float) * scale for end in ("", "_low", "_high"))
         failed = np.array([(kind, cut) in of.failed for cut in first.cuts], bool)
-        open_, apart = not_converged(rows).to_numpy(bool), works_apart(rows).to_numpy(bool)
+        open_ = not_converged(rows).to_numpy(bool)
+        apart = works_apart(rows).to_numpy(bool) & (kind == PLAIN)  # of controls the tables say it
         return Line(kind, name_of(kind, plain), value, low, high, failed, open=open_, apart=apart)
 
     measures: list[Measure] = []

@@ -64,7 +64,7 @@ _LETTER = 4.4  #: points: the width of a letter of a name, on average
 _LETTERS = 50  #: after which the name of a line is broken in the legend
 
 #: What marks a stitch that works on what the receiver never saw in training.
-CROSS: dict[str, Any] = {"marker": "x", "markersize": 4.5, "markeredgewidth": 0.8, "color": "black"}
+CROSS: dict[str, Any] = {"marker": "x", "markersize": 3.6, "markeredgewidth": 0.7, "color": "black"}
 
 Entries = list[tuple[Artist, str]]
 
