@@ -20,7 +20,7 @@ from trained import few_digits, hybrids
 
 def test_a_table_is_drawn_as_what_it_is() -> None:
     assert [axes.get_ylabel() for axes in plot(curve_table()).axes[:2]] == ["test accuracy (%)", "penalty (pp)"]
-    assert len(plot(matrix_table()).axes) == 7  # the trials, four controls, the bar of colours, and nothing
+    assert len(plot(matrix_table()).axes) == 10  # the trials, four controls, verdicts, means, the bar, two unused
     assert plot(similarities()).axes[0].get_title() == "linear_cka"
     below = plot(curve_table(), similarities())
     assert below.axes[1].get_ylabel() == "index"

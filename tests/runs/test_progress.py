@@ -256,7 +256,7 @@ def test_a_live_table_stands_under_its_bar_and_is_drawn_twice_a_second_at_most(c
     live.begin(3, 0)
     drawn = []
     for rows in (1, 2, 3, 4):
-        live.known(lambda rows=rows: drawn.append(rows) or pd.DataFrame(index=range(rows)))
+        live.updated(lambda rows=rows: drawn.append(rows) or pd.DataFrame(index=range(rows)))
         clock.now += 0.3
     live.bar.refresh()
     last = stream.getvalue()
@@ -271,7 +271,7 @@ def test_a_live_table_waits_until_there_is_enough_for_one(clock: Clock) -> None:
 
     live = Live(Console(file=io.StringIO(), force_terminal=True), refuse)
     live.begin(1, 0)
-    live.known(pd.DataFrame)
+    live.updated(pd.DataFrame)
     live.end()
     assert live.bar.beneath is None
 

@@ -551,7 +551,7 @@ class Watching(Silent):
     def __init__(self) -> None:
         self.seen: list[pd.DataFrame] = []
 
-    def known(self, table: Callable[[], pd.DataFrame]) -> None:
+    def updated(self, table: Callable[[], pd.DataFrame]) -> None:
         self.seen.append(table())
 
 

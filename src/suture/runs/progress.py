@@ -53,7 +53,7 @@ class Progress:
     def drafted(self, what: str) -> None:
         """Note that there is a first picture of ``what``, which will be gone on with."""
 
-    def known(self, table: Callable[[], pd.DataFrame]) -> None:
+    def updated(self, table: Callable[[], pd.DataFrame]) -> None:
         """Note that more is known; ``table()`` makes the table of it, drafts among its rows."""
 
     def end(self) -> None:
@@ -335,7 +335,7 @@ class Live(Bar):
         self.draw, self.every = draw, every
         self._last = -math.inf
 
-    def known(self, table: Callable[[], pd.DataFrame]) -> None:
+    def updated(self, table: Callable[[], pd.DataFrame]) -> None:
         """Draw it again, unless it was drawn just now or is not enough to draw."""
         if time.monotonic() - self._last < self.every:
             return

@@ -169,7 +169,7 @@ def matrix(table: pd.DataFrame, score: str | None = None) -> Figure:
     means = _means_by_depth(shown)
     down, across = shown.plain.shape
     count = len(shown.panels) + bool(judged) + bool(means)
-    per_row = 2 if count == 4 else min(3, count)
+    per_row = min(3, count)
     width = WIDTH + (WIDEST - WIDTH) * min(max(across - 10, 0), 20) / 20
     height, panel = 8.0, ((width - 1.6) / per_row - 0.4, 2.0)
     with styled():
@@ -180,7 +180,7 @@ def matrix(table: pd.DataFrame, score: str | None = None) -> Figure:
             cell = min(_CELL, wide / across)
             panel = max(across * cell, _NARROWEST), down * max(min(cell, _TALLEST / down), min(0.14, 0.7 / down))
             width += per_row * (panel[0] - wide)
-            height += ceil(count / per_row) * (panel[1] - tall)
+            height += page.rows * (panel[1] - tall)
         for write in page.numbers:
             write()
     return page.figure
@@ -242,13 +242,18 @@ class _Page:
         kinds = sorted(shown.panels, key=place_of)
         kinds[1:1] = [_VERDICT] if judged else []
         kinds += [_DEPTH] if means else []
-        grid = self.figure.subplots(ceil(len(kinds) / per_row), per_row, squeeze=False)
+        rows = ceil(len(kinds) / per_row)
+        ratios = [1.0] * rows
+        if means and len(kinds) % per_row == 1:  # alone in the last row, which is as high as their lines
+            ratios[-1] = _LINE * len(means) / panel[1]
+        self.rows = sum(ratios)  #: in heights of a panel
+        grid = self.figure.subplots(rows, per_row, squeeze=False, height_ratios=ratios)
         self.panels: list[Axes] = list(grid.flat[: len(kinds)])
         for axes in grid.flat[len(kinds) :]:
             axes.set_visible(False)
         for i, (axes, kind) in enumerate(zip(self.panels, kinds, strict=True)):
             if kind == _DEPTH:
-                self._draw_means(axes)
+                self._draw_means(axes, panel[1] * ratios[-1])
                 continue
             draw = self._verdicts if kind == _VERDICT else partial(self._panel, kind=kind, first=i == 0)
             draw(axes, leftmost=i % per_row == 0, lowest=i + per_row >= len(kinds) - bool(means))
@@ -282,14 +287,13 @@ class _Page:
         if lowest:
             self._name(axes, self.shown.receivers, upright=False)
 
-    def _draw_means(self, axes: Axes) -> None:
-        """Draw the means of both halves of every panel, a line for each."""
+    def _draw_means(self, axes: Axes, room: float) -> None:
+        """Draw the means of both halves of every panel, a line for each, in so many inches."""
         rows, (least, most) = sorted(self.means, key=place_of), self.colours.get_clim()
         axes.set_axis_off()
         axes.set_title("mean by depth", size=7.5, pad=3)
-        axes.set(
-            xticks=[], yticks=[], xlim=(least, most), ylim=(max(self.panel_size[1] / _LINE, len(rows)) - 0.5, -0.5)
-        )
+        lines = max(room / _LINE, len(rows))
+        axes.set(xticks=[], yticks=[], xlim=(least, most), ylim=(lines - 0.5, -0.5))
         for i, kind in enumerate(rows):
             colour, halves = "#222222" if kind == PLAIN else "#777777", self.means[kind]
             how: dict[str, Any] = {"size": 5.5, "color": colour, "va": "center_baseline", "in_layout": False}

@@ -311,7 +311,7 @@ class Work:
             self.states[task.key] = outcome.state
         self._learn(task, outcome.record, outcome.tensors)
         self._release(task)
-        self.shown.known(self.table)
+        self.shown.updated(self.table)
 
     def _keep_draft(self, task: Measuring, outcome: Outcome) -> None:
         """Show a first picture of a trial, and put the trial at the end of the queue; nothing is kept on the disk."""
@@ -319,7 +319,7 @@ class Work:
         self.todo[task.key] = Measuring(task.trial, begun=outcome.state)
         self._give_back(task)
         self.shown.drafted(task.where)
-        self.shown.known(self.table)
+        self.shown.updated(self.table)
 
     def _take_stored(self, task: Job) -> bool:
         """Take over a result that is in the store; say whether there is one."""
