@@ -44,10 +44,8 @@ _GAP, _STRIP = 0.04, 0.14  #: inches: between a panel and its strips, and their 
 _CELL, _TALLEST, _NARROWEST = 0.42, 3.4, 0.9  #: inches: the largest cell, the tallest panel and the narrowest one
 _LINE = 0.3  #: inches: a line of means by depth
 _VERDICT, _DEPTH = "verdict", "depth"  #: the panel of marks, and that of means by depth
-_LATE, _EARLY = (
-    [(-1, 1), (1, -1), (-1, -1)],
-    [(-1, 1), (1, -1), (1, 1)],
-)  #: marks: the half of a matrix that is averaged
+_LATE = [(-1, 1), (1, -1), (-1, -1)]  #: a mark: the half of a matrix below its line
+_EARLY = [(-1, 1), (1, -1), (1, 1)]  #: and above it
 _LETTER = 0.57  #: the width of a letter of a name, in its size
 _LONGEST = 24  #: letters of a name, after which its middle is left out
 _NETWORK = 6.0  #: points: the names of networks

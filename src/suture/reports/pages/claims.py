@@ -227,12 +227,12 @@ def _paper(studies: Sequence[Study], decided: Mapping[str, tuple[Decided, ...] |
         if made is None:
             lines.append([link, study.title, "", "", "", "not run"])
             continue
-        one = decisive(made)
+        one = _decisive(made)
         lines.append([link, study.title, _statement(one.claim), _ours(one), threshold(one.claim), _line(one)[-1]])
     return grid(["experiment", "", "the claim that decides", "our value", "threshold", "verdict"], lines)
 
 
-def decisive(made: tuple[Decided, ...]) -> Decided:
+def _decisive(made: tuple[Decided, ...]) -> Decided:
     """Return the claim that decides an experiment: the first with its verdict."""
     verdict = verdict_of(made)
     return next((one for one in made if one.verdict == verdict), made[0])
@@ -266,7 +266,7 @@ def _block(study: Study, results: Results, drawn: bool) -> str:
     if made is None:
         shown.append(f"**Not run** at small scale{f': it needs {study.needs}' if study.needs else ''}.")
     else:
-        one = decisive(made)
+        one = _decisive(made)
         said = f"{_statement(one.claim)}: {_ours(one) or 'no figure'} (threshold {threshold(one.claim) or 'none'})"
         shown.append(f"**Verdict: {_line(one)[-1].strip('*')}.** What decides: {said}.")
     lines = [_line(one) for one in made] if made is not None else [_unmeasured(claim) for claim in study.claims]

@@ -7,6 +7,8 @@ receiver expects. So the same cells are fitted by what looks at the receiver's r
 alignment), and before the head (penultimate match). What of the triangle is left is the networks', the rest the loss's.
 """
 
+from typing import Any
+
 from suture.fits import Fit, FunctionalLatentAlignment, LeastSquares, MatchPenultimate, recipes
 from suture.studies.base.claims import Claim, Roles
 from suture.studies.base.contrasts import ByDepth
@@ -70,9 +72,8 @@ def claim_triangle() -> tuple[Claim, ...]:
 def _claim(
     statement: str, quantity: Mean | ByDepth | Difference, fit: str, decided: bool = False, unit: str = "pp"
 ) -> Claim:
-    if not decided:
-        return Claim(statement, "sections 1.5 and 2", quantity, unit=unit, fit=fit, roles=_ROLES)
-    return Claim(statement, "sections 1.5 and 2", quantity, ">", 0.0, unit=unit, fit=fit, roles=_ROLES)
+    decides: dict[str, Any] = {"direction": ">", "threshold": 0.0} if decided else {}
+    return Claim(statement, "sections 1.5 and 2", quantity, unit=unit, fit=fit, roles=_ROLES, **decides)
 
 
 TRIANGLE = Study(

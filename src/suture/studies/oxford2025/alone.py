@@ -20,15 +20,13 @@ from suture.studies.base.quantities import AtCuts, Difference, Extreme, Mean, Pe
 from suture.studies.base.scale import Scale
 from suture.studies.base.study import Panel, Part, Study
 from suture.studies.oxford2025 import plans
-from suture.studies.oxford2025.claims import CHANCE, NARROW, ON_TRUCKS, ROLES, TRUE
+from suture.studies.oxford2025.claims import AFTER, BEFORE, CHANCE, NARROW, ON_TRUCKS, ROLES, TRUE
 
 TIMES = 4  #: as many steps as the paper's recipe has
 SEAM = "fc1_relu"  #: where untrained networks gain most
 RECEIVER = "cnn no trucks B"
 _UNTRAINED = Where(score=ON_TRUCKS, fit_data=TRUE, receiver_cut=NARROW, control="untrained both")
 _RECIPE = "the paper's recipe"
-_AFTER = {"fc1": "fc*", "fc2": "fc2_relu|fc3_relu", "fc3": "fc3_relu"}
-_BEFORE = {"fc1": "pool?", "fc2": "pool?|fc1_relu", "fc3": "pool?|fc1_relu|fc2_relu"}
 _WHOLE = "oxford2025|*steps=2,*"  #: the recipe as the table spells it, and at tiny scale
 _LONGER = f"oxford2025(steps={TIMES * PUBLISHED.steps})|*steps={TIMES * 2},*"
 _STEPS = f"{PUBLISHED.steps:,}"
@@ -70,8 +68,8 @@ def claim_alone() -> tuple[Claim, ...]:
         words = f"trained networks know trucks better than untrained ones at every cut, by {by}"
         settings: dict[str, Any] = {"roles": ROLES[TRUE], "fit": "default" if fit == "default" else by}
         made.append(Claim(words, "section 4.3", Extreme((beyond,), smallest=True), ">", 0.0, ours=True, **settings))
-    for layer in _AFTER:
-        located = Difference(_beyond(layer, _AFTER[layer]), _beyond(layer, _BEFORE[layer]))
+    for layer in AFTER:
+        located = Difference(_beyond(layer, AFTER[layer]), _beyond(layer, BEFORE[layer]))
         words = f"beyond untrained networks, trucks in {layer} are known better from {layer} on than before it"
         made.append(Claim(words, "section 4.2", located, ">", 0.0, roles=ROLES[TRUE], ours=True))
     return tuple(made)
@@ -132,7 +130,7 @@ ALONE = Study(
                 along="sender_cut",
                 title=f"trucks in {layer}, default fit",
             )
-            for layer in _AFTER
+            for layer in AFTER
         ),
     ),
     (

@@ -129,8 +129,8 @@ def _claim_comparable(where: Where, way: str, fitted: str) -> Claim:
 # --- 4.2: a trait can be located --------------------------------------------------------------------------------------
 
 _AMONG_CUTS = replace(ROLES[TRUE], baseline="none: cuts are compared")
-_BEFORE = {"fc1": "pool?", "fc2": "pool?|fc1_relu", "fc3": "pool?|fc1_relu|fc2_relu"}
-_AFTER = {"fc1": "fc*", "fc2": "fc2_relu|fc3_relu", "fc3": "fc3_relu"}
+BEFORE = {"fc1": "pool?", "fc2": "pool?|fc1_relu", "fc3": "pool?|fc1_relu|fc2_relu"}
+AFTER = {"fc1": "fc*", "fc2": "fc2_relu|fc3_relu", "fc3": "fc3_relu"}
 
 
 def claim_located(layer: str, figure: str) -> tuple[Claim, ...]:
@@ -140,7 +140,7 @@ def claim_located(layer: str, figure: str) -> tuple[Claim, ...]:
         labels = "all classes" if fitted == TRUE else "all classes but trucks"
         before, after, line = (
             Where(score=ON_TRUCKS, sender=sender, fit_data=fitted, receiver_cut=cut)
-            for cut in (_BEFORE[layer], _AFTER[layer], NARROW)
+            for cut in (BEFORE[layer], AFTER[layer], NARROW)
         )
         way = f"trucks in {layer}, fitted on {labels}"
         step = Step("stitched", line, cut=f"{layer}_relu")
@@ -169,7 +169,7 @@ def claim_located(layer: str, figure: str) -> tuple[Claim, ...]:
                 ),
             ]
     own = Where(score=ON_TRUCKS, sender=sender, fit_data=TRUE, receiver_cut=NARROW)
-    after = Where(score=ON_TRUCKS, sender=sender, fit_data=TRUE, receiver_cut=_AFTER[layer])
+    after = Where(score=ON_TRUCKS, sender=sender, fit_data=TRUE, receiver_cut=AFTER[layer])
     short = Difference(Mean("stitched", replace(after, score=OTHERS)), Mean("stitched", after))
     words = f"from {layer} on, the other nine classes minus trucks: trucks in {layer}, fitted on all classes"
     made.append(_report(words, source, short, TRUE, unit="pp"))
@@ -182,10 +182,10 @@ def _report_by_recipe(layer: str, source: str, line: Where) -> tuple[Claim, ...]
     parts = (
         (
             f"most truck accuracy before {layer}",
-            Extreme((AtCuts("stitched", replace(line, receiver_cut=_BEFORE[layer])),)),
+            Extreme((AtCuts("stitched", replace(line, receiver_cut=BEFORE[layer])),)),
         ),
         (f"truck accuracy at {layer}", Mean("stitched", replace(line, receiver_cut=f"{layer}_relu"))),
-        (f"truck accuracy from {layer} on", Mean("stitched", replace(line, receiver_cut=_AFTER[layer]))),
+        (f"truck accuracy from {layer} on", Mean("stitched", replace(line, receiver_cut=AFTER[layer]))),
     )
     way = f"trucks in {layer}, fitted on all classes, by the paper's recipe"
     return tuple(
