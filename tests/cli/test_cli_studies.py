@@ -259,22 +259,23 @@ def test_pages_are_written_and_checked(run: Run, kept: Path, tmp_path: Path) -> 
     papers = tmp_path / "papers"
     papers.mkdir()
     for name in ("bansal2021", "hernandez2022", "oxford2025", "smith2024"):
-        marks = [f"<!-- study: {study} -->\n<!-- end -->\n" for study in STUDIES if STUDIES[study].paper == name]
-        (papers / f"{name}.md").write_text("# By hand\n" + "\n".join(marks))
+        (papers / f"{name}.md").write_text(f"# By hand\n<!-- paper: {name} -->\n<!-- end -->\n")
+    for study in STUDIES:
+        (papers / f"{study}.md").write_text(f"# By hand\n<!-- study: {study} -->\n<!-- end -->\n")
     line = "claims --results kept --page claims.md --papers papers"
     code, _, err = run(f"{line} --check")
-    assert (code, err.count("is not what the tables give")) == (1, 5)
+    assert (code, err.count("is not what the tables give")) == (1, 48)
     assert not (tmp_path / "claims.md").exists()
     assert run(line)[0] == 0
-    assert run(f"{line} --check") == (0, "", "5 pages as the tables give\n")
+    assert run(f"{line} --check") == (0, "", "48 pages as the tables give\n")
     assert "undecided" in (tmp_path / "claims.md").read_text()
-    assert (papers / "bansal2021.md").read_text().startswith("# By hand\n")
-    page = (papers / "bansal2021.md").read_text()
-    (papers / "bansal2021.md").write_text(page.replace("# By hand", "# Better"))
+    assert (papers / "bansal-2A-disjoint.md").read_text().startswith("# By hand\n")
+    page = (papers / "bansal-2A-disjoint.md").read_text()
+    (papers / "bansal-2A-disjoint.md").write_text(page.replace("# By hand", "# Better"))
     assert run(f"{line} --check")[0] == 0  # what is written by hand stays
-    (papers / "bansal2021.md").write_text(page.replace("undecided", "reproduced"))
+    (papers / "bansal-2A-disjoint.md").write_text(page.replace("undecided", "reproduced"))
     code, _, err = run(f"{line} --check")
-    assert (code, re.findall(r"suture: (\S+) is not", err)) == (1, ["papers/bansal2021.md"])
+    assert (code, re.findall(r"suture: (\S+) is not", err)) == (1, ["papers/bansal-2A-disjoint.md"])
 
 
 def test_tiny_results_have_no_verdict(run: Run, tmp_path: Path) -> None:
@@ -291,4 +292,4 @@ def test_the_committed_pages_are_what_the_committed_tables_give(
     monkeypatch.chdir(ROOT)
     assert (ROOT / "results/small" / NETWORKS).is_file()
     code = main(shlex.split("claims --page docs/claims.md --papers docs/papers --check"))
-    assert (code, capsys.readouterr().err) == (0, "5 pages as the tables give\n")
+    assert (code, capsys.readouterr().err) == (0, "48 pages as the tables give\n")

@@ -1,6 +1,5 @@
 """The pages about claims, against planted results."""
 
-import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import pytest
 from suture.common.errors import DataError
 from suture.measurement.trials.trial import VERSION
 from suture.reports.pages import claims as claims_page
-from suture.reports.pages.claims import TITLES, page, paper_page, threshold
+from suture.reports.pages.claims import TITLES, page, paper_page, study_page, threshold
 from suture.studies import STUDIES, Claim, Result, Study, Where, load_result
 from suture.studies.base.claims import STITCHES
 from suture.studies.base.quantities import Mean
@@ -18,6 +17,7 @@ from suture.studies.base.study import PAPERS
 
 ROOT = Path(__file__).parents[2]
 CLAIM = Claim("penalty ≤ 3 pp", "section 4", Mean("penalty"), "≤", 3.0, paper="at most 3 pp", enough=3)
+PAPER = "# By hand\n\n<!-- paper: bansal2021 -->\n<!-- end -->\n"
 TEMPLATE = "# By hand\n\n## bansal-x: One\n\n<!-- study: bansal-x -->\n<!-- end -->\n\nAfter, by hand.\n"
 
 
@@ -68,7 +68,7 @@ def test_a_claim_has_its_figure_interval_seeds_and_verdict(
     penalties: tuple[float, ...], ours: str, share: str, fits: int, verdict: str
 ) -> None:
     """Intervals by hand: 4.303 × s / √3, with s = 0.2, 0.1 and 1; shares from a table of Clopper & Pearson's."""
-    made = paper_page(TEMPLATE, {"bansal-x": result(*penalties)}, [study(CLAIM)])
+    made = study_page(TEMPLATE, study(CLAIM), {"bansal-x": result(*penalties)})
     ours = f"{ours}; holds of {share} of pairs; {fits} fits converged"
     assert cells(made, CLAIM.statement) == [CLAIM.statement, "section 4", "at most 3 pp", ours, "≤ 3 pp", verdict]
 
@@ -83,7 +83,7 @@ def test_thresholds_say_whose_they_are_and_their_margin() -> None:
 
 def test_a_report_is_no_verdict_and_another_fit_is_named() -> None:
     shown = Claim("a report", "section 4", Mean("penalty"), fit="published")
-    made = paper_page(TEMPLATE, {"bansal-x": result(1.0, 1.0, 1.0)}, [study(shown)])
+    made = study_page(TEMPLATE, study(shown), {"bansal-x": result(1.0, 1.0, 1.0)})
     assert cells(made, "a report")[3:] == [
         "1.00 pp (all alike), 3 pairs; 9 fits converged (fit: published)",
         "",
@@ -93,12 +93,12 @@ def test_a_report_is_no_verdict_and_another_fit_is_named() -> None:
 
 def test_what_has_no_figure_is_not_measured() -> None:
     lacking = Claim("of others", "section 4", Mean("penalty", Where(sender="Z")), "≤", 3.0)
-    made = paper_page(TEMPLATE, {"bansal-x": result(1.0, 1.0, 1.0)}, [study(lacking)])
+    made = study_page(TEMPLATE, study(lacking), {"bansal-x": result(1.0, 1.0, 1.0)})
     assert cells(made, "of others")[3:] == ["", "≤ 3 pp", "not measured"]
 
 
 def test_bars_in_names_do_not_part_cells() -> None:
-    made = paper_page(TEMPLATE, {"bansal-x": None}, [study(replace(CLAIM, statement="a|b"))])
+    made = study_page(TEMPLATE, study(replace(CLAIM, statement="a|b")), {"bansal-x": None})
     assert "| a\\|b | section 4 |" in made
 
 
@@ -122,15 +122,18 @@ def test_the_summary_counts_experiments_and_claims() -> None:
 
 def test_an_experiment_is_shown_by_the_claim_that_decides_it() -> None:
     lax, strict = (replace(CLAIM, statement=f"≤ {pp:g} pp", threshold=pp) for pp in (9.0, 0.5))
-    made = page({"bansal-x": result(1.0, 1.2, 1.4)}, [study(lax, strict)])
-    assert cells(made, "[bansal-x](")[2] == "≤ 0.5 pp"
+    of_another = study(lax, name="smith-y")
+    made = paper_page(PAPER, "bansal2021", {"bansal-x": result(1.0, 1.2, 1.4)}, [study(lax, strict), of_another])
+    assert "smith-y" not in made
+    assert cells(made, "[bansal-x](")[1] == "≤ 0.5 pp"
     assert cells(made, "[bansal-x](")[-2:] == ["≤ 0.5 pp", "**not reproduced**"]
-    assert cells(page({"bansal-x": result(1.0, 1.2, 1.4)}, [study(lax)]), "[bansal-x](")[-1] == "**reproduced**"
+    made = paper_page(PAPER, "bansal2021", {"bansal-x": result(1.0, 1.2, 1.4)}, [study(lax)])
+    assert cells(made, "[bansal-x](")[-1] == "**reproduced**"
 
 
-def test_on_its_papers_page_an_experiment_opens_with_its_verdict_and_folds_its_tables() -> None:
+def test_the_page_of_an_experiment_opens_with_its_verdict_and_folds_its_tables() -> None:
     other = replace(CLAIM, statement="penalty ≤ 9 pp", threshold=9.0)
-    made = paper_page(TEMPLATE, {"bansal-x": result(4.9, 5.0, 5.1)}, [study(other, CLAIM)])
+    made = study_page(TEMPLATE, study(other, CLAIM), {"bansal-x": result(4.9, 5.0, 5.1)})
     before, folded = made.split("<details")
     assert "**Verdict: not reproduced.** What decides: penalty ≤ 3 pp: 5.00 pp [4.64, 5.36]" in before
     assert "All 2 claims" in folded
@@ -161,8 +164,14 @@ def test_networks_are_counted_once_and_by_where_they_trained() -> None:
 
 def test_an_experiment_that_was_not_run_says_so() -> None:
     needy = study(CLAIM, needs="ImageNet")
-    assert cells(page({"bansal-x": None}, [needy]), "[bansal-x](")[1:] == ["A title", "", "", "", "not run"]
-    made = paper_page(TEMPLATE, {"bansal-x": None}, [needy])
+    assert cells(paper_page(PAPER, "bansal2021", {"bansal-x": None}, [needy]), "[bansal-x](") == [
+        "[bansal-x](bansal-x.md): A title",
+        "",
+        "",
+        "",
+        "not run",
+    ]
+    made = study_page(TEMPLATE, needy, {"bansal-x": None})
     assert cells(made, CLAIM.statement)[3:] == ["", "≤ 3 pp", "not run"]
     assert "**Not run** at small scale: it needs ImageNet." in made
     assert "- Needs ImageNet.\n- It differs." in made
@@ -170,8 +179,8 @@ def test_an_experiment_that_was_not_run_says_so() -> None:
 
 def test_pictures_are_linked_where_there_are_any() -> None:
     results = {"bansal-x": result(1.0)}
-    assert "](../images/studies/bansal-x.png)" in paper_page(TEMPLATE, results, [study(CLAIM)], {"bansal-x"})
-    assert "images/" not in paper_page(TEMPLATE, results, [study(CLAIM)])
+    assert "](../images/studies/bansal-x.png)" in study_page(TEMPLATE, study(CLAIM), results, {"bansal-x"})
+    assert "images/" not in study_page(TEMPLATE, study(CLAIM), results)
 
 
 def test_tiny_has_no_verdicts() -> None:
@@ -183,41 +192,41 @@ def test_tiny_has_no_verdicts() -> None:
 
 
 def test_what_is_written_by_hand_stays_and_the_rest_is_replaced() -> None:
-    once = paper_page(TEMPLATE, {"bansal-x": result(1.0, 1.0, 1.0)}, [study(CLAIM)])
+    once = study_page(TEMPLATE, study(CLAIM), {"bansal-x": result(1.0, 1.0, 1.0)})
     assert once.startswith("# By hand\n\n## bansal-x: One\n\n<!-- study: bansal-x -->\n")
     assert once.endswith("<!-- end -->\n\nAfter, by hand.\n")
     assert "**Question.** Is it so?" in once
     assert "- It differs.\n" in once
     assert cells(once, CLAIM.statement)[-1] == "**reproduced**"
-    again = paper_page(once, {"bansal-x": result(9.0, 9.0, 9.0)}, [study(CLAIM)])
+    again = study_page(once, study(CLAIM), {"bansal-x": result(9.0, 9.0, 9.0)})
     assert cells(again, CLAIM.statement)[-1] == "**not reproduced**"
-    assert paper_page(again, {"bansal-x": result(1.0, 1.0, 1.0)}, [study(CLAIM)]) == once
+    assert study_page(again, study(CLAIM), {"bansal-x": result(1.0, 1.0, 1.0)}) == once
 
 
 def test_data_roles_are_said() -> None:
-    made = paper_page(TEMPLATE, {"bansal-x": None}, [study(CLAIM)])
+    made = study_page(TEMPLATE, study(CLAIM), {"bansal-x": None})
     roles = CLAIM.roles
     assert f"fitted on {roles.fitted}; scored on {roles.scored}; baseline: {roles.baseline}." in made
 
 
-def test_places_must_be_those_of_the_papers_studies() -> None:
-    with pytest.raises(DataError, match="'bansal-x', which is no study"):
-        paper_page(TEMPLATE, {}, [study(CLAIM, name="bansal-y")])
-    with pytest.raises(DataError, match="none or several for bansal-y"):
-        paper_page(TEMPLATE, {}, [study(CLAIM), study(CLAIM, name="bansal-y")])
-    with pytest.raises(DataError, match="none or several for bansal-x"):
-        paper_page(TEMPLATE + TEMPLATE, {}, [study(CLAIM)])
+def test_a_page_has_its_place_once() -> None:
+    with pytest.raises(DataError, match=r"page of bansal-y has 0 places .* write '<!-- study: bansal-y -->'"):
+        study_page(TEMPLATE, study(CLAIM, name="bansal-y"), {"bansal-y": None})
+    with pytest.raises(DataError, match="page of bansal-x has 2 places"):
+        study_page(TEMPLATE + TEMPLATE, study(CLAIM), {"bansal-x": None})
+    with pytest.raises(DataError, match="page of bansal2021 has 0 places"):
+        paper_page(TEMPLATE, "bansal2021", {"bansal-x": None}, [study(CLAIM)])
 
 
-@pytest.mark.parametrize("paper", sorted(PAPERS.values()))
-def test_the_pages_have_a_place_and_a_heading_for_every_study(paper: str) -> None:
-    text = (ROOT / "docs" / "papers" / f"{paper}.md").read_text(encoding="utf-8")
-    own = [study for study in STUDIES.values() if study.paper == paper]
-    made = paper_page(text, dict.fromkeys(STUDIES), tuple(STUDIES.values()))
-    assert made.count("**Question.**") == len(own)
-    for one in own:
-        assert f'<a id="{one.id}"></a>\n\n## {one.id}: {one.title}\n' in text
-    assert re.findall(r"^\*\*What to take from it\.\*\* \S", text, re.MULTILINE)
+def test_every_study_has_a_page_and_is_in_the_sites_list() -> None:
+    pages = {path.stem: path.read_text(encoding="utf-8") for path in (ROOT / "docs/papers").glob("*.md")}
+    assert set(pages) == {*STUDIES, *PAPERS.values()}
+    nav = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    for one in STUDIES.values():
+        assert pages[one.id].startswith(f"# {one.id}: {one.title}\n\n*Of ["), one.id
+        assert f"{one.title}: papers/{one.id}.md\n" in nav.replace('"', ""), one.id
+    for paper in PAPERS.values():
+        assert f"          - papers/{paper}.md\n" in nav
 
 
 def test_every_paper_has_a_title() -> None:
@@ -236,13 +245,13 @@ def test_versions_are_told_where_there_are_several():
 
 def test_a_figure_of_another_version_is_shown_and_decides_nothing() -> None:
     old = result(1.0, 1.2, 1.4, version=VERSION - 1)
-    line = cells(paper_page(TEMPLATE, {"bansal-x": old}, [study(CLAIM)]), CLAIM.statement)
+    line = cells(study_page(TEMPLATE, study(CLAIM), {"bansal-x": old}), CLAIM.statement)
     assert line[3].startswith("1.20 pp")
     assert line[-1] == f"not measured with this version; the figure is of version {VERSION - 1}"
 
 
 def test_a_reading_is_marked_and_said_with_its_reason() -> None:
-    made = paper_page(TEMPLATE, {"bansal-x": None}, [study(replace(CLAIM, reading="the old one was too strict"))])
+    made = study_page(TEMPLATE, study(replace(CLAIM, reading="the old one was too strict")), {"bansal-x": None})
     assert f"| {CLAIM.statement} ‡ |" in made
     assert "- The old one was too strict.\n" in made
 
@@ -258,7 +267,7 @@ def test_what_this_version_did_not_measure_keeps_its_older_figure(tmp_path: Path
     found = load_result(tmp_path, "bansal-x")
     assert found is not None
     of_a = replace(CLAIM, quantity=Mean("penalty", Where(sender="A")))
-    text = paper_page(TEMPLATE, {"bansal-x": found}, [study(of_a, of_vit)])
+    text = study_page(TEMPLATE, study(of_a, of_vit), {"bansal-x": found})
     assert cells(text, CLAIM.statement)[-1] == "**reproduced**"
     assert cells(text, "of the ViT")[3].startswith("1.20 pp")
     assert cells(text, "of the ViT")[-1] == f"not measured with this version; the figure is of version {VERSION - 1}"

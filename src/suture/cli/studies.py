@@ -249,7 +249,12 @@ def studies(chosen: Namespace) -> int:
     "claims",
     option("--results", default=RESULTS, metavar="FOLDER", help="of the tables and cards that suture run wrote"),
     option("--page", type=named_path, metavar="FILE", help="the page of all claims, as Markdown"),
-    option("--papers", type=named_path, metavar="FOLDER", help="of a page for each paper, filled at the marks in it"),
+    option(
+        "--papers",
+        type=named_path,
+        metavar="FOLDER",
+        help="of a page for each paper and experiment, filled at the marks in them",
+    ),
     option(
         "--figures",
         default="docs/images/studies",
@@ -305,7 +310,7 @@ def claims(chosen: Namespace) -> int:
 
 def _pages(chosen: Namespace, results: dict[str, Any]) -> dict[Path, str]:
     """Return the pages that are asked for, as the results give them."""
-    from suture.reports.pages.claims import page, paper_page
+    from suture.reports.pages.claims import page, paper_page, study_page
     from suture.studies import STUDIES
     from suture.studies.base.study import PAPERS
     from suture.studies.ledger import inventory
@@ -317,14 +322,22 @@ def _pages(chosen: Namespace, results: dict[str, Any]) -> dict[Path, str]:
         networks = Path(chosen.results).expanduser() / NETWORKS
         table = inventory.load(networks) if networks.is_file() else None
         made[Path(chosen.page).expanduser()] = page(results, every, table)
-    for paper in PAPERS.values() if chosen.papers is not None else ():
-        path = Path(chosen.papers).expanduser() / f"{paper}.md"
-        try:
-            text = path.read_text(encoding="utf-8")
-        except OSError as error:
-            raise SutureError(
-                f"cannot read {path}: {error.strerror or error}; --papers names a folder with a page for each paper, "
-                "in which the places to fill are marked"
-            ) from error
-        made[path] = paper_page(text, results, every, drawn)
+    if chosen.papers is not None:
+        folder = Path(chosen.papers).expanduser()
+        for paper in PAPERS.values():
+            path = folder / f"{paper}.md"
+            made[path] = paper_page(_template(path), paper, results, every)
+        for study in every:
+            path = folder / f"{study.id}.md"
+            made[path] = study_page(_template(path), study, results, drawn)
     return made
+
+
+def _template(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise SutureError(
+            f"cannot read {path}: {error.strerror or error}; --papers names a folder with a page for each paper and "
+            "for each experiment, in which the places to fill are marked"
+        ) from error

@@ -1,8 +1,9 @@
 """Pages about the claims: ``docs/claims.md``, and the filled-in places of ``docs/papers/*.md``; of results alone.
 
-What a study asks, shows and claims is written by program between two marks of a paper's page,
-``<!-- study: ID -->`` and ``<!-- end -->``; all else on it is written by hand and stays. The same results give the same
-pages, to the letter.
+A paper has a page, and each of its experiments has one. What a study asks, shows and claims is written by program
+between two marks of its page, ``<!-- study: ID -->`` and ``<!-- end -->``, and what became of a paper's studies between
+``<!-- paper: NAME -->`` and ``<!-- end -->``; all else on them is written by hand and stays. The same results give the
+same pages, to the letter.
 """
 
 import re
@@ -45,7 +46,6 @@ TITLES = {
 Results = Mapping[str, Result | None]
 _VERDICTS: tuple[Verdict, ...] = ("reproduced", "not reproduced", "undecided", REPORTED, NOT_MEASURED)
 _WORDS = {"reproduced": "**reproduced**", "not reproduced": "**not reproduced**", REPORTED: "report"}
-_BLOCK = re.compile(r"(<!-- study: (\S+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 _MINUS = re.compile(r"(?<![\w.])-(?=\d)")
 _HEADS = ("claim", "where in the paper", "the paper's value", "our value", "threshold", "verdict")
 
@@ -101,44 +101,56 @@ def page(results: Results, studies: Sequence[Study], networks: pd.DataFrame | No
     parts = [
         "# The papers' claims",
         f"Made by `{COMMAND}`; do not edit by hand. Four papers about model stitching, their experiments run again at "
-        "small scale: real MNIST and CIFAR-10, smaller networks and shorter training ([networks](zoo.md)). Each "
-        "experiment is shown by the claim that decides it; its own place has all its claims, what it asks, its figure, "
-        "and what differs from the paper.",
+        "small scale: real MNIST and CIFAR-10, smaller networks and shorter training ([networks](zoo.md)). A paper's "
+        "page has its experiments, each with the claim that decides it; an experiment's page has all its claims, what "
+        "it asks, its figure, and what differs from the paper.",
         _short(studies, decided),
         _took(results, networks),
         _versions(results),
+        "## How a verdict is made",
+        RULES,
     ]
-    for paper, title in TITLES.items():
-        own = [study for study in studies if study.paper == paper]
-        if own:
-            parts += [f"## {title}", _paper(own, decided)]
-    parts += ["## How a verdict is made", RULES]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def paper_page(template: str, results: Results, studies: Sequence[Study], drawn: Collection[str] = ()) -> str:
-    """Fill the marked places of a paper's page; what is between their marks is replaced, all else stays.
+def paper_page(template: str, paper: str, results: Results, studies: Sequence[Study]) -> str:
+    """Fill the place of a paper's page with a line for each experiment: its verdict, and the claim that decides it.
 
-    Raises ``DataError`` for a mark that names no study, and if a study of the same paper has no mark or several.
+    Raises ``DataError`` unless the page has the place once.
     """
-    known = {study.id: study for study in studies}
-    named = [match.group(2) for match in _BLOCK.finditer(template)]
-    for name in named:
-        if name not in known:
-            raise DataError(f"the page has a place for '{name}', which is no study; the studies are {', '.join(known)}")
-    papers = {known[name].paper for name in named}
-    wanted = [study.id for study in studies if study.paper in papers]
-    if wrong := sorted(set(wanted) - set(named)) + sorted(name for name in set(named) if named.count(name) > 1):
+    lines = []
+    for study in studies:
+        if study.paper != paper:
+            continue
+        made = _decided(study, results)
+        experiment = f"[{study.id}]({study.id}.md): {study.title}"
+        if made is None:
+            lines.append([experiment, "", "", "", "not run"])
+            continue
+        one = _decisive(made)
+        lines.append([experiment, _statement(one.claim), _figure(one), threshold(one.claim), _line(one)[-1]])
+    heads = ["experiment", "the claim that decides", "our value", "threshold", "verdict"]
+    return _fill(template, "paper", paper, grid(heads, lines))
+
+
+def study_page(template: str, study: Study, results: Results, drawn: Collection[str] = ()) -> str:
+    """Fill the place of an experiment's page: its question, figure and verdict, and folded, all that it rests on.
+
+    ``drawn`` are the ids of those that have a figure. Raises ``DataError`` unless the page has the place once.
+    """
+    return _fill(template, "study", study.id, _block(study, results, study.id in drawn))
+
+
+def _fill(template: str, kind: str, name: str, made: str) -> str:
+    """Return the page with its one place filled; what is between the place's marks is replaced, all else stays."""
+    mark = f"<!-- {kind}: {name} -->"
+    places = re.findall(rf"{re.escape(mark)}\n.*?<!-- end -->", template, re.DOTALL)
+    if len(places) != 1:
         raise DataError(
-            f"the page needs one place for each study of its paper, and has none or several for {', '.join(wrong)}; "
-            "write '<!-- study: ID -->' and '<!-- end -->' on lines of their own"
+            f"the page of {name} has {len(places)} places for what the tables give, and needs one; write '{mark}' and "
+            "'<!-- end -->' on lines of their own"
         )
-
-    def filled(match: re.Match[str]) -> str:
-        study = known[match.group(2)]
-        return match.group(1) + "\n" + _block(study, results, study.id in drawn) + "\n\n" + match.group(4)
-
-    return _BLOCK.sub(filled, template)
+    return template.replace(places[0], f"{mark}\n\n{made}\n\n<!-- end -->")
 
 
 def _decided(study: Study, results: Results) -> tuple[Decided, ...] | None:
@@ -215,21 +227,7 @@ def _versions(results: Results) -> str:
     )
 
 
-# --- a paper on the page of all ---------------------------------------------------------------------------------------
-
-
-def _paper(studies: Sequence[Study], decided: Mapping[str, tuple[Decided, ...] | None]) -> str:
-    """Return a line for each experiment: its verdict, and the claim that decides it."""
-    lines = []
-    for study in studies:
-        link = f"[{study.id}](papers/{study.paper}.md#{study.id})"
-        made = decided[study.id]
-        if made is None:
-            lines.append([link, study.title, "", "", "", "not run"])
-            continue
-        one = _decisive(made)
-        lines.append([link, study.title, _statement(one.claim), _ours(one), threshold(one.claim), _line(one)[-1]])
-    return grid(["experiment", "", "the claim that decides", "our value", "threshold", "verdict"], lines)
+# --- an experiment on its page ----------------------------------------------------------------------------------------
 
 
 def _decisive(made: tuple[Decided, ...]) -> Decided:
@@ -253,9 +251,6 @@ def _networks(study: Study) -> list[str]:
     """Say what differs of the networks that it asks for, of those of the ledger."""
     said = dict.fromkeys(entry.deviation for entry in LEDGER if study.id in entry.experiments and entry.deviation)
     return [f"networks: {' / '.join(said)}"] if said else []
-
-
-# --- a study on its paper's page --------------------------------------------------------------------------------------
 
 
 def _block(study: Study, results: Results, drawn: bool) -> str:
@@ -316,14 +311,21 @@ def _of_networks(result: Result | None) -> str:
     return f"**Networks** (seeds). {'; '.join(said)}." if said else ""
 
 
-def _ours(one: Decided) -> str:
-    """Return the figure as ``1.4 pp [0.9, 1.9], 5 pairs``, with its share of pairs and its fits."""
+def _figure(one: Decided) -> str:
+    """Return the figure as ``1.4 pp [0.9, 1.9], 5 pairs``; empty if there is none."""
     if one.figure is None:
         return ""
     unit = one.claim.unit if one.claim.unit != "ρ" else ""
+    return f"{_MINUS.sub('−', written(one.figure, unit))}, {one.figure.units}"
+
+
+def _ours(one: Decided) -> str:
+    """Return the figure with its share of pairs and its fits."""
+    if one.figure is None:
+        return ""
     fits = f"; {one.fits}" if one.fits else ""
     share = f"; holds of {written(one.share, '%')} of pairs" if one.share is not None and one.share.pairs > 1 else ""
-    return f"{_MINUS.sub('−', written(one.figure, unit))}, {one.figure.units}{share}{fits}{_by(one.claim)}"
+    return f"{_figure(one)}{share}{fits}{_by(one.claim)}"
 
 
 def _by(claim: Claim) -> str:
