@@ -272,6 +272,7 @@ def page(rows: list[dict[str, Any]]) -> str:
         good = [row for row in those if "cuts" in row]
         drawn = sum(row["untrained"] == "drawn" for row in good)
         text += f"\n## {library}\n\n{len(good)} of {len(those)} are cut, {drawn} of them made untrained.\n\n"
+        text += f'<details markdown="1">\n<summary>The {len(good)} models</summary>\n\n'
         text += "| model | parameters | input | cuts | with a mask | how | output | seconds | untrained |\n"
         text += "| --- | ---: | --- | ---: | ---: | --- | --- | ---: | --- |\n"
         for row in good:
@@ -282,6 +283,7 @@ def page(rows: list[dict[str, Any]]) -> str:
             cells = [row["model"], f"{row['parameters']:,}", row["input"], row["cuts"], masked]
             cells += [row["how"], row["output"] or ""]
             text += f"| {' | '.join(map(str, cells))} | {row['seconds']} | {untrained} |\n"
+        text += "\n</details>\n"
         bad = [(row["model"], row.get("error") or row["untrained"]) for row in those]
         bad = [(model, why) for model, why in bad if why != "drawn"]
         if bad:

@@ -1,6 +1,6 @@
 """How often the rules that decide claims are wrong, on planted networks whose truth is known.
 
-    python benchmarks/decisions.py results/decisions.json docs/evidence.md
+    python benchmarks/decisions.py results/decisions.json docs/over-networks.md
 
 A pair's number is what its sender adds, what its receiver adds, and noise of its own of sd 0.3. What a network adds at
 two cuts has a correlation of 0.5; so has, if networks are on both sides, what it adds as a sender with what it adds as
@@ -277,7 +277,9 @@ def fill(page: str, results: dict[str, list[Row]]) -> str:
             ["---"] + ["---:"] * (len(heads) - 1),
             *([str(row.get(head, "")) for head in heads] for row in rows),
         ]
-        parts.append(words + "\n\n" + "\n".join(f"| {' | '.join(line)} |" for line in lines))  # fmt: skip
+        table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+        folded = f'<details markdown="1">\n<summary>{words.rstrip(":")}</summary>\n\n{table}\n\n</details>'
+        parts.append(folded)
     return MARK.sub(lambda found: f"{found[1]}\n" + "\n\n".join(parts) + f"\n\n{found[2]}", page)
 
 

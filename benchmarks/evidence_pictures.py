@@ -1,4 +1,4 @@
-"""The four pictures of docs/evidence.md, drawn by the commands that the page shows; it takes three minutes.
+"""The pictures of the pages on evidence, indices, complexity and traits, drawn by the commands shown; three minutes.
 
     python benchmarks/evidence_pictures.py runs/evidence docs/images
 

@@ -1,7 +1,7 @@
 """Which index tells networks that should be alike from those that should not? A small ReSi of the indices themselves.
 
     python -m benchmarks.resi run DATA      trains 45 networks, compares them, writes results/resi.csv: ten minutes
-    python -m benchmarks.resi table         the table of docs/evidence.md, as Markdown
+    python -m benchmarks.resi table         the table of docs/which-index.md, as Markdown
 
 After Klabunde et al. 2025 (ReSi), whose tests by design these are: *groups* of five networks that differ in what they
 were trained on, so that two of one group are more alike than two of different groups. ``DATA`` is a folder with

@@ -38,7 +38,7 @@ from suture.studies.base.scale import _shorten, stand_in
 from suture.zoo import BaseModel, load_network
 
 ROOT = Path(__file__).parents[1]
-ELSEWHERE = {"docs/evidence.md"}  #: whose programs tests/test_evidence_page.py runs
+ELSEWHERE = {"docs/evidence.md"}  #: whose programs tests/reports/test_evidence_page.py runs
 NOTEBOOKS = ROOT / "docs" / "notebooks"
 PAGES = {str(p.relative_to(ROOT)): p for p in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))}
 GIVEN = ("curve", "matrix")  #: what `suture plan` and others take a command's arguments after

@@ -1,4 +1,4 @@
-"""The table of the page on evidence is that of what was measured, and its scores find what was planted."""
+"""The table of the page is that of what was measured, and its scores find what was planted."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ import torch
 from benchmarks import resi
 from suture.measurement import indices
 
-PAGE = Path(__file__).parents[2] / "docs" / "evidence.md"
+PAGE = Path(__file__).parents[2] / "docs" / "which-index.md"
 
 
 def test_the_page_has_the_table_of_every_index() -> None:

@@ -1,4 +1,4 @@
-"""``docs/evidence.md`` says what is there: its programs run, its tables name every index and measure."""
+"""The pages on evidence say what is there: programs run, tables name every index and measure."""
 
 import re
 from pathlib import Path
@@ -7,19 +7,20 @@ import suture
 from suture.measurement import complexity
 from suture.measurement.indices import INDICES
 
-PAGE = (Path(__file__).parents[2] / "docs" / "evidence.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).parents[2] / "docs"
 
 
 def test_the_programs_of_the_page_run(capsys) -> None:
     names: dict = {}
-    for block in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL):
+    for block in re.findall(r"```python\n(.*?)```", (DOCS / "evidence.md").read_text(encoding="utf-8"), re.DOTALL):
         exec(block, names)
     assert "What must not be concluded" in capsys.readouterr().out
     assert {"linear_cka(debiased=True)", "mutual_knn"} <= set(suture.beside(names["table"], names["similarities"]))
 
 
 def test_every_index_has_a_line_with_its_bounds() -> None:
-    lines = [line for line in PAGE.splitlines() if line.startswith("| `") and line.count("|") == 5]
+    page = (DOCS / "indices.md").read_text(encoding="utf-8")
+    lines = [line for line in page.splitlines() if line.startswith("| `") and line.count("|") == 5]
     for name, index in INDICES.items():
         (line,) = (one for one in lines if f"`{name}`" in one.split("|")[1])
         low, high = ("π/2" if bound > 1.5 else f"{bound:.0f}".replace("-", "−") for bound in index.bounds)
@@ -29,7 +30,8 @@ def test_every_index_has_a_line_with_its_bounds() -> None:
 
 
 def test_every_measure_has_a_line() -> None:
-    lines = [line.split("|")[1] for line in PAGE.splitlines() if line.startswith("| `")]
+    page = (DOCS / "complexity.md").read_text(encoding="utf-8")
+    lines = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
     every = (*complexity.LANDSCAPE, *complexity.CURVATURE, *complexity.SIZE, *complexity.RANKS)
     for measure in every:
         assert sum(f"`{type(measure).__name__}`" in line for line in lines) == 1

@@ -85,7 +85,7 @@ Every claim is one quantity with one threshold, and a program decides it.
 - **Not run** is an experiment without a table; **not measured** a claim of which the table has nothing, or trials that
   failed, or figures of another version of the measuring code, which are shown and decide nothing.
 
-What these rules get wrong was simulated, by `python benchmarks/decisions.py`: [rates](evidence.md#error-rates).
+What these rules get wrong was simulated, by `python benchmarks/decisions.py`: [rates](over-networks.md#error-rates).
 
 The *penalty* is the stitched network's test error minus the receiver's own, in percentage points (pp), so positive is
 worse. The *sender* gives the first layers, the *receiver* the last."""
@@ -273,9 +273,8 @@ def _block(study: Study, results: Results, drawn: bool) -> str:
     if differs := _differs(study):
         parts.append("**What differs from the paper.**\n\n" + "\n".join(f"- {part}" for part in differs))
     many = f"All {len(lines)} claims" if len(lines) > 1 else "The claim"
-    summary = f"<summary>{many}, the data, and what differs from the paper</summary>"
-    folded = ['<details markdown="1">\n' + summary, *parts, "</details>"]
-    return "\n\n".join(part for part in [*shown, *folded] if part)
+    folded = fold(f"{many}, the data, and what differs from the paper", *parts)
+    return "\n\n".join([*shown, folded])
 
 
 def _roles(claims: Iterable[Claim]) -> str:
@@ -345,6 +344,12 @@ def threshold(claim: Claim) -> str:
 def _unit(claim: Claim) -> str:
     """Return the unit after a number; correlations have none."""
     return f" {claim.unit}" if claim.unit not in ("", "ρ") else ""
+
+
+def fold(summary: str, *parts: str) -> str:
+    """Return parts of a page, each a block of Markdown, that are shown one click away; empty ones are left out."""
+    opened = f'<details markdown="1">\n<summary>{summary}</summary>'
+    return "\n\n".join([opened, *filter(None, parts), "</details>"])
 
 
 def grid(heads: Sequence[str], rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from suture.reports.pages.claims import grid
+from suture.reports.pages.claims import fold, grid
 from suture.runs.progress import clock
 from suture.studies.ledger import Entry
 from suture.studies.ledger.inventory import find_missing
@@ -175,16 +175,18 @@ def _section(kind: str, own: pd.DataFrame, table: pd.DataFrame, planned: Mapping
         _line(str(name), group, _seconds(on_cpu[on_cpu["name"].eq(name)], planned.get(str(name))))
         for name, group in rows.groupby("name", sort=False)
     ]
-    yield grid([*what, "accuracy", "worst class", *took], lines, right=(4, 5, 7, 8, 9))
+    parts = [grid([*what, "accuracy", "worst class", *took], lines, right=(4, 5, 7, 8, 9))]
     deviations: dict[str, dict[str, None]] = {}
     for name, deviation in zip(rows["name"], rows["deviation"], strict=True):
         if deviation:
             deviations.setdefault(deviation, {})[name] = None
     if deviations:
-        yield "Deviations from the papers:"
-        yield "\n".join(f"- {', '.join(names)}: {deviation}" for deviation, names in deviations.items())
+        parts.append("Deviations from the papers:")
+        parts.append("\n".join(f"- {', '.join(names)}: {deviation}" for deviation, names in deviations.items()))
     if kind in ("resnet", "myrtle", "vit", "resnet164"):
-        yield from _curves(rows)
+        parts += _curves(rows)
+    count = len(lines)
+    yield fold(f"{count} kind{'s' * (count > 1)} of networks, {rows['key'].nunique()} trained", *parts)
 
 
 def _seconds(rows: pd.DataFrame, planned: Entry | None) -> str:
@@ -236,7 +238,8 @@ def _elsewhere(table: pd.DataFrame) -> list[str]:
         [str(name), str(data).removesuffix("/score"), f"{rows['seed'].nunique()}", _range(rows["accuracy"])]
         for (name, data), rows in other.groupby(["name", "score_data"], sort=False)
     ]
-    return ["## On other test images", grid(["name", "test images", "seeds", "accuracy"], lines, right=(2, 3))]
+    made = grid(["name", "test images", "seeds", "accuracy"], lines, right=(2, 3))
+    return ["## On other test images", fold(f"{len(lines)} kinds of networks and images", made)]
 
 
 def _missing(table: pd.DataFrame, entries: Sequence[Entry]) -> list[str]:
@@ -246,7 +249,7 @@ def _missing(table: pd.DataFrame, entries: Sequence[Entry]) -> list[str]:
     count = sum(map(len, lacking.values()))
     lines = [f"- {name}: seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}" for name, seeds in lacking.items()]
     said = f"{count} of the networks that the experiments need are not in the table."
-    return ["## Not trained", said, "\n".join(lines)]
+    return ["## Not trained", said, fold("Which they are", "\n".join(lines))]
 
 
 def _range(values: "pd.Series[float]") -> str:
