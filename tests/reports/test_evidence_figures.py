@@ -74,7 +74,7 @@ def test_layers_that_were_not_compared_are_hatched() -> None:
 def test_indices_lie_at_the_cuts_of_the_curve() -> None:
     matrix = square(0)
     figure = curves.beside(tabled(), compared(linear_cka=matrix))
-    np.testing.assert_allclose(figure.axes[1].lines[0].get_ydata(), np.diag(matrix))
+    np.testing.assert_allclose(figure.axes[2].lines[0].get_ydata(), np.diag(matrix))
     assert "linear_cka" in seen(figure)
     assert "A → B" in seen(figure)
 

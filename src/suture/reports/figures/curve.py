@@ -21,6 +21,7 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 
 from suture.common.errors import DataError, OutputError
 from suture.core.network.network import Network
@@ -28,7 +29,7 @@ from suture.measurement.compare import check_similarities
 from suture.measurement.scores.traits import Trait
 from suture.measurement.tables.curve import PLAIN, arrange_curve
 from suture.measurement.tables.onset import CONVEYED, Onset, Way, onset
-from suture.measurement.tables.table import MARGIN, main_score, say_quick
+from suture.measurement.tables.table import MARGIN, main_score
 from suture.measurement.tables.verdicts import judge, say_verdict
 from suture.reports import arrange
 from suture.reports.charts import APART, OPEN, SIMILARITY, Chart, Line, Measure
@@ -89,34 +90,76 @@ def curve(table: pd.DataFrame, score: str | None = None, margin: float | None = 
     for each cut. ``table`` holds one sender and one receiver, any seeds; ``margin`` is a penalty that counts as none,
     3 pp if the score is a fraction. Raises ``DataError`` if it holds none of that score, or more than one curve.
     """
-    score = score or main_score(table)
-    chart = arrange.curve(table, scores=[score])
-    scored, *costs = chart.measures
+    return _curve(table, score or main_score(table), margin)
+
+
+def beside(table: pd.DataFrame, similarities: pd.DataFrame, score: str | None = None) -> Figure:
+    """Draw a stitched curve as ``curve`` does, and below it, at the same cuts, what the indices say.
+
+    ``table`` holds one sender and one receiver. Bands are 95 % intervals; indices are calibrated if the table
+    says so. Raises ``DataError`` if one of the two is no such table, or no seam of the curve was compared.
+    """
+    check_similarities(similarities)
+    return _curve(table, score or main_score(table), similarities=similarities)
+
+
+def _curve(
+    table: pd.DataFrame, score: str, margin: float | None = None, similarities: pd.DataFrame | None = None
+) -> Figure:
+    chart = arrange.curve(table, similarities, [score])
+    scored, *costs = (one for one in chart.measures if one.show != SIMILARITY)
+    indices = [one for one in chart.measures if one.show == SIMILARITY]
+    if similarities is not None and not indices:
+        raise DataError(
+            f"no seam of {scored.lines[0].name} in the table was compared; compare these networks, at the same cuts"
+        )
     if not any(np.isfinite(line.value).any() for line in scored.lines):
         raise DataError(f"the table has no measurement of '{score}' to draw: every trial failed")
     shown = arrange_curve(table, score)
     margin = MARGIN if margin is None and shown.percent else margin
     verdicts = judge(shown, margin) if costs and margin is not None else ()
     said = say_verdict(shown, margin) if verdicts and margin is not None else chart.title
+    heights = [2.4, *(1.0 for _ in costs), *(1.3 for _ in indices[:1]), *(0.14 for _ in verdicts[:1])]
     with styled():
-        figure, axes = _page(chart, 1 + len(costs) + bool(verdicts), [2.4, 1, 0.14])
+        figure, axes = _page(chart, heights)
         draw_lines(axes[0], scored)
+        named = [(axes[0], _names(scored))]
         for cost in costs:
             lines = tuple(line for line in cost.lines if line.kind in (PLAIN, "itself"))
             draw_lines(axes[1], replace(cost, lines=lines))
             axes[1].set_ylabel("penalty" + f" ({cost.unit})" * bool(cost.unit))
             if margin is not None:
                 axes[1].axhspan(0, margin, color="0.5", alpha=0.12, linewidth=0, zorder=0)
+                named.append((axes[1], [(margin / 2, f"within {margin:g} {cost.unit}".strip(), "0.45", False)]))
+        if indices:
+            together = _together(indices)
+            place = axes[1 + len(costs)]
+            draw_lines(place, together)
+            named.append((place, _names(together)))
         if verdicts:
             strip(axes[-1], verdicts)
         name_marks(figure, verdicts, say_marks(chart))
         head(figure, said)
         axes[0].set_title(_measured(scored, table), loc="left", size=7, color="0.35", pad=5, parse_math=False)
-        fit_height(figure, axes, 2.4 + 1.0 * len(costs) + 0.14 * bool(verdicts))
-        name_lines(axes[0], _names(scored))
-        if costs and margin is not None:
-            name_lines(axes[1], [(margin / 2, f"within {margin:g} {costs[0].unit}".strip(), "0.45", False)])
+        fit_height(figure, axes, sum(heights))
+        for place, names in named:
+            name_lines(place, names)
     return figure
+
+
+def _together(indices: Sequence[Measure]) -> Measure:
+    """Return several indices as one measure, a line each; its name says if all are calibrated."""
+    dashes, words = ("-", "--", "-.", ":"), ", calibrated"
+    known = all(measure.of.endswith(words) for measure in indices)
+    lines = tuple(
+        replace(
+            measure.lines[0], kind=f"#{i}", name=measure.of.removesuffix(words * known), looks=((*look, dashes[i % 4]),)
+        )
+        for i, (measure, look) in enumerate(zip(indices, cycle(SERIES), strict=False))
+    )
+    every = np.concatenate([line.value for line in lines])
+    span = (min(0.0, float(np.nanmin(every))) - 0.03, max(1.0, float(np.nanmax(every))) + 0.03)
+    return Measure(SIMILARITY, f"index{words * known}", "", 2, lines, span=span)
 
 
 def _names(measure: Measure) -> list[tuple[float, str, str, bool]]:
@@ -137,40 +180,6 @@ def _measured(measure: Measure, table: pd.DataFrame) -> str:
     return bands + ", fitted by ".join(ways)
 
 
-def beside(table: pd.DataFrame, similarities: pd.DataFrame, score: str | None = None) -> Figure:
-    """Draw a stitched curve with its controls, and below it, at the same cuts, what the indices say.
-
-    ``table`` holds one sender and one receiver. Bands are 95 % intervals; indices are calibrated if the table
-    says so. Raises ``DataError`` if one of the two is no such table, or no seam of the curve was compared.
-    """
-    check_similarities(similarities)
-    chart = arrange.curve(table, similarities, [score or main_score(table)])
-    indices = [measure for measure in chart.measures if measure.show == SIMILARITY]
-    if not indices:
-        raise DataError(
-            f"no seam of {chart.measures[0].lines[0].name} in the table was compared; compare these networks, at the "
-            "same cuts"
-        )
-    dashes, words = ("-", "--", "-.", ":"), ", calibrated"
-    known = all(measure.of.endswith(words) for measure in indices)
-    lines = tuple(
-        replace(
-            measure.lines[0], kind=f"#{i}", name=measure.of.removesuffix(words * known), looks=((*look, dashes[i % 4]),)
-        )
-        for i, (measure, look) in enumerate(zip(indices, cycle(SERIES), strict=False))
-    )
-    every = np.concatenate([line.value for line in lines])
-    span = (min(0.0, float(np.nanmin(every))) - 0.03, max(1.0, float(np.nanmax(every))) + 0.03)
-    with styled():
-        figure, axes = _page(chart, 2, [2.4, 1.5])
-        entries = [*draw_lines(axes[0], chart.measures[0]), *say_marks(chart)]
-        legend_above(figure, entries, WIDTH, _bands(chart.measures[0], table))
-        entries = draw_lines(axes[1], Measure(SIMILARITY, f"index{words * known}", "", 2, lines, span=span))
-        legend_above(axes[1], entries, WIDTH)
-        fit_height(figure, axes, 3.9)
-    return figure
-
-
 def localisation(
     table: pd.DataFrame, trait: Trait | str, carrier: Network | str, reference: Network | str
 ) -> tuple[Figure, Onset]:
@@ -182,21 +191,21 @@ def localisation(
     found = onset(table, trait, carrier, reference)
     chart = arrange.localisation(table, found)
     with styled():
-        figure, axes = _page(chart, 2, [1, 1])
-        mains: dict[str, Artist] = {}
-        others: dict[str, Artist] = {}
+        figure, axes = _page(chart, [1.35, 1.35])
+        marks: dict[str, Artist] = {}
         for panel, measure, way in zip(axes, chart.measures, (found.sending, found.receiving), strict=True):
-            (main, name), *rest = [*draw_lines(panel, measure), *_mark(panel, chart, way)]
-            mains[name] = main
-            others |= {name: artist for artist, name in rest}
+            draw_lines(panel, measure)
+            marks |= {name: artist for artist, name in _mark(panel, chart, way)}
             panel.axhline(100 * CONVEYED, color="0.6", linewidth=0.6, linestyle=":", zorder=1)
             panel.set_ylabel("")
             panel.set_title(f"{measure.show}: {way.verdict}", size=8, loc="left", parse_math=False)
         figure.supylabel(chart.measures[0].label, size=8, parse_math=False)
-        over = "bands: 95 % intervals over test samples or seeds"
-        named = [(artist, name) for name, artist in (mains | others).items()]
-        legend_above(figure, [*named, *say_marks(chart)], WIDTH, over)
+        head(figure, str(found).splitlines()[0])
+        bands = (Patch(color="0.8"), "band: 95 % interval over test samples or seeds")
+        name_marks(figure, (), [bands, *((artist, name) for name, artist in marks.items()), *say_marks(chart)])
         fit_height(figure, axes, 2.7)
+        for panel, measure in zip(axes, chart.measures, strict=True):
+            name_lines(panel, _names(measure))
     return figure, found
 
 
@@ -248,20 +257,15 @@ def complexity(table: pd.DataFrame) -> Figure:
     return figure
 
 
-def _page(chart: Chart, panels: int, heights: list[float]) -> tuple[Figure, Sequence[Axes]]:
+def _page(chart: Chart, heights: Sequence[float]) -> tuple[Figure, Sequence[Axes]]:
     """Return a figure with panels below each other, the cuts named below the last; wider if there are many."""
     crowd = min(max(len(chart.columns) - 20, 0), 40) / 40
     width = WIDTH + (WIDEST - WIDTH) * crowd
     figure = Picture(figsize=(width, 8), layout="constrained")
-    axes = list(figure.subplots(panels, 1, sharex=True, squeeze=False, height_ratios=heights[:panels])[:, 0])
+    axes = list(figure.subplots(len(heights), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0])
     name_cuts(axes[-1], chart.columns, width)
     axes[-1].set_xlabel(chart.axes[0], parse_math=False)
     return figure, axes
-
-
-def _bands(measure: Measure, table: pd.DataFrame) -> str:
-    bands = f"bands: 95 % intervals over {measure.over}" if measure.over else ""
-    return "; ".join(filter(None, [bands, say_quick(table)]))
 
 
 def fit_height(figure: Figure, axes: Sequence[Axes], inches: float) -> None:

@@ -57,7 +57,7 @@ def name_marks(figure: Figure, verdicts: Sequence[Verdict], others: Sequence[tup
     if entries:
         handles, names = zip(*entries, strict=True)
         columns = int(72 * figure.get_figwidth() // (_LETTER * max(map(len, names)) + 24))
-        how: dict[str, Any] = {"handletextpad": 0.1, "columnspacing": 1.2, "fontsize": _NAME}
+        how: dict[str, Any] = {"handletextpad": 0.4, "columnspacing": 1.2, "fontsize": _NAME}
         figure.legend(handles, names, loc="outside lower left", ncols=min(max(columns, 1), len(entries)), **how)
 
 
