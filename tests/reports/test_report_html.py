@@ -18,12 +18,16 @@ from suture.fits import LeastSquares
 from suture.measurement.tables.curve import arrange_pairs
 from suture.measurement.tables.explain import say_curve
 from suture.measurement.tables.verdicts import judge, say_verdict
+from suture.measurement.trials.trial import VERSION
 from suture.reports import arrange as arranged
 from suture.reports.charts import Line, Measure
-from suture.reports.html import compare_runs, read, render
+from suture.reports.html import compare_runs, read, render, studies
 from suture.reports.html.plot import figure
 from suture.reports.terminal import curve as screen
+from suture.studies import STUDIES, Result, load_result
 from trained import few_digits, hybrid, hybrids, wrap
+
+ROOT = Path(__file__).parents[2]
 
 pytest.importorskip("plotly", reason="no plotly: pip install 'suture[report]'")
 
@@ -228,7 +232,7 @@ def test_two_runs_are_compared_where_both_measured() -> None:
     said = Read(render(*runs)).text
     assert "one and two compared" in said
     assert "Converged() LeastSquares()" in said
-    ((chart,), _) = compare_runs.compare(*runs, ("one", "two"))
+    ((chart,), *_) = compare_runs.compare(*runs, ("one", "two"))
     score, difference = chart.measures
     assert chart.columns == CUTS[1:]
     one, two = (
@@ -250,21 +254,21 @@ def test_runs_of_other_networks_of_one_name_are_compared_by_their_penalties(tmp_
         plan = suture.curve(*nets, data=data, at=("embed", "hidden"), fit=LeastSquares(), controls=())
         suture.run(plan, store=tmp_path / name, on=suture.Local(workers=1))
     runs = read(tmp_path / "one"), read(tmp_path / "two")
-    ((chart,), said) = compare_runs.compare(*runs, ("one", "two"))
-    assert said[0].startswith("By their fingerprints the network A is another in the second run, under the same name")
+    ((chart,), said, before) = compare_runs.compare(*runs, ("one", "two"))
+    assert before[0].startswith("By their fingerprints the network A is another in the second run, under the same name")
     penalty, difference, *_ = chart.measures
     first, second = (run.table.loc[run.table["score"] == "accuracy", "penalty"].to_numpy(float) for run in runs)
     assert (penalty.show, difference.show) == ("Penalty", "Difference")
     assert penalty.lines[1].value == pytest.approx(second)
     assert difference.lines[0].value == pytest.approx(first - second)
     assert said[0] in Read(render(*runs)).text
-    ((same,), _) = compare_runs.compare(runs[0], runs[0], ("one", "one"))
+    ((same,), *_) = compare_runs.compare(runs[0], runs[0], ("one", "one"))
     assert same.measures[0].show == "Score"
 
 
 def test_two_matrices_are_compared_cell_by_cell() -> None:
     runs = (run_of(matrix_table(), name="one"), run_of(matrix_table(), name="two"))
-    ((chart,), _) = compare_runs.compare(*runs, ("one", "two"))
+    ((chart,), *_) = compare_runs.compare(*runs, ("one", "two"))
     assert chart.kind == "matrix"
     assert chart.measures[1].lines[0].value.tolist() == [0.0] * 16
     assert "At none of 16 seams are the two certainly different in accuracy." in Read(render(*runs)).text
@@ -295,3 +299,18 @@ def test_without_plotly_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch)
             patch.setitem(sys.modules, name, None)
             with pytest.raises(SutureError, match=r"pip install 'suture\[report\]'"):
                 render(run_of(curve_table()))
+
+
+# --- studies ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_study_is_decided_as_on_its_page() -> None:
+    """By the intervals of Holm's method, and not at all by another version of the measuring code."""
+    study, result = STUDIES["oxford-4.1-mlp"], load_result(ROOT / "results/small", "oxford-4.1-mlp")
+    assert result is not None
+    for version, words in ((VERSION, [one.said for one in result.decide(study)]), (0, ["not measured with this"] * 12)):
+        card = result.card | {"version": version}
+        _, blocks, _ = studies.section(study, Result(study.id, "small", dict(result.tables), card), several=False)
+        rows = next(content["rows"] for kind, content in blocks if kind == "table")
+        assert all(row[-1].startswith(word) for row, word in zip(rows, words, strict=True))
+    assert any("at 99.4 %" in row[2] for row in rows)

@@ -23,7 +23,7 @@ def test_a_table_is_drawn_as_what_it_is() -> None:
     assert len(plot(matrix_table()).axes) == 10  # the trials, four controls, verdicts, means, the bar, two unused
     assert plot(similarities()).axes[0].get_title() == "linear_cka"
     below = plot(curve_table(), similarities())
-    assert below.axes[1].get_ylabel() == "index"
+    assert below.axes[2].get_ylabel() == "index"
 
 
 def test_what_is_no_table_is_refused(tmp_path: Path) -> None:

@@ -65,12 +65,12 @@ def arrange_panel(panel: Panel, tables: Tables) -> Chart:
         levels=levels,
         span=(0.0, 100.0) if percent and senders else None,
         bright="low" if cost else "high",
-        over="pairs of networks (95 % interval over networks)",
+        over="networks",
     )
     return Chart(
         kind={"lines": "curve", "bars": "bars", "map": "matrix"}[panel.kind],  # type: ignore[arg-type]
         title=title,
-        about=f"{title}: means over pairs of networks, with 95 % intervals over networks.",
+        about=f"{title}: means over pairs of networks.",
         columns=columns,
         measures=(measure,),
         rows=senders[0].cuts if senders else (),

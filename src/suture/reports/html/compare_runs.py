@@ -17,8 +17,8 @@ DIFFERENCE = "Difference"
 _SHOWN = ("itself", "untrained sender", "untrained receiver", "untrained both", "shuffled pairs", "clustered noise")
 
 
-def compare(first: Run, second: Run, names: tuple[str, str]) -> tuple[list[Chart], list[str]]:
-    """Return charts of the seams that two runs both measured, and what is said of them.
+def compare(first: Run, second: Run, names: tuple[str, str]) -> tuple[list[Chart], list[str], list[str]]:
+    """Return charts of the seams that two runs both measured, what is said of them, and what to know before.
 
     Raises ``DataError`` if there are none.
     """
@@ -39,9 +39,12 @@ def compare(first: Run, second: Run, names: tuple[str, str]) -> tuple[list[Chart
             f"{first.path} and {second.path} have no seam and score in common; compare runs that stitched at the same "
             "cuts"
         )
-    said = [sentence for found in matched.values() for sentence in _said(*found[0], names, bool(others))]
-    charts = [_chart(found, names, bool(others)) for found in matched.values()]
-    return charts, [*([_say_others(others)] if others else []), *said]
+    charts, said = [], []
+    for (ours, theirs), found in matched.items():
+        penalties = bool(others) or ours != theirs  # of other receivers, whose scores are no measure of one another
+        charts.append(_chart(found, names, penalties))
+        said += _said(*found[0], names, penalties)
+    return charts, said, [_say_others(others)] if others else []
 
 
 def _find_others(first: Run, second: Run) -> list[str]:

@@ -23,6 +23,7 @@ from suture.reports.html import compare_runs, studies, words
 from suture.reports.html.plot import figure, visible
 from suture.reports.html.runs import Run
 from suture.reports.terminal.store import broken
+from suture.studies.base.scale import TINY
 
 Block = tuple[str, Any]  #: a kind of block of the template, and what it shows
 
@@ -45,8 +46,8 @@ class Page:
     verdict: Sequence[str]
     sections: Sequence[Section]
     warned: Sequence[str] = ()
-    strip: words.Strip | None = None  #: with it the verdict is the title, and the first chart stands beside
-    chart: Chart | None = None
+    chart: Chart | None = None  #: with one the title is the verdict, and the chart stands beside it
+    strip: words.Strip | None = None
     tab: str = ""  #: what it is called for short, if not by its title
 
 
@@ -63,12 +64,12 @@ def render(run: Run, other: Run | None = None) -> str:
 def _page_of_run(run: Run) -> Page:
     found = arrange.evidence(run.table, run.similarities)
     explained = words.explained(run)
-    sentence, strip = words.judged(run.table) if not found.title else ("", None)
-    verdict = [
-        *([explained.verdict] if explained is not None and not found.title and strip is None else []),
-        *found.said,
-    ]
-    front, *rest = found.charts if strip is not None else (None, *found.charts)
+    sentence, strip = words.judged(run.table) if not found.title else (found.said[0], None)
+    sentence = sentence or (explained.verdict if explained is not None else "")
+    front, *rest = found.charts if sentence and found.charts else (None, *found.charts)
+    verdict = list(filter(None, found.said[1:] if found.title else found.said))
+    if front is None and sentence:
+        verdict = [sentence, *verdict]
     sections = [
         Section("", [("note", note) for note in (words.state(run), *found.rest) if note]),
         Section(
@@ -81,21 +82,13 @@ def _page_of_run(run: Run) -> Page:
             Section("What must not be concluded", _sentences(explained.not_concluded)),
             Section("What was not tried", _sentences(explained.missing)),
         ]
-    verdict = list(filter(None, verdict)) or ["Nothing can be concluded: no trial gave a score with a penalty."]
+    verdict = verdict or ["Nothing can be concluded: no trial gave a score with a penalty."]
     warned = say_warnings(run.table)
-    verdict = verdict if strip is not None else [*warned, *verdict]
-    title = found.title or (f"{sentence}." if sentence else words.title(run.table))
+    verdict = verdict if front is not None else [*warned, *verdict]
+    called = found.title or words.title(run.table)
+    title = f"{sentence.rstrip('.')}." if front is not None else called
     sections = [*sections, _failures(run), *_appendix(run)]
-    return Page(
-        title,
-        words.asked(run.table, found.asked),
-        verdict,
-        sections,
-        warned,
-        strip,
-        front,
-        words.title(run.table) if strip else "",
-    )
+    return Page(title, words.asked(run.table, found.asked), verdict, sections, warned, front, strip, called)
 
 
 def _page_of_studies(run: Run) -> Page:
@@ -107,26 +100,33 @@ def _page_of_studies(run: Run) -> Page:
     asked = f"What {', '.join(study.id for study, _ in run.results)} measured." if several else asked
     cost = Section("Cost", [] if several else _facts(studies.card(result)))
     verdict = studies.verdict(run.results)
-    return Page(title, asked, verdict, [*sections, _failures(run), cost, *_appendix(run, cost=several)])
+    rest = [_failures(run), cost, *_appendix(run, cost=several)]
+    figures = [block for block in sections[0].blocks if block[0] == "figure"]
+    if several or result.scale == TINY or not figures:
+        return Page(title, asked, verdict, [*sections, *rest])
+    claims = replace(sections[0], blocks=[block for block in sections[0].blocks if block is not figures[0]])
+    return Page(verdict[0], f"{title}. {asked}", [], [claims, *rest], chart=figures[0][1], tab=title)
 
 
 def _page_of_two(first: Run, second: Run) -> Page:
     same = first.name == second.name
     names = (str(first.path), str(second.path)) if same else (first.name, second.name)
-    charts, said = compare_runs.compare(first, second, names)
+    charts, said, before = compare_runs.compare(first, second, names)
     asked = "Two runs at the seams that both measured."
     asked += "".join(f" {name}: {words.asked(run.table)}" for name, run in zip(names, (first, second), strict=True))
     ours, theirs = words.settings(first.table), words.settings(second.table)
     apart = [(name, ", ".join(ours[name]), ", ".join(theirs[name])) for name in ours if ours[name] != theirs[name]]
     alike = ("text", "Networks, stitches, fits, data and controls go by the same names in both.")
     table = ("table", studies.words_table("What differs, by what the tables say", ("", *names), apart))
+    (title, *said), (front, *rest) = said or ["Neither run has a figure there to compare."], charts
     sections = [
-        Section("What both measured", [("figure", chart) for chart in charts], "figures"),
+        Section("Further figures", [("figure", chart) for chart in rest], "figures"),
         Section("What differs between the two", [table if apart else alike]),
     ]
     for run, name in ((first, names[0]), (second, names[1])):
         sections += [_failures(run, f" in {name}"), *_appendix(run, of=f" of {name}")]
-    return Page(f"{names[0]} and {names[1]} compared", asked, said, sections)
+    called = f"{names[0]} and {names[1]} compared"
+    return Page(title, f"{called}. {asked}", said, sections, before, front, tab=called)
 
 
 def _appendix(run: Run, of: str = "", cost: bool = True) -> list[Section]:

@@ -195,7 +195,9 @@ def _line_views(chart: Chart) -> Iterator[View]:
         if chart.kind != "bars":
             for number, line in enumerate(measure.lines):
                 traces += _line(chart, measure, line, number)
-        yield measure.label, traces, _bar_axes(chart, measure) if chart.kind == "bars" else _line_axes(chart, measure)
+        several = sum(one.label == measure.label for one in chart.measures) > 1  # such as both ways of a trait
+        name = f"{measure.show}: {measure.label}" if several else measure.label
+        yield name, traces, _bar_axes(chart, measure) if chart.kind == "bars" else _line_axes(chart, measure)
 
 
 def _line_axes(chart: Chart, measure: Measure) -> dict[str, Any]:

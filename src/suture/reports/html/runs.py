@@ -114,8 +114,8 @@ def of_study(path: str | Path) -> tuple[Path, str] | None:
     path = Path(path).expanduser()
     if path.is_dir():
         return None
-    name = path.name.removesuffix(".json").partition(".")[0]
-    return (path.parent, name) if (path.parent / f"{name}.json").is_file() and name in STUDIES else None
+    named = [study for study in STUDIES if f"{path.name}.".startswith(f"{study}.")]
+    return next(((path.parent, study) for study in named if (path.parent / f"{study}.json").is_file()), None)
 
 
 def only(run: Run, studies: tuple[str, ...]) -> Run:

@@ -41,10 +41,14 @@ def section(study: Study, result: Result, several: bool) -> tuple[str, list[Bloc
     blocks: list[Block] = [("text", f"{study.question} ({study.source})")] if several else []
     tiny = result.scale == TINY
     blocks += [("note", _TINY)] if tiny else []
-    rows = [_row(claim.decide(result.tables), tiny) for claim in study.claims]
+    decided = [claim.decide(result.tables) for claim in study.claims] if tiny else result.decide(study)
+    rows = [_row(one, tiny) for one in decided]
     if rows:
-        headings = ("Claim", "Measured", "95 % interval", "Claimed", "In the paper", "Verdict")
-        said = "Each figure is a mean over pairs of networks. A claim is decided by the whole interval."
+        headings = ("Claim", "Measured", "Interval", "Claimed", "In the paper", "Verdict")
+        said = (
+            "Each figure is a mean over pairs of networks. A claim is decided by the whole interval, of 95 % unless it "
+            "says otherwise."
+        )
         caption = f"The claims of {study.id}. {said}"
         blocks.append(("table", words_table(caption, headings, rows, "claims")))
     for place, panel in enumerate(study.panels, 1):
