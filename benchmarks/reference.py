@@ -37,7 +37,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -221,7 +221,7 @@ class Task:
     def stitch(self, *, least_squares: bool, batchnorm: bool = False) -> nn.Module:
         """Build a stitch, without the BatchNorms that add nothing to the family; with the closed form loaded."""
         family = self.family
-        if hasattr(family, "batchnorm") and not batchnorm:
+        if not batchnorm and any(one.name == "batchnorm" and one.init for one in fields(family)):  # type: ignore[arg-type]
             family = replace(family, batchnorm=False)  # type: ignore[type-var]
         torch.manual_seed(0)
         stitch = family.build(*self.shapes)
