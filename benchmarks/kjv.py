@@ -579,7 +579,7 @@ CONTROLS = ("itself", "untrained sender", "untrained receiver", "untrained both"
 PAGE_TEXT = """# Language models
 
 Eight small language models read the King James Bible byte by byte, and each was stitched to others. Are their layers
-worth to each other what those of image networks are, and can what was found in one be used in another?
+worth as much to each other as those of image networks are, and can what was found in one be used in another?
 
 The models are transformers' own `GPT2LMHeadModel` and `LlamaForCausalLM`, of two widths, two depths and different seeds
 (`family-WIDTHxDEPTH-SEED`), trained for 1,000 steps on 849 chapters of the text that Debian's package `bible-kjv-text`
@@ -614,9 +614,9 @@ receiver's activations alone; and the nats per byte of the controls:
 
 {curve}
 
-Another seed's blocks cost little, least behind the last, where an untrained sender costs most, a whole nat and more.
-Fitted to the receiver's activations alone, the same maps cost about twice as much. A receiver stitched to itself gains
-a little, because a stitch is trained, too. The cap was reached everywhere, so penalties are upper bounds.
+Another seed's blocks cost little. They cost least behind the last block, where an untrained sender costs most: a whole
+nat and more. Fitted to the receiver's activations alone, the same maps cost about twice as much. A receiver stitched to
+itself gains a little, because a stitch is trained, too. The cap was reached everywhere, so penalties are upper bounds.
 
 ## Every block into every block
 
@@ -633,33 +633,33 @@ The same at half the depth, by `{fit_of_across}`, with controls by least squares
 {across}
 
 Another width or depth costs about what another seed does; a GPT-2 into a Llama costs most. An untrained sender, and
-broken pairs, are far from all of them.
+shuffled pairs, are far from all of them.
 
 ## A probe and a direction, carried
 
-What people want of a second model is that what was found in the first is there too. Two linear probes were trained on
-the activations of one network, the *owner*, behind half of its blocks. They say of a letter whether its word, amid a
-sentence, is a *name* (began with a capital, which is two letters past or more), and whether its word will have the
+What people want of a second model is that whatever was found in the first is there too. Two linear probes were trained
+on the activations of one network, the *owner*, behind half of its blocks. For a letter they say whether its word, in
+mid-sentence, is a *name* (it began with a capital, two letters back or more), and whether its word will have the
 *ending* -eth, before that is there. Another network, the *reader*, is stitched into the owner, and the owner's probe
-reads what comes. Beside it, a probe trained on the reader itself, the same by least squares alone, and four random maps
-of the reader's activations that have the owner's means and deviations: their mean, and from least to most. Area under
-the ROC curve:
+reads what comes. Beside it stand a probe trained on the reader itself, the same by least squares alone, and four random
+maps of the reader's activations that have the owner's means and deviations: their mean, and from least to most. The
+figures are areas under the ROC curve:
 
 {probes}
 
 The other way round, directions: differences of the owner's mean activations, carried into the reader by the stitch
 (`stitched.carry`) and added there at every byte. *names* is blanks that a capital follows less those that a small
-letter follows, and is scored by the log-odds of a capital behind blanks amid sentences. *testament* is the New
-Testament less the Old, and is scored by the log-odds of "Jesus" against "LORD" behind a context. Nats, by steps four
-times as long as the reader's own direction, all of one length:
+letter follows, and is scored by the log-odds of a capital after blanks in mid-sentence. *testament* is the New
+Testament less the Old, and is scored by the log-odds of "Jesus" against "LORD" after a context. The figures are nats,
+by steps four times as long as the reader's own direction, all of one length:
 
 {directions}
 
-A name is read by the owner's probe in all three readers nearly as well as by one of their own, and far above any
-random map. The direction of names does as much there as the reader's own, or more. What is weak is not carried, or in
-part: the ending, which the owner's probe itself hardly tells, is near what random maps give, and in the wider network
-so is what the direction of the testaments does. Least squares alone carries about as well as the task loss, although
-its penalty is higher.
+A name is read by the owner's probe in all three readers nearly as well as by one of their own, and far above any random
+map. The direction of names does as much there as the reader's own, or more. What is weak is carried only in part, or
+not at all: the ending, which the owner's probe itself hardly tells, is near what random maps give, and in the wider
+network so is what the direction of the testaments does. Least squares alone carries about as well as the task loss,
+although its penalty is higher.
 
 ![Probes and directions of one network, carried to another](images/kjv-carried.png)
 
