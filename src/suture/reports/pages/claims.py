@@ -74,7 +74,7 @@ Every claim is one quantity with one threshold, and a program decides it.
   many cases as there are networks (Clopper & Pearson; Korn & Graubard). Five networks of five give 48 to 100 %: what
   one network in six does, five of them do not show in 40 % of cases, and *reproduced* does not exclude it.
 - **†** marks a threshold that is ours, since the paper gives no exact one.
-- **‡** marks a sentence that is read otherwise than in the first ledger; why is said on its experiment's page, and the old
+- **‡** marks a sentence that is read otherwise than in the first ledger; its experiment's page says why, and the old
   reading is a report beside it. These readings were chosen on {READ_SINCE}, after the first ledger's networks had been
   seen, and before any trial of the networks that decide them, whose seeds begin at 10.
 - A **report** has no threshold and no verdict; its figure is shown.
