@@ -24,7 +24,9 @@ are complete, those that are not to be looked at before the end only with ``--cl
 fitted, and writes ``results/reference/judged-FIT.json``.
 
 Suture cuts the networks and brings the closed form; loops, losses and scores are plain torch, in float32 through the
-receiver's own layers. A file per seam, rewritten after every candidate, so a run goes on where it was stopped.
+receiver's own layers. With ``--compiled`` the steps through a ResNet's layers go through ``torch.compile``: the same to
+rounding, 1.4 times as fast, and such a candidate says so. The seconds are always those of steps not compiled. A
+file per seam, rewritten after every candidate, so a run goes on where it was stopped.
 """
 
 import argparse
@@ -46,6 +48,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.fx.experimental.proxy_tensor import make_fx
 
 import suture
 from suture import recipes, variants
@@ -194,11 +197,14 @@ def load(seam: Seam, data: Path) -> tuple[suture.Data, suture.Network, suture.Ne
 class Task:
     """One seam as tensors: the sender's activations at its cut, labels, and the two halves as modules."""
 
-    def __init__(self, seam: Seam, data: Path) -> None:
+    def __init__(self, seam: Seam, data: Path, compiled: bool = False) -> None:
         self.seam = seam
         self.data, self.sender, self.receiver = load(seam, data)
         self.prefix, self.own_prefix = self.sender.upto(seam["sender_cut"]), self.receiver.upto(seam["receiver_cut"])
         self.suffix = self.receiver.after(seam["receiver_cut"])
+        self.compiled = (
+            Compiled(self.suffix) if compiled and kind_of(seam["receiver"]) in ("resnet", "colour") else None
+        )
         shapes = [
             tuple(network.cuts.find(cut).shape)
             for network, cut in ((self.sender, seam["sender_cut"]), (self.receiver, seam["receiver_cut"]))
@@ -247,6 +253,23 @@ class Task:
             )
 
 
+class Compiled(nn.Module):
+    """A suffix as ``torch.compile`` makes it for each size of batch, channels last."""
+
+    def __init__(self, suffix: nn.Module) -> None:
+        super().__init__()
+        self.eager = suffix
+        self.made: dict[tuple[int, ...], Callable[[Tensor], Tensor]] = {}
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the outputs of maps ``(n, C, H, W)``."""
+        x = x.contiguous(memory_format=torch.channels_last)
+        if tuple(x.shape) not in self.made:
+            flat = make_fx(self.eager, pre_dispatch=True)(x.detach())
+            self.made[tuple(x.shape)] = torch.compile(flat, dynamic=False)
+        return self.made[tuple(x.shape)](x)
+
+
 def batches(n: int, size: int) -> Iterator[Tensor]:
     """Endless batches of indices, epoch by epoch."""
     generator = torch.Generator().manual_seed(1)
@@ -259,7 +282,7 @@ def batches(n: int, size: int) -> Iterator[Tensor]:
 
 def descend(
     task: Task,
-    forward: Callable[[Tensor], Tensor],
+    forward: Callable[[Tensor, nn.Module], Tensor],
     parameters: list[Tensor],
     rate: float,
     steps: int,
@@ -269,10 +292,15 @@ def descend(
     before_looking: Callable[[], object] = lambda: None,
     after_looking: Callable[[], object] = lambda: None,
 ) -> dict[str, Any]:
-    """Lower the cross-entropy by Adam with a cosine; score at every look. ``given`` says what is fed for indices."""
+    """Lower the cross-entropy by Adam with a cosine; score at every look. ``given`` says what is fed for indices.
+
+    ``forward`` maps what is fed and a suffix to the outputs.
+    """
     read = given or (lambda chosen: task.given["fit"][chosen].float())
     adam = torch.optim.Adam(parameters, lr=rate, betas=betas)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(adam, steps)
+    suffix = task.compiled or task.suffix
+    slower = _count_slower(task, forward, read, parameters, size) if task.compiled else 1.0
     drawn, begun = batches(len(task.labels["fit"]), size), time.process_time()
     an_epoch = len(task.labels["fit"]) / size
     looks = {round(epochs * an_epoch) for epochs in LOOKS if epochs * an_epoch < steps} | {steps}
@@ -281,7 +309,7 @@ def descend(
     right = torch.empty(0)
     for step in range(1, steps + 1):
         chosen = next(drawn)
-        loss = nn.functional.cross_entropy(forward(read(chosen)), task.labels["fit"][chosen])
+        loss = nn.functional.cross_entropy(forward(read(chosen), suffix), task.labels["fit"][chosen])
         adam.zero_grad()
         loss.backward(inputs=parameters)  # type: ignore[no-untyped-call]
         adam.step()
@@ -289,14 +317,33 @@ def descend(
         if step in looks:
             since = time.process_time()
             before_looking()
-            right = task.right(forward) if given is None else task.right(forward, task.data.score.images)
+            scored = partial(forward, suffix=task.suffix)
+            right = task.right(scored) if given is None else task.right(scored, task.data.score.images)
             after_looking()
             looking += time.process_time() - since
-            seconds = time.process_time() - begun - looking
+            seconds = (time.process_time() - begun - looking) * slower
             found.append([step, float(right.double().mean()), float(loss.detach()), round(seconds, 2)])
             if not math.isfinite(found[-1][2]):
                 break
-    return {"looks": found, "batch": size, "right": pack(right)}
+    return {"looks": found, "batch": size, "right": pack(right)} | ({"compiled": True} if task.compiled else {})
+
+
+def _count_slower(
+    task: Task,
+    forward: Callable[[Tensor, nn.Module], Tensor],
+    read: Callable[[Tensor], Tensor],
+    parameters: list[Tensor],
+    size: int,
+) -> float:
+    """Return how many times as long a step takes through the layers as they are as through the compiled ones."""
+    assert task.compiled is not None
+    took: dict[str, list[float]] = {"own": [], "compiled": []}
+    for _ in range(8):
+        for name, suffix in (("own", task.suffix), ("compiled", task.compiled)):
+            begun = time.process_time()
+            torch.autograd.grad(forward(read(torch.arange(size)), suffix).logsumexp(1).sum(), parameters)
+            took[name].append(time.process_time() - begun)
+    return statistics.median(took["own"]) / statistics.median(took["compiled"])
 
 
 def adam(task: Task, rate: float) -> dict[str, Any]:
@@ -304,7 +351,7 @@ def adam(task: Task, rate: float) -> dict[str, Any]:
     stitch = task.stitch(least_squares=True)
     steps = EPOCHS * (len(task.labels["fit"]) // BATCH)
     return descend(
-        task, lambda x: task.suffix(stitch.eval()(x)), list(stitch.parameters()), rate, steps, BATCH
+        task, lambda x, suffix: suffix(stitch.eval()(x)), list(stitch.parameters()), rate, steps, BATCH
     )  # fmt: skip
 
 
@@ -315,7 +362,9 @@ def whitened(task: Task, rate: float, ridge: float) -> dict[str, Any]:
     betas = (0.9, 0.99)
     if len(layers) != 1 or len(list(stitch.parameters())) != 2 or not hasattr(task.family, "parts"):
         parameters = list(stitch.parameters())
-        return descend(task, lambda x: task.suffix(stitch(x)), parameters, rate, WHITENED_STEPS, WHITENED_BATCH, betas)
+        return descend(
+            task, lambda x, suffix: suffix(stitch(x)), parameters, rate, WHITENED_STEPS, WHITENED_BATCH, betas
+        )
     layer, name = layers[0], next(n for n, m in stitch.named_modules() if m is layers[0])
     weight = layer.weight.detach().flatten(1).double()
     part = task.family.parts(stitch, task.given["fit"][:2].float())[0]
@@ -332,11 +381,11 @@ def whitened(task: Task, rate: float, ridge: float) -> dict[str, Any]:
     shift = ((layer.bias.detach().double() + weight @ mean) / unit).float().requires_grad_()
     back, unit32, mean32 = (vectors / scale).T.float().contiguous(), unit.float(), mean.float()
 
-    def forward(x: Tensor) -> Tensor:
+    def forward(x: Tensor, suffix: nn.Module) -> Tensor:
         made = (free @ back) * unit32[:, None]
         prefix = f"{name}." if name else ""
         given = {f"{prefix}weight": made.view_as(layer.weight), f"{prefix}bias": shift * unit32 - made @ mean32}
-        out: Tensor = task.suffix(functional_call(stitch, given, (x,)))
+        out: Tensor = suffix(functional_call(stitch, given, (x,)))
         return out
 
     return descend(task, forward, [free, shift], rate, WHITENED_STEPS, WHITENED_BATCH, betas)
@@ -346,10 +395,10 @@ def plain(task: Task) -> dict[str, Any]:
     """Run the loop that people write, prefix and all."""
     stitch = task.stitch(least_squares=False, batchnorm=True).train()
 
-    def forward(images: Tensor) -> Tensor:
+    def forward(images: Tensor, suffix: nn.Module) -> Tensor:
         with torch.no_grad():
             sent = task.prefix(images)
-        out: Tensor = task.suffix(stitch(sent))
+        out: Tensor = suffix(stitch(sent))
         return out
 
     images = task.data.fit.images
@@ -443,7 +492,7 @@ def best(results: dict[str, Any]) -> tuple[float, str]:
     return sum(read) / 2, " / ".join(dict.fromkeys(names))
 
 
-def run(data: Path, only: list[str], minutes: float) -> None:
+def run(data: Path, only: list[str], minutes: float, compiled: bool) -> None:
     """Fit the candidates that are missing, of the seams whose networks are there."""
     torch.set_num_threads(1)
     until = time.monotonic() + 60 * minutes
@@ -453,7 +502,7 @@ def run(data: Path, only: list[str], minutes: float) -> None:
         missing = [name for name in candidates(seam) if name not in results["candidates"]]
         if not there or not missing or (only and seam["id"] not in only):
             continue
-        task = Task(seam, data)
+        task = Task(seam, data, compiled)
         results["n"] = len(task.labels["score"])
         for name in missing:
             if time.monotonic() > until:
@@ -553,6 +602,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=math.inf, help="begin no candidate after so many")
     parser.add_argument("--fit", default="converged", metavar="FIT", help="a fit, as on Suture's command line")
     parser.add_argument("--seeds", type=int, default=3, metavar="N", help="stitch seeds")
+    parser.add_argument("--compiled", action="store_true", help="compile what candidates descend through")
     parser.add_argument("--closed", action="store_true", help="also the seams that stay closed until the end")
     given = parser.parse_args()
     if given.what in ("table", "cost"):
@@ -568,7 +618,7 @@ def main() -> int:
     elif given.what == "judge":
         judge(given.data, given.fit, given.seeds, given.closed)
     else:
-        run(given.data, given.only, given.minutes)
+        run(given.data, given.only, given.minutes, given.compiled)
     return 0
 
 
