@@ -67,7 +67,7 @@ def error(p, stitch):
 def descent(held: int = 150) -> converged.AveragedDescent:
     """A descent on a small problem that is not convex, with so many validation samples."""
     p = posed(Linear(), (6,), (5,), n=2 * held)
-    return converged.AveragedDescent(p, built(Linear(), (6,), (5,)).eval(), p.suffix, 64)
+    return converged.AveragedDescent(p, built(Linear(), (6,), (5,)).eval(), p.suffix, 64, lambda _: {})
 
 
 @each(

@@ -84,8 +84,11 @@ IDLE = 2  #: doublings in a row that are no better, after which a rate is done w
 BETAS = (0.9, 0.99)  #: of Adam
 HELD_OUT = 10_000  #: validation samples that are looked at, at most
 GLANCE = 1024  #: of them, to choose a rate
+LOST = 0.1  #: a class whose share of right images is below this share of all classes' is hardly ever named
+ABOVE = 2.0  #: times the share of the commonest class must be right, for that to be the stitch's doing
 STILL = 0.005  #: nats; while a doubling lowers the validation loss by more, it goes on
 CHUNK = 256
+AGAIN = "a class was hardly ever named after a descent from the closed form: begun again at random"
 
 
 @keyed_as("Converged")
@@ -95,9 +98,10 @@ class Converged(Fit):
     """The closed form, then a descent on the task loss until a doubling of the work gains less than ``tolerance``.
 
     ``tolerance`` is a share of the validation images, by default 0.001 or one image, whichever is more. ``cap`` is the
-    most steps of ``batch`` samples, those left out that other rates were tried for; a fit that reaches it says that it
-    has not converged. Looks come after 70, 140, 280 … steps, and a cap between two counts as the lower. Steps do not
-    depend on the cap: a larger one goes on where a smaller one ends. A family that has no closed form begins at random.
+    most steps of ``batch`` samples from each start, those left out that other rates were tried for; a fit that reaches
+    it says that it has not converged. Looks come after 70, 140, 280 … steps, and a cap between two counts as the lower.
+    Steps do not depend on the cap: a larger one goes on where a smaller one ends. A family that has no closed form
+    begins at random. If a class is hardly ever named in the end, it begins once more, at random, and keeps the better.
     Raises ``FitError`` if the tolerance is less than one validation image, or the loss is not finite at any rate.
     """
 
@@ -195,7 +199,7 @@ def _fit(problem: Problem, stitch: nn.Module, descend: Descend | None, batch: in
     start = "closed form" if maps else "random"
     report = FitReport(converged=False) if descend is None else _lower(problem, bare, maps, descend, batch)
     bare.write_back(maps)
-    return replace(report, start=start)
+    return replace(report, start=report.start or start)
 
 
 def _lower(problem: Problem, bare: "_Bare", maps: list[AffineMap], descend: Descend, batch: int) -> FitReport:
@@ -209,7 +213,8 @@ def _lower(problem: Problem, bare: "_Bare", maps: list[AffineMap], descend: Desc
         head = convex.read_head(chosen.run, tuple(probe.shape[1:]), bare.parts[0], probe)
         if head is not None:
             return replace(_solve_convex(problem, bare, maps, head), notes=notes)
-    return replace(descend(AveragedDescent(problem, bare.stitch, chosen.run, batch)), notes=notes)
+    report = descend(AveragedDescent(problem, bare.stitch, chosen.run, batch, bare.draw))
+    return replace(report, notes=(*notes, *report.notes))
 
 
 @dataclass(frozen=True, eq=False)
@@ -224,6 +229,12 @@ class _Bare:
     stitch: nn.Module
     parts: Sequence[Part]
     given: Sequence[Part] | None  #: of the stitch that was given, if it is another
+
+    def draw(self, problem: Problem) -> State:
+        """Draw the parameters of such a stitch at its default initialisation, as the problem's seed says."""
+        shapes = (tuple(side.shape[1:]) for side in (problem.fit.activations, problem.fit.expected()))
+        with drawing(torch.device("cpu"), problem.seed):
+            return dict(self.family.build(*shapes).named_parameters())
 
     def write_back(self, maps: list[AffineMap]) -> None:
         """Give the stitch that was given what this one computes; ``maps`` hold the moments of its rows."""
@@ -340,22 +351,27 @@ class Best:
 class AveragedDescent:
     """Adam from where the stitch is, judged by the average of where it was during the last half of its steps.
 
-    ``suffix`` maps represented tensors ``(n, *receiver shape)`` to outputs. ``step`` counts steps at this rate,
-    ``taken`` those at the rates before as well, and ``steps`` all, those too that other rates were tried for.
+    ``suffix`` maps represented tensors ``(n, *receiver shape)`` to outputs; ``draw`` gives another, random start.
+    ``step`` counts steps at this rate, ``taken`` those at the rates before as well, and ``steps`` all, those too that
+    other rates were tried for. ``again`` is ``taken`` when the descent began once more, or 0. ``first`` is what
+    was best until then.
     """
 
-    def __init__(self, problem: Problem, stitch: nn.Module, suffix: nn.Module, batch: int) -> None:
-        self.problem, self.suffix = problem, suffix
-        self.device = next(stitch.parameters()).device
-        self.coordinates = Coordinates(stitch, problem.fit.activations.to(self.device))
+    def __init__(
+        self, problem: Problem, stitch: nn.Module, suffix: nn.Module, batch: int, draw: Callable[[Problem], State]
+    ) -> None:
+        self.problem, self.suffix, self.draw = problem, suffix, draw
+        self.device, self.stitch = next(stitch.parameters()).device, stitch
+        self.coordinates = self.near = Coordinates(stitch, problem.fit.activations.to(self.device))
         self.batches = draw_batches(len(problem.fit.labels), batch, problem.seed)
         self.held_out = min(HELD_OUT, len(problem.validation.labels))
         self.scale = problem.task.scale(problem.validation.labels)
         self.curve: list[CurvePoint] = []
         self.gains: list[float] = []
-        self.step = self.taken = self.steps = self.idle = self.lowered = 0
+        self.step = self.taken = self.steps = self.idle = self.lowered = self.again = 0
         self.look = FIRST  #: the step at which the average is looked at next
         self.least_loss = math.inf
+        self.first: Best | None = None
 
     def run(self, cap: int, tolerance: float) -> FitReport:
         """Descend until a doubling of the steps gains less than the tolerance, or the next would exceed the cap.
@@ -367,7 +383,7 @@ class AveragedDescent:
         else:
             self._begin(LADDER)
         converged = False
-        while not converged and self.taken + self.look - self.step <= cap:
+        while not converged and self.taken - self.again + self.look - self.step <= cap:
             if self._go_on(self.look - self.step, tolerance) or self.step == FIRST:
                 self.idle = 0
             elif (idle := self.idle + 1) < IDLE:
@@ -375,6 +391,9 @@ class AveragedDescent:
             else:
                 converged = self.lowered == LOWERED
                 self._lower_rate()
+            if converged and self._lost():
+                converged = False
+                self._begin_again()
         report = self._end(converged)
         return report if converged else replace(report, state=self._state())
 
@@ -415,19 +434,62 @@ class AveragedDescent:
         self.adam = self._adam(self.rate)
         self.step, self.idle, self.look, self.least_loss = 0, 0, STEADY, self.best.kept.loss
 
+    def _lost(self) -> list[int]:
+        """Return the classes that are hardly ever named, though more are right than any constant reaches.
+
+        None if the descent began again for that already.
+        """
+        wrong, labels = self.best.least.wrong, self.problem.validation.labels[: self.held_out].cpu()
+        if self.first or self.problem.task != Classification():
+            return []
+        counts = torch.bincount(labels)
+        right = torch.bincount(labels, weights=1 - wrong.double()) / counts
+        share = 1 - float(wrong.double().mean())
+        if share < ABOVE * float(counts.max()) / len(labels):
+            return []
+        taught = torch.bincount(self.problem.fit.labels.cpu(), minlength=len(counts))[: len(counts)] > 0
+        return [int(label) for label in ((counts > 0) & taught & (right < LOST * share)).nonzero()]
+
+    def _begin_again(self) -> None:
+        """Begin once more, at random."""
+        self.first, self.again, self.coordinates = self.best, self.taken, self._plain()
+        drawn = {name: tensor.detach().to(self.device) for name, tensor in self.draw(self.problem).items()}
+        self.coordinates.restore(self.coordinates.express(drawn))
+        start = self._look(self.coordinates.state())
+        self.best = Best(start)
+        self.curve.append(CurvePoint(self.steps, math.nan, start.loss))
+        self.rate, self.least_loss, self.gains = RATE, start.loss, []
+        self.adam = self._adam(RATE)
+        self.step, self.idle, self.lowered, self.look = 0, 0, 0, FIRST
+
+    def _plain(self) -> Coordinates:
+        return Coordinates(self.stitch, self.problem.fit.activations.to(self.device), plain=True)
+
     def _end(self, converged: bool) -> FitReport:
-        if not math.isfinite(self.best.kept.loss):
+        best, coordinates, said = self.best, self.coordinates, FitReport()
+        if self.first:
+            best = Best(self.first.least)
+            for look in (self.first.kept, self.best.least, self.best.kept):
+                best.add(look)
+            if best.kept is self.first.kept or best.kept is self.first.least:
+                coordinates = self.near
+            else:
+                said = FitReport(start="random", notes=(AGAIN,))
+        if not math.isfinite(best.kept.loss):
             raise FitError(f"the validation loss of {self.problem.where} is not finite at any rate that was tried")
-        here = self.coordinates.state()
-        self.coordinates.restore(self.best.kept.state)
-        self.coordinates.write()
-        self.coordinates.restore(here)
-        return FitReport(self.steps, converged, tuple(self.curve), gap=_extrapolate(self.gains))
+        here = coordinates.state()
+        coordinates.restore(best.kept.state)
+        coordinates.write()
+        coordinates.restore(here)
+        gap = _extrapolate(self.gains)
+        return replace(said, steps=self.steps, converged=converged, curve=tuple(self.curve), gap=gap)
 
     def _state(self) -> State:
         """Everything that a larger cap needs to go on, as tensors by name."""
-        counts = [self.step, self.taken, self.steps, self.idle, self.lowered, self.look]
+        counts = [self.step, self.taken, self.steps, self.idle, self.lowered, self.look, self.again]
         looks = {"kept": self.best.kept, "least": self.best.least}
+        if self.first:
+            looks |= {"first kept": self.first.kept, "first least": self.first.least}
         numbers = [*counts, self.rate, self.least_loss, *(look.loss for look in looks.values())]
         points = [(point.step, point.fit_loss, point.validation_loss) for point in self.curve]
         made = {
@@ -444,8 +506,8 @@ class AveragedDescent:
 
     def _restore(self, state: State) -> None:
         """Go back to where another descent on the same problem ended."""
-        *counts, self.rate, self.least_loss, kept, least = state["numbers"].tolist()
-        self.step, self.taken, self.steps, self.idle, self.lowered, self.look = map(int, counts)
+        counts, (self.rate, self.least_loss, *losses) = state["numbers"][:7].tolist(), state["numbers"][7:].tolist()
+        self.step, self.taken, self.steps, self.idle, self.lowered, self.look, self.again = map(int, counts)
         self.gains = state["gains"].tolist()
         self.curve = [CurvePoint(int(at), fit, held) for at, fit, held in state["curve"].tolist()]
 
@@ -453,8 +515,12 @@ class AveragedDescent:
             tensors = {name: state[f"{which}.{name}"].to(self.device) for name in self.coordinates.free}
             return Look(tensors, state[f"wrong {which}"], loss)
 
-        self.best = Best(restored("least", least))
-        self.best.kept = restored("kept", kept)
+        self.best = Best(restored("least", losses[1]))
+        self.best.kept = restored("kept", losses[0])
+        if self.again:
+            self.coordinates = self._plain()
+            self.first = Best(restored("first least", losses[3]))
+            self.first.kept = restored("first kept", losses[2])
         self.coordinates.restore({name: state[f"here.{name}"] for name in self.coordinates.free})
         self.adam = self._adam(self.rate)
         for name, tensor in self.coordinates.free.items():
@@ -505,10 +571,11 @@ class AveragedDescent:
         """Take steps; return the average of the parameters after each of them, and the mean loss of the batches."""
         total, losses = _Sum(), 0.0
         groups = self.coordinates.groups(self.rate)
+        steady = math.inf if self.first else STEADY
         for _ in range(ahead):
             self.step, self.taken, self.steps = self.step + 1, self.taken + 1, self.steps + 1
             for group, whole in zip(self.adam.param_groups, groups, strict=True):
-                group["lr"] = whole["lr"] * math.sqrt(min(1.0, STEADY / self.step))
+                group["lr"] = whole["lr"] * math.sqrt(min(1.0, steady / self.step))
             losses += self._step(self.adam, next(self.batches))
             total.add(self.coordinates.free)
         return total.mean(), losses / ahead

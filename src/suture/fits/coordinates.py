@@ -52,18 +52,20 @@ class Coordinates:
     """The parameters of a stitch, as free tensors to be descended on and as what the stitch computes with.
 
     ``sent`` are activations ``(n, *sender shape)`` of the type that the stitch reads. Nothing is written into the
-    stitch before ``write``.
+    stitch before ``write``. In ``plain`` coordinates a layer's parameters are only scaled, by one number each: the size
+    of what it reads, and what it gives varies by.
     """
 
-    def __init__(self, stitch: nn.Module, sent: Tensor) -> None:
+    def __init__(self, stitch: nn.Module, sent: Tensor, *, plain: bool = False) -> None:
         self.stitch = stitch
         self.free: dict[str, Tensor] = {}
         self.steps: dict[str, float] = {}
         self._made: list[Callable[[], Iterator[tuple[str, Tensor]]]] = []
+        self._freed: list[Callable[[dict[str, Tensor]], Iterator[tuple[str, Tensor]]]] = []
         known: set[int] = set()
         positions = max(1, prod(sent.shape[2:]) if sent.ndim == 4 else prod(sent.shape[1:-1]))
         some = max(MEASURED, min(WHITENED_BY // positions, 4 * MEASURED))
-        reads = _measure_layers(stitch, sent[:some])
+        reads = _measure_layers(stitch, sent[:some], _measure_plainly if plain else _measure)
         with torch.no_grad():
             for path, layer in stitch.named_modules():
                 own = {id(p) for p in layer.parameters()} if isinstance(layer, Layer) else set()
@@ -87,6 +89,11 @@ class Coordinates:
     def groups(self, rate: float) -> list[dict[str, Any]]:
         """Return the free tensors as an optimiser takes them, each with its own rate."""
         return [{"params": [tensor], "lr": rate * self.steps[name]} for name, tensor in self.free.items()]
+
+    def express(self, parameters: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Return the free tensors that mean these parameters of such a stitch, by name."""
+        with torch.no_grad():
+            return {name: tensor.contiguous() for free in self._freed for name, tensor in free(parameters)}
 
     def state(self) -> dict[str, Tensor]:
         """Return copies of the free tensors."""
@@ -117,9 +124,15 @@ class Coordinates:
             step = weight[0].numel() ** -0.5
             taps = lambda w: w.flatten(2).sum(2) @ read.mean if w.ndim == 4 else w @ read.mean  # noqa: E731
         names = f"{prefix}weight", f"{prefix}bias"
-        self._add(names[0], _mix(weight / unit, read.into), step)
-        if layer.bias is not None:
-            self._add(names[1], (layer.bias.detach() + taps(weight)) / read.out_std, step)
+
+        def free(own: dict[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
+            yield names[0], _mix(own[names[0]] / unit, read.into)
+            if layer.bias is not None:
+                yield names[1], (own[names[1]] + taps(own[names[0]])) / read.out_std
+
+        self._freed.append(free)
+        for name, value in free({f"{prefix}{name}": each.detach() for name, each in layer.named_parameters()}):
+            self._add(name, value, step)
 
         def make() -> Iterator[tuple[str, Tensor]]:
             made = _mix(self.free[names[0]], read.back) * unit
@@ -132,6 +145,7 @@ class Coordinates:
     def _add_other(self, name: str, parameter: Tensor) -> None:
         self._add(name, parameter.detach().clone(), OTHERS)
         self._made.append(lambda: iter([(name, self.free[name])]))
+        self._freed.append(lambda own: iter([(name, own[name].detach().clone())]))
 
     def _add(self, name: str, value: Tensor, step: float) -> None:
         self.free[name], self.steps[name] = value.contiguous(), step
@@ -149,7 +163,9 @@ def _mix(weight: Tensor, by: Tensor | None) -> Tensor:
     return weight if by is None else torch.einsum("oc...,cj->oj...", weight, by)
 
 
-def _measure_layers(stitch: nn.Module, sent: Tensor) -> dict[nn.Module, _Read]:
+def _measure_layers(
+    stitch: nn.Module, sent: Tensor, measure: Callable[[nn.Module, Tensor, Tensor], _Read]
+) -> dict[nn.Module, _Read]:
     """Measure what every layer of a stitch, in evaluation mode, reads and gives on some activations."""
     rows: dict[nn.Module, tuple[list[Tensor], list[Tensor]]] = {}
 
@@ -159,7 +175,7 @@ def _measure_layers(stitch: nn.Module, sent: Tensor) -> dict[nn.Module, _Read]:
         gave.append(rows_of(layer, out).float())
 
     run_watched(stitch, [layer for layer in stitch.modules() if isinstance(layer, Layer)], sent, see)
-    return {layer: _measure(layer, torch.cat(read), torch.cat(gave)) for layer, (read, gave) in rows.items()}
+    return {layer: measure(layer, torch.cat(read), torch.cat(gave)) for layer, (read, gave) in rows.items()}
 
 
 def _measure(layer: nn.Module, read: Tensor, gave: Tensor) -> _Read:
@@ -176,6 +192,15 @@ def _measure(layer: nn.Module, read: Tensor, gave: Tensor) -> _Read:
     values = values.clamp(min=0)
     scale = (values + values.mean()).sqrt() if values.mean() > 0 else torch.ones_like(values)
     return _Read(mean, std, out_std, (vectors * scale).to(read), (vectors / scale).T.contiguous().to(read))
+
+
+def _measure_plainly(layer: nn.Module, read: Tensor, gave: Tensor) -> _Read:
+    """The same for every feature: root mean squares of what the layer reads and of what its outputs vary by."""
+    if isinstance(layer, Norm | ScaleAndShift):
+        return _measure(layer, read, gave)
+    size, out = read.square().mean().sqrt(), _deviation(gave).square().mean().sqrt()
+    size = size if size > 0 else torch.ones_like(size)
+    return _Read(torch.zeros_like(read[0]), size.expand(read.shape[1]), out.expand(gave.shape[1]))
 
 
 def _deviation(rows: Tensor) -> Tensor:
