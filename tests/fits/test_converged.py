@@ -277,6 +277,80 @@ def test_a_deepened_fit_is_one_that_ran_that_far_at_once(endless, cap):
     assert found[0] == found[1]
 
 
+class Trap(nn.Module):
+    """Names three classes as it was taught, and a fourth only if its last feature is far below what it ever was."""
+
+    def forward(self, a: Tensor) -> Tensor:
+        return torch.cat([torch.relu(a[:, :3] + a[:, 3:]), 4 * torch.relu(-6 - a[:, 3:]) - 6], 1)
+
+
+def trapped(seed: int, suffix: nn.Module) -> Problem:
+    """Four classes that the sender tells apart; the receiver takes samples of the last for any of the others."""
+    random = torch.Generator().manual_seed(0)
+    sides = []
+    for _ in range(2):
+        labels = torch.randint(4, (600,), generator=random)
+        spread = torch.rand(2, 600, 8, generator=random)
+        x = spread[0] + 4 * nn.functional.one_hot(labels, 4).repeat(1, 2) * spread[1]
+        own = torch.zeros(600, 4)
+        taken_for = torch.where(labels < 3, labels, torch.randint(3, (600,), generator=random))
+        own[torch.arange(600), taken_for] = 2 + torch.rand(600, generator=random)
+        own[:, 3] = torch.rand(600, generator=random)
+        sides.append(side(x, labels, own))
+    return problem(*sides, Linear(), suffix, seed)
+
+
+def test_a_class_that_is_hardly_ever_named_is_sought_from_another_start() -> None:
+    """From the closed form no gradient leads to the fourth class; this draw of a random start has one."""
+    found = {}
+    for fit in (Quick(steps=1000), Converged()):
+        p, stitch = trapped(2, Trap()), built(Linear(), (8,), (4,))
+        report = fit.fit(p, stitch)
+        with torch.no_grad():
+            named = p.suffix(stitch(p.validation.activations)).argmax(1)
+        found[fit] = error(p, stitch), int((named == 3).sum()), report.start, report.notes
+    assert found[Quick(steps=1000)][1:] == (0, "closed form", ())
+    assert found[Converged()][2:] == ("random", (converged.AGAIN,))
+    assert found[Converged()][0] < 0.03 < 0.2 < found[Quick(steps=1000)][0]
+
+
+@each(("cap", "seed"), [(420, 2), (1120, 2), (1120, 1)])
+def test_a_fit_that_began_again_is_deepened_to_the_same_bits(cap, seed):
+    """Whichever of its starts a cap falls into, and whichever is kept."""
+    found = []
+    for caps in ([cap, 4480], [4480]):
+        begun, again = None, []
+        for each_cap in caps:
+            p, stitch = trapped(seed, Trap()), built(Linear(), (8,), (4,))
+            report = Converged(cap=each_cap).fit(replace(p, begun=begun), stitch)
+            begun = report.state
+            again.append(begun is not None and bool(begun["numbers"][6]))
+        kept = {name: tensor.tolist() for name, tensor in (report.state or {}).items() if name != "curve"}
+        found.append((state(stitch), repr(report), kept))
+    assert found[0] == found[1]
+
+
+@each(
+    ("shares", "lost"),
+    [
+        ([0.9, 0.9, 0.9, 0.0], [3]),
+        ([0.9, 0.9, 0.9, 0.05], [3]),
+        ([0.9, 0.9, 0.9, 0.1], []),
+        ([0.9, 0.9, 0.0, 0.0], []),  # no better than twice a constant
+        ([1.0, 0.0, 0.0, 0.0], []),  # what shuffled pairs are left with
+    ],
+)
+def test_a_class_counts_as_lost_beside_the_others(shares, lost):
+    p = trapped(0, Trap())
+    made = converged.AveragedDescent(p, built(Linear(), (8,), (4,)).eval(), p.suffix, 64, lambda _: {})
+    labels = torch.arange(4).repeat_interleave(100)
+    held = replace(p.validation, activations=p.validation.activations[:400], labels=labels)
+    made.problem, made.held_out = replace(p, validation=held), 400
+    wrong = torch.cat([torch.arange(100) >= round(100 * share) for share in shares])
+    made.best = converged.Best(converged.Look({}, wrong, 0.5))
+    assert made._lost() == lost
+
+
 def test_a_fit_is_deepened_by_its_cap_alone_and_not_for_ever() -> None:
     fit: Fit | None = Converged(tolerance=0.01)
     caps = []
