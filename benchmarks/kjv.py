@@ -598,8 +598,8 @@ ships. Their weights, in 16 bit, are in `results/networks`, and everything here 
 </details>
 
 A document is a chapter, and a sample is one window of 128 bytes of a chapter: 849 windows to fit, 100 to validate on
-and 240 to score, of chapters that neither a network nor a stitch has learned from. All scores are nats per byte, and all
-intervals are 95 % over documents.
+and 240 to score. No network and no stitch has learned from the chapters that validate or score. All scores are nats per
+byte, and all intervals are 95 % over documents.
 
 ```python
 import torch
@@ -799,7 +799,7 @@ def draw_carried() -> Figure:
 def draw(folder: Path) -> None:
     """Draw all tables, and write the page."""
     drawn = {
-        "curve": curves.curve(descended(read("curve"))),
+        "curve": curves.curve(descended(read("curve")), margin=MARGIN),
         "matrix": heatmaps.matrix(read("matrix")),
         "carried": draw_carried(),
     }

@@ -40,7 +40,8 @@ def _parts(cell: Any) -> list[str]:
     program = _fenced("python", cell.source)
     if (lines := cell.source.count("\n") + 1) > LONG:
         program = f'<details markdown="1">\n<summary>{lines} lines of Python</summary>\n\n{program}\n\n</details>'
-    return [program, *(_output(output) for output in cell.outputs)]
+    said = (output for output in cell.outputs if output.get("name") != "stderr")  # which has the progress
+    return [program, *(_output(output) for output in said)]
 
 
 def _output(output: Any) -> str:
