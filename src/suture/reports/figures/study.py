@@ -39,7 +39,7 @@ def figure(study: Study, tables: Tables) -> Figure:
     charts = [_titled(arrange_panel(panel, tables), panel.title) for panel in study.panels]
     rows = list(_rows(charts))
     width = max(map(_width, charts))
-    several = max(map(len, rows))  #: curves beside each other
+    several = max((len(row) for row in rows if row[0].kind == "curve"), default=1)  #: curves beside each other
     maps = max((_per_row(row[0]) for row in rows if row[0].kind == "matrix" and len(row) == 1), default=1)
     heights = [
         guess_height(row[0], maps if len(row) == 1 else 1, width / len(row)) if row[0].kind == "matrix" else 4.0
@@ -128,7 +128,7 @@ def _width(chart: Chart) -> float:
 
 
 def _fill(part: SubFigure, row: Sequence[Chart], width: float, several: int, maps: int) -> list[Any]:
-    """Draw a row, and return what was drawn: axes, or heat maps; what is alone is as wide as those of other rows."""
+    """Draw a row, and return what was drawn: axes, or heat maps; what is alone is as wide as its like in other rows."""
     if row[0].kind == "matrix":
         beside = part.subfigures(1, len(row), squeeze=False)[0]
         for one, chart in zip(beside, row, strict=True):
