@@ -12,6 +12,7 @@ from markdown import Extension, Markdown
 from markdown.preprocessors import Preprocessor
 
 HERE = Path(__file__).parent
+LONG = 8  #: lines; a longer program is folded, so that a reader sees what came out beside what is said of it
 
 
 class _Notebooks(Preprocessor):
@@ -36,7 +37,11 @@ def _as_page(found: re.Match[str]) -> str:
 def _parts(cell: Any) -> list[str]:
     if cell.cell_type == "markdown":
         return [cell.source]
-    return [_fenced("python", cell.source), *(_output(output) for output in cell.outputs)]
+    program = _fenced("python", cell.source)
+    if (lines := cell.source.count("\n") + 1) > LONG:
+        program = f'<details markdown="1">\n<summary>{lines} lines of Python</summary>\n\n{program}\n\n</details>'
+    said = (output for output in cell.outputs if output.get("name") != "stderr")  # which has the progress
+    return [program, *(_output(output) for output in said)]
 
 
 def _output(output: Any) -> str:

@@ -11,7 +11,7 @@ from loops import each
 from reported import cell
 from suture.measurement.tables.curve import Curve, arrange_pairs
 from suture.measurement.tables.table import COLUMNS
-from suture.measurement.tables.verdicts import EXPLAINING, Verdict, judge, say_verdict
+from suture.measurement.tables.verdicts import EXPLAINING, Verdict, judge, say_verdict, say_verdicts
 
 CUTS = ("stem", "middle", "head")
 LOW = dict.fromkeys(EXPLAINING, 0.1)
@@ -96,6 +96,16 @@ def test_networks_that_are_not_to_be_trusted_are_not_judged() -> None:
 )
 def test_the_sentence(found: Curve, said: str) -> None:
     assert say_verdict(found) == said
+
+
+def test_the_sentence_of_several_pairs_counts_their_seams() -> None:
+    good, bad, owed = pair(0.945, 0.80, 0.92), pair(0.80, 0.80), pair(0.945, controls={**LOW, "untrained both": 0.945})
+    assert say_verdicts([good, bad]) == "One network stands in for another at 1 of 5 seams; 1 undecided"
+    assert say_verdicts([good, owed]) == (
+        "One network stands in for another at 2 of 4 seams, but at 1 of them a control does as well; 1 undecided"
+    )
+    assert say_verdicts([owed]) == "One network stands in for another at 1 of 1 seam, but a control does as well"
+    assert say_verdicts([bad, bad]) == "One network does not stand in for another at any of 4 seams"
 
 
 @given(st.lists(st.floats(0.0, 1.0), min_size=3, max_size=3), st.floats(0.0, 1.0), st.floats(0.0, 0.1))

@@ -114,7 +114,7 @@ def test_a_localisation_shows_shares_onset_and_place() -> None:
     figure, found = curves.localisation(made, "t", "A", "B")
     assert found.between == ("two", "three")
     for axes, (colour, marker), shares, first in zip(
-        figure.axes, (("#0072B2", "o"), ("#D55E00", "v")), ([0, 0, 100, 100], [100, 100, 0, 0]), (2, 1), strict=True
+        figure.axes, (("#0072B2", "o"), ("#0072B2", "o")), ([0, 0, 100, 100], [100, 100, 0, 0]), (2, 1), strict=True
     ):
         (line,) = (one for one in axes.lines if one.get_marker() == marker and same_color(one.get_color(), colour))
         np.testing.assert_allclose(line.get_ydata(), shares, atol=1e-9)

@@ -153,7 +153,7 @@ def test_a_damaged_label_is_an_error_that_says_what_to_do(folder: Path) -> None:
 
 def test_a_folder_that_is_no_store_or_of_another_format_is_an_error(folder: Path, tmp_path: Path) -> None:
     for look in (status, verify):
-        with pytest.raises(StoreError, match=r"does not exist, so it has no suture\.json; give the folder"):
+        with pytest.raises(StoreError, match=r"does not exist; give the folder"):
             look(tmp_path / "nowhere")
         with pytest.raises(StoreError, match="is no folder of a run"):
             look(tmp_path)

@@ -103,7 +103,7 @@ class Help(argparse.HelpFormatter):
         return text if "\n" in text else textwrap.fill(text, width, break_on_hyphens=False)
 
     def _get_help_string(self, action: argparse.Action) -> str:
-        telling = action.default not in (None, False, argparse.SUPPRESS)
+        telling = action.default not in (None, False, (), argparse.SUPPRESS)
         return (action.help or "") + (" (default: %(default)s)" if telling else "")
 
 

@@ -282,7 +282,7 @@ def localisation(table: pd.DataFrame, found: Onset) -> Chart:
     measures = []
     for way, start, end, look in (
         (found.sending, found.carrier, found.reference, (*SERIES[0], "-")),
-        (found.receiving, found.reference, found.carrier, ("#D55E00", "v", "-")),
+        (found.receiving, found.reference, found.carrier, (*SERIES[0], "-")),
     ):
         places = pd.Index(way.cuts).get_indexer(pd.Index(cuts))  # -1 for cuts that were not stitched this way
         value, low, high = (np.array([*part, np.nan])[places] * 100 for part in (way.shares, way.low, way.high))

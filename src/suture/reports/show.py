@@ -62,7 +62,7 @@ def report(source: Source, file: str | Path = "report.html", other: Source | Non
 
 
 def _table(source: Source) -> pd.DataFrame:
-    check_kind("what is shown", source, pd.DataFrame | Store | str | Path, _SOURCE)
+    check_kind("source", source, pd.DataFrame | Store | str | Path, _SOURCE)
     if isinstance(source, pd.DataFrame):
         return source
     tables = read_tables(source.path if isinstance(source, Store) else source)

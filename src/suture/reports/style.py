@@ -1,5 +1,7 @@
 """How kinds of trial, lines and names look, in figures to print, on the page and in tables for the terminal."""
 
+import re
+
 from suture.measurement.tables.curve import PLAIN
 from suture.measurement.tables.verdicts import Verdict
 
@@ -50,6 +52,11 @@ def mark_of(verdict: Verdict) -> tuple[str, str, bool]:
 def name_of(kind: str, plain: str) -> str:
     """Return what a kind of trial is called in legends and tables; the trial itself is called ``plain``."""
     return {PLAIN: plain, "itself": "receiver to itself"}.get(kind, kind)
+
+
+def with_minus(text: str) -> str:
+    """Return a text to print whose negative numbers have a minus sign, as those of an axis have, and no hyphen."""
+    return re.sub(r"(?<![\w.)\]])-(?=\d)", "−", text)
 
 
 def shortened(name: str, longest: int = 40) -> str:

@@ -8,6 +8,7 @@ longer fit may yet change it. *Not judged*: a network is not to be trusted.
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -98,6 +99,19 @@ def say_verdict(pair: Curve, margin: float = MARGIN) -> str:
     worst = int(np.nanargmax(penalty))
     end = f"worst penalty {_size(pair, worst)}" + (f" ({names[worst]})" if len(names) > 1 else "")
     return f"{pair.sender} stands in for {pair.receiver} {where}{but}{unsettled}: {end}"
+
+
+def say_verdicts(pairs: Sequence[Curve], margin: float = MARGIN) -> str:
+    """Say in one sentence at how many seams of several pairs one network stands in for the other."""
+    kinds = Counter(one.kind for pair in pairs for one in judge(pair, margin))
+    good, of = kinds["works"] + kinds["explained"], say_count(sum(kinds.values()), "seam")
+    rest = [f"; {kinds[kind]} {kind}" for kind in ("undecided", "not converged", "not judged") if kinds[kind]]
+    if not good:
+        said = "does not stand in" if not rest else "is not shown to stand in"
+        return f"One network {said} for another at any of {of}{''.join(rest)}"
+    of_them = "" if kinds["explained"] == good else f"at {kinds['explained']} of them "
+    but = f", but {of_them}a control does as well" if kinds["explained"] else ""
+    return f"One network stands in for another at {good} of {of}{but}{''.join(rest)}"
 
 
 def _who(control: str) -> str:

@@ -33,7 +33,7 @@ from suture.reports import arrange
 from suture.reports.charts import APART, OPEN, SIMILARITY, Chart
 from suture.reports.figures.curve import CROSS, SMALLEST, WIDEST, WIDTH, Picture, styled
 from suture.reports.figures.verdict import head, mark_entries
-from suture.reports.style import mark_of, name_of, place_of, shortened
+from suture.reports.style import mark_of, name_of, place_of, shortened, with_minus
 
 COLOURS = "viridis"
 MISSING: dict[str, Any] = {"facecolor": "#EEEEEE", "edgecolor": "#AAAAAA", "hatch": "////", "linewidth": 0}
@@ -264,7 +264,7 @@ class _Page:
         self._legend()
 
     def _written(self, value: float) -> str:
-        return f"{value:.{0 if self.shown.percent else 2}f}"
+        return with_minus(f"{value:.{0 if self.shown.percent else 2}f}")
 
     def _verdicts(self, axes: Axes, leftmost: bool, lowest: bool) -> None:
         """Draw a mark for the verdict on every cell."""
@@ -290,8 +290,8 @@ class _Page:
         rows, (least, most) = sorted(self.means, key=place_of), self.colours.get_clim()
         axes.set_axis_off()
         axes.set_title("mean by depth", size=7.5, pad=3)
-        lines = max(room / _LINE, len(rows))
-        axes.set(xticks=[], yticks=[], xlim=(least, most), ylim=(lines - 0.5, -0.5))
+        lines, beside = max(room / _LINE, len(rows)), 0.2 * (most - least)  # numbers have room at either end
+        axes.set(xticks=[], yticks=[], xlim=(least - beside, most + beside), ylim=(lines - 0.5, -0.5))
         for i, kind in enumerate(rows):
             colour, halves = "#222222" if kind == PLAIN else "#777777", self.means[kind]
             how: dict[str, Any] = {"size": 5.5, "color": colour, "va": "center_baseline", "in_layout": False}
@@ -302,7 +302,7 @@ class _Page:
                 offset, side = ((4, 0), "left") if greater else ((-4, 0), "right")
                 text = self._written(at)
                 axes.annotate(text, (at, i + 0.2), offset, textcoords="offset points", ha=side, **how)
-            axes.text(least, i - 0.18, "trained networks" if kind == PLAIN else kind, parse_math=False, **how)
+            axes.text(least - beside, i - 0.18, "trained networks" if kind == PLAIN else kind, parse_math=False, **how)
 
     def _panel(self, axes: Axes, kind: str, leftmost: bool, lowest: bool, first: bool) -> None:
         shown, (wide, tall) = self.shown, self.panel_size
@@ -500,6 +500,7 @@ class Maps:
     def __init__(self, part: Any, chart: Chart, per_row: int) -> None:
         shown = [(measure, line) for measure in chart.measures for line in measure.panels]
         own = chart.measures[0].show == SIMILARITY
+        alike = len({(measure.scale(), measure.bright) for measure in chart.measures}) == 1
         grid = part.subplots(ceil(len(shown) / per_row), per_row, squeeze=False)
         self.rows, self.per_row = grid.shape
         self.drawn: list[tuple[Axes, Numbers, ScalarMappable]] = []
@@ -523,11 +524,11 @@ class Maps:
                 axes.set_xlabel(f"{chart.axes[0]} (input at the left)", size=6.5, parse_math=False)
             if shared:  # maps of the same cuts name them at the left and below, and are larger for it
                 axes.tick_params(labelleft=first, labelbottom=last)
-            if own:
+            if own and not alike:
                 bar = part.colorbar(colours, cax=axes.inset_axes((1.04, 0, 0.05, 1)))
             elif i == len(shown) - 1:
                 bar = part.colorbar(colours, ax=list(grid.flat), pad=0.02, shrink=0.9, aspect=22 * self.rows)
-                bar.set_label(measure.label, size=7.5, parse_math=False)
+                bar.set_label("index" if own else measure.label, size=7.5, parse_math=False)
             else:
                 continue
             bar.outline.set_visible(False)
@@ -572,4 +573,9 @@ class Maps:
         """Write the numbers into the cells, once the page is laid out."""
         for axes, values, colours in self.drawn:
             percent = colours.get_clim() == (0, 100)
-            write_cells(axes, values, colours, lambda x, short=percent: f"{x:.{0 if short or abs(x) >= 100 else 2}f}")  # type: ignore[misc]
+            write_cells(
+                axes,
+                values,
+                colours,
+                lambda x, short=percent: with_minus(f"{x:.{0 if short or abs(x) >= 100 else 2}f}"),  # type: ignore[misc]
+            )

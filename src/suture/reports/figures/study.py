@@ -15,11 +15,11 @@ from matplotlib.figure import Figure, SubFigure
 from matplotlib.ticker import EngFormatter
 
 from suture.common.errors import DataError
-from suture.reports.charts import OPEN, THRESHOLD, Chart, Measure
+from suture.reports.charts import THRESHOLD, Chart, Measure
 from suture.reports.figures.curve import WIDEST, WIDTH, Picture, draw_lines, legend_above, name_cuts, styled
 from suture.reports.figures.matrix import Maps, guess_height, slot
 from suture.reports.panels import NOT_MEASURED, arrange_panel
-from suture.reports.style import shortened
+from suture.reports.style import shortened, with_minus
 from suture.studies.base.quantities import Tables
 from suture.studies.base.study import Study
 
@@ -39,14 +39,17 @@ def figure(study: Study, tables: Tables) -> Figure:
     charts = [_titled(arrange_panel(panel, tables), panel.title) for panel in study.panels]
     rows = list(_rows(charts))
     width = max(map(_width, charts))
+    several = max((len(row) for row in rows if row[0].kind == "curve"), default=1)  #: curves beside each other
+    maps = max((_per_row(row[0]) for row in rows if row[0].kind == "matrix" and len(row) == 1), default=1)
     heights = [
-        guess_height(row[0], _per_row(row[0]), width / len(row)) if row[0].kind == "matrix" else 4.0 for row in rows
+        guess_height(row[0], maps if len(row) == 1 else 1, width / len(row)) if row[0].kind == "matrix" else 4.0
+        for row in rows
     ]
     with styled():
         for _ in range(2):
             page = Picture(figsize=(width, sum(heights)), layout="constrained")
             parts = page.subfigures(len(rows), 1, height_ratios=heights, squeeze=False)[:, 0]
-            filled = [_fill(part, row, width) for part, row in zip(parts, rows, strict=True)]
+            filled = [_fill(part, row, width, several, maps) for part, row in zip(parts, rows, strict=True)]
             if said := _said(charts):
                 parts[-1].supxlabel(said, size=6.5, color="0.35", x=0.995, ha="right")
             page.draw_without_rendering()
@@ -81,7 +84,7 @@ def _said(charts: Sequence[Chart]) -> str:
     if "curve" in kinds and counts[-1] > 1:
         said.append("bands: 95 % intervals over networks")
     if any(line.is_open.any() for line in lines):
-        said.append(f"hollow, or a ring: {OPEN}")
+        said.append(f"{'a ring' if kinds == {'matrix'} else 'hollow'}: not converged")
     if "matrix" in kinds:
         said.append("below the white line the sender is cut at least as deep as the receiver")
     return "; ".join(said)
@@ -91,7 +94,7 @@ def _said(charts: Sequence[Chart]) -> str:
 
 
 def _rows(charts: Sequence[Chart]) -> Iterator[list[Chart]]:
-    """Yield panels in rows of one or two of a kind; a lone one that is not wide has the row to itself."""
+    """Yield panels in rows of one or two of a kind; a lone one that is not wide has a row to itself."""
     waiting: list[Chart] = []
     for chart in charts:
         pair = waiting and not _wide(chart) and waiting[0].kind == chart.kind
@@ -124,17 +127,20 @@ def _width(chart: Chart) -> float:
     return min(WIDEST, max(WIDTH, cells))
 
 
-def _fill(part: SubFigure, row: Sequence[Chart], width: float) -> list[Any]:
-    """Draw a row, and return what was drawn: axes, or heat maps."""
+def _fill(part: SubFigure, row: Sequence[Chart], width: float, several: int, maps: int) -> list[Any]:
+    """Draw a row, and return what was drawn: axes, or heat maps; what is alone is as wide as its like in other rows."""
     if row[0].kind == "matrix":
         beside = part.subfigures(1, len(row), squeeze=False)[0]
         for one, chart in zip(beside, row, strict=True):
             one.suptitle(chart.title, size=8, weight="bold", x=0.01, ha="left", parse_math=False)
-        return [Maps(one, chart, _per_row(chart)) for one, chart in zip(beside, row, strict=True)]
-    drawn = list(part.subplots(1, len(row), squeeze=False)[0])
-    for axes, chart in zip(drawn, row, strict=True):
-        (_bars if chart.kind == "bars" else _lines)(axes, chart, width / len(row))
-    return drawn
+        return [Maps(one, chart, maps if len(row) == 1 else 1) for one, chart in zip(beside, row, strict=True)]
+    columns = several if row[0].kind == "curve" and not _wide(row[0]) else len(row)
+    drawn = list(part.subplots(1, columns, squeeze=False)[0])
+    for axes in drawn[len(row) :]:
+        axes.set_visible(False)
+    for axes, chart in zip(drawn, row, strict=False):
+        (_bars if chart.kind == "bars" else _lines)(axes, chart, width / columns)
+    return drawn[: len(row)]
 
 
 def _lacking(chart: Chart, drawn: Any) -> float:
@@ -173,7 +179,9 @@ def _lines(axes: Axes, chart: Chart, width: float) -> None:
 
 def _threshold(measure: Measure) -> str:
     """Return the claim's threshold, with the unit that the axis has."""
-    return f"{THRESHOLD}: {measure.levels[THRESHOLD]:g} {measure.unit}".rstrip() if THRESHOLD in measure.levels else ""
+    if THRESHOLD not in measure.levels:
+        return ""
+    return with_minus(f"{THRESHOLD}: {measure.levels[THRESHOLD]:g} {measure.unit}".rstrip())
 
 
 def _bars(axes: Axes, chart: Chart, width: float) -> None:
@@ -193,7 +201,7 @@ def _bars(axes: Axes, chart: Chart, width: float) -> None:
         axes.plot([each.min(), each.max()], [i, i], color="black", linewidth=0.8, zorder=3)
         dots: dict[str, Any] = {"marker": "o", "markersize": 2.4, "linestyle": "none", "markeredgewidth": 0}
         axes.plot(each, [i] * len(each), color="black", zorder=4, **dots)
-        axes.text(max(each.max(), 0) + 0.015 * largest, i, f" {mean:.3g}", size=6.5, va="center")
+        axes.text(max(each.max(), 0) + 0.015 * largest, i, f" {with_minus(f'{mean:.3g}')}", size=6.5, va="center")
     names = ["\n".join(wrap(shortened(name.removesuffix(f": {NOT_MEASURED}"), 60), 32)) for name in chart.columns]
     axes.set_yticks(range(len(names)), names, parse_math=False)
     axes.set_ylim(len(names) - 0.4, -0.6)

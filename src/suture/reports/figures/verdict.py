@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 from scipy.optimize import isotonic_regression
 
 from suture.measurement.tables.verdicts import Verdict
-from suture.reports.style import MARKS, mark_of, shortened
+from suture.reports.style import MARKS, mark_of, shortened, with_minus
 
 _LETTERS = 12.4  #: of a verdict, in an inch of its line
 _LETTER = 3.7  #: points: the width of a letter of a name
@@ -22,7 +22,7 @@ _TITLE, _NAME, _HEIGHT = 9.0, 7.0, 1.25  #: points: a verdict, the name of a lin
 
 def head(figure: Figure, verdict: str) -> None:
     """Write the verdict above a figure, from its left edge."""
-    lines = fill(verdict, int(_LETTERS * figure.get_figwidth()))
+    lines = fill(with_minus(verdict), int(_LETTERS * figure.get_figwidth()))
     figure.suptitle(lines, x=0.01, ha="left", size=_TITLE, weight="bold", parse_math=False)
 
 
@@ -57,7 +57,7 @@ def name_marks(figure: Figure, verdicts: Sequence[Verdict], others: Sequence[tup
     if entries:
         handles, names = zip(*entries, strict=True)
         columns = int(72 * figure.get_figwidth() // (_LETTER * max(map(len, names)) + 24))
-        how: dict[str, Any] = {"handletextpad": 0.4, "columnspacing": 1.2, "fontsize": _NAME}
+        how: dict[str, Any] = {"handletextpad": 0.7, "columnspacing": 1.2, "fontsize": _NAME}
         figure.legend(handles, names, loc="outside lower left", ncols=min(max(columns, 1), len(entries)), **how)
 
 

@@ -22,6 +22,7 @@ from suture.reports.charts import Chart
 from suture.reports.html import compare_runs, studies, words
 from suture.reports.html.plot import figure, visible
 from suture.reports.html.runs import Run
+from suture.reports.style import with_minus
 from suture.reports.terminal.store import broken
 from suture.studies.base.scale import TINY
 
@@ -66,8 +67,10 @@ def _page_of_run(run: Run) -> Page:
     explained = words.explained(run)
     sentence, strip = words.judged(run.table) if not found.title else (found.said[0], None)
     sentence = sentence or (explained.verdict if explained is not None else "")
-    front, *rest = found.charts if sentence and found.charts else (None, *found.charts)
     verdict = list(filter(None, found.said[1:] if found.title else found.said))
+    if not sentence and found.charts and verdict:  # several pairs of networks have no verdict in common
+        sentence, *verdict = verdict
+    front, *rest = found.charts if sentence and found.charts else (None, *found.charts)
     if front is None and sentence:
         verdict = [sentence, *verdict]
     sections = [
@@ -227,10 +230,10 @@ def _fill(page: Page) -> str:
         finalize=lambda value: value if isinstance(value, Markup) else visible(value),
     )
     html = environment.from_string((own / "page.html").read_text(encoding="utf-8")).render(
-        title=page.title,
+        title=with_minus(page.title),
         tab=page.tab or page.title,
         asked=page.asked,
-        verdict=page.verdict,
+        verdict=list(map(with_minus, page.verdict)),
         warned=page.warned,
         strip=page.strip,
         front=front,

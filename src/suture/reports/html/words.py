@@ -11,7 +11,7 @@ from suture.measurement.tables.curve import arrange_pairs
 from suture.measurement.tables.explain import Explanation, explain
 from suture.measurement.tables.records import Record
 from suture.measurement.tables.table import main_score, not_converged
-from suture.measurement.tables.verdicts import judge, say_verdict
+from suture.measurement.tables.verdicts import judge, say_verdict, say_verdicts
 from suture.reports.arrange import scores_of
 from suture.reports.html.plot import glyph_of, shades_of
 from suture.reports.html.runs import Run
@@ -89,16 +89,21 @@ def settings(table: pd.DataFrame) -> Facts:
 
 
 def judged(table: pd.DataFrame) -> tuple[str, Strip | None]:
-    """Return the verdict on the only pair of networks of a table, and its strip; nothing of any other table.
+    """Return the verdict on the only pair of networks of a table, and its strip, or on several pairs, without a strip.
 
-    The strip has a row of marks, or, if several sender cuts lead to one receiver cut, a row for each sender cut.
+    The strip has a row of marks, or, if several sender cuts lead to one receiver cut, a row for each sender cut. A
+    table of another kind has no verdict.
     """
     try:
-        (pair,) = arrange_pairs(table, main_score(table))
-    except (DataError, ValueError):
+        pairs = arrange_pairs(table, main_score(table))
+    except DataError:
         return "", None
-    if not pair.percent:
+    if not all(pair.percent for pair in pairs):
         return "", None
+    if len(pairs) != 1:
+        between = [pair for pair in pairs if pair.sender != pair.receiver]
+        return say_verdicts(between) if between else "", None
+    (pair,) = pairs
     verdicts, labels = judge(pair), pair.labels
     marks = []
     for one in verdicts:

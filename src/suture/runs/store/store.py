@@ -337,11 +337,13 @@ def contents(kind: str, record: Record, tensors: bytes, state: bytes = b"") -> d
 def _read_label(path: Path) -> Record:
     if not (path / LABEL).is_file():
         there = (
-            "is no folder of a run:" if path.is_dir() else "is a file, so" if path.is_file() else "does not exist, so"
+            f"is no folder of a run: it has no {LABEL}"
+            if path.is_dir()
+            else "is a file"
+            if path.is_file()
+            else "does not exist"
         )
-        raise StoreError(
-            f"{path} {there} it has no {LABEL}; give the folder that a run was told to write to (--out, store=)"
-        )
+        raise StoreError(f"{path} {there}; give the folder that a run was told to write to (--out, store=)")
     try:
         label = read(path / LABEL, "format")
     except StoreError as error:
