@@ -393,16 +393,16 @@ def test_what_the_plain_trial_raises_is_raised():
     [
         ({"fit": "convergd"}, SutureError, r"no fit 'convergd'; did you mean converged\?"),
         ({"fit": "quick:many"}, SutureError, r"fit='quick:many': steps=many is no int"),
-        ({"fit": 3}, FitError, r"fit=3 is a int; give a fit such as Converged\(\)"),
+        ({"fit": 3}, FitError, r"fit=3 is an int; give a fit such as Converged\(\)"),
         ({"fit": Converged}, FitError, r"fit is the class Converged; make one of it, Converged\(…\)"),
         ({"stitch": Conv}, ShapeError, r"stitch is the class Conv; make one of it"),
         ({"stitch": "conv:2"}, ShapeError, r"Conv\(kernel=2\): a kernel that keeps the size is odd"),
         ({"stitch": "identity:1"}, SutureError, r"stitch='identity:1': identity has no setting"),
         ({"scores": (Accuracy,)}, DataError, r"one of scores is the class Accuracy; make one of it"),
-        ({"scores": Accuracy()}, DataError, r"scores=Accuracy\(.*\) is a Accuracy; give a tuple"),
-        ({"controls": 3}, DataError, r"controls=3 is a int; give a tuple"),
+        ({"scores": Accuracy()}, DataError, r"scores=Accuracy\(.*\) is an Accuracy; give a tuple"),
+        ({"controls": 3}, DataError, r"controls=3 is an int; give a tuple"),
         ({"controls": "none,itself"}, SutureError, r"controls='none,itself': 'none' stands alone"),
-        ({"controls": (3,)}, DataError, r"one of controls=3 is a int; give functions of a trial"),
+        ({"controls": (3,)}, DataError, r"one of controls=3 is an int; give functions of a trial"),
         ({"data": "digits"}, DataError, r"data='digits' is a str; give data"),
         ({"seeds": 2.5}, DataError, r"seeds=2.5 is no whole number"),
         ({"seeds": [0.5]}, DataError, r"one of seeds=0.5 is no whole number"),
@@ -437,7 +437,7 @@ def test_what_is_no_seam_is_refused(no_work, at):
     a, b = hybrids()
     with pytest.raises(CutError, match=r"at=.* is no seam; give a cut of both networks, or a pair"):
         suture.stitch(a, b, at=at, data=few_digits())
-    with pytest.raises(SutureError, match="at=2 is a int" if at == 2 else "is no seam"):
+    with pytest.raises(SutureError, match="at=2 is an int" if at == 2 else "is no seam"):
         curve(a, b, at=at if at == 2 else [at], data=few_digits())
 
 
@@ -484,7 +484,7 @@ WRONG_CALLS = {
     ),
     "matrix(str)": (lambda a, b, data: suture.matrix("ab", data=data), "networks='ab' is a str; give a network or sev"),
     "matrix([str])": (lambda a, b, data: suture.matrix(["a", b], data=data), "one of the networks='a' is a str"),
-    "matrix(cuts=3)": (lambda a, b, data: suture.matrix([a, b], data=data, cuts=3), "cuts=3 is a int; give names"),
+    "matrix(cuts=3)": (lambda a, b, data: suture.matrix([a, b], data=data, cuts=3), "cuts=3 is an int; give names"),
     "control": (
         lambda a, b, data: curve(a, b, at="relu", data=data, controls=(lambda trial: None,)),
         "what the control <lambda> makes=None is a NoneType; give a function that returns the trial",
@@ -494,7 +494,7 @@ WRONG_CALLS = {
         "the plan is a Trial; give several trials",
     ),
     "run(None)": (lambda a, b, data: suture.run(None), "the plan is a NoneType; give several trials"),
-    "run(store=3)": (lambda a, b, data: suture.run(curve(a, b, data=data), store=3), "store=3 is a int; give a folder"),
+    "run(store=3)": (lambda a, b, data: suture.run(curve(a, b, data=data), store=3), "store=3 is an int; give a folder"),
     "run(store='')": (lambda a, b, data: suture.run(curve(a, b, data=data), store=""), "store='' names no folder"),
     "run(retry)": (
         lambda a, b, data: suture.run(curve(a, b, data=data), retry=True),
@@ -504,7 +504,7 @@ WRONG_CALLS = {
     "forecast(None)": (lambda a, b, data: suture.forecast(None), "plan=None is a NoneType; give several trials"),
     "Local(1.5)": (lambda a, b, data: suture.Local(workers=1.5), "workers=1.5 is no whole number"),
     "linear_cka(array)": (lambda a, b, data: linear_cka(np.eye(3), np.eye(3)), "is a ndarray; give a tensor of activ"),
-    "knows(data, 9)": (lambda a, b, data: traits.knows(data, 9), "a trait=9 is a int; give the name of a class"),
+    "knows(data, 9)": (lambda a, b, data: traits.knows(data, 9), "a trait=9 is an int; give the name of a class"),
     "knows(str)": (lambda a, b, data: traits.knows("digits", "9"), "data='digits' is a str; give data with classes"),
     "localise(str)": (lambda a, b, data: suture.localise("x", a, b, data=data), "trait='x' is a str; give a trait"),
     "summary(None)": (lambda a, b, data: suture.summary(None), "table=None is a NoneType; give a table of measurement"),

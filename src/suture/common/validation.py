@@ -20,7 +20,8 @@ def check_kind(
         return
     if isinstance(value, type):
         raise error(f"{name} is the class {value.__name__}; make one of it, {value.__name__}(…), or give {remedy}")
-    raise error(f"{name}={_short(value)} is a {type(value).__name__}; give {remedy}")
+    made = type(value).__name__
+    raise error(f"{name}={_short(value)} is {'an' if made[0] in 'aeiouAEIO' else 'a'} {made}; give {remedy}")
 
 
 def check_whole(name: str, value: Any, error: type[SutureError] = DataError) -> int:

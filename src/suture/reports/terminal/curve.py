@@ -48,14 +48,9 @@ def natural_width(table: Table) -> int:
     return Console(width=10_000, force_terminal=False).measure(table).maximum
 
 
-_SHORT = {"receiver": "recei-\nver", "shuffled": "shuf-\nfled", "clustered": "clus-\ntered", " ": "\n"}
-#: How headings are broken over lines, ever narrower.
-_HEADINGS: tuple[dict[str, str], ...] = (
-    {},
-    {"untrained": "un-\ntrained", " ": "\n"},
-    _SHORT | {"untrained": "un-\ntrained"},
-    _SHORT | {"untrained": "un-\ntrai-\nned", "sender": "sen-\nder", "itself": "it-\nself"},
-)
+_SHORT = {"untrained": "untr.", "receiver": "recv.", "shuffled": "shuff.", "clustered": "clust.", " ": "\n"}
+#: How headings are written, ever narrower.
+_HEADINGS: tuple[dict[str, str], ...] = ({}, {" ": "\n"}, {"untrained": "untr.", " ": "\n"}, _SHORT)
 
 
 def _curve_table(shown: Curve, headings: dict[str, str], narrow: bool) -> Table:
