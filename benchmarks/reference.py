@@ -56,6 +56,7 @@ from suture.common.names import make
 from suture.core.activations.cache import Activations
 from suture.fits import LeastSquares
 from suture.fits.base import Problem, Side
+from suture.measurement.trials.trial import VERSION as MEASURED_BY
 
 FOLDER = Path(__file__).parents[1] / "results" / "reference"
 NETWORKS = FOLDER.parent / "networks"
@@ -515,7 +516,7 @@ def run(data: Path, only: list[str], minutes: float, compiled: bool) -> None:
             print(f"{seam['id']:22} {name:20} {what} in {time.monotonic() - begun:.0f} s", flush=True)
 
 
-def judge(data: Path, fit: str, seeds: int, closed: bool) -> None:
+def judge(data: Path, fit: str, only: list[str], seeds: int, closed: bool) -> None:
     """Measure a fit beside the reference, at the seams that may be looked at."""
     torch.set_num_threads(1)
     path = FOLDER / f"judged-{fit}.json"
@@ -523,6 +524,8 @@ def judge(data: Path, fit: str, seeds: int, closed: bool) -> None:
     for seam in read_seams():
         results = read_results(seam)
         if set(candidates(seam)) - set(results["candidates"]) or not (seam["open"] or closed):
+            continue
+        if only and seam["id"] not in only:
             continue
         wanted, _ = best(results)
         images, sender, receiver = load(seam, data)
@@ -541,6 +544,8 @@ def judge(data: Path, fit: str, seeds: int, closed: bool) -> None:
                 "accuracy": measured.scores["accuracy"].value,
                 "below": wanted - measured.scores["accuracy"].value,
                 "converged": measured.converged,
+                "start": measured.start,
+                "version": MEASURED_BY,
                 "steps": measured.steps,
                 "seconds": round(time.process_time() - begun, 1),
             }
@@ -616,7 +621,7 @@ def main() -> int:
         write(FOLDER / "seams.json", draw(given.data))
         table()
     elif given.what == "judge":
-        judge(given.data, given.fit, given.seeds, given.closed)
+        judge(given.data, given.fit, given.only, given.seeds, given.closed)
     else:
         run(given.data, given.only, given.minutes, given.compiled)
     return 0
