@@ -42,6 +42,34 @@ def test_they_are_exact_for_every_family(family, sender, receiver):
 
 
 @each(("family", "sender", "receiver"), JOINTS, ids=named)
+def test_other_parameters_are_expressed_in_them_plain_or_not(family, sender, receiver):
+    """What a stitch drawn anew would compute is what its free tensors make of the first."""
+    x = activations(*sender)
+    for plain in (False, True):
+        stitch, other = built(family, sender, receiver).eval(), built(family, sender, receiver, seed=1).eval()
+        coordinates = Coordinates(stitch, x, plain=plain)
+        coordinates.restore(coordinates.express(dict(other.named_parameters())))
+        for name, made in coordinates.parameters().items():
+            wanted = dict(other.named_parameters())[name].detach()
+            size = max(1.0, float(x.abs().max()))  # biases are differences of what the largest feature gives
+            torch.testing.assert_close(made.detach(), wanted, rtol=1e-4, atol=1e-5 * size)
+
+
+def test_a_plain_step_moves_every_weight_alike():
+    """The mean of what is read is not taken out: one step can shift all outputs far."""
+    stitch, x = built(Linear(), (5,), (4,)), activations(5)
+    weight, out = stitch.weight.detach().clone(), stitch(x).detach()
+    coordinates = Coordinates(stitch, x, plain=True)
+    torch.autograd.backward((coordinates(x) - 7).square().mean(), inputs=list(coordinates.free.values()))
+    torch.optim.Adam(coordinates.groups(0.01), eps=0).step()
+    moved = (coordinates.parameters()["weight"].detach() - weight).abs()
+    spread = out.std(0, correction=0).square().mean().sqrt()
+    torch.testing.assert_close(
+        moved, (0.01 * 5**-0.5 * spread / x.square().mean().sqrt()).expand(4, 5), rtol=1e-3, atol=0
+    )
+
+
+@each(("family", "sender", "receiver"), JOINTS, ids=named)
 def test_all_parameters_can_be_descended_on(family, sender, receiver):
     stitch, x = built(family, sender, receiver).eval(), activations(*sender)
     coordinates = Coordinates(stitch, x)

@@ -494,7 +494,10 @@ WRONG_CALLS = {
         "the plan is a Trial; give several trials",
     ),
     "run(None)": (lambda a, b, data: suture.run(None), "the plan is a NoneType; give several trials"),
-    "run(store=3)": (lambda a, b, data: suture.run(curve(a, b, data=data), store=3), "store=3 is an int; give a folder"),
+    "run(store=3)": (
+        lambda a, b, data: suture.run(curve(a, b, data=data), store=3),
+        "store=3 is an int; give a folder",
+    ),
     "run(store='')": (lambda a, b, data: suture.run(curve(a, b, data=data), store=""), "store='' names no folder"),
     "run(retry)": (
         lambda a, b, data: suture.run(curve(a, b, data=data), retry=True),
