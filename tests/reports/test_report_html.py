@@ -308,9 +308,10 @@ def test_a_study_is_decided_as_on_its_page() -> None:
     """By the intervals of Holm's method, and not at all by another version of the measuring code."""
     study, result = STUDIES["oxford-4.1-mlp"], load_result(ROOT / "results/small", "oxford-4.1-mlp")
     assert result is not None
-    for version, words in ((VERSION, [one.said for one in result.decide(study)]), (0, ["not measured with this"] * 12)):
-        card = result.card | {"version": version}
-        _, blocks, _ = studies.section(study, Result(study.id, "small", dict(result.tables), card), several=False)
+    for version in (VERSION, 0):
+        made = Result(study.id, "small", dict(result.tables), result.card | {"version": version})
+        words = [one.said for one in made.decide(study)] if version else ["not measured with this"] * 12
+        _, blocks, _ = studies.section(study, made, several=False)
         rows = next(content["rows"] for kind, content in blocks if kind == "table")
         assert all(row[-1].startswith(word) for row, word in zip(rows, words, strict=True))
     assert any("at 99.4 %" in row[2] for row in rows)

@@ -82,7 +82,8 @@ def legend(axes: Any) -> list[str]:
 def rows_of(figure: Figure) -> list[list[float]]:
     """The left ends of the panels, row by row from the top."""
     figure.draw_without_rendering()
-    boxes = [axes.get_position() if axes.figure is figure else axes.get_window_extent() for axes in figure.axes]
+    shown = [axes for axes in figure.axes if axes.get_visible()]
+    boxes = [axes.get_position() if axes.figure is figure else axes.get_window_extent() for axes in shown]
     tops = sorted({round(box.y1) for box in boxes}, reverse=True)
     return [sorted(box.x0 for box in boxes if round(box.y1) == top) for top in tops]
 
