@@ -43,6 +43,7 @@ from suture.zoo.models import KEPT
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS, TOOK, FIGURES = ROOT / "results/small", ROOT / "results/took.json", ROOT / "docs/images/studies"
 WORTH, ROOM = 60.0, 100e6  #: seconds of one core, bytes in all
+KEPT_AS = {"cnn": "cnn cifar10"}  #: since cnn-10 and cnn-11 are those of MNIST above CIFAR-10
 PAGES = (
     "claims --page docs/claims.md --papers docs/papers",
     "zoo table results/small/networks.parquet --page docs/zoo.md",
@@ -69,7 +70,8 @@ def list_networks(study: str, scale: Scale) -> list[BaseModel]:
 def path_of(base: BaseModel) -> Path:
     """Return where the weights of a network are kept."""
     until = "" if base.until is None else f"-until-{base.until}"
-    return ROOT / KEPT / f"{base.name.replace(' ', '-')}{until}-{base.seed}.safetensors"
+    name = KEPT_AS.get(base.name, base.name).replace(" ", "-")
+    return ROOT / KEPT / f"{name}{until}-{base.seed}.safetensors"
 
 
 def find_kept(base: BaseModel) -> tuple[Path, dict[str, Any]] | None:
