@@ -4,8 +4,8 @@
     python benchmarks/ledger.py DATA STORE --list
 
 In the order of ``ORDER``, by ``suture run --until-converged`` at small scale. Networks of ``results/networks`` are
-taken from there, others are trained, and what took more than half a minute is kept there, while all is below 100 MB: 16-bit
-weights, which are those that were measured, beside their card. ``results/took.json`` says what each took.
+taken from there, others are trained, and what took more than half a minute is kept there, while all is below 100 MB:
+16-bit weights, which are those that were measured, beside their card. ``results/took.json`` says what each took.
 """
 
 import argparse
