@@ -88,7 +88,7 @@ LOST = 0.1  #: a class whose share of right images is below this share of all cl
 ABOVE = 2.0  #: times the share of the commonest class must be right, for that to be the stitch's doing
 STILL = 0.005  #: nats; while a doubling lowers the validation loss by more, it goes on
 CHUNK = 256
-AGAIN = "a class was hardly ever named after a descent from the closed form: begun again at random"
+AGAIN = "a class was hardly ever named after the first descent: begun again at random"
 
 
 @keyed_as("Converged")
