@@ -369,13 +369,15 @@ def whitened(task: Task, rate: float, ridge: float) -> dict[str, Any]:
     layer, name = layers[0], next(n for n, m in stitch.named_modules() if m is layers[0])
     weight = layer.weight.detach().flatten(1).double()
     part = task.family.parts(stitch, task.given["fit"][:2].float())[0]
-    some = task.given["fit"][: max(1024, 2**15 // max(1, math.prod(task.shapes[1][1:])))].float()
-    rows = torch.cat([part.reads(each).double() for each in some.split(CHUNK)])
-    if rows.shape[1] != weight.shape[1]:
-        raise ValueError(f"{task.family} reads rows of {rows.shape[1]} features by {weight.shape[1]} weights")
-    own = torch.cat([part.gives(each).double() for each in task.own(task.data.fit)[: len(some)].split(CHUNK)])
-    mean, unit = rows.mean(0), own.std(0).clamp(min=1e-3 * float(own.std(0).max()))
-    values, vectors = torch.linalg.eigh((rows - mean).T @ (rows - mean) / len(rows))
+    some = max(1024, 2**15 // max(1, math.prod(task.shapes[1][1:])))
+    given = task.given["fit"][:some].float()
+    features = part.reads(given[:2]).shape[1]
+    if features != weight.shape[1]:
+        raise ValueError(f"{task.family} reads rows of {features} features by {weight.shape[1]} weights")
+    own = torch.cat([part.gives(each).double() for each in task.own(task.data.fit.first(some)).split(CHUNK)])
+    unit = own.std(0).clamp(min=1e-3 * float(own.std(0).max()))
+    mean, covariance = moments(lambda: (part.reads(each).double() for each in given.split(CHUNK)))
+    values, vectors = torch.linalg.eigh(covariance)
     scale = (values.clamp(min=0) + ridge * float(values.clamp(min=0).mean())).sqrt()
     free = ((weight / unit[:, None]) @ vectors * scale).float().requires_grad_()
     assert layer.bias is not None
@@ -390,6 +392,18 @@ def whitened(task: Task, rate: float, ridge: float) -> dict[str, Any]:
         return out
 
     return descend(task, forward, [free, shift], rate, WHITENED_STEPS, WHITENED_BATCH, betas)
+
+
+def moments(rows: Callable[[], Iterator[Tensor]]) -> tuple[Tensor, Tensor]:
+    """Return mean and covariance of rows ``(n, features)`` that come in parts, since all at once may not fit."""
+    count, total = 0, torch.zeros(())
+    for part in rows():
+        count, total = count + len(part), total + part.sum(0)
+    mean = total / count
+    covariance = torch.zeros(len(mean), len(mean), dtype=mean.dtype)
+    for part in rows():
+        covariance.addmm_((part - mean).T, part - mean, alpha=1 / count)
+    return mean, covariance
 
 
 def plain(task: Task) -> dict[str, Any]:

@@ -31,6 +31,7 @@ in the reference table of ``benchmarks/reference.py``.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from math import prod
 from typing import final
 
@@ -39,7 +40,7 @@ from torch import Tensor, nn
 
 from suture.common.errors import FitError
 from suture.common.hashing import keyed_as
-from suture.common.seeds import drawing
+from suture.common.seeds import derive_seed, drawing
 from suture.common.validation import check_whole
 from suture.core.stitches import (
     AffineMap,
@@ -67,7 +68,7 @@ SAMPLES = 1024  #: samples that are not few
 RIDGES = (1e-5, 1e-3, 1e-1)  #: candidates, relative to the mean variance of the sender's features
 PROBED = 256  #: samples on which suffixes are compared
 FIRST = 70  #: steps before the first look, which doubles
-CAP = 8960  #: steps, ``FIRST`` doubled seven times
+CAP = 2**8 * FIRST + 8 * FIRST  #: steps: ``FIRST`` doubled eight times, and some at the lower rate
 DRAFT = 4 * FIRST  #: steps of a first picture
 DEEPER = 4  #: times as large is the next cap
 DEEPEST = 16 * CAP  #: steps of the largest
@@ -85,10 +86,12 @@ BETAS = (0.9, 0.99)  #: of Adam
 HELD_OUT = 10_000  #: validation samples that are looked at, at most
 GLANCE = 1024  #: of them, to choose a rate
 LOST = 0.1  #: a class whose share of right images is below this share of all classes' is hardly ever named
+DRAWS = 3  #: random starts, at most, while a class is lost
 ABOVE = 2.0  #: times the share of the commonest class must be right, for that to be the stitch's doing
 STILL = 0.005  #: nats; while a doubling lowers the validation loss by more, it goes on
 CHUNK = 256
 AGAIN = "a class was hardly ever named after the first descent: begun again at random"
+SOUGHT = f"a class is hardly ever named, from the closed form or from {DRAWS} random starts"
 
 
 @keyed_as("Converged")
@@ -101,7 +104,8 @@ class Converged(Fit):
     most steps of ``batch`` samples from each start, those left out that other rates were tried for; a fit that reaches
     it says that it has not converged. Looks come after 70, 140, 280 … steps, and a cap between two counts as the lower.
     Steps do not depend on the cap: a larger one goes on where a smaller one ends. A family that has no closed form
-    begins at random. If a class is hardly ever named in the end, it begins once more, at random, and keeps the better.
+    begins at random. While a class is hardly ever named in the end, it begins again, at random, up to three times.
+    The best of all starts is kept.
     Raises ``FitError`` if the tolerance is less than one validation image, or the loss is not finite at any rate.
     """
 
@@ -213,7 +217,7 @@ def _lower(problem: Problem, bare: "_Bare", maps: list[AffineMap], descend: Desc
         head = convex.read_head(chosen.run, tuple(probe.shape[1:]), bare.parts[0], probe)
         if head is not None:
             return replace(_solve_convex(problem, bare, maps, head), notes=notes)
-    report = descend(AveragedDescent(problem, bare.stitch, chosen.run, batch, bare.draw))
+    report = descend(AveragedDescent(problem, bare.stitch, chosen.run, batch, partial(bare.draw, problem)))
     return replace(report, notes=(*notes, *report.notes))
 
 
@@ -230,10 +234,10 @@ class _Bare:
     parts: Sequence[Part]
     given: Sequence[Part] | None  #: of the stitch that was given, if it is another
 
-    def draw(self, problem: Problem) -> State:
-        """Draw the parameters of such a stitch at its default initialisation, as the problem's seed says."""
+    def draw(self, problem: Problem, which: int) -> State:
+        """Draw the parameters of such a stitch at its default initialisation, for one of several random starts."""
         shapes = (tuple(side.shape[1:]) for side in (problem.fit.activations, problem.fit.expected()))
-        with drawing(torch.device("cpu"), problem.seed):
+        with drawing(torch.device("cpu"), derive_seed("start", problem.seed, which)):
             return dict(self.family.build(*shapes).named_parameters())
 
     def write_back(self, maps: list[AffineMap]) -> None:
@@ -318,6 +322,7 @@ class Look:
     state: State
     wrong: Tensor
     loss: float
+    plain: bool = False  #: whether the state is of plain coordinates, those of a random start
 
     @property
     def error(self) -> float:
@@ -353,12 +358,12 @@ class AveragedDescent:
 
     ``suffix`` maps represented tensors ``(n, *receiver shape)`` to outputs; ``draw`` gives another, random start.
     ``step`` counts steps at this rate, ``taken`` those at the rates before as well, and ``steps`` all, those too that
-    other rates were tried for. ``again`` is ``taken`` when the descent began once more, or 0. ``first`` is what
-    was best until then.
+    other rates were tried for. ``draws`` counts the random starts, ``again`` is ``taken`` at the last of them, or 0,
+    and ``before`` is what was best until then.
     """
 
     def __init__(
-        self, problem: Problem, stitch: nn.Module, suffix: nn.Module, batch: int, draw: Callable[[Problem], State]
+        self, problem: Problem, stitch: nn.Module, suffix: nn.Module, batch: int, draw: Callable[[int], State]
     ) -> None:
         self.problem, self.suffix, self.draw = problem, suffix, draw
         self.device, self.stitch = next(stitch.parameters()).device, stitch
@@ -368,10 +373,10 @@ class AveragedDescent:
         self.scale = problem.task.scale(problem.validation.labels)
         self.curve: list[CurvePoint] = []
         self.gains: list[float] = []
-        self.step = self.taken = self.steps = self.idle = self.lowered = self.again = 0
+        self.step = self.taken = self.steps = self.idle = self.lowered = self.draws = self.again = 0
         self.look = FIRST  #: the step at which the average is looked at next
         self.least_loss = math.inf
-        self.first: Best | None = None
+        self.before: Best | None = None
 
     def run(self, cap: int, tolerance: float) -> FitReport:
         """Descend until a doubling of the steps gains less than the tolerance, or the next would exceed the cap.
@@ -391,7 +396,7 @@ class AveragedDescent:
             else:
                 converged = self.lowered == LOWERED
                 self._lower_rate()
-            if converged and self._lost():
+            if converged and self.draws < DRAWS and self._lost():
                 converged = False
                 self._begin_again()
         report = self._end(converged)
@@ -434,14 +439,21 @@ class AveragedDescent:
         self.adam = self._adam(self.rate)
         self.step, self.idle, self.look, self.least_loss = 0, 0, STEADY, self.best.kept.loss
 
-    def _lost(self) -> list[int]:
-        """Return the classes that are hardly ever named, though more are right than any constant reaches.
+    def _best_of_all(self) -> Best:
+        """Return what is best from this start and those before."""
+        if self.before is None:
+            return self.best
+        best = Best(self.before.least)
+        for look in (self.before.kept, self.best.least, self.best.kept):
+            best.add(look)
+        return best
 
-        None if the descent began again for that already.
-        """
-        wrong, labels = self.best.least.wrong, self.problem.validation.labels[: self.held_out].cpu()
-        if self.first or self.problem.task != Classification():
+    def _lost(self) -> list[int]:
+        """Return the classes that are hardly ever named, though more are right than any constant reaches."""
+        if self.problem.task != Classification():
             return []
+        wrong = self._best_of_all().least.wrong
+        labels = self.problem.validation.labels[: self.held_out].cpu()
         counts = torch.bincount(labels)
         right = torch.bincount(labels, weights=1 - wrong.double()) / counts
         share = 1 - float(wrong.double().mean())
@@ -452,8 +464,9 @@ class AveragedDescent:
 
     def _begin_again(self) -> None:
         """Begin once more, at random."""
-        self.first, self.again, self.coordinates = self.best, self.taken, self._plain()
-        drawn = {name: tensor.detach().to(self.device) for name, tensor in self.draw(self.problem).items()}
+        self.before, self.again, self.coordinates = self._best_of_all(), self.taken, self._plain()
+        drawn = {name: tensor.detach().to(self.device) for name, tensor in self.draw(self.draws).items()}
+        self.draws += 1
         self.coordinates.restore(self.coordinates.express(drawn))
         start = self._look(self.coordinates.state())
         self.best = Best(start)
@@ -466,15 +479,9 @@ class AveragedDescent:
         return Coordinates(self.stitch, self.problem.fit.activations.to(self.device), plain=True)
 
     def _end(self, converged: bool) -> FitReport:
-        best, coordinates, said = self.best, self.coordinates, FitReport()
-        if self.first:
-            best = Best(self.first.least)
-            for look in (self.first.kept, self.best.least, self.best.kept):
-                best.add(look)
-            if best.kept is self.first.kept or best.kept is self.first.least:
-                coordinates = self.near
-            else:
-                said = FitReport(start="random", notes=(AGAIN,))
+        best = self._best_of_all()
+        notes = (AGAIN,) * best.kept.plain + (SOUGHT,) * (converged and bool(self._lost()))
+        coordinates = self.coordinates if best.kept.plain else self.near
         if not math.isfinite(best.kept.loss):
             raise FitError(f"the validation loss of {self.problem.where} is not finite at any rate that was tried")
         here = coordinates.state()
@@ -482,14 +489,15 @@ class AveragedDescent:
         coordinates.write()
         coordinates.restore(here)
         gap = _extrapolate(self.gains)
-        return replace(said, steps=self.steps, converged=converged, curve=tuple(self.curve), gap=gap)
+        start = "random" if best.kept.plain else ""
+        return FitReport(self.steps, converged, tuple(self.curve), notes=notes, gap=gap, start=start)
 
     def _state(self) -> State:
         """Everything that a larger cap needs to go on, as tensors by name."""
-        counts = [self.step, self.taken, self.steps, self.idle, self.lowered, self.look, self.again]
+        counts = [self.step, self.taken, self.steps, self.idle, self.lowered, self.look, self.draws, self.again]
         looks = {"kept": self.best.kept, "least": self.best.least}
-        if self.first:
-            looks |= {"first kept": self.first.kept, "first least": self.first.least}
+        if self.before:
+            looks |= {"kept before": self.before.kept, "least before": self.before.least}
         numbers = [*counts, self.rate, self.least_loss, *(look.loss for look in looks.values())]
         points = [(point.step, point.fit_loss, point.validation_loss) for point in self.curve]
         made = {
@@ -499,6 +507,7 @@ class AveragedDescent:
         }
         for which, look in looks.items():
             made |= {f"{which}.{name}": tensor for name, tensor in look.state.items()} | {f"wrong {which}": look.wrong}
+            made[f"plain {which}"] = torch.tensor(look.plain)
         for name, tensor in self.coordinates.free.items():
             made[f"here.{name}"] = tensor
             made |= {f"{entry}.{name}": value for entry, value in self.adam.state.get(tensor, {}).items()}
@@ -506,21 +515,21 @@ class AveragedDescent:
 
     def _restore(self, state: State) -> None:
         """Go back to where another descent on the same problem ended."""
-        counts, (self.rate, self.least_loss, *losses) = state["numbers"][:7].tolist(), state["numbers"][7:].tolist()
-        self.step, self.taken, self.steps, self.idle, self.lowered, self.look, self.again = map(int, counts)
+        counts, (self.rate, self.least_loss, *losses) = state["numbers"][:8].tolist(), state["numbers"][8:].tolist()
+        self.step, self.taken, self.steps, self.idle, self.lowered, self.look, self.draws, self.again = map(int, counts)
         self.gains = state["gains"].tolist()
         self.curve = [CurvePoint(int(at), fit, held) for at, fit, held in state["curve"].tolist()]
 
         def restored(which: str, loss: float) -> Look:
             tensors = {name: state[f"{which}.{name}"].to(self.device) for name in self.coordinates.free}
-            return Look(tensors, state[f"wrong {which}"], loss)
+            return Look(tensors, state[f"wrong {which}"], loss, bool(state[f"plain {which}"]))
 
         self.best = Best(restored("least", losses[1]))
         self.best.kept = restored("kept", losses[0])
-        if self.again:
+        if self.draws:
             self.coordinates = self._plain()
-            self.first = Best(restored("first least", losses[3]))
-            self.first.kept = restored("first kept", losses[2])
+            self.before = Best(restored("least before", losses[3]))
+            self.before.kept = restored("kept before", losses[2])
         self.coordinates.restore({name: state[f"here.{name}"] for name in self.coordinates.free})
         self.adam = self._adam(self.rate)
         for name, tensor in self.coordinates.free.items():
@@ -571,7 +580,7 @@ class AveragedDescent:
         """Take steps; return the average of the parameters after each of them, and the mean loss of the batches."""
         total, losses = _Sum(), 0.0
         groups = self.coordinates.groups(self.rate)
-        steady = math.inf if self.first else STEADY
+        steady = math.inf if self.draws else STEADY
         for _ in range(ahead):
             self.step, self.taken, self.steps = self.step + 1, self.taken + 1, self.steps + 1
             for group, whole in zip(self.adam.param_groups, groups, strict=True):
@@ -596,9 +605,10 @@ class AveragedDescent:
         losses, wrong = self._losses(self.held_out)
         self.coordinates.restore(here)
         loss = float(losses.mean())
+        plain = self.draws > 0
         if math.isfinite(loss):
-            return Look(state, wrong, loss)
-        return Look(state, torch.full(wrong.shape, math.inf), math.inf)
+            return Look(state, wrong, loss, plain)
+        return Look(state, torch.full(wrong.shape, math.inf), math.inf, plain)
 
     def _losses(self, most: int) -> tuple[Tensor, Tensor]:
         """Return the loss of every validation sample that is looked at, and how wrong it is."""
