@@ -13,8 +13,8 @@ can be chosen on one half of them and read on the other. The candidates, none of
 
 - ``adam RATE``: least squares, then Adam with a cosine, 40 epochs of batches of 128
 - ``whitened RATE RIDGE``: least squares, then Adam with betas (0.9, 0.99) and a cosine on the map of whitened features,
-  outputs in units of the receiver's deviations, 2,800 batches of 64; where the stitch is one layer, else on its plain
-  parameters
+  outputs in units of the receiver's deviations, 2,800 batches of 64; where the stitch is one layer that reads at most
+  4,096 features, else on its plain parameters
 - ``published``: the recipe of the networks' paper at full length, if that is forecast to take under ten minutes
 - ``plain``: the loop that people write: prefix recomputed, BatchNorm - map - BatchNorm from its random start, Adam 1e-3
   with a cosine, 40 epochs of 128; at six seams
@@ -67,7 +67,7 @@ EPOCHS, BATCH = 40, 128
 LOOKS = (0.25, 0.5, 1, 2, 3, 5, 7, 10, 15, 20, 25, 30, 35, 40)  #: epochs after which a descent is scored
 ADAM_RATES = (1e-2, 3e-3, 1e-3)
 WHITENED = ((1e-2, 1e-5), (3e-2, 1e-5), (3e-3, 1e-5), (1e-2, 1.0))  #: rate, ridge in units of the mean variance
-WHITENED_STEPS, WHITENED_BATCH = 2_800, 64
+WHITENED_STEPS, WHITENED_BATCH, WHITENED_MOST = 2_800, 64, 4_096
 PLAIN_SEAMS = 6
 NEAR = 0.005  #: of the reference's accuracy, as a fraction
 PUBLISHED_SECONDS = 600.0
@@ -361,7 +361,8 @@ def whitened(task: Task, rate: float, ridge: float) -> dict[str, Any]:
     stitch = task.stitch(least_squares=True).eval()
     layers = [layer for layer in stitch.modules() if isinstance(layer, nn.Conv2d | nn.Linear)]
     betas = (0.9, 0.99)
-    if len(layers) != 1 or len(list(stitch.parameters())) != 2 or not hasattr(task.family, "parts"):
+    one = len(layers) == 1 and len(list(stitch.parameters())) == 2 and hasattr(task.family, "parts")
+    if not one or layers[0].weight[0].numel() > WHITENED_MOST:
         parameters = list(stitch.parameters())
         return descend(
             task, lambda x, suffix: suffix(stitch(x)), parameters, rate, WHITENED_STEPS, WHITENED_BATCH, betas

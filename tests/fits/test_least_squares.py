@@ -21,10 +21,12 @@ from suture.core.stitches import (
     Identity,
     Linear,
     Stitch,
+    StridedConv,
     base,
     flattened,
+    resampled,
 )
-from suture.fits import FitReport, LeastSquares
+from suture.fits import FitReport, LeastSquares, Quick, RelativeRepresentations
 from suture.fits.least_squares import accumulate_moments, solve_closed_form
 from trained import digits, hybrids
 
@@ -243,6 +245,25 @@ def test_of_very_many_features_a_map_of_averages_over_neighbours_is_found(family
     LeastSquares(ridges=(1e-14,), rescale=False).fit(matching(family, x, y), stitch)
     with torch.no_grad():
         torch.testing.assert_close(stitch.eval()(x), y, rtol=1e-8, atol=1e-8)
+
+
+@each("batchnorm", [True, False])
+@each(
+    "fit", [LeastSquares(ridges=(1e-14,), rescale=False), Quick(steps=0), RelativeRepresentations(cutoff=1e-3)], ids=str
+)
+def test_a_patch_of_very_many_features_is_averaged_over_neighbours(fit, batchnorm, monkeypatch):
+    """Patches of 3 x 4 x 4 where 12 features are allowed: averages over 2 x 2 pixels, mapped by hand."""
+    monkeypatch.setattr(resampled, "PATCH", 12)
+    random = torch.Generator().manual_seed(0)
+    x = torch.randn((400, 3, 8, 4), generator=random) + torch.tensor([5.0, -3.0, 2.0])[:, None, None]
+    weight = torch.randn((24, 3, 2, 2), generator=random)
+    y = nn.functional.conv2d(nn.functional.avg_pool2d(x, 2), weight, stride=2) + 1
+    family = StridedConv(batchnorm=batchnorm)
+    stitch = built(family, (3, 8, 4), (24, 2, 1))
+    fit.fit(matching(family, x, y), stitch)
+    with torch.no_grad():
+        off = float((stitch.eval()(x) - y).square().mean() / y.var())
+    assert off < (1e-8 if isinstance(fit, LeastSquares) else 0.05)
 
 
 def test_a_stitch_without_parameters_stays_as_it_is():

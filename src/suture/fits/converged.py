@@ -277,7 +277,7 @@ def _load_closed_forms(problem: Problem, bare: _Bare) -> list[AffineMap]:
     for part in bare.parts:
         assert isinstance(family, AffineStitch)
         known, held_out = (_some_moments(side, part) for side in (problem.fit, problem.validation))
-        maps.append(solve_closed_form(family, known, held_out, RIDGES, rescale=True))
+        maps.append(part.whole(solve_closed_form(family, known, held_out, RIDGES, rescale=True)))
         part.load(maps[-1])
     return maps
 
@@ -295,7 +295,7 @@ def count_sufficient(shape: Shape, rows: int, features: int) -> int:
 def _some_moments(side: Side, part: Part) -> Moments:
     """Moments from as many samples as a map of so many features needs; products in float32."""
     x, expected = side.activations, side.expected()
-    rows, features = part.reads(x[:1]).shape
+    rows, features = part.solved(x[:1]).shape
     some = count_sufficient(tuple(expected.shape[1:]), rows, features)
     x, expected = (rows.narrow(0, 0, min(some, len(rows))) for rows in (x, expected))
     made = accumulate_moments(x, expected, part, torch.float32, side.counted)

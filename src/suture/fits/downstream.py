@@ -134,7 +134,7 @@ class RelativeRepresentations(Fit):
         known = accumulate_moments(side.activations, side.expected(), part, counted=side.counted)
         chosen = torch.randperm(len(side.labels), generator=generator("anchors", problem.seed))[: self.anchors]
         sent, own = (rows[chosen] for rows in (side.activations, side.expected()))
-        rows = part.reads(sent).cpu().double(), part.gives(own.to(sent.device)).cpu().double()
+        rows = part.solved(sent).cpu().double(), part.gives(own.to(sent.device)).cpu().double()
         # One position of each anchor, the same in both networks: those of one image are much alike.
         positions = len(rows[0]) // len(chosen)
         drawn = torch.randint(positions, (len(chosen),), generator=generator("positions", problem.seed))
@@ -145,6 +145,6 @@ class RelativeRepresentations(Fit):
         scale = (known.yy.sum() / given.sum()).sqrt() if given.any() else torch.tensor(1.0)
         weight, given = weight * scale, given * scale.square()
         bias = known.mean_y - weight @ known.mean_x
-        part.load(AffineMap(weight, bias, known.mean_x, known.xx.diagonal().clamp(min=0), given))
+        part.load(part.whole(AffineMap(weight, bias, known.mean_x, known.xx.diagonal().clamp(min=0), given)))
         stitch.eval()
         return FitReport(start="closed form")

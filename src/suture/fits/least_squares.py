@@ -47,7 +47,7 @@ def accumulate_moments(
     """
     most = min(len(x), len(y), part.most or len(x))
     x, y = x.narrow(0, 0, most), y.narrow(0, 0, most).to(x.device)
-    first, expected = part.reads(x[:1]), part.gives(y[:1])
+    first, expected = part.solved(x[:1]), part.gives(y[:1])
     if len(first) != len(expected):
         raise FitError("the sender's and the receiver's activations have different numbers of rows")
     chunk = max(1, min(CHUNK, _ROOM // max(first.numel(), expected.numel())))
@@ -56,12 +56,12 @@ def accumulate_moments(
         there = None if counted is None else counted[start : start + chunk].flatten().to(rows.device)
         return rows if there is None or len(there) != len(rows) else rows[there]
 
-    shift_x = select(part.reads(x[:chunk]), 0).to(dtype).mean(0)
+    shift_x = select(part.solved(x[:chunk]), 0).to(dtype).mean(0)
     shift_y = select(part.gives(y[:chunk]), 0).to(dtype).mean(0)
     sums: list[Tensor] = []
     count = many = 0
     for start in range(0, len(x), chunk):
-        a = select(part.reads(x[start : start + chunk]), start).to(dtype) - shift_x
+        a = select(part.solved(x[start : start + chunk]), start).to(dtype) - shift_x
         b = select(part.gives(y[start : start + chunk]), start).to(dtype) - shift_y
         each = b if part.each is None else part.each(y[start : start + chunk]).to(dtype) - shift_y
         new = [total.double() for total in (a.sum(0), b.sum(0), a.T @ a, a.T @ b, each.square().sum(0))]
@@ -109,7 +109,7 @@ class LeastSquares(Fit):
                 accumulate_moments(side.activations, side.expected(), part, counted=side.counted)
                 for side in (problem.fit, problem.validation)
             )
-            part.load(solve_closed_form(family, known, held_out, self.ridges, self.rescale))
+            part.load(part.whole(solve_closed_form(family, known, held_out, self.ridges, self.rescale)))
         return FitReport()
 
 

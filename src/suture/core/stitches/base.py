@@ -139,7 +139,8 @@ class Part:
     many rows ``(rows, out)``; ``load`` sets the parameters and buffers by which the stitch computes an affine map in
     evaluation mode. ``most`` bounds the images that its moments are taken from, if every image has very many rows.
     If the map serves several rows of the receiver alike, ``gives`` are their means, and ``each`` sees them one by one,
-    for what a row varies by.
+    for what a row varies by. Where a row has too many features for normal equations, ``merge`` gives rows of fewer, and
+    ``spread`` makes of a map of those the same one of all.
     """
 
     reads: Callable[[Tensor], Tensor]
@@ -147,6 +148,16 @@ class Part:
     load: Callable[[AffineMap], None]
     most: int | None = None
     each: Callable[[Tensor], Tensor] | None = None
+    merge: Callable[[Tensor], Tensor] | None = None
+    spread: Callable[[AffineMap], AffineMap] | None = None
+
+    def solved(self, x: Tensor) -> Tensor:
+        """See a batch of the sender's tensors as the rows that the closed form is solved for."""
+        return self.merge(self.reads(x)) if self.merge else self.reads(x)
+
+    def whole(self, affine: AffineMap) -> AffineMap:
+        """Return a map of the rows that the closed form is solved for as one of all features."""
+        return self.spread(affine) if self.spread else affine
 
 
 @keyed_as("AffineStitch")
@@ -223,6 +234,7 @@ def assign(module: nn.Module, name: str, value: Tensor) -> None:
 
 
 FEATURES = 1024  #: the most features of one row for which normal equations are solved
+PATCH = 4096  #: the same of a patch that becomes one pixel: their covariance takes 134 MB, that of 32,768 takes 9 GB
 WORK = 2e11  #: the most multiply-adds for moments of rows that are patches
 
 

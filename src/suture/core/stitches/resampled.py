@@ -5,7 +5,8 @@ a square and one; any other number is a line of pixels. The size changes on each
 
 * **to shrink** from H to h: a convolution whose stride equals its kernel, ``k = ⌈H / h⌉`` (hernandez2022, section 1.2).
   If h does not divide H the map is first brought to ``k · h`` by nearest up-sampling, so every pixel is read and no
-  weight is applied to padding: 7 → 4 is 7 → 8 and then a stride of 2.
+  weight is applied to padding: 7 → 4 is 7 → 8 and then a stride of 2. In closed form a patch of more than ``PATCH``
+  features is averaged over neighbouring pixels first, and what is found for the averages is the map of their pixels.
 * **to grow**: a 1×1 convolution of the nearest-up-sampled map (hernandez2022). It is applied before the up-sampling,
   which copies pixels and so gives the same for less.
 
@@ -15,8 +16,8 @@ which the sender has no counterpart is a linear map of the mean over the sender'
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from math import isqrt
+from dataclasses import dataclass, replace
+from math import isqrt, prod
 from typing import ClassVar, cast, final
 
 import torch
@@ -24,6 +25,7 @@ from torch import Tensor, nn
 
 from suture.common.hashing import keyed_as
 from suture.core.stitches.base import (
+    PATCH,
     AffineMap,
     AffineStitch,
     Part,
@@ -35,6 +37,7 @@ from suture.core.stitches.base import (
     loader,
     with_batchnorms,
 )
+from suture.core.stitches.flattened import Averaging
 
 
 @dataclass(frozen=True)
@@ -164,7 +167,9 @@ class _Regridded(AffineStitch):
             onto_means = lambda y: features_first(nn.functional.avg_pool2d(y, times))  # noqa: E731
             return [Part(lambda x: features_first(view(x)), onto_means, load, each=features_first)]
         positions = size[0] * size[1] // (kernel[0] * kernel[1])
-        parts = [Part(reads, gives, load, affordable_images(positions, conv.in_channels * kernel[0] * kernel[1]))]
+        patch = _Patch((conv.in_channels, *kernel))
+        merged = (patch.merge, patch.spread) if patch.is_large else (None, None)
+        parts = [Part(reads, gives, load, affordable_images(positions, patch.averaging.left), None, *merged)]
         return parts if token is None else [*parts, Part(seen.summary, lambda y: y[:, 0], loader(token))]
 
     def raw_layers(self, stitch: nn.Module) -> Sequence[nn.Linear | nn.Conv2d]:
@@ -253,6 +258,29 @@ class TokensToTokens(_Regridded):
     def accepts(self, sender: Shape, receiver: Shape) -> bool:
         """Whether both are tokens."""
         return len(sender) == len(receiver) == 2
+
+
+class _Patch:
+    """A patch ``(C, H, W)`` that becomes one pixel, and its averages over neighbours if it has very many features."""
+
+    def __init__(self, shape: Shape) -> None:
+        self.shape = shape
+        self.averaging = Averaging(shape, PATCH)
+        self.is_large = self.averaging.left < prod(shape)
+
+    def merge(self, rows: Tensor) -> Tensor:
+        """Average rows ``(n, C · H · W)`` over neighbouring pixels."""
+        return self.averaging.rows(rows.reshape(-1, *self.shape))
+
+    def spread(self, affine: AffineMap) -> AffineMap:
+        """Return a map of averages as one of whole patches; each pixel is said to vary as its channel's averages do."""
+        weight = self.averaging.spread(affine.weight, self.shape).flatten(1)
+        taps = prod(self.shape[1:])
+        mean, variance = (
+            moment.reshape(self.shape[0], -1).mean(1).repeat_interleave(taps)
+            for moment in (affine.mean, affine.variance)
+        )
+        return replace(affine, weight=weight, mean=mean, variance=variance)
 
 
 def _shrinks(sender: Shape, receiver: Shape) -> bool:
