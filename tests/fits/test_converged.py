@@ -366,6 +366,20 @@ def test_a_class_counts_as_lost_beside_the_others(shares, lost):
     assert made._lost() == lost
 
 
+def test_what_an_earlier_start_kept_is_not_lost() -> None:
+    """Of two looks at a start chance does not tell apart, the one of lower loss; a later start is worse, or better."""
+    p = trapped(0, Trap())
+    made = converged.AveragedDescent(p, built(Linear(), (8,), (4,)).eval(), p.suffix, 64, lambda _: {})
+    rare = torch.arange(400) % 40
+    least, kept = (converged.Look({}, (rare == i).float(), loss) for i, loss in ((0, 0.5), (1, 0.4)))
+    made.before = converged.Best(least)
+    made.before.add(kept)
+    for share, best in ((2, kept), (80, None)):
+        later = converged.Look({}, (torch.arange(400) % share == 1).float(), 0.3, plain=True)
+        made.best = converged.Best(later)
+        assert made._best_of_all().kept is (best or later)
+
+
 def test_a_fit_is_deepened_by_its_cap_alone_and_not_for_ever() -> None:
     fit: Fit | None = Converged(tolerance=0.01)
     caps = []
