@@ -5,6 +5,7 @@
     python -m benchmarks.reference table                   what is there, and the best of each seam
     python -m benchmarks.reference judge DATA [--fit FIT] [--seeds N] [--closed]   a fit beside them
     python -m benchmarks.reference cost [--fit FIT]        seconds to within half a point of the reference
+    python -m benchmarks.reference sum [--fit FIT]         what is asked of a fit, over the seams that were judged
 
 ``DATA`` is a folder with ``cifar10/`` and ``mnist/`` in the hub's parquet layout; the networks are those of
 ``results/networks``. Every candidate trains a member of the family that ``stitch_for`` gives, on the first 10,000
@@ -578,7 +579,7 @@ def cost(fit: str) -> None:
     there has none. ``plain`` computes the prefix again at every step.
     """
     judged: dict[str, Any] = json.loads((FOLDER / f"judged-{fit}.json").read_text())
-    ratios = []
+    ratios, middle = [], []
     for seam in read_seams():
         rows = list(judged.get(seam["id"], {}).values())
         if not rows:
@@ -591,13 +592,41 @@ def cost(fit: str) -> None:
             for name, found in results["candidates"].items()
             if name.startswith(("adam", "plain"))
         }
-        adams = [found for name, found in there.items() if name.startswith("adam") and not math.isnan(found)]
-        ratios.append(min(adams, default=math.inf) / seconds)
+        adams = sorted(
+            math.inf if math.isnan(found) else found for name, found in there.items() if name.startswith("adam")
+        )
+        ratios.append(adams[0] / seconds)
+        middle.append(adams[1] / seconds)
         near = sum(row["below"] <= NEAR for row in rows)
         said = ", ".join(f"{name} {found:.1f} s".replace("nan s", "never") for name, found in there.items())
         print(f"{seam['id']:22} {fit} {seconds:.1f} s, near in {near} of {len(rows)}; {said}")
     if ratios:
         print(f"least squares + Adam, the best of its rates, over {fit}: {statistics.median(ratios):.2f} in the median")
+        never = sum(map(math.isinf, middle))
+        print(
+            f"the middle of its three rates: {statistics.median(middle):.2f}; never there at {never} of {len(middle)}"
+        )
+
+
+def sum_up(fit: str) -> None:
+    """Print over all judged seams what is asked of a fit: how near it is, what it claims, how far its seeds range."""
+    judged: dict[str, Any] = json.loads((FOLDER / f"judged-{fit}.json").read_text())
+    seams = {seam: list(rows.values()) for seam, rows in judged.items()}
+    rows = [row for own in seams.values() for row in own]
+    claimed = [row for row in rows if row["converged"]]
+    medians = [statistics.median(row["below"] for row in own) for own in seams.values()]
+    ranges = [max(row["below"] for row in own) - min(row["below"] for row in own) for own in seams.values()]
+    print(f"{len(seams)} seams, {len(rows)} fits by {fit}")
+    print(f"median of three seeds within {100 * NEAR} points: {sum(m <= NEAR for m in medians)} seams", end="; ")
+    print(f"the worst {100 * max(medians):.2f} below, the median {100 * statistics.median(medians):.2f}")
+    false = sum(row["below"] > NEAR for row in claimed)
+    print(f"say that they converged: {len(claimed)} fits, of which false: {false}")
+    print(f"seeds range over less than 1 point: {sum(r < 0.01 for r in ranges)} seams")
+    if fit != "converged":
+        whole = json.loads((FOLDER / "judged-converged.json").read_text())
+        later = lambda own: statistics.median(row["seconds"] for row in list(own.values())[1:])  # noqa: E731
+        shares = [later(judged[seam]) / later(whole[seam]) for seam in judged if seam in whole]
+        print(f"seconds, as a share of converged's, in the median of {len(shares)}: {statistics.median(shares):.2f}")
 
 
 def table() -> None:
@@ -616,7 +645,7 @@ def table() -> None:
 def main() -> int:
     """Run a command; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("draw", "run", "table", "judge", "cost"))
+    parser.add_argument("what", choices=("draw", "run", "table", "judge", "cost", "sum"))
     parser.add_argument("data", nargs="?", type=Path)
     parser.add_argument("--only", nargs="*", default=[], metavar="ID")
     parser.add_argument("--minutes", type=float, default=math.inf, help="begin no candidate after so many")
@@ -625,8 +654,8 @@ def main() -> int:
     parser.add_argument("--compiled", action="store_true", help="compile what candidates descend through")
     parser.add_argument("--closed", action="store_true", help="also the seams that stay closed until the end")
     given = parser.parse_args()
-    if given.what in ("table", "cost"):
-        table() if given.what == "table" else cost(given.fit)
+    if given.what in ("table", "cost", "sum"):
+        {"table": table, "cost": partial(cost, given.fit), "sum": partial(sum_up, given.fit)}[given.what]()
         return 0
     if given.data is None:
         parser.error(f"{given.what} wants DATA, a folder with cifar10/ and mnist/")
