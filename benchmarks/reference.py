@@ -372,14 +372,12 @@ def whitened(task: Task, rate: float, ridge: float) -> dict[str, Any]:
     weight = layer.weight.detach().flatten(1).double()
     part = task.family.parts(stitch, task.given["fit"][:2].float())[0]
     some = max(1024, 2**15 // max(1, math.prod(task.shapes[1][1:])))
-    given = task.given["fit"][:some].float()
-    features = part.reads(given[:2]).shape[1]
-    if features != weight.shape[1]:
-        raise ValueError(f"{task.family} reads rows of {features} features by {weight.shape[1]} weights")
+    rows = torch.cat([part.reads(each).double() for each in task.given["fit"][:some].float().split(CHUNK)])
+    if rows.shape[1] != weight.shape[1]:
+        raise ValueError(f"{task.family} reads rows of {rows.shape[1]} features by {weight.shape[1]} weights")
     own = torch.cat([part.gives(each).double() for each in task.own(task.data.fit.first(some)).split(CHUNK)])
-    unit = own.std(0).clamp(min=1e-3 * float(own.std(0).max()))
-    mean, covariance = moments(lambda: (part.reads(each).double() for each in given.split(CHUNK)))
-    values, vectors = torch.linalg.eigh(covariance)
+    mean, unit = rows.mean(0), own.std(0).clamp(min=1e-3 * float(own.std(0).max()))
+    values, vectors = torch.linalg.eigh((rows - mean).T @ (rows - mean) / len(rows))
     scale = (values.clamp(min=0) + ridge * float(values.clamp(min=0).mean())).sqrt()
     free = ((weight / unit[:, None]) @ vectors * scale).float().requires_grad_()
     assert layer.bias is not None
@@ -394,18 +392,6 @@ def whitened(task: Task, rate: float, ridge: float) -> dict[str, Any]:
         return out
 
     return descend(task, forward, [free, shift], rate, WHITENED_STEPS, WHITENED_BATCH, betas)
-
-
-def moments(rows: Callable[[], Iterator[Tensor]]) -> tuple[Tensor, Tensor]:
-    """Return mean and covariance of rows ``(n, features)`` that come in parts, since all at once may not fit."""
-    count, total = 0, torch.zeros(())
-    for part in rows():
-        count, total = count + len(part), total + part.sum(0)
-    mean = total / count
-    covariance = torch.zeros(len(mean), len(mean), dtype=mean.dtype)
-    for part in rows():
-        covariance.addmm_((part - mean).T, part - mean, alpha=1 / count)
-    return mean, covariance
 
 
 def plain(task: Task) -> dict[str, Any]:
@@ -572,6 +558,11 @@ def judge(data: Path, fit: str, only: list[str], seeds: int, closed: bool) -> No
         print(f"{seam['id']:22} reference {wanted:.4f}, points below it: {said}", flush=True)
 
 
+def later_seconds(rows: list[dict[str, Any]]) -> float:
+    """Return the median seconds of a fit's later seeds, for which the activations were cached, if there are any."""
+    return statistics.median(row["seconds"] for row in rows[1:] or rows)
+
+
 def cost(fit: str) -> None:
     """Print CPU seconds of a fit, whole, beside those of descents that are stopped where they come within ``NEAR``.
 
@@ -586,7 +577,7 @@ def cost(fit: str) -> None:
             continue
         results = read_results(seam)
         wanted, _ = best(results)
-        seconds = statistics.median(row["seconds"] for row in rows[1:] or rows)
+        seconds = later_seconds(rows)
         there = {
             name: min((look[3] for look in found.get("looks", ()) if look[1] >= wanted - NEAR), default=math.nan)
             for name, found in results["candidates"].items()
@@ -624,8 +615,9 @@ def sum_up(fit: str) -> None:
     print(f"seeds range over less than 1 point: {sum(r < 0.01 for r in ranges)} seams")
     if fit != "converged":
         whole = json.loads((FOLDER / "judged-converged.json").read_text())
-        later = lambda own: statistics.median(row["seconds"] for row in list(own.values())[1:] or own.values())  # noqa: E731
-        shares = [later(judged[seam]) / later(whole[seam]) for seam in judged if seam in whole]
+        shares = [
+            later_seconds(seams[seam]) / later_seconds(list(whole[seam].values())) for seam in seams.keys() & whole
+        ]
         print(f"seconds, as a share of converged's, in the median of {len(shares)}: {statistics.median(shares):.2f}")
 
 

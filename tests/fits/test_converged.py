@@ -315,7 +315,7 @@ def test_a_class_that_is_hardly_ever_named_is_sought_from_another_start() -> Non
 
 
 def test_a_class_that_no_start_reaches_is_told_of() -> None:
-    """The receiver cannot name it; three random starts later the fit says so, and keeps what it had."""
+    """The receiver cannot name it; three random starts later the fit says so."""
 
     class Mute(Trap):
         def forward(self, a: Tensor) -> Tensor:
