@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from loops import each
 from problems import JOINTS, built, named
 from suture.core.stitches import Conv, Diagonal, Linear, LowRank, Orthogonal
-from suture.fits.coordinates import LEAST, OTHERS, Coordinates
+from suture.fits.coordinates import LEAST, OTHERS, OUTLYING, Coordinates
 
 
 def activations(*shape: int, n: int = 64, seed: int = 0) -> Tensor:
@@ -89,8 +89,8 @@ def test_a_step_moves_a_layer_in_the_units_of_what_it_reads_and_gives():
     torch.autograd.backward((coordinates(x) - 7).square().mean(), inputs=list(coordinates.free.values()))
     torch.optim.Adam(coordinates.groups(0.01), eps=0).step()
     covariance = (x - x.mean(0)).T @ (x - x.mean(0)) / len(x)
-    softened = covariance + covariance.diagonal().mean() * torch.eye(5)
-    unit = out.std(0, correction=0).clamp(min=float(LEAST * out.std(0, correction=0).max()))
+    softened = 2 / (1 + OUTLYING) * (covariance + OUTLYING * covariance.diagonal().mean() * torch.eye(5))
+    unit = out.std(0, correction=0).square().mean().sqrt().expand(4)
     moved = coordinates.parameters()["weight"].detach() - weight
     lengths = ((moved @ softened) * moved).sum(1).sqrt()  # of a step of Adam, which moves each of five by the rate
     torch.testing.assert_close(lengths, 0.01 * unit, rtol=1e-3, atol=0)

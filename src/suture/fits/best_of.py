@@ -20,7 +20,7 @@ from suture.common.hashing import keyed_as
 from suture.common.seeds import drawing
 from suture.core.stitches.base import Shape
 from suture.fits.base import Fit, FitReport, Problem
-from suture.fits.converged import Best, Converged, Look
+from suture.fits.converged import Best, Converged, Look, err_always
 from suture.fits.descent import CHUNK, Random, TaskLoss
 from suture.fits.optimisers import Adam, Cosine
 
@@ -42,7 +42,7 @@ PUBLISHED_START = TaskLoss(
 @final
 @dataclass(frozen=True)
 class BestOf(Fit):
-    """Of several fits the one with the least error on the validation data, or as good by it and with a lower loss.
+    """Of several fits the one with the least error on the validation data, or the least loss, if all are hardly better than a constant.
 
     Each begins with a copy of the same unfitted stitch and the same random numbers, and so gives what it would give
     alone; of equals the first is kept. The report counts the steps of all; else it is that of the one that was
@@ -80,7 +80,7 @@ class BestOf(Fit):
                 found.append((look, fit, report))
         if not found:
             raise FitError(f"no fit of {problem.where} has a finite validation loss; try a smaller learning rate")
-        best = Best(found[0][0])
+        best = Best(found[0][0], err_always(problem, len(problem.validation.labels)))
         for look, _, _ in found:
             best.add(look)
         kept, report = next((fit, report) for look, fit, report in found if look is best.kept)

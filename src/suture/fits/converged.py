@@ -12,10 +12,11 @@ bansal2021, section 2, defines the penalty by the smallest task loss over the fa
   1992, *Acceleration of Stochastic Approximation by Averaging*). That needs no schedule that knows its end: the rate is
   constant at first and then falls by the root of the steps, and after ``FIRST``, twice, four times … as many steps the
   average is looked at on the validation data. A few steps at each of several rates tell which to take.
-- Of the averages, and the closed form, those are as good as the one with the fewest wrong validation images whose
-  error chance alone would not tell from it; of them the one with the lowest loss is kept. The loss is descended on and
-  the error chosen by, because where a receiver cannot name a class, a lower loss can go with a higher error. Fitted to
-  shuffled pairs all are equally wrong, and the loss leaves what a constant does.
+- Of the averages, and the closed form, the one with the fewest wrong validation images is kept. The loss is descended
+  on and the error chosen by, because where a receiver cannot name a class, a lower loss can go with a higher error, and
+  because a loss that rises as a network grows too sure of itself would choose one that is not done. If none is clearly
+  better than to name the commonest class always, those whose error chance would not tell from the least are equally
+  good, and the lowest loss chooses: fitted to shuffled pairs, it leaves what a constant does.
 
 A doubling of the work is idle if it gained less than the tolerance, or no more than chance would (the paired deviation
 over validation images), and did not lower the least loss by ``STILL``. A rate is done with after ``IDLE`` of them in a
@@ -88,6 +89,7 @@ GLANCE = 1024  #: of them, to choose a rate
 LOST = 0.1  #: a class whose share of right images is below this share of all classes' is hardly ever named
 DRAWS = 3  #: random starts, at most, while a class is lost
 ABOVE = 2.0  #: times the share of the commonest class must be right, for that to be the stitch's doing
+SURE = 4.0  #: deviations by which an error that chance does not explain lies below a constant's
 STILL = 0.005  #: nats; while a doubling lowers the validation loss by more, it goes on
 CHUNK = 256
 AGAIN = "a class was hardly ever named after the first descent: begun again at random"
@@ -133,8 +135,8 @@ class Converged(Fit):
 
     @property
     def drawn_as(self) -> Fit:
-        """The same without its limits: a deepened fit draws the same batches."""
-        return Converged(batch=self.batch)
+        """The same without its limits, whatever the default ones are: a deepened fit draws the same batches."""
+        return Converged(cap=2 * FIRST, batch=self.batch)
 
     def deepened(self) -> Fit | None:
         """Return the same with ``DEEPER`` times the cap; ``None`` beyond ``DEEPEST``."""
@@ -335,10 +337,14 @@ class Look:
 
 
 class Best:
-    """Of looks the one with the least loss whose error chance does not tell from the ``least``."""
+    """Of looks the ``least`` wrong one; the ``kept`` one is the same, if it is clearly less wrong than a ``constant``.
 
-    def __init__(self, first: Look) -> None:
+    Else it is the one with the lowest loss among those whose error chance does not tell from the least.
+    """
+
+    def __init__(self, first: Look, constant: float) -> None:
         self.least = self.kept = first
+        self.constant = constant
 
     def add(self, found: Look) -> None:
         """Look at one more."""
@@ -350,7 +356,18 @@ class Best:
             self.kept = found
 
     def _is_as_good(self, look: Look) -> bool:
-        return look.error - self.least.error <= look.chance(self.least)
+        least = self.least.error
+        if self.constant - least > SURE * math.sqrt(self.constant * (1 - self.constant) / len(look.wrong)):
+            return look.error <= least
+        return look.error - least <= look.chance(self.least)
+
+
+def err_always(problem: Problem, most: int) -> float:
+    """Return the error of naming the commonest class always, on so many validation samples; 0 if it is no class."""
+    if problem.task != Classification():
+        return 0.0
+    labels = problem.validation.labels[:most].cpu()
+    return 1 - float(torch.bincount(labels).max()) / len(labels)
 
 
 class AveragedDescent:
@@ -371,6 +388,7 @@ class AveragedDescent:
         self.batches = draw_batches(len(problem.fit.labels), batch, problem.seed)
         self.held_out = min(HELD_OUT, len(problem.validation.labels))
         self.scale = problem.task.scale(problem.validation.labels)
+        self.constant = err_always(problem, self.held_out)
         self.curve: list[CurvePoint] = []
         self.gains: list[float] = []
         self.step = self.taken = self.steps = self.idle = self.lowered = self.draws = self.again = 0
@@ -412,7 +430,7 @@ class AveragedDescent:
     def _begin(self, tries: int) -> None:
         """Look at the start, and find a rate by so many tries of another, if any."""
         start = self._look(self.coordinates.state())
-        self.best = Best(start)
+        self.best = Best(start, self.constant)
         self.curve.append(CurvePoint(0, math.nan, start.loss))
         self.least_loss, self.rate = start.loss, RATE
         self.adam = self._adam(RATE)
@@ -443,7 +461,7 @@ class AveragedDescent:
         """Return what is best from this start and those before."""
         if self.before is None:
             return self.best
-        best = Best(self.before.least)
+        best = Best(self.before.least, self.constant)
         for look in (self.before.kept, self.best.least, self.best.kept):
             best.add(look)
         return best
@@ -469,7 +487,7 @@ class AveragedDescent:
         self.draws += 1
         self.coordinates.restore(self.coordinates.express(drawn))
         start = self._look(self.coordinates.state())
-        self.best = Best(start)
+        self.best = Best(start, self.constant)
         self.curve.append(CurvePoint(self.steps, math.nan, start.loss))
         self.rate, self.least_loss, self.gains = RATE, start.loss, []
         self.adam = self._adam(RATE)
@@ -524,11 +542,11 @@ class AveragedDescent:
             tensors = {name: state[f"{which}.{name}"].to(self.device) for name in self.coordinates.free}
             return Look(tensors, state[f"wrong {which}"], loss, bool(state[f"plain {which}"]))
 
-        self.best = Best(restored("least", losses[1]))
+        self.best = Best(restored("least", losses[1]), self.constant)
         self.best.kept = restored("kept", losses[0])
         if self.draws:
             self.coordinates = self._plain()
-            self.before = Best(restored("least before", losses[3]))
+            self.before = Best(restored("least before", losses[3]), self.constant)
             self.before.kept = restored("kept before", losses[2])
         self.coordinates.restore({name: state[f"here.{name}"] for name in self.coordinates.free})
         self.adam = self._adam(self.rate)

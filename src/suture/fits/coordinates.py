@@ -2,12 +2,13 @@
 
 All changes of coordinates are exact and stay within the family:
 
-    W = σ_y · U · (C + r·I)^-½        b = σ_y · v − W·μ_x
+    W = σ_y · U · Vᵀ / σ_x        b = σ_y · v − W·μ_x
 
-with ``μ_x`` and ``C`` the mean and the covariance of what a layer ``y = W·x + b`` reads, ``r`` the mean variance,
-without which directions of little variance would be blown up and over-fitted, and ``σ_y`` the deviation of each feature
-that it gives, all as they are where the descent begins. A step on ``U`` and ``v`` is ``rate / √(features read)``. A
-layer that reads more channels than ``WHITENED`` has the deviations of its features alone in place of ``C + r·I``. A
+with ``μ_x`` the mean of what a layer ``y = W·x + b`` reads and ``V`` the eigenvectors of its covariance, along which
+Adam then steps, and ``σ_x`` and ``σ_y`` the size of the deviations of all features that it reads and gives, as they are
+where the descent begins. A size for each feature or direction of its own, which whitens, over-fits those that hardly
+vary. So ``σ_x`` is one number, but for a direction whose variance is beyond ``OUTLYING`` times the mean. A step on
+``U`` and ``v`` is ``rate / √(features read)``. A layer that reads more channels than ``ROTATED`` has no ``V``. A
 BatchNorm, in evaluation mode, is such a layer of one feature each, of what it has standardised. A zero-padded
 convolution is not centred (see ``fits.descent``). Other parameters are taken as they are, in units of 1.
 """
@@ -25,8 +26,9 @@ from suture.core.stitches.base import ScaleAndShift
 from suture.fits.descent import is_padded, rows_of, run_watched
 
 MEASURED = 256  #: samples whose means, deviations and covariances are taken, at least
-WHITENED = 1024  #: channels that are whitened, at most; the eigenvectors of more take seconds
-WHITENED_BY = 2**16  #: positions whose covariance whitens, at most, unless samples are few
+ROTATED = 1024  #: channels that are rotated, at most; the eigenvectors of more take seconds
+ROTATED_BY = 2**16  #: positions whose covariance is taken, at most, unless samples are few
+OUTLYING = 1000.0  #: times the mean variance, from which on a direction has a size of its own
 LEAST = 1e-3  #: deviations below this share of the largest count as this
 OTHERS = 0.2  #: the step, relative to the rate, of parameters in units of 1, and of BatchNorms
 
@@ -38,7 +40,7 @@ Layer = nn.Linear | nn.Conv2d | ScaleAndShift | Norm
 class _Read:
     """What one layer reads and gives: means and deviations of its features.
 
-    ``into`` maps weights of channels to those of whitened channels ``(channels, channels)``, and ``back`` back.
+    ``into`` maps weights of channels to those of rotated channels ``(channels, channels)``, and ``back`` back.
     """
 
     mean: Tensor
@@ -64,7 +66,7 @@ class Coordinates:
         self._freed: list[Callable[[dict[str, Tensor]], Iterator[tuple[str, Tensor]]]] = []
         known: set[int] = set()
         positions = max(1, prod(sent.shape[2:]) if sent.ndim == 4 else prod(sent.shape[1:-1]))
-        some = max(MEASURED, min(WHITENED_BY // positions, 4 * MEASURED))
+        some = max(MEASURED, min(ROTATED_BY // positions, 4 * MEASURED))
         reads = _measure_layers(stitch, sent[:some], _measure_plainly if plain else _measure)
         with torch.no_grad():
             for path, layer in stitch.named_modules():
@@ -185,12 +187,17 @@ def _measure(layer: nn.Module, read: Tensor, gave: Tensor) -> _Read:
         running, variance = (cast(Tensor, each).float() for each in (layer.running_mean, layer.running_var))
         spread = (variance + layer.eps).sqrt()
         return _Read((mean - running) / spread, std / spread, out_std)
-    if isinstance(layer, ScaleAndShift | Norm) or len(mean) > WHITENED:
+    if isinstance(layer, ScaleAndShift | Norm):
         return _Read(mean, std, out_std)
+    out_std = _alike(out_std)
+    if len(mean) > ROTATED:
+        return _Read(mean, _alike(std), out_std)
     centred = (read - mean).double()
     values, vectors = torch.linalg.eigh(centred.T @ centred / len(centred))
     values = values.clamp(min=0)
-    scale = (values + values.mean()).sqrt() if values.mean() > 0 else torch.ones_like(values)
+    softened = (values + OUTLYING * values.mean()) / (1 + OUTLYING)
+    # Twice that: the unit of the rates, which were chosen when the mean variance was added to that of a direction.
+    scale = (2 * softened).sqrt() if values.mean() > 0 else torch.ones_like(values)
     return _Read(mean, std, out_std, (vectors * scale).to(read), (vectors / scale).T.contiguous().to(read))
 
 
@@ -198,9 +205,14 @@ def _measure_plainly(layer: nn.Module, read: Tensor, gave: Tensor) -> _Read:
     """The same for every feature: root mean squares of what the layer reads and of what its outputs vary by."""
     if isinstance(layer, Norm | ScaleAndShift):
         return _measure(layer, read, gave)
-    size, out = read.square().mean().sqrt(), _deviation(gave).square().mean().sqrt()
+    size = read.square().mean().sqrt()
     size = size if size > 0 else torch.ones_like(size)
-    return _Read(torch.zeros_like(read[0]), size.expand(read.shape[1]), out.expand(gave.shape[1]))
+    return _Read(torch.zeros_like(read[0]), size.expand(read.shape[1]), _alike(_deviation(gave)))
+
+
+def _alike(deviations: Tensor) -> Tensor:
+    """The root of the mean square of deviations, for each of them."""
+    return deviations.square().mean().sqrt().expand(deviations.shape)
 
 
 def _deviation(rows: Tensor) -> Tensor:
