@@ -42,7 +42,9 @@ PUBLISHED_START = TaskLoss(
 @final
 @dataclass(frozen=True)
 class BestOf(Fit):
-    """Of several fits the one with the least error on the validation data, or the least loss, if all are hardly better than a constant.
+    """Of several fits the one with the least error on the validation data.
+
+    If all are hardly better than a constant, and chance may have made the difference, it is the one with the least loss.
 
     Each begins with a copy of the same unfitted stitch and the same random numbers, and so gives what it would give
     alone; of equals the first is kept. The report counts the steps of all; else it is that of the one that was
