@@ -44,7 +44,7 @@ PUBLISHED_START = TaskLoss(
 class BestOf(Fit):
     """Of several fits the one with the least error on the validation data.
 
-    If all are hardly better than a constant, and chance may have made the difference, it is the one with the least loss.
+    If all are hardly better than a constant, and chance may have made the difference, the least loss decides.
 
     Each begins with a copy of the same unfitted stitch and the same random numbers, and so gives what it would give
     alone; of equals the first is kept. The report counts the steps of all; else it is that of the one that was
