@@ -6,11 +6,11 @@ All changes of coordinates are exact and stay within the family:
 
 with ``μ_x`` the mean of what a layer ``y = W·x + b`` reads and ``V`` the eigenvectors of its covariance, along which
 Adam then steps, and ``σ_x`` and ``σ_y`` the size of the deviations of all features that it reads and gives, as they are
-where the descent begins. A size for each feature or direction of its own, which whitens, over-fits those that hardly
-vary. So ``σ_x`` is one number, but for a direction whose variance is beyond ``OUTLYING`` times the mean. A step on
-``U`` and ``v`` is ``rate / √(features read)``. A layer that reads more channels than ``ROTATED`` has no ``V``. A
-BatchNorm, in evaluation mode, is such a layer of one feature each, of what it has standardised. A zero-padded
-convolution is not centred (see ``fits.descent``). Other parameters are taken as they are, in units of 1.
+where the descent begins. ``σ_x`` is one number, but for a direction whose variance is beyond ``OUTLYING`` times the
+mean: a size for each, which whitens, was worse at some of the seams that docs/fits.md names. A step on ``U`` and ``v``
+is ``rate / √(features read)``. A layer that reads more channels than ``ROTATED`` has no ``V``. A BatchNorm, in
+evaluation mode, is such a layer of one feature each, of what it has standardised. A zero-padded convolution is not
+centred (see ``fits.descent``). Other parameters are taken as they are, in units of 1.
 """
 
 from collections.abc import Callable, Iterator
