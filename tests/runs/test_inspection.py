@@ -204,10 +204,12 @@ def test_a_record_of_a_failure_that_cannot_be_read_is_found(folder: Path) -> Non
 
 
 def test_damaged_activations_are_found(folder: Path) -> None:
-    path = flip(min((folder / "activations").glob("*.safetensors")), 1.0)
-    (finding,) = verify(folder)
-    assert (finding.path, finding.problem) == (path, "is not what was written")
-    assert len(finding.trials) > 1
+    paths = {flip(path, 1.0) for path in (folder / "activations").glob("*.safetensors")}
+    found = verify(folder)
+    assert {finding.path for finding in found} == paths
+    assert {finding.problem for finding in found} == {"is not what was written"}
+    assert all(finding.trials for finding in found)
+    assert max(len(finding.trials) for finding in found) > 1  # an untrained sender's are read by one trial alone
 
 
 def test_a_damaged_table_is_found(folder: Path) -> None:
