@@ -205,8 +205,13 @@ def inheriting(body: str) -> str:
 
 
 @functools.cache
+def trials() -> dict[str, Trial]:
+    return {name: make() for name, make in CHANGES.items()}
+
+
+@functools.cache
 def keys() -> dict[str, str]:
-    return {name: make().key for name, make in CHANGES.items()}
+    return {name: made.key for name, made in trials().items()}
 
 
 def test_whatever_can_change_a_number_changes_the_key():
@@ -219,7 +224,7 @@ def test_another_version_of_the_measuring_code_changes_every_key_and_no_seed(mon
     before, found = keys(), measure(trial(fit=TaskLoss(steps=3, start=Random())))
     key = found.trial.key
     monkeypatch.setattr("suture.measurement.trials.trial.VERSION", suture.measurement.trials.trial.VERSION + 1)
-    assert not set(before.values()) & {make().key for make in CHANGES.values()}
+    assert not set(before.values()) & {replace(made).key for made in trials().values()}
     again = measure(trial(fit=TaskLoss(steps=3, start=Random())))
     assert again.trial.key != key
     assert identity(again.stitch) == identity(found.stitch)

@@ -1,6 +1,7 @@
 """Fused suffixes: the same function as the suffix, whatever the receiver is made of, and nothing of it touched."""
 
 from collections.abc import Callable
+from functools import cache
 
 import pytest
 import torch
@@ -145,6 +146,7 @@ TRICKY: dict[str, tuple[Together, dict[str, nn.Module]]] = {
 }
 
 
+@cache
 def tricky(name: str) -> Network:
     return Network(seeded(lambda: Made(*TRICKY[name])), example=images(4, 8, seed=5), name="R")
 

@@ -2,6 +2,7 @@
 
 import copy
 from dataclasses import dataclass, replace
+from functools import cache
 
 import pytest
 import torch
@@ -36,17 +37,22 @@ def trial_of(sender: Network, receiver: Network, cut: str, **settings) -> Trial:
     return Trial(Seam.at(sender, receiver, cut), data.fit, data.validation, data.score, **settings)
 
 
+@cache
+def shared() -> tuple[list[nn.Module], list[Network], list[dict[str, str]]]:
+    """Models, networks that share their tensors (``copy=False``), and the bits of the models before any fit."""
+    models = [copy.deepcopy(hybrid(seed)).train() for seed in (0, 1)]
+    networks = [
+        Network(model, example=few_digits().example, name=name, copy=False)
+        for model, name in zip(models, "AB", strict=True)
+    ]
+    return models, networks, [state_bits(model) for model in models]
+
+
 @each("fit", FITS.values(), ids=FITS)
 @each(("cut", "stitch"), SEAMS.values(), ids=SEAMS)
 def test_no_bit_of_a_network_changes(cut, stitch, fit):
-    """The networks share the tensors of these models (``copy=False``), so that this test holds them in its hand."""
-    models = [copy.deepcopy(hybrid(seed)).train() for seed in (0, 1)]
-    a, b = (
-        Network(model, example=few_digits().example, name=name, copy=False)
-        for model, name in zip(models, "AB", strict=True)
-    )
-    before = [state_bits(model) for model in models]
-
+    """Nor do all fits one after another change one; the test holds the models in its hand."""
+    models, (a, b), before = shared()
     measurement = measure(trial_of(a, b, cut, stitch=stitch, fit=fit))
     assert [state_bits(model) for model in models] == before
 

@@ -658,7 +658,7 @@ def test_the_control_is_part_of_where():
 
 
 def test_what_the_program_around_has_set_changes_no_bit():
-    t = trial("conv")
+    t = trial("conv", fit=Converged(cap=140))
     plain = measure(t)
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)

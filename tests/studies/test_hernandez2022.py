@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from functools import cache
 from itertools import permutations, product
 from math import nan
 
@@ -279,16 +280,19 @@ def test_above_leaves_the_inside_out_of_the_others() -> None:
 
 def networks(part: Deferred) -> list[Network]:
     """Untrained networks in place of a part's, the same whenever they are asked for."""
-    made = []
-    for base in part.bases:
-        assert isinstance(base, BaseModel)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(base.seed)
-            built = resolve(base.source)
-        made.append(
-            Network(built.model, example=base.samples.example, name=base.name, preprocess=built.preprocess, copy=False)
-        )
-    return made
+    bases = [base for base in part.bases if isinstance(base, BaseModel)]
+    assert len(bases) == len(part.bases)
+    return [untrained(base.source, base.seed, base.name, tuple(base.samples.images.shape[1:])) for base in bases]
+
+
+@cache
+def untrained(source: str, seed: int, name: str, shape: tuple[int, ...]) -> Network:
+    """A network of random weights; plans are made of it, and nothing is fitted."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        built = resolve(source)
+    example = torch.rand(3, *shape, generator=torch.Generator().manual_seed(0))
+    return Network(built.model, example=example, name=name, preprocess=built.preprocess, copy=False)
 
 
 def planned(name: str, scale: Scale, part: int = 0) -> list[Trial]:
