@@ -85,9 +85,7 @@ def test_small_shows_every_claim_with_its_figure_threshold_and_verdict(run: Run,
     code, out, _ = run(line)
     assert code == 0
     figure = r"-?[\d.]+ (\[-?[\d.]+, -?[\d.]+\]|\(all alike\))"
-    most = (
-        rf"^the penalty is at( most)? +{figure} +pp +≤ 1000 +reproduced\n(?(1)|most )1,000 pp$"  # by the figure's width
-    )
+    most = rf"^the penalty is at( most)? +{figure} +pp +≤ 1000 +reproduced\n(?(1)|most )1,000 pp$"
     assert re.search(rf"(?m){most}", out), out
     assert re.search(rf"(?m)^it is above 1,000 pp +{figure} +pp +≥ 1000† +not reproduced$", out)
     assert re.search(r"(?m)^the penalty of others +pp +not measured$", out)

@@ -19,7 +19,8 @@ from suture.common.errors import FitError
 from suture.core.stitches import Conv, Identity, Linear, Shape, Stitch, StridedConv, UpsampledConv
 from suture.core.stitches.base import Part
 from suture.data.tasks import Regression
-from suture.fits import Converged, Fit, FitReport, LeastSquares, Problem, Quick, Random, TaskLoss, converged
+from suture.fits import Converged, Fit, FitReport, LeastSquares, Problem, Quick, Random, TaskLoss, averaged, converged
+from suture.fits.coordinates import ALIKE, WHITE
 from suture.fits.least_squares import accumulate_moments
 from suture.fits.optimisers import Adam
 from trained import bits, few_digits, hybrids, tensor_bits
@@ -51,8 +52,8 @@ def posed(family: Stitch, sender: Shape, receiver: Shape, n: int = 300) -> Probl
 @pytest.fixture
 def endless(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have every doubling of the steps seem to gain."""
-    go_on = converged.AveragedDescent._go_on
-    monkeypatch.setattr(converged.AveragedDescent, "_go_on", lambda *given: go_on(*given) or True)
+    go_on = averaged.AveragedDescent._go_on
+    monkeypatch.setattr(averaged.AveragedDescent, "_go_on", lambda *given: go_on(*given) or True)
 
 
 def error(p, stitch):
@@ -65,10 +66,10 @@ def error(p, stitch):
 # --- its parts, by hand -----------------------------------------------------------------------------------------------
 
 
-def descent(held: int = 150) -> converged.AveragedDescent:
+def descent(held: int = 150) -> averaged.AveragedDescent:
     """A descent on a small problem that is not convex, with so many validation samples."""
     p = posed(Linear(), (6,), (5,), n=2 * held)
-    return converged.AveragedDescent(p, built(Linear(), (6,), (5,)).eval(), p.suffix, 64, lambda _: {})
+    return averaged.AveragedDescent(p, built(Linear(), (6,), (5,)).eval(), p.suffix, 64, lambda _: {})
 
 
 @each(
@@ -84,14 +85,14 @@ def descent(held: int = 150) -> converged.AveragedDescent:
 def test_a_rate_is_done_with_after_two_idle_doublings_and_the_fit_after_a_lower_one(monkeypatch, caps, looks, ends):
     told, seen = iter(looks.replace(" ", "")), []
 
-    def go_on(self: converged.AveragedDescent, ahead: int, _: float) -> bool:
+    def go_on(self: averaged.AveragedDescent, ahead: int, _: float) -> bool:
         self.step, self.taken, self.steps = self.step + ahead, self.taken + ahead, self.steps + ahead
         seen.append(self.look)
         assert self.step == self.look
         self.look *= 2
         return next(told) == "+"
 
-    monkeypatch.setattr(converged.AveragedDescent, "_go_on", go_on)
+    monkeypatch.setattr(averaged.AveragedDescent, "_go_on", go_on)
     report = FitReport()
     for cap in caps:
         made = descent()
@@ -101,6 +102,29 @@ def test_a_rate_is_done_with_after_two_idle_doublings_and_the_fit_after_a_lower_
     assert next(told, None) is None
 
 
+@each(("carrier", "ridge"), [("large", ALIKE), ("small", WHITE)])
+def test_it_goes_on_in_the_units_that_suit_where_the_labels_are(carrier, ridge):
+    """Four directions vary by 1 and sixty by 0.003; the labels are in the large ones, or in four of the small."""
+    random = torch.Generator().manual_seed(0)
+    torch.manual_seed(0)
+    suffix = nn.Sequential(nn.Tanh(), nn.Linear(16, 32), nn.Tanh(), nn.Linear(32, 4)).eval()
+    x = torch.randn(1200, 64, generator=random) * torch.cat([torch.full((4,), 1.0), torch.full((60,), 0.003)])
+    told = x[:, :4] if carrier == "large" else x[:, 4:8]
+    labels = (told @ torch.randn(4, 4, generator=random)).argmax(1)
+    own = torch.randn(1200, 16, generator=random)
+    p = problem(*(side(x[part], labels[part], own[part]) for part in (slice(600), slice(600, 1200))), Linear(), suffix)
+    made = []
+
+    def make(ridge: float) -> averaged.AveragedDescent:
+        made.append(averaged.AveragedDescent(p, built(Linear(), (64,), (16,)).eval(), suffix, 64, lambda _: {}, ridge))
+        return made[-1]
+
+    chosen = averaged.choose_units(make, 0.001)
+    assert (chosen.ridge, [one.ridge for one in made]) == (ridge, [ALIKE, WHITE])
+    assert chosen.best.least.error == min(one.best.least.error for one in made)
+    assert chosen.steps >= 2 * 140, "what the other took is counted"
+
+
 @each(("righted", "wronged", "gained"), [(2, 0, True), (6, 4, False), (0, 0, False), (30, 4, True), (4, 30, False)])
 def test_what_chance_would_gain_is_no_gain(monkeypatch, righted, wronged, gained):
     """The deviation of 6 better and 4 worse, of 100, is 3.2 points, of 2 better 1.4."""
@@ -108,8 +132,8 @@ def test_what_chance_would_gain_is_no_gain(monkeypatch, righted, wronged, gained
     before = torch.arange(100) < 40
     after = before.clone()
     after[:righted], after[40 : 40 + wronged] = False, True
-    found = converged.Look({}, after, 0.5)
-    made.best, made.least_loss = converged.Best(converged.Look({}, before, 0.75), 0.0), 0.5
+    found = averaged.Look({}, after, 0.5)
+    made.best, made.least_loss = averaged.Best(averaged.Look({}, before, 0.75), 0.0), 0.5
     monkeypatch.setattr(made, "_average", lambda ahead: ({}, 0.0))
     monkeypatch.setattr(made, "_look", lambda state: found)
     assert made._go_on(70, 0.001) == gained
@@ -121,9 +145,9 @@ def test_what_chance_would_gain_is_no_gain(monkeypatch, righted, wronged, gained
 @each(("loss", "better"), [(0.6, True), (0.6951, False), (0.7, False), (0.9, False)])
 def test_a_loss_that_falls_below_the_least_is_better_than_idle(monkeypatch, loss, better):
     made, wrong = descent(100), torch.arange(100) < 40
-    made.best, made.least_loss = converged.Best(converged.Look({}, wrong, 0.8), 0.0), 0.7
+    made.best, made.least_loss = averaged.Best(averaged.Look({}, wrong, 0.8), 0.0), 0.7
     monkeypatch.setattr(made, "_average", lambda ahead: ({}, 0.0))
-    monkeypatch.setattr(made, "_look", lambda state: converged.Look({}, wrong, loss))
+    monkeypatch.setattr(made, "_look", lambda state: averaged.Look({}, wrong, loss))
     assert made._go_on(70, 0.001) == better
     assert made.least_loss == min(loss, 0.7)
 
@@ -143,9 +167,9 @@ def test_a_loss_that_falls_below_the_least_is_better_than_idle(monkeypatch, loss
 )
 def test_of_what_chance_does_not_tell_from_the_fewest_errors_the_least_loss_is_kept(looks, kept):
     """One error more has a deviation of one error, two have one of 1.4; a constant errs as often, or is none."""
-    made = [converged.Look({}, torch.arange(1000) < errors, nats) for errors, nats in looks]
+    made = [averaged.Look({}, torch.arange(1000) < errors, nats) for errors, nats in looks]
     for constant in (0.0, 0.4):
-        best = converged.Best(made[0], constant)
+        best = averaged.Best(made[0], constant)
         for look in made:
             best.add(look)
         assert best.kept is made[kept]
@@ -162,8 +186,8 @@ def test_of_what_chance_does_not_tell_from_the_fewest_errors_the_least_loss_is_k
     ],
 )
 def test_the_fewest_errors_are_kept_if_a_constant_makes_clearly_more(constant, looks, kept):
-    made = [converged.Look({}, torch.arange(1000) < errors, nats) for errors, nats in looks]
-    best = converged.Best(made[0], constant)
+    made = [averaged.Look({}, torch.arange(1000) < errors, nats) for errors, nats in looks]
+    best = averaged.Best(made[0], constant)
     for look in made:
         best.add(look)
     assert best.kept is made[kept]
@@ -173,9 +197,9 @@ def test_a_constant_errs_where_the_commonest_class_is_not() -> None:
     p = descent(100).problem
     labels = torch.tensor([2, 2, 2, 1, 0, 0, 0, 0])
     classes = replace(p, validation=replace(p.validation, labels=labels))
-    assert converged.err_always(classes, 8) == 0.5
-    assert converged.err_always(classes, 5) == pytest.approx(0.4)
-    assert converged.err_always(replace(classes, task=Regression()), 8) == 0
+    assert averaged.err_always(classes, 8) == 0.5
+    assert averaged.err_always(classes, 5) == pytest.approx(0.4)
+    assert averaged.err_always(replace(classes, task=Regression()), 8) == 0
 
 
 def test_a_fit_to_shuffled_labels_does_not_keep_the_closed_form():
@@ -343,7 +367,7 @@ def test_a_class_that_is_hardly_ever_named_is_sought_from_another_start() -> Non
             named = p.suffix(stitch(p.validation.activations)).argmax(1)
         found[fit] = error(p, stitch), int((named == 3).sum()), report.start, report.notes
     assert found[Quick(steps=1000)][1:] == (0, "closed form", ())
-    assert found[Converged(cap=2240)][2:] == ("random", (converged.AGAIN,))
+    assert found[Converged(cap=2240)][2:] == ("random", (averaged.AGAIN,))
     assert found[Converged(cap=2240)][0] < 0.03 < 0.2 < found[Quick(steps=1000)][0]
 
 
@@ -357,8 +381,8 @@ def test_a_class_that_no_start_reaches_is_told_of() -> None:
     p, stitch = trapped(2, Mute()), built(Linear(), (8,), (4,))
     report = Converged().fit(p, stitch)
     assert report.converged
-    assert converged.SOUGHT in report.notes
-    assert sum(math.isnan(point.fit_loss) for point in report.curve) == 1 + converged.DRAWS
+    assert averaged.SOUGHT in report.notes
+    assert sum(math.isnan(point.fit_loss) for point in report.curve) == 1 + averaged.DRAWS
 
 
 @each(("cap", "seed", "draws"), [(420, 2, 0), (560, 2, 1), (560, 4, 1)])
@@ -372,7 +396,7 @@ def test_a_fit_that_began_again_is_deepened_to_the_same_bits(cap, seed, draws):
             report = Converged(cap=each_cap).fit(replace(p, begun=begun), stitch)
             begun = report.state
             if begun is not None and each_cap == cap:
-                assert begun["numbers"][6] == draws
+                assert begun["numbers"][7] == draws
         kept = {name: tensor.tolist() for name, tensor in (report.state or {}).items() if name != "curve"}
         found.append((state(stitch), repr(report), kept))
     assert found[0] == found[1]
@@ -390,27 +414,27 @@ def test_a_fit_that_began_again_is_deepened_to_the_same_bits(cap, seed, draws):
 )
 def test_a_class_counts_as_lost_beside_the_others(shares, lost):
     p = trapped(0, Trap())
-    made = converged.AveragedDescent(p, built(Linear(), (8,), (4,)).eval(), p.suffix, 64, lambda _: {})
+    made = averaged.AveragedDescent(p, built(Linear(), (8,), (4,)).eval(), p.suffix, 64, lambda _: {})
     labels = torch.arange(4).repeat_interleave(100)
     held = replace(p.validation, activations=p.validation.activations[:400], labels=labels)
     made.problem, made.held_out = replace(p, validation=held), 400
     wrong = torch.cat([torch.arange(100) >= round(100 * share) for share in shares])
-    made.best = converged.Best(converged.Look({}, wrong, 0.5), 0.0)
+    made.best = averaged.Best(averaged.Look({}, wrong, 0.5), 0.0)
     assert made._lost() == lost
 
 
 def test_what_an_earlier_start_kept_is_not_lost() -> None:
     """Of two looks at a start chance does not tell apart, the one of lower loss; a later start is worse, or better."""
     p = trapped(0, Trap())
-    made = converged.AveragedDescent(p, built(Linear(), (8,), (4,)).eval(), p.suffix, 64, lambda _: {})
-    least = converged.Look({}, (torch.arange(400) % 40 == 0).float(), 0.5)
-    kept = converged.Look({}, (torch.arange(400) % 36 == 1).float(), 0.4)  # one more is wrong, which may be chance
+    made = averaged.AveragedDescent(p, built(Linear(), (8,), (4,)).eval(), p.suffix, 64, lambda _: {})
+    least = averaged.Look({}, (torch.arange(400) % 40 == 0).float(), 0.5)
+    kept = averaged.Look({}, (torch.arange(400) % 36 == 1).float(), 0.4)  # one more is wrong, which may be chance
     made.constant = 0.0
-    made.before = converged.Best(least, 0.0)
+    made.before = averaged.Best(least, 0.0)
     made.before.add(kept)
     for share, best in ((2, kept), (80, None)):
-        later = converged.Look({}, (torch.arange(400) % share == 1).float(), 0.3, plain=True)
-        made.best = converged.Best(later, 0.0)
+        later = averaged.Look({}, (torch.arange(400) % share == 1).float(), 0.3, plain=True)
+        made.best = averaged.Best(later, 0.0)
         assert made._best_of_all().kept is (best or later)
 
 
@@ -547,7 +571,7 @@ def test_a_fit_that_reaches_its_cap_says_so_and_how_much_is_left(endless) -> Non
     p, stitch = real("conv", Conv(), fit=300)
     found = Converged(cap=150).fit(p, stitch)
     assert found.steps >= 140
-    assert (found.steps - 140) % converged.TRIED == 0, "those that other rates were tried for"
+    assert (found.steps - 140) % averaged.TRIED == 0, "those that other rates were tried for"
     assert not found.converged
     assert found.state is not None
     assert found.gap is not None
@@ -612,7 +636,7 @@ def test_settings_that_are_none_are_refused(fit: type[Fit], settings, message):
     ],
 )
 def test_what_is_left_is_extrapolated_from_two_doublings(gains, left):
-    found = converged._extrapolate(gains)
+    found = averaged._extrapolate(gains)
     assert found == (None if left is None else pytest.approx(left))
 
 

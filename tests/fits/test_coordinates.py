@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from loops import each
 from problems import JOINTS, built, named
 from suture.core.stitches import Conv, Diagonal, Linear, LowRank, Orthogonal
-from suture.fits.coordinates import LEAST, OTHERS, OUTLYING, Coordinates
+from suture.fits.coordinates import ALIKE, LEAST, OTHERS, WHITE, Coordinates
 
 
 def activations(*shape: int, n: int = 64, seed: int = 0) -> Tensor:
@@ -45,9 +45,9 @@ def test_they_are_exact_for_every_family(family, sender, receiver):
 def test_other_parameters_are_expressed_in_them_plain_or_not(family, sender, receiver):
     """What a stitch drawn anew would compute is what its free tensors make of the first."""
     x = activations(*sender)
-    for plain in (False, True):
+    for ridge in (ALIKE, WHITE, None):
         stitch, other = built(family, sender, receiver).eval(), built(family, sender, receiver, seed=1).eval()
-        coordinates = Coordinates(stitch, x, plain=plain)
+        coordinates = Coordinates(stitch, x, ridge)
         coordinates.restore(coordinates.express(dict(other.named_parameters())))
         for name, made in coordinates.parameters().items():
             wanted = dict(other.named_parameters())[name].detach()
@@ -59,7 +59,7 @@ def test_a_plain_step_moves_every_weight_alike():
     """The mean of what is read is not taken out: one step can shift all outputs far."""
     stitch, x = built(Linear(), (5,), (4,)), activations(5)
     weight, out = stitch.weight.detach().clone(), stitch(x).detach()
-    coordinates = Coordinates(stitch, x, plain=True)
+    coordinates = Coordinates(stitch, x, ridge=None)
     torch.autograd.backward((coordinates(x) - 7).square().mean(), inputs=list(coordinates.free.values()))
     torch.optim.Adam(coordinates.groups(0.01), eps=0).step()
     moved = (coordinates.parameters()["weight"].detach() - weight).abs()
@@ -82,14 +82,15 @@ def test_all_parameters_can_be_descended_on(family, sender, receiver):
     assert all(torch.equal(before[name], tensor) for name, tensor in coordinates.free.items())
 
 
-def test_a_step_moves_a_layer_in_the_units_of_what_it_reads_and_gives():
+@each("ridge", [ALIKE, WHITE])
+def test_a_step_moves_a_layer_in_the_units_of_what_it_reads_and_gives(ridge):
     stitch, x = built(Linear(), (5,), (4,)), activations(5)
     weight, out = stitch.weight.detach().clone(), stitch(x).detach()
-    coordinates = Coordinates(stitch, x)
+    coordinates = Coordinates(stitch, x, ridge)
     torch.autograd.backward((coordinates(x) - 7).square().mean(), inputs=list(coordinates.free.values()))
     torch.optim.Adam(coordinates.groups(0.01), eps=0).step()
     covariance = (x - x.mean(0)).T @ (x - x.mean(0)) / len(x)
-    softened = 2 / (1 + OUTLYING) * (covariance + OUTLYING * covariance.diagonal().mean() * torch.eye(5))
+    softened = 2 / (1 + ridge) * (covariance + ridge * covariance.diagonal().mean() * torch.eye(5))
     unit = out.std(0, correction=0).square().mean().sqrt().expand(4)
     moved = coordinates.parameters()["weight"].detach() - weight
     lengths = ((moved @ softened) * moved).sum(1).sqrt()  # of a step of Adam, which moves each of five by the rate

@@ -15,7 +15,7 @@ from pandas.testing import assert_frame_equal
 from suture import Seam, Trial, curve, measure, run
 from suture.common.errors import DataError, FrozenError, OutputError, RunnerError, StoreError
 from suture.core.activations.cache import Activations
-from suture.fits import Converged, Fit, FitReport, LeastSquares, TaskLoss, converged
+from suture.fits import Converged, Fit, FitReport, LeastSquares, TaskLoss, averaged, converged
 from suture.measurement.scores.scores import Accuracy
 from suture.measurement.tables.table import load
 from suture.measurement.trials import controls
@@ -504,14 +504,14 @@ def test_networks_are_trained_before_trials_that_could_begin(tmp_path):
 
 @pytest.mark.parametrize("stored", [True, False])
 def test_fits_that_reached_their_cap_go_on_as_if_they_had_run_that_far_at_once(tmp_path, monkeypatch, stored):
-    go_on, begun = converged.AveragedDescent._go_on, []
-    monkeypatch.setattr(converged.AveragedDescent, "_go_on", lambda *given: go_on(*given) or True)
+    go_on, begun = averaged.AveragedDescent._go_on, []
+    monkeypatch.setattr(averaged.AveragedDescent, "_go_on", lambda *given: go_on(*given) or True)
     monkeypatch.setattr(converged, "DEEPEST", 560)
     short, long = (plan(fit=Converged(cap=cap), at=("conv", "embed"), controls=()) for cap in (140, 560))
     store = tmp_path / "ab" if stored else None
     shallow = run(short, store=store, on=Local(workers=1))
-    restore = converged.AveragedDescent._restore
-    monkeypatch.setattr(converged.AveragedDescent, "_restore", lambda *given: begun.append(1) or restore(*given))
+    restore = averaged.AveragedDescent._restore
+    monkeypatch.setattr(averaged.AveragedDescent, "_restore", lambda *given: begun.append(1) or restore(*given))
     deep = run(short, store=store, on=Local(workers=1), until_converged=True)
     assert len(begun) == 2
     at_once = run(long, on=Local(workers=1))
@@ -526,8 +526,8 @@ def test_fits_that_reached_their_cap_go_on_as_if_they_had_run_that_far_at_once(t
 
 
 def test_going_on_that_was_interrupted_goes_on(tmp_path, monkeypatch):
-    go_on = converged.AveragedDescent._go_on
-    monkeypatch.setattr(converged.AveragedDescent, "_go_on", lambda *given: go_on(*given) or True)
+    go_on = averaged.AveragedDescent._go_on
+    monkeypatch.setattr(averaged.AveragedDescent, "_go_on", lambda *given: go_on(*given) or True)
     monkeypatch.setattr(converged, "DEEPEST", 560)
     trials = plan(fit=Converged(cap=140), at=("conv", "embed"), controls=())
     run(trials, store=tmp_path / "ab", on=Local(workers=1))
@@ -573,8 +573,8 @@ def test_who_watches_sees_every_trial_in_short_first_and_gets_the_same_numbers(t
 
 def test_what_was_only_drafted_is_not_in_the_store(tmp_path, monkeypatch):
     monkeypatch.setattr(converged, "DRAFT", 140)
-    go_on = converged.AveragedDescent._go_on
-    monkeypatch.setattr(converged.AveragedDescent, "_go_on", lambda *given: go_on(*given) or True)
+    go_on = averaged.AveragedDescent._go_on
+    monkeypatch.setattr(averaged.AveragedDescent, "_go_on", lambda *given: go_on(*given) or True)
     trials = plan(fit=Converged(cap=280), at=("conv", "embed"), controls=())
     with pytest.raises(Interrupted, match=r"^interrupted: 0 of 2 trials are measured"):
         run(trials, store=tmp_path / "ab", on=Faulty(stops_after=1), progress=Watching())

@@ -19,8 +19,9 @@ from suture.common.errors import FitError
 from suture.common.hashing import keyed_as
 from suture.common.seeds import drawing
 from suture.core.stitches.base import Shape
+from suture.fits.averaged import Best, Look, err_always
 from suture.fits.base import Fit, FitReport, Problem
-from suture.fits.converged import Best, Converged, Look, err_always
+from suture.fits.converged import Converged
 from suture.fits.descent import CHUNK, Random, TaskLoss
 from suture.fits.optimisers import Adam, Cosine
 

@@ -5,16 +5,17 @@ All changes of coordinates are exact and stay within the family:
     W = σ_y · U · Vᵀ / σ_x        b = σ_y · v − W·μ_x
 
 with ``μ_x`` the mean of what a layer ``y = W·x + b`` reads and ``V`` the eigenvectors of its covariance, along which
-Adam then steps, and ``σ_x`` and ``σ_y`` the size of the deviations of all features that it reads and gives, as they are
-where the descent begins. ``σ_x`` is one number, but for a direction whose variance is beyond ``OUTLYING`` times the
-mean: a size for each, which whitens, was worse at some of the seams that docs/fits.md names. A step on ``U`` and ``v``
-is ``rate / √(features read)``. A layer that reads more channels than ``ROTATED`` has no ``V``. A BatchNorm, in
-evaluation mode, is such a layer of one feature each, of what it has standardised. A zero-padded convolution is not
-centred (see ``fits.descent``). Other parameters are taken as they are, in units of 1.
+Adam then steps; ``σ_y`` the size of the deviations of all that it gives where the descent begins, and ``σ_x`` the
+deviation along each direction, whose variance ``ridge`` times the mean variance is added to. With a ridge of ``ALIKE``
+that is one size for all but outlying directions, with ``WHITE`` each has its own: which is better depends on the seam.
+A step on ``U`` and ``v`` is ``rate / √(features read)``. A layer that reads more channels than ``ROTATED`` has no
+``V``, and one size. A BatchNorm, in evaluation mode, is such a layer of one feature each, of what it has standardised.
+A zero-padded convolution is not centred (see ``fits.descent``). Other parameters are taken as they are, in units of 1.
 """
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from typing import Any, cast
 
@@ -28,7 +29,8 @@ from suture.fits.descent import is_padded, rows_of, run_watched
 MEASURED = 256  #: samples whose means, deviations and covariances are taken, at least
 ROTATED = 1024  #: channels that are rotated, at most; the eigenvectors of more take seconds
 ROTATED_BY = 2**16  #: positions whose covariance is taken, at most, unless samples are few
-OUTLYING = 1000.0  #: times the mean variance, from which on a direction has a size of its own
+ALIKE = 1000.0  #: a ridge by which only a direction whose variance is beyond so many times the mean has its own size
+WHITE = 0.01  #: a ridge by which each direction has its own size
 LEAST = 1e-3  #: deviations below this share of the largest count as this
 OTHERS = 0.2  #: the step, relative to the rate, of parameters in units of 1, and of BatchNorms
 
@@ -54,25 +56,27 @@ class Coordinates:
     """The parameters of a stitch, as free tensors to be descended on and as what the stitch computes with.
 
     ``sent`` are activations ``(n, *sender shape)`` of the type that the stitch reads. Nothing is written into the
-    stitch before ``write``. In ``plain`` coordinates a layer's parameters are only scaled, by one number each: the size
-    of what it reads, and what it gives varies by.
+    stitch before ``write``. Without a ``ridge`` the coordinates are plain: a layer's parameters are only scaled, by one
+    number each, the size of what it reads, and what it gives varies by.
     """
 
-    def __init__(self, stitch: nn.Module, sent: Tensor, *, plain: bool = False) -> None:
+    def __init__(self, stitch: nn.Module, sent: Tensor, ridge: float | None = ALIKE) -> None:
         self.stitch = stitch
         self.free: dict[str, Tensor] = {}
         self.steps: dict[str, float] = {}
         self._made: list[Callable[[], Iterator[tuple[str, Tensor]]]] = []
         self._freed: list[Callable[[dict[str, Tensor]], Iterator[tuple[str, Tensor]]]] = []
+        self.rotated = False  #: whether the ridge makes a difference
         known: set[int] = set()
         positions = max(1, prod(sent.shape[2:]) if sent.ndim == 4 else prod(sent.shape[1:-1]))
         some = max(MEASURED, min(ROTATED_BY // positions, 4 * MEASURED))
-        reads = _measure_layers(stitch, sent[:some], _measure_plainly if plain else _measure)
+        reads = _measure_layers(stitch, sent[:some], ridge)
         with torch.no_grad():
             for path, layer in stitch.named_modules():
                 own = {id(p) for p in layer.parameters()} if isinstance(layer, Layer) else set()
                 if isinstance(layer, Layer) and layer in reads and _is_plain(layer) and own.isdisjoint(known):
                     self._add_layer(f"{path}." if path else "", layer, reads[layer])
+                    self.rotated |= reads[layer].into is not None
                     known |= own
             for name, parameter in stitch.named_parameters():
                 if id(parameter) not in known:
@@ -165,9 +169,7 @@ def _mix(weight: Tensor, by: Tensor | None) -> Tensor:
     return weight if by is None else torch.einsum("oc...,cj->oj...", weight, by)
 
 
-def _measure_layers(
-    stitch: nn.Module, sent: Tensor, measure: Callable[[nn.Module, Tensor, Tensor], _Read]
-) -> dict[nn.Module, _Read]:
+def _measure_layers(stitch: nn.Module, sent: Tensor, ridge: float | None) -> dict[nn.Module, _Read]:
     """Measure what every layer of a stitch, in evaluation mode, reads and gives on some activations."""
     rows: dict[nn.Module, tuple[list[Tensor], list[Tensor]]] = {}
 
@@ -177,10 +179,11 @@ def _measure_layers(
         gave.append(rows_of(layer, out).float())
 
     run_watched(stitch, [layer for layer in stitch.modules() if isinstance(layer, Layer)], sent, see)
+    measure = _measure_plainly if ridge is None else partial(_measure, ridge)
     return {layer: measure(layer, torch.cat(read), torch.cat(gave)) for layer, (read, gave) in rows.items()}
 
 
-def _measure(layer: nn.Module, read: Tensor, gave: Tensor) -> _Read:
+def _measure(ridge: float, layer: nn.Module, read: Tensor, gave: Tensor) -> _Read:
     mean = torch.zeros_like(read[0]) if is_padded(layer) else read.mean(0)
     std, out_std = _deviation(read), _deviation(gave)
     if isinstance(layer, Norm) and _is_plain(layer):  # what it scales and shifts is already standardised
@@ -195,7 +198,7 @@ def _measure(layer: nn.Module, read: Tensor, gave: Tensor) -> _Read:
     centred = (read - mean).double()
     values, vectors = torch.linalg.eigh(centred.T @ centred / len(centred))
     values = values.clamp(min=0)
-    softened = (values + OUTLYING * values.mean()) / (1 + OUTLYING)
+    softened = (values + ridge * values.mean()) / (1 + ridge)
     # Twice that: the unit of the rates, which were chosen when the mean variance was added to that of a direction.
     scale = (2 * softened).sqrt() if values.mean() > 0 else torch.ones_like(values)
     return _Read(mean, std, out_std, (vectors * scale).to(read), (vectors / scale).T.contiguous().to(read))
@@ -204,7 +207,7 @@ def _measure(layer: nn.Module, read: Tensor, gave: Tensor) -> _Read:
 def _measure_plainly(layer: nn.Module, read: Tensor, gave: Tensor) -> _Read:
     """The same for every feature: root mean squares of what the layer reads and of what its outputs vary by."""
     if isinstance(layer, Norm | ScaleAndShift):
-        return _measure(layer, read, gave)
+        return _measure(ALIKE, layer, read, gave)
     size = read.square().mean().sqrt()
     size = size if size > 0 else torch.ones_like(size)
     return _Read(torch.zeros_like(read[0]), size.expand(read.shape[1]), _alike(_deviation(gave)))

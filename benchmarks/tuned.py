@@ -1,0 +1,111 @@
+"""The networks and seams on which the default fit's units were chosen, and how it descends there.
+
+``train DATA`` trains the networks into ``runs/tuned`` (about an hour of one core); ``look DATA`` fits a stitch at each
+seam in each of several units and prints what validation says after 140 and after 1,120 steps, and the score of what
+``Converged`` keeps within that cap. None of these networks or seams judges the fit: those of ``benchmarks.reference``
+do, which are other networks.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+
+import suture
+from benchmarks.reference import load_data
+from suture.fits import averaged, converged
+from suture.fits.averaged import AveragedDescent, Make
+from suture.fits.coordinates import ALIKE, WHITE
+from suture.fits.optimisers import SGD, Constant
+from suture.zoo.models import resolve
+from suture.zoo.training.loop import train
+from suture.zoo.training.recipe import Recipe
+
+FOLDER = Path(__file__).parents[1] / "runs" / "tuned"
+STEPS = (140, 1120)
+FIT = 10_000  #: images that a stitch is fitted on, and at most as many are scored
+LONG, SHORT = "blocks=(2,2,2,2)", "blocks=(1,1,1,1)"
+COLOURED = Recipe(epochs=4, optimiser=SGD(lr=0.1, nesterov=False, weight_decay=1e-4), schedule=Constant())
+NETWORKS = {
+    "colour-50": (f"zoo:resnet,{LONG},width=16,stem=7x7", COLOURED),
+    "colour-40": (f"zoo:resnet,{SHORT},width=16,stem=7x7", COLOURED),
+    "digit-41": (f"zoo:resnet,{SHORT},width=16,stem=7x7", COLOURED),
+    "resnet-30": (f"zoo:resnet,{SHORT},width=16", Recipe(epochs=6)),
+    "resnet-31": (f"zoo:resnet,{SHORT},width=16", Recipe(epochs=6)),
+}
+SEAMS = (
+    ("colour-50", "layer4.1", "digit-41", "layer1.0"),
+    ("colour-40", "layer4.0", "digit-41", "layer1.0"),
+    ("resnet-30", "avgpool", "resnet-31", "layer1.0"),
+)
+
+
+def load(name: str, data: Path) -> suture.Network:
+    """Load a network that was trained here."""
+    path = FOLDER / f"{name}.safetensors"
+    if not path.exists():
+        sys.exit(f"{path} is not there; train it first: python -m benchmarks.tuned train {data}")
+    kind = name.split("-")[0]
+    return suture.load_network(
+        NETWORKS[name][0], checkpoint=str(path), example=load_data(data, kind).example, name=name
+    )
+
+
+def train_all(data: Path) -> None:
+    """Train the networks that are not there."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    for name, (source, recipe) in NETWORKS.items():
+        path = FOLDER / f"{name}.safetensors"
+        if path.exists():
+            continue
+        kind, seed = name.split("-")
+        images, built = load_data(data, kind), resolve(source)
+        model = train(built.factory, images.fit, recipe, int(seed), preprocess=built.preprocess)
+        save_file({key: tensor.contiguous() for key, tensor in model.state_dict().items()}, path)
+        print(f"trained {name}", flush=True)
+
+
+def look(data: Path) -> None:
+    """Print how the default fit descends at each seam, by the ridge of its units and by its own choice."""
+    ways: dict[str, Callable[[Make, float], AveragedDescent]] = {
+        f"{ridge:g} × the mean": lambda make, _, ridge=ridge: make(ridge)  # type: ignore[misc]
+        for ridge in (ALIKE, 1.0, WHITE)
+    }
+    ways["its own choice"] = averaged.choose_units
+    looks: list[tuple[int, float]] = []
+    take = AveragedDescent._go_on
+
+    def noted(self: AveragedDescent, ahead: int, tolerance: float) -> bool:
+        better = take(self, ahead, tolerance)
+        looks.append((self.step, self.best.least.error / self.scale))
+        return better
+
+    AveragedDescent._go_on = noted  # type: ignore[method-assign]
+    for sender, sender_cut, receiver, receiver_cut in SEAMS:
+        source = load_data(data, receiver.split("-")[0])
+        limited = source.limited(fit=FIT, score=min(FIT, len(source.score)))
+        images = replace(limited, validation=source.validation)
+        seam = suture.Seam(load(sender, data), load(receiver, data), sender_cut, receiver_cut)
+        print(f"{sender} {sender_cut} → {receiver} {receiver_cut}")
+        for name, choose in ways.items():
+            looks.clear()
+            converged.choose_units = choose  # type: ignore[attr-defined]
+            fit = suture.fits.Converged(cap=max(STEPS))
+            trial = suture.Trial(seam, images.fit, images.validation, images.score, fit=fit)
+            measured = suture.measure(trial)
+            said = ", ".join(f"{100 * error:.1f} after {step:,}" for step, error in looks if step in STEPS)
+            score = measured.scores["accuracy"].value
+            print(f"    {name:16} errors [%] {said}; accuracy {100 * score:.1f}", flush=True)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("train", "look"))
+    parser.add_argument("data", type=Path, help="a folder with mnist and cifar10, as the hub lays them out")
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    (train_all if given.what == "train" else look)(given.data)
