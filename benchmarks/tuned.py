@@ -1,9 +1,9 @@
 """The networks and seams on which the default fit's units were chosen, and how it descends there.
 
-``train DATA`` trains the networks into ``runs/tuned`` (about an hour of one core); ``look DATA`` fits a stitch at each
-seam in each of several units and prints what validation says after 140 and after 1,120 steps, and the score of what
-``Converged`` keeps within that cap. None of these networks or seams judges the fit: those of ``benchmarks.reference``
-do, which are other networks.
+``train DATA`` trains the networks into ``runs/tuned`` (about half an hour of one core); ``look DATA`` fits a stitch at
+each seam in each of several units and prints what validation says after 140 and after 1,120 steps, and the score of
+what ``Converged`` keeps within that cap. None of these networks or seams judges the fit: those of
+``benchmarks.reference`` do, which are other networks.
 """
 
 import argparse

@@ -120,7 +120,8 @@ class Converged(Fit):
 class Quick(Fit):
     """The descent of ``Converged`` for a fixed number of ``steps``, for maps of thousands of seams.
 
-    It never says that it has converged, unless the seam is convex. 0 steps leave it at the closed form.
+    It does not choose its units, which are of one size, and never says that it has converged, unless the seam is
+    convex. 0 steps leave it at the closed form.
     """
 
     steps: int = 280
