@@ -20,7 +20,7 @@ from torch.utils._pytree import tree_leaves
 from suture.common.errors import NetworkError
 from suture.core.network.segments import are_close, find_rounding
 
-SIZES = (7, 1000)  #: of batches whose operations are compared: few, and more than any chunk
+MANY = 1000  #: images in the batch whose operations are compared: more than any chunk
 LOOKED = (1, 7, 257)  #: of batches whose outputs are compared: below and above a chunk of 256
 COMPUTED = 2**24  #: numbers in such a batch, at most; a thousand images of 224 pixels would take minutes and gigabytes
 _COPIES = ("clone", "_to_copy", "copy", "_unsafe_view", "_reshape_alias", "lift_fresh")
@@ -37,14 +37,13 @@ def check_sizes(model: Function, cut: Function, probe: Tensor, name: str) -> Non
 
     ``probe`` are a few prepared inputs, which are repeated.
     """
-    for size in SIZES:
-        batch = probe[torch.arange(size) % len(probe)]
-        own = _count_operations(model, batch)
-        if own is None:
-            check_batches(model, cut, batch, (len(probe), min(size, LOOKED[-1])), name)
-        elif own["rows"] != size or own != _count_operations(cut, batch):
-            room = max(LOOKED[-1], COMPUTED // probe[0].numel())
-            check_batches(model, cut, batch, (len(probe), min(size, room)), name)
+    batch = probe[torch.arange(MANY) % len(probe)]
+    own = _count_operations(model, batch)
+    if own is None:
+        check_batches(model, cut, batch, (len(probe), *LOOKED), name)
+    elif own["rows"] != MANY or own != _count_operations(cut, batch):
+        room = max(LOOKED[-1], COMPUTED // probe[0].numel())
+        check_batches(model, cut, batch, (len(probe), *LOOKED, min(MANY, room)), name)
 
 
 def check_batches(model: Function, cut: Function, images: Tensor, sizes: Sequence[int], name: str) -> None:
