@@ -3,6 +3,8 @@
 Evidence: the model itself, called by hand as its documentation says.
 """
 
+from functools import cache
+
 import pytest
 import torch
 from torch import nn
@@ -40,11 +42,19 @@ AS_THEY_ARE = {
 }
 
 
-@each(("build", "example", "given", "named", "cut"), AS_THEY_ARE.values(), ids=AS_THEY_ARE)
-def test_a_model_of_transformers_is_taken_as_it_is(build, example, given, named, cut):
+@cache
+def taken(name):
+    """A model, its settings as they were before, and its network."""
+    build, example, *_ = AS_THEY_ARE[name]
     model = build()
-    cached = model.config.to_dict()
-    network = Network(model, example=example)
+    before = model.config.to_dict()
+    return model, before, Network(model, example=example)
+
+
+@each("name", AS_THEY_ARE)
+def test_a_model_of_transformers_is_taken_as_it_is(name):
+    _, example, given, named, cut = AS_THEY_ARE[name]
+    model, before, network = taken(name)
     assert network.name == type(model).__name__
     assert network.output == named
     assert cut in network.cuts.names
@@ -52,20 +62,23 @@ def test_a_model_of_transformers_is_taken_as_it_is(build, example, given, named,
         wanted = model(**{given: example})[named]
         assert torch.equal(network(example), wanted)
         assert torch.equal(network.after(cut)(network.upto(cut)(example)), wanted)
-    assert model.config.to_dict() == cached, "the user's model keeps its settings"
+    assert model.config.to_dict() == before, "the user's model keeps its settings"
     assert repr(named) in repr(network)
 
 
-@each("named", AS_THEY_ARE)
-def test_its_untrained_copy_is_another_with_the_same_cuts(named):
-    build, example, *_, cut = AS_THEY_ARE[named]
-    network = Network(build(), example=example)
+@each("name", AS_THEY_ARE)
+def test_its_untrained_copy_is_another_with_the_same_cuts(name):
+    _, example, *_, cut = AS_THEY_ARE[name]
+    _, _, network = taken(name)
     untrained = network.untrained(0)
     assert untrained.cuts.names == network.cuts.names
     assert untrained.output == network.output
     assert not torch.equal(untrained.upto(cut)(example), network.upto(cut)(example))
-    model = build()
-    by_factory = Network(model, example=example, factory=lambda: type(model)(model.config))
+
+
+def test_a_factory_of_the_users_makes_the_untrained_copy():
+    model, _, network = taken("ViT")
+    by_factory = Network(model, example=IMAGES, factory=lambda: type(model)(model.config))
     assert by_factory.untrained(0).cuts.names == network.cuts.names
 
 

@@ -9,10 +9,10 @@ outputs for real images are compared.
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -30,20 +30,25 @@ _REMEDY = (
 )
 
 Function = Callable[[Tensor], Tensor]
+Counted = Counter[Hashable]
 
 
-def check_sizes(model: Function, cut: Function, probe: Tensor, name: str) -> None:
+def check_sizes(model: nn.Module, cut: nn.Module, probe: Tensor, name: str) -> None:
     """Raise ``NetworkError`` if a model does something else with many images than its segments do.
 
-    ``probe`` are a few prepared inputs, which are repeated.
+    ``cut`` takes prepared inputs twice, as what passes and as what is read beside it. ``probe`` are a few prepared
+    inputs, which are repeated.
     """
     batch = probe[torch.arange(MANY) % len(probe)]
-    own = _count_operations(model, batch)
-    if own is None:
-        check_batches(model, cut, batch, (len(probe), *LOOKED), name)
-    elif own["rows"] != MANY or own != _count_operations(cut, batch):
-        room = max(LOOKED[-1], COMPUTED // probe[0].numel())
-        check_batches(model, cut, batch, (len(probe), *LOOKED, min(MANY, room)), name)
+    own = None
+    for count in (_count_on_meta, _count_on_fake):  # the second takes far longer, and more code runs in it
+        own = count(model, batch)
+        if own is not None and own["rows"] == MANY and own == count(cut, batch, batch):
+            return
+    sizes = {len(probe), *LOOKED}
+    if own is not None:
+        sizes.add(min(MANY, max(LOOKED[-1], COMPUTED // probe[0].numel())))
+    check_batches(model, lambda x: cast(Tensor, cut(x, x)), batch, sorted(sizes), name)
 
 
 def check_batches(model: Function, cut: Function, images: Tensor, sizes: Sequence[int], name: str) -> None:
@@ -70,26 +75,47 @@ def check_rows(out: Tensor, images: int, whose: str) -> None:
         raise NetworkError(f"{whose} gives {len(out)} rows for {images} images; {_REMEDY}")
 
 
-def _count_operations(run: Function, batch: Tensor) -> Counter[Hashable] | None:
-    """Count what is computed of a batch, by operation, numbers and shape; ``None`` if it needs the values."""
+def _count_on_meta(run: nn.Module, *batches: Tensor) -> Counted | None:
+    """Count what is computed of batches, by operation, numbers and shape, with every tensor on the meta device.
+
+    ``None`` if it needs values, or makes tensors on another device.
+    """
+    # Not by functional_call, which leaves a module of two names with the tensors that it was lent.
+    tables: list[dict[str, Any]] = [table for m in run.modules() for table in (m._parameters, m._buffers)]
+    own = [dict(table) for table in tables]
     try:
-        with FakeTensorMode(allow_non_fake_inputs=True) as fake:
-            counted = _Counted(fake.from_tensor(batch))
-            with counted:
-                counted.found["rows"] = len(run(counted.kept[0]))
+        for table in tables:
+            table.update({name: tensor.to("meta") for name, tensor in table.items() if tensor is not None})
+        return _count(run, [batch.to("meta") for batch in batches])
+    finally:
+        for table, tensors in zip(tables, own, strict=True):
+            table.update(tensors)
+
+
+def _count_on_fake(run: nn.Module, *batches: Tensor) -> Counted | None:
+    """Count the same with tensors that pretend to be where they are; ``None`` if it needs values."""
+    with FakeTensorMode(allow_non_fake_inputs=True) as fake:
+        return _count(run, [fake.from_tensor(batch) for batch in batches])
+
+
+def _count(run: Callable[..., Tensor], batches: Sequence[Tensor]) -> Counted | None:
+    try:
+        counting = _Counting(batches)
+        with counting:
+            counting.found["rows"] = len(run(*batches))
     except Exception:  # the code asks for values, or an operation says nothing of shapes
         return None
-    return counted.found
+    return counting.found
 
 
-class _Counted(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts the operations on what is made of a tensor, except those that only lay it out anew."""
+class _Counting(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Counts the operations on what is made of some tensors, except those that only lay it out anew."""
 
-    def __init__(self, x: Tensor) -> None:
+    def __init__(self, batches: Sequence[Tensor]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.found: Counter[Hashable] = Counter()
-        self.kept = [x]  # so that no other tensor gets its id
-        self._made = {id(x)}
+        self.found: Counted = Counter()
+        self.kept = list(batches)  # so that no other tensor gets its id
+        self._made = set(map(id, batches))
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None

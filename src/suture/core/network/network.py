@@ -366,7 +366,7 @@ class Network:
         with undo_writes(self._model) as written:
             self._traced: Traced = trace(self._model, probes, self.stages)
             with silence():
-                check_sizes(self._model, self._run_prepared, probes[2], self.name)
+                check_sizes(self._model, Frozen(self._traced.segments), probes[2], self.name)
             self.cuts, self.outputs = measure_cuts(self._traced, self._model, probes[0], self.name)
         self._scratch = frozenset(written)
 
