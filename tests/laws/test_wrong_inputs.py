@@ -140,17 +140,22 @@ NETWORKS: dict[str, tuple[Callable[[], object], type[SutureError], str]] = {
     "images lost late": (
         lambda: network(wrap(lambda m, out: out, lambda x: x[:64])),
         NetworkError,
-        "64 rows for 1000 images",
+        "64 rows for 257 images",
     ),
     "parts of a batch": (
         lambda: network(made_of(lambda m, x: torch.cat([m.end(m.conv(part)) for part in x.split(64)]))),
         NetworkError,
-        "64 rows for 1000 images",
+        "64 rows for 257 images",
     ),
     "a branch on the number": (
         lambda: network(wrap(lambda m, out: out * 2 if out.shape[0] > 3 else out)),
         NetworkError,
         "among 7 than among 3",
+    ),
+    "a late branch in code that makes tensors": (
+        lambda: network(wrap(lambda m, out: out + torch.ones(out.shape) if len(out) > 300 else out)),
+        NetworkError,
+        "among 1000 than among 3",
     ),
     "a late branch on the number": (
         lambda: network(wrap(lambda m, out: -out if len(out) > 300 else out)),
