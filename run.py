@@ -2,7 +2,7 @@
 """Set Suture up in .venv beside this file, and run it: the demo, or the tests.
 
     python3 run.py demo       two small networks on real digits, stitched at every cut
-    python3 run.py test       lint, types and the default tests, about twenty minutes on two slow cores
+    python3 run.py test       lint, types and the default tests
 
 Needs Python 3.11 or later with its venv module, and nothing else. What is there already is not installed again.
 Arguments after the command are handed on: python3 run.py demo --out somewhere, python3 run.py test -k frozen. What the
