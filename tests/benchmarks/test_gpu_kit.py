@@ -85,6 +85,7 @@ def test_the_check_names_what_is_missing(monkeypatch: pytest.MonkeyPatch, capsys
     assert "pip install 'timm>=" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_the_matrix_by_all_methods_goes_on_where_it_stopped(folder: Path, tmp_path: Path) -> None:
     begun = run("b", tmp_path, folder, "--minutes", "0")
     assert not begun["complete"]

@@ -179,7 +179,7 @@ def test_scores_of_networks() -> None:
 
 def test_bfloat16() -> None:
     a, b = (wrap(copy.deepcopy(hybrid(seed)).to(torch.bfloat16), name) for seed, name in ((0, "A"), (1, "B")))
-    agree(suture.curve(a, b, data=data(), at=["relu", "hidden"], fit=SHORT, controls=()))
+    agree(suture.curve(a, b, data=data(), at=["hidden"], fit=SHORT, controls=()))
 
 
 class Unsteady(nn.Module):
@@ -235,8 +235,8 @@ def test_activations_stay_on_the_device_within_a_budget(monkeypatch: pytest.Monk
 
 def test_a_trial_whose_activations_do_not_fit_there_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("suture.core.activations.cache.SHARE", 0.0)
-    agree([trial(seam_of(family), stitch=family, fit=SHORT) for family in (Conv(3), Linear())])
-    agree([trial(seam_of(family), stitch=family, fit=QUICK) for family in (Conv(3), Linear())], converged=True)
+    agree([trial(seam_of(Linear()), stitch=Linear(), fit=SHORT)])
+    agree([trial(seam_of(Conv(3)), stitch=Conv(3), fit=QUICK)], converged=True)
 
 
 def test_a_network_that_was_made_there_is_the_same() -> None:

@@ -507,7 +507,7 @@ def test_fits_that_reached_their_cap_go_on_as_if_they_had_run_that_far_at_once(t
     go_on, begun = averaged.AveragedDescent._go_on, []
     monkeypatch.setattr(averaged.AveragedDescent, "_go_on", lambda *given: go_on(*given) or True)
     monkeypatch.setattr(converged, "DEEPEST", 560)
-    short, long = (plan(fit=Converged(cap=cap), at=("conv", "embed"), controls=()) for cap in (140, 560))
+    short, long = (plan(fit=Converged(cap=cap), at=("embed", "hidden"), controls=()) for cap in (140, 560))
     store = tmp_path / "ab" if stored else None
     shallow = run(short, store=store, on=Local(workers=1))
     restore = averaged.AveragedDescent._restore
@@ -529,7 +529,7 @@ def test_going_on_that_was_interrupted_goes_on(tmp_path, monkeypatch):
     go_on = averaged.AveragedDescent._go_on
     monkeypatch.setattr(averaged.AveragedDescent, "_go_on", lambda *given: go_on(*given) or True)
     monkeypatch.setattr(converged, "DEEPEST", 560)
-    trials = plan(fit=Converged(cap=140), at=("conv", "embed"), controls=())
+    trials = plan(fit=Converged(cap=140), at=("embed", "hidden"), controls=())
     run(trials, store=tmp_path / "ab", on=Local(workers=1))
     with pytest.raises(Interrupted):
         run(trials, store=tmp_path / "ab", on=Faulty(stops_after=1), until_converged=True)
@@ -557,14 +557,14 @@ class Watching(Silent):
 
 @pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_who_watches_sees_every_trial_in_short_first_and_gets_the_same_numbers(tmp_path, workers):
-    trials = plan(fit=Converged(cap=2240), at=("conv", "embed", "hidden"), controls=("itself",), scores=(Accuracy(),))
+    trials = plan(fit=Converged(cap=2 * converged.DRAFT), controls=("itself",), scores=(Accuracy(),))
     watching = Watching()
     watched = run(trials, store=tmp_path / "ab", on=Local(workers=workers), progress=watching)
     assert_frame_equal(timeless(watched), timeless(run(trials, on=Local(workers=1))))
     assert_frame_equal(timeless(run(trials, store=tmp_path / "ab")), timeless(watched))
     assert len(Store(tmp_path / "ab").finished()) == len(watched)
     complete = next(table for table in watching.seen if len(table) == len(trials))
-    assert not watching.seen[2]["control"].any()
+    assert not watching.seen[1]["control"].any()
     drafts = complete["converged"].eq(False)
     assert drafts.any()
     assert (complete["steps"] <= watched["steps"]).all()
@@ -575,7 +575,7 @@ def test_what_was_only_drafted_is_not_in_the_store(tmp_path, monkeypatch):
     monkeypatch.setattr(converged, "DRAFT", 140)
     go_on = averaged.AveragedDescent._go_on
     monkeypatch.setattr(averaged.AveragedDescent, "_go_on", lambda *given: go_on(*given) or True)
-    trials = plan(fit=Converged(cap=280), at=("conv", "embed"), controls=())
+    trials = plan(fit=Converged(cap=280), at=("embed", "hidden"), controls=())
     with pytest.raises(Interrupted, match=r"^interrupted: 0 of 2 trials are measured"):
         run(trials, store=tmp_path / "ab", on=Faulty(stops_after=1), progress=Watching())
     done = run(trials, store=tmp_path / "ab")

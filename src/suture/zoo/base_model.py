@@ -16,7 +16,7 @@ import time
 import traceback
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, ClassVar, final
 
@@ -91,19 +91,24 @@ class BaseModel(TrainingTask):
     @cached_property
     def _training(self) -> dict[str, tuple[str, str]]:
         """Everything that can change the weights, but when it ends: by name, a text and a hash."""
-        built = self._built
-        own = self._parsed.file.read_bytes() if self._parsed.file is not None else b""
-        architecture = digest(identity(built.factory), _shape(built.model), identity(built.preprocess), own)
         start = self.start_key or "nothing"
         return {
             "training code": (f"version {VERSION}", str(VERSION)),
-            "network": (self.source, digest(identity(self._parsed), architecture)),
+            "network": (self.source, digest(identity(self._parsed), self._architecture)),
             "data": (self.samples.name, self.samples.fingerprint),
             "recipe": (str(self.recipe), identity(self.recipe)),
             "seed": (str(self.seed), str(self.seed)),
             "start": (start, start),
             "parts": (str(self.parts), identity(self.parts)),
         }
+
+    @property
+    def _architecture(self) -> str:
+        """A hash of what is built, and of how."""
+        if self._parsed.runs_code:  # which may have changed
+            own = self._parsed.file.read_bytes() if self._parsed.file is not None else b""
+            return _hash(self._built, own)
+        return _hash_of_library(self.source)
 
     @property
     def _rounding(self) -> list[str]:
@@ -277,6 +282,17 @@ def keep(folder: Path, outcome: Outcome) -> None:
             with whole(folder / name) as temporary:
                 temporary.write_bytes(content)
             flush(folder)
+
+
+def _hash(built: Built, own: bytes = b"") -> str:
+    return digest(identity(built.factory), _shape(built.model), identity(built.preprocess), own)
+
+
+@cache
+def _hash_of_library(source: str) -> str:
+    """Build a library's model once, however many seeds of it a study counts."""
+    with torch.random.fork_rng(devices=[]):
+        return _hash(resolve(source))
 
 
 def _shape(model: nn.Module) -> list[object]:

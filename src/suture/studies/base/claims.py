@@ -24,7 +24,17 @@ from suture.common.errors import DataError
 from suture.common.formatting import say_count
 from suture.measurement.tables.over_networks import LEAST
 from suture.measurement.tables.table import not_converged
-from suture.studies.base.quantities import LEVEL, TRIALS, Figure, Quantity, Tables, Where, rows_read, share_of
+from suture.studies.base.quantities import (
+    LEVEL,
+    TRIALS,
+    Figure,
+    Quantity,
+    Remembered,
+    Tables,
+    Where,
+    rows_read,
+    share_of,
+)
 
 ENOUGH = 5  #: networks on each side, or pairs without a network in common
 NEAR, STITCHES = 2.0, 3
@@ -88,8 +98,11 @@ class Claim:
             return None
         return self.threshold + self.margin if self.direction in "≤<" else self.threshold - self.margin
 
-    def decide(self, tables: Tables, level: float = LEVEL) -> "Decided":
-        """Read the figure and decide. What was not measured has no figure and no verdict."""
+    def decide(self, tables: Tables, level: float = LEVEL, before: "Decided | None" = None) -> "Decided":
+        """Read the figure and decide. What was not measured has no figure and no verdict.
+
+        ``before`` is what was decided at another level, if anything was: its share of pairs has no level.
+        """
         try:
             figure = self.quantity.estimate(tables, level)
         except (DataError, KeyError) as error:
@@ -108,7 +121,8 @@ class Claim:
             reason = self._doubt(open_, read)
         elif verdict == UNDECIDED:
             reason = self._say_wanted(figure)
-        return Decided(self, figure, UNDECIDED if reason else verdict, reason, fits, self._share(tables))
+        share = self._share(tables) if before is None else before.share
+        return Decided(self, figure, UNDECIDED if reason else verdict, reason, fits, share)
 
     def _verdict(self, figure: Figure) -> Verdict:
         if self.bound is None:
@@ -185,11 +199,12 @@ def decide_all(claims: Sequence[Claim], tables: Tables) -> "tuple[Decided, ...]"
     As long as k are left, those are decided whose intervals at 1 - 5 % / k are. Reports, and what has too few networks
     to be decided, take no share. The interval of a figure is the one that decided, or did not.
     """
+    tables = Remembered(tables)
     made = [claim.decide(tables) for claim in claims]
     left = [i for i, one in enumerate(made) if one.is_test]
     while left:
         for i in left:
-            made[i] = claims[i].decide(tables, 1 - (1 - LEVEL) / len(left))
+            made[i] = claims[i].decide(tables, 1 - (1 - LEVEL) / len(left), made[i])
         open_ = [i for i in left if made[i].verdict == UNDECIDED]
         if len(open_) == len(left):
             break

@@ -127,7 +127,7 @@ class ShareOfLower(PerUnit):
 
     def read(self, tables: Tables) -> "pd.Series[float]":
         """Return the shares, by pair of networks."""
-        cells = average_cells(self.where.select(tables), "penalty")
+        cells = self.where.cells(tables, "penalty")
         lower = cells[at_least_as_deep(*(cells[f"{role}_depth"].to_numpy(float) for role in _ROLES))]
         return 100 * (lower["value"] <= self.most).groupby(lower["network_seed"]).mean()
 
@@ -143,7 +143,7 @@ class ShareOfAxis(PerUnit):
 
     def read(self, tables: Tables) -> "pd.Series[float]":
         """Return the shares, by pair of networks."""
-        cells = average_cells(self.where.select(tables), self.column)
+        cells = self.where.cells(tables, self.column)
         between = cells.groupby(["network_seed", self.along])["value"].transform("mean").groupby(cells["network_seed"])
         return 100 * between.var(ddof=0) / cells.groupby("network_seed")["value"].var(ddof=0)
 

@@ -16,7 +16,7 @@ Fractions (accuracies) are read in per cent, penalties are in percentage points,
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from fnmatch import fnmatchcase
 from math import isclose, isfinite
@@ -156,6 +156,14 @@ class Where:
             raise DataError(f"{failed} of {len(rows)} trials failed; suture run --retry measures them again")
         return rows
 
+    def cells(self, tables: Tables, column: str) -> pd.DataFrame:
+        """Return ``average_cells`` of the rows."""
+        if not isinstance(tables, Remembered):
+            return average_cells(self.select(tables), column)
+        if (self, column) not in tables.averaged:
+            tables.averaged[self, column] = average_cells(self.select(tables), column)
+        return tables.averaged[self, column]
+
     def select_measured(self, tables: Tables) -> pd.DataFrame:
         """Return the rows without those of failed trials: to be looked at, and nothing decided by them."""
         rows = self._meant(tables)
@@ -164,6 +172,13 @@ class Where:
         return rows
 
     def _meant(self, tables: Tables) -> pd.DataFrame:
+        if not isinstance(tables, Remembered):
+            return self._look_up(tables)
+        if self not in tables.selected:
+            tables.selected[self] = self._look_up(tables)
+        return tables.selected[self]
+
+    def _look_up(self, tables: Tables) -> pd.DataFrame:
         if self.table not in tables:
             raise DataError(f"the study has no table of {self.table}; it has {', '.join(tables) or 'none'}")
         table = tables[self.table]
@@ -173,12 +188,12 @@ class Where:
             if self.fit in ("default", "published"):
                 mask &= table["published"] == (self.fit == "published")
             elif self.fit != "any":
-                mask &= table["fit"].map(_match(self.fit)).astype(bool)
+                mask &= _match(table["fit"], self.fit)
         if "control" in table:
             mask &= table["control"] == self.control
         for name in ("sender", "receiver", "sender_cut", "receiver_cut", "fit_data", "score_data", "stitch"):
             if pattern := getattr(self, name):
-                mask &= table[name].map(_match(pattern)).astype(bool)
+                mask &= _match(table[name], pattern)
         for name in ("index", "measure"):
             if wanted := getattr(self, name):
                 mask &= table[name] == wanted
@@ -191,9 +206,18 @@ class Where:
         return table[mask]
 
 
-def _match(pattern: str) -> Callable[[str], bool]:
+def _match(names: "pd.Series[str]", pattern: str) -> "pd.Series[bool]":
     parts = pattern.split("|")
-    return lambda text: any(fnmatchcase(text, part) for part in parts)
+    return names.isin([name for name in names.unique() if any(fnmatchcase(name, part) for part in parts)])
+
+
+class Remembered(dict[str, pd.DataFrame]):
+    """Tables whose rows are selected and averaged once, though many claims read them, each at several levels."""
+
+    def __init__(self, tables: Tables) -> None:
+        super().__init__(tables)
+        self.selected: dict[Where, pd.DataFrame] = {}
+        self.averaged: dict[tuple[Where, str], pd.DataFrame] = {}
 
 
 def average_cells(rows: pd.DataFrame, column: str) -> pd.DataFrame:
@@ -234,7 +258,7 @@ def join_by_cut(tables: Tables, conditions: tuple[Condition, ...], by: str) -> p
     depth = by.replace("_cut", "_depth")
     columns: list[pd.Series[float]] = []
     for column, where in conditions:
-        cells = average_cells(where.select(tables), column)
+        cells = where.cells(tables, column)
         ordered = cells.sort_values(depth, kind="stable") if depth in cells else cells
         columns.append(ordered.groupby(["network_seed", by], sort=False)["value"].mean().rename(len(columns)))
     joined = pd.concat(columns, axis=1, join="inner").dropna()
@@ -319,7 +343,7 @@ class AtCuts:
         return self._all(tables)
 
     def _all(self, tables: Tables) -> pd.DataFrame:
-        cells = average_cells(self.where.select(tables), self.column)
+        cells = self.where.cells(tables, self.column)
         return cells.pivot_table(values="value", index="network_seed", columns=["sender_cut", "receiver_cut"])
 
 
@@ -379,7 +403,7 @@ class _OfCells(PerUnit):
     where: Where = Where()
 
     def read(self, tables: Tables) -> "pd.Series[float]":
-        cells = average_cells(self.where.select(tables), self.column)
+        cells = self.where.cells(tables, self.column)
         return cells.groupby("network_seed", dropna=False)[list(cells.columns)].apply(self._one)
 
     @abstractmethod
