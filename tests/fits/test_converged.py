@@ -306,7 +306,7 @@ def test_a_much_longer_descent_by_other_means_is_not_better(cut, family):
 def test_the_cap_changes_nothing_before_it(endless) -> None:
     """Looks, losses and stitches of a short cap are the first of those of a longer one."""
     curves = []
-    for cap in (140, 300, 1120):
+    for cap in (140, 300, 560):
         p, stitch = real("conv", Conv(), fit=300)
         curves.append(Converged(cap=cap).fit(p, stitch).curve)
     shortest, middle, longest = curves
@@ -315,14 +315,14 @@ def test_the_cap_changes_nothing_before_it(endless) -> None:
     assert longest[: len(middle)] == middle
 
 
-@each("cap", [140, 280])
-def test_a_deepened_fit_is_one_that_ran_that_far_at_once(endless, cap):
+@each(("cut", "family", "cap"), [("conv", Conv(), 140), ("hidden", Linear(), 280)])
+def test_a_deepened_fit_is_one_that_ran_that_far_at_once(endless, cut, family, cap):
     """Bit for bit: stitch, curve, steps and what is left."""
     found = []
     for caps in ([cap, 560], [560]):
         begun = None
         for each_cap in caps:
-            p, stitch = real("conv", Conv(), fit=300)
+            p, stitch = real(cut, family, fit=300)
             report = Converged(cap=each_cap).fit(replace(p, begun=begun), stitch)
             begun = report.state
         kept = {name: tensor.tolist() for name, tensor in (report.state or {}).items() if name != "curve"}  # has a nan
@@ -371,8 +371,9 @@ def test_a_class_that_is_hardly_ever_named_is_sought_from_another_start() -> Non
     assert found[Converged(cap=2240)][0] < 0.03 < 0.2 < found[Quick(steps=1000)][0]
 
 
-def test_a_class_that_no_start_reaches_is_told_of() -> None:
-    """The receiver cannot name it; three random starts later the fit says so."""
+def test_a_class_that_no_start_reaches_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The receiver cannot name it; some random starts later, here one, the fit says so."""
+    monkeypatch.setattr(averaged, "DRAWS", 1)
 
     class Mute(Trap):
         def forward(self, a: Tensor) -> Tensor:
@@ -385,7 +386,7 @@ def test_a_class_that_no_start_reaches_is_told_of() -> None:
     assert sum(math.isnan(point.fit_loss) for point in report.curve) == 1 + averaged.DRAWS
 
 
-@each(("cap", "seed", "draws"), [(420, 2, 0), (560, 2, 1), (560, 4, 1)])
+@each(("cap", "seed", "draws"), [(420, 2, 0), (560, 4, 1)])
 def test_a_fit_that_began_again_is_deepened_to_the_same_bits(cap, seed, draws):
     """Whichever of its starts a cap falls into."""
     found = []
@@ -556,11 +557,11 @@ def test_test_data_never_enter():
     assert (first.steps, first.curve) == (second.steps, second.curve)
 
 
-@each("cut", ["relu", "transpose_2", "hidden"])
+@each("cut", ["relu", "hidden"])
 def test_a_trial_is_the_same_again(cut):
     a, b = hybrids()
     roles = few_digits()
-    trial = Trial(Seam.at(a, b, cut), roles.fit, roles.validation, roles.score)
+    trial = Trial(Seam.at(a, b, cut), roles.fit, roles.validation, roles.score, fit=Converged(cap=280))
     assert bits(measure(trial)) == bits(measure(trial))
 
 

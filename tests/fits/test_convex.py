@@ -188,7 +188,7 @@ def test_before_a_head_no_family_ends_worse_than_it_began(family, sender, receiv
     p = posed(family, sender, receiver, suffix)
     start, stitch = (built(family, sender, receiver) for _ in range(2))
     Quick(steps=0).fit(p, start)
-    report = Converged(cap=560).fit(p, stitch)
+    report = Converged(cap=140).fit(p, stitch)
     before, now = validation_loss(p, start), validation_loss(p, stitch)
     assert now <= before * (1 + 1e-4) + 1e-6
     losses = [point.validation_loss for point in report.curve]

@@ -18,7 +18,7 @@ from models import ZOO, images, made_of, plain, scrambled, small, split_everywhe
 from programs import Program, programs
 from suture import Network, Preprocess
 
-BATCHES = (1, 2, 5)
+BATCHES = (1, 3)
 
 
 @each("name", ZOO)

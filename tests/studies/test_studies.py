@@ -95,8 +95,9 @@ def test_what_studies_say_of_themselves() -> None:
         assert all(text.strip() == text and text for text in (*study.deviations, *study.small)), name
 
 
-def test_all_studies_are_planned_and_counted_at_small_scale() -> None:
+def test_all_studies_are_planned_and_counted_at_small_scale(monkeypatch: pytest.MonkeyPatch) -> None:
     """As many trials, networks and further tables as were planned when the committed results were measured."""
+    monkeypatch.setattr("suture.core.network.network.check_sizes", lambda *_: None)  # of 45 networks, for a minute
     planned = json.loads(Path(__file__).with_name("planned.json").read_text(encoding="utf-8"))
     made: Networks = {}
     for name, study in STUDIES.items():
