@@ -155,7 +155,7 @@ def problem(name: str) -> tuple[Data, Network, Network]:
 def trial(name: str, **settings: object) -> Trial:
     data, a, b = problem(name)
     cut = [name for name in a.cuts.names if name.startswith("features")][-1]
-    return Trial(Seam(a, b, cut, cut), data.fit, data.validation, data.score, fit=Converged(cap=560), **settings)
+    return Trial(Seam(a, b, cut, cut), data.fit, data.validation, data.score, fit=Converged(cap=280), **settings)
 
 
 @each("name", CASES)
