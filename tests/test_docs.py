@@ -5,8 +5,8 @@ The ``python`` blocks of a page run in order, in one namespace and one empty fol
 of that name. ``<!-- not run: why -->`` before a block leaves it out. Commands in ``console`` blocks are parsed by the
 command line's own parser, and those after ``<!-- run -->`` are run; after ``<!-- refused -->`` one is run and says the
 rest of its block. Pages that speak of large runs are run *in small*: their data, networks and plans are what they say,
-but data are stand-ins for CIFAR-10, networks narrow, curves have two cuts, fits and trainings two steps. Tests run side
-by side, so each runs its trials in one process.
+but data are stand-ins for CIFAR-10, networks narrow, curves have two cuts, fits and trainings two steps. Everywhere the
+default fit ends after its first rounds. Tests run side by side, so each runs its trials in one process.
 """
 
 import importlib
@@ -32,6 +32,7 @@ from suture.common.errors import SutureError
 from suture.common.names import make
 from suture.core.network.network import shared_cuts
 from suture.fits import Converged, Quick
+from suture.fits.averaged import FIRST
 from suture.measurement.trials.plans import Plan, curve, matrix
 from suture.runs.runners import run, stitch
 from suture.studies.base.scale import _shorten, stand_in
@@ -160,6 +161,8 @@ def test_the_programs_of_a_page_run(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
+    whole = Converged.fit
+    monkeypatch.setattr(Converged, "fit", lambda self, *given: whole(replace(self, cap=2 * FIRST), *given))
     before = set(sys.modules)
     monkeypatch.setattr(
         suture, "run", lambda plan, **settings: run(plan, **({"on": suture.Local(workers=1)} | settings))

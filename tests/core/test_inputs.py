@@ -114,17 +114,11 @@ MORE = {
     "LlamaForCausalLM": "model.layers.0",
     "T5EncoderModel": "encoder.block.0.layer.1",
     "BertModel": "encoder.layer.0",
-    "BertForTokenClassification": "bert.encoder.layer.0",
     "DistilBertForSequenceClassification": "distilbert.transformer.layer.0",
-    "RobertaForSequenceClassification": "roberta.encoder.layer.0",
     "DebertaV2ForSequenceClassification": "deberta.encoder.layer.0",
-    "ElectraForSequenceClassification": "electra.encoder.layer.0",
     "MPNetForSequenceClassification": "mpnet.encoder.layer.0",
     "ModernBertForSequenceClassification": "model.layers.0",
     "GPT2LMHeadModel": "transformer.h.0",
-    "LlamaForSequenceClassification": "model.layers.0",
-    "MistralForCausalLM": "model.layers.0",
-    "Qwen2ForCausalLM": "model.layers.0",
     "Qwen3ForCausalLM": "model.layers.0",
     "GemmaForCausalLM": "model.layers.0",
     "GPTNeoXForCausalLM": "gpt_neox.layers.0",
@@ -134,11 +128,11 @@ MORE = {
 }
 
 
-def check_cut_with_a_mask(name: str, layer: str) -> None:
+def check_cut_with_a_mask(name: str, layer: str, sides: tuple[str, ...]) -> None:
     """Assert the law of composition at every cut, and that the mask cost none of those there are without it."""
     model = of_transformers(name)
     plain = Network(model, example=encoded("right")["input_ids"]).cuts
-    for side in ("right", "left"):
+    for side in sides:
         batch = encoded(side)
         network = Network(model, example=batch)
         with torch.no_grad():
@@ -153,13 +147,13 @@ def check_cut_with_a_mask(name: str, layer: str) -> None:
 
 @each(("name", "layer"), LAYERS.items(), ids=LAYERS)
 def test_a_mask_blocks_no_cut(name, layer):
-    check_cut_with_a_mask(name, layer)
+    check_cut_with_a_mask(name, layer, ("right", "left"))
 
 
 @pytest.mark.slow
 @each(("name", "layer"), MORE.items(), ids=MORE)
 def test_a_mask_blocks_no_cut_of_any_architecture(name, layer):
-    check_cut_with_a_mask(name, layer)
+    check_cut_with_a_mask(name, layer, ("left",))
 
 
 def test_what_a_suffix_reads_beside_the_tensor_must_be_given_to_it():

@@ -172,4 +172,4 @@ def test_an_accepted_network_is_the_users_model() -> None:
 
 @pytest.mark.slow
 def test_an_accepted_network_is_the_users_model_many_times() -> None:
-    check(400)
+    check(150)

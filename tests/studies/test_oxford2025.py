@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from suture import Network
 from suture.common.errors import DataError
 from suture.core.stitches import Conv, ConvLinear
+from suture.measurement.complexity import GradientNorm
 from suture.runs.runners import Deferred, TrainingTask
 from suture.studies.base.claims import Claim
 from suture.studies.base.quantities import COMPLEXITIES, TRIALS, FirstStep, Mean, Peak, Ratio, Step, Where
@@ -343,7 +344,7 @@ def test_the_control_plans_untrained_networks_alone() -> None:
 
 
 def test_the_two_gradient_norms_have_two_names() -> None:
-    spelled = [measure.settings for measure in plans.BY[:2]]
+    spelled = [measure.settings for measure in (GradientNorm(), GradientNorm(batch=4))]
     rows = pd.DataFrame({"measure": ["gradient norm"] * 2, "settings": spelled})
     named = plans._name_batches(lambda stitched: rows, lambda trial: trial)
     assert list(named["measure"]) == ["gradient norm", BATCHES]

@@ -49,7 +49,6 @@ BLOCKS: tuple[Joined, ...] = tuple((f"layer{stage}.{block}", None) for stage in 
 
 BATCHES = "gradient norm, batches of 4"
 DRAWS = 2_500  #: of noise, about as many as the paper's
-BY: tuple[Complexity, ...] = (GradientNorm(), GradientNorm(batch=4), MeanSharpness(), GzipSize())
 
 
 def plan_seams(
@@ -145,11 +144,15 @@ def _most_samples(scale: Scale, small: int) -> int:
     return {TINY: 8, SMALL: small}.get(scale.name, 10_000)
 
 
+def _measures(scale: Scale, sharpness: MeanSharpness) -> tuple[Complexity, ...]:
+    sharpness = replace(sharpness, draws=2) if scale.name == TINY else sharpness
+    return (GradientNorm(), GradientNorm(batch=4), sharpness, GzipSize())
+
+
 def plan_dominated(scale: Scale) -> list[Part]:
     """Plan figure 5: the complexity of the stitched networks of 4.3b, and of the two that they are made of."""
     data = sides_of(scale)[0]
-    draws = 2 if scale.name == TINY else DRAWS
-    by = (*BY[:2], MeanSharpness(draws=draws), *BY[3:], WorstSharpness())
+    by = (*_measures(scale, MeanSharpness(draws=DRAWS)), WorstSharpness())
     laters = plan_seams(scale, DIGITS, PICTURES, data, (*STACKED, HIGH))
     return [*laters, *_measure_each(scale, laters, data, by, _most_samples(scale, 1_000))]
 
@@ -158,7 +161,7 @@ def plan_simplified(scale: Scale) -> list[Part]:
     """Plan figure 6: a simple ResNet-18 into a complex one, behind every block."""
     data = scale.data("mnist", Grey3())
     laters = plan_seams(scale, SIMPLE, COMPLEX, data, BLOCKS)
-    return [*laters, *_measure_each(scale, laters, data, BY, _most_samples(scale, 500))]
+    return [*laters, *_measure_each(scale, laters, data, _measures(scale, MeanSharpness()), _most_samples(scale, 500))]
 
 
 def _measure_each(
