@@ -221,7 +221,7 @@ def test_a_preprocessing_that_writes_to_its_input_does_not_reach_the_images():
 # ------------------------------------------------------------------------------------- random programs
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(programs())
 def test_random_networks_split_exactly(program: Program):
     model = scrambled(program.module()).eval()
@@ -230,7 +230,7 @@ def test_random_networks_split_exactly(program: Program):
         split_everywhere(model, network, images(n, 4, channels=2, seed=n))
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(programs(in_place=True))
 def test_random_networks_that_work_in_place_split_exactly(program: Program):
     model = scrambled(program.module()).eval()

@@ -99,7 +99,7 @@ ROUGH = TaskLoss(start=Random(), steps=400, patience=None)
 
 @each(
     ("place", "fit", "within"),
-    [*((place, TaskLoss(), 2) for place in PLACES), *((place, ROUGH, 8) for place in ("conv", "hidden"))],
+    [(place, *fit) for place in ("conv", "hidden") for fit in ((TaskLoss(), 2), (ROUGH, 8))],
 )
 def test_the_task_loss_brings_the_accuracy_back_from_any_start(place, fit, within):
     """Without a stitch more than 20 pp are lost (above); from anywhere, 400 steps are not quite the whole way."""
