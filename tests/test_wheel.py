@@ -50,15 +50,17 @@ def run(command: list[str], installed: Path, folder: Path) -> "subprocess.Comple
 
 
 @pytest.mark.slow
-def test_a_wheel_runs_the_demo_and_writes_its_report_without_the_repository(installed: Path, tmp_path: Path) -> None:
+def test_a_wheel_measures_a_curve_and_writes_its_report_without_the_repository(installed: Path, tmp_path: Path) -> None:
     here = run([sys.executable, "-c", "import suture; print(suture.__file__)"], installed, tmp_path)
     assert here.stdout.startswith(str(installed))
-    demo = run([sys.executable, "-m", "suture", "demo"], installed, tmp_path)
-    assert demo.returncode == 0, demo.stderr
-    assert (tmp_path / "suture-demo" / "curve.png").is_file()
-    report = run([sys.executable, "-m", "suture", "report", "suture-demo"], installed, tmp_path)
+    networks = ["zoo:convnet,width=4", "zoo:convnet,width=5"]
+    asked = ["--data", "digits", "--fit", "least-squares", "--at", "pool", "--workers", "1", "--out", "run"]
+    curve = run([sys.executable, "-m", "suture", "curve", *networks, *asked], installed, tmp_path)
+    assert curve.returncode == 0, curve.stderr
+    assert (tmp_path / "run" / "curve.png").is_file()
+    report = run([sys.executable, "-m", "suture", "report", "run"], installed, tmp_path)
     assert report.returncode == 0, report.stderr
-    assert "<h1" in (tmp_path / "suture-demo" / "report.html").read_text(encoding="utf-8")
+    assert "<h1" in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.slow
