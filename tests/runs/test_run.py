@@ -564,7 +564,7 @@ def test_who_watches_sees_every_trial_in_short_first_and_gets_the_same_numbers(t
     assert_frame_equal(timeless(run(trials, store=tmp_path / "ab")), timeless(watched))
     assert len(Store(tmp_path / "ab").finished()) == len(watched)
     complete = next(table for table in watching.seen if len(table) == len(trials))
-    assert not watching.seen[1]["control"].any()
+    assert not watching.seen[0]["control"].any()
     drafts = complete["converged"].eq(False)
     assert drafts.any()
     assert (complete["steps"] <= watched["steps"]).all()
