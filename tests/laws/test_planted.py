@@ -114,7 +114,7 @@ OWN = {rotation: Orthogonal(), permutation: Permutation(), rescaling: Diagonal()
 
 @each("family", OWN.values(), ids=str)
 @each("change", OWN)
-@each("place", ["norm", "embed"])
+@each("place", ["embed"])
 def test_a_narrow_family_finds_what_it_can_represent_and_nothing_else(place, change, family):
     """A permutation is a rotation too; of all else the representation error says that it is not matched."""
     n = {"hidden": 24}.get(place, 8)
