@@ -151,7 +151,7 @@ class Where:
         Raises ``DataError`` if there are none, or if one is of a failed trial: a seam that failed may be the worst of
         all, so the others alone decide nothing.
         """
-        rows = self._meant(tables)
+        rows = self._rows(tables)
         if self.table == TRIALS and (failed := int((rows["status"] == "failed").sum())):
             raise DataError(f"{failed} of {len(rows)} trials failed; suture run --retry measures them again")
         return rows
@@ -166,19 +166,19 @@ class Where:
 
     def select_measured(self, tables: Tables) -> pd.DataFrame:
         """Return the rows without those of failed trials: to be looked at, and nothing decided by them."""
-        rows = self._meant(tables)
+        rows = self._rows(tables)
         if self.table == TRIALS and (rows := rows[rows["status"] == "ok"]).empty:
             raise DataError(f"every trial of {self} failed")
         return rows
 
-    def _meant(self, tables: Tables) -> pd.DataFrame:
+    def _rows(self, tables: Tables) -> pd.DataFrame:
         if not isinstance(tables, Remembered):
-            return self._look_up(tables)
+            return self._meant(tables)
         if self not in tables.selected:
-            tables.selected[self] = self._look_up(tables)
+            tables.selected[self] = self._meant(tables)
         return tables.selected[self]
 
-    def _look_up(self, tables: Tables) -> pd.DataFrame:
+    def _meant(self, tables: Tables) -> pd.DataFrame:
         if self.table not in tables:
             raise DataError(f"the study has no table of {self.table}; it has {', '.join(tables) or 'none'}")
         table = tables[self.table]
