@@ -16,7 +16,7 @@ from suture.studies import run_study, scale_named, study_named
 pytestmark = pytest.mark.browser
 
 PLOT = ".plot .main-svg:first-child"
-STUDY = "bansal-2A"
+STUDY = "smith-4.2"
 
 
 @pytest.fixture(scope="module")

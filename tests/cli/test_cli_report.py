@@ -84,10 +84,10 @@ def test_what_cannot_be_reported_is_refused(run: Run) -> None:
 def test_a_study_is_reported_from_its_folder_and_from_its_results(run: Run) -> None:
     from suture.studies import run_study, scale_named, study_named
 
-    run_study(study_named("bansal-2A"), scale_named("tiny"), "papers").save("papers/results")
+    run_study(study_named("smith-4.2"), scale_named("tiny"), "papers").save("papers/results")
     assert run("report papers")[0] == 0
     assert "No verdict is given" in Path("papers/report.html").read_text(encoding="utf-8")
-    code, _, err = run("report papers/results/bansal-2A")
+    code, _, err = run("report papers/results/smith-4.2")
     assert code == 0
-    assert "wrote papers/results/bansal-2A.html" in err
-    assert run("report papers/results --study bansal-2A --out one.html")[0] == 0
+    assert "wrote papers/results/smith-4.2.html" in err
+    assert run("report papers/results --study smith-4.2 --out one.html")[0] == 0

@@ -352,7 +352,7 @@ def test_two_processes_share_the_trials_of_a_store(tmp_path):
     processes = [subprocess.Popen(command, env=places, stdout=subprocess.PIPE) for _ in range(2)]
     counts = [int(process.communicate(timeout=300)[0]) for process in processes]
     assert [process.returncode for process in processes] == [0, 0]
-    trials = plan(seeds=20)
+    trials = plan(seeds=8)
     assert sum(counts) == len(trials), "none was measured twice"
     assert_frame_equal(Store(tmp_path).table().drop(columns="seconds"), run(trials).drop(columns="seconds"))
 
@@ -361,7 +361,7 @@ if __name__ == "__main__":
     kept = []
     original = Store.keep
     Store.keep = lambda self, kind, key, *rest: (kept.append(key), original(self, kind, key, *rest))[1]  # type: ignore
-    run(plan(seeds=20), store=sys.argv[1])
+    run(plan(seeds=8), store=sys.argv[1])
     print(len(kept))
 
 
