@@ -6,6 +6,7 @@
     python -m benchmarks.reference judge DATA [--fit FIT] [--seeds N] [--closed]   a fit beside them
     python -m benchmarks.reference cost [--fit FIT]        seconds to within half a point of the reference
     python -m benchmarks.reference sum [--fit FIT]         what is asked of a fit, over the seams that were judged
+    python -m benchmarks.reference losses DATA --only ID …  loss and error of a fit and of Adam, on each part of the data
 
 ``DATA`` is a folder with ``cifar10/`` and ``mnist/`` in the hub's parquet layout; the networks are those of
 ``results/networks``. Every candidate trains a member of the family that ``stitch_for`` gives, on the first 10,000
@@ -348,9 +349,9 @@ def _count_slower(
     return statistics.median(took["own"]) / statistics.median(took["compiled"])
 
 
-def adam(task: Task, rate: float) -> dict[str, Any]:
-    """Least squares, then Adam on the stitch's own parameters."""
-    stitch = task.stitch(least_squares=True)
+def adam(task: Task, rate: float, stitch: nn.Module | None = None) -> dict[str, Any]:
+    """Least squares, then Adam on the stitch's own parameters; of a ``stitch`` that has the closed form, if given."""
+    stitch = task.stitch(least_squares=True) if stitch is None else stitch
     steps = EPOCHS * (len(task.labels["fit"]) // BATCH)
     return descend(
         task, lambda x, suffix: suffix(stitch.eval()(x)), list(stitch.parameters()), rate, steps, BATCH
@@ -599,6 +600,29 @@ def cost(fit: str) -> None:
         )
 
 
+def compare_losses(data: Path, fit: str, only: list[str]) -> None:
+    """Print loss and error of a fit and of Adam at its best rate, on images to fit, to validate on and to score."""
+    torch.set_num_threads(1)
+    for seam in read_seams():
+        found = {n: c["looks"][-1][1] for n, c in read_results(seam)["candidates"].items() if n.startswith("adam")}
+        if seam["id"] not in only or not found:
+            continue
+        task, name = Task(seam, data), max(found, key=lambda name: found[name])
+        trial = suture.Trial(
+            suture.Seam(task.sender, task.receiver, seam["sender_cut"], seam["receiver_cut"]),
+            task.data.fit, task.data.validation, task.data.score, fit=make("fit", fit),
+        )  # fmt: skip
+        stitches = {fit: suture.measure(trial).stitch, name: task.stitch(least_squares=True)}
+        adam(task, float(name.split()[1]), stitches[name])
+        for made, stitch in stitches.items():
+            for role, given in task.given.items():
+                with torch.no_grad():
+                    out = torch.cat([task.suffix(stitch.eval()(x.float())) for x in given.split(CHUNK)])
+                loss = float(nn.functional.cross_entropy(out, task.labels[role]))
+                error = float((out.argmax(1) != task.labels[role]).double().mean())
+                print(f"{seam['id']:14} {made:12} {role:12} {loss:.4f} nats, {100 * error:.2f} % wrong", flush=True)
+
+
 def sum_up(fit: str) -> None:
     """Print over all judged seams what is asked of a fit: how near it is, what it claims, how far its seeds range."""
     judged: dict[str, Any] = json.loads((FOLDER / f"judged-{fit}.json").read_text())
@@ -637,7 +661,7 @@ def table() -> None:
 def main() -> int:
     """Run a command; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("draw", "run", "table", "judge", "cost", "sum"))
+    parser.add_argument("what", choices=("draw", "run", "table", "judge", "cost", "sum", "losses"))
     parser.add_argument("data", nargs="?", type=Path)
     parser.add_argument("--only", nargs="*", default=[], metavar="ID")
     parser.add_argument("--minutes", type=float, default=math.inf, help="begin no candidate after so many")
@@ -656,6 +680,8 @@ def main() -> int:
             parser.error("the seams are drawn; they stay")
         write(FOLDER / "seams.json", draw(given.data))
         table()
+    elif given.what == "losses":
+        compare_losses(given.data, given.fit, given.only)
     elif given.what == "judge":
         judge(given.data, given.fit, given.only, given.seeds, given.closed)
     else:
