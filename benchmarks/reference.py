@@ -6,7 +6,7 @@
     python -m benchmarks.reference judge DATA [--fit FIT] [--seeds N] [--closed]   a fit beside them
     python -m benchmarks.reference cost [--fit FIT]        seconds to within half a point of the reference
     python -m benchmarks.reference sum [--fit FIT]         what is asked of a fit, over the seams that were judged
-    python -m benchmarks.reference losses DATA --only ID …  loss and error of a fit and of Adam, on each part of the data
+    python -m benchmarks.reference losses DATA --only ID …  loss and error of a fit and of Adam, by part of the data
 
 ``DATA`` is a folder with ``cifar10/`` and ``mnist/`` in the hub's parquet layout; the networks are those of
 ``results/networks``. Every candidate trains a member of the family that ``stitch_for`` gives, on the first 10,000
