@@ -372,8 +372,8 @@ def test_a_class_that_is_hardly_ever_named_is_sought_from_another_start() -> Non
 
 
 def test_a_class_that_no_start_reaches_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The receiver cannot name it; some random starts later, here one, the fit says so."""
-    monkeypatch.setattr(averaged, "DRAWS", 1)
+    """The receiver cannot name it; some random starts later, here two, the fit says so."""
+    monkeypatch.setattr(averaged, "DRAWS", 2)
 
     class Mute(Trap):
         def forward(self, a: Tensor) -> Tensor:
