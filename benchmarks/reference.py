@@ -681,6 +681,8 @@ def main() -> int:
         write(FOLDER / "seams.json", draw(given.data))
         table()
     elif given.what == "losses":
+        if not set(given.only) & {seam["id"] for seam in read_seams()}:
+            parser.error("losses wants --only and the id of a seam; `table` lists them")
         compare_losses(given.data, given.fit, given.only)
     elif given.what == "judge":
         judge(given.data, given.fit, given.only, given.seeds, given.closed)
