@@ -519,6 +519,14 @@ def run(data: Path, only: list[str], minutes: float, compiled: bool) -> None:
             print(f"{seam['id']:22} {name:20} {what} in {time.monotonic() - begun:.0f} s", flush=True)
 
 
+def pose(
+    seam: Seam, images: suture.Data, sender: suture.Network, receiver: suture.Network, fit: str, seed: int = 0
+) -> suture.Trial:
+    """Return the trial of a fit of Suture's at a seam, validated on images that are not fitted."""
+    joined = suture.Seam(sender, receiver, seam["sender_cut"], seam["receiver_cut"])
+    return suture.Trial(joined, images.fit, images.validation, images.score, fit=make("fit", fit), seed=seed)
+
+
 def judge(data: Path, fit: str, only: list[str], seeds: int, closed: bool) -> None:
     """Measure a fit beside the reference, at the seams that may be looked at."""
     torch.set_num_threads(1)
@@ -537,10 +545,7 @@ def judge(data: Path, fit: str, only: list[str], seeds: int, closed: bool) -> No
         for seed in range(seeds):
             if str(seed) in rows:
                 continue
-            trial = suture.Trial(
-                suture.Seam(sender, receiver, seam["sender_cut"], seam["receiver_cut"]),
-                images.fit, images.validation, images.score, fit=make("fit", fit), seed=seed,
-            )  # fmt: skip
+            trial = pose(seam, images, sender, receiver, fit, seed)
             begun = time.process_time()
             measured = suture.measure(trial, cache)
             rows[str(seed)] = {
@@ -608,10 +613,7 @@ def compare_losses(data: Path, fit: str, only: list[str]) -> None:
         if seam["id"] not in only or not found:
             continue
         task, name = Task(seam, data), max(found, key=lambda name: found[name])
-        trial = suture.Trial(
-            suture.Seam(task.sender, task.receiver, seam["sender_cut"], seam["receiver_cut"]),
-            task.data.fit, task.data.validation, task.data.score, fit=make("fit", fit),
-        )  # fmt: skip
+        trial = pose(seam, task.data, task.sender, task.receiver, fit)
         stitches = {fit: suture.measure(trial).stitch, name: task.stitch(least_squares=True)}
         adam(task, float(name.split()[1]), stitches[name])
         for made, stitch in stitches.items():
