@@ -7,6 +7,7 @@
     python -m benchmarks.reference cost [--fit FIT]        seconds to within half a point of the reference
     python -m benchmarks.reference sum [--fit FIT]         what is asked of a fit, over the seams that were judged
     python -m benchmarks.reference losses DATA --only ID …  loss and error of a fit and of Adam, by part of the data
+    python -m benchmarks.reference longer DATA --only ID …  both fits at 1, 4 and 16 times their work
 
 ``DATA`` is a folder with ``cifar10/`` and ``mnist/`` in the hub's parquet layout; the networks are those of
 ``results/networks``. Every candidate trains a member of the family that ``stitch_for`` gives, on the first 10,000
@@ -23,7 +24,9 @@ can be chosen on one half of them and read on the other. The candidates, none of
 
 ``judge`` measures a fit of Suture's (``converged`` by default) with several stitch seeds at the seams whose candidates
 are complete, those that are not to be looked at before the end only with ``--closed``, validated on images that are not
-fitted, and writes ``results/reference/judged-FIT.json``.
+fitted, and writes ``results/reference/judged-FIT.json``. ``longer`` writes ``longer.json``: ``quick`` with 4 and 16
+times its steps, and ``converged`` with 4 and 16 times its cap, waiting for four and six idle doublings in a row
+where it waits for two, since two doublings are four times the work.
 
 Suture cuts the networks and brings the closed form; loops, losses and scores are plain torch, in float32 through the
 receiver's own layers. With ``--compiled`` the steps through a ResNet's layers go through ``torch.compile``: the same to
@@ -45,6 +48,7 @@ from dataclasses import fields, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -56,7 +60,7 @@ import suture
 from suture import recipes, variants
 from suture.common.names import make
 from suture.core.activations.cache import Activations
-from suture.fits import LeastSquares
+from suture.fits import Converged, LeastSquares, Quick, averaged
 from suture.fits.base import Problem, Side
 from suture.measurement.trials.trial import VERSION as MEASURED_BY
 
@@ -71,6 +75,7 @@ ADAM_RATES = (1e-2, 3e-3, 1e-3)
 WHITENED = ((1e-2, 1e-5), (3e-2, 1e-5), (3e-3, 1e-5), (1e-2, 1.0))  #: rate, ridge in units of the mean variance
 WHITENED_STEPS, WHITENED_BATCH, WHITENED_MOST = 2_800, 64, 4_096
 PLAIN_SEAMS = 6
+TIMES = (1, 4, 16)  #: the work of Suture's fits
 NEAR = 0.005  #: of the reference's accuracy, as a fraction
 PUBLISHED_SECONDS = 600.0
 
@@ -545,23 +550,57 @@ def judge(data: Path, fit: str, only: list[str], seeds: int, closed: bool) -> No
         for seed in range(seeds):
             if str(seed) in rows:
                 continue
-            trial = pose(seam, images, sender, receiver, fit, seed)
-            begun = time.process_time()
-            measured = suture.measure(trial, cache)
-            rows[str(seed)] = {
-                "accuracy": measured.scores["accuracy"].value,
-                "below": wanted - measured.scores["accuracy"].value,
-                "converged": measured.converged,
-                "start": measured.start,
-                "version": MEASURED_BY,
-                "steps": measured.steps,
-                "seconds": round(time.process_time() - begun, 1),
-            }
+            rows[str(seed)] = measure(pose(seam, images, sender, receiver, fit, seed), wanted, cache)
             write(path, judged)
-        said = ", ".join(
-            f"{100 * row['below']:+.2f}{'' if row['converged'] else ' (not converged)'}" for row in rows.values()
-        )
-        print(f"{seam['id']:22} reference {wanted:.4f}, points below it: {said}", flush=True)
+        print(f"{seam['id']:22} reference {wanted:.4f}, points below it: {say(rows)}", flush=True)
+
+
+def measure(trial: suture.Trial, wanted: float, cache: Activations) -> dict[str, Any]:
+    """Measure a trial; return what is kept of it beside the reference accuracy."""
+    begun = time.process_time()
+    measured = suture.measure(trial, cache)
+    return {
+        "accuracy": measured.scores["accuracy"].value,
+        "below": wanted - measured.scores["accuracy"].value,
+        "converged": measured.converged,
+        "start": measured.start,
+        "version": MEASURED_BY,
+        "steps": measured.steps,
+        "seconds": round(time.process_time() - begun, 1),
+    }
+
+
+def say(rows: dict[str, dict[str, Any]]) -> str:
+    """Return how many points each of some rows lies below the reference."""
+    return ", ".join(
+        f"{100 * row['below']:+.2f}{'' if row['converged'] else ' (not converged)'}" for row in rows.values()
+    )
+
+
+def go_longer(data: Path, only: list[str]) -> None:
+    """Measure both fits at ``TIMES`` their work."""
+    torch.set_num_threads(1)
+    path = FOLDER / "longer.json"
+    longer: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    for seam in read_seams():
+        if seam["id"] not in only:
+            continue
+        wanted, _ = best(read_results(seam))
+        images, sender, receiver = load(seam, data)
+        cache = Activations()
+        for times in TIMES:
+            idle = averaged.IDLE + int(math.log2(times))
+            fits = {"quick": Quick(steps=times * Quick().steps), "converged": Converged(cap=times * Converged().cap)}
+            for name, fit in fits.items():
+                rows = longer.setdefault(seam["id"], {}).setdefault(name, {})
+                if str(times) in rows:
+                    continue
+                with patch.object(averaged, "IDLE", idle):
+                    trial = replace(pose(seam, images, sender, receiver, name), fit=fit)
+                    rows[str(times)] = measure(trial, wanted, cache)
+                write(path, longer)
+        for name, rows in longer[seam["id"]].items():
+            print(f"{seam['id']:22} {name:10} points below {wanted:.4f} at {TIMES} times: {say(rows)}", flush=True)
 
 
 def later_seconds(rows: list[dict[str, Any]]) -> float:
@@ -663,7 +702,7 @@ def table() -> None:
 def main() -> int:
     """Run a command; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("draw", "run", "table", "judge", "cost", "sum", "losses"))
+    parser.add_argument("what", choices=("draw", "run", "table", "judge", "cost", "sum", "losses", "longer"))
     parser.add_argument("data", nargs="?", type=Path)
     parser.add_argument("--only", nargs="*", default=[], metavar="ID")
     parser.add_argument("--minutes", type=float, default=math.inf, help="begin no candidate after so many")
@@ -682,10 +721,13 @@ def main() -> int:
             parser.error("the seams are drawn; they stay")
         write(FOLDER / "seams.json", draw(given.data))
         table()
-    elif given.what == "losses":
+    elif given.what in ("losses", "longer"):
         if not set(given.only) & {seam["id"] for seam in read_seams()}:
-            parser.error("losses wants --only and the id of a seam; `table` lists them")
-        compare_losses(given.data, given.fit, given.only)
+            parser.error(f"{given.what} wants --only and the id of a seam; `table` lists them")
+        if given.what == "losses":
+            compare_losses(given.data, given.fit, given.only)
+        else:
+            go_longer(given.data, given.only)
     elif given.what == "judge":
         judge(given.data, given.fit, given.only, given.seeds, given.closed)
     else:
