@@ -19,8 +19,21 @@ from suture.common.errors import FitError
 from suture.core.stitches import Conv, Identity, Linear, Shape, Stitch, StridedConv, UpsampledConv
 from suture.core.stitches.base import Part
 from suture.data.tasks import Regression
-from suture.fits import Converged, Fit, FitReport, LeastSquares, Problem, Quick, Random, TaskLoss, averaged, converged
+from suture.fits import (
+    Converged,
+    Fit,
+    FitReport,
+    LeastSquares,
+    Problem,
+    Quick,
+    Random,
+    TaskLoss,
+    averaged,
+    converged,
+    displaced,
+)
 from suture.fits.coordinates import ALIKE, WHITE
+from suture.fits.displaced import displace, find_displacements
 from suture.fits.least_squares import accumulate_moments
 from suture.fits.optimisers import Adam
 from trained import bits, few_digits, hybrids, tensor_bits
@@ -386,9 +399,54 @@ def test_a_class_that_no_start_reaches_is_told_of(monkeypatch: pytest.MonkeyPatc
     assert sum(math.isnan(point.fit_loss) for point in report.curve) == 1 + averaged.DRAWS
 
 
+class Slope(nn.Module):
+    """Names the fourth class, too, if its last feature is below what it ever was; that is told by a slope."""
+
+    def forward(self, a: Tensor) -> Tensor:
+        return torch.cat([torch.relu(a[:, :3]), -a[:, 3:] - 8], 1)
+
+
+def test_where_a_receiver_names_a_class_is_found_if_there_is_a_slope() -> None:
+    p = trapped(0, Slope())
+    found, steps = find_displacements(p, p.suffix, [3])
+    own = p.fit.expected()
+    assert (p.suffix(own).argmax(1) != 3).all()
+    assert (p.suffix(own + found[3]).argmax(1) == 3).double().mean() > 0.8
+    assert found[3][3] < -1
+    assert 0 < steps < displaced.STEPS
+    displaced_to = displace(p, found).validation.expected()
+    rows, target = p.validation.labels == 3, p.validation.expected()
+    assert torch.equal(displaced_to[~rows], target[~rows])
+    assert torch.equal(displaced_to[rows], target[rows] + found[3])
+    p = trapped(0, Trap())
+    assert find_displacements(p, p.suffix, [3]) == ({}, displaced.STEPS)
+
+
+@pytest.fixture
+def known_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(averaged, "find_displacements", lambda *_: ({3: torch.tensor([0.0, 0.0, 0.0, -60.0])}, 7))
+
+
+def test_the_first_other_start_is_where_the_receiver_names_the_class(known_place: None) -> None:
+    """From where no random start comes, since the activations are small."""
+    p, stitch = trapped(2, Trap()), built(Linear(), (8,), (4,))
+    report = Converged(cap=2240).fit(p, stitch)
+    assert (report.start, report.notes) == ("displaced", (averaged.DISPLACED,))
+    assert error(p, stitch) < 0.05
+
+
+@each(("cap", "draws"), [(420, 0), (560, 1)])
+def test_a_displaced_start_is_deepened_to_the_same_bits(cap, draws, known_place):
+    check_deepened(cap, 2, draws)
+
+
 @each(("cap", "seed", "draws"), [(420, 2, 0), (560, 4, 1)])
 def test_a_fit_that_began_again_is_deepened_to_the_same_bits(cap, seed, draws):
-    """Whichever of its starts a cap falls into."""
+    check_deepened(cap, seed, draws)
+
+
+def check_deepened(cap: int, seed: int, draws: int) -> None:
+    """Check that a deepened fit is one that ran that far at once, whichever of its starts a cap falls into."""
     found = []
     for caps in ([cap, 2 * cap], [2 * cap]):
         begun = None
@@ -434,7 +492,7 @@ def test_what_an_earlier_start_kept_is_not_lost() -> None:
     made.before = averaged.Best(least, 0.0)
     made.before.add(kept)
     for share, best in ((2, kept), (80, None)):
-        later = averaged.Look({}, (torch.arange(400) % share == 1).float(), 0.3, plain=True)
+        later = averaged.Look({}, (torch.arange(400) % share == 1).float(), 0.3, draw=1)
         made.best = averaged.Best(later, 0.0)
         assert made._best_of_all().kept is (best or later)
 

@@ -26,17 +26,19 @@ reference table of ``benchmarks/reference.py``.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
 from suture.common.errors import FitError
+from suture.core.stitches import AffineStitch
 from suture.data.tasks import Classification
 from suture.fits.base import CurvePoint, FitReport, Problem, Side, State
 from suture.fits.coordinates import ALIKE, WHITE, Coordinates
 from suture.fits.descent import differentiate, draw_batches
+from suture.fits.displaced import find_displacements
 
 FIRST = 70  #: steps before the first look, which doubles
 BEGUN = 2  #: looks, after which the units are chosen
@@ -53,13 +55,16 @@ BETAS = (0.9, 0.99)  #: of Adam
 HELD_OUT = 10_000  #: validation samples that are looked at, at most
 GLANCE = 1024  #: of them, to choose a rate
 LOST = 0.1  #: a class whose share of right images is below this share of all classes' is hardly ever named
-DRAWS = 3  #: random starts, at most, while a class is lost
+DRAWS = 3  #: other starts, at most, while a class is lost
 ABOVE = 2.0  #: times the share of the commonest class must be right, for that to be the stitch's doing
 SURE = 4.0  #: deviations by which an error that chance does not explain lies below a constant's
 STILL = 0.005  #: nats; while a doubling lowers the validation loss by more, it goes on
 CHUNK = 256
+COUNTS = ("step", "taken", "steps", "idle", "lowered", "look", "draws", "again", "displaced")
+"""Of a descent, what its state keeps beside tensors."""
 AGAIN = "a class was hardly ever named after the first descent: begun again at random"
-SOUGHT = f"a class is hardly ever named, from the closed form or from {DRAWS} random starts"
+DISPLACED = "a class was hardly ever named after the first descent: begun again where the receiver names it"
+SOUGHT = f"a class is hardly ever named, from the closed form or from {DRAWS} other starts"
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +74,7 @@ class Look:
     state: State
     wrong: Tensor
     loss: float
-    plain: bool = False  #: whether the state is of plain coordinates, those of a random start
+    draw: int = 0  #: the start that it comes from: 0 is the first, others are in plain coordinates
 
     @property
     def error(self) -> float:
@@ -120,14 +125,18 @@ def err_always(problem: Problem, most: int) -> float:
     return 1 - float(torch.bincount(labels).max()) / len(labels)
 
 
+Draw = Callable[[int, Mapping[int, Tensor]], State]
+"""Gives the parameters of another start: the closed form with some classes displaced, if any, else a random one."""
+
+
 class AveragedDescent:
     """Adam from where the stitch is, judged by the average of where it was during the last half of its steps.
 
-    ``suffix`` maps represented tensors ``(n, *receiver shape)`` to outputs; ``draw`` gives another, random start;
+    ``suffix`` maps represented tensors ``(n, *receiver shape)`` to outputs; ``draw`` gives another start;
     ``ridge`` is that of the coordinates, if the problem has no ``begun`` that has its own.
     ``step`` counts steps at this rate, ``taken`` those at the rates before as well, and ``steps`` all, those too that
-    other rates were tried for. ``draws`` counts the random starts, ``again`` is ``taken`` at the last of them, or 0,
-    and ``before`` is what was best until then.
+    other rates were tried for. ``draws`` counts the other starts, ``again`` is ``taken`` at the last of them, or 0,
+    ``before`` is what was best until then, and ``displaced`` whether the first of them was.
     """
 
     def __init__(
@@ -136,7 +145,7 @@ class AveragedDescent:
         stitch: nn.Module,
         suffix: nn.Module,
         batch: int,
-        draw: Callable[[int], State],
+        draw: Draw,
         ridge: float = ALIKE,
     ) -> None:
         self.problem, self.suffix, self.draw = problem, suffix, draw
@@ -149,7 +158,7 @@ class AveragedDescent:
         self.constant = err_always(problem, self.held_out)
         self.curve: list[CurvePoint] = []
         self.gains: list[float] = []
-        self.step = self.taken = self.steps = self.idle = self.lowered = self.draws = self.again = 0
+        self.step = self.taken = self.steps = self.idle = self.lowered = self.draws = self.again = self.displaced = 0
         self.look = FIRST  #: the step at which the average is looked at next
         self.least_loss = math.inf
         self.before: Best | None = None
@@ -177,9 +186,9 @@ class AveragedDescent:
             if self.idle == IDLE:
                 converged = self.lowered == LOWERED
                 self._lower_rate()
-            if converged and self.draws < DRAWS and self._lost():
+            if converged and self.draws < DRAWS and (lost := self._lost()):
                 converged = False
-                self._begin_again()
+                self._begin_again(lost)
         report = self._end(converged)
         return report if converged else replace(report, state=self._state())
 
@@ -248,10 +257,15 @@ class AveragedDescent:
         taught = torch.bincount(self.problem.fit.labels.cpu(), minlength=len(counts))[: len(counts)] > 0
         return [int(label) for label in ((counts > 0) & taught & (right < LOST * share)).nonzero()]
 
-    def _begin_again(self) -> None:
-        """Begin once more, at random."""
+    def _begin_again(self, lost: Sequence[int]) -> None:
+        """Begin once more: first where the receiver names the lost classes, if that is found, then at random."""
+        displacements: dict[int, Tensor] = {}
+        if self.draws == 0 and isinstance(self.problem.family, AffineStitch):
+            displacements, taken = find_displacements(self.problem, self.suffix, lost)
+            self.displaced, self.steps = int(bool(displacements)), self.steps + taken
         self.before, self.again, self.coordinates = self._best_of_all(), self.taken, self._plain()
-        drawn = {name: tensor.detach().to(self.device) for name, tensor in self.draw(self.draws).items()}
+        own = self.draw(self.draws, displacements)
+        drawn = {name: tensor.detach().to(self.device) for name, tensor in own.items()}
         self.draws += 1
         self.coordinates.restore(self.coordinates.express(drawn))
         start = self._look(self.coordinates.state())
@@ -266,8 +280,11 @@ class AveragedDescent:
 
     def _end(self, converged: bool) -> FitReport:
         best = self._best_of_all()
-        notes = (AGAIN,) * best.kept.plain + (SOUGHT,) * (converged and bool(self._lost()))
-        coordinates = self.coordinates if best.kept.plain else self.near
+        others = ("", "displaced" if self.displaced else "random", *["random"] * DRAWS)
+        start = others[best.kept.draw]
+        notes = {"": (), "displaced": (DISPLACED,), "random": (AGAIN,)}[start]
+        notes += (SOUGHT,) * (converged and bool(self._lost()))
+        coordinates = self.coordinates if start else self.near
         if not math.isfinite(best.kept.loss):
             raise FitError(f"the validation loss of {self.problem.where} is not finite at any rate that was tried")
         here = coordinates.state()
@@ -275,12 +292,11 @@ class AveragedDescent:
         coordinates.write()
         coordinates.restore(here)
         gap = _extrapolate(self.gains)
-        start = "random" if best.kept.plain else ""
         return FitReport(self.steps, converged, tuple(self.curve), notes=notes, gap=gap, start=start)
 
     def _state(self) -> State:
         """Everything that a larger cap needs to go on, as tensors by name."""
-        counts = [self.step, self.taken, self.steps, self.idle, self.lowered, self.look, self.draws, self.again]
+        counts = [getattr(self, name) for name in COUNTS]
         looks = {"kept": self.best.kept, "least": self.best.least}
         if self.before:
             looks |= {"kept before": self.before.kept, "least before": self.before.least}
@@ -293,7 +309,7 @@ class AveragedDescent:
         }
         for which, look in looks.items():
             made |= {f"{which}.{name}": tensor for name, tensor in look.state.items()} | {f"wrong {which}": look.wrong}
-            made[f"plain {which}"] = torch.tensor(look.plain)
+            made[f"draw {which}"] = torch.tensor(look.draw)
         for name, tensor in self.coordinates.free.items():
             made[f"here.{name}"] = tensor
             made |= {f"{entry}.{name}": value for entry, value in self.adam.state.get(tensor, {}).items()}
@@ -301,15 +317,16 @@ class AveragedDescent:
 
     def _restore(self, state: State) -> None:
         """Go back to where another descent on the same problem ended."""
-        _, *counts, self.rate, self.least_loss = state["numbers"][:11].tolist()
-        losses = state["numbers"][11:].tolist()
-        self.step, self.taken, self.steps, self.idle, self.lowered, self.look, self.draws, self.again = map(int, counts)
+        _, *numbers = state["numbers"].tolist()
+        for name in COUNTS:
+            setattr(self, name, int(numbers.pop(0)))
+        self.rate, self.least_loss, *losses = numbers
         self.gains = state["gains"].tolist()
         self.curve = [CurvePoint(int(at), fit, held) for at, fit, held in state["curve"].tolist()]
 
         def restored(which: str, loss: float) -> Look:
             tensors = {name: state[f"{which}.{name}"].to(self.device) for name in self.coordinates.free}
-            return Look(tensors, state[f"wrong {which}"], loss, bool(state[f"plain {which}"]))
+            return Look(tensors, state[f"wrong {which}"], loss, int(state[f"draw {which}"]))
 
         self.best = Best(restored("least", losses[1]), self.constant)
         self.best.kept = restored("kept", losses[0])
@@ -392,10 +409,9 @@ class AveragedDescent:
         losses, wrong = self._losses(self.held_out)
         self.coordinates.restore(here)
         loss = float(losses.mean())
-        plain = self.draws > 0
         if math.isfinite(loss):
-            return Look(state, wrong, loss, plain)
-        return Look(state, torch.full(wrong.shape, math.inf), math.inf, plain)
+            return Look(state, wrong, loss, self.draws)
+        return Look(state, torch.full(wrong.shape, math.inf), math.inf, self.draws)
 
     def _losses(self, most: int) -> tuple[Tensor, Tensor]:
         """Return the loss of every validation sample that is looked at, and how wrong it is."""

@@ -12,14 +12,14 @@ larger cap goes on, to the same bits as one that ran that far at once. ``Quick``
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from math import prod
 from typing import final
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from suture.common.errors import FitError
 from suture.common.hashing import keyed_as
@@ -42,6 +42,7 @@ from suture.fits import convex
 from suture.fits.averaged import FIRST, HELD_OUT, AveragedDescent, Make, choose_units
 from suture.fits.base import CurvePoint, Fit, FitReport, Problem, Side, State
 from suture.fits.coordinates import ALIKE
+from suture.fits.displaced import displace
 from suture.fits.least_squares import accumulate_moments, solve_closed_form
 from suture.fits.suffix import choose_suffix
 
@@ -67,8 +68,8 @@ class Converged(Fit):
     most steps of ``batch`` samples from each start, those left out that other rates and units were tried for; a fit
     that reaches it says that it has not converged. Looks come after 70, 140, 280 … steps, and a cap between two counts
     as the lower. Steps do not depend on the cap: a larger one goes on where a smaller one ends. A family that has no
-    closed form begins at random. While a class is hardly ever named in the end, it begins again, at random, up to three
-    times. The best of all starts is kept.
+    closed form begins at random. While a class is hardly ever named in the end, it begins again, up to three times:
+    first where the receiver names that class, if such a place is found, then at random. The best of all starts is kept.
     Raises ``FitError`` if the tolerance is less than one validation image, or the loss is not finite at any rate.
     """
 
@@ -198,11 +199,20 @@ class _Bare:
     parts: Sequence[Part]
     given: Sequence[Part] | None  #: of the stitch that was given, if it is another
 
-    def draw(self, problem: Problem, which: int) -> State:
-        """Draw the parameters of such a stitch at its default initialisation, for one of several random starts."""
-        shapes = (tuple(side.shape[1:]) for side in (problem.fit.activations, problem.fit.expected()))
+    def draw(self, problem: Problem, which: int, displacements: Mapping[int, Tensor] | None = None) -> State:
+        """Return the parameters of such a stitch at one of several random starts, its default initialisation.
+
+        With ``displacements`` they are those of the closed form to the receiver's activations displaced so.
+        """
+        sent = problem.fit.activations
         with drawing(torch.device("cpu"), derive_seed("start", problem.seed, which)):
-            return dict(self.family.build(*shapes).named_parameters())
+            made = self.family.build(tuple(sent.shape[1:]), tuple(problem.fit.expected().shape[1:]))
+        if displacements:
+            assert isinstance(self.family, AffineStitch)
+            made = made.to(next(self.stitch.parameters()).device).eval()
+            parts = self.family.parts(made, sent)
+            _load_closed_forms(displace(problem, displacements), _Bare(self.family, made, parts, None))
+        return dict(made.named_parameters())
 
     def write_back(self, maps: list[AffineMap]) -> None:
         """Give the stitch that was given what this one computes; ``maps`` hold the moments of its rows."""
