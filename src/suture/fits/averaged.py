@@ -19,7 +19,8 @@ A doubling of the work is idle if it gained less than the tolerance, or no more 
 over validation images), and did not lower the least loss by ``STILL``. A rate is done with after ``IDLE`` of them in a
 row: with many parameters the error may rise for a while and fall again. The descent then goes on from the best at a
 rate ``LOWER`` times as low, since where little is to be gained a high one only leads away, and has converged when that
-is done with.
+is done with. If a class is hardly ever named then, it begins again: at the closed form to where the receiver names that
+class (``fits.displaced``), if such a place is found, and at random while the class stays lost.
 
 The constants were set on seams of small networks of several kinds (docs/fits.md names them), none of which is in the
 reference table of ``benchmarks/reference.py``.
