@@ -408,7 +408,7 @@ class Slope(nn.Module):
 
 def test_where_a_receiver_names_a_class_is_found_if_there_is_a_slope() -> None:
     p = trapped(0, Slope())
-    found, steps = find_displacements(p, p.suffix, [3])
+    found, steps = find_displacements(p, p.suffix, [3], torch.device("cpu"))
     own = p.fit.expected()
     assert (p.suffix(own).argmax(1) != 3).all()
     assert (p.suffix(own + found[3]).argmax(1) == 3).double().mean() > 0.8
@@ -419,7 +419,7 @@ def test_where_a_receiver_names_a_class_is_found_if_there_is_a_slope() -> None:
     assert torch.equal(displaced_to[~rows], target[~rows])
     assert torch.equal(displaced_to[rows], target[rows] + found[3])
     p = trapped(0, Trap())
-    assert find_displacements(p, p.suffix, [3]) == ({}, displaced.TRIES * displaced.STEPS)
+    assert find_displacements(p, p.suffix, [3], torch.device("cpu")) == ({}, displaced.TRIES * displaced.STEPS)
 
 
 @pytest.fixture

@@ -262,7 +262,7 @@ class AveragedDescent:
         """Begin once more: first where the receiver names the lost classes, if that is found, then at random."""
         displacements: dict[int, Tensor] = {}
         if self.draws == 0 and isinstance(self.problem.family, AffineStitch):
-            displacements, taken = find_displacements(self.problem, self.suffix, lost)
+            displacements, taken = find_displacements(self.problem, self.suffix, lost, self.device)
             self.displaced, self.steps = int(bool(displacements)), self.steps + taken
         self.before, self.again, self.coordinates = self._best_of_all(), self.taken, self._plain()
         own = self.draw(self.draws, displacements)

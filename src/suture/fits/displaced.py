@@ -30,10 +30,11 @@ MEASURED = 1024  #: samples whose deviations are taken
 LEAST = 0.01  #: deviations below this share of the largest count as this
 
 
-def find_displacements(problem: Problem, suffix: nn.Module, labels: Sequence[int]) -> tuple[dict[int, Tensor], int]:
+def find_displacements(
+    problem: Problem, suffix: nn.Module, labels: Sequence[int], device: torch.device
+) -> tuple[dict[int, Tensor], int]:
     """Return the displacements ``(*receiver shape)`` that were found, by class, and how many steps the search took."""
     expected = problem.fit.expected()
-    device = next(suffix.parameters(), expected).device
     deviations = expected[:MEASURED].float().std(0, correction=0).to(device)
     units = deviations.clamp(min=LEAST * float(deviations.max()))
     found, taken = dict[int, Tensor](), 0
@@ -47,7 +48,7 @@ def find_displacements(problem: Problem, suffix: nn.Module, labels: Sequence[int
             displacement, named, steps = _descend(problem, suffix, own, chosen, units, drawn.to(device))
             taken += steps
             if named >= FOUND:
-                found[label] = displacement.to(expected)
+                found[label] = displacement
                 break
     return found, taken
 
@@ -80,7 +81,7 @@ def _displace(side: Side, by: Mapping[int, Tensor]) -> Side:
         own = side.expected()[:].clone()
         labels = side.labels[: len(own)].to(own.device)
         for label, displacement in by.items():
-            own[labels == label] += displacement
+            own[labels == label] += displacement.to(own)
         return own
 
     return replace(side, expected=expected)
