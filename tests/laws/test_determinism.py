@@ -193,7 +193,7 @@ def _new_precision(backend: Any, kind: str = "matmul") -> Callable[[], AbstractC
     def set_up() -> Iterator[None]:
         product = getattr(backend, kind)
         before = product.fp32_precision
-        product.fp32_precision = "tf32" if backend is torch.backends.cuda else "bf16"
+        product.fp32_precision = "bf16" if backend is torch.backends.mkldnn else "tf32"
         try:
             yield
         finally:
@@ -217,6 +217,7 @@ SURROUNDINGS = {
     "products in bfloat16, by the newer setting": _new_precision(torch.backends.mkldnn),
     "convolutions in bfloat16": _new_precision(torch.backends.mkldnn, "conv"),
     "products on a GPU in TF32": _new_precision(torch.backends.cuda),
+    "convolutions on a GPU in TF32": _new_precision(torch.backends.cudnn, "conv"),
     "autocast": lambda: torch.autocast("cpu", torch.bfloat16),
     "no gradients": torch.no_grad,
     "inference": torch.inference_mode,

@@ -43,7 +43,11 @@ def drawing(device: torch.device, seed: int | None = None) -> Iterator[None]:
 
 
 _ON_CPU: Any = torch.backends.mkldnn
-_PRODUCTS = (_ON_CPU.matmul, _ON_CPU.conv, _ON_CPU.rnn, torch.backends.cuda.matmul)  #: whose float32 may be lowered
+_ON_GPU: Any = torch.backends.cudnn
+_PRODUCTS = (  #: whose float32 may be lowered, as torch does for convolutions on a GPU unless told otherwise
+    *(_ON_CPU.matmul, _ON_CPU.conv, _ON_CPU.rnn),
+    *(torch.backends.cuda.matmul, _ON_GPU.conv, _ON_GPU.rnn),
+)
 
 
 @contextmanager
@@ -51,7 +55,7 @@ def undisturbed(threads: int | None = 1) -> Iterator[None]:
     """Compute as always, whatever the program around has set: the same trial gives the same bits.
 
     With one thread, since the bits of a sum depend on how many share it (``None`` keeps how many there are); without
-    autocast; products of float32 matrices in float32; new tensors in float32, and on the CPU if no device is named.
+    autocast; products and convolutions of float32 in float32; new tensors in float32, on the CPU if no device is named.
     """
     before, kind = torch.get_num_threads(), torch.get_default_dtype()
     products = [product.fp32_precision for product in _PRODUCTS]

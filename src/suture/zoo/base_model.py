@@ -205,8 +205,6 @@ class BaseModel(TrainingTask):
         model = training.run(Checkpoints(folder, identified) if folder is not None else None, until=self.until)
         if self.rounded:
             model.load_state_dict(round_weights(model.state_dict()))
-        if precision == "float32" and training.device.type == "cuda" and torch.backends.cudnn.allow_tf32:
-            precision = "float32, convolutions in TF32"  # which a GPU takes for float32 unless told otherwise
         progress = training.progress
         card = self._card("ok", progress.seconds) | {
             "processor_seconds": progress.busy,
