@@ -26,6 +26,7 @@ from torch import Tensor, nn
 
 from loops import each
 from suture import Network, Samples, Seam, Trial, measure
+from suture.common.seeds import undisturbed
 from suture.core.activations.cache import Activations
 from suture.core.stitches import Stitch
 from suture.fits import Fit, Random, TaskLoss
@@ -292,3 +293,15 @@ def elsewhere(folder: str) -> None:
 
 def _narrow() -> nn.Module:
     return convnet(width=4)
+
+
+def test_convolutions_on_a_gpu_are_exact_and_the_same_each_time(monkeypatch):
+    """PyTorch takes TF32 and the fastest algorithm unless told otherwise, and after us it does again."""
+    on_gpu = torch.backends.cudnn
+    monkeypatch.setattr(on_gpu, "benchmark", True)
+    before = on_gpu.conv.fp32_precision, on_gpu.deterministic
+    with undisturbed():
+        assert (on_gpu.conv.fp32_precision, on_gpu.rnn.fp32_precision) == ("ieee", "ieee")
+        assert (on_gpu.allow_tf32, on_gpu.deterministic, on_gpu.benchmark) == (False, True, False)
+    assert (on_gpu.conv.fp32_precision, on_gpu.deterministic) == before
+    assert (on_gpu.allow_tf32, on_gpu.benchmark) == (True, True)

@@ -44,10 +44,9 @@ def drawing(device: torch.device, seed: int | None = None) -> Iterator[None]:
 
 _ON_CPU: Any = torch.backends.mkldnn
 _ON_GPU: Any = torch.backends.cudnn
-_PRODUCTS = (  #: whose float32 may be lowered, as torch does for convolutions on a GPU unless told otherwise
-    *(_ON_CPU.matmul, _ON_CPU.conv, _ON_CPU.rnn),
-    *(torch.backends.cuda.matmul, _ON_GPU.conv, _ON_GPU.rnn),
-)
+_CONVOLUTIONS = _ON_GPU.conv, _ON_GPU.rnn  #: in TF32 on a GPU, unless torch is told otherwise
+_PRODUCTS = (_ON_CPU.matmul, _ON_CPU.conv, _ON_CPU.rnn, torch.backends.cuda.matmul, *_CONVOLUTIONS)
+"""Whose float32 may be lowered."""
 
 
 @contextmanager
@@ -55,15 +54,19 @@ def undisturbed(threads: int | None = 1) -> Iterator[None]:
     """Compute as always, whatever the program around has set: the same trial gives the same bits.
 
     With one thread, since the bits of a sum depend on how many share it (``None`` keeps how many there are); without
-    autocast; products and convolutions of float32 in float32; new tensors in float32, on the CPU if no device is named.
+    autocast; products and convolutions of float32 in float32; new tensors in float32, on the CPU if no device is named;
+    on a GPU, convolutions by an algorithm that gives the same bits each time.
     """
     before, kind = torch.get_num_threads(), torch.get_default_dtype()
     products = [product.fp32_precision for product in _PRODUCTS]
+    chosen = _ON_GPU.deterministic, _ON_GPU.benchmark
     casts = {device: torch.is_autocast_enabled(device) for device in ("cpu", "cuda")}
     torch.set_num_threads(before if threads is None else threads)
     torch.set_default_dtype(torch.float32)
+    _ON_GPU.allow_tf32 = False  # the older setting of the same, which parts of torch ask for and want to agree
     for product in _PRODUCTS:
         product.fp32_precision = "ieee"
+    _ON_GPU.deterministic, _ON_GPU.benchmark = True, False
     for device in casts:
         torch.set_autocast_enabled(device, False)
     try:
@@ -72,7 +75,9 @@ def undisturbed(threads: int | None = 1) -> Iterator[None]:
     finally:
         torch.set_num_threads(before)
         torch.set_default_dtype(kind)
+        _ON_GPU.allow_tf32 = "tf32" in products[-len(_CONVOLUTIONS) :]
         for product, precision in zip(_PRODUCTS, products, strict=True):
             product.fp32_precision = precision
+        _ON_GPU.deterministic, _ON_GPU.benchmark = chosen
         for device, on in casts.items():
             torch.set_autocast_enabled(device, on)

@@ -185,15 +185,10 @@ class Training:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """One thread, generators of our own, and on a GPU convolutions that give the same bits each time."""
+        """What ``undisturbed`` sets, and generators of our own."""
         cuda = self.device.type == "cuda"
-        before = torch.backends.cudnn.deterministic
         with undisturbed(), torch.random.fork_rng(devices=[torch.cuda.current_device()] if cuda else []):
-            torch.backends.cudnn.deterministic = cuda
-            try:
-                yield
-            finally:
-                torch.backends.cudnn.deterministic = before
+            yield
 
 
 def _tensors(model: nn.Module) -> dict[str, Tensor]:
