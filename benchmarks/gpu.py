@@ -199,6 +199,12 @@ def run_tests(stage: Stage) -> None:
             self.collected = [item.nodeid for item in items]
             items[:] = [item for item in items if stage.records.get(item.nodeid, {}).get("outcome") != "passed"]
 
+        def pytest_collectreport(self, report: Any) -> None:  # of a file, which may ask for a package that is missing
+            if report.failed:
+                stage.put(report.nodeid, {"outcome": "failed", "seconds": 0.0, "why": str(report.longrepr)[-2000:]})
+            else:
+                stage.records.pop(report.nodeid, None)
+
         def pytest_runtest_logreport(self, report: Any) -> None:
             if report.when == "call" or report.outcome != "passed":
                 why = "" if report.outcome == "passed" else str(report.longrepr)[-2000:]
@@ -209,7 +215,8 @@ def run_tests(stage: Stage) -> None:
                 pytest.exit("the stage's time is over", returncode=0)
 
     recorder = Recorder()
-    pytest.main(["-q", "-m", "gpu", "-p", "no:cacheprovider", "-W", "default", f"--rootdir={ROOT}", *files], [recorder])
+    settings = ["-q", "-m", "gpu", "-p", "no:cacheprovider", "-W", "default", "--continue-on-collection-errors"]
+    pytest.main([*settings, f"--rootdir={ROOT}", *files], [recorder])
     outcomes = [record["outcome"] for record in stage.records.values()]
     summary = {outcome: outcomes.count(outcome) for outcome in ("passed", "failed", "skipped")}
     stage.end(summary, bool(recorder.collected) and not stage.missing(recorder.collected))
