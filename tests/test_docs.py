@@ -32,7 +32,6 @@ from suture.common.errors import SutureError
 from suture.common.names import make
 from suture.core.network.network import shared_cuts
 from suture.fits import Converged, Quick
-from suture.fits.averaged import FIRST
 from suture.measurement.trials.plans import Plan, curve, matrix
 from suture.runs.runners import run, stitch
 from suture.studies.base.scale import _shorten, stand_in
@@ -161,8 +160,7 @@ def test_the_programs_of_a_page_run(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    whole = Converged.fit
-    monkeypatch.setattr(Converged, "fit", lambda self, *given: whole(replace(self, cap=2 * FIRST), *given))
+    monkeypatch.setattr(Converged, "fit", lambda self, *given: Quick(steps=2).fit(*given))
     before = set(sys.modules)
     monkeypatch.setattr(
         suture, "run", lambda plan, **settings: run(plan, **({"on": suture.Local(workers=1)} | settings))

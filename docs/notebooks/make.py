@@ -2,7 +2,7 @@
 """Make the notebooks of their programs, and execute them.
 
     python docs/notebooks/make.py            writes stitching.ipynb, with its outputs
-    python docs/notebooks/make.py --check    executes it with short fits and writes nothing; fails where a cell does
+    python docs/notebooks/make.py --check    executes it with fits of two steps and writes nothing; fails where a cell does
 
 A program is divided by lines ``# %%``, and ``# %% [markdown]`` for text. Needs the extra ``docs``.
 """
@@ -17,14 +17,12 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 HERE = Path(__file__).parent
 BRIEF = """
-from dataclasses import replace
 from functools import partial
 
 import suture
-from suture.fits import Converged
+from suture.fits import Converged, Quick
 
-whole = Converged.fit
-Converged.fit = lambda self, *given: whole(replace(self, cap=140), *given)
+Converged.fit = lambda self, *given: Quick(steps=2).fit(*given)
 suture.run = partial(suture.run, on=suture.Local(workers=1))
 """
 
