@@ -58,6 +58,7 @@ CUTS = ("layer?.?",)  #: behind every block
 TINY_CUTS = ("layer2.0", "layer4.0")
 SMALLEST, LARGEST = (1, 1, 1, 1), (2, 2, 2, 2)  #: blocks of hernandez2022's networks
 PAIRS = 64  #: times as many seams have all 256 pairs of the 16 networks as the four pairs of these two: (16·6 / 12)²
+BY_ALL = 3  #: seams that are measured by all methods before any other
 NETWORKS = 8  #: times as many networks are there
 ACCURACY = 0.5, 0.05  #: points by which a GPU's may be off, at one seam and on average
 FRESH = (10, 11)  #: seeds that no verdict has used
@@ -324,8 +325,9 @@ def matrix(folder: Path, make: MakeStage, device: str, tiny: bool) -> None:
     methods = [*own_fits(tiny), "plain", "least squares + Adam"]
     bench.share()
     bench.measure_columns()
+    bench.measure_cells(cells[:BY_ALL], methods)  # or the default, which takes longest, might not be reached at all
     bench.measure_cells(cells, [method for method in methods if method != "default"])
-    bench.measure_cells(cells, ["default"])  # last, since it takes longest
+    bench.measure_cells(cells, ["default"])
     wanted = [*batched(tiny, bench.stage.device), *methods]
     summary = summarise(bench.stage, wanted, len(grid))
     complete = all(len(by_seam(bench.stage.records, method)) == len(grid) for method in wanted)
