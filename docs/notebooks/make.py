@@ -2,7 +2,7 @@
 """Make the notebooks of their programs, and execute them.
 
     python docs/notebooks/make.py            writes stitching.ipynb, with its outputs
-    python docs/notebooks/make.py --check    executes it with fits of two steps and writes nothing; fails where a cell does
+    python docs/notebooks/make.py --check    executes it, with fits of two steps; fails where a cell does
 
 A program is divided by lines ``# %%``, and ``# %% [markdown]`` for text. Needs the extra ``docs``.
 """
