@@ -38,7 +38,7 @@ from suture.studies.ledger import LEDGER
 from suture.studies.ledger.inventory import gather, join
 from suture.studies.ledger.inventory import load as load_networks
 from suture.zoo.base_model import VERSION, BaseModel
-from suture.zoo.models import KEPT
+from suture.zoo.sources import KEPT
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS, TOOK, FIGURES = ROOT / "results/small", ROOT / "results/took.json", ROOT / "docs/images/studies"

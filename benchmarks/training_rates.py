@@ -16,7 +16,7 @@ from suture.data import Samples
 from suture.data.samples import number_classes
 from suture.studies.ledger import LEDGER, Entry
 from suture.zoo import resolve
-from suture.zoo.models import image_shape
+from suture.zoo.sources import image_shape
 from suture.zoo.training import Training
 
 

@@ -22,8 +22,8 @@ from suture.common.errors import CheckpointError, SourceError
 from suture.fits import optimisers
 from suture.reports.terminal.networks import recipes_table
 from suture.zoo import BaseModel, convnet, training
-from suture.zoo.models import parse_source, read_card, tell_names_apart
 from suture.zoo.recipes import DIGITS, RECIPES
+from suture.zoo.sources import parse_source, read_card, tell_names_apart
 from suture.zoo.training import Training
 
 NET = "zoo:convnet,width=2"

@@ -22,7 +22,7 @@ from suture.common.errors import CheckpointError, CutError, DataError, FitError,
 from suture.data import Data, Samples
 from suture.fits import Converged, LeastSquares, Quick
 from suture.measurement.scores.scores import Accuracy
-from suture.zoo.models import load_checkpoint
+from suture.zoo.checkpoints import load_checkpoint
 
 X = images(8, 8)
 BYTES = (255 * images(120, 8)).to(torch.uint8)

@@ -20,7 +20,8 @@ from suture.studies.oxford2025 import STUDIES, claims, plans, simplicity, specia
 from suture.studies.oxford2025.claims import ALTERED, NARROW, ON_CARS, ON_TRUCKS, PAIRED, TRUE
 from suture.studies.oxford2025.plans import BATCHES, COMPLEX, DIGITS, OTHERS, PICTURES, SIMPLE
 from suture.zoo.base_model import BaseModel
-from suture.zoo.models import parse_source, resolve
+from suture.zoo.models import resolve
+from suture.zoo.sources import parse_source
 
 LINE = ("pool1", "pool2", "fc1_relu", "fc2_relu", "fc3_relu")
 NAMES = {TRUE: "cifar10/fit[:9]", ALTERED: "cifar10 automobile as cat/fit[:9]", PAIRED: "mnist+cifar10/fit[:9]"}

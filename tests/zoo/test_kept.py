@@ -12,7 +12,8 @@ import suture
 from suture.common.errors import FitError, SourceError
 from suture.runs.store.files import read
 from suture.zoo.base_model import BaseModel, round_weights
-from suture.zoo.models import KEPT, find_kept, parse_source, resolve
+from suture.zoo.models import resolve
+from suture.zoo.sources import KEPT, find_kept, parse_source
 from suture.zoo.training import Recipe
 from trained import few_digits
 
@@ -46,7 +47,7 @@ def test_what_is_not_kept_is_refused_with_what_is(tmp_path: Path, monkeypatch: p
     with pytest.raises(SourceError, match=r"ledger:resnet18@99: .* has no such network; it has .*ledger:resnet18@10"):
         parse_source("ledger:resnet18@99")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("suture.zoo.models.__file__", str(tmp_path / "a" / "b" / "c" / "models.py"))
+    monkeypatch.setattr("suture.zoo.sources.__file__", str(tmp_path / "a" / "b" / "c" / "sources.py"))
     with pytest.raises(SourceError, match=re.escape(f"no folder {KEPT} here; it is in Suture's repository")):
         parse_source("ledger:resnet18@10")
 

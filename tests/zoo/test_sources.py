@@ -17,8 +17,8 @@ from torchvision.transforms.functional import pil_to_tensor, to_pil_image
 from suture.common.errors import CheckpointError, NetworkError, SourceError
 from suture.data.samples import Preprocess
 from suture.zoo import NETWORKS, Source, convnet, load_network, parse_source, resolve
-from suture.zoo.models import EXAMPLES, check_trusted, image_shape, is_random
 from suture.zoo.networks import preprocess_of
+from suture.zoo.sources import EXAMPLES, check_trusted, image_shape, is_random
 
 SMALL = "timm:mobilenetv3_small_050"
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)

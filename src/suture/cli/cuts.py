@@ -40,7 +40,8 @@ def cuts(chosen: Namespace) -> int:
     import torch
 
     from suture.reports.terminal.curve import cuts_table, dropped_table
-    from suture.zoo.models import image_shape, resolve
+    from suture.zoo.models import resolve
+    from suture.zoo.sources import image_shape
 
     source = sources_of(chosen, [chosen.model])[chosen.model]
     model = resolve(source)

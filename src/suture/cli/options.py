@@ -289,7 +289,7 @@ def sources_of(chosen: Namespace, texts: Iterable[str]) -> dict[str, Any]:
 
     Raises ``SourceError`` if one would run a Python file that the command line does not name, without ``--trust``.
     """
-    from suture.zoo.models import check_trusted, parse_source, with_settings
+    from suture.zoo.sources import check_trusted, parse_source, with_settings
 
     words = [word.partition("=")[2] if word.startswith("--") else word for word in shlex.split(chosen.line)]
     named: set[Path | str] = {
@@ -311,7 +311,8 @@ def load_with_networks(chosen: Namespace, given: Iterable[str]) -> tuple[Any, di
     import torch
 
     from suture.common.seeds import derive_seed
-    from suture.zoo.models import is_random, resolve, tell_names_apart
+    from suture.zoo.models import resolve
+    from suture.zoo.sources import is_random, tell_names_apart
 
     sources = sources_of(chosen, given)
     roles = ("sender", "receiver", *range(2, len(sources)))

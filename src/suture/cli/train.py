@@ -98,7 +98,7 @@ def train(chosen: Namespace) -> int:
     from suture.runs.store.files import folder_to_write
     from suture.runs.store.store import LABEL, Locks
     from suture.zoo.base_model import keep
-    from suture.zoo.models import is_artefact, is_sound, read_card
+    from suture.zoo.sources import is_artefact, is_sound, read_card
 
     folder = Path(chosen.out).expanduser()
     wanted = _wanted(_base(chosen, folder), folder, chosen.keep)
@@ -183,7 +183,8 @@ def _start(chosen: Namespace) -> Any:
     from safetensors.torch import load as from_bytes
 
     from suture.core.saving import to_safetensors
-    from suture.zoo.models import WEIGHTS, is_artefact, read_card, resolve
+    from suture.zoo.models import resolve
+    from suture.zoo.sources import WEIGHTS, is_artefact, read_card
 
     path = Path(chosen.start).expanduser()
     if is_artefact(path):
@@ -234,7 +235,7 @@ def _check_fits(base: Any, data: Any) -> None:
 
 def _wanted(base: Any, folder: Path, epochs: Sequence[int]) -> dict[Path, Any]:
     """Return the networks that shall be kept, by folder. Raises ``StoreError`` if a folder has another than wanted."""
-    from suture.zoo.models import is_sound, read_card
+    from suture.zoo.sources import is_sound, read_card
 
     last = -(-base.recipe.count_steps(len(base.samples)) // base.recipe.steps_per_epoch(len(base.samples)))
     if any(epoch >= last for epoch in epochs):

@@ -39,7 +39,8 @@ from suture.measurement.tables.records import describe_machine
 from suture.runs.runners import Outcome, TrainingTask
 from suture.runs.store.files import flush, writing_to
 from suture.runs.store.store import NETWORKS, contents
-from suture.zoo.models import Built, Source, parse_source, resolve
+from suture.zoo.models import Built, resolve
+from suture.zoo.sources import Source, parse_source
 from suture.zoo.training import Checkpoints, Parts, Recipe, Training, Watch, find_checkpoints
 
 VERSION = 2  #: of the training code; a change that may change weights changes it, and with it every key

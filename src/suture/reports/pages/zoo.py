@@ -9,7 +9,7 @@ from suture.reports.pages.claims import fold, grid
 from suture.runs.progress import clock
 from suture.studies.ledger import Entry
 from suture.studies.ledger.inventory import find_missing
-from suture.zoo.models import Source, parse_source
+from suture.zoo.sources import Source, parse_source
 
 COMMAND = "suture zoo table results/small/networks.parquet --page docs/zoo.md"
 

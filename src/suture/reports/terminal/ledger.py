@@ -16,8 +16,9 @@ from suture.reports.terminal.curve import lay_out
 from suture.reports.terminal.networks import accuracy_cells
 from suture.runs.progress import clock
 from suture.studies.ledger import HOURS, Entry
-from suture.zoo.models import parse_source, resolve
+from suture.zoo.models import resolve
 from suture.zoo.networks import NETWORKS, images_of, preprocess_of
+from suture.zoo.sources import parse_source
 
 PAPERS = {
     "cnn": (("oxford2025", "zoo:cnn"), ("MNIST-CIFAR", "zoo:cnn,image=(64,32)")),

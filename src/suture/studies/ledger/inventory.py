@@ -19,8 +19,9 @@ from suture.measurement.tables.records import Record
 from suture.measurement.tables.table import read
 from suture.runs.store.store import NETWORKS, Store
 from suture.studies.ledger import Entry
-from suture.zoo.models import parse_source, resolve
+from suture.zoo.models import resolve
 from suture.zoo.recipes import RECIPES
+from suture.zoo.sources import parse_source
 
 # fmt: off
 COLUMNS = (

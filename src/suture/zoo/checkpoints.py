@@ -1,0 +1,121 @@
+"""Checkpoints: trained weights in a file, and how a model takes them.
+
+Weights are loaded without running anything their file says. A checkpoint is a state dict: safetensors, or
+what ``torch.save`` wrote, read with ``weights_only=True``. In the latter it may be bare or lie under
+``"state_dict"``, ``"model"`` and the like, as training scripts leave it. What stands before every name is taken off:
+``module.`` of ``DataParallel``, ``_orig_mod.`` of ``torch.compile``, ``model.`` of Lightning.
+"""
+
+import pickle
+import re
+import textwrap
+import warnings
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from suture.common.errors import CheckpointError
+
+_PICKLED = (".pt", ".pth", ".th", ".ckpt", ".bin")
+_WRAPPERS = ("state_dict", "model", "model_state_dict")
+_COUNT = "num_batches_tracked"  # of BatchNorm, which old checkpoints lack, and which no output depends on
+_SAVE = "safetensors.torch.save_file(model.state_dict(), 'weights.safetensors')"
+
+
+def load_checkpoint(model: nn.Module, path: str | Path) -> None:
+    """Fill every parameter and buffer of a model from a ``.safetensors`` file, or a ``.pt``, ``.pth``, ``.ckpt`` ….
+
+    Raises ``CheckpointError`` when the file is absent, of another kind, damaged or unsafe to load, and when its names,
+    its shapes, or the kinds of its numbers are not exactly the model's.
+    """
+    path = Path(path).expanduser()
+    state = _state_dict(read_tensors(path), path)
+    wanted, stripped = model.state_dict(), state
+    while not stripped.keys() & wanted.keys() and (prefix := _shared_prefix(stripped)):
+        stripped = {name.removeprefix(prefix): value for name, value in stripped.items()}
+    state = stripped if stripped.keys() & wanted.keys() else state
+    state |= {name: own for name, own in wanted.items() if name.endswith(_COUNT) and name not in state}
+    for name, own in wanted.items():
+        if isinstance(own, Tensor) and name in state and (found := _kind(state[name])) != (kind := _kind(own)):
+            raise CheckpointError(
+                f"{path} has {name} in {found}, and {type(model).__name__} in {kind}: loaded, they would be "
+                "other numbers; save the weights as the model has them"
+            )
+    try:
+        model.load_state_dict(state)
+    except RuntimeError as error:  # which names whatever differs, a line each
+        reason = "; ".join(line.strip(" \t.") for line in str(error).splitlines()[1:])
+        raise CheckpointError(
+            f"{path} does not fit {type(model).__name__}: {_shorten(reason)}; build the model that the checkpoint was "
+            "saved from, with its arguments (number of classes, width, channels)"
+        ) from error
+
+
+def _shared_prefix(names: Collection[str]) -> str:
+    """Return what stands before the first dot of all names; empty if that differs, or there are none."""
+    first = {name.partition(".")[0] if "." in name else "" for name in names}
+    return f"{first.pop()}." if len(first) == 1 and "" not in first else ""
+
+
+def _kind(tensor: Tensor) -> str:
+    """Return what a tensor holds in words; between tensors of one kind numbers keep their values, to rounding."""
+    if tensor.is_quantized or tensor.layout != torch.strided:
+        return f"{tensor.dtype}, {'quantised' if tensor.is_quantized else str(tensor.layout)}".replace("torch.", "")
+    if tensor.is_complex() or tensor.dtype == torch.bool:
+        return str(tensor.dtype).removeprefix("torch.")
+    return "floating-point numbers" if tensor.is_floating_point() else "whole numbers"
+
+
+def read_tensors(path: Path) -> object:
+    """Return what a file of weights holds, tensors only: nothing is unpickled.
+
+    Raises ``CheckpointError`` if it cannot.
+    """
+    if path.suffix != ".safetensors" and path.suffix not in _PICKLED:
+        raise CheckpointError(
+            f"{path} has the suffix {path.suffix!r}; a checkpoint ends in .safetensors, "
+            f"{', '.join(_PICKLED)}; save it by {_SAVE}"
+        )
+    if not path.is_file():
+        raise CheckpointError(f"no checkpoint {path}; give the path of a file, from {Path.cwd()} or absolute")
+    try:
+        if path.suffix == ".safetensors":
+            return load_file(path)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of pickle protocols: what is not tensors is refused below
+            return torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        found = re.search(r"GLOBAL (\S+)", str(error))
+        what = f"arbitrary Python objects ({found[1]})" if found else "arbitrary Python objects, or is damaged"
+        raise CheckpointError(
+            f"{path} holds {what} and is not loaded, because unpickling them can run any code; where the model "
+            f"was trained, save its weights alone: {_SAVE}"
+        ) from error
+    except Exception as error:  # a damaged file fails wherever the damage is
+        reason = str(error).partition(". ")[0] or type(error).__name__
+        raise CheckpointError(
+            f"{path} is damaged or no checkpoint ({reason}); copy it again, or save it by {_SAVE}"
+        ) from error
+
+
+def _state_dict(content: Any, path: Path) -> dict[str, Tensor]:
+    if isinstance(content, dict):
+        wrapped = [content[key] for key in _WRAPPERS if isinstance(content.get(key), dict)]
+        content = wrapped[0] if wrapped else content
+    if not isinstance(content, dict):
+        raise CheckpointError(f"{path} holds a {type(content).__name__}, not a state dict; save it by {_SAVE}")
+    strangers = [name for name, value in content.items() if not (isinstance(name, str) and isinstance(value, Tensor))]
+    if strangers:
+        raise CheckpointError(
+            f"{path} is not a state dict: no tensor under {_shorten(', '.join(map(repr, strangers)))}; names "
+            f"must map to tensors, bare or under {' or '.join(map(repr, _WRAPPERS))}; save it by {_SAVE}"
+        )
+    return content
+
+
+def _shorten(names: str) -> str:
+    return textwrap.shorten(names, 400, placeholder=" …")

@@ -1,0 +1,300 @@
+"""Model strings: which model a text names, and with which weights.
+
+A source names a model by where it comes from and what it is called there, then the arguments of its factory,
+its preprocessing and its trained weights::
+
+    kind:name[,key=value…][@checkpoint]
+
+    timm:resnet18,num_classes=10@b.safetensors      timm's registry, pretrained tags included
+    torchvision:vgg19_bn,num_classes=10             torchvision's classification models
+    zoo:resnet,width=16,blocks=(1,1,1)              the networks of ``suture.zoo``
+    hf:NAME,revision=main                           a model of Hugging Face's hub, or of a folder in its layout
+    path/to/file.py:factory,width=8@weights.pt      a callable in a Python file of the user's
+    package.module:factory                          a callable in a module that can be imported
+    path/to/folder                                  a network that ``suture train`` made, or a store has
+    ledger:resnet18@10                              a network of the papers' experiments, by its name and seed
+
+Values are Python literals, else strings. Commas and ``@`` inside brackets or quotes belong to the value;
+what follows the first ``@`` outside them is the path of the checkpoint. Keys that begin with
+``preprocess.`` set the fields of ``Preprocess`` (``preprocess.size=32``, ``preprocess.mean=0.5``): the dot
+keeps them apart from every factory's arguments.
+
+A folder has ``card.json``, ``model.safetensors`` and ``done``; it stands for the source on its card, with its weights.
+``done`` has the SHA-256 of the others and is written last: without it the training is not over.
+
+Networks of the ledger lie in ``results/networks`` of Suture's repository, 16-bit weights beside their cards, and are no
+part of what is installed; they are found from the root of the repository, or in the one that the package is run from.
+"""
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from suture.common.calls import literal, outside, read_settings
+from suture.common.errors import CheckpointError, DataError, SourceError, SutureError
+from suture.common.hashing import keyed_as
+from suture.data.samples import Preprocess
+from suture.measurement.tables.records import Record
+from suture.runs.store.files import read as read_json
+from suture.runs.store.store import FILES, find_damage
+from suture.runs.store.store import NETWORKS as TRAINED
+from suture.zoo.networks import NETWORKS, images_of
+from suture.zoo.published import import_transformers
+
+EXAMPLES = {
+    "timm": "timm:resnet18,num_classes=10",
+    "torchvision": "torchvision:vgg19_bn,num_classes=10",
+    "zoo": "zoo:resnet,width=16,blocks=(1,1,1)",
+    "hf": "hf:google/vit-base-patch16-224",
+    "file": "path/to/file.py:factory,width=8@weights.safetensors",
+    "module": "package.module:factory,width=8@weights.safetensors",
+}
+"""Every kind of source, with an example."""
+
+CARD, WEIGHTS = FILES[TRAINED]
+LEDGER, KEPT = "ledger:", Path("results/networks")
+
+_HEAD = re.compile(
+    r"(?P<kind>timm|torchvision|zoo|hf):(?P<name>[^,@]+)|(?P<file>.+?\.py:[^,@]+)|(?P<module>\w+(\.\w+)+:\w+)"
+)
+_PREPROCESS = "preprocess."
+PRETRAINED = {"timm": "pretrained", "torchvision": "weights", "hf": "pretrained"}
+_REFUSED = {
+    ("timm", "checkpoint_path"): "name the checkpoint after an '@', which loads it strictly",
+    ("torchvision", "pretrained"): "ask for pretrained weights with weights=DEFAULT",
+}
+
+
+# --- read -------------------------------------------------------------------------------------------------------------
+
+
+@keyed_as("Source")
+@dataclass(frozen=True)
+class Source:
+    """What a model string names.
+
+    ``text`` is the string itself, ``kind`` a key of ``EXAMPLES``, ``name`` the model's name there
+    (``path.py:factory`` for a file), ``arguments`` its factory's, ``checkpoint`` the path of its weights and
+    ``preprocess`` the fields of ``Preprocess`` that it sets.
+    """
+
+    text: str
+    kind: str
+    name: str
+    arguments: dict[str, Any] = field(default_factory=dict)
+    checkpoint: str | None = None
+    preprocess: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def file(self) -> Path | None:
+        """The Python file that is run to build it, if one is."""
+        return Path(self.name.rpartition(":")[0]).expanduser() if self.kind == "file" else None
+
+    @property
+    def runs_code(self) -> bool:
+        """Whether code of the user's is run to build it."""
+        return self.kind in ("file", "module")
+
+    @property
+    def called(self) -> str:
+        """A short name: that on the card of a trained network, else of its weights' file, else of the model."""
+        if self.checkpoint is None:
+            return Path(self.name).name if self.kind == "hf" else self.name
+        path = Path(self.checkpoint).expanduser()
+        if path.name == WEIGHTS and is_artefact(path.parent):
+            return read_card(path.parent).get("name") or path.parent.resolve().name
+        return path.stem
+
+
+def parse_source(text: str, *, trust: bool = False) -> Source:
+    """Read a model string; of a folder that names a Python file, which would be run, only with ``trust``.
+
+    Raises ``SourceError`` when it names no kind of source, when what follows the name is not ``key=value``
+    with distinct keys, then a checkpoint, and for a folder whose network is not whole, or not trusted.
+    """
+    if is_artefact(text):
+        source = _read_folder(text)
+        return source if trust else check_trusted(text, source)
+    if text.startswith(LEDGER):
+        card, weights = find_kept(text)
+        source = parse_source(str(card["source"]))
+        return replace(source, text=f"{source.text}@{weights}", checkpoint=str(weights))
+    head = _HEAD.match(text)
+    if head is None:
+        examples = ", ".join(f"{example!r} ({kind})" for kind, example in EXAMPLES.items())
+        folder = ", or the folder of a network that suture train made" if "/" in text or Path(text).is_dir() else ""
+        raise SourceError(f"no model source {text!r}; name a model like one of {examples}{folder}{_guess_meant(text)}")
+    rest = text[head.end() :]
+    try:
+        at = next((i for i, c in outside(rest) if c == "@"), len(rest))
+        given = read_settings(rest[1:at], dotted=_PREPROCESS) if at else {}
+    except SutureError as error:
+        raise SourceError(f"{text!r} {error}") from error
+    if rest[at:] == "@":
+        raise SourceError(f"{text!r} names no checkpoint after its '@'; write a path there, or leave the '@' out")
+    values = {key: literal(value) for key, value in given.items()}
+    kind = head["kind"] or ("file" if head["file"] else "module")
+    for key in values:
+        if (kind, key) in _REFUSED:
+            raise SourceError(f"{text!r} gives {kind} the argument {key!r}; {_REFUSED[kind, key]}")
+    preprocess = {key.removeprefix(_PREPROCESS): values.pop(key) for key in given if key.startswith(_PREPROCESS)}
+    for key in ("mean", "std"):
+        if key in preprocess:
+            value = preprocess[key]
+            preprocess[key] = tuple(value) if isinstance(value, tuple | list) else (value,)
+    try:
+        Preprocess(**preprocess)
+    except TypeError as error:
+        raise SourceError(f"{text!r}: {error}; preprocessing has size, channels, mean and std") from error
+    except DataError as error:
+        raise SourceError(f"{text!r}: {error}") from error
+    name = (head["name"] or head["file"] or head["module"]).strip()
+    if kind == "hf":
+        values.setdefault("pretrained", rest[at:] == "")
+    return Source(text, kind, name, values, rest[at + 1 :] or None, preprocess)
+
+
+def find_kept(text: str) -> tuple[Record, Path]:
+    """Return the card and the weights of a network of the ledger. Raises ``SourceError`` if there is none."""
+    folders = [root / KEPT for root in (Path.cwd(), Path(__file__).parents[3])]
+    folder = next((one for one in folders if one.is_dir()), None)
+    if folder is None:
+        raise SourceError(
+            f"{text}: no folder {KEPT} here; it is in Suture's repository and not in what is installed: clone it, and "
+            "run this from its root"
+        )
+    name = "-".join(text.removeprefix(LEDGER).split("@"))
+    kept = sorted(path.stem for path in folder.glob("*.safetensors"))
+    if name not in kept:
+        strings = [f"{LEDGER}{'@'.join(stem.rsplit('-', 1))}" for stem in kept]
+        raise SourceError(f"{text}: {folder} has no such network; it has {', '.join(strings) or 'none'}")
+    return read_json(folder / f"{name}.json"), folder / f"{name}.safetensors"
+
+
+def with_settings(source: Source, settings: Mapping[str, str]) -> Source:
+    """Return the source with further settings in its string, such as ``preprocess.size``, unless it has them."""
+    own = {*source.arguments, *(f"{_PREPROCESS}{key}" for key in source.preprocess)}
+    at = next((i for i, sign in outside(source.text) if sign == "@"), len(source.text))
+    written = "".join(f",{key}={value}" for key, value in settings.items() if key not in own)
+    return parse_source(source.text[:at] + written + source.text[at:])
+
+
+def _guess_meant(text: str) -> str:
+    """Return what is missing of a text that names no model, if that can be told."""
+    if text.endswith((".safetensors", ".pt", ".pth", ".ckpt", ".bin")):
+        return f"; weights alone are no model: write the model before them, as in MODEL@{text}"
+    if text.endswith(".py"):
+        return f"; of a file, name the function that makes the model: {text}:FACTORY"
+    name = re.fullmatch(r"[a-z]\w*(,.*|@.*)?", text)
+    return f"; did you mean timm:{text}, torchvision:{text} or zoo:{text}?" if name else ""
+
+
+def _read_folder(folder: str) -> Source:
+    """Return the network in a folder: the source on its card with the weights there."""
+    card = read_card(folder)
+    text, weights = str(card["source"]), str(Path(folder) / WEIGHTS)
+    path = parse_source(text).name.rpartition(":")[0]
+    elsewhere = Path(str(card.get("made_in", ""))) / path
+    if path and not Path(path).expanduser().is_file() and elsewhere.is_file():  # trained from another folder
+        text = text.replace(path, str(elsewhere), 1)
+    return replace(parse_source(text), text=f"{text}@{weights}", checkpoint=weights)
+
+
+def check_trusted(text: str, source: Source, named: Collection[Path | str] = ()) -> Source:
+    """Return the source of a model string. Raises ``SourceError`` if it would run code that is not among that named.
+
+    Nobody expects a folder, or a file of settings, to run code.
+    """
+    code = source.name if source.file is None else source.file.resolve()
+    if not source.runs_code or code in named:
+        return source
+    what = f"the module {source.name.partition(':')[0]}" if source.file is None else f"the Python file {source.file}"
+    raise SourceError(
+        f"{text} would run {what}, which the command or call itself does not name; read it, "
+        f"and then name it: {source.text}, or say trust=True"
+    )
+
+
+def is_artefact(folder: str | Path) -> bool:
+    """Return whether there is a trained network in a folder, whole or not."""
+    return (Path(folder).expanduser() / CARD).is_file()
+
+
+def is_sound(folder: str | Path) -> bool:
+    """Return whether the network in a folder is there, and is what was written."""
+    return not find_damage(Path(folder).expanduser(), TRAINED)
+
+
+def read_card(folder: str | Path) -> Record:
+    """Read the card of a trained network.
+
+    Raises ``SourceError`` if its training is not over, ``CheckpointError`` if a file is not what was written.
+    """
+    folder = Path(folder).expanduser()
+    wrong = find_damage(folder, TRAINED)
+    if lacking := [name for name, problem in wrong.items() if problem == "is missing"]:
+        raise SourceError(
+            f"{folder} has no whole trained network: it lacks {', '.join(lacking)}; let suture train end there"
+        )
+    if wrong:
+        raise CheckpointError(
+            f"{folder / next(iter(wrong))} is not what was written when its training ended: it is damaged, or was "
+            "changed; copy it again, or train the network again"
+        )
+    card: Record = read_json(folder / CARD)
+    return card
+
+
+# --- what a model string says of its model ----------------------------------------------------------------------------
+
+
+def asks_for_weights(source: Source) -> bool:
+    """Return whether a source asks for published pretrained weights."""
+    return bool(source.arguments.get(PRETRAINED.get(source.kind, "")))
+
+
+def tell_names_apart(sources: Sequence[Source]) -> list[str]:
+    """Short names for models (their weights' file, else the model), with letters if they agree."""
+    names = [source.called for source in sources]
+    return [f"{name} {chr(ord('A') + i)}" if names.count(name) > 1 else name for i, name in enumerate(names)]
+
+
+def is_random(source: Source) -> bool:
+    """Return whether no trained weights are named; a file's factory may load its own, so it counts as trained."""
+    return not source.runs_code and source.checkpoint is None and not asks_for_weights(source)
+
+
+def image_shape(source: Source) -> tuple[int, int, int]:
+    """Return the shape (C, H, W) of the images that a model is made for.
+
+    For ``zoo:`` networks with ``stem=7x7`` it is MNIST's 28x28. Raises ``SourceError`` for a model of the user's own
+    file and for a multilayer perceptron whose inputs make no square image: of these nobody else can know.
+    """
+    given = source.arguments
+    match source.kind, source.name:
+        case "timm", name:
+            import timm
+
+            channels, height, width = timm.get_pretrained_cfg_value(name, "input_size") or (3, 224, 224)
+            side = given.get("img_size")
+            height, width = side if isinstance(side, tuple | list) else (side or height, side or width)
+            return given.get("in_chans", channels), height, width
+        case "torchvision", name:
+            side = given.get("image_size", 299 if name == "inception_v3" else 224)
+            return 3, side, side
+        case "hf", name:
+            config = import_transformers().AutoConfig.from_pretrained(str(Path(name).expanduser()))
+            side = getattr(config, "image_size", None)
+            if side is not None:
+                height, width = side if isinstance(side, list | tuple) else (side, side)
+                return getattr(config, "num_channels", 3), height, width
+        case "zoo", name if name in NETWORKS:
+            shape = images_of(name, given)
+            if shape is not None:
+                return shape
+    raise SourceError(
+        f"{source.text}: only you know the images that it takes; give their shape, such as --shape 3x32x32, "
+        "or how many tokens a sequence has, such as --shape 64"
+    )
