@@ -298,6 +298,7 @@ def _narrow() -> nn.Module:
 def test_convolutions_on_a_gpu_are_exact_and_the_same_each_time(monkeypatch):
     """PyTorch takes TF32 and the fastest algorithm unless told otherwise, and after us it does again."""
     on_gpu = torch.backends.cudnn
+    monkeypatch.setattr(on_gpu, "allow_tf32", True)  # as at first, whatever ran before in this process
     monkeypatch.setattr(on_gpu, "benchmark", True)
     before = on_gpu.conv.fp32_precision, on_gpu.deterministic
     with undisturbed():
