@@ -671,13 +671,14 @@ def sum_up(fit: str) -> None:
     rows = [row for own in seams.values() for row in own]
     claimed = [row for row in rows if row["converged"]]
     medians = [statistics.median(row["below"] for row in own) for own in seams.values()]
-    ranges = [max(row["below"] for row in own) - min(row["below"] for row in own) for own in seams.values()]
+    several = [[row["below"] for row in own] for own in seams.values() if len(own) > 1]
+    ranges = [max(own) - min(own) for own in several]
     print(f"{len(seams)} seams, {len(rows)} fits by {fit}")
-    print(f"median of three seeds within {100 * NEAR} points: {sum(m <= NEAR for m in medians)} seams", end="; ")
+    print(f"median of the seeds within {100 * NEAR} points: {sum(m <= NEAR for m in medians)} seams", end="; ")
     print(f"the worst {100 * max(medians):.2f} below, the median {100 * statistics.median(medians):.2f}")
     false = sum(row["below"] > NEAR for row in claimed)
     print(f"say that they converged: {len(claimed)} fits, of which false: {false}")
-    print(f"seeds range over less than 1 point: {sum(r < 0.01 for r in ranges)} seams")
+    print(f"seeds range over less than 1 point: {sum(r < 0.01 for r in ranges)} of {len(ranges)} seams with several")
     if fit != "converged":
         whole = json.loads((FOLDER / "judged-converged.json").read_text())
         shares = [
