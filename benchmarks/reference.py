@@ -4,6 +4,7 @@
     python -m benchmarks.reference run DATA [--only ID …] [--minutes M]    fits the candidates that are still missing
     python -m benchmarks.reference table                   what is there, and the best of each seam
     python -m benchmarks.reference judge DATA [--fit FIT] [--seeds N] [--closed]   a fit beside them
+    python -m benchmarks.reference clock DATA [--only ID …] [--fit FIT]   times a fit and Adam's steps, side by side
     python -m benchmarks.reference cost [--fit FIT]        seconds to within half a point of the reference
     python -m benchmarks.reference sum [--fit FIT]         what is asked of a fit, over the seams that were judged
     python -m benchmarks.reference losses DATA --only ID …  loss and error of a fit and of Adam, by part of the data
@@ -76,6 +77,7 @@ WHITENED = ((1e-2, 1e-5), (3e-2, 1e-5), (3e-3, 1e-5), (1e-2, 1.0))  #: rate, rid
 WHITENED_STEPS, WHITENED_BATCH, WHITENED_MOST = 2_800, 64, 4_096
 PLAIN_SEAMS = 6
 TIMES = (1, 4, 16)  #: the work of Suture's fits
+TIMED_STEPS = 15
 NEAR = 0.005  #: of the reference's accuracy, as a fraction
 PUBLISHED_SECONDS = 600.0
 
@@ -608,39 +610,83 @@ def later_seconds(rows: list[dict[str, Any]]) -> float:
     return statistics.median(row["seconds"] for row in rows[1:] or rows)
 
 
-def cost(fit: str) -> None:
-    """Print CPU seconds of a fit, whole, beside those of descents that are stopped where they come within ``NEAR``.
+def time_steps(task: Task) -> dict[str, float]:
+    """Return median CPU seconds of a step of Adam on cached activations, and of one that computes the prefix too."""
+    stitch = task.stitch(least_squares=False).eval()
+    adam = torch.optim.Adam(stitch.parameters(), lr=1e-3)
+    drawn, images = batches(len(task.labels["fit"]), BATCH), task.data.fit.images
+    took: dict[str, list[float]] = {"cached": [], "plain": []}
+    for _ in range(TIMED_STEPS):
+        for name, seconds in took.items():
+            chosen, begun = next(drawn), time.process_time()
+            if name == "cached":
+                sent = task.given["fit"][chosen].float()
+            else:
+                with torch.no_grad():
+                    sent = task.prefix(images[chosen])
+            loss = nn.functional.cross_entropy(task.suffix(stitch(sent)), task.labels["fit"][chosen])
+            adam.zero_grad()
+            loss.backward(inputs=list(stitch.parameters()))  # type: ignore[no-untyped-call]
+            adam.step()
+            seconds.append(time.process_time() - begun)
+    return {name: statistics.median(seconds) for name, seconds in took.items()}
 
-    The descents have cached activations, as the fit's later seeds do, whose median counts; a descent that is never
-    there has none. ``plain`` computes the prefix again at every step.
-    """
-    judged: dict[str, Any] = json.loads((FOLDER / f"judged-{fit}.json").read_text())
-    ratios, middle = [], []
+
+def clock(data: Path, fit: str, only: list[str]) -> None:
+    """Measure the seconds of a fit, its activations cached, between two timings of Adam's steps at the same seam."""
+    torch.set_num_threads(1)
+    path = FOLDER / f"timed-{fit}.json"
+    timed: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
     for seam in read_seams():
-        rows = list(judged.get(seam["id"], {}).values())
-        if not rows:
+        results = read_results(seam)
+        if (
+            seam["id"] in timed
+            or (only and seam["id"] not in only)
+            or set(candidates(seam)) - set(results["candidates"])
+        ):
+            continue
+        task, cache = Task(seam, data), Activations()
+        posed = partial(pose, seam, task.data, task.sender, task.receiver)
+        measure(posed("least-squares"), 0.0, cache)
+        before = time_steps(task)
+        row = measure(posed(fit), best(results)[0], cache)
+        after = time_steps(task)
+        timed[seam["id"]] = row | {"step": {name: (before[name] + after[name]) / 2 for name in before}}
+        write(path, timed)
+        print(f"{seam['id']:22} {row['seconds']:.1f} s, {row['steps']} steps", flush=True)
+
+
+def cost(fit: str) -> None:
+    """Print CPU seconds of a fit, whole, over those of Adam, stopped where it comes within ``NEAR`` of the reference.
+
+    Both as ``clock`` timed them, in one run on one machine. Adam begins at the closed form, whose seconds are not
+    counted, and has cached activations, or computes the prefix at every step. A rate that is never there has no
+    ratio.
+    """
+    timed: dict[str, Any] = json.loads((FOLDER / f"timed-{fit}.json").read_text())
+    ratios: dict[str, list[float]] = {}
+    for seam in read_seams():
+        if (row := timed.get(seam["id"])) is None:
             continue
         results = read_results(seam)
         wanted, _ = best(results)
-        seconds = later_seconds(rows)
-        there = {
-            name: min((look[3] for look in found.get("looks", ()) if look[1] >= wanted - NEAR), default=math.nan)
+        there = sorted(
+            min((look[0] for look in found["looks"] if look[1] >= wanted - NEAR), default=math.inf)
             for name, found in results["candidates"].items()
-            if name.startswith(("adam", "plain"))
-        }
-        adams = sorted(
-            math.inf if math.isnan(found) else found for name, found in there.items() if name.startswith("adam")
+            if name.startswith("adam")
         )
-        ratios.append(adams[0] / seconds)
-        middle.append(adams[1] / seconds)
-        near = sum(row["below"] <= NEAR for row in rows)
-        said = ", ".join(f"{name} {found:.1f} s".replace("nan s", "never") for name, found in there.items())
-        print(f"{seam['id']:22} {fit} {seconds:.1f} s, near in {near} of {len(rows)}; {said}")
-    if ratios:
-        print(f"least squares + Adam, the best of its rates, over {fit}: {statistics.median(ratios):.2f} in the median")
-        never = sum(map(math.isinf, middle))
+        said = []
+        for kind, each in row["step"].items():
+            for which, steps in zip(("best", "middle"), there, strict=False):
+                ratios.setdefault(f"{kind}, {which} rate", []).append(steps * each / row["seconds"])
+                said.append(f"{kind} {which} " + (f"{steps * each:.1f} s" if math.isfinite(steps) else "never"))
+        near = "" if row["below"] <= NEAR else f", {100 * row['below']:.2f} below"
+        print(f"{seam['id']:22} {fit} {row['seconds']:.1f} s{near}; {', '.join(said)}")
+    for name, found in ratios.items():
+        finite = [ratio for ratio in found if math.isfinite(ratio)]
         print(
-            f"the middle of its three rates: {statistics.median(middle):.2f}; never there at {never} of {len(middle)}"
+            f"{name:20} over {fit}: {statistics.median(found):.2f} in the median of {len(found)};"
+            f" never there at {len(found) - len(finite)}, {statistics.median(finite):.2f} without these"
         )
 
 
@@ -703,7 +749,7 @@ def table() -> None:
 def main() -> int:
     """Run a command; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("draw", "run", "table", "judge", "cost", "sum", "losses", "longer"))
+    parser.add_argument("what", choices=("draw", "run", "table", "judge", "clock", "cost", "sum", "losses", "longer"))
     parser.add_argument("data", nargs="?", type=Path)
     parser.add_argument("--only", nargs="*", default=[], metavar="ID")
     parser.add_argument("--minutes", type=float, default=math.inf, help="begin no candidate after so many")
@@ -729,6 +775,8 @@ def main() -> int:
             compare_losses(given.data, given.fit, given.only)
         else:
             go_longer(given.data, given.only)
+    elif given.what == "clock":
+        clock(given.data, given.fit, given.only)
     elif given.what == "judge":
         judge(given.data, given.fit, given.only, given.seeds, given.closed)
     else:

@@ -1,1 +1,1 @@
-"""The command line: one file a command, which holds its options and its run."""
+"""The command line: a file for each command or group of commands, with its options and its run."""

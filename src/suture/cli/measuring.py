@@ -277,7 +277,7 @@ def forecast(chosen: Namespace) -> int:
 plan = Command(
     name="plan",
     text="Say what a curve or a matrix will cost, and measure nothing.\n"
-    "Say what a curve or a matrix will cost, in time, RAM and disk, before anything of it is measured.",
+    "Say what a curve or a matrix will cost before anything of it is measured.",
     examples=("suture plan curve zoo:resnet@a.pt zoo:resnet@b.pt --data cifar10 --workers 8",),
     commands=tuple(
         Command(
