@@ -23,7 +23,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
-from suture.measurement.tables.over_networks import average_over_networks
+from suture.measurement.tables.averages import average_over_networks
 from suture.studies.base.claims import Claim, count_networks
 from suture.studies.base.quantities import Extreme, PerUnit, Tables, number_pair, share_of
 

@@ -16,7 +16,7 @@ from loops import each
 from problems import SOME, built, matching, named, planted, problem, real, side, state, validated, validation_loss
 from suture import Seam, Trial, measure
 from suture.common.errors import FitError
-from suture.core.stitches import Conv, Identity, Linear, Shape, Stitch, StridedConv, UpsampledConv
+from suture.core.stitches import Conv, Identity, Linear, Orthogonal, Shape, Stitch, StridedConv, UpsampledConv
 from suture.core.stitches.base import Part
 from suture.data.tasks import Regression
 from suture.fits import (
@@ -287,6 +287,7 @@ def test_it_finds_what_is_planted_whatever_the_sender_s_units(scale, mean):
     assert accuracy(stitch) > 0.95
     assert report.converged
     assert report.start == "closed form"
+    assert report.validation_loss == pytest.approx(validation_loss(p, stitch), rel=1e-4)
 
 
 @each(("family", "sender", "receiver"), SOME, ids=named)
@@ -480,6 +481,14 @@ def test_a_class_counts_as_lost_beside_the_others(shares, lost):
     wrong = torch.cat([torch.arange(100) >= round(100 * share) for share in shares])
     made.best = averaged.Best(averaged.Look({}, wrong, 0.5), 0.0)
     assert made._lost() == lost
+
+
+def test_a_stitch_with_buffers_has_no_other_start() -> None:
+    """An orthogonal one keeps its rotation in one, which parameters of another start would not move."""
+    p = trapped(0, Trap())
+    for family, wanted in ((Linear(), averaged.DRAWS), (Orthogonal(), 0)):
+        made = averaged.AveragedDescent(p, built(family, (8,), (8,)).eval(), p.suffix, 64, lambda _: {})
+        assert made.most_draws == wanted
 
 
 def test_what_an_earlier_start_kept_is_not_lost() -> None:

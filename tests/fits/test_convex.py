@@ -218,9 +218,29 @@ def test_the_bits_do_not_depend_on_the_threads_of_scipys_own_sums():
     random = torch.Generator().manual_seed(0)
     features, classes = 1024, 10  # together more numbers than OpenBLAS leaves to one thread
     x, labels = torch.randn(200, features, generator=random), torch.randint(0, classes, (200,), generator=random)
-    softmax = convex._Softmax(x, labels, torch.eye(classes).double(), torch.zeros(classes).double())
+    softmax = convex._Softmax(x.double(), labels, torch.eye(classes).double(), torch.zeros(classes).double())
     found = []
     for threads in (1, 2):
         with threadpool_limits(limits=threads, user_api="blas"):
             found.append(softmax.minimised(torch.zeros(classes, features + 1).double(), 1e-3, 15)[0])
     assert torch.equal(*found)
+
+
+def test_what_only_a_small_penalty_finds_is_found():
+    """The class lies in the difference of two features that are nearly the same."""
+    random = torch.Generator().manual_seed(0)
+    shared, told = torch.randn(600, 1, generator=random), torch.randn(600, 4, generator=random)
+    x = torch.cat([shared + 0.03 * told, shared], 1)
+    labels = (told + torch.randn(600, 4, generator=random) / 3).argmax(1)
+    part = Linear().parts(built(Linear(), (5,), (4,)), x)[0]
+    head = Head(torch.eye(4, dtype=torch.float64), torch.zeros(4, dtype=torch.float64))
+    sides = [(x[part], labels[part]) for part in (slice(300), slice(300, 600))]
+    found = solve(head, part, nothing(5, 4), *sides)
+    assert found.converged
+    outputs = x[300:].double() @ found.affine.weight.T + found.affine.bias
+    model = LogisticRegression(C=1e6, max_iter=10_000).fit(x[:300].numpy(), labels[:300].numpy())
+    wanted = float(np.mean(model.predict(x[300:].numpy()) != labels[300:].numpy()))
+    assert wanted < 0.3
+    assert float((outputs.argmax(1) != labels[300:]).double().mean()) <= wanted + 0.02
+    assert not solve(head, part, nothing(5, 4), *sides, (3e-2, 1e-2)).converged, "a smaller one gains more"
+    assert not solve(head, part, nothing(5, 4), *sides, (1e-6,), 2).converged, "two iterations are not enough"

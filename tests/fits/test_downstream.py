@@ -10,7 +10,17 @@ from problems import matching, planted, real
 from suture.common.errors import FitError
 from suture.core.network.network import Frozen
 from suture.core.stitches import Conv, Linear, LowRank
-from suture.fits import FunctionalLatentAlignment, LeastSquares, MatchPenultimate, RelativeRepresentations
+from suture.fits import (
+    BestOf,
+    Converged,
+    FunctionalLatentAlignment,
+    LeastSquares,
+    MatchPenultimate,
+    Narrower,
+    Random,
+    RelativeRepresentations,
+    TaskLoss,
+)
 from suture.fits.optimisers import SGD, Adam
 from suture.fits.recipes import claims_convergence
 
@@ -139,3 +149,7 @@ def test_other_families_and_too_few_anchors_are_refused() -> None:
     with pytest.raises(FitError, match="at least 2"):
         RelativeRepresentations(anchors=1)
     assert not claims_convergence(str(RelativeRepresentations()))
+    assert not claims_convergence(str(BestOf((LeastSquares(), Converged()))))
+    assert not claims_convergence(str(Narrower(Linear())))
+    assert claims_convergence(str(BestOf((TaskLoss(), Converged()))))
+    assert claims_convergence(str(TaskLoss(start=Random())))

@@ -9,7 +9,7 @@ from scipy import stats
 
 import suture
 from suture.common.errors import DataError
-from suture.measurement.tables.over_networks import average_over_networks
+from suture.measurement.tables.averages import average_over_networks
 
 SENDS, RECEIVES = [0.0, 3.0, 9.0, 4.0, 1.0], [1.0, 0.0, 0.0, 7.0, 2.0]
 

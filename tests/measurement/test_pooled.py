@@ -92,6 +92,15 @@ def test_a_copy_of_the_receivers_outputs_is_perfect_and_a_shift_of_samples_is_no
     assert value(divergence, own.roll(1, 0), own) == pytest.approx(float((p * (p / q).log()).sum(1).mean()))
 
 
+def test_what_a_mask_leaves_out_counts_in_no_score_of_copied_outputs():
+    own, there = drawn(60, 5, 8), torch.arange(5) < torch.arange(60)[:, None] % 4 + 2
+    junk = torch.where(there[..., None], own, 100 * drawn(60, 5, 8, seed=1))
+    targets = OwnOutputs().ignore(own, there)
+    assert [value(score, junk, targets) for score in pooled.default_scores(OwnOutputs())] == pytest.approx([1, 1])
+    one = drawn(60, 5)  # one vector of a sample, as wide as its sequence is long
+    assert torch.equal(OwnOutputs().ignore(one, there), one)
+
+
 @each(("score", "targets"), [(pooled.PositionLoss(NextToken()), texts(60)), (pooled.Perplexity(), texts(60))])
 def test_the_value_of_a_sample_is_how_it_moves_the_whole(score, targets):
     """By leaving each out: the jackknife's values differ from the infinitesimal one's by the order of 1/n."""

@@ -23,6 +23,7 @@ from suture.core.activations.cache import Activations
 from suture.core.stitches import Conv
 from suture.fits import Fit, LeastSquares, TaskLoss
 from suture.measurement.scores.scores import Accuracy, CrossEntropy, Score
+from suture.measurement.tables.averages import average_over_networks
 from suture.measurement.tables.table import load, save, to_table
 from suture.measurement.trials import controls
 from suture.measurement.trials.trial import Failure
@@ -350,6 +351,17 @@ def test_network_seeds_are_the_units_where_there_are_several_and_stitch_seeds_ar
         assert row["interval"] == "t over network seeds"
         assert row["seeds"] == 3
         assert pd.isna(row["network_seed"])
+
+
+def test_pairs_of_a_study_that_share_networks_are_not_independent():
+    numbers = [1000 * a + b for a in range(10, 15) for b in range(10, 15) if a != b]
+    table = table_of([(number, 0) for number in numbers], study="a study")
+    for row, (_, group) in zip(summary(table).to_dict("records"), table.groupby("score", sort=False), strict=True):
+        found = average_over_networks(group["penalty"], [n // 1000 for n in numbers], [n % 1000 for n in numbers])
+        ends = found.value - found.reach(0.95), found.value + found.reach(0.95)
+        assert (row["seeds"], row["penalty_low"], row["penalty_high"]) == (5, *map(pytest.approx, ends))
+    users = summary(table.assign(study=""))
+    assert set(users["seeds"]) == {20}, "numbers that a user chose mean nothing"
 
 
 def test_one_seed_keeps_its_interval_over_test_samples():

@@ -314,8 +314,8 @@ class OwnOutputs(Task):
         """Accept anything, because labels are not read."""
 
     def ignore(self, targets: Tensor, counted: Tensor) -> Tensor:
-        """Return the outputs, ``IGNORED`` at positions that do not count."""
-        return ignore_masked(targets, counted)
+        """Return the outputs, ``IGNORED`` at positions that do not count; one vector of a sample has no positions."""
+        return targets if targets.ndim < 3 else ignore_masked(targets, counted)
 
     def default_targets(self, inputs: Tensor) -> Tensor:
         """Return zeros, which are not read."""

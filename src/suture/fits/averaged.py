@@ -66,6 +66,7 @@ COUNTS = ("step", "taken", "steps", "idle", "lowered", "look", "draws", "again",
 AGAIN = "a class was hardly ever named after the first descent: begun again at random"
 DISPLACED = "a class was hardly ever named after the first descent: begun again where the receiver names it"
 SOUGHT = f"a class is hardly ever named, from the closed form or from {DRAWS} other starts"
+LOST_ALONE = "a class is hardly ever named, from the closed form; this family has no other start"
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,6 +164,8 @@ class AveragedDescent:
         self.look = FIRST  #: the step at which the average is looked at next
         self.least_loss = math.inf
         self.before: Best | None = None
+        # a start is parameters alone: a rotation or a norm that a stitch keeps in buffers would stay that of the first
+        self.most_draws = 0 if any(buffer.is_floating_point() for buffer in stitch.buffers()) else DRAWS
 
     def begin(self, tolerance: float) -> bool:
         """Find a rate and take the first looks; or go back to the problem's ``begun``, and return ``False``."""
@@ -187,7 +190,7 @@ class AveragedDescent:
             if self.idle == IDLE:
                 converged = self.lowered == LOWERED
                 self._lower_rate()
-            if converged and self.draws < DRAWS and (lost := self._lost()):
+            if converged and self.draws < self.most_draws and (lost := self._lost()):
                 converged = False
                 self._begin_again(lost)
         report = self._end(converged)
@@ -284,7 +287,7 @@ class AveragedDescent:
         others = ("", "displaced" if self.displaced else "random", *["random"] * DRAWS)
         start = others[best.kept.draw]
         notes = {"": (), "displaced": (DISPLACED,), "random": (AGAIN,)}[start]
-        notes += (SOUGHT,) * (converged and bool(self._lost()))
+        notes += (SOUGHT if self.draws else LOST_ALONE,) * (converged and bool(self._lost()))
         coordinates = self.coordinates if start else self.near
         if not math.isfinite(best.kept.loss):
             raise FitError(f"the validation loss of {self.problem.where} is not finite at any rate that was tried")
@@ -292,8 +295,8 @@ class AveragedDescent:
         coordinates.restore(best.kept.state)
         coordinates.write()
         coordinates.restore(here)
-        gap = _extrapolate(self.gains)
-        return FitReport(self.steps, converged, tuple(self.curve), notes=notes, gap=gap, start=start)
+        gap, curve, loss = _extrapolate(self.gains), tuple(self.curve), best.kept.loss
+        return FitReport(self.steps, converged, curve, notes=notes, gap=gap, start=start, validation_loss=loss)
 
     def _state(self) -> State:
         """Everything that a larger cap needs to go on, as tensors by name."""

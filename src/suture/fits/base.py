@@ -83,7 +83,8 @@ class FitReport:
     ``gap`` estimates what is left: the share of validation images that further steps would set right, extrapolated from
     the last doublings of the work; ``None`` if the fit has nothing to estimate it from. ``start`` says where a descent
     began. ``kept`` says which of several fits gave the stitch, if there were several. ``notes`` say what did not go as
-    planned. ``state`` is what the fit needs to go on, if it has not converged and could.
+    planned. ``state`` is what the fit needs to go on, if it has not converged and could. ``validation_loss`` is that of
+    the parameters that were kept, nan if the fit did not look.
     """
 
     steps: int = 0
@@ -94,6 +95,7 @@ class FitReport:
     kept: str = ""
     notes: tuple[str, ...] = ()
     state: State | None = field(default=None, repr=False, compare=False)
+    validation_loss: float = math.nan
 
 
 PUBLISHED: "dict[str, Fit]" = {}

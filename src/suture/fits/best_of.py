@@ -48,9 +48,9 @@ class BestOf(Fit):
     If all are hardly better than a constant, and chance may have made the difference, the least loss decides.
 
     Each begins with a copy of the same unfitted stitch and the same random numbers, and so gives what it would give
-    alone; of equals the first is kept. The report counts the steps of all; else it is that of the one that was
-    kept, and names it. Raises ``FitError`` if no fit is named, or one twice, or none gives a finite loss, and what the
-    fits raise.
+    alone; of equals the first is kept. The report counts the steps of all; else it is that of the one that was kept,
+    and names it, and has converged if all have. Raises ``FitError`` if no fit is named, or one twice, or none gives a
+    finite loss, and what the fits raise.
     """
 
     fits: tuple[Fit, ...] = (Converged(), PUBLISHED_START)
@@ -89,7 +89,9 @@ class BestOf(Fit):
         kept, report = next((fit, report) for look, fit, report in found if look is best.kept)
         stitch.load_state_dict(best.kept.state)
         stitch.eval()
-        return replace(report, steps=steps, kept=report.kept or str(kept))
+        converged = all(each.converged for _, _, each in found)
+        loss = best.kept.loss
+        return replace(report, steps=steps, converged=converged, kept=report.kept or str(kept), validation_loss=loss)
 
     def __str__(self) -> str:
         """The call that makes it."""

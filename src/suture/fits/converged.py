@@ -283,4 +283,5 @@ def _solve_convex(problem: Problem, bare: _Bare, maps: list[AffineMap], head: co
     maps[0] = found.affine
     bare.parts[0].load(found.affine)
     curve = (CurvePoint(0, math.nan, found.start_loss), CurvePoint(found.iterations, found.fit_loss, found.loss))
-    return FitReport(found.iterations, True, curve, gap=0.0)
+    gap = 0.0 if found.converged else None
+    return FitReport(found.iterations, found.converged, curve, gap=gap, validation_loss=found.loss)

@@ -34,8 +34,10 @@ from suture.core.stitches import AffineMap, AffineStitch, Part
 from suture.core.stitches.base import Shape
 from suture.fits.base import CurvePoint, Fit, FitReport, Problem
 
-PENALTIES = (3e-2, 1e-2, 3e-3, 1e-3)  #: candidates for λ, in the order in which they are solved
-ITERATIONS = 40  #: of L-BFGS, at most, for each
+PENALTIES = (3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8)  #: candidates for λ, as they are solved
+ITERATIONS = 1_000  #: of L-BFGS, at most, for each
+FALLEN = 1e-6  #: of the loss: an iteration that lowers it by less is the last
+LITTLE = 1e-4  #: nats: a λ that lowers the validation loss by less is the last
 CHUNK = 256
 _RANK = 1e-6  #: directions of V weaker than this share of the strongest reach no output
 
@@ -50,13 +52,17 @@ class Head:
 
 @dataclass(frozen=True, eq=False)
 class Solved:
-    """The solution: the map of rows, its mean validation loss and the closed form's, and the iterations taken."""
+    """The solution: the map of rows, its mean validation loss and the closed form's, and the iterations taken.
+
+    ``converged`` is whether every minimum was reached, and the last λ gained less than ``LITTLE``, or nothing.
+    """
 
     affine: AffineMap
     loss: float
     start_loss: float
     fit_loss: float
     iterations: int
+    converged: bool
 
 
 def read_head(run: nn.Module, shape: tuple[int, ...], part: Part, probe: Tensor) -> Head | None:
@@ -107,28 +113,30 @@ def solve(
     first = basis.T @ head.weight @ torch.cat([start.weight * std, (start.weight @ mean + start.bias)[:, None]], 1)
     best, loss = first, held_problem.loss(first)
     start_loss, steps, current = loss, 0, torch.zeros_like(first)
+    reached, gained = True, 0.0  # by the last λ: if much, a smaller one might gain more
     for penalty in PENALTIES if penalties is None else penalties:
-        current, taken = problem.minimised(current, penalty, iterations)
-        steps += taken
+        current, taken, there = problem.minimised(current, penalty, iterations)
+        steps, reached = steps + taken, reached and there
         now = held_problem.loss(current)
-        if now < loss:
+        gained = loss - now
+        if gained > 0:
             best, loss = current, now
-        elif best is not first:
+        if gained < LITTLE and best is not first:
             break
     back = torch.linalg.pinv(head.weight) @ basis
     change = back @ (best - first)
     weight = start.weight + change[:, :-1] / std
     bias = start.bias + change[:, -1] - (weight - start.weight) @ mean
     affine = AffineMap(weight, bias, start.mean, start.variance, start.out_variance)
-    return Solved(affine, loss, start_loss, problem.loss(best), steps)
+    return Solved(affine, loss, start_loss, problem.loss(best), steps, reached and gained < LITTLE)
 
 
 class _Softmax:
-    """Cross-entropy of ``basis · (map · z + shift) + bias`` on standardised means ``z``; in float32."""
+    """Cross-entropy of ``basis · (map · z + shift) + bias`` on standardised means ``z``; in float64."""
 
     def __init__(self, z: Tensor, labels: Tensor, basis: Tensor, bias: Tensor) -> None:
-        self.z, self.basis, self.bias, self.labels = z.float(), basis.float(), bias.float(), labels.cpu()
-        self.right = nn.functional.one_hot(self.labels, len(bias)).float()
+        self.z, self.basis, self.bias, self.labels = z, basis, bias, labels.cpu()
+        self.right = nn.functional.one_hot(self.labels, len(bias)).double()
 
     def _log_probabilities(self, mapped: Tensor) -> Tensor:
         moved = torch.addmm(mapped[:, -1], self.z, mapped[:, :-1].T)
@@ -136,29 +144,29 @@ class _Softmax:
 
     def loss(self, mapped: Tensor) -> float:
         """The mean cross-entropy in nats, for a map and its shift ``(rank, features + 1)``."""
-        return _cross_entropy(self._log_probabilities(mapped.float()), self.labels)
+        return _cross_entropy(self._log_probabilities(mapped), self.labels)
 
-    def minimised(self, start: Tensor, penalty: float, most: int) -> tuple[Tensor, int]:
-        """The penalised minimum, and the iterations taken."""
+    def minimised(self, start: Tensor, penalty: float, most: int) -> tuple[Tensor, int, bool]:
+        """The penalised minimum, the iterations taken, and whether it was reached."""
 
         def objective(flat: Flat) -> tuple[float, Flat]:
-            mapped = torch.from_numpy(flat).reshape(start.shape).float()
+            mapped = torch.from_numpy(flat).reshape(start.shape)
             logs = self._log_probabilities(mapped)
             through = (logs.exp() - self.right) @ self.basis / len(logs)
             gradient = torch.cat([through.T @ self.z, through.sum(0)[:, None]], 1)
             gradient[:, :-1] += 2 * penalty * mapped[:, :-1]
-            value = _cross_entropy(logs, self.labels) + penalty * float(mapped[:, :-1].double().square().sum())
-            return value, gradient.double().flatten().numpy()
+            value = _cross_entropy(logs, self.labels) + penalty * float(mapped[:, :-1].square().sum())
+            return value, gradient.flatten().numpy()
 
-        options: Any = {"maxiter": most, "ftol": 1e-5, "gtol": 1e-6}
+        options: Any = {"maxiter": most, "maxfun": 2 * most, "ftol": FALLEN, "gtol": 1e-6}
         begin: Any = start.flatten().numpy()
         with threadpool_limits(limits=1, user_api="blas"):  # scipy's own sums, of which torch's threads know nothing
             found = minimize(objective, begin, jac=True, method="L-BFGS-B", options=options)
-        return torch.from_numpy(found.x).reshape(start.shape), int(found.nit)
+        return torch.from_numpy(found.x).reshape(start.shape), int(found.nit), bool(found.success)
 
 
 def _cross_entropy(logs: Tensor, labels: Tensor) -> float:
-    return float(-logs.gather(1, labels[:, None]).double().mean())
+    return float(-logs.gather(1, labels[:, None]).mean())
 
 
 def _means(x: Tensor, rows: object) -> Tensor:
@@ -179,8 +187,8 @@ class Logistic(Fit):
     and for penalties below 0 or none.
     """
 
-    penalties: tuple[float, ...] = (3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4)
-    iterations: int = 200
+    penalties: tuple[float, ...] = PENALTIES
+    iterations: int = ITERATIONS
 
     def __post_init__(self) -> None:
         if not self.penalties or min(self.penalties) < 0 or self.iterations < 1:
@@ -211,4 +219,5 @@ class Logistic(Fit):
         found = solve(head, part, start, fit, held_out, self.penalties, self.iterations)
         part.load(found.affine)
         curve = [(0, float("nan"), found.start_loss), (found.iterations, found.fit_loss, found.loss)]
-        return FitReport(found.iterations, True, tuple(CurvePoint(*point) for point in curve))
+        points = tuple(CurvePoint(*point) for point in curve)
+        return FitReport(found.iterations, found.converged, points, validation_loss=found.loss)

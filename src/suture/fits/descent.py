@@ -125,7 +125,8 @@ class GradientDescent(Fit):
                 raise descent.not_finite
         if started is not None:
             _keep_the_better(descent, stitch, started)
-        return report
+        looks = [point.validation_loss for point in descent.curve]
+        return replace(report, validation_loss=looks[-1] if self.patience is None else min(looks))
 
 
 def _keep_the_better(descent: "_Descent", stitch: nn.Module, started: dict[str, Tensor]) -> None:

@@ -285,8 +285,10 @@ class OutputCosine(Score):
     higher_is_better: ClassVar[bool] = True
 
     def per_sample(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return the cosine of each sample."""
-        return functional.cosine_similarity(logits.double().flatten(1), labels.double().flatten(1), dim=1)
+        """Return the cosine of each sample, over the positions that a mask leaves."""
+        ignored = labels == IGNORED
+        found, own = (x.double().masked_fill(ignored, 0).flatten(1) for x in (logits, labels))
+        return functional.cosine_similarity(found, own, dim=1)
 
 
 @keyed_as("Recall")
@@ -304,11 +306,13 @@ class Recall(Score):
     higher_is_better: ClassVar[bool] = True
 
     def per_sample(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return 1 if the nearest is the sample's own, else 0."""
-        found, own = (functional.normalize(x.double().flatten(1), dim=1) for x in (logits, labels))
+        """Return 1 if the nearest is the sample's own, else 0; each is compared where its own mask leaves it."""
+        counts = (labels != IGNORED).flatten(1).double()
+        found, own = logits.double().flatten(1), functional.normalize(labels.double().flatten(1) * counts, dim=1)
         hits = []
         for chosen in torch.arange(len(found)).split(CHUNK):  # type: ignore[no-untyped-call]
-            near = found[chosen] @ own.T
+            lengths = (found[chosen].square() @ counts.T).sqrt().clamp(min=1e-12)
+            near = found[chosen] @ own.T / lengths
             hits.append(near[torch.arange(len(chosen)), chosen] >= near.amax(1))
         return torch.cat(hits).double()
 

@@ -8,6 +8,7 @@ every trial with its key, whatever study or control asked for it.
 import platform
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from math import isnan
 from typing import Any
 
 import torch
@@ -54,6 +55,7 @@ def record(result: Measurement | Failure) -> Record:
         "start": result.start,
         "converged": result.converged,
         "gap": result.gap,
+        "validation_loss": None if isnan(result.validation_loss) else result.validation_loss,
         "alone": dict(result.alone),
         "notes": [*(f"Warning: {said}" for said in result.warnings), *result.notes],
         "curve": [asdict(point) for point in result.curve],

@@ -21,6 +21,7 @@ from suture.fits.recipes import claims_convergence
 from suture.measurement.scores.alone import find_doubts
 from suture.measurement.scores.in_distribution import APART, MEASURES
 from suture.measurement.scores.intervals import t_interval
+from suture.measurement.tables.averages import SIDE, average_numbered
 from suture.measurement.tables.records import Described, Record, describe_trial, record
 from suture.measurement.trials.trial import Failure, Measurement
 
@@ -287,6 +288,7 @@ def _aggregate(group: pd.DataFrame) -> Row:
     unit = "network_seed" if several_networks else "seed"
     units = group.astype(dict.fromkeys(_AVERAGED, "float64")).groupby(unit, dropna=False)[_AVERAGED].mean()
     first = group.iloc[0]
+    pairs = several_networks and bool(first["study"]) and group["network_seed"].min() >= SIDE
     shared = {
         "trial": "",
         "error": "",
@@ -297,7 +299,7 @@ def _aggregate(group: pd.DataFrame) -> Row:
         "converged": False if (group["converged"] == False).any() else group["converged"].all(skipna=False),  # noqa: E712
         "start": " or ".join(dict.fromkeys(group["start"])),
         "device": first["device"] if group["device"].nunique() == 1 else "",
-        "seeds": len(units),
+        "seeds": average_numbered(units.index, units["stitched"]).networks if pairs else len(units),
     }
     means = {str(name): value for name, value in units.mean().items()}
     alike = [name for name in ("stitched", "penalty") if units[name].nunique() == 1]
@@ -305,7 +307,7 @@ def _aggregate(group: pd.DataFrame) -> Row:
         own = {str(name): value for name, value in first.items()}
         bounds = _own_bounds(group, alike if several_networks else ("stitched", "penalty"))
         return {**own, **means, **shared, **bounds, "interval": OVER_SAMPLES}
-    both = {name: t_interval(units[name]) for name in ("stitched", "penalty")}
+    both = {name: _interval_of(units[name], pairs) for name in ("stitched", "penalty")}
     bounds = {f"{name}_{side}": end for name, ends in both.items() for side, end in zip(_SIDES, ends, strict=True)}
     if not several_networks:
         bounds = _widen(bounds, means, _own_bounds(group, both))
@@ -313,6 +315,17 @@ def _aggregate(group: pd.DataFrame) -> Row:
         bounds |= {name: min(max(bounds[name], 0.0), 1.0) for name in ("stitched_low", "stitched_high")}
     bounds |= _own_bounds(group, alike) if several_networks else {}
     return {**means, **shared, **bounds, "interval": OVER_NETWORKS if several_networks else OVER_STITCHES}
+
+
+def _interval_of(units: "pd.Series[float]", pairs: bool) -> tuple[float, float]:
+    """Return the t interval of a mean; of a study's ``pairs`` of networks one whose unit is the network.
+
+    A study numbers its pairs by their networks: five networks in all ordered pairs are five units, not twenty.
+    """
+    found = average_numbered(units.index, units) if pairs else None
+    if found is None or found.networks == len(units):
+        return t_interval(units)
+    return found.value - found.reach(0.95), found.value + found.reach(0.95)
 
 
 def _own_bounds(group: pd.DataFrame, columns: Iterable[str]) -> dict[str, float]:

@@ -303,6 +303,7 @@ def score(trial: Trial, cache: Activations, stitch: nn.Module, report: FitReport
         gap=report.gap,
         state=report.state,
         start=report.start,
+        validation_loss=report.validation_loss,
         curve=report.curve,
         seconds=0.0,
         stitch=stitch,

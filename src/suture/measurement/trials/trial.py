@@ -46,7 +46,7 @@ from suture.measurement.scores.intervals import Estimate
 from suture.measurement.scores.pooled import default_scores
 from suture.measurement.scores.scores import Score, ScoreCard, check_scores
 
-VERSION = 14  #: of the measuring code; raise it with a change that may change a number, and every key changes
+VERSION = 15  #: of the measuring code; raise it with a change that may change a number, and every key changes
 COMPARED = 1024  #: score samples on which the representation error is taken, at most
 
 
@@ -268,7 +268,7 @@ class Measurement:
     ``COMPARED`` score samples: 0 is a copy, 1 no better than the mean. ``apart`` is by how much, as an AUROC, what the
     stitch gives is told apart from the receiver's own on the same samples (``scores.in_distribution``). ``gap``
     estimates the share of validation images that further steps would set right, ``None`` if the fit has no estimate;
-    ``start`` says where a descent began.
+    ``start`` says where a descent began, ``validation_loss`` is that of what it kept, nan if it did not look.
     ``alone`` says how accurate sender and receiver are by themselves, and ``warnings`` why they are not to be trusted.
     ``seconds`` are of wall time. ``notes`` say what did not go as planned and may have changed the last bits: memory
     that ran out, a fused suffix that did not agree.
@@ -290,6 +290,7 @@ class Measurement:
     apart: Mapping[str, Estimate] = field(default_factory=dict)
     gap: float | None = None
     start: str = ""
+    validation_loss: float = float("nan")
     controls: "tuple[Measurement | Failure, ...]" = ()
     state: State | None = None
 

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import pandas as pd
 
 from suture.common.errors import DataError
-from suture.measurement.tables.over_networks import LEAST
+from suture.measurement.tables.averages import LEAST
 from suture.reports.terminal.studies import written
 from suture.runs.progress import clock
 from suture.studies.base.claims import (

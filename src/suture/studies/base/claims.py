@@ -22,7 +22,7 @@ from scipy import stats
 
 from suture.common.errors import DataError
 from suture.common.formatting import say_count
-from suture.measurement.tables.over_networks import LEAST
+from suture.measurement.tables.averages import LEAST
 from suture.measurement.tables.table import not_converged
 from suture.studies.base.quantities import (
     LEVEL,

@@ -13,8 +13,8 @@ import pandas as pd
 from scipy import optimize, stats
 
 from suture.common.errors import DataError
+from suture.measurement.tables.averages import LEAST, Average
 from suture.measurement.tables.by_depth import EXACT, at_least_as_deep, by_depth, step_of
-from suture.measurement.tables.over_networks import LEAST, Average
 from suture.studies.base.quantities import (
     LEVEL,
     Figure,

@@ -28,11 +28,11 @@ from scipy import stats
 
 from suture.common.errors import DataError
 from suture.common.formatting import say_count
+from suture.measurement.tables.averages import SIDE, Average, average_numbered
 from suture.measurement.tables.by_depth import EXACT
-from suture.measurement.tables.over_networks import Average, average_over_networks
 
 LEVEL = 0.95
-_SIDE, _OTHER = 1_000, 500
+_OTHER = 500
 TRIALS, SIMILARITIES, COMPLEXITIES, NETWORKS, FOLDS = "trials", "similarities", "complexities", "networks", "folds"
 
 DIVISOR_IS_0 = "what it is divided by is 0"  #: why a ratio has no figure
@@ -54,7 +54,7 @@ def number_pair(sender: int, receiver: int, alike: bool = True) -> int:
     """
     if not (0 < sender < _OTHER and 0 < receiver < _OTHER):
         raise DataError(f"seeds {sender} and {receiver}: networks of a pair have seeds from 1 to {_OTHER - 1}")
-    return _SIDE * sender + receiver + (0 if alike else _OTHER)
+    return SIDE * sender + receiver + (0 if alike else _OTHER)
 
 
 def average_units(values: "pd.Series[float]") -> Average:
@@ -63,8 +63,7 @@ def average_units(values: "pd.Series[float]") -> Average:
     Raises ``DataError`` if there is none.
     """
     there = values.dropna().astype("float64")
-    pairs = [divmod(int(number), _SIDE) if int(number) >= _SIDE else (int(number),) * 2 for number in there.index]
-    return average_over_networks(there.to_numpy(), [a for a, _ in pairs], [b for _, b in pairs])
+    return average_numbered(there.index, there.to_numpy())
 
 
 @final

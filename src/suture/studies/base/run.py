@@ -5,13 +5,11 @@ networks and seams had better share a store.
 """
 
 import copy
-import json
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import partial
-from math import nan
 from pathlib import Path
 from typing import final
 
@@ -29,7 +27,7 @@ from suture.measurement.trials.trial import VERSION, Trial
 from suture.runs.progress import Progress
 from suture.runs.runners import Deferred, Runner, TrainingTask, run
 from suture.runs.store.files import read, text, write, writing_to
-from suture.runs.store.store import ASIDE, NETWORKS, TRIALS, Store
+from suture.runs.store.store import NETWORKS, TRIALS, Store
 from suture.studies.base.claims import NOT_MEASURED, STITCHES, Decided, decide_all
 from suture.studies.base.quantities import TRIALS as MEASURED
 from suture.studies.base.quantities import Tables
@@ -186,14 +184,11 @@ def _label(part: Deferred, study: Study, near: Collection[Labels]) -> Deferred:
 def _complete(table: pd.DataFrame, scale: Scale, store: Store) -> pd.DataFrame:
     """Add what tells the papers' fits from the default one and from those of baselines, and the validation losses.
 
-    ``validation_loss`` is the least on the curve of the fit, in nats: nan if it has none.
+    ``validation_loss`` is that of the stitch that was kept, nan if its fit did not look.
     """
     of_baseline = table["control"].str.contains("|".join(_OF_BASELINES))
-    curves = {
-        key: json.loads((store.path / TRIALS / key / ASIDE["curve"]).read_text(encoding="utf-8"))
-        for key in table.loc[table["status"] == "ok", "trial"].unique()
-    }
-    losses = {key: min((at["validation_loss"] for at in curve), default=nan) for key, curve in curves.items()}
+    done = table.loc[table["status"] == "ok", "trial"].unique()
+    losses = {key: store.record(TRIALS, key).get("validation_loss") for key in done}
     published = (table["fit"] != str(scale.fit)) & ~of_baseline
     return table.assign(published=published, validation_loss=table["trial"].map(losses).astype("float64"))
 
