@@ -66,6 +66,11 @@ def carry(old: Path, new: Store, trial: Trial) -> bool:
     return True
 
 
+def is_of_here(trial: Trial, new: Store) -> bool:
+    """Return whether a machine like this one measured a trial, from the start: one that goes on may be of two."""
+    return new.record(TRIALS, trial.key)["machine"] == describe_machine() and "cap=" not in str(trial.fit)
+
+
 def compare(trial: Trial, new: Store) -> bool:
     """Measure a trial again; say how it compares with what was carried, and return whether it is the same."""
     found = {name: value for name, value in record_of(measure(trial)).items() if name in SAME}
@@ -103,7 +108,7 @@ def main() -> int:
         folders = ["--out", given.new, "--results", given.results, "--figures", given.figures, "--data", given.data]
         code = suture(["run", *given.only, *map(str, folders), "--workers", "1", "--until-converged"])
     print(f"{len(carried)} trials carried", flush=True)
-    here = [trial for trial in carried if new.record(TRIALS, trial.key)["machine"] == describe_machine(trial.device)]
+    here = [trial for trial in carried if is_of_here(trial, new)]
     quick = sorted(here, key=lambda trial: float(new.record(TRIALS, trial.key)["seconds"]))
     same = [compare(trial, new) for trial in quick[: given.check]]
     return code or int(not all(same))
