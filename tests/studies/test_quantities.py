@@ -393,3 +393,6 @@ def test_the_best_stitch_by_validation_counts() -> None:
     losses = {0: 0.3, 1: 0.1, 2: 0.2}
     stitches = [trials({0: (float(seed),) * 3}, seed=seed, validation_loss=loss) for seed, loss in losses.items()]
     assert of(Mean("penalty"), *stitches) == {0: 1.0}
+    unknown = [table.assign(validation_loss=float("nan"), network_seed=1) for table in stitches]
+    assert of(Mean("penalty"), *stitches, *unknown) == {0: 1.0, 1: 1.0}
+    assert of(Mean("penalty"), *stitches, *unknown[:2]) == {0: 1.0, 1: 0.5}, "the mean of those, not the first"

@@ -238,11 +238,13 @@ def average_cells(rows: pd.DataFrame, column: str) -> pd.DataFrame:
 
 
 def keep_best(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return of each cell the stitch seed with the least validation loss; all rows if that is not known."""
-    if "validation_loss" not in rows or rows["validation_loss"].isna().all():
+    """Return of each cell the stitch seed with the least validation loss; all of a cell in which none is known."""
+    if "validation_loss" not in rows:
         return rows
     keys = ["network_seed", *(name for name in (*_CELL, "fit", "stitch", "score") if name in rows)]
-    return rows.sort_values("validation_loss", kind="stable").drop_duplicates(keys).sort_index()
+    known = rows.groupby(keys, dropna=False)["validation_loss"].transform("count") > 0
+    best = rows[known].sort_values("validation_loss", kind="stable").drop_duplicates(keys)
+    return pd.concat([best, rows[~known]]).sort_index()
 
 
 Condition = tuple[str, Where]
