@@ -37,8 +37,7 @@ class Average:
     """A mean over ``pairs`` of ``networks``, with its variance and the degrees of freedom of that.
 
     ``networks`` counts the independent units: networks, of the smaller side if senders and receivers are different, or
-    groups of pairs. Variance and freedom are
-    nan if the networks are fewer than ``LEAST``.
+    groups of pairs. Variance and freedom are nan if the networks are fewer than ``LEAST``.
     """
 
     value: float
