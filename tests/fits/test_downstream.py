@@ -22,7 +22,7 @@ from suture.fits import (
     TaskLoss,
 )
 from suture.fits.optimisers import SGD, Adam
-from suture.fits.recipes import claims_convergence
+from suture.fits.recipes import bansal2021, claims_convergence
 
 
 def deep(p, *layers: nn.Module):
@@ -150,6 +150,7 @@ def test_other_families_and_too_few_anchors_are_refused() -> None:
         RelativeRepresentations(anchors=1)
     assert not claims_convergence(str(RelativeRepresentations()))
     assert not claims_convergence(str(BestOf((LeastSquares(), Converged()))))
+    assert not claims_convergence(str(BestOf((bansal2021, Converged()))))
     assert not claims_convergence(str(Narrower(Linear())))
     assert claims_convergence(str(BestOf((TaskLoss(), Converged()))))
     assert claims_convergence(str(TaskLoss(start=Random())))

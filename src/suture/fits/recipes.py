@@ -202,5 +202,5 @@ def claims_convergence(fit: str) -> bool:
     a closed form and a random stitch take none. They never know, and go by their names.
     """
     published = any(fit == name or fit.startswith(f"{name}(") for name in RECIPES)
-    among = fit.startswith("BestOf") and (fit == "BestOf()" or bool(_NEVER_AMONG.search(fit)))
-    return not (published or among or _NEVER.search(fit))
+    never = fit == "BestOf()" or any(name in fit for name in RECIPES) or bool(_NEVER_AMONG.search(fit))
+    return not (published or (fit.startswith("BestOf") and never) or _NEVER.search(fit))
