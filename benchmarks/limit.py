@@ -33,7 +33,7 @@ from benchmarks import machine
 from benchmarks.scaling import RATES, Point, Workshop, grid, records, sampled, seconds
 from suture import Network
 from suture.common.seeds import undisturbed
-from suture.core.network.network import Cut
+from suture.core.network.cuts import Cut
 from suture.core.stitches import stitch_for
 from suture.fits import Converged
 from suture.fits.converged import count_sufficient

@@ -32,7 +32,8 @@ from suture.common.processor import processor
 from suture.common.seeds import undisturbed
 from suture.common.sizes import in_words, physical_memory
 from suture.core.activations.cache import Activations, Need
-from suture.core.network.network import Cut, Network
+from suture.core.network.cuts import Cut
+from suture.core.network.network import Network
 from suture.measurement.indices import linear_cka
 
 SAMPLES = 2000  #: images that layers are compared on unless a number is given

@@ -8,8 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from suture.core.network.network import Frozen
-from suture.core.network.segments import Segment
+from suture.core.network.segments import Frozen, Segment
 from suture.core.stitches import (
     Conv,
     ConvLinear,

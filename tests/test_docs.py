@@ -30,7 +30,7 @@ from benchmarks import gpu
 from suture.cli.main import Parser, main, parser
 from suture.common.errors import SutureError
 from suture.common.names import make
-from suture.core.network.network import shared_cuts
+from suture.core.network.cuts import shared_cuts
 from suture.fits import Converged, Quick
 from suture.measurement.trials.plans import Plan, curve, matrix
 from suture.runs.runners import run, stitch

@@ -13,7 +13,7 @@ from models import ZOO, images, seeded, small, zoo_network
 from suture import Network
 from suture.common.processor import half_precision
 from suture.core.fused import Fused, fuse_segments, fuse_stitch, fuse_suffix
-from suture.core.network.network import Cut
+from suture.core.network.cuts import Cut
 from suture.core.network.segments import operation
 from suture.core.stitches import Conv, MapsToTokens, Stitch, StridedConv, UpsampledConv
 from trained import convnets, few_digits, hybrids, state_bits

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from problems import matching, planted, real
 from suture.common.errors import FitError
-from suture.core.network.network import Frozen
+from suture.core.network.segments import Frozen
 from suture.core.stitches import Conv, Linear, LowRank
 from suture.fits import (
     BestOf,

@@ -15,8 +15,7 @@ from torch import Tensor, nn
 from loops import each
 from problems import affine, planted, real, state, validation_loss
 from suture.common.errors import FitError
-from suture.core.network.network import Frozen
-from suture.core.network.segments import Segment
+from suture.core.network.segments import Frozen, Segment
 from suture.core.stitches import Conv, Identity
 from suture.fits import Fit, FitReport, LeastSquares, Random, TaskLoss
 from suture.fits.recipes import SGD, Adam, Constant, Cosine, OneCycle

@@ -18,7 +18,7 @@ from models import ZOO, Forward, images, made_of, scrambled, small, zoo_model, z
 from programs import Program, programs
 from suture import Network
 from suture.common.errors import CutError
-from suture.core.network.network import Cuts, shared_cuts
+from suture.core.network.cuts import Cuts, shared_cuts
 
 
 def steps(network):

@@ -17,7 +17,7 @@ from models import seeded, with_seam
 from suture import Network, Seam, Stitched, Trial, by_depth, curve, measure, run
 from suture.common.errors import CheckpointError, CutError, FitError, NetworkError, ShapeError
 from suture.common.seeds import derive_seed
-from suture.core.network.network import OUTPUT
+from suture.core.network.cuts import OUTPUT
 from suture.core.stitched import can_fold
 from suture.core.stitches import FullLinear, Identity, Layers, Linear, Probe
 from suture.fits import Converged, Logistic, Random, TaskLoss

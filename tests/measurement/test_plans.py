@@ -34,14 +34,14 @@ OF_RECEIVER = ("itself", "clustered noise")  # controls that depend on the recei
 @pytest.fixture
 def no_work(monkeypatch):
     """Fail where a network computes more than a probe of an image or four."""
-    forward = suture.core.network.network.Frozen.forward
+    forward = suture.core.network.segments.Frozen.forward
 
     def guarded(self, x, inputs=None):
         computed = not isinstance(x, FakeTensor)  # which has a shape and no values
         assert len(x) <= 4 or not computed, "planning must not run networks on data"
         return forward(self, x, inputs)
 
-    monkeypatch.setattr(suture.core.network.network.Frozen, "forward", guarded)
+    monkeypatch.setattr(suture.core.network.segments.Frozen, "forward", guarded)
 
 
 # --- seams and curves -------------------------------------------------------------------------------------------------
@@ -78,7 +78,7 @@ def test_a_curve_takes_the_cuts_that_are_named(no_work):
 
 def test_a_curve_takes_patterns(no_work):
     a, b = hybrids()
-    both = suture.core.network.network.shared_cuts(a.cuts, b.cuts)
+    both = suture.core.network.cuts.shared_cuts(a.cuts, b.cuts)
     chosen = [name for name in both if name.startswith("e") or name == "hidden"]
     planned = curve(a, b, data=few_digits(), at=["e*", "hidden", "hidden"], controls=())
     assert [trial.receiver_cut for trial in planned] == chosen

@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from loops import each
 from suture import Seam, Trial, measure
 from suture.core.activations.cache import CHUNK, run_stepwise
-from suture.core.network.network import Frozen
-from suture.core.network.segments import Segment
+from suture.core.network.segments import Frozen, Segment
 from suture.data import Samples
 from suture.fits import LeastSquares
 from suture.fits import suffix as suffixes

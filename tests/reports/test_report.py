@@ -24,7 +24,7 @@ import suture
 from reported import on_curve, on_matrix
 from suture import summary
 from suture.common.errors import DataError, OutputError
-from suture.core.network.network import Cut, Cuts
+from suture.core.network.cuts import Cut, Cuts
 from suture.measurement.tables.curve import arrange_curve
 from suture.measurement.tables.explain import explain, say_curve, say_matrix
 from suture.measurement.tables.table import COLUMNS

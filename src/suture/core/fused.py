@@ -22,9 +22,10 @@ from torch import Tensor, fx, nn
 
 from suture.common.errors import FoldError
 from suture.common.hashing import keyed_as
+from suture.core.network.cuts import Cut
 from suture.core.network.feature_axis import ENTERS, LEAVES, own_shape, reads_inputs
-from suture.core.network.network import Cut, Frozen, Network
-from suture.core.network.segments import EvaluationOnly, PassingTensor, Recorder, Segment, operation
+from suture.core.network.network import Network
+from suture.core.network.segments import EvaluationOnly, Frozen, PassingTensor, Recorder, Segment, operation
 from suture.core.network.tracing import FunctionStage
 from suture.core.stitches import Shape
 from suture.data.samples import Prepare, Preprocess, as_given

@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from suture.common.errors import CutError, NetworkError
 from suture.common.validation import check_kind
 from suture.core.folding import Fold, fold, fold_of, read_feature_map
-from suture.core.network.network import OUTPUT, Cut, Network, Sides
+from suture.core.network.cuts import OUTPUT, Cut
+from suture.core.network.network import Network, Sides
 from suture.core.saving import ROLES, read, rebuild, write
 from suture.core.stitches import Stitch
 from suture.data.inputs import join_inputs

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from suture.common.formatting import spell
 from suture.common.hashing import keyed_as
 from suture.core.fused import Fused
-from suture.core.network.network import Frozen
+from suture.core.network.segments import Frozen
 from suture.core.stitches import Stitch
 from suture.core.stitches.base import Shape
 from suture.data.tasks import Classification, Task

@@ -29,7 +29,7 @@ from torch import Tensor, nn
 
 from suture.common.errors import FitError
 from suture.common.hashing import keyed_as
-from suture.core.network.network import OUTPUT
+from suture.core.network.cuts import OUTPUT
 from suture.core.stitches import AffineMap, AffineStitch, Part
 from suture.core.stitches.base import Shape
 from suture.fits.base import CurvePoint, Fit, FitReport, Problem

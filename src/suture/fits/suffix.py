@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from suture.common.formatting import first_line
 from suture.common.processor import half_precision
 from suture.core.fused import Fused
-from suture.core.network.network import Frozen
+from suture.core.network.segments import Frozen
 
 ALLOWED = {torch.float32: 1e-3}  #: root mean square by which a fused suffix may be off, if outputs vary by 1
 ALLOWED_HALF = 0.05

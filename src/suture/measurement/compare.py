@@ -25,7 +25,8 @@ from suture.common.seeds import undisturbed
 from suture.common.sizes import in_words, physical_memory
 from suture.common.validation import check_kind
 from suture.core.activations.cache import Activations, Need
-from suture.core.network.network import Cut, Network
+from suture.core.network.cuts import Cut
+from suture.core.network.network import Network
 from suture.core.stitched import check_one_device
 from suture.data import Data, Samples
 from suture.measurement.indices import Index, Layer, LinearCKA, SamplesAs

@@ -35,7 +35,9 @@ from suture.common.sizes import available_memory, in_words, physical_memory
 from suture.core.activations.disk_cache import ActivationFolder, NoRoomError
 from suture.core.fused import Fused, fuse_segments
 from suture.core.network.batches import check_rows
-from suture.core.network.network import Cut, Frozen, Network
+from suture.core.network.cuts import Cut
+from suture.core.network.network import Network
+from suture.core.network.segments import Frozen
 from suture.data import Samples
 from suture.data.noise import ClusteredNoise
 

@@ -35,7 +35,8 @@ from torch.utils._pytree import tree_leaves, tree_map
 from suture.common.errors import NetworkError
 from suture.common.hashing import keyed_as
 from suture.core.network.feature_axis import GraphError, bring_to_shape, call_body, reads_inputs
-from suture.data.samples import are_token_ids
+from suture.data.inputs import join_inputs
+from suture.data.samples import Prepare, are_token_ids
 
 Names = Mapping[fx.Node, tuple[str, ...]]
 
@@ -494,3 +495,26 @@ def _writes(body: nn.Module, given: Tensor, inputs: Tensor) -> bool | None:
     except Exception:
         return None
     return given._version != before
+
+
+@keyed_as("Frozen")
+class Frozen(EvaluationOnly):
+    """Part of a network, from raw images or a cut to a cut or the output; no call makes it train."""
+
+    def __init__(self, segments: Sequence[Segment], prepare: Prepare | None = None) -> None:
+        super().__init__()
+        self.prepare = prepare
+        self.segments = nn.ModuleList(segments)
+        nn.Module.train(self, False)
+
+    def forward(self, x: "Tensor | Mapping[str, Tensor]", inputs: Tensor | None = None) -> Tensor:
+        """Map raw images, or the tensor at a cut, to the tensor at a later cut or to the output.
+
+        From a cut on, ``inputs`` are what the layers read beside the tensor, if any (``Network.inputs_after``).
+        """
+        out, _ = join_inputs(x)
+        if self.prepare is not None:
+            out = inputs = self.prepare(out)
+        for segment in self.segments:
+            out = segment(out, inputs)
+        return out

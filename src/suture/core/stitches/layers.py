@@ -26,8 +26,9 @@ from torch import Tensor, fx, nn
 
 from suture.common.errors import CutError
 from suture.common.hashing import keyed_as
-from suture.core.network.network import OUTPUT, Cut, Frozen, Network
-from suture.core.network.segments import Segment, operation
+from suture.core.network.cuts import OUTPUT, Cut
+from suture.core.network.network import Network
+from suture.core.network.segments import Frozen, Segment, operation
 from suture.core.network.tracing import FunctionStage
 from suture.core.stitches.base import Shape, Stitch
 

@@ -34,7 +34,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from suture.common.errors import DataError, NetworkError
 from suture.common.hashing import keyed_as
 from suture.common.seeds import generator
-from suture.core.network.network import attention_as_products
+from suture.core.network.cuts import attention_as_products
 from suture.measurement.complexity.base import Complexity, Subject, Tensors, slopes
 
 _PAIRS = 10  #: of draws, the fewest from which a standard error is believed

@@ -22,7 +22,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from suture.common.errors import DataError
-from suture.core.network.network import OUTPUT
+from suture.core.network.cuts import OUTPUT
 from suture.measurement.tables.table import check_columns, main_score, not_converged, rows_of, works_apart
 
 BY_SHAPE = "by shape"  #: the stitch of a matrix whose shapes decide the family

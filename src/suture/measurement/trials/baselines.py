@@ -32,7 +32,8 @@ from typing import Literal
 
 from suture.common.errors import CutError, NetworkError, ShapeError
 from suture.common.seeds import derive_seed
-from suture.core.network.network import OUTPUT, Network
+from suture.core.network.cuts import OUTPUT
+from suture.core.network.network import Network
 from suture.core.stitches import Identity, Layers, Probe
 from suture.core.stitches.base import spell_shape
 from suture.fits import BestOf, Fit, Logistic, Random, TaskLoss

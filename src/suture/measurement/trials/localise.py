@@ -19,7 +19,8 @@ from functools import partial
 
 from suture.common.errors import NetworkError
 from suture.common.validation import check_kind
-from suture.core.network.network import Cut, Network
+from suture.core.network.cuts import Cut
+from suture.core.network.network import Network
 from suture.core.stitched import At
 from suture.core.stitches import Stitch
 from suture.data import Data

@@ -29,7 +29,8 @@ from suture.common.formatting import first_line
 from suture.common.seeds import derive_seed, drawing, undisturbed
 from suture.core.activations.cache import CHUNK, Activations, run_stepwise
 from suture.core.fused import Fused, fuse_stitch, fuse_suffix
-from suture.core.network.network import Frozen, guard_frozen
+from suture.core.network.network import guard_frozen
+from suture.core.network.segments import Frozen
 from suture.core.stitched import Stitched, match_dtype
 from suture.data import Samples
 from suture.data.tasks import Classification

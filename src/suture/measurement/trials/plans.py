@@ -24,7 +24,8 @@ from suture.common.errors import (
 )
 from suture.common.names import named, split_names
 from suture.common.validation import check_kind, check_whole
-from suture.core.network.network import Cut, Network, shared_cuts
+from suture.core.network.cuts import Cut, shared_cuts
+from suture.core.network.network import Network
 from suture.core.stitched import At, Seam, check_networks
 from suture.core.stitches import Stitch
 from suture.data import Data

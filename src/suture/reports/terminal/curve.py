@@ -12,7 +12,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from suture.core.network.network import Cuts
+from suture.core.network.cuts import Cuts
 from suture.measurement.complexity.table import MEASURE, name_measure, split_complexity
 from suture.measurement.tables.curve import PLAIN, Curve, arrange_curve
 from suture.measurement.tables.onset import Onset, Way
