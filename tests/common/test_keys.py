@@ -6,6 +6,7 @@ and be the same in every process, or a run that was stopped would start anew.
 
 import copy
 import functools
+import importlib
 import itertools
 import os
 import random
@@ -621,6 +622,29 @@ def test_a_global_counts_only_where_it_is_read(monkeypatch):
 
 
 LEVEL = 3
+
+
+def test_code_in_other_files_of_the_user_s_counts_too(tmp_path, monkeypatch):
+    """A helper that a score calls from another file; a stale number under the old key would be a wrong one."""
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    names = ("identity_helper", "identity_score")
+    (tmp_path / "identity_score.py").write_text(
+        "import identity_helper\nfrom identity_helper import Twice, margin\n"
+        "def by_name(x): return margin(x)\ndef by_module(x): return identity_helper.margin(x)\n"
+        "def by_class(x): return Twice()(x)\n"
+    )
+    found = []
+    for factor in (1, 2, 1):
+        for name in names:
+            sys.modules.pop(name, None)
+        helper = f"def margin(x): return {factor} * x\nclass Twice:\n    def __call__(self, x): return {factor} + x\n"
+        (tmp_path / "identity_helper.py").write_text(helper)
+        importlib.invalidate_caches()
+        made = importlib.import_module("identity_score")
+        found.append([identity(one) for one in (made.by_name, made.by_module, made.by_class)])
+    assert found[0] == found[2]
+    assert not set(found[0]) & set(found[1])
 
 
 def test_hooks_count_but_not_their_numbers():

@@ -3,6 +3,8 @@
 Evidence: the user's own model called by hand; the same texts one by one without padding; answers planted in weights.
 """
 
+from dataclasses import replace
+
 import datasets
 import pytest
 import torch
@@ -18,7 +20,14 @@ from suture.core.activations.cache import Activations
 from suture.core.stitches import Identity, Linear
 from suture.data.inputs import PADDING
 from suture.data.tasks import IGNORED, DenseClassification, NextToken, OwnOutputs
-from suture.fits import Converged, LeastSquares
+from suture.fits import (
+    Converged,
+    FunctionalLatentAlignment,
+    LeastSquares,
+    MatchActivations,
+    MatchPenultimate,
+    RelativeRepresentations,
+)
 from suture.measurement.trials import controls
 from suture.measurement.trials.measure import make_problem
 
@@ -273,11 +282,53 @@ def test_what_is_masked_changes_no_target_no_index_and_no_distance(data):
     assert float(losses[0].abs().max()) < 1e-5
     labels = torch.zeros_like(data.score.images[:, 0])
     assert torch.equal(DenseClassification().ignore(labels, there) == IGNORED, ~there)
-    table = suture.compare(network, other, data=data, cuts=["add_1"], samples_as="pixels", by=indices.linear_cka)
-    x, y = (Activations().at(one, "add_1", data.score)[there].double() for one in (network, other))
-    x, y = x - x.mean(0), y - y.mean(0)
-    wanted = (x.T @ y).square().sum() / ((x.T @ x).norm() * (y.T @ y).norm())
-    assert table["value"].item() == pytest.approx(float(wanted), abs=1e-6)
+    kinds = [indices.linear_cka, indices.rbf_cka, indices.mutual_knn, indices.rsa_pearson]
+    options = {"data": data, "cuts": ["add_1"], "by": kinds, "permutations": 0}
+    both = [Activations().at(one, "add_1", data.score) for one in (network, other)]
+    for read, how in (
+        ("pixels", lambda x: x[there]),
+        ("mean", lambda x: torch.stack([row[at].mean(0) for row, at in zip(x, there, strict=True)])),
+        ("last", lambda x: torch.stack([row[at][-1] for row, at in zip(x, there, strict=True)])),
+        ("first", lambda x: torch.stack([row[at][0] for row, at in zip(x, there, strict=True)])),
+    ):
+        table = suture.compare(network, other, samples_as=read, **options)
+        wanted = [kind(*map(how, both)) for kind in kinds]
+        assert table["value"].tolist() == pytest.approx(wanted, abs=1e-5)
+    with pytest.raises(DataError, match="permutations=0"):
+        suture.compare(network, other, data=data, cuts=["add_1"], samples_as="pixels")
+
+
+@each(
+    "fit",
+    [
+        LeastSquares(),
+        RelativeRepresentations(anchors=60),
+        *(
+            kind(steps=6, check=3, standardise=False)
+            for kind in (MatchActivations, FunctionalLatentAlignment, MatchPenultimate)
+        ),
+    ],
+    ids=lambda fit: type(fit).__name__,
+)
+def test_no_fit_looks_at_what_is_masked(fit):
+    batches = texts(200, 1), texts(60, 2)
+    data = load_data(tuple((batch, None) for batch in batches), task=NextToken(), name="texts")
+    a, b = (Network(words(seed, pooled=False), example=data.example) for seed in (5, 0))
+    seam = suture.Seam.at(a, b, "add_3")
+    trial = suture.Trial(seam, data.fit, data.validation, data.score, Linear(), fit)
+    found = []
+    for noise in (0.0, 100.0):
+        torch.manual_seed(0)
+        stitch = Linear().build(*seam.shapes)
+        problem = make_problem(trial, Activations(), stitch)
+        side, random = problem.fit, torch.Generator().manual_seed(3)
+        sent, own = (
+            x + noise * torch.randn(x.shape, generator=random) * ~side.counted[..., None]
+            for x in (side.activations[:], side.expected()[:])
+        )
+        fit.fit(replace(problem, fit=replace(side, activations=sent, expected=lambda own=own: own)), stitch)
+        found.append(stitch.weight.detach())
+    assert torch.allclose(*found, rtol=1e-4, atol=1e-5)
 
 
 def test_a_suffix_reads_the_masks_of_the_samples_that_are_chosen(data):

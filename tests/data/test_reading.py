@@ -285,6 +285,22 @@ def test_parts_with_other_classes_are_refused() -> None:
     other.classes = ["dog", "cat", "fox"]
     with pytest.raises(DataError, match="have other classes: 'cat', 'dog', 'fox', and 'dog', 'cat', 'fox'"):
         load_data((Pictures(TRAIN), other))
+    lacking = of_datasets(TEST).cast_column("label", datasets.ClassLabel(names=["dog", "cat", "fox"]))
+    with pytest.raises(DataError, match="have other classes"):
+        load_data((of_datasets(TRAIN), lacking))
+    with pytest.raises(DataError, match="have other classes"):
+        load_data(datasets.DatasetDict(train=of_datasets(TRAIN), test=lacking))
+
+
+def test_targets_that_are_shifted_already_are_refused() -> None:
+    ids = torch.randint(11, (90, 8), generator=torch.Generator().manual_seed(0))
+    given = [(ids[part, :-1], ids[part, 1:]) for part in (TRAIN, TEST)]
+    with pytest.raises(DataError, match="moved by one place"):
+        load_data(tuple(given), task=tasks.NextToken())
+    with pytest.raises(DataError, match="moved by one place"):
+        load_data(tuple(TensorDataset(*pair) for pair in given), task=tasks.NextToken())
+    found = load_data(tuple((x, x) for x, _ in given), task=tasks.NextToken())
+    assert torch.equal(found.score.labels, given[1][0])
 
 
 def test_grey_and_floats_among_the_first_are_widened() -> None:

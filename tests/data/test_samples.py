@@ -241,6 +241,9 @@ def test_test_samples_that_lie_class_by_class_are_shuffled_and_others_are_not() 
     assert torch.equal(Data.split("y", train, sorted_).score.labels, score.labels)
     assert torch.equal(score.labels, sorted_.labels[[ids(sorted_).index(i) for i in ids(score)]])
     assert torch.equal(Data.split("x", train, test).score.labels, test.labels)
+    first, second = sorted_.labels.argsort(stable=True)[::2], sorted_.labels.argsort(stable=True)[1::2]
+    folders = Data.split("x", train, sorted_.take(torch.cat([first, second]), "two folders")).score
+    assert set(folders.labels[:20].tolist()) == set(test.labels.tolist())
 
 
 @each("dtype", [torch.uint8, torch.float32, torch.bfloat16], ids=str)

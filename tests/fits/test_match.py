@@ -15,7 +15,8 @@ from loops import each
 from problems import TINY, affine, built, matching, planted, real, state, validation_loss
 from suture.common.errors import FitError
 from suture.core.stitches import Conv, Diagonal, Linear, LowRank, Orthogonal, TokensToTokens
-from suture.fits import HardLabels, LeastSquares, MatchActivations, Random, SoftLabels, TaskLoss
+from suture.data import tasks
+from suture.fits import BestOf, HardLabels, LeastSquares, MatchActivations, Random, SoftLabels, TaskLoss
 from suture.fits.recipes import SGD, Adam, Constant
 
 EXACT = LeastSquares(ridges=TINY, rescale=False)
@@ -226,6 +227,15 @@ def test_soft_labels_ask_for_no_label_and_hard_ones_for_no_output():
 def test_a_temperature_that_is_none_is_refused_at_once(temperature):
     with pytest.raises(FitError, match=rf"SoftLabels\(temperature={temperature}\): the temperature must be above 0"):
         SoftLabels(temperature)
+
+
+@each("task", [tasks.MultiLabel(), tasks.Regression(), tasks.NextToken(), tasks.OwnOutputs()], ids=str)
+def test_soft_labels_are_refused_if_outputs_are_no_logits_of_one_class_per_sample(task):
+    soft = TaskLoss(targets=SoftLabels())
+    for fit in (soft, BestOf((LeastSquares(), soft)), MatchActivations(start=soft)):
+        with pytest.raises(FitError, match="takes outputs for logits of one class per sample"):
+            fit.check_task(task)
+        fit.check_task(tasks.OwnOutputs("logits"))
 
 
 # --- starts -----------------------------------------------------------------------------------------------------------

@@ -180,7 +180,8 @@ def cuts_of(chosen: Namespace) -> dict[str, tuple[str, ...] | None]:
 
 MODEL = (
     "timm:NAME, torchvision:NAME, zoo:NAME, hf:NAME, package.module:FACTORY or path/to/file.py:FACTORY, then arguments "
-    "(,key=value) and trained weights (@file.safetensors); or the folder of a network that suture train made"
+    "(,key=value) and trained weights (@file.safetensors); the folder of a network that suture train made; or, in "
+    "Suture's repository, ledger:NAME@SEED"
 )
 CUTS = (
     option("--at", metavar="CUTS", help="names or patterns, such as layer*,fc; by default all cuts"),

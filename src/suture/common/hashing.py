@@ -13,6 +13,7 @@ import sys
 import types
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -27,10 +28,10 @@ def identity(thing: object) -> str:
 
     The same in every process, and after being pickled. A dataclass is its class and its fields; any other object its
     class and what it would be pickled from, without what its cached properties remember; what has a ``fingerprint`` is
-    that. A function is its code, defaults and closure, and the globals that it reads, of which functions and classes of
-    other modules count by name. A class is its members and bases. What libraries define counts by name. Comments,
-    docstrings and line numbers do not count, nor do addresses in memory, the order of a set or of an object's
-    attributes, nor how tensors lie in memory.
+    that. A function is its code, defaults and closure, and the globals that it reads: functions and classes in the
+    same way, also those in other files of the user's, and a module of the user's by its file. A class is its members
+    and bases. What libraries define counts by name. Comments, docstrings and line numbers of functions do not count,
+    nor do addresses in memory, the order of a set or of an object's attributes, nor how tensors lie in memory.
     """
     return digest(_Walk().of(thing))
 
@@ -54,6 +55,7 @@ _LIBRARIES = sys.stdlib_module_names | {
     "sklearn",
     "pandas",
 }
+_INSTALLED = frozenset({"site-packages", "dist-packages"})
 _READS_GLOBAL = ("LOAD_GLOBAL", "LOAD_NAME")
 _DOCUMENTED = 0x4000000  # flag of code with a docstring, from Python 3.13 on
 _NO_NUMBER = {  # methods that decide no result; those of dataclasses are written by dataclasses
@@ -173,7 +175,9 @@ class _Walk:
             case type():
                 return self._class(thing)
             case types.ModuleType():
-                return ("module", thing.__name__)
+                path = _file_of_user(thing)
+                code = [hashlib.sha256(path.read_bytes()).hexdigest()] if path is not None else []
+                return ("module", thing.__name__, *code)
             case nn.Module():
                 return self._module(thing)
         if isinstance(known := getattr(thing, "fingerprint", None), str):
@@ -188,7 +192,8 @@ class _Walk:
         read = {name: space[name] for name in globals_of(function.__code__) if name in space}
         for name, value in read.items():
             other = isinstance(value, types.FunctionType | type) and value.__module__ != function.__module__
-            read[name] = ("elsewhere", stable_name(value)) if other else value
+            if other and (_is_library(value) or _is_installed(sys.modules.get(value.__module__))):
+                read[name] = ("elsewhere", stable_name(value))
         defaults = self._walk_all([function.__defaults__, function.__kwdefaults__])
         return ("function", self.of(function.__code__), defaults, cells, self._walk_named(read))
 
@@ -235,6 +240,20 @@ def _set_by_hand(thing: object, state: Mapping[str, object]) -> dict[str, object
 
 def _is_library(thing: type | types.FunctionType) -> bool:
     return (thing.__module__ or "").partition(".")[0] in _LIBRARIES
+
+
+def _is_installed(module: types.ModuleType | None) -> bool:
+    """Return whether a module lies where packages are installed, and changes with a version of its package only."""
+    path = getattr(module, "__file__", None)
+    return isinstance(path, str) and not _INSTALLED.isdisjoint(Path(path).parts)
+
+
+def _file_of_user(module: types.ModuleType) -> Path | None:
+    """Return the Python file of a module of the user's."""
+    path = getattr(module, "__file__", None)
+    if module.__name__.partition(".")[0] in _LIBRARIES or _is_installed(module) or not isinstance(path, str):
+        return None
+    return Path(path) if Path(path).suffix == ".py" and Path(path).is_file() else None
 
 
 def _decides(name: str, member: object) -> bool:

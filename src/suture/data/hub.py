@@ -134,12 +134,15 @@ def read_splits(
     tokens = _is_tokens(features[image_column])
     if tokens and size is not None:
         raise DataError(f"{source!r} has token ids, which have no size in pixels; leave out size=")
-    feature = None if label_column is None else features[label_column]
+    held = [None if label_column is None else splits[key].features.get(label_column) for key in keys]
     labels = [
         None if label_column is None else _read_labels(source, splits, key, label_column, feature, size, task)
-        for key in keys
+        for key, feature in zip(keys, held, strict=True)
     ]
-    names = getattr(feature, "names", None) or getattr(getattr(feature, "feature", None), "names", None) or ()
+    names = [
+        tuple(getattr(feature, "names", None) or getattr(getattr(feature, "feature", None), "names", None) or ())
+        for feature in held
+    ]
     images = []
     for key in keys:
         part = f"{source}/{key}"
@@ -150,14 +153,15 @@ def read_splits(
             stored = splits[key].select_columns(image_column).with_format("arrow")
             images.append((_read_images(stored, part, size), ()))
     return [
-        Whole(image, label, tuple(names), inputs=inputs) for (image, inputs), label in zip(images, labels, strict=True)
+        Whole(image, label, own, inputs=inputs)
+        for (image, inputs), label, own in zip(images, labels, names, strict=True)
     ]
 
 
 def _choose_columns(source: str, features: Mapping[str, Any], asked: Columns | None, task: Task) -> Columns:
     """Return the column of images or token ids and the label column, by type; if types leave a choice, as asked.
 
-    There is no label column for a task that needs none, unless ``labels`` are what comes next in a text.
+    There is no label column for a task that needs none, unless ``labels`` are the token ids of a text again.
     """
     import datasets
 

@@ -202,6 +202,7 @@ class Samples:
         if self.counted is not None and isinstance(self.labels, Tensor):
             object.__setattr__(self, "labels", self.task.ignore(self.labels, self.counted))
         check_labels(self.name, self.labels, len(self), self.classes, self.task)
+        self.task.check_inputs(self.name, self.labels, content_of(self.images))
 
     def __repr__(self) -> str:
         what = f"{len(self):,} {things(self.images)} of {sizes(self.images)}"
@@ -475,12 +476,17 @@ def _describe_task(samples: Samples) -> str:
 
 
 def _mix_classes(samples: Samples) -> Samples:
-    """Shuffle samples that are sorted by class, because the first few of them would all be of one class."""
+    """Shuffle samples that lie class by class, because the first few of them would be of few classes.
+
+    That is so if there is one run of each class, or if there are fewer than a quarter of the runs that chance makes.
+    """
     labels = samples.labels
     if samples.task != Classification():
         return samples
-    pieces = 1 + int((labels[1:] != labels[:-1]).sum())
-    if not 1 < pieces == len(set(labels.tolist())) < len(labels):
+    runs = 1 + int((labels[1:] != labels[:-1]).sum())
+    shares = labels.bincount().double() / max(1, len(labels))
+    by_chance = len(labels) * float(1 - shares.square().sum())
+    if not 1 < runs == int((shares > 0).sum()) < len(labels) and runs >= by_chance / 4:
         return samples
     order = torch.randperm(len(labels), generator=generator("class by class", samples.fingerprint))
     return samples.take(order, samples.name)

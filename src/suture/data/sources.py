@@ -63,7 +63,7 @@ def load_data(
     - tensors or arrays ``((train images, train labels), (test images, test labels))``: images (N, C, H, W) or
       (N, H, W), uint8 in 0..255 or floats in [0, 1] (brought to float32), or sequences of token ids (N, T), integers
       of more than a byte, from 0, or a mapping of these with their ``attention_mask`` and such; labels (N,) integers,
-      for a language model the tokens that come next. All copied.
+      for a language model the token ids again, not shifted, or None. All copied.
 
     Samples of text in datasets may have any length: they are filled up and masked, and what is masked counts nowhere.
 
@@ -246,7 +246,10 @@ def _find_classes(name: str, wholes: Sequence[Whole], named: tuple[str, ...] | N
     own = {whole.classes for whole in wholes if whole.classes}
     if len(own) > 1:
         first, second = (", ".join(map(repr, names[:20])) for names in sorted(own)[:2])
-        raise DataError(f"the two parts of {name!r} have other classes: {first}, and {second}; give both the same")
+        raise DataError(
+            f"the two parts of {name!r} have other classes: {first}, and {second}; give both the same, in one order "
+            "(in datasets: cast_column, with one ClassLabel for both)"
+        )
     if own and named is not None:
         raise DataError(f"{name!r} names its own classes: {', '.join(map(repr, next(iter(own))))}; leave out classes=")
     labels = [whole.labels for whole in wholes if whole.labels is not None]

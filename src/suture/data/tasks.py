@@ -37,6 +37,9 @@ class Task(ABC):
     def check(self, name: str, targets: Tensor, classes: Sequence[str]) -> None:
         """Raise ``DataError`` unless these can be the targets of samples that are called ``name``."""
 
+    def check_inputs(self, name: str, targets: Tensor, inputs: Tensor) -> None:  # noqa: B027  # most can be anything
+        """Raise ``DataError`` if the targets cannot be meant for these images, or token ids."""
+
     @abstractmethod
     def check_outputs(self, shape: tuple[int, ...], targets: Tensor, classes: Sequence[str]) -> str:
         """Say why outputs ``(n, *shape)`` do not suit the targets; nothing if they do."""
@@ -188,6 +191,18 @@ class NextToken(Task):
         if targets.dtype != torch.int64 or int(targets[targets != IGNORED].min()) < 0:
             raise DataError(f"targets of {name!r} must be token ids from 0, int64, or {IGNORED} where they are padding")
         _check_some_count(name, targets[:, 1:])
+
+    def check_inputs(self, name: str, targets: Tensor, inputs: Tensor) -> None:
+        """Raise ``DataError`` if the targets are the token ids moved by one place, which is done here."""
+        if targets.shape != inputs.shape or not targets.is_cpu:
+            return
+        following, own = (targets[:, :-1], inputs[:, 1:]), (targets, inputs)
+        moved, same = (bool((a == b)[a != IGNORED].all()) for a, b in (following, own))
+        if moved and not same:
+            raise DataError(
+                f"targets of {name!r} are its token ids moved by one place, and {self} would move them once more; give "
+                "the token ids themselves, or None"
+            )
 
     def ignore(self, targets: Tensor, counted: Tensor) -> Tensor:
         """Return the targets, ``IGNORED`` where nothing counts."""

@@ -118,6 +118,9 @@ class Fit(ABC):
     def check_validation(self, validated: int) -> None:  # noqa: B027  # most fits can do with any
         """Raise ``FitError`` if the fit cannot do with so many validation samples."""
 
+    def check_task(self, task: Task) -> None:  # noqa: B027  # most fits are for any
+        """Raise ``FitError`` if the fit is not for a task."""
+
     @property
     def drawn_as(self) -> "Fit":
         """The fit by which random numbers are drawn: the same one, but for what only says how long it may go on."""

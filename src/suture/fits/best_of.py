@@ -19,6 +19,7 @@ from suture.common.errors import FitError
 from suture.common.hashing import keyed_as
 from suture.common.seeds import drawing
 from suture.core.stitches.base import Shape
+from suture.data.tasks import Task
 from suture.fits.averaged import Best, Look, err_always
 from suture.fits.base import Fit, FitReport, Problem
 from suture.fits.converged import Converged
@@ -65,6 +66,11 @@ class BestOf(Fit):
     def reads(self, shape: Shape) -> float:
         """Return as many as the one that reads most."""
         return max(fit.reads(shape) for fit in self.fits)
+
+    def check_task(self, task: Task) -> None:
+        """Raise ``FitError`` if one of them is not for a task."""
+        for fit in self.fits:
+            fit.check_task(task)
 
     def fit(self, problem: Problem, stitch: nn.Module) -> FitReport:
         """Fit a copy of the stitch by each, and give the stitch what the best one has."""

@@ -38,7 +38,7 @@ from suture.common.seeds import generator
 from suture.common.validation import check_whole
 from suture.core.stitches import AffineStitch
 from suture.core.stitches.base import RawLayer, ScaleAndShift, Shape
-from suture.data.tasks import Classification, Task
+from suture.data.tasks import Classification, OwnOutputs, Task
 from suture.fits.base import CurvePoint, Fit, FitReport, Problem, Side
 from suture.fits.least_squares import LeastSquares
 from suture.fits.optimisers import Adam, Cosine, Optimiser, Schedule, set_rate
@@ -100,6 +100,10 @@ class GradientDescent(Fit):
     def reads(self, shape: Shape) -> float:
         """Return as many as its start reads."""
         return self.start.reads(shape)
+
+    def check_task(self, task: Task) -> None:
+        """Raise ``FitError`` if its start is not for a task."""
+        self.start.check_task(task)
 
     @abstractmethod
     def loss(self, problem: Problem, side: Side, device: torch.device) -> Loss:
@@ -287,7 +291,15 @@ class SoftLabels(Targets):
         return (side.outputs().float() / self.temperature).softmax(1)
 
     def task(self, task: Task) -> Task:
-        """Return classification, whose loss takes probabilities as well as labels."""
+        """Return classification, whose loss takes probabilities as well as labels.
+
+        Raises ``FitError`` for outputs that are not one logit for each class of a sample.
+        """
+        if task not in (Classification(), OwnOutputs("logits")):
+            raise FitError(
+                f"{self} takes outputs for logits of one class per sample, and those of {task} are not; use "
+                "TaskLoss() with the labels, MatchActivations(), or data with task=OwnOutputs()"
+            )
         return Classification()
 
 
@@ -302,9 +314,14 @@ class TaskLoss(GradientDescent):
 
     targets: Targets = HardLabels()
 
+    def check_task(self, task: Task) -> None:
+        """Raise ``FitError`` if the targets are not for a task, or the start is not."""
+        self.targets.task(task)
+        super().check_task(task)
+
     def loss(self, problem: Problem, side: Side, device: torch.device) -> Loss:
         """Return the mean loss of the stitched network's outputs."""
-        targets, task = self.targets.of(side), self.targets.task(problem.task)
+        task, targets = self.targets.task(problem.task), self.targets.of(side)
 
         def of(represented: Tensor, chosen: Tensor) -> Tensor:
             logits = side.run(problem.suffix, represented, chosen)

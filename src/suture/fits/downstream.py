@@ -32,7 +32,7 @@ from suture.fits.least_squares import accumulate_moments
 _TINY = 1e-12  #: the least norm that a distance is relative to
 
 
-@keyed_as("FunctionalLatentAlignment")
+@keyed_as("FunctionalLatentAlignment of what counts")
 @final
 @dataclass(frozen=True)
 class FunctionalLatentAlignment(GradientDescent):
@@ -54,12 +54,13 @@ class FunctionalLatentAlignment(GradientDescent):
 
         def of(represented: Tensor, chosen: Tensor) -> Tensor:
             pairs = zip(_walk(behind, represented), _walk(behind, expected[chosen].to(represented)), strict=True)
-            return torch.stack([(got - own).norm() / own.norm().clamp(min=_TINY) for got, own in pairs]).mean()
+            there = [(_counted(got - own, side, chosen), _counted(own, side, chosen)) for got, own in pairs]
+            return torch.stack([off.norm() / own.norm().clamp(min=_TINY) for off, own in there]).mean()
 
         return of
 
 
-@keyed_as("MatchPenultimate")
+@keyed_as("MatchPenultimate of what counts")
 @final
 @dataclass(frozen=True)
 class MatchPenultimate(GradientDescent):
@@ -82,16 +83,23 @@ class MatchPenultimate(GradientDescent):
         head = max((i for i, one in enumerate(segments) if next(one.parameters(), None) is not None), default=0)
         expected, before = side.expected(), nn.Sequential(*segments[:head])
         with torch.no_grad():
-            first = before(problem.fit.expected()[:CHUNK].to(device))
+            first = _counted(before(problem.fit.expected()[:CHUNK].to(device)), problem.fit, slice(CHUNK))
         unit = float(first.float().var(0, correction=0).mean()) or 1.0
 
         def of(represented: Tensor, chosen: Tensor) -> Tensor:
             with torch.no_grad():
                 own = before(expected[chosen].to(represented))
-            off: Tensor = before(represented) - own
+            off = _counted(before(represented) - own, side, chosen)
             return off.square().mean() / unit
 
         return of
+
+
+def _counted(x: Tensor, side: Side, chosen: Tensor | slice) -> Tensor:
+    """Return the rows of tokens that count, if ``x`` has a row for each and some do not; else ``x``."""
+    if side.counted is None or x.shape[1:2] != side.counted.shape[1:] or x.ndim < 3:
+        return x
+    return x[side.counted[chosen].to(x.device)]
 
 
 def _walk(segments: list[nn.Module], x: Tensor) -> Iterator[Tensor]:
@@ -102,7 +110,7 @@ def _walk(segments: list[nn.Module], x: Tensor) -> Iterator[Tensor]:
         yield x
 
 
-@keyed_as("RelativeRepresentations")
+@keyed_as("RelativeRepresentations of what counts")
 @final
 @dataclass(frozen=True)
 class RelativeRepresentations(Fit):
@@ -126,18 +134,23 @@ class RelativeRepresentations(Fit):
             raise FitError(f"RelativeRepresentations(anchors={self.anchors}): name at least 2")
 
     def fit(self, problem: Problem, stitch: nn.Module) -> FitReport:
-        """Load the map."""
+        """Load the map; anchors are drawn among the positions that count."""
         family, side = problem.family, problem.fit
         if not (isinstance(family, AffineStitch) and is_one_map(family)):
             raise FitError(f"RelativeRepresentations makes one map of rows, which {family} is not; use Conv or Linear")
         (part,) = family.parts(stitch, side.activations)
         known = accumulate_moments(side.activations, side.expected(), part, counted=side.counted)
-        chosen = torch.randperm(len(side.labels), generator=generator("anchors", problem.seed))[: self.anchors]
+        order = torch.randperm(len(side.labels), generator=generator("anchors", problem.seed))
+        chosen = (order if side.counted is None else order[side.counted.cpu().any(1)[order]])[: self.anchors]
         sent, own = (rows[chosen] for rows in (side.activations, side.expected()))
         rows = part.solved(sent).cpu().double(), part.gives(own.to(sent.device)).cpu().double()
         # One position of each anchor, the same in both networks: those of one image are much alike.
         positions = len(rows[0]) // len(chosen)
-        drawn = torch.randint(positions, (len(chosen),), generator=generator("positions", problem.seed))
+        random = generator("positions", problem.seed)
+        if side.counted is None:
+            drawn = torch.randint(positions, (len(chosen),), generator=random)
+        else:
+            drawn = torch.multinomial(side.counted[chosen].cpu().double(), 1, generator=random).flatten()
         at = torch.arange(len(chosen)) * positions + drawn
         a, b = (side[at] - mean for side, mean in zip(rows, (known.mean_x, known.mean_y), strict=True))
         weight = torch.linalg.pinv(nn.functional.normalize(b), rtol=self.cutoff) @ nn.functional.normalize(a)

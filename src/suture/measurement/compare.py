@@ -32,6 +32,7 @@ from suture.data import Data, Samples
 from suture.measurement.indices import Index, Layer, LinearCKA, SamplesAs
 from suture.measurement.indices.base import MOST, check_choice, comparable, positions
 from suture.measurement.indices.calibration import PERMUTATIONS, calibrate
+from suture.measurement.scores.in_distribution import pool
 from suture.measurement.tables.in_short import in_short
 from suture.measurement.tables.table import check_columns
 from suture.measurement.trials.plans import Which, cuts_of_roles, tell_networks_apart
@@ -112,6 +113,8 @@ def compare(
         raise DataError(f"permutations={permutations}: give {_FEWEST} or more, below which no p is 0.05, or 0 for none")
     sides = _sides(a, b, cuts, sender_cuts, receiver_cuts)
     of = data.limited(score=min(samples, len(data.score)) if samples is not None else None).score
+    if samples_as == "pixels" and (counted := _find_masked(of)) is not None:
+        _check_tokens(sides, tuple(counted.shape[1:]), permutations)
     ours, theirs = ([cut.shape for cut in cuts] for _, cuts in sides)
     for down, across, size in comparable(ours, theirs, samples_as):
         for (network, side), chosen in zip(sides, (down, across), strict=True):
@@ -220,8 +223,9 @@ def _layers(
 ) -> tuple[list[Layer], list[Layer]]:
     """Return the layers of both sides, one object for what is the same activations, each to keep things if they fit."""
     places = {(network.fingerprint, cut.index): (network, cut) for network, cuts in sides for cut in cuts}
+    counted = _find_masked(samples)
     tensors = {
-        key: _fill_masked(activations.at(*place, samples), samples.counted, samples_as) for key, place in places.items()
+        key: _take_counted(activations.at(*place, samples), counted, samples_as) for key, place in places.items()
     }
     sizes = [len(samples) * positions(cut.shape, samples_as) for _, cuts in sides for cut in cuts]
     kept = sum(16 * n**2 for n in sizes if n <= MOST)
@@ -234,13 +238,44 @@ def _layers(
     return [made[a.fingerprint, cut.index] for cut in starts], [made[b.fingerprint, cut.index] for cut in ends]
 
 
-def _fill_masked(x: Tensor, counted: Tensor | None, samples_as: SamplesAs) -> Tensor:
-    """Return tokens, those that do not count at the mean of those that do: what is centred is then 0 there."""
+def _find_masked(samples: Samples) -> Tensor | None:
+    """Return which tokens count, bool (N, T), if some do not."""
+    return None if samples.counted is None or bool(samples.counted.all()) else samples.counted
+
+
+def _check_tokens(sides: tuple[_Side, _Side], length: tuple[int, ...], permutations: int) -> None:
+    """Raise ``DataError`` if tokens of texts of unequal length cannot be samples here."""
+    if permutations:
+        raise DataError(
+            "samples_as='pixels' has tokens of texts of unequal length, which cannot change places as chance would "
+            "have it: give permutations=0, or compare one vector a text, samples_as='mean' or 'last'"
+        )
+    for network, cuts in sides:
+        for cut in cuts:
+            if len(cut.shape) != 2 or cut.shape[:1] != length:
+                raise DataError(
+                    f"{_name(network, cut)} has no tokens, which samples_as='pixels' is to compare; leave it out"
+                )
+
+
+def _take_counted(x: Tensor, counted: Tensor | None, samples_as: SamplesAs) -> Tensor:
+    """Return tokens without those that do not count: read as ``samples_as`` says, or each a sample.
+
+    Flattened, they stay, at the mean of those that count at their place: what is centred is then 0 there.
+    """
     if counted is None or x.ndim != 3 or x.shape[:2] != counted.shape:
         return x
-    there, over = counted.unsqueeze(2).to(x.device), (0, 1) if samples_as == "pixels" else (0,)
-    mean = (x * there).sum(over, keepdim=True, dtype=torch.float64) / there.sum(over, keepdim=True).clamp(min=1)
-    return torch.where(there, x, mean.to(x.dtype))
+    there = counted.to(x.device)
+    if samples_as == "pixels":
+        return x[there].unsqueeze(1)
+    if samples_as == "flattened":
+        mean = (x * there[..., None]).sum(0, dtype=torch.float64) / there.sum(0).clamp(min=1)[:, None]
+        return torch.where(there[..., None], x, mean.to(x.dtype))
+    if samples_as == "mean":
+        return pool(x.to(torch.promote_types(x.dtype, torch.float32)), there)
+    places = torch.arange(1, x.shape[1] + 1, device=x.device) * there
+    at = there.int().argmax(1) if samples_as == "first" else places.argmax(1)
+    return x[torch.arange(len(x), device=x.device), at]
 
 
 def _name(network: Network, cut: Cut) -> str:

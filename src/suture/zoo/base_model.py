@@ -39,7 +39,7 @@ from suture.measurement.tables.records import describe_machine
 from suture.runs.runners import Outcome, TrainingTask
 from suture.runs.store.files import flush, writing_to
 from suture.runs.store.store import NETWORKS, contents
-from suture.zoo.models import Built, resolve
+from suture.zoo.models import Built, hash_code, resolve
 from suture.zoo.sources import Source, parse_source
 from suture.zoo.training import Checkpoints, Parts, Recipe, Training, Watch, find_checkpoints
 
@@ -108,7 +108,7 @@ class BaseModel(TrainingTask):
         """A hash of what is built, and of how."""
         if self._parsed.runs_code:  # which may have changed
             own = self._parsed.file.read_bytes() if self._parsed.file is not None else b""
-            return _hash(self._built, own)
+            return _hash(self._built, own, hash_code(self._parsed, self._built.model))
         return _hash_of_library(self.source)
 
     @property
@@ -283,8 +283,8 @@ def keep(folder: Path, outcome: Outcome) -> None:
             flush(folder)
 
 
-def _hash(built: Built, own: bytes = b"") -> str:
-    return digest(identity(built.factory), _shape(built.model), identity(built.preprocess), own)
+def _hash(built: Built, own: bytes = b"", *code: str) -> str:
+    return digest(identity(built.factory), _shape(built.model), identity(built.preprocess), own, *code)
 
 
 @cache

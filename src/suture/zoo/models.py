@@ -30,7 +30,7 @@ import torch
 from torch import Tensor, nn
 
 from suture.common.errors import SourceError
-from suture.common.hashing import keyed_as
+from suture.common.hashing import identity, keyed_as
 from suture.common.seeds import digest, generator
 from suture.core.network.network import Network
 from suture.core.network.tracing import Stage
@@ -180,6 +180,12 @@ def load_stitched(
             example = torch.randint(0, 256, (4, *made_of[1]), dtype=torch.uint8, generator=generator("example"))
             given[role] = load_network(source, example=example, name=saved.description[role]["name"])
     return Stitched.load(folder, given["sender"], given["receiver"], stitch)
+
+
+def hash_code(source: Source, model: nn.Module) -> str:
+    """Return a hash of the user's code that made a model: its factory, and the classes of its modules."""
+    kinds = {identity(type(module)) for module in model.modules()}
+    return digest(identity(_FACTORIES[source.kind](source)), sorted(kinds))
 
 
 def _build(source: Source) -> tuple[nn.Module, Preprocess | Published, Sequence[Stage] | None]:

@@ -15,7 +15,7 @@ the controls. Which data it was is in the column ``fit_data``.
 """
 
 from collections.abc import Sequence
-from functools import partial
+from dataclasses import replace
 
 from suture.common.errors import NetworkError
 from suture.common.validation import check_kind
@@ -29,7 +29,7 @@ from suture.measurement.scores.scores import Accuracy, Score
 from suture.measurement.scores.traits import Trait
 from suture.measurement.trials import controls as control
 from suture.measurement.trials.controls import Control
-from suture.measurement.trials.plans import Plan, curve
+from suture.measurement.trials.plans import Plan, Settings, plan_curve
 
 BESIDE: tuple[Score, ...] = (Accuracy(),)  #: what is scored beside the trait
 
@@ -72,15 +72,7 @@ def localise(
     if controls is None:
         needed = any(score.reads_network for score in all_scores)
         controls = tuple(c for c in control.DEFAULT if not (needed and c is control.clustered_noise))
-    plan = partial(
-        curve,
-        data=used,
-        stitch=stitch,
-        fit=fit,
-        scores=all_scores,
-        controls=controls,
-        seeds=seeds,
-        network_seed=network_seed,
-    )
+    settings = replace(Settings.of(stitch, fit, all_scores[1:], controls, seeds, network_seed), scores=all_scores)
     back = at if at is None or isinstance(at, str | Cut) else [c[::-1] if isinstance(c, tuple) else c for c in at]
-    return plan(carrier, reference, at=at) + plan(reference, carrier, at=back)
+    there, backwards = ((carrier, reference, at), (reference, carrier, back))
+    return plan_curve(*there, used, settings) + plan_curve(*backwards, used, settings)

@@ -32,6 +32,7 @@ from suture.data import Data
 from suture.fits import Converged, Fit
 from suture.measurement.scores.pooled import default_scores
 from suture.measurement.scores.scores import Score
+from suture.measurement.scores.traits import Trait
 from suture.measurement.trials import controls as control
 from suture.measurement.trials.controls import Control
 from suture.measurement.trials.trial import Trial
@@ -98,8 +99,15 @@ class Settings:
     ) -> "Settings":
         """Return settings some of which are named as on the command line: ``"conv:3"``, ``"bansal2021,steps=4000"``.
 
-        Controls may be named together, ``"all,linear-probe"`` or ``"none"``.
+        Controls may be named together, ``"all,linear-probe"`` or ``"none"``. Raises ``DataError`` for a trait that is
+        scored on other data than these, which only ``localise`` makes.
         """
+        for score in scores or ():
+            if isinstance(score, Trait) and score.on is not None:
+                raise DataError(
+                    f"'{score.name}' is scored on other images than those of the data, which localise makes of them; "
+                    "elsewhere give data whose score samples are such (variants), and the trait's own score"
+                )
         return cls(named("stitch", stitch), named("fit", fit), scores, name_controls(controls), seeds, network_seed)
 
     def __post_init__(self) -> None:
@@ -185,7 +193,13 @@ def curve(
     of such names. The other keywords are those of ``Settings``. Raises ``CutError`` if they share none, or none is
     named, and ``NetworkError`` if two different networks have one name.
     """
-    settings = Settings.of(stitch, fit, scores, controls, seeds, network_seed)
+    return plan_curve(sender, receiver, at, data, Settings.of(stitch, fit, scores, controls, seeds, network_seed))
+
+
+def plan_curve(
+    sender: Network, receiver: Network, at: str | Cut | Sequence[At] | None, data: Data, settings: Settings
+) -> Plan:
+    """Plan the seams of ``curve``."""
     check_networks(sender, receiver)
     if at is None and not isinstance(sender, Network):
         raise CutError("noise has no cuts; name those of the receiver: at=[('', receiver cut), …]")

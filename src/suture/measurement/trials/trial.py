@@ -93,6 +93,7 @@ class Trial:
         if isinstance(self.sender, ClusteredNoise):
             self.sender.check_fit(self.fit_data)
         self.fit.check_validation(len(self.validation_data))
+        self.fit.check_task(self.task)
         check_scores(self.scores, self.score_data, self.sender, self.receiver)
 
     @property
