@@ -174,6 +174,11 @@ def test_complexity_along_a_curve() -> None:
         *("1", "2", "3", "4", "5"),
     ]
     assert [column.header.plain for column in screen.complexity_table(measured(alone=[7])).columns[1:]] == ["B"]
+    first = measured(plain=[1, 2, 3, 4, 5])
+    second = first.assign(sender_cut=first["sender_cut"].iloc[0], value=9.0)
+    made = screen.complexity_table(pd.concat([first, second.iloc[1:]]))  # from one cut to several, as a matrix has
+    assert "9" in [cell.plain for cell in made.columns[2].cells]
+    assert "2" in [cell.plain for cell in made.columns[2].cells]
 
 
 def test_wrong_tables_of_complexity_are_refused() -> None:

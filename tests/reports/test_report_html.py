@@ -4,6 +4,7 @@ import base64
 import hashlib
 import re
 import sys
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import pytest
 import suture
 from reported import CONTROLS, CUTS, NASTY, STRIPS, curve_table, failing, matrix_table, on_curve, run_of, similarities
 from suture.common.errors import DataError, SutureError
-from suture.fits import LeastSquares
+from suture.fits import LeastSquares, Random
 from suture.measurement.tables.curve import arrange_pairs
 from suture.measurement.tables.explain import say_curve
 from suture.measurement.tables.verdicts import judge, say_verdict
@@ -246,6 +247,34 @@ def test_two_runs_are_compared_where_both_measured() -> None:
     assert difference.lines[0].value == pytest.approx(100 * (two - one))
     low = 100 * (two - one) - 100 * np.hypot(0.02, 0.03)  # MOVER of two like intervals
     assert difference.lines[0].low == pytest.approx(low)
+
+
+def test_a_difference_of_losses_is_the_second_less_the_first_and_says_what_had_not_converged(tmp_path: Path) -> None:
+    data, nets = few_digits(), hybrids()
+    for name, fit in (("one", LeastSquares()), ("two", Random())):
+        plan = suture.curve(*nets, data=data, at=("embed", "hidden"), fit=fit, controls=())
+        suture.run(plan, store=tmp_path / name, on=suture.Local(workers=1))
+    one, two = read(tmp_path / "one"), read(tmp_path / "two")
+    ((chart,), said, _) = compare_runs.compare(one, two, ("one", "two"))
+    (difference,) = (held for held in chart.measures if held.show == "Difference" and held.of == "loss")
+    first, second = (run.table.loc[run.table["score"] == "loss", "stitched"].to_numpy(float) for run in (one, two))
+    assert difference.lines[0].value == pytest.approx(second - first)
+    assert (difference.lines[0].low <= difference.lines[0].value).all()
+    assert any("certainly worse" in sentence for sentence in said)
+    cut_short = replace(two, table=two.table.assign(converged=False, fit="Converged()"))
+    ((chart,), said, _) = compare_runs.compare(one, cut_short, ("one", "two"))
+    assert not any("certainly worse" in sentence for sentence in said)
+    assert any(sentence.startswith("two: 2 of 2 cuts had not converged") for sentence in said)
+    assert chart.measures[0].lines[1].open.all()
+
+
+def test_two_curves_both_ways_are_no_trait_unless_the_first_score_is_one() -> None:
+    there = curve_table()
+    back = there.assign(sender=there["receiver"], receiver=there["sender"])
+    both = pd.concat([there, back], ignore_index=True)
+    for score in ("accuracy", "R²", "agreement"):
+        assert f"Where {score} lies" not in Read(render(run_of(both.assign(score=score)))).text
+    assert "Where stripes lies" in Read(render(run_of(both.assign(score="stripes")))).text
 
 
 def test_runs_of_other_networks_of_one_name_are_compared_by_their_penalties(tmp_path: Path) -> None:

@@ -239,6 +239,16 @@ def test_intervals_hold_the_truth_as_often_as_they_say(
     assert held / tries == pytest.approx(0.95, abs=0.03)
 
 
+def test_a_standardised_difference_of_many_units_has_an_interval() -> None:
+    """The noncentral t is nan far off, which once stopped the search."""
+    random = np.random.default_rng(1)
+    for apart in (0.0, 1.0, 2.0, 5.0, 20.0):
+        for _ in range(20):
+            a, b = apart + random.standard_normal(5), random.standard_normal(20)
+            figure = StandardisedDifference(FIRST, SECOND).estimate(groups(a.tolist(), b.tolist()))
+            assert figure.low < figure.value < figure.high
+
+
 def test_groups_without_a_spread_decide_nothing() -> None:
     flat = groups([5.0] * 5, [4.0] * 5)
     for quantity in (StandardisedDifference(FIRST, SECOND), SpreadRatio(FIRST, SECOND)):

@@ -10,6 +10,7 @@ import pandas as pd
 
 from suture.common.errors import DataError
 from suture.measurement.complexity.table import MEASURE, name_measure, split_complexity
+from suture.measurement.scores.pooled import default_names
 from suture.measurement.tables.by_depth import Numbers, ends_at_output
 from suture.measurement.tables.curve import PLAIN, Curve, arrange_curve, over_words, without_sender
 from suture.measurement.tables.explain import say_curve, say_matrix, say_open
@@ -98,13 +99,16 @@ def _matrix(table: pd.DataFrame, similarities: pd.DataFrame | None) -> Evidence:
 
 
 def _localised(table: pd.DataFrame, similarities: pd.DataFrame | None) -> Evidence:
-    """Return where a trait lies, if two networks were stitched both ways and a score is neither accuracy nor loss."""
+    """Return where a trait lies, if two networks were stitched both ways and the first score is none of a task's own.
+
+    ``localise`` puts the trait first.
+    """
     plain = table[table["control"] == ""]
     pairs = list(plain[["sender", "receiver"]].drop_duplicates().itertuples(index=False, name=None))
-    traits = [score for score in dict.fromkeys(table["score"]) if score not in ("accuracy", "loss")]
-    if len(pairs) != 2 or pairs[0] != pairs[1][::-1] or not traits:
+    trait = str(table["score"].iloc[0])
+    if len(pairs) != 2 or pairs[0] != pairs[1][::-1] or trait in default_names():
         raise DataError("this is no trait stitched both ways")
-    trait, (carrier, other) = str(traits[0]), pairs[0]
+    carrier, other = pairs[0]
     found = onset(table, trait, carrier, other)
     said = [line.strip() for line in str(found).splitlines()]
     rows = plain[(plain["score"] == trait) & (plain["status"] == "ok")]

@@ -7,8 +7,9 @@ The interval of a difference is put together from those of the two scores as tho
 import numpy as np
 
 from suture.common.errors import DataError
+from suture.measurement.tables.by_depth import Mask
 from suture.measurement.tables.curve import Curve, Estimates, arrange_pairs
-from suture.measurement.tables.explain import share_of, spread_words
+from suture.measurement.tables.explain import say_open, share_of, spread_words
 from suture.reports.arrange import scores_of
 from suture.reports.charts import PENALTY, SCORE, Chart, Line, Measure
 from suture.reports.html.runs import Run
@@ -97,14 +98,16 @@ def _measures(score: str, one: Curve, other: Curve, names: tuple[str, str], pena
     sign = 1.0 if one.rises else -1.0
     unit = "%" if one.percent else one.penalty_unit
     digits = 1 if one.percent else 3
-    lines = [_line(f"#{i}", names[i], pair.scores(), sign) for i, pair in enumerate((one, other))]
+    lines = [_line(f"#{i}", names[i], pair.scores(), sign, pair.is_open()) for i, pair in enumerate((one, other))]
     for kind in _SHOWN:
         for i, pair in enumerate((one, other)):
             if kind in one.lines and kind in other.lines:
-                lines.append(_line(f"#{len(lines)}", f"{kind}, {names[i]}", pair.scores(kind), sign, hidden=True))
+                shown = f"#{len(lines)}", f"{kind}, {names[i]}", pair.scores(kind)
+                lines.append(_line(*shown, sign, pair.is_open(kind), hidden=True))
     span = (0.0, 102.0) if unit == "%" else None
     bright = "high" if sign > 0 else "low"
-    difference = _line("", f"{names[1]} less {names[0]}", other.scores().less(one.scores()), 1.0)
+    open_ = one.is_open() | other.is_open()
+    difference = _line("", f"{names[1]} less {names[0]}", other.scores().less(one.scores()), sign, open_)
     return [
         Measure(SCORE, score, unit, digits, tuple(lines), span=span, bright=bright),  # type: ignore[arg-type]
         Measure(
@@ -122,8 +125,11 @@ def _measures(score: str, one: Curve, other: Curve, names: tuple[str, str], pena
 
 def _penalties(score: str, one: Curve, other: Curve, names: tuple[str, str]) -> list[Measure]:
     digits, unit = 1 if one.percent else 3, one.penalty_unit
-    lines = tuple(_line(f"#{i}", names[i], pair.penalties(), 1.0) for i, pair in enumerate((one, other)))
-    ahead = _line("", f"{names[0]} less {names[1]}", one.penalties().less(other.penalties()), 1.0)
+    lines = tuple(
+        _line(f"#{i}", names[i], pair.penalties(), 1.0, pair.is_open()) for i, pair in enumerate((one, other))
+    )
+    open_, less = one.is_open() | other.is_open(), one.penalties().less(other.penalties())
+    ahead = _line("", f"{names[0]} less {names[1]}", less, 1.0, open_)
     levels = {"no difference": 0.0}
     return [
         Measure(PENALTY, score, unit, digits, lines, signed=True, bright="low"),
@@ -131,23 +137,30 @@ def _penalties(score: str, one: Curve, other: Curve, names: tuple[str, str]) -> 
     ]
 
 
-def _line(kind: str, name: str, spread: Estimates, sign: float, hidden: bool = False) -> Line:
+def _line(kind: str, name: str, spread: Estimates, sign: float, open_: Mask, hidden: bool = False) -> Line:
     low, high = (spread.low, spread.high) if sign > 0 else (-spread.high, -spread.low)
-    return Line(kind, name, sign * spread.value, low, high, np.zeros(spread.value.shape, bool), hidden=hidden)
+    never = np.zeros(spread.value.shape, bool)
+    return Line(kind, name, sign * spread.value, low, high, never, hidden=hidden, open=open_)
 
 
 def _said(score: str, one: Curve, other: Curve, names: tuple[str, str], penalties: bool) -> list[str]:
-    """Say at which seams the second is certainly better or worse than the first, and the largest difference."""
+    """Say at which seams the second is certainly better or worse than the first, and the largest difference.
+
+    What had not converged may yet become better, so it is not called worse.
+    """
     ahead = one.penalties().less(other.penalties()) if penalties else other.scores().less(one.scores())
     if not np.isfinite(ahead.value).any():
         return []
     most = int(np.nanargmax(np.abs(ahead.value)))
     said, what = [], f"the penalty of {score}" if penalties else score
-    for where, word in ((ahead.low > 0, "better"), (ahead.high < 0, "worse")):
+    for where, word in ((ahead.low > 0) & ~one.is_open(), "better"), ((ahead.high < 0) & ~other.is_open(), "worse"):
         if where.any():
             said.append(f"{names[1]} is certainly {word} than {names[0]} at {share_of(one, where)}.")
     if not said:
         said = [f"At none of {len(one.labels)} {one.many} are the two certainly different in {what}."]
     largest = spread_words(one, ahead, most, signed=True)
     place = one.labels[most]
-    return [*said, f"The largest difference in {what} is {largest}, at {place} (positive: {names[1]} is better)."]
+    said.append(f"The largest difference in {what} is {largest}, at {place} (positive: {names[1]} is better).")
+    for name, pair in zip(names, (one, other), strict=True):
+        said += [f"{name}: {sentence}" for sentence in say_open(pair.is_open(), pair.many)]
+    return said

@@ -180,15 +180,24 @@ def failures(table: pd.DataFrame, most: int = 3) -> Sequence[str]:
 
 
 def complexity_table(table: pd.DataFrame) -> Table:
-    """Show a row per measure, a column per cut of the receiver, or per network if none is stitched."""
+    """Show a row per measure, a column per cut of the receiver, or per network if none is stitched.
+
+    What was stitched from several networks, or from several cuts to one, has a row for each.
+    """
     rows, alone = split_complexity(table)
     shown = rows[rows["control"] == PLAIN] if len(rows) else alone
     shown = shown.assign(column=shown["receiver_cut"] if len(rows) else shown["sender"])
     columns = list(dict.fromkeys(shown.sort_values("receiver_depth", kind="stable")["column"]))
     rows_ = []
-    for _, held in shown.groupby(MEASURE, sort=False):
-        means = held.groupby("column")["value"].mean()
-        rows_.append((name_measure(held), *(f"{means[name]:.4g}" if name in means else "" for name in columns)))
+    pair = ["sender", "receiver"]
+    many = len(rows) > 0 and len(shown[pair].drop_duplicates()) > 1
+    wide = len(rows) > 0 and shown.groupby([*pair, "receiver_cut"])["sender_cut"].nunique().max() > 1
+    apart = [*MEASURE, *(pair if many else []), *(["sender_cut"] if wide else [])]
+    for _, held in shown.groupby(apart, sort=False):
+        means, first = held.groupby("column")["value"].mean(), held.iloc[0]
+        said = name_measure(held) + (f", {first['sender']} → {first['receiver']}" if many else "")
+        said += f", from {first['sender_cut']}" if wide else ""
+        rows_.append((said, *(f"{means[name]:.4g}" if name in means else "" for name in columns)))
     return lay_out(("measure", *(f">{name}" for name in columns)), rows_)
 
 

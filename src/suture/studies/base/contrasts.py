@@ -211,9 +211,18 @@ class StandardisedDifference(_OfGroups):
 
 
 def _find_noncentrality(t: float, freedom: int, p: float) -> float:
-    """Return the noncentrality of which ``t`` is the quantile ``p``."""
-    reach = 10.0 + 10.0 * abs(t)
-    return float(optimize.brentq(lambda d: stats.nct.cdf(t, freedom, d) - p, -reach, reach))
+    """Return the noncentrality of which ``t`` is the quantile ``p``; searched in steps, as ``cdf`` is nan far off."""
+
+    def over(noncentrality: float) -> float:
+        return float(stats.nct.cdf(t, freedom, noncentrality)) - p
+
+    step = 1.0 + abs(t) / 8
+    low = high = t
+    while over(low) < 0:
+        low -= step
+    while over(high) > 0:
+        high += step
+    return float(optimize.brentq(over, low, high))
 
 
 @final

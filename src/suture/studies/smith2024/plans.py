@@ -15,6 +15,7 @@ from suture.runs.runners import Deferred
 from suture.studies.base.plans import (
     FitAtSeams,
     join_at,
+    pair_in_circle,
     pair_seeds,
     plan_accuracy,
     plan_complexities,
@@ -81,7 +82,9 @@ def plan_ranks(scale: Scale) -> list[Part]:
     for kind in COLOURS:
         cuts = RANKED if scale.name == TINY else CUTS
         published = recipes.smith2024 if scale.name == PAPER else None
-        parts = plan_curves(scale, f"resnet18 {kind}", DIGIT, data, cuts=cuts, published=published)
+        name = f"resnet18 {kind}"
+        pairs = pair_in_circle(scale, name, DIGIT)  # a standardised difference takes its units for independent
+        parts = plan_curves(scale, name, DIGIT, data, cuts=cuts, published=published, seeds=pairs)
         made += parts
         for number, part in enumerate(parts):
             plan = partial(_keep_default_fit, scale, part)
