@@ -14,16 +14,14 @@ from pathlib import Path
 from safetensors.torch import save_file
 
 import suture
-from suture.fits.recipes import SGD, Adam, OneCycle
+from suture.fits.recipes import SGD, OneCycle
 from suture.zoo import load_network, parse_source, resolve
 from suture.zoo.training import CropFlip, Recipe, train
 
 _NORMALISED = "preprocess.mean=(0.4914,0.4822,0.4465),preprocess.std=(0.2470,0.2435,0.2616)"
-_VIT = "timm:vit_tiny_patch16_224,img_size=32,patch_size=4,embed_dim=96,depth=4,num_heads=3,num_classes=10"
 CIFAR_SMALL = Recipe(
     epochs=6, optimiser=SGD(lr=0.4, nesterov=True, weight_decay=5e-4), schedule=OneCycle(0.3), augment=CropFlip(4)
 )
-CIFAR_VIT = Recipe(epochs=10, optimiser=Adam(lr=1.5e-3), schedule=OneCycle(0.2), augment=CropFlip(4))
 
 
 @dataclass(frozen=True)
@@ -38,9 +36,6 @@ class Trained:
 NETWORKS = {
     "resnet-0": Trained(f"zoo:resnet,blocks=(1,1,1),width=16,{_NORMALISED}"),
     "resnet-1": Trained(f"zoo:resnet,blocks=(1,1,1),width=16,{_NORMALISED}", seed=1),
-    "resnet2222": Trained(f"zoo:resnet,blocks=(2,2,2,2),width=16,{_NORMALISED}"),
-    "resnet1111": Trained(f"zoo:resnet,blocks=(1,1,1,1),width=16,{_NORMALISED}"),
-    "vit": Trained(f"{_VIT},{_NORMALISED}", CIFAR_VIT),
 }
 
 
