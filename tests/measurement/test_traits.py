@@ -21,6 +21,7 @@ from suture.measurement.scores.scores import Accuracy, Confusion
 from suture.measurement.scores.traits import FGSM, Computed, Trait, accuracy_on, confuses, falls_to, knows, triggered
 from suture.measurement.trials import controls
 from suture.measurement.trials.localise import localise
+from suture.measurement.trials.plans import curve, matrix
 from trained import digits, few_digits, hybrids, state_bits
 
 
@@ -108,6 +109,17 @@ def test_localise_scores_on_what_the_trait_makes_and_fits_on_the_data():
         assert torch.equal(t.fit_data.images, few_digits().fit.images)
         assert (t.score_data.images[:, :, :4] == 0).all()
         assert "4×8 pixels at (0, 0) blacked out" in t.score_data.name
+
+
+def test_a_trait_on_other_images_is_refused_where_nothing_makes_them():
+    """The row of its name would else be scored on the plain images."""
+    a, b = hybrids()
+    one = accuracy_on(Covered(0, 0, 4, 8))
+    for plan in (curve, matrix):
+        with pytest.raises(DataError, match="which localise makes of them"):
+            plan(*((a, b) if plan is curve else ([a, b],)), data=few_digits(), scores=(Accuracy(), one))
+    with pytest.raises(DataError, match="which localise makes of them"):
+        localise(knows(few_digits(), "3"), a, b, data=few_digits(), scores=(one,))
 
 
 def test_a_trigger_is_scored_on_all_classes_but_its_own():

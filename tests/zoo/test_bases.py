@@ -1,5 +1,7 @@
 """Base models: what decides their weights decides their key, and each is trained once."""
 
+import importlib
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -96,6 +98,28 @@ def test_the_key_is_what_decides_the_weights(tmp_path: Path) -> None:
     assert base(name="B").key == base(samples=replace(few(), name="renamed")).key == base().key
     file.write_text("from suture.zoo import mlp\ndef net():\n    return mlp(8, 2).double().float()\n")
     assert base(source=f"{file}:net").key != own.key
+
+
+def test_the_key_sees_what_a_package_s_modules_compute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A block in a file that the factory's file imports; the shapes are the same."""
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    (tmp_path / "keyed").mkdir()
+    (tmp_path / "keyed/__init__.py").touch()
+    (tmp_path / "keyed/nets.py").write_text(
+        "from torch import nn\nfrom keyed.blocks import Block\n"
+        "def net(): return nn.Sequential(nn.Flatten(), nn.Linear(64, 10), Block())\n"
+    )
+    keys = []
+    for sign in ("", "-", ""):
+        for name in ("keyed", "keyed.nets", "keyed.blocks"):
+            sys.modules.pop(name, None)
+        (tmp_path / "keyed/blocks.py").write_text(
+            f"from torch import nn\nclass Block(nn.Module):\n    def forward(self, x): return {sign}x\n"
+        )
+        importlib.invalidate_caches()
+        keys.append(base(source="keyed.nets:net").key)
+    assert keys[0] == keys[2] != keys[1]
 
 
 def test_a_string_that_names_no_model_is_refused_at_once() -> None:
