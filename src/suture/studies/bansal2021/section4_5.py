@@ -231,6 +231,7 @@ ROADS = (
                 "≤",
                 5.0,
                 paper="“up to 5% error”",
+                enough=3,  # as many as there are
             ),
             *(
                 Claim(f"penalty at the worst cut: {name}", "figure 2B", worst_of(Where(sender=name)))
