@@ -102,13 +102,14 @@ class Settings:
         Controls may be named together, ``"all,linear-probe"`` or ``"none"``. Raises ``DataError`` for a trait that is
         scored on other data than these, which only ``localise`` makes.
         """
-        for score in scores or ():
+        made = cls(named("stitch", stitch), named("fit", fit), scores, name_controls(controls), seeds, network_seed)
+        for score in made.scores or ():
             if isinstance(score, Trait) and score.on is not None:
                 raise DataError(
                     f"'{score.name}' is scored on other images than those of the data, which localise makes of them; "
                     "elsewhere give data whose score samples are such (variants), and the trait's own score"
                 )
-        return cls(named("stitch", stitch), named("fit", fit), scores, name_controls(controls), seeds, network_seed)
+        return made
 
     def __post_init__(self) -> None:
         for name in ("scores", "controls"):
