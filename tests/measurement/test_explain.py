@@ -287,6 +287,16 @@ def test_failed_trials_are_named():
     assert one(explain(pd.concat([table(), failed.astype(COLUMNS)])).missing, "1 trial failed")
 
 
+def test_a_cut_whose_trial_failed_keeps_its_place():
+    """Nobody stands in at every cut if one of them could not be measured."""
+    failed = pd.DataFrame([row("two", np.nan, status="failed")], columns=list(COLUMNS)).astype(COLUMNS)
+    whole = table()
+    found = explain(pd.concat([whole[(whole["receiver_cut"] != "two") | (whole["control"] != "")], failed]))
+    assert "every cut" in explain(whole).verdict
+    assert "every cut" not in found.verdict
+    assert "1 undecided" in found.verdict
+
+
 # --- tables, units, text
 
 

@@ -1,5 +1,6 @@
 """Means over pairs of networks, and intervals whose unit is the network."""
 
+import math
 from itertools import permutations, product
 
 import numpy as np
@@ -55,6 +56,12 @@ def table(values: dict[tuple[str, str], float], **columns: object) -> pd.DataFra
     shared = {"status": "ok", "score": "accuracy", "control": "", "sender_cut": "a", "receiver_cut": "b"}
     shared |= {"stitch": "Conv()", "fit": "Converged()", "fit_data": "f", "score_data": "s", **columns}
     return pd.DataFrame([shared | {"sender": a, "receiver": b, "penalty": v} for (a, b), v in values.items()])
+
+
+def test_networks_that_are_in_the_same_pairs_are_one_unit() -> None:
+    found = average_over_networks([1.0, 1.1, 2.0, 2.1], "ABCD", "BADC")
+    assert found.networks == 2
+    assert math.isnan(found.variance)
 
 
 def test_a_matrix_has_a_row_for_each_pair_of_cuts_without_its_diagonal() -> None:

@@ -364,6 +364,16 @@ def test_pairs_of_a_study_that_share_networks_are_not_independent():
     assert set(users["seeds"]) == {20}, "numbers that a user chose mean nothing"
 
 
+def test_pairs_in_a_circle_are_as_many_as_their_networks_and_not_independent():
+    numbers = [1000 * a + 10 + (a - 9) % 5 for a in range(10, 15)]
+    table = table_of([(number, 0) for number in numbers], study="a study")
+    for row, (_, group) in zip(summary(table).to_dict("records"), table.groupby("score", sort=False), strict=True):
+        found = average_over_networks(group["penalty"], [n // 1000 for n in numbers], [n % 1000 for n in numbers])
+        ends = found.value - found.reach(0.95), found.value + found.reach(0.95)
+        assert (row["seeds"], row["penalty_low"], row["penalty_high"]) == (5, *map(pytest.approx, ends))
+        assert ends != pytest.approx(t_interval(group["penalty"]))
+
+
 def test_one_seed_keeps_its_interval_over_test_samples():
     table = to_table([measurement()])
     found = summary(table)

@@ -1,9 +1,11 @@
 """Verdicts: a truth table, and what has none."""
 
 import math
+from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Literal
+from typing import Any, Literal
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -11,7 +13,18 @@ from suture.common.errors import DataError
 from suture.measurement.trials.trial import VERSION
 from suture.studies import Claim, Result, Study, Where, verdict_of
 from suture.studies.base.claims import MARGIN, STITCHES, Decided, Verdict, count_networks, decide_all
-from suture.studies.base.quantities import TRIALS, Figure, Mean, Quantity, Tables
+from suture.studies.base.contrasts import SpreadRatio, StandardisedDifference
+from suture.studies.base.quantities import (
+    TRIALS,
+    AtCuts,
+    Difference,
+    Extreme,
+    Figure,
+    Mean,
+    PerUnit,
+    Quantity,
+    Tables,
+)
 
 
 class Planted(Quantity):
@@ -153,6 +166,51 @@ def test_within_2_pp_fits_must_have_converged_with_three_stitches(table: pd.Data
     assert Claim("it is so", "section 1", Mean("penalty"), "≤", 3.0).decide({TRIALS: table}).verdict == said
 
 
+@pytest.mark.parametrize(
+    ("wide", "near", "smallest"), [((0, 2, 5, 9, 14), 4.2, False), ((-9, 0, -5, 3, -4), 1.8, True)]
+)
+def test_a_cut_that_decides_must_itself_be_far_from_the_threshold(
+    wide: tuple[float, ...], near: float, smallest: bool
+) -> None:
+    """Of two cuts the mean of one is the more extreme, but that of the other decides, by its narrow interval."""
+    line = rows(0.0, stitches=1)
+    far = line.assign(penalty=wide, receiver_cut="far", sender_cut="far")
+    close = line.assign(penalty=[near + 0.1, near, near - 0.1, near, near], converged=False)
+    extreme = Extreme((AtCuts("penalty"),), smallest=smallest)
+    claim = Claim("it is so", "section 1", extreme, "<" if smallest else "≤", 3.0)
+    for table in (close, pd.concat([far, close])):
+        found = claim.decide({TRIALS: table})
+        assert (found.verdict, found.reason[:30]) == ("undecided", "less than 2 pp from the thresh")
+
+
+def test_near_is_from_the_threshold_or_from_it_with_its_margin() -> None:
+    open_ = rows(-1.91, converged=False)
+    assert Claim("it is so", "section 1", Mean("penalty"), "≤", 0.0, 0.3).decide({TRIALS: open_}).verdict == "undecided"
+    assert (
+        Claim("it is so", "section 1", Mean("penalty"), "≤", 0.4, 0.3).decide({TRIALS: open_}).verdict == "reproduced"
+    )
+
+
+@pytest.mark.parametrize(
+    ("fit", "said"),
+    [
+        ("FunctionalLatentAlignment(steps=2000)", ("undecided", "5 of 20 fits not converged")),
+        ("oxford2025", ("reproduced", "15 fits converged")),
+    ],
+)
+def test_another_fit_that_can_say_so_must_have_converged_too(fit: str, said: tuple[str, str]) -> None:
+    other = rows(3.0, stitches=1, converged=False).assign(fit=fit, published=True)
+    less = Difference(Mean("penalty"), Mean("penalty", Where(fit="published")))
+    found = Claim("it is so", "section 1", less, "<", 0.0).decide({TRIALS: pd.concat([rows(1.5), other])})
+    assert (found.verdict, found.fits) == said
+
+
+def test_a_fit_that_is_read_twice_is_counted_once() -> None:
+    table = rows(1.0, stitches=1)
+    both = Difference(Mean("penalty"), Mean("penalty", Where(sender="A")))
+    assert Claim("it is so", "section 1", both).decide({TRIALS: table}).fits == "5 fits converged"
+
+
 class Normal(Quantity):
     """A mean and its error, of so many networks that t is normal."""
 
@@ -186,3 +244,41 @@ def test_claims_share_their_error_by_holms_method(values: tuple[float, ...], dec
 def test_the_networks_that_would_decide_have_power(distance: float, networks: int) -> None:
     """10, 5 and 34: the sample sizes of a two-sided t test at 5 % with power 0.8, of printed tables."""
     assert count_networks(distance) == networks
+
+
+@pytest.mark.parametrize(
+    ("quantity", "draw", "value", "bound", "level"),
+    [
+        (SpreadRatio, lambda random, n: (8 * random.normal(size=n), random.normal(size=n)), 8.0, 2.0, 0.9875),
+        (
+            StandardisedDifference,
+            lambda random, n: (2.5 + random.normal(size=n), random.normal(size=n)),
+            2.5,
+            1.0,
+            0.95,
+        ),
+    ],
+)
+def test_so_many_networks_of_two_groups_have_power(
+    quantity: type[SpreadRatio | StandardisedDifference], draw: Any, value: float, bound: float, level: float
+) -> None:
+    """Simulated with as many as are said to decide, and with fewer."""
+    random, nothing = np.random.default_rng(0), Mean("penalty")
+    made = quantity(nothing, nothing)
+    n = np.arange(3, 41)
+    power = made.power(Figure(value, 0, 9, 5, 5, level), bound, n)
+    for units in (5, int(n[power >= 0.8][0])):
+        two = [draw(random, units) for _ in range(400)]
+        planted = [quantity(*(PlantedUnits(tuple(one)) for one in own)) for own in two]
+        found = [one.estimate({}, level).low > bound for one in planted]
+        assert np.mean(found) == pytest.approx(power[units - 3], abs=0.07)
+
+
+@dataclass(frozen=True)
+class PlantedUnits(PerUnit):
+    """Numbers of networks alone."""
+
+    numbers: tuple[float, ...]
+
+    def read(self, tables: Tables) -> "pd.Series[float]":
+        return pd.Series(self.numbers)

@@ -33,6 +33,7 @@ def result(
         {"status": "ok", "score": "accuracy", "published": False, "control": "", "unit": "fraction", "penalty": value}
         | {"network_seed": i, "trial": f"{trial}{i}", "seconds": 100.0, "sender": "A", "receiver": "B"}
         | {"sender_cut": "a", "receiver_cut": "a", "fit_data": "f", "stitch": "Conv()", "seed": seed}
+        | {"fit": "Converged()", "converged": True}
         for i, value in enumerate(penalties)
         for seed in range(STITCHES)
     ]

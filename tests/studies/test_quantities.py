@@ -17,6 +17,7 @@ from suture.studies.base.quantities import (
     Difference,
     Extreme,
     Figure,
+    LargestStep,
     Mean,
     PerUnit,
     Provided,
@@ -335,6 +336,14 @@ def test_either_way_counts_a_mean_by_its_size() -> None:
 def test_what_is_read_at_single_cuts(part: AtCuts, read: list[float]) -> None:
     table = pd.concat([trials({0: (1.0, 2.0, 6.0)}), trials({0: (1.0, 1.0, 1.0)}, sender="C")], ignore_index=True)
     assert part.read({TRIALS: table}).loc[0].tolist() == pytest.approx(read)
+
+
+def test_lines_that_jump_at_different_cuts_have_each_its_largest_step() -> None:
+    """Their mean has no step of more than half."""
+    table = trials({0: (0.0, 7.0, 10.0), 1: (0.0, 3.0, 10.0), 2: (0.0, 0.0, 0.0)})
+    assert LargestStep("penalty").read({TRIALS: table}).tolist() == pytest.approx([0.7, 0.7, float("nan")], nan_ok=True)
+    steps = AtCuts("penalty", steps=True, times=0.0).read({TRIALS: table.query("network_seed < 2")})
+    assert steps.mean().tolist() == [5.0, 5.0]
 
 
 def test_the_share_of_pairs_is_exact_for_as_many_cases_as_networks() -> None:

@@ -84,7 +84,7 @@ def _find_units(senders: tuple[Hashable, ...], receivers: tuple[Hashable, ...]) 
         return (groups[starts] == np.arange(count)[:, None],)
     members = np.stack([(starts == k) | (ends == k) for k in range(len(names))])
     if np.isin(starts, ends).any():
-        return (members,)
+        return (np.unique(members, axis=0),)  # networks that are in the same pairs are one unit
     return tuple(members[np.unique(side)] for side in (starts, ends))
 
 

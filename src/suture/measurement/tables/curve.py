@@ -263,10 +263,11 @@ def _one_pair(rows: pd.DataFrame) -> "pd.Series[str]":
 
 
 def arrange_pairs(table: pd.DataFrame, score: str) -> tuple[Curve, ...]:
-    """Arrange a table by sender and receiver, in its order, seams from input to output; failed trials are left out.
+    """Arrange a table by sender and receiver, in its order, seams from input to output.
 
-    Raises ``DataError`` if it is no table of measurements, if it lacks the score or a trial of it that did not fail, if
-    the score is neither good nor bad, and if there are several measurements of one seam.
+    A seam whose trial failed has its place, and no value. Raises ``DataError`` if it is no table of measurements, if it
+    lacks the score or a trial of it that did not fail, if the score is neither good nor bad, and if there are several
+    measurements of one seam.
     """
     check_columns(table)
     scored = rows_of(table, score)
@@ -280,19 +281,23 @@ def arrange_pairs(table: pd.DataFrame, score: str) -> tuple[Curve, ...]:
         raise DataError(f"'{score}' is neither good nor bad, so it has no penalty to explain; name another score")
     means = summary(rows)
     names = means.loc[means["control"] == PLAIN, ["sender", "receiver"]].drop_duplicates()
+    planned = scored[scored["control"] == PLAIN].sort_values(["receiver_depth", "sender_depth"], kind="stable")
+    broken = planned[planned["status"] == "failed"]
     found = []
     for sender, receiver in names.itertuples(index=False):
         mine = means[means["receiver"] == receiver]
         own = mine[(mine["control"] == PLAIN) & (mine["sender"] == sender)]
-        own = own.sort_values(["receiver_depth", "sender_depth"], kind="stable")
         check_single(own, _SEAM)
-        seams = tuple(own[_SEAM].itertuples(index=False, name=None))
+        here, lost = (rows[(rows["sender"] == sender) & (rows["receiver"] == receiver)] for rows in (planned, broken))
+        seams = tuple(here[_SEAM].drop_duplicates().itertuples(index=False, name=None))
         # A table may hold the same control by another fit or on other data: what was fitted as the pair comes first.
         unlike = pd.concat([~mine[name].isin(own[name].unique()) for name in _FITTED], axis=1).sum(axis=1)
         beside = mine[mine["control"] != PLAIN].assign(unlike=unlike).sort_values("unlike", kind="stable")
         lines = {str(kind): _line(held, sender, seams) for kind, held in beside.groupby("control", sort=False)}
         unit = str(own["unit"].iloc[0])
-        found.append(Curve(sender, receiver, score, unit, seams, {PLAIN: own} | lines, frozenset(), table))
+        plain = own.set_index(_SEAM, drop=False).reindex(pd.MultiIndex.from_tuples(seams)).reset_index(drop=True)
+        failed = frozenset((PLAIN, end) for end in lost["receiver_cut"])
+        found.append(Curve(sender, receiver, score, unit, seams, {PLAIN: plain} | lines, failed, table))
     return tuple(found)
 
 

@@ -21,7 +21,7 @@ from suture.fits.recipes import claims_convergence
 from suture.measurement.scores.alone import find_doubts
 from suture.measurement.scores.in_distribution import APART, MEASURES
 from suture.measurement.scores.intervals import t_interval
-from suture.measurement.tables.averages import SIDE, average_numbered
+from suture.measurement.tables.averages import LEAST, SIDE, average_numbered
 from suture.measurement.tables.records import Described, Record, describe_trial, record
 from suture.measurement.trials.trial import Failure, Measurement
 
@@ -323,7 +323,7 @@ def _interval_of(units: "pd.Series[float]", pairs: bool) -> tuple[float, float]:
     A study numbers its pairs by their networks: five networks in all ordered pairs are five units, not twenty.
     """
     found = average_numbered(units.index, units) if pairs else None
-    if found is None or found.networks == len(units):
+    if found is None or found.networks == len(units) < LEAST:
         return t_interval(units)
     return found.value - found.reach(0.95), found.value + found.reach(0.95)
 

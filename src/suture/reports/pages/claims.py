@@ -67,7 +67,8 @@ Every claim is one quantity with one threshold, and a program decides it.
 - **Equivalence** ("either way") is shown by two one-sided tests at every cut.
 - **Several claims of one experiment** share the 5 % by Holm's method: where an interval is not one of 95 %, it says so.
 - A figure **within {NEAR:g} pp** of its threshold decides only if all fits that it reads had converged and each seam
-  has {STITCHES} stitches, of which the one with the least validation loss counts.
+  has {STITCHES} stitches, of which the one with the least validation loss counts. Fits that never say whether they
+  have converged, as the papers' recipes and closed forms, are stitched once.
 - **"No worse than", "at least the baseline" and "= 1.0"** have a margin of {MARGIN} percentage points in the claim's
   favour.
 - **The share of pairs** of which a claim holds by themselves stands beside the mean, with an exact interval, for as

@@ -7,7 +7,8 @@ threshold and no verdict: its figures are shown. Each verdict is wrong in at mos
 exactly on the threshold (benchmarks/decisions.py); the claims of one experiment share that by Holm's method.
 
 A figure in percentage points that is less than ``NEAR`` from its threshold decides if every fit that it reads had
-converged and every seam was stitched ``STITCHES`` times, of which the best by validation counts.
+converged and every seam was stitched ``STITCHES`` times, of which the best by validation counts. Fits that never say
+whether they have converged, such as the papers' recipes and closed forms, are stitched once.
 
 "No worse than", "≥ the baseline" and "= 1.0" carry a margin of ``MARGIN`` percentage points in the claim's favour.
 """
@@ -18,12 +19,15 @@ from typing import Literal, final
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike
 from scipy import stats
 
 from suture.common.errors import DataError
 from suture.common.formatting import say_count
+from suture.fits.recipes import claims_convergence
 from suture.measurement.tables.averages import LEAST
 from suture.measurement.tables.table import not_converged
+from suture.studies.base.contrasts import OfGroups
 from suture.studies.base.quantities import (
     LEVEL,
     TRIALS,
@@ -31,7 +35,6 @@ from suture.studies.base.quantities import (
     Quantity,
     Remembered,
     Tables,
-    Where,
     rows_read,
     share_of,
 )
@@ -41,6 +44,8 @@ NEAR, STITCHES = 2.0, 3
 READ_SINCE = "2026-11-23"  #: the readings that claims give a reason for
 POWER, MOST = 0.8, 100  #: of a test that would decide, and the networks that are thought of
 MARGIN = 0.3  #: percentage points
+_TRIED = np.arange(LEAST, MOST + 1)
+_SEAM = ["network_seed", "sender", "receiver", "sender_cut", "receiver_cut", "fit_data", "stitch", "control", "fit"]
 ROUNDING = 1e-9  #: figures that differ by less are equal
 
 Verdict = Literal["reproduced", "not reproduced", "undecided", "reported", "not measured"]
@@ -107,8 +112,8 @@ class Claim:
             figure = self.quantity.estimate(tables, level)
         except (DataError, KeyError) as error:
             return Decided(self, None, NOT_MEASURED, str(error))
-        read = [where.select(tables) for where in self.fitted_rows()]
-        count, open_ = (sum(counted) for counted in zip((0, 0), *map(_count_fits, read), strict=True))
+        read = self.fits_read(tables)
+        count, open_ = len(read), int(not_converged(read).sum())
         fits = (
             f"{open_} of {count} fits not converged"
             if open_
@@ -145,18 +150,25 @@ class Claim:
 
     def is_near(self, figure: Figure) -> bool:
         """Return whether a figure in percentage points is so near to the threshold that fits and stitches matter."""
-        return self.bound is not None and self.unit in ("pp", "%") and abs(figure.value - self.bound) < NEAR
+        if self.threshold is None or self.bound is None or self.unit not in ("pp", "%"):
+            return False
+        means = (figure.value, *figure.deciding)
+        return any(abs(mean - least) < NEAR for mean in means for least in (self.threshold, self.bound))
 
-    def fitted_rows(self) -> list[Where]:
-        """Return which rows of trials by the default fit the figure is read of."""
-        return [where for where in rows_read(self.quantity) if where.table == TRIALS and where.fit == "default"]
+    def fits_read(self, tables: Tables) -> pd.DataFrame:
+        """Return the trials that the figure is read of, each once, of fits that can say whether they have converged."""
+        wanted = [where for where in rows_read(self.quantity) if where.table == TRIALS]
+        if not wanted:
+            return pd.DataFrame()
+        rows = pd.concat([where.select(tables) for where in wanted])
+        once = rows.drop_duplicates([name for name in (*_SEAM, "score_data", "seed") if name in rows])
+        return once[once["fit"].map(claims_convergence).astype(bool)]
 
-    def _doubt(self, open_: int, read: Sequence[pd.DataFrame]) -> str:
+    def _doubt(self, open_: int, read: pd.DataFrame) -> str:
         """Say why a figure near the threshold does not decide; nothing if it does."""
         if open_:
             return f"less than {NEAR:g} {self.unit} from the threshold, and not every fit had converged"
-        cells = ["network_seed", "sender", "receiver", "sender_cut", "receiver_cut", "fit_data", "stitch", "control"]
-        if any((rows.groupby(cells, dropna=False)["seed"].nunique() < STITCHES).any() for rows in read):
+        if len(read) and (read.groupby(_SEAM, dropna=False)["seed"].nunique() < STITCHES).any():
             return f"less than {NEAR:g} {self.unit} from the threshold, and not every seam has {STITCHES} stitches"
         return ""
 
@@ -165,9 +177,12 @@ class Claim:
         bound = self.bound
         if bound is None or not figure.decides or figure.all_alike:
             return f"{self.enough} networks decide, at least"
-        half = (figure.high - figure.low) / 2
-        spread = half / stats.t.ppf((1 + figure.level) / 2, figure.networks - 1) * figure.networks**0.5
-        wanted = count_networks(abs(figure.value - bound) / spread, figure.level)
+        if isinstance(self.quantity, OfGroups):
+            wanted = _find_least(self.quantity.power(figure, bound, _TRIED))
+        else:
+            half = max(figure.high - figure.value, figure.value - figure.low)  # one of them may be clipped
+            spread = half / stats.t.ppf((1 + figure.level) / 2, figure.networks - 1) * figure.networks**0.5
+            wanted = count_networks(abs(figure.value - bound) / spread, figure.level)
         return f"about {max(wanted, self.enough)} networks would decide it" if wanted else f"more than {MOST} networks"
 
 
@@ -182,15 +197,14 @@ def count_networks(distance: float, level: float = LEVEL) -> int:
 
     The power of the t test, by the noncentral t; 0 if more than ``MOST`` are needed.
     """
-    n = np.arange(LEAST, MOST + 1)
-    power = stats.nct.sf(stats.t.ppf((1 + level) / 2, n - 1), n - 1, distance * np.sqrt(n))
-    enough = n[power >= POWER]
+    n = _TRIED
+    return _find_least(stats.nct.sf(stats.t.ppf((1 + level) / 2, n - 1), n - 1, distance * np.sqrt(n)))
+
+
+def _find_least(power: ArrayLike) -> int:
+    """Return the fewest networks of which a test has ``POWER``, given that of ``_TRIED``; 0 if none of them has."""
+    enough = _TRIED[np.asarray(power) >= POWER]
     return int(enough[0]) if len(enough) else 0
-
-
-def _count_fits(rows: pd.DataFrame) -> tuple[int, int]:
-    """Return how many fits rows are of, and how many of them had not converged."""
-    return len(rows), int(not_converged(rows).sum())
 
 
 def decide_all(claims: Sequence[Claim], tables: Tables) -> "tuple[Decided, ...]":

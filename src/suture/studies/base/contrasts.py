@@ -5,11 +5,13 @@ interval: means by Welch's t, means in standard deviations by the noncentral t, 
 the numbers of a group to be normal, and the two groups to be independent.
 """
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Literal, final
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 from scipy import optimize, stats
 
 from suture.common.errors import DataError
@@ -174,11 +176,15 @@ class Contrast(Quantity):
 
 
 @dataclass(frozen=True)
-class _OfGroups(Quantity):
+class OfGroups(Quantity):
     """Two groups of units whose spreads are what counts."""
 
     first: PerUnit
     second: PerUnit
+
+    @abstractmethod
+    def power(self, figure: Figure, bound: float, n: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return how often ``n`` units in each group tell from a threshold what is as far from it as the figure."""
 
     def _read(self, tables: Tables) -> "tuple[pd.Series[float], pd.Series[float]]":
         return self.first.read(tables).dropna(), self.second.read(tables).dropna()
@@ -186,7 +192,7 @@ class _OfGroups(Quantity):
 
 @final
 @dataclass(frozen=True)
-class StandardisedDifference(_OfGroups):
+class StandardisedDifference(OfGroups):
     """How many standard deviations lie between the means of two quantities, whichever is larger.
 
     |mean − mean| / s, with s² the mean of the two variances over units (n − 1). The interval is exact for normal
@@ -209,6 +215,13 @@ class StandardisedDifference(_OfGroups):
         low, high = (_find_noncentrality(value * root, n + m - 2, p) / root for p in tails)
         return Figure(value, low, high, min(n, m), min(n, m), level)
 
+    def power(self, figure: Figure, bound: float, n: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return the power by the noncentral t."""
+        freedom, root, above = 2 * n - 2, np.sqrt(n / 2), figure.value > bound
+        end = stats.nct.ppf((1 + figure.level) / 2 if above else (1 - figure.level) / 2, freedom, bound * root)
+        found = (stats.nct.sf if above else stats.nct.cdf)(end, freedom, figure.value * root)
+        return np.asarray(found, dtype=np.float64)
+
 
 def _find_noncentrality(t: float, freedom: int, p: float) -> float:
     """Return the noncentrality of which ``t`` is the quantile ``p``; searched in steps, as ``cdf`` is nan far off."""
@@ -227,7 +240,7 @@ def _find_noncentrality(t: float, freedom: int, p: float) -> float:
 
 @final
 @dataclass(frozen=True)
-class SpreadRatio(_OfGroups):
+class SpreadRatio(OfGroups):
     """The standard deviation over units of one quantity divided by that of another, with its F interval."""
 
     def estimate(self, tables: Tables, level: float = LEVEL) -> Figure:
@@ -241,3 +254,9 @@ class SpreadRatio(_OfGroups):
         tails = (1 + level) / 2, (1 - level) / 2
         low, high = (value / float(np.sqrt(stats.f.ppf(p, len(a) - 1, len(b) - 1))) for p in tails)
         return Figure(value, low, high, few, few, level)
+
+    def power(self, figure: Figure, bound: float, n: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return the power by F."""
+        above, of = figure.value > bound, (bound / figure.value) ** 2
+        end = of * stats.f.ppf((1 + figure.level) / 2 if above else (1 - figure.level) / 2, n - 1, n - 1)
+        return np.asarray((stats.f.sf if above else stats.f.cdf)(end, n - 1, n - 1), dtype=np.float64)

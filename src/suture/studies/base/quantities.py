@@ -77,6 +77,7 @@ class Figure:
     pairs: int
     networks: int
     level: float = LEVEL
+    deciding: tuple[float, ...] = ()  #: of an extreme, the means whose intervals its ends are of
 
     @property
     def decides(self) -> bool:
@@ -371,13 +372,13 @@ class Extreme(Quantity):
         sign = -1.0 if self.smallest else 1.0
         signs = (1.0, -1.0) if self.either else (sign,)
         means = [average_units(one * own) for own in columns for one in signs]
-        low = max(mean.value - mean.reach(level, len(means)) for mean in means)
-        high = max(mean.value + mean.reach(level) for mean in means)
+        low, of_low = max((mean.value - mean.reach(level, len(means)), mean.value) for mean in means)
+        high, of_high = max((mean.value + mean.reach(level), mean.value) for mean in means)
         if any(np.isnan(mean.variance) for mean in means):  # max() may pass over nan
             low = high = float("nan")
         value, pairs, networks = (pick(getattr(m, name) for m in means) for pick, name in _OF_MEANS)
         ends = (-high, -low) if self.smallest else (low, high)
-        return Figure(sign * value, *ends, int(pairs), int(networks), level)
+        return Figure(sign * value, *ends, int(pairs), int(networks), level, (sign * of_low, sign * of_high))
 
     def of_pairs(self, tables: Tables) -> "pd.Series[float]":
         """Return each pair's own extreme."""
@@ -507,6 +508,19 @@ class Step(_AlongCuts):
             raise DataError(f"no cut '{self.cut}' among {', '.join(map(str, values.index))}")
         step, largest = values.diff().fillna(values)[self.cut], float(values.max())
         return float(step) / largest if largest > 0 else 0.0
+
+
+@final
+@dataclass(frozen=True)
+class LargestStep(_AlongCuts):
+    """The largest step from a cut to the next, as a share of the value at the last; none if that is 0.
+
+    Of each pair by itself: the mean of lines that jump at different cuts is gradual.
+    """
+
+    def _one(self, values: "pd.Series[float]") -> float:
+        last = float(values.iloc[-1])
+        return float(values.diff().max()) / last if last > 0 else float("nan")
 
 
 @final

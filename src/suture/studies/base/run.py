@@ -160,8 +160,7 @@ def _find_near(study: Study, tables: Tables) -> set[Labels]:
     for claim in study.claims:
         with suppress(DataError, KeyError):  # what is not measured yet
             if claim.is_near(claim.quantity.estimate(tables)):
-                rows = (where.select(tables)[list(_TOLD)] for where in claim.fitted_rows())
-                found |= {labels for one in rows for labels in one.itertuples(index=False, name=None)}
+                found |= {*claim.fits_read(tables)[list(_TOLD)].itertuples(index=False, name=None)}
     return found
 
 
