@@ -28,6 +28,7 @@ from suture.fits import (
     MatchPenultimate,
     RelativeRepresentations,
 )
+from suture.measurement.indices import LinearCKA
 from suture.measurement.trials import controls
 from suture.measurement.trials.measure import make_problem
 
@@ -296,6 +297,15 @@ def test_what_is_masked_changes_no_target_no_index_and_no_distance(data):
         assert table["value"].tolist() == pytest.approx(wanted, abs=1e-5)
     with pytest.raises(DataError, match="permutations=0"):
         suture.compare(network, other, data=data, cuts=["add_1"], samples_as="pixels")
+    with pytest.raises(DataError, match=r"rbf_cka, mutual_knn, rsa_pearson of whole texts .* find their lengths alike"):
+        suture.compare(network, other, **options | {"by": [LinearCKA(debiased=True), *kinds[1:]]})
+    assert len(suture.compare(network, other, data=data, cuts=["add_1"])) == 1
+
+
+def test_what_stands_behind_padding_on_the_left_is_not_told_by_it():
+    batch = texts(40, 3, side="left")
+    found = load_data((({**batch}, None), (texts(30, 4), None)), task=NextToken(), name="texts").fit
+    assert int(NextToken().positions(found.labels).sum()) == int((found.counted.sum(1) - 1).sum())
 
 
 @each(

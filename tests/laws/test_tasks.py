@@ -94,6 +94,14 @@ CASES = {
 }
 
 
+def test_an_untrained_receivers_own_outputs_are_no_control() -> None:
+    """They hardly vary, so that a bias copies them."""
+    data, a, b = problem("embeddings")
+    with pytest.warns(LeftOut, match="would be the untrained network's own outputs"):
+        plan = suture.curve(a, b, data=data, fit="quick", controls=("untrained-receiver", "untrained-both", "itself"))
+    assert {trial.control for trial in plan} == {"", "itself"}
+
+
 def inputs(case: Case, n: int, seed: int) -> Tensor:
     random = torch.Generator().manual_seed(seed)
     if not case.ids:

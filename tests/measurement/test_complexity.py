@@ -24,6 +24,7 @@ from suture import Measurement, Network, Samples, Seam
 from suture.common.errors import DataError, NetworkError
 from suture.core.stitched import Stitched
 from suture.core.stitches import Identity
+from suture.data.tasks import Regression
 from suture.fits import LeastSquares
 from suture.measurement.complexity import (
     COLUMNS,
@@ -674,6 +675,13 @@ REFUSED = {
         lambda: MeanSharpness()(Loss(lambda w: w.sum() * torch.nan, torch.zeros(1)), nothing()),
         NetworkError,
         "is nan",
+    ),
+    "another task": (
+        lambda: complexity(
+            nn.Flatten(), Samples("pictures", images(4, 4, 1), torch.rand(4, 16), task=Regression()), GradientNorm()
+        ),
+        DataError,
+        "gradient norm is of the cross-entropy of one class per sample, and the task of 'pictures' is regression",
     ),
     "no layer": (lambda: at_first_layer(nn.ReLU(), normal(3, 4)), NetworkError, "no convolution or linear layer"),
 }

@@ -191,3 +191,42 @@ def test_tables_that_cannot_be_read_are_refused():
 def test_failed_trials_are_left_out():
     o = read(*IN_THREE, rows("A", "B", SHOW, 0.1, status="failed", seed=1))
     assert o.verdict == "localised"
+
+
+#: One step of 47 % and another of 45; without the third cut they are one.
+STEPS = [0.1, 0.1, 0.46, 0.86]
+
+
+def test_a_step_over_a_cut_that_failed_is_no_step_between_neighbours():
+    sending, receiving = STEPS, [0.9, 0.54, 0.14, 0.14]
+    assert read(sending, receiving).verdict == "distributed"
+    made = table(rows("A", "B", sending, 0.1), rows("B", "A", receiving, 0.9))
+    made.loc[(made["sender"] == "A") & (made["sender_cut"] == "three"), "status"] = "failed"
+    found = onset(made, "t", "A", "B")
+    assert (found.sending.verdict, found.sending.failed) == ("undecided", ("three",))
+    assert "undecided, since trials failed (three)" in str(found)
+
+
+def test_a_trait_that_no_cut_conveys_may_be_at_one_that_failed():
+    made = table(rows("A", "B", [NONE] * 4, 0.1), rows("B", "A", [NONE] * 4, 0.9))
+    made.loc[(made["sender"] == "A") & (made["sender_cut"] == "two"), "status"] = "failed"
+    found = onset(made, "t", "A", "B")
+    assert (found.sending.verdict, found.receiving.verdict) == ("undecided", "not found")
+
+
+@each("kind", ["untrained sender", "untrained both", ""])
+def test_a_control_that_failed_at_the_onset_leaves_it_open(kind):
+    control = (
+        rows("A", "B", [NONE] * 4, 0.1, control=kind) if kind else rows("B", "B", [NONE] * 4, 0.1, control="itself")
+    )
+    assert read(*IN_THREE, control).verdict == "localised"
+    for cut, said in (("three", "undecided"), ("two", "localised")):
+        lost = [row | {"status": "failed" if row["sender_cut"] == cut else "ok"} for row in control]
+        found = read(*IN_THREE, lost)
+        assert found.sending.verdict == said
+        assert found.sending.failed == ((kind or "B → B",) if said == "undecided" else ())
+
+
+def test_fits_that_had_not_converged_are_told_of():
+    found = read(*IN_THREE, fit="Converged()", converged=False)
+    assert "4 of 4 cuts not converged" in str(found)

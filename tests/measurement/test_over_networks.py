@@ -74,6 +74,13 @@ def test_a_matrix_has_a_row_for_each_pair_of_cuts_without_its_diagonal() -> None
     assert found["penalty"].tolist() == [1.0, 1.0]
     half = stats.t.ppf(0.975, 2) / 3**0.5  # of 0, 1 and 2
     assert found["high"].tolist() == pytest.approx([1 + half] * 2)
+    broken = table(values).assign(status="failed")
+    (alone,) = (
+        suture.over_networks(pd.concat([broken, table(values, receiver_cut="c")])).query("failed > 0").itertuples()
+    )
+    assert (alone.receiver_cut, alone.pairs, alone.failed) == ("b", 0, 6)
+    open_ = suture.over_networks(table(values, fit="Converged()", converged=False))
+    assert open_["open"].tolist() == [6]
     with pytest.raises(DataError, match="more than one fit at one seam"):
         suture.over_networks(pd.concat([table(values), table(values, fit="LeastSquares()")]))
     with pytest.raises(DataError, match="no pair of two networks"):

@@ -11,6 +11,7 @@ from torch.nn import functional
 from loops import each
 from suture.data.tasks import IGNORED, DenseClassification, MultiLabel, NextToken, OwnOutputs, Regression
 from suture.measurement.scores import pooled
+from suture.measurement.scores.intervals import mean_interval
 from suture.measurement.scores.scores import estimate, estimate_penalty
 
 
@@ -66,6 +67,18 @@ def test_average_precision_is_scikit_learns(ties):
     score, _ = pooled.default_scores(MultiLabel())
     wanted = metrics.average_precision_score(targets.numpy(), outputs.numpy(), average="macro")
     assert value(score, outputs, targets) == pytest.approx(wanted, rel=1e-12)
+
+
+def test_a_perfect_score_of_all_samples_together_has_the_interval_of_one_that_is_counted():
+    targets = (drawn(40, 3) > 0).long()
+    for task, outputs, wanted in (
+        (MultiLabel(), targets.float(), targets),
+        (DenseClassification(), functional.one_hot(targets, 2).float(), targets),
+    ):
+        for score in pooled.default_scores(task):
+            if score.unit == "fraction":
+                low, high, _ = mean_interval(score.per_sample(outputs, wanted).numpy(), seed=0)
+                assert (low < 0.95, high) == (True, 1.0), score.name
 
 
 def test_explained_variance_is_scikit_learns():

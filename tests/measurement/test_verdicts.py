@@ -53,6 +53,14 @@ def test_of_several_controls_the_most_telling_is_named() -> None:
     assert found.control == "untrained sender"
 
 
+def test_a_control_whose_trial_failed_is_not_beaten() -> None:
+    table = pair(0.945, 0.945, controls=LOW).table
+    lost = (table["control"] == "untrained sender") & (table["receiver_cut"] == "stem")
+    assert judge(pair(0.945, 0.945)) == (Verdict("works"),) * 2
+    (found,) = arrange_pairs(table.assign(status=table["status"].where(~lost, "failed")), "accuracy")
+    assert judge(found) == (Verdict("undecided"), Verdict("works"))
+
+
 def test_success_without_controls_is_undecided_and_one_that_failed_somewhere_is_not_needed() -> None:
     assert judge(pair(0.945, controls={})) == (Verdict("undecided"),)
     assert judge(pair(0.945, controls={"itself": 0.95})) == (Verdict("undecided"),)

@@ -205,8 +205,9 @@ class NextToken(Task):
             )
 
     def ignore(self, targets: Tensor, counted: Tensor) -> Tensor:
-        """Return the targets, ``IGNORED`` where nothing counts."""
-        return ignore_masked(targets, counted)
+        """Return the targets, ``IGNORED`` where nothing counts, and behind that: padding on the left tells nothing."""
+        before = functional.pad(counted[:, :-1], (1, 0), value=True)
+        return ignore_masked(targets, counted & before)
 
     def default_targets(self, inputs: Tensor) -> Tensor:
         """Return the token ids themselves, ``IGNORED`` where they are padding."""

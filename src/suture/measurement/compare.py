@@ -29,7 +29,7 @@ from suture.core.network.cuts import Cut
 from suture.core.network.network import Network
 from suture.core.stitched import check_one_device
 from suture.data import Data, Samples
-from suture.measurement.indices import Index, Layer, LinearCKA, SamplesAs
+from suture.measurement.indices import Index, Layer, LinearCKA, MinibatchCKA, SamplesAs
 from suture.measurement.indices.base import MOST, check_choice, comparable, positions
 from suture.measurement.indices.calibration import PERMUTATIONS, calibrate
 from suture.measurement.scores.in_distribution import pool
@@ -113,8 +113,11 @@ def compare(
         raise DataError(f"permutations={permutations}: give {_FEWEST} or more, below which no p is 0.05, or 0 for none")
     sides = _sides(a, b, cuts, sender_cuts, receiver_cuts)
     of = data.limited(score=min(samples, len(data.score)) if samples is not None else None).score
-    if samples_as == "pixels" and (counted := _find_masked(of)) is not None:
-        _check_tokens(sides, tuple(counted.shape[1:]), permutations)
+    if (counted := _find_masked(of)) is not None:
+        if samples_as == "pixels":
+            _check_tokens(sides, counted, permutations)
+        elif samples_as == "flattened" and any(_has_tokens(cut, counted) for _, cuts in sides for cut in cuts):
+            _check_filled(methods)
     ours, theirs = ([cut.shape for cut in cuts] for _, cuts in sides)
     for down, across, size in comparable(ours, theirs, samples_as):
         for (network, side), chosen in zip(sides, (down, across), strict=True):
@@ -243,7 +246,12 @@ def _find_masked(samples: Samples) -> Tensor | None:
     return None if samples.counted is None or bool(samples.counted.all()) else samples.counted
 
 
-def _check_tokens(sides: tuple[_Side, _Side], length: tuple[int, ...], permutations: int) -> None:
+def _has_tokens(cut: Cut, counted: Tensor) -> bool:
+    """Return whether what passes a cut has a place for each token."""
+    return len(cut.shape) == 2 and cut.shape[0] == counted.shape[1]
+
+
+def _check_tokens(sides: tuple[_Side, _Side], counted: Tensor, permutations: int) -> None:
     """Raise ``DataError`` if tokens of texts of unequal length cannot be samples here."""
     if permutations:
         raise DataError(
@@ -252,16 +260,27 @@ def _check_tokens(sides: tuple[_Side, _Side], length: tuple[int, ...], permutati
         )
     for network, cuts in sides:
         for cut in cuts:
-            if len(cut.shape) != 2 or cut.shape[:1] != length:
+            if not _has_tokens(cut, counted):
                 raise DataError(
                     f"{_name(network, cut)} has no tokens, which samples_as='pixels' is to compare; leave it out"
                 )
 
 
+def _check_filled(methods: Sequence[Index]) -> None:
+    """Raise ``DataError`` for an index to which a place filled with the mean still says how long its text is."""
+    told = [one.name for one in methods if not (isinstance(one, LinearCKA | MinibatchCKA) and one.debiased)]
+    if told:
+        raise DataError(
+            f"{', '.join(told)} of whole texts of unequal length would find their lengths alike, which both networks "
+            "share: compare one vector a text, samples_as='mean' or 'last', or by linear_cka or minibatch_cka, debiased"
+        )
+
+
 def _take_counted(x: Tensor, counted: Tensor | None, samples_as: SamplesAs) -> Tensor:
     """Return tokens without those that do not count: read as ``samples_as`` says, or each a sample.
 
-    Flattened, they stay, at the mean of those that count at their place: what is centred is then 0 there.
+    Flattened, they stay, at the mean of those that count at their place: what is centred is then 0 there, so that
+    products of two texts leave them out.
     """
     if counted is None or x.ndim != 3 or x.shape[:2] != counted.shape:
         return x

@@ -36,6 +36,7 @@ from suture.core.network.freezing import copy_frozen
 from suture.core.network.network import Network
 from suture.core.stitched import Stitched, match_dtype
 from suture.data import Samples
+from suture.data.tasks import Classification
 
 Tensors = dict[str, Tensor]
 """A tensor for every parameter, by name."""
@@ -65,7 +66,13 @@ class Complexity(ABC):
         return self.of(subject), math.nan
 
     def check(self, subject: "Subject") -> None:
-        """Raise ``DataError``, before anything is computed, if it is taken after a stitch and there is none."""
+        """Raise ``DataError``, before anything is computed, if it is not defined for a network or for its samples."""
+        if self.unit == "nats" and subject.samples.task != Classification():
+            raise DataError(
+                f"the {self.name} is of the cross-entropy of one class per sample, and the task of "
+                f"{subject.samples.name!r} is {subject.samples.task.name}; measure what needs no loss, such as "
+                "by=[Parameters(), Flops(), GzipSize()]"
+            )
         if self.after_stitch and subject.joined is None:
             raise DataError(
                 f"the {self.name} of {subject.name}: it is taken after a stitch, and this is no stitched network; "

@@ -37,6 +37,7 @@ from suture.data.tasks import (
 from suture.measurement.scores.scores import Accuracy, CrossEntropy, Score
 
 CHUNK = 64  #: samples that are summarised at once, in float64
+EXACT = 1e-12  #: what rounding adds to a value
 
 
 @keyed_as("Pooled")
@@ -61,7 +62,9 @@ class Pooled(Score):
             weights = torch.ones(len(rows), dtype=torch.float64, device=rows.device, requires_grad=True)
             score = self.combine(rows, weights)
             (slopes,) = torch.autograd.grad(score, weights)
-        return score.detach() + len(rows) * slopes
+        values = score.detach() + len(rows) * slopes
+        whole = values.round()
+        return torch.where((values - whole).abs() < EXACT, whole, values)  # so that a perfect score is known as one
 
 
 def _share(rows: Tensor, weights: Tensor) -> Tensor:

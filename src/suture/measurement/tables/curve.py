@@ -151,6 +151,11 @@ class Curve:
         """Return where the fit had not converged, of fits that can say so; elsewhere the value is an answer."""
         return not_converged(self.line(control)).to_numpy(bool)
 
+    def is_failed(self, control: str) -> Mask:
+        """Return where the trial of a control failed, or one of its seeds."""
+        cuts = {cut for kind, cut in self.failed if kind == control or (control == NOISE and kind.startswith(NOISE))}
+        return np.array([cut in cuts for cut in self.cuts], bool)
+
     def is_apart(self, control: str = PLAIN) -> Mask:
         """Return where the stitch works, but on what the receiver never saw in training."""
         return works_apart(self.line(control)).to_numpy(bool)
@@ -282,13 +287,16 @@ def arrange_pairs(table: pd.DataFrame, score: str) -> tuple[Curve, ...]:
     means = summary(rows)
     names = means.loc[means["control"] == PLAIN, ["sender", "receiver"]].drop_duplicates()
     planned = scored[scored["control"] == PLAIN].sort_values(["receiver_depth", "sender_depth"], kind="stable")
-    broken = planned[planned["status"] == "failed"]
+    broken = scored[scored["status"] == "failed"]
     found = []
     for sender, receiver in names.itertuples(index=False):
         mine = means[means["receiver"] == receiver]
         own = mine[(mine["control"] == PLAIN) & (mine["sender"] == sender)]
         check_single(own, _SEAM)
-        here, lost = (rows[(rows["sender"] == sender) & (rows["receiver"] == receiver)] for rows in (planned, broken))
+        here = planned[(planned["sender"] == sender) & (planned["receiver"] == receiver)]
+        lost = broken[(broken["receiver"] == receiver) & (without_sender(broken) | (broken["sender"] == sender))]
+        lost = _beside(pd.concat([here, lost[lost["control"] != PLAIN]]))
+        lost = lost[lost["status"] == "failed"]
         seams = tuple(here[_SEAM].drop_duplicates().itertuples(index=False, name=None))
         # A table may hold the same control by another fit or on other data: what was fitted as the pair comes first.
         unlike = pd.concat([~mine[name].isin(own[name].unique()) for name in _FITTED], axis=1).sum(axis=1)
@@ -296,7 +304,7 @@ def arrange_pairs(table: pd.DataFrame, score: str) -> tuple[Curve, ...]:
         lines = {str(kind): _line(held, sender, seams) for kind, held in beside.groupby("control", sort=False)}
         unit = str(own["unit"].iloc[0])
         plain = own.set_index(_SEAM, drop=False).reindex(pd.MultiIndex.from_tuples(seams)).reset_index(drop=True)
-        failed = frozenset((PLAIN, end) for end in lost["receiver_cut"])
+        failed = frozenset(zip(lost["control"], lost["receiver_cut"], strict=True))
         found.append(Curve(sender, receiver, score, unit, seams, {PLAIN: plain} | lines, failed, table))
     return tuple(found)
 

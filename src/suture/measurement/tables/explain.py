@@ -319,18 +319,18 @@ def _shuffled(pair: Curve, chance: float | None, margin: float) -> Iterator[str]
     """Say where a stitch fitted to shuffled pairs did not collapse."""
     if not pair.rises:
         return
-    kept, above = pair.scores("shuffled pairs"), "half of the true pairs' score"
-    floor = pair.scores().value / 2
+    kept, floor = pair.scores("shuffled pairs"), pair.scores().value / 2
+    said = "is above half of the true pairs' score, which may be chance if classes are few or unequal: give chance="
     if chance is not None:
         chance = 100 * chance if pair.percent else chance
         floor = np.full(len(pair.seams), chance + margin)
-        above = f"chance, {_plain(chance, pair)}, by more than {_number(margin, pair)}"
+        said = f"did not collapse and is above chance, {_plain(chance, pair)}, by more than {_number(margin, pair)}"
     where = kept.low > floor
     where &= ~pair.is_open() if chance is None else True  # half of a score that may still rise says nothing
     if where.any():
         yield (
             f"{pair}: that success is owed to what {pair.sender} says of each image, at {share_of(pair, where)}: "
-            f"fitted to shuffled pairs the stitched network did not collapse and is above {above} "
+            f"fitted to shuffled pairs the stitched network {said} "
             f"({_listed(pair, where, lambda i: _plain(kept.value[i], pair))})."
         )
 

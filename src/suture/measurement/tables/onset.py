@@ -16,6 +16,8 @@ localised             the step from the cut before to the onset makes ``STEP`` o
                       part of the carrier certainly fails to convey it
 distributed           it is conveyed, but not by one such step
 carried by the stitch a control without the carrier conveys it too, at the onset
+undecided             it would be localised or not found, but a trial failed at a cut between the two, or at any, or of
+                      a control without the carrier at the onset
 not found             no cut conveys it, or the two networks differ by less than the median width of the intervals
 ====================  ================================================================================================
 
@@ -34,15 +36,16 @@ import numpy as np
 import pandas as pd
 
 from suture.common.errors import DataError
+from suture.common.formatting import say_count
 from suture.core.network.network import Network
 from suture.measurement.scores.traits import Trait
-from suture.measurement.tables.table import check_columns, rows_of, summary
+from suture.measurement.tables.table import check_columns, not_converged, rows_of, summary
 
 CONVEYED = 0.5  #: the share of the parents' difference from which on a trait counts as conveyed
 STEP = 0.8  #: the share of all that is conveyed which one step must make
 INPUT, OUTPUT = "the input", "the output"  #: where the first layers begin and the last end
 
-Verdict = Literal["localised", "distributed", "carried by the stitch", "not found"]
+Verdict = Literal["localised", "distributed", "carried by the stitch", "undecided", "not found"]
 
 
 @final
@@ -55,7 +58,8 @@ class Way:
     that conveys the trait, if any does. The trait lies ``between`` that cut and the one before (from input to output)
     and, by the intervals, certainly ``within`` the wider pair. ``step`` is the share of all that is conveyed which the
     step to the onset makes; ``controls`` are those without the carrier that convey the trait there too, and
-    ``control_shares`` what every control conveys at the cuts (nan where it was not tried).
+    ``control_shares`` what every control conveys at the cuts (nan where it was not tried). ``failed`` are the cuts and
+    controls whose trials failed, so that it is undecided; ``open`` of how many cuts the fit had not converged.
     """
 
     sends: bool
@@ -70,10 +74,18 @@ class Way:
     step: float = 0.0
     controls: tuple[str, ...] = ()
     control_shares: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    failed: tuple[str, ...] = ()
+    open: int = 0
 
     def __str__(self) -> str:
         if np.isnan(self.shares).all():
-            return f"the two do not differ in it: {self.verdict}"
+            return f"too few samples to tell the two apart in it: {self.verdict}"
+        open_ = f"; {self.open} of {say_count(len(self.cuts), 'cut')} not converged" if self.open else ""
+        failed = f", since trials failed ({', '.join(self.failed)})" if self.failed else ""
+        return f"{self._said}{failed}{open_}"
+
+    @property
+    def _said(self) -> str:
         if self.onset is None or self.between is None or self.within is None:
             return f"conveyed at no cut, at most {100 * max(self.shares):.0f} % of it: {self.verdict}"
         side, surely = "on" if self.sends else "back", " and ".join(self.within)
@@ -109,14 +121,17 @@ class Onset:
     def verdict(self) -> Verdict:
         """What both directions say together.
 
-        ``carried by the stitch`` or ``distributed`` if either direction is; ``not found`` if neither found the trait;
-        ``localised`` if all that found it place it between the same cuts; else ``distributed``.
+        ``carried by the stitch`` or ``distributed`` if either direction is, else ``undecided`` if either is; ``not
+        found`` if neither found the trait; ``localised`` if all that found it place it between the same cuts; else
+        ``distributed``.
         """
         verdicts = (self.sending.verdict, self.receiving.verdict)
         if "carried by the stitch" in verdicts:
             return "carried by the stitch"
         if "distributed" in verdicts or len(self._places) > 1:
             return "distributed"
+        if "undecided" in verdicts:
+            return "undecided"
         return "localised" if self._places else "not found"
 
     @property
@@ -159,7 +174,10 @@ def onset(table: pd.DataFrame, trait: Trait | str, carrier: Network | str, refer
     shares = means.assign(
         share=conveyed["stitched"] if abs(scale) > uncertain else np.nan, low=conveyed[ends[0]], high=conveyed[ends[1]]
     )
-    ways = [_way(shares, of, other, sends=sends) for sends in (True, False)]
+    shares["open"] = not_converged(means).to_numpy(bool)
+    scored = rows_of(table, name)
+    failed = scored[scored["status"] == "failed"]
+    ways = [_way(shares, failed, of, other, sends=sends) for sends in (True, False)]
     return Onset(name, str(means["unit"].iloc[0]), of, other, (own[0], own[1]), *ways)
 
 
@@ -182,7 +200,7 @@ def _rows(table: pd.DataFrame, trait: str, carrier: str, reference: str) -> pd.D
     return rows
 
 
-def _way(shares: pd.DataFrame, carrier: str, reference: str, *, sends: bool) -> Way:
+def _way(shares: pd.DataFrame, failed: pd.DataFrame, carrier: str, reference: str, *, sends: bool) -> Way:
     """Say what one direction tells."""
     sender, receiver = (carrier, reference) if sends else (reference, carrier)
     role, other = ("sender", "receiver") if sends else ("receiver", "sender")
@@ -207,10 +225,15 @@ def _way(shares: pd.DataFrame, carrier: str, reference: str, *, sends: bool) -> 
     controls = {kind: tuple(map(float, held["share"])) for kind, held in beside.items()}
     order = slice(None) if sends else slice(None, None, -1)
     names = (INPUT, *cuts, OUTPUT)[order]
+    lost_here = failed[(failed["sender"] == sender) & (failed["receiver"] == receiver)]
+    lost_cuts = lost_here[(lost_here["control"] == "") & ~lost_here[f"{role}_cut"].isin(cuts)]
+    open_ = int(seams["open"].sum())
     values, lows, highs = (np.array([0.0, *numbers[order], 1.0]) for numbers in (share, low, high))
     conveying = np.flatnonzero(values[1:-1] >= CONVEYED) + 1
     if not len(conveying):
-        return Way(sends, cuts, share, low, high, "not found", control_shares=controls)
+        missed = () if np.isnan(share).all() else tuple(dict.fromkeys(map(str, lost_cuts[f"{role}_cut"])))
+        none: Verdict = "undecided" if missed else "not found"
+        return Way(sends, cuts, share, low, high, none, control_shares=controls, failed=missed, open=open_)
     first = int(conveying[0])
     before = int(np.flatnonzero(highs[:first] < CONVEYED).max())
     after = first + int(np.flatnonzero(lows[first:] > CONVEYED).min())
@@ -221,6 +244,18 @@ def _way(shares: pd.DataFrame, carrier: str, reference: str, *, sends: bool) -> 
     here = {kind: held.loc[names[first]] for kind, held in beside.items() if kind in without}
     shown = tuple(kind for kind, at in here.items() if at["share"] >= CONVEYED and at["low"] > 0)
     verdict: Verdict = "localised" if step >= STEP and not lost else "distributed"
+    missed = ()
+    if verdict == "localised" and not shown:  # is it so, though trials failed?
+        edges = [-np.inf, *seams[f"{role}_depth"].astype(float), np.inf][order]
+        near, far = sorted((edges[first - 1], edges[first]))
+        amid = lost_cuts[lost_cuts[f"{role}_depth"].between(near, far)]
+        at = lost_here[lost_here["control"].isin(without) & (lost_here[f"{role}_cut"] == names[first])]
+        own = failed[(failed["sender"] == reference) & (failed["receiver"] == reference)]
+        same = names[first] in cuts and (own["receiver_cut"] == seams.loc[names[first], f"{other}_cut"]).any()
+        told = [*at["control"], *([f"{reference} → {reference}"] if same else [])]
+        gone = [kind for kind in told if kind not in here or np.isnan(here[kind]["share"])]
+        missed = tuple(dict.fromkeys([*map(str, amid[f"{role}_cut"]), *gone]))
+        verdict = "undecided" if missed else verdict
     neighbours, surely = (
         (names[a], names[b]) if sends else (names[b], names[a]) for a, b in ((first - 1, first), (before, after))
     )
@@ -237,6 +272,8 @@ def _way(shares: pd.DataFrame, carrier: str, reference: str, *, sends: bool) -> 
         step=step,
         controls=shown,
         control_shares=controls,
+        failed=missed,
+        open=open_,
     )
 
 

@@ -3,8 +3,8 @@
 A seam is judged as ``explain`` does. *Works*: the whole interval of the penalty is within the margin, and the stitched
 network is certainly better, by more than the margin, than every control beside it. *Explained*: the penalty is within
 the margin, and a control does as well, so that success says no more than that control. *Fails*: the whole interval is
-beyond the margin. *Undecided*: neither can be told, or of a seam that works no control was tried. *Not converged*: a
-longer fit may yet change it. *Not judged*: a network is not to be trusted.
+beyond the margin. *Undecided*: neither can be told, or of a seam that works no control was tried, or one failed. *Not
+converged*: a longer fit may yet change it. *Not judged*: a network is not to be trusted.
 """
 
 from collections import Counter
@@ -54,7 +54,8 @@ def judge(pair: Curve, margin: float = MARGIN) -> tuple[Verdict, ...]:
         ahead = pair.ahead_of(control)
         if np.isfinite(ahead.value).any():
             as_well[control] = ahead.within(margin) & ~open_
-            beyond.append((ahead.beyond(margin) & ~pair.is_open(control)) | ~np.isfinite(ahead.value))
+            absent = ~np.isfinite(ahead.value) & ~pair.is_failed(control)
+            beyond.append((ahead.beyond(margin) & ~pair.is_open(control)) | absent)
     tried = np.any([np.isfinite(pair.scores(control).value) for control in EXPLAINING], axis=0)
     apart = np.all(beyond, axis=0) & tried if beyond else tried
 

@@ -64,7 +64,13 @@ def untrained_sender(trial: Trial) -> Trial:
 
 
 def untrained_receiver(trial: Trial) -> Trial:
-    """Put a freshly initialised network in the receiver's place."""
+    """Put a freshly initialised network in the receiver's place.
+
+    Raises ``UntrainedError`` if the targets are the receiver's own outputs: those of an untrained one hardly vary, so
+    that any stitch gives them.
+    """
+    if trial.task.copies:
+        raise UntrainedError(f"the targets of {trial.fit_data.name} would be the untrained network's own outputs")
     seam = replace(trial.seam, receiver=_untrained(trial.receiver, trial, "receiver"))
     return replace(trial, seam=seam, control="untrained receiver")
 
