@@ -92,6 +92,9 @@ def test_compare_beside_a_run(run: Run, measured: str) -> None:
     values = {(row["sender_cut"], row["receiver_cut"]): row["calibrated"] for row in content["rows"]}
     plain = joined[joined["control"] == ""]
     assert [values[cut, cut] for cut in plain["receiver_cut"]] == pytest.approx(list(plain["linear_cka"]))
+    code, out, err = run(f"{line} --preprocess mean=0.5 --beside {measured}")
+    assert (code, out) == (2, "")
+    assert "it stitched another network called a, of other weights or preprocessing" in err
 
 
 def test_complexity_of_a_run_and_what_explain_makes_of_it(run: Run, measured: str) -> None:

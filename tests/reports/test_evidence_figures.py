@@ -179,6 +179,9 @@ def test_complexity_along_a_curve() -> None:
     made = screen.complexity_table(pd.concat([first, second.iloc[1:]]))  # from one cut to several, as a matrix has
     assert "9" in [cell.plain for cell in made.columns[2].cells]
     assert "2" in [cell.plain for cell in made.columns[2].cells]
+    here, there, *_ = curves.complexity(pd.concat([first, second.iloc[1:]])).axes[0].lines
+    assert list(here.get_ydata()) == [1, 9, 9, 9, 9]
+    assert list(there.get_ydata())[1] == 2
 
 
 def test_wrong_tables_of_complexity_are_refused() -> None:

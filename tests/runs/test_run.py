@@ -523,6 +523,7 @@ def test_fits_that_reached_their_cap_go_on_as_if_they_had_run_that_far_at_once(t
         assert_frame_equal(timeless(load(store / "table.parquet")), timeless(deep))
         assert_frame_equal(timeless(Store(store).table()), timeless(deep))
         assert len(Store(store).finished()) == 4
+        assert (deep["seconds"] > shallow["seconds"]).all(), "its steps are all counted, and so is their time"
 
 
 def test_going_on_that_was_interrupted_goes_on(tmp_path, monkeypatch):

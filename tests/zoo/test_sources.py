@@ -523,6 +523,35 @@ def test_a_folder_in_the_hubs_layout_is_a_network_with_its_own_preprocessing(hub
 
 
 @pytest.mark.usefixtures("offline")
+def test_pictures_are_not_given_to_a_model_that_does_not_say_how(hub_folder, tmp_path):
+    folder = shutil.copytree(hub_folder, tmp_path / "bare")
+    written = (folder / "preprocessor_config.json").read_text()
+    (folder / "preprocessor_config.json").unlink()
+    with pytest.raises(
+        SourceError, match=r"bare reads images, and how they are prepared is not known .* preprocess.mean="
+    ):
+        resolve(f"hf:{folder}")
+    assert resolve(f"hf:{folder},preprocess.mean=0.0").preprocess == Preprocess()
+    (folder / "preprocessor_config.json").write_text(written.replace("ViTImageProcessor", "NoSuchProcessor"))
+    with pytest.raises(SourceError, match="reads images"):
+        resolve(f"hf:{folder}")
+
+
+@pytest.mark.usefixtures("offline")
+def test_what_a_processor_does_not_do_is_not_taken_over(hub_folder, tmp_path):
+    transformers = pytest.importorskip("transformers")
+    folder = shutil.copytree(hub_folder, tmp_path / "other")
+    size = {"height": 16, "width": 16}
+    unlike = {"do_normalize": False, "do_center_crop": False, "crop_size": {"height": 9, "width": 9}}
+    transformers.ViTImageProcessor(size=size, **unlike).save_pretrained(folder)
+    assert resolve(f"hf:{folder},preprocess.channels=3").preprocess == Preprocess(16, 3)
+    transformers.MobileViTImageProcessor(size={"shortest_edge": 16}, crop_size=size).save_pretrained(folder)
+    assert resolve(f"hf:{folder}").preprocess.library == "transformers"
+    with pytest.raises(SourceError, match="turns the order of channels round"):
+        resolve(f"hf:{folder},preprocess.size=8")
+
+
+@pytest.mark.usefixtures("offline")
 def test_a_table_of_angles_that_a_librarys_factory_makes_is_no_trained_weight(tmp_path):
     transformers = pytest.importorskip("transformers")
     sizes = {"dim": 16, "n_layers": 1, "n_heads": 2, "hidden_dim": 16, "vocab_size": 9, "max_position_embeddings": 12}

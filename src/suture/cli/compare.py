@@ -1,7 +1,8 @@
 """``suture compare``: two networks by indices of similarity, without any training."""
 
 from argparse import Namespace
-from typing import Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 from suture.cli import output
 from suture.cli.explain import SIMILARITIES, table_of
@@ -22,7 +23,11 @@ from suture.cli.options import (
     option,
     out_option,
 )
+from suture.common.errors import DataError
 from suture.common.names import NAMES, make_all, split_names
+
+if TYPE_CHECKING:
+    from suture.core.network.network import Network
 
 
 @command(
@@ -83,6 +88,8 @@ def compare(chosen: Namespace) -> int:
     measured = table_of(chosen.beside) if chosen.beside is not None else None
     folder = folder_to_write(chosen.out) if chosen.out is not None else None
     data, networks = load_with_networks(chosen, [chosen.first, chosen.second])
+    if chosen.beside is not None:
+        _check_same(chosen.beside, networks.values())
     settings: dict[str, Any] = {"by": by, "samples": chosen.samples, "samples_as": chosen.samples_as, "device": device}
     settings |= {"permutations": chosen.permutations, **cuts_of(chosen)}
     found = compare(networks[chosen.first], networks[chosen.second], data=data, **settings)
@@ -96,3 +103,17 @@ def compare(chosen: Namespace) -> int:
             files += [tables.save(joined, folder / "beside.parquet"), *figures.save(figure, folder / "beside")]
     parts: output.Parts = [[grids.similarity_heading(found)], [*grids.similarity_tables(found, output.width())]]
     return output.hand_over(chosen, found, files, parts)
+
+
+def _check_same(folder: str, networks: "Iterable[Network]") -> None:
+    """Raise ``DataError`` if a run stitched other networks of these names."""
+    from suture.reports.html.runs import read
+
+    known = read(folder).fingerprints
+    for network in networks:
+        stitched = known.get(f"the network {network.name}")
+        if stitched is not None and network.fingerprint not in stitched:
+            raise DataError(
+                f"--beside {folder}: it stitched another network called {network.name}, of other weights or "
+                "preprocessing; compare the networks of the run"
+            )

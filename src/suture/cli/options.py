@@ -203,7 +203,7 @@ TRUST = option("--trust", action="store_true", help="run the Python files that f
 PREPROCESS = option(
     "--preprocess",
     metavar="SETTINGS",
-    help="of all networks but those whose string says its own: mean=(0.5,0.5,0.5),std=0.25,size=32,channels=3",
+    help="of every network, but for what its string sets itself: mean=(0.5,0.5,0.5),std=0.25,size=32,channels=3",
 )
 CONFIG = (
     option("--config", metavar="FILE", help="a YAML file of these settings"),

@@ -316,7 +316,8 @@ def complexity(table: pd.DataFrame) -> Chart:
 
     ``table`` holds rows of ``complexity`` for one sender and one receiver, with the labels of the seam and, if there
     are controls, a column ``control``. A network that is not stitched has its own name as sender and receiver, and no
-    cut. Several rows of a measure and seam are averaged. Raises ``DataError`` if it is none, or of several pairs.
+    cut. Several rows of a measure and seam are averaged; if a cut was reached from several cuts of the sender, each of
+    these has a line. Raises ``DataError`` if it is none, or of several pairs.
     """
     rows, alone = split_complexity(table)
     across = rows[rows["control"] == PLAIN]
@@ -330,11 +331,17 @@ def complexity(table: pd.DataFrame) -> Chart:
     plain = f"{pair['sender']} → {pair['receiver']}"
     cuts = tuple(dict.fromkeys(rows.sort_values("receiver_depth", kind="stable")["receiver_cut"]))
     measures = []
-    for key, held in rows.groupby(MEASURE, sort=False):
-        means = held.groupby(["control", "receiver_cut"])["value"].mean().unstack("receiver_cut").reindex(columns=cuts)
+    several = bool((across.groupby("receiver_cut")["sender_cut"].nunique() > 1).any())
+    starts = rows["sender_cut"].where(several & ~without_sender(rows), "")
+    for key, held in rows.assign(start=starts).groupby(MEASURE, sort=False):
+        by_depth = held.sort_values("sender_depth", kind="stable")
+        by_seam = by_depth.groupby(["control", "start", "receiver_cut"], sort=False)["value"].mean()
+        by_line = by_seam.unstack("receiver_cut", sort=False)
+        by_line = by_line.reindex(columns=cuts)
+        named = zip(by_line.index.tolist(), by_line.to_numpy(float), strict=True)
         lines = [
-            Line.of(kind, name_of(kind, plain), means.loc[kind].to_numpy(float))
-            for kind in sorted(means.index, key=place_of)
+            Line.of(kind, name_of(kind, plain) + (f", from {start}" if start else ""), values)
+            for (kind, start), values in sorted(named, key=lambda line: place_of(line[0][0]))
         ]
         mine = alone[(alone[MEASURE] == list(key)).all(axis=1)].groupby("sender")["value"].mean()
         levels = {f"{name} alone ({role})": float(mine[name]) for role, name in pair.items() if name in mine}

@@ -348,7 +348,7 @@ def _wanted(model: nn.Module, source: Source) -> Preprocess | Published:
     if source.kind == "timm":
         return of_timm(model, source.arguments)
     if source.kind == "hf":
-        return of_transformers(source.name, source.arguments.get("revision"))
+        return of_transformers(source.name, source.arguments.get("revision"), needed=not source.preprocess)
     return of_torchvision(source.name, source.arguments["weights"])
 
 

@@ -34,7 +34,7 @@ class Published:
     def __call__(self, images: Tensor) -> Tensor:
         """Map float images ``(N, C, H, W)`` to what the weights were trained on; a grey image is repeated."""
         check_pictures(f"the preprocessing of {self.library}", images)
-        channels = self.plain().channels or 1
+        channels = _channels(json.loads(self.settings)) or 1
         coloured = images.expand(-1, channels, -1, -1) if images.shape[1] == 1 else images
         prepared: Tensor = _transform(self.library, self.settings)(coloured)
         return prepared
@@ -42,16 +42,30 @@ class Published:
     def plain(self) -> Preprocess:
         """Return its size, mean and standard deviation: the whole image is resized, nothing is cropped."""
         given = json.loads(self.settings)
+        if given.get("do_flip_channel_order"):
+            raise SourceError(
+                f"the preprocessing of {self.library} turns the order of channels round, which preprocess.* cannot; "
+                "leave preprocess.* out"
+            )
+        if given.get("do_normalize") is False:
+            given |= {"image_mean": None, "image_std": None}
         mean, std = (tuple(given.get(key) or given.get(f"image_{key}") or default) for key, default in _UNCHANGED)
-        return Preprocess(_side(given), len(mean) if len(mean) > 1 else None, mean, std)
+        return Preprocess(_side(given), _channels(given), mean, std)
 
 
 _UNCHANGED = (("mean", (0.0,)), ("std", (1.0,)))
 
 
+def _channels(given: Mapping[str, Any]) -> int | None:
+    """Return how many channels there are means of, if there are several."""
+    count = len(given.get("mean") or given.get("image_mean") or ())
+    return count if count > 1 else None
+
+
 def _side(given: Mapping[str, Any]) -> int | None:
     """Return the side of the images that settings lead to."""
-    size = given.get("input_size") or given.get("crop_size") or given.get("size")
+    crop = given.get("crop_size") if given.get("do_center_crop") is not False else None
+    size = given.get("input_size") or crop or given.get("size")
     if isinstance(size, dict):
         size = size.get("height") or size.get("shortest_edge")
     return size[-1] if isinstance(size, list) else size
@@ -106,13 +120,25 @@ def import_transformers() -> Any:
     return transformers
 
 
-def of_transformers(name: str, revision: str | None) -> Published | Preprocess:
-    """Return the preprocessing that a model on the hub comes with: none, if it has no image processor."""
+_OF_IMAGES = ("image_size", "num_channels", "vision_config")  #: that the config of a model of images has
+
+
+def of_transformers(name: str, revision: str | None, needed: bool = True) -> Published | Preprocess:
+    """Return the preprocessing that a model on the hub comes with: none, if it reads no images.
+
+    Raises ``SourceError`` if it does, and its image processor is not there or cannot be made, but is ``needed``.
+    """
+    transformers, at = import_transformers(), {"revision": revision or "main", "trust_remote_code": False}
     try:
-        processor = import_transformers().AutoImageProcessor.from_pretrained(
-            name, revision=revision or "main", trust_remote_code=False
-        )
-    except (OSError, ValueError):
+        processor = transformers.AutoImageProcessor.from_pretrained(name, **at)
+    except (OSError, ValueError) as error:
+        config = transformers.AutoConfig.from_pretrained(name, **at)
+        if needed and any(hasattr(config, word) for word in _OF_IMAGES):
+            first = str(error).strip().partition("\n")[0]
+            raise SourceError(
+                f"hf:{name} reads images, and how they are prepared is not known ({first}); say it: "
+                f"hf:{name},preprocess.mean=0.5,preprocess.std=0.5, or preprocess.mean=0.0 for floats in [0, 1]"
+            ) from error
         return Preprocess()
     return Published.of("transformers", processor.to_dict() | {"image_processor_type": type(processor).__name__})
 

@@ -65,7 +65,8 @@ def read(folder: str | Path) -> Run:
     if not len(table) and not results:
         raise DataError(f"{path} has measured nothing yet; see suture status {path}")
     every = [*records.values(), *store.failures().values()]
-    notes = [note for record in records.values() for note in record.get("notes", ())]
+    shown = {trial.key for trial in store.trials(records)}  # without those that deeper ones replace
+    notes = [note for key, record in records.items() if key in shown for note in record.get("notes", ())]
     return Run(
         path,
         table,

@@ -261,6 +261,13 @@ class Work:
             return replace(task, begun=self.states.get(before, b"") if self.store is None else self.store.state(before))
         return replace(task, draft=self.shown.draws and not task.begun and task.trial.fit.draft() is not None)
 
+    def _find_begun(self, task: Job) -> Record | None:
+        """Return the record of the trial that a deeper one went on with."""
+        begun = isinstance(task, Measuring) and bool(task.begun)
+        return next(
+            (self.records.get(key) for key, deeper in self.deeper.items() if begun and deeper == task.key), None
+        )
+
     def _claim(self, task: Job) -> bool:
         """Take the lock of a task, if it may begin; say whether it is ours."""
         sequence = task.sequence if isinstance(task, TrainingTask) else None
@@ -300,8 +307,9 @@ class Work:
         if outcome.is_draft and isinstance(task, Measuring):
             self._keep_draft(task, outcome)
             return
-        if (draft := self.drafts.pop(task.key, None)) is not None:
-            took = draft["seconds"] + outcome.record["seconds"]
+        before = self.drafts.pop(task.key, None) or self._find_begun(task)
+        if before is not None and "seconds" in outcome.record:  # of all its steps, those that were taken before too
+            took = before["seconds"] + outcome.record["seconds"]
             outcome = replace(outcome, record=outcome.record | {"seconds": took})
         if self.store is not None:
             self.store.keep(task.kind, task.key, outcome.record, outcome.tensors, outcome.state)
