@@ -119,7 +119,7 @@ def test_where_there_is_none_none_is_found():
     for seed in range(4):
         o = found(trait(), plain(seed + 1), plain(seed))
         assert o.verdict == o.sending.verdict == o.receiving.verdict == "not found", str(o)
-        assert "do not differ" in str(o)
+        assert "are not told apart" in str(o)
 
 
 @dataclass(frozen=True)

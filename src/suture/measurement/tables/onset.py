@@ -79,7 +79,7 @@ class Way:
 
     def __str__(self) -> str:
         if np.isnan(self.shares).all():
-            return f"too few samples to tell the two apart in it: {self.verdict}"
+            return f"the two are not told apart in it: {self.verdict}"
         open_ = f"; {self.open} of {say_count(len(self.cuts), 'cut')} not converged" if self.open else ""
         failed = f", since trials failed ({', '.join(self.failed)})" if self.failed else ""
         return f"{self._said}{failed}{open_}"
