@@ -544,7 +544,7 @@ def test_what_a_processor_does_not_do_is_not_taken_over(hub_folder, tmp_path):
     size = {"height": 16, "width": 16}
     unlike = {"do_normalize": False, "do_center_crop": False, "crop_size": {"height": 9, "width": 9}}
     transformers.ViTImageProcessor(size=size, **unlike).save_pretrained(folder)
-    assert resolve(f"hf:{folder},preprocess.channels=3").preprocess == Preprocess(16, 3)
+    assert resolve(f"hf:{folder},preprocess.std=0.5").preprocess == Preprocess(16, 3, std=(0.5,))
     transformers.MobileViTImageProcessor(size={"shortest_edge": 16}, crop_size=size).save_pretrained(folder)
     assert resolve(f"hf:{folder}").preprocess.library == "transformers"
     with pytest.raises(SourceError, match="turns the order of channels round"):

@@ -47,10 +47,11 @@ class Published:
                 f"the preprocessing of {self.library} turns the order of channels round, which preprocess.* cannot; "
                 "leave preprocess.* out"
             )
+        channels = _channels(given)
         if given.get("do_normalize") is False:
             given |= {"image_mean": None, "image_std": None}
         mean, std = (tuple(given.get(key) or given.get(f"image_{key}") or default) for key, default in _UNCHANGED)
-        return Preprocess(_side(given), _channels(given), mean, std)
+        return Preprocess(_side(given), channels, mean, std)
 
 
 _UNCHANGED = (("mean", (0.0,)), ("std", (1.0,)))
