@@ -277,6 +277,16 @@ def test_a_bar_is_the_mean_over_seeds() -> None:
     assert axes.get_xlabel() == "accuracy (%); dashed: threshold: 50 %"
 
 
+def test_panels_in_per_cent_share_their_limits_and_penalties_need_not() -> None:
+    made = tables(*curve("A", 0.9), *curve("B", 0.4))
+    bars = [Panel("bars", "stitched", f"accuracy of {name}", ((name, Where(sender=name)),)) for name in ("A", "B")]
+    for panels in ([lines("A"), lines("B")], bars):
+        one, other = drawn(made, *panels).axes
+        assert (one.get_xlim(), one.get_ylim()) == (other.get_xlim(), other.get_ylim())
+    one, other = drawn(made, *(lines(n, column="penalty", label="penalty [pp]") for n in "AB")).axes
+    assert one.get_ylim() != other.get_ylim()
+
+
 def matrix(sender: str, seed: int, plus: float = 0.0) -> list[dict[str, Any]]:
     return [
         row(sender, down, seed, 0.1 * i + 0.01 * j + plus, receiver_cut=across, receiver_depth=(j + 1) / len(CUTS))

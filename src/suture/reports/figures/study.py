@@ -4,7 +4,7 @@ Lines, bars and cells are means over pairs of networks, bands are the 95 % inter
 decided, and faint dots are the pairs themselves if they are few. Rows that were not measured are named as such.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from textwrap import wrap
 from typing import Any
@@ -39,7 +39,7 @@ def figure(study: Study, tables: Tables) -> Figure:
     charts = [_titled(arrange_panel(panel, tables), panel.title) for panel in study.panels]
     rows = list(_rows(charts))
     width = max(map(_width, charts))
-    several = max((len(row) for row in rows if row[0].kind == "curve"), default=1)  #: curves beside each other
+    several = {kind: max((len(r) for r in rows if r[0].kind == kind), default=1) for kind in ("curve", "bars")}
     maps = max((_per_row(row[0]) for row in rows if row[0].kind == "matrix" and len(row) == 1), default=1)
     heights = [
         guess_height(row[0], maps if len(row) == 1 else 1, width / len(row)) if row[0].kind == "matrix" else 4.0
@@ -50,6 +50,7 @@ def figure(study: Study, tables: Tables) -> Figure:
             page = Picture(figsize=(width, sum(heights)), layout="constrained")
             parts = page.subfigures(len(rows), 1, height_ratios=heights, squeeze=False)[:, 0]
             filled = [_fill(part, row, width, several, maps) for part, row in zip(parts, rows, strict=True)]
+            _share_axes(rows, filled)
             if said := _said(charts):
                 parts[-1].supxlabel(said, size=6.5, color="0.35", x=0.995, ha="right")
             page.draw_without_rendering()
@@ -127,20 +128,39 @@ def _width(chart: Chart) -> float:
     return min(WIDEST, max(WIDTH, cells))
 
 
-def _fill(part: SubFigure, row: Sequence[Chart], width: float, several: int, maps: int) -> list[Any]:
-    """Draw a row, and return what was drawn: axes, or heat maps; what is alone is as wide as its like in other rows."""
+def _fill(part: SubFigure, row: Sequence[Chart], width: float, several: Mapping[str, int], maps: int) -> list[Any]:
+    """Draw a row, and return what was drawn: axes, or heat maps; what is alone is as wide as its like in other rows.
+
+    ``several`` says of each kind of panel how many are beside each other.
+    """
     if row[0].kind == "matrix":
         beside = part.subfigures(1, len(row), squeeze=False)[0]
         for one, chart in zip(beside, row, strict=True):
             one.suptitle(chart.title, size=8, weight="bold", x=0.01, ha="left", parse_math=False)
         return [Maps(one, chart, maps if len(row) == 1 else 1) for one, chart in zip(beside, row, strict=True)]
-    columns = several if row[0].kind == "curve" and not _wide(row[0]) else len(row)
+    columns = several[row[0].kind] if not _wide(row[0]) else len(row)
     drawn = list(part.subplots(1, columns, squeeze=False)[0])
     for axes in drawn[len(row) :]:
         axes.set_visible(False)
     for axes, chart in zip(drawn, row, strict=False):
         (_bars if chart.kind == "bars" else _lines)(axes, chart, width / columns)
     return drawn[: len(row)]
+
+
+def _share_axes(rows: Sequence[Sequence[Chart]], filled: Sequence[Sequence[Any]]) -> None:
+    """Give panels in per cent the same limits, bars whatever they are called; penalties may show a detail."""
+    alike: dict[tuple[str, str], list[Axes]] = {}
+    for chart, drawn in (
+        (c, d) for row, made in zip(rows, filled, strict=True) for c, d in zip(row, made, strict=True)
+    ):
+        if chart.kind != "matrix" and chart.columns and chart.measures[0].unit == "%":
+            of = "" if chart.kind == "bars" else chart.measures[0].label
+            alike.setdefault((chart.kind, of), []).append(drawn)
+    for (kind, _), panels in alike.items():
+        which = "x" if kind == "bars" else "y"
+        ends = [getattr(axes, f"get_{which}lim")() for axes in panels]
+        for axes in panels:
+            getattr(axes, f"set_{which}lim")(min(low for low, _ in ends), max(high for _, high in ends))
 
 
 def _lacking(chart: Chart, drawn: Any) -> float:
