@@ -256,17 +256,14 @@ class Work:
 
     def _prepare(self, task: Measuring) -> Measuring:
         """Return the same, going on from where another fit ended; or ending early, if somebody watches the table."""
-        before = next((key for key, deeper in self.deeper.items() if deeper == task.key), None)
+        before = self._find_shallower(task.key)
         if before is not None:
             return replace(task, begun=self.states.get(before, b"") if self.store is None else self.store.state(before))
         return replace(task, draft=self.shown.draws and not task.begun and task.trial.fit.draft() is not None)
 
-    def _find_begun(self, task: Job) -> Record | None:
-        """Return the record of the trial that a deeper one went on with."""
-        begun = isinstance(task, Measuring) and bool(task.begun)
-        return next(
-            (self.records.get(key) for key, deeper in self.deeper.items() if begun and deeper == task.key), None
-        )
+    def _find_shallower(self, key: str) -> str | None:
+        """Return the key of the trial that one goes on with; ``None`` if it is not a deeper one."""
+        return next((shallower for shallower, deeper in self.deeper.items() if deeper == key), None)
 
     def _claim(self, task: Job) -> bool:
         """Take the lock of a task, if it may begin; say whether it is ours."""
@@ -307,7 +304,9 @@ class Work:
         if outcome.is_draft and isinstance(task, Measuring):
             self._keep_draft(task, outcome)
             return
-        before = self.drafts.pop(task.key, None) or self._find_begun(task)
+        before = self.drafts.pop(task.key, None)
+        if before is None and isinstance(task, Measuring) and task.begun:
+            before = self.records.get(self._find_shallower(task.key) or "")
         if before is not None and "seconds" in outcome.record:  # of all its steps, those that were taken before too
             took = before["seconds"] + outcome.record["seconds"]
             outcome = replace(outcome, record=outcome.record | {"seconds": took})

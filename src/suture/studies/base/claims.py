@@ -19,15 +19,13 @@ from typing import Literal, final
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike
-from scipy import stats
+from numpy.typing import NDArray
 
 from suture.common.errors import DataError
 from suture.common.formatting import say_count
 from suture.fits.recipes import claims_convergence
 from suture.measurement.tables.averages import LEAST
 from suture.measurement.tables.table import not_converged
-from suture.studies.base.contrasts import OfGroups
 from suture.studies.base.quantities import (
     LEVEL,
     TRIALS,
@@ -35,6 +33,7 @@ from suture.studies.base.quantities import (
     Quantity,
     Remembered,
     Tables,
+    power_of_t,
     rows_read,
     share_of,
 )
@@ -177,12 +176,7 @@ class Claim:
         bound = self.bound
         if bound is None or not figure.decides or figure.all_alike:
             return f"{self.enough} networks decide, at least"
-        if isinstance(self.quantity, OfGroups):
-            wanted = _find_least(self.quantity.power(figure, bound, _TRIED))
-        else:
-            half = max(figure.high - figure.value, figure.value - figure.low)  # one of them may be clipped
-            spread = half / stats.t.ppf((1 + figure.level) / 2, figure.networks - 1) * figure.networks**0.5
-            wanted = count_networks(abs(figure.value - bound) / spread, figure.level)
+        wanted = _find_least(self.quantity.power(figure, bound, _TRIED))
         return f"about {max(wanted, self.enough)} networks would decide it" if wanted else f"more than {MOST} networks"
 
 
@@ -195,15 +189,14 @@ def formerly(claim: Claim, quantity: Quantity, statement: str) -> Claim:
 def count_networks(distance: float, level: float = LEVEL) -> int:
     """Return how many networks decide, in ``POWER`` of cases, what lies so many standard deviations from a threshold.
 
-    The power of the t test, by the noncentral t; 0 if more than ``MOST`` are needed.
+    By the t test; 0 if more than ``MOST`` are needed.
     """
-    n = _TRIED
-    return _find_least(stats.nct.sf(stats.t.ppf((1 + level) / 2, n - 1), n - 1, distance * np.sqrt(n)))
+    return _find_least(power_of_t(distance, _TRIED, level))
 
 
-def _find_least(power: ArrayLike) -> int:
+def _find_least(power: NDArray[np.float64]) -> int:
     """Return the fewest networks of which a test has ``POWER``, given that of ``_TRIED``; 0 if none of them has."""
-    enough = _TRIED[np.asarray(power) >= POWER]
+    enough = _TRIED[power >= POWER]
     return int(enough[0]) if len(enough) else 0
 
 

@@ -184,7 +184,7 @@ class OfGroups(Quantity):
 
     @abstractmethod
     def power(self, figure: Figure, bound: float, n: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return how often ``n`` units in each group tell from a threshold what is as far from it as the figure."""
+        """Return the power with ``n`` units in each group."""
 
     def _read(self, tables: Tables) -> "tuple[pd.Series[float], pd.Series[float]]":
         return self.first.read(tables).dropna(), self.second.read(tables).dropna()

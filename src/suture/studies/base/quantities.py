@@ -24,6 +24,7 @@ from typing import ClassVar, Literal, final
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 from scipy import stats
 
 from suture.common.errors import DataError
@@ -279,6 +280,18 @@ class Quantity(ABC):
     def of_pairs(self, tables: Tables) -> "pd.Series[float] | None":
         """Return the number of each pair by itself; none if it is not one of pairs."""
         return None
+
+    def power(self, figure: Figure, bound: float, n: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return how often ``n`` networks tell from a threshold what is as far from it as the figure."""
+        half = max(figure.high - figure.value, figure.value - figure.low)  # one of them may be clipped
+        spread = half / stats.t.ppf((1 + figure.level) / 2, figure.networks - 1) * figure.networks**0.5
+        return power_of_t(abs(figure.value - bound) / spread, n, figure.level)
+
+
+def power_of_t(distance: float, n: NDArray[np.int64], level: float = LEVEL) -> NDArray[np.float64]:
+    """Return the power of the t test of ``n`` numbers, so many standard deviations from the threshold."""
+    ends = stats.t.ppf((1 + level) / 2, n - 1)
+    return np.asarray(stats.nct.sf(ends, n - 1, distance * np.sqrt(n)), dtype=np.float64)
 
 
 def rows_read(quantity: object) -> Iterator[Where]:
