@@ -24,8 +24,9 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from suture.measurement.tables.averages import average_over_networks
+from suture.studies.base.cells import Tables, number_pair
 from suture.studies.base.claims import Claim, count_networks
-from suture.studies.base.quantities import Extreme, PerUnit, Tables, number_pair, share_of
+from suture.studies.base.quantities import Extreme, PerUnit, share_of
 
 Numbers = NDArray[np.float64]
 Row = dict[str, Any]

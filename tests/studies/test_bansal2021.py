@@ -16,8 +16,9 @@ from suture.studies.bansal2021 import STUDIES, pretrained
 from suture.studies.bansal2021.folds import compare_outputs, fold_at_each_cut
 from suture.studies.bansal2021.invariance import CHANGED, COORDINATES, WEIGHT, apply_change, draw_gaussian
 from suture.studies.bansal2021.plans import R18, SIMCLR, pair_unlike_seeds
+from suture.studies.base.cells import Where
 from suture.studies.base.plans import measure_accuracy
-from suture.studies.base.quantities import Agreement, AtCuts, RunOfCuts, Where
+from suture.studies.base.quantities import Agreement, AtCuts, RunOfCuts
 from suture.studies.base.scale import scale_named, stand_in
 from suture.zoo import mlp, resnet, resnet50
 

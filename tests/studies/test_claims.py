@@ -12,19 +12,10 @@ import pytest
 from suture.common.errors import DataError
 from suture.measurement.trials.trial import VERSION
 from suture.studies import Claim, Result, Study, Where, verdict_of
+from suture.studies.base.cells import TRIALS, Tables
 from suture.studies.base.claims import MARGIN, STITCHES, Decided, Verdict, count_networks, decide_all
 from suture.studies.base.contrasts import SpreadRatio, StandardisedDifference
-from suture.studies.base.quantities import (
-    TRIALS,
-    AtCuts,
-    Difference,
-    Extreme,
-    Figure,
-    Mean,
-    PerUnit,
-    Quantity,
-    Tables,
-)
+from suture.studies.base.quantities import AtCuts, Difference, Extreme, Figure, Mean, PerUnit, Quantity
 
 
 class Planted(Quantity):

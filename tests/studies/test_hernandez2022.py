@@ -19,9 +19,9 @@ from suture.fits.recipes import hernandez2022, hernandez2022_copy
 from suture.measurement.trials.trial import Trial
 from suture.runs.runners import Deferred
 from suture.studies import Study, scale_named
+from suture.studies.base.cells import Where, number_pair
 from suture.studies.base.claims import Decided
 from suture.studies.base.contrasts import Above, ByDepth, Contrast, ShareOfAxis, ShareOfLower
-from suture.studies.base.quantities import Where, number_pair
 from suture.studies.base.scale import PAPER, SCALES, SMALL, Scale, stand_in
 from suture.studies.hernandez2022 import STUDIES
 from suture.studies.hernandez2022.plans import SHAPES, name_of

@@ -13,8 +13,9 @@ from suture.common.errors import DataError
 from suture.core.stitches import Conv, ConvLinear
 from suture.measurement.complexity import GradientNorm
 from suture.runs.runners import Deferred, TrainingTask
+from suture.studies.base.cells import COMPLEXITIES, TRIALS, Where
 from suture.studies.base.claims import Claim
-from suture.studies.base.quantities import COMPLEXITIES, TRIALS, FirstStep, Mean, Peak, Ratio, Step, Where
+from suture.studies.base.quantities import FirstStep, Mean, Peak, Ratio, Step
 from suture.studies.base.scale import scale_named, stand_in
 from suture.studies.oxford2025 import STUDIES, claims, plans, simplicity, specialists
 from suture.studies.oxford2025.claims import ALTERED, NARROW, ON_CARS, ON_TRUCKS, PAIRED, TRUE

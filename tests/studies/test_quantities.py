@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from suture.common.errors import DataError
+from suture.studies.base.cells import TRIALS, Where, average_cells, number_pair
 from suture.studies.base.claims import Claim
 from suture.studies.base.quantities import (
-    TRIALS,
     AtCuts,
     Difference,
     Extreme,
@@ -26,12 +26,9 @@ from suture.studies.base.quantities import (
     Slope,
     Spread,
     Trend,
-    Where,
     Worst,
-    average_cells,
     average_units,
     figure_of,
-    number_pair,
 )
 
 CUTS = ("a", "b", "c")

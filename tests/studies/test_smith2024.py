@@ -17,9 +17,10 @@ from suture.data.variants import ColourOnly, Correlated
 from suture.measurement.trials.trial import Trial
 from suture.runs.runners import Deferred
 from suture.studies import Study, scale_named
+from suture.studies.base.cells import COMPLEXITIES, NETWORKS, TRIALS, Tables, Where
 from suture.studies.base.claims import Decided
 from suture.studies.base.contrasts import OverStitches, SpreadRatio, StandardisedDifference
-from suture.studies.base.quantities import COMPLEXITIES, NETWORKS, TRIALS, PerUnit, Tables, Where
+from suture.studies.base.quantities import PerUnit
 from suture.studies.base.scale import SMALL, Scale, stand_in
 from suture.studies.smith2024 import STUDIES
 from suture.studies.smith2024.plans import AGAIN, CUTS, VGG_CUTS

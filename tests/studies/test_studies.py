@@ -12,8 +12,9 @@ from suture.reports.figures.study import figure
 from suture.runs.runners import Local
 from suture.runs.store.store import Store
 from suture.studies import STUDIES, Result, Scale, run_study, scale_named, study_named
+from suture.studies.base.cells import TRIALS
 from suture.studies.base.count import Networks, count
-from suture.studies.base.quantities import DIVISOR_IS_0, NOTHING_THERE, TRIALS
+from suture.studies.base.quantities import DIVISOR_IS_0, NOTHING_THERE
 from suture.studies.base.scale import stand_in
 
 #: The list of experiments, row by row.

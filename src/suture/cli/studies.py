@@ -123,7 +123,7 @@ def run(chosen: Namespace) -> int:
     from suture.runs.store.files import folder_to_write
     from suture.runs.store.store import Store
     from suture.studies import run_study, scale_named
-    from suture.studies.base.quantities import TRIALS
+    from suture.studies.base.cells import TRIALS
     from suture.studies.base.scale import TINY
     from suture.studies.ledger import LEDGER
 

@@ -14,7 +14,8 @@ from suture.measurement.tables.matrix import Block
 from suture.measurement.tables.table import not_converged
 from suture.reports.charts import THRESHOLD, Chart, Line, Measure
 from suture.reports.style import LOOK, SERIES
-from suture.studies.base.quantities import LEVEL, PERCENT, Tables, Where, average_cells, average_units, figure_of
+from suture.studies.base.cells import PERCENT, Tables, Where, average_cells
+from suture.studies.base.quantities import LEVEL, average_units, figure_of
 from suture.studies.base.study import Panel
 
 NOT_MEASURED = "not measured"

@@ -1,5 +1,6 @@
 """The four papers: the ledger of networks, plans of trials, and claims that a program decides."""
 
+from suture.studies.base.cells import Where
 from suture.studies.base.claims import Claim, Decided, Roles, verdict_of
 from suture.studies.base.quantities import (
     AtCuts,
@@ -12,7 +13,6 @@ from suture.studies.base.quantities import (
     Slope,
     Spread,
     Trend,
-    Where,
     Worst,
 )
 from suture.studies.base.run import Result, load_result, run_study

@@ -20,7 +20,7 @@ from suture.reports.figures.curve import WIDEST, WIDTH, Picture, draw_lines, leg
 from suture.reports.figures.matrix import Maps, guess_height, slot
 from suture.reports.panels import NOT_MEASURED, arrange_panel
 from suture.reports.style import shortened, with_minus
-from suture.studies.base.quantities import Tables
+from suture.studies.base.cells import Tables
 from suture.studies.base.study import Study
 
 _WIDE = 12  #: cuts, or letters of a bar's name times four, after which a panel has the page's width

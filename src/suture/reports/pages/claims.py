@@ -15,6 +15,7 @@ from suture.common.errors import DataError
 from suture.measurement.tables.averages import LEAST
 from suture.reports.terminal.studies import written
 from suture.runs.progress import clock
+from suture.studies.base.cells import TRIALS
 from suture.studies.base.claims import (
     ENOUGH,
     MARGIN,
@@ -29,7 +30,6 @@ from suture.studies.base.claims import (
     Verdict,
     verdict_of,
 )
-from suture.studies.base.quantities import TRIALS
 from suture.studies.base.run import Result
 from suture.studies.base.study import Study
 from suture.studies.ledger import LEDGER

@@ -13,8 +13,8 @@ from suture.measurement.tables.table import not_converged
 from suture.reports.terminal.curve import lay_out
 from suture.runs.progress import clock
 from suture.studies import Claim, Decided, Figure, Result, Study, verdict_of
+from suture.studies.base.cells import TRIALS
 from suture.studies.base.count import Count
-from suture.studies.base.quantities import TRIALS
 
 _FINEST = 6  #: digits after the point
 _STYLES = {"reproduced": "green", "not reproduced": "red", "undecided": "yellow"}

@@ -18,22 +18,9 @@ from suture.studies.bansal2021.selections import (
     UNTRAINED,
     draw_lines,
 )
+from suture.studies.base.cells import FOLDS, NETWORKS, TRIALS, Condition, Where
 from suture.studies.base.claims import Claim, Direction, Roles
-from suture.studies.base.quantities import (
-    FOLDS,
-    NETWORKS,
-    TRIALS,
-    AtCuts,
-    Condition,
-    Difference,
-    Extreme,
-    Mean,
-    Quantity,
-    Ratio,
-    RunOfCuts,
-    Where,
-    Worst,
-)
+from suture.studies.base.quantities import AtCuts, Difference, Extreme, Mean, Quantity, Ratio, RunOfCuts, Worst
 from suture.studies.base.study import Panel, Study
 
 _KERNELS = [(f"{k}×{k}", Where(stitch=str(Conv(kernel=k)))) for k in KERNELS]

@@ -14,7 +14,7 @@ from suture.common.seeds import generator, undisturbed
 from suture.core.network.network import Network
 from suture.core.stitched import Seam, Stitched, can_fold
 from suture.core.stitches import stitch_for
-from suture.studies.base.quantities import FOLDS
+from suture.studies.base.cells import FOLDS
 from suture.studies.base.study import Beside, Made
 from suture.zoo.base_model import BaseModel
 

@@ -30,6 +30,7 @@ from suture.runs.runners import Deferred
 from suture.studies.bansal2021 import pretrained
 from suture.studies.bansal2021.folds import plan_folds
 from suture.studies.bansal2021.invariance import CHANGED, CHANGES, apply_change
+from suture.studies.base.cells import SIMILARITIES, number_pair
 from suture.studies.base.plans import (
     ACCURACY,
     BLOCKS,
@@ -45,7 +46,6 @@ from suture.studies.base.plans import (
     plan_similarities,
     tell_apart,
 )
-from suture.studies.base.quantities import SIMILARITIES, number_pair
 from suture.studies.base.scale import PAPER, SMALL, TINY, Scale
 from suture.studies.base.study import Beside, Made, Part
 from suture.zoo.base_model import BaseModel

@@ -34,19 +34,9 @@ from suture.studies.bansal2021.selections import (
     report_published,
     worst_of,
 )
+from suture.studies.base.cells import NETWORKS, TRIALS, Where
 from suture.studies.base.claims import MARGIN, Claim, Roles, formerly
-from suture.studies.base.quantities import (
-    NETWORKS,
-    TRIALS,
-    Agreement,
-    AtCuts,
-    Difference,
-    Extreme,
-    Mean,
-    Trend,
-    Where,
-    Worst,
-)
+from suture.studies.base.quantities import Agreement, AtCuts, Difference, Extreme, Mean, Trend, Worst
 from suture.studies.base.study import Study
 
 # --- section 4: stitching connectivity --------------------------------------------------------------------------------

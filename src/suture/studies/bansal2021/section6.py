@@ -12,8 +12,9 @@ from suture.studies.bansal2021.selections import (
     mean_at,
     report_published,
 )
+from suture.studies.base.cells import Where
 from suture.studies.base.claims import MARGIN, Claim
-from suture.studies.base.quantities import AtCuts, Difference, Extreme, Mean, Where
+from suture.studies.base.quantities import AtCuts, Difference, Extreme, Mean
 from suture.studies.base.study import Study
 
 _BY_SAMPLES = {n: Where(sender=f"{R18} {n} samples") for n in SUBSETS}

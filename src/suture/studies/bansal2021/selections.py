@@ -3,8 +3,9 @@
 from dataclasses import replace
 from functools import partial
 
+from suture.studies.base.cells import FOLDS, NETWORKS, SIMILARITIES, TRIALS, Where
 from suture.studies.base.claims import Claim, Roles
-from suture.studies.base.quantities import FOLDS, NETWORKS, SIMILARITIES, TRIALS, AtCuts, Extreme, Mean, Where
+from suture.studies.base.quantities import AtCuts, Extreme, Mean
 from suture.studies.base.study import Panel
 
 ALL = Where()

@@ -26,17 +26,8 @@ from suture.common.formatting import say_count
 from suture.fits.recipes import claims_convergence
 from suture.measurement.tables.averages import LEAST
 from suture.measurement.tables.table import not_converged
-from suture.studies.base.quantities import (
-    LEVEL,
-    TRIALS,
-    Figure,
-    Quantity,
-    Remembered,
-    Tables,
-    power_of_t,
-    rows_read,
-    share_of,
-)
+from suture.studies.base.cells import TRIALS, Remembered, Tables
+from suture.studies.base.quantities import LEVEL, Figure, Quantity, power_of_t, rows_read, share_of
 
 ENOUGH = 5  #: networks on each side, or pairs without a network in common
 NEAR, STITCHES = 2.0, 3

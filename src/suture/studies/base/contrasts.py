@@ -17,18 +17,8 @@ from scipy import optimize, stats
 from suture.common.errors import DataError
 from suture.measurement.tables.averages import LEAST, Average
 from suture.measurement.tables.by_depth import EXACT, at_least_as_deep, by_depth, step_of
-from suture.studies.base.quantities import (
-    LEVEL,
-    Figure,
-    PerUnit,
-    Quantity,
-    Tables,
-    Where,
-    average_cells,
-    average_units,
-    figure_of,
-    keep_best,
-)
+from suture.studies.base.cells import Tables, Where, average_cells, keep_best
+from suture.studies.base.quantities import LEVEL, Figure, PerUnit, Quantity, average_units, figure_of
 
 # --- some cells and others --------------------------------------------------------------------------------------------
 

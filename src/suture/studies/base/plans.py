@@ -29,7 +29,7 @@ from suture.measurement.trials.controls import Control
 from suture.measurement.trials.plans import Scores, Settings, cuts_of, plan_seam
 from suture.measurement.trials.trial import Trial
 from suture.runs.runners import Deferred, TrainingTask
-from suture.studies.base.quantities import COMPLEXITIES, NETWORKS, SIMILARITIES, number_pair
+from suture.studies.base.cells import COMPLEXITIES, NETWORKS, SIMILARITIES, number_pair
 from suture.studies.base.scale import PAPER, TINY, Scale
 from suture.studies.base.study import Beside, Made
 

@@ -28,9 +28,9 @@ from suture.runs.progress import Progress
 from suture.runs.runners import Deferred, Runner, TrainingTask, run
 from suture.runs.store.files import read, text, write, writing_to
 from suture.runs.store.store import NETWORKS, TRIALS, Store
+from suture.studies.base.cells import TRIALS as MEASURED
+from suture.studies.base.cells import Tables
 from suture.studies.base.claims import NOT_MEASURED, STITCHES, Decided, decide_all
-from suture.studies.base.quantities import TRIALS as MEASURED
-from suture.studies.base.quantities import Tables
 from suture.studies.base.scale import TINY, Scale
 from suture.studies.base.study import Beside, Study, bases_of
 from suture.zoo.base_model import BaseModel

@@ -9,8 +9,8 @@ import pandas as pd
 from suture.core.stitched import Stitched
 from suture.measurement.trials.trial import Trial
 from suture.runs.runners import Deferred, TrainingTask
+from suture.studies.base.cells import TRIALS, Where
 from suture.studies.base.claims import Claim, Roles
-from suture.studies.base.quantities import TRIALS, Where
 from suture.studies.base.scale import Scale
 
 Made = Callable[[Trial], Stitched]

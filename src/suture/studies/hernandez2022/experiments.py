@@ -24,9 +24,10 @@ from functools import partial
 from typing import Any
 
 from suture.measurement.trials.controls import untrained_both, untrained_receiver, untrained_sender
+from suture.studies.base.cells import Where
 from suture.studies.base.claims import Claim, Roles, formerly
 from suture.studies.base.contrasts import Above, ByDepth, Contrast, ShareOfAxis, ShareOfLower
-from suture.studies.base.quantities import AtCuts, Difference, Extreme, Mean, Quantity, Spread, Where, Worst
+from suture.studies.base.quantities import AtCuts, Difference, Extreme, Mean, Quantity, Spread, Worst
 from suture.studies.base.study import Panel, Study
 from suture.studies.hernandez2022.plans import (
     SHAPES,

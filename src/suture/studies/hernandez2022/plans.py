@@ -13,8 +13,8 @@ from suture.data import Data
 from suture.fits import LeastSquares, recipes
 from suture.measurement.trials.controls import Control
 from suture.runs.runners import Deferred, TrainingTask
+from suture.studies.base.cells import number_pair
 from suture.studies.base.plans import BLOCKS, FitAtSeams, Joined, Joining, Pair, find_cuts, pair_in_circle, plan_pair
-from suture.studies.base.quantities import number_pair
 from suture.studies.base.scale import PAPER, SMALL, TINY, Scale
 from suture.studies.base.study import Part
 

@@ -10,10 +10,11 @@ alignment), and before the head (penultimate match). What of the triangle is lef
 from typing import Any
 
 from suture.fits import Fit, FunctionalLatentAlignment, LeastSquares, MatchPenultimate, recipes
+from suture.studies.base.cells import Where, number_pair
 from suture.studies.base.claims import Claim, Roles
 from suture.studies.base.contrasts import ByDepth
 from suture.studies.base.plans import BLOCKS, FitAtSeams, pair_in_circle, plan_pair
-from suture.studies.base.quantities import Difference, Mean, Where, number_pair
+from suture.studies.base.quantities import Difference, Mean
 from suture.studies.base.scale import SMALL, Scale
 from suture.studies.base.study import Panel, Part, Study
 from suture.studies.hernandez2022.plans import STAGE_ENDS, cross, data_of

@@ -14,9 +14,10 @@ from suture.fits.recipes import oxford2025 as PUBLISHED
 from suture.measurement.scores.scores import Accuracy
 from suture.measurement.scores.traits import knows
 from suture.measurement.trials.controls import untrained_both
+from suture.studies.base.cells import Where
 from suture.studies.base.claims import Claim
 from suture.studies.base.plans import plan_curves
-from suture.studies.base.quantities import AtCuts, Difference, Extreme, Mean, PerUnit, Where
+from suture.studies.base.quantities import AtCuts, Difference, Extreme, Mean, PerUnit
 from suture.studies.base.scale import Scale
 from suture.studies.base.study import Panel, Part, Study
 from suture.studies.oxford2025 import plans

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from suture.measurement.tables.onset import CONVEYED, STEP
+from suture.studies.base.cells import Where
 from suture.studies.base.claims import Claim, Roles
 from suture.studies.base.quantities import (
     AtCuts,
@@ -23,7 +24,6 @@ from suture.studies.base.quantities import (
     Slope,
     Step,
     Trend,
-    Where,
 )
 from suture.studies.oxford2025.plans import CARS, DIGITS, OTHERS, PICTURES, TRUCKS
 

@@ -25,7 +25,7 @@ Pairs are of networks of different seeds; a pair's number is the ``network_seed`
 
 from functools import partial
 
-from suture.studies.base.quantities import COMPLEXITIES, NETWORKS, TRIALS, Where
+from suture.studies.base.cells import COMPLEXITIES, NETWORKS, TRIALS, Where
 from suture.studies.base.study import Panel, Study
 from suture.studies.oxford2025 import claims, plans, simplicity, specialists
 from suture.studies.oxford2025.alone import ALONE

@@ -27,8 +27,8 @@ from suture.measurement.trials.controls import Control, untrained_both
 from suture.measurement.trials.plans import Scores
 from suture.measurement.trials.trial import Trial
 from suture.runs.runners import Deferred
+from suture.studies.base.cells import COMPLEXITIES
 from suture.studies.base.plans import ACCURACY, Joined, Pair, pair_in_circle, plan_complexities, plan_curves
-from suture.studies.base.quantities import COMPLEXITIES
 from suture.studies.base.scale import SMALL, TINY, Scale
 from suture.studies.base.study import Beside, Made, Part
 

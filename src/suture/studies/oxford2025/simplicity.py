@@ -5,9 +5,9 @@ loss and the largest sharpness stand beside them as reports. Its own figures are
 ratios and trends; of mean sharpness, which is negative if noise lowers the loss, of differences.
 """
 
+from suture.studies.base.cells import COMPLEXITIES, Where
 from suture.studies.base.claims import Claim, Roles, formerly
 from suture.studies.base.quantities import (
-    COMPLEXITIES,
     AtCuts,
     Difference,
     Extreme,
@@ -18,7 +18,6 @@ from suture.studies.base.quantities import (
     Ratio,
     Slope,
     Trend,
-    Where,
 )
 from suture.studies.oxford2025.claims import NARROW, WIDE
 from suture.studies.oxford2025.plans import BATCHES, COMPLEX, DIGITS, PICTURES, SIMPLE

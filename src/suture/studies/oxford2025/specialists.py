@@ -32,9 +32,10 @@ from suture.fits import Fit, LeastSquares, TaskLoss
 from suture.fits.recipes import SGD, Constant
 from suture.measurement.scores.scores import Accuracy
 from suture.measurement.scores.traits import Trait
+from suture.studies.base.cells import NETWORKS, Where
 from suture.studies.base.claims import Claim, Roles
 from suture.studies.base.plans import FitAtSeams, plan_pair, predict
-from suture.studies.base.quantities import NETWORKS, Difference, Mean, Where
+from suture.studies.base.quantities import Difference, Mean
 from suture.studies.base.scale import TINY, Scale
 from suture.studies.base.study import Beside, Made, Part
 from suture.studies.oxford2025.plans import STACKED

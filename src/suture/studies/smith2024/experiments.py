@@ -19,9 +19,10 @@ its scale, which the text does not give, is 0.1, and others stand beside it. Ima
 
 from dataclasses import replace
 
+from suture.studies.base.cells import COMPLEXITIES, NETWORKS, TRIALS, Where
 from suture.studies.base.claims import MARGIN, Claim
 from suture.studies.base.contrasts import OverStitches, SpreadRatio
-from suture.studies.base.quantities import COMPLEXITIES, NETWORKS, TRIALS, AtCuts, Extreme, Mean, Quantity, Where
+from suture.studies.base.quantities import AtCuts, Extreme, Mean, Quantity
 from suture.studies.base.scale import EPOCHS
 from suture.studies.base.study import Panel, Study
 from suture.studies.smith2024 import plans

@@ -12,6 +12,7 @@ from suture.measurement.complexity import NumericalRank
 from suture.measurement.trials.controls import Control, clustered_noise, itself, shuffled_pairs, untrained_sender
 from suture.measurement.trials.trial import Trial
 from suture.runs.runners import Deferred
+from suture.studies.base.cells import number_pair
 from suture.studies.base.plans import (
     FitAtSeams,
     join_at,
@@ -22,7 +23,6 @@ from suture.studies.base.plans import (
     plan_curves,
     plan_pair,
 )
-from suture.studies.base.quantities import number_pair
 from suture.studies.base.scale import PAPER, TINY, Scale
 from suture.studies.base.study import Part
 

@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from suture.studies.base.cells import COMPLEXITIES, Where
 from suture.studies.base.claims import MARGIN, Claim, Roles
 from suture.studies.base.contrasts import StandardisedDifference
-from suture.studies.base.quantities import COMPLEXITIES, AtCuts, Extreme, Mean, Where
+from suture.studies.base.quantities import AtCuts, Extreme, Mean
 from suture.studies.base.study import Panel
 from suture.studies.smith2024.plans import COLOURS, CUTS
 
