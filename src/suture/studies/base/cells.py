@@ -1,8 +1,8 @@
 """What a quantity reads: rows of a study's tables, and a number for each cell.
 
-A cell is a seam of two networks, with the best of its stitch seeds. A pair of networks has one number, ``network_seed``,
-which says what networks it has. Fractions (accuracies) are read in per cent, penalties are in percentage points, all
-else is in its own unit.
+A cell is a seam of two networks, with the best of its stitch seeds. A pair of networks has one number,
+``network_seed``, which says what networks it has. Fractions (accuracies) are read in per cent, penalties are in
+percentage points, all else is in its own unit.
 """
 
 from collections.abc import Mapping
