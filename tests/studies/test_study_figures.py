@@ -19,7 +19,7 @@ from suture.reports import style
 from suture.reports.figures import curve as figures
 from suture.reports.figures.study import figure
 from suture.reports.html.plot import figure as figure_of
-from suture.reports.panels import arrange_panel
+from suture.reports.panels import arrange_panels
 from suture.reports.terminal.studies import number, written
 from suture.studies import Figure as Read
 from suture.studies import Panel, Study, Where
@@ -195,13 +195,25 @@ def test_the_page_has_the_looks_of_the_printed_figure() -> None:
         panel = Panel(kind, "stitched", "accuracy [%]", groups)
         axes = panel_of(made, panel)
         printed = [to_hex(patch.get_facecolor()) for patch in axes.patches]
-        traces = [trace for trace in figure_of(arrange_panel(panel, made))["data"] if "marker" in trace]
+        traces = [trace for trace in figure_of(arrange_panels([panel], made)[0])["data"] if "marker" in trace]
         if kind == "lines":
             printed = [line(axes, i).get_color() for i in range(4)]
             assert [trace["marker"]["color"] for trace in traces] == printed
         else:
             assert traces[0]["marker"]["color"] == [colour.upper() for colour in printed]
         assert len(set(printed)) == 4
+
+
+def test_rows_that_several_panels_show_look_the_same_in_all() -> None:
+    made = tables(*(one for name in "ABC" for one in curve(name, 0.8)), *curve("C", 0.8, control="clustered noise"))
+    noise = Panel("lines", "stitched", "", (("C", Where(sender="C")), ("noise", Where(control="clustered noise"))))
+    panels = [lines("A", "B"), lines("B", "C"), noise, lines("B", "B")]
+    looks = [[line.looks[0] for line in chart.measures[0].lines] for chart in arrange_panels(panels, made)]
+    (_, b), (_, c) = looks[:2]
+    assert [b, c] == looks[1]
+    assert looks[2] == [c, (*style.LOOK["clustered noise"], "-")]
+    assert b == looks[3][0] != looks[3][1]
+    assert b != c
 
 
 def test_heat_maps_that_are_alone_in_their_panels_lie_beside_each_other() -> None:

@@ -3,6 +3,7 @@
 Fractions are in per cent. A group of which nothing was measured has no values, and its name says so.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
@@ -19,9 +20,16 @@ from suture.studies.base.quantities import LEVEL, average_units, figure_of
 from suture.studies.base.study import Panel
 
 NOT_MEASURED = "not measured"
+Look = tuple[str, str, str]
+"""Colour, marker and dashes."""
 
 
-def arrange_panel(panel: Panel, tables: Tables) -> Chart:
+def arrange_panels(panels: Sequence[Panel], tables: Tables) -> list[Chart]:
+    """Arrange the panels of a study; rows that several of them show look the same in all."""
+    return [arrange_panel(panel, tables, own) for panel, own in zip(panels, _list_looks(panels), strict=True)]
+
+
+def arrange_panel(panel: Panel, tables: Tables, looks: Sequence[Look]) -> Chart:
     """Arrange a panel as a curve, as bars, or as a matrix for each group of rows."""
     found = [_measured(where, panel.column, tables) for _, where in panel.lines]
     groups = [average_cells(rows, panel.column) if len(rows) else rows for rows in found]
@@ -36,7 +44,6 @@ def arrange_panel(panel: Panel, tables: Tables) -> Chart:
     lines: Iterable[Line]
     senders: tuple[Block, ...] = ()
     receivers: tuple[Block, ...] = ()
-    looks = _looks(panel)
     match panel.kind:
         case "bars":
             bars = [rows.groupby("network_seed")["value"].mean() if len(rows) else _NONE for rows in groups]
@@ -105,7 +112,7 @@ def _lines(
     names: Sequence[str],
     groups: Sequence[pd.DataFrame],
     places: pd.Index,
-    looks: Sequence[tuple[str, str, str]],
+    looks: Sequence[Look],
     found: Sequence[pd.DataFrame],
 ) -> Iterator[Line]:
     keys = list(places.names)
@@ -121,7 +128,7 @@ def _lines(
         yield _line(number, name, of_seeds, [look], np.asarray(open_, bool))
 
 
-def _line(number: int, name: str, of_seeds: pd.DataFrame, looks: Sequence[tuple[str, str, str]], open_: Mask) -> Line:
+def _line(number: int, name: str, of_seeds: pd.DataFrame, looks: Sequence[Look], open_: Mask) -> Line:
     """Return a line of the means over pairs, which are the columns, with 95 % intervals over networks."""
     made = [figure_of(average_units(row), LEVEL) if row.notna().any() else None for _, row in of_seeds.iterrows()]
     value, low, high = np.array([(f.value, f.low, f.high) if f else (np.nan,) * 3 for f in made]).reshape(-1, 3).T
@@ -143,16 +150,27 @@ def _own_scores(names: Sequence[str], found: Sequence[pd.DataFrame]) -> Iterator
         yield "receiver alone" if len(own) == 1 else f"receiver alone ({name})", score
 
 
-def _looks(panel: Panel) -> list[tuple[str, str, str]]:
-    """Return the look of each group: that of a control that is there once, else the next free one."""
-    controls = [where.control for _, where in panel.lines]
-    own = {control for control in controls if control and control in LOOK and controls.count(control) == 1}
-    taken = {LOOK[control][0] for control in own}
-    free = [look for look in SERIES if look[0] not in taken]
-    made: list[tuple[str, str, str]] = []
-    number = 0
-    for control in controls:
-        colour, marker = LOOK[control] if control in own else free[number % len(free)]
-        made.append((colour, marker, "-" if control in own or number < len(free) else "--"))
-        number += control not in own
-    return made
+def _list_looks(panels: Sequence[Panel]) -> Iterator[list[Look]]:
+    """Yield the looks of the groups of each panel.
+
+    Controls have their own, unless a panel shows one of them several times; other groups have the one that they had in
+    an earlier panel, or the next one that is free.
+    """
+    counted = [Counter(where.control for _, where in panel.lines) for panel in panels]
+    own = {control for control in LOOK if control and max(count[control] for count in counted) == 1}
+    known: dict[Where, Look] = {}
+    for panel, count in zip(panels, counted, strict=True):
+        before = {where: known[where] for _, where in panel.lines if where in known}
+        taken = {LOOK[control][0] for control in own & count.keys()} | {colour for colour, *_ in before.values()}
+        free = [look for look in SERIES if look[0] not in taken] or SERIES
+        looks, number = list[Look](), 0
+        for _, where in panel.lines:
+            if where.control in own:
+                looks.append((*LOOK[where.control], "-"))
+            elif where in before:
+                looks.append(before.pop(where))  # once: what a panel shows twice is told apart
+            else:
+                looks.append((*free[number % len(free)], "-" if number < len(free) else "--"))
+                number += 1
+        known = {where: look for (_, where), look in zip(panel.lines, looks, strict=True)} | known
+        yield looks

@@ -18,7 +18,7 @@ from suture.common.errors import DataError
 from suture.reports.charts import THRESHOLD, Chart, Measure
 from suture.reports.figures.curve import WIDEST, WIDTH, Picture, draw_lines, legend_above, name_cuts, styled
 from suture.reports.figures.matrix import Maps, guess_height, slot
-from suture.reports.panels import NOT_MEASURED, arrange_panel
+from suture.reports.panels import NOT_MEASURED, arrange_panels
 from suture.reports.style import shortened, with_minus
 from suture.studies.base.cells import Tables
 from suture.studies.base.study import Study
@@ -36,7 +36,8 @@ def figure(study: Study, tables: Tables) -> Figure:
     """
     if not study.panels:
         raise DataError(f"{study.id} has no figure; its tables are {', '.join(study.tables)}")
-    charts = [_titled(arrange_panel(panel, tables), panel.title) for panel in study.panels]
+    arranged = arrange_panels(study.panels, tables)
+    charts = [_titled(chart, panel.title) for panel, chart in zip(study.panels, arranged, strict=True)]
     rows = list(_rows(charts))
     width = max(map(_width, charts))
     several = {kind: max((len(r) for r in rows if r[0].kind == kind), default=1) for kind in ("curve", "bars")}

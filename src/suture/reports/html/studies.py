@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from suture.common.formatting import say_count
-from suture.reports.panels import arrange_panel
+from suture.reports.panels import arrange_panels
 from suture.reports.terminal.studies import count_open, number
 from suture.runs.progress import clock
 from suture.studies import Decided, Figure, Result, Study, verdict_of
@@ -51,8 +51,7 @@ def section(study: Study, result: Result, several: bool) -> tuple[str, list[Bloc
         )
         caption = f"The claims of {study.id}. {said}"
         blocks.append(("table", words_table(caption, headings, rows, "claims")))
-    for place, panel in enumerate(study.panels, 1):
-        chart = arrange_panel(panel, result.tables)
+    for place, chart in enumerate(arrange_panels(study.panels, result.tables), 1):
         if any(line.has_values for measure in chart.measures for line in measure.lines):
             blocks.append(("figure", chart))
         else:
