@@ -338,7 +338,9 @@ def test_a_checkpoint_may_be_given_beside_the_source(tmp_path, form):
     path = tmp_path / "weights.safetensors"
     trained = convnet(width=2)
     save_file(trained.state_dict(), path)
-    assert torch.equal(resolve(form("zoo:convnet,width=2"), path).model.head.weight, trained.head.weight)
+    built = resolve(form("zoo:convnet,width=2"), path)
+    assert torch.equal(built.model.head.weight, trained.head.weight)
+    assert built.name == "weights"  # so two checkpoints of one model are told apart, as on the command line
 
 
 def test_a_checkpoint_that_does_not_fit_is_an_error_and_so_are_two(tmp_path):

@@ -112,7 +112,7 @@ def resolve(
     if source.preprocess:
         plain = preprocess.plain() if isinstance(preprocess, Published) else preprocess
         preprocess = replace(plain, **source.preprocess)
-    name = name or (source.called if source.kind == "hf" else source.name)
+    name = name or (source if weights is None else replace(source, checkpoint=str(weights))).called
     return Built(name, text, model, factory, preprocess, stages, _read_accuracies(weights), not source.runs_code)
 
 
@@ -152,8 +152,9 @@ def load_network(
     ``source`` is ``timm:…``, ``torchvision:…``, ``zoo:…``, ``hf:…``, ``path/to/file.py:factory``,
     ``package.module:factory`` or the folder of a trained network, see ``zoo.sources``; ``checkpoint`` a file of weights
     (safetensors, or a ``.pt`` that is loaded with ``weights_only``); ``example`` a few raw images ``(n, C, H, W)``;
-    ``device`` where it computes, by default on the processor. A folder that names a Python file, which would be run, is
-    refused without ``trust``. Raises ``SourceError``, ``CheckpointError``, and what ``Network`` raises.
+    ``name`` what it is called, by default as its card, else its file of weights, else the model; ``device`` where it
+    computes, by default on the processor. A folder that names a Python file, which would be run, is refused without
+    ``trust``. Raises ``SourceError``, ``CheckpointError``, and what ``Network`` raises.
     """
     network = resolve(source, checkpoint, name=name, trust=trust).network(example)
     return network if device is None else network.to(device)
