@@ -14,6 +14,7 @@ from suture.measurement.compare import COLUMNS as COMPARED
 from suture.measurement.tables.curve import arrange_pairs
 from suture.measurement.tables.explain import MARGIN, Explanation, explain, say_curve
 from suture.measurement.tables.table import COLUMNS
+from suture.measurement.tables.verdicts import judge, say_verdict, say_verdicts
 
 OWN = 0.95  #: the receiver's own accuracy
 CUTS = ("one", "two")
@@ -401,9 +402,16 @@ def test_no_control_is_called_collapsed_whose_fit_had_not_converged():
 
 
 @each("fit", ["bansal2021", "Quick()", "TaskLoss(start=Random(), patience=None)"])
-def test_fits_that_never_know_go_by_their_name_once_and_are_judged_as_they_are(fit):
-    said = explain(table((0.5, 0.5), fit=fit, converged=False))
-    assert one(said.holds, "not compatible")
+def test_what_fails_by_a_fit_that_never_knows_is_said_of_that_fit(fit):
+    failing = table((0.5, 0.5), fit=fit, converged=False)
+    said = explain(failing)
+    none([*said.holds, *said.not_concluded], "not compatible")
+    assert one(said.holds, f"not shown to be compatible by {fit}, which never says whether it has converged")
+    (pair,) = arrange_pairs(failing, "accuracy")
+    assert {verdict.said for verdict in judge(pair)} == {f"fails by {fit}"}
+    assert say_verdict(pair).startswith("A is not shown to stand in for B at any cut: ")
+    assert say_verdict(pair).endswith(f", by {fit}")
+    assert say_verdicts([pair, pair]) == f"One network is not shown to stand in for another at any of 4 seams; by {fit}"
     assert fit in one(said.not_concluded, "never says whether it has converged")
     none(said.holds, "not converged")
 

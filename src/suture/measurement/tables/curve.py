@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from suture.common.errors import DataError
+from suture.fits.recipes import claims_convergence
 from suture.measurement.tables.by_depth import Mask, Numbers, ends_at_output
 from suture.measurement.tables.table import (
     OVER_SAMPLES,
@@ -150,6 +151,12 @@ class Curve:
     def is_open(self, control: str = PLAIN) -> Mask:
         """Return where the fit had not converged, of fits that can say so; elsewhere the value is an answer."""
         return not_converged(self.line(control)).to_numpy(bool)
+
+    @property
+    def never_known(self) -> str:
+        """The fits of the trials themselves that never say whether they have converged, such as ``Quick()``."""
+        fits = sorted(map(str, self.plain["fit"].dropna().unique())) if "fit" in self.plain else []
+        return " and ".join(fit for fit in fits if not claims_convergence(fit))
 
     def is_failed(self, control: str) -> Mask:
         """Return where the trial of a control failed, or one of its seeds."""

@@ -16,8 +16,8 @@ judged if one of its networks is not to be trusted (``scores.alone``). A control
 together from those of the two scores as though they were independent (MOVER: Zou & Donner 2008, equation 4); both are
 of the same images, so it is rather too wide. What a fit gave that had not converged is an upper bound of the penalty:
 where it is all there is, a seam is never called incompatible, nor the stitched network beyond a control or as good as
-one, but *not converged*, and counted (docs/fits.md says which fits are judged by it). Seeds are averaged, and few of
-them make wide intervals (``summary``).
+one, but *not converged*, and counted. A fit that never says whether it has converged is named wherever a seam fails by
+it. Seeds are averaged, and few of them make wide intervals (``summary``).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -188,14 +188,16 @@ def explain(
 def _compatible(pair: Curve, margin: float) -> Iterator[tuple[str, str]]:
     """Say at how many seams the two are compatible, at how many not, and at how many it is undecided; then at which."""
     within, penalty, open_ = _number(margin, pair), pair.penalties(), pair.is_open()
-    known = ~pair.is_doubtful()
+    known, by = ~pair.is_doubtful(), "not compatible by this stitch and fit"
+    if pair.never_known:  # and so may be far from the best that is possible
+        by = f"not shown to be compatible by {pair.never_known}, which never says whether it has converged"
     again = "; mend what the warning names, and measure again"
     for where, said, then in (
         (~known & np.isfinite(penalty.value), "not judged, since a network is not to be trusted,", again),
         (penalty.within(margin) & known, f"compatible, the whole 95 % interval of the penalty within {within},", ""),
         (
             penalty.beyond(margin) & ~open_ & known,
-            f"not compatible by this stitch and fit, the penalty beyond {within},",
+            f"{by}, the penalty beyond {within},",
             "",
         ),
         (
@@ -252,8 +254,9 @@ def _overrated(pair: Curve, found: tuple[Curve, ...], margin: float) -> Iterator
         )
     costly = penalty.beyond(margin) & ~pair.is_open()
     if costly.any():
+        shown = "shown to be " if pair.never_known else ""
         yield (
-            f"{pair}: that {sender} lacks what {receiver} needs, where they are not compatible "
+            f"{pair}: that {sender} lacks what {receiver} needs, where they are not {shown}compatible "
             f"({_listed(pair, costly)}): a good enough map may not have been found (smith2024, section 2)."
         )
     better = penalty.high < 0

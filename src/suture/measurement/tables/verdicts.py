@@ -33,16 +33,22 @@ _FEW = 2  #: cuts, and controls, that the sentence names
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is said of one seam; ``control`` is the one that explains its success, else empty."""
+    """What is said of one seam; ``control`` is the one that explains its success, else empty.
+
+    ``by`` is the fit by which it fails, if that never says whether it has converged.
+    """
 
     kind: Kind
     control: str = ""
+    by: str = ""
 
     @property
     def said(self) -> str:
         """What it means, in words."""
         if self.control:
             return f"works, but {_who(self.control)} does as well"
+        if self.by:
+            return f"{self.kind} by {self.by}"
         return {"works": "works, and no control as well"}.get(self.kind, self.kind)
 
 
@@ -69,7 +75,7 @@ def judge(pair: Curve, margin: float = MARGIN) -> tuple[Verdict, ...]:
             return Verdict("works" if apart[i] else "not converged" if open_[i] else "undecided")
         if open_[i]:
             return Verdict("not converged")
-        return Verdict("fails" if penalty.beyond(margin)[i] else "undecided")
+        return Verdict("fails", by=pair.never_known) if penalty.beyond(margin)[i] else Verdict("undecided")
 
     return tuple(verdict(i) for i in range(len(pair.seams)))
 
@@ -80,10 +86,11 @@ def say_verdict(pair: Curve, margin: float = MARGIN) -> str:
     good = [i for i, one in enumerate(verdicts) if one.kind in ("works", "explained")]
     rest = Counter(one.kind for one in verdicts if one.kind not in ("works", "explained"))
     unsettled = "".join(f"; {count} {kind}" for kind, count in rest.items() if kind != "fails")
+    by = f", by {pair.never_known}" if pair.never_known else ""
     if not good:
         least = int(np.nanargmin(penalty))
-        said = "does not stand in" if set(rest) == {"fails"} else "is not shown to stand in"
-        end = f"least penalty {_size(pair, least)} ({names[least]})"
+        said = "does not stand in" if set(rest) == {"fails"} and not by else "is not shown to stand in"
+        end = f"least penalty {_size(pair, least)} ({names[least]}){by}"
         return f"{pair.sender} {said} for {pair.receiver} at any {pair.one}{unsettled}: {end}"
     bad = [name for i, name in enumerate(names) if i not in good]
     if not bad:
@@ -98,7 +105,7 @@ def say_verdict(pair: Curve, margin: float = MARGIN) -> str:
     who = " or ".join(controls) if len(controls) <= _FEW else "a control"
     but = f", but {of_them}{who} does as well" if explained else ""
     worst = int(np.nanargmax(penalty))
-    end = f"worst penalty {_size(pair, worst)}" + (f" ({names[worst]})" if len(names) > 1 else "")
+    end = f"worst penalty {_size(pair, worst)}" + (f" ({names[worst]})" if len(names) > 1 else "") + by
     return f"{pair.sender} stands in for {pair.receiver} {where}{but}{unsettled}: {end}"
 
 
@@ -107,6 +114,8 @@ def say_verdicts(pairs: Sequence[Curve], margin: float = MARGIN) -> str:
     kinds = Counter(one.kind for pair in pairs for one in judge(pair, margin))
     good, of = kinds["works"] + kinds["explained"], say_count(sum(kinds.values()), "seam")
     rest = [f"; {kinds[kind]} {kind}" for kind in ("undecided", "not converged", "not judged") if kinds[kind]]
+    if fits := dict.fromkeys(fit for pair in pairs if (fit := pair.never_known)):
+        rest.append(f"; by {' and '.join(fits)}")
     if not good:
         said = "does not stand in" if not rest else "is not shown to stand in"
         return f"One network {said} for another at any of {of}{''.join(rest)}"
