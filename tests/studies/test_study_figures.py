@@ -214,6 +214,7 @@ def test_rows_that_several_panels_show_look_the_same_in_all() -> None:
     assert looks[2] == [c, (*style.LOOK["clustered noise"], "-")]
     assert b == looks[3][0] != looks[3][1]
     assert b != c
+    assert arrange_panels([], made) == []
 
 
 def test_heat_maps_that_are_alone_in_their_panels_lie_beside_each_other() -> None:

@@ -157,7 +157,7 @@ def _list_looks(panels: Sequence[Panel]) -> Iterator[list[Look]]:
     an earlier panel, or the next one that is free.
     """
     counted = [Counter(where.control for _, where in panel.lines) for panel in panels]
-    own = {control for control in LOOK if control and max(count[control] for count in counted) == 1}
+    own = {control for control in LOOK if control and max((count[control] for count in counted), default=0) == 1}
     known: dict[Where, Look] = {}
     for panel, count in zip(panels, counted, strict=True):
         before = {where: known[where] for _, where in panel.lines if where in known}
