@@ -1,8 +1,10 @@
-"""The networks and seams on which the default fit's units were chosen, and how it descends there.
+"""The networks and seams on which the default fit's units and its search for a rate were chosen, and how it does there.
 
-``train DATA`` trains the networks into ``runs/tuned`` (about half an hour of one core); ``look DATA`` fits a stitch at
+``train DATA`` trains the networks into ``runs/tuned`` (about an hour of one core). ``look DATA`` fits a stitch at
 each seam in each of several units and prints what validation says after 140 and after 1,120 steps, and the score of
-what ``Converged`` keeps within that cap. None of these networks or seams judges the fit: those of
+what ``Converged`` keeps within that cap. ``rates DATA`` prints at the seams ``EARLY``, for three stitch seeds, which
+rates are found if lower ones are tried only where the loss rises at the first, as until version 15, and which since;
+where they differ, it fits both to the end. None of these networks or seams judges the fit: those of
 ``benchmarks.reference`` do, which are other networks.
 """
 
@@ -10,6 +12,7 @@ import argparse
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partialmethod
 from pathlib import Path
 
 import torch
@@ -36,12 +39,25 @@ NETWORKS = {
     "digit-41": (f"zoo:resnet,{SHORT},width=16,stem=7x7", COLOURED),
     "resnet-30": (f"zoo:resnet,{SHORT},width=16", Recipe(epochs=6)),
     "resnet-31": (f"zoo:resnet,{SHORT},width=16", Recipe(epochs=6)),
+    "myrtle-30": ("zoo:myrtle,width=16", Recipe(epochs=6)),
+    "myrtle-31": ("zoo:myrtle,width=16", Recipe(epochs=6)),
+    "small-30": ("zoo:cnn,dense=4", Recipe(epochs=6)),
+    "small-31": ("zoo:cnn,dense=4", Recipe(epochs=6)),
 }
 SEAMS = (
     ("colour-50", "layer4.1", "digit-41", "layer1.0"),
     ("colour-40", "layer4.0", "digit-41", "layer1.0"),
     ("resnet-30", "avgpool", "resnet-31", "layer1.0"),
 )
+EARLY = (
+    ("myrtle-30", "stage1.relu", "myrtle-31", "stage3.pool"),
+    ("myrtle-31", "stage1.norm", "myrtle-30", "stage4.conv"),
+    ("small-30", "conv1_relu", "small-31", "conv2_relu"),
+    ("small-31", "conv2_relu", "small-30", "fc1_relu"),
+    ("small-30", "pool2", "small-31", "pool2"),
+    ("small-31", "fc1_relu", "small-30", "fc2"),
+)
+SEEDS = 3
 
 
 def load(name: str, data: Path) -> suture.Network:
@@ -69,6 +85,46 @@ def train_all(data: Path) -> None:
         print(f"trained {name}", flush=True)
 
 
+def join(sender: str, sender_cut: str, receiver: str, receiver_cut: str, data: Path) -> tuple[suture.Seam, suture.Data]:
+    """Return a seam of these networks, and the images to fit, to validate on and to score."""
+    source = load_data(data, receiver.split("-")[0])
+    limited = source.limited(fit=FIT, score=min(FIT, len(source.score)))
+    seam = suture.Seam(load(sender, data), load(receiver, data), sender_cut, receiver_cut)
+    return seam, replace(limited, validation=source.validation)
+
+
+def compare_rates(data: Path) -> None:
+    """Print the rates that are found with and without a turn to lower ones and, where they differ, both fits."""
+    found: list[float] = []
+    find = AveragedDescent._find_rate
+
+    def noted(self: AveragedDescent, tries: int, turn: bool, *, allowed: bool) -> None:
+        find(self, tries, turn and allowed)
+        found.append(self.rate)
+
+    for names in EARLY:
+        seam, images = join(*names, data)
+        print("{} {} → {} {}".format(*names), flush=True)
+        for seed in range(SEEDS):
+            made = {}
+            for cap in (2 * averaged.FIRST, converged.CAP):
+                if cap > 2 * averaged.FIRST and made[False][0] == made[True][0]:
+                    continue
+                for allowed in (False, True):
+                    AveragedDescent._find_rate = partialmethod(noted, allowed=allowed)  # type: ignore[method-assign,assignment]
+                    found.clear()
+                    fit = suture.fits.Converged(cap=cap)
+                    trial = suture.Trial(seam, images.fit, images.validation, images.score, fit=fit, seed=seed)
+                    measured = suture.measure(trial)
+                    made[allowed] = list(found), measured
+            for allowed, (rates, measured) in made.items():
+                said = "turning down" if allowed else "up, or down if the loss rises"
+                ran = measured.converged or measured.steps > 1_000
+                found_rates = ", ".join(f"{rate:.3f}" for rate in rates)
+                score = f"; {100 * measured.scores['accuracy'].value:.2f} %, {measured.steps:,} steps" if ran else ""
+                print(f"    seed {seed}, {said}: rates {found_rates}{score}", flush=True)
+
+
 def look(data: Path) -> None:
     """Print how the default fit descends at each seam, by the ridge of its units and by its own choice."""
     ways: dict[str, Callable[[Make, float], AveragedDescent]] = {
@@ -86,10 +142,7 @@ def look(data: Path) -> None:
 
     AveragedDescent._go_on = noted  # type: ignore[method-assign]
     for sender, sender_cut, receiver, receiver_cut in SEAMS:
-        source = load_data(data, receiver.split("-")[0])
-        limited = source.limited(fit=FIT, score=min(FIT, len(source.score)))
-        images = replace(limited, validation=source.validation)
-        seam = suture.Seam(load(sender, data), load(receiver, data), sender_cut, receiver_cut)
+        seam, images = join(sender, sender_cut, receiver, receiver_cut, data)
         print(f"{sender} {sender_cut} → {receiver} {receiver_cut}")
         for name, choose in ways.items():
             looks.clear()
@@ -104,8 +157,8 @@ def look(data: Path) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("train", "look"))
+    parser.add_argument("what", choices=("train", "look", "rates"))
     parser.add_argument("data", type=Path, help="a folder with mnist and cifar10, as the hub lays them out")
     given = parser.parse_args()
     torch.set_num_threads(1)
-    (train_all if given.what == "train" else look)(given.data)
+    {"train": train_all, "look": look, "rates": compare_rates}[given.what](given.data)

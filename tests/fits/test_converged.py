@@ -250,31 +250,32 @@ def test_the_average_is_of_every_step_and_the_rate_falls_by_the_root_of_the_step
 
 
 @each(
-    ("losses", "times", "attempts"),
+    ("losses", "turn", "times", "taken"),
     [
-        ([1.0, 0.5, 0.46], 1, 2),  # falls by 8 % more: not worth it
-        ([1.0, 0.5, 0.44, 0.4], 3, 3),
-        ([1.0, 0.5, 0.4, 0.3, 0.2, 0.1], 81, 5),
-        ([1.0, 2.0, 1.5, 0.9, 0.95], 1 / 9, 4),
-        ([1.0, math.nan, 1.2, 1.1, 1.3], 1 / 9, 4),
-        ([1.0, math.inf, math.inf], 1, 2),
+        ([1.0, 0.5, 0.46], False, 1, 0),  # falls by 8 % more: not worth it
+        ([1.0, 0.5, 0.46, 0.46], True, 1, 0),  # nor is a lower one
+        ([1.0, 0.9, 1.2, 0.5, 0.55], True, 1 / 3, 2),  # it falls at the first, and far more at a lower one
+        ([1.0, 0.9, 1.2], False, 1, 0),
+        ([1.0, 0.9, math.nan, 0.8, 0.7, 0.6], True, 1 / 27, 4),
+        ([1.0, 0.5, 0.44, 0.4], True, 3, 1),  # a higher one is better: no lower one is tried
+        ([1.0, 0.5, 0.4, 0.3, 0.2, 0.1], True, 81, 4),
+        ([1.0, 2.0, 1.5, 0.9, 0.95], False, 1 / 9, 2),
+        ([1.0, math.nan, 1.2, 1.1, 1.3], True, 1 / 9, 2),
+        ([1.0, math.inf, math.inf], True, 1, 0),
     ],
 )
-def test_the_rate_is_the_one_by_which_the_loss_falls_farthest(monkeypatch, losses, times, attempts):
+def test_the_rate_is_the_one_by_which_the_loss_falls_farthest(monkeypatch, losses, turn, times, taken):
     made, told, ended = descent(), iter(losses), []
     made.rate, take = 0.1, made._losses
     monkeypatch.setattr(made, "_losses", lambda most: (torch.tensor([next(told)]), take(most)[1]))
     restore = made.coordinates.restore
     monkeypatch.setattr(made.coordinates, "restore", lambda state: ended.append(state) or restore(state))
-    made._find_rate(4)
+    made._find_rate(4, turn)
     assert made.rate == pytest.approx(0.1 * times)
-    assert (made.step, made.steps) == (35, 35 * attempts)
+    assert (made.step, made.steps) == (35, 35 * (len(losses) - 1))
     assert next(told, None) is None
-    taken = made.adam.param_groups[0]["lr"] / next(iter(made.coordinates.steps.values()))
-    assert taken == pytest.approx(made.rate)
-    # each attempt restores the start, its average, and its end
-    best = attempts - 1 if attempts == 5 else max(0, attempts - 2)
-    assert ended[-1] is ended[3 * best + 2]
+    assert made.adam.param_groups[0]["lr"] / next(iter(made.coordinates.steps.values())) == pytest.approx(made.rate)
+    assert ended[-1] is ended[3 * taken + 2], "each attempt restores the start, its average, and its end"
 
 
 # --- laws -------------------------------------------------------------------------------------------------------------

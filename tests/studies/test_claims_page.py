@@ -13,6 +13,7 @@ from suture.reports.pages.claims import TITLES, page, paper_page, study_page, th
 from suture.studies import STUDIES, Claim, Result, Study, Where, load_result
 from suture.studies.base.claims import STITCHES
 from suture.studies.base.quantities import Mean
+from suture.studies.base.run import STANDING
 from suture.studies.base.study import PAPERS
 
 ROOT = Path(__file__).parents[2]
@@ -244,11 +245,20 @@ def test_versions_are_told_where_there_are_several():
     )
 
 
+OLD = min(STANDING) - 1  #: a version whose verdicts do not stand
+
+
 def test_a_figure_of_another_version_is_shown_and_decides_nothing() -> None:
-    old = result(1.0, 1.2, 1.4, version=VERSION - 1)
+    old = result(1.0, 1.2, 1.4, version=OLD)
     line = cells(study_page(TEMPLATE, study(CLAIM), {"bansal-x": old}), CLAIM.statement)
     assert line[3].startswith("1.20 pp")
-    assert line[-1] == f"not measured with this version; the figure is of version {VERSION - 1}"
+    assert line[-1] == f"not measured with this version; the figure is of version {OLD}"
+
+
+@pytest.mark.parametrize("version", [*STANDING, VERSION])
+def test_a_version_that_is_known_to_stand_decides(version: int) -> None:
+    text = study_page(TEMPLATE, study(CLAIM), {"bansal-x": result(1.0, 1.2, 1.4, version=version)})
+    assert cells(text, CLAIM.statement)[-1] == "**reproduced**"
 
 
 def test_a_reading_is_marked_and_said_with_its_reason() -> None:
@@ -260,7 +270,7 @@ def test_a_reading_is_marked_and_said_with_its_reason() -> None:
 def test_what_this_version_did_not_measure_keeps_its_older_figure(tmp_path: Path) -> None:
     """The results of two runs, the second of which left a network out, and went over the first in the same folder."""
     of_vit = Claim("of the ViT", "section 4", Mean("penalty", Where(sender="ViT")), "≤", 3.0, enough=3)
-    for sender, version, penalties in (("ViT", VERSION - 1, (1.0, 1.2, 1.4)), ("A", VERSION, (2.0, 2.2, 2.4))):
+    for sender, version, penalties in (("ViT", OLD, (1.0, 1.2, 1.4)), ("A", VERSION, (2.0, 2.2, 2.4))):
         made = result(*penalties, version=version)
         made.card["scale"] = made.scale
         made.tables["trials"].loc[:, "sender"] = sender
@@ -271,4 +281,4 @@ def test_what_this_version_did_not_measure_keeps_its_older_figure(tmp_path: Path
     text = study_page(TEMPLATE, study(of_a, of_vit), {"bansal-x": found})
     assert cells(text, CLAIM.statement)[-1] == "**reproduced**"
     assert cells(text, "of the ViT")[3].startswith("1.20 pp")
-    assert cells(text, "of the ViT")[-1] == f"not measured with this version; the figure is of version {VERSION - 1}"
+    assert cells(text, "of the ViT")[-1] == f"not measured with this version; the figure is of version {OLD}"

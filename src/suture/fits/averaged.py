@@ -172,7 +172,7 @@ class AveragedDescent:
         if self.problem.begun:
             self._restore(self.problem.begun)
             return False
-        self._set_out(LADDER)
+        self._set_out(LADDER, turn=True)
         for _ in range(BEGUN):
             self._double(tolerance)
         return True
@@ -198,12 +198,12 @@ class AveragedDescent:
 
     def run_briefly(self, most: int) -> FitReport:
         """Take just so many steps, those among them that other rates are tried for."""
-        self._set_out(min(LADDER, (most - FIRST) // TRIED - 1))
+        self._set_out(min(LADDER, (most - FIRST) // TRIED - 1), turn=False)
         while self.steps < most:
             self._go_on(min(self.look - self.step, most - self.steps), 0.0)
         return self._end(False)
 
-    def _set_out(self, tries: int) -> None:
+    def _set_out(self, tries: int, turn: bool) -> None:
         """Look at the start, and find a rate by so many tries of another, if any."""
         start = self._look(self.coordinates.state())
         self.best = Best(start, self.constant)
@@ -211,7 +211,7 @@ class AveragedDescent:
         self.least_loss, self.rate = start.loss, RATE
         self.adam = self._adam(RATE)
         if tries > 0:
-            self._find_rate(tries)
+            self._find_rate(tries, turn)
 
     def _double(self, tolerance: float) -> None:
         """Go on to the next look, and count it if it is idle and not the first."""
@@ -348,10 +348,11 @@ class AveragedDescent:
         for _ in range(self.taken):
             next(self.batches)
 
-    def _find_rate(self, tries: int) -> None:
+    def _find_rate(self, tries: int, turn: bool) -> None:
         """Try rates for a few steps each, on the same batches, and go on from the best.
 
-        A higher rate is taken while the loss falls farther by it, a lower one while the loss rises.
+        A higher rate is taken while the loss falls farther by it. Where not even the first of them is better, or the
+        loss rises, a lower one is taken in the same way; with ``turn`` false, only where it rises.
         """
         drawn = [next(self.batches) for _ in range(TRIED)]
         begun = self.coordinates.state()
@@ -372,12 +373,16 @@ class AveragedDescent:
             return fallen if math.isfinite(fallen) else -math.inf, ended, adam
 
         fallen, ended, self.adam = attempt(RATE)
-        factor = RATES if fallen > 0 else 1 / RATES
+        factor, needed = (RATES, BETTER * fallen) if fallen > 0 else (1 / RATES, fallen)
         for _ in range(tries):
             other, state, its_adam = attempt(self.rate * factor)
-            if other <= (BETTER * fallen if factor > 1 else fallen):
+            if other > needed:
+                self.rate, fallen, ended, self.adam = self.rate * factor, other, state, its_adam
+                needed = BETTER * fallen if factor > 1 else fallen
+            elif turn and factor > 1 and self.rate == RATE:
+                factor = 1 / RATES
+            else:
                 break
-            self.rate, fallen, ended, self.adam = self.rate * factor, other, state, its_adam
         self.coordinates.restore(ended)
         self.step = self.taken = TRIED
 

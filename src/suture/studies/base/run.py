@@ -37,6 +37,7 @@ from suture.zoo.base_model import BaseModel
 
 BESIDE = "beside"  #: the store's folder of what is computed beside trials
 BEFORE = "before"  #: the folder of results of an older version
+STANDING = (15,)  #: older versions whose verdicts stand; docs/fits.md, "Versions", says on what evidence
 _TOLD = ("sender", "receiver", "sender_cut", "receiver_cut", "stitch", "fit", "control", "network_seed", "fit_data",
          "score_data", "seed")  # fmt: skip
 Labels = tuple[object, ...]
@@ -61,7 +62,7 @@ class Result:
             raise DataError(f"{study.id} was run at tiny scale, of which no verdict is computed; run it at small")
         if study not in self._decided:  # the screen and two pages ask for the same verdicts
             made = decide_all(study.claims, self.tables)
-            if (version := self.card.get("version")) != VERSION:
+            if (version := self.card.get("version")) not in (VERSION, *STANDING):
                 reason = f"with this version; the figure is of version {version}"
                 made = tuple(
                     one if one.figure is None else replace(one, verdict=NOT_MEASURED, reason=reason) for one in made
