@@ -84,7 +84,8 @@ Every claim is one quantity with one threshold, and a program decides it.
   is that of the number, which other networks may not give.
 - Intervals of accuracies are not cut at 0 and 100 %, those of correlations are at −1 and 1.
 - **Not run** is an experiment without a table; **not measured** a claim of which the table has nothing, or trials that
-  failed, or figures of another version of the measuring code, which are shown and decide nothing.
+  failed, or figures of an older version of the measuring code, which are shown and decide nothing, unless verdicts of
+  that version [stand](fits.md#versions).
 
 What these rules get wrong was simulated, by `python benchmarks/decisions.py`: [rates](over-networks.md#error-rates).
 
