@@ -6,8 +6,8 @@
 that ``Converged`` begins at: it tries lower ones, too, where the loss falls at the first and hardly farther at a higher
 one. So of a trial by ``Converged`` both searches are made, some seconds each. If they find the same rates, the trial is
 carried, with the steps that the further tries take; all others are measured. Trials by other fits are carried as they
-are. ``--check`` measures so many of those that were carried
-again, the quickest first, and compares; of those that a machine like this one measured, since bits are a machine's.
+are. ``--check`` measures so many of those that were carried again, the quickest first, and compares; of those that a
+machine like this one measured, since bits are a machine's.
 """
 
 import argparse
