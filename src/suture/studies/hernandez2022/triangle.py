@@ -13,13 +13,13 @@ from suture.fits import Fit, FunctionalLatentAlignment, LeastSquares, MatchPenul
 from suture.studies.base.cells import Where, number_pair
 from suture.studies.base.claims import Claim, Roles
 from suture.studies.base.contrasts import ByDepth
-from suture.studies.base.plans import BLOCKS, FitAtSeams, pair_in_circle, plan_pair
+from suture.studies.base.plans import FitAtSeams, pair_in_circle, plan_pair
 from suture.studies.base.quantities import Difference, Mean
-from suture.studies.base.scale import SMALL, Scale
+from suture.studies.base.scale import Scale
 from suture.studies.base.study import Panel, Part, Study
-from suture.studies.hernandez2022.plans import STAGE_ENDS, cross, data_of
+from suture.studies.hernandez2022.plans import SHAPES, cross, data_of, name_of
 
-STEPS = 2_000  #: of the descents on the receiver's representation, at most; they stop where validation says so
+STEPS, CHECK = 1_000, 100  #: of the descents on the receiver's representation, at most; validation may stop them
 _ROLES = Roles("training images of CIFAR-10", "test images of CIFAR-10", "none: accuracies are compared")
 _TASK = "task loss, by the default fit"
 _FITS: tuple[tuple[str, str, Where], ...] = (
@@ -32,20 +32,26 @@ _FITS: tuple[tuple[str, str, Where], ...] = (
 
 
 def plan_triangle(scale: Scale) -> list[Part]:
-    """Plan the ends of the stages of ResNet-18s into one another, by every fit."""
-    descents = FunctionalLatentAlignment(steps=STEPS), MatchPenultimate(start=LeastSquares(), steps=STEPS)
-    fits: tuple[Fit, ...] = (
+    """Plan every block of ResNets (1,1,1,1) into every block of another, by every fit."""
+    descents = (
+        FunctionalLatentAlignment(steps=STEPS, check=CHECK),
+        MatchPenultimate(start=LeastSquares(), steps=STEPS, check=CHECK),
+    )
+    ours: tuple[Fit, ...] = (
         scale.fit,
-        scale.published(recipes.hernandez2022, whole=True),
         LeastSquares(rescale=False),
         *(scale.published(fit, whole=True) for fit in descents),
     )
-    runs = [FitAtSeams(fit, cross(scale, STAGE_ENDS if scale.name == SMALL else BLOCKS)) for fit in fits]
+    recipe, name = scale.published(recipes.hernandez2022, whole=True), name_of(SHAPES[1])
     return [
         plan_pair(
-            number_pair(start, end), (scale.base("resnet18", start), scale.base("resnet18", end)), data_of(scale), runs
+            number_pair(start, end),
+            (scale.base(name, start), scale.base(name, end)),
+            data_of(scale),
+            [FitAtSeams(fit, cross(scale)) for fit in fits],
         )
-        for start, end in pair_in_circle(scale, "resnet18")
+        for fits in (ours, (recipe,))  # the recipe takes as long as the others together
+        for start, end in pair_in_circle(scale, name)
     ]
 
 
@@ -90,5 +96,8 @@ TRIANGLE = Study(
         "Least squares is the exact minimum of the error that the paper's copying descends on.",
         f"Functional latent alignment and penultimate match begin at least squares and take at most {STEPS:,} steps.",
     ),
-    ("Cuts are the ends of the stages (4 × 4).", "Stitches are fitted and scored on 5,000 images each."),
+    (
+        "Of the shapes the one of one block a stage, and every block (4 × 4 cuts).",
+        "Stitches are fitted and scored on 5,000 images each.",
+    ),
 )
