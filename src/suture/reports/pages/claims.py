@@ -85,7 +85,7 @@ Every claim is one quantity with one threshold, and a program decides it.
 - Intervals of accuracies are not cut at 0 and 100 %, those of correlations are at −1 and 1.
 - **Not run** is an experiment without a table; **not measured** a claim of which the table has nothing, or trials that
   failed, or figures of an older version of the measuring code, which are shown and decide nothing, unless verdicts of
-  that version [stand](fits.md#versions).
+  that version [stand](versions.md).
 
 What these rules get wrong was simulated, by `python benchmarks/decisions.py`: [rates](over-networks.md#error-rates).
 
@@ -225,7 +225,7 @@ def _versions(results: Results) -> str:
     said = ", ".join(f"{len(names)} by version {version}" for version, names in older.items())
     return (
         f"Of the experiments, {said} of the measuring code, and {', '.join(sorted(by[newest]))} by version {newest}; "
-        "what a version changed is in [the page on fits](fits.md#versions)."
+        "what a version changed is in [versions](versions.md)."
     )
 
 
