@@ -22,8 +22,8 @@ rate ``LOWER`` times as low, since where little is to be gained a high one only 
 is done with. If a class is hardly ever named then, it begins again: at the closed form to where the receiver names that
 class (``fits.displaced``), if such a place is found, and at random while the class stays lost.
 
-The constants were set on seams of small networks of several kinds (docs/fit-judged.md names them), none of which is in the
-reference table of ``benchmarks/reference.py``.
+The constants were set on seams of small networks of several kinds (docs/fit-judged.md names them), none of which is in
+the reference table of ``benchmarks/reference.py``.
 """
 
 import math
