@@ -19,7 +19,7 @@ from suture.studies.base.scale import Scale
 from suture.studies.base.study import Panel, Part, Study
 from suture.studies.hernandez2022.plans import SHAPES, cross, data_of, name_of
 
-STEPS, CHECK = 1_000, 100  #: of the descents on the receiver's representation, at most; validation may stop them
+STEPS, CHECK = 400, 200  #: of the descents on the receiver's representation
 _ROLES = Roles("training images of CIFAR-10", "test images of CIFAR-10", "none: accuracies are compared")
 _TASK = "task loss, by the default fit"
 _FITS: tuple[tuple[str, str, Where], ...] = (
@@ -94,7 +94,8 @@ TRIANGLE = Study(
     (
         "A question of ours about the paper's finding; its networks, cells and stitches are the paper's.",
         "Least squares is the exact minimum of the error that the paper's copying descends on.",
-        f"Functional latent alignment and penultimate match begin at least squares and take at most {STEPS:,} steps.",
+        f"Functional latent alignment and penultimate match begin at least squares and take {STEPS:,} steps of 64 images "
+        "at a rate that falls to zero. At three cells of one pair 1,000 steps gave 0.1 points less, 0.1 less and 1.2 more.",
     ),
     (
         "Of the shapes the one of one block a stage, and every block (4 × 4 cuts).",
