@@ -109,10 +109,12 @@ def test_a_fitted_stitch_finds_it_in_ten_of_ten_seeds():
 
 
 def test_controls_without_the_carrier_do_not_show_it():
+    """Early in the network: behind a late cut an untrained network often calls every image by one name, the trait's."""
     without = (controls.itself, controls.untrained_sender, controls.untrained_receiver, controls.untrained_both)
-    o = found(trait(), carrier(1, "block3"), plain(1), controls=without)
-    assert (o.verdict, o.between) == ("localised", PLACES["block3"]), str(o)
-    assert o.sending.controls == o.receiving.controls == ()
+    for seed in range(1, 4):
+        o = found(trait(), carrier(seed, "block2"), plain(seed), controls=without)
+        assert (o.verdict, o.between) == ("localised", PLACES["block2"]), str(o)
+        assert o.sending.controls == o.receiving.controls == ()
 
 
 def test_where_there_is_none_none_is_found():
