@@ -4,11 +4,7 @@ A device has no part in what a trial is. A GPU adds up in another order than the
 little; the table says in its column ``device`` which it was.
 """
 
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
-from unittest.mock import patch
 
 import torch
 
@@ -79,17 +75,3 @@ def check_room(device: torch.device, needed: int, what: str) -> None:
             f"{what} needs {in_words(needed)} on {device}, where {in_words(free)} are free; end what else computes "
             "there, or give device='cpu'"
         )
-
-
-@contextmanager
-def only_deterministic() -> Iterator[None]:
-    """Have torch raise an error, which names the operation, if the same input may give other bits each time."""
-    before = torch.are_deterministic_algorithms_enabled()
-    warns = torch.is_deterministic_algorithms_warn_only_enabled()
-    # Without this setting torch accuses every product of matrices, though on one stream they are deterministic.
-    with patch.dict(os.environ, {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}):
-        torch.use_deterministic_algorithms(True)
-        try:
-            yield
-        finally:
-            torch.use_deterministic_algorithms(before, warn_only=warns)

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from suture.common.devices import CPU, check_room, find_device, only_deterministic
+from suture.common.devices import CPU, check_room, find_device
 from suture.common.errors import DataError, FrozenError, NetworkError, UntrainedError
 from suture.common.formatting import first_line
 from suture.common.hashing import identity, settings, stable_name
@@ -520,8 +520,8 @@ def _prove(own: Network, moved: Network) -> tuple[Tensor, Tensor]:
         ) from error
     if not all(have_same_bits(outputs, other) for other in again):
         raise NetworkError(
-            f"{name} computes something else each time on {device}, by {_find_unsteady(moved, inputs)}; replace that "
-            "operation, or measure it with device='cpu'"
+            f"{name} computes something else each time on {device}; replace the operation that does, which "
+            "torch.use_deterministic_algorithms(True) names when the model runs, or measure it with device='cpu'"
         )
     wanted = own(example)
     share = 1e-2 if wanted.dtype == torch.float32 else 5e-2
@@ -534,25 +534,6 @@ def _prove(own: Network, moved: Network) -> tuple[Tensor, Tensor]:
 
 
 _RUNS = 4  #: in which a network must give the same bits
-
-
-def _find_unsteady(network: Network, x: Tensor) -> str:
-    """Say which operation of a network gives other bits each time: by torch's own list, else by the cuts around it."""
-    inputs = x
-    for i, segment in enumerate(network._traced.segments):
-        out, *again = (segment(x, inputs) for _ in range(_RUNS))
-        if not all(have_same_bits(out, other) for other in again):
-            end = f"'{network.cuts.place(i + 1).name}'"
-            try:
-                with only_deterministic():
-                    segment(x, inputs)
-            except RuntimeError as error:
-                return f"{first_line(error).partition(' does not have a deterministic')[0]} in the layers up to {end}"
-            return f"an operation in the layers up to {end}"
-        x = out
-    return "an operation that only sometimes does"
-
-
 _LIBRARIES = ("torch.", "torchvision.", "timm.")
 
 
