@@ -14,7 +14,7 @@ convolution.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Self, final
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor, nn
@@ -33,7 +33,6 @@ class Stitch(ABC):
     """A family of stitches: which shapes it joins, and how one is made."""
 
     joins: ClassVar[str]  #: in words, for messages
-    suggested: ClassVar[bool] = True  #: whether messages name it among the families that could join two shapes
 
     @abstractmethod
     def accepts(self, sender: Shape, receiver: Shape) -> bool:
@@ -42,11 +41,6 @@ class Stitch(ABC):
     @abstractmethod
     def build(self, sender: Shape, receiver: Shape) -> nn.Module:
         """Make a stitch at its default initialisation; shapes are without the batch."""
-
-    @classmethod
-    def plainest(cls) -> Self:
-        """Return the member that joins most shapes, for messages that say which families could."""
-        return cls()
 
     def check(self, sender: Shape, receiver: Shape) -> None:
         """Raise ``ShapeError`` if the family cannot join the two shapes, naming those that can."""
@@ -201,19 +195,14 @@ def spell_shape(shape: Shape) -> str:
     return f"{kind} {'×'.join(map(str, shape))}"
 
 
+MEMBERS: list[Stitch] = []
+"""Of each family the member that joins most shapes, for messages; ``registry`` fills it."""
+
+
 def say_families(sender: Shape, receiver: Shape) -> str:
     """Say which of the library's families join two shapes."""
-    plainest = [(family.__name__, family.plainest()) for family in _families(Stitch)]  # type: ignore[type-abstract]
-    able = [name for name, member in plainest if member.accepts(sender, receiver)]
+    able = [type(member).__name__ for member in MEMBERS if member.accepts(sender, receiver)]
     return f"families that can: {', '.join(able)}" if able else "no family can"
-
-
-def _families(base: type[Stitch]) -> Iterator[type[Stitch]]:
-    for family in base.__subclasses__():
-        if family.__module__.startswith(f"{__package__}."):
-            if not family.__abstractmethods__ and family.suggested:
-                yield family
-            yield from _families(family)
 
 
 def loader(layer: nn.Module) -> Callable[[AffineMap], None]:

@@ -8,7 +8,7 @@ and a parametrisation that gradient descent cannot leave.
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self, cast, final
+from typing import Any, ClassVar, cast, final
 
 import torch
 from scipy.optimize import linear_sum_assignment
@@ -27,7 +27,6 @@ from suture.core.stitches.base import (
     assign,
     features_first,
     features_last,
-    spell_shape,
     width,
 )
 
@@ -121,21 +120,6 @@ class LowRank(_PerPosition):
     def __post_init__(self) -> None:
         if self.rank < 1:
             raise ShapeError(f"LowRank(rank={self.rank}): a rank is at least 1")
-
-    @classmethod
-    def plainest(cls) -> Self:
-        """Return the one of rank 1."""
-        return cls(rank=1)
-
-    def check(self, sender: Shape, receiver: Shape) -> None:
-        """Raise ``ShapeError`` if the shapes cannot be joined, or the rank is larger than the width."""
-        if LowRank.plainest().accepts(sender, receiver) and not self.accepts(sender, receiver):
-            most = min(width(sender), width(receiver))
-            raise ShapeError(
-                f"{self} from {spell_shape(sender)} to {spell_shape(receiver)} has a rank larger than the width; give "
-                f"at most rank={most}"
-            )
-        super().check(sender, receiver)
 
     def candidates(self, known: Moments, ridges: Sequence[float]) -> Iterator[Tensor]:
         """Give the reduced-rank regression for every ridge."""

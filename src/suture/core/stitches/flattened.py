@@ -149,7 +149,6 @@ class Probe(AffineStitch):
     features: int | None = FEATURES
     joins: ClassVar[str] = "any shape to a vector (D,)"
     reads_raw: ClassVar[bool] = True
-    suggested: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if self.features is not None and self.features < 1:

@@ -53,7 +53,6 @@ class Layers(Stitch):
     version: int = field(default=3, init=False, repr=False)  #: of how they train, and a part of every key
     drawn_by: object = field(default=None, init=False, repr=False)  #: what else decides how they are drawn anew
     joins: ClassVar[str] = "the shape of the one cut of its network to that of the other"
-    suggested: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         start, end = self.ends

@@ -1,7 +1,7 @@
 """Which family joins two shapes by default, and how families are called on the command line."""
 
 from suture.common.errors import ShapeError
-from suture.core.stitches.base import Conv, Identity, Linear, Shape, Stitch, say_families, spell_shape
+from suture.core.stitches.base import MEMBERS, Conv, Identity, Linear, Shape, Stitch, say_families, spell_shape
 from suture.core.stitches.constrained import Diagonal, LowRank, Orthogonal, Permutation
 from suture.core.stitches.flattened import ConvLinear, FullLinear
 from suture.core.stitches.resampled import MapsToTokens, StridedConv, TokensToMaps, TokensToTokens, UpsampledConv
@@ -23,6 +23,8 @@ FAMILIES: dict[str, type[Stitch]] = {
     "tokens-to-tokens": TokensToTokens,
 }
 """Every family, by its name on the command line."""
+
+MEMBERS.extend(LowRank(rank=1) if family is LowRank else family() for family in FAMILIES.values())
 
 _DEFAULTS: tuple[Stitch, ...] = (
     Conv(),
