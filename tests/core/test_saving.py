@@ -161,7 +161,8 @@ def test_a_family_of_the_users_own_is_given_again(tmp_path):
     model, x = made(Own()), images(3, 8)
     model.save(tmp_path)
     with pytest.raises(
-        CheckpointError, match=r"a stitch of test_saving\.Own.*no family of the library; give it, stitch="
+        CheckpointError,
+        match=r"a stitch of test_saving\.Own.*no family of this version of the library; give it, stitch=",
     ):
         load_stitched(tmp_path, A, B)
     with pytest.raises(CheckpointError, match=r"holds a stitch of test_saving\.Own.*, not a stitch of Conv"):
@@ -290,20 +291,12 @@ def _edited(**changes):
         (DESCRIPTION, lambda path: path.write_text("{}"), "describes no stitched network"),
         (DESCRIPTION, _edited(format=2), "has format 2, written by suture .*; this one reads format 1"),
         (DESCRIPTION, _edited(sender=...), "is damaged"),
-        (DESCRIPTION, _edited(receiver={"name": "B"}), "is damaged"),
         (DESCRIPTION, _edited(tensors=...), "is damaged"),
         (
             DESCRIPTION,
             _edited(stitch={"family": "Unheard", "settings": {}}),
-            r"Unheard\(\), which this version does not",
+            r"Unheard\(\), which is no family of this version",
         ),
-        (DESCRIPTION, _edited(stitch={"family": "stitch_for", "settings": {}}), "which this version does not know"),
-        (
-            DESCRIPTION,
-            _edited(stitch={"family": "Conv", "settings": {"size": 1}}),
-            r"Conv\(size=1\), which cannot be made",
-        ),
-        (DESCRIPTION, _edited(stitch={"family": "Conv", "settings": {"kernel": 2}}), "which cannot be made"),
     ],
 )
 def test_damage_is_refused(tmp_path, file, damage, said):

@@ -20,7 +20,7 @@ from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 
 from suture.common.atomic import whole
-from suture.common.errors import CheckpointError, OutputError, SutureError
+from suture.common.errors import CheckpointError, OutputError
 from suture.common.hashing import registered_name
 from suture.common.sealed import from_json, to_json
 from suture.core.network.network import Network, Sides
@@ -29,7 +29,6 @@ from suture.core.stitches import FAMILIES, Layers, Probe, Shape, Stitch
 FORMAT = 1  #: of the folder; a reader refuses any other
 TENSORS, DESCRIPTION = "stitch.safetensors", "stitched.json"
 ROLES = ("sender", "receiver")
-_PARTS, _PARTS_OF_A_SIDE = ("stitch", "tensors", "record"), ("name", "fingerprint", "cut")
 _LIBRARY: tuple[type[Stitch], ...] = (*FAMILIES.values(), Layers, Probe)
 _FAMILIES = {registered_name(family): family for family in _LIBRARY}
 
@@ -176,15 +175,13 @@ def read(folder: str | Path) -> Saved:
             raise CheckpointError(f"no stitched network in {folder}: it has no {name}; give a folder that save() wrote")
     path, content = folder / DESCRIPTION, (folder / TENSORS).read_bytes()
     try:
-        description = from_json(path.read_bytes(), "format")
+        description = from_json(path.read_bytes(), "format", "stitch", "tensors", "record", *ROLES)
         if description["format"] != FORMAT:
             raise CheckpointError(
                 f"{folder} has format {description['format']!r}, written by suture {description.get('suture')}; this "
                 f"one reads format {FORMAT}: use that version, or save it again"
             )
-        for part in (description, *(description[role] for role in ROLES)):
-            _ = [part[key] for key in (_PARTS if part is description else _PARTS_OF_A_SIDE)]
-    except (OSError, ValueError, LookupError, TypeError) as error:
+    except (OSError, ValueError) as error:
         raise CheckpointError(
             f"{path} is damaged, or describes no stitched network ({error!r}); save it again"
         ) from error
@@ -227,19 +224,17 @@ def rebuild(
 def _say(spelled: Mapping[str, Any] | None) -> str:
     if spelled is None:
         return "a stitch of no named family"
-    settings = spelled.get("settings") or {}
-    return f"a stitch of {spelled.get('family')}({', '.join(f'{k}={v!r}' for k, v in settings.items())})"
+    settings = spelled["settings"] or {}
+    return f"a stitch of {spelled['family']}({', '.join(f'{k}={v!r}' for k, v in settings.items())})"
 
 
 def _make(saved: Saved, networks: Sequence[Network], spelled: Mapping[str, Any] | None) -> Stitch:
     """Make a family of the library from its description."""
-    if spelled is None or spelled.get("settings") is None:
+    if spelled is None or spelled["family"] not in _FAMILIES:
         raise CheckpointError(
-            f"{saved.folder} holds {_say(spelled)}, which is no family of the library; give it, stitch=, or a module "
-            "of its kind to be filled"
+            f"{saved.folder} holds {_say(spelled)}, which is no family of this version of the library; give it, "
+            "stitch=, or a module of its kind to be filled"
         )
-    if spelled["family"] not in _FAMILIES:
-        raise CheckpointError(f"{saved.folder} holds {_say(spelled)}, which this version does not know; update suture")
     settings = dict(spelled["settings"])
     for key, value in settings.items():
         if isinstance(value, dict):
@@ -250,9 +245,4 @@ def _make(saved: Saved, networks: Sequence[Network], spelled: Mapping[str, Any] 
                     "the family, stitch="
                 )
             settings[key] = known[value["fingerprint"]]
-    try:
-        return _FAMILIES[spelled["family"]](**settings)
-    except (TypeError, SutureError) as error:
-        raise CheckpointError(
-            f"{saved.folder} holds {_say(spelled)}, which cannot be made ({error}); save it again"
-        ) from error
+    return _FAMILIES[spelled["family"]](**settings)
