@@ -27,7 +27,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_leaves
 
@@ -296,9 +295,6 @@ def _place(path: str, name: str) -> str:
     return f"module '{path}' in {name}" if path else name
 
 
-_BATCH_OF_ONE = "Expected more than 1 value per channel"  #: as torch says it of a BatchNorm that uses the batch's
-
-
 def check_model(model: object) -> None:
     """Raise ``NetworkError``, with what to give instead, for what is no model."""
     if isinstance(model, nn.Module):
@@ -341,8 +337,7 @@ def check_outputs(model: nn.Module, probes: Sequence[Tensor], name: str) -> Tens
     except Exception as error:
         shape, is_text = tuple(probes[0].shape[1:]), are_token_ids(probes[0])
         what = f"sequences of {shape[-1]} token ids" if is_text else f"preprocessed images of shape {shape}"
-        why = (_without_statistics(model) if _BATCH_OF_ONE in str(error) else "") or str(error)
-        raise NetworkError(f"{name} does not run on {what}: {why}") from error
+        raise NetworkError(f"{name} does not run on {what}: {error}") from error
     for out, batch in zip((three, again, *alone), batches, strict=True):
         _check_rows(out, len(batch), name)
     if not have_same_bits(three, again) or states[0] != states[1]:
@@ -352,9 +347,9 @@ def check_outputs(model: nn.Module, probes: Sequence[Tensor], name: str) -> Tens
         )
     finite = bool(three.isfinite().all())  # if not, the cut where it begins will be named
     if finite and not are_close(torch.cat(alone), three, find_rounding(three)):
-        why = _without_statistics(model)
         raise NetworkError(
-            f"the output of {name} for one image depends on the other images of its batch{why and f': {why}'}"
+            f"the output of {name} for one image depends on the other images of its batch, as with a BatchNorm that "
+            "keeps no running statistics"
         )
     outputs: Tensor = three
     return outputs
@@ -385,10 +380,3 @@ def _check_rows(out: object, n: int, name: str) -> None:
         f"{name} must map n images to one tensor of floats (n, …), but a batch of {n} gave {got}; wrap it in a "
         "module that returns that tensor"
     )
-
-
-def _without_statistics(model: nn.Module) -> str:
-    for path, module in model.named_modules():
-        if isinstance(module, _BatchNorm) and module.running_mean is None:
-            return f"'{path}' keeps no running statistics, so it normalises by whatever else is in the batch"
-    return ""
