@@ -543,32 +543,15 @@ def _compose_before(layer: nn.Linear | Conv, weight: Tensor, bias: Tensor, given
 
 
 def _like(layer: Conv, weight: Tensor, bias: Tensor | None, given: Tensor) -> Conv:
-    """Return a convolution with another kernel, given without groups; in those of ``layer`` if it falls into them."""
-    kernel, groups = _regrouped(weight, layer.groups)
+    """Return a convolution with another kernel, without groups."""
     settings = {name: getattr(layer, name) for name in ("stride", "padding", "dilation", "padding_mode")}
-    return conv_layer(kernel.to(given), None if bias is None else bias.to(given), groups, **settings)
+    return conv_layer(weight.to(given), None if bias is None else bias.to(given), **settings)
 
 
 def _ungrouped(weight: Tensor, groups: int) -> Tensor:
     """Return the kernel (out, in / groups, …) as one of all channels (out, in, …), zero between groups."""
-    out, width = weight.shape[:2]
-    full = weight.new_zeros(out, width * groups, *weight.shape[2:])
-    for i in range(groups):
-        rows, columns = (slice(i * size, (i + 1) * size) for size in (out // groups, width))
-        full[rows, columns] = weight[rows]
-    return full
-
-
-def _regrouped(weight: Tensor, groups: int) -> tuple[Tensor, int]:
-    """Return the kernel in as many groups, if it is zero between them; else in one."""
-    out, inputs = weight.shape[:2]
-    if groups == 1 or out % groups or inputs % groups:
-        return weight, 1
-    blocks = weight.reshape(groups, out // groups, groups, inputs // groups, *weight.shape[2:])
-    own = torch.stack([blocks[i, :, i] for i in range(groups)])
-    if blocks.count_nonzero() != own.count_nonzero():
-        return weight, 1
-    return own.reshape(out, inputs // groups, *weight.shape[2:]), groups
+    full: Tensor = torch.block_diag(*weight.flatten(1).chunk(groups))  # type: ignore[no-untyped-call]
+    return full.reshape(len(weight), -1, *weight.shape[2:])
 
 
 def _pads_zeros(layer: nn.Linear | Conv) -> bool:
