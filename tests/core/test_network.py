@@ -13,7 +13,6 @@ import warnings
 from collections import OrderedDict
 from functools import partial
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -925,12 +924,6 @@ def test_a_function_that_the_code_only_names_is_part_of_the_fingerprint(monkeypa
     assert network(model).fingerprint != before.fingerprint
 
 
-def test_a_preprocessing_that_mixes_images_is_refused():
-    said = "what the preprocessing of mixed makes of an image depends on the others of its batch"
-    with pytest.raises(DataError, match=said):
-        network(nn.Sequential(nn.Flatten(), nn.Linear(192, 4)), preprocess=lambda x: x - x.mean(), name="mixed")
-
-
 def test_images_of_another_floating_type_are_refused():
     made = network(nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(144, 4)), name="mine")
     made.check_images(images(2, 8), "floats")
@@ -955,20 +948,6 @@ def test_an_input_that_is_no_floats_is_called_the_input():
 # --- what is no model, or none that can be measured -------------------------------------------------------------------
 
 
-@each(
-    ("given", "said"),
-    [
-        (nn.Linear(3, 2).state_dict(), r"is a OrderedDict; it looks like weights alone: .*load_state_dict"),
-        (nn.Linear, r"is the class Linear; make one of it: Linear\(…\)"),
-        (lambda x: x, r"is a function; give a torch\.nn\.Module"),
-    ],
-    ids=["weights", "a class", "a function"],
-)
-def test_what_is_no_model_is_refused_with_what_to_give(given, said):
-    with pytest.raises(NetworkError, match=said):
-        Network(given, example=torch.rand(2, 1, 8, 8))
-
-
 class _Counting(nn.Module):
     seen = 0
 
@@ -991,20 +970,6 @@ def test_batch_statistics_that_are_not_kept_are_refused():
         Network(
             nn.Sequential(nn.BatchNorm2d(1, track_running_stats=False), nn.Flatten()), example=torch.rand(2, 1, 8, 8)
         )
-
-
-@each(
-    ("example", "said"),
-    [
-        (np.zeros((2, 1, 8, 8)), "and is a ndarray; give data.example"),
-        (torch.zeros(1, 8, 8), r"and is torch\.float32 of shape \(1, 8, 8\)"),
-        (torch.full((2, 1, 8, 8), float("nan")), "the example has values that are not finite"),
-    ],
-    ids=["an array", "one image", "NaN"],
-)
-def test_what_is_no_example_is_refused(example, said):
-    with pytest.raises(DataError, match=said):
-        Network(nn.Flatten(), example=example)
 
 
 def test_a_refused_network_leaves_the_global_generator_alone():

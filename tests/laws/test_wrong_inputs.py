@@ -93,6 +93,12 @@ def _with(model: nn.Module, name: str, value: float) -> nn.Module:
     return model
 
 
+def _endless() -> nn.Module:
+    model = small()
+    model.norm.running_var[1] = float("inf")
+    return model
+
+
 def _detached(m: object, x: Tensor) -> Tensor:
     return m.end(m.next(m.relu(m.conv(x)).detach()))  # type: ignore[attr-defined]
 
@@ -131,11 +137,13 @@ NETWORKS: dict[str, tuple[Callable[[], object], type[SutureError], str]] = {
     "a function": (lambda: network(torch.relu), NetworkError, "give a torch.nn.Module"),
     "nan in a weight": (lambda: network(_with(small(), "conv.weight", float("nan"))), NetworkError, "module 'conv'"),
     "inf in a weight": (lambda: network(_with(small(), "head.bias", float("inf"))), NetworkError, "module 'head'"),
+    "inf in a variance": (lambda: network(_endless()), NetworkError, "the running_var of module 'norm' in net"),
     "two outputs": (lambda: network(wrap(lambda m, out: (out, out))), NetworkError, "tuple"),
     "a dictionary without logits": (lambda: network(wrap(lambda m, out: {"scores": out})), NetworkError, "scores"),
     "classes": (lambda: network(wrap(lambda m, out: out.argmax(1))), NetworkError, "torch.int64"),
     "one number": (lambda: network(wrap(lambda m, out: out.mean())), NetworkError, "torch.float32 of shape ()"),
     "rows lost": (lambda: network(wrap(lambda m, out: out[:2])), NetworkError, "a batch of 3"),
+    "dimensions lost": (lambda: network(wrap(lambda m, out: out.squeeze())), NetworkError, "1 gave .* of shape .5,"),
     "rows lost late": (lambda: network(wrap(lambda m, out: out[:300])), NetworkError, "300 rows for 1000 images"),
     "images lost late": (
         lambda: network(wrap(lambda m, out: out, lambda x: x[:64])),
@@ -168,6 +176,11 @@ NETWORKS: dict[str, tuple[Callable[[], object], type[SutureError], str]] = {
         NetworkError,
         "the other images of its batch",
     ),
+    "the size of a batch": (
+        lambda: network(wrap(lambda m, out: out / out.norm())),
+        NetworkError,
+        "the other images of its batch",
+    ),
     "noise": (lambda: network(wrap(lambda m, out: out + torch.randn(()))), NetworkError, "random in evaluation mode"),
     "dropout": (
         lambda: network(wrap(lambda m, out: nn.functional.dropout(out))),
@@ -190,6 +203,7 @@ NETWORKS: dict[str, tuple[Callable[[], object], type[SutureError], str]] = {
     "an accuracy in per cent": (lambda: network(expected_accuracy=93.0), NetworkError, "expected_accuracy=93"),
     "an accuracy in words": (lambda: network(expected_accuracy="high"), NetworkError, "expected_accuracy='high'"),
     "no example": (lambda: network(example=None), DataError, "NoneType"),
+    "an array": (lambda: network(example=X.numpy()), DataError, "ndarray; give data.example"),
     "an example without images": (lambda: network(example=X[:0]), DataError, "n ≥ 1"),
     "an example of bytes as floats": (lambda: network(example=BYTES.float()), DataError, NOT_IMAGES),
     "a normalised example": (lambda: network(example=(X - 0.5) / 0.2), DataError, NOT_IMAGES),
