@@ -97,10 +97,6 @@ class GradientDescent(Fit):
         if self.retries < 0:
             raise FitError(f"{type(self).__name__}(retries={self.retries}): retries must be at least 0")
 
-    def reads(self, shape: Shape) -> float:
-        """Return as many as its start reads."""
-        return self.start.reads(shape)
-
     def check_task(self, task: Task) -> None:
         """Raise ``FitError`` if its start is not for a task."""
         self.start.check_task(task)
@@ -314,6 +310,10 @@ class TaskLoss(GradientDescent):
 
     targets: Targets = HardLabels()
 
+    def reads(self, shape: Shape) -> float:
+        """Return as many as its start reads."""
+        return self.start.reads(shape)
+
     def check_task(self, task: Task) -> None:
         """Raise ``FitError`` if the targets are not for a task, or the start is not."""
         self.targets.task(task)
@@ -341,10 +341,6 @@ class MatchActivations(GradientDescent):
     """
 
     start: Fit = Random()
-
-    def reads(self, shape: Shape) -> float:
-        """Return infinity: all samples are matched."""
-        return math.inf
 
     def loss(self, problem: Problem, side: Side, device: torch.device) -> Loss:
         """Return the mean squared error of what the stitch gives."""

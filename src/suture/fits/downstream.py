@@ -23,7 +23,6 @@ from suture.common.errors import FitError
 from suture.common.hashing import keyed_as
 from suture.common.seeds import generator
 from suture.core.stitches import AffineMap, AffineStitch
-from suture.core.stitches.base import Shape
 from suture.fits.base import Fit, FitReport, Problem, Side
 from suture.fits.converged import is_one_map
 from suture.fits.descent import CHUNK, GradientDescent, Loss, Random
@@ -42,10 +41,6 @@ class FunctionalLatentAlignment(GradientDescent):
     with those of ``recipes.athanasiadis2025`` it is FuLA as its authors' code computes it, whose hints are the ends of
     the receiver's blocks.
     """
-
-    def reads(self, shape: Shape) -> float:
-        """Return infinity: all samples are matched."""
-        return float("inf")
 
     def loss(self, problem: Problem, side: Side, device: torch.device) -> Loss:
         """Return the mean relative distance over all hints."""
@@ -72,10 +67,6 @@ class MatchPenultimate(GradientDescent):
     """
 
     start: Fit = Random()
-
-    def reads(self, shape: Shape) -> float:
-        """Return infinity: all samples are matched."""
-        return float("inf")
 
     def loss(self, problem: Problem, side: Side, device: torch.device) -> Loss:
         """Return the mean squared error of the features."""

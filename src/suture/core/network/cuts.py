@@ -110,9 +110,6 @@ class Cuts(Sequence[Cut]):
     def __getitem__(self, key: "int | slice | str") -> "Cut | tuple[Cut, ...]":  # type: ignore[override]
         return self.find(key) if isinstance(key, str) else self._cuts[key]
 
-    def __iter__(self) -> Iterator[Cut]:
-        return iter(self._cuts)
-
     def __len__(self) -> int:
         return len(self._cuts)
 

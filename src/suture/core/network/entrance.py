@@ -129,8 +129,6 @@ def name_output(model: nn.Module, probe: Tensor, output: str | int | None, name:
                 return model  # what is wrong is said where its outputs are checked
             given = " and ".join(one.name for _, one in entrance._taken) or f"{entrance.input} alone"
             raise NetworkError(f"{name} does not run on {given}: {error}{_advise(entrance.model)}") from error
-    if isinstance(out, Tensor):
-        return model
     if not isinstance(out, Mapping | tuple | list):
         return model
     found = dict(out.items() if isinstance(out, Mapping) else enumerate(out))
