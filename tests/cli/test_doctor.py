@@ -78,10 +78,9 @@ def test_a_torchvision_of_another_torch_is_told(monkeypatch: pytest.MonkeyPatch)
 
 def test_extras_are_there_or_the_line_that_installs_them_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "find_spec", lambda name: None)
-    monkeypatch.setattr(doctor.shutil, "which", lambda name: None)
     checks = examine()
     extras = found(checks, "extras")
-    assert set(extras) == {name for name, *_ in doctor.EXTRAS} | {"chromium"}
+    assert set(extras) == {name for name, *_ in doctor.EXTRAS}
     assert all(check.state == "optional" and "install" in check.remedy for check in extras.values())
     assert [check for check in checks if check.state == "missing"] == []
 

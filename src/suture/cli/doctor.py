@@ -26,15 +26,12 @@ from suture.common.formatting import say_count
 from suture.common.sizes import cores, free_disk, in_words, physical_memory
 
 DATA = {"mnist": "ylecun/mnist", "cifar10": "uoft-cs/cifar10"}  #: data of the experiments, and where the hub has them
-#: What is not needed for measuring: its module or program, what it is for, and the line that installs it.
+#: What is not needed for measuring: its module, what it is for, and the line that installs it.
 EXTRAS = (
     ("ray", "a cluster: --on ray", "pip install 'suture[ray]'"),
     ("plotly", "suture report", "pip install 'suture[report]'"),
     ("transformers", "networks of Hugging Face's transformers", "pip install 'suture[hf]'"),
-    ("zensical", "building the documentation", "pip install 'suture[docs]'"),
-    ("playwright", "tests of reports in a browser", "pip install playwright"),
 )
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 _ROOM = 2e9  #: bytes of disk below which a run of some size will not fit
 _MARKS = {"ok": "", "optional": "–", "missing": "✗"}
 
@@ -221,9 +218,6 @@ def _extras() -> Found:
     for name, use, line in EXTRAS:
         found = _version(name) if find_spec(name) is not None else None
         yield (name, found) if found is not None else (name, f"not installed, for {use}", "optional", line)
-    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
-    lacking = ("chromium", "not installed, for tests of reports in a browser", "optional", "apt-get install chromium")
-    yield ("chromium", browser) if browser is not None else lacking
 
 
 def _runs(folders: Sequence[str]) -> Found:
