@@ -11,7 +11,7 @@ from suture.measurement.tables.by_depth import Mask
 from suture.measurement.tables.curve import Curve, Estimates, arrange_pairs
 from suture.measurement.tables.explain import say_open, share_of, spread_words
 from suture.reports.arrange import scores_of
-from suture.reports.charts import PENALTY, SCORE, Chart, Line, Measure
+from suture.reports.charts import PENALTY, SCORE, Bright, Chart, Line, Measure
 from suture.reports.html.runs import Run
 
 DIFFERENCE = "Difference"
@@ -93,23 +93,28 @@ def _chart(found: list[tuple[str, Curve, Curve]], names: tuple[str, str], penalt
 
 
 def _measures(score: str, one: Curve, other: Curve, names: tuple[str, str], penalties: bool) -> list[Measure]:
-    if penalties:
-        return _penalties(score, one, other, names)
-    sign = 1.0 if one.rises else -1.0
-    unit = "%" if one.percent else one.penalty_unit
+    """Return the scores of both, or their penalties, and by how much the second is better."""
+    sign = 1.0 if penalties or one.rises else -1.0
+    unit = "%" if one.percent and not penalties else one.penalty_unit
     digits = 1 if one.percent else 3
-    lines = [_line(f"#{i}", names[i], pair.scores(), sign, pair.is_open()) for i, pair in enumerate((one, other))]
-    for kind in _SHOWN:
+    both = [pair.penalties() if penalties else pair.scores() for pair in (one, other)]
+    lines = [
+        _line(f"#{i}", names[i], spread, sign, pair.is_open())
+        for i, (pair, spread) in enumerate(zip((one, other), both, strict=True))
+    ]
+    for kind in _SHOWN if not penalties else ():
         for i, pair in enumerate((one, other)):
             if kind in one.lines and kind in other.lines:
                 shown = f"#{len(lines)}", f"{kind}, {names[i]}", pair.scores(kind)
                 lines.append(_line(*shown, sign, pair.is_open(kind), hidden=True))
+    ahead = 0 if penalties else 1  # of penalties the first less the second: positive is better
+    less, name = both[ahead].less(both[1 - ahead]), f"{names[ahead]} less {names[1 - ahead]}"
+    difference = _line("", name, less, sign, one.is_open() | other.is_open())
     span = (0.0, 102.0) if unit == "%" else None
-    bright = "high" if sign > 0 else "low"
-    open_ = one.is_open() | other.is_open()
-    difference = _line("", f"{names[1]} less {names[0]}", other.scores().less(one.scores()), sign, open_)
+    bright: Bright = "low" if penalties or sign < 0 else "high"
+    shown_as, levels = PENALTY if penalties else SCORE, {"no difference": 0.0}
     return [
-        Measure(SCORE, score, unit, digits, tuple(lines), span=span, bright=bright),  # type: ignore[arg-type]
+        Measure(shown_as, score, unit, digits, tuple(lines), signed=penalties, span=span, bright=bright),
         Measure(
             DIFFERENCE,
             score,
@@ -117,23 +122,9 @@ def _measures(score: str, one: Curve, other: Curve, names: tuple[str, str], pena
             digits,
             (difference,),
             signed=True,
-            levels={"no difference": 0.0},
+            levels=levels,
             bright="middle",
         ),
-    ]
-
-
-def _penalties(score: str, one: Curve, other: Curve, names: tuple[str, str]) -> list[Measure]:
-    digits, unit = 1 if one.percent else 3, one.penalty_unit
-    lines = tuple(
-        _line(f"#{i}", names[i], pair.penalties(), 1.0, pair.is_open()) for i, pair in enumerate((one, other))
-    )
-    open_, less = one.is_open() | other.is_open(), one.penalties().less(other.penalties())
-    ahead = _line("", f"{names[0]} less {names[1]}", less, 1.0, open_)
-    levels = {"no difference": 0.0}
-    return [
-        Measure(PENALTY, score, unit, digits, lines, signed=True, bright="low"),
-        Measure(DIFFERENCE, score, unit, digits, (ahead,), signed=True, levels=levels, bright="middle"),
     ]
 
 
