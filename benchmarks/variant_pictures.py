@@ -21,7 +21,8 @@ from suture.data.variants import (
     stack,
     vary,
 )
-from suture.reports.figures.samples import draw_samples
+from suture.reports.figures.curve import save
+from suture.reports.figures.samples import sample_grid
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
@@ -48,4 +49,4 @@ if __name__ == "__main__":
         ("cifar10, random-labels,p=1.0", vary(cifar, RandomLabels(1.0))),
         ("cifar10, relabelled,label=automobile,to=cat", vary(cifar, Relabelled("automobile", "cat"))),
     ]
-    print(*draw_samples(shown, given.out, rows=1), sep="\n")
+    print(*save(sample_grid(shown, rows=1), given.out.with_suffix("")), sep="\n")

@@ -1,19 +1,15 @@
 """Data as pictures: every image in its class's place, words that fit, and counts that are the labels'."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
-from PIL import Image
 
-from suture.common.errors import DataError
 from suture.data import Data, Samples, load_data
 from suture.data.variants import RandomLabels, SuperClasses, Without
-from suture.reports.figures.samples import draw_samples, label_statistics, sample_grid
+from suture.reports.figures.samples import label_statistics, sample_grid
 
 DIGITS = load_data("digits")
 
@@ -75,7 +71,6 @@ def test_classes_are_named_again_only_where_they_change() -> None:
 def test_a_class_without_samples_is_a_crossed_field() -> None:
     figure = sample_grid(Without("3|4")(DIGITS), rows=3)
     assert len(figure.axes[0].lines) == 2 * 2 * 3
-    assert not sample_grid(Without("3|4")(DIGITS), role="score").axes[0].lines
 
 
 @pytest.mark.parametrize("channels", [1, 2, 3])
@@ -101,14 +96,6 @@ def test_words_lie_within_the_page_and_apart() -> None:
             assert not any(box.overlaps(other) for other in boxes[i + 1 :])
 
 
-def test_it_is_written_as_png_pdf_and_svg(tmp_path: Path) -> None:
-    for path in (tmp_path / "a" / "digits", tmp_path / "a" / "digits.png"):
-        assert draw_samples(DIGITS, path) == [tmp_path / f"a/digits.{kind}" for kind in ("png", "pdf", "svg")]
-    with Image.open(tmp_path / "a" / "digits.png") as image:
-        assert image.width == 1320
-    assert draw_samples(DIGITS, tmp_path / "p=0.1")[0].name == "p=0.1.png"
-
-
 def test_label_statistics_count_every_class_in_every_role() -> None:
     table = label_statistics(Without("3")(DIGITS))
     assert list(table.columns) == [*"0123456789", "all"]
@@ -116,9 +103,3 @@ def test_label_statistics_count_every_class_in_every_role() -> None:
     assert table["3"].tolist() == [0, 0, int((DIGITS.score.labels == 3).sum())]
     assert table["all"].tolist() == table[list("0123456789")].sum(axis=1).tolist()
     assert table["all"].tolist()[-1] == 597
-
-
-def test_nothing_to_draw_is_refused() -> None:
-    for shown, rows, role in (([], 1, "fit"), (DIGITS, 0, "fit"), (DIGITS, 1, "training")):
-        with pytest.raises(DataError, match=r"nothing to draw .* role of fit, validation, score"):
-            sample_grid(shown, rows=rows, role=role)

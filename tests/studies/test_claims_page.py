@@ -9,7 +9,7 @@ import pytest
 from suture.common.errors import DataError
 from suture.measurement.trials.trial import VERSION
 from suture.reports.pages import claims as claims_page
-from suture.reports.pages.claims import TITLES, page, paper_page, study_page, threshold
+from suture.reports.pages.claims import page, paper_page, study_page, threshold
 from suture.studies import STUDIES, Claim, Result, Study, Where, load_result
 from suture.studies.base.claims import STITCHES
 from suture.studies.base.quantities import Mean
@@ -229,10 +229,6 @@ def test_every_study_has_a_page_and_is_in_the_sites_list() -> None:
         assert f"{one.title}: papers/{one.id}.md\n" in nav.replace('"', ""), one.id
     for paper in PAPERS.values():
         assert f"          - papers/{paper}.md\n" in nav
-
-
-def test_every_paper_has_a_title() -> None:
-    assert set(TITLES) == set(PAPERS.values())
 
 
 def test_versions_are_told_where_there_are_several():

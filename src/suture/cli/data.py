@@ -24,7 +24,8 @@ def data(chosen: Namespace) -> int:
     class.
     """
     from suture.data.samples import sizes, things
-    from suture.reports.figures.samples import draw_samples, label_statistics
+    from suture.reports.figures.curve import save
+    from suture.reports.figures.samples import label_statistics, sample_grid
     from suture.reports.terminal.networks import labels_table
     from suture.runs.store.files import folder_to_write, writing_to
 
@@ -33,7 +34,7 @@ def data(chosen: Namespace) -> int:
     if chosen.out is not None:
         folder = folder_to_write(chosen.out)
         with writing_to(folder):
-            files = draw_samples(found, folder / "data")
+            files = save(sample_grid(found), folder / "data")
     counts = label_statistics(found)
     record = {
         "data": found.name,

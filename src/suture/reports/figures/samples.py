@@ -4,7 +4,6 @@ Classes are shown by the labels that the data give, so wrong labels show as imag
 """
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,10 +13,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch.nn.functional import pad
 
-from suture.common.errors import DataError
 from suture.data import Data, Samples
 from suture.data.samples import check_pictures
-from suture.reports.figures.curve import KINDS, WIDTH, Picture, fit_height, save, styled
+from suture.reports.figures.curve import WIDTH, Picture, fit_height, styled
 from suture.reports.style import shortened
 
 ROLES = ("fit", "validation", "score")
@@ -39,33 +37,16 @@ def label_statistics(data: Data) -> pd.DataFrame:
     return table
 
 
-def draw_samples(
-    shown: Data | Sequence[tuple[str, Data]], path: str | Path, *, rows: int = 2, role: str = "fit"
-) -> list[Path]:
-    """Write ``sample_grid`` as ``path.png``, ``path.pdf`` and ``path.svg``; the paths written.
-
-    A suffix of these of ``path`` counts for nothing. Raises ``DataError`` and ``OutputError``.
-    """
-    stem = Path(path)
-    stem = stem.with_suffix("") if stem.suffix[1:] in KINDS else stem
-    return save(sample_grid(shown, rows=rows, role=role), stem)
-
-
-def sample_grid(shown: Data | Sequence[tuple[str, Data]], *, rows: int = 2, role: str = "fit") -> Figure:
-    """Draw the first images of every class, ``rows`` high, for data sets below each other, each under its title.
+def sample_grid(shown: Data | Sequence[tuple[str, Data]], *, rows: int = 2) -> Figure:
+    """Draw the first images to fit of every class, ``rows`` high, for data sets below each other, each under its title.
 
     At most 10 images are beside each other, shared out equally between the classes; of more classes the first 10 are
-    shown. A class without samples is a crossed field. Raises ``DataError`` if there is nothing to draw.
+    shown. A class without samples is a crossed field. Raises ``DataError`` if the samples are no images.
     """
     datas = [(shown.name, shown)] if isinstance(shown, Data) else list(shown)
     for _, data in datas:
         check_pictures("a drawing of samples", data.fit.images)
-    if not datas or rows < 1 or role not in ROLES:
-        raise DataError(
-            f"nothing to draw of {len(datas)} data sets in {rows} rows, role '{role}'; give at least one of each, and "
-            f"a role of {', '.join(ROLES)}"
-        )
-    drawn = [(title, samples, *_mosaic(samples, rows)) for title, data in datas for samples in [getattr(data, role)]]
+    drawn = [(title, data.fit, *_mosaic(data.fit, rows)) for title, data in datas]
     heights = [WIDTH * pixels.shape[0] / pixels.shape[1] for _, _, pixels, _ in drawn]
     with styled():
         figure = Picture(figsize=(WIDTH, sum(heights) + len(drawn)), layout="constrained")

@@ -31,17 +31,10 @@ from suture.studies.base.claims import (
     verdict_of,
 )
 from suture.studies.base.run import Result
-from suture.studies.base.study import Study
+from suture.studies.base.study import PAPERS, Study
 from suture.studies.ledger import LEDGER
 
 COMMAND = "suture claims --page docs/claims.md --papers docs/papers"
-TITLES = {
-    "bansal2021": "Bansal, Nakkiran & Barak 2021, *Revisiting Model Stitching to Compare Neural Representations*",
-    "hernandez2022": "Hernandez, Dangovski & Lu 2022, *Exploring Neural Network Modularity Using Model Stitching*",
-    "oxford2025": "Oxford 2025, *Model stitching to investigate the location of simplicity bias in neural networks*",
-    "smith2024": "Smith & Marcu 2024, *Comparing Apples and Oranges: is Stitching Similarity a Load of Spheres?*",
-}
-"""The papers, by module, in the order of the page."""
 
 Results = Mapping[str, Result | None]
 _VERDICTS: tuple[Verdict, ...] = ("reproduced", "not reproduced", "undecided", REPORTED, NOT_MEASURED)
@@ -167,7 +160,7 @@ def _short(studies: Sequence[Study], decided: Mapping[str, tuple[Decided, ...] |
     """Say how many experiments were run, and what became of them, by paper."""
     heads = ["paper", "experiments", "run", *(_plain(verdict) for verdict in _VERDICTS), "not run"]
     lines = []
-    for paper in dict.fromkeys([*TITLES, *(study.paper for study in studies)]):
+    for paper in PAPERS.values():
         own = [decided[study.id] for study in studies if study.paper == paper]
         if own:
             lines.append([f"[{paper}](papers/{paper}.md)", *map(str, _counts(own))])
