@@ -85,7 +85,7 @@ def test_the_place_is_named_by_the_carriers_cuts():
     shown["receiver_cut"] = shown["receiver_cut"].map(OTHERS).astype("str")
     assert onset(pd.concat([there, back, shown]), "t", "A", "B").sending.verdict == "carried by the stitch"
     twice = pd.concat([there, there.assign(receiver_cut="elsewhere", fit="another"), back])
-    with pytest.raises(DataError, match="the table has several fit of one seam, 'f' and 'another'"):
+    with pytest.raises(DataError, match="several measurements at one → w, which differ in receiver_cut, fit; select"):
         onset(twice, "t", "A", "B")
 
 
@@ -184,7 +184,7 @@ def test_tables_that_cannot_be_read_are_refused():
         onset(one_way, "t", "A", "B")
     with pytest.raises(DataError, match="no measurement of 'u'; its scores: 't'"):
         onset(one_way, "u", "A", "B")
-    with pytest.raises(DataError, match="several fit_data of one seam, 'd' and 'e'"):
+    with pytest.raises(DataError, match="several measurements at one → one, which differ in fit_data; select"):
         read(*IN_THREE, rows("A", "B", IN_THREE[0], 0.1, fit_data="e"))
 
 

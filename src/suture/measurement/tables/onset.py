@@ -39,7 +39,7 @@ from suture.common.errors import DataError
 from suture.common.formatting import say_count
 from suture.core.network.network import Network
 from suture.measurement.scores.traits import Trait
-from suture.measurement.tables.table import check_columns, not_converged, rows_of, summary
+from suture.measurement.tables.table import check_columns, check_single, not_converged, rows_of, summary
 
 CONVEYED = 0.5  #: the share of the parents' difference from which on a trait counts as conveyed
 STEP = 0.8  #: the share of all that is conveyed which one step must make
@@ -189,14 +189,8 @@ def _rows(table: pd.DataFrame, trait: str, carrier: str, reference: str) -> pd.D
     rows = scored[scored["sender"].isin(ends) & scored["receiver"].isin(ends) & (scored["status"] == "ok")]
     measured = rows[rows["control"] == ""]
     for sender, receiver in ((carrier, reference), (reference, carrier)):
-        seams = measured[(measured["sender"] == sender) & (measured["receiver"] == receiver)]
-        if seams.empty:
+        if not ((measured["sender"] == sender) & (measured["receiver"] == receiver)).any():
             raise DataError(f"the table has no seam {sender} → {receiver}; measure what localise(…) plans, both ways")
-        own = "sender_cut" if sender == carrier else "receiver_cut"
-        for kind in ("fit_data", "score_data", "fit", "stitch", "study"):
-            if (seams.groupby(own)[kind].nunique() > 1).any():
-                held = " and ".join(f"'{value}'" for value in dict.fromkeys(seams[kind]))
-                raise DataError(f"the table has several {kind} of one seam, {held}; select the rows of one of them")
     return rows
 
 
@@ -205,11 +199,9 @@ def _way(shares: pd.DataFrame, failed: pd.DataFrame, carrier: str, reference: st
     sender, receiver = (carrier, reference) if sends else (reference, carrier)
     role, other = ("sender", "receiver") if sends else ("receiver", "sender")
     across = shares[(shares["sender"] == sender) & (shares["receiver"] == receiver)]
-    seams = across[across["control"] == ""].sort_values(f"{role}_depth", kind="stable").set_index(f"{role}_cut")
-    if not seams.index.is_unique:
-        raise DataError(
-            f"the table has several seams {sender} → {receiver} at one cut of {carrier}; select one of each"
-        )
+    seams = across[across["control"] == ""].sort_values(f"{role}_depth", kind="stable")
+    check_single(seams, [f"{role}_cut"])
+    seams = seams.set_index(f"{role}_cut")
     # What a control conveys, with the lower end of its interval. The reference network stitched to itself has no cut of
     # the carrier, and stands at the cut of its own that the seam has.
     beside = {

@@ -276,7 +276,7 @@ def check_single(rows: pd.DataFrame, place: list[str]) -> None:
     if len(twice):
         first = twice.iloc[0]
         same = twice[(twice[place] == first[place]).all(axis=1)]
-        differ = [name for name in ("sender_cut", *_SETTINGS) if same[name].nunique() > 1]
+        differ = [name for name in ("sender_cut", "receiver_cut", *_SETTINGS) if same[name].nunique() > 1]
         raise DataError(
             f"the table has several measurements at {first['sender_cut']} → {first['receiver_cut']}, which differ in "
             f"{', '.join(differ)}; select the rows of one"
