@@ -38,6 +38,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import torch
+from scipy.stats import rankdata
 from torch import Tensor
 
 from suture.common.errors import DataError
@@ -245,12 +246,7 @@ class RSA(OfPairs):
 
 def _ranks(values: Tensor) -> Tensor:
     """Return ranks from 1, those of equal values averaged, in float64."""
-    ordered, order = values.sort()
-    _, group, counts = torch.unique_consecutive(ordered, return_inverse=True, return_counts=True)
-    ends = counts.cumsum(0).double()
-    ranks = torch.empty(len(values), dtype=torch.float64, device=values.device)
-    ranks[order] = (ends - (counts - 1) / 2)[group]
-    return ranks
+    return torch.from_numpy(rankdata(values.cpu().numpy())).to(values.device)
 
 
 # --- neighbours -------------------------------------------------------------------------------------------------------
