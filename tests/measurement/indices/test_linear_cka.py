@@ -1,12 +1,10 @@
-"""Linear CKA against its definition in numpy, its laws, and what it must survive."""
+"""Linear CKA against its definition in numpy, its two forms, and what it must survive; its laws are in test_laws."""
 
 from itertools import permutations
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import Tensor
 
 from loops import each
@@ -138,62 +136,9 @@ def test_grams_are_held_some_rows_at_a_time(n, tiles, monkeypatch):
     assert (len(starts) == 1) == (tiles == 1 or n == 256)
 
 
-def test_against_themselves_layers_are_compared_in_both_orders():
-    xs = related(300, (400, 30, 20))
-    got = linear_cka.all(xs)
-    assert torch.equal(got, linear_cka.all(xs, xs))
-    torch.testing.assert_close(got, got.T, rtol=0, atol=1e-14)
-    np.testing.assert_allclose(got.diagonal(), 1, rtol=0, atol=1e-12)
-
-
-def test_a_pair_is_the_same_alone_and_among_others():
-    xs = related(300, (400, 350, 600))
-    alone = [[linear_cka(x, y) for y in xs] for x in xs]
-    np.testing.assert_allclose(linear_cka.all(xs), alone, rtol=0, atol=1e-12)
-
-
-def test_the_same_bits_every_time():
-    xs = related(300, (400, 350))
-    assert torch.equal(linear_cka.all(xs), linear_cka.all(xs))
-
-
 # --- laws -------------------------------------------------------------------------------------------------------------
 
 FORMS = {"Grams": (40, 90, 60), "features": (150, 12, 9)}
-
-
-@each("debiased", [False, True])
-@each("form", FORMS)
-def test_it_keeps_its_value_under_what_it_is_invariant_to(form, debiased):
-    n, p, q = FORMS[form]
-    x, y = (of.double() for of in related(n, (p, q)))
-    turn = torch.linalg.qr(seeded(p, p, seed=3).double()).Q
-    value = linear_cka(x, y, debiased=debiased)
-    assert 0.05 < value < 0.95
-    others = {"order": (y, x), "rotation": (x @ turn, y), "scale": (x * -7, y / 3), "shift": (x + seeded(p, seed=4), y)}
-    others["images"] = (x.flip(0), y.flip(0))
-    for name, (a, b) in others.items():
-        assert linear_cka(a, b, debiased=debiased) == pytest.approx(value, abs=1e-12), name
-
-
-@each("form", FORMS)
-def test_it_does_not_under_other_linear_maps(form):
-    n, p, q = FORMS[form]
-    x, y = related(n, (p, q))
-    stretched = x * torch.linspace(0.1, 3, p)
-    assert abs(linear_cka(stretched, y) - linear_cka(x, y)) > 1e-3
-    assert linear_cka(stretched, x) < 0.99
-    assert abs(linear_cka(x.flip(0), y) - linear_cka(x, y)) > 0.05
-
-
-@given(st.integers(2, 12), st.integers(1, 30), st.integers(1, 30), st.integers(0, 99), st.booleans())
-def test_it_keeps_its_bounds(n, p, q, seed, debiased):
-    x, y = seeded(n, p, seed=seed), seeded(n, q, seed=seed + 100)
-    if n < 4 and debiased:
-        return
-    value = linear_cka(x, y, debiased=debiased)
-    assert (-1 if debiased else 0) <= value <= 1
-    assert linear_cka(x, x, debiased=debiased) == pytest.approx(1, abs=1e-6)
 
 
 def test_debiased_it_is_about_0_where_nothing_is_shared():
@@ -203,11 +148,6 @@ def test_debiased_it_is_about_0_where_nothing_is_shared():
 
 
 # --- what it must survive ---------------------------------------------------------------------------------------------
-
-
-@each("features", [1, 5, 5000])
-def test_two_samples_are_always_alike(features):
-    assert linear_cka(seeded(2, features), seeded(2, 3, seed=1)) == pytest.approx(1, abs=1e-6)
 
 
 @each("debiased", [False, True])
@@ -259,28 +199,7 @@ def test_one_image_far_from_the_others_hides_nothing():
     assert linear_cka(x, y) == pytest.approx(by_definition(x, y), abs=1e-7)
 
 
-def test_activations_stay_as_they_are_in_any_layout():
-    x, y = related(60, ((4, 6, 6), (3, 5, 5)))
-    kept = x.clone()
-    wanted = linear_cka(x, y)
-    assert torch.equal(x, kept)
-    assert linear_cka(x.to(memory_format=torch.channels_last), y) == wanted
-    assert linear_cka(x.clone().requires_grad_(), y) == wanted
-    with torch.inference_mode():
-        assert linear_cka(x, y) == wanted
-
-
 # --- samples ----------------------------------------------------------------------------------------------------------
-
-
-@each("debiased", [False, True])
-def test_pixels_and_tokens_are_samples_where_that_is_asked(debiased):
-    maps, more, tokens = (seeded(20, *shape, seed=i) for i, shape in enumerate([(5, 4, 6), (3, 4, 6), (24, 7)]))
-    rows = [maps.permute(0, 2, 3, 1).reshape(-1, 5), more.permute(0, 2, 3, 1).reshape(-1, 3), tokens.reshape(-1, 7)]
-    got = linear_cka.all([maps, more, tokens], debiased=debiased, samples_as="pixels")
-    np.testing.assert_allclose(got, defined(rows, rows, debiased), rtol=0, atol=1e-6)
-    flat = linear_cka.all([maps, more, tokens], debiased=debiased)
-    assert (flat - got).abs().max() > 0.01
 
 
 def test_pixels_of_a_vector_are_its_images():
@@ -308,14 +227,11 @@ GOOD = torch.ones(5, 3)
 @each(
     ("xs", "ys", "settings", "said"),
     [
-        ([], [GOOD], {}, "xs is empty"),
         ([GOOD], [], {}, "ys is empty"),
         ([GOOD], [GOOD, torch.ones(6, 3)], {}, r"ys\[1\] has 6 samples and xs\[0\] 5.*same images"),
-        ([GOOD, torch.ones(5)], None, {}, r"xs\[1\] is \(5,\)"),
         ([torch.ones(1, 3)], None, {}, r"xs\[0\] is \(1, 3\): give two samples"),
         ([torch.ones(5, 0)], None, {}, r"xs\[0\] is \(5, 0\)"),
         ([torch.ones(5, 3, dtype=torch.int64)], None, {}, r"xs\[0\] is of torch.int64"),
-        ([GOOD, GOOD * torch.nan], None, {}, r"xs\[1\] is not finite"),
         ([GOOD, GOOD * torch.inf], None, {}, r"xs\[1\] is not finite"),
         ([GOOD[:3]], None, {"debiased": True}, "of 3 samples does not exist: give 4"),
         ([GOOD], None, {"samples_as": "rows"}, "samples_as='rows': give 'flattened' or 'pixels'"),
