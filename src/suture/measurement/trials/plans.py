@@ -295,17 +295,15 @@ def cuts_of(networks: Sequence[Network], which: Which | None) -> dict[str, tuple
     patterns = [cut.name if isinstance(cut, Cut) else cut for cut in given]
     if not patterns:
         raise CutError("cuts=[] names no cut; leave it out for all cuts")
-    matched: dict[str, set[str]] = {pattern: set() for pattern in patterns}
     chosen: dict[str, tuple[str, ...]] = {}
     for network in networks:
-        found = {pattern: _match(network, pattern) for pattern in patterns}
-        if not any(found.values()):
+        found = set().union(*(_match(network, pattern) for pattern in patterns))
+        if not found:
             asked, there = ", ".join(map(repr, patterns)), ", ".join(network.cuts.names)
             raise CutError(f"{asked} matches no cut of {network.name}; its cuts: {there}")
-        chosen[network.name] = tuple(name for name in network.cuts.names if name in set().union(*found.values()))
-        matched = {pattern: names | found[pattern] for pattern, names in matched.items()}
-    for pattern, names in matched.items():
-        if not names:
+        chosen[network.name] = tuple(name for name in network.cuts.names if name in found)
+    for pattern in patterns:
+        if not any(_match(network, pattern) for network in networks):
             raise CutError(f"'{pattern}' matches no cut of {' or '.join(chosen)}; leave it out, or correct it")
     return chosen
 
