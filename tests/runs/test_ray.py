@@ -212,7 +212,7 @@ def test_what_cannot_be_sent_fails_and_stops_nobody(here):
     found = outcomes(trials)
     assert [found[trial.key].failed for trial in trials] == [True, False, False, False]
     error = found[trials[0].key].record["error"]
-    assert "the fit Bound of A → B at embed cannot be sent to another process: not without my lock" in error
+    assert "A → B at embed cannot be sent to another process: not without my lock" in error
 
 
 # --- queues -----------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ import io
 import pickle
 import sys
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -67,14 +67,12 @@ class Packer:
     def pack(self, thing: object) -> Payload:
         """Pickle a thing, with keys for the networks and samples in it.
 
-        Raises ``RunnerError`` naming what cannot be pickled.
+        Raises ``RunnerError`` if it cannot be pickled.
         """
         found: dict[str, None] = {}
-        trials: list[Trial] = []
 
         def refer(inner: object) -> str | None:
             if isinstance(inner, Trial):
-                trials.append(inner)
                 _ = inner.key  # computed here, it travels along
             if isinstance(inner, Network):
                 if inner not in self._keys:
@@ -97,16 +95,12 @@ class Packer:
         try:
             return Payload(_pickle(thing, refer), tuple(found))
         except Exception as error:
-            parts = dict[str, object]()
-            for trial in trials:
-                settings = [("stitch", trial.stitch), ("fit", trial.fit), *(("score", score) for score in trial.scores)]
-                parts |= {f"the {kind} {type(part).__name__} of {trial.where}": part for kind, part in settings}
-            raise _refuse(error, parts, f"{thing!r:.200}", refer) from error
+            raise _refuse(str(getattr(thing, "where", type(thing).__name__)), error) from error
 
     def part(self, key: str) -> bytes:
         """Give a part of a packed payload, made when it is first asked for.
 
-        Raises ``RunnerError`` naming what cannot be pickled.
+        Raises ``RunnerError`` if it is a network that cannot be pickled.
         """
         if key not in self._parts:
             self._parts[key] = self._make[key]()
@@ -150,48 +144,29 @@ def _pack_network(network: Network) -> bytes:
     try:
         return _pickle(network)
     except Exception as error:
-        held = {"preprocessing": network.preprocess, "factory": network.factory, "stages": network.stages}
-        parts = {f"the {name} of {network.name}": part for name, part in held.items()}
-        raise _refuse(error, parts, network.name) from error
+        raise _refuse(network.name, error) from error
 
 
 def _pack_images(samples: Samples, folder: Path | None) -> bytes:
     if folder is None:
         return pickle.dumps(safetensors.torch.save({"images": samples.images.detach().cpu().contiguous()}))
     path = folder.resolve() / f"{samples.image_fingerprint}.safetensors"
-    if not _holds(path):
+    if not path.exists():
         with written_whole(path) as temporary:
             save_sealed(temporary, "images", samples.images)
     return pickle.dumps(path)
 
 
-def _holds(path: Path) -> bool:
-    """Whether a file has the images that its name says."""
-    try:
-        return path.exists() and _load_images(path) is not None
-    except (DataError, OSError, ValueError, LookupError, OverflowError, RuntimeError, TypeError):
-        return False
-
-
 def _load_images(part: Any) -> Tensor:
     images: Tensor = safetensors.torch.load(part)["images"] if isinstance(part, bytes) else load_mapped(part, "images")
     if isinstance(part, Path) and tensor_digest(images) != part.stem:  # the fingerprint is its name
-        raise DataError(f"{part} is damaged; begin the run again, which writes it anew")
+        raise DataError(f"{part} is damaged; delete it, and begin the run again, which writes it anew")
     return images
 
 
-def _refuse(
-    error: Exception, parts: Mapping[str, object], whole: str, refer: Refer = lambda thing: None
-) -> RunnerError:
-    """Make an error that names the part that cannot be pickled, or the whole if each part can."""
-    for name, part in parts.items():
-        try:
-            _pickle(part, refer)
-        except Exception:  # whatever pickling it raises
-            whole = name
-            break
+def _refuse(name: str, error: Exception) -> RunnerError:
     return RunnerError(
-        f"{whole} cannot be sent to another process: {error}; define it so that it can be pickled, or run in one "
+        f"{name} cannot be sent to another process: {error}; define it so that it can be pickled, or run in one "
         "process: on=suture.Local(workers=1)"
     )
 
