@@ -195,7 +195,7 @@ def test_results_without_any_plan_are_said_to_have_none(folder: Path) -> None:
 
 def test_a_record_of_a_failure_that_cannot_be_read_is_found(folder: Path) -> None:
     path = folder / "failed" / TRIALS / "0123456789.json"
-    for content in ("", "[]", '{"status": "failed"}'):
+    for content in ("", "[]", "{"):
         path.write_text(content)
         (finding,) = verify(folder)
         assert finding.path == path

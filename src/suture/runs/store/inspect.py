@@ -20,7 +20,7 @@ from suture.common.sealed import from_json, is_sound
 from suture.core.activations.disk_cache import SUFFIX, ActivationFolder
 from suture.measurement.tables import table as tables
 from suture.runs.store.files import read
-from suture.runs.store.store import FILES, LABEL, NETWORKS, TABLE, TRIALS, Locks, Store, plan_name
+from suture.runs.store.store import FILES, LABEL, NETWORKS, TABLE, TRIALS, Locks, Store
 
 _ACTIVATIONS = "activations"
 _AGAIN = {TRIALS: "the next run measures it again", NETWORKS: "the next run trains it again"}
@@ -142,12 +142,8 @@ def _check_plans(path: Path) -> tuple[list[Finding], dict[str, Mapping[str, Any]
     )
     for plan in plans:
         try:
-            content = read(plan, "settings", "bases", "trials")
-            labels |= {trial["key"]: trial["labels"] for trial in content["trials"]}
-            sound = plan.stem.partition("-")[2] == plan_name(content) and isinstance(content["settings"], dict)
-        except (StoreError, TypeError, KeyError):
-            sound = False
-        if not sound:
+            labels |= {trial["key"]: trial["labels"] for trial in read(plan, "trials")["trials"]}
+        except StoreError:
             found.append(Finding(plan, "is not what was written; the table has no names for its trials", remedy))
     if not plans and any((path / TRIALS).glob("[!.]*")):
         problem = "holds no plan, so the table has no names for the trials that are measured"
@@ -157,7 +153,7 @@ def _check_plans(path: Path) -> tuple[list[Finding], dict[str, Mapping[str, Any]
 
 
 def _check_results(store: Store, kind: str, labels: Mapping[str, Mapping[str, Any]]) -> Iterator[Finding]:
-    """Check results and failures of a kind; say which trials read what is damaged."""
+    """Check results of a kind; say which trials read what is damaged."""
     for folder in sorted((store.path / kind).glob("[!.]*")):
         damaged = store.find_damage(kind, folder.name)
         if not damaged:
@@ -173,10 +169,6 @@ def _check_results(store: Store, kind: str, labels: Mapping[str, Mapping[str, An
         words = tuple(dict.fromkeys(_name_trial(said) for said in readers))
         for name, problem in damaged.items():
             yield Finding(folder / name, problem, f"nothing to do: {_AGAIN[kind]}", trials=words)
-    for failure in sorted((store.path / "failed" / kind).glob("[!.]*.json")):
-        if store.failure(kind, failure.stem) is None and failure.exists():  # else another process has just succeeded
-            problem = "cannot be read as a failure's record"
-            yield Finding(failure, problem, "nothing to do: the next run tries it again")
 
 
 def _name_trial(labels: Mapping[str, Any]) -> str:
@@ -195,9 +187,9 @@ def _check_activations(store: Store, labels: Mapping[str, Mapping[str, Any]]) ->
 
 
 def _check_sealed(path: Path) -> Iterator[Finding]:
-    """Check the other files that carry a hash: tables, results of studies, checkpoints of trainings, images."""
+    """Check the other files that carry a hash: tables, failures, results of studies, checkpoints, images."""
     for file in sorted(path.rglob("[!.]*")):
-        checked_before = file.relative_to(path).parts[0] in (*FILES, "plans", "failed") or file.name.endswith(SUFFIX)
+        checked_before = file.relative_to(path).parts[0] in (*FILES, "plans") or file.name.endswith(SUFFIX)
         if checked_before or file.suffix not in _SEALED:
             continue
         try:

@@ -394,7 +394,7 @@ class Plans:
         """Write down what a run is about to measure; ``bases`` are keys of networks that it is to train."""
         entries = [{name: value for name, value in asdict(trial).items() if value != ""} for trial in trials]
         content = {"settings": settings, "bases": sorted(bases), "trials": entries}
-        name = plan_name(content)
+        name = digest(content["bases"], json.dumps(content["trials"], ensure_ascii=False))[:12]  # what is planned
         if not list(self.folder.glob(f"*-{name}.json")):
             number = 1 + max((int(path.name.partition("-")[0]) for path in self._paths()), default=0)
             with writing_to(self.store):
@@ -437,11 +437,6 @@ class Plans:
 
     def _read(self) -> Iterator[Record]:
         return (read(path, "settings", "bases", "trials") for path in self._paths())
-
-
-def plan_name(content: Mapping[str, Any]) -> str:
-    """The name of a plan: a hash of what it plans."""
-    return digest(content["bases"], json.dumps(content["trials"], ensure_ascii=False))[:12]
 
 
 def _to_words(value: object) -> str:
