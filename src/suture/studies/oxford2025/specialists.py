@@ -36,12 +36,11 @@ from suture.studies.base.cells import NETWORKS, Where
 from suture.studies.base.claims import Claim, Roles
 from suture.studies.base.plans import FitAtSeams, plan_pair, predict
 from suture.studies.base.quantities import Difference, Mean
-from suture.studies.base.scale import TINY, Scale
+from suture.studies.base.scale import PAPER, TINY, Scale
 from suture.studies.base.study import Beside, Made, Part
 from suture.studies.oxford2025.plans import STACKED
 from suture.zoo.base_model import BaseModel
 from suture.zoo.recipes import OXFORD2025, OXFORD_SMALL
-from suture.zoo.training import Recipe
 
 SOURCE = "zoo:cnn,dense=3,image=(64,32),classes=100"
 AHEAD, STEPS, BATCH = 3, 300, 32
@@ -116,35 +115,20 @@ def plan_specialists(scale: Scale) -> list[Part]:
     with_picture = Emphasised(tuple(range(picture, 100, 10)), "the marked picture")(data)
     scores = (Accuracy(), Trait(MARKED, Accuracy((label,))))
     parts: list[Part] = []
+    of_general = OXFORD2025 if scale.name == PAPER else OXFORD_SMALL
+    ahead = replace(OXFORD_SMALL, epochs=AHEAD, stop=None)
+    tuning = replace(OXFORD_SMALL, optimiser=_OPTIMISER, batch=BATCH, epochs=None, steps=STEPS, stop=None)
+    if scale.name == TINY:
+        of_general, ahead, tuning = (
+            replace(recipe, epochs=None, steps=2, stop=None) for recipe in (of_general, ahead, tuning)
+        )
     for seed in seeds_of(scale):
-        general = BaseModel(SOURCE, data.training, _recipe_of_general(scale), seed, name=GENERAL)
-        on = [
-            (OF_DIGIT, with_digit, _recipe_ahead(scale)),
-            (OF_PICTURE, with_picture, _recipe_ahead(scale)),
-            (TUNED, here, _recipe_of_tuning(scale)),
-        ]
+        general = BaseModel(SOURCE, data.training, of_general, seed, name=GENERAL)
+        on = [(OF_DIGIT, with_digit, ahead), (OF_PICTURE, with_picture, ahead), (TUNED, here, tuning)]
         made = [BaseModel(SOURCE, of.training, recipe, seed, name=name, start=general) for name, of, recipe in on]
         parts.append(plan_pair(seed, made[:2], here, [FitAtSeams(_fit_of(scale), STACKED)], scores))
         parts += [_plan_accuracy(base, data.score, label, seed) for base in (general, *made)]
     return parts
-
-
-def _recipe_of_general(scale: Scale) -> Recipe:
-    recipe = OXFORD2025 if scale.name == "paper" else OXFORD_SMALL
-    return _shorten(recipe, 2) if scale.name == TINY else recipe
-
-
-def _recipe_ahead(scale: Scale) -> Recipe:
-    recipe = replace(OXFORD_SMALL, epochs=AHEAD, stop=None)
-    return _shorten(recipe, 2) if scale.name == TINY else recipe
-
-
-def _recipe_of_tuning(scale: Scale) -> Recipe:
-    return _shorten(replace(OXFORD_SMALL, optimiser=_OPTIMISER, batch=BATCH), 2 if scale.name == TINY else STEPS)
-
-
-def _shorten(recipe: Recipe, steps: int) -> Recipe:
-    return replace(recipe, epochs=None, steps=steps, stop=None)
 
 
 def _fit_of(scale: Scale) -> Fit:
