@@ -145,10 +145,9 @@ def _total(counts: Sequence[Count | str], times: Mapping[str, Record]) -> str:
     """Return all together, what is shared counted once."""
     there = [found for found in counts if not isinstance(found, str)]
     networks = {key for found in there for key in found.keys}
-    distinct = {key for found in there for key in found.distinct}
     return (
-        f"{len(there)} experiments share {len(networks)} networks and {len(distinct):,} trials. Times are those that "
-        "the trials took on one thread when they were run at this scale; suture zoo plan has those of networks."
+        f"{len(there)} experiments share {len(networks)} networks. Times are those that the trials took on one thread "
+        "when they were run at this scale; suture zoo plan has those of networks."
     )
 
 

@@ -13,7 +13,6 @@ from typing import final
 from suture.core.network.network import Network
 from suture.fits import Converged, Fit, GradientDescent, Quick
 from suture.fits.recipes import RECIPES
-from suture.measurement.trials.trial import Trial
 from suture.runs.runners import Deferred, TrainingTask
 from suture.studies.base.plans import rename
 from suture.studies.base.scale import FEW, MANY, SMALL, Name, Scale, stand_in
@@ -31,7 +30,7 @@ class Count:
 
     ``networks`` are numbers of seeds by name, those that others start from among them; ``data`` what stitches are
     fitted and scored on, in words; ``trials`` their numbers by fit, ``beside`` those of further tables by kind.
-    ``keys`` of networks and ``distinct`` trials tell what studies share.
+    ``keys`` tell which networks studies share.
     """
 
     study: str
@@ -41,7 +40,6 @@ class Count:
     trials: dict[str, int]
     beside: dict[str, int]
     keys: frozenset[str] = field(repr=False)
-    distinct: frozenset[tuple[object, ...]] = field(repr=False)
 
 
 def count(study: Study, scale: Name, made: Networks | None = None) -> Count:
@@ -54,12 +52,10 @@ def count(study: Study, scale: Name, made: Networks | None = None) -> Count:
     parts = study.plan(asked)
     bases = list(_with_starts(bases_of(parts)))
     trials: Counter[str] = Counter()
-    distinct: set[tuple[object, ...]] = set()
     for part in parts:
         if isinstance(part, Deferred):
             for trial in part.make(*(_untrained(base, made) for base in part.bases)):
                 trials[_name_fit(trial.fit)] += 1
-                distinct.add(_identify(part, trial))
     return Count(
         study.id,
         scale,
@@ -68,7 +64,6 @@ def count(study: Study, scale: Name, made: Networks | None = None) -> Count:
         dict(trials),
         dict(Counter(part.kind for part in parts if isinstance(part, Beside))),
         frozenset(base.key for base in bases),
-        frozenset(distinct),
     )
 
 
@@ -121,11 +116,3 @@ def _name_fit(fit: Fit) -> str:
             case GradientDescent(), GradientDescent() if fit == replace(recipe, steps=fit.steps, check=fit.check):
                 return f"{name} ({fit.steps:,} steps)"
     return type(fit).__name__
-
-
-def _identify(part: Deferred, trial: Trial) -> tuple[object, ...]:
-    """Return what tells trials apart whose networks are not trained yet, and which therefore have no key."""
-    networks = (*(base.key for base in part.bases), trial.sender.name, trial.receiver.name)
-    seam = (trial.sender_cut, trial.receiver_cut, str(trial.family), str(trial.fit), trial.control, trial.seed)
-    data = (trial.fit_data.name, trial.score_data.name, tuple(score.name for score in trial.scores))
-    return (*networks, *seam, *data)
